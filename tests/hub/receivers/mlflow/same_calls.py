@@ -85,6 +85,45 @@ metrics.loss  >   0
 run_name ILIKE 'A'
 tags.team = "Re'd"
 metrics.loss > 0 AND metrics.loss < 1 AND run_name != 'b'
+metrics.loss > +0.1
+metrics.loss > -.5
+metrics.loss = 5e-1
+metrics.loss == 0.5
+metrics.loss <> 0.5
+metrics.LOSS > 0
+METRICS.loss > 0
+NOT metrics.loss > 1
+(metrics.loss > 0)
+metrics.loss BETWEEN 0 AND 1
+params.'lr' = '0.1'
+params.`lr` = '0.1' AND params.lr = '0.1'
+params.lr = `0.1`
+params.lr LIKE ''
+params.lr = 'it''s'
+params.none != 'x'
+tags.team NOT LIKE 'R%'
+tags.team IN ('Red')
+tags.mlflow.runName = 'a'
+attributes.Run name = 'a'
+attributes.`Run name` = 'a'
+attributes.lifecycle_stage = 'active'
+start_time = {T}.0
+start_time LIKE '17%'
+end_time IS NULL
+status ILIKE 'fin%'
+dataset.name = 'train' AND dataset.digest = 'd1'
+dataset.name = 5
+.loss > 5
+metrics.loss.x > 5
+metrics.loss > 0 /* all */
+metrics.loss > 0 -- all
+run_id IN '$a'
+run_id IN ('$a' '$b')
+run_id NOT IN ()
+metrics.loss > 0, metrics.loss < 1
+tags.team='Red'AND params.opt='Adam'
+metrics.loss > 1e400
+metrics.loss > inf
 """.splitlines()
 
 ORDERS = """
@@ -112,6 +151,13 @@ metrics.loss ASC DESC
 foo.bar
 metrics.loss, params.lr
 dataset.name
+ start_time
+params.lr ASC\x20
+start_time  DESC
+`start_time`
+metrics.loss desc nulls first
+''
+.
 """.splitlines()
 
 
@@ -149,6 +195,7 @@ REFUSED: list[tuple[str, str, Any]] = [
     *(("GET", f"runs/get{query}", None) for query in ("", "?run_id=nope", "?run_uuid=nope")),
     *(_post("runs/update", **fields) for fields in ({}, {"run_id": "nope"})),
     _post("runs/update", run_id="$a", end_time="x"),
+    *(_post("runs/update", run_id="$a", status=status) for status in ([1], 99)),
     *(_post(f"runs/{call}", run_id="nope") for call in ("delete", "restore")),
     _post("runs/delete"),
     _post("runs/log-metric", run_id="$a", key="k", timestamp=T),
@@ -190,6 +237,8 @@ REFUSED: list[tuple[str, str, Any]] = [
     _post("runs/outputs", run_id="$a"),
     _post("runs/log-model", run_id="$a", model_json="{"),
     _post("logged-models"),
+    _post("logged-models/search"),
+    _post("experiments/create", name="place", artifact_location="s3://bucket/path#part"),
     _post("logged-models", experiment_id="99"),
     _post("logged-models", experiment_id="$experiment", name="a/b"),
     ("GET", "logged-models/m-none", None),

@@ -113,6 +113,9 @@ def test_several_orders(both: BothServers) -> None:
         {"experiment_ids": ["$experiment", "99"]},
         {"experiment_ids": "1"},
         {"experiment_ids": ["$experiment"], "run_view_type": "DELETED_ONLY"},
+        {"experiment_ids": ["$experiment"], "run_view_type": "active_only"},
+        {"experiment_ids": ["$experiment"], "run_view_type": 3, "max_results": 2},
+        {"experiment_ids": ["$experiment"], "page_token": "eyJvZmZzZXQiOiA5OTk5fQ=="},
         {"experiment_ids": ["$experiment"], "run_view_type": "ALL", "order_by": ["metrics.`a/b c`"]},
         {"experiment_ids": ["$experiment"], "max_results": 0},
         {"experiment_ids": ["$experiment"], "max_results": 50001},
@@ -192,6 +195,8 @@ EXPERIMENT_SEARCHES = (
     ),
     *({"max_results": 10, "filter": text} for text in ("params.x = '1'", "foo = 'x'", "experiment_id = 'x'")),
     *({"max_results": 10, "order_by": [text]} for text in ("tags.owner", "foo", "name UP")),
+    *({"max_results": 10, "filter": text} for text in ("name", "name = both", "name ILIKE 'BO%'", "name IN ('both')")),
+    {"max_results": 10, "view_type": "unknown"},
 )
 
 

@@ -53,17 +53,19 @@ def search(tracking: Tracking, call: Call) -> Reply:
 
 
 def read_view(fields: Fields, name: str) -> int:
-    """Return the requested lifecycle stages; active ones by default."""
+    """Return the requested lifecycle stages; active ones by default and, as with MLflow, for an unknown name."""
     given = fields.values.get(name)
     found: Any = given[0] if isinstance(given, list) and given else given
     if found is None:
         return 1
-    if isinstance(found, str) and found.isdecimal():
-        found = int(found)
-    view = VIEWS.get(found, 0) if isinstance(found, str) else found
-    if view not in VIEWS.values():
+    if isinstance(found, str):
+        return int(found) if found in _NUMBERS else VIEWS.get(found, 1)
+    if found not in VIEWS.values():
         raise wrong_type(name, found)
-    return int(view)
+    return int(found)
+
+
+_NUMBERS = [str(number) for number in VIEWS.values()]
 
 
 def update(tracking: Tracking, call: Call) -> Reply:

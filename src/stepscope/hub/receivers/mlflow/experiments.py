@@ -2,6 +2,7 @@
 
 import sqlite3
 from typing import Any
+from urllib.parse import urlsplit
 
 from stepscope.hub.receivers.mlflow.mlflow_errors import BAD_REQUEST, EXISTS, INVALID_STATE, MISSING, refused
 from stepscope.hub.receivers.mlflow.names_and_limits import check_experiment_name, check_experiment_tag
@@ -22,6 +23,8 @@ def create_experiment(
 ) -> str:
     """Create an experiment and return its id."""
     check_experiment_name(name)
+    if (place := urlsplit(location)).fragment or ";" in place.path.rpartition("/")[2]:
+        raise refused("'artifact_location' URL can't include fragments or params.")
     for key, value in tags.items():
         check_experiment_tag(key, value)
     try:

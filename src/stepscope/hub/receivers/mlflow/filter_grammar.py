@@ -21,10 +21,10 @@ _ALIASES = {"created": "start_time", "Created": "start_time"} | dict.fromkeys(
 _NUMERIC, _TEXTUAL = ("=", "!=", "<", "<=", ">", ">="), ("=", "!=", "LIKE", "ILIKE")
 _NULLS, _LISTS = ("IS NULL", "IS NOT NULL"), ("IN", "NOT IN")
 _TOKEN = re.compile(
-    r"""\s+ | (?P<text>'(?:[^']|'')*') | (?P<list>\((?:[^()'"]|'[^']*'|"[^"]*")*\))
-    | (?P<name>(?:[^\W\d]\w*|`[^`]*`|"[^"]*")(?:\.(?:\w+|`[^`]*`|"[^"]*"))*)
-    | (?P<number>[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?) | (?P<operator><=|>=|!=|<>|=|<|>|~) | (?P<other>\S)""",
-    re.VERBOSE,
+    r"""\s+ | (?P<comment>/\*.*?\*/|--[^\n]*) | (?P<text>'(?:[^']|'')*') | (?P<list>\((?:[^()'"]|'[^']*'|"[^"]*")*\))
+    | (?P<name>(?:[^\W\d]\w*|`[^`]*`|"[^"]*")(?:\.(?:\w+|`[^`]*`|"[^"]*"|'[^']*'))*)
+    | (?P<number>-?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?) | (?P<operator><=|>=|!=|<>|==|=|<|>|~) | (?P<other>\S)""",
+    re.VERBOSE | re.DOTALL,
 )
 LONGEST = 100_000
 """Characters of one filter."""
@@ -42,6 +42,8 @@ class Subject(NamedTuple):
     kinds: Collection[str] = KINDS
     valid: str = f"Valid values are {list(KINDS)}"
     """What MLflow says of another kind."""
+    quoted: bool = True
+    """Whether MLflow's messages quote clauses that cannot be read; else a name for a value is one of them."""
 
 
 class Clause(NamedTuple):
@@ -64,21 +66,30 @@ def parse_filter(text: str, subject: Subject) -> list[Clause]:
         raise refused(f"Invalid filter. It is longer than {LONGEST} characters.")
     if text and not text.strip():
         raise refused(f"Invalid filter '{text}'. Could not be parsed.")
-    found, strange = [], []
     tokens = [token for token in _tokens(text) if token.text.upper() != "AND"]
     if any(token.text == ";" for token in tokens[:-1]):
         raise refused(f"Search filter contained multiple expression {text!r}. Provide AND-ed expression list.")
+    comparisons, strange = _comparisons(tokens, subject)
+    if any(token.kind == "other" and token.text == "," for token in tokens):
+        strange = [text]
+    if strange:
+        told = [f"'{each}'" for each in strange] if subject.quoted else strange
+        raise refused(f"Invalid clause(s) in filter string: {', '.join(told)}")
+    return [_clause(each, subject) for each in comparisons]
+
+
+def _comparisons(tokens: Sequence[_Token], subject: Subject) -> tuple[list[Sequence[_Token]], list[str]]:
+    """Return the tokens of each comparison, and those that belong to none."""
+    found, strange = [], []
     at = 0
     while at < len(tokens):
-        clause, size = _comparison(tokens[at : at + 3], subject)
-        if clause is not None:
-            found.append(clause)
+        size = _size(tokens[at : at + 3], subject)
+        if size:
+            found.append(tokens[at : at + size])
         else:
-            strange.append(f"'{tokens[at].text}'")
-        at += size
-    if strange:
-        raise refused(f"Invalid clause(s) in filter string: {', '.join(strange)}")
-    return found
+            strange.append(tokens[at].text)
+        at += size or 1
+    return found, strange
 
 
 def _tokens(text: str) -> list[_Token]:
@@ -87,10 +98,10 @@ def _tokens(text: str) -> list[_Token]:
 
 
 def _joined(tokens: Sequence[_Token]) -> Iterator[_Token]:
-    """Join NOT IN, IS NULL and IS NOT NULL into one token each."""
+    """Join operators of several words into one token each."""
     at = 0
     while at < len(tokens):
-        for words in ("IS NOT NULL", "IS NULL", "NOT IN", "IN", "LIKE", "ILIKE"):
+        for words in ("IS NOT NULL", "IS NULL", "NOT IN", "NOT LIKE", "NOT ILIKE", "IN", "LIKE", "ILIKE"):
             size = len(words.split())
             if " ".join(each.text.upper() for each in tokens[at : at + size]) == words:
                 yield _Token("operator", words)
@@ -101,21 +112,30 @@ def _joined(tokens: Sequence[_Token]) -> Iterator[_Token]:
             at += 1
 
 
-def _comparison(tokens: Sequence[_Token], subject: Subject) -> tuple[Clause | None, int]:
-    """Parse one comparison and return its number of tokens; None when the token does not start one."""
+def _size(tokens: Sequence[_Token], subject: Subject) -> int:
+    """Return how many tokens the comparison has that the first one starts; 0 when it starts none."""
     if tokens[0].kind != "name" or len(tokens) < 2 or tokens[1].kind != "operator":
-        return None, 1
+        return 0
+    comparator = tokens[1].text.upper()
+    if comparator in _NULLS:
+        return 2
+    is_value = len(tokens) == 3 and tokens[2].kind not in ("comment", "operator") and tokens[2].text not in "+-*/,;."
+    if not is_value or (comparator in _LISTS and tokens[2].kind != "list"):
+        return 0
+    bare = tokens[2].kind == "name" and tokens[2].text[0] not in '"`'
+    return 0 if bare and not subject.quoted else 3
+
+
+def _clause(tokens: Sequence[_Token], subject: Subject) -> Clause:
     comparator = tokens[1].text.upper()
     kind, key = _identifier(tokens[0].text, subject)
     if comparator in _NULLS:
         if kind not in (TAG, PARAM):
             raise refused(f"IS NULL / IS NOT NULL is only supported for tags and params, not for '{kind}' '{key}'")
-        return Clause(kind, key, comparator, None), 2
-    if len(tokens) < 3:
-        return None, 1
+        return Clause(kind, key, comparator, None)
     value = _value(kind, key, tokens[2], subject)
     _check_comparator(kind, key, comparator, subject)
-    return Clause(kind, key, comparator, value), 3
+    return Clause(kind, key, comparator, value)
 
 
 def _identifier(text: str, subject: Subject) -> tuple[str, str]:
@@ -202,7 +222,7 @@ class Order(NamedTuple):
 def parse_order(text: str, subject: Subject) -> Order:
     """Parse one order_by clause."""
     tokens = _tokens(text[:LONGEST])
-    if not 1 <= len(tokens) <= 2 or any(token.kind != "name" for token in tokens):
+    if text != text.strip() or not 1 <= len(tokens) <= 2 or any(token.kind != "name" for token in tokens):
         raise refused(f"Invalid order_by clause '{text}'. Could not be parsed.")
     word = tokens[1].text.lower() if len(tokens) > 1 else "asc"
     if word not in ("asc", "desc"):
@@ -236,4 +256,5 @@ EXPERIMENTS = Subject(
     ("experiment_id",),
     (ATTRIBUTE, TAG),
     "Valid entity types are ('attribute', 'tag', 'tags')",
+    quoted=False,
 )

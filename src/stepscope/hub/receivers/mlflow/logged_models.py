@@ -130,9 +130,12 @@ def _set(db: sqlite3.Connection, table: str, model: str, pairs: Mapping[str, str
 def search(tracking: Tracking, call: Call) -> Reply:
     """Return a page of models, newest first unless ordered otherwise."""
     fields = call.fields
-    most = fields.whole("max_results")
-    check_count(MOST_MODELS if most is None else most)
-    limit = MOST_MODELS if most is None else most
+    limit = fields.whole("max_results")
+    limit = MOST_MODELS if limit is None else limit
+    if limit:
+        check_count(limit)
+    if not fields.ids("experiment_ids"):
+        raise missing_value("experiment_ids")
     offset = read_offset(fields.text("page_token"))
     numbers = ", ".join(str(experiment_number(each)) for each in fields.ids("experiment_ids"))
     conditions, values = [f"m.stage = '{ACTIVE}'", f"m.experiment IN ({numbers})"], []

@@ -129,8 +129,10 @@ def whole_number(path: str, value: Any) -> int:
 
 
 def item_text(item: Mapping[str, Any], name: str, path: str) -> str:
-    """Return a string field of a list item; empty when it is missing."""
+    """Return a string field of a list item; empty when it is missing. A number as a value is taken as its text."""
     found = item.get(name)
+    if name == "value" and isinstance(found, (int, float)):
+        found = str(found)
     if found is not None and not isinstance(found, str):
         raise wrong_type(f"{path}.{name}", found)
     return _clean(found or "")

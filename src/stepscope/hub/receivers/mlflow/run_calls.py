@@ -6,7 +6,7 @@ from typing import Any
 from stepscope.hub.receivers.mlflow import mlflow_runs, run_records
 from stepscope.hub.receivers.mlflow.experiment_calls import read_view
 from stepscope.hub.receivers.mlflow.experiments import ACTIVE, DELETED, experiment_number
-from stepscope.hub.receivers.mlflow.mlflow_errors import refused
+from stepscope.hub.receivers.mlflow.mlflow_errors import refused, wrong_type
 from stepscope.hub.receivers.mlflow.mlflow_runs import ENDED, STATUSES, MlflowRun, find_run
 from stepscope.hub.receivers.mlflow.names_and_limits import (
     LogBatch,
@@ -89,9 +89,11 @@ def update(tracking: Tracking, call: Call) -> Reply:
 
 
 def _status(given: Any) -> str:
-    """Return a status given by name or number; empty when it is missing or unknown, which changes nothing."""
-    if type(given) is int:
-        return STATUSES[given - 1] if 1 <= given <= len(STATUSES) else ""
+    """Return a status given by name or number; empty when it is missing or an unknown name, which changes nothing."""
+    if type(given) is int and 1 <= given <= len(STATUSES):
+        return STATUSES[given - 1]
+    if given is not None and not isinstance(given, str):
+        raise wrong_type("status", given)
     return given if given in STATUSES else ""
 
 
