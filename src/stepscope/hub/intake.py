@@ -10,6 +10,7 @@ from pathlib import Path
 
 import msgspec
 
+from stepscope.hub.packable import packable
 from stepscope.hub.store_progress import StoreProgress
 from stepscope.journal import layout
 from stepscope.journal.segments import SEGMENT_BYTES, Journal
@@ -236,7 +237,10 @@ def pack(batch: IntakeBatch) -> bytes | None:
     try:
         packed = _encode(batch)
     except _UNPACKABLE:
-        return None
+        try:
+            packed = _encode(msgspec.structs.replace(batch, records=[packable(record) for record in batch.records]))
+        except _UNPACKABLE:
+            return None
     return packed if len(packed) < frames.LIMIT - frames.BATCH_BYTES else None
 
 
@@ -265,7 +269,7 @@ def pack_whole(batch: IntakeBatch) -> tuple[bytes | None, int]:
     packed = pack(batch)
     if packed is not None:
         return packed, 0
-    kept = [record for record in batch.records if _fits(record)]
+    kept = [record for record in map(packable, batch.records) if _fits(record)]
     packed = pack(msgspec.structs.replace(batch, records=kept))
     if packed is None:
         kept, packed = [], pack(msgspec.structs.replace(batch, records=[]))

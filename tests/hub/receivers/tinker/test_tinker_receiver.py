@@ -111,6 +111,18 @@ def test_what_can_never_be_taken_is_accepted_and_counted(hub: RunningHub, body: 
     assert sum(hub.health()["receivers"]["tinker"]["rejected"].values()) == before + 1
 
 
+def test_what_json_can_spell_is_stored(hub: RunningHub) -> None:
+    """Integers beyond 64 bits, half surrogate pairs and positions that are no number cost no event."""
+    event = {"event": "GENERIC_EVENT", "severity": "INFO", "timestamp": "2026-01-02T03:04:05Z", "event_name": "odd"}
+    odd = [{"event_data": {"id": 2**100}}, {"event_data": {"a": "\ud800"}}, {"event_session_index": "7"}]
+    body = {"session_id": "odd\ud800", "platform": 2**90, "process_uuid": "\udfff", "new": 2**80}
+    events = [{**event, "event_id": f"odd-{at}", **each} for at, each in enumerate(odd)]
+    send(hub, json.dumps({**body, "events": events}).encode())
+    found = [each["attrs"] for each in events_of(hub, "odd?", 3) if each["name"] == "odd"]
+    assert (found[0]["id"], found[1]["a"], found[2]["tinker.event_session_index"]) == (str(2**100), "?", "7")
+    assert {each["tinker.new"] for each in found} == {str(2**80)}
+
+
 def test_the_stand_in(hub: RunningHub) -> None:
     """A session is created once for one idempotency key, beats, and ends as its client says."""
     asked = {"tags": ["a", "team=b"], "user_metadata": {"lr": 0.1}, "sdk_version": "0.36.0", "display_name": "My run"}

@@ -87,7 +87,8 @@ def _parse(data: bytes) -> Any:
 
 def _batches(body: Mapping[str, Any], events: list[Any], clock: Callable[[], int]) -> list[ClientBatch]:
     unknown = {f"tinker.{key}": value for key, value in body.items() if key not in _BATCH_FIELDS}
-    resource = {f"tinker.{key}": body[key] for key in ("platform", "sdk_version", "process_uuid") if body.get(key)}
+    told = ("platform", "sdk_version", "process_uuid")
+    resource = {f"tinker.{key}": text for key in told if (text := _text(body.get(key)))}
     process = _text(body.get("process_uuid"))
     found: dict[str, ClientBatch] = {}
     alike: Counter[str] = Counter()
@@ -120,6 +121,8 @@ def _event(
     attrs = _attributes(said, unknown) | {names.ATTR_SESSION_ID: session, names.ATTR_EVENT_ID: identity}
     if index is not None:
         attrs[names.ATTR_EVENT_INDEX] = index
+    elif said.get("event_session_index") is not None:
+        attrs["tinker.event_session_index"] = said["event_session_index"]
     moment = _nanoseconds(said.get("timestamp"))
     if moment is None:
         attrs["tinker.timestamp"] = said.get("timestamp")
@@ -187,7 +190,11 @@ def _hex(value: Any, size: int) -> bytes | None:
 
 
 def _text(value: Any) -> str:
-    return value if isinstance(value, str) else "" if value is None or isinstance(value, (dict, list)) else str(value)
+    """Return a text or the spelling of a number; half a surrogate pair in it is replaced."""
+    if value is None or isinstance(value, (dict, list)):
+        return ""
+    text = str(value)
+    return text if text.isascii() else text.encode("utf-8", "replace").decode()
 
 
 def _nanoseconds(value: Any) -> int | None:
