@@ -10,13 +10,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import median
 
-from benchmarks.zoo import faults, faults_time, healthy, healthy_policies
+from benchmarks.zoo import faults, faults_time, healthy, healthy_converged, healthy_policies
 from benchmarks.zoo.story import Story, Truth
 from stepscope.diagnosis.engine import Diagnosis
 from stepscope.diagnosis.finding import Finding
 
 FAULTS, HEALTHY = faults.FAULTS, healthy.HEALTHY
-MODULES = (faults, faults_time, healthy, healthy_policies)
+MODULES = (faults, faults_time, healthy, healthy_converged, healthy_policies)
 """Each registers the runs it has."""
 BEGIN, END = "<!-- measured -->", "<!-- /measured -->"
 

@@ -15,7 +15,8 @@ def healthy(make: Callable[[random.Random], Story]) -> Callable[[random.Random],
     return make
 
 
-def _loss(story: Story, make: Callable[[int], float]) -> Story:
+def replaced_loss(story: Story, make: Callable[[int], float]) -> Story:
+    """Give a run another loss."""
     story.curves[story.names["loss"]] = [make(t) for t in range(story.steps)]
     return story
 
@@ -54,34 +55,10 @@ def long_run(rng: random.Random) -> Story:
 
 
 @healthy
-def converged(rng: random.Random) -> Story:
-    """A fine-tuning that has little left to learn."""
-    story, level = training(rng), rng.uniform(0.2, 1.5)
-    return _loss(story, lambda t: around(rng, level * (0.9 + 0.1 * math.exp(-t / 40)), 0.05))
-
-
-@healthy
-def fast_fall(rng: random.Random) -> Story:
-    """A loss that falls by half in the first steps and slowly after."""
-    story = training(rng)
-    return _loss(story, lambda t: around(rng, 0.4 + 8 * math.exp(-t / 6), 0.03))
-
-
-@healthy
-def to_zero(rng: random.Random) -> Story:
-    """A toy that learns all there is: loss and gradients go to nothing."""
-    story = training(rng)
-    story.curves[story.names["grad"]] = [
-        around(rng, 2 * math.exp(-12 * t / story.steps) + 1e-6, 0.3) for t in range(story.steps)
-    ]
-    return _loss(story, lambda t: around(rng, 2.3 * math.exp(-12 * t / story.steps) + 1e-5, 0.1))
-
-
-@healthy
 def noisy_batches(rng: random.Random) -> Story:
     """Batches so small that the loss jumps by half each step."""
     story = training(rng)
-    return _loss(story, lambda t: around(rng, 2.0 * (0.4 + (1 + t / 30) ** -0.5), 0.35))
+    return replaced_loss(story, lambda t: around(rng, 2.0 * (0.4 + (1 + t / 30) ** -0.5), 0.35))
 
 
 @healthy
@@ -96,7 +73,7 @@ def heavy_tailed_gradients(rng: random.Random) -> Story:
 def heavy_tailed_loss(rng: random.Random) -> Story:
     """A loss of few samples with a heavy tail."""
     story = training(rng)
-    return _loss(story, lambda t: (0.5 + (1 + t / 30) ** -0.5) * (1 - rng.random()) ** -0.25)
+    return replaced_loss(story, lambda t: (0.5 + (1 + t / 30) ** -0.5) * (1 - rng.random()) ** -0.25)
 
 
 @healthy
@@ -107,7 +84,7 @@ def warm_restarts(rng: random.Random) -> Story:
     story.config["lr"] = peak
     rate = [peak * (0.02 + 0.98 * (0.5 + 0.5 * math.cos(math.pi * (t % every) / every))) for t in range(900)]
     story.curves[story.names["lr"]] = list(rate)
-    return _loss(story, lambda t: around(rng, (1 + (1 + t / 60) ** -0.6) * (1 + 0.25 * rate[t] / peak), 0.02))
+    return replaced_loss(story, lambda t: around(rng, (1 + (1 + t / 60) ** -0.6) * (1 + 0.25 * rate[t] / peak), 0.02))
 
 
 @healthy
@@ -115,14 +92,16 @@ def curriculum(rng: random.Random) -> Story:
     """Harder data in stages, told by a metric; the loss goes up and falls again."""
     story = training(rng, steps=900)
     story.curves["curriculum_stage"] = [float(t // 300) for t in range(900)]
-    return _loss(story, lambda t: around(rng, 1 + 0.5 * (t // 300) + 1.5 * math.exp(-(t % 300) / 60), 0.02))
+    return replaced_loss(story, lambda t: around(rng, 1 + 0.5 * (t // 300) + 1.5 * math.exp(-(t % 300) / 60), 0.02))
 
 
 @healthy
 def silent_curriculum(rng: random.Random) -> Story:
     """Harder data in stages, told by nobody."""
     story = training(rng, steps=900)
-    return _loss(story, lambda t: around(rng, 0.8 + 1.4 * math.exp(-(t % 300) / 80) * (1 if t < 300 else 0.6), 0.02))
+    return replaced_loss(
+        story, lambda t: around(rng, 0.8 + 1.4 * math.exp(-(t % 300) / 80) * (1 if t < 300 else 0.6), 0.02)
+    )
 
 
 @healthy
@@ -149,7 +128,7 @@ def gan(rng: random.Random) -> Story:
 def oscillating(rng: random.Random) -> Story:
     """A loss that breathes with the epochs."""
     story, period = training(rng, steps=900), rng.uniform(60, 140)
-    return _loss(
+    return replaced_loss(
         story, lambda t: around(rng, (1 + (1 + t / 50) ** -0.6) * (1 + 0.12 * math.sin(t / period * 6.28)), 0.03)
     )
 

@@ -114,6 +114,25 @@ def healthy(run: stepscope.Run) -> None:
     _steps(run, 300)
 
 
+@real()
+def regression(run: stepscope.Run) -> None:
+    """A linear regression that falls steadily and stops at the noise of its data."""
+    import torch
+
+    torch.manual_seed(0)
+    inputs = torch.randn(512, 8)
+    targets = inputs @ torch.randn(8, 1) + 0.05 * torch.randn(512, 1)
+    model = torch.nn.Linear(8, 1)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.02)
+    for step in range(600):
+        batch = torch.randint(0, 512, (64,))
+        loss = torch.nn.functional.mse_loss(model(inputs[batch]), targets[batch])
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        run.log({"loss": loss.item(), "lr": 0.02}, step=step)
+
+
 @real("not_finite", "divergence", "exploding_gradients", "spike", "level_shift", "lr_schedule", step=150, window=30)
 def bad_learning_rate(run: stepscope.Run) -> None:
     """The learning rate is five hundred times too high from step 150 on."""

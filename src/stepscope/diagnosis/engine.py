@@ -33,7 +33,7 @@ from stepscope.model.records import Alert, Event, Log, Metric, Record, Span, Val
 from stepscope.model.run_description import config_of
 
 Takes = tuple[Callable[[], Finding | None], ...]
-VERSION = 4
+VERSION = 5
 """Incremented when findings change: runs diagnosed by an older version are diagnosed again."""
 MOST_SERIES = 20_000
 """The most series that are watched."""

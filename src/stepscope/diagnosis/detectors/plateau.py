@@ -17,12 +17,16 @@ LEAST_VALUES = 150
 LEAST_BLOCKS = 24
 EVERY = 8
 """The trend is evaluated after every this many blocks."""
+LEARNT = math.log(30)
+"""A loss that fell this far, in logarithms, may have reached the noise of its data: that it stops is no fault."""
 
 
 def judge(series: Series, run: RunState) -> Finding | None:
     """Test every block as the point at which the fall may have stopped."""
     middles = series.block_medians()
     if len(middles) % EVERY or len(middles) < LEAST_BLOCKS or series.count < LEAST_VALUES:
+        return None
+    if series.positive and max(series.scaled) - middles[-1] > LEARNT:
         return None
     noise, tail = series.noise(), middles[-max(10, len(middles) // 3) :]
     if run.reinforcement or max(tail) - min(tail) >= 7 * noise or _rate_is_zero(series, run):
