@@ -1,6 +1,7 @@
 """`stepscope alerts`: rules checked with their place, tested on tables and stored runs, and what fires."""
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -84,7 +85,8 @@ def test_wrong_tests(tmp_path: Path, capsys: pytest.CaptureFixture[str], text: s
 def test_a_stored_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Without a hub: a run is replayed, its alerts are listed, and a silence is kept."""
     pytest.importorskip("chdb", reason="the hub's store needs chDB")
-    (tmp_path / "alerts.yaml").write_text(RULES)
+    team = {"team": {"webhook": {"url": "http://127.0.0.1:9/hook"}}}
+    (tmp_path / "alerts.yaml").write_text(f"{RULES}notifiers: {json.dumps(team)}\n")
     training = stepscope.init(project="p", name="spiky", home=tmp_path, quiet=True, probes=False)
     for step, loss in enumerate([1, 1, 9, 9, 9, 1]):
         training.log({"loss": loss}, step=step, category="trainer")
@@ -97,7 +99,8 @@ def test_a_stored_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Non
     (alert,) = [each for each in json.loads(run(capsys, "list", "--all", "--json", *home)) if each["rule"] == "high"]
     assert (alert["state"], alert["step"], alert["run_name"]) == ("resolved", 2, "spiky")
     assert "high" in run(capsys, "list", "--rules", *home)
-    assert "rule hi*" in run(capsys, "silence", "--rule", "hi*", "--why", "known", *home)
+    said = run(capsys, "silence", "--rule", "hi*", "--for", "30s", "--why", "known", *home)
+    assert re.search(r"rule hi\*.*, \d+(\.\d+)? s left", said)
     (silence,) = json.loads(run(capsys, "silence", "--json", *home))["silences"]
     assert silence["why"] == "known"
     run(capsys, "silence", "--remove", silence["id"], *home)

@@ -10,6 +10,7 @@ from stepscope.cli import text
 from stepscope.cli.options import Commands, add_command, add_to_verbs, home_of
 from stepscope.hub.client import open_client, resolve_run
 from stepscope.model.errors import ConfigError
+from stepscope.model.formatting import duration
 from stepscope.wire.plain import dumps
 
 if TYPE_CHECKING:
@@ -223,7 +224,7 @@ def _silence_lines(silences: Sequence[dict[str, Any]], expected: Sequence[dict[s
         left = max(each["until"] - time.time(), 0)
         why = f": {each['why']}" if each["why"] else ""
         about = f"rule {each['rule']}, run {each['run']}, key {each['key']}"
-        yield f"{each['id']}  {about}, {left / 60:.0f} min left, by {each['who'] or 'unknown'}{why}"
+        yield f"{each['id']}  {about}, {duration(left)} left, by {each['who'] or 'unknown'}{why}"
     for each in expected:
         where = f"run {each['run']}" if each["run"] else f"project {each['project']}"
         what = each["finding"] or each["rule"]

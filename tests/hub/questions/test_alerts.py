@@ -103,6 +103,8 @@ def test_a_preview(ask: Ask) -> None:
     assert preview("rules: [{name: a, key: nothing, when: '> 2'}]").json()["alerts"] == []
     assert preview("rules: [{name: a, when: '='}]").json()["mistake"]["line"] == 1
     assert preview(RULES, "no-such-run").status_code == 404
+    whole_file = f"{RULES}\nnotifiers: {{x: {{command: {{run: [id]}}}}}}"
+    assert preview(whole_file).json() == found
 
 
 def test_a_notifier_is_tested(ask: Ask) -> None:

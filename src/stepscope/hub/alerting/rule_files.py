@@ -82,13 +82,17 @@ class RuleFiles:
 
         Notifiers may only be defined in alerts.yaml, since one of them runs commands.
         """
-        others: Rules = Rules()
-        with contextlib.suppress(Mistake):
-            others = with_packs([(NAME, self.text(NAME))] if self.text(NAME).strip() else [])
-        found = parse(text, PAGE, others.notifiers)
+        found = self.parse(text)
         if found.notifiers:
             raise Mistake(f"notifiers are configured in {NAME} on the hub's machine, not from the page")
         return found
+
+    def parse(self, text: str) -> Rules:
+        """Parse rules that may name the notifiers of alerts.yaml, or raise Mistake."""
+        others: Rules = Rules()
+        with contextlib.suppress(Mistake):
+            others = with_packs([(NAME, self.text(NAME))] if self.text(NAME).strip() else [])
+        return parse(text, PAGE, others.notifiers)
 
     def save(self, text: str) -> None:
         """Replace the page's file atomically; Mistake or OSError when it is unchanged."""

@@ -117,7 +117,7 @@ def test(reader: Reader, given: dict[str, Any]) -> dict[str, Any]:
 
 
 def _rules(known: Alerting | None, text: str) -> Sequence[Compiled]:
-    found: Rules = known.files.check(text) if known is not None else parse(text)
+    found: Rules = known.files.parse(text) if known is not None else parse(text)
     return found.rules
 
 
