@@ -2,6 +2,7 @@
 
 import argparse
 import contextlib
+import textwrap
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ from stepscope.model.errors import StepscopeError
 from stepscope.wire.plain import dumps
 
 PATH = "/api/runs/{run}/findings"
+INDENT = 7
 
 
 def add(commands: Commands) -> None:
@@ -31,7 +33,7 @@ def command(args: argparse.Namespace) -> int:
         answer = client.get(PATH, run=resolve_run(client, home, args.run))
     else:
         answer = from_journals(home, find_run(home, args.run))
-    print(dumps(answer) if args.json else "\n".join(text.cut(line, text.width()) for line in _report(answer)))
+    print(dumps(answer) if args.json else "\n".join(wrapped for line in _report(answer) for wrapped in _wrapped(line)))
     return 0
 
 
@@ -60,8 +62,12 @@ def _report(answer: dict[str, Any]) -> Iterator[str]:
         if each["muted"]:
             yield f"       {text.clean(each['muted'])}"
             continue
-        yield from (f"       {text.clean(word)}" for word in (each["cause"], each["advice"]) if word)
+        yield from (f"       {text.clean(word)}" for word in (each.get("band"), each["cause"], each["advice"]) if word)
         yield from (f"       - {text.clean(symptom)}" for symptom in each["symptoms"])
+
+
+def _wrapped(line: str) -> list[str]:
+    return textwrap.wrap(line, text.width(), subsequent_indent=" " * INDENT, drop_whitespace=True) or [line]
 
 
 def line(finding: dict[str, Any]) -> str:

@@ -4,10 +4,14 @@ import math
 from collections.abc import Iterable
 from typing import Any
 
-from stepscope.diagnosis.finding import SEVERITIES, Finding
+from stepscope.diagnosis.finding import SEVERITIES, Finding, seconds
+from stepscope.model.formatting import quantity
 
 IN_STEPS = frozenset(("data_stall", "slow_span", "periodic_stall", "straggler", "intermittent_straggler", "slow_link"))
 """Kinds about time lost inside steps."""
+
+IN_SECONDS = IN_STEPS | {"hang", "slower_than_before", "checkpoint_growth", "clock_skew"}
+"""Kinds whose value and band are durations."""
 
 
 def as_json(finding: Finding, muted: str = "") -> dict[str, Any]:
@@ -32,12 +36,29 @@ def as_json(finding: Finding, muted: str = "") -> dict[str, Any]:
         "value": _number(finding.value),
         "usual": None if band is None else _number((band[0] + band[1]) / 2),
         "expected": None if band is None else [_number(band[0]), _number(band[1])],
+        "band": band_words(finding),
         "cause": finding.cause,
         "advice": finding.advice,
         "since": round(finding.time / 1e9, 6) if finding.time else None,
         "symptoms": list(finding.symptoms),
         "muted": muted,
     }
+
+
+def band_words(finding: Finding) -> str:
+    """Return what was expected, in words; empty where no number was."""
+    if finding.expected is None:
+        return ""
+    low, high = (_word(finding, bound) for bound in finding.expected)
+    if low == high:
+        return f"Expected {low}"
+    if not math.isfinite(finding.expected[0]):
+        return f"Expected at most {high}"
+    return f"Expected {low} to {high}" if math.isfinite(finding.expected[1]) else f"Expected at least {low}"
+
+
+def _word(finding: Finding, bound: float) -> str:
+    return seconds(bound) if finding.kind in IN_SECONDS else quantity(bound, finding.key or "")
 
 
 def worst_first(found: Iterable[Finding]) -> list[Finding]:

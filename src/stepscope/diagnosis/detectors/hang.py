@@ -90,7 +90,8 @@ class Hang:
         if not living or self._evaluated or usual <= 0:
             return None
         quiet = (now - max(self._last[rank] for rank in living)) / 1e9
-        if quiet < max(min(SECONDS, STEPS * usual), 3 * usual, 1.0):
+        longest = max(min(SECONDS, STEPS * usual), 3 * usual, 1.0)
+        if quiet < longest:
             return None
         inside = {rank: _innermost(self._open.get(rank, {})) for rank in living}
         if any(span is not None and quiet < self._patience(span) for span in inside.values()):
@@ -102,7 +103,7 @@ class Hang:
         if not waiting and all(span is None for span in inside.values()) and quiet < 3 * SECONDS:
             return None
         self._evaluated = True
-        return self._finding(now, quiet, waiting, missing, inside)
+        return self._finding(now, quiet, longest, waiting, missing, inside)
 
     def _patience(self, span: Span) -> float:
         about = traits(span.name)
@@ -112,7 +113,13 @@ class Hang:
         return PATIENCE * longest / 1e9 if longest is not None else FIRST_PATIENCE
 
     def _finding(
-        self, now: int, quiet: float, waiting: tuple[int, ...], missing: tuple[int, ...], inside: dict[int, Span | None]
+        self,
+        now: int,
+        quiet: float,
+        longest: float,
+        waiting: tuple[int, ...],
+        missing: tuple[int, ...],
+        inside: dict[int, Span | None],
     ) -> Finding:
         name = next((span.name for rank in waiting if (span := inside[rank]) is not None), None)
         where = next((span.name for rank in missing if (span := inside[rank]) is not None), None)
@@ -134,6 +141,7 @@ class Hang:
             ranks=blamed,
             span=name or where,
             value=quiet,
+            expected=(0.0, longest),
             cause=cause,
             weight=4.0,
         )

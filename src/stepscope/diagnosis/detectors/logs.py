@@ -57,12 +57,17 @@ class Logs:
             self._recent.pop(next(iter(self._recent)))
         found: list[Finding] = []
         if log.severity >= ERROR and self._seen[pattern] == 1 and self._first(f"new:{pattern}"):
-            found.append(NEW_ERROR.finding(f"new error: {body[:160]}", time, step=step, ranks=(rank,)))
-        if len(recent) == LINES and time - recent[0] <= WINDOW_NS and self._unusual(pattern, time):
+            text = f"new error: {body[:160]}"
+            found.append(NEW_ERROR.finding(text, time, step=step, ranks=(rank,), value=1.0, expected=(0.0, 0.0)))
+        usual = self._usual(pattern, time) if len(recent) == LINES and time - recent[0] <= WINDOW_NS else LINES
+        if usual < LINES / 10:
             kind = RETRIES if _RETRY.search(pattern) else BURST
             if self._first(f"{kind.name}:{pattern}"):
                 text = f"{LINES} lines in {(time - recent[0]) / 1e9:.2g} s: {body[:120]}"
-                found.append(kind.finding(text, time, step=step, ranks=(rank,), weight=2.0))
+                band = (0.0, round(10 * usual, 1))
+                found.append(
+                    kind.finding(text, time, step=step, ranks=(rank,), value=float(LINES), expected=band, weight=2.0)
+                )
         return found
 
     def _first(self, what: str) -> bool:
@@ -72,9 +77,9 @@ class Logs:
         self._reported.add(what)
         return True
 
-    def _unusual(self, pattern: str, time: int) -> bool:
-        """Return whether the pattern was much rarer before; one that was always frequent is not a burst."""
+    def _usual(self, pattern: str, time: int) -> float:
+        """Return how many lines of a pattern the time of its last ones usually has; too early, as many as it had."""
         before, lasted = self._recent[pattern][0] - self._run.begun, time - self._recent[pattern][0]
         if before < 2 * lasted:
-            return False
-        return LINES / max(lasted, 1) > 10 * (self._seen[pattern] - LINES) / before
+            return LINES
+        return (self._seen[pattern] - LINES) * max(lasted, 1) / before

@@ -64,7 +64,7 @@ class NotFinite:
         state.keys[key] = step
         if state.layer is None and _LAYER.search(key):
             state.layer = key
-        return _finding(rank, state, time, step)
+        return self._finding(rank, state, time, step)
 
     def _healthy(self, state: _Rank, rank: int, key: str) -> bool:
         series = self._run.series.get((key, rank))
@@ -76,24 +76,26 @@ class NotFinite:
             return state.overflows <= max(FEW_SKIPS, SKIPS * count)
         return key.startswith(_OWN)
 
-
-def _finding(rank: int, state: _Rank, time: int, step: int) -> Finding:
-    assert state.first is not None
-    begun, key, value = state.first
-    at_first = [name for name, when in state.keys.items() if when == begun]
-    main = next((name for name in at_first if "loss" in name.lower()), key)
-    word = "NaN" if math.isnan(value) else "infinite"
-    layer = f", first in {state.layer}" if state.layer and state.layer != main else ""
-    also = tuple(name for name in state.keys if name != main)
-    return NOT_FINITE.finding(
-        f"{main} became {word} at step {begun}{layer}",
-        time,
-        step=begun,
-        last=step,
-        ranks=(rank,),
-        key=main,
-        also=also[:8],
-        value=value,
-        cause=f"{state.layer} overflowed or was divided by zero" if state.layer else "",
-        weight=float(1 + len(also)),
-    )
+    def _finding(self, rank: int, state: _Rank, time: int, step: int) -> Finding:
+        assert state.first is not None
+        begun, key, value = state.first
+        at_first = [name for name, when in state.keys.items() if when == begun]
+        main = next((name for name in at_first if "loss" in name.lower()), key)
+        word = "NaN" if math.isnan(value) else "infinite"
+        layer = f", first in {state.layer}" if state.layer and state.layer != main else ""
+        also = tuple(name for name in state.keys if name != main)
+        series = self._run.series.get((main, rank))
+        usual = (min(series.values), max(series.values)) if series is not None and series.values else None
+        return NOT_FINITE.finding(
+            f"{main} became {word} at step {begun}{layer}",
+            time,
+            step=begun,
+            last=step,
+            ranks=(rank,),
+            key=main,
+            also=also[:8],
+            value=value,
+            expected=usual,
+            cause=f"{state.layer} overflowed or was divided by zero" if state.layer else "",
+            weight=float(1 + len(also)),
+        )

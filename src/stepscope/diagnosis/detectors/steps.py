@@ -111,5 +111,6 @@ class Steps:
         self._reported.add("gap")
         self._spacing, self._regular = usual, regular
         series = self._series
-        text = f"{series.key} has no values between steps {last} and {step}; before, it had one every {usual} steps"
+        often = f"every {usual} steps" if usual > 1 else "at every step"
+        text = f"{series.key} has no values between steps {last} and {step}; before, it had one {often}"
         return MISSING.finding(text, series.time, step=last, last=step, ranks=(series.rank,), key=series.key)

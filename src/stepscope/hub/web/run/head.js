@@ -112,11 +112,11 @@ function Expect({ finding: { kind, key, span }, run, again }) {
 
 const SYMPTOMS = 3;
 
-// The likely cause of a finding, what to do, and what else was seen with it.
-function Explained({ finding: { cause, advice, symptoms = [], muted } }) {
+// What was expected, the likely cause of a finding, what to do, and what else was seen with it.
+function Explained({ finding: { band, cause, advice, symptoms = [], muted } }) {
   if (muted) return html`<small>${muted}</small>`;
   const more = symptoms.length > SYMPTOMS ? `, and ${count(symptoms.length - SYMPTOMS)} more` : "";
-  return html`<small>${[cause, advice].filter(Boolean).join(". ")}</small>
+  return html`<small>${[band, cause, advice].filter(Boolean).join(". ")}</small>
     ${symptoms.length > 0 && html`<small>Also: ${symptoms.slice(0, SYMPTOMS).join("; ")}${more}.</small>`}`;
 }
 
