@@ -1,18 +1,26 @@
-"""The endpoints under `metrics/`; each waits until earlier writes are in the store."""
+"""The endpoints under `metrics/`, which wait until earlier writes are stored, and the history that they read."""
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Iterable, Sequence
+from typing import Any, NamedTuple
 
-from stepscope.hub.receivers.mlflow import metric_history
 from stepscope.hub.receivers.mlflow.mlflow_errors import SEE_DOCS, missing_value, refused
-from stepscope.hub.receivers.mlflow.mlflow_runs import find_run
+from stepscope.hub.receivers.mlflow.mlflow_runs import find_run, spell
 from stepscope.hub.receivers.mlflow.request_fields import Fields
+from stepscope.hub.receivers.mlflow.run_records import MILLION
 from stepscope.hub.receivers.mlflow.run_search import page_token, read_offset
 from stepscope.hub.receivers.mlflow.tracking import Call, Reply, Tracking
 from stepscope.hub.refusals import Refused
+from stepscope.hub.store import literal
+from stepscope.hub.store.columns import Answer
+from stepscope.hub.store.engine import Engine
+from stepscope.hub.store.run_catalog import run_number
 
 MOST_RUNS, MOST_VALUES = 100, 25_000
 MOST_SAMPLED = 2500
+_FARTHEST = 2**40
+"""No series has so many values."""
+_BY_TIME = "time, step, if(isNaN(value), 0, value)"
+_BY_STEP = "step, time, if(isNaN(value), 0, value), isNaN(value)"
 
 
 def runs_of(fields: Fields) -> Sequence[str]:
@@ -30,9 +38,9 @@ def get_history(tracking: Tracking, call: Call) -> Reply:
     offset = read_offset(fields.text("page_token"))
     if not _may_read(tracking, run, call.project):
         return Reply({})
-    found = metric_history.history(tracking.engine(), run, key, None if most is None else most + 1, offset)
+    found = _history(tracking.engine(), run, key, None if most is None else most + 1, offset)
     more = most is not None and len(found) > most
-    shown = metric_history.describe(key, found[:most] if more else found)
+    shown = _describe(key, found[:most] if more else found)
     body = {"metrics": shown} if shown else {}
     return Reply({**body, "next_page_token": page_token(offset + (most or 0))} if more else body)
 
@@ -55,8 +63,8 @@ def get_history_bulk(tracking: Tracking, call: Call) -> Reply:
     found: list[dict[str, Any]] = []
     for run in sorted(set(runs)):
         if len(found) < most and _may_read(tracking, run, call.project):
-            values = metric_history.history(tracking.engine(), run, key, most - len(found))
-            found += metric_history.describe(key, values, run)
+            values = _history(tracking.engine(), run, key, most - len(found))
+            found += _describe(key, values, run)
     return Reply({"metrics": found})
 
 
@@ -80,8 +88,8 @@ def get_history_bulk_interval(tracking: Tracking, call: Call) -> Reply:
     found: list[dict[str, Any]] = []
     for run in runs:
         if _may_read(tracking, run, call.project):
-            values = metric_history.sample(tracking.engine(), run, key, most or MOST_SAMPLED, steps)
-            found += metric_history.describe(key, values, run)
+            values = _sample(tracking.engine(), run, key, most or MOST_SAMPLED, steps)
+            found += _describe(key, values, run)
     return Reply({"metrics": found} if found else {})
 
 
@@ -103,3 +111,55 @@ def _may_read(tracking: Tracking, run: str, project: str | None) -> bool:
     except Refused:
         return False
     return True
+
+
+class _Value(NamedTuple):
+    """One value; times in milliseconds."""
+
+    timestamp: int
+    step: int
+    value: float
+
+
+def _history(engine: Engine, run: str, key: str, most: int | None = None, offset: int = 0) -> list[_Value]:
+    """Return the values of a metric by time, without duplicates (same time, step and value)."""
+    if offset >= _FARTHEST:
+        return []
+    limit = f"LIMIT {most} OFFSET {offset}" if most is not None else f"LIMIT {2**63 - 1} OFFSET {offset}"
+    found = _ask(engine, run, key, f"ORDER BY {_BY_TIME} {limit}")
+    return _values(found, range(len(found.array("time")))) if found is not None else []
+
+
+def _ask(engine: Engine, run: str, key: str, rest: str, where: str = "1") -> Answer | None:
+    """Query the values of a metric; None when the run is not in the store."""
+    number = run_number(engine, run)
+    if number is None:
+        return None
+    series = f"SELECT series FROM series WHERE run = {number} AND key = {literal.text(key)}"
+    return engine.query(f"SELECT DISTINCT step, time, value FROM metrics WHERE series IN ({series}) AND {where} {rest}")
+
+
+def _values(found: Answer, where: Iterable[int]) -> list[_Value]:
+    steps, times, values = (found.array(name) for name in ("step", "time", "value"))
+    return [_Value(int(times[at]) // MILLION, int(steps[at]), float(values[at])) for at in where]
+
+
+def _sample(engine: Engine, run: str, key: str, most: int, steps: tuple[int, int] | None) -> list[_Value]:
+    """Return at most `most` values by step, evenly spaced, including the first and the last."""
+    where = "1" if steps is None else f"step BETWEEN {steps[0]} AND {steps[1]}"
+    found = _ask(engine, run, key, f"ORDER BY {_BY_STEP}", where)
+    size = len(found.array("time")) if found is not None else 0
+    if found is None or size <= most:
+        return _values(found, range(size)) if found is not None else []
+    share, larger = divmod(size, most)
+    starts = [at * share + min(at, larger) for at in range(most - 1)]
+    return _values(found, [*starts, size - 1])
+
+
+def _describe(key: str, values: Sequence[_Value], run: str = "") -> list[dict[str, Any]]:
+    """Return values in MLflow's JSON, with the run id when one is given."""
+    named = {"run_id": run} if run else {}
+    return [
+        {"key": key, "value": spell(each.value), "timestamp": each.timestamp, "step": each.step, **named}
+        for each in values
+    ]
