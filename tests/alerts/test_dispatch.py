@@ -5,7 +5,7 @@ import pytest
 from stepscope.alerts.alert import Alert, Expected, Silence, Subject
 from stepscope.alerts.dispatch import GROUP_INTERVAL, Dispatcher, mute_reason
 from stepscope.alerts.rule_file import from_python
-from stepscope.alerts.states import NS
+from stepscope.alerts.state_machine import NS
 
 RULES = {
     rule.name: rule

@@ -12,7 +12,7 @@ from stepscope.alerts.alert import ATTR_FINGERPRINT, ATTR_RULE, ATTR_STATE, Aler
 from stepscope.alerts.evaluator import Evaluator
 from stepscope.alerts.rule import Rule
 from stepscope.alerts.rule_file import from_python, with_packs
-from stepscope.alerts.states import NS
+from stepscope.alerts.state_machine import NS
 from stepscope.diagnosis.finding import Finding
 from stepscope.model import records
 from stepscope.model.names import ALERT_FINDING, EVENT_FINISHED

@@ -2,8 +2,8 @@
 
 from collections.abc import Iterator
 
-from stepscope.hub.dashboards.folder import BUILTIN, builtin
-from stepscope.hub.dashboards.shape import Mistake, parse
+from stepscope.hub.dashboards.dashboard import Mistake, parse
+from stepscope.hub.dashboards.dashboard_files import BUILTIN, builtin
 
 
 def check(data: bytes) -> None:

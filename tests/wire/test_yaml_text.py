@@ -8,7 +8,7 @@ import pytest
 
 yaml = pytest.importorskip("yaml")
 
-from stepscope.hub.dashboards.shape import Mistake, parse  # noqa: E402
+from stepscope.hub.dashboards.dashboard import Mistake, parse  # noqa: E402
 from stepscope.wire import yaml_text  # noqa: E402
 
 SOURCE = Path(yaml_text.__file__).parents[1]

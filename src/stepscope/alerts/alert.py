@@ -6,9 +6,9 @@ from typing import Any
 
 import msgspec
 
-from stepscope.alerts.states import State
+from stepscope.alerts.state_machine import State
 from stepscope.diagnosis.finding import Finding
-from stepscope.diagnosis.shape import as_json, worst_first
+from stepscope.diagnosis.findings_json import as_json, worst_first
 
 ATTR_RULE = "alert.rule"
 ATTR_FINGERPRINT = "alert.fingerprint"

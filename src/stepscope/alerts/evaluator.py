@@ -7,7 +7,7 @@ from typing import Any
 
 from stepscope.alerts.alert import ATTR_FINGERPRINT, ATTR_RULE, ATTR_STATE, Alert, Subject, alert_id, finding_subject
 from stepscope.alerts.rule import Compiled, fill
-from stepscope.alerts.states import OPEN, Machine, State
+from stepscope.alerts.state_machine import OPEN, Machine, State
 from stepscope.alerts.watching import Matcher, RunSeries, Series, Watch
 from stepscope.diagnosis.finding import Finding, finding_of_alert, number
 from stepscope.model import records

@@ -6,8 +6,8 @@ from typing import Any
 import msgspec
 
 from stepscope.alerts.packs import PACKS, pack_rules
-from stepscope.alerts.replay import RuleTest
 from stepscope.alerts.rule import Compiled, Rule, RuleError, compile_rule, from_python
+from stepscope.alerts.rule_replay import RuleTest
 from stepscope.wire.yaml_structs import Document, Mistake, read
 
 NAME = "alerts.yaml"

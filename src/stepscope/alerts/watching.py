@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from stepscope.alerts.alert import Alert, Subject
 from stepscope.alerts.rule import Compiled
-from stepscope.alerts.states import Machine
+from stepscope.alerts.state_machine import Machine
 
 MOST_OF_RULE = 500
 """Series that one rule watches; more are counted."""

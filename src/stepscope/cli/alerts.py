@@ -172,7 +172,7 @@ def _replay(args: argparse.Namespace) -> int:
 
 
 def _tests(args: argparse.Namespace) -> int:
-    from stepscope.alerts.replay import run_test
+    from stepscope.alerts.rule_replay import run_test
 
     file = _rules_of(args.file)
     if not file.tests:

@@ -99,17 +99,17 @@ def demo_home(args: argparse.Namespace) -> Path:
 
 def train(home: Path, steps: int) -> list[str]:
     """Train both models, one after the other; return the ids of their runs."""
-    from stepscope.demo import demo_plan, processes
+    from stepscope.demo import demo_plan, launcher
     from stepscope.sdk.launch import new_run_id
 
     game = demo_plan.game_plan(steps)
     stamp = new_run_id()
     spirals, cart = f"{stamp}-spirals", f"{stamp}-cart"
     with progress() as show:
-        processes.train(
+        launcher.train(
             home, spirals, steps, _part(show, "training", "loss"), lambda: _say("a rank died: resuming from checkpoint")
         )
-        processes.play(home, cart, game, _part(show, "playing", "reward"))
+        launcher.play(home, cart, game, _part(show, "playing", "reward"))
     return [spirals, cart]
 
 

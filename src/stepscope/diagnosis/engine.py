@@ -23,7 +23,7 @@ from stepscope.diagnosis.detectors.not_finite import NotFinite
 from stepscope.diagnosis.exits import Exits
 from stepscope.diagnosis.finding import Finding, finding_of_alert, on_ranks
 from stepscope.diagnosis.folding import fold
-from stepscope.diagnosis.guard import Guarded, guarded_take
+from stepscope.diagnosis.isolation import Guarded, guarded_take
 from stepscope.diagnosis.raised import RaisedAlerts
 from stepscope.diagnosis.roles import role_of
 from stepscope.diagnosis.series import Series

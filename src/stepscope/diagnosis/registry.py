@@ -11,7 +11,7 @@ from stepscope.diagnosis import detectors
 from stepscope.diagnosis.detector import RunDetector, SeriesDetector, is_run_detector
 from stepscope.diagnosis.exits import Exits
 from stepscope.diagnosis.finding import Kind
-from stepscope.diagnosis.guard import FAILED
+from stepscope.diagnosis.isolation import FAILED
 from stepscope.diagnosis.raised import RaisedAlerts
 
 GROUP = "stepscope.detectors"

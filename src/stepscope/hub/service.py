@@ -12,7 +12,7 @@ from typing import Any
 from msgspec import structs, to_builtins
 
 from stepscope.hub import forwarding, peers
-from stepscope.hub.alerting.service import Alerting
+from stepscope.hub.alerting.alerting import Alerting
 from stepscope.hub.counters import Counters, families, outcomes
 from stepscope.hub.deletion import Deleted, delete_run, finish_deletions
 from stepscope.hub.diagnosing.thread import Diagnosing

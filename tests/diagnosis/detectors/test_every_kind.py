@@ -10,7 +10,7 @@ from benchmarks.zoo.story import Story, Truth
 from stepscope.diagnosis import registry
 from stepscope.diagnosis.engine import Diagnosis
 from stepscope.diagnosis.finding import Finding
-from stepscope.diagnosis.shape import band_words
+from stepscope.diagnosis.findings_json import band_words
 
 HERE = Path(__file__).parent
 SECOND = 10**9

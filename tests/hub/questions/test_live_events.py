@@ -9,7 +9,7 @@ from typing import Any
 from starlette.requests import Request
 
 from stepscope.diagnosis.finding import Finding
-from stepscope.diagnosis.shape import as_json
+from stepscope.diagnosis.findings_json import as_json
 from stepscope.hub.diagnosing.thread import Changed
 from stepscope.hub.live import Live
 from stepscope.hub.questions.live_events import LiveEvents

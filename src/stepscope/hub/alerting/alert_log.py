@@ -8,7 +8,7 @@ from pathlib import Path
 import msgspec
 
 from stepscope.alerts.alert import Alert, Expected, Silence
-from stepscope.alerts.states import OPEN
+from stepscope.alerts.state_machine import OPEN
 from stepscope.journal.files import append_synced, replace_file
 from stepscope.wire import frames
 

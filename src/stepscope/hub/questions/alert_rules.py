@@ -6,11 +6,11 @@ from typing import Any
 import msgspec
 
 from stepscope.alerts.alert import Alert
-from stepscope.alerts.replay import replay
 from stepscope.alerts.rule import Compiled
 from stepscope.alerts.rule_file import LONGEST, Mistake, Rules, parse
+from stepscope.alerts.rule_replay import replay
+from stepscope.hub.alerting.alerting import Alerting, RuleStatus
 from stepscope.hub.alerting.rule_files import FILES, PAGE
-from stepscope.hub.alerting.service import Alerting, RuleStatus
 from stepscope.hub.questions.alert_states import alerting, for_all_projects
 from stepscope.hub.questions.endpoint import Endpoint, Reader
 from stepscope.hub.questions.export import read_points

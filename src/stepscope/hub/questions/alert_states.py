@@ -8,8 +8,8 @@ import msgspec
 
 from stepscope.alerts.alert import Alert, Expected, Silence
 from stepscope.alerts.rule import RuleError, read_duration
-from stepscope.alerts.states import OPEN, STATES
-from stepscope.hub.alerting.service import Alerting
+from stepscope.alerts.state_machine import OPEN, STATES
+from stepscope.hub.alerting.alerting import Alerting
 from stepscope.hub.questions.endpoint import EXACT_RUN, LIMIT, OFFSET, Endpoint, Reader
 from stepscope.hub.questions.params import Param, bad_request, forbidden, not_found
 from stepscope.hub.questions.schemas import (

@@ -4,8 +4,8 @@ from typing import Any
 
 import msgspec
 
-from stepscope.hub.dashboards.folder import BUILTIN, Folder, Source
-from stepscope.hub.dashboards.shape import LONGEST, Mistake, parse
+from stepscope.hub.dashboards.dashboard import LONGEST, Mistake, parse
+from stepscope.hub.dashboards.dashboard_files import BUILTIN, Folder, Source
 from stepscope.hub.questions.endpoint import Endpoint, Reader
 from stepscope.hub.questions.params import Param, bad_request, forbidden, not_found
 from stepscope.hub.questions.schemas import BOOLEAN, INTEGER, TEXT, list_of, nullable, object_of

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any, Literal, Protocol, TypeVar
 
 from stepscope.alerts.alert import Expected, unexpected
-from stepscope.hub.alerting.service import Alerting
+from stepscope.hub.alerting.alerting import Alerting
 from stepscope.hub.deletion import Deleted
 from stepscope.hub.questions.params import Param, forbidden, not_found
 from stepscope.hub.questions.schemas import INTEGER, Schema, nullable

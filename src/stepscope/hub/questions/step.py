@@ -6,9 +6,9 @@ from typing import Any, get_args
 
 from stepscope.alerts.alert import unexpected
 from stepscope.diagnosis.finding import SEVERITIES, Finding
+from stepscope.diagnosis.findings_json import concerns, slow_finding
 from stepscope.diagnosis.levels import value_level
 from stepscope.diagnosis.registry import KINDS
-from stepscope.diagnosis.shape import concerns, slow_finding
 from stepscope.hub.questions.endpoint import RUN, Endpoint, Reader
 from stepscope.hub.questions.logs import RECORD, record_json
 from stepscope.hub.questions.params import Param, not_found

@@ -7,7 +7,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from stepscope.diagnosis.finding import Finding
-from stepscope.diagnosis.shape import worst_first
+from stepscope.diagnosis.findings_json import worst_first
 from stepscope.hub.store import literal
 from stepscope.hub.store.engine import Engine
 from stepscope.hub.store.run_catalog import RunRow, step_of

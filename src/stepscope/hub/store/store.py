@@ -10,10 +10,10 @@ from stepscope.hub.store import address, schema
 from stepscope.hub.store.columns import Block
 from stepscope.hub.store.embedded import Chdb
 from stepscope.hub.store.engine import Engine, EngineError
-from stepscope.hub.store.folder import Folder, full_disk
 from stepscope.hub.store.lease import Lease
 from stepscope.hub.store.ownership import Member, Ownership, this_process
 from stepscope.hub.store.shards import WHOLE, Placement, Shard
+from stepscope.hub.store.store_folder import Folder, full_disk
 from stepscope.hub.store.write import ledger as loaded
 from stepscope.hub.store.write.catalog import Catalog, Source
 from stepscope.hub.store.write.group import UNFIT, Built, build, portions

@@ -14,8 +14,8 @@ from stepscope.hub.receivers.wandb.artifacts import (
     Entry,
     hex_digest,
 )
+from stepscope.hub.receivers.wandb.client_json import read_json
 from stepscope.hub.receivers.wandb.graphql import GraphQLError, Node
-from stepscope.hub.receivers.wandb.json_values import read_json
 from stepscope.hub.receivers.wandb.links import Links
 from stepscope.hub.receivers.wandb.nodes import connection, read_id, write_id
 from stepscope.hub.receivers.wandb.operations import Caller, project_node

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from stepscope.hub.receivers.wandb.json_values import read_json
+from stepscope.hub.receivers.wandb.client_json import read_json
 
 MOST_TOKENS = 20_000
 DEEPEST = 40

@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from stepscope.hub.receivers.wandb.json_values import read_json
+from stepscope.hub.receivers.wandb.client_json import read_json
 from stepscope.model.names import SEVERITIES
 from stepscope.model.records import Event, Log, Metric, Record
 from stepscope.wire.wandb_rows import Definition, as_step, machine_values, nanoseconds, parts_by_axis, split_row

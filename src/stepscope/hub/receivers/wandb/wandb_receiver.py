@@ -20,10 +20,10 @@ from stepscope.hub.receivers.receiver import ReceiverPorts, ReceiverRoute
 from stepscope.hub.receivers.wandb import links
 from stepscope.hub.receivers.wandb.artifact_queries import ArtifactQueries
 from stepscope.hub.receivers.wandb.artifacts import Artifacts
+from stepscope.hub.receivers.wandb.client_json import read_json
 from stepscope.hub.receivers.wandb.file_stream import FileStream
 from stepscope.hub.receivers.wandb.graphql import GraphQLError, execute, parse
 from stepscope.hub.receivers.wandb.introspection import with_types
-from stepscope.hub.receivers.wandb.json_values import read_json
 from stepscope.hub.receivers.wandb.operations import ENTITY, Caller, RunOperations
 from stepscope.hub.receivers.wandb.run_files import WandbRunFiles
 from stepscope.hub.receivers.wandb.run_queries import RunQueries

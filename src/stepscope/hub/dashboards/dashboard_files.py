@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
 
-from stepscope.hub.dashboards.shape import LONGEST
+from stepscope.hub.dashboards.dashboard import LONGEST
 from stepscope.journal.files import replace_file
 
 BUILTIN = ("rl", "service", "system")

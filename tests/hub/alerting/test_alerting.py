@@ -11,8 +11,8 @@ import pytest
 from stepscope.alerts.alert import Silence
 from stepscope.alerts.rule_file import NAME
 from stepscope.diagnosis.finding import Finding
+from stepscope.hub.alerting.alerting import Alerting
 from stepscope.hub.alerting.rule_files import PAGE
-from stepscope.hub.alerting.service import Alerting
 from stepscope.hub.home import HubHome
 from stepscope.hub.sources import ReceivedBatch
 from stepscope.model.ports import Batch, Writer
@@ -197,7 +197,7 @@ def test_too_much_is_passed_over(
 ) -> None:
     """When records come faster than they are evaluated, some are passed over and counted; nobody waits."""
     alerting = open_hub(RULES)
-    monkeypatch.setattr("stepscope.hub.alerting.service.MOST_WAITING", 3)
+    monkeypatch.setattr("stepscope.hub.alerting.alerting.MOST_WAITING", 3)
     for step in range(5):
         alerting.take(items(clock, 1.0, step))
     assert alerting.passed_over == 2

@@ -13,7 +13,7 @@ from stepscope.alerts.delivery import Deliveries, DeliveryStatus, send_test
 from stepscope.alerts.dispatch import Dispatcher, Notification, mute_reason
 from stepscope.alerts.evaluator import RECORDED, Evaluator
 from stepscope.alerts.rule import Compiled
-from stepscope.alerts.states import OPEN
+from stepscope.alerts.state_machine import OPEN
 from stepscope.diagnosis.finding import Finding
 from stepscope.hub.alerting.alert_log import AlertLog
 from stepscope.hub.alerting.rule_files import FileMistake, RuleFiles

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from stepscope.alerts.rule import Rule, compile_rule
-from stepscope.alerts.states import NS, STATES, Machine
+from stepscope.alerts.state_machine import NS, STATES, Machine
 
 NAN = math.nan
 

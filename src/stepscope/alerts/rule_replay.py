@@ -8,7 +8,7 @@ import msgspec
 from stepscope.alerts.alert import Alert
 from stepscope.alerts.evaluator import Evaluator
 from stepscope.alerts.rule import Compiled, RuleError, read_duration
-from stepscope.alerts.states import NS, State
+from stepscope.alerts.state_machine import NS, State
 from stepscope.model.errors import StepscopeError
 from stepscope.model.ports import Writer
 from stepscope.model.records import Metric, Record

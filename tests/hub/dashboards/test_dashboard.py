@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stepscope.hub.dashboards.folder import BUILTIN, builtin
-from stepscope.hub.dashboards.shape import LONGEST, Mistake, parse
+from stepscope.hub.dashboards.dashboard import LONGEST, Mistake, parse
+from stepscope.hub.dashboards.dashboard_files import BUILTIN, builtin
 
 
 @pytest.mark.parametrize("name", BUILTIN)

@@ -15,8 +15,8 @@ from stepscope.hub.store import schema
 from stepscope.hub.store.columns import numbers
 from stepscope.hub.store.engine import Engine
 from stepscope.hub.store.finding_catalog import read_findings, undiagnosed
-from stepscope.hub.store.folder import Folder
 from stepscope.hub.store.store import open_store
+from stepscope.hub.store.store_folder import Folder
 from stepscope.model.errors import ConfigError, Retry
 from stepscope.model.ports import Batch
 from stepscope.model.records import Log, Metric, Span
@@ -24,7 +24,7 @@ from stepscope.testing.stores import T, floats, line, losses, writer
 
 HOLD = """
 import sys, pathlib
-from stepscope.hub.store.folder import Folder
+from stepscope.hub.store.store_folder import Folder
 folder = Folder(pathlib.Path(sys.argv[1]))
 print(flush=True)
 input()
