@@ -89,7 +89,7 @@ def test_sql_refuses_in_place(world: World, show: Any) -> None:
     }.items():
         area.fill(statement)
         area.press("Control+Enter")
-        page.locator("#sql-said.bad-text", has_text=word).wait_for()
+        page.locator("#sql-status.bad-text", has_text=word).wait_for()
         assert area.input_value() == statement
     show.forgive("400")
 

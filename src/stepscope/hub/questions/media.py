@@ -66,9 +66,9 @@ def _logged(row: LogRow) -> Iterator[Media]:
     elif record.name == _WANDB:
         for key, value in record.attrs.items():
             kind, files = _wandb_media(value)
-            said = value[:_LONGEST_TEXT] if isinstance(value, str) else None
-            if files or said is not None:
-                yield {"key": key, "kind": kind, **place, "files": files, "text": said}
+            text = value[:_LONGEST_TEXT] if isinstance(value, str) else None
+            if files or text is not None:
+                yield {"key": key, "kind": kind, **place, "files": files, "text": text}
     elif isinstance(record.attrs.get("file"), str):
         kind = "image" if record.name.endswith("images") else "audio"
         yield {"key": tag, "kind": kind, **place, "files": [_file(record.attrs["file"])], "text": None}
@@ -89,8 +89,8 @@ def _wandb_media(value: Any) -> tuple[str, list[dict[str, Any]]]:
         return kind, [_file(path, value.get("caption"), {"artifact": found[1], "name": found[2]} if found else None)]
     names, captions = value.get("filenames"), value.get("captions")
     if isinstance(names, list):
-        said = captions if isinstance(captions, list) and len(captions) == len(names) else [None] * len(names)
-        return kind, [_file(name, each) for name, each in zip(names, said, strict=True) if isinstance(name, str)]
+        texts = captions if isinstance(captions, list) and len(captions) == len(names) else [None] * len(names)
+        return kind, [_file(name, each) for name, each in zip(names, texts, strict=True) if isinstance(name, str)]
     inner = [each for part in value.values() if isinstance(part, list) for each in part if isinstance(each, Mapping)]
     return kind, [_file(each["path"], each.get("caption")) for each in inner if isinstance(each.get("path"), str)]
 

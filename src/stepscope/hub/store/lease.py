@@ -118,7 +118,7 @@ class Lease:
             self.check()
 
     def release(self) -> None:
-        """Let another hub take the shard at once, if that can be said."""
+        """Let another hub take the shard at once, if the engine can be reached."""
         with contextlib.suppress(EngineError), self._lock:
             if self.epoch:
                 self._write(0)

@@ -31,31 +31,33 @@ Step = tuple[int | None, str | None]
 
 def event_record(notice: Notice, attrs: Attrs, step: Step) -> Event:
     """Make the record of an event: the title is its name, the text its body."""
-    said: Attrs = {ATTR_ALERT_TYPE: notice.alert_type, **attrs}
+    record_attrs: Attrs = {ATTR_ALERT_TYPE: notice.alert_type, **attrs}
     further = {ATTR_AGGREGATION: notice.aggregation_key, ATTR_PRIORITY: notice.priority, ATTR_SOURCE: notice.source}
-    said |= {key: value for key, value in further.items() if value}
+    record_attrs |= {key: value for key, value in further.items() if value}
     severity = _ALERT_SEVERITIES.get(notice.alert_type, 9)
-    return Event(notice.time, *step, None, None, severity, notice.title, said, notice.text or None)
+    return Event(notice.time, *step, None, None, severity, notice.title, record_attrs, notice.text or None)
 
 
 def check_record(check: Check, attrs: Attrs, step: Step) -> Event:
     """Make the record of a service check: an event with the check's name and status."""
-    said: Attrs = {names.ATTR_CHECK_STATUS: _STATUS_WORDS[check.status], **attrs}
+    record_attrs: Attrs = {names.ATTR_CHECK_STATUS: _STATUS_WORDS[check.status], **attrs}
     severity = _CHECK_SEVERITIES[check.status]
-    return Event(check.time, *step, None, None, severity, check.name, said, check.message or None)
+    return Event(check.time, *step, None, None, severity, check.name, record_attrs, check.message or None)
 
 
 def log_record(line: LogLine, attrs: Attrs, step: Step) -> Log:
     """Make the record of a log line; a trace and a span are taken where they are ids of OpenTelemetry."""
-    said: Attrs = {**attrs, **line.attrs}
-    trace, span = _hex(said.get("trace_id"), 16), _hex(said.get("span_id"), 8)
+    record_attrs: Attrs = {**attrs, **line.attrs}
+    trace, span = _hex(record_attrs.get("trace_id"), 16), _hex(record_attrs.get("span_id"), 8)
     if trace is not None and span is not None:
-        del said["trace_id"], said["span_id"]
+        del record_attrs["trace_id"], record_attrs["span_id"]
     else:
         trace = span = None
-    scope = said.pop("logger.name", "")
+    scope = record_attrs.pop("logger.name", "")
     severity = _SEVERITIES.get(line.status.lower(), 0)
-    return Log(line.time, *step, trace, span, severity, line.message, said, scope if isinstance(scope, str) else "")
+    return Log(
+        line.time, *step, trace, span, severity, line.message, record_attrs, scope if isinstance(scope, str) else ""
+    )
 
 
 def _hex(text: Any, size: int) -> bytes | None:

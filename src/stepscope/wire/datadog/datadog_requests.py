@@ -121,37 +121,37 @@ def _pair(point: Any) -> tuple[int | None, Any]:
     return None, None
 
 
-def _time(said: Any, unit: int) -> int | None:
+def _time(value: Any, unit: int) -> int | None:
     """Read a time in units of nanoseconds; None when it is no time of the calendar."""
-    number = _number(said)
+    number = _number(value)
     if number is None or not 0 < number <= _LATEST / unit:
         return None
     return min(int(number * unit), _LATEST)
 
 
-def _number(said: Any) -> float | None:
-    if isinstance(said, bool):
+def _number(value: Any) -> float | None:
+    if isinstance(value, bool):
         return None
-    if isinstance(said, str) and len(said) < 64 and "_" not in said:
+    if isinstance(value, str) and len(value) < 64 and "_" not in value:
         try:
-            said = float(said)
+            value = float(value)
         except ValueError:
             return None
-    return said if isinstance(said, float) or (isinstance(said, int) and abs(said) < 2**63) else None
+    return value if isinstance(value, float) or (isinstance(value, int) and abs(value) < 2**63) else None
 
 
-def text(said: Any) -> str:
+def text(value: Any) -> str:
     """Read a text, or the text of a number; half a surrogate pair becomes a question mark."""
-    if not isinstance(said, str):
-        return str(said) if isinstance(said, (int, float)) and not isinstance(said, bool) else ""
-    return said if said.isascii() else said.encode("utf-8", "replace").decode()
+    if not isinstance(value, str):
+        return str(value) if isinstance(value, (int, float)) and not isinstance(value, bool) else ""
+    return value if value.isascii() else value.encode("utf-8", "replace").decode()
 
 
-def read_tags(said: Any) -> tuple[str, ...]:
+def read_tags(value: Any) -> tuple[str, ...]:
     """Read tags given as a list or as one text with commas."""
-    if isinstance(said, str):
-        return split_tags(text(said))
-    return tuple(tag for each in said if (tag := text(each).strip())) if isinstance(said, list) else ()
+    if isinstance(value, str):
+        return split_tags(text(value))
+    return tuple(tag for each in value if (tag := text(each).strip())) if isinstance(value, list) else ()
 
 
 def read_event(body: Any, clock: Clock) -> Notice:
@@ -190,8 +190,8 @@ def read_checks(body: Any, clock: Clock) -> Reading:
     return found
 
 
-def read_logs(body: Any, said: Mapping[str, str], clock: Clock) -> Reading:
-    """Read logs: a list of objects or texts, or one alone; `said` are the parameters of the request's address."""
+def read_logs(body: Any, parameters: Mapping[str, str], clock: Clock) -> Reading:
+    """Read logs: a list of objects or texts, or one alone; `parameters` are those of the query string."""
     found = Reading()
     if not isinstance(body, (dict, list, str)):
         raise BadBody("the body is not a log or a list of them")
@@ -199,33 +199,33 @@ def read_logs(body: Any, said: Mapping[str, str], clock: Clock) -> Reading:
         if isinstance(log, str):
             log = {"message": log}
         if isinstance(log, dict):
-            found.items.append(_log(log, said, clock))
+            found.items.append(_log(log, parameters, clock))
         else:
             found.refused[BAD_LOG] += 1
     return found
 
 
-def _log(log: dict[str, Any], said: Mapping[str, str], clock: Clock) -> LogLine:
+def _log(log: dict[str, Any], parameters: Mapping[str, str], clock: Clock) -> LogLine:
     attrs = {text(key): value for key, value in log.items() if key not in _LOG_FIELDS}
-    attrs |= {"ddsource": said["ddsource"]} if said.get("ddsource") and "ddsource" not in attrs else {}
+    attrs |= {"ddsource": parameters["ddsource"]} if parameters.get("ddsource") and "ddsource" not in attrs else {}
     message = log.get("message", log.get("msg"))
     status = next((log[key] for key in ("status", "level", "severity") if isinstance(log.get(key), str)), "info")
-    service = text(log.get("service")) or said.get("service", "")
-    tags = read_tags(log.get("ddtags")) + split_tags(said.get("ddtags", ""))
+    service = text(log.get("service")) or parameters.get("service", "")
+    tags = read_tags(log.get("ddtags")) + split_tags(parameters.get("ddtags", ""))
     tags += tuple(f"{key}:{text(attrs.pop(key))}" for key in _LOG_PLACES if text(attrs.get(key)))
     at = _log_time(log.get("timestamp")) or clock()
-    host = text(log.get("hostname")) or said.get("hostname", "")
+    host = text(log.get("hostname")) or parameters.get("hostname", "")
     if isinstance(message, (dict, list)):
         attrs["message"] = message
     return LogLine(0, text(message), status, attrs, tags, at, host, service)
 
 
-def _log_time(said: Any) -> int | None:
+def _log_time(value: Any) -> int | None:
     """Read milliseconds, or a date as ISO 8601 writes it."""
-    if isinstance(said, str) and not said.isdigit():
+    if isinstance(value, str) and not value.isdigit():
         try:
-            date = datetime.fromisoformat(said)
+            date = datetime.fromisoformat(value)
             return _time((date if date.tzinfo else date.replace(tzinfo=UTC)).timestamp() * 1000, _MILLISECOND)
         except (ValueError, OverflowError):
             return None
-    return _time(said, _MILLISECOND)
+    return _time(value, _MILLISECOND)

@@ -39,43 +39,43 @@ class Place(NamedTuple):
 
 def place_of(tags: Iterable[str], host: str = "", container: str = "", external: str = "") -> Place:
     """Read tags; `host` is that of the sender, unless a tag names another."""
-    said: dict[str, str] = {}
+    fields: dict[str, str] = {}
     attrs: Attrs = {}
     for tag in tags:
         key, _, value = tag.partition(":")
         if key in _PLACES and value:
-            said.setdefault(key, value)
+            fields.setdefault(key, value)
         elif key not in attrs:
             attrs[key] = value
         else:
             before = attrs[key]
             attrs[key] = [*before, value] if isinstance(before, list) else [before, value]
-    step, axis = _take_step(attrs, said.get("axis"))
-    return Place(_origin(said, host, container, external), attrs, step, axis)
+    step, axis = _take_step(attrs, fields.get("axis"))
+    return Place(_origin(fields, host, container, external), attrs, step, axis)
 
 
-def _origin(said: dict[str, str], host: str, container: str, external: str) -> Origin:
-    host = said.get("host") or host
-    name = _first(said, _NAMES)
-    rank = small_int(_first(said, _RANKS), 0)
-    service = said.get("service", "")
-    resource = {key: said[tag] for tag, key in _RESOURCES.items() if tag in said}
+def _origin(fields: dict[str, str], host: str, container: str, external: str) -> Origin:
+    host = fields.get("host") or host
+    name = _first(fields, _NAMES)
+    rank = small_int(_first(fields, _RANKS), 0)
+    service = fields.get("service", "")
+    resource = {key: fields[tag] for tag, key in _RESOURCES.items() if tag in fields}
     further = {"host.name": host, "container.id": container, "datadog.external_data": external}
     resource |= {key: value for key, value in further.items() if value}
     alone = f"{service or UNKNOWN}-{host}" if host else service or UNKNOWN
     return Origin(
-        run=_first(said, _RUNS) or name or alone,
-        project=_first(said, _PROJECTS) or service or UNKNOWN,
+        run=_first(fields, _RUNS) or name or alone,
+        project=_first(fields, _PROJECTS) or service or UNKNOWN,
         name=name or None,
         rank=rank,
-        world_size=max(rank + 1, small_int(_first(said, _WORLDS), 1)),
+        world_size=max(rank + 1, small_int(_first(fields, _WORLDS), 1)),
         host=host,
         resource=resource,
     )
 
 
-def _first(said: dict[str, str], keys: tuple[str, ...]) -> str:
-    return next((said[key] for key in keys if key in said), "")
+def _first(fields: dict[str, str], keys: tuple[str, ...]) -> str:
+    return next((fields[key] for key in keys if key in fields), "")
 
 
 def _take_step(attrs: Attrs, axis: str | None) -> tuple[int | None, str | None]:

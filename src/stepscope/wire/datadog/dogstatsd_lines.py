@@ -123,21 +123,21 @@ def read_event(line: str, now: int) -> Notice:
     tags: tuple[str, ...] = ()
     at, host, key, priority, source, kind = now, "", "", "", "", "info"
     for field in fields.split("|")[1:]:
-        name, said = field[:2], field[2:]
+        name, value = field[:2], field[2:]
         if field[:1] == "#":
             tags = split_tags(field[1:])
         elif name == "d:":
-            at = read_time(said)
+            at = read_time(value)
         elif name == "h:":
-            host = said
+            host = value
         elif name == "k:":
-            key = said
+            key = value
         elif name == "p:":
-            priority = said
+            priority = value
         elif name == "s:":
-            source = said
-        elif name == "t:" and said in ALERT_TYPES:
-            kind = said
+            source = value
+        elif name == "t:" and value in ALERT_TYPES:
+            kind = value
     return Notice(0, _lines(title), _lines(text), kind, tags, at, host, key, priority, source)
 
 
@@ -170,8 +170,8 @@ def read_check(line: str, now: int) -> Check:
             at = read_time(field[2:])
         elif field[:2] == "h:":
             host = field[2:]
-    said = _lines(message.replace("m\\:", "m:"))
-    return Check(0, parts[1][:LONGEST], _STATUSES[parts[2]], said, tags, at, host)
+    text = _lines(message.replace("m\\:", "m:"))
+    return Check(0, parts[1][:LONGEST], _STATUSES[parts[2]], text, tags, at, host)
 
 
 def _lines(text: str) -> str:

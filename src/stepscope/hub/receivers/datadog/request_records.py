@@ -18,7 +18,7 @@ MOST_RANKS, MOST_STEPS = 2_000, 256
 MOST_AT_ONCE = 2_048
 """Steps of a rank that are remembered while a request is sorted."""
 _COUNT = Instrument("sum", cumulative=False)
-_Said = tuple[int, int, str | None]
+_LoggedStep = tuple[int, int, str | None]
 """A time, the step at it, and the step's axis."""
 
 
@@ -27,8 +27,8 @@ class StepHistory:
 
     def __init__(self) -> None:
         self._strength = NO_STEP_YET
-        self._steps: list[_Said] = []
-        self._known: set[_Said] = set()
+        self._steps: list[_LoggedStep] = []
+        self._known: set[_LoggedStep] = set()
 
     def add(self, strength: int, at: int, step: int, axis: str | None) -> None:
         """Add a step, unless a stronger metric is known; a stronger one replaces the history."""
@@ -58,8 +58,8 @@ class StepHistory:
         return self._steps[low + index if high - low == count else high - 1][1:]
 
 
-def _time(said: _Said) -> int:
-    return said[0]
+def _time(logged_step: _LoggedStep) -> int:
+    return logged_step[0]
 
 
 class Steps:

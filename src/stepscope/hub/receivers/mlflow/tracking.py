@@ -100,9 +100,9 @@ class Tracking:
             set_model_metrics(db, run, batch.points)
             config = (read_params(db, run), read_tags(db, run)) if fresh else None
         now = self.clock()
-        said: list[Record] = [run_records.started(*config, now)] if config else []
-        said += run_records.edited(batch.tags, now) if batch.tags else []
-        return Reply({}, [*safe, self.submit(run, said, project)] if said else safe, run_id)
+        records: list[Record] = [run_records.started(*config, now)] if config else []
+        records += run_records.edited(batch.tags, now) if batch.tags else []
+        return Reply({}, [*safe, self.submit(run, records, project)] if records else safe, run_id)
 
     def _log_points(self, run: MlflowRun, batch: LogBatch, project: str | None) -> "Future[None]":
         """Journal values once: those of a retried request are recognised and dropped."""

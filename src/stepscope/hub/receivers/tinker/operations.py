@@ -298,12 +298,12 @@ class Operations:
 
 
 def _known(operation: Operation) -> dict[str, Any]:
-    said = {
+    fields = {
         names.ATTR_SESSION_ID: operation.session,
         "tinker.model_id": operation.model_id,
         "tinker.request_id": operation.request_id,
     }
-    return {key: value for key, value in said.items() if value}
+    return {key: value for key, value in fields.items() if value}
 
 
 def _remember(known: "dict[str, Value]", key: str, value: Value) -> None:

@@ -75,12 +75,12 @@ def read_poll(status: int, headers: Mapping[str, str], data: bytes) -> Poll:
     """Parse the response to a poll as the client does."""
     is_json = "json" in headers.get("content-type", "")
     body = plain_bytes(headers, data)[:MOST_BYTES] if is_json else b""
-    said = {name.decode(): value.decode("utf-8", "replace") for name, value in reversed(_QUEUE.findall(body))}
-    queue = (said.get("queue_state", ""), said.get("queue_state_reason", ""))
+    fields = {name.decode(): value.decode("utf-8", "replace") for name, value in reversed(_QUEUE.findall(body))}
+    queue = (fields.get("queue_state", ""), fields.get("queue_state_reason", ""))
     if status == 200:
-        if said.get("type") == "try_again" or said.get("status") == "complete_metadata":
+        if fields.get("type") == "try_again" or fields.get("status") == "complete_metadata":
             return Poll(False, "", *queue)
-        return Poll(True, said.get("category", "failed") if _ERROR.match(body) else "")
+        return Poll(True, fields.get("category", "failed") if _ERROR.match(body) else "")
     if status in (400, 402, 408, 429) or status >= 500:
         return Poll(False, "", *queue)
     return Poll(True, f"HTTP {status}")

@@ -93,17 +93,17 @@ def _batches(body: Mapping[str, Any], events: list[Any], clock: Callable[[], int
     found: dict[str, ClientBatch] = {}
     alike: Counter[str] = Counter()
     for given in events:
-        said = given if isinstance(given, dict) else {"event": UNREADABLE_EVENT, "value": given}
-        session = _text(said.get("session_id")) or _text(body.get("session_id"))
+        event = given if isinstance(given, dict) else {"event": UNREADABLE_EVENT, "value": given}
+        session = _text(event.get("session_id")) or _text(body.get("session_id"))
         batch = found.get(session)
         if batch is None:
             batch = found[session] = ClientBatch(session, process, {"service.name": "tinker", **resource})
-        batch.events.append(_event(said, session, unknown, alike, batch.events[-1:], clock))
+        batch.events.append(_event(event, session, unknown, alike, batch.events[-1:], clock))
     return list(found.values())
 
 
 def _event(
-    said: Mapping[str, Any],
+    event: Mapping[str, Any],
     session: str,
     unknown: Mapping[str, Any],
     alike: "Counter[str]",
@@ -111,53 +111,53 @@ def _event(
     clock: Callable[[], int],
 ) -> ClientEvent:
     """Parse one event; `before` is the previous one, `alike` counts identical events without an id."""
-    identity = _text(said.get("event_id"))
+    identity = _text(event.get("event_id"))
     if not identity:
-        content = _digest(said)
+        content = _digest(event)
         alike[content] += 1
         identity = f"{content}/{alike[content]}"
-    index = said.get("event_session_index")
+    index = event.get("event_session_index")
     index = index if type(index) is int and 0 <= index < _LARGEST_INDEX else None
-    attrs = _attributes(said, unknown) | {names.ATTR_SESSION_ID: session, names.ATTR_EVENT_ID: identity}
+    attrs = _attributes(event, unknown) | {names.ATTR_SESSION_ID: session, names.ATTR_EVENT_ID: identity}
     if index is not None:
         attrs[names.ATTR_EVENT_INDEX] = index
-    elif said.get("event_session_index") is not None:
-        attrs["tinker.event_session_index"] = said["event_session_index"]
-    moment = _nanoseconds(said.get("timestamp"))
+    elif event.get("event_session_index") is not None:
+        attrs["tinker.event_session_index"] = event["event_session_index"]
+    moment = _nanoseconds(event.get("timestamp"))
     if moment is None:
-        attrs["tinker.timestamp"] = said.get("timestamp")
-    name = _name(said)
+        attrs["tinker.timestamp"] = event.get("timestamp")
+    name = _name(event)
     if name in (names.SESSION_START, names.SESSION_END):
         attrs[names.ATTR_EVENT_TYPE] = name
     if name == names.SESSION_END:
         name, attrs["status"] = names.EVENT_FINISHED, _ending(before)
     trace = _hex(attrs.get("trace_id"), 16)
-    record = Event(moment or clock(), _step(attrs), None, trace, None, _severity(said), name, attrs)
+    record = Event(moment or clock(), _step(attrs), None, trace, None, _severity(event), name, attrs)
     return ClientEvent(record, identity, index, _text(attrs.get("request_id")))
 
 
-def _digest(said: Mapping[str, Any]) -> str:
+def _digest(event: Mapping[str, Any]) -> str:
     try:
-        spelled = repr(said)  # JSON can contain lone surrogates, which UTF-8 cannot encode
+        spelled = repr(event)  # JSON can contain lone surrogates, which UTF-8 cannot encode
     except RecursionError:
         spelled = "an event too deep to be told from others"
     return hashlib.blake2b(spelled.encode("utf-8", "replace"), digest_size=16).hexdigest()
 
 
-def _name(said: Mapping[str, Any]) -> str:
-    kind = _text(said.get("event"))
+def _name(event: Mapping[str, Any]) -> str:
+    kind = _text(event.get("event"))
     if kind == "UNHANDLED_EXCEPTION":
         return names.EVENT_EXCEPTION
-    return _text(said.get("event_name")) or kind or UNREADABLE_EVENT
+    return _text(event.get("event_name")) or kind or UNREADABLE_EVENT
 
 
-def _attributes(said: Mapping[str, Any], unknown: Mapping[str, Any]) -> dict[str, Any]:
+def _attributes(event: Mapping[str, Any], unknown: Mapping[str, Any]) -> dict[str, Any]:
     """Return the data of an event, with the other fields of the event and its request under `tinker.*`."""
-    data = said.get("event_data")
+    data = event.get("event_data")
     attrs = dict(data) if isinstance(data, dict) else {} if data is None else {"event_data": data}
     attrs.update(unknown)
-    is_exception = said.get("event") == "UNHANDLED_EXCEPTION"
-    for key, value in said.items():
+    is_exception = event.get("event") == "UNHANDLED_EXCEPTION"
+    for key, value in event.items():
         if is_exception and key in _EXCEPTION_FIELDS:
             attrs[f"exception.{_EXCEPTION_FIELDS[key]}"] = "" if value is None else str(value)
         elif key not in _EVENT_FIELDS:
@@ -171,8 +171,8 @@ def _ending(before: list[ClientEvent]) -> str:
     return "failed" if last is not None and (last.severity >= _FAILED or last.name == "user_error") else "finished"
 
 
-def _severity(said: Mapping[str, Any]) -> int:
-    word = said.get("severity")
+def _severity(event: Mapping[str, Any]) -> int:
+    word = event.get("severity")
     return names.SEVERITIES.get(word.upper(), 9) if isinstance(word, str) else 9
 
 

@@ -28,17 +28,17 @@ class Links:
 
     def make(self, base: str, name: str, *where: str) -> str:
         """Return a link that carries the kind and the names of a file."""
-        said = json.dumps([int(time.time()) + SECONDS, *where]).encode()
-        ticket = base64.urlsafe_b64encode(said).decode().rstrip("=")
+        payload = json.dumps([int(time.time()) + SECONDS, *where]).encode()
+        ticket = base64.urlsafe_b64encode(payload).decode().rstrip("=")
         return f"{base}/wandb/files/{ticket}.{self._sign(ticket)}/{quote(name)}"
 
     def read(self, ticket: str) -> list[str]:
         """Return the kind and the names in a link; Refused when its signature is wrong or it has expired."""
-        said, _, signature = ticket.partition(".")
-        if not hmac.compare_digest(self._sign(said).encode(), signature.encode("utf-8", "replace")):
+        payload, _, signature = ticket.partition(".")
+        if not hmac.compare_digest(self._sign(payload).encode(), signature.encode("utf-8", "replace")):
             raise Refused(Refusal(HTTPStatus.FORBIDDEN, "the signature of this link is not valid"))
         try:
-            until, *where = json.loads(base64.urlsafe_b64decode(said + "=" * (-len(said) % 4)))
+            until, *where = json.loads(base64.urlsafe_b64decode(payload + "=" * (-len(payload) % 4)))
         except (ValueError, binascii.Error):
             raise Refused(Refusal(HTTPStatus.FORBIDDEN, "this link cannot be read")) from None
         if until < time.time():

@@ -131,7 +131,7 @@ function Explained({ alert }) {
     ["Seen by", alert.seen_by.join(", ")],
     ["Error", alert.error],
   ].filter(([, value]) => value !== null && value !== "");
-  return html`<p class="alert-said">${alert.message}</p>
+  return html`<p class="alert-text">${alert.message}</p>
     ${alert.cause && html`<p>${alert.cause}</p>`}
     ${alert.advice && html`<p class="alert-advice">${alert.advice}</p>`}
     <dl class="alert-facts-list">${facts.map(

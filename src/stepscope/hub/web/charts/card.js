@@ -186,15 +186,15 @@ function countWords(state, lines, log) {
   if (!lines.length) return "";
   const sum = (of) => lines.reduce((all, { marks }) => all + (of(marks) || 0), 0);
   const { gone, cut } = log ? belowLog(lines) : { gone: 0, cut: 0 };
-  const said = [`${count(sum((marks) => marks.total))} points`, `${count(sum((marks) => marks.length) - gone)} shown`];
+  const parts = [`${count(sum((marks) => marks.total))} points`, `${count(sum((marks) => marks.length) - gone)} shown`];
   const withoutX = sum((marks) => marks.withoutX),
     unmatched = sum((marks) => marks.unmatched);
-  if (gone) said.push(`${count(gone)} ≤ 0 hidden`);
-  if (cut) said.push(`${count(cut)} clipped at 0`);
-  if (withoutX) said.push(`${count(withoutX)} without x`);
-  if (unmatched) said.push(`${count(unmatched)} may have no x`);
-  if (state.superseded) said.push(`${count(state.superseded)} superseded`);
-  return said.join(", ");
+  if (gone) parts.push(`${count(gone)} ≤ 0 hidden`);
+  if (cut) parts.push(`${count(cut)} clipped at 0`);
+  if (withoutX) parts.push(`${count(withoutX)} without x`);
+  if (unmatched) parts.push(`${count(unmatched)} may have no x`);
+  if (state.superseded) parts.push(`${count(state.superseded)} superseded`);
+  return parts.join(", ");
 }
 
 function countHint(lines, log) {

@@ -106,14 +106,14 @@ export function quantileSource(run, { keys, spans, levels, x, unit, origin }) {
       { shape: "raw", columns: { x: along, value: values, rank: along.map(() => null) }, total },
       POINTS,
     );
-    const said = `p${Math.round(level * 1000) / 10}`;
+    const label = `p${Math.round(level * 1000) / 10}`;
     return {
-      id: `${name} ${said}`,
+      id: `${name} ${label}`,
       rank: null,
       marks,
       last: values.length ? { value: values.at(-1), step: null, ranks: [], values: [] } : null,
-      name: `${name} ${said}`,
-      short: `${short} ${said}`,
+      name: `${name} ${label}`,
+      short: `${short} ${label}`,
       colour: seriesColour(at),
       at,
       origin,

@@ -148,7 +148,7 @@ function Receivers({ receivers }) {
       !names.length
         ? html`<p class="muted">Nothing received since the hub started.</p>`
         : html`<table class="plain"><thead><tr><th>receiver</th>
-      ${OUTCOMES.map(([key, said]) => html`<th key=${key} class="num">${said}</th>`)}</tr></thead>
+      ${OUTCOMES.map(([key, label]) => html`<th key=${key} class="num">${label}</th>`)}</tr></thead>
       <tbody>${names.map(
         (name) => html`<tr key=${name}><th scope="row">${name}</th>${OUTCOMES.map(
           ([key]) => html`<td key=${key}

@@ -37,7 +37,7 @@ export function Field({ label, value, onChange, placeholder, suggestions, width 
     ${
       suggestions &&
       html`<datalist id=${list}>
-        ${suggestions.map(([each, said]) => html`<option key=${each} value=${each}>${said}</option>`)}</datalist>`
+        ${suggestions.map(([each, label]) => html`<option key=${each} value=${each}>${label}</option>`)}</datalist>`
     }
   </label>`;
 }
@@ -100,7 +100,7 @@ function Adder({ onAdd, suggestions }) {
         }
       }} />
     <datalist id=${list}>
-      ${suggestions.map(([each, said]) => html`<option key=${each} value=${each}>${said}</option>`)}</datalist>
+      ${suggestions.map(([each, label]) => html`<option key=${each} value=${each}>${label}</option>`)}</datalist>
     </label>`;
 }
 

@@ -117,10 +117,10 @@ export function Toasts() {
 }
 
 // Change something and report it; what goes wrong is reported too.
-export async function act(what, said, again) {
+export async function act(what, message, again) {
   try {
     await what();
-    toast(said);
+    toast(message);
     again();
   } catch (error) {
     toast(error.message, { bad: true });

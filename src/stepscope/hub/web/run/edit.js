@@ -199,18 +199,18 @@ export function Edits({ run }) {
 }
 
 function words({ name, notes, tags, archived }) {
-  const said = [];
-  if (name !== undefined) said.push(name === null ? "restored the recorded name" : `renamed to “${name}”`);
+  const parts = [];
+  if (name !== undefined) parts.push(name === null ? "restored the recorded name" : `renamed to “${name}”`);
   for (const [tag, value] of Object.entries(tags || {}))
-    said.push(
+    parts.push(
       value === null ? `removed the tag ${tag}` : `tagged ${tagText(tag, plain(value) === "true" ? true : value)}`,
     );
   if (notes !== undefined)
-    said.push(
+    parts.push(
       notes === null ? "restored the recorded notes" : notes ? `changed the notes to “${notes}”` : "removed the notes",
     );
-  if (archived !== undefined) said.push(archived ? "archived the run" : "unarchived the run");
-  return said.join("; ");
+  if (archived !== undefined) parts.push(archived ? "archived the run" : "unarchived the run");
+  return parts.join("; ");
 }
 
 // Changes to runs: their names, notes, tags, whether they are archived, and their deletion; each reported, with its undo.

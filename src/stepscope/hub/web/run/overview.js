@@ -182,12 +182,12 @@ function Phases({ found }) {
 }
 
 function rates(found) {
-  const said = [];
-  if (found.steps_per_second) said.push(`${number(found.steps_per_second, 3)} steps/s`);
+  const parts = [];
+  if (found.steps_per_second) parts.push(`${number(found.steps_per_second, 3)} steps/s`);
   if (found.tokens_per_second)
-    said.push(
+    parts.push(
       `${number(found.tokens_per_second, 3)} tokens/s${found.tokens_counted ? " (from the increase of a counter)" : ""}`,
     );
-  said.push(`${lasting(found.seconds)} over all ranks`);
-  return said.join(" · ");
+  parts.push(`${lasting(found.seconds)} over all ranks`);
+  return parts.join(" · ");
 }

@@ -136,10 +136,10 @@ function options({ width, height }, name, lines) {
 // Rows as CSV: quoted where needed, and nothing that a spreadsheet would take for a formula.
 export function asCsv(answer) {
   const cell = (value) => {
-    let said = value === null ? "" : text(value);
-    if (typeof value === "string" && /^[=+\-@\t\r]/.test(said) && !/^-?\d/.test(said) && !/^-?Infinity$/.test(said))
-      said = "'" + said;
-    return /[",\n\r]/.test(said) ? `"${said.replaceAll('"', '""')}"` : said;
+    let cell = value === null ? "" : text(value);
+    if (typeof value === "string" && /^[=+\-@\t\r]/.test(cell) && !/^-?\d/.test(cell) && !/^-?Infinity$/.test(cell))
+      cell = "'" + cell;
+    return /[",\n\r]/.test(cell) ? `"${cell.replaceAll('"', '""')}"` : cell;
   };
   return (
     [answer.columns.map((column) => cell(column.name)), ...answer.rows.map((row) => row.map(cell))]

@@ -124,7 +124,7 @@ export default function Sql() {
       <div class="sql-work">
         <div class=${"sql-editor panel" + (error ? " wrong" : "")}>
           <textarea ref=${area} class="mono" rows="7" value=${text} aria-label="Statement"
-              aria-invalid=${String(!!error)} aria-describedby="sql-said" spellcheck=${false}
+              aria-invalid=${String(!!error)} aria-describedby="sql-status" spellcheck=${false}
             onInput=${(event) => setText(event.target.value)} onKeyDown=${keys}></textarea>
           <div class="sql-bar">
             <button type="button" class="button primary" onClick=${() => run()} disabled=${busy || !text.trim()}
@@ -134,7 +134,7 @@ export default function Sql() {
               ["1000", "1,000 rows"],
               ["10000", "10,000 rows"],
             ]} onChange=${setRows} />
-            <span id="sql-said" class=${"sql-said " + (error ? "bad-text" : "muted")}
+            <span id="sql-status" class=${"sql-status " + (error ? "bad-text" : "muted")}
                 role=${error ? "alert" : "status"}>
                   ${
                     error

@@ -263,8 +263,8 @@ export function ticks(view, width) {
   const found = [];
   for (let at = Math.ceil(view.from / step) * step; at <= view.to; at += step) found.push(at);
   const [factor, unit] = UNITS.find(([, , least]) => view.to >= least) ?? UNITS[UNITS.length - 1];
-  const said = texts(found, (at, digits) => (at === 0 ? "0" : `${number(at * factor, digits)} ${unit}`));
-  return found.map((at, i) => ({ at, text: said[i] }));
+  const labels = texts(found, (at, digits) => (at === 0 ? "0" : `${number(at * factor, digits)} ${unit}`));
+  return found.map((at, i) => ({ at, text: labels[i] }));
 }
 
 /**
