@@ -182,7 +182,6 @@ def test_offline_runs_of_wandb(tmp_path: Path, capsys: pytest.CaptureFixture[str
 
 TRACKIO = """
 import trackio
-from tests.late import late
 trackio.init(project="pj", name="r1", config={"lr": 0.5})
 for step in range(10):
     trackio.log({"loss": step / 4, "odd": float("inf")}, step=step)
@@ -218,6 +217,24 @@ def test_tables(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert other == [(1, {"m/x": 2}), (2, {"loss": math.inf})]
     for each in done.values():
         check_finds_differences(home, tmp_path / "in", each["run"])
+
+
+def test_tables_of_spreadsheets(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Tabs, semicolons with decimal commas, and columns of the same name: each value is taken under its own name."""
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in" / "tabs.tsv").write_text("step\tloss\n1\t0.5\n")
+    (tmp_path / "in" / "commas.csv").write_text("step;loss;note\n1;1,5;a,b\n2;-,25e1;\n")
+    (tmp_path / "in" / "twice.csv").write_text("step,loss,loss\n1,2,3\n")
+    home = tmp_path / "home"
+    found = bring(capsys, home, tmp_path / "in")
+    values = {
+        each["name"]: [record.values for record in read_run(home, each["run"]) if isinstance(record, Metric)]
+        for each in found["runs"]
+    }
+    assert values == {
+        "tabs": [{"loss": 0.5}], "commas": [{"loss": 1.5}, {"loss": -2.5}], "twice": [{"loss": 2, "loss.1": 3}]
+    }  # fmt: skip
+    assert found["left_out"] == {"values that are not numbers": 1}
 
 
 def test_what_cannot_be_imported_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -96,7 +96,7 @@ def _once(args: argparse.Namespace, home: Path) -> tuple[list[dict[str, Any]], C
             values = records = 0
             for step in import_run(home, run, source.name, skip, args.project):
                 values, records = values + step.points, records + step.records
-                show(text.cut(run.name, 24), step.done, max(step.size, step.done), _values(values))
+                show(text.cut(text.clean(run.name), 24), step.done, max(step.size, step.done), _values(values))
             done.append({"run": run.id, "name": run.name, "source": source.name, "values": values, "records": records})
     return done, left_out
 
@@ -129,7 +129,7 @@ def _check(args: argparse.Namespace, home: Path) -> int:
 
 
 def _listed(left_out: Counter[str]) -> str:
-    return ", ".join(f"{formatting.count(count)} {reason}" for reason, count in left_out.items())
+    return ", ".join(f"{reason} ({formatting.count(count)})" for reason, count in left_out.items())
 
 
 def _values(count: int) -> str:

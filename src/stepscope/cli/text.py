@@ -13,7 +13,7 @@ from stepscope.model.formatting import MISSING, quantity
 
 WIDTH = 100
 _BARS = "▁▂▃▄▅▆▇█"
-_UNSHOWN = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069]")
+_UNSHOWN = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
 
 
 def width() -> int:

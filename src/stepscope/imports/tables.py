@@ -21,6 +21,8 @@ _IGNORED = ("_runtime",)
 LONGEST_LINE = 16 * 1024 * 1024
 _LATEST = 9e9
 """Seconds; a larger number is in milliseconds, as Java and JavaScript have them."""
+_DECIMAL_COMMA = re.compile(r"\s*[+-]?\d*,\d+(?:[eE][+-]?\d+)?\s*", re.ASCII)
+"""A number as spreadsheets of many countries write it, with semicolons between the cells."""
 _INTEGER = re.compile(r"\s*[+-]?\d{1,30}\s*", re.ASCII)
 
 Row = Mapping[str, Any] | None
@@ -41,13 +43,14 @@ class Format(Protocol):
 
 
 class Csv:
-    """A file of comma-separated values whose first line names the columns."""
+    """A file of values parted by commas, semicolons or tabs, whose first line names the columns."""
 
     name = "CSV"
 
     def find(self, path: Path, skip: Skip) -> list[FoundRun]:
         """Return a run for each file."""
-        return [_run(path, file, _CsvFormat) for file in _files(path, ".csv", skip)]
+        files = [*_files(path, ".csv", skip), *_files(path, ".tsv", skip)]
+        return [_run(path, file, _CsvFormat) for file in files]
 
 
 class JsonLines:
@@ -202,13 +205,15 @@ class _CsvFormat:
         """Read the names of the columns."""
         heading = file.readline(LONGEST_LINE).decode("utf-8-sig", "replace").rstrip("\r\n")
         self._delimiter = max(",;\t", key=heading.count)
-        self._names = self._cells(heading) or []
+        self._names = _distinct(self._cells(heading) or [])
 
     def row(self, line: bytes) -> Row:
         """Read as many cells as there are columns; empty cells are left out."""
         cells = self._cells(line.decode("utf-8", "replace"))
         if cells is None or len(cells) != len(self._names):
             return None
+        if self._delimiter == ";":
+            cells = [cell.replace(",", ".") if _DECIMAL_COMMA.fullmatch(cell) else cell for cell in cells]
         return {name: _cell(cell) for name, cell in zip(self._names, cells, strict=True) if cell != ""}
 
     def is_whole(self, line: bytes) -> bool:
@@ -220,6 +225,11 @@ class _CsvFormat:
             return next(csv.reader([line], delimiter=self._delimiter), [])
         except csv.Error:  # a cell that is too long
             return None
+
+
+def _distinct(names: list[str]) -> list[str]:
+    """Name repeated columns `loss.1`, `loss.2`, as pandas does."""
+    return [f"{name}.{names[:at].count(name)}" if name in names[:at] else name for at, name in enumerate(names)]
 
 
 def _cell(text: str) -> Any:

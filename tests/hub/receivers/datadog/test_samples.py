@@ -65,6 +65,13 @@ def test_every_type() -> None:
     assert timing.attrs == {"statsd.rate": 0.5}
 
 
+def test_lines_may_end_in_cr_lf() -> None:
+    """As a client on Windows or `printf | nc` sends them."""
+    assert points(records_of(["a:1|g\r\nb:2|g|#k:v\r\n", "c:3|g\r"])) == [
+        ("a", 1, None, ""), ("b", 2, None, ""), ("c", 3, None, "")
+    ]  # fmt: skip
+
+
 def test_a_step_gauge_gives_x() -> None:
     """What follows a gauge of the step is at that step, counts and sets too, also from lines with other tags."""
     sent = ["loss:9|g|#run_id:r"]

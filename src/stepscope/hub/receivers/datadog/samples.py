@@ -58,6 +58,8 @@ class Samples:
         """Process the lines of a datagram; `host` is a remote sender's, `now` is the time of arrival."""
         streams = self._streams
         taken = None
+        if "\r" in text:
+            text = text.replace("\r\n", "\n").removesuffix("\r")
         found = text.split("\n")
         for line in found:
             head, _, rest = line.partition("|")
