@@ -17,7 +17,7 @@ from stepscope.model.run_description import (
     Change,
     Description,
     read_tags,
-    spell_tag,
+    tag_text,
 )
 from stepscope.wire.plain import dumps
 
@@ -56,7 +56,7 @@ def tag(args: argparse.Namespace) -> int:
         raise ConfigError(f"a run has at most {MOST_TAGS} tags")
     with open_editor(home_of(args), args.run) as run:
         now = run.edit(Change(tags=change)) if change else run.describe()
-        words = [text.clean(spell_tag(name, value)) for name, value in now.tags.items()]
+        words = [text.clean(tag_text(name, value)) for name, value in now.tags.items()]
         _print(args, run.run, now, "\n".join(words) if words else f"{run.run} has no tags")
     return 0
 

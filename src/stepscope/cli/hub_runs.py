@@ -16,7 +16,7 @@ from stepscope.journal.layout import files_of
 from stepscope.journal.resolve_run import UnknownRun, find_run
 from stepscope.model import formatting
 from stepscope.model.last_value import MEANING
-from stepscope.model.run_description import spell_tag
+from stepscope.model.run_description import tag_text
 
 PROJECTS = 8
 """How many projects are searched for their leading keys."""
@@ -139,7 +139,7 @@ def described_lines(tags: Mapping[str, Any], notes: str, archived: bool) -> Iter
     if archived:
         yield "archived"
     if tags:
-        yield text.clean(f"tags {', '.join(spell_tag(*tag) for tag in tags.items())}")
+        yield text.clean(f"tags {', '.join(tag_text(*tag) for tag in tags.items())}")
     if notes:
         yield text.clean(f"notes {notes}")
 

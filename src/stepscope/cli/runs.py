@@ -13,7 +13,7 @@ from stepscope.hub.client import MOST
 from stepscope.journal.resolve_run import runs_by_age
 from stepscope.journal.run_edits import Edits
 from stepscope.model import formatting
-from stepscope.model.run_description import Description, apply, spell_tag
+from stepscope.model.run_description import Description, apply, tag_text
 from stepscope.wire.plain import dumps, plain
 
 SHOWN = 50
@@ -116,7 +116,7 @@ def _row(seen: Glance) -> list[str]:
 def _details(seen: Glance) -> str:
     """The second line of a run: what needs attention, then its last values."""
     parts = ["archived"] if seen.archived else []
-    parts += [text.clean(" ".join(spell_tag(*tag) for tag in seen.tags.items()))] if seen.tags else []
+    parts += [text.clean(" ".join(tag_text(*tag) for tag in seen.tags.items()))] if seen.tags else []
     parts += [f"{seen.findings} finding{'s' * (seen.findings > 1)}"] if seen.findings else []
     parts += [f"{seen.alerts} alert{'s' * (seen.alerts > 1)}"] if seen.alerts else []
     parts += [f"{seen.damaged} damaged"] if seen.damaged else []

@@ -144,7 +144,7 @@ def _value(given: Any) -> Any:
     return given if plain else _text(given)
 
 
-def spell_tag(name: str, value: Any) -> str:
+def tag_text(name: str, value: Any) -> str:
     """Format a tag: its name, and its value where it has one."""
     return name if value is True else f"{name}={value}"
 

@@ -24,19 +24,19 @@ _HELP_ESCAPES = str.maketrans({"\\": "\\\\", "\n": "\\n"})
 @lru_cache(maxsize=10_000)
 def metric_name(key: str, namespace: str = "") -> str:
     """Convert a key to a metric name: `trainer/loss` is `ns_trainer_loss`; an existing namespace is not repeated."""
-    name = _spell(key)
-    prefix = f"{_spell(namespace)}_" if namespace else ""
+    name = _legal_name(key)
+    prefix = f"{_legal_name(namespace)}_" if namespace else ""
     name = name if name.startswith(prefix) else prefix + name
     return name if not name[:1].isdigit() else f"_{name}"
 
 
 def label_name(key: str) -> str:
     """Convert a name to a label name; a prefix of two underscores is reserved by Prometheus."""
-    name = re.sub(r"^_+", "", _spell(key)) or "_"
+    name = re.sub(r"^_+", "", _legal_name(key)) or "_"
     return name if not name[:1].isdigit() else f"_{name}"
 
 
-def _spell(key: str) -> str:
+def _legal_name(key: str) -> str:
     # An underscore for each foreign letter would make one metric of many.
     return _ODD.sub("_", _FOREIGN.sub(lambda found: f"u{ord(found[0]):04x}", key))
 

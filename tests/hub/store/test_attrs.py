@@ -19,23 +19,23 @@ NESTED = st.recursive(SCALARS, lambda inner: st.lists(inner, max_size=3) | st.di
 def test_any_attributes_come_back(values: dict[str, Any]) -> None:
     """With their types, however nested."""
     block = attrs.block([{}, values])
-    spelled = [attrs.spell(value) for value in values.values()]
+    encoded = [attrs.encode_value(value) for value in values.values()]
     assert len(block["attr_types"]) == 2
-    restored = attrs.restore(values, [text for _, text in spelled], "".join(letter for letter, _ in spelled))
+    restored = attrs.restore(values, [text for _, text in encoded], "".join(letter for letter, _ in encoded))
     assert restored == values
     assert [type(value) for value in restored.values()] == [type(value) for value in values.values()]
 
 
 def test_what_is_not_finite_comes_back() -> None:
     """Alone and in lists."""
-    assert math.isnan(attrs.unspell(*attrs.spell(math.nan)))
-    assert attrs.unspell(*attrs.spell([math.inf, -math.inf])) == [math.inf, -math.inf]
+    assert math.isnan(attrs.decode_value(*attrs.encode_value(math.nan)))
+    assert attrs.decode_value(*attrs.encode_value([math.inf, -math.inf])) == [math.inf, -math.inf]
 
 
 def test_other_objects_are_refused() -> None:
     """Nothing is stored as its repr."""
     with pytest.raises(TypeError, match="object"):
-        attrs.spell([object()])
+        attrs.encode_value([object()])
 
 
 def test_exemplars_make_no_new_series() -> None:

@@ -29,7 +29,7 @@ from stepscope.hub.run_states import RunStatus
 from stepscope.hub.store.run_catalog import Latest, RunRow
 from stepscope.model import names
 from stepscope.model.errors import StepscopeError
-from stepscope.model.run_description import spell_tag
+from stepscope.model.run_description import tag_text
 
 MOST_KEYS = 60
 _EVALUATION = re.compile(r"(^|[/._-])(eval|evaluator|val|valid|validation|test)([/._-]|$)")
@@ -220,7 +220,7 @@ def duration(row: RunRow) -> float | None:
 
 def tag_words(row: RunRow) -> list[str] | None:
     """The tags of a run, each by its name and, where it has a value, as `name=value` too; None for no tags."""
-    words = [*row.tags, *(spell_tag(name, value) for name, value in row.tags.items() if value is not True)]
+    words = [*row.tags, *(tag_text(name, value) for name, value in row.tags.items() if value is not True)]
     return words or None
 
 

@@ -137,7 +137,7 @@ def series_json(key: str, rank: int | None, series: Series, x: Axis, attrs: Attr
 def _raw(raw: Raw | None, x: Axis) -> dict[str, list[Any]]:
     if raw is None:
         return {name: [] for name in ("x", "value", "step", "time", "rank", "attempt")}
-    values = _spelled(raw.value)
+    values = _json_values(raw.value)
     if raw.rest is not None:
         exact.patch(values, raw.value, raw.rest)
     return {
@@ -151,7 +151,7 @@ def _raw(raw: Raw | None, x: Axis) -> dict[str, list[Any]]:
 
 
 def _buckets(buckets: Buckets, x: Axis) -> dict[str, list[Any]]:
-    low, high, last = _known(buckets.low), _known(buckets.high), _spelled(buckets.last)
+    low, high, last = _known(buckets.low), _known(buckets.high), _json_values(buckets.last)
     if buckets.remainders is not None:
         columns = zip((low, high, last), (buckets.low, buckets.high, buckets.last), buckets.remainders, strict=True)
         for shown, values, rest in columns:
@@ -177,7 +177,7 @@ def _steps(values: npt.NDArray[Any]) -> list[int | None]:
     return [step_of(value) for value in values.tolist()]
 
 
-def _spelled(values: npt.NDArray[Any]) -> list[Any]:
+def _json_values(values: npt.NDArray[Any]) -> list[Any]:
     """Numbers, with NaN and infinities as strings."""
     plain: list[Any] = values.tolist()
     for at in np.flatnonzero(~np.isfinite(values)).tolist():

@@ -58,7 +58,7 @@ def _pieces(reader: Reader, request: SqlRequest) -> Generator[bytes, None, None]
             held += b'{"columns":' + _encode(columns) + b',"rows":['
             comma = b""
             for block in found.blocks:
-                rows = [list(map(_spelled, row, floats)) for row in block]
+                rows = [list(map(_json_cell, row, floats)) for row in block]
                 held += comma + _encode(rows)[1:-1]
                 comma = b","
                 if begun or len(held) > FIRST_BYTES:
@@ -88,10 +88,10 @@ def _error_json(error: EngineError) -> dict[str, str]:
     return {"code": "statement_failed", "message": f"the statement failed: {str(error)[:1000]}"}
 
 
-def _spelled(cell: Any, is_float: bool) -> Any:
+def _json_cell(cell: Any, is_float: bool) -> Any:
     """Spell numbers that are not finite as other answers do, also in lists."""
     if isinstance(cell, list):
-        return [_spelled(each, is_float) for each in cell]
+        return [_json_cell(each, is_float) for each in cell]
     return _WORDS.get(cell, cell) if is_float and isinstance(cell, str) else cell
 
 

@@ -12,14 +12,14 @@ import msgspec
 from stepscope.hub.store.columns import Block, Lists, ends_of, texts
 from stepscope.model.records import Attrs
 
-Spelled = tuple[str, str]
+EncodedValue = tuple[str, str]
 """The letter of a type and the text of a value: s(tring) i(nt) f(loat) b(ool) n(one) x (bytes) j(son)."""
 
 _USUAL_LETTERS = {str: "s", int: "i"}
 _USUAL = frozenset(_USUAL_LETTERS)
 
 
-def spell(value: Any) -> Spelled:
+def encode_value(value: Any) -> EncodedValue:
     """Encode a value as text; TypeError or ValueError for anything but an attribute type."""
     kind = type(value)
     if kind is str:
@@ -41,7 +41,7 @@ def _float(value: float) -> str:
     return repr(value) if math.isfinite(value) else str(value)
 
 
-def unspell(letter: str, text: str) -> Any:
+def decode_value(letter: str, text: str) -> Any:
     """Decode a value."""
     if letter == "s":
         return text
@@ -102,7 +102,7 @@ def block(sets: Sequence[Attrs]) -> Block:
     """Make the three columns of many sets of attributes."""
     names = list(chain.from_iterable(sets))
     flat = list(chain.from_iterable([attrs.values() for attrs in sets]))
-    values, letters = _spell_all(flat)
+    values, letters = _encode_all(flat)
     ends = ends_of(map(len, sets))
     bounds = ends.tolist()
     types = [letters[start:end] for start, end in zip([0, *bounds], bounds, strict=False)]
@@ -113,17 +113,17 @@ def block(sets: Sequence[Attrs]) -> Block:
     }
 
 
-def _spell_all(flat: list[Any]) -> tuple[list[str], str]:
+def _encode_all(flat: list[Any]) -> tuple[list[str], str]:
     """The texts and letters of many values; the same as one by one, and faster for the usual types."""
     kinds = list(map(type, flat))
     if _USUAL.issuperset(kinds):
         texts = [value if kind is str else str(value) for value, kind in zip(flat, kinds, strict=True)]
         return texts, "".join(map(_USUAL_LETTERS.__getitem__, kinds))
-    spelled = [spell(value) for value in flat]
-    return [text for _, text in spelled], "".join([letter for letter, _ in spelled])
+    encoded = [encode_value(value) for value in flat]
+    return [text for _, text in encoded], "".join([letter for letter, _ in encoded])
 
 
 def restore(names: Iterable[str], values: Iterable[str], types: str) -> Attrs:
     """Read a set of attributes back."""
-    spelled = zip(names, types, values, strict=True)
-    return {name: unspell(letter, text) for name, letter, text in spelled}
+    encoded = zip(names, types, values, strict=True)
+    return {name: decode_value(letter, text) for name, letter, text in encoded}

@@ -40,7 +40,7 @@ def _row(row: Sequence[Any]) -> LogRow:
     at, on = step_of(step), axis or None
     if kind == ALERT:
         return LogRow(run, rank, attempt, Alert(time, at, on, trace, span, severity, name, body, values, *seen))
-    content = attrs.unspell(letter, body)
+    content = attrs.decode_value(letter, body)
     if kind == EVENT:
         return LogRow(run, rank, attempt, Event(time, at, on, trace, span, severity, name, values, content, *seen))
     return LogRow(run, rank, attempt, Log(time, at, on, trace, span, severity, content, values, scope, *seen))

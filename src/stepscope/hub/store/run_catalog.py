@@ -215,8 +215,8 @@ class _Facts:
         name, wall, world_size, ranks, hosts, attempts = self._writers.get(run, ("", 0, 1, 0, [], 0))
         seen, received, step, began, *amounts = self._progress.get(run, (0, 0, NO_STEP, 0, *(0 for _ in COUNTS)))
         started = earliest(wall, began, seen)
-        spelled = self._beginnings.get(run)
-        beginning = _configured(spelled, self._settings.get(run, ()))
+        encoded = self._beginnings.get(run)
+        beginning = _configured(encoded, self._settings.get(run, ()))
         recorded, process_edits = _recorded(name, beginning), tuple(self._process_edits.get(run, ()))
         now = apply(recorded, process_edits)
         return RunRow(
@@ -238,11 +238,11 @@ class _Facts:
         )
 
 
-def _configured(spelled: tuple[Any, ...] | None, later: Sequence[tuple[int, Attrs]]) -> Attrs:
+def _configured(encoded: tuple[Any, ...] | None, later: Sequence[tuple[int, Attrs]]) -> Attrs:
     """The attributes of a start; its configuration has what was set after it, and what was set before and not by it."""
-    if not spelled or not later:
-        return attrs.restore(*spelled[1:]) if spelled else {}
-    began, beginning = spelled[0], attrs.restore(*spelled[1:])
+    if not encoded or not later:
+        return attrs.restore(*encoded[1:]) if encoded else {}
+    began, beginning = encoded[0], attrs.restore(*encoded[1:])
     config = beginning.get("config")
     changes = [*later, (began, config if isinstance(config, dict) else {})]
     changes.sort(key=lambda each: each[0])
@@ -304,12 +304,12 @@ def _edits(answer: Answer) -> tuple[dict[int, list[Edit]], dict[int, list[tuple[
     found: dict[int, list[Edit]] = {}
     settings: dict[int, list[tuple[int, Attrs]]] = {}
     columns = ("run", "name", "rank", "time", "attr_names", "attr_values", "attr_types")
-    for run, name, rank, time, *spelled in reversed(list(answer.rows(*columns))):
+    for run, name, rank, time, *encoded in reversed(list(answer.rows(*columns))):
         if name == names.EVENT_CONFIG:
-            settings.setdefault(run, []).append((time, attrs.restore(*spelled)))
+            settings.setdefault(run, []).append((time, attrs.restore(*encoded)))
             continue
         edits = found.setdefault(run, [])
-        event = Event(time, None, None, None, None, 0, names.EVENT_EDITED, attrs.restore(*spelled))
+        event = Event(time, None, None, None, None, 0, names.EVENT_EDITED, attrs.restore(*encoded))
         edit = edit_of(Writer(id=f"r{rank}", run="", project="", rank=rank), event, len(edits))
         if edit is not None:
             edits.append(edit)

@@ -84,7 +84,7 @@ class Series:
         self._packed_nonfinite = Raw(pack(Instrument("sum", "{value}", about, True, True, start, instrument.scope)))
         self._lock = threading.Lock()
         self._known: dict[bytes, Point] = {}
-        self._spelled: dict[tuple[Any, ...], Point] = {}
+        self._by_attributes: dict[tuple[Any, ...], Point] = {}
         self._bare = self._add(self._scope_attrs)
 
     def measure(self, amount: float, attributes: Attributes = None, context: Context | None = None) -> None:
@@ -93,7 +93,7 @@ class Series:
         if run is None:
             return
         try:
-            point = self._spelled[tuple(attributes.items())] if attributes else self._bare
+            point = self._by_attributes[tuple(attributes.items())] if attributes else self._bare
         except Exception:
             point = self._find(run, attributes)
         kind = type(amount)
@@ -128,9 +128,9 @@ class Series:
                 )
                 attrs = {**self._scope_attrs, **OVERFLOW}
             point = self._add(attrs)
-        if len(self._spelled) < MOST_SPELLINGS:
+        if len(self._by_attributes) < MOST_SPELLINGS:
             try:
-                self._spelled[tuple(attributes.items())] = point
+                self._by_attributes[tuple(attributes.items())] = point
             except Exception:  # unhashable values take this path each time
                 pass
         return point

@@ -58,7 +58,7 @@ _ApiGauge: Any = getattr(metrics, "Gauge", None) or getattr(metrics, "_Gauge", o
 class Gauge(_ApiGauge):  # type: ignore[misc]
     """A gauge; every value is recorded at once with its time and step, including NaN and infinities."""
 
-    __slots__ = ("_bare", "_current", "_instrument", "_name", "_scope_attrs", "_spelled")
+    __slots__ = ("_bare", "_by_attributes", "_current", "_instrument", "_name", "_scope_attrs")
 
     def __init__(self, current: CurrentRun, name: str, instrument: Instrument, scope_attrs: dict[str, Any]) -> None:
         self._current = current
@@ -66,7 +66,7 @@ class Gauge(_ApiGauge):  # type: ignore[misc]
         self._scope_attrs = scope_attrs
         self._bare = Raw(pack(scope_attrs))
         self._instrument = Raw(pack(instrument))
-        self._spelled: dict[tuple[Any, ...], Raw] = {}
+        self._by_attributes: dict[tuple[Any, ...], Raw] = {}
 
     def set(self, amount: float, attributes: Attributes = None, context: Context | None = None) -> None:
         """Record a value; never raises."""
@@ -74,7 +74,7 @@ class Gauge(_ApiGauge):  # type: ignore[misc]
         if run is None:
             return
         try:
-            attrs = self._spelled[tuple(attributes.items())] if attributes else self._bare
+            attrs = self._by_attributes[tuple(attributes.items())] if attributes else self._bare
         except Exception:
             attrs = self._clean(run, attributes)
         if type(amount) is not float:
@@ -92,9 +92,9 @@ class Gauge(_ApiGauge):  # type: ignore[misc]
 
     def _clean(self, run: Any, attributes: Any) -> Raw:
         attrs = Raw(pack({**self._scope_attrs, **clean_attributes(run, attributes)}))
-        if len(self._spelled) < MOST_SPELLINGS:
+        if len(self._by_attributes) < MOST_SPELLINGS:
             try:
-                self._spelled[tuple(attributes.items())] = attrs
+                self._by_attributes[tuple(attributes.items())] = attrs
             except Exception:  # unhashable values take this path each time
                 pass
         return attrs

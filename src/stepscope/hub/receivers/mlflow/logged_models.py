@@ -7,7 +7,7 @@ from typing import Any
 from stepscope.hub.receivers.mlflow.experiments import ACTIVE, DELETED, check_active, experiment_number, find_experiment
 from stepscope.hub.receivers.mlflow.filter_grammar import ATTRIBUTE, METRIC, MODELS, PARAM, TAG, Clause, parse_filter
 from stepscope.hub.receivers.mlflow.mlflow_errors import MISSING, missing_value, refused, wrong_type
-from stepscope.hub.receivers.mlflow.mlflow_runs import spell
+from stepscope.hub.receivers.mlflow.mlflow_runs import json_number
 from stepscope.hub.receivers.mlflow.names_and_limits import read_pairs
 from stepscope.hub.receivers.mlflow.request_fields import Fields
 from stepscope.hub.receivers.mlflow.run_search import check_count, compare, page_token, pair_condition, read_offset
@@ -215,7 +215,7 @@ def _metrics(db: sqlite3.Connection, model: str) -> list[dict[str, Any]]:
     for key, value, timestamp, step, dataset, digest, run in rows:
         point = {
             "key": key,
-            "value": spell(value),
+            "value": json_number(value),
             "timestamp": timestamp,
             "step": step,
             "model_id": model,

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
 from stepscope.hub.receivers.mlflow.mlflow_errors import SEE_DOCS, missing_value, refused
-from stepscope.hub.receivers.mlflow.mlflow_runs import find_run, spell
+from stepscope.hub.receivers.mlflow.mlflow_runs import find_run, json_number
 from stepscope.hub.receivers.mlflow.request_fields import Fields
 from stepscope.hub.receivers.mlflow.run_records import MILLION
 from stepscope.hub.receivers.mlflow.run_search import page_token, read_offset
@@ -160,6 +160,6 @@ def _describe(key: str, values: Sequence[_Value], run: str = "") -> list[dict[st
     """Return values in MLflow's JSON, with the run id when one is given."""
     named = {"run_id": run} if run else {}
     return [
-        {"key": key, "value": spell(each.value), "timestamp": each.timestamp, "step": each.step, **named}
+        {"key": key, "value": json_number(each.value), "timestamp": each.timestamp, "step": each.step, **named}
         for each in values
     ]

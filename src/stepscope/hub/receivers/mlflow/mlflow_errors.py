@@ -46,7 +46,7 @@ def missing_value(path: str, *, documented: bool = True) -> Refused:
 
 def invalid_value(path: str, value: Any, why: str = "") -> Refused:
     """Return the exception for an invalid value, with the reason where known."""
-    return refused(f"Invalid value {spelled(value)} for parameter '{path}' supplied{f': {why}' if why else '.'}")
+    return refused(f"Invalid value {shown_value(value)} for parameter '{path}' supplied{f': {why}' if why else '.'}")
 
 
 def wrong_type(path: str, value: Any) -> Refused:
@@ -54,7 +54,7 @@ def wrong_type(path: str, value: Any) -> Refused:
     return invalid_value(path, value, f" Hint: Value was of type '{type(value).__name__}'.{SEE_DOCS}")
 
 
-def spelled(value: Any) -> str:
+def shown_value(value: Any) -> str:
     """Format a value as in MLflow's messages."""
     return json.dumps(value, sort_keys=True, separators=(",", ":"))
 

@@ -215,7 +215,7 @@ def describe_info(run: MlflowRun) -> dict[str, Any]:
     return found if run.end_time is None else {**found, "end_time": run.end_time}
 
 
-def spell(value: float | None) -> float | str:
+def json_number(value: float | None) -> float | str:
     """Format a value as in protobuf's JSON; None, the database's NaN, becomes "NaN"."""
     if value is None or math.isnan(value):
         return "NaN"
@@ -230,7 +230,7 @@ def describe_runs(
     data: dict[int, dict[str, list[dict[str, Any]]]] = {run.number: {} for run in runs}
     query = f"SELECT run, key, value, timestamp, step FROM latest WHERE run IN {numbers}"
     for run, key, value, timestamp, step in db.execute(query):
-        point = {"key": key, "value": spell(value), "timestamp": timestamp, "step": step}
+        point = {"key": key, "value": json_number(value), "timestamp": timestamp, "step": step}
         data[run].setdefault("metrics", []).append(point)
     for table in ("params", "tags"):
         for run, key, value in db.execute(f"SELECT run, key, value FROM {table} WHERE run IN {numbers}"):

@@ -138,10 +138,10 @@ def _event(
 
 def _digest(event: Mapping[str, Any]) -> str:
     try:
-        spelled = repr(event)  # JSON can contain lone surrogates, which UTF-8 cannot encode
+        text = repr(event)  # JSON can contain lone surrogates, which UTF-8 cannot encode
     except RecursionError:
-        spelled = "an event too deep to be told from others"
-    return hashlib.blake2b(spelled.encode("utf-8", "replace"), digest_size=16).hexdigest()
+        text = "an event that is nested too deeply to be distinguished from others"
+    return hashlib.blake2b(text.encode("utf-8", "replace"), digest_size=16).hexdigest()
 
 
 def _name(event: Mapping[str, Any]) -> str:

@@ -23,7 +23,7 @@ from stepscope.hub.receivers.wandb.uploads import list_files
 from stepscope.hub.store.engine import Engine, EngineError
 from stepscope.hub.store.run_catalog import RunRow, list_runs
 from stepscope.model.errors import Retry
-from stepscope.model.run_description import spell_tag
+from stepscope.model.run_description import tag_text
 
 WAIT_SECONDS = 10.0
 """How long a reader waits for what was just sent to be stored."""
@@ -118,7 +118,7 @@ class RunQueries:
     def _run(self, row: RunRow, about: TrackedRun | None, caller: Caller) -> Node:
         known = about or TrackedRun(project=row.project, id=row.id, run=row.id, created=row.created)
         history = cache(lambda: RunHistory(self._engine(), row.number, row.started))
-        tags = [spell_tag(name, value) for name, value in row.tags.items()]
+        tags = [tag_text(name, value) for name, value in row.tags.items()]
         return {
             **bucket(known, caller.entity),
             "projectId": project_number(row.project),
@@ -179,7 +179,7 @@ def _fields(row: RunRow, about: TrackedRun | None) -> Mapping[str, Any]:
         "name": about.id if about is not None else row.id,
         "display_name": row.name,
         "state": _state(row, about),
-        "tags": [spell_tag(name, value) for name, value in row.tags.items()],
+        "tags": [tag_text(name, value) for name, value in row.tags.items()],
         "group": row.group or None,
         "job_type": row.job_type or None,
         "notes": row.notes,

@@ -242,8 +242,8 @@ def _label(values: Attrs) -> Labels:
     names = tuple(sorted(name for name in values if name != ATTR_EXEMPLARS))
     if not names:
         return NO_LABELS
-    spelled = [attrs.spell(values[name]) for name in names]
-    return names, tuple(text for _, text in spelled), "".join(letter for letter, _ in spelled)
+    encoded = [attrs.encode_value(values[name]) for name in names]
+    return names, tuple(text for _, text in encoded), "".join(letter for letter, _ in encoded)
 
 
 def _runs_block(rows: Sequence[tuple[int, Writer, int]]) -> Block:

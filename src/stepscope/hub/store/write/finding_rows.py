@@ -34,8 +34,8 @@ def write_findings(engine: Engine, runs: Sequence[Diagnosed], version: int) -> N
 
 def finding_id(finding: Finding) -> int:
     """Compute a number that identifies a finding in its run."""
-    spelled = repr(finding.identity).encode("utf-8", "replace")
-    return int.from_bytes(hashlib.md5(spelled, usedforsecurity=False).digest()[:8], "big")
+    encoded = repr(finding.identity).encode("utf-8", "replace")
+    return int.from_bytes(hashlib.md5(encoded, usedforsecurity=False).digest()[:8], "big")
 
 
 def worst(findings: Sequence[Finding]) -> str:

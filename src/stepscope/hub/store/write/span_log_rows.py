@@ -225,8 +225,8 @@ def _name(line: Line) -> str:
     return "" if isinstance(line, Log) else line.name
 
 
-def _body(line: Line) -> attrs.Spelled:
-    return ("s", line.message) if isinstance(line, Alert) else attrs.spell(line.body)
+def _body(line: Line) -> attrs.EncodedValue:
+    return ("s", line.message) if isinstance(line, Alert) else attrs.encode_value(line.body)
 
 
 def _life(rows: Rows[Event], commit: int) -> Block:
