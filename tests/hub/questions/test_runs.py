@@ -37,6 +37,8 @@ def test_table(get: Get) -> None:
         ('started < "2026-10-01" and step > 100', {"big", "again"}),
         ("alerts > 0 and hosts = a", {"big"}),
         ("config.bs.x = 8", {"big"}),
+        ("duration > 0.25h", {"again"}),
+        ('duration > 1.5m and duration < "1d" and step = "119"', {"big"}),
     ],
 )
 def test_filter(get: Get, wanted: str, expected: set[str]) -> None:
@@ -73,6 +75,9 @@ def test_pages_hold_every_run_once(get: Get) -> None:
         ({"limit": ["1", "2"]}, "given once"),
         ({"limits": "1"}, "there is no parameter"),
         ({"filter": "started > yesterday"}, "not a date"),
+        ({"filter": "duration > soon"}, "'soon' is not a duration: write 90, 90s, 1.5h or 2d"),
+        ({"filter": "step in (3, five)"}, "'five' is not a number, and step is one"),
+        ({"filter": "metrics.loss < 1s"}, "'1s' is not a number, and metrics.loss is one"),
     ],
 )
 def test_says_what_is_wrong(get: Get, params: dict[str, Any], word: str) -> None:

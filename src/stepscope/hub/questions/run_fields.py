@@ -81,6 +81,9 @@ PLAIN = (
     "findings",
 )
 COUNTS = ("points", "spans", "logs", "events", "alerts", "rejected")
+NUMBERS = frozenset(("step", "attempts", "ranks", "world_size", "findings", *COUNTS))
+_AMOUNT = re.compile(r"([+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?) ?(ms|s|m|h|d|)")
+_SECONDS = {"": 1.0, "ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 FIELDS = (*PLAIN, "tags", "archived", "status", "duration", *TIMES, *COUNTS)
 """The fields that filter and sort take, besides `config.X`, `metrics.X` and `tag.X`."""
 ALIASES = {"run": "id", "host": "hosts", "state": "status", "tag": "tags", "note": "notes"}
@@ -241,37 +244,52 @@ def _inside(value: Any, path: str) -> Any:
 
 def select(rows: Sequence[RunRow], expression: Expression, state: StatusOf, keys_by_name: KeysByName) -> list[RunRow]:
     """The rows that match an expression."""
-    dated = _dated(expression)
+    typed = _typed(expression)
     getters = {field: getter(field, state, keys_by_name) for field, _ in fields_of(expression)}
 
     def matches(row: RunRow) -> bool:
-        return holds(dated, lambda field: getters[field](row))
+        return holds(typed, lambda field: getters[field](row))
 
     return [row for row in rows if matches(row)]
 
 
-def _dated(expression: Expression) -> Expression:
-    """Turn dates in comparisons of times into numbers."""
-    if isinstance(expression, Compare) and expression.field in TIMES:
-        return replace(expression, value=_moment(expression.value, expression.position))
-    if isinstance(expression, Among) and expression.field in TIMES:
-        values = tuple(_moment(value, expression.position) for value in expression.values)
+def _typed(expression: Expression) -> Expression:
+    """Read the values that numbers, durations and times are compared with; ExpressionError for what is none."""
+    if isinstance(expression, Compare):
+        if expression.operator == "~":
+            return expression
+        return replace(expression, value=_value(expression.field, expression.value, expression.position))
+    if isinstance(expression, Among):
+        values = tuple(_value(expression.field, value, expression.position) for value in expression.values)
         return replace(expression, values=values)
     if isinstance(expression, Not):
-        return Not(_dated(expression.inner))
-    if isinstance(expression, (Compare, Among, Search)):
+        return Not(_typed(expression.inner))
+    if isinstance(expression, Search):
         return expression
-    return replace(expression, parts=tuple(map(_dated, expression.parts)))
+    return replace(expression, parts=tuple(map(_typed, expression.parts)))
 
 
-def _moment(value: Value, position: int) -> Value:
-    if value.number is not None:
+def _value(field: str, value: Value, position: int) -> Value:
+    """A value as a field needs it; one that is a number already, or none, is left as it is."""
+    if value.number is not None or value.text.lower() in ("none", "null"):
         return value
+    if field in TIMES:
+        return Value(value.text, _moment(value.text, position))
+    if field != "duration" and field not in NUMBERS and not field.startswith("metrics."):
+        return value
+    lasts = field == "duration"
+    amount = _AMOUNT.fullmatch(value.text.strip())
+    if amount is not None and (lasts or not amount[2]):
+        return Value(value.text, float(amount[1]) * _SECONDS[amount[2]])
+    wanted = "a duration: write 90, 90s, 1.5h or 2d" if lasts else f"a number, and {field} is one"
+    raise ExpressionError(f"{value.text!r} is not {wanted}", position)
+
+
+def _moment(text: str, position: int) -> float:
     try:
-        moment = datetime.datetime.fromisoformat(value.text)
-        return Value(value.text, moment.timestamp())
+        return datetime.datetime.fromisoformat(text).timestamp()
     except (ValueError, OverflowError, OSError):
-        raise ExpressionError(f"{value.text!r} is not a date: write 2026-11-15 or seconds", position) from None
+        raise ExpressionError(f"{text!r} is not a date: write 2026-11-15 or seconds", position) from None
 
 
 def page(
