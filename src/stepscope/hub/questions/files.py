@@ -56,7 +56,7 @@ def _file_json(file: RunFile) -> dict[str, Any]:
         "bytes": file.size,
         "time": file.changed,
         "step": file.step,
-        "kind": "table" if kind == TEXT_FILE and file.name.endswith(_DELIMITED) else kind.kind,
+        "kind": "table" if kind == TEXT_FILE and file.name.endswith((*_DELIMITED, ".table.json")) else kind.kind,
     }
 
 

@@ -13,6 +13,7 @@ from stepscope.hub.questions.params import Param
 from stepscope.hub.questions.run_fields import WELL_KNOWN, matching_keys
 from stepscope.hub.questions.schemas import (
     ATTRS,
+    BOOLEAN,
     INTEGER,
     NUMBER,
     SECONDS,
@@ -48,7 +49,8 @@ def list_keys(engine: Engine, run: int) -> list[dict[str, Any]]:
     for total in (*numbers, *means):
         by_key.setdefault(total.series.key, []).append(total)
     unknown = {total.series.number for total in means if isnan(total.last)}
-    return [_key_json(key, by_key[key], unknown) for key in sorted(by_key)]
+    distributions = {total.series.key for total in means}
+    return [{**_key_json(key, by_key[key], unknown), "distribution": key in distributions} for key in sorted(by_key)]
 
 
 def _key_json(key: str, totals: Sequence[Total], unknown: Collection[int]) -> dict[str, Any]:
@@ -227,7 +229,7 @@ _KEY = object_of(
     key=TEXT, name=TEXT, category=nullable(TEXT), type=TEXT, unit=TEXT, description=TEXT, axes=list_of(TEXT),
     ranks=list_of(INTEGER), attempts=list_of(INTEGER), attrs=list_of(ATTRS), scopes=list_of(TEXT), points=INTEGER,
     flags=INTEGER, first_step=STEP, last_step=STEP, first_time=SECONDS, last_time=SECONDS, min=nullable(NUMBER),
-    max=nullable(NUMBER), last=nullable(NUMBER),
+    max=nullable(NUMBER), last=nullable(NUMBER), distribution=BOOLEAN,
 )  # fmt: skip
 _FINITE = {"type": "number"}
 

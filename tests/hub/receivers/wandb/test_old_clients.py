@@ -31,6 +31,7 @@ run.finish()
 run = wandb.Api().run("old/" + ID)
 found = {"history": [(row["_step"], row["loss"]) for row in run.scan_history()], "state": run.state}
 found |= {"config": run.config, "files": [file.name for file in run.files()]}
+found["artifact"] = [file.name for file in wandb.Api().artifact(f"old/model-{ID}:best").files()]
 print("FOUND", json.dumps(found))
 """
 
@@ -45,6 +46,7 @@ def test_an_older_client_writes_and_reads(hub: RunningHub, tmp_path: Path, line:
     expected = [[step, 1 / (step + 1)] for step in range(20)] + [[20, 99.0]]
     assert (found["history"], found["state"], found["config"]) == (expected, "finished", {"lr": 3e-4})
     assert "config.yaml" in found["files"]
+    assert found["artifact"] == ["data.txt"]
     described = wait_state(hub, run, "finished")
     assert (described["name"], described["attempts"], described["tags"]) == ("a name", 2, {"one": True})
     values = points(hub, run)

@@ -56,16 +56,12 @@ class ArtifactQueries:
     def of_project(self, project: str, caller: Caller) -> Node:
         """Return the artifact fields of a project."""
 
-        def named(given: Given) -> Node | None:
-            found = self._artifacts.find(project, str(given.get("name") or ""))
-            return None if found is None else self.node(found, caller)
-
         def membership(given: Given) -> Node | None:
             found = self._artifacts.find(project, str(given.get("name") or ""))
             return None if found is None else self._membership(found, caller)
 
         return {
-            "artifact": named,
+            "artifact": lambda given: self._find_named(project, given, caller),
             "artifactCollectionMembership": membership,
             "artifactType": lambda given: self._type(project, str(given.get("name")), caller),
             "artifactTypes": lambda given: connection(self._types(project, caller), given),
@@ -89,6 +85,10 @@ class ArtifactQueries:
         names = dict.fromkeys(each.type for each in self._artifacts.committed(project))
         return [self._type(project, name, caller) for name in names]
 
+    def _find_named(self, project: str, given: Given, caller: Caller) -> Node | None:
+        found = self._artifacts.find(project, str(given.get("name") or ""))
+        return None if found is None else self.node(found, caller)
+
     def _type(self, project: str, name: str, caller: Caller) -> Node:
         return {
             "__typename": "ArtifactType",
@@ -96,6 +96,7 @@ class ArtifactQueries:
             "name": name,
             "description": None,
             "createdAt": stamp(0),
+            "artifact": lambda given: self._find_named(project, given, caller),
             "artifactCollection": lambda given: self._collection(project, str(given.get("name")), caller),
             "artifactSequence": lambda given: self._collection(project, str(given.get("name")), caller),
             "artifactCollections": lambda given: connection(self._collections(project, name, caller), given),

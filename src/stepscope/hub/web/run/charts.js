@@ -7,6 +7,7 @@ import { Icon, Search, Select, Switch, Toolbar } from "../parts/controls.js";
 import { count } from "../parts/format.js";
 import { Empty } from "../parts/states.js";
 import { ChartCard } from "../charts/card.js";
+import { DistributionCard } from "../charts/distribution.js";
 import { findingsOf, flagsOf } from "../charts/draw.js";
 import { Feed } from "../charts/feed.js";
 import { pick } from "../charts/pick.js";
@@ -72,9 +73,15 @@ export function Charts({ id, run, keys, notes, findings, left, feeds, onStep, st
   };
   const toggled = (list, key) => (list.includes(key) ? list.filter((each) => each !== key) : [...list, key]);
 
+  const going = run.status === "running";
   const stranger = view.xKey !== null && !keys.some(({ key }) => key === view.xKey);
   const card = (key) => {
     const stepless = key.first_step === null;
+    if (key.distribution && key.type === "step")
+      return html`<${DistributionCard} key=${key.key} id=${id} title=${short(key.key)} metric=${key} view=${view} run=${run}
+          going=${going} onStep=${onStep} pinned=${pins.includes(key.key)}
+          onPin=${() => setPins(toggled(pins, key.key))} wide=${wide.includes(key.key)}
+          onWide=${() => setWide(toggled(wide, key.key))} />`;
     const feed = stepless ? byTime : byStep,
       mine = stepless ? aside : lookOf(key);
     return html`<${ChartCard} key=${key.key} title=${short(key.key)} hint=${key.key} source=${sourceOf(feed, key)}

@@ -44,6 +44,7 @@ export function RunHead({ run, goodput, findings, again, tab, setTab, onStep, li
       <nav class="tabs" aria-label="Parts of this run">
         ${[
           ["charts", "Charts"],
+          ["files", "Files"],
           ["overview", "Overview"],
         ].map(
           ([name, title]) => html`

@@ -6,6 +6,7 @@ import { useAsk, useLive, usePollUntilComplete } from "../use.js";
 import { Asked, Empty } from "../parts/states.js";
 import { Charts } from "./charts.js";
 import { edit } from "./edit.js";
+import { Files } from "./files.js";
 import { RunHead } from "./head.js";
 import { Overview } from "./overview.js";
 import { StepDrawer } from "../step/drawer.js";
@@ -30,9 +31,9 @@ function OneRun({ id }) {
   );
   usePollUntilComplete(findings);
   const [asked, setTab] = useParam("tab", "charts"),
-    tab = asked === "overview" ? asked : "charts";
+    tab = asked === "overview" || asked === "files" ? asked : "charts";
   const goodput = useAsk(
-    (signal) => readGoodput(run.value, tab === "overview" ? null : feeds.current, signal),
+    (signal) => readGoodput(run.value, tab === "charts" ? feeds.current : null, signal),
     [id, run.value?.attempts, run.value?.status],
   );
   const [step, at, attempt] = [useIntegerParam("step"), useIntegerParam("at"), useIntegerParam("attempt")];
@@ -56,7 +57,9 @@ function OneRun({ id }) {
       ${
         tab === "overview"
           ? html`<${Overview} run=${found} goodput=${goodput} />`
-          : html`<${Asked} asked=${keys} what="Loading metrics">${(list) => html`
+          : tab === "files"
+            ? html`<${Files} id=${id} going=${going} />`
+            : html`<${Asked} asked=${keys} what="Loading metrics">${(list) => html`
             <${Charts} id=${id} run=${found} keys=${list} notes=${notes.value?.records || NONE}
                 findings=${findings.value?.findings || NONE}
                 left=${notes.value?.left} feeds=${feeds.current} onStep=${open} step=${step} />`}

@@ -1,0 +1,111 @@
+"""The files of a run on the page: media by step, tables, texts, downloads, and distributions among the charts."""
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from tests.hub.conftest import JSON, RunningHub
+from tests.hub.questions.test_files import png
+from tests.web.conftest import Opened, until, wait_for
+from tests.web.looks import SIZES, look_over
+
+STEPS = 3
+OWNED = "document.documentElement.setAttribute('owned', '1')"
+FILES = {
+    **{f"media/images/sample_{step}.png": png() for step in range(STEPS)},
+    "media/table/rows.table.json": json.dumps(
+        {"columns": ["n", "text"], "data": [[n, f"<b>{n}</b>"] for n in range(30)]}
+    ).encode(),
+    "evil.svg": f'<svg xmlns="http://www.w3.org/2000/svg"><script>{OWNED}</script><rect width="9"/></svg>'.encode(),
+    "evil.png": f"<html><script>{OWNED}</script></html>".encode(),
+    "notes.txt": b"plain words",
+}
+
+
+def _line(step: int) -> str:
+    values: dict[str, Any] = {"loss": 1 / (step + 1), "_step": step, "_timestamp": 1.79e9 + step, "note": f"at {step}"}
+    values["sample"] = {"_type": "image-file", "path": f"media/images/sample_{step}.png", "caption": f"cat {step}"}
+    values["weights"] = {"_type": "histogram", "bins": [-1, 0, 1, 2], "values": [1, 5 + step, 2]}
+    if step == STEPS - 1:
+        values["rows"] = {"_type": "table-file", "path": "media/table/rows.table.json", "ncols": 2, "nrows": 30}
+    return json.dumps(values)
+
+
+@pytest.fixture(scope="module")
+def hub(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningHub]:
+    """A hub with a run that a W&B client logged."""
+    made = RunningHub(tmp_path_factory.mktemp("files") / "home").start()
+    lines = {"wandb-history.jsonl": {"offset": 0, "content": [_line(step) for step in range(STEPS)]}}
+    body = json.dumps({"files": lines, "complete": True, "exitcode": 0}).encode()
+    assert made.post("/files/team/vision/media/file_stream", body, JSON).status == 200
+    for name, data in FILES.items():
+        assert made.request("PUT", f"/files/team/vision/media/{name}", data).status == 200
+    wait_for(lambda: made.request("GET", "/api/runs/media").status == 200)
+    yield made
+    made.kill()
+
+
+def test_images_follow_the_step(hub: RunningHub, show: Opened) -> None:
+    """The last image is shown first, with its caption; the slider shows those of other steps, texts alike."""
+    page = show(hub, "run/media?tab=files")
+    card = page.locator("[data-media=sample]")
+    card.get_by_text("cat 2").wait_for()
+    until(page, "document.querySelector('[data-media=sample] img')?.naturalWidth > 0")
+    card.get_by_label("Earlier sample").click()
+    card.get_by_text("cat 1").wait_for()
+    card.get_by_label("Step of sample").press("Home")
+    card.get_by_text("step 0").wait_for()
+    assert "sample_0.png" in card.locator("img").get_attribute("src")
+    assert page.locator("[data-media=note] pre").inner_text() == "at 2"
+
+
+def test_tables_texts_and_downloads(hub: RunningHub, show: Opened) -> None:
+    """A table has pages and its cells are text; a file of the list is shown and can be saved under its name."""
+    page = show(hub, "run/media?tab=files")
+    table = page.locator("[data-media=rows]")
+    table.get_by_text("rows 1 to 25 of 30").wait_for()
+    assert table.locator("td").nth(1).inner_text() == "<b>0</b>"
+    table.get_by_label("Later rows").click()
+    table.get_by_text("rows 26 to 30 of 30").wait_for()
+    page.get_by_role("button", name="notes.txt").click()
+    page.locator(".file-preview pre", has_text="plain words").wait_for()
+    assert "file=notes.txt" in page.url
+    with page.expect_download() as saved:
+        page.locator(".file-preview").get_by_text("Download").click()
+    assert saved.value.suggested_filename == "notes.txt"
+
+
+def test_no_uploaded_script_runs(hub: RunningHub, show: Opened) -> None:
+    """A script in an SVG runs neither in the page nor when the image is opened, and HTML is never a page."""
+    page = show(hub, "run/media?tab=files&file=evil.svg")
+    until(page, "document.querySelector('.file-preview img')?.complete")
+    assert page.evaluate("document.documentElement.getAttribute('owned')") is None
+    with page.expect_console_message(lambda said: "Blocked script execution" in said.text):
+        page.goto(f"{hub.url}/api/runs/media/files/content?name=evil.svg")
+    page.goto(f"{hub.url}/#/run/media?tab=files&file=evil.png")
+    show.complaints.remove(next(each for each in show.complaints if "Blocked script execution" in each))
+    page.locator(".file-preview pre", has_text="<script>").wait_for()
+    assert page.locator(".file-preview img").count() == 0
+
+
+def test_a_distribution_without_a_sum_is_drawn(hub: RunningHub, show: Opened) -> None:
+    """Histograms of W&B are columns over steps; the cursor reads one, and Enter opens its step."""
+    page = show(hub, "run/media?q=weights")
+    page.locator(".distribution .heat[data-drawn='3']").wait_for()
+    painted = "(c => c.getContext('2d').getImageData(0, 0, c.width, c.height).data.some((each) => each > 0))"
+    until(page, f"{painted}(document.querySelector('.distribution canvas'))")
+    plot = page.locator(".distribution .chart-plot")
+    plot.press("ArrowLeft")
+    page.locator(".distribution output", has_text="10 values").wait_for()
+    plot.press("Enter")
+    until(page, "location.hash.includes('step=2')")
+
+
+@SIZES
+def test_files_look_right(hub: RunningHub, show: Opened, width: int, theme: str) -> None:
+    """The tab and a distribution fit into the window, and axe finds nothing serious."""
+    page = show(hub, "run/media?tab=files", width=width, theme=theme)
+    page.locator("[data-media=sample] img").wait_for()
+    look_over(page, hub, ["run/media?tab=files&file=notes.txt", "run/media?q=weights"])
