@@ -123,7 +123,7 @@ def _write(client: HubClient, folder: Path, kind: str, row: dict[str, Any], week
 
 
 def _is_empty(path: Path) -> bool:
-    """Tell whether a Parquet file has no rows: it then has no data before its footer."""
+    """Return whether a Parquet file has no rows: it then has no data before its footer."""
     size = path.stat().st_size
     with open(path, "rb") as file:
         file.seek(size - _TRAILER)

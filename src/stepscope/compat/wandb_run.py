@@ -84,7 +84,7 @@ class Word:
     def __set__(self, run: "Run", value: Any) -> None:
         before, value = run.__dict__[self._name], self._read(value)
         run.__dict__[self._name] = value
-        run.tell(self._name, before, value)
+        run.note_change(self._name, before, value)
 
 
 class Run:
@@ -150,7 +150,7 @@ class Run:
         self._run.flush()
         return attempts(self._run) > 1
 
-    def tell(self, what: str, before: Any, value: Any) -> None:
+    def note_change(self, what: str, before: Any, value: Any) -> None:
         """Record changes of a run's description: its name, notes or tags."""
         if what == "name":
             self._run.rename(value)

@@ -160,7 +160,7 @@ class Training:
 
 
 def say(done: int, value: float) -> None:
-    """Tell the launcher how far the training is."""
+    """Report the progress to the launcher."""
     sys.stdout.write(f"{done} {value:.6g}\n")
     sys.stdout.flush()
 

@@ -17,7 +17,7 @@ IN_SECONDS = IN_STEPS | {"hang", "slower_than_before", "checkpoint_growth", "clo
 def as_json(finding: Finding, muted: str = "") -> dict[str, Any]:
     """Return a finding as JSON; values of kinds about time are in seconds, `usual` is the middle of the band.
 
-    `muted` is why nobody need look at it.
+    `muted` is the reason why it needs no attention.
     """
     band = finding.expected
     return {

@@ -114,7 +114,7 @@ def _own_routes(hub: Hub) -> list[Route]:
         """Hear of what another hub on the same store has stored."""
         hub.forwarded.admit(request.headers)
         if hub.peers is not None:
-            await with_body(request, hub.workers, hub.peers.hear)
+            await with_body(request, hub.workers, hub.peers.receive)
         return json_response({"heard": True})
 
     return [
@@ -168,7 +168,7 @@ async def _refused(request: Request, error: Any) -> Response:
 
 
 async def _retry(request: Request, error: Any) -> Response:
-    """Tell a client to retry: its records could not be journaled now."""
+    """Answer that a client must retry: its records could not be journaled now."""
     refusal = Refusal(HTTPStatus.SERVICE_UNAVAILABLE, str(error), error.after or 5.0)
     return refusal_response(request.scope, refusal)
 

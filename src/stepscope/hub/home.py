@@ -91,7 +91,7 @@ class HubHome:
 
     @property
     def read_from(self) -> str:
-        """The store that the cursors belong to, as `forget_cursors` was told; empty when it was not."""
+        """The store that the cursors belong to, as given to `forget_cursors`; empty before that."""
         try:
             return (self.folder / "cursors" / "store.of").read_text(encoding="utf-8")
         except OSError:

@@ -78,13 +78,13 @@ class Live:
 
     def take(self, items: Sequence[ReceivedBatch]) -> None:
         """Queue what was just stored for the subscriptions that match."""
-        self._tell(tuple(item.batch for item in items), ())
+        self._publish(tuple(item.batch for item in items), ())
 
     def take_findings(self, changed: Sequence[Changed]) -> None:
         """Queue findings that were just stored for the subscriptions that match."""
-        self._tell((), tuple(changed))
+        self._publish((), tuple(changed))
 
-    def _tell(self, batches: tuple[Batch, ...], findings: tuple[Changed, ...]) -> None:
+    def _publish(self, batches: tuple[Batch, ...], findings: tuple[Changed, ...]) -> None:
         with self._lock:
             self._number += 1
             moment = Moment(self._number, batches, findings)

@@ -86,7 +86,7 @@ class Peers:
                 self._findings += changed
             self._wake.set()
 
-    def hear(self, data: bytes) -> None:
+    def receive(self, data: bytes) -> None:
         """Pass on what another hub stored; Refused when it cannot be read."""
         try:
             found = _decode(data)

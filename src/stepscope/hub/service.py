@@ -155,7 +155,7 @@ class Hub:
         self._size: tuple[float, int] = (0.0, 0)
 
     def _make_peers(self) -> Peers | None:
-        """Tell the other hubs what is stored here, and hear of what they store; None where there are no others."""
+        """Exchange newly stored batches with the other hubs of the store; None where there are no others."""
         if self.store.ownership is None:
             return None
         tls = self.options.tls

@@ -138,7 +138,7 @@ class StorePump:
         stored = self._count(_STORED.get(outcome, outcome), items, reason)
         if outcome == "written":
             self._rates.append((time.monotonic(), stored))
-            self._tell(items)
+            self._notify_listeners(items)
 
     def _count(self, outcome: str, items: Sequence[ReceivedBatch], reason: str) -> int:
         counts: dict[str, int] = {}
@@ -148,7 +148,7 @@ class StorePump:
             self._counters.add(outcome, receiver, count, reason[:100])
         return sum(counts.values())
 
-    def _tell(self, items: Sequence[ReceivedBatch]) -> None:
+    def _notify_listeners(self, items: Sequence[ReceivedBatch]) -> None:
         for listener in self.listeners if items else ():
             try:
                 listener(items)

@@ -117,7 +117,7 @@ class SelfDiagnosis:
         if diagnosis is not None:
             self._tell_new(diagnosis)
         if rules is not None:
-            for breach in rules.tell():
+            for breach in rules.take_breaches():
                 if self.callback is not None:
                     self.callback.put(breach)
 

@@ -54,7 +54,7 @@ def begin(run: Run) -> None:
         threads = _Threads(run, near)
         threads.start()
         run.periodic.collectors.append(threads)
-        run.periodic.closing.append(threads.tell_counters)
+        run.periodic.closing.append(threads.report_counters)
         run.finishing.append(threads.leave)
 
 
@@ -171,7 +171,7 @@ class _Threads:
             self._registered = self._pid
             self._register()
         if time.monotonic() - self._counted_at >= COUNT_SECONDS:
-            self.tell_counters()
+            self.report_counters()
 
     def start(self) -> None:
         """Start the threads at once, because Python starts none during shutdown."""
@@ -181,14 +181,14 @@ class _Threads:
             for each in self._sinks:
                 self._workers.append(self._start_worker(each))
 
-    def tell_counters(self) -> None:
+    def report_counters(self) -> None:
         """Record the outcome counters of the remote sinks."""
         self._counted_at = time.monotonic()
         counts = {worker.chosen.id: dict(worker.pump.counts) for worker in self._workers if worker.chosen.config.remote}
         if any(counts.values()):
-            self._tell([counters(counts)])
+            self._write_records([counters(counts)])
 
-    def _tell(self, records: Sequence[bytes]) -> None:
+    def _write_records(self, records: Sequence[bytes]) -> None:
         if not self._run.recorder.closed:
             for packed in records:
                 self._run.recorder.put(packed)
@@ -234,5 +234,5 @@ class _Threads:
             remember=chosen.config.remote,
             group_bytes=THREAD_BYTES,
             sliced=True,
-            tell=self._tell if chosen.config.remote else None,
+            write_records=self._write_records if chosen.config.remote else None,
         )

@@ -69,7 +69,7 @@ class Shipping:
         """Return the state of each sink."""
         return [worker.report() for worker in self.workers.values()]
 
-    def tell_counters(self) -> bool:
+    def report_counters(self) -> bool:
         """Record the outcome counters in the runs served; return False when they were recorded already.
 
         Only records of trainers cause another record: the counters are themselves delivered, and counted.
@@ -87,7 +87,7 @@ class Shipping:
         """Note that a trainer is writing, so that the counters are recorded periodically."""
         self._unreported = True
         if time.monotonic() - self._counted_at >= COUNT_SECONDS:
-            self.tell_counters()
+            self.report_counters()
             self._unreported = True
 
     def stop(self, seconds: float) -> None:
@@ -130,10 +130,10 @@ class Shipping:
             runs=lambda: sorted(self._runs.get(chosen.id, ())),
             wanted=lambda name: host in (None, name.host),
             report=host or "all",
-            tell=lambda records: self._tell(chosen.id, records),
+            write_records=lambda records: self._write_records(chosen.id, records),
         )
 
-    def _tell(self, sink: str, records: Sequence[bytes]) -> None:
+    def _write_records(self, sink: str, records: Sequence[bytes]) -> None:
         if self._shipper_journal is not None:
             self._shipper_journal.say(records, self._newest_runs(sink))
 
@@ -177,7 +177,7 @@ def ship(
         if awaited:
             shipping.note_awaited()
         done = not awaited and all(worker.drained for worker in shipping.workers.values())
-        if done and checked and not shipping.tell_counters():
+        if done and checked and not shipping.report_counters():
             return True
         if done:  # check every journal once more
             for worker in shipping.workers.values():

@@ -30,7 +30,7 @@ MOST_BYTES = 1024 * 1024
 MOST_RUNS = 16
 """Limit on the runs that are written to; the latest ones count."""
 
-Tell = Callable[[Sequence[bytes]], None]
+WriteRecords = Callable[[Sequence[bytes]], None]
 """Writes packed records into runs; must not raise or block."""
 
 
@@ -52,10 +52,14 @@ class Watch:
     """
 
     def __init__(
-        self, sink: str, place: Callable[[], str], tell: Tell, clock: Callable[[], float] = time.monotonic
+        self,
+        sink: str,
+        place: Callable[[], str],
+        write_records: WriteRecords,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._sink, self._place = sink, place
-        self._tell, self._clock = tell, clock
+        self._write_records, self._clock = write_records, clock
         self._delivered = False
         self._dead_since: float | None = None
         self._dead_again = float("-inf")
@@ -98,7 +102,7 @@ class Watch:
     def _say(self, name: str, severity: str, attrs: Mapping[str, Any]) -> None:
         details = {"sink": self._sink, "place": self._place(), **attrs}
         record = (EVENT, time.time_ns(), *NOWHERE, None, None, SEVERITIES[severity], name, details)
-        self._tell([pack(record)])
+        self._write_records([pack(record)])
 
 
 def counters(counts: Mapping[str, Mapping[str, int]]) -> bytes:

@@ -16,7 +16,7 @@ from stepscope.model.errors import Retry
 from stepscope.model.ports import Batch, Sink
 from stepscope.pump import GROUP_BYTES, Pump, Source
 from stepscope.sdk import sink_requests
-from stepscope.sdk.sink_events import Tell, Watch
+from stepscope.sdk.sink_events import Watch, WriteRecords
 from stepscope.sinks.registry import Chosen, Config, RecordFilter
 from stepscope.wire import frames
 
@@ -227,7 +227,7 @@ class SinkWorker:
         group_bytes: int = GROUP_BYTES,
         sliced: bool = False,
         report: str = "",
-        tell: Tell | None = None,
+        write_records: WriteRecords | None = None,
     ) -> None:
         self.chosen = chosen
         self._kept_in = home if remember else None
@@ -241,7 +241,7 @@ class SinkWorker:
         self.pump = Pump(sink, source, Quarantine(home, chosen.id), group_bytes=group_bytes)
         if isinstance(source, Filtered):
             source.counts = self.pump.counts
-        self._watch = Watch(chosen.id, lambda: sink.place, tell) if tell is not None else None
+        self._watch = Watch(chosen.id, lambda: sink.place, write_records) if write_records is not None else None
         self.drained = False
         self._report_path = sink_requests.folder(home) / f"{chosen.id}@{report}.report" if report else None
         self._reported = 0.0
@@ -286,14 +286,14 @@ class SinkWorker:
             if self._watch is not None:
                 self._watch.look(self.pump)
             self.drained = self.pump.at_end and not self._check_all
-            self._tell()
+            self._save_report()
             if progress.wait:
                 self._wake.wait(progress.wait)
                 self._wake.clear()
         self.pump.close()
-        self._tell(force=True)
+        self._save_report(force=True)
 
-    def _tell(self, *, force: bool = False) -> None:
+    def _save_report(self, *, force: bool = False) -> None:
         now = time.monotonic()
         if self._report_path is not None and (force or now - self._reported > REPORT_SECONDS):
             self._reported = now

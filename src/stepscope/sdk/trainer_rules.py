@@ -55,7 +55,7 @@ class TrainerRules:
         """Judge records that were written; only metrics are."""
         self._evaluator.feed(self._writer, (each for each in found if type(each) is Metric), self._clock())
 
-    def tell(self) -> Iterator[Finding]:
+    def take_breaches(self) -> Iterator[Finding]:
         """Record the alerts that fired or resolved since; those that fired are yielded for the callback."""
         self._evaluator.tick(self._clock())
         changed = list(self._evaluator.changed.values())

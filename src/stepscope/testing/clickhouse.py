@@ -51,7 +51,7 @@ def free_port() -> int:
 
 
 def listens(port: int) -> bool:
-    """Tell whether somebody listens on a port of loopback."""
+    """Return whether somebody listens on a port of loopback."""
     with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), timeout=1):
         return True
     return False

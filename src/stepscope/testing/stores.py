@@ -209,7 +209,7 @@ class LineContract:
         )
 
     def test_attributes_of_text(self, store: Store, run: str) -> None:
-        """Names and values of attributes are told apart, also from keys; their order does not matter."""
+        """Names and values of attributes are distinguished, also from keys; their order does not matter."""
         given: list[tuple[Attrs, dict[str, Value]]] = [
             ({"a": "b"}, {"k": 1.0}),
             ({"b": "a"}, {"k": 2.0}),

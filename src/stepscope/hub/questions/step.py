@@ -51,7 +51,7 @@ LEAST_BEFORE = 5
 def step_json(view: StepView, run: str, found: Sequence[Finding]) -> dict[str, Any]:
     """Everything about a step; offsets count from `begin`. Refused when the given attempt did not reach it.
 
-    `found` are the findings of the run that nobody expects.
+    `found` are the findings of the run without those marked as expected.
     """
     if view.attempts and view.attempt not in view.attempts:
         came = f"attempt{'s' * (len(view.attempts) > 1)} {', '.join(map(str, view.attempts))}"

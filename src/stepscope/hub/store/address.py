@@ -59,7 +59,7 @@ def of_sql_user(address: Address) -> Address:
 
 
 def is_address(text: str) -> bool:
-    """Tell whether a text is meant as an address rather than as a folder."""
+    """Return whether a text is an address rather than a folder."""
     return text.partition("://")[0] in SCHEMES
 
 

@@ -81,7 +81,7 @@ def mutated(sql: str) -> str | None:
 
 
 def is_queued(error: EngineError) -> bool:
-    """Tell whether a statement for the cluster was done by every server but those that are away, which will do it."""
+    """Return whether a statement for the cluster was done by every server but those that are away, which will do it."""
     return error.code == _TIMEOUT and "(0 of them are currently active)" in error.cause
 
 

@@ -13,7 +13,7 @@ from stepscope.model.errors import StepscopeError
 
 _PASSING = frozenset((159, 202, 209, 210, 225, 241, 242, 243, 252, 279, 285, 319, 341, 394, 439, 999))
 """ClickHouse's codes for: too slow, too busy, no memory, read-only, no space, too many parts, unfinished; servers or
-ZooKeeper that do not answer, and an insert of which nobody knows whether it took place."""
+ZooKeeper that do not answer, and an insert whose outcome is unknown."""
 CANCELLED = 394
 _FULL = frozenset((243,))
 _STARVED = frozenset((173, 241))

@@ -104,13 +104,13 @@ class Lease:
         with self._lock:
             if holder is None or (holder.epoch, holder.hub) != (self.epoch, self._hub):
                 self.epoch = 0
-                name = "somebody" if holder is None else f"another hub ({holder.name})"
+                name = "another hub" if holder is None else f"another hub ({holder.name})"
                 raise Fenced(f"{name} took the store over: this hub does not write to shard {self.shard}")
             if self._clock() - self._renewed >= self._seconds / BEATS:
                 self._write(self._seconds)
 
     def guard(self) -> None:
-        """Check again if the lease may have expired since it was renewed; asks nobody before that.
+        """Check again if the lease may have expired since it was renewed; no query before that.
 
         A process that was stopped for a while finds out here that it lost the shard, before it sends anything.
         """

@@ -36,7 +36,7 @@ def row_stream(head: Head, rows: Iterable[tuple[list[Any], int]], most: int) -> 
 
 
 def holds_octets(type: str) -> bool:
-    """Tell whether a column holds ids, which are shown in hexadecimal."""
+    """Return whether a column holds ids, which are shown in hexadecimal."""
     return _OCTETS.fullmatch(type) is not None
 
 

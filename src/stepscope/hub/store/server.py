@@ -88,7 +88,7 @@ class Server:
                 self._wait_for(session, table)
 
     def _is_made(self, session: Session, sql: str) -> bool:
-        """Tell whether a statement would make what is there: asking every server would need all of them to answer."""
+        """Return whether a statement would make what is there: asking every server would need all of them to answer."""
         made = self._cluster.made_by(sql) if self._cluster else None
         return made is not None and bool(session.query(dialect.tables(*made)).one("found"))
 
@@ -216,7 +216,7 @@ class Server:
         return _SKIPPING
 
     def _kill(self, session: Session, mark: str) -> None:
-        """End a query of a user: here at once, and on its server, which does not notice that nobody waits."""
+        """End a query of a user: here at once, and on its server, which does not notice that the client is gone."""
         session.cut()
         with suppress(EngineError), closing(self._pool.connect(only=session.host)) as other:
             other.execute(f"KILL QUERY WHERE query_id = '{mark}' ASYNC")

@@ -92,7 +92,7 @@ class Session:
             yield from self._client.execute_iter(sql, settings=settings, with_column_types=True, query_id=mark)
 
     def is_idle(self) -> bool:
-        """Tell whether the next statement may be sent: the server has not closed the connection, nothing is unread."""
+        """Return whether the next statement may be sent: the connection is open and nothing is unread."""
         connection = self._connection
         if not connection.connected or connection.is_query_executing:
             return False

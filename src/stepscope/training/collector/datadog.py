@@ -22,7 +22,7 @@ _CHECKS = {"OK": "INFO", "WARNING": "WARN", "CRITICAL": "ERROR", "UNKNOWN": "WAR
 
 
 def is_enabled(env: Mapping[str, str] | None = None) -> bool:
-    """Tell whether the environment asks for Datadog."""
+    """Return whether the environment asks for Datadog."""
     found = (os.environ if env is None else env).get(ENABLED, "")
     return found.strip().lower() in ("true", "1", "yes", "on")
 
@@ -186,7 +186,7 @@ def get_metrics_client() -> DatadogMetrics:
 
 
 def _sent_under_another(run: stepscope.Run, namespace: str) -> bool:
-    """Tell whether the run's Datadog sink would put a namespace of its own in front of a metric's."""
+    """Return whether the run's Datadog sink would put a namespace of its own in front of a metric's."""
     return any(each.name == "datadog" and each.config.namespace != namespace for each in setting(run, "sinks") or ())
 
 

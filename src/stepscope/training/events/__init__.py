@@ -69,7 +69,7 @@ DIALECTS = tuple(_RETRYABLE)
 
 
 def is_user_error(error: BaseException, dialect: str = "document") -> bool:
-    """Tell whether an error is the user's fault.
+    """Return whether an error is the user's fault.
 
     A failed request is judged by its category, an error with a `status_code` by that: 4xx is the user's but for 408,
     and for 429 unless the dialect is `python`. A failed connection or a timeout is not the user's, whichever client

@@ -49,7 +49,7 @@ class Samples:
         self._host = host
         """The name of this machine."""
         self._on_telemetry = on_telemetry
-        """Told the name and value of what a client counts of itself."""
+        """Called with the name and value of each counter that a client reports about itself."""
         self._streams: dict[str, Stream] = {}
         """By what follows the value of a line, and the sender."""
         self._members = 0

@@ -73,8 +73,8 @@ def parse_filter(text: str, subject: Subject) -> list[Clause]:
     if any(token.kind == "other" and token.text == "," for token in tokens):
         strange = [text]
     if strange:
-        told = [f"'{each}'" for each in strange] if subject.quoted else strange
-        raise refused(f"Invalid clause(s) in filter string: {', '.join(told)}")
+        quoted = [f"'{each}'" for each in strange] if subject.quoted else strange
+        raise refused(f"Invalid clause(s) in filter string: {', '.join(quoted)}")
     return [_clause(each, subject) for each in comparisons]
 
 

@@ -176,7 +176,7 @@ def _plain_points(items: Sequence[Mapping[str, Any]]) -> list[Point] | None:
 
 @lru_cache(maxsize=10_000)
 def _is_plain_key(key: str) -> bool:
-    """Tell whether the key of a metric needs no change and is valid."""
+    """Return whether the key of a metric needs no change and is valid."""
     try:
         check_name(key, "")
     except Refused:

@@ -87,8 +87,8 @@ def _parse(data: bytes) -> Any:
 
 def _batches(body: Mapping[str, Any], events: list[Any], clock: Callable[[], int]) -> list[ClientBatch]:
     unknown = {f"tinker.{key}": value for key, value in body.items() if key not in _BATCH_FIELDS}
-    told = ("platform", "sdk_version", "process_uuid")
-    resource = {f"tinker.{key}": text for key in told if (text := _text(body.get(key)))}
+    fields = ("platform", "sdk_version", "process_uuid")
+    resource = {f"tinker.{key}": text for key in fields if (text := _text(body.get(key)))}
     process = _text(body.get("process_uuid"))
     found: dict[str, ClientBatch] = {}
     alike: Counter[str] = Counter()
