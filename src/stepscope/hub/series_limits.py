@@ -84,17 +84,18 @@ class SeriesLimits:
 
 
 def _series_of(metric: Metric) -> list[int]:
-    """Return hashes of what identifies the series of a metric besides its keys; none when that is nothing."""
-    attrs = metric.attrs
-    if not (attrs or metric.instrument or metric.axis or metric.category):
+    """Return hashes of what identifies the series of a metric besides its keys; none when that is nothing.
+
+    Attributes in another order count as another series: a client sends them in one order, and sorting costs more.
+    """
+    attrs, made = metric.attrs, metric.instrument
+    if not (attrs or made or metric.axis or metric.category):
         return []
     if ATTR_EXEMPLARS in attrs:
         attrs = {name: value for name, value in attrs.items() if name != ATTR_EXEMPLARS}
-    try:
-        labels = hash(frozenset(attrs.items()))
-    except TypeError:  # lists and dicts
-        labels = hash(str(sorted(attrs.items())))
-    made = metric.instrument
     kind = (made.type, made.unit, made.cumulative, made.monotonic, made.scope) if made is not None else ()
-    shared = hash((labels, kind, metric.axis, metric.category))
+    try:
+        shared = hash((*attrs.items(), kind, metric.axis, metric.category))
+    except TypeError:  # lists and dicts
+        shared = hash((str(attrs), kind, metric.axis, metric.category))
     return [hash((shared, key)) for key in metric.values]
