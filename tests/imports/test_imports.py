@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from stepscope.cli.import_runs import TABLES_BESIDE
 from stepscope.cli.main import main
 from stepscope.model.records import Alert, Event, Histogram, Log, Metric
 from stepscope.testing import read_run
@@ -235,6 +236,18 @@ def test_tables_of_spreadsheets(tmp_path: Path, capsys: pytest.CaptureFixture[st
         "tabs": [{"loss": 0.5}], "commas": [{"loss": 1.5}, {"loss": -2.5}], "twice": [{"loss": 2, "loss.1": 3}]
     }  # fmt: skip
     assert found["left_out"] == {"values that are not numbers": 1}
+
+
+def test_tables_beside_other_runs_are_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """They may be artifacts, so they are left out and counted; named, they are imported."""
+    with tensorboardX.SummaryWriter(str(tmp_path / "in" / "run")) as writer:
+        writer.add_scalar("loss", 1.0, 1)
+    table = tmp_path / "in" / "a.csv"
+    table.write_text("step,loss\n1,2\n")
+    found = bring(capsys, tmp_path / "home", tmp_path / "in")
+    assert [each["name"] for each in found["runs"]] == ["run"]
+    assert found["left_out"] == {TABLES_BESIDE: 1}
+    assert bring(capsys, tmp_path / "home", table)["runs"][0]["values"] == 1
 
 
 def test_what_cannot_be_imported_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -31,6 +31,8 @@ TOOLS: tuple[Source, ...] = (
 TABLES: tuple[Source, ...] = (Csv(), JsonLines())
 """Tried only where a path holds no files of a known tool."""
 SOURCES = (*TOOLS, *TABLES)
+TABLES_BESIDE = "CSV and JSON lines beside the runs of other tools: name them to import them"
+"""They may be artifacts of those runs."""
 FOLLOW_SECONDS = 1.0
 
 
@@ -67,7 +69,10 @@ def _found(args: argparse.Namespace, skip: Skip) -> Iterator[tuple[Source, Found
         if not path.exists():
             raise ConfigError(f"there is no file or folder {path}")
         why: Counter[str] = Counter()
-        found = _runs(TOOLS, path, _into(why)) or _runs(TABLES, path, _into(why))
+        found = _runs(TOOLS, path, _into(why))
+        if found and (beside := _runs(TABLES, path, lambda reason, count: None)):
+            why[TABLES_BESIDE] += len(beside)
+        found = found or _runs(TABLES, path, _into(why))
         if not found:
             seen = _listed(why) or ", ".join(each.name for each in SOURCES)
             raise ConfigError(f"{path} holds nothing that can be imported: {seen}")
