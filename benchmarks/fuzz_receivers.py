@@ -30,7 +30,7 @@ class Report:
     def __init__(self, args: argparse.Namespace, outcome: Outcome) -> None:
         self._args, self._outcome = args, outcome
         self._began, self._used = time.monotonic(), time.process_time()
-        self.first = self.highest = 0
+        self.first = self.highest = self._told = 0
 
     def is_over(self) -> bool:
         """Return whether the time is up."""
@@ -41,16 +41,19 @@ class Report:
         self.first, self.highest = self.first or size, max(self.highest, size)
 
     def print(self) -> None:
-        """Print the counts so far."""
+        """Print the counts so far, and the requests that failed since the last time."""
         self.measure(own_bytes())
         seconds, used = time.monotonic() - self._began, time.process_time() - self._used
         count, statuses = self._outcome.count, dict(sorted(self._outcome.statuses.items()))
         print(
             f"{self._args.receiver}: {count:,} requests from number {self._args.first:,} in {seconds:.0f} s, "
             f"{used:.0f} s of CPU; answers {statuses}; memory {self.first / 1e6:.0f} MB at first, "
-            f"at most {self.highest / 1e6:.0f} MB; {len(self._outcome.failures)} failures",
-            flush=True,
+            f"at most {self.highest / 1e6:.0f} MB; {len(self._outcome.failures)} failures"
         )
+        for failure in self._outcome.failures[self._told :][:10]:
+            print(f"  FAILED {failure}")
+        self._told = len(self._outcome.failures)
+        sys.stdout.flush()
 
 
 def send_datagrams(place: str, numbers: range, outcome: Outcome, report: Report) -> None:
@@ -79,8 +82,6 @@ def main(argv: list[str] | None = None) -> int:
         fuzz = _fuzz_dogstatsd if args.receiver == "dogstatsd" else _fuzz_http
         receivers = fuzz(folder, args.receiver, numbers, outcome, report)
     report.print()
-    for failure in outcome.failures[:10]:
-        print(f"  FAILED {failure}")
     failed = "a failure of the hub" in receivers
     if failed:
         print(f"  FAILED {receivers}")
