@@ -1,4 +1,4 @@
-"""Bytes on disk and CPU seconds of the store for a point and a span, embedded and on a server."""
+"""Bytes on disk and CPU seconds of the store for points, spans and questions: embedded, on a server, on a cluster."""
 
 # CPU seconds, unlike seconds, hold on a machine that is busy with other things.
 
@@ -8,14 +8,20 @@ import math
 import os
 import resource
 import tempfile
+import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
+from stepscope.hub.questions.series import read_series
+from stepscope.hub.questions.series_sql import SeriesQuery
+from stepscope.hub.questions.step_sql import read_step
 from stepscope.hub.store import maintenance
+from stepscope.hub.store.run_catalog import list_runs, run_number
 from stepscope.hub.store.store import Store, open_server, open_store
 from stepscope.model.ports import Batch, Writer
 from stepscope.model.records import Metric, Record, Span
 from stepscope.testing.clickhouse import ServerProcess, free_port, program, running
+from stepscope.testing.clickhouse_cluster import ZooKeeperProcess, missing, running_cluster
 
 KEYS = 50
 RANKS = 8
@@ -93,6 +99,27 @@ def measure(store: Store, cpu: Callable[[], float], steps: int, commits: int) ->
         )
 
 
+def ask(store: Store, cpu: Callable[[], float], times: int) -> Iterator[str]:
+    """Yield a line for each kind of question."""
+    number = run_number(store.engine, "point")
+    spans = run_number(store.engine, "span")
+    assert number is not None
+    assert spans is not None
+    engine = store.engine
+    kinds: dict[str, Callable[[], object]] = {
+        "runs table": lambda: list_runs(engine, keys=["trainer/metric_0"]),
+        "series": lambda: read_series(engine, SeriesQuery(number, "trainer/metric_0")),
+        "step": lambda: read_step(engine, spans, 10),
+    }
+    for noun, question in kinds.items():
+        question()
+        before, began = cpu(), time.monotonic()
+        for _ in range(times):
+            question()
+        used, took = (cpu() - before) / times, (time.monotonic() - began) / times
+        yield f"{noun}: {used * 1e3:.1f} CPU ms a question, {took * 1e3:.0f} ms"
+
+
 def own_cpu() -> float:
     """CPU seconds of this process."""
     used = resource.getrusage(resource.RUSAGE_SELF)
@@ -105,24 +132,36 @@ def cpu_of(pid: int) -> float:
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
+def pids_of(processes: Sequence[ServerProcess | ZooKeeperProcess]) -> list[int]:
+    """The ids of processes that run."""
+    return [each.process.pid for each in processes if each.process is not None]
+
+
 def main(arguments: Sequence[str] | None = None) -> None:
     """Print the figures."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--steps", type=int, default=1000, help="steps of each of the eight ranks")
     parser.add_argument("--commits", type=int, default=20, help="commits in which they are written")
+    parser.add_argument("--questions", type=int, default=20, help="how often each question is asked")
     given = parser.parse_args(arguments)
+
+    def show(name: str, store: Store, cpu: Callable[[], float]) -> None:
+        with contextlib.closing(store):
+            for line in (*measure(store, cpu, given.steps, given.commits), *ask(store, cpu, given.questions)):
+                print(f"{name}: {line}", flush=True)
+
     with tempfile.TemporaryDirectory() as folder:
-        with contextlib.closing(open_store(Path(folder) / "store")) as store:
-            for line in measure(store, own_cpu, given.steps, given.commits):
-                print("embedded:", line, flush=True)
+        show("embedded", open_store(Path(folder) / "store"), own_cpu)
         if program() is None:
             return
         with running(ServerProcess(Path(folder) / "server", free_port())) as server:
-            assert server.process is not None
-            pid = server.process.pid
-            with contextlib.closing(open_server(server.url())) as store:
-                for line in measure(store, lambda: own_cpu() + cpu_of(pid), given.steps, given.commits):
-                    print(f"server {store.engine.version}:", line, flush=True)
+            pids = pids_of([server])
+            show("server", open_server(server.url()), lambda: own_cpu() + sum(map(cpu_of, pids)))
+        if missing():
+            return
+        with running_cluster(Path(folder) / "cluster") as cluster:
+            pids = pids_of([*(each for shard in cluster.servers for each in shard), cluster.zookeeper])
+            show("cluster", open_server(cluster.url()), lambda: own_cpu() + sum(map(cpu_of, pids)))
 
 
 if __name__ == "__main__":

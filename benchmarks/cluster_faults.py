@@ -1,109 +1,113 @@
-"""Faults of a real cluster while writers ingest: is every acknowledged record there once, on all replicas?"""
+"""Faults of a real cluster while writers ingest through two hubs: is each acknowledged record there, once?"""
 
 import argparse
 import contextlib
-import http.client
 import json
 import os
 import random
+import shutil
 import signal
 import subprocess
 import sys
 import tempfile
-import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from stepscope.hub.store.address import parse
-from stepscope.hub.store.engine import EngineError
-from stepscope.hub.store.server import Server
+from benchmarks.cluster_ingest import Reader, Writer, wait_until_complete
+from benchmarks.cluster_network import Network, enter
 from stepscope.testing.clickhouse import ServerProcess
-from stepscope.testing.clickhouse_cluster import ClusterProcesses, running_cluster
-from tests.hub import otlp_bodies as bodies
+from stepscope.testing.clickhouse_cluster import ClusterProcesses, configured
 from tests.hub.conftest import RunningHub
 
 WRITERS = 3
-POINTS = 20
-FAULT_SECONDS = 15.0
-SETTLED_SECONDS = 420.0
+FAULT_SECONDS = 4.0
+SETTLED_SECONDS = 240.0
+DISK = "server-0-1"
+"""The replica whose disk can be filled: a small file system in memory."""
+DISK_BYTES = 256 * 1024 * 1024
 
 
-class Ingest:
-    """Sends points of one run until it is stopped; what was not acknowledged is sent again under the next steps."""
+@dataclass
+class World:
+    """What runs: a cluster, hubs on it, and the network between them."""
 
-    def __init__(self, hubs: Sequence[RunningHub], run: str) -> None:
-        self.run, self._hubs = run, hubs
-        self.acknowledged: list[int] = []
-        self.refused = 0
-        self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._loop, daemon=True)
-        self._thread.start()
+    cluster: ClusterProcesses
+    hubs: list[RunningHub]
+    network: Network
 
-    def _loop(self) -> None:
-        step = 0
-        while not self._stop.wait(0.2):
-            hub = random.choice(self._hubs)
-            try:
-                sent = hub.post("/v1/metrics", bodies.points(POINTS, run=self.run, first=step)).status
-            except (OSError, http.client.HTTPException):
-                sent = 0
-            if sent == 200:
-                self.acknowledged += range(step, step + POINTS)
-            else:
-                self.refused += 1
-            step += POINTS
-
-    def stop(self) -> None:
-        """Send nothing more."""
-        self._stop.set()
-        self._thread.join()
+    @property
+    def servers(self) -> list[ServerProcess]:
+        """All servers."""
+        return [server for shard in self.cluster.servers for server in shard]
 
 
-def kill_hub(cluster: ClusterProcesses, hubs: Sequence[RunningHub]) -> None:
+def kill_hub(world: World) -> None:
     """SIGKILL of a hub, which is started again."""
-    hub = random.choice(hubs)
+    hub = random.choice(world.hubs)
     hub.kill()
-    time.sleep(FAULT_SECONDS / 3)
+    time.sleep(FAULT_SECONDS)
     hub.start()
 
 
-def kill_server(cluster: ClusterProcesses, hubs: Sequence[RunningHub]) -> None:
+def kill_server(world: World) -> None:
     """SIGKILL of a server, which is started again."""
-    server = random.choice([each for shard in cluster.servers for each in shard])
+    server = random.choice(world.servers)
     server.kill()
     time.sleep(FAULT_SECONDS)
     server.start()
 
 
-def kill_shard(cluster: ClusterProcesses, hubs: Sequence[RunningHub]) -> None:
+def kill_shard(world: World) -> None:
     """SIGKILL of both replicas of a shard."""
-    shard = random.choice(cluster.servers)
+    shard = random.choice(world.cluster.servers)
     for server in shard:
         server.kill()
     time.sleep(FAULT_SECONDS)
     for server in shard:
-        server.start()
+        server.launch()
+    for server in shard:
+        server.wait()
 
 
-def kill_zookeeper(cluster: ClusterProcesses, hubs: Sequence[RunningHub]) -> None:
+def kill_zookeeper(world: World) -> None:
     """SIGKILL of ZooKeeper."""
-    cluster.zookeeper.kill()
+    world.cluster.zookeeper.kill()
     time.sleep(FAULT_SECONDS)
-    cluster.zookeeper.start()
+    world.cluster.zookeeper.start()
 
 
-def stop_server(cluster: ClusterProcesses, hubs: Sequence[RunningHub]) -> None:
-    """A server that takes connections and says nothing (SIGSTOP), as behind a partition."""
-    server = random.choice([each for shard in cluster.servers for each in shard])
-    with _stopped(server):
+def part_shards(world: World) -> None:
+    """No packet passes between the servers of the two shards."""
+    first, second = world.cluster.servers
+    with world.network.cut(list(first), list(second)):
         time.sleep(FAULT_SECONDS)
 
 
-def slow_server(cluster: ClusterProcesses, hubs: Sequence[RunningHub]) -> None:
+def part_hubs(world: World) -> None:
+    """No answer of some servers reaches the hubs: of one, of a shard, or of all."""
+    shard = random.choice(world.cluster.servers)
+    some = random.choice([[random.choice(world.servers)], list(shard), world.servers])
+    with world.network.cut_from_hubs(some):
+        time.sleep(FAULT_SECONDS)
+
+
+def fill_disk(world: World) -> None:
+    """The disk of one replica is full to the last byte."""
+    (server,) = [each for each in world.servers if each.folder.name == DISK]
+    filler = server.folder / "data" / "filler"
+    with contextlib.suppress(OSError), open(filler, "wb", buffering=0) as file:
+        while True:
+            file.write(bytes(64 * 1024))
+    time.sleep(FAULT_SECONDS)
+    filler.unlink()
+
+
+def slow_server(world: World) -> None:
     """A server that runs a tenth of the time."""
-    server = random.choice([each for shard in cluster.servers for each in shard])
+    server = random.choice(world.servers)
     until = time.monotonic() + FAULT_SECONDS
     while time.monotonic() < until:
         with _stopped(server):
@@ -111,18 +115,44 @@ def slow_server(cluster: ClusterProcesses, hubs: Sequence[RunningHub]) -> None:
         time.sleep(0.1)
 
 
-def restart_everything(cluster: ClusterProcesses, hubs: Sequence[RunningHub]) -> None:
-    """SIGKILL of everything, and a start in random order; servers only find ZooKeeper once it is there."""
-    hub, *_ = hubs
-    parts: list[Any] = [*(each for shard in cluster.servers for each in shard), cluster.zookeeper]
-    hub.kill()
+def stop_server(world: World) -> None:
+    """A server that takes connections and says nothing (SIGSTOP)."""
+    with _stopped(random.choice(world.servers)):
+        time.sleep(FAULT_SECONDS)
+
+
+def restart_everything(world: World) -> None:
+    """SIGKILL of everything, and a start in random order; a hub is started again until a shard answers it."""
+    parts: list[Any] = [*world.servers, world.cluster.zookeeper, *world.hubs]
     for part in random.sample(parts, len(parts)):
         part.kill()
-    cluster.zookeeper.start()
-    servers = [part for part in parts if part is not cluster.zookeeper]
-    for server in random.sample(servers, len(servers)):
-        server.start()
-    hub.start()
+    hubs: list[RunningHub] = []
+    for part in random.sample(parts, len(parts)):
+        if isinstance(part, ServerProcess):
+            part.launch()
+        elif isinstance(part, RunningHub):
+            hubs.append(part)
+        else:
+            part.start()
+    for server in world.servers:
+        try:
+            server.wait()
+        except RuntimeError:  # an old server may crash when it finds no ZooKeeper
+            server.start()
+    for hub in hubs:
+        _start(hub)
+
+
+def _start(hub: RunningHub) -> None:
+    deadline = time.monotonic() + SETTLED_SECONDS
+    while True:
+        try:
+            hub.start()
+            return
+        except AssertionError:
+            if time.monotonic() > deadline:
+                raise
+            hub.kill()
 
 
 @contextlib.contextmanager
@@ -135,74 +165,77 @@ def _stopped(server: ServerProcess) -> Iterator[None]:
         os.kill(server.process.pid, signal.SIGCONT)
 
 
-FAULTS: dict[str, Callable[[ClusterProcesses, Sequence[RunningHub]], None]] = {
+FAULTS: dict[str, Callable[[World], None]] = {
     "hub": kill_hub,
     "server": kill_server,
     "shard": kill_shard,
     "zookeeper": kill_zookeeper,
-    "stopped": stop_server,
+    "shards-parted": part_shards,
+    "hubs-parted": part_hubs,
+    "full-disk": fill_disk,
     "slow": slow_server,
+    "stopped": stop_server,
     "everything": restart_everything,
 }
 
 
-def stored_steps(server: ServerProcess, runs: Sequence[str]) -> dict[str, list[int]]:
-    """The steps of some runs that one replica holds; empty for runs of another shard."""
-    engine = Server(parse(server.url("stepscope_shard")))
-    try:
-        found = engine.query("SELECT id, min(run) AS number FROM runs GROUP BY id")
-        numbers = {id: number for id, number in found.rows("id", "number") if id in runs}
-        return {
-            run: sorted(
-                engine.query(
-                    f"SELECT step FROM metrics WHERE series BETWEEN {number << 32} AND {(number << 32) + 0xFFFFFFFF}"
-                )["step"]
-            )
-            for run, number in numbers.items()
-        }
-    finally:
-        engine.close()
+def start_crashed(world: World) -> int:
+    """Start the servers again that ended by themselves, as a supervisor does; how many there were."""
+    crashed = [each for each in world.servers if each.process is not None and each.process.poll() is not None]
+    for server in crashed:
+        server.start()
+    return len(crashed)
 
 
-def compare(cluster: ClusterProcesses, writers: Sequence[Ingest]) -> dict[str, int]:
-    """Count what is missing and what is there twice, on every replica; what was refused may be there or not."""
-    runs = [each.run for each in writers]
-    lost = doubled = placed = 0
-    for shard in cluster.servers:
-        for server in shard:
-            found = stored_steps(server, runs)
-            for each in writers:
-                if each.run in found:
-                    steps = found[each.run]
-                    placed += 1
-                    lost += len(set(each.acknowledged) - set(steps))
-                    doubled += len(steps) - len(set(steps))
-    return {"lost": lost, "doubled": doubled, "copies": placed}
-
-
-def one(name: str, cluster: ClusterProcesses, hubs: Sequence[RunningHub], number: int) -> dict[str, Any]:
+def one(name: str, world: World, number: int) -> dict[str, Any]:
     """Cause one fault and wait until all is stored; the counts."""
-    writers = [Ingest(hubs, f"{name}-{number}-{index}") for index in range(WRITERS)]
-    time.sleep(5.0)
+    writers = [Writer(world.hubs, f"{name}-{number}-{index}") for index in range(WRITERS)]
+    reader = Reader(world.hubs, writers)
+    time.sleep(1.0)
     began = time.monotonic()
-    FAULTS[name](cluster, hubs)
-    time.sleep(5.0)
+    FAULTS[name](world)
+    crashed = start_crashed(world)
+    time.sleep(1.0)
     for each in writers:
         each.stop()
-    counts: dict[str, int] = {}
-    complete = {"lost": 0, "doubled": 0, "copies": len(writers) * len(cluster.servers[0])}
-    while counts != complete and time.monotonic() - began < SETTLED_SECONDS:
-        time.sleep(1.0)
-        with contextlib.suppress(EngineError):
-            counts = compare(cluster, writers)
+    counts = wait_until_complete(world.cluster, writers, SETTLED_SECONDS, lambda: start_crashed(world))
+    reader.stop()
     return {
         "fault": name,
         "acknowledged": sum(len(each.acknowledged) for each in writers),
         "refused requests": sum(each.refused for each in writers),
         **counts,
-        "complete": counts == complete,
-        "seconds": round(time.monotonic() - began),
+        "answers": dict(reader.counts),
+        "wrong answers": len(reader.wrong),
+        "examples": reader.wrong[:3],
+        "servers that crashed": crashed,
+        "seconds": round(time.monotonic() - began, 1),
     }
+
+
+@contextlib.contextmanager
+def running_world(folder: Path, hubs: int) -> Iterator[World]:
+    """Run a cluster in namespaces of its own, and hubs."""
+    network = Network()
+    cluster = configured(folder / "cluster", place=network.place)
+    world = World(cluster, [], network)
+    data = cluster.servers[0][1].folder / "data"
+    data.mkdir(parents=True)
+    subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={DISK_BYTES}", "tmpfs", str(data)], check=True)
+    try:
+        cluster.start()
+        env = {"STEPSCOPE_STORE": f"{cluster.url()}&lease=10"}
+        for index in range(hubs):
+            world.hubs.append(RunningHub(folder / f"hub-{index}", env=env))
+            _start(world.hubs[-1])
+        yield world
+    finally:
+        for hub in world.hubs:
+            with contextlib.suppress(Exception, subprocess.SubprocessError):
+                hub.kill()
+        cluster.kill()
+        subprocess.run(["umount", "-l", str(data)], check=False)
+        network.close()
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -210,22 +243,17 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("faults", nargs="*", metavar="FAULT", help=f"some of {', '.join(FAULTS)}; all by default")
     parser.add_argument("--times", type=int, default=1)
-    parser.add_argument("--hubs", type=int, default=1)
+    parser.add_argument("--hubs", type=int, default=2)
+    parser.add_argument("--folder", default=None, help="where the servers keep their files")
     given = parser.parse_args(arguments)
-    with tempfile.TemporaryDirectory() as name:
-        folder = Path(name)
-        with running_cluster(folder / "cluster") as cluster:
-            env = {"STEPSCOPE_STORE": cluster.url()}
-            hubs = [RunningHub(folder / f"hub-{index}", env=env).start() for index in range(given.hubs)]
-            try:
-                for fault in given.faults or FAULTS:
-                    for number in range(given.times):
-                        sys.stdout.write(json.dumps(one(fault, cluster, hubs, number)) + "\n")
-                        sys.stdout.flush()
-            finally:
-                for hub in hubs:
-                    with contextlib.suppress(Exception, subprocess.SubprocessError):
-                        hub.kill()
+    if os.geteuid() != 0 or shutil.which("ip") is None:
+        raise SystemExit("network namespaces and full disks need root, and the program ip")
+    enter("benchmarks.cluster_faults")
+    with tempfile.TemporaryDirectory(dir=given.folder) as name, running_world(Path(name), given.hubs) as world:
+        for number in range(given.times):
+            for fault in given.faults or FAULTS:
+                sys.stdout.write(json.dumps(one(fault, world, number)) + "\n")
+                sys.stdout.flush()
 
 
 if __name__ == "__main__":

@@ -10,11 +10,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 PROGRAM = "clickhouse-server"
+LOOPBACK = "127.0.0.1"
 _MEGA = 1024 * 1024
 _CONFIG = """<yandex>
     <logger><level>{level}</level><log>{folder}/log</log><errorlog>{folder}/errors</errorlog>
         <size>10M</size><count>1</count></logger>
-    <listen_host>127.0.0.1</listen_host>
+    <listen_host>{host}</listen_host>
     <tcp_port>{port}</tcp_port>
     <path>{folder}/data/</path><tmp_path>{folder}/tmp/</tmp_path><user_files_path>{folder}/files/</user_files_path>
     <mark_cache_size>{cache}</mark_cache_size><uncompressed_cache_size>0</uncompressed_cache_size>
@@ -30,7 +31,7 @@ _USERS = """<yandex>
         <background_pool_size>2</background_pool_size><background_schedule_pool_size>2</background_schedule_pool_size>
     </default></profiles>
     <users><default>
-        <password>{password}</password><networks><ip>127.0.0.1</ip></networks>
+        <password>{password}</password><networks><ip>{clients}</ip></networks>
         <profile>default</profile><quota>default</quota>
     </default></users>
     <quotas><default></default></quotas>
@@ -50,9 +51,9 @@ def free_port() -> int:
         return int(place.getsockname()[1])
 
 
-def listens(port: int) -> bool:
-    """Return whether somebody listens on a port of loopback."""
-    with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), timeout=1):
+def listens(port: int, host: str = LOOPBACK) -> bool:
+    """Return whether somebody listens on a port."""
+    with contextlib.suppress(OSError), socket.create_connection((host, port), timeout=1):
         return True
     return False
 
@@ -73,6 +74,10 @@ class ServerProcess:
     """A further file of users."""
     ready: str = ""
     """What its log, then a detailed one, must say before it is ready."""
+    host: str = LOOPBACK
+    """Its address; not on loopback, it takes connections from anywhere."""
+    prefix: tuple[str, ...] = ()
+    """What starts it somewhere else, such as in a network namespace."""
     process: "subprocess.Popen[bytes] | None" = None
 
     def start(self) -> "ServerProcess":
@@ -89,15 +94,20 @@ class ServerProcess:
         self.folder.mkdir(parents=True, exist_ok=True)
         (self.folder / "log").unlink(missing_ok=True)
         level = "debug" if self.ready else "warning"
-        config = _CONFIG.format(folder=self.folder, port=self.port, cache=16 * _MEGA, more=self.more, level=level)
+        config = _CONFIG.format(
+            folder=self.folder, host=self.host, port=self.port, cache=16 * _MEGA, more=self.more, level=level
+        )
+        clients = LOOPBACK if self.host == LOOPBACK else "::/0"
         (self.folder / "config.xml").write_text(config)
-        (self.folder / "users.xml").write_text(_USERS.format(memory=self.memory, password=self.password))
+        (self.folder / "users.xml").write_text(
+            _USERS.format(memory=self.memory, password=self.password, clients=clients)
+        )
         if self.users:
             (self.folder / "users.d").mkdir(exist_ok=True)
             (self.folder / "users.d" / "more.xml").write_text(self.users)
         with open(self.folder / "output", "ab") as output:
             self.process = subprocess.Popen(
-                [path, f"--config-file={self.folder}/config.xml"],
+                [*self.prefix, path, f"--config-file={self.folder}/config.xml"],
                 cwd=self.folder,
                 stdin=subprocess.DEVNULL,
                 stdout=output,
@@ -107,7 +117,7 @@ class ServerProcess:
     def wait(self, seconds: float = 60.0) -> None:
         """Wait until it answers."""
         deadline = time.monotonic() + seconds
-        while not (all(map(listens, (self.port, *self.more_ports))) and self._is_ready()):
+        while not (all(listens(port, self.host) for port in (self.port, *self.more_ports)) and self._is_ready()):
             assert self.process is not None
             if self.process.poll() is not None or time.monotonic() > deadline:
                 self.kill()
@@ -135,7 +145,7 @@ class ServerProcess:
     def url(self, database: str = "stepscope") -> str:
         """Its address as a store."""
         access = f"default:{self.password}@" if self.password else ""
-        return f"clickhouse://{access}127.0.0.1:{self.port}/{database}"
+        return f"clickhouse://{access}{self.host}:{self.port}/{database}"
 
 
 @contextlib.contextmanager

@@ -7,11 +7,11 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from stepscope.testing.clickhouse import ServerProcess, free_port, program
+from stepscope.testing.clickhouse import LOOPBACK, ServerProcess, free_port, program
 
 CLUSTER = "main"
 JARS = Path("/usr/share/java")
@@ -19,6 +19,8 @@ JARS = Path("/usr/share/java")
 _ZOOKEEPER = "org.apache.zookeeper.server.ZooKeeperServerMain"
 _CONNECTED = "DDLWorker: Waiting a watch"
 """An old server that is given a statement for the cluster before it has found ZooKeeper crashes."""
+_JAVA = ("-Xmx128m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Dzookeeper.forceSync=no")
+"""Little compilation, and no fsync for each change: processes are killed here, not machines."""
 _LIBRARIES = (
     "zookeeper",
     "zookeeper-jute",
@@ -44,6 +46,7 @@ class ZooKeeperProcess:
 
     folder: Path
     port: int
+    host: str = LOOPBACK
     process: "subprocess.Popen[bytes] | None" = None
 
     def start(self, seconds: float = 60.0) -> "ZooKeeperProcess":
@@ -52,12 +55,12 @@ class ZooKeeperProcess:
         jars = [str(jar) for name in _LIBRARIES for jar in sorted(JARS.glob(f"{name}.jar"))]
         config = self.folder / "zoo.cfg"
         config.write_text(
-            f"dataDir={self.folder}/data\nclientPort={self.port}\nclientPortAddress=127.0.0.1\n"
+            f"dataDir={self.folder}/data\nclientPort={self.port}\nclientPortAddress={self.host}\n"
             "tickTime=1000\nadmin.enableServer=false\nmaxClientCnxns=100\n4lw.commands.whitelist=srvr\n"
         )
         with open(self.folder / "output", "ab") as output:
             self.process = subprocess.Popen(
-                ["java", "-Xmx128m", "-cp", ":".join(jars), _ZOOKEEPER, str(config)],
+                ["java", *_JAVA, "-cp", ":".join(jars), _ZOOKEEPER, str(config)],
                 cwd=self.folder,
                 stdin=subprocess.DEVNULL,
                 stdout=output,
@@ -72,7 +75,7 @@ class ZooKeeperProcess:
         return self
 
     def _serves(self) -> bool:
-        with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", self.port), timeout=2) as wire:
+        with contextlib.suppress(OSError), socket.create_connection((LOOPBACK, self.port), timeout=2) as wire:
             wire.sendall(b"srvr")
             return b"Mode: " in b"".join(iter(lambda: wire.recv(4096), b""))
         return False
@@ -112,43 +115,58 @@ class ClusterProcesses:
 
     def url(self, database: str = "stepscope") -> str:
         """Its address as a store."""
-        hosts = ",".join(f"127.0.0.1:{server.port}" for shard in self.servers for server in shard)
+        hosts = ",".join(f"{server.host}:{server.port}" for shard in self.servers for server in shard)
         access = f"default:{self.password}@" if self.password else ""
         return f"clickhouse://{access}{hosts}/{database}?cluster={CLUSTER}"
 
 
-def configured(folder: Path, *, shards: int = 2, replicas: int = 2, password: str = "") -> ClusterProcesses:
-    """Lay out a cluster in a folder, without starting it."""
-    zookeeper = ZooKeeperProcess(folder / "zookeeper", free_port())
-    ports = [[(free_port(), free_port()) for _ in range(replicas)] for _ in range(shards)]
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a server runs: its address, what starts it there, and where it finds ZooKeeper."""
+
+    host: str = LOOPBACK
+    prefix: tuple[str, ...] = ()
+    zookeeper: str = LOOPBACK
+
+
+def configured(
+    folder: Path,
+    *,
+    shards: int = 2,
+    replicas: int = 2,
+    password: str = "",
+    place: Callable[[int, int], Place] = lambda shard, replica: Place(),
+) -> ClusterProcesses:
+    """Lay out a cluster in a folder, without starting it; all on loopback unless `place` says otherwise."""
+    places = [[place(shard, replica) for replica in range(replicas)] for shard in range(shards)]
+    ports = [[(free_port(), free_port()) for _ in each] for each in places]
+    on_loopback = all(each.host == LOOPBACK for shard in places for each in shard)
+    zookeeper = ZooKeeperProcess(folder / "zookeeper", free_port(), LOOPBACK if on_loopback else "0.0.0.0")
     remote = "".join(
         "<shard><internal_replication>true</internal_replication>"
         + "".join(
-            f"<replica><host>127.0.0.1</host><port>{port}</port><user>default</user>"
+            f"<replica><host>{each.host}</host><port>{port}</port><user>default</user>"
             f"<password>{password}</password></replica>"
-            for port, _ in shard
+            for each, (port, _) in zip(places[shard], ports[shard], strict=True)
         )
         + "</shard>"
-        for shard in ports
+        for shard in range(shards)
     )
-    shared = f"""<remote_servers><{CLUSTER}>{remote}</{CLUSTER}></remote_servers>
-        <zookeeper><node><host>127.0.0.1</host><port>{zookeeper.port}</port></node></zookeeper>
-        <distributed_ddl><path>/clickhouse/task_queue/ddl</path></distributed_ddl>
-        <interserver_http_host>127.0.0.1</interserver_http_host>"""
-    servers = [
-        [
-            ServerProcess(
-                folder / f"server-{shard}-{replica}",
-                port,
-                password,
-                more=f"""{shared}<interserver_http_port>{between}</interserver_http_port>
-                <macros><shard>{shard}</shard><replica>{replica}</replica></macros>""",
-                ready=_CONNECTED,
-            )
-            for replica, (port, between) in enumerate(each)
-        ]
-        for shard, each in enumerate(ports)
-    ]
+
+    def server(shard: int, replica: int) -> ServerProcess:
+        there, (port, between) = places[shard][replica], ports[shard][replica]
+        more = f"""<remote_servers><{CLUSTER}>{remote}</{CLUSTER}></remote_servers>
+            <zookeeper><node><host>{there.zookeeper}</host><port>{zookeeper.port}</port></node></zookeeper>
+            <distributed_ddl><path>/clickhouse/task_queue/ddl</path></distributed_ddl>
+            <interserver_http_host>{there.host}</interserver_http_host>
+            <interserver_http_port>{between}</interserver_http_port>
+            <macros><shard>{shard}</shard><replica>{replica}</replica></macros>"""
+        folder_of = folder / f"server-{shard}-{replica}"
+        return ServerProcess(
+            folder_of, port, password, more=more, ready=_CONNECTED, host=there.host, prefix=there.prefix
+        )
+
+    servers = [[server(shard, replica) for replica in range(replicas)] for shard in range(shards)]
     return ClusterProcesses(zookeeper, servers, password)
 
 
