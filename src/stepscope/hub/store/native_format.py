@@ -134,8 +134,7 @@ def _read(reader: Reader, type: str, rows: int) -> Any:
         raise ValueError(f"no reader for a column of type {type}")
     if wrapped[1] == "FixedString":
         width = int(wrapped[2])
-        flat = reader.take(width * rows)
-        return [flat[at : at + width] for at in range(0, len(flat), width)]
+        return np.frombuffer(reader.take(width * rows), f"V{width}").tolist()
     return _lists(reader, wrapped[2], rows)
 
 
