@@ -156,11 +156,15 @@ def until(page: Any, script: str, seconds: float = 180) -> Any:
 
 @pytest.fixture(scope="session")
 def trained(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningHub]:
-    """A hub with a run of four ranks in which things went wrong, crashed and resumed; see training.py."""
+    """A hub with a run of four ranks in which things went wrong, crashed and resumed; see training.py.
+
+    Its store is in its home, or the empty one at the address that STEPSCOPE_TEST_STORE names.
+    """
     home = tmp_path_factory.mktemp("web") / "home"
+    named = os.environ.get("STEPSCOPE_TEST_STORE")
     train(home, 0, 250, ago=60)
     train(home, 230, 300, ago=30)
-    hub = RunningHub(home).start()
+    hub = RunningHub(home, env={"STEPSCOPE_STORE": named} if named else {}).start()
     wait_for(lambda: hub.request("GET", "/api/runs/four-ranks").json().get("counts", {}).get("spans", 0) >= 8960)
     yield hub
     hub.kill()

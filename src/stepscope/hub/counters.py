@@ -7,8 +7,11 @@ from typing import Any, NamedTuple
 
 from stepscope.wire.openmetrics import Family
 
-OUTCOMES = ("written", "stored", "forwarded", "retried", "rejected", "dropped")
-"""`written` is in the hub's journal and acknowledged, `forwarded` in that of another hub, `stored` is in the store."""
+OUTCOMES = ("written", "stored", "forwarded", "deferred", "retried", "rejected", "dropped")
+"""`written` is in the hub's journal and acknowledged, `forwarded` in that of another hub, `stored` is in the store.
+
+`deferred` records wait for their shard, and are stored later.
+"""
 
 
 class Label(NamedTuple):
@@ -55,12 +58,14 @@ _HELP = {
     "written": "Records in the hub's journal and acknowledged.",
     "stored": "Records in the store.",
     "forwarded": "Records handed to the hub that writes to their shard.",
+    "deferred": "Records kept for a shard that is away, which are stored later.",
     "retried": "Requests or batches to be retried.",
     "rejected": "Records rejected permanently.",
     "dropped": "Records or attributes lost on the way.",
 }
 _GAUGES = {
     ("journal", "bytes"): ("journal_bytes", "Bytes of the hub's journal on disk."),
+    ("journal", "deferred_bytes"): ("deferred_bytes", "Bytes that wait for a shard that is away."),
     ("journal", "waiting_bytes"): ("queue_bytes", "Bytes accepted and not yet in the journal."),
     ("lag", "bytes"): ("lag_bytes", "Bytes of journals that are not in the store yet."),
     ("lag", "seconds"): ("lag_seconds", "How long the oldest record has waited for the store."),

@@ -55,8 +55,7 @@ class Router:
         self._connect = connect
         self._connections: dict[str, Connection] = {}
         self._sent: set[tuple[str, str, int]] = set()
-        """Batches that other hubs took, of a group that is not complete."""
-        self._complete: Sequence[Batch] = ()
+        """Batches of the last group that other hubs took."""
 
     def is_forwarded(self, batch: Batch) -> bool:
         """Return whether another hub took a batch of the last group."""
@@ -64,7 +63,8 @@ class Router:
 
     def write_many(self, batches: Sequence[Batch]) -> list[Outcome]:
         """Store or forward batches and return the outcome of each."""
-        self._sent.difference_update(batch.key for batch in self._complete)
+        if self._sent:
+            self._sent.intersection_update(batch.key for batch in batches)
         try:
             owners = self._store.owners({batch.writer.run for batch in batches})
         except Retry as error:
@@ -87,7 +87,6 @@ class Router:
         found = self._store.write_many([batches[index] for index in here]) if here else []
         for index, outcome in zip(here, found, strict=True):
             outcomes[index] = outcome
-        self._complete = () if any(isinstance(outcome, Retry) for outcome in outcomes) else batches
         return outcomes
 
     def _forward(
@@ -120,7 +119,7 @@ class Router:
             self._post(owner, _encode([packed for _, packed in part]))
         except Retry as error:
             for index, _ in part:
-                outcomes[index] = error
+                outcomes[index] = self._store.not_now(batches[index].writer.run, error)
             return
         self._sent.update(batches[index].key for index, _ in part)
 

@@ -143,7 +143,7 @@ class Intake:
         refusal: Retry | None = None
         try:
             self._check()  # the journal would recreate a folder that is gone, and its records would be lost
-            for part in _frames([batch for batches, _, _ in group for batch in batches]):
+            for part in frames_of([batch for batches, _, _ in group for batch in batches]):
                 self.size += self._journal.append(part)
             self._check()
             self.progress.wrote(self._journal.end)
@@ -170,7 +170,7 @@ def _end_of(folder: Path) -> tuple[int, int]:
     return 0, 0
 
 
-def _frames(batches: Sequence[bytes]) -> Iterator[list[bytes]]:
+def frames_of(batches: Sequence[bytes]) -> Iterator[list[bytes]]:
     """Split batches so that each part fits in a frame."""
     part: list[bytes] = []
     size = 0

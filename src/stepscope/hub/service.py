@@ -16,7 +16,7 @@ from stepscope.hub.alerting.alerting import Alerting
 from stepscope.hub.counters import Counters, families, outcomes
 from stepscope.hub.deletion import Deleted, delete_run, finish_deletions
 from stepscope.hub.diagnosing.thread import Diagnosing
-from stepscope.hub.forwarding import BODY_BYTES, Forwarded, Router, connector
+from stepscope.hub.forwarding import BODY_BYTES, Forwarded, connector
 from stepscope.hub.home import HubHome
 from stepscope.hub.intake import MEGA, Intake, SequenceNumbers
 from stepscope.hub.limits import Limits
@@ -30,16 +30,16 @@ from stepscope.hub.run_states import Journals, RunStates, StateCounts
 from stepscope.hub.scrub import Scrubber
 from stepscope.hub.security.guard import Guard, is_loopback, known_hosts
 from stepscope.hub.security.tokens import RateLimits, Tokens
-from stepscope.hub.sources import FolderReceiver, GroupReader, IntakeReader
+from stepscope.hub.sources import FolderReceiver, IntakeReader
 from stepscope.hub.store.engine import ClusterState, Damaged, Engine, EngineError
 from stepscope.hub.store.maintenance import info, lost, retain
 from stepscope.hub.store.run_catalog import RunRow, list_runs
 from stepscope.hub.store.store import Store
-from stepscope.hub.store_pump import SINK, StorePump, StoreSink
+from stepscope.hub.store_path import StorePath
+from stepscope.hub.store_pump import SINK
 from stepscope.hub.threads import Periodic, Workers
 from stepscope.journal.following import Cursors
 from stepscope.journal.layout import runs_folder
-from stepscope.journal.quarantine import Quarantine
 from stepscope.journal.run_edits import GOING, Edits, folder_bytes
 from stepscope.model.errors import Retry
 from stepscope.model.ports import Writer
@@ -126,7 +126,8 @@ class Hub:
         self.run_files: list[RunFiles] = [ImportedFiles(home.home)]
         self._finish_deletions()
         store.is_deleted = self.edits.covers
-        self.pump, router = self._make_pump(cursors)
+        self._path = self._make_path(cursors)
+        self.pump = self._path.pump
         self.pump.listeners.append(self.presence.take)
         self.upkeep = Periodic(self._retain)
         pause = store.ownership.beat_seconds if store.ownership is not None else 0.0
@@ -146,7 +147,7 @@ class Hub:
         """Runs deleted because they were too old or the store too large."""
         self.closing: list[Callable[[], object]] = []
         """Called once when the hub stops and still answers, to end live streams and queries."""
-        self.ending: list[Callable[[], object]] = [router.close]
+        self.ending: list[Callable[[], object]] = [self._path.close]
         """Called once before the store closes; its readers have finished when these return."""
         self.intake.written = self.pump.wake
         self._numbers = SequenceNumbers(_shifted_clock(store.ownership.member.hub) if store.ownership else time.time_ns)
@@ -165,17 +166,15 @@ class Hub:
         self.diagnosing.listeners.append(made.take_findings)
         return made
 
-    def _make_pump(self, cursors: Cursors) -> tuple[StorePump, Router]:
-        """The pump into the store, through the router where other hubs may have some of its shards."""
-        store, home, tls = self.store, self.home, self.options.tls
-        groups = GroupReader(
-            *((self.intake_reader, self.folder), cursors, self.counters), check=home.check, is_deleted=self.edits.covers
+    def _make_path(self, cursors: Cursors) -> StorePath:
+        tls = self.options.tls
+        return StorePath(
+            *(self.store, self.home, cursors, self.counters, self.intake_reader, self.folder),
+            writer=_writer(),
+            is_deleted=self.edits.covers,
+            connect=connector(str(tls[0]) if tls else None),
+            most_bytes=self.options.journal_bytes,
         )
-        router = Router(store, groups.receiver, connector(str(tls[0]) if tls else None))
-        sink = StoreSink(store if store.ownership is None else router, home.check)
-        aside = Quarantine(home.home, SINK)
-        idle, is_forwarded = self.folder.next_due, router.is_forwarded
-        return StorePump(sink, groups, aside, self.counters, idle=idle, is_forwarded=is_forwarded), router
 
     @property
     def limits(self) -> Limits:
@@ -324,9 +323,10 @@ class Hub:
                 "bytes": self.intake.size,
                 "waiting_bytes": self.intake.waiting,
                 "limit_bytes": self.options.journal_bytes,
+                "deferred_bytes": self._path.deferred_bytes(),
                 "groups": self.intake.groups,
             },
-            "lag": {"bytes": self.intake_reader.bytes_behind(), "seconds": round(self.pump.seconds_behind(), 1)},
+            "lag": {"bytes": self._bytes_behind(), "seconds": round(self.pump.seconds_behind(), 1)},
             "store": {
                 "records_per_second": round(self.pump.rate(), 1),
                 "bytes": self._store_bytes(),
@@ -342,6 +342,9 @@ class Hub:
     def metrics(self) -> list[Family]:
         """List the same as metric families for Prometheus."""
         return families(self.counters.snapshot(), self.health())
+
+    def _bytes_behind(self) -> int:
+        return self.intake_reader.bytes_behind() + self._path.deferred_bytes()
 
     def _is_behind(self) -> bool:
         """Whether received records have been waiting for the store for longer than usual."""

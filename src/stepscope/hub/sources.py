@@ -131,10 +131,11 @@ class IntakeReader:
         counters: Counters,
         removed: Callable[[], None] = lambda: None,
         stored: Callable[[tuple[int, int]], None] = lambda position: None,
+        cursor: str = CURSOR,
     ) -> None:
         self._stored = stored
         """Called with the position before which everything is stored."""
-        self._cursors = cursors
+        self._cursors, self._cursor = cursors, cursor
         self._counters = counters
         self._removed = removed
         self._folder = folder
@@ -142,7 +143,7 @@ class IntakeReader:
         stored((self._tail.position.segment, self._tail.position.offset))
 
     def _tail_from_cursor(self) -> Tail:
-        return Tail(self._folder, self._cursors.get(CURSOR), unpack)
+        return Tail(self._folder, self._cursors.get(self._cursor), unpack)
 
     def read(self, limit: int = READ_BYTES) -> list[ReceivedBatch]:
         """Return the next batches, about `limit` bytes at most; none at the end."""
@@ -163,10 +164,10 @@ class IntakeReader:
         self._tail.damaged = self._tail.unreadable = 0
         position = self._tail.position
         self._stored((position.segment, position.offset))
-        if position == self._cursors.get(CURSOR):
+        if position == self._cursors.get(self._cursor):
             return False
-        before = self._cursors.get(CURSOR).segment
-        self._cursors.set(CURSOR, position)
+        before = self._cursors.get(self._cursor).segment
+        self._cursors.set(self._cursor, position)
         if position.segment > before:
             self._remove(position.segment)
         return True
@@ -181,7 +182,7 @@ class IntakeReader:
 
     def bytes_behind(self) -> int:
         """Count the bytes not yet stored."""
-        return bytes_behind(self._folder, self._cursors.get(CURSOR))
+        return bytes_behind(self._folder, self._cursors.get(self._cursor))
 
 
 FOLDER = "folder"

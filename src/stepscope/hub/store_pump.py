@@ -36,11 +36,11 @@ class StorePump:
         *,
         idle: Callable[[], float] = lambda: PACE_SECONDS,
         pace: float = PACE_SECONDS,
-        is_forwarded: Callable[[Batch], bool] = lambda batch: False,
+        passed_on: Callable[[Batch], str] = lambda batch: "",
     ) -> None:
         self._groups, self._counters = groups, counters
-        self._is_forwarded = is_forwarded
-        """Returns whether another hub took a batch, which stores it and tells its own listeners."""
+        self._passed_on = passed_on
+        """The outcome of a batch that is safe and not stored here: `forwarded`, `deferred`; empty for a stored one."""
         self._committed = True
         self._pump = Pump(sink, groups, quarantine, group_bytes=GROUP_BYTES, on_outcome=self._on_outcome)
         self._idle = idle
@@ -131,9 +131,10 @@ class StorePump:
             return
         items = [ReceivedBatch(self._groups.receiver(batch), batch) for batch in batches]
         if outcome == "written":
-            away = [item for item in items if self._is_forwarded(item.batch)]
-            self._count("forwarded", away, reason)
-            items = [item for item in items if not self._is_forwarded(item.batch)] if away else items
+            elsewhere = [(item, how) for item in items if (how := self._passed_on(item.batch))]
+            for how in {how for _, how in elsewhere}:
+                self._count(how, [item for item, each in elsewhere if each == how], reason)
+            items = [item for item in items if not self._passed_on(item.batch)] if elsewhere else items
             self._committed = bool(items)
         stored = self._count(_STORED.get(outcome, outcome), items, reason)
         if outcome == "written":

@@ -2,10 +2,11 @@
 
 import math
 from collections.abc import Callable, Sequence
+from typing import Any
 
 from stepscope.hub.store import maintenance
 from stepscope.hub.store.columns import Block
-from stepscope.hub.store.engine import Engine, EngineError
+from stepscope.hub.store.engine import EngineError
 from stepscope.hub.store.store import Store
 from stepscope.model import names
 from stepscope.model.errors import Retry
@@ -20,13 +21,17 @@ INSERTS = 11
 class Cut:
     """An engine that fails at one insert: before it reaches the real one, or after, as when an answer is lost."""
 
-    def __init__(self, engine: Engine, at: int, *, after: bool) -> None:
+    def __init__(self, engine: Any, at: int, *, after: bool) -> None:
         self._engine = engine
         self._left = at
         self._after = after
 
     def __getattr__(self, name: str) -> object:
         return getattr(self._engine, name)
+
+    def shard(self, index: int) -> "Cut":
+        """The tables of a shard, cut at the same place."""
+        return Cut(self._engine.shard(index), self._left, after=self._after)
 
     def insert(self, table: str, block: Block) -> None:
         """Insert, or fail."""

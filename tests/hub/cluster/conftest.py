@@ -13,6 +13,7 @@ from stepscope.hub.store.ownership import this_process
 from stepscope.hub.store.server import Server
 from stepscope.hub.store.store import Store, open_server
 from stepscope.testing.clickhouse import PROGRAM, ServerProcess, free_port, program, running
+from stepscope.testing.clickhouse_cluster import ClusterProcesses, missing, running_cluster
 
 PASSWORD = "s3cret"
 HUB = "0123456789abcdef"
@@ -38,6 +39,15 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[AddressOf]:
         pytest.skip(f"{PROGRAM} is not installed")
     with running(ServerProcess(tmp_path_factory.mktemp("clickhouse"), free_port(), PASSWORD)) as started:
         yield started.url
+
+
+@pytest.fixture(scope="session")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ClusterProcesses]:
+    """ZooKeeper and four servers for all tests; one that kills a part of it starts it again."""
+    if lacking := missing():
+        pytest.skip(f"not installed: {lacking}")
+    with running_cluster(tmp_path_factory.mktemp("cluster"), password=PASSWORD) as started:
+        yield started
 
 
 @pytest.fixture(scope="class")

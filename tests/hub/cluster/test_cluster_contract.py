@@ -3,6 +3,7 @@
 import os
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 
 import pytest
@@ -13,19 +14,12 @@ from stepscope.hub.store.server import Server
 from stepscope.hub.store.store import Store, open_server
 from stepscope.model.errors import ConfigError
 from stepscope.model.ports import Batch
-from stepscope.testing.clickhouse_cluster import ClusterProcesses, missing, running_cluster
+from stepscope.testing.clickhouse_cluster import ClusterProcesses, missing
 from stepscope.testing.cuts import CutContract
 from stepscope.testing.stores import StoreContract, floats, line, losses, writer
-from tests.hub.cluster.conftest import HUB, PASSWORD, AddressOf
+from tests.hub.cluster.conftest import HUB, AddressOf
 
 pytestmark = pytest.mark.skipif(bool(missing()), reason=f"not installed: {missing()}")
-
-
-@pytest.fixture(scope="module")
-def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ClusterProcesses]:
-    """ZooKeeper and four servers."""
-    with running_cluster(tmp_path_factory.mktemp("cluster"), password=PASSWORD) as started:
-        yield started
 
 
 @pytest.fixture(scope="module")
@@ -34,7 +28,28 @@ def address_of(cluster: ClusterProcesses) -> AddressOf:
     return cluster.url
 
 
+@pytest.fixture(scope="class")
+def store(database: str) -> Iterator[Store]:
+    """A store that two hubs opened at once when it was empty, and one of them left."""
+    hubs = [this_process(hub, "http://127.0.0.1:1") for hub in (HUB, "f" * 16)]
+    with ThreadPoolExecutor(len(hubs)) as threads:
+        opened = [threads.submit(open_server, database, member=hub, shared=True) for hub in hubs]
+        kept, left = (each.result() for each in opened)
+    left.close()
+    kept.beat()
+    yield kept
+    kept.close()
+
+
 class TestClusterStore(StoreContract):
+    def test_hubs_that_start_at_once_make_the_tables_once(self, store: Store) -> None:
+        """Every shard has the newest version, and the hub that stayed writes to all of them."""
+        assert store.ownership is not None
+        assert store.ownership.held() == [0, 1]
+        for shard in range(store.engine.shards):
+            found = store.engine.shard(shard).query("SELECT max(version) AS newest FROM versions")
+            assert found.one("newest") == store.version
+
     def test_a_run_is_on_one_shard(
         self, store: Store, run: str, cluster: ClusterProcesses, database: str, until: Callable[..., None]
     ) -> None:

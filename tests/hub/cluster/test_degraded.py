@@ -9,9 +9,9 @@ import pytest
 
 from stepscope.hub.store.address import parse
 from stepscope.hub.store.server import Server
-from stepscope.testing.clickhouse_cluster import ClusterProcesses, missing, running_cluster
+from stepscope.hub.store.shards import run_hash
+from stepscope.testing.clickhouse_cluster import ClusterProcesses, missing
 from tests.hub import otlp_bodies as bodies
-from tests.hub.cluster.conftest import PASSWORD
 from tests.hub.conftest import PACKAGE, RunningHub
 from tests.hub.test_connections import wait_for
 
@@ -19,13 +19,6 @@ pytestmark = pytest.mark.skipif(bool(missing()), reason=f"not installed: {missin
 Until = Callable[..., None]
 RUNS = [f"run-{index}" for index in range(6)]
 RECEIVER = "otlp_http"
-
-
-@pytest.fixture(scope="module")
-def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ClusterProcesses]:
-    """ZooKeeper and four servers."""
-    with running_cluster(tmp_path_factory.mktemp("cluster"), password=PASSWORD) as started:
-        yield started
 
 
 @pytest.fixture(scope="module")
@@ -125,11 +118,40 @@ def test_a_shard_that_is_down_is_told(
     assert _listed(hub) == set(RUNS)
 
 
+def test_while_a_shard_is_down_the_others_are_written(
+    cluster: ClusterProcesses, hub: RunningHub, shard_of: dict[str, int], until: Until
+) -> None:
+    """Also new runs, and by a hub that starts meanwhile; records of the shard that is down are stored later, once."""
+    fresh = next(name for name in map("new-{}".format, range(100)) if run_hash(name) % 2 == 1)
+    until(lambda: hub.health()["lag"]["bytes"] == 0, 120)
+    expected = {**_points(hub), fresh: 0}
+    for replica in cluster.servers[0]:
+        replica.kill()
+    for first in (200, 210):
+        for run in expected:
+            assert hub.post("/v1/metrics", bodies.points(2, run=run, first=first)).status == 200
+            expected[run] += 2
+        there = {run: count for run, count in expected.items() if shard_of.get(run, 1) == 1}
+        with _explained(lambda there=there: (there, _points(hub), hub.health())):
+            until(lambda there=there: _points(hub) == there, 120)
+        if first == 200:
+            hub.kill()
+            hub.start()
+    assert hub.health()["journal"]["deferred_bytes"] > 0
+    for replica in cluster.servers[0]:
+        replica.launch()
+    for replica in cluster.servers[0]:
+        replica.wait()
+    with _explained(lambda: (expected, _points(hub), hub.health())):
+        until(lambda: _points(hub) == expected, 120)
+    assert hub.health()["journal"]["deferred_bytes"] == 0
+
+
 def test_without_zookeeper_reads_go_on_and_writes_wait(
     cluster: ClusterProcesses, hub: RunningHub, until: Until
 ) -> None:
     """What is acknowledged meanwhile is stored when it is back, once."""
-    until(lambda: sum(_points(hub).values()) == hub.stored(RECEIVER), 120)
+    until(lambda: hub.health()["lag"]["bytes"] == 0, 120)
     total = _points(hub)
     cluster.zookeeper.kill()
     for run in RUNS:

@@ -12,7 +12,7 @@ from stepscope.hub.store import maintenance
 from stepscope.hub.store.address import parse
 from stepscope.hub.store.columns import Block
 from stepscope.hub.store.engine import Engine, EngineError
-from stepscope.hub.store.lease import Lease, holders, prepare
+from stepscope.hub.store.lease import Lease, holder_of, prepare
 from stepscope.hub.store.ownership import this_process
 from stepscope.hub.store.run_catalog import list_runs
 from stepscope.hub.store.server import Server
@@ -141,7 +141,7 @@ class TestLease:
         engine = Server(parse(database))
         prepare(engine)
         leases = [Lease(engine, 0, hub * 16, hub) for hub in "de"]
-        before = holders(engine).get(0)
+        before = holder_of(engine, 0)
         assert leases[0].take(before)
         assert not leases[1].take(before)
         leases[0].check()

@@ -106,20 +106,27 @@ def _look(store: Store) -> Any:
     return sorted((repr(row.values), row.id, row.counts, row.beginning) for row in rows), floats(line(store, "r3"))[4:]
 
 
+@pytest.fixture(params=["database", "cluster"])
+def target(request: pytest.FixtureRequest) -> str:
+    """An empty database on a server, and one on a cluster."""
+    found = request.getfixturevalue(request.param)
+    return str(found) if request.param == "database" else str(found.url(f"moved_{os.getpid()}"))
+
+
 def test_there_and_back(
-    home: Path, database: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    home: Path, target: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Every row of every run, killed in between and run again; the copy is refused until it is complete."""
     environment = {key: value for key, value in os.environ.items() if not key.startswith("STEPSCOPE_")}
     killed = subprocess.run(
-        [sys.executable, "-c", _KILLED, str(home), database],
+        [sys.executable, "-c", _KILLED, str(home), target],
         env={**environment, "PYTHONPATH": str(PACKAGE)},
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=300,
     )
     assert killed.returncode == -signal.SIGKILL, killed.stderr
-    done = _migrate(capsys, home, database)
+    done = _migrate(capsys, home, target)
     copied = {table["name"]: (table["copied"], table["rows"]) for table in done["tables"]}
     assert set(copied) == {*COPIED, TOTALS}
     assert copied["ledger"][0] == 0
@@ -129,11 +136,11 @@ def test_there_and_back(
 
     back = tmp_path / "back"
     monkeypatch.setattr(migration, "_total", _interrupt)
-    assert main(["store", "migrate", database, str(back)]) != 0
+    assert main(["store", "migrate", target, str(back)]) != 0
     monkeypatch.undo()
     with contextlib.closing(HubHome(back)) as place, pytest.raises(ConfigError, match="incomplete copy"):
         open_home_store(place)
-    returned = _migrate(capsys, database, back)
+    returned = _migrate(capsys, target, back)
     assert (returned["rows"], returned["copied"]) == (done["rows"], copied[TOTALS][1])
     looks = []
     for folder in (home, back):

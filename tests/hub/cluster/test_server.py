@@ -8,11 +8,12 @@ import struct
 import subprocess
 import threading
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from stepscope.hub.store import columns, session
+from stepscope.hub.store import columns
 from stepscope.hub.store.address import parse
 from stepscope.hub.store.engine import CANCELLED, EngineError, Limits, Stop
 from stepscope.hub.store.server import Server
@@ -158,14 +159,12 @@ class TestHosts:
         assert engine.query("SELECT 1 AS n").one("n") == 1
         engine.close()
 
-    def test_a_server_that_hangs_is_left_for_the_next(
-        self, own_server: ServerProcess, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
+    def test_a_server_that_hangs_is_left_for_the_next(self, own_server: ServerProcess, tmp_path: Path) -> None:
         """It keeps its connections and says nothing: reads wait for a while, not as long as a statement may take."""
-        monkeypatch.setattr(session, "SILENT_SECONDS", 1.0)
         with running(ServerProcess(tmp_path / "other", free_port(), PASSWORD)) as other:
             hosts = f"127.0.0.1:{own_server.port},127.0.0.1:{other.port}"
-            engine = Server(parse(f"clickhouse://default:{PASSWORD}@{hosts}/default?connect_timeout=20"))
+            address = parse(f"clickhouse://default:{PASSWORD}@{hosts}/default?connect_timeout=20")
+            engine = Server(replace(address, silence=1.0))
             assert engine.query("SELECT 1 AS n").one("n") == 1
             assert own_server.process is not None
             own_server.process.send_signal(signal.SIGSTOP)

@@ -41,6 +41,8 @@ class Address:
     sql_user: str = ""
     """The database user that runs user-supplied queries; empty for the same as everything else."""
     sql_password: str = field(default="", repr=False)
+    silence: float = 60.0
+    """Seconds without a byte after which a server that answers a SELECT or takes rows counts as hung."""
     lease: int = 15
     """Seconds for which a hub that does not answer keeps the shards that it writes to."""
 

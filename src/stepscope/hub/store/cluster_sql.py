@@ -17,7 +17,8 @@ _VIEW = re.compile(
     re.DOTALL,
 )
 _CHANGE = re.compile(r"(?P<verb>ALTER|OPTIMIZE) TABLE (?P<name>\w+) (?P<rest>.*)", re.DOTALL)
-_OF_NO_RUN = ("versions", "leases", "members", "aborted", "migrations")
+_OF_NO_RUN = ("versions", "members", "migrations")
+_OF_A_SHARD = ("leases", "aborted")
 _SYSTEM = re.compile(r"\bsystem\.(parts|mutations|replicas)\b")
 
 
@@ -41,6 +42,21 @@ class ClusterSql:
         """The statements that make the databases."""
         names = (self.database, self.shard)
         return [f"CREATE DATABASE IF NOT EXISTS {name} ON CLUSTER {self.cluster}" for name in names]
+
+    @property
+    def servers(self) -> str:
+        """A Distributed table over what every server knows of the cluster.
+
+        The function `cluster` takes the columns from the first shard, and fails when that one is away.
+        """
+        return f"{self.database}.cluster_servers"
+
+    def make_servers(self) -> str:
+        """The statement that makes it."""
+        return (
+            f"CREATE TABLE IF NOT EXISTS {self.servers} ON CLUSTER {self.cluster} "
+            f"(cluster String, shard_num UInt32, is_local UInt8) ENGINE = Distributed({self.cluster}, system, clusters)"
+        )
 
     def statements(self, sql: str) -> list[str]:
         """The statements that take the place of one, in order."""
@@ -99,7 +115,9 @@ class ClusterSql:
 
 
 def _sharding(table: str) -> str:
-    """The number of the run in a row; 0 where a row belongs to none."""
+    """The number of the run in a row, or of a shard; 0 where a row belongs to neither."""
     if table in _OF_NO_RUN:
         return "0"
+    if table in _OF_A_SHARD:
+        return "shard"
     return "bitShiftRight(series, 32)" if table in (*BY_SERIES, "totals_in") else "run"

@@ -11,7 +11,7 @@ from stepscope.hub.store.engine import EngineError, Limits
 Settings = Mapping[str, int | str]
 MODERN = (21, 8)
 """The first version with codecs per column, fsync settings, `mutations_sync` and EXPLAIN AST."""
-_TIMEOUT = 159
+TIMEOUT = 159
 _MUTATION = re.compile(r"\s*ALTER\s+TABLE\s+(\w+)\s+(?:DELETE|UPDATE)\b", re.IGNORECASE)
 
 _ALWAYS: Settings = {"insert_deduplicate": 0}
@@ -82,7 +82,7 @@ def mutated(sql: str) -> str | None:
 
 def is_queued(error: EngineError) -> bool:
     """Return whether a statement for the cluster was done by every server but those that are away, which will do it."""
-    return error.code == _TIMEOUT and "(0 of them are currently active)" in error.cause
+    return error.code == TIMEOUT and "(0 of them are currently active)" in error.cause
 
 
 def unfinished(table: str) -> str:
@@ -91,6 +91,11 @@ def unfinished(table: str) -> str:
         "SELECT count() AS left FROM system.mutations "
         f"WHERE database = currentDatabase() AND table = {literal.text(table)} AND NOT is_done"
     )
+
+
+def replicated_tables() -> str:
+    """The query for the tables of a database that have replicas."""
+    return "SELECT table FROM system.replicas WHERE database = currentDatabase()"
 
 
 def replicas_behind(tables: Sequence[str]) -> str:
@@ -105,13 +110,22 @@ def replicas_behind(tables: Sequence[str]) -> str:
     )
 
 
-def living_shards(cluster: str) -> str:
-    """The query for the numbers of the shards of which a replica answers: each server knows which one it is."""
-    name = literal.text(cluster)
+def read_only_tables() -> str:
+    """The query for how many replicated tables of a server cannot be written, as without ZooKeeper."""
+    return "SELECT countIf(is_readonly) AS held FROM system.replicas WHERE database = currentDatabase()"
+
+
+def place_in(cluster: str) -> str:
+    """The query for the shard of a server, and which of its replicas it is; their numbers begin with 1."""
     return (
-        f"SELECT DISTINCT toUInt32(shard_num) AS shard FROM cluster({name}, system, clusters) "
-        f"WHERE cluster = {name} AND is_local"
+        "SELECT toUInt32(shard_num) AS shard, toUInt32(replica_num) AS replica FROM system.clusters "
+        f"WHERE cluster = {literal.text(cluster)} AND is_local"
     )
+
+
+def living_shards(cluster: str, table: str) -> str:
+    """The query for the numbers of the shards of which a replica answers: each server knows which one it is."""
+    return f"SELECT DISTINCT shard_num AS shard FROM {table} WHERE cluster = {literal.text(cluster)} AND is_local"
 
 
 def databases(names: Sequence[str]) -> str:

@@ -106,6 +106,10 @@ class Chdb:
         with self._connection() as connection:
             return native_format.decode(_run(connection, sql, "Native"))
 
+    def query_all(self, sql: str) -> list[Answer]:
+        """Return the one answer there is."""
+        return [self.query(sql)]
+
     def query_many(self, questions: Sequence[str]) -> list[Answer]:
         """Run several SELECTs concurrently."""
         return list(self._threads.map(self.query, questions))
@@ -159,6 +163,10 @@ class Chdb:
 
     def cluster_state(self) -> None:
         """Return None: there is no cluster."""
+
+    def shard(self, index: int) -> "Chdb":
+        """Return this engine: it is not divided."""
+        return self
 
     def settle(self, tables: Sequence[str]) -> None:
         """Return at once: there are no replicas."""

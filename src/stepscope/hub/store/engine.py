@@ -161,8 +161,27 @@ class ClusterState(Struct, frozen=True):
         return ""
 
 
-class Engine(Protocol):
-    """A database with ClickHouse's SQL. Safe to use from several threads at once."""
+class Tables(Protocol):
+    """Tables of a database with ClickHouse's SQL. Safe to use from several threads at once."""
+
+    def execute(self, sql: str) -> None:
+        """Run a statement and wait until its effect is complete, mutations included."""
+
+    def query(self, sql: str) -> Answer:
+        """Run a SELECT and return its columns."""
+
+    def query_all(self, sql: str) -> list[Answer]:
+        """Run a SELECT on every replica that answers: a row that one of them took is in one of the answers."""
+
+    def insert(self, table: str, block: Block) -> None:
+        """Insert rows. On return they survive the death of this process; after an error some may be stored."""
+
+    def settle(self, tables: Sequence[str]) -> None:
+        """Wait until every row that a replica took can be read here; EngineError, which passes, if that takes long."""
+
+
+class Engine(Tables, Protocol):
+    """A whole database, with all of its shards."""
 
     version: str
     modern: bool
@@ -171,17 +190,11 @@ class Engine(Protocol):
     shards: int
     """How many servers share the rows; those of a run are on one: its number modulo this."""
 
-    def execute(self, sql: str) -> None:
-        """Run a statement and wait until its effect is complete, mutations included."""
-
-    def query(self, sql: str) -> Answer:
-        """Run a SELECT and return its columns."""
+    def shard(self, index: int) -> Tables:
+        """The tables with the rows of one shard, which work while others are away; all tables where there is one."""
 
     def query_many(self, questions: Sequence[str]) -> list[Answer]:
         """Run several SELECTs, concurrently where the engine can, and return their columns."""
-
-    def insert(self, table: str, block: Block) -> None:
-        """Insert rows. On return they survive the death of this process; after an error some may be stored."""
 
     def ask(self, sql: str, limits: Limits, stop: Stop | None = None) -> AbstractContextManager[RowStream]:
         """Run a user-supplied SELECT in a session that cannot write; leaving the context ends the query."""
@@ -194,9 +207,6 @@ class Engine(Protocol):
 
     def cluster_state(self) -> ClusterState | None:
         """What of a cluster answers; None when the store is not on one. May take seconds."""
-
-    def settle(self, tables: Sequence[str]) -> None:
-        """Wait until every row that a replica took can be read here; EngineError, which passes, if that takes long."""
 
     def close(self) -> None:
         """Close the engine."""

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from stepscope.hub.store import literal, schema
-from stepscope.hub.store.engine import Engine, EngineError
+from stepscope.hub.store.engine import Engine, EngineError, Tables
 
 LEASE_SECONDS = 15
 """How long a hub that does not renew its lease keeps the shard."""
@@ -47,14 +47,14 @@ def prepare(engine: Engine) -> None:
     schema.create(engine, "leases", _TABLE)
 
 
-def holders(engine: Engine, shard: int | None = None) -> dict[int, Holder]:
-    """The last hub that took each shard; of two that took it at once, the same one for everybody."""
-    where = "1" if shard is None else f"shard = {shard}"
-    found = engine.query(
+def holder_of(tables: Tables, shard: int) -> Holder | None:
+    """The last hub that took a shard; of two that took it at once, the same one for everybody."""
+    found = tables.query_all(
         f"""SELECT shard, epoch, hub, argMax(name, beat) AS label, toInt64(argMax(until, beat) - {NOW}) AS left
-        FROM leases WHERE {where} GROUP BY shard, epoch, hub ORDER BY shard, epoch DESC, hub LIMIT 1 BY shard"""
+        FROM leases WHERE shard = {shard} GROUP BY shard, epoch, hub ORDER BY epoch DESC, hub LIMIT 1"""
     )
-    return {row[0]: Holder(*row) for row in found.rows("shard", "epoch", "hub", "label", "left")}
+    holders = [Holder(*row) for answer in found for row in answer.rows("shard", "epoch", "hub", "label", "left")]
+    return min(holders, key=lambda each: (-each.epoch, each.hub, -each.left), default=None)
 
 
 class Lease:
@@ -66,7 +66,7 @@ class Lease:
 
     def __init__(
         self,
-        engine: Engine,
+        engine: Tables,
         shard: int,
         hub: str,
         name: str,
@@ -100,7 +100,7 @@ class Lease:
         if not self.epoch:
             raise Fenced(f"another hub has shard {self.shard} of the store")
         self._engine.settle(("leases",))
-        holder = holders(self._engine, self.shard).get(self.shard)
+        holder = holder_of(self._engine, self.shard)
         with self._lock:
             if holder is None or (holder.epoch, holder.hub) != (self.epoch, self._hub):
                 self.epoch = 0

@@ -1,13 +1,14 @@
 """Maintenance of the store: sizes, checks, backups, and retention by age and by bytes."""
 
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
 
 from msgspec import Struct
 
 from stepscope.hub.store import literal
 from stepscope.hub.store.columns import Answer
-from stepscope.hub.store.engine import Engine, EngineError
+from stepscope.hub.store.engine import Engine, EngineError, Tables
 from stepscope.hub.store.fingerprint import of_runs
 from stepscope.hub.store.schema import BY_RUN, BY_SERIES, ERA, FIFTH, FIRST, PUBLIC, SECOND
 from stepscope.hub.store.store import Store
@@ -208,13 +209,17 @@ def retain(
     max_bytes: int | None = None,
     clock: Callable[[], int] = time.time_ns,
 ) -> Dropped:
-    """Delete runs silent for longer than `keep` seconds, then the longest silent ones until `max_bytes` holds."""
+    """Delete runs silent for longer than `keep` seconds, then the longest silent ones until `max_bytes` holds.
+
+    Only those of shards that this process writes to, and that answer.
+    """
     engine, now = store.engine, clock()
-    before = info(engine).bytes
-    candidates = [
-        each for each in _candidates(engine) if now - each.received > ALIVE_NS and store.is_written_here(each.run)
-    ]
+    candidates = sorted(
+        (each for each in _answered(store) if now - each.received > ALIVE_NS),
+        key=lambda each: (each.received, each.run),
+    )
     chosen = [each.run for each in candidates if keep is not None and now - each.received > keep * 1e9]
+    before = info(engine).bytes if chosen or max_bytes is not None else 0
     if chosen:
         drop_runs(store, chosen)
     rest = [each for each in candidates if each.run not in set(chosen)]
@@ -226,13 +231,23 @@ def retain(
     return Dropped(len(chosen), before - info(engine).bytes if chosen else 0)
 
 
-def _candidates(engine: Engine) -> list[Candidate]:
-    """All runs, the longest silent first."""
-    found = engine.query(
+def _answered(store: Store) -> Iterator[Candidate]:
+    """The runs of the shards that this process writes to, without a shard that is away while others are there."""
+    for shard in store.held():
+        try:
+            yield from _candidates(store.engine.shard(shard))
+        except EngineError as error:
+            if not error.passing or store.engine.shards == 1:
+                raise
+
+
+def _candidates(tables: Tables) -> list[Candidate]:
+    """All runs of a shard."""
+    found = tables.query(
         """SELECT run, max(last_received) AS silent, sum(last_points) + 4 * sum(last_others) AS held
         FROM (SELECT run, writer, max(received) AS last_received, argMax(points, commit) AS last_points,
             argMax(spans + logs + events + alerts, commit) AS last_others FROM ledger GROUP BY run, writer)
-        WHERE run IN (SELECT run FROM runs) GROUP BY run ORDER BY silent, run"""
+        WHERE run IN (SELECT run FROM runs) GROUP BY run"""
     )
     return [Candidate(*row) for row in found.rows("run", "silent", "held")]
 
@@ -250,10 +265,14 @@ def _portion(candidates: Sequence[Candidate], share: float) -> Sequence[Candidat
 
 def drop_runs(store: Store, runs: Sequence[int]) -> None:
     """Delete everything of these runs but the ledger, which prevents old batches from being stored again."""
-    store.change(lambda: _drop(store.engine, set(runs)), runs)
+    shards: dict[int, set[int]] = {}
+    for run in runs:
+        shards.setdefault(run % store.engine.shards, set()).add(run)
+    for shard, chosen in shards.items():  # partitions are dropped on their shard alone: another hub writes to others
+        store.change(partial(_drop, store.engine.shard(shard), chosen), chosen)
 
 
-def _drop(engine: Engine, runs: set[int]) -> None:
+def _drop(engine: Tables, runs: set[int]) -> None:
     known = engine.query("SELECT DISTINCT run FROM runs")["run"]
     staying = {run // ERA for run in known if run not in runs}
     eras = {run // ERA for run in runs} - staying
@@ -266,7 +285,7 @@ def _drop(engine: Engine, runs: set[int]) -> None:
         _clear(engine, table, eras if by_era else (), of_runs(table, chosen) if chosen else "")
 
 
-def _clear(engine: Engine, table: str, eras: Iterable[int], rows: str) -> None:
+def _clear(engine: Tables, table: str, eras: Iterable[int], rows: str) -> None:
     """Drop whole partitions, which is cheap, and single rows, which rewrites their parts."""
     for era in eras:
         engine.execute(f"ALTER TABLE {table} DROP PARTITION {era}")

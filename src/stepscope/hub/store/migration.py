@@ -11,7 +11,7 @@ import numpy as np
 from stepscope.hub.store import columns as made
 from stepscope.hub.store import schema
 from stepscope.hub.store.columns import Answer, Block, Column
-from stepscope.hub.store.engine import Engine
+from stepscope.hub.store.engine import Engine, EngineError
 from stepscope.hub.store.fingerprint import (
     COPIED,
     TOTALS,
@@ -21,6 +21,7 @@ from stepscope.hub.store.fingerprint import (
     fingerprints,
     of_runs,
 )
+from stepscope.hub.store.shards import COPIED_TABLE
 from stepscope.hub.store.store import Store
 from stepscope.hub.store.write.recovery import forget_aborted, rebuild_totals
 from stepscope.model.errors import ConfigError
@@ -116,16 +117,23 @@ def _note(target: Store, name: str, *, finished: bool) -> None:
         "source": made.texts([name]),
         "finished": made.numbers("UInt8", [finished]),
     }
-    target.engine.insert("migrations", row)
+    for index in range(target.engine.shards):
+        target.engine.shard(index).insert("migrations", row)
 
 
 def _unfinished(engine: Engine) -> str:
-    """The source of a migration that is not finished; empty when there is none."""
-    asked = "SELECT count() AS held FROM system.tables WHERE database = currentDatabase() AND name = 'migrations'"
-    if not engine.query(asked).one("held"):
-        return ""
-    last = engine.query("SELECT source, finished FROM migrations ORDER BY time DESC LIMIT 1")
-    return next((source for source, finished in last.rows("source", "finished") if not finished), "")
+    """The source of a migration that is not finished, as any shard knows; empty when there is none."""
+    errors: list[EngineError] = []
+    for index in range(engine.shards):
+        try:
+            tables = engine.shard(index)
+            if not tables.query(COPIED_TABLE).one("held"):
+                return ""
+            last = tables.query("SELECT source, finished FROM migrations ORDER BY time DESC LIMIT 1")
+            return next((source for source, finished in last.rows("source", "finished") if not finished), "")
+        except EngineError as error:
+            errors.append(error)
+    raise errors[0]
 
 
 def _copy(source: Store, target: Store, table: str, report: Report) -> TableResult:

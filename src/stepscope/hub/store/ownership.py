@@ -7,11 +7,13 @@ import secrets
 import socket
 import threading
 from dataclasses import dataclass, field
+from operator import itemgetter
 from typing import Any
 
 from stepscope.hub.store import lease, literal, schema
-from stepscope.hub.store.engine import Engine, EngineError
-from stepscope.hub.store.lease import BEATS, LEASE_SECONDS, NOW, Fenced, Holder, Lease
+from stepscope.hub.store.engine import Engine, EngineError, Tables
+from stepscope.hub.store.lease import BEATS, LEASE_SECONDS, NOW, Holder, Lease
+from stepscope.hub.store.shards import ShardAway
 from stepscope.model.errors import ConfigError, Retry
 
 _TABLE = """(hub String, name String, address String, secret String, beat UInt64, until Int64)
@@ -46,14 +48,18 @@ class Ownership:
     """The leases of this hub, and what it knows of the other hubs. Safe from several threads."""
 
     def __init__(self, engine: Engine, member: Member, seconds: int = LEASE_SECONDS) -> None:
-        self._engine = engine
         self.member = member
         self._seconds = seconds
         self._lock = threading.Lock()
         self._beats = 0
         self._holders: dict[int, Holder] = {}
         self._members: dict[str, Member] = {}
-        self.leases = [Lease(engine, shard, member.hub, member.name, seconds) for shard in range(engine.shards)]
+        self._away: frozenset[int] = frozenset()
+        """Shards that did not answer when they were last asked for their writers."""
+        self._tables = [engine.shard(shard) for shard in range(engine.shards)]
+        self.leases = [Lease(each, shard, member.hub, member.name, seconds) for shard, each in enumerate(self._tables)]
+        self.shared = False
+        """Whether other hubs may have some of the shards."""
         lease.prepare(engine)
         schema.create(engine, "members", _TABLE)
 
@@ -63,8 +69,10 @@ class Ownership:
         return self._seconds / BEATS
 
     def take_all(self) -> None:
-        """Take every shard; ConfigError while another hub has one."""
+        """Take every shard; ConfigError while another hub has one, EngineError when a shard is away."""
         self._read()
+        for shard in self._away:
+            self._tables[shard].query("SELECT 1 AS there")
         for held in self._holders.values():
             if held.hub != self.member.hub and held.left > 0:
                 raise ConfigError(f"another hub ({held.name}) has this store, for {held.left} s more: stop it first")
@@ -75,10 +83,14 @@ class Ownership:
 
     def join(self) -> None:
         """Count as alive from now on, and take the shards that are free."""
+        self.shared = True
         self.beat()
 
     def beat(self) -> list[int]:
-        """Stay alive, renew the leases, take free shards up to a fair share; the shards that are to be released."""
+        """Stay alive, renew the leases, take free shards up to a fair share; the shards that are to be released.
+
+        Shards that are away are left as they are; EngineError when all of them are.
+        """
         with self._lock:
             self._write(self._seconds)
             for each in self.leases:
@@ -88,8 +100,9 @@ class Ownership:
             for each in self.leases:
                 held = self._holders.get(each.shard)
                 free = held is None or held.left <= 0 or held.hub == self.member.hub
-                if not each.epoch and free and len(self.held()) < fair:
-                    each.take(held)
+                if not each.epoch and free and each.shard not in self._away and len(self.held()) < fair:
+                    with contextlib.suppress(EngineError):
+                        each.take(held)
             self._read()
             return self.held()[fair:]
 
@@ -108,8 +121,12 @@ class Ownership:
         held = self._holders.get(shard)
         owner = self._members.get(held.hub) if held is not None and held.left > 0 else None
         if owner is None or owner.hub == self.member.hub:
-            return Retry(f"no hub writes to shard {shard} of the store at present", after=1.0)
+            return self._nobody(shard)
         return owner
+
+    def _nobody(self, shard: int) -> Retry:
+        why = f"no hub writes to shard {shard + 1} of the store at present"
+        return ShardAway(why, shard, after=1.0) if len(self.leases) > 1 else Retry(why, after=1.0)
 
     def describe(self) -> list[dict[str, Any]]:
         """The hubs that are alive and the shards of each, for health."""
@@ -135,23 +152,53 @@ class Ownership:
                 self._write(0)
 
     def _read(self) -> None:
-        found = self._engine.query(
-            f"""SELECT hub, argMax(name, beat) AS label, argMax(address, beat) AS place, argMax(secret, beat) AS word,
-                toInt64(argMax(until, beat) - {NOW}) AS left FROM members GROUP BY hub"""
-        )
-        self._members = {row[0]: Member(*row) for row in found.rows("hub", "label", "place", "word", "left")}
-        self._holders = lease.holders(self._engine)
+        """Ask every shard for its writer, and for the hubs that are known there; EngineError when none answers."""
+        members: dict[str, tuple[int, Member]] = {}
+        holders: dict[int, Holder] = {}
+        errors: dict[int, EngineError] = {}
+        for shard, tables in enumerate(self._tables):
+            try:
+                for beat, member in _members(tables):
+                    members[member.hub] = max((beat, member), members.get(member.hub, (0, member)), key=itemgetter(0))
+                held = lease.holder_of(tables, shard)
+            except EngineError as error:
+                errors[shard] = error
+                continue
+            if held is not None:
+                holders[shard] = held
+        if len(errors) == len(self._tables):
+            raise errors[0]
+        self._away = frozenset(errors)
+        self._members = {hub: member for hub, (_, member) in members.items()}
+        self._holders = holders
 
     def _write(self, seconds: int) -> None:
+        """Say on the first shard that answers that this hub is alive."""
         self._beats += 1
         member = self.member
         texts = ", ".join(map(literal.text, (member.hub, member.name, member.address, member.secret)))
         beat = f"toUInt64(toUnixTimestamp(now())) * 1000000 + {self._beats}"
-        self._engine.execute(f"INSERT INTO members SELECT {texts}, {beat}, {NOW} + {seconds}")
+        errors: list[EngineError] = []
+        for tables in self._tables:
+            try:
+                tables.execute(f"INSERT INTO members SELECT {texts}, {beat}, {NOW} + {seconds}")
+                return
+            except EngineError as error:
+                errors.append(error)
+        raise errors[0]
+
+
+def _members(tables: Tables) -> list[tuple[int, Member]]:
+    """The hubs that a shard knows of, each with the number of its last beat there."""
+    found = tables.query(
+        f"""SELECT hub, argMax(name, beat) AS label, argMax(address, beat) AS place, argMax(secret, beat) AS word,
+            toInt64(argMax(until, beat) - {NOW}) AS left, max(beat) AS last FROM members GROUP BY hub"""
+    )
+    return [(last, Member(*row)) for *row, last in found.rows("hub", "label", "place", "word", "left", "last")]
 
 
 def _renew(held: Lease) -> None:
-    """Renew a lease, if this hub has it still."""
-    with contextlib.suppress(Fenced):
+    """Renew a lease, if this hub has it still and its shard answers."""
+    with contextlib.suppress(EngineError):
         if held.epoch:
             held.check()

@@ -1,10 +1,10 @@
 """The tables: columns and sort order of each kind of record, and the upgrades from older versions."""
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from stepscope.hub.store import columns
-from stepscope.hub.store.engine import Engine
+from stepscope.hub.store.engine import Engine, EngineError
 from stepscope.model.errors import ConfigError
 from stepscope.model.records import FIRST_STEP
 
@@ -212,8 +212,8 @@ UPGRADES: Mapping[int, Upgrade] = {1: first, 2: second, 3: third, 4: fourth, 5: 
 def prepare(engine: Engine, upgrades: Mapping[int, Upgrade] = UPGRADES) -> int:
     """Upgrade the tables to the newest version and return it; ConfigError when they are newer than this program."""
     create(engine, "versions", "(version UInt32, time Int64) ENGINE = MergeTree ORDER BY version")
-    present = int(engine.query("SELECT max(version) AS version FROM versions").one("version"))
     newest = max(upgrades)
+    present = _present(engine)
     if present > newest:
         raise ConfigError(
             f"the store has schema {present} and this Stepscope knows {newest}: upgrade Stepscope, "
@@ -221,6 +221,44 @@ def prepare(engine: Engine, upgrades: Mapping[int, Upgrade] = UPGRADES) -> int:
         )
     for version in range(present + 1, newest + 1):
         upgrades[version](engine)
-        now = columns.numbers("Int64", [time.time_ns()])
-        engine.insert("versions", {"version": columns.numbers("UInt32", [version]), "time": now})
+        _note(engine, range(engine.shards), [(version, time.time_ns())])
     return newest
+
+
+def created(engine: Engine) -> int:
+    """When the first tables were created, in ns."""
+    return min(moment for _, moment in _versions(engine))
+
+
+def _present(engine: Engine) -> int:
+    """The version of the tables; 0 when there are none."""
+    return max((version for version, _ in _versions(engine)), default=0)
+
+
+def _versions(engine: Engine) -> list[tuple[int, int]]:
+    """The versions of the tables and their times: every shard has them, so that one is enough when others are away.
+
+    A shard that lacks them gets them. EngineError when no shard knows them and one does not answer.
+    """
+    found: dict[int, list[tuple[int, int]]] = {}
+    errors: list[EngineError] = []
+    for index in range(engine.shards):
+        try:
+            rows = engine.shard(index).query("SELECT DISTINCT version, time FROM versions").rows("version", "time")
+            found[index] = list(rows)
+        except EngineError as error:
+            errors.append(error)
+    known = max(found.values(), key=len, default=[])
+    if errors and not known:
+        raise errors[0]
+    if not errors:
+        _note(engine, [index for index, rows in found.items() if not rows], known)
+    return known
+
+
+def _note(engine: Engine, shards: Iterable[int], rows: Sequence[tuple[int, int]]) -> None:
+    """Note versions of the tables, each with the time at which it was reached, on some shards."""
+    for index in shards if rows else ():
+        versions = columns.numbers("UInt32", [version for version, _ in rows])
+        times = columns.numbers("Int64", [moment for _, moment in rows])
+        engine.shard(index).insert("versions", {"version": versions, "time": times})

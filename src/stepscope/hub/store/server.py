@@ -6,11 +6,12 @@ import decimal
 import logging
 import math
 import secrets
-import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager, suppress
+from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -19,14 +20,14 @@ from stepscope.hub.store import dialect, literal, missing_shards
 from stepscope.hub.store.address import Address, of_sql_user
 from stepscope.hub.store.cluster_sql import ClusterSql
 from stepscope.hub.store.columns import Answer, Block
-from stepscope.hub.store.engine import CANCELLED, ClusterState, EngineError, Limits, RowStream, Stop
+from stepscope.hub.store.engine import CANCELLED, ClusterState, EngineError, Limits, RowStream, Stop, Tables
+from stepscope.hub.store.lease import BEATS
+from stepscope.hub.store.pool import Pool
 from stepscope.hub.store.row_stream import Head, holds_octets, row_stream, too_long
 from stepscope.hub.store.session import NETWORK_ERROR, Session
+from stepscope.hub.store.shard_tables import ShardTables, catch_up, wait_until_none
 from stepscope.model.errors import ConfigError
 
-UNFINISHED = 341
-_LONGEST_PAUSE = 0.5
-SETTLE_SECONDS = 10.0
 _WITHOUT_SOME: dialect.Settings = {"distributed_ddl_task_timeout": 6}
 """How long a statement for the cluster waits for the servers when some are known to be away.
 
@@ -55,7 +56,9 @@ class Server:
         self._sql_pool.settings = self._pool.settings = self._dialect.settings(
             address.memory, address.threads, cluster=self._cluster is not None
         )
-
+        self._places: dict[tuple[str, int], tuple[int, int]] = {}
+        """The shard and the replica that each server of the address is, beginning with 1, as far as they answered."""
+        self._shard_tables = [self._tables_of(index) for index in range(self.shards)] if self._cluster else []
         self._check_sql_user()
 
     def _check_sql_user(self) -> None:
@@ -71,9 +74,13 @@ class Server:
     def _make_databases(self, session: Session) -> None:
         if self._cluster is None:
             session.execute(f"CREATE DATABASE IF NOT EXISTS {self._address.database}")
-        elif session.query(dialect.databases((self._cluster.database, self._cluster.shard))).one("found") < 2:
-            for sql in self._cluster.databases():
+            return
+        cluster = self._cluster
+        if session.query(dialect.databases((cluster.database, cluster.shard))).one("found") < 2:
+            for sql in cluster.databases():
                 session.execute(sql)
+        if not session.query(dialect.tables(*cluster.servers.split("."))).one("found"):
+            self._run(session, cluster.make_servers())
 
     def execute(self, sql: str) -> None:
         """Run a statement; mutations are waited for."""
@@ -107,12 +114,12 @@ class Server:
 
     def _wait_for(self, session: Session, table: str) -> None:
         """Wait until the mutations of a table are done; an old server has no setting for that."""
-        pause, deadline = 0.01, time.monotonic() + self._address.timeout
-        while session.query(self._asked(dialect.unfinished(table))).one("left"):
-            if time.monotonic() > deadline:
-                raise EngineError(f"the rows of {table} are still being deleted", UNFINISHED)
-            self._sleep(pause)
-            pause = min(pause * 2, _LONGEST_PAUSE)
+        wait_until_none(
+            lambda: session.query(self._asked(dialect.unfinished(table))).one("left"),
+            lambda left: f"the rows of {table} are still being deleted",
+            self._address.timeout,
+            self._sleep,
+        )
 
     def _asked(self, sql: str) -> str:
         return self._cluster.query(sql) if self._cluster else sql
@@ -148,7 +155,7 @@ class Server:
         """The shards of which no replica answers; their numbers begin with 1."""
         if self._cluster is None:
             return []
-        found = self._ask(dialect.living_shards(self._cluster.cluster), _SKIPPING)
+        found = self._ask(dialect.living_shards(self._cluster.cluster, self._cluster.servers), _SKIPPING)
         return [number for number in range(1, self.shards + 1) if number not in found["shard"]]
 
     def cluster_state(self) -> ClusterState | None:
@@ -175,6 +182,10 @@ class Server:
         except EngineError as error:
             return error.code == NETWORK_ERROR  # the server is away, and says nothing of ZooKeeper
         return True
+
+    def query_all(self, sql: str) -> list[Answer]:
+        """Return the one answer there is."""
+        return [self.query(sql)]
 
     def query_many(self, questions: Sequence[str]) -> list[Answer]:
         """Answer several questions at once."""
@@ -239,23 +250,61 @@ class Server:
 
     def settle(self, tables: Sequence[str]) -> None:
         """Wait until the replicas that are read have all that ZooKeeper knows of; one server has everything."""
-        if self._cluster is None:
-            return
-        pause, deadline = 0.01, time.monotonic() + SETTLE_SECONDS
-        while True:
-            behind = self.query(dialect.replicas_behind(tables)).one("behind")
-            if not behind:
-                return
-            if time.monotonic() > deadline:
-                why = "have not caught up, or cannot write: is a server or ZooKeeper away?"
-                raise EngineError(f"{behind} replicated tables {why}", UNFINISHED)
-            self._sleep(pause)
-            pause = min(pause * 2, _LONGEST_PAUSE)
+        if self._cluster is not None:
+            catch_up(self.query, tables, self._sleep)
+
+    def shard(self, index: int) -> Tables:
+        """The tables of one shard on its own servers; one server is one shard."""
+        return self._shard_tables[index] if self._shard_tables else self
+
+    def _tables_of(self, index: int) -> ShardTables:
+        find, timeout = partial(self._pool_of_shard, index), self._address.timeout
+        return ShardTables(find, self, modern=self.modern, timeout=timeout, sleep=self._sleep)
+
+    def _pool_of_shard(self, index: int) -> Pool | None:
+        """Connections to the servers of a shard, that which is read first; None when the address names none of them.
+
+        EngineError, which passes, while it may name some that do not answer.
+        """
+        unknown = [host for host in self._address.hosts if host not in self._places]
+        for host, place in zip(unknown, self._threads.map(self._place, unknown), strict=True):
+            if place is not None:
+                self._places[host] = place
+        there = {host: replica for host, (shard, replica) in self._places.items() if shard == index + 1}
+        if not there:
+            if len(self._places) < len(self._address.hosts):
+                raise EngineError(f"no server of shard {index + 1} answers", NETWORK_ERROR)
+            return None
+        reading = self._pool.first
+        hosts = tuple(sorted(there, key=lambda host: (host != reading, there[host])))
+        brief = max(self._address.lease / BEATS, 1.0)
+        made = Pool(
+            replace(
+                self._address,
+                hosts=hosts,
+                database=f"{self._address.database}_shard",
+                connect_timeout=min(self._address.connect_timeout, brief),
+                silence=float(self._address.lease),
+            )
+        )
+        made.settings = self._pool.settings
+        return made
+
+    def _place(self, host: tuple[str, int]) -> tuple[int, int] | None:
+        """The shard and the replica that a server is; None when it does not answer."""
+        try:
+            with closing(self._pool.connect(only=host, database="")) as session:
+                found = session.query(dialect.place_in(self._address.cluster))
+        except EngineError:
+            return None
+        return next(iter(found.rows("shard", "replica")), (0, 0))
 
     def close(self) -> None:
         """Wait for what is under way and close every connection."""
         self._threads.shutdown()
         self._pool.close()
+        for each in self._shard_tables:
+            each.close()
 
 
 def _shards(session: Session, cluster: str) -> int:
@@ -269,81 +318,6 @@ def _shards(session: Session, cluster: str) -> int:
     if known.one("heaviest") > 1:
         raise ConfigError(f"the shards of the cluster {cluster!r} have weights: all must weigh 1")
     return int(known.one("shards"))
-
-
-class Pool:
-    """Connections to the first host that answers. It is kept until it fails, so that what was written is read."""
-
-    def __init__(self, address: Address) -> None:
-        self._address = address
-        self._lock = threading.Lock()
-        self._idle: list[Session] = []
-        self._hosts = list(address.hosts)
-        self._closed = False
-        self.settings: dialect.Settings = {}
-
-    @contextmanager
-    def lend(self) -> Iterator[Session]:
-        """Lend a connection: one that is idle, or a new one. After an error it is closed."""
-        session = self._take() or self.connect()
-        try:
-            yield session
-        except BaseException as error:
-            session.close()
-            if isinstance(error, EngineError) and error.code == NETWORK_ERROR:
-                self._failed(session.host)
-            raise
-        self._give(session)
-
-    def connect(self, *, database: str | None = None, only: tuple[str, int] | None = None) -> Session:
-        """Connect to the first host that answers, or to one; EngineError, which passes, when none does."""
-        reasons = []
-        for host in tuple(self._hosts) if only is None else (only,):
-            try:
-                wanted = self._address.database if database is None else database
-                return Session(self._address, host, self.settings, database=wanted)
-            except EngineError as error:
-                if error.code != NETWORK_ERROR:
-                    raise
-                reasons.append(str(error))
-                self._failed(host)
-        raise EngineError(f"no server of the store answers: {'; '.join(reasons)}", NETWORK_ERROR)
-
-    def _take(self) -> Session | None:
-        while True:
-            with self._lock:
-                if self._closed:
-                    raise EngineError("the store is closed")
-                if not self._idle:
-                    return None
-                session = self._idle.pop()
-            if session.is_idle():
-                return session
-            session.close()
-
-    def _give(self, session: Session) -> None:
-        with self._lock:
-            if not self._closed and session.host == self._hosts[0]:
-                self._idle.append(session)
-                return
-        session.close()
-
-    def _failed(self, host: tuple[str, int]) -> None:
-        """Try a host last from now on, and drop the connections to it."""
-        with self._lock:
-            self._hosts.sort(key=lambda each: each == host)
-            dropped = [each for each in self._idle if each.host == host]
-            self._idle = [each for each in self._idle if each.host != host]
-        for session in dropped:
-            session.close()
-
-    def close(self) -> None:
-        """Close the idle connections now, and the others when they come back."""
-        with self._lock:
-            self._closed = True
-            idle, self._idle = self._idle, []
-        for session in idle:
-            session.close()
 
 
 def _readable_rows(head: Head, rows: Iterable[Sequence[Any]], longest: int) -> Iterator[tuple[list[Any], int]]:

@@ -20,8 +20,6 @@ from stepscope.hub.store.columns import Answer, Block, Columns
 from stepscope.hub.store.engine import EngineError, refusal
 
 NETWORK_ERROR = 210
-SILENT_SECONDS = 60.0
-"""How long a server may say nothing while it answers a SELECT: it tells its progress several times a second."""
 _PLAIN_BLOCKS = 54453
 """The newest revision of the protocol whose blocks are the Native format as it is, without a layout per column."""
 _TRACE = re.compile(r"(?:\.? Stack trace:.*|, e\.what\(\) = .*)", re.DOTALL)
@@ -51,7 +49,7 @@ class Session:
         self._connection = self._client.connection
         with refused(self.host):
             self._connection.connect()
-        self._timeout = address.timeout
+        self._timeout, self._silence = address.timeout, min(address.timeout, address.silence)
         self._connection.socket.settimeout(self._timeout)
         self.version: tuple[int, ...] = self._connection.server_info.version_tuple()
 
@@ -63,8 +61,8 @@ class Session:
                 pass
 
     def query(self, sql: str, settings: Settings | None = None) -> Answer:
-        """Return the columns of a SELECT; a server that says nothing for a minute hangs."""
-        with refused(self.host), self._patience(min(self._timeout, SILENT_SECONDS)):
+        """Return the columns of a SELECT, whose progress a server that works tells several times a second."""
+        with refused(self.host), self._patience(self._silence):
             self._send(sql, settings)
             return Answer(native_format.joined(list(self._blocks())))
 
@@ -77,7 +75,7 @@ class Session:
 
     def insert(self, table: str, block: Block, settings: Settings | None = None) -> None:
         """Add rows as one block."""
-        with refused(self.host):
+        with refused(self.host), self._patience(self._silence):
             self._send(f"INSERT INTO {table} ({', '.join(block)}) VALUES", settings)
             packets = self._packets()
             next(packets)  # the columns of the table
@@ -172,7 +170,11 @@ class _BlockReader:
         return np.frombuffer(self.take(np.dtype(dtype).itemsize * rows), dtype)
 
     def strings(self, rows: int) -> list[str]:
-        return [text.decode("utf-8", "replace") for text in self._source.read_strings(rows)] if rows else []
+        found = self._source.read_strings(rows) if rows else ()
+        try:
+            return list(map(bytes.decode, found))
+        except UnicodeDecodeError:
+            return [text.decode("utf-8", "replace") for text in found]
 
 
 @contextlib.contextmanager

@@ -2,7 +2,7 @@
 
 import hashlib
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from stepscope.hub.store import literal
@@ -13,6 +13,8 @@ from stepscope.model.errors import Retry
 _MOST_KNOWN = 100_000
 _KNOWN_SECONDS = 60.0
 """How long the shard of a run is remembered: one that was deleted may get another."""
+COPIED_TABLE = "SELECT count() AS held FROM system.tables WHERE database = currentDatabase() AND name = 'migrations'"
+"""Whether the store is a copy of another one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +40,14 @@ WHOLE = Shard()
 """The one shard of a store that is not divided."""
 
 
+class ShardAway(Retry):
+    """A batch was not accepted because its shard takes nothing at present; others may."""
+
+    def __init__(self, reason: str, shard: int, after: float = 5.0) -> None:
+        super().__init__(reason, after)
+        self.shard = shard
+
+
 class Placement:
     """Finds the shard of runs: that of the number of a run that is stored, else a hash of its id.
 
@@ -50,8 +60,11 @@ class Placement:
         self._known: dict[str, int] = {}
         self._until = 0.0
 
-    def find(self, runs: Iterable[str]) -> dict[str, int]:
-        """The shards of runs, by their ids; Retry when the store does not answer."""
+    def find(self, runs: Iterable[str]) -> dict[str, int | ShardAway]:
+        """The shards of runs, by their ids; ShardAway for a run that may be on one that does not answer.
+
+        Retry when none answers.
+        """
         count = self._engine.shards
         wanted = set(runs)
         if count == 1:
@@ -59,16 +72,48 @@ class Placement:
         known = self._known
         if self._clock() > self._until or len(known) > _MOST_KNOWN:
             known, self._until = {}, self._clock() + _KNOWN_SECONDS
-        missing = [run for run in wanted if run not in known]
-        if missing:
-            asked = f"SELECT id, max(run) AS number FROM runs WHERE id IN {literal.texts(missing)} GROUP BY id"
-            try:
-                stored = dict(self._engine.query(asked).rows("id", "number"))
-            except EngineError as error:
-                raise Retry(f"the store does not say where runs are: {error}", after=2.0) from error
-            known = known | {run: stored.get(run, run_hash(run)) % count for run in missing}
+        found: dict[str, int | ShardAway] = {}
+        if missing := [run for run in wanted if run not in known]:
+            found = self._look_up(missing)
+            known = known | {run: place for run, place in found.items() if isinstance(place, int)}
         self._known = known
-        return {run: known[run] for run in wanted}
+        return {run: known[run] if run in known else found[run] for run in wanted}
+
+    def _look_up(self, runs: Sequence[str]) -> dict[str, int | ShardAway]:
+        asked = f"SELECT id, max(run) AS number FROM runs WHERE id IN {literal.texts(runs)} GROUP BY id"
+        count = self._engine.shards
+        try:
+            stored = dict(self._engine.query(asked).rows("id", "number"))
+            return {run: stored.get(run, run_hash(run)) % count for run in runs}
+        except EngineError:
+            stored, away, copied = self._ask_each(asked)
+
+        def place(run: str) -> int | ShardAway:
+            usual = run_hash(run) % count
+            if run in stored:
+                return int(stored[run]) % count
+            if usual not in away and not copied:
+                return usual
+            missing = usual if usual in away else min(away)
+            return ShardAway(f"shard {missing + 1} does not say whether it has the run {run}: {away[missing]}", missing)
+
+        return {run: place(run) if away else stored.get(run, run_hash(run)) % count for run in runs}
+
+    def _ask_each(self, sql: str) -> tuple[dict[str, int], dict[int, EngineError], bool]:
+        """The runs of the shards that answer, the errors of the others, and whether the store is a copy of another."""
+        stored: dict[str, int] = {}
+        away: dict[int, EngineError] = {}
+        copied = False
+        for index in range(self._engine.shards):
+            tables = self._engine.shard(index)
+            try:
+                stored.update(tables.query(sql).rows("id", "number"))
+                copied = copied or bool(tables.query(COPIED_TABLE).one("held"))
+            except EngineError as error:
+                away[index] = error
+        if len(away) == self._engine.shards:
+            raise Retry(f"the store does not say where runs are: {away[0]}", after=2.0)
+        return stored, away, copied
 
 
 def run_hash(run: str) -> int:

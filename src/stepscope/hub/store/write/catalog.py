@@ -10,7 +10,7 @@ import numpy as np
 
 from stepscope.hub.store import attrs, literal
 from stepscope.hub.store.columns import Block, Ints, Lists, ends_of, numbers, texts
-from stepscope.hub.store.engine import Engine
+from stepscope.hub.store.engine import Tables
 from stepscope.hub.store.schema import ERA
 from stepscope.hub.store.shards import WHOLE, Shard
 from stepscope.hub.store.write.ledger import writer_key
@@ -61,7 +61,7 @@ class Source:
 class Catalog:
     """Not thread-safe: the committing thread uses it."""
 
-    def __init__(self, engine: Engine, clock: Callable[[], int], shard: Shard = WHOLE) -> None:
+    def __init__(self, engine: Tables, clock: Callable[[], int], shard: Shard = WHOLE) -> None:
         self._engine = engine
         self._clock = clock
         self._shard = shard

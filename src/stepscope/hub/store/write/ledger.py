@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 
 from stepscope.hub.store import literal
 from stepscope.hub.store.columns import Block, numbers
-from stepscope.hub.store.engine import Engine
+from stepscope.hub.store.engine import Tables
 from stepscope.hub.store.schema import NO_STEP
 from stepscope.hub.store.shards import WHOLE, Shard
 from stepscope.model.ports import Writer
@@ -97,7 +97,7 @@ class Entry:
 class Ledger:
     """The progress of a shard's writers seen since the store was opened; others are looked up when needed."""
 
-    def __init__(self, engine: Engine, shard: Shard = WHOLE) -> None:
+    def __init__(self, engine: Tables, shard: Shard = WHOLE) -> None:
         self._engine = engine
         self._shard = shard
         self._known: dict[int, WriterProgress] = {}
@@ -107,7 +107,8 @@ class Ledger:
     def last_commit(self) -> int:
         """The number of the newest commit in the ledger; 0 when there is none."""
         where = self._shard.condition("ledger")
-        return int(self._engine.query(f"SELECT max(commit) AS last FROM ledger WHERE {where}").one("last"))
+        found = self._engine.query_all(f"SELECT max(commit) AS last FROM ledger WHERE {where}")
+        return max(int(answer.one("last")) for answer in found)
 
     def load(self, writers: Iterable[int]) -> None:
         """Look up the progress of these writers."""
@@ -116,16 +117,17 @@ class Ledger:
             return
         counts = ", ".join(f"argMax({name}, commit) AS {name}" for name in COUNTS)
         valid = f"commit NOT IN {literal.integers(self.aborted)}" if self.aborted else "1"
-        found = self._engine.query(
-            f"""SELECT writer, groupArray(first) AS firsts, groupArray(last) AS lasts,
+        found = self._engine.query_all(
+            f"""SELECT max(commit) AS newest, writer, groupArray(first) AS firsts, groupArray(last) AS lasts,
                 argMax(run, commit) AS run, max(seen) AS seen, max(step) AS step,
                 argMax(began, commit) AS began, {counts}
             FROM ledger WHERE writer IN {literal.integers(missing)} AND {valid} GROUP BY writer"""
         )
         self._known.update((writer, WriterProgress(run=-1)) for writer in missing)
-        for row in found.rows("writer", "firsts", "lasts", "run", "seen", "step", "began", *COUNTS):
-            writer, firsts, lasts, run, seen, step, began, *amounts = row
-            batches = Ranges(zip(firsts, lasts, strict=True))
+        names = ("newest", "writer", "firsts", "lasts", "run", "seen", "step", "began", *COUNTS)
+        for row in sorted(row for answer in found for row in answer.rows(*names)):  # the newest of replicas comes last
+            _, writer, firsts, lasts, run, seen, step, began, *amounts = row
+            batches = Ranges((*self._known[writer].batches, *zip(firsts, lasts, strict=True)))
             counted = dict(zip(COUNTS, amounts, strict=True))
             self._known[writer] = WriterProgress(run, batches, seen, step, counted, began)
 

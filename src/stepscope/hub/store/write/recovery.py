@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable, Sequence
 
 from stepscope.hub.store import literal, schema
 from stepscope.hub.store.columns import numbers
-from stepscope.hub.store.engine import Engine, EngineError
+from stepscope.hub.store.engine import Engine, EngineError, Tables
 from stepscope.hub.store.schema import FACTS, FOLD
 from stepscope.hub.store.shards import Shard
 from stepscope.hub.store.write.ledger import Ledger
@@ -34,10 +34,8 @@ class Recovery:
     whenever they arrive, and the rows of other commits cannot be deleted by mistake.
     """
 
-    def __init__(self, engine: Engine, ledger: Ledger, shard: Shard, *, shared: bool) -> None:
+    def __init__(self, engine: Tables, ledger: Ledger, shard: Shard, *, shared: bool) -> None:
         self._engine, self._ledger, self._shard, self._shared = engine, ledger, shard, shared
-        if shared:
-            schema.create(engine, "aborted", _TABLE)
 
     def recover(self, clock: Callable[[], int], guard: Callable[[], None]) -> int:
         """Delete the rows of incomplete commits and return the last number that is in use; may be repeated."""
@@ -67,11 +65,11 @@ class Recovery:
             self._delete(f"commit IN {literal.integers(self._ledger.aborted)}", guard, ("ledger",))
 
     def _aborted(self) -> list[int]:
-        found = self._engine.query(
+        found = self._engine.query_all(
             f"""SELECT commit FROM aborted WHERE shard = {self._shard.index}
             GROUP BY commit ORDER BY commit DESC LIMIT {_MOST_ABORTED}"""
         )
-        return list(found["commit"])
+        return sorted({commit for answer in found for commit in answer["commit"]}, reverse=True)[:_MOST_ABORTED]
 
     def _delete(self, which: str, guard: Callable[[], None], also: Sequence[str] = ()) -> None:
         """Delete the rows of some commits.
@@ -93,6 +91,11 @@ class Recovery:
         return int(self._engine.query(f"SELECT count() AS found FROM {table} WHERE {condition}").one("found"))
 
 
+def prepare(engine: Engine) -> None:
+    """Create the table of aborted commits if it is missing."""
+    schema.create(engine, "aborted", _TABLE)
+
+
 def forget_aborted(engine: Engine) -> None:
     """Let every commit number be used again, in a store that is about to get the commits of another one."""
     if engine.query(_EXISTS).one("found"):
@@ -100,7 +103,7 @@ def forget_aborted(engine: Engine) -> None:
 
 
 def rebuild_totals(
-    engine: Engine, series: Sequence[int], condition: str = "1", guard: Callable[[], None] = lambda: None
+    engine: Tables, series: Sequence[int], condition: str = "1", guard: Callable[[], None] = lambda: None
 ) -> None:
     """Compute the totals of these series again from the points that meet a condition."""
     for chunk in _chunks(series, _CHUNK):

@@ -1,0 +1,183 @@
+"""Commits to one shard: batches become rows and a ledger entry, complete or, after a crash, not at all."""
+
+import time
+from collections.abc import Callable, Sequence
+
+from stepscope.hub.store.columns import Block
+from stepscope.hub.store.engine import EngineError, Tables
+from stepscope.hub.store.lease import Lease
+from stepscope.hub.store.shards import WHOLE, Shard, ShardAway
+from stepscope.hub.store.write import ledger as loaded
+from stepscope.hub.store.write.catalog import Catalog, Source
+from stepscope.hub.store.write.group import UNFIT, Built, build, portions
+from stepscope.hub.store.write.ledger import Entry, Ledger, writer_key
+from stepscope.hub.store.write.recovery import Recovery
+from stepscope.model.errors import Reject, Retry
+from stepscope.model.ports import Batch
+
+Outcome = Reject | Retry | None
+"""The outcome of a batch: None when all of it is stored."""
+
+_SWEEP_SECONDS = (5.0, 60.0, 600.0)
+"""When late rows of aborted commits are looked for, after a recovery."""
+
+
+class Committer:
+    """The one writer of a shard. Not thread-safe: callers take turns.
+
+    The order is the promise: numbers of runs and series first (harmless when orphaned), then the rows, each with the
+    commit's number, metrics before their totals, and the ledger last, in one atomic insert. A commit is complete when
+    it is in the ledger and, on a shared store, the hub still has the shard. The rows of others were never acknowledged;
+    `recover` deletes them before anything else is written.
+    """
+
+    def __init__(
+        self, engine: Tables, clock: Callable[[], int], shard: Shard = WHOLE, lease: Lease | None = None
+    ) -> None:
+        self._engine = engine
+        self._clock = clock
+        self._shard = shard
+        self._lease = lease
+        self._epoch = 0
+        """The epoch in which the caches were filled."""
+        self._ledger = Ledger(engine, shard)
+        self._catalog = Catalog(engine, clock, shard)
+        self._recovery = Recovery(engine, self._ledger, shard, shared=lease is not None)
+        self._last = 0
+        self._broken = True
+        """Whether rows of an incomplete commit may be in the tables."""
+        self._sweeps: list[float] = []
+
+    def check(self) -> None:
+        """Raise EngineError, which passes, when another hub may write to the shard."""
+        if self._lease is not None:
+            self._lease.check()
+
+    def _guard(self) -> None:
+        if self._lease is not None:
+            self._lease.guard()
+
+    def write(self, batches: Sequence[Batch]) -> list[Outcome]:
+        """Store batches and return the outcome of each; those stored before are skipped."""
+        outcomes: list[Outcome] = []
+        before = self._last
+        for group in portions(batches):
+            try:
+                outcomes += self._write(group)
+            except Exception:  # raised again unless a part is stored already
+                if self._last == before:
+                    raise
+                # What came before is safe, and its outcome must be reported; the rest fails when it is offered again.
+                return outcomes + [Retry("a part of the group", after=0.0)] * (len(batches) - len(outcomes))
+        return outcomes
+
+    def _write(self, batches: Sequence[Batch]) -> list[Outcome]:
+        try:
+            self.check()
+            self.recover_if_needed()
+            return self._commit(batches)
+        except EngineError as error:
+            self._broken = True
+            if not error.passing:
+                raise
+            return [self._not_now(error)] * len(batches)
+        except BaseException:
+            self._broken = True
+            raise
+
+    def _not_now(self, error: EngineError) -> Retry:
+        if self._shard.count == 1:
+            return Retry(f"the store cannot take more now: {error}", after=5.0)
+        return ShardAway(f"shard {self._shard.index + 1} cannot take more now: {error}", self._shard.index)
+
+    def _commit(self, batches: Sequence[Batch]) -> list[Outcome]:
+        outcomes: list[Outcome] = [None] * len(batches)
+        fresh = self._fresh(batches, outcomes)
+        if fresh:
+            self._commit_fresh(batches, fresh, outcomes)
+            self._catalog.saved()
+        return outcomes
+
+    def _commit_fresh(
+        self, batches: Sequence[Batch], fresh: Sequence[tuple[int, Source]], outcomes: list[Outcome]
+    ) -> None:
+        number = self._last + 1
+        built = build(self._catalog, [(source, batches[index].records) for index, source in fresh], number)
+        entries = self._entries(batches, fresh, built)
+        self._insert({**self._catalog.blocks(), **built.traces})
+        self._insert(built.facts)
+        self._insert({"ledger": loaded.block(entries, number, self._clock())})
+        self.check()
+        self._last = number
+        self._ledger.accept(entries)
+        for part, refusal in built.refusals.items():
+            outcomes[fresh[part][0]] = refusal
+
+    def _fresh(self, batches: Sequence[Batch], outcomes: list[Outcome]) -> list[tuple[int, Source]]:
+        """Find the batches that are not stored yet, each with its source; invalid writers are rejected."""
+        keys = [writer_key(batch.writer) for batch in batches]
+        self._ledger.load(keys)
+        met: set[tuple[int, int]] = set()
+        fresh: list[int] = []
+        for index, (key, batch) in enumerate(zip(keys, batches, strict=True)):
+            if (key, batch.seq) not in met and not self._ledger.seen(key, batch.seq):
+                met.add((key, batch.seq))
+                fresh.append(index)
+        self._catalog.load(batches[index].writer.run for index in fresh)
+        found: list[tuple[int, Source]] = []
+        for index in fresh:
+            batch = batches[index]
+            if not self._catalog.has_room(batch.writer.run):
+                outcomes[index] = Retry("too many new runs in one commit", after=0.0)
+                continue
+            try:
+                found.append((index, self._catalog.source(batch.writer)))
+            except UNFIT as error:
+                outcomes[index] = Reject(f"unfit writer: {error}", range(len(batch.records)))
+        return found
+
+    def _entries(self, batches: Sequence[Batch], fresh: Sequence[tuple[int, Source]], built: Built) -> dict[int, Entry]:
+        entries: dict[int, Entry] = {}
+        for (index, source), gain in zip(fresh, built.gains, strict=True):
+            entry = entries.get(source.key)
+            if entry is None:
+                entry = entries[source.key] = self._ledger.entry(source.key, source.run_numbers.number)
+            progress = entry.progress
+            progress.batches.add(batches[index].seq)
+            progress.seen = max(progress.seen, gain.seen)
+            progress.began = min(filter(None, (progress.began, gain.began)), default=0)
+            progress.step = max(progress.step, gain.step)
+            for name, count in gain.counts.items():
+                progress.counts[name] += count
+            entry.added.append(batches[index].seq)
+        return entries
+
+    def _insert(self, blocks: dict[str, Block]) -> None:
+        for table, block in blocks.items():
+            self._guard()
+            self._engine.insert(table, block)
+
+    def recover_if_needed(self) -> None:
+        """Delete the rows of incomplete commits, after a failure or when this hub has just got the shard."""
+        epoch = self._lease.epoch if self._lease is not None else 0
+        if not self._broken and epoch == self._epoch:
+            return
+        self._broken = True
+        self._last = self._recovery.recover(self._clock, self._guard)
+        self._ledger.forget()
+        if epoch != self._epoch:
+            self._catalog.begin_epoch(epoch)
+        if epoch:
+            self._sweeps = [time.monotonic() + seconds for seconds in _SWEEP_SECONDS]
+        self._broken, self._epoch = False, epoch
+
+    def sweep_if_due(self) -> None:
+        """Delete what arrived late of commits that were aborted."""
+        if self._sweeps and time.monotonic() >= self._sweeps[0]:
+            self._recovery.sweep(self._guard)
+            self._sweeps.pop(0)
+
+    def forget(self) -> None:
+        """Look up runs and writers again, after some were deleted."""
+        self._catalog.forget()
+        self._ledger.forget()
