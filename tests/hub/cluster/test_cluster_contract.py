@@ -2,8 +2,7 @@
 
 import os
 import time
-from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable
 from functools import partial
 
 import pytest
@@ -28,28 +27,7 @@ def address_of(cluster: ClusterProcesses) -> AddressOf:
     return cluster.url
 
 
-@pytest.fixture(scope="class")
-def store(database: str) -> Iterator[Store]:
-    """A store that two hubs opened at once when it was empty, and one of them left."""
-    hubs = [this_process(hub, "http://127.0.0.1:1") for hub in (HUB, "f" * 16)]
-    with ThreadPoolExecutor(len(hubs)) as threads:
-        opened = [threads.submit(open_server, database, member=hub, shared=True) for hub in hubs]
-        kept, left = (each.result() for each in opened)
-    left.close()
-    kept.beat()
-    yield kept
-    kept.close()
-
-
 class TestClusterStore(StoreContract):
-    def test_hubs_that_start_at_once_make_the_tables_once(self, store: Store) -> None:
-        """Every shard has the newest version, and the hub that stayed writes to all of them."""
-        assert store.ownership is not None
-        assert store.ownership.held() == [0, 1]
-        for shard in range(store.engine.shards):
-            found = store.engine.shard(shard).query("SELECT max(version) AS newest FROM versions")
-            assert found.one("newest") == store.version
-
     def test_a_run_is_on_one_shard(
         self, store: Store, run: str, cluster: ClusterProcesses, database: str, until: Callable[..., None]
     ) -> None:
