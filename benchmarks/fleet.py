@@ -72,7 +72,7 @@ class Fleet:
 def journal_step(home: Path, rank: Rank) -> None:
     """Append one step to the journal of a rank, as its SDK does."""
     if rank.journal is None:
-        name = f"r{rank.rank}-a{rank.attempt}-host{rank.host}-{1000 + rank.rank}-fleet"
+        name = f"r{rank.rank}-a{rank.attempt}-host{rank.host}-{1000 + rank.rank}-f1ee7"
         writer = Writer(
             id=name, run=rank.run, project="fleet", rank=rank.rank, world_size=rank.world, attempt=rank.attempt,
             host=f"host{rank.host}", pid=1000 + rank.rank, wall_ns=time.time_ns(),

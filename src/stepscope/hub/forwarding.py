@@ -48,14 +48,18 @@ class Router:
         self,
         store: Store,
         receiver: Callable[[Batch], str],
-        connect: Callable[[str], Connection] = Connection,
+        connect: Callable[[str], Connection],
+        current_group: Callable[[], int],
     ) -> None:
         self._store = store
         self._receiver = receiver
+        self._current_group = current_group
+        """The number of the group that is being written: a group may be offered several times."""
         self._connect = connect
         self._connections: dict[str, Connection] = {}
         self._sent: set[tuple[str, str, int]] = set()
-        """Batches of the last group that other hubs took."""
+        """Batches of the current group that other hubs took. In a later one the same batch may have come back."""
+        self._group = -1
 
     def is_forwarded(self, batch: Batch) -> bool:
         """Return whether another hub took a batch of the last group."""
@@ -63,8 +67,9 @@ class Router:
 
     def write_many(self, batches: Sequence[Batch]) -> list[Outcome]:
         """Store or forward batches and return the outcome of each."""
-        if self._sent:
-            self._sent.intersection_update(batch.key for batch in batches)
+        if self._group != self._current_group():
+            self._group = self._current_group()
+            self._sent.clear()
         try:
             owners = self._store.owners({batch.writer.run for batch in batches})
         except Retry as error:

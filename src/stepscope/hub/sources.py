@@ -64,12 +64,15 @@ class GroupReader:
         self._receivers: dict[tuple[str, str, int], str] = {}
         self._unsaved = False
         self._saved_at = float("-inf")
+        self.number = 0
+        """The number of the current group."""
         self.full = False
         """Whether the last group was full, so that more may be waiting."""
 
     def read(self, limit: int) -> list[Batch]:
         """Return the next group; raise the error of a source only when no other has anything."""
         batches: list[Batch] = []
+        self.number += 1
         error: Exception | None = None
         count, lively = 0, list(self._sources)
         while lively and count < self._group_records:

@@ -37,7 +37,7 @@ class StorePath:
             DeferredShard(home.journal.parent / f"shard-{index}", writer, cursors, counters) for index in range(shards)
         ]
         groups = GroupReader((intake, folder, *deferred), cursors, counters, check=home.check, is_deleted=is_deleted)
-        self._router = Router(store, groups.receiver, connect)
+        self._router = Router(store, groups.receiver, connect, lambda: groups.number)
         destination: BatchStore = store if store.ownership is None else self._router
         self._deferring = DeferringStore(destination, deferred, groups.receiver, store.takes_writes, most_bytes)
         self.pump = StorePump(

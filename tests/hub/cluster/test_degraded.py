@@ -55,7 +55,8 @@ def _command(hub: RunningHub, *arguments: str) -> "subprocess.CompletedProcess[s
 
 
 def _points(hub: RunningHub) -> dict[str, int]:
-    return {row["id"]: row["counts"]["points"] for row in hub.request("GET", "/api/runs").json()["runs"]}
+    """The points of each run; none when the hub answers with an error, as it may while a server dies."""
+    return {row["id"]: row["counts"]["points"] for row in hub.request("GET", "/api/runs").json().get("runs", ())}
 
 
 def _listed(hub: RunningHub) -> set[str]:
@@ -152,12 +153,12 @@ def test_without_zookeeper_reads_go_on_and_writes_wait(
 ) -> None:
     """What is acknowledged meanwhile is stored when it is back, once."""
     until(lambda: hub.health()["lag"]["bytes"] == 0, 120)
-    total = _points(hub)
+    total = {run: count for run, count in _points(hub).items() if run in RUNS}
     cluster.zookeeper.kill()
     for run in RUNS:
         assert hub.post("/v1/metrics", bodies.points(3, run=run, first=100)).status == 200
     answer = hub.request("GET", "/api/runs").json()
-    assert ({row["id"] for row in answer["runs"]}, "partial" in answer) == (set(RUNS), False)
+    assert ({row["id"] for row in answer["runs"]} >= set(RUNS), "partial" in answer) == (True, False)
     until(lambda: not hub.health()["cluster"]["zookeeper"], 120)
     assert "reads go on" in hub.health()["trouble"]
     cluster.zookeeper.start()
