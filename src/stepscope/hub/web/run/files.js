@@ -2,7 +2,7 @@
 import { html, useEffect, useRef } from "../h.js";
 import { get, runPath } from "../api.js";
 import { change, useParam } from "../router.js";
-import { useAsk, useSettled } from "../use.js";
+import { useAsk, useDebounced } from "../use.js";
 import { IconButton, Search } from "../parts/controls.js";
 import { bytes, clock, count, ordinal } from "../parts/format.js";
 import { Asked, Empty } from "../parts/states.js";
@@ -16,7 +16,7 @@ export function Files({ id, going }) {
   const media = useAsk((signal) => get(runPath(id, "media"), {}, signal), [id]);
   const [q] = useParam("q");
   const [shown] = useParam("files", String(PAGE));
-  const search = useSettled(q, 200);
+  const search = useDebounced(q, 200);
   const limit = Math.min(Number(shown) || PAGE, MOST);
   const files = useAsk((signal) => get(runPath(id, "files"), { q: search, limit }, signal), [id, search, limit]);
   useEffect(() => {
