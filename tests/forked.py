@@ -30,18 +30,23 @@ class Forked:
 
     def poll(self) -> int | None:
         """Its exit code once it has ended."""
-        if self.returncode is None and select.select([self._handle], [], [], 0)[0]:
+        if self.returncode is None and self._has_ended(0):
             self.returncode = self._server.ask({"ended": self.pid})
             os.close(self._handle)
         return self.returncode
 
     def wait(self, timeout: float | None = None) -> int:
         """Wait for its end; its exit code."""
-        if self.returncode is None and not select.select([self._handle], [], [], timeout)[0]:
+        if self.returncode is None and not self._has_ended(timeout):
             raise subprocess.TimeoutExpired("stepscope", timeout or 0)
         code = self.poll()
         assert code is not None
         return code
+
+    def _has_ended(self, timeout: float | None) -> bool:
+        asked = select.poll()  # `select` takes no more than 1,024 files
+        asked.register(self._handle, select.POLLIN)
+        return bool(asked.poll(None if timeout is None else timeout * 1000))
 
     def send_signal(self, number: int) -> None:
         """Send it a signal, unless it has ended."""

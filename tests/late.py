@@ -14,7 +14,7 @@ class _Late:
         self._name = name
 
     def __getattr__(self, attribute: str) -> Any:
-        if attribute.startswith("_"):  # pytest asks everything in a test file whether it is a class or a mock
+        if attribute.startswith("__") or attribute == "_mock_name":  # pytest asks whether it is a class or a mock
             raise AttributeError(attribute)
         return getattr(importlib.import_module(self._name), attribute)
 

@@ -54,7 +54,7 @@ SHIM = {
     "log_text",
     "__dict__",
 }
-SHIM |= {"define_metric", "tell"}
+SHIM |= {"define_metric", "note_change"}
 """Attributes of the run of the wandb shim, which is a class of its own."""
 
 

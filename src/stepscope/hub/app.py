@@ -2,7 +2,7 @@
 
 import asyncio
 import http.cookies
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from http import HTTPStatus
 from typing import Any
 
@@ -49,7 +49,8 @@ def build_app(hub: Hub, routes: Sequence[BaseRoute] = ()) -> ASGIApp:
 class ExactRoutes(BaseRoute):
     """Routes without parameters, found by their path: Starlette tries one route after the other."""
 
-    def __init__(self, routes: Iterable[Route]) -> None:
+    def __init__(self, routes: Sequence[Route]) -> None:
+        self.routes = routes
         self._routes: dict[str, list[Route]] = {}
         for route in routes:
             self._routes.setdefault(route.path, []).append(route)
