@@ -12,7 +12,9 @@ from stepscope.hub.questions.series import Series, read_series
 from stepscope.hub.questions.series_sql import SeriesQuery
 from stepscope.hub.questions.spans import find_spans, open_spans, read_trace
 from stepscope.hub.questions.step_sql import read_step
+from stepscope.hub.store.maintenance import describe
 from stepscope.hub.store.run_catalog import list_runs, read_writers, run_number
+from stepscope.hub.store.schema import PUBLIC
 from stepscope.hub.store.series_catalog import find_series
 from stepscope.hub.store.store import Store
 from stepscope.model import names
@@ -87,6 +89,15 @@ class WritingContract:
         assert store.write_many([batch, batch]) == [None, None]
         store.write(batch)
         assert floats(line(store, run)) == [0.5]
+
+    def test_tables_are_described(self, store: Store, run: str) -> None:
+        """Each that people may query, with its columns and its size."""
+        store.write(Batch(writer(run), 0, losses([(1, 1.0)])))
+        found = {each.name: each for each in describe(store.engine)}
+        assert set(found) == set(PUBLIC)
+        assert {"series", "step", "value"} <= {name for name, _ in found["metrics"].columns}
+        assert found["metrics"].rows > 0
+        assert all(each.columns for each in found.values())
 
     def test_values_keep_every_bit(self, store: Store, run: str) -> None:
         """NaN with its payload, infinities, the sign of zero, the smallest numbers."""

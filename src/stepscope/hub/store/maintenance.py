@@ -74,10 +74,8 @@ class TableColumns(Struct, frozen=True):
 
 
 def describe(engine: Engine) -> list[TableColumns]:
-    """The tables that a user-supplied query may read."""
-    found = engine.query(
-        "SELECT table, name, type FROM system.columns WHERE database = currentDatabase() ORDER BY table, position"
-    )
+    """The tables that a user-supplied query may read; a server of 2018 has no `position` to order columns by."""
+    found = engine.query("SELECT table, name, type FROM system.columns WHERE database = currentDatabase()")
     columns: dict[str, list[tuple[str, str]]] = {}
     for table, name, type in found.rows("table", "name", "type"):
         columns.setdefault(table, []).append((name, type))
