@@ -43,5 +43,9 @@ class Limits:
     """Distinct metric keys of one run from a client other than our SDK."""
     series: int = 50_000
     """Distinct combinations of a key and its attributes of one run, likewise."""
+    runs: int = 50_000
+    """New runs of one receiver in a day."""
+    all_runs: int = 200_000
+    """Runs in the store; new ones that would be more are refused."""
     requests: float = 1000.0
     """Requests per second with one token, unless the token has its own rate."""

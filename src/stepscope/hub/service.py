@@ -18,13 +18,14 @@ from stepscope.hub.deletion import Deleted, delete_run, finish_deletions
 from stepscope.hub.diagnosing.thread import Diagnosing
 from stepscope.hub.forwarding import BODY_BYTES, Forwarded, connector
 from stepscope.hub.home import HubHome
-from stepscope.hub.intake import MEGA, Intake, SequenceNumbers
+from stepscope.hub.intake import MEGA, Intake, SequenceNumbers, shifted_clock
 from stepscope.hub.limits import Limits
 from stepscope.hub.peers import Peers
 from stepscope.hub.presence import Presence
 from stepscope.hub.receivers.datadog.sockets import Address
 from stepscope.hub.receivers.ingest import Ingest, RunOwners
 from stepscope.hub.receivers.receiver import RunLinks
+from stepscope.hub.receivers.run_limits import RunLimits
 from stepscope.hub.run_files import ImportedFiles, RunFiles
 from stepscope.hub.run_states import Journals, RunStates, StateCounts
 from stepscope.hub.scrub import Scrubber
@@ -33,7 +34,7 @@ from stepscope.hub.security.tokens import RateLimits, Tokens
 from stepscope.hub.sources import FolderReceiver, IntakeReader
 from stepscope.hub.store.engine import ClusterState, Damaged, Engine, EngineError
 from stepscope.hub.store.maintenance import info, lost, retain
-from stepscope.hub.store.run_catalog import RunRow, list_runs
+from stepscope.hub.store.run_catalog import RunRow, count_runs, list_runs
 from stepscope.hub.store.store import Store
 from stepscope.hub.store_path import StorePath
 from stepscope.hub.store_pump import SINK
@@ -150,10 +151,15 @@ class Hub:
         self.ending: list[Callable[[], object]] = [self._path.close]
         """Called once before the store closes; its readers have finished when these return."""
         self.intake.written = self.pump.wake
-        self._numbers = SequenceNumbers(_shifted_clock(store.ownership.member.hub) if store.ownership else time.time_ns)
-        self._owners = RunOwners(self._project_of, lambda: any(token.project for token in tokens.all()))
+        self._numbers = SequenceNumbers(shifted_clock(store.ownership.member.hub) if store.ownership else time.time_ns)
+        self._owners = self._make_owners(tokens)
         self._began = time.monotonic()
         self._size: tuple[float, int] = (0.0, 0)
+
+    def _make_owners(self, tokens: Tokens) -> RunOwners:
+        limits = RunLimits(self.options.limits, lambda: count_runs(self.store.engine), self._project_of)
+        self.ending.append(limits.counting.stop)
+        return RunOwners(self._project_of, lambda: any(token.project for token in tokens.all()), limits)
 
     def _make_peers(self) -> Peers | None:
         """Exchange newly stored batches with the other hubs of the store; None where there are no others."""
@@ -206,6 +212,7 @@ class Hub:
         self.pump.start()
         self.alerting.start()
         self.diagnosing.start()
+        self._owners.limits.counting.start()
         if self.peers is not None:
             self.peers.start()
             self.heartbeat.start()
@@ -367,15 +374,6 @@ class Hub:
                 held = folder_bytes(self.home.store) if self.store.folder is not None else info(self.engine).bytes
             self._size = (now + _SIZE_SECONDS, held)
         return self._size[1]
-
-
-def _shifted_clock(hub: str) -> Callable[[], int]:
-    """A clock that is up to an hour ahead, for each hub differently.
-
-    Hubs on one store that number the batches of the same client must not begin with the same number.
-    """
-    ahead = int(hub, 16) % 3_600_000 * 1_000_000
-    return lambda: time.time_ns() + ahead
 
 
 def _call_once(calls: list[Callable[[], object]]) -> None:

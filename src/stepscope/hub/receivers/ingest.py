@@ -6,12 +6,16 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future
+from http import HTTPStatus
 from typing import Generic, TypeVar
 
 from msgspec import structs
 
 from stepscope.hub.counters import Counters
 from stepscope.hub.intake import Intake, IntakeBatch, SequenceNumbers, pack_parts, pack_whole
+from stepscope.hub.limits import Limits
+from stepscope.hub.receivers.run_limits import TOO_MANY_RUNS, RunLimits
+from stepscope.hub.refusals import Refusal, Refused
 from stepscope.hub.scrub import TOO_MANY_SERIES, Scrubber
 from stepscope.model.ports import Writer, run_id_trouble
 from stepscope.model.records import FIRST_STEP, LAST_STEP, Record
@@ -57,6 +61,12 @@ class Ingest:
         self._numbers = numbers
         self._owners = owners
 
+    def admit_run(self, run: str) -> None:
+        """Count a run before anything of it is kept; Refused when there are too many."""
+        if not self._owners.limits.admits(self.receiver, run):
+            self.reject(TOO_MANY_RUNS)
+            raise Refused(Refusal(HTTPStatus.BAD_REQUEST, TOO_MANY_RUNS))
+
     def add(
         self, upload: Upload, writer: Writer, records: list[Record], project: str | None, seq: int | None = None
     ) -> str:
@@ -67,6 +77,9 @@ class Ingest:
         if trouble := run_id_trouble(writer.run):
             upload.rejected[trouble] += len(records)
             return trouble
+        if not self._owners.limits.admits(self.receiver, writer.run):
+            upload.rejected[TOO_MANY_RUNS] += len(records)
+            return TOO_MANY_RUNS
         if not self._owners.admits(writer.run, writer.project, project):
             upload.rejected[OTHER_PROJECT] += len(records)
             return OTHER_PROJECT
@@ -122,13 +135,18 @@ def has_steps_in_range(records: Sequence[Record]) -> bool:
 
 
 class RunOwners:
-    """Which project a run belongs to, for tokens that reach one project only: that of its first writer."""
+    """Which project a run belongs to, for tokens that reach one project only: that of its first writer.
+
+    `limits` bounds how many runs there are.
+    """
 
     def __init__(
         self,
         look_up: Callable[[str], str | None] = lambda run: None,
         matters: Callable[[], bool] = lambda: True,
+        limits: RunLimits | None = None,
     ) -> None:
+        self.limits = limits or RunLimits(Limits())
         self._look_up = look_up
         self._matters = matters
         self._projects: dict[str, str] = {}

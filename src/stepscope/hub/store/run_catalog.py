@@ -104,6 +104,11 @@ def run_number(engine: Engine, run: str) -> int | None:
     return found[0] if found else None
 
 
+def count_runs(engine: Engine) -> int:
+    """How many runs are in the store."""
+    return int(engine.query("SELECT uniqExact(run) AS count FROM runs")["count"][0])
+
+
 def run_ids(engine: Engine, numbers: Iterable[int]) -> dict[int, str]:
     """The ids of runs by their numbers."""
     wanted = set(numbers)

@@ -41,6 +41,7 @@ def create(tracking: Tracking, call: Call) -> Reply:
         artifact_uri="",
         project="",
     )
+    tracking.admit_run(wanted.run_id)
     with tracking.database.write() as db:
         run = mlflow_runs.create_run(db, wanted, tags, call.project)
         records = tracking.record_start(db, run)

@@ -11,6 +11,7 @@ import msgspec
 
 from stepscope.hub.receivers.ingest import Ingest, Repeats, Upload, digest
 from stepscope.hub.receivers.mlflow import run_records
+from stepscope.hub.receivers.mlflow.mlflow_errors import TOO_MANY, refused
 from stepscope.hub.receivers.mlflow.mlflow_runs import (
     MlflowRun,
     find_run,
@@ -26,6 +27,7 @@ from stepscope.hub.receivers.mlflow.names_and_limits import LogBatch
 from stepscope.hub.receivers.mlflow.request_fields import Fields
 from stepscope.hub.receivers.mlflow.tracking_database import TrackingDatabase
 from stepscope.hub.receivers.receiver import RunLink
+from stepscope.hub.refusals import Refused
 from stepscope.hub.store.engine import Engine
 from stepscope.hub.store_progress import Mark, StoreProgress
 from stepscope.model.records import Record
@@ -80,6 +82,13 @@ class Tracking:
     def now(self) -> int:
         """Return the time in milliseconds."""
         return self.clock() // run_records.MILLION
+
+    def admit_run(self, run: str) -> None:
+        """Count a new run; Refused when there are too many."""
+        try:
+            self._ingest.admit_run(run)
+        except Refused as error:
+            raise refused(error.refusal.message, TOO_MANY) from None
 
     def submit(self, run: MlflowRun, records: Sequence[Record], project: str | None, mended: int = 0) -> "Future[None]":
         """Submit records of a run to the journal; the future completes once they are on disk."""

@@ -223,6 +223,7 @@ class TrackedRuns:
         if known is not None:
             return known
         run = self._free_id(project, id)
+        self._ingest.admit_run(run)
         with self._lock:
             found = self._open.get((project, id))
             if found is None:
