@@ -75,12 +75,12 @@ class Outcomes:
         return dict(self._counts)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class DeliveryStatus:
-    """True when everything is done; otherwise the fields describe what is missing."""
+    """What became of the records of this process; true when all that the call waits for is done."""
 
     done: bool
-    """For `flush`, that all is in the journal; for `finish(wait=...)`, that every remote sink has taken it too."""
+    """For `flush` and `finish()`, that all is in the journal; for `finish(wait=...)`, that every remote sink has it too."""
     undelivered: int | None = 0
     """Bytes of this process's journal that the sink furthest behind does not have yet; None when that is unknown:
     no time was left, or the disk cannot be read."""
@@ -88,9 +88,33 @@ class DeliveryStatus:
     """Records of this process that sinks have refused so far; None when that is unknown."""
     quarantined: int | None = 0
     """How many of these are in quarantine, from where `stepscope quarantine retry` offers them again."""
+    recorded: bool = True
+    """Whether everything is in the journal."""
+
+    @property
+    def delivered(self) -> bool | None:
+        """Whether every remote sink has accepted everything; None when that is unknown."""
+        if self.undelivered or self.rejected or not self.recorded:
+            return False
+        return None if self.undelivered is None or self.rejected is None else True
 
     def __bool__(self) -> bool:
         return self.done
+
+    def __repr__(self) -> str:
+        names = ("done", "recorded", "delivered", "undelivered", "rejected", "quarantined")
+        return f"DeliveryStatus({', '.join(f'{name}={getattr(self, name)}' for name in names)})"
+
+    def __str__(self) -> str:
+        """Describe the status in a sentence."""
+        parts = ["recorded" if self.recorded else "not everything is recorded yet"]
+        if self.undelivered:
+            parts.append(f"NOT DELIVERED: {self.undelivered:,} bytes are in the journal and wait for a sink")
+        if self.rejected:
+            parts.append(f"REJECTED by a sink: {self.rejected:,} records, {self.quarantined:,} of them in quarantine")
+        if self.delivered is None:
+            parts.append("it is unknown whether it is delivered")
+        return "; ".join(parts if len(parts) > 1 or not self.recorded else [*parts, "nothing is undelivered"])
 
 
 NOTHING_LEFT = DeliveryStatus(True)

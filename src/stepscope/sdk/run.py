@@ -97,7 +97,7 @@ class Run:
         self.preempted = False
         self._plain: bool | None = None
         """Whether `sum` is used to detect plain numbers: None before the first call, False after other types."""
-        self._finished = False
+        self._finished = self._recorded = False
         self._counter = 0
         self._folding: Folding | None = None
         own_ids()
@@ -286,17 +286,17 @@ class Run:
         """
         self.outcomes.reject_arguments("flush", unknown)
         safe = self.flusher.flush(self._bounded(timeout)) and not self.recorder.late
-        return self._status(safe, self.undelivered() if safe else None)
+        return self._outcome(safe, look=safe)
 
     def finish(
         self, status: str = "finished", *, timeout: float | None = None, wait: float = 0.0, **unknown: Any
     ) -> DeliveryStatus:
-        """End the run and wait at most `timeout` seconds until it is in the journal. A second call does nothing.
+        """End the run and wait at most `timeout` seconds until it is in the journal; a second call ends nothing.
 
         With `wait`, also wait at most that many seconds until every remote sink has it; false if one has not.
         """
         if self._finished:
-            return NOTHING_LEFT
+            return self._outcome(self._recorded, time.monotonic() + self._bounded(wait) if wait else None)
         self.outcomes.reject_arguments("finish", unknown)
         self._finished = True
         if self.status == "running":
@@ -313,14 +313,12 @@ class Run:
         self.flusher.flush(max(deadline - time.monotonic(), 0))
         self.periodic.record_end(self.status)
         self.periodic.beat(last=True)
-        safe = self.flusher.stop(max(deadline - time.monotonic(), 0))
+        self._recorded = self.flusher.stop(max(deadline - time.monotonic(), 0))
         until = time.monotonic() + (self._bounded(wait) if wait else 0.0)
         for each in self.finishing:
             each(deadline, until)
-        if wait:
-            return self._delivered(safe, until)
         # Do not read the disk when time is up: it may be what was slow.
-        return self._status(safe, self.undelivered() if time.monotonic() < deadline else None)
+        return self._outcome(self._recorded, until if wait else None, look=bool(wait) or time.monotonic() < deadline)
 
     def _ended_as(self, status: Any) -> str:
         word = text_of(status).strip().lower()
@@ -337,14 +335,15 @@ class Run:
             return self.settings.exit_timeout
         return self.settings.exit_timeout if number != number else min(max(number, 0.0), MOST_SECONDS)
 
-    def _delivered(self, safe: bool, until: float) -> DeliveryStatus:
-        while (left := self.undelivered()) != 0 and time.monotonic() < until:
+    def _outcome(self, recorded: bool, until: float | None = None, *, look: bool = True) -> DeliveryStatus:
+        """Return what became of the records; with `until`, wait for remote sinks, which then have to have all of it."""
+        left = self.undelivered() if look else None
+        while until is not None and left != 0 and time.monotonic() < until:
             time.sleep(0.05)
-        status = self._status(safe and left == 0, left)
-        return status if not status.rejected else DeliveryStatus(False, left, status.rejected, status.quarantined)
-
-    def _status(self, done: bool, left: int | None) -> DeliveryStatus:
-        return DeliveryStatus(done, left, *(self.refusals() or (None, None)))
+            left = self.undelivered()
+        rejected, quarantined = self.refusals() or (None, None)
+        done = recorded and (until is None or (left == 0 and not rejected))
+        return DeliveryStatus(done, left, rejected, quarantined, recorded)
 
     def after_fork(self) -> None:
         """Become a separate writer in a forked child."""
