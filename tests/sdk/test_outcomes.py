@@ -12,7 +12,11 @@ from stepscope.sdk.outcomes import DeliveryStatus
     ("status", "delivered", "text"),
     [
         (DeliveryStatus(True), True, "recorded; nothing is undelivered"),
-        (DeliveryStatus(True, 2736), False, "recorded; NOT DELIVERED: 2,736 bytes are in the journal and wait for a sink"),
+        (
+            DeliveryStatus(True, 2736),
+            False,
+            "recorded; NOT DELIVERED: 2,736 bytes are in the journal and wait for a sink",
+        ),
         (
             DeliveryStatus(False, 0, 1500, 1499),
             False,
@@ -29,7 +33,7 @@ def test_a_status_says_what_is_missing(status: DeliveryStatus, delivered: bool |
 
 
 def test_a_dead_sink_is_in_every_status(tmp_path: Path) -> None:
-    """`finish` without `wait` is done when all is recorded, and says that it is not delivered; a second call does too."""
+    """`finish` without `wait` is done when all is recorded, and says that it is not delivered; a second one too."""
     sinks = [{"hub": {"url": "http://127.0.0.1:9"}}]
     run = stepscope.init(home=tmp_path, sinks=sinks, shipper="none", capture_logs=False, otel=False)
     run.log({"loss": 1.0}, step=0)

@@ -80,7 +80,7 @@ class DeliveryStatus:
     """What became of the records of this process; true when all that the call waits for is done."""
 
     done: bool
-    """For `flush` and `finish()`, that all is in the journal; for `finish(wait=...)`, that every remote sink has it too."""
+    """That all is in the journal; for `finish(wait=...)`, that every remote sink has it too."""
     undelivered: int | None = 0
     """Bytes of this process's journal that the sink furthest behind does not have yet; None when that is unknown:
     no time was left, or the disk cannot be read."""
