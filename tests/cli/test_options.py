@@ -1,10 +1,11 @@
-"""Which home folder is meant."""
+"""Which home folder is meant; unknown options are named."""
 
 import argparse
 from pathlib import Path
 
 import pytest
 
+from stepscope.cli.main import COMMANDS, main
 from stepscope.cli.options import home_of
 
 
@@ -17,3 +18,39 @@ def test_home_is_the_option_then_the_variable_then_the_default(tmp_path: Path, m
     monkeypatch.setenv("STEPSCOPE_HOME", str(tmp_path / "set"))
     assert home_of(argparse.Namespace(home=None)) == tmp_path / "set"
     assert home_of(argparse.Namespace(home=Path("given"))) == tmp_path / "given"
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ("hub --prot 1", "stepscope hub: error: unknown option --prot; did you mean --port?"),
+        ("hub token create --nme=x", "stepscope hub token create: error: unknown option --nme; did you mean --name?"),
+        ("store --hoem /x info", "stepscope store: error: unknown option --hoem; did you mean --home?"),
+        ("show --jsn", "stepscope show: error: unknown option --jsn; did you mean --json?"),
+        ("runs -x", "stepscope runs: error: unknown option -x"),
+        ("--json runs", "stepscope: error: option --json belongs after the command: "),
+        ("rns --json", "stepscope: error: argument COMMAND: invalid choice: 'rns'"),
+        ("hub token creat --name x", "argument create|list|revoke: invalid choice: 'creat'"),
+    ],
+)
+def test_an_unknown_option_is_named(line: str, message: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """The error is about the word that is wrong, never about the value after it."""
+    with pytest.raises(SystemExit):
+        main(line.split())
+    assert message in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_every_command_names_an_unknown_option(command: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """Also before a verb and before arguments that are missing."""
+    with pytest.raises(SystemExit):
+        main([command, "--nothing-like-it", "1"])
+    assert "unknown option --nothing-like-it" in capsys.readouterr().err
+
+
+def test_what_only_looks_like_an_option_is_a_value(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A negative number, a text with spaces, what follows `--`, an abbreviation and a joined value are taken."""
+    for line in (["step", "R", "-3"], ["note", "R", "- a remark"], ["note", "R", "--", "-x"], ["runs", "-n5"]):
+        place = 1 if "--" in line else len(line)
+        main([*line[:place], "--hom", str(tmp_path / "none"), *line[place:]])
+    assert "unknown option" not in capsys.readouterr().err

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from importlib import import_module
 
 from stepscope import __version__
+from stepscope.cli.options import CommandParser
 from stepscope.cli.text import clean_lines
 from stepscope.model.errors import StepscopeError
 
@@ -56,7 +57,7 @@ def _give_up_output() -> None:
 
 def parser(named: Sequence[str] = ()) -> argparse.ArgumentParser:
     """Build the parser of the command that is named; of all commands when none is."""
-    top = argparse.ArgumentParser(prog="stepscope", description="A stethoscope for training runs.")
+    top = CommandParser(prog="stepscope", description="A stethoscope for training runs.")
     top.add_argument("--version", action="version", version=f"stepscope {__version__}")
     commands = top.add_subparsers(title="commands", metavar="COMMAND", required=True)
     modules = {COMMANDS[name] for name in named if name in COMMANDS} or dict.fromkeys(COMMANDS.values())

@@ -1,14 +1,54 @@
-"""Arguments that several commands share: the home folder, `--json`, a run, and whole numbers."""
+"""Arguments that several commands share: the home folder, `--json`, a run, and whole numbers; unknown options."""
 
 import argparse
-from collections.abc import Callable
+import difflib
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from stepscope.sdk import settings
 
 Commands: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
 RUN_HELP = "a run id, the beginning of one, a name, or `latest`"
+
+
+class CommandParser(argparse.ArgumentParser):
+    """A parser that names an unknown option, before the value of that option is taken for something else."""
+
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
+        """Parse as argparse does; an unknown option is an error, which proposes the nearest known one."""
+        actions = (each for each in self._actions if isinstance(each, argparse._SubParsersAction))
+        verbs = {name: verb for each in actions for name, verb in each.choices.items()}
+        later = [name for verb in verbs.values() for name in verb._option_string_actions]
+        for option in _unknown(args or (), self._option_string_actions, verbs=bool(verbs)):
+            if option in later:
+                self.error(f"option {option} belongs after the command: {', '.join(verbs)}")
+            near = difflib.get_close_matches(option, [*self._option_string_actions, *later], n=1)
+            self.error(f"unknown option {option}" + "".join(f"; did you mean {each}?" for each in near))
+        return super().parse_known_args(args, namespace)
+
+
+def _unknown(args: Sequence[str], known: Mapping[str, argparse.Action], *, verbs: bool) -> Iterator[str]:
+    """Yield the options that are not known; with `verbs`, up to the verb: what follows is for another parser."""
+    is_value = False
+    for text in args:
+        if is_value or not _is_option(text):
+            if text == "--" or (verbs and not is_value):
+                return
+            is_value = False
+            continue
+        option, equals, _ = text.partition("=")
+        is_long = option.startswith("--")
+        action = known.get(option if is_long else option[:2])
+        if action is None and not (is_long and any(each.startswith(option) for each in known)):
+            yield option
+        is_value = option in known and known[option].nargs is None and not equals
+
+
+def _is_option(text: str) -> bool:
+    """Return whether argparse takes an argument for an option: it is neither a number nor a text with spaces."""
+    return text[:1] == "-" and text not in ("-", "--") and " " not in text and not re.match(r"-\.?\d", text)
 
 
 def add_command(
