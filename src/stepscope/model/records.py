@@ -1,6 +1,6 @@
 """The five kinds of record; a record is one datum of a run, msgpack array on the wire, object in memory."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from msgspec import Struct
@@ -193,3 +193,9 @@ Record = Metric | Span | Log | Event | Alert
 def kind(record: Record) -> str:
     """Name the kind of a record."""
     return type(record).__name__.lower()
+
+
+def has_steps_in_range(records: Sequence[Record]) -> bool:
+    """Return whether all steps that are given can be stored."""
+    steps = [record.step for record in records if record.step is not None]
+    return not steps or (min(steps) >= FIRST_STEP and max(steps) <= LAST_STEP)

@@ -21,6 +21,7 @@ from stepscope.model import names
 from stepscope.model.errors import Reject
 from stepscope.model.ports import Batch, Writer
 from stepscope.model.records import (
+    FIRST_STEP,
     Alert,
     Attrs,
     Event,
@@ -126,6 +127,22 @@ class WritingContract:
         assert floats(line(store, run)) == [1.0, 3.0]
         counts = list_runs(store.engine, ids=[run])[0].counts
         assert (counts["points"], counts["rejected"]) == (2, 4)
+
+    def test_steps_out_of_range_are_rejected(self, store: Store, run: str) -> None:
+        """The integers that stand for no step are refused in every kind of record; a journal may hold any integer."""
+        below = (FIRST_STEP - 1, FIRST_STEP - 2)
+        bins = Histogram(1, 1.0, 1.0, 1.0, (2.0,), (1, 0))
+        records: list[Record] = [
+            *losses([(FIRST_STEP, 1.0), *((step, 2.0) for step in below)]),
+            *[Metric(T, step, None, None, {"bins": bins}) for step in below],
+            *[Span(T, 1, step, None, bytes(16), bytes(8), None, "x") for step in below],
+            *[Log(T, step, None, None, None, 9, "x") for step in below],
+        ]
+        (outcome,) = store.write_many([Batch(writer(run), 0, records)])
+        assert isinstance(outcome, Reject)
+        assert outcome.where == tuple(range(1, 9))
+        assert "a step is out of range" in str(outcome)
+        assert floats(line(store, run)) == [1.0]
 
     def test_an_unfit_writer_is_refused_alone(self, store: Store, run: str) -> None:
         """A writer that cannot be stored does not affect others, not even one without records."""

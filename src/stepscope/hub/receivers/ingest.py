@@ -18,7 +18,7 @@ from stepscope.hub.receivers.run_limits import TOO_MANY_RUNS, RunLimits
 from stepscope.hub.refusals import Refusal, Refused
 from stepscope.hub.scrub import TOO_MANY_SERIES, Scrubber
 from stepscope.model.ports import Writer, run_id_trouble
-from stepscope.model.records import FIRST_STEP, LAST_STEP, Record
+from stepscope.model.records import Record, has_steps_in_range
 
 UNPACKABLE = "the record cannot be stored"
 STEP_OUT_OF_RANGE = "the step is out of range"
@@ -126,12 +126,6 @@ class Ingest:
             self._counters.add("written", self.receiver, taken)
         else:
             self._counters.add("retried", self.receiver, reason="full")
-
-
-def has_steps_in_range(records: Sequence[Record]) -> bool:
-    """Return whether a store takes the steps of all records."""
-    steps = [record.step for record in records if record.step is not None]
-    return not steps or (min(steps) >= FIRST_STEP and max(steps) <= LAST_STEP)
 
 
 class RunOwners:

@@ -16,7 +16,7 @@ from stepscope.hub.store.write.point_rows import Points
 from stepscope.hub.store.write.span_log_rows import Lines, Spans, Traces
 from stepscope.model.errors import Reject
 from stepscope.model.ports import Batch
-from stepscope.model.records import Alert, Event, Log, Metric, Record, Span
+from stepscope.model.records import Alert, Event, Log, Metric, Record, Span, has_steps_in_range
 from stepscope.wire.otlp.otlp_names import ATTR_EXEMPLARS
 
 UNFIT = (TypeError, ValueError, OverflowError, RecursionError, AttributeError)
@@ -49,7 +49,9 @@ class Group:
         self._traces = Traces()
 
     def add(self, source: Source, records: Sequence[Record]) -> Gain:
-        """Add the records of a batch."""
+        """Add the records of a batch; OverflowError for a step that cannot be stored."""
+        if not has_steps_in_range(records):
+            raise OverflowError("a step is out of range")
         gain = Gain(began=min([record.time for record in records if record.time > 0], default=0))
         only = {Metric}.issuperset(map(type, records))
         metrics = cast(list[Metric], list(records) if only else [each for each in records if type(each) is Metric])

@@ -83,8 +83,6 @@ class Points:
         if not self._values:
             return {}
         values = np.frombuffer(array("d", self._values), dtype=np.float64)
-        if min(self._steps) < NO_STEP:
-            raise OverflowError("a step is out of range")
         sizes, slots = self._catalog.slots_of(_int64(self._shapes))
         rows = [_int64(column).repeat(sizes) for column in (self._steps, self._times, self._starts)]
         return _Sorted(self._catalog, slots, values, remainders(self._values, values), *rows).blocks(commit)

@@ -3,8 +3,6 @@
 from collections.abc import Callable, Sequence
 from typing import Generic, Protocol, TypeVar
 
-import numpy as np
-
 from stepscope.hub.store import attrs
 from stepscope.hub.store.columns import Block, Lists, Numbers, constant, ends_of, fixed, numbers, texts
 from stepscope.hub.store.schema import NO_STEP
@@ -44,14 +42,11 @@ class Rows(Generic[R]):
         return Numbers(type, numbers(type, [of(source) for source in self._sources]).data.repeat(self._counts))
 
     def place(self, commit: int) -> Block:
-        """Make the columns run, step, rank, attempt and commit; OverflowError for a step that does not fit."""
+        """Make the columns run, step, rank, attempt and commit."""
         steps = [NO_STEP if record.step is None else record.step for record in self.records]
-        column = numbers("Int64", steps)
-        if steps and np.min(column.data) < NO_STEP:
-            raise OverflowError("a step is out of range")
         return {
             "run": self.by_source("UInt32", lambda source: source.run_numbers.number),
-            "step": column,
+            "step": numbers("Int64", steps),
             "rank": self.by_source("UInt32", lambda source: source.writer.rank),
             "attempt": self.by_source("UInt16", lambda source: source.writer.attempt),
             "commit": constant("UInt32", commit, len(steps)),
