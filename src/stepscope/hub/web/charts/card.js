@@ -101,7 +101,7 @@ export function ChartCard({ title, hint, source, look, on, group, pinned, onPin,
 
   const lines = state.lines.filter((line) => !line.ghost);
   const marks = lines.reduce((sum, line) => sum + line.marks.length, 0);
-  const waiting = !marks && !state.error && (state.loading || state.stale);
+  const waiting = !marks && !state.error && !!(state.loading || state.stale);
   const flagged = lines.reduce((all, line) => all | line.marks.flagged, 0);
   return html`<section class=${"chart panel" + (wide ? " wide" : "")} ref=${card} data-key=${hint || title}
       aria-label=${title}>
@@ -128,7 +128,7 @@ export function ChartCard({ title, hint, source, look, on, group, pinned, onPin,
         }
       </span>
     </header>
-    <div class=${"chart-plot" + (marks ? "" : " bare") + (waiting ? " waiting" : "")} aria-busy=${String(!!waiting)}
+    <div class=${"chart-plot" + (marks ? "" : " bare") + (waiting ? " waiting" : "")} aria-busy=${String(near && waiting)}
         ref=${place} tabindex="0" role="application" aria-roledescription="chart"
       aria-label=${`${title}: arrow keys move the cursor, up and down go to the maximum and minimum, Enter opens the step`}
           onKeyDown=${keys}>

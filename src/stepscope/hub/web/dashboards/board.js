@@ -36,7 +36,7 @@ function Waiting({ board }) {
     <section key=${at}
         class=${"chart panel dash-wait" + (chart.wide ? " wide" : "")}>
           <header class="chart-head"><h3>${chart.title || chart.keys[0]}</h3></header>
-          <div class="chart-plot waiting"></div></section>`,
+          <div class="chart-plot waiting" aria-busy="true"></div></section>`,
   )}</div>`;
 }
 
