@@ -89,9 +89,9 @@ def run_dry(pump: Pump, clock: Clock, seconds: float = 1e6) -> float:
     return clock.now - began
 
 
-def lots(home: Path) -> list[tuple[str, list[int]]]:
+def entries(home: Path) -> list[tuple[str, list[int]]]:
     """What is in the quarantine: reason and steps."""
-    return [(lot.note.reason, steps_of([lot.batch])) for lot in Quarantine(home, "peer").lots()]
+    return [(entry.note.reason, steps_of([entry.batch])) for entry in Quarantine(home, "peer").entries()]
 
 
 def test_in_order_and_once(tmp_path: Path) -> None:
@@ -192,7 +192,7 @@ def test_rejected_records_are_set_aside(tmp_path: Path) -> None:
     pump = make_pump(tmp_path, peer := Peer(answer), clock)
     run_dry(pump, clock)
     assert sorted(peer.taken) == [step for step in range(30) if step % 10 != 3]
-    assert lots(tmp_path) == [("unlucky", [3]), ("unlucky", [13]), ("unlucky", [23])]
+    assert entries(tmp_path) == [("unlucky", [3]), ("unlucky", [13]), ("unlucky", [23])]
     assert pump.counts == {"written": 27, "rejected": 3, "rejected/unlucky": 3}
     assert quarantined(tmp_path) == ["peer"]
 
@@ -200,7 +200,7 @@ def test_rejected_records_are_set_aside(tmp_path: Path) -> None:
 @settings(max_examples=15)
 @given(poison=st.sets(st.integers(0, 99), max_size=5), together=st.booleans())
 def test_poison_is_found(tmp_path_factory: pytest.TempPathFactory, poison: set[int], together: bool) -> None:
-    """A record on which the sink stumbles, or for which it refuses a whole lot, is alone in the quarantine."""
+    """A record on which the sink stumbles, or for which it refuses a whole entry, is alone in the quarantine."""
     home = tmp_path_factory.mktemp("home")
     write_journal(home, 100)
 
@@ -216,7 +216,7 @@ def test_poison_is_found(tmp_path_factory: pytest.TempPathFactory, poison: set[i
     pump = make_pump(home, peer := Peer(answer), clock)
     run_dry(pump, clock)
     assert sorted(peer.taken) == sorted(set(range(100)) - poison)
-    assert sorted(step for _, steps in lots(home) for step in steps) == sorted(poison)
+    assert sorted(step for _, steps in entries(home) for step in steps) == sorted(poison)
     assert (pump.counts["written"], pump.counts["rejected"]) == (100 - len(poison), len(poison))
 
 
@@ -233,7 +233,7 @@ def test_numbered_batches_stay_whole(tmp_path: Path) -> None:
     clock = Clock()
     run_dry(make_pump(tmp_path, peer := Peer(answer, divisible=False), clock), clock)
     assert len(peer.taken) == 90
-    assert [steps for _, steps in lots(tmp_path)] == [list(range(40, 50))]
+    assert [steps for _, steps in entries(tmp_path)] == [list(range(40, 50))]
 
 
 def test_refusing_everything_is_noticed(tmp_path: Path) -> None:
@@ -270,7 +270,7 @@ def test_full_quarantine_drops_and_counts(tmp_path: Path) -> None:
 
     clock = Clock()
     following = Following(tmp_path, "peer", clock=clock)
-    pump = Pump(Peer(answer), following, Quarantine(tmp_path, "peer", most_lots=4), clock=clock)
+    pump = Pump(Peer(answer), following, Quarantine(tmp_path, "peer", most_entries=4), clock=clock)
     run_dry(pump, clock, seconds=60)
     assert (pump.counts["rejected"], pump.counts["dropped"]) == (4, 6)
 
@@ -288,12 +288,12 @@ def test_a_full_quarantine_holds_what_the_sink_stumbles_on(tmp_path: Path) -> No
     (tmp_path / "quarantine" / "peer").mkdir(parents=True)
     (tmp_path / "quarantine" / "peer" / "1.lot").write_bytes(b"junk")
     following = Following(tmp_path, "peer", clock=clock)
-    pump = Pump(peer := Peer(answer), following, Quarantine(tmp_path, "peer", most_lots=1), clock=clock)
+    pump = Pump(peer := Peer(answer), following, Quarantine(tmp_path, "peer", most_entries=1), clock=clock)
     run_dry(pump, clock, seconds=300)
     assert (peer.taken, "full" in pump.trouble, pump.counts["dropped"]) == ([0, 1, 2], True, 0)
     (tmp_path / "quarantine" / "peer" / "1.lot").unlink()
     run_dry(pump, clock)
-    assert (sorted(peer.taken), [steps for _, steps in lots(tmp_path)]) == ([0, 1, 2, *range(4, 10)], [[3]])
+    assert (sorted(peer.taken), [steps for _, steps in entries(tmp_path)]) == ([0, 1, 2, *range(4, 10)], [[3]])
     assert pump.trouble == ""
 
 

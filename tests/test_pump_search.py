@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from stepscope.model.errors import ServerError
 from stepscope.model.ports import Batch
-from tests.test_pump import Clock, Peer, lots, make_pump, run_dry, steps_of, write_journal
+from tests.test_pump import Clock, Peer, entries, make_pump, run_dry, steps_of, write_journal
 
 
 @settings(max_examples=25)
@@ -32,7 +32,7 @@ def test_a_record_on_which_the_server_fails_is_found(
     pump = make_pump(home, peer := Peer(answer), clock)
     run_dry(pump, clock, seconds=3600)
     assert sorted(peer.taken) == sorted(set(range(200)) - poison)
-    assert sorted(step for _, steps in lots(home) for step in steps) == sorted(poison)
+    assert sorted(step for _, steps in entries(home) for step in steps) == sorted(poison)
     assert (pump.counts["written"], pump.counts["rejected"]) == (200 - len(poison), len(poison))
 
 
@@ -71,7 +71,7 @@ def test_a_single_poison_record_waits_for_others(tmp_path: Path) -> None:
     write_journal(tmp_path, 3, writer="r1-a1-host-2-abc", first=1)
     run_dry(pump, clock, seconds=600)
     assert sorted(peer.taken) == [1, 2, 3]
-    assert [steps for _, steps in lots(tmp_path)] == [[0]]
+    assert [steps for _, steps in entries(tmp_path)] == [[0]]
 
 
 def test_what_a_failing_server_took_is_not_offered_again(tmp_path: Path) -> None:
@@ -112,4 +112,4 @@ def test_parts_of_a_batch_have_numbers_of_their_own(tmp_path: Path) -> None:
         clock.now += killed.step().wait
     run_dry(make_pump(tmp_path, Peer(answer), clock), clock, seconds=3600)
     assert sorted(step for steps in seen.values() for step in steps) == [0, 1, 2, 3, 4, 5, 6, 8, 9]
-    assert [steps for _, steps in lots(tmp_path)] == [[7]]
+    assert [steps for _, steps in entries(tmp_path)] == [[7]]

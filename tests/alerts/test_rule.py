@@ -51,13 +51,13 @@ def test_a_file_is_read() -> None:
         ("rules:\n  - name: a\n    when: '> 5'\n    recovery: 6\n", 4, 15, "recovers at or below its threshold"),
         ("rules:\n  - name: a\n    when: '> 5'\n    message: '{nonsense}'\n", 4, 14, "there is no {nonsense}"),
         ("rules:\n  - name: a\n    wen: '> 5'\n", 3, 5, "there is no field `wen`"),
-        ("rules:\n  - name: a\n    when: '> 5'\n  - name: a\n    when: '< 5'\n", 4, 11, "two rules named a"),
+        ("rules:\n  - name: a\n    when: '> 5'\n  - name: a\n    when: '< 5'\n", 4, 11, "two rules are named a"),
         ("rules:\n  - name: a\n    when: '> 5'\n    notify: [ops]\n", 4, 13, "there is no notifier 'ops'"),
         ("packs: {foo: true}\n", 1, 14, "there is no pack 'foo'"),
         ("rules:\n  - name: a\n    when: outside 3 1\n", 3, 11, "outside 1 3"),
-        ("rules:\n  - name: a\n    when: absent 5 steps\n", 3, 11, "give this in time"),
+        ("rules:\n  - name: a\n    when: absent 5 steps\n", 3, 11, "give a duration such as 5m"),
         ("rules: [\n", 2, 1, ""),
-        ("", 1, 1, "there is nothing here"),
+        ("", 1, 1, "the document is empty"),
     ],
 )
 def test_mistakes_have_a_place(text: str, line: int, column: int, said: str) -> None:
@@ -94,7 +94,7 @@ def test_rules_in_python() -> None:
     assert not made[0].condition.breaches(2)
     with pytest.raises(ConfigError, match=r"rule 1: when: .* is not a condition"):
         from_python([{"name": "x", "when": "="}])
-    with pytest.raises(ConfigError, match="in Python only"):
+    with pytest.raises(ConfigError, match="only be given in Python"):
         from_python([{"name": "x", "test": "1 == 1"}])
 
 

@@ -90,7 +90,7 @@ def test_archived_runs_are_listed_when_asked_for(home: Path) -> None:
 
 
 def test_delete_says_what_it_freed_and_leaves_the_others(home: Path) -> None:
-    """`delete --yes` removes journals, lots and registrations of one run; another run's stay."""
+    """`delete --yes` removes journals, entries and registrations of one run; another run's stay."""
     for run in ("one", "two"):
         writer = Writer(id="w", run=run, project="p")
         Quarantine(home, "otlp").set_aside(Batch(writer, 1, [metric(1, loss=2.0)]), "no")
@@ -101,7 +101,7 @@ def test_delete_says_what_it_freed_and_leaves_the_others(home: Path) -> None:
     assert said["freed"]["quarantine"] > 100
     assert said["bytes"] == sum(said["freed"].values())
     assert [path.name for path in (home / "runs").iterdir()] == ["two"]
-    assert [lot.batch.writer.run for lot in Quarantine(home, "otlp").lots()] == ["two"]
+    assert [entry.batch.writer.run for entry in Quarantine(home, "otlp").entries()] == ["two"]
     assert [path.name for path in (home / "shipping").glob("*.want")] == ["two@here.want"]
     assert [each["run"] for each in json.loads(command(home, "runs", "--json"))] == ["two"]
     assert "no run" in command(home, "delete", "one", "--yes", code=2)

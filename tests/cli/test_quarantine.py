@@ -55,12 +55,12 @@ def test_what_the_store_refuses_is_shown_and_kept(
     sink.write([Batch(WRITER, 0, [GOOD, BAD])])
     sink.close()
     hub.wait_stored("native", 1)
-    (lot,) = listed(hub.home, capsys)
-    assert (lot["sink"], lot["run"], lot["records"]) == (SINK, "run", 1)
-    assert "bytes long" in str(lot["reason"])
-    assert hub.health()["receivers"]["native"]["rejected"] == {lot["reason"]: 1}
+    (entry,) = listed(hub.home, capsys)
+    assert (entry["sink"], entry["run"], entry["records"]) == (SINK, "run", 1)
+    assert "bytes long" in str(entry["reason"])
+    assert hub.health()["receivers"]["native"]["rejected"] == {entry["reason"]: 1}
     assert hub.stop() == 0
-    assert main(["quarantine", "--home", str(hub.home), "show", str(lot["id"])]) == 0
+    assert main(["quarantine", "--home", str(hub.home), "show", str(entry["id"])]) == 0
     assert '"span"' in capsys.readouterr().out
     for _ in range(2):
         assert main(["quarantine", "--home", str(hub.home), "retry"]) == 1
@@ -94,16 +94,16 @@ def test_retry_stores_once(
     aside = Quarantine(hub.home, SINK)
     again = Metric(T + 1, 2, None, "trainer", {"loss": 0.25})
     aside.set_aside(Batch(WRITER, 0, [again]), "the store stumbled")
-    (lot,) = aside.lots()
+    (entry,) = aside.entries()
     if not running:
         assert hub.stop() == 0
     with monkeypatch.context() as patch:
-        patch.setattr(Quarantine, "discard", lambda self, lot: None)  # killed before the lot could be deleted
+        patch.setattr(Quarantine, "discard", lambda self, entry: None)  # killed before the entry could be deleted
         assert main(["quarantine", "--home", str(hub.home), "retry"]) == 0
     capsys.readouterr()
-    assert main(["quarantine", "--home", str(hub.home), "retry", lot.id, "--json"]) == 0
+    assert main(["quarantine", "--home", str(hub.home), "retry", entry.id, "--json"]) == 0
     (said,) = json.loads(capsys.readouterr().out)
-    assert (said["id"], said["records"], said["taken"]) == (lot.id, 1, True)
+    assert (said["id"], said["records"], said["taken"]) == (entry.id, 1, True)
     assert listed(hub.home, capsys) == []
     if running:
         hub.wait_stored("native", 3)
@@ -114,7 +114,7 @@ def test_retry_stores_once(
 def test_a_sink_gets_only_what_it_refused(
     tmp_path: Path, peers: list[HubPeer], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Another hub's lots stay, whether the sink is named by its name, its options or its id."""
+    """Another hub's entries stay, whether the sink is named by its name, its options or its id."""
     wishes = [{"hub": {"url": peer.url}} for peer in peers]
     ids = [parse([wish])[0].id for wish in wishes]
     for number, name in enumerate(ids):

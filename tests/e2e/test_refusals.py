@@ -48,15 +48,15 @@ def test_a_run_of_another_project(python: Python, home: Path, tmp_path: Path, st
     said, offered = done.stdout.split("\n")[:2]
     truth, rejected, quarantined, undelivered = said.split()
     assert (truth, rejected, quarantined, undelivered) == ("False", offered, offered, "0"), done.stderr
-    lots = json.loads(_cli(home, "quarantine", "list", "--json").stdout)
-    assert sum(lot["records"] for lot in lots) == int(offered)
-    assert {lot["reason"] for lot in lots} == {OTHER_PROJECT}
+    entries = json.loads(_cli(home, "quarantine", "list", "--json").stdout)
+    assert sum(entry["records"] for entry in entries) == int(offered)
+    assert {entry["reason"] for entry in entries} == {OTHER_PROJECT}
     told = [line for line in _cli(home, "doctor").stdout.splitlines() if "quarantine" in line]
     assert len(told) == 1
     assert f"refused {int(offered):,} records: {OTHER_PROJECT}" in told[0]
     # Nobody says where the sink is: it is asked again with the settings of the run.
     retried = _cli(home, "quarantine", "retry", "--json")
-    assert [row["reason"] for row in json.loads(retried.stdout)] == [OTHER_PROJECT] * len(lots)
+    assert [row["reason"] for row in json.loads(retried.stdout)] == [OTHER_PROJECT] * len(entries)
 
 
 def test_refused_mended_retried_and_stored(python: Python, home: Path, tmp_path: Path, start_hub: StartHub) -> None:

@@ -87,7 +87,7 @@ class World:
 
     def aside(self) -> list[tuple[int, int]]:
         """What is in quarantine: numbers of batches, and how many records of each."""
-        return [(lot.batch.seq, len(lot.batch.records)) for lot in self.quarantine.lots()]
+        return [(entry.batch.seq, len(entry.batch.records)) for entry in self.quarantine.entries()]
 
 
 @pytest.fixture(autouse=True)
@@ -170,7 +170,7 @@ def test_a_broken_engine_costs_a_few_batches_and_the_rest_waits(tmp_path: Path) 
 
 def test_a_full_quarantine_holds_what_the_store_stumbles_on(tmp_path: Path) -> None:
     """A bug of ours drops nothing: with no room to set a batch aside it stays in the journal."""
-    world = World(tmp_path, lambda seq: ZeroDivisionError() if seq == 3 else None, most_lots=0).run(1)
+    world = World(tmp_path, lambda seq: ZeroDivisionError() if seq == 3 else None, most_entries=0).run(1)
     assert (sorted(set(world.store.taken)), world.source.settled) == ([0, 1, 2], 0)
     assert (world.counters.total("dropped"), world.source.rewound) == (0, 1)
     assert "full" in world.pumping.trouble

@@ -16,60 +16,60 @@ BATCH = Batch(WRITER, 7, [Metric(1, 2, None, None, {"loss": float("inf")}), Even
 def test_round_trip(tmp_path: Path) -> None:
     """Records, writer, number and reason come back; files are for their owner alone."""
     Quarantine(tmp_path, "s").set_aside(BATCH, "too odd")
-    (lot,) = Quarantine(tmp_path, "s").lots()
-    assert (lot.batch, lot.note.reason, lot.note.records) == (BATCH, "too odd", 2)
+    (entry,) = Quarantine(tmp_path, "s").entries()
+    assert (entry.batch, entry.note.reason, entry.note.records) == (BATCH, "too odd", 2)
     assert quarantined(tmp_path) == ["s"]
     assert Quarantine(tmp_path, "s").folder.stat().st_mode & 0o077 == 0
 
 
 def test_oldest_first(tmp_path: Path) -> None:
-    """Lots keep their order; discarding deletes one, twice is no trouble."""
+    """Entries keep their order; discarding deletes one, twice is no trouble."""
     quarantine = Quarantine(tmp_path, "s")
     for number in range(5):
         quarantine.set_aside(BATCH, f"reason {number}")
-    lots = list(quarantine.lots())
-    assert [lot.note.reason for lot in lots] == [f"reason {number}" for number in range(5)]
-    quarantine.discard(lots[2])
-    quarantine.discard(lots[2])
-    assert len(list(quarantine.lots())) == 4
+    entries = list(quarantine.entries())
+    assert [entry.note.reason for entry in entries] == [f"reason {number}" for number in range(5)]
+    quarantine.discard(entries[2])
+    quarantine.discard(entries[2])
+    assert len(list(quarantine.entries())) == 4
 
 
 def test_bounded(tmp_path: Path) -> None:
     """It takes so much and no more, until somebody makes room."""
-    quarantine = Quarantine(tmp_path, "s", most_lots=2)
+    quarantine = Quarantine(tmp_path, "s", most_entries=2)
     quarantine.set_aside(BATCH, "x")
     quarantine.set_aside(BATCH, "x")
     with pytest.raises(Full):
         quarantine.set_aside(BATCH, "x")
-    Quarantine(tmp_path, "s").discard(next(quarantine.lots()))
+    Quarantine(tmp_path, "s").discard(next(quarantine.entries()))
     quarantine.set_aside(BATCH, "x")
     with pytest.raises(Full):
         Quarantine(tmp_path, "t", most_bytes=100).set_aside(BATCH, "x")
 
 
 def test_damaged_lots_are_passed_over(tmp_path: Path) -> None:
-    """A file that is no lot hides no other."""
+    """A file that is not an entry hides no other."""
     quarantine = Quarantine(tmp_path, "s")
     quarantine.set_aside(BATCH, "x")
     (quarantine.folder / "1.lot").write_bytes(b"junk")
-    assert len(list(quarantine.lots())) == 1
+    assert len(list(quarantine.entries())) == 1
 
 
 def test_damaged_lots_are_reported(tmp_path: Path) -> None:
     """With what is still known of them; they count, and can be discarded."""
-    quarantine = Quarantine(tmp_path, "s", most_lots=2)
+    quarantine = Quarantine(tmp_path, "s", most_entries=2)
     quarantine.set_aside(BATCH, "too odd")
-    (lot,) = quarantine.lots()
-    os.truncate(lot.path, lot.path.stat().st_size - 5)
+    (entry,) = quarantine.entries()
+    os.truncate(entry.path, entry.path.stat().st_size - 5)
     (quarantine.folder / "1.lot").write_bytes(b"junk")
     junk, cut = quarantine.unreadable()
-    assert list(quarantine.lots()) == []
-    assert (cut.id, cut.run, cut.time, cut.note) == (lot.id, "run", lot.note.time, lot.note)
+    assert list(quarantine.entries()) == []
+    assert (cut.id, cut.run, cut.time, cut.note) == (entry.id, "run", entry.note.time, entry.note)
     assert (junk.id, junk.run, junk.time, junk.note, junk.size) == ("1", "", 1, None, 4)
     assert "2 of its 3 parts are whole" in cut.about
     assert "too odd" in cut.about
     with pytest.raises(Full):
-        Quarantine(tmp_path, "s", most_lots=2).set_aside(BATCH, "x")
+        Quarantine(tmp_path, "s", most_entries=2).set_aside(BATCH, "x")
     quarantine.discard(junk)
     quarantine.discard(cut)
     assert list(quarantine.unreadable()) == []

@@ -91,7 +91,7 @@ def test_the_diagnosis_can_be_turned_off(tmp_path: Path) -> None:
 
 def test_on_alert_must_be_callable(tmp_path: Path) -> None:
     """A wrong argument is refused when the run begins."""
-    with pytest.raises(stepscope.ConfigError, match="on_alert is a str"):
+    with pytest.raises(stepscope.ConfigError, match="on_alert must be a function"):
         _begin(tmp_path, on_alert="mail me")
 
 

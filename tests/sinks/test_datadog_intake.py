@@ -124,7 +124,7 @@ def test_retry_after_forms(peer: IntakePeer) -> None:
 
 
 def test_too_large_means_split(peer: IntakePeer, sink: Sink) -> None:
-    """413 is a refusal of the lot, which the pump halves; the record alone that is too large is named."""
+    """413 is a refusal of the whole request, which the pump halves; the record alone that is too large is named."""
     peer.most_compressed = 300
     with pytest.raises(Reject, match=r"413.*too large") as caught:
         write(sink, *[Metric(T, None, None, None, {f"metric_{n}": float(n)}) for n in range(200)])

@@ -197,15 +197,15 @@ def test_answers(tmp_path: Path, kind: str, peer: Any, fault: str) -> None:
     with closing(sink_of(kind, f"http://127.0.0.1:{port_of(peer)}")) as sink:
         pump, longest = deliver(tmp_path, sink)
         quarantine = Quarantine(tmp_path, "s")
-        aside = [record.step for lot in quarantine.lots() for record in lot.batch.records]
+        aside = [record.step for entry in quarantine.entries() for record in entry.batch.records]
         if fault in WAITED_FOR:
             assert (longest, aside) == (pytest.approx(20, abs=2), [])
         if fault in RETRIED:
             assert (pump.counts["retried"], aside) == (2, [])
         assert pump.counts["written"] + pump.counts["rejected"] == COUNT
         assert sorted(peer.steps() + aside) == list(range(COUNT))
-        for lot in quarantine.lots():
-            sink.write([lot.batch])
+        for entry in quarantine.entries():
+            sink.write([entry.batch])
     assert sorted(peer.steps()) == list(range(COUNT))
 
 
@@ -248,13 +248,13 @@ def test_a_record_that_breaks_the_server(tmp_path: Path, kind: str) -> None:
         peer.decide = lambda got: Reply(500, {}, b"oops") if b"poison" in plain(got) else peer.success
         sink = undo.enter_context(closing(open_sink(peer.url)))
         pump, _ = deliver(tmp_path, sink)
-        (lot,) = Quarantine(tmp_path, "s").lots()
-        assert [record.values for record in lot.batch.records if isinstance(record, Metric)] == [{"poison": 1.0}]
-        assert "500" in lot.note.reason
+        (entry,) = Quarantine(tmp_path, "s").entries()
+        assert [record.values for record in entry.batch.records if isinstance(record, Metric)] == [{"poison": 1.0}]
+        assert "500" in entry.note.reason
         assert (pump.counts["written"], pump.counts["rejected"]) == (COUNT + 2, 1)
         peer.decide = None
         before = len(peer.received)
-        assert not sink.write([lot.batch])
+        assert not sink.write([entry.batch])
         assert len(peer.received) == before + 1
 
 
@@ -281,7 +281,7 @@ def test_a_wrong_token_keeps_everything_in_the_journal(tmp_path: Path, kind: str
             assert (pump.counts["written"], pump.trouble) == (COUNT, "")
     finally:
         peer.stop()
-    assert not list(Quarantine(tmp_path, "s").lots())
+    assert not list(Quarantine(tmp_path, "s").entries())
 
 
 RESTARTS: dict[str, Callable[[int], Any]] = {

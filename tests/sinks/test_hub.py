@@ -112,7 +112,7 @@ def test_packed_records_go_as_they_are() -> None:
 def test_something_else_answers(peer: HubPeer, sink: Sink) -> None:
     """A web server that says 200 to everything is not taken for a hub, and a login page neither."""
     peer.replies = [Reply(body=b"<html>It works!</html>"), Reply(302, {"Location": "/login"})]
-    with pytest.raises(Retry, match="not that of a Stepscope hub"):
+    with pytest.raises(Retry, match="not from a Stepscope hub"):
         sink.write(example_batches())
     with pytest.raises(Reject, match="302"):
         sink.write(example_batches())

@@ -73,7 +73,7 @@ def test_a_create_that_comes_through_late(peer: MlflowPeer) -> None:
     sink = MetricsSink(target(peer), clock=clock)
     with pytest.raises(Retry, match="closed the connection"):
         sink.write([batch(loss(1))])
-    with pytest.raises(Retry, match="waiting whether the run shows"):
+    with pytest.raises(Retry, match="waiting to see whether the run exists"):
         sink.write([batch(loss(1))])
     clock.now += SETTLE_SECONDS + 1
     assert not sink.write([batch(loss(1))])
@@ -89,11 +89,11 @@ def test_other_hosts_leave_the_create_to_rank_0(peer: MlflowPeer) -> None:
     """They wait for it, and create the run themselves only when it does not come."""
     clock = Clock()
     other = MetricsSink(target(peer), clock=clock)
-    with pytest.raises(Retry, match="for rank 0's host"):
+    with pytest.raises(Retry, match="the shipper of rank 0 creates it"):
         other.write([batch(loss(1), rank=1)])
     MetricsSink(target(peer)).write([batch(loss(1))])
     assert not other.write([batch(loss(1), rank=1)])
-    with pytest.raises(Retry, match="for rank 0's host"):
+    with pytest.raises(Retry, match="the shipper of rank 0 creates it"):
         other.write([batch(loss(1), rank=1, run="orphan")])
     clock.now += FOLLOW_SECONDS + 1
     assert not other.write([batch(loss(1), rank=1, run="orphan")])
@@ -133,8 +133,8 @@ def test_a_record_on_which_the_server_breaks(peer: MlflowPeer, tmp_path: Path) -
     pump = pump_of(peer, tmp_path)
     run_dry(pump)
     assert sorted(peer.steps()) == [step for step in range(300) if step != 123]
-    (lot,) = Quarantine(tmp_path, "q").lots()
-    assert [record.step for record in lot.batch.records] == [123]  # type: ignore[union-attr]
+    (entry,) = Quarantine(tmp_path, "q").entries()
+    assert [record.step for record in entry.batch.records] == [123]  # type: ignore[union-attr]
 
 
 def test_no_run_yet_and_traces_go(peer: MlflowPeer) -> None:
@@ -250,7 +250,7 @@ def test_server_down_at_the_start_and_in_between(peer: MlflowPeer, server: Mlflo
     assert restarted
     assert sorted(peer.steps()) == list(range(3000))
     assert peer.run()["status"] == "FINISHED"
-    assert not list(Quarantine(tmp_path, "q").lots())
+    assert not list(Quarantine(tmp_path, "q").entries())
 
 
 def test_a_dead_trainer_failed(peer: MlflowPeer) -> None:

@@ -78,7 +78,7 @@ def test_parts() -> None:
         ({"uri": "http://ada:secret@a:0"}, "not a tracking server"),
         ({"experment": "x"}, "did you mean 'experiment'"),
         ({"timeout": 0}, "seconds above 0"),
-        ({"certificate": "/nowhere.pem"}, "/nowhere.pem is not there"),
+        ({"certificate": "/nowhere.pem"}, "/nowhere.pem does not exist"),
     ],
 )
 def test_wrong_ones_name_the_fix(options: dict[str, Any], words: str) -> None:
@@ -118,7 +118,7 @@ def doctor(home: Path, uri: str, **options: Any) -> tuple[int, list[str]]:
         (Deed(403, {}, b"Permission denied"), "may not write there"),
         (Deed(403, {}, b"Invalid Host header - possible DNS rebinding attack detected"), "--allowed-hosts"),
         (Deed(302, {"Location": "/login"}, b""), "redirect to /login.*login page"),
-        (Deed(200, {}, b"<html>It works!</html>"), "not that of an MLflow server"),
+        (Deed(200, {}, b"<html>It works!</html>"), "not from an MLflow server"),
         (Deed(drop=True), "tunnel with nothing behind it"),
     ],
 )

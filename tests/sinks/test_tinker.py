@@ -109,7 +109,7 @@ def test_a_wrong_key_is_explained(peer: TinkerPeer, sink: Sink) -> None:
 
 
 def test_too_large_means_split(peer: TinkerPeer, sink: Sink) -> None:
-    """The lot is refused together, so that the pump halves it."""
+    """The records of a request are refused together, so that the pump halves it."""
     peer.most = 3000
     with pytest.raises(Reject, match="413") as caught:
         sink.write([Batch(WRITERS[0], 0, events(50))])
@@ -140,7 +140,7 @@ def test_sessions_that_take_turns(peer: TinkerPeer, sink: Sink) -> None:
 def test_something_else_answers(peer: TinkerPeer, sink: Sink, body: bytes) -> None:
     """A success that is not the service's is none."""
     peer.instead = [Reply(200, {}, body)]
-    with pytest.raises(Retry, match="not that of a Tinker service"):
+    with pytest.raises(Retry, match="not from a Tinker service"):
         sink.write(example_batches())
 
 

@@ -169,7 +169,7 @@ def compile_rule(rule: Rule, source: str = "") -> Compiled:
     if not keys or not all(keys):
         raise RuleError("key", "name a metric, or a pattern such as */loss")
     if condition.kind == "finding" and rule.over_ranks:
-        raise RuleError("over_ranks", "a finding is about all ranks already: leave this out")
+        raise RuleError("over_ranks", "a finding covers all ranks already: remove this")
     if rule.over_ranks and rule.rank is not None:
         raise RuleError("over_ranks", "choose either `rank` or `over_ranks`")
     _check_recovery(rule, condition)
@@ -210,7 +210,7 @@ def patterns(globs: Sequence[str]) -> re.Pattern[str]:
 
 def _python_condition(rule: Rule) -> Condition:
     if not callable(rule.test):
-        raise RuleError("test", "this is a function, so it can be given in Python only: write `when` instead")
+        raise RuleError("test", "a function can only be given in Python: use `when` here")
     if rule.when:
         raise RuleError("when", "choose either `when` or `test`")
     return Condition("test", test=rule.test, text=getattr(rule.test, "__name__", "a function"))
@@ -233,7 +233,7 @@ def read_condition(when: str) -> Condition:
         case ["absent", *rest] if rest:
             seconds = _seconds("when", " ".join(rest))
             if seconds <= 0:
-                raise RuleError("when", "say how long a value may be absent, such as `absent 5m`")
+                raise RuleError("when", "give the time a value may be absent, such as `absent 5m`")
             return Condition("absent", absent=seconds, text=text_given)
         case ["changes"]:
             return Condition("changes", text=text_given)
@@ -252,7 +252,7 @@ def read_duration(field: str, given: str | float) -> Duration:
     number, unit = float(found[1]), found[2] or "s"
     if unit.startswith("step"):
         if number != int(number) or number > 2**53:
-            raise RuleError(field, "steps are a whole number")
+            raise RuleError(field, "the number of steps must be an integer")
         return Duration(steps=int(number))
     seconds = number * _SECONDS["ms" if unit == "ms" else unit[0]]
     if seconds > _LONGEST_SECONDS:
@@ -305,5 +305,5 @@ def _number(text: str) -> float:
 def _seconds(field: str, given: str | float) -> float:
     duration = read_duration(field, given)
     if duration.steps:
-        raise RuleError(field, "give this in time, such as 5m; steps do not pass while nothing comes")
+        raise RuleError(field, "give a duration such as 5m: no steps pass while no values arrive")
     return duration.seconds

@@ -68,7 +68,7 @@ def _checked(document: Document[RuleFile], source: str, notifiers: Iterable[str]
     file = document.value
     known = ("log", *notifiers, *file.notifiers)
     if len(file.rules) > MOST_RULES:
-        raise document.mistake(f"there are {len(file.rules)} rules, and {MOST_RULES} at most may be", "$.rules")
+        raise document.mistake(f"there are {len(file.rules)} rules; at most {MOST_RULES} are allowed", "$.rules")
     compiled: list[Compiled] = []
     names: set[str] = set()
     for index, rule in enumerate(file.rules):
@@ -77,7 +77,7 @@ def _checked(document: Document[RuleFile], source: str, notifiers: Iterable[str]
         except RuleError as error:
             raise document.mistake(str(error), f"$.rules[{index}].{error.field}") from None
         if rule.name in names:
-            raise document.mistake(f"there are two rules named {rule.name}", f"$.rules[{index}].name")
+            raise document.mistake(f"two rules are named {rule.name}", f"$.rules[{index}].name")
         names.add(rule.name)
         unknown = [name for name in rule.notifiers or () if name not in known]
         if unknown:

@@ -126,7 +126,7 @@ def findings(client: HttpClient, run: str, clock: Callable[[], float] = time.mon
         if found is not None and found["complete"]:
             return {**rows[0], **found}
         if clock() > deadline:
-            raise NotStored(f"the hub does not have the whole of run {run} after {STORED_SECONDS:.0f} s")
+            raise NotStored(f"the hub has not stored all of run {run} after {STORED_SECONDS:.0f} s")
         time.sleep(0.2)
 
 

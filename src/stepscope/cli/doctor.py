@@ -228,7 +228,7 @@ def _check_store(where: str) -> Iterator[Finding]:
 def check_quarantine(home: Path) -> Iterator[Finding]:
     """What sinks rejected, and why."""
     for sink in quarantined(home):
-        notes = [lot.note for lot in Quarantine(home, sink).lots()]
+        notes = [entry.note for entry in Quarantine(home, sink).entries()]
         if notes:
             count = sum(note.records for note in notes)
             reasons = Counter({note.reason: 0 for note in notes})

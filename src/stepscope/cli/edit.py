@@ -117,7 +117,7 @@ def _question(args: argparse.Namespace, run: str, name: str | None) -> str:
 
 def _confirmed(question: str) -> bool:
     if not sys.stdin.isatty():
-        raise ConfigError("there is no terminal to ask on: use --yes to delete")
+        raise ConfigError("there is no terminal to confirm on: use --yes to delete")
     print(question, end="", file=sys.stderr, flush=True)
     return sys.stdin.readline().strip().lower() in ("y", "yes")
 

@@ -89,7 +89,7 @@ def format_of(name: str) -> str:
     """The format for a file name extension."""
     ending = {"ndjson": "jsonl", "json": "jsonl"}.get(name.rpartition(".")[2].lower(), name.rpartition(".")[2].lower())
     if ending not in FORMATS:
-        raise ConfigError(f"{name!r} does not say in which format: end it in .{', .'.join(FORMATS)} or give --format")
+        raise ConfigError(f"{name!r} has no known format: end its name in .{', .'.join(FORMATS)} or give --format")
     return ending
 
 

@@ -75,7 +75,7 @@ def _found(args: argparse.Namespace, skip: Skip) -> Iterator[tuple[Source, Found
         found = found or _runs(TABLES, path, _into(why))
         if not found:
             seen = _listed(why) or ", ".join(each.name for each in SOURCES)
-            raise ConfigError(f"{path} holds nothing that can be imported: {seen}")
+            raise ConfigError(f"{path} has nothing that can be imported: {seen}")
         for reason, count in why.items():
             skip(reason, count)
         yield from found

@@ -14,7 +14,7 @@ from stepscope.cli.record_lines import json_line
 from stepscope.cli.ship import chosen_sinks
 from stepscope.hub.client import TOKEN_VARIABLE
 from stepscope.hub.home import address_of
-from stepscope.journal.quarantine import Full, Lot, Quarantine, Unreadable, quarantined
+from stepscope.journal.quarantine import Entry, Full, Quarantine, Unreadable, quarantined
 from stepscope.model.errors import ConfigError, Reject, Retry, ServerError
 from stepscope.model.ports import Batch, Sink
 from stepscope.sdk import sink_requests
@@ -31,22 +31,22 @@ def add(commands: Commands) -> None:
     made = add_command(commands, "quarantine", "inspect what sinks refused, and deliver it again", show_list)
     verbs = made.add_subparsers(metavar="list|show|retry")
     verbs.add_parser("list", help="list rejected records and the reasons").set_defaults(command=show_list)
-    show = verbs.add_parser("show", help="show the records of a lot")
-    show.add_argument("lot", help="its id, or the beginning of it")
-    show.set_defaults(command=show_lot)
-    retry = verbs.add_parser("retry", help="deliver lots again; accepted ones are deleted")
-    retry.add_argument("lot", nargs="*", help="their ids; default: all")
+    show = verbs.add_parser("show", help="show the records of an entry")
+    show.add_argument("id", help="its id, or the beginning of it")
+    show.set_defaults(command=show_entry)
+    retry = verbs.add_parser("retry", help="deliver entries again; accepted ones are deleted")
+    retry.add_argument("id", nargs="*", help="their ids; default: all")
     about = "only what this sink refused: its id as in `list`, a name, or JSON as in `sinks:`"
     retry.add_argument("--sink", action="append", metavar="SINK", help=about)
-    retry.set_defaults(command=retry_lots)
+    retry.set_defaults(command=retry_entries)
     add_to_verbs(verbs)
 
 
-def _lots(home: Path) -> Iterator[tuple[str, Quarantine, Lot]]:
+def _entries(home: Path) -> Iterator[tuple[str, Quarantine, Entry]]:
     for sink in quarantined(home):
         quarantine = Quarantine(home, sink)
-        for lot in quarantine.lots():
-            yield sink, quarantine, lot
+        for entry in quarantine.entries():
+            yield sink, quarantine, entry
 
 
 def _damaged(home: Path) -> Iterator[tuple[str, Unreadable]]:
@@ -56,17 +56,17 @@ def _damaged(home: Path) -> Iterator[tuple[str, Unreadable]]:
 
 
 def show_list(args: argparse.Namespace) -> int:
-    """List all lots, oldest first; then those that are damaged."""
+    """List all entries, oldest first; then those that are damaged."""
     rows = [
         {
-            "id": lot.id,
+            "id": entry.id,
             "sink": sink,
-            "run": lot.batch.writer.run,
-            "records": lot.note.records,
-            "time": lot.note.time,
-            "reason": lot.note.reason,
+            "run": entry.batch.writer.run,
+            "records": entry.note.records,
+            "time": entry.note.time,
+            "reason": entry.note.reason,
         }
-        for sink, _, lot in _lots(home_of(args))
+        for sink, _, entry in _entries(home_of(args))
     ]
     rows += [
         {
@@ -91,42 +91,42 @@ def show_list(args: argparse.Namespace) -> int:
     return 0
 
 
-def show_lot(args: argparse.Namespace) -> int:
-    """Print the records of a lot, one line of JSON each."""
-    for sink, _, lot in _named(home_of(args), [args.lot]):
+def show_entry(args: argparse.Namespace) -> int:
+    """Print the records of an entry, one line of JSON each."""
+    for sink, _, entry in _named(home_of(args), [args.id]):
         if not args.json:
-            print(f"{lot.id}: {sink}: {text.clean(lot.note.reason)}")
-        for record in lot.batch.records:
-            print(json_line(lot.batch.writer, record))
+            print(f"{entry.id}: {sink}: {text.clean(entry.note.reason)}")
+        for record in entry.batch.records:
+            print(json_line(entry.batch.writer, record))
     return 0
 
 
-def retry_lots(args: argparse.Namespace) -> int:
-    """Deliver lots again; 0 when all were accepted."""
+def retry_entries(args: argparse.Namespace) -> int:
+    """Deliver entries again; 0 when all were accepted."""
     home = home_of(args)
     known = _known(home, args.sink or [])
-    lots = _named(home, args.lot)
+    entries = _named(home, args.id)
     if args.sink:
-        lots = _refused_by(_resolve_sinks(home, args.sink, known), lots)
+        entries = _refused_by(_resolve_sinks(home, args.sink, known), entries)
     rows: list[dict[str, Any]] = []
     with contextlib.ExitStack() as undo:
         sinks: dict[str, Sink] = {}
-        for name, quarantine, lot in lots:
+        for name, quarantine, entry in entries:
             if name not in sinks:
                 sinks[name] = _open(home, name, known, undo)
-            outcome = _retry(sinks[name], name, quarantine, lot)
+            outcome = _retry(sinks[name], name, quarantine, entry)
             rows.append(
-                {"id": lot.id, "sink": name, "records": lot.note.records, "taken": not outcome, "reason": outcome}
+                {"id": entry.id, "sink": name, "records": entry.note.records, "taken": not outcome, "reason": outcome}
             )
             if not args.json:
-                print(f"{lot.id}: {text.clean(outcome) or f'{lot.note.records} records accepted'}")
+                print(f"{entry.id}: {text.clean(outcome) or f'{entry.note.records} records accepted'}")
     if args.json:
         print(dumps(rows))
     return 0 if all(row["taken"] for row in rows) else 1
 
 
-def _named(home: Path, ids: list[str]) -> list[tuple[str, Quarantine, Lot]]:
-    found = list(_lots(home))
+def _named(home: Path, ids: list[str]) -> list[tuple[str, Quarantine, Entry]]:
+    found = list(_entries(home))
     if not ids:
         return found
     chosen = [each for each in found if any(each[2].id.startswith(name) for name in ids)]
@@ -134,7 +134,7 @@ def _named(home: Path, ids: list[str]) -> list[tuple[str, Quarantine, Lot]]:
         for _, bad in _damaged(home):
             if any(bad.id.startswith(name) for name in ids):
                 raise ConfigError(f"{bad.id}: {text.clean(bad.about)}")
-        raise ConfigError(f"no lot {', '.join(ids)} is in quarantine: see `stepscope quarantine list`")
+        raise ConfigError(f"no entry {', '.join(ids)} is in quarantine: see `stepscope quarantine list`")
     return chosen
 
 
@@ -160,10 +160,10 @@ def _resolve_sinks(home: Path, given: list[str], known: dict[str, Chosen]) -> se
     return found
 
 
-def _refused_by(sinks: set[str], lots: list[tuple[str, Quarantine, Lot]]) -> list[tuple[str, Quarantine, Lot]]:
-    """Keep the lots that these sinks rejected; ConfigError names the others when there are none."""
-    found = [each for each in lots if each[0] in sinks]
-    others = sorted({name for name, _, _ in lots})
+def _refused_by(sinks: set[str], entries: list[tuple[str, Quarantine, Entry]]) -> list[tuple[str, Quarantine, Entry]]:
+    """Keep the entries that these sinks rejected; ConfigError names the others when there are none."""
+    found = [each for each in entries if each[0] in sinks]
+    others = sorted({name for name, _, _ in entries})
     if others and not found:
         raise ConfigError(
             f"nothing in quarantine was rejected by {', '.join(sorted(sinks))}, but by other sinks: "
@@ -173,7 +173,7 @@ def _refused_by(sinks: set[str], lots: list[tuple[str, Quarantine, Lot]]) -> lis
 
 
 def _open(home: Path, name: str, known: dict[str, Chosen], undo: contextlib.ExitStack) -> Sink:
-    """Open the sink that lots are for; what is opened is closed with `undo`."""
+    """Open the sink that entries are for; what is opened is closed with `undo`."""
     if name == STORE:
         return _open_store(home, undo)
     if name not in known:
@@ -198,38 +198,38 @@ def _open_store(home: Path, undo: contextlib.ExitStack) -> Sink:
     return StoreSink(undo.enter_context(opened(home)))
 
 
-def _retry(sink: Sink, name: str, quarantine: Quarantine, lot: Lot) -> str:
-    """Deliver a lot and delete it when it was accepted; return why it was not, else nothing."""
-    if not lot.batch.records:
+def _retry(sink: Sink, name: str, quarantine: Quarantine, entry: Entry) -> str:
+    """Deliver an entry and delete it when it was accepted; return why it was not, else nothing."""
+    if not entry.batch.records:
         return "the sink did not say which records it refused, so none is kept to be offered again"
-    batch = _renumbered(lot) if name == STORE else lot.batch
+    batch = _renumbered(entry) if name == STORE else entry.batch
     try:
         refused = sink.write([batch])
     except (Reject, ServerError) as error:
-        return _refused(name, quarantine, lot, error)
+        return _refused(name, quarantine, entry, error)
     except Retry as error:
         return str(error)
     except Exception as error:
         return f"the sink failed: {error!r}"
     for reason, count in refused.items():
         quarantine.note(batch, reason, count)
-    quarantine.discard(lot)
+    quarantine.discard(entry)
     return "; ".join(f"{count} refused: {reason}" for reason, count in refused.items())
 
 
-def _renumbered(lot: Lot) -> Batch:
-    """Return the batch under a new sequence number, because the store has seen the old one; a lot is stored once."""
-    return lot.batch._replace(seq=int(lot.id) | 1 << 63)
+def _renumbered(entry: Entry) -> Batch:
+    """Return the batch under a new sequence number, because the store has seen the old one; an entry is stored once."""
+    return entry.batch._replace(seq=int(entry.id) | 1 << 63)
 
 
-def _refused(name: str, quarantine: Quarantine, lot: Lot, error: Reject | ServerError) -> str:
-    """Keep what was rejected, as a separate lot where the rest was accepted or its sequence number was used."""
-    count = len(lot.batch.records)
-    records = [lot.batch.records[index] for index in error.where if index < count]
+def _refused(name: str, quarantine: Quarantine, entry: Entry, error: Reject | ServerError) -> str:
+    """Keep what was rejected, as a separate entry where the rest was accepted or its sequence number was used."""
+    count = len(entry.batch.records)
+    records = [entry.batch.records[index] for index in error.where if index < count]
     if name == STORE or len(records) < count:
         try:
-            quarantine.set_aside(lot.batch._replace(records=records), str(error))
+            quarantine.set_aside(entry.batch._replace(records=records), str(error))
         except (Full, OSError) as full:
             return f"{error}; {full}"
-        quarantine.discard(lot)
+        quarantine.discard(entry)
     return str(error) if len(records) == count else f"{count - len(records)} accepted, {len(records)} not: {error}"

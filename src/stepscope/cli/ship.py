@@ -44,7 +44,7 @@ def command(args: argparse.Namespace) -> int:
     except Locked as error:
         if args.background:
             return 0
-        raise ConfigError(f"a shipper (pid {error}) is at work in {home}; it delivers everything there") from None
+        raise ConfigError(f"a shipper (pid {error}) already delivers everything in {home}") from None
     except OSError as error:
         raise ConfigError(f"{home} cannot be used: {error.strerror}") from None
     try:

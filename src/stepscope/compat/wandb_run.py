@@ -172,7 +172,7 @@ class Run:
     def ignore(self, what: str) -> None:
         """Count something of wandb that has no meaning here, and name it once."""
         self._run.count("ignored", "wandb", what)
-        self._run.warn(f"wandb's {what} has no meaning here and is ignored")
+        self._run.warn(f"wandb's {what} is not supported and is ignored")
 
     def answers(self, start: Start) -> bool:
         """Return whether this is the requested run; one from before a fork never is."""

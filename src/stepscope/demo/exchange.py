@@ -55,14 +55,14 @@ def _receive_signal(peer: socket.socket, rank: int) -> None:
     except OSError as error:
         raise PeerLost(f"rank {rank} does not answer: {error}") from None
     if not received:
-        raise PeerLost(f"rank {rank} is gone")
+        raise PeerLost(f"rank {rank} has exited")
 
 
 def _send_signal(peer: socket.socket, rank: int) -> None:
     try:
         peer.sendall(b"!")
     except OSError as error:
-        raise PeerLost(f"rank {rank} is gone: {error}") from None
+        raise PeerLost(f"rank {rank} has exited: {error}") from None
 
 
 def memory_bytes(size: int, world: int) -> int:

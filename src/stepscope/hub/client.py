@@ -124,14 +124,14 @@ class HttpClient:
                     elif field == "data":
                         yield name, json.loads(value)
             except OSError as error:
-                raise HubError(f"the hub at {self._address} went away: {error}") from None
+                raise HubError(f"the hub at {self._address} closed the connection: {error}") from None
 
     def _json(self, path: str, params: Mapping[str, Any], body: bytes | None = None, method: str | None = None) -> Any:
         with self._open(path, params, body, method) as answer:
             try:
                 return _complete(json.load(answer))
             except (OSError, http.client.HTTPException, ValueError) as error:
-                raise HubError(f"the hub at {self._address} did not finish its answer: {error}") from None
+                raise HubError(f"the hub at {self._address} sent an incomplete response: {error}") from None
 
     def _open(self, path: str, params: Mapping[str, Any], body: bytes | None = None, method: str | None = None) -> Any:
         inside = {name: urllib.parse.quote(str(value), safe="") for name, value in params.items() if _in(path, name)}

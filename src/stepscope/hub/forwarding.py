@@ -162,7 +162,7 @@ class Forwarded:
         member = self._store.ownership.member if self._store.ownership is not None else None
         shown = headers.get("authorization", "").removeprefix("Bearer ")
         if member is None or not hmac.compare_digest(shown.encode(), member.secret.encode()):
-            raise Refused(Refusal(HTTPStatus.UNAUTHORIZED, "hubs of the same store only"))
+            raise Refused(Refusal(HTTPStatus.UNAUTHORIZED, "only hubs of the same store may send this"))
 
     def take(self, data: bytes) -> "Future[None]":
         """Journal a request; the future completes when it is synced. Retry, and nothing taken, when it is not ours."""
@@ -170,7 +170,7 @@ class Forwarded:
             packed = _bodies(data)
             runs = {_heads(each).writer.run for each in packed}
         except (ValueError, RecursionError):
-            raise Refused(Refusal(HTTPStatus.BAD_REQUEST, "these are not packed batches")) from None
+            raise Refused(Refusal(HTTPStatus.BAD_REQUEST, "the body must be packed batches")) from None
         if any(owner is not None for owner in self._store.owners(runs).values()):
             raise Retry("another hub writes to the shard of this run", after=0.5)
         return self._intake.submit(packed)

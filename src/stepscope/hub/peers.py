@@ -91,7 +91,7 @@ class Peers:
         try:
             found = _decode(data)
         except (ValueError, RecursionError):
-            raise Refused(Refusal(HTTPStatus.BAD_REQUEST, "these are not stored batches")) from None
+            raise Refused(Refusal(HTTPStatus.BAD_REQUEST, "the body must be stored batches")) from None
         items = [ReceivedBatch(each.receiver, each.batch()) for each in found.batches]
         for listener in self.listeners if items else ():
             listener(items)

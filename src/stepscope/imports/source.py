@@ -84,7 +84,7 @@ _encode = msgspec.msgpack.Encoder().encode
 def pack(record: Record) -> bytes:
     """Pack a record; ValueError for a text that is no Unicode, OverflowError for a step or number that is too large."""
     if record.step is not None and not FIRST_STEP <= record.step <= LAST_STEP:
-        raise OverflowError("a step that no store takes")
+        raise OverflowError("a step is out of range")
     return _encode(record)
 
 

@@ -1,4 +1,4 @@
-"""The quarantine: records that a sink rejected, with the reason; HOME/quarantine/SINK, one file per lot."""
+"""The quarantine: records that a sink rejected, with the reason; HOME/quarantine/SINK, one file per entry."""
 
 import contextlib
 import time
@@ -11,7 +11,7 @@ from stepscope.journal.files import replace_file
 from stepscope.model.ports import Batch, Writer
 from stepscope.wire import frames
 
-MOST_LOTS = 10_000
+MOST_ENTRIES = 10_000
 MOST_BYTES = 256 * 1024 * 1024
 _encode = msgspec.msgpack.Encoder().encode
 _SUFFIX = ".lot"
@@ -21,7 +21,7 @@ _FRAMES = 3
 
 
 class Note(msgspec.Struct, frozen=True):
-    """Why and when a lot was quarantined, and how many records were rejected; a lot may hold only this note."""
+    """Why and when an entry was quarantined, and how many records were rejected; an entry may hold only this note."""
 
     reason: str
     time: int
@@ -31,7 +31,7 @@ class Note(msgspec.Struct, frozen=True):
 _note = msgspec.msgpack.Decoder(tuple[int, Note]).decode
 
 
-class Lot(msgspec.Struct, frozen=True):
+class Entry(msgspec.Struct, frozen=True):
     """Records of one batch that were quarantined together."""
 
     path: Path
@@ -45,7 +45,7 @@ class Lot(msgspec.Struct, frozen=True):
 
 
 class Unreadable(msgspec.Struct, frozen=True):
-    """A lot whose file is damaged: as much as can still be read of it."""
+    """An entry whose file is damaged: as much as can still be read of it."""
 
     path: Path
     size: int
@@ -69,7 +69,7 @@ class Unreadable(msgspec.Struct, frozen=True):
     def about(self) -> str:
         """Return one line that describes the damage and what to do."""
         reason = f"; it was refused for: {self.note.reason}" if self.note is not None else ""
-        return f"this lot cannot be read or offered again ({self.why}): repair or delete {self.path}{reason}"
+        return f"this entry cannot be read or offered again ({self.why}): repair or delete {self.path}{reason}"
 
 
 class Full(OSError):
@@ -77,12 +77,14 @@ class Full(OSError):
 
 
 class Quarantine:
-    """The lots of one sink. Any number of processes may read while one writes."""
+    """The entries of one sink. Any number of processes may read while one writes."""
 
-    def __init__(self, home: Path, sink: str, *, most_bytes: int = MOST_BYTES, most_lots: int = MOST_LOTS) -> None:
+    def __init__(
+        self, home: Path, sink: str, *, most_bytes: int = MOST_BYTES, most_entries: int = MOST_ENTRIES
+    ) -> None:
         self.folder = home / "quarantine" / sink
-        self._most_bytes, self._most_lots = most_bytes, most_lots
-        self._lots = self._bytes = -1
+        self._most_bytes, self._most_entries = most_bytes, most_entries
+        self._entries = self._bytes = -1
         self._notes: dict[tuple[str, str, str], tuple[int, int]] = {}
         """Notes written by this object: (run, writer, reason) to (file, number of records)."""
 
@@ -97,40 +99,40 @@ class Quarantine:
             return
         data = _pack(batch._replace(records=[]), reason, before + count)
         self._notes[key] = (self._write(data, stem), before + count)
-        self._lots = -1
+        self._entries = -1
 
     def set_aside(self, batch: Batch, reason: str) -> None:
         """Store rejected records with the reason; Full or another OSError when that fails."""
-        if self._lots < 0:
+        if self._entries < 0:
             self._measure()
         data = _pack(batch, reason, len(batch.records))
-        if self._lots >= self._most_lots or self._bytes + len(data) > self._most_bytes:
-            self._measure()  # lots may have been deleted
-            if self._lots >= self._most_lots or self._bytes + len(data) > self._most_bytes:
+        if self._entries >= self._most_entries or self._bytes + len(data) > self._most_bytes:
+            self._measure()  # entries may have been deleted
+            if self._entries >= self._most_entries or self._bytes + len(data) > self._most_bytes:
                 raise Full(f"the quarantine {self.folder} is full")
         self._write(data)
-        self._lots += 1
+        self._entries += 1
         self._bytes += len(data)
 
-    def lots(self) -> Iterator[Lot]:
-        """Yield the lots that can be read, oldest first; `unreadable` has the others."""
+    def entries(self) -> Iterator[Entry]:
+        """Yield the entries that can be read, oldest first; `unreadable` has the others."""
         for path in self._paths():
             found = _read(path)
-            if isinstance(found, Lot):
+            if isinstance(found, Entry):
                 yield found
 
     def unreadable(self) -> Iterator[Unreadable]:
-        """Yield the damaged lots, oldest first; they count toward the limits like the others."""
+        """Yield the damaged entries, oldest first; they count toward the limits like the others."""
         for path in self._paths():
             found = _read(path)
             if isinstance(found, Unreadable):
                 yield found
 
-    def discard(self, lot: Lot | Unreadable) -> None:
-        """Delete a lot."""
+    def discard(self, entry: Entry | Unreadable) -> None:
+        """Delete an entry."""
         with contextlib.suppress(FileNotFoundError):
-            lot.path.unlink()
-        self._lots = -1
+            entry.path.unlink()
+        self._entries = -1
 
     def _paths(self) -> list[Path]:
         try:
@@ -140,13 +142,13 @@ class Quarantine:
 
     def _measure(self) -> None:
         paths = self._paths()
-        self._lots, self._bytes = len(paths), 0
+        self._entries, self._bytes = len(paths), 0
         for path in paths:
             with contextlib.suppress(OSError):
                 self._bytes += path.stat().st_size
 
     def _write(self, data: bytes, known: int = 0) -> int:
-        """Write a new lot, or replace a known one; return its name."""
+        """Write a new entry, or replace a known one; return its name."""
         self.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         stem = known or time.time_ns()
         while (path := self.folder / f"{stem}{_SUFFIX}").exists() and not known:
@@ -174,7 +176,7 @@ def refusals(home: Path, since_ns: int, wanted: Callable[[Writer], bool], until:
             if time.monotonic() > until:
                 return None
             found = _read(path)
-            if isinstance(found, Lot) and wanted(found.batch.writer):
+            if isinstance(found, Entry) and wanted(found.batch.writer):
                 refused += found.note.records
                 kept += len(found.batch.records)
     return refused, kept
@@ -188,8 +190,8 @@ def quarantined(home: Path) -> list[str]:
         return []
 
 
-def _read(path: Path) -> Lot | Unreadable | None:
-    """Read a lot, or what is left of a damaged one; None when it is gone."""
+def _read(path: Path) -> Entry | Unreadable | None:
+    """Read an entry, or what is left of a damaged one; None when it is gone."""
     note: Note | None = None
     run, size = "", 0
     try:
@@ -203,7 +205,7 @@ def _read(path: Path) -> Lot | Unreadable | None:
             run = writer.run
         if len(found) == _FRAMES and note is not None:
             seq, records, _ = frames.unpack_batch(found[2].payload)
-            return Lot(path, note, Batch(writer, seq, records))
+            return Entry(path, note, Batch(writer, seq, records))
         return Unreadable(path, size, f"{len(found)} of its {_FRAMES} parts are whole", note, run)
     except FileNotFoundError:
         return None

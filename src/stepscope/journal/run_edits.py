@@ -13,7 +13,7 @@ from msgspec import Struct
 
 from stepscope.journal import layout
 from stepscope.journal.files import FileLock, append_synced, sync_folder
-from stepscope.journal.quarantine import Lot, Quarantine, Unreadable, quarantined
+from stepscope.journal.quarantine import Entry, Quarantine, Unreadable, quarantined
 from stepscope.journal.segments import find_writer
 from stepscope.model.ports import Batch, Writer
 from stepscope.model.records import Event
@@ -173,7 +173,7 @@ def delete_files(home: Path, run: str, before: int) -> Freed:
 
     The journals vanish at once for every reader. Files left by a kill are removed by the next call for any run.
     """
-    aside = sum(_delete_lots(home, sink, run, before) for sink in quarantined(home))
+    aside = sum(_delete_entries(home, sink, run, before) for sink in quarantined(home))
     freed = _delete_journals(home, run, before) if layout.is_safe(run) else 0
     if layout.is_safe(run) and not (layout.runs_folder(home) / run).exists():
         for path in (home / "shipping").glob(f"{run}@*.want"):
@@ -225,13 +225,15 @@ def run_bytes(home: Path, run: str) -> int:
     return folder_bytes(layout.runs_folder(home) / run) if layout.is_safe(run) else 0
 
 
-def _delete_lots(home: Path, sink: str, run: str, before: int) -> int:
+def _delete_entries(home: Path, sink: str, run: str, before: int) -> int:
     aside, freed = Quarantine(home, sink), 0
-    found: list[Lot | Unreadable] = [*aside.lots(), *aside.unreadable()]
-    for lot in found:
-        owner, since = (lot.run, lot.time) if isinstance(lot, Unreadable) else (lot.batch.writer.run, lot.note.time)
+    found: list[Entry | Unreadable] = [*aside.entries(), *aside.unreadable()]
+    for entry in found:
+        owner, since = (
+            (entry.run, entry.time) if isinstance(entry, Unreadable) else (entry.batch.writer.run, entry.note.time)
+        )
         if owner == run and since <= before:
             with contextlib.suppress(OSError):
-                freed += lot.path.stat().st_size
-            aside.discard(lot)
+                freed += entry.path.stat().st_size
+            aside.discard(entry)
     return freed

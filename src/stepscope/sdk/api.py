@@ -65,7 +65,7 @@ def init(
     arguments = {**locals(), **unknown}
     del arguments["config"], arguments["alerts"], arguments["on_alert"], arguments["unknown"]
     if on_alert is not None and not callable(on_alert):
-        raise ConfigError(f"init: on_alert is a {type(on_alert).__name__}; pass a function that takes a finding")
+        raise ConfigError(f"init: on_alert must be a function that takes a finding, got {type(on_alert).__name__}")
     if config is not None and not isinstance(config, Mapping):
         raise ConfigError(f"init: config must be a dict, got {type(config).__name__}; for instance, pass vars(args)")
     chosen = None if disabled is None and settings.is_off(os.environ) else settings.load(arguments)

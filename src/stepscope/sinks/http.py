@@ -151,7 +151,7 @@ class Tls(msgspec.Struct, frozen=True, kw_only=True):
         """Check that the files exist; ConfigError names a missing one."""
         for name in (self.certificate, self.client_key, self.client_certificate):
             if name and not os.path.isfile(name):
-                raise ConfigError(f"TLS files: {name} is not there")
+                raise ConfigError(f"TLS files: {name} does not exist")
 
     def context(self) -> ssl.SSLContext:
         """Read the files; ConfigError names the one that cannot be used."""

@@ -129,7 +129,7 @@ def _rejected(answer: Answer, batches: Sequence[Batch]) -> dict[str, int]:
         rejected = {str(reason): int(count) for reason, count in found["rejected"].items() if int(count) > 0}
         refused = {int(number): str(reason) for number, reason in found.get("refused", ())}
     except (ValueError, TypeError, KeyError, AttributeError):
-        raise Retry("the answer is not that of a Stepscope hub: is the address right?") from None
+        raise Retry("the response is not from a Stepscope hub: check the address") from None
     where: list[int] = []
     start = 0
     for number, batch in enumerate(batches):

@@ -73,7 +73,9 @@ class HttpSend:
 
     def _reason(self, answer: Answer) -> str:
         if 300 <= answer.status < 400:
-            return f"HTTP {answer.status}: a redirect to {answer.headers.get('location', 'nowhere')[:200]}, not taken"
+            return (
+                f"HTTP {answer.status}: a redirect to {answer.headers.get('location', 'nowhere')[:200]}, not followed"
+            )
         status = read_status(self._answer_encoding(answer), answer.body)
         return f"HTTP {answer.status}: {status.message[:200]}".rstrip(": ")
 

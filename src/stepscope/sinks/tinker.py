@@ -57,7 +57,7 @@ class Tinker(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         made = convert("tinker", {**{key: value for key, value in variables.items() if value}, **given}, cls)
         check_address("sinks: tinker: url", made.url)
         if not made.kinds:
-            raise ConfigError(f"sinks: tinker: kinds names none; known: {', '.join(KINDS)}")
+            raise ConfigError(f"sinks: tinker: kinds is empty; known: {', '.join(KINDS)}")
         Tls(certificate=made.certificate).check()
         return structs.replace(made, api_key=sendable("sinks: tinker: api_key", made.api_key))
 
@@ -143,16 +143,16 @@ class TinkerSink:
         most = wire.MOST_EVENTS
         return [group[start : start + most] for group in found.values() for start in range(0, len(group), most)]
 
-    def _send(self, lot: list[_Waiting], timeout: float) -> None:
+    def _send(self, chunk: list[_Waiting], timeout: float) -> None:
         """Send one request; the outcome of its events is recorded in the delivery."""
-        first, events = lot[0], [each.event for each in lot]
+        first, events = chunk[0], [each.event for each in chunk]
         headers = {**self._headers, "x-idempotency-key": wire.idempotency_key(events)}
         content = wire.body(first.writer, first.session, events, self._platform, self._version)
         answer = self._connection.post(self._path, content, headers, timeout)
         if 200 <= answer.status < 300:
             _must_be_accepted(answer)
             return
-        reason, where = _reason(answer), [each.where for each in lot]
+        reason, where = _reason(answer), [each.where for each in chunk]
         if answer.status in _NO_SERVICE:
             raise Retry(f"{self._place} is not a Tinker service ({reason}): set `url` or TINKER_BASE_URL")
         again = Retry(reason, retry_after(answer.headers, self._now))
@@ -172,7 +172,7 @@ def _must_be_accepted(answer: Answer) -> None:
     except (msgspec.DecodeError, TypeError, KeyError):
         accepted = False
     if not accepted:
-        raise Retry("the answer is not that of a Tinker service: is the address right?")
+        raise Retry("the response is not from a Tinker service: check the address")
 
 
 def _reason(answer: Answer) -> str:

@@ -67,7 +67,7 @@ def _join(run: stepscope.Run, wanted: Wanted) -> stepscope.Run:
     present = {each.name for each in setting(run, "sinks") or ()}
     for name in wanted:
         if name not in present:
-            run.warn(f"the current run has no sink {name!r} and takes none while it runs; name it in `init(sinks=...)`")
+            run.warn(f"the current run has no sink {name!r}, and none can be added now: name it in `init(sinks=...)`")
     return run
 
 
@@ -115,7 +115,7 @@ def _right(wanted: Wanted, arguments: Mapping[str, Any], notices: list[str]) -> 
             if key != "config":
                 load_settings({key: value})
             elif not isinstance(value, Mapping):
-                raise stepscope.ConfigError(f"init: config is a {type(value).__name__}; pass a dict")
+                raise stepscope.ConfigError(f"init: config must be a dict, got {type(value).__name__}")
         except stepscope.ConfigError as error:
             notices.append(f"recording continues without it: {error}")
             return False

@@ -26,7 +26,7 @@ def read(config: Any) -> dict[str, Any]:
         raise ConfigError(f"TrainingContext: the config cannot be read: {describe_error(error)}") from None
     if found is None:
         raise ConfigError(
-            f"TrainingContext: config is a {type(config).__name__}; pass a dict, a dataclass or parsed arguments"
+            f"TrainingContext: config must be a dict, a dataclass or parsed arguments, got {type(config).__name__}"
         )
     return {key: _inner(value, DEEPEST) for key, value in found.items()}
 
@@ -53,7 +53,7 @@ def labels(given: Mapping[str, Any]) -> dict[str, str]:
         return parse_labels(found)
     pairs = {} if found is None else fields_of(found)
     if pairs is None:
-        raise ConfigError(f"TrainingContext: metric_labels={found!r}: pass a mapping, or a text such as 'loss=Loss'")
+        raise ConfigError(f"TrainingContext: metric_labels={found!r}: pass a mapping, or a string such as 'loss=Loss'")
     return {key: text_of(label) for key, label in pairs.items()}
 
 

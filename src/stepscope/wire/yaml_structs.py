@@ -42,10 +42,10 @@ class Document(Generic[Kind]):
 def read(text: str, kind: type[Kind], *, longest: int, what: str, example: str) -> Document[Kind]:
     """Read a text into a struct; Mistake if it is invalid, with `what` it should be and an `example`."""
     if len(text) > longest:
-        raise Mistake(f"{what} has at most {longest} characters, and this has {len(text)}")
+        raise Mistake(f"{what} must have at most {longest} characters, got {len(text)}")
     node = _compose(text)
     if node is None:
-        raise Mistake(f"there is nothing here: write {example}")
+        raise Mistake(f"the document is empty: write {example}")
     value = _value(node, DEEPEST)
     try:
         made = msgspec.convert(value, kind)
@@ -62,7 +62,7 @@ def _compose(text: str) -> Any:
     try:
         for event in yaml.parse(text, Loader=yaml_text.Loader):
             if isinstance(event, yaml.AliasEvent):
-                raise Mistake("parts cannot be repeated by name here", *_place(event.start_mark))
+                raise Mistake("anchors and aliases are not allowed", *_place(event.start_mark))
         return yaml.compose(text, Loader=yaml_text.Loader)
     except yaml.MarkedYAMLError as error:
         message = ", ".join(part for part in (error.context, error.problem) if part)

@@ -111,7 +111,7 @@ def test_a_command_gets_json(inbox: Files) -> None:
 def test_a_command_that_hangs_is_ended(tmp_path: Path) -> None:
     """A program that does not end in time is killed with what it started."""
     hangs = Command.read({"run": ["sh", "-c", "sleep 600 & wait"], "timeout": 0.3}, {})
-    with pytest.raises(Retry, match="did not end"):
+    with pytest.raises(Retry, match="did not exit"):
         hangs.open().send(example())
 
 

@@ -102,7 +102,7 @@ class TestLease:
         zombie.write(Batch(writer("r"), 0, losses([(1, 1.0)])))
         later = open_server(database, member=this_process("a" * 16))
         later.write(Batch(writer("r"), 1, losses([(2, 2.0)])))
-        with pytest.raises(Retry, match="took the store over"):
+        with pytest.raises(Retry, match="has taken over shard"):
             zombie.write(Batch(writer("r"), 2, losses([(3, 3.0)])))
         with pytest.raises(EngineError, match="another hub"):
             zombie.change(lambda: None, [0])
@@ -117,7 +117,7 @@ class TestLease:
         late = LateLedger(zombie.engine, lambda: open_server(database, member=this_process("f" * 16)))
         zombie._committers[0]._engine = late  # type: ignore[assignment]
         batch = Batch(writer("late"), 0, losses([(1, 1.0), (2, 2.0)]))
-        with pytest.raises(Retry, match="took the store over"):
+        with pytest.raises(Retry, match="has taken over shard"):
             zombie.write(batch)
         (later,) = late.opened
         assert later.write_many([batch]) == [None]

@@ -20,7 +20,7 @@ def test_built_in(name: str) -> None:
 @pytest.mark.parametrize(
     ("text", "line", "word"),
     [
-        ("", 1, "nothing here"),
+        ("", 1, "the document is empty"),
         ("- a\n- b\n", 1, "names with values"),
         ("title: A\n", 1, "charts"),
         ("charts: []\n", 1, "title"),
@@ -31,7 +31,7 @@ def test_built_in(name: str) -> None:
         ("title: A\ncharts:\n  - keys: [a]\n    bands:\n      - {from: .nan}\n", 3, "finite"),
         ("title: A\ncharts:\n  - keys: [a]\n    quantiles: [50]\n", 3, "from 0 to 1"),
         ("title: A\ntitle: B\ncharts: []\n", 2, "twice"),
-        ("title: A\ncharts: &c\n  - keys: [a]\nmore: *c\n", 4, "by name"),
+        ("title: A\ncharts: &c\n  - keys: [a]\nmore: *c\n", 4, "anchors and aliases"),
         ("title: A\ncharts:\n  - keys: [a\n  - keys: [b]\n", 4, "expected"),
         ("title: A\n\tcharts: []\n", 2, "'\\t'"),
         ("title: A\nx: sideways\ncharts: []\n", 2, "sideways"),

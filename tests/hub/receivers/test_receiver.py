@@ -175,5 +175,5 @@ def test_two_receivers_cannot_claim_one_path(hub: Hub) -> None:
     def default(head: RequestHead) -> AccessRule:
         raise AssertionError
 
-    with pytest.raises(ConfigError, match="two receivers claim "):
+    with pytest.raises(ConfigError, match="two receivers have the route "):
         AccessRules([*open_receivers(hub), *open_receivers(hub)], hub.limits, default)

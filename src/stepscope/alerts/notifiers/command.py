@@ -29,7 +29,7 @@ class Command(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
         """Read options."""
         made = convert(options, cls)
         if not made.run or not made.run[0]:
-            raise ConfigError("run is a list: the program, then its arguments")
+            raise ConfigError("run must be a list: the program, then its arguments")
         return made
 
     @property
@@ -58,11 +58,11 @@ class CommandNotifier:
         except OSError as trouble:
             raise Reject(f"{self._config.run[0]}: {trouble.strerror or trouble}", ()) from None
         except subprocess.TimeoutExpired:
-            raise Retry(f"{self._config.run[0]} did not end in {self._config.timeout:g} s") from None
+            raise Retry(f"{self._config.run[0]} did not exit within {self._config.timeout:g} s") from None
         if code == TEMPORARY:
-            raise Retry(f"{self._config.run[0]} asks for another try: {error}")
+            raise Retry(f"{self._config.run[0]} exited with 75, which asks for a retry: {error}")
         if code:
-            raise Reject(f"{self._config.run[0]} ended with {code}: {error}", ())
+            raise Reject(f"{self._config.run[0]} exited with {code}: {error}", ())
 
     def close(self) -> None:
         """Nothing is open between two runs."""

@@ -35,13 +35,13 @@ class Email(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
             given["to"] = [each.strip() for each in given["to"].split(",") if each.strip()]
         made = convert(given, cls)
         if not made.host or any(each.isspace() for each in made.host):
-            raise ConfigError("host is the name of a mail server")
+            raise ConfigError("host must be the name of a mail server")
         if not made.to or not all("@" in each and each.isprintable() for each in (*made.to, made.sender)):
-            raise ConfigError("`to` and `from` are addresses such as me@example.org")
+            raise ConfigError("`to` and `from` must be addresses such as me@example.org")
         if not 0 <= made.port < 65536:
-            raise ConfigError("port is a number up to 65535")
+            raise ConfigError("port must be a number from 1 to 65535")
         if made.password and made.tls == "none":
-            raise ConfigError("a password is not sent without TLS: set tls to starttls or tls")
+            raise ConfigError("a password needs TLS: set tls to starttls or tls")
         return made
 
     @property
@@ -76,7 +76,7 @@ class EmailNotifier:
         except ssl.SSLError as error:
             raise Retry(f"TLS: {error.reason or error}") from None
         except smtplib.SMTPNotSupportedError as error:
-            raise Reject(f"the server cannot do this: {error}", ()) from None
+            raise Reject(f"the server does not support this: {error}", ()) from None
         except (OSError, smtplib.SMTPException) as error:
             raise Retry(f"{self._config.host}: {type(error).__name__}: {error}") from None
         if refused:

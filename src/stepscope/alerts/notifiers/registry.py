@@ -78,7 +78,7 @@ def convert(options: Mapping[str, Any], kind: type[Options]) -> Options:
     made = read_options(options, kind)
     timeout = getattr(made, "timeout", 1.0)
     if not 0 < timeout <= 300:
-        raise ConfigError("timeout is a number of seconds, above 0 and up to 300")
+        raise ConfigError("timeout must be a number of seconds above 0, 300 at most")
     return made
 
 

@@ -53,7 +53,7 @@ _decode_mark = msgspec.json.Decoder(NewMark).decode
 def alerting(reader: Reader) -> Alerting:
     """Return the alerting service; Refused without a running hub."""
     if reader.alerting is None:
-        raise not_found("alerts are kept by a hub, and none runs here")
+        raise not_found("alerts need a running hub: start one with `stepscope hub`")
     return reader.alerting
 
 
@@ -123,7 +123,7 @@ def silence(reader: Reader, given: dict[str, Any]) -> dict[str, Any]:
     except (msgspec.MsgspecError, UnicodeDecodeError, RuleError) as error:
         raise bad_request(f'send {{"rule": "*", "run": "*", "key": "*", "for": "2h", "why": "..."}}: {error}') from None
     if lasts.seconds <= 0:
-        raise bad_request("for: say how long in time, such as 2h")
+        raise bad_request("for must be a duration such as 2h")
     if max(len(text) for text in (wanted.rule, wanted.run, wanted.key, wanted.why)) > LONGEST_TEXT:
         raise bad_request(f"a pattern or a reason has at most {LONGEST_TEXT} characters")
     now = time.time_ns()

@@ -79,7 +79,7 @@ def _checked(text: str) -> dict[str, Any]:
 
 def _folder(reader: Reader) -> Folder:
     if reader.home is None:
-        raise not_found("dashboards are stored by a hub, and none runs here")
+        raise not_found("dashboards need a running hub: start one with `stepscope hub`")
     return Folder(reader.home)
 
 

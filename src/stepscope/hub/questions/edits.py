@@ -62,7 +62,7 @@ def delete(reader: Reader, given: dict[str, Any]) -> dict[str, Any]:
     if state in GOING:
         raise conflict(f"the run {row.id} is {state}: end it before you delete it")
     if reader.delete is None:
-        raise not_found("runs are deleted by a hub, and none runs here")
+        raise not_found("deleting runs needs a running hub: start one with `stepscope hub`")
     try:
         freed = reader.delete(row, reader.who)
     except OSError as error:
@@ -73,7 +73,7 @@ def delete(reader: Reader, given: dict[str, Any]) -> dict[str, Any]:
 
 def _edits(reader: Reader) -> Edits:
     if reader.edits is None:
-        raise not_found("edits are stored in a home folder, and there is none here")
+        raise not_found("edits are stored in a home folder: name one with --home")
     return reader.edits
 
 

@@ -89,7 +89,7 @@ def text(reader: Reader, given: dict[str, Any]) -> dict[str, Any]:
     """Answer `/api/runs/{run}/files/text`."""
     path = _find(reader, given)
     if _type_of(path) not in (TEXT_FILE, TABLE, SVG):
-        raise bad_request(f"{given['name'][:200]!r} is not a text")
+        raise bad_request(f"{given['name'][:200]!r} is not a text file")
     with open(path, "rb") as opened:
         data = opened.read(MOST_TEXT + 1)
     return {

@@ -10,7 +10,7 @@ from stepscope.hub.questions.params import forbidden
 from stepscope.hub.questions.schemas import COUNTS, INTEGER, SECONDS, TEXT, list_of, object_of
 from stepscope.journal.quarantine import Quarantine, quarantined
 
-MOST_LOTS = 200
+MOST_ENTRIES = 200
 
 
 class SinkReport(msgspec.Struct, frozen=True):
@@ -24,7 +24,7 @@ class SinkReport(msgspec.Struct, frozen=True):
     time: float = 0.0
 
 
-class RefusedLot(msgspec.Struct, frozen=True):
+class QuarantinedBatch(msgspec.Struct, frozen=True):
     """Records that were quarantined together."""
 
     id: str
@@ -49,21 +49,23 @@ def sinks(home: Path) -> list[tuple[str, SinkReport]]:
     return found
 
 
-def refused(home: Path) -> tuple[list[RefusedLot], int]:
-    """The newest lots that sinks, the store among them, refused, damaged ones too, and how many there are."""
+def refused(home: Path) -> tuple[list[QuarantinedBatch], int]:
+    """The newest entries that sinks, the store among them, refused, damaged ones too, and how many there are."""
     found = []
     for sink in quarantined(home):
         aside = Quarantine(home, sink)
         found += [
-            RefusedLot(lot.id, sink, lot.batch.writer.run, lot.note.records, lot.note.time, lot.note.reason)
-            for lot in aside.lots()
+            QuarantinedBatch(
+                entry.id, sink, entry.batch.writer.run, entry.note.records, entry.note.time, entry.note.reason
+            )
+            for entry in aside.entries()
         ]
         found += [
-            RefusedLot(bad.id, sink, bad.run, bad.note.records if bad.note else 0, bad.time, bad.about)
+            QuarantinedBatch(bad.id, sink, bad.run, bad.note.records if bad.note else 0, bad.time, bad.about)
             for bad in aside.unreadable()
         ]
-    found.sort(key=lambda lot: -lot.time)
-    return found[:MOST_LOTS], len(found)
+    found.sort(key=lambda entry: -entry.time)
+    return found[:MOST_ENTRIES], len(found)
 
 
 def pipeline(reader: Reader, given: dict[str, Any]) -> dict[str, Any]:
@@ -72,10 +74,10 @@ def pipeline(reader: Reader, given: dict[str, Any]) -> dict[str, Any]:
         raise forbidden("the pipeline serves all projects, and this token is limited to one")
     if reader.home is None:
         return {"sinks": [], "quarantine": [], "quarantined": 0}
-    lots, total = refused(reader.home)
+    entries, total = refused(reader.home)
     return {
         "sinks": [{"host": host, **msgspec.to_builtins(report)} for host, report in sinks(reader.home)],
-        "quarantine": [{**msgspec.to_builtins(lot), "time": round(lot.time / 1e9, 3)} for lot in lots],
+        "quarantine": [{**msgspec.to_builtins(entry), "time": round(entry.time / 1e9, 3)} for entry in entries],
         "quarantined": total,
     }
 

@@ -124,7 +124,7 @@ def _file(found: StoredFile) -> Response:
     try:
         return StoredFileResponse(found.path, found.media_type, {**headers, "Cache-Control": "private, max-age=60"})
     except OSError:
-        raise params.not_found(f"the file {found.name[:200]!r} is gone") from None
+        raise params.not_found(f"the file {found.name[:200]!r} was deleted") from None
 
 
 def _with_headers(response: Response, missing: MissingShards) -> Response:

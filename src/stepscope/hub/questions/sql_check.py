@@ -192,7 +192,7 @@ def _check_tables(tokens: list[Token]) -> None:
             in_from.append(False)
         elif token.text == ")":
             if len(expecting) == 1:
-                raise Forbidden("a parenthesis is closed that was not opened")
+                raise Forbidden("there is a `)` without a `(`")
             expecting.pop()
             in_from.pop()
         elif token.word == "FROM" or (token.word == "JOIN" and before != "ARRAY"):
@@ -286,7 +286,7 @@ def _check_named(function: str, arguments: list[Node]) -> None:
     place, known, what = (1, TYPES, "type") if function == "cast" else (0, REDUCERS, "function")
     named = arguments[place] if len(arguments) > place else Node(0, "", "")
     if named.kind != "Literal":
-        raise Forbidden(f"{function} needs the name of a {what} as it is, not computed")
+        raise Forbidden(f"{function} needs the name of a {what} as a literal")
     for word in re.findall(r"[^\W\d]\w*", named.name):
         if word.lower() not in known:
             raise Forbidden(f"the {what} {word} is not allowed in {function}")

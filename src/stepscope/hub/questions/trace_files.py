@@ -272,7 +272,7 @@ def _hex_literals(ids: Iterable[bytes]) -> str:
 def import_file(reader: Reader, given: dict[str, Any]) -> dict[str, Any]:
     """Answer `POST /api/spans/import`."""
     if reader.ingest is None:
-        raise not_found("traces are imported by a hub, and none runs here")
+        raise not_found("importing traces needs a running hub: start one with `stepscope hub`")
     found = read_file(given["body"], given["run"] or "", given["project"] or "imports", time.time_ns())
     number = int.from_bytes(hashlib.blake2b(given["body"], digest_size=7).digest(), "big")
     return submit(reader.ingest, found, number, reader.project, lambda spans: _known(reader, spans))

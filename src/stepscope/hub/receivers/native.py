@@ -74,14 +74,14 @@ class Native:
                     writer = _head(found.payload, access)
                     continue
                 if writer is None:
-                    raise ValueError("a batch before the head that says whose it is")
+                    raise ValueError("a batch comes before the header of its writer")
                 seq, records, bad = frames.unpack_batch(found.payload)
             except ValueError as error:
                 self._ingest.reject("unreadable request")
                 raise Refused(Refusal(HTTPStatus.BAD_REQUEST, f"at byte {found.start}: {error}")) from None
             count += len(records)
             if count > MOST_RECORDS:
-                raise Refused(Refusal(HTTPStatus(413), f"more than {MOST_RECORDS} records; send less at a time"))
+                raise Refused(Refusal(HTTPStatus(413), f"more than {MOST_RECORDS} records; send smaller requests"))
             upload.rejected[UNREADABLE] += bad
             number += 1
             reason = self._ingest.add(upload, writer, records, access.project, seq)
@@ -96,10 +96,10 @@ class Native:
 def _head(payload: memoryview, access: Access) -> Writer:
     writer = frames.unpack_head(payload)
     if writer.schema > SCHEMA:
-        raise ValueError(f"the writer speaks schema {writer.schema}, this hub {SCHEMA}: upgrade the hub")
+        raise ValueError(f"the writer uses schema {writer.schema} and this hub supports {SCHEMA}: upgrade the hub")
     if access.project not in (None, writer.project):
         text = f"this token is for the project {access.project!r}, not {writer.project!r}"
         raise Refused(Refusal(HTTPStatus.FORBIDDEN, text))
     if not writer.run or not writer.id:
-        raise ValueError("the head names no run or no writer")
+        raise ValueError("the header must name a run and a writer")
     return writer

@@ -182,7 +182,7 @@ class AccessRules:
             if "{" in route.path:
                 self._patterns.append((compile_path(route.path)[0], method, rule))
             elif (method, route.path) in self._exact:
-                raise ConfigError(f"two receivers claim {method} {route.path}")
+                raise ConfigError(f"two receivers have the route {method} {route.path}")
             else:
                 self._exact[method, route.path] = rule
 

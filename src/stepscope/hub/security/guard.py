@@ -75,7 +75,7 @@ class Guard:
             host = headers.get("host", "")[:100]
             return Refusal(
                 HTTPStatus.MISDIRECTED_REQUEST,
-                f"this hub is not called {host!r}: start it with --allow-host, or use a token",
+                f"the host name {host!r} is not allowed: start the hub with --allow-host, or use a token",
             )
         foreign = self._foreign_page(head.method, headers)
         if foreign is not None:
@@ -119,9 +119,9 @@ class Guard:
         if origin is not None:
             if is_same_origin(origin, headers.get("host", ""), self._scheme) or self.allows_origin(origin):
                 return None
-            return Refusal(HTTPStatus.FORBIDDEN, f"pages from {origin[:100]!r} may not use this hub")
+            return Refusal(HTTPStatus.FORBIDDEN, f"requests from pages of {origin[:100]!r} are not allowed")
         if headers.get("sec-fetch-site") == "cross-site" and method not in _SAFE_METHODS:
-            return Refusal(HTTPStatus.FORBIDDEN, "pages from elsewhere may not use this hub")
+            return Refusal(HTTPStatus.FORBIDDEN, "requests from pages of other sites are not allowed")
         return None
 
 

@@ -238,9 +238,9 @@ class _Body:
 
 
 def _too_slow(seconds: float) -> Refusal:
-    return Refusal(HTTPStatus.REQUEST_TIMEOUT, f"the body did not come within {seconds:g} s")
+    return Refusal(HTTPStatus.REQUEST_TIMEOUT, f"the body did not arrive within {seconds:g} s")
 
 
 def too_large(limit: int) -> Refusal:
     """Reject a body for its size."""
-    return Refusal(HTTPStatus(413), f"the body is larger than {limit} bytes; send less at a time")
+    return Refusal(HTTPStatus(413), f"the body is larger than {limit} bytes; send smaller requests")

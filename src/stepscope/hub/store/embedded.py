@@ -249,7 +249,7 @@ def _library() -> Any:
 def _address(folder: Path) -> str:
     path = str(folder.absolute())
     if set(path) & set("?&#%\n"):
-        raise ConfigError(f"the store cannot live in {path!r}: choose a path without ? & # %")
+        raise ConfigError(f"the store cannot be in {path!r}: choose a path without ? & # %")
     return path
 
 

@@ -98,14 +98,14 @@ class Lease:
     def check(self) -> None:
         """Raise Fenced unless the store says that this hub has the shard; renew when it is due."""
         if not self.epoch:
-            raise Fenced(f"another hub has shard {self.shard} of the store")
+            raise Fenced(f"another hub writes to shard {self.shard} of the store")
         self._engine.settle(("leases",))
         holder = holder_of(self._engine, self.shard)
         with self._lock:
             if holder is None or (holder.epoch, holder.hub) != (self.epoch, self._hub):
                 self.epoch = 0
                 name = "another hub" if holder is None else f"another hub ({holder.name})"
-                raise Fenced(f"{name} took the store over: this hub does not write to shard {self.shard}")
+                raise Fenced(f"{name} has taken over shard {self.shard}: this hub no longer writes to it")
             if self._clock() - self._renewed >= self._seconds / BEATS:
                 self._write(self._seconds)
 

@@ -75,10 +75,12 @@ class Ownership:
             self._tables[shard].query("SELECT 1 AS there")
         for held in self._holders.values():
             if held.hub != self.member.hub and held.left > 0:
-                raise ConfigError(f"another hub ({held.name}) has this store, for {held.left} s more: stop it first")
+                raise ConfigError(
+                    f"another hub ({held.name}) uses this store: stop it first (its lease ends in {held.left} s)"
+                )
         for each in self.leases:
             if not each.take(self._holders.get(each.shard)):
-                raise ConfigError("another hub took the store over")
+                raise ConfigError("another hub has taken over the store")
         self._read()
 
     def join(self) -> None:

@@ -316,7 +316,7 @@ def _shards(session: Session, cluster: str) -> int:
     if not known.one("shards"):
         raise ConfigError(f"the server has no cluster {cluster!r} in its configuration: see system.clusters")
     if known.one("heaviest") > 1:
-        raise ConfigError(f"the shards of the cluster {cluster!r} have weights: all must weigh 1")
+        raise ConfigError(f"the shards of the cluster {cluster!r} have different weights: set all to 1")
     return int(known.one("shards"))
 
 

@@ -112,7 +112,7 @@ class Placement:
             except EngineError as error:
                 away[index] = error
         if len(away) == self._engine.shards:
-            raise Retry(f"the store does not say where runs are: {away[0]}", after=2.0)
+            raise Retry(f"the shards of runs cannot be looked up: {away[0]}", after=2.0)
         return stored, away, copied
 
 

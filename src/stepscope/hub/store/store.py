@@ -95,7 +95,7 @@ class Store:
         except Retry as error:
             return [error] * len(batches)
         parts: dict[int, list[int]] = {}
-        outcomes: list[Outcome] = [Retry("a part of the group", after=0.0)] * len(batches)
+        outcomes: list[Outcome] = [Retry("the rest of the group is not stored yet", after=0.0)] * len(batches)
         for index, batch in enumerate(batches):
             place = shards[batch.writer.run]
             if isinstance(place, ShardAway):

@@ -49,10 +49,10 @@ export const runPath = (id, ...rest) => ["runs", encodeURIComponent(id), ...rest
  * @param {AbortSignal} [signal]
  * @returns {Promise<any>}
  */
-export const get = (path, params, signal) => ask(address(path, params), { signal });
+export const get = (path, params, signal) => fetchJson(address(path, params), { signal });
 
-// A question that early.js asked already is answered by what it got, once.
-function asked(url, options) {
+// A request that early.js already sent is not sent again: its response is used once.
+function fetchOnce(url, options) {
   const early = options?.method ? undefined : globalThis.early?.get(url);
   globalThis.early?.delete(url);
   return early ?? fetchPresent(url, options);
@@ -66,7 +66,7 @@ function asked(url, options) {
  * @returns {Promise<any>}
  */
 export const post = (path, body, signal) =>
-  ask(address(path), {
+  fetchJson(address(path), {
     method: "POST",
     signal,
     headers: { "Content-Type": "application/json" },
@@ -79,10 +79,10 @@ export const post = (path, body, signal) =>
  * @param {RequestInit} [options]
  * @returns {Promise<any>}
  */
-export async function ask(url, options) {
+export async function fetchJson(url, options) {
   let response;
   try {
-    response = await asked(url, options);
+    response = await fetchOnce(url, options);
   } catch (error) {
     if (error.name === "AbortError") throw error;
     dispatchEvent(new CustomEvent("stepscope:lost"));

@@ -1,6 +1,6 @@
 // The shell: navigation, theme, the view that the address names, and signing in where the hub requires a token.
 import { html, render, useEffect, useErrorBoundary, useLayoutEffect, useRef, useState } from "./h.js";
-import { ask, get } from "./api.js";
+import { fetchJson, get } from "./api.js";
 import { go, href, useRoute } from "./router.js";
 import { saveChoice, savedChoice } from "./use.js";
 import { nextTheme, useTheme } from "./theme.js";
@@ -140,7 +140,7 @@ function SignIn() {
     event.preventDefault();
     const token = new FormData(event.target).get("token");
     try {
-      await ask("api/session", {
+      await fetchJson("api/session", {
         method: "POST",
         headers: { "Content-Type": "application/json" },
         body: JSON.stringify({ token }),

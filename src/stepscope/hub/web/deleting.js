@@ -72,6 +72,6 @@ export async function fetchPresent(url, options = {}) {
 function runOf(url) {
   const named = /^api\/runs\/([^/?]+)/.exec(url);
   if (named) return decodeURIComponent(named[1]);
-  const asked = new URLSearchParams(url.split("?")[1]).getAll("run");
-  return asked.length === 1 ? asked[0] : null;
+  const runs = new URLSearchParams(url.split("?")[1]).getAll("run");
+  return runs.length === 1 ? runs[0] : null;
 }

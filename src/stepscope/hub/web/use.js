@@ -1,4 +1,4 @@
-// Hooks that views share: asking the API, watching it live, sizes, keys, remembered choices.
+// Hooks that views share: reading the API, following it live, sizes, keys, remembered choices.
 import { useCallback, useEffect, useLayoutEffect, useRef, useState } from "./h.js";
 import { live } from "./api.js";
 
@@ -6,15 +6,15 @@ const RETRY_MS = 2000,
   EMPTY_MS = 3000,
   AGAIN_MS = 1000;
 
-// Ask: ask(signal) is called anew when `deps` change, by `again()`, and by itself while the hub does not answer.
-// What was known stays visible meanwhile.
+// `read(signal)` is called anew when `deps` change, by `again()`, and by itself while the hub does not answer.
+// The last value stays visible meanwhile.
 /**
  * @template T
- * @param {(signal: AbortSignal) => Promise<T>} ask
+ * @param {(signal: AbortSignal) => Promise<T>} read
  * @param {unknown[]} deps
  * @returns {{ value: T | undefined, error: any, loading: boolean, again: () => void, set: (change: any) => void }}
  */
-export function useAsk(ask, deps) {
+export function useFetch(read, deps) {
   /** @type {[{ value: T | undefined, error: any, loading: boolean }, (next: any) => void]} */
   const [state, setState] = useState({ value: undefined, error: null, loading: true });
   const [turn, setTurn] = useState(0);
@@ -22,7 +22,7 @@ export function useAsk(ask, deps) {
     const control = new AbortController();
     let gone = false;
     setState((old) => ({ ...old, loading: true }));
-    ask(control.signal).then(
+    read(control.signal).then(
       (value) => {
         if (!gone) setState({ value, error: null, loading: false });
       },
@@ -48,7 +48,7 @@ export function useAsk(ask, deps) {
   return { ...state, again, set };
 }
 
-// Ask again by itself while the hub does not answer: `error` is how the last question ended, `again` asks anew.
+// Retry while the hub does not answer: `error` is that of the last request, `again` repeats it.
 export function useRetry(error, again) {
   useEffect(() => {
     if (error?.status !== 0) return undefined;
@@ -57,11 +57,11 @@ export function useRetry(error, again) {
   }, [error]);
 }
 
-// Ask again every second while the answer of useAsk is not complete.
-export function usePollUntilComplete(asked) {
-  const complete = asked.value?.complete !== false,
-    latest = useRef(asked);
-  latest.current = asked;
+// Fetch again every second while the value of useFetch is not complete.
+export function usePollUntilComplete(fetched) {
+  const complete = fetched.value?.complete !== false,
+    latest = useRef(fetched);
+  latest.current = fetched;
   useEffect(() => {
     if (complete) return undefined;
     const timer = setInterval(() => {
@@ -71,17 +71,17 @@ export function usePollUntilComplete(asked) {
   }, [complete]);
 }
 
-// Ask again now and then while what useAsk found is empty, so that the first of its kind is noticed.
-export function usePollWhileEmpty(asked, isEmpty) {
-  const waiting = asked.value !== undefined && isEmpty(asked.value);
+// Fetch again every few seconds while the value of useFetch is empty, so that the first item appears by itself.
+export function usePollWhileEmpty(fetched, isEmpty) {
+  const waiting = fetched.value !== undefined && isEmpty(fetched.value);
   useEffect(() => {
     if (!waiting) return undefined;
     const timer = setInterval(() => {
-      if (!document.hidden) asked.again();
+      if (!document.hidden) fetched.again();
     }, EMPTY_MS);
     return () => clearInterval(timer);
   }, [waiting]);
-  return asked;
+  return fetched;
 }
 
 // Watch the live stream while shown; the newest `on` is the one that is called. Returns "open", "lost" or "".

@@ -157,7 +157,7 @@ def _agent(env: Mapping[str, str]) -> dict[str, Any]:
         found["host"] = host
     if port := _first(env, ("DD_DOGSTATSD_PORT",)):
         if not port.isascii() or not port.isdigit():
-            raise ConfigError(f"DD_DOGSTATSD_PORT={port!r} is no port")
+            raise ConfigError(f"DD_DOGSTATSD_PORT={port!r} is not a port: use 1 to 65535")
         found["port"] = int(port)
     return found
 

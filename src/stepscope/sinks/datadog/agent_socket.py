@@ -49,7 +49,7 @@ class Agent:
         # On this machine a closed port answers at once; report it now and not with the next datagram.
         trouble = sock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
         if trouble:
-            raise OSError(trouble, "the port answered that nothing listens")
+            raise OSError(trouble, "connection refused: nothing listens on the port")
 
     def close(self) -> None:
         """Close the socket; the next datagram opens another."""

@@ -109,7 +109,7 @@ class Runs:
                 self.experiments.forget()
             raise Retry(str(error)) from error
         if known is None:
-            raise Retry("the run was created, and MLflow does not find it yet")
+            raise Retry("the run was created, but MLflow does not list it yet")
         self._known[writer.run] = known
         self._doubts.pop(writer.run, None)
         return known
@@ -142,16 +142,16 @@ class Runs:
                 self.experiments.forget()
             raise retry_of(error) from error
         except (KeyError, TypeError, ValueError, AttributeError) as error:
-            raise Retry(f"the answer is not that of an MLflow server: {error!r}") from error
+            raise Retry(f"the response is not from an MLflow server: {error!r}") from error
         return sorted(found, key=lambda each: (not each.attempt, each.start, each.id))
 
     def _await_turn(self, writer: Writer) -> None:
         """Leave the create to the shipper of rank 0, and wait for one without a response to become visible."""
         now = self._clock()
         if writer.rank and now - self._asked_at.setdefault(writer.run, now) < FOLLOW_SECONDS:
-            raise Retry(f"the run {writer.run} is not in MLflow yet: it is for rank 0's host to create it", after=2.0)
+            raise Retry(f"the run {writer.run} is not in MLflow yet: the shipper of rank 0 creates it", after=2.0)
         if now - self._doubts.get(writer.run, float("-inf")) < SETTLE_SECONDS:
-            raise Retry("a create had no answer: waiting whether the run shows", after=1.0)
+            raise Retry("a create request had no response: waiting to see whether the run exists", after=1.0)
 
     def _create(self, writer: Writer, began: int) -> None:
         tags = {**self._target.tags, **birth_tags(writer, self._host)}

@@ -188,19 +188,19 @@ def _requests(entries: list[Entry]) -> Iterator[Request]:
     for entry in entries:
         if isinstance(entry.record, Span):
             traces.setdefault(entry.record.trace_id, []).append(entry)
-    lot: list[Entry] = []
+    chunk: list[Entry] = []
     for trace in traces.values():
-        if lot and len(lot) + len(trace) > MOST_SPANS:
-            yield from _encode(lot)
-            lot = []
-        lot += trace
-    yield from _encode(lot)
+        if chunk and len(chunk) + len(trace) > MOST_SPANS:
+            yield from _encode(chunk)
+            chunk = []
+        chunk += trace
+    yield from _encode(chunk)
 
 
-def _encode(lot: list[Entry]) -> Iterator[Request]:
-    pairs = [(writer, [record]) for _, writer, record in lot]
+def _encode(chunk: list[Entry]) -> Iterator[Request]:
+    pairs = [(writer, [record]) for _, writer, record in chunk]
     for request in encode(pairs).requests:
-        where = [lot[index].at for index in request.where]
+        where = [chunk[index].at for index in request.where]
         yield Request(request.signal, request.body, request.count, where)
 
 

@@ -113,13 +113,15 @@ def _read(answer: Answer) -> dict[str, Any]:
     except ValueError:
         found = None
     if not isinstance(found, dict):
-        raise Retry("the answer is not that of an MLflow server: is the address right?")
+        raise Retry("the response is not from an MLflow server: check the address")
     return found
 
 
 def _refused(answer: Answer) -> Refused:
     if 300 <= answer.status < 400:
-        return Refused(answer.status, "", f"a redirect to {answer.headers.get('location', 'nowhere')[:200]}, not taken")
+        return Refused(
+            answer.status, "", f"a redirect to {answer.headers.get('location', 'nowhere')[:200]}, not followed"
+        )
     try:
         found = msgspec.json.decode(answer.body)
         code = str(found.get("error_code", ""))
@@ -196,4 +198,4 @@ def _id(answer: dict[str, Any]) -> str:
             raise Retry(f"the experiment {found.get('name')!r} was deleted in MLflow: restore it, or name another")
         return str(found["experiment_id"])
     except (KeyError, TypeError, AttributeError):
-        raise Retry("the answer is not that of an MLflow server: is the address right?") from None
+        raise Retry("the response is not from an MLflow server: check the address") from None

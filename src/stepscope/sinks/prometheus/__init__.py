@@ -112,7 +112,7 @@ class Prometheus(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
         if not made.host:
             raise ConfigError("sinks: prometheus: host is empty; use 127.0.0.1, or 0.0.0.0 for all addresses")
         if made.max_series < 1 or not made.stale > 0:
-            raise ConfigError("sinks: prometheus: max_series and stale are above 0")
+            raise ConfigError("sinks: prometheus: max_series and stale must be above 0")
         return made
 
     @property

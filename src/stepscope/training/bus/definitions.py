@@ -131,12 +131,12 @@ def _make(
 ) -> Definition:
     parts = _name(name)
     if len(parts) < 2 and event_name is None:
-        raise ConfigError(f"metric {name!r}: say an event and a measurement, such as 'http.request.duration'")
+        raise ConfigError(f"metric {name!r}: name an event and a measurement, such as 'http.request.duration'")
     if keep is not None and drop is not None:
         raise ConfigError(f"metric {name!r}: give keep or drop, not both")
     for option, function in (("keep", keep), ("drop", drop), ("tag_values", tag_values)):
         if function is not None and not callable(function):
-            raise ConfigError(f"metric {name!r}: {option} is a function of the metadata")
+            raise ConfigError(f"metric {name!r}: {option} must be a function of the metadata")
     dropped = drop
     wanted = keep if dropped is None else lambda metadata: not dropped(metadata)
     word, factor = _unit(name, unit)
@@ -162,13 +162,13 @@ def _tags(name: Any, tags: Any) -> tuple[str, ...]:
             return tuple(text_of(tag) for tag in tags)
     except Exception:  # nothing that can be gone through, or whatever a foreign iterator raises
         pass
-    raise ConfigError(f"metric {name!r}: tags are a list of names, such as ['status'], and not {tags!r}")
+    raise ConfigError(f"metric {name!r}: tags must be a list of names, such as ['status'], got {tags!r}")
 
 
 def _buckets(name: Any, given: Any, reporter_options: Any) -> tuple[float, ...] | None:
     """The bounds that were given, in either place; None when there are none."""
     if reporter_options is not None and not isinstance(reporter_options, Mapping):
-        raise ConfigError(f"metric {name!r}: reporter_options is a mapping, such as {{'buckets': [10, 100]}}")
+        raise ConfigError(f"metric {name!r}: reporter_options must be a mapping, such as {{'buckets': [10, 100]}}")
     if given is None:
         given = (reporter_options or {}).get("buckets")
     if given is None:
@@ -179,7 +179,7 @@ def _buckets(name: Any, given: Any, reporter_options: Any) -> tuple[float, ...] 
             return bounds
     except Exception:  # nothing that can be gone through, or no numbers
         pass
-    raise ConfigError(f"metric {name!r}: buckets {given!r} are not numbers in rising order")
+    raise ConfigError(f"metric {name!r}: buckets {given!r} are not numbers in ascending order")
 
 
 def _measured(name: Any, measurement: Any) -> Any:
@@ -187,7 +187,7 @@ def _measured(name: Any, measurement: Any) -> Any:
     if isinstance(measurement, str):
         return measurement
     if not callable(measurement):
-        raise ConfigError(f"metric {name!r}: measurement is the name of one, or a function")
+        raise ConfigError(f"metric {name!r}: measurement must be a name or a function")
     try:
         inspect.signature(measurement).bind({})
     except TypeError:
@@ -208,7 +208,9 @@ def _events(parts: Name, given: Any) -> tuple[Name, ...]:
 def _name(given: Any) -> Name:
     found = event_name(given)
     if found is None or not all(found):
-        raise ConfigError(f"metric {given!r}: a name is texts in a row, or one with dots, such as 'http.request.count'")
+        raise ConfigError(
+            f"metric {given!r}: a name must be a list of strings or one string with dots, such as 'http.request.count'"
+        )
     return found
 
 

@@ -126,12 +126,12 @@ def _check(kept: list[Definition]) -> None:
             if other is not each:
                 both = f"{other.kind} {other.name!r} and {each.kind} {each.name!r}"
                 raise ConfigError(
-                    f"Prometheus: {both} would both be {name}; call one otherwise, with `event_name` and `measurement`"
+                    f"Prometheus: {both} would both be {name}; rename one with `event_name` and `measurement`"
                 )
         labels = [*(openmetrics.label_name(tag) for tag in each.tags), *_OWN_LABELS.get(kind, ())]
         if len(set(labels)) < len(labels):
             listed_labels = ", ".join(labels)
-            raise ConfigError(f"Prometheus: the labels of {each.name!r} would be {listed_labels}; call a tag otherwise")
+            raise ConfigError(f"Prometheus: the labels of {each.name!r} would be {listed_labels}; rename a tag")
 
 
 def _help(of: Definition) -> str:

@@ -163,7 +163,7 @@ class Poller:
         if run is not None:
             run.count("failed", "poller", type(error).__name__)
             named = text_of(measurement)
-            run.warn(f"the poller's measurement {named} raised {describe_error(error)}; it is not asked again")
+            run.warn(f"the poller's measurement {named} raised {describe_error(error)}; it is not called again")
 
     def _loop(self) -> None:
         while True:

@@ -47,10 +47,10 @@ def read_config(source: Any) -> TelemetryConfig:
     given = {key: value for key, value in section.items() if value is not None}
     attributes = given.get("resource_attributes", {})
     if not isinstance(given.get("enabled", False), bool) or not isinstance(attributes, Mapping):
-        raise ConfigError(f"{where}: `enabled` is true or false, and `resource_attributes` is a mapping")
+        raise ConfigError(f"{where}: `enabled` must be true or false, and `resource_attributes` a mapping")
     name, endpoint = given.get("service_name", "tuft"), given.get("otlp_endpoint", "")
     if not isinstance(name, str) or not name.strip() or not isinstance(endpoint, str):
-        raise ConfigError(f"{where}: `service_name` is a text that is not empty, and `otlp_endpoint` is a text")
+        raise ConfigError(f"{where}: `service_name` must be a non-empty string, and `otlp_endpoint` a string")
     given["resource_attributes"] = {text_of(key): text_of(value) for key, value in attributes.items()}
     return TelemetryConfig(**given)
 
@@ -130,7 +130,7 @@ def _content(source: Any) -> tuple[str, Mapping[str, Any]]:
     if isinstance(source, Mapping):
         return "telemetry", source
     if not _is_file(source):
-        raise ConfigError(f"telemetry: {type(source).__name__} is not a config; pass a mapping or the path of a file")
+        raise ConfigError(f"telemetry: {type(source).__name__} is not a config: pass a mapping or the path of a file")
     try:
         import yaml
 

@@ -46,7 +46,7 @@ class Reading:
 def read_json(data: bytes) -> Any:
     """Read a body; bare NaN and Infinity are understood, for Python's own encoder writes them."""
     if len(data) > MOST_VALUES and data.count(b",") + data.count(b"{") + data.count(b"[") > MOST_VALUES:
-        raise BadBody(f"more than {MOST_VALUES} values in one body: send less at a time")
+        raise BadBody(f"more than {MOST_VALUES} values in one body: send smaller requests")
     try:
         return msgspec.json.decode(data)
     except (ValueError, RecursionError):

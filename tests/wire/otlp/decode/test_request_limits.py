@@ -85,7 +85,7 @@ def test_numbers_without_end(body: bytes, monkeypatch: pytest.MonkeyPatch) -> No
 def test_many_values_of_json() -> None:
     """A JSON text of too many values is refused before it is parsed."""
     request_limits.bound_values(b"[" + b"1," * 9 + b"1]", 10)
-    with pytest.raises(BadRequest, match="send less"):
+    with pytest.raises(BadRequest, match="send smaller requests"):
         request_limits.bound_values(b"[" + b"{}," * 9 + b"{}]", 10)
 
 

@@ -84,7 +84,7 @@ class FileStream:
             self._ingest.reject("unreadable request")
             raise Refused(Refusal(HTTPStatus.BAD_REQUEST, f"not a file_stream request: {error}")) from None
         if sum(len(chunk.content) for chunk in (posted.files or {}).values() if chunk.content) > MOST_LINES * 50:
-            raise Refused(Refusal(HTTPStatus(413), f"more than {MOST_LINES} lines; send less at a time"))
+            raise Refused(Refusal(HTTPStatus(413), f"more than {MOST_LINES} lines; send smaller requests"))
         return posted
 
     def _take_files(self, sent: Sent, files: dict[str, Chunk]) -> None:

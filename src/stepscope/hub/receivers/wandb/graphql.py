@@ -271,7 +271,7 @@ class _Execution:
         found: dict[str, Any] = {}
         for field in self._fields(selections, 0):
             if strict and field.name not in node and field.name != "__typename":
-                raise GraphQLError(f"this Stepscope hub does not have {field.name[:80]!r} of the W&B API")
+                raise GraphQLError(f"this Stepscope hub does not support {field.name[:80]!r} of the W&B API")
             value = node.get(field.name)
             if callable(value):
                 value = value(self._given(field.arguments or {}))

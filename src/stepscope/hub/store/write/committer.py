@@ -68,7 +68,9 @@ class Committer:
                 if self._last == before:
                     raise
                 # What came before is safe, and its outcome must be reported; the rest fails when it is offered again.
-                return outcomes + [Retry("a part of the group", after=0.0)] * (len(batches) - len(outcomes))
+                return outcomes + [Retry("the rest of the group is not stored yet", after=0.0)] * (
+                    len(batches) - len(outcomes)
+                )
         return outcomes
 
     def _write(self, batches: Sequence[Batch]) -> list[Outcome]:
@@ -87,8 +89,8 @@ class Committer:
 
     def _not_now(self, error: EngineError) -> Retry:
         if self._shard.count == 1:
-            return Retry(f"the store cannot take more now: {error}", after=5.0)
-        return ShardAway(f"shard {self._shard.index + 1} cannot take more now: {error}", self._shard.index)
+            return Retry(f"the store cannot accept more now: {error}", after=5.0)
+        return ShardAway(f"shard {self._shard.index + 1} cannot accept more now: {error}", self._shard.index)
 
     def _commit(self, batches: Sequence[Batch]) -> list[Outcome]:
         outcomes: list[Outcome] = [None] * len(batches)
@@ -133,7 +135,7 @@ class Committer:
             try:
                 found.append((index, self._catalog.source(batch.writer)))
             except UNFIT as error:
-                outcomes[index] = Reject(f"unfit writer: {error}", range(len(batch.records)))
+                outcomes[index] = Reject(f"invalid writer: {error}", range(len(batch.records)))
         return found
 
     def _entries(self, batches: Sequence[Batch], fresh: Sequence[tuple[int, Source]], built: Built) -> dict[int, Entry]:

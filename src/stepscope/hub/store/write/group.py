@@ -87,7 +87,7 @@ class Group:
         spans = [record for record in records if type(record) is Span]
         lines = [record for record in records if type(record) is Log or type(record) is Event or type(record) is Alert]
         if len(spans) + len(lines) < count:
-            raise TypeError("something is not a record")
+            raise TypeError("an item is not a record")
         self._spans.extend(source, spans)
         gain.counts["spans"] = len(spans)
         if lines:

@@ -2,12 +2,12 @@
 import { html } from "../h.js";
 import { get, post } from "../api.js";
 import { href } from "../router.js";
-import { useAsk, useNow } from "../use.js";
+import { useFetch, useNow } from "../use.js";
 import { ago, clock, count, millis, number, plain, real } from "../parts/format.js";
 import { Menu, Severity } from "../parts/controls.js";
 import { act, Drawer } from "../parts/overlays.js";
 import { useRunName } from "../parts/run_names.js";
-import { Asked } from "../parts/states.js";
+import { Fetched } from "../parts/states.js";
 
 const SIGNS = {
   pending: "◔",
@@ -103,12 +103,12 @@ function Actions({ alert, again }) {
 }
 
 export function AlertDetails({ id, onClose, again }) {
-  const asked = useAsk((signal) => get(statePath(id), {}, signal), [id]);
-  return html`<${Drawer} label="Alert" title=${asked.value ? asked.value.finding || asked.value.rule : "Alert"}
+  const fetched = useFetch((signal) => get(statePath(id), {}, signal), [id]);
+  return html`<${Drawer} label="Alert" title=${fetched.value ? fetched.value.finding || fetched.value.rule : "Alert"}
       onClose=${onClose}>
-    <${Asked} asked=${asked} what="Loading the alert">${(alert) => html`<${Explained} alert=${alert} />
+    <${Fetched} fetched=${fetched} what="Loading the alert">${(alert) => html`<${Explained} alert=${alert} />
       <${Actions} alert=${alert} again=${() => {
-        asked.again();
+        fetched.again();
         again();
       }} />`}<//>
   <//>`;

@@ -1,11 +1,11 @@
 // Rules: those in force, an editor for the page's own with a preview over a chosen run, and the notifiers.
 import { html, useState } from "../h.js";
-import { address, ask, get, post } from "../api.js";
+import { address, fetchJson, get, post } from "../api.js";
 import { href, useParam } from "../router.js";
-import { useAsk, useDebounced } from "../use.js";
+import { useFetch, useDebounced } from "../use.js";
 import { count, plain } from "../parts/format.js";
 import { Select, Severity } from "../parts/controls.js";
-import { Asked } from "../parts/states.js";
+import { Fetched } from "../parts/states.js";
 import { act, toast } from "../parts/overlays.js";
 
 const EXAMPLE = `rules:
@@ -20,14 +20,14 @@ const SETTLE_MS = 400,
   MOST_RUNS = 50;
 
 export function Rules() {
-  const asked = useAsk((signal) => get("alerts/rules", {}, signal), []);
-  return html`<${Asked} asked=${asked} what="Loading rules">${(found) => html`
+  const fetched = useFetch((signal) => get("alerts/rules", {}, signal), []);
+  return html`<${Fetched} fetched=${fetched} what="Loading rules">${(found) => html`
     ${found.mistakes.map(
       (each) => html`<p key=${each.file + each.line} class="alert-mistake bad-text" role="alert">
         ${each.file}, line ${each.line}, column ${each.column}: ${each.message}</p>`,
     )}
     ${found.trouble && html`<p class="alert-mistake bad-text" role="alert">${found.trouble}</p>`}
-    <${Editor} yaml=${found.yaml} again=${asked.again} />
+    <${Editor} yaml=${found.yaml} again=${fetched.again} />
     <${InForce} rules=${found.rules} />
     <${Notifiers} notifiers=${found.notifiers} />`}<//>`;
 }
@@ -35,10 +35,10 @@ export function Rules() {
 function Editor({ yaml, again }) {
   const [text, setText] = useState(yaml || EXAMPLE);
   const [run, setRun] = useParam("over", "");
-  const runs = useAsk((signal) => get("runs", { limit: MOST_RUNS, sort: "-started" }, signal), []);
+  const runs = useFetch((signal) => get("runs", { limit: MOST_RUNS, sort: "-started" }, signal), []);
   const chosen = run || runs.value?.runs[0]?.id || "";
   const settled = useDebounced(text, SETTLE_MS);
-  const tried = useAsk(
+  const tried = useFetch(
     (signal) => (chosen ? post("alerts/preview", { yaml: settled, run: chosen }, signal) : Promise.resolve(null)),
     [settled, chosen],
   );
@@ -47,7 +47,7 @@ function Editor({ yaml, again }) {
   const save = () =>
     act(
       () =>
-        ask(address("alerts/rules"), {
+        fetchJson(address("alerts/rules"), {
           method: "PUT",
           headers: { "Content-Type": "application/json" },
           body: JSON.stringify({ yaml: text }),

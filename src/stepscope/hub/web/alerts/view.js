@@ -1,12 +1,12 @@
 // Alerts: what fires now, what fired before, the rules with a preview over a run, and what is silenced.
 import { html, useEffect } from "../h.js";
-import { address, ask, get } from "../api.js";
+import { address, fetchJson, get } from "../api.js";
 import { useParam } from "../router.js";
-import { useAsk, useNow } from "../use.js";
+import { useFetch, useNow } from "../use.js";
 import { ago, count, lasting } from "../parts/format.js";
 import { Choice } from "../parts/controls.js";
 import { act } from "../parts/overlays.js";
-import { Asked, Empty } from "../parts/states.js";
+import { Fetched, Empty } from "../parts/states.js";
 import { AlertDetails, AlertList } from "./list.js";
 import { Rules } from "./rules.js";
 
@@ -25,16 +25,16 @@ export default function Alerts() {
   const [tab, setTab] = useParam("tab", "firing");
   const [run] = useParam("run", "");
   const [shown, setShown] = useParam("alert", "");
-  const asked = useAsk((signal) => get("alerts/states", { run, limit: MOST }, signal), [run]);
+  const fetched = useFetch((signal) => get("alerts/states", { run, limit: MOST }, signal), [run]);
   useEffect(() => {
     const timer = setInterval(() => {
-      if (!document.hidden) asked.again();
+      if (!document.hidden) fetched.again();
     }, EVERY_MS);
     return () => clearInterval(timer);
   }, []);
   return html`<div class="page alerts">
     <div class="page-head"><h1>Alerts</h1>
-      ${asked.value && html`<${Summary} counts=${asked.value.counts} />`}
+      ${fetched.value && html`<${Summary} counts=${fetched.value.counts} />`}
       <span class="grow"></span>
       <${Choice} label="Show" value=${tab} options=${TABS} onChange=${setTab} /></div>
     ${
@@ -42,10 +42,10 @@ export default function Alerts() {
         ? html`<${Rules} />`
         : tab === "silences"
           ? html`<${Silences} />`
-          : html`<${Asked} asked=${asked} what="Loading alerts">
-            ${(found) => html`<${Shown} found=${found} tab=${tab} open=${setShown} again=${asked.again} />`}<//>`
+          : html`<${Fetched} fetched=${fetched} what="Loading alerts">
+            ${(found) => html`<${Shown} found=${found} tab=${tab} open=${setShown} again=${fetched.again} />`}<//>`
     }
-    ${shown && html`<${AlertDetails} key=${shown} id=${shown} onClose=${() => setShown("")} again=${asked.again} />`}
+    ${shown && html`<${AlertDetails} key=${shown} id=${shown} onClose=${() => setShown("")} again=${fetched.again} />`}
   </div>`;
 }
 
@@ -72,11 +72,11 @@ function Shown({ found, tab, open, again }) {
 
 // Silences with an end, and marks as expected.
 function Silences() {
-  const asked = useAsk((signal) => get("alerts/silences", {}, signal), []);
+  const fetched = useFetch((signal) => get("alerts/silences", {}, signal), []);
   const now = useNow(10000);
   const remove = (id) =>
-    act(() => ask(address(`alerts/silences/${id}`), { method: "DELETE" }), "Removed.", asked.again);
-  return html`<${Asked} asked=${asked} what="Loading silences">${({ silences, expected }) =>
+    act(() => fetchJson(address(`alerts/silences/${id}`), { method: "DELETE" }), "Removed.", fetched.again);
+  return html`<${Fetched} fetched=${fetched} what="Loading silences">${({ silences, expected }) =>
     !silences.length && !expected.length
       ? html`<div class="panel"><${Empty} title="Nothing is silenced">Silence an alert where it is listed.<//></div>`
       : html`<section class="alert-part panel"><div class="alert-scroll" tabindex="0" role="region"

@@ -2,7 +2,7 @@
 import { html, useEffect, useRef, useState } from "../h.js";
 import { get, runPath } from "../api.js";
 import { useShownTheme } from "../theme.js";
-import { useAsk, useSize } from "../use.js";
+import { useFetch, useSize } from "../use.js";
 import { IconButton } from "../parts/controls.js";
 import { count, number, real } from "../parts/format.js";
 import { sayX } from "./scales.js";
@@ -42,7 +42,7 @@ export function DistributionCard({ id, title, metric, view, run, going, onStep, 
   const shift = view.x === "relative" ? run.started : 0;
   const [from, to] = (x === view.x || shift ? view.window : null) || [null, null];
   const rank = /^\d+$/.test(view.ranks) ? view.ranks : null;
-  const asked = useAsk(
+  const fetched = useFetch(
     (signal) =>
       get(
         runPath(id, "histograms"),
@@ -52,12 +52,12 @@ export function DistributionCard({ id, title, metric, view, run, going, onStep, 
     [id, metric.key, x, rank, from, to, shift],
   );
   useEffect(() => {
-    const timer = going ? setInterval(() => !document.hidden && !asked.loading && asked.again(), EVERY) : 0;
+    const timer = going ? setInterval(() => !document.hidden && !fetched.loading && fetched.again(), EVERY) : 0;
     return () => clearInterval(timer);
-  }, [going, asked.loading]);
-  const series = asked.value?.series[0],
+  }, [going, fetched.loading]);
+  const series = fetched.value?.series[0],
     columns = (series?.rows || []).map(binsOf).filter(Boolean);
-  const others = (asked.value?.series.length || 1) - 1;
+  const others = (fetched.value?.series.length || 1) - 1;
   const [at, setAt] = useState(/** @type {number | null} */ (null));
   const marked = at === null ? null : columns[Math.min(at, columns.length - 1)];
   const say = (column) =>
@@ -86,8 +86,8 @@ export function DistributionCard({ id, title, metric, view, run, going, onStep, 
         onPointerLeave=${() => setAt(null)}>
       <${Heat} columns=${columns} marked=${marked} shift=${shift} kind=${shift ? "relative" : x} onPlace=${setAt}
           onPick=${(column) => column.step !== null && onStep(column.step)} />
-      ${asked.error && html`<p class="chart-note bad-text" role="alert">${asked.error.message}</p>`}
-      ${asked.value && !columns.length && html`<p class="chart-note">No distributions in this range</p>`}
+      ${fetched.error && html`<p class="chart-note bad-text" role="alert">${fetched.error.message}</p>`}
+      ${fetched.value && !columns.length && html`<p class="chart-note">No distributions in this range</p>`}
     </div>
     <footer class="chart-foot"><span class="chart-count">
       ${series ? `${count(series.total)} distributions, ${count(columns.length)} shown` : ""}

@@ -22,7 +22,7 @@ export class Feed {
     this.took = 0;
     this.turn = 0;
     this.control = new AbortController();
-    this.loads = new Set(); // what is being asked: { keys, control }
+    this.loads = new Set(); // what is being fetched: { keys, control }
   }
 
   // The entry of a key: { lines, loading, error, version, attempts }. Charts listen with `watch`.
@@ -62,7 +62,7 @@ export class Feed {
   want(key) {
     this.waiting.add(key);
     clearTimeout(this.timer);
-    this.timer = setTimeout(() => this.ask(), 15);
+    this.timer = setTimeout(() => this.loadWaiting(), 15);
   }
 
   // Look at it another way: what is shown stays until the answer is there.
@@ -92,7 +92,7 @@ export class Feed {
     for (const load of this.loads) load.control.abort();
   }
 
-  ask() {
+  loadWaiting() {
     const keys = [...this.waiting].filter((key) => !this.entry(key).loading);
     this.waiting.clear();
     for (const key of keys) Object.assign(this.entry(key), { loading: true, stale: false });
@@ -101,13 +101,13 @@ export class Feed {
     for (let i = 0; i < keys.length; i += AT_ONCE) this.load(keys.slice(i, i + AT_ONCE), along);
   }
 
-  async load(keys, asked) {
+  async load(keys, reading) {
     const { how, turn } = this,
       began = performance.now(),
       load = { keys, control: new AbortController() };
     this.loads.add(load);
     try {
-      const along = await asked;
+      const along = await reading;
       const params = { ...rankParams(how), ...along?.steps };
       const found = await readLines(this.run, how, keys, params, load.control.signal);
       if (turn !== this.turn) return;
@@ -120,7 +120,7 @@ export class Feed {
     } finally {
       this.loads.delete(load);
     }
-    for (const key of keys) this.tell(key);
+    for (const key of keys) this.notify(key);
   }
 
   // What earlier attempts logged at steps that a later one repeated, drawn grey behind once it is read.
@@ -142,7 +142,7 @@ export class Feed {
         ...old.map(({ line, along }, at) => lineOf(line, at, { points: how.points, ghost: true, along })),
         ...entry.lines.filter((line) => !line.ghost),
       ];
-      this.tell(key);
+      this.notify(key);
     }
   }
 
@@ -180,7 +180,7 @@ export class Feed {
       if (!entry) unknown.push(key);
       else if (attempt > entry.attempt && entry.attempt > 0) this.beginAttempt(entry, attempt);
       else if (entry.loading) (entry.pending ??= []).push([rank, columns]);
-      else if (!entry.stale && this.appends(entry) && append(entry, this.how, rank, columns)) this.tell(key, true);
+      else if (!entry.stale && this.appends(entry) && append(entry, this.how, rank, columns)) this.notify(key, true);
     }
     return unknown;
   }
@@ -207,7 +207,7 @@ export class Feed {
     return !scoped && this.how.x !== "metric";
   }
 
-  tell(key, live = false) {
+  notify(key, live = false) {
     const { lines, watchers } = this.entry(key);
     for (const line of lines) line.colour ??= seriesColour(line.at);
     for (const notify of watchers) notify(live);
@@ -217,7 +217,7 @@ export class Feed {
   recolour() {
     for (const entry of this.entries.values()) {
       for (const line of entry.lines) line.colour = seriesColour(line.at);
-      this.tell(entry.key);
+      this.notify(entry.key);
     }
   }
 }

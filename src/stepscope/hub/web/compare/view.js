@@ -2,11 +2,11 @@
 import { html, useEffect, useState } from "../h.js";
 import { get, runPath } from "../api.js";
 import { change, go, href, useParam, useParams } from "../router.js";
-import { useAsk, useDebounced } from "../use.js";
+import { useFetch, useDebounced } from "../use.js";
 import { seriesColour, useShownTheme } from "../theme.js";
 import { IconButton, Menu, Status } from "../parts/controls.js";
 import { ago } from "../parts/format.js";
-import { Asked, Empty } from "../parts/states.js";
+import { Fetched, Empty } from "../parts/states.js";
 import { Diff } from "./diff.js";
 import { Overlay } from "./overlay.js";
 
@@ -17,10 +17,10 @@ export default function CompareView() {
   const [tab, setTab] = useParam("tab", "charts");
   const wanted = ids.slice(0, MOST);
   const theme = useShownTheme();
-  const asked = useAsk((signal) => readAll(wanted, signal), [wanted.join("\n")]);
+  const fetched = useFetch((signal) => readAll(wanted, signal), [wanted.join("\n")]);
   useEffect(() => {
-    if (asked.value) document.title = `${asked.value.map((run) => run.name || run.id).join(", ")} · Stepscope`;
-  }, [asked.value]);
+    if (fetched.value) document.title = `${fetched.value.map((run) => run.name || run.id).join(", ")} · Stepscope`;
+  }, [fetched.value]);
   if (!wanted.length) {
     return html`<div class="page">
       <${Empty}
@@ -29,7 +29,7 @@ export default function CompareView() {
         <p class="compare-add"><${Adder} taken=${[]} onAdd=${(id) => go(href("compare", { run: [id] }))} /></p><//></div>`;
   }
   return html`<div class="page compare">
-    <${Asked} asked=${asked} what="Loading runs">${(runs) => html`
+    <${Fetched} fetched=${fetched} what="Loading runs">${(runs) => html`
       <ul class="compare-runs" aria-label="Runs">
         ${runs.map(
           (run, at) => html`<li key=${run.id}><i style=${{ background: seriesColour(at) }}></i>
@@ -98,7 +98,7 @@ export function Adder({ taken, onAdd }) {
 function Choices({ taken, onAdd }) {
   const [text, setText] = useState("");
   const wanted = useDebounced(text, 150);
-  const asked = useAsk(
+  const fetched = useFetch(
     (signal) =>
       get(
         "runs",
@@ -107,7 +107,7 @@ function Choices({ taken, onAdd }) {
       ),
     [wanted],
   );
-  const runs = (asked.value?.runs || []).filter((run) => !taken.includes(run.id));
+  const runs = (fetched.value?.runs || []).filter((run) => !taken.includes(run.id));
   return html`<div class="chooser">
     <input type="search" aria-label="Find a run" placeholder="Find a run" value=${text}
         onInput=${(event) => setText(event.target.value)} />
@@ -118,5 +118,5 @@ function Choices({ taken, onAdd }) {
               <span class="wide-name" title=${run.name || run.id}>${run.name || run.id}</span>
               <span class="muted">${ago(run.started)}</span></button>`,
     )}
-    ${asked.value && !runs.length && html`<p class="muted note-line">No other runs.</p>`}</div>`;
+    ${fetched.value && !runs.length && html`<p class="muted note-line">No other runs.</p>`}</div>`;
 }

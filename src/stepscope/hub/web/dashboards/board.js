@@ -2,7 +2,7 @@
 import { html, useEffect, useMemo } from "../h.js";
 import { get, runPath } from "../api.js";
 import { change, go, href, useParam } from "../router.js";
-import { useAsk, useLive } from "../use.js";
+import { useFetch, useLive } from "../use.js";
 import { colour, useShownTheme } from "../theme.js";
 import { Failure } from "../parts/states.js";
 import { ChartCard } from "../charts/card.js";
@@ -11,7 +11,7 @@ import { pick } from "../charts/pick.js";
 import { keySource, matching, POINTS, quantileSource } from "./sources.js";
 
 export function Board({ board, run, x, hideEmpty, by }) {
-  const asked = useAsk(
+  const fetched = useFetch(
     async (signal) => {
       const spans = board.charts.some((chart) => chart.spans.length);
       const [one, keys, facets] = await Promise.all([
@@ -23,10 +23,10 @@ export function Board({ board, run, x, hideEmpty, by }) {
     },
     [run, board.charts.some((chart) => chart.spans.length)],
   );
-  if (asked.error) return html`<${Failure} error=${asked.error} again=${asked.again} />`;
-  if (asked.value?.of !== run) return html`<${Waiting} board=${board} />`;
-  return html`<${Charts} board=${board} known=${asked.value} x=${x} hideEmpty=${hideEmpty} by=${by}
-      onNews=${asked.again} />`;
+  if (fetched.error) return html`<${Failure} error=${fetched.error} again=${fetched.again} />`;
+  if (fetched.value?.of !== run) return html`<${Waiting} board=${board} />`;
+  return html`<${Charts} board=${board} known=${fetched.value} x=${x} hideEmpty=${hideEmpty} by=${by}
+      onNews=${fetched.again} />`;
 }
 
 // The places of the charts until the run is known, so that nothing jumps.

@@ -75,11 +75,11 @@ export function quantileSource(run, { keys, spans, levels, x, unit, origin }) {
   const state = { lines: /** @type {any[]} */ ([]), loading: true, error: null, superseded: 0, unit };
   const watchers = new Set();
   const names = shortened([...keys, ...spans]);
-  let asked = 0,
+  let loadedAt = 0,
     busy = false;
-  async function ask() {
+  async function load() {
     busy = true;
-    asked = performance.now();
+    loadedAt = performance.now();
     try {
       const answer = await get(runPath(run, "quantiles"), {
         key: keys,
@@ -122,12 +122,12 @@ export function quantileSource(run, { keys, spans, levels, x, unit, origin }) {
   return {
     watch(notify) {
       watchers.add(notify);
-      if (!asked) ask();
+      if (!loadedAt) load();
       return () => watchers.delete(notify);
     },
     read: () => ({ ...state, lines: state.lines.map((line) => ({ ...line, colour: seriesColour(line.at) })) }),
     stir() {
-      if (watchers.size && !busy && performance.now() - asked > AGAIN_MS) ask();
+      if (watchers.size && !busy && performance.now() - loadedAt > AGAIN_MS) load();
     },
   };
 }

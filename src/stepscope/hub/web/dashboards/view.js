@@ -1,8 +1,8 @@
 // Dashboards: built-in and custom ones, drawn for any run, and edited as YAML beside the charts.
 import { html, useEffect, useRef, useState } from "../h.js";
-import { address, ask, get, post } from "../api.js";
+import { address, fetchJson, get, post } from "../api.js";
 import { change, go, href, useParam } from "../router.js";
-import { useAsk, useDebounced } from "../use.js";
+import { useFetch, useDebounced } from "../use.js";
 import { Choice, Status, Switch } from "../parts/controls.js";
 import { RunField, useRuns } from "../parts/fields.js";
 import { Empty, Failure, Loading } from "../parts/states.js";
@@ -32,8 +32,8 @@ charts:
 export default function Dashboards({ parts, query }) {
   const name = parts[0] || (query.get("new") ? "" : "rl");
   const [edit, setEdit] = useParam("edit");
-  const list = useAsk((signal) => get("dashboards", {}, signal).then((answer) => answer.dashboards), []);
-  const one = useAsk(
+  const list = useFetch((signal) => get("dashboards", {}, signal).then((answer) => answer.dashboards), []);
+  const one = useFetch(
     (signal) => (name ? get(`dashboards/${encodeURIComponent(name)}`, {}, signal) : Promise.resolve(NEW)),
     [name],
   );
@@ -139,7 +139,7 @@ function Shown({ source, board, runs, edit, onEdit, onDraft, onSaved, onDeleted 
 
 // The newest run that has what a dashboard shows: half as many of its charts as any run has, or more.
 function useBestRun(chosen, runs, board) {
-  const asked = useAsk(
+  const fetched = useFetch(
     async (signal) => {
       if (chosen || !runs?.length || !board) return null;
       const { metrics } = await get("fields", {}, signal),
@@ -157,7 +157,7 @@ function useBestRun(chosen, runs, board) {
     },
     [chosen, runs?.length > 0, board?.title],
   );
-  return asked.value || "";
+  return fetched.value || "";
 }
 
 // A dashboard as text: checked while one writes, mistakes marked at their line, saved under a name.
@@ -199,7 +199,7 @@ export function Editor({ source, onDraft, onSaved, onDeleted, onClose }) {
   }, [settled]);
 
   const put = async (method, body) =>
-    ask(address(`dashboards/${name}`), {
+    fetchJson(address(`dashboards/${name}`), {
       method,
       headers: { "Content-Type": "application/json" },
       body: body && JSON.stringify(body),

@@ -2,7 +2,7 @@
 import { html, useEffect, useRef, useState } from "../h.js";
 import { get } from "../api.js";
 import { href } from "../router.js";
-import { useAsk } from "../use.js";
+import { useFetch } from "../use.js";
 import { ago, bytes, count, lasting, number } from "../parts/format.js";
 import { RunLink } from "../parts/run_names.js";
 import { Failure, Loading } from "../parts/states.js";
@@ -18,9 +18,9 @@ const OUTCOMES = [
 ];
 
 export default function Health() {
-  const health = useAsk((signal) => get("health", {}, signal), []);
-  const pipeline = useAsk((signal) => get("pipeline", {}, signal), []);
-  const tables = useAsk((signal) => get("sql/tables", {}, signal), []);
+  const health = useFetch((signal) => get("health", {}, signal), []);
+  const pipeline = useFetch((signal) => get("pipeline", {}, signal), []);
+  const tables = useFetch((signal) => get("sql/tables", {}, signal), []);
   const past = useRef(/** @type {{ at: number, rate: number, lag: number }[]} */ ([]));
   const [, redraw] = useState(0);
   useEffect(() => {
@@ -71,9 +71,9 @@ export default function Health() {
       <div class="health-parts">
         <${Receivers} receivers=${value.receivers} />
         <${Runs} runs=${value.runs} writers=${value.folder.writers} />
-        <${Sinks} asked=${pipeline} />
-        <${Quarantine} asked=${pipeline} />
-        <${Tables} asked=${tables} />
+        <${Sinks} fetched=${pipeline} />
+        <${Quarantine} fetched=${pipeline} />
+        <${Tables} fetched=${tables} />
       </div>`
     }
   </div>`;
@@ -190,12 +190,12 @@ function Runs({ runs, writers }) {
     </tbody></table><//>`;
 }
 
-function Sinks({ asked }) {
-  const sinks = asked.value?.sinks || [];
+function Sinks({ fetched }) {
+  const sinks = fetched.value?.sinks || [];
   return html`<${Part} title="Sinks" note="where this machine's records are delivered" wide>
     ${
-      asked.error && !asked.value
-        ? html`<p class="bad-text">${asked.error.message}</p>`
+      fetched.error && !fetched.value
+        ? html`<p class="bad-text">${fetched.error.message}</p>`
         : !sinks.length
           ? html`<p
               class="muted">No sinks configured. Set <code>sinks</code> to deliver elsewhere.</p>`
@@ -216,25 +216,25 @@ function Sinks({ asked }) {
   <//>`;
 }
 
-function Quarantine({ asked }) {
-  const lots = asked.value?.quarantine || [];
+function Quarantine({ fetched }) {
+  const entries = fetched.value?.quarantine || [];
   return html`<${Part} title="Quarantine"
       note=${
-        lots.length
-          ? `${count(asked.value.quarantined)} batches; retry with stepscope quarantine retry`
+        entries.length
+          ? `${count(fetched.value.quarantined)} batches; retry with stepscope quarantine retry`
           : "records rejected by sinks and store"
       }
       wide>
     ${
-      !lots.length
+      !entries.length
         ? html`<p class="muted">Nothing quarantined.</p>`
         : html`<table class="plain">
           <thead><tr><th>when</th><th>sink</th><th>run</th><th class="num">records</th><th>reason</th></tr></thead>
       <tbody>
-        ${lots.map(
-          (lot) =>
-            html`<tr key=${lot.sink + lot.id}><td>${ago(lot.time)}</td><td>${lot.sink}</td>
-              <td><${RunLink} id=${lot.run} /></td><td class="num">${count(lot.records)}</td><td>${lot.reason}</td>
+        ${entries.map(
+          (entry) =>
+            html`<tr key=${entry.sink + entry.id}><td>${ago(entry.time)}</td><td>${entry.sink}</td>
+              <td><${RunLink} id=${entry.run} /></td><td class="num">${count(entry.records)}</td><td>${entry.reason}</td>
             </tr>`,
         )}
       </tbody>
@@ -243,15 +243,15 @@ function Quarantine({ asked }) {
   <//>`;
 }
 
-function Tables({ asked }) {
-  const tables = (asked.value?.tables || []).filter((table) => table.rows).sort((a, b) => b.bytes - a.bytes);
+function Tables({ fetched }) {
+  const tables = (fetched.value?.tables || []).filter((table) => table.rows).sort((a, b) => b.bytes - a.bytes);
   const most = Math.max(1, ...tables.map((table) => table.bytes));
   return html`<${Part} title="Store" note="by table" wide>
     ${
-      asked.error
-        ? html`<p class="bad-text">${asked.error.message}</p>`
+      fetched.error
+        ? html`<p class="bad-text">${fetched.error.message}</p>`
         : !tables.length
-          ? html`<p class="muted">${asked.loading ? "Measuring…" : "Empty."}</p>`
+          ? html`<p class="muted">${fetched.loading ? "Measuring…" : "Empty."}</p>`
           : html`<table class="plain">
             <thead><tr><th>table</th><th class="num">rows</th><th class="num">bytes</th><th></th></tr></thead>
       <tbody>${tables.map(

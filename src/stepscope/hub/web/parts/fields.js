@@ -2,7 +2,7 @@
 import { html, useEffect, useId, useState } from "../h.js";
 import { get } from "../api.js";
 import { href } from "../router.js";
-import { useAsk, usePollWhileEmpty } from "../use.js";
+import { useFetch, usePollWhileEmpty } from "../use.js";
 import { Icon } from "./controls.js";
 import { spelled } from "./exact.js";
 import { plain } from "./format.js";
@@ -45,7 +45,7 @@ export function Field({ label, value, onChange, placeholder, suggestions, width 
 // The newest runs, for fields and defaults; a first one is noticed.
 export function useRuns(limit = 200) {
   return usePollWhileEmpty(
-    useAsk((signal) => get("runs", { limit, sort: "-seen" }, signal).then((answer) => answer.runs), [limit]),
+    useFetch((signal) => get("runs", { limit, sort: "-seen" }, signal).then((answer) => answer.runs), [limit]),
     (runs) => !runs.length,
   );
 }

@@ -18,17 +18,17 @@ export function nameOf(id) {
 
 function want(id) {
   wanted.add(id);
-  timer ||= setTimeout(ask, SOON);
+  timer ||= setTimeout(load, SOON);
 }
 
-async function ask() {
+async function load() {
   const ids = [...wanted].slice(0, MOST);
   timer = 0;
   for (const id of ids) {
     wanted.delete(id);
     names.set(id, "");
   }
-  if (wanted.size) timer = setTimeout(ask, SOON);
+  if (wanted.size) timer = setTimeout(load, SOON);
   const answer = await get("runs", { filter: `id in (${ids.map(quoted).join(", ")})`, limit: ids.length }).catch(
     () => null,
   );

@@ -24,10 +24,10 @@ export function Failure({ error, again }) {
   </div>`;
 }
 
-// Loading, failed or loaded: the states of useAsk; children is a function of the value.
-export function Asked({ asked, what, children }) {
-  if (asked.value !== undefined) return children(asked.value);
-  if (asked.error) return html`<${Failure} error=${asked.error} again=${asked.again} />`;
+// Loading, failed or loaded: the states of useFetch; children is a function of the value.
+export function Fetched({ fetched, what, children }) {
+  if (fetched.value !== undefined) return children(fetched.value);
+  if (fetched.error) return html`<${Failure} error=${fetched.error} again=${fetched.again} />`;
   return html`<${Loading} what=${what} />`;
 }
 

@@ -31,15 +31,15 @@ export function VirtualTable({
   const template = columns.map((column) => column.width || "minmax(80px, 1fr)").join(" ");
   const wanted = useRef(false);
 
-  const asked = `${question ?? ""}\n${sort ?? ""}`,
-    before = useRef(asked);
+  const view = `${question ?? ""}\n${sort ?? ""}`,
+    before = useRef(view);
   useLayoutEffect(() => {
-    if (before.current === asked) return;
-    before.current = asked;
+    if (before.current === view) return;
+    before.current = view;
     box.current.scrollTop = 0;
     setTop(0);
     setActive(0);
-  }, [asked]);
+  }, [view]);
   useEffect(() => {
     onSeen?.(shown);
   }, [first, last, rows]);

@@ -1,9 +1,9 @@
 // Edits of a run: its name, tags and notes, and the menu that archives or deletes it.
 import { html, useState } from "../h.js";
-import { address, ask, get, runPath, quoted } from "../api.js";
+import { address, fetchJson, get, runPath, quoted } from "../api.js";
 import { deleting } from "../deleting.js";
 import { go, href } from "../router.js";
-import { useAsk } from "../use.js";
+import { useFetch } from "../use.js";
 import { Icon, IconButton, Menu } from "../parts/controls.js";
 import { bytes, clock, count, plain } from "../parts/format.js";
 import { Confirm, toast } from "../parts/overlays.js";
@@ -180,11 +180,11 @@ export function Tags({ run, onEdit }) {
 
 // What was changed about a run since it started: who, when, what.
 export function Edits({ run }) {
-  const asked = useAsk(
+  const fetched = useFetch(
     (signal) => get(runPath(run.id, "edits"), {}, signal),
     [run.id, run.name, run.notes, run.archived, JSON.stringify(run.tags)],
   );
-  const edits = asked.value?.edits || [];
+  const edits = fetched.value?.edits || [];
   if (!edits.length) return null;
   return html`<section class="panel box" aria-label="Edits"><header class="box-head"><h2>Edits</h2></header>
     <div class="box-body" tabindex="0" role="region"
@@ -215,7 +215,7 @@ function words({ name, notes, tags, archived }) {
 
 // Changes to runs: their names, notes, tags, whether they are archived, and their deletion; each reported, with its undo.
 const send = (method, id, body) =>
-  ask(address(runPath(id)), {
+  fetchJson(address(runPath(id)), {
     method,
     ...(body ? { headers: { "Content-Type": "application/json" }, body: JSON.stringify(body) } : {}),
   });

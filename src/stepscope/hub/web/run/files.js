@@ -2,10 +2,10 @@
 import { html, useEffect, useRef } from "../h.js";
 import { get, runPath } from "../api.js";
 import { change, useParam } from "../router.js";
-import { useAsk, useDebounced } from "../use.js";
+import { useFetch, useDebounced } from "../use.js";
 import { IconButton, Search } from "../parts/controls.js";
 import { bytes, clock, count, ordinal } from "../parts/format.js";
-import { Asked, Empty } from "../parts/states.js";
+import { Fetched, Empty } from "../parts/states.js";
 import { FileShown, Media, Save } from "./media.js";
 
 const PAGE = 200,
@@ -13,12 +13,12 @@ const PAGE = 200,
   EVERY = 5000; // milliseconds between questions while the run goes on
 
 export function Files({ id, going }) {
-  const media = useAsk((signal) => get(runPath(id, "media"), {}, signal), [id]);
+  const media = useFetch((signal) => get(runPath(id, "media"), {}, signal), [id]);
   const [q] = useParam("q");
   const [shown] = useParam("files", String(PAGE));
   const search = useDebounced(q, 200);
   const limit = Math.min(Number(shown) || PAGE, MOST);
-  const files = useAsk((signal) => get(runPath(id, "files"), { q: search, limit }, signal), [id, search, limit]);
+  const files = useFetch((signal) => get(runPath(id, "files"), { q: search, limit }, signal), [id, search, limit]);
   useEffect(() => {
     const ask = () => {
       if (!document.hidden) [media, files].filter((each) => !each.loading).forEach((each) => each.again());
@@ -27,10 +27,10 @@ export function Files({ id, going }) {
     return () => clearInterval(timer);
   }, [going, media.loading, files.loading]);
   return html`<div class="files">
-    <${Asked} asked=${media} what="Loading media">${(found) => html`<${Media} id=${id} entries=${found.media} />
+    <${Fetched} fetched=${media} what="Loading media">${(found) => html`<${Media} id=${id} entries=${found.media} />
       ${found.more && html`<p class="muted">There are more media; these are the newest.</p>`}`}<//>
     <${Preview} id=${id} />
-    <${Asked} asked=${files} what="Loading files">${(found) =>
+    <${Fetched} fetched=${files} what="Loading files">${(found) =>
       !found.total && !search
         ? html`<${Empty} title="No files">Images, tables and artifacts that W&B or MLflow clients log appear here, and media of imported
             TensorBoard runs.<//>`
@@ -69,19 +69,19 @@ function List({ id, found, q, limit }) {
 function Preview({ id }) {
   const [name] = useParam("file");
   const [artifact] = useParam("artifact");
-  const asked = useAsk(
+  const fetched = useFetch(
     (signal) => (name ? get(runPath(id, "files"), { q: name, limit: MOST }, signal) : Promise.resolve(null)),
     [id, name],
   );
   const box = useRef(/** @type {HTMLElement | null} */ (null));
-  useEffect(() => box.current?.scrollIntoView({ block: "nearest" }), [name, artifact, asked.value]);
+  useEffect(() => box.current?.scrollIntoView({ block: "nearest" }), [name, artifact, fetched.value]);
   if (!name) return null;
-  const file = asked.value?.files.find((each) => each.name === name && each.artifact === artifact);
+  const file = fetched.value?.files.find((each) => each.name === name && each.artifact === artifact);
   const close = () => change({ file: null, artifact: null });
   return html`<section class="panel box file-preview" ref=${box} aria-label=${`File ${name}`}>
     <header class="box-head"><h2>${artifact && html`<span class="muted">${artifact} / </span>`}${name}</h2>
       <${IconButton} icon="close" label="Close the file" onClick=${close} /></header>
-    <div class="media-body"><${Asked} asked=${asked} what="Loading the file">${() =>
+    <div class="media-body"><${Fetched} fetched=${fetched} what="Loading the file">${() =>
       file
         ? html`<${FileShown} key=${artifact + "/" + name} id=${id} file=${file} kind=${file.kind} />`
         : html`<${Empty} title="The run has no such file" />`}<//></div>

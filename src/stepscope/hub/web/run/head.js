@@ -2,7 +2,7 @@
 import { html, useState } from "../h.js";
 import { get, post, runPath, quoted } from "../api.js";
 import { go, href } from "../router.js";
-import { useAsk, useNow, usePollUntilComplete } from "../use.js";
+import { useFetch, useNow, usePollUntilComplete } from "../use.js";
 import { Icon, Menu, Status } from "../parts/controls.js";
 import { ago, clock, count, lasting, ordinal } from "../parts/format.js";
 import { act } from "../parts/overlays.js";
@@ -132,10 +132,10 @@ export function RunBanner({ id, tab, title, children }) {
 }
 
 function Banner({ id, tab, title }) {
-  const run = useAsk((signal) => get(runPath(id), {}, signal), [id]);
-  const findings = useAsk((signal) => get(runPath(id, "findings"), {}, signal), [id]);
+  const run = useFetch((signal) => get(runPath(id), {}, signal), [id]);
+  const findings = useFetch((signal) => get(runPath(id, "findings"), {}, signal), [id]);
   usePollUntilComplete(findings);
-  const goodput = useAsk((signal) => get(runPath(id, "goodput"), {}, signal), [id]);
+  const goodput = useFetch((signal) => get(runPath(id, "goodput"), {}, signal), [id]);
   if (!run.value) return html`<h1>${title}</h1>`;
   const onEdited = (now) => run.set((old) => old && { ...old, ...now, values: old.values });
   const open = (step, at, attempt) => go(href("run", id, { step, at, attempt }));

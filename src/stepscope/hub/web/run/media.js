@@ -1,7 +1,7 @@
 // Media of a run by the name they were logged under: images, sounds, videos, tables and texts, with a slider over steps.
 import { html, useEffect, useState } from "../h.js";
 import { address, get, runPath } from "../api.js";
-import { useAsk } from "../use.js";
+import { useFetch } from "../use.js";
 import { IconButton } from "../parts/controls.js";
 import { clock, count, plain } from "../parts/format.js";
 import { Empty } from "../parts/states.js";
@@ -91,11 +91,14 @@ export const Save = ({ id, file }) =>
   html`<a href=${contentOf(id, file, true)} download=${file.name.split("/").pop()}>Download</a>`;
 
 function Text({ id, file: { name, artifact } }) {
-  const asked = useAsk((signal) => get(runPath(id, "files/text"), { name, artifact }, signal), [id, name, artifact]);
-  if (asked.error) return html`<p class="muted">This file has no preview.</p>`;
-  if (!asked.value) return html`<p class="muted">Loading…</p>`;
-  return html`<pre class="media-text" tabindex="0">${asked.value.text}</pre>
-    ${asked.value.cut && html`<p class="muted">Only the start is shown; the file has ${count(asked.value.bytes)} bytes.</p>`}`;
+  const fetched = useFetch(
+    (signal) => get(runPath(id, "files/text"), { name, artifact }, signal),
+    [id, name, artifact],
+  );
+  if (fetched.error) return html`<p class="muted">This file has no preview.</p>`;
+  if (!fetched.value) return html`<p class="muted">Loading…</p>`;
+  return html`<pre class="media-text" tabindex="0">${fetched.value.text}</pre>
+    ${fetched.value.cut && html`<p class="muted">Only the start is shown; the file has ${count(fetched.value.bytes)} bytes.</p>`}`;
 }
 
 // A table page by page. Its copy in an artifact is preferred: images of cells lie beside that one.
@@ -106,13 +109,13 @@ function Table({ id, file }) {
     get(runPath(id, "files/table"), { name: from.name, artifact: from.artifact, limit: ROWS, offset }, signal).then(
       (table) => ({ table, from }),
     );
-  const asked = useAsk(
+  const fetched = useFetch(
     (signal) => (file.copy ? read(file.copy, signal).catch(() => read(file, signal)) : read(file, signal)),
     [id, file.name, file.artifact, offset],
   );
-  if (asked.error) return html`<p class="muted">${asked.error.message} <${Save} id=${id} file=${file} /></p>`;
-  if (!asked.value) return html`<p class="muted">Loading the table…</p>`;
-  const { table, from } = asked.value;
+  if (fetched.error) return html`<p class="muted">${fetched.error.message} <${Save} id=${id} file=${file} /></p>`;
+  if (!fetched.value) return html`<p class="muted">Loading the table…</p>`;
+  const { table, from } = fetched.value;
   if (!table.columns.length) return html`<${Empty} title="An empty table" />`;
   const end = Math.min(offset + ROWS, table.total);
   return html`<div class="media-table" tabindex="0" role="region" aria-label=${`Table ${file.name}`}><table class="plain">

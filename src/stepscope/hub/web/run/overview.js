@@ -2,14 +2,14 @@
 import { html, useState } from "../h.js";
 import { Search } from "../parts/controls.js";
 import { clock, count, flat, lasting, number, ordinal, percent, plain } from "../parts/format.js";
-import { Asked, Empty } from "../parts/states.js";
+import { Fetched, Empty } from "../parts/states.js";
 import { Edits } from "./edit.js";
 import { spanColour } from "../trace/colours.js";
 
 export function Overview({ run, goodput }) {
   const { git, ...rest } = run.environment || {};
   return html`<div class="overview">
-    <${Goodput} asked=${goodput} />
+    <${Goodput} fetched=${goodput} />
     <${Settings} title="Configuration" settings=${run.config} empty="No configuration." />
     <${Settings} title="Environment" settings=${{ ...(git ? { git } : {}), ...rest }}
         empty="No environment recorded." />
@@ -128,12 +128,12 @@ const BUCKETS = [
 ];
 const PHASES = 8;
 
-export function Goodput({ asked }) {
+export function Goodput({ fetched }) {
   return html`<section class="panel box goodput" aria-label="Goodput">
     <header class="box-head"><h2>Goodput</h2>
-      ${asked.value && html`<span class="muted">${rates(asked.value)}</span>`}</header>
+      ${fetched.value && html`<span class="muted">${rates(fetched.value)}</span>`}</header>
     <div class="box-body" tabindex="0" role="region"
-        aria-label="Time by use"><${Asked} asked=${asked} what="Computing goodput">${(found) => html`
+        aria-label="Time by use"><${Fetched} fetched=${fetched} what="Computing goodput">${(found) => html`
       <${Band} found=${found} />
       ${
         found.shares.unaccounted > 0.999 &&

@@ -2,8 +2,8 @@
 import { html, useEffect, useMemo, useRef, useState } from "../h.js";
 import { get, runPath } from "../api.js";
 import { change, href, useParam } from "../router.js";
-import { useAsk, useLive, usePollUntilComplete } from "../use.js";
-import { Asked, Empty } from "../parts/states.js";
+import { useFetch, useLive, usePollUntilComplete } from "../use.js";
+import { Fetched, Empty } from "../parts/states.js";
 import { Charts } from "./charts.js";
 import { edit } from "./edit.js";
 import { Files } from "./files.js";
@@ -21,18 +21,18 @@ export default function RunView({ parts }) {
 }
 
 function OneRun({ id }) {
-  const run = useAsk((signal) => get(runPath(id), {}, signal), [id]);
-  const keys = useAsk((signal) => get(runPath(id, "keys"), {}, signal).then((answer) => answer.keys), [id]);
+  const run = useFetch((signal) => get(runPath(id), {}, signal), [id]);
+  const keys = useFetch((signal) => get(runPath(id, "keys"), {}, signal).then((answer) => answer.keys), [id]);
   const feeds = useRef(new Set());
-  const notes = useAsk((signal) => drawn(feeds.current, signal).then(() => readNotes(id, signal)), [id]);
-  const findings = useAsk(
+  const notes = useFetch((signal) => drawn(feeds.current, signal).then(() => readNotes(id, signal)), [id]);
+  const findings = useFetch(
     (signal) => drawn(feeds.current, signal).then(() => get(runPath(id, "findings"), {}, signal)),
     [id, run.value?.status],
   );
   usePollUntilComplete(findings);
-  const [asked, setTab] = useParam("tab", "charts"),
-    tab = asked === "overview" || asked === "files" ? asked : "charts";
-  const goodput = useAsk(
+  const [fetched, setTab] = useParam("tab", "charts"),
+    tab = fetched === "overview" || fetched === "files" ? fetched : "charts";
+  const goodput = useFetch(
     (signal) => readGoodput(run.value, tab === "charts" ? feeds.current : null, signal),
     [id, run.value?.attempts, run.value?.status],
   );
@@ -51,7 +51,7 @@ function OneRun({ id }) {
     if (run.value) document.title = `${run.value.name || id} · Stepscope`;
   }, [run.value?.name]);
   return html`<div class=${"page run" + (step !== null ? " with-drawer" : "")}>
-    <${Asked} asked=${run} what="Loading the run">${(found) => html`
+    <${Fetched} fetched=${run} what="Loading the run">${(found) => html`
       <${RunHead} run=${found} goodput=${goodput.value} findings=${findings.value} again=${findings.again} tab=${tab} setTab=${setTab}
           onStep=${open} live=${watching} onEdit=${(wanted, words) => edit(found, wanted, words, onEdited)} />
       ${
@@ -59,7 +59,7 @@ function OneRun({ id }) {
           ? html`<${Overview} run=${found} goodput=${goodput} />`
           : tab === "files"
             ? html`<${Files} id=${id} going=${going} />`
-            : html`<${Asked} asked=${keys} what="Loading metrics">${(list) => html`
+            : html`<${Fetched} fetched=${keys} what="Loading metrics">${(list) => html`
             <${Charts} id=${id} run=${found} keys=${list} notes=${notes.value?.records || NONE}
                 findings=${findings.value?.findings || NONE}
                 left=${notes.value?.left} feeds=${feeds.current} onStep=${open} step=${step} />`}
@@ -75,9 +75,9 @@ function OneRun({ id }) {
 
 // A run that dies sends no event, and only the hub diagnoses values: so both are polled. A new request cancels one that
 // is still pending, so a slow one is waited for.
-function usePolling(going, ms, asked) {
-  const latest = useRef(asked);
-  latest.current = asked;
+function usePolling(going, ms, fetched) {
+  const latest = useRef(fetched);
+  latest.current = fetched;
   useEffect(() => {
     const ask = () => {
       if (!document.hidden) latest.current.filter((each) => !each.loading).forEach((each) => each.again());

@@ -16,7 +16,7 @@ export function useSparks(metrics) {
     busy = useRef(false);
   const key = metrics?.[0] || null;
 
-  async function ask() {
+  async function load() {
     if (busy.current || key === null) return;
     const now = Date.now();
     const wanted = rows.current
@@ -38,7 +38,7 @@ export function useSparks(metrics) {
 
   function schedule() {
     clearTimeout(timer.current);
-    timer.current = setTimeout(ask, STILL);
+    timer.current = setTimeout(load, STILL);
   }
 
   useEffect(() => {
@@ -109,7 +109,7 @@ export function useRates() {
     });
   }
 
-  async function ask() {
+  async function load() {
     if (busy.current) return;
     busy.current = true;
     for (let run = next(); run; run = next()) {
@@ -132,7 +132,7 @@ export function useRates() {
     () => (shown) => {
       rows.current = shown;
       clearTimeout(timer.current);
-      timer.current = setTimeout(ask, RATE_STILL);
+      timer.current = setTimeout(load, RATE_STILL);
     },
     [],
   );

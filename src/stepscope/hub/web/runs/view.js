@@ -2,7 +2,7 @@
 import { html, useEffect, useMemo, useRef, useState } from "../h.js";
 import { get } from "../api.js";
 import { change, go, href, useParam } from "../router.js";
-import { useAsk, useSavedChoice, useNow } from "../use.js";
+import { useFetch, useSavedChoice, useNow } from "../use.js";
 import { Code, Icon, Menu, Select, Toolbar } from "../parts/controls.js";
 import { count } from "../parts/format.js";
 import { Confirm } from "../parts/overlays.js";
@@ -24,16 +24,17 @@ export default function RunsView() {
   const [closed, setClosed] = useState(() => new Set());
   const [picked, setPicked] = useState(() => new Set());
   const [chosen, setChosen] = useSavedChoice("columns", DEFAULTS);
-  const asked = useAsk((signal) => get("fields", {}, signal), []);
-  const fields = asked.value || NO_FIELDS;
+  const fetched = useFetch((signal) => get("fields", {}, signal), []);
+  const fields = fetched.value || NO_FIELDS;
   const ids = useMemo(
     () =>
       chosen.flatMap((id) => (id === "metrics" ? usualMetrics(fields.metrics).map((key) => "metrics." + key) : [id])),
     [chosen, fields],
   );
   const metrics = useMemo(
-    () => (asked.value || asked.error ? ids.filter((id) => id.startsWith("metrics.")).map((id) => id.slice(8)) : null),
-    [ids, asked.value, asked.error],
+    () =>
+      fetched.value || fetched.error ? ids.filter((id) => id.startsWith("metrics.")).map((id) => id.slice(8)) : null,
+    [ids, fetched.value, fetched.error],
   );
   const runs = useRuns({ filter, sort, metrics, archived });
   const now = useNow(5000);
@@ -44,7 +45,7 @@ export default function RunsView() {
     // A first run brings the first names.
     if (runs.total && !fields.metrics.length && Date.now() - last.current > 3000) {
       last.current = Date.now();
-      asked.again();
+      fetched.again();
     }
   }, [runs.rows]);
   const toggle = (run) =>
@@ -66,7 +67,7 @@ export default function RunsView() {
   };
 
   if (runs.total === 0 && !filter && !archived && !runs.archived)
-    return html`<div class="page"><${FirstRun} home=${asked.value?.home} /></div>`;
+    return html`<div class="page"><${FirstRun} home=${fetched.value?.home} /></div>`;
   const wrong = runs.error?.status === 400 ? runs.error.message : "";
   return html`<div class="page fill runs">
     <div class="runs-bar">
@@ -92,7 +93,7 @@ export default function RunsView() {
         <${Manage} picked=${picked} onDone=${() => {
           setPicked(new Set());
           runs.again();
-          asked.again();
+          fetched.again();
         }} />
       <//>
       <p class="runs-count muted" role="status">${countWords(runs, filter)}</p>

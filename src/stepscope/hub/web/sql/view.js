@@ -2,7 +2,7 @@
 import { html, useEffect, useRef, useState } from "../h.js";
 import { get, post } from "../api.js";
 import { useParam } from "../router.js";
-import { useAsk, useSavedChoice } from "../use.js";
+import { useFetch, useSavedChoice } from "../use.js";
 import { Choice, Icon, Menu, Select } from "../parts/controls.js";
 import { count, millis } from "../parts/format.js";
 import { Empty, Failure, Loading } from "../parts/states.js";
@@ -51,7 +51,7 @@ export default function Sql() {
       took: 0,
     }),
   );
-  const tables = useAsk((signal) => get("sql/tables", {}, signal), []);
+  const tables = useFetch((signal) => get("sql/tables", {}, signal), []);
   const area = useRef(/** @type {HTMLTextAreaElement | null} */ (null)),
     control = useRef(/** @type {AbortController | null} */ (null)),
     ran = useRef("");
@@ -120,7 +120,7 @@ export default function Sql() {
           : html`<p class="muted sql-words">Statements you run are listed here, in this browser only.</p>`}<//>
     </div>
     <div class="sql-main">
-      <${Schema} asked=${tables} onInsert=${insert} />
+      <${Schema} fetched=${tables} onInsert=${insert} />
       <div class="sql-work">
         <div class=${"sql-editor panel" + (error ? " wrong" : "")}>
           <textarea ref=${area} class="mono" rows="7" value=${text} aria-label="Statement"
@@ -178,15 +178,15 @@ export default function Sql() {
 }
 
 // The tables that may be queried, their columns and sizes; a click puts a name where the cursor is.
-function Schema({ asked, onInsert }) {
+function Schema({ fetched, onInsert }) {
   const [open, setOpen] = useState({ metrics: false });
-  const tables = asked.value?.tables || [];
+  const tables = fetched.value?.tables || [];
   return html`<nav class="sql-schema panel" aria-label="Tables">
     <h2>Tables</h2>
     ${
-      asked.error
-        ? html`<${Failure} error=${asked.error} again=${asked.again} />`
-        : !asked.value
+      fetched.error
+        ? html`<${Failure} error=${fetched.error} again=${fetched.again} />`
+        : !fetched.value
           ? html`<p class="muted">Loading…</p>`
           : html`<ul>${tables.map(
               (table) => html`<li key=${table.name}>

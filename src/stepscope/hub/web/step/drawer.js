@@ -2,20 +2,20 @@
 import { html, useEffect, useState } from "../h.js";
 import { get, runPath } from "../api.js";
 import { href } from "../router.js";
-import { useAsk, useKey } from "../use.js";
+import { useFetch, useKey } from "../use.js";
 import { Icon, IconButton, Select } from "../parts/controls.js";
 import { clock, millis } from "../parts/format.js";
 import { Drawer } from "../parts/overlays.js";
-import { Asked, Empty, Failure } from "../parts/states.js";
+import { Fetched, Empty, Failure } from "../parts/states.js";
 import { Records, System } from "./records.js";
 import { Lanes, SpanTable } from "./spans.js";
 import { Values } from "./values.js";
 
 export function StepDrawer({ run, step, at, attempt, onStep, onClose }) {
-  const asked = useAsk((signal) => get(runPath(run, "steps", step), { attempt }, signal), [run, step, attempt]);
+  const fetched = useFetch((signal) => get(runPath(run, "steps", step), { attempt }, signal), [run, step, attempt]);
   const now =
-    !asked.error && asked.value?.step === step && (attempt ?? asked.value.attempt) === asked.value.attempt
-      ? asked.value
+    !fetched.error && fetched.value?.step === step && (attempt ?? fetched.value.attempt) === fetched.value.attempt
+      ? fetched.value
       : null;
   const [rank, setRank] = useState(at);
   useEffect(() => setRank(at), [step, at]);
@@ -44,14 +44,14 @@ export function StepDrawer({ run, step, at, attempt, onStep, onClose }) {
   return html`<${Drawer} label=${`Step ${step}`} onClose=${onClose} actions=${actions}
       title=${html`Step ${step}<span class="step-rank">${where}</span>`}>
     ${
-      asked.error
-        ? html`<${Failure} error=${asked.error} again=${asked.again} />
+      fetched.error
+        ? html`<${Failure} error=${fetched.error} again=${fetched.again} />
       ${
         attempt !== null &&
         html`<p class="step-other">
           <button type="button" class="button" onClick=${() => onStep(step, rank)}>Show the newest attempt</button></p>`
       }`
-        : html`<${Asked} asked=${asked} what=${`Loading step ${step}`}>${(found) => html`
+        : html`<${Fetched} fetched=${fetched} what=${`Loading step ${step}`}>${(found) => html`
       <div class=${"step" + (now ? "" : " old")} aria-busy=${String(!now)}>
         <p class="step-when muted">${found.begin !== null && html`<span>${clock(found.begin, { exact: true })}</span>`}
           ${found.duration_ms > 0 && html`<span>${millis(found.duration_ms)} across all ranks</span>`}
@@ -127,7 +127,7 @@ function findings(run) {
 
 // Returns [previous, next] of a step's answer, each { step, reason, attempt } or null.
 function useAnomalies(run, now) {
-  const named = useAsk(() => findings(run), [run]).value || [];
+  const named = useFetch(() => findings(run), [run]).value || [];
   if (!now) return [null, null];
   const places = named
     .filter(({ step, muted }) => step !== null && !muted)

@@ -1,8 +1,8 @@
 // One span: duration, attributes, events, logs, and links to its step, run and neighbours.
 import { html, useRef, useState } from "../h.js";
-import { address, ask, get } from "../api.js";
+import { address, fetchJson, get } from "../api.js";
 import { go, href } from "../router.js";
-import { useAsk } from "../use.js";
+import { useFetch } from "../use.js";
 import { IconButton, Menu, Severity } from "../parts/controls.js";
 import { AttributeTable, instant } from "../parts/fields.js";
 import { count, millis, percent, plain } from "../parts/format.js";
@@ -16,7 +16,7 @@ export function Details({ trace, i, onClose, onSelect }) {
   const traceId = trace.traces[trace.traceOf[i]],
     spanId = trace.id[i],
     step = trace.step[i];
-  const asked = useAsk(
+  const fetched = useFetch(
     async (signal) => {
       const [spans, logs] = await Promise.all([
         get("spans", { run: lane.run, trace_id: traceId, span_id: spanId, step, limit: 1 }, signal),
@@ -26,7 +26,7 @@ export function Details({ trace, i, onClose, onSelect }) {
     },
     [traceId, spanId],
   );
-  const known = asked.value?.id === spanId ? asked.value : null;
+  const known = fetched.value?.id === spanId ? fetched.value : null;
   return html`<section class="trace-details" aria-label="Selected span">
     <header><h2>${trace.names[trace.name[i]]}</h2><${IconButton} icon="close" label="Close" onClick=${onClose} />
     </header>
@@ -55,11 +55,11 @@ export function Details({ trace, i, onClose, onSelect }) {
           ${trace.names[trace.name[trace.parent[i]]]}</button>`} />`
         }
       </dl>
-      ${asked.error && html`<${Failure} error=${asked.error} again=${asked.again} />`}
+      ${fetched.error && html`<${Failure} error=${fetched.error} again=${fetched.again} />`}
       ${
         known
           ? html`<${Known} known=${known} run=${lane.run} begin=${trace.begin} />`
-          : !asked.error && html`<p class="muted">Loading attributes…</p>`
+          : !fetched.error && html`<p class="muted">Loading attributes…</p>`
       }
       <p class="trace-ids"><span>trace</span> <code>${traceId}</code><br /><span>span</span> <code>${spanId}</code></p>
     </div>
@@ -122,7 +122,7 @@ export function Import() {
         .replace(/\.gz$/, "")
         .replace(/\.json$/, "")
         .replace(/\.(pt\.trace|chrome|otlp)$/, "");
-      const answer = await ask(address("spans/import", { run }), {
+      const answer = await fetchJson(address("spans/import", { run }), {
         method: "POST",
         body: file,
         headers: { "Content-Type": "application/json" },
@@ -157,14 +157,14 @@ function importSummary(answer) {
 }
 
 // Imported spans are stored a moment later: open the trace once it is there, or the step with all ranks.
-async function openWhenStored({ traces: [trace, ...others], steps }, tell) {
+async function openWhenStored({ traces: [trace, ...others], steps }, notify) {
   const [{ run, first_step: at, last_step: last } = {}] = others.length && steps.length === 1 ? steps : [];
   for (let turn = 0; turn < 60; turn++) {
-    const answer = await ask(address("spans", { trace_id: trace, limit: 1 }));
+    const answer = await fetchJson(address("spans", { trace_id: trace, limit: 1 }));
     if (answer.spans.length) return go(href("traces", run ? { run, at, last } : { trace }));
     await new Promise((done) => setTimeout(done, 250));
   }
-  return tell({ text: "Imported, but not stored yet; search for it in a moment." });
+  return notify({ text: "Imported, but not stored yet; search for it in a moment." });
 }
 
 export function Export({ picked }) {

@@ -2,7 +2,7 @@
 import { html, useMemo } from "../h.js";
 import { get } from "../api.js";
 import { go, href, useParam, useParams } from "../router.js";
-import { useAsk, usePollWhileEmpty } from "../use.js";
+import { useFetch, usePollWhileEmpty } from "../use.js";
 import { Choice, Select } from "../parts/controls.js";
 import { Attributes, attrParams, Field, instant, RunField, useRuns } from "../parts/fields.js";
 import { clock, count, millis } from "../parts/format.js";
@@ -25,11 +25,11 @@ export function SpanSearch() {
   const [attrs, setAttrs] = useParams("attr");
   const runs = useRuns();
   const facets = usePollWhileEmpty(
-    useAsk((signal) => get("spans/facets", { run }, signal), [run]),
+    useFetch((signal) => get("spans/facets", { run }, signal), [run]),
     ({ names }) => !names.length,
   );
   const found = usePollWhileEmpty(
-    useAsk(
+    useFetch(
       (signal) =>
         get("spans", { run, name, step, min_ms: least, status, sort, limit: LIMIT, ...attrParams(attrs) }, signal),
       [run, name, step, least, status, sort, attrs.join("\n")],

@@ -2,7 +2,7 @@
 import { html, useCallback, useEffect, useMemo, useRef, useState } from "../h.js";
 import { get } from "../api.js";
 import { change, href, route, useParam } from "../router.js";
-import { useAsk, useKey } from "../use.js";
+import { useFetch, useKey } from "../use.js";
 import { Choice, IconButton, Switch } from "../parts/controls.js";
 import { clock, count, millis } from "../parts/format.js";
 import { RunName } from "../parts/run_names.js";
@@ -17,20 +17,20 @@ import { Waterfall } from "./waterfall.js";
 const SMALL = 2000;
 
 function Viewer({ picked, title, back }) {
-  const asked = useAsk(
+  const fetched = useFetch(
     async (signal) => {
       const answer = await get("spans/lanes", picked, signal);
       return build(answer);
     },
     [JSON.stringify(picked)],
   );
-  if (asked.error) {
+  if (fetched.error) {
     return html`<div class="page"><${Head} title=${title} back=${back} />
-      <div class="panel"><${Failure} error=${asked.error} again=${asked.again} /></div></div>`;
+      <div class="panel"><${Failure} error=${fetched.error} again=${fetched.again} /></div></div>`;
   }
-  if (!asked.value)
+  if (!fetched.value)
     return html`<div class="page"><${Head} title=${title} back=${back} /><${Loading} what="Loading the trace" /></div>`;
-  return html`<${Shown} trace=${asked.value} picked=${picked} title=${title} back=${back} />`;
+  return html`<${Shown} trace=${fetched.value} picked=${picked} title=${title} back=${back} />`;
 }
 
 function Head({ title, back, children }) {

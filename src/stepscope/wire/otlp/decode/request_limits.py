@@ -178,7 +178,7 @@ def _varint(data: bytes, at: int) -> tuple[int, int]:
 def bound_values(data: bytes, most: int = MOST_VALUES) -> None:
     """Reject JSON with too many values before it is parsed; commas and braces inside texts count, too."""
     if len(data) > most and data.count(b",") + data.count(b"{") + data.count(b"[") > most:
-        raise BadRequest(f"more than {most} values in one document: send less at a time")
+        raise BadRequest(f"more than {most} values in one document: send smaller requests")
 
 
 def bound_json(signal: Signal, document: Any) -> None:
