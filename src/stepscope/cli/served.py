@@ -32,11 +32,11 @@ def serving(home: Path, say: Callable[[str], None]) -> Iterator[str]:
     port, grpc_port = _free(PORT), _free(GRPC_PORT)
     if port != PORT:
         say(f"port {PORT} is in use: the hub takes a free one")
+    from stepscope.demo.launcher import stopping  # with numpy, which only the demo needs
+
     process = _start(home, port, grpc_port)
-    try:
+    with stopping([process], STOP_SECONDS):
         yield _address(process)
-    finally:
-        _stop(process)
 
 
 def _free(port: int) -> int:
@@ -71,14 +71,3 @@ def _address(process: "subprocess.Popen[str]") -> str:
             return found[1]
         lines.append(line.strip())
     raise HubFailed(lines[-1].removeprefix("stepscope: ") if lines else "the hub did not start and printed nothing")
-
-
-def _stop(process: "subprocess.Popen[str]") -> None:
-    process.terminate()
-    try:
-        process.wait(STOP_SECONDS)
-    except subprocess.TimeoutExpired:
-        process.kill()
-        process.wait()
-    if process.stdout is not None:
-        process.stdout.close()

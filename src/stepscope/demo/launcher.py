@@ -8,7 +8,7 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
 import msgspec
 
@@ -38,7 +38,7 @@ def train(home: Path, run: str, steps: int, progress: Progress, restarted: Calla
                 return
             if restarts < MOST_RESTARTS:
                 restarted()
-        raise DemoFailed(f"the training died {MOST_RESTARTS + 1} times: {_last_words(Path(folder))}")
+        raise DemoFailed(f"the training died {MOST_RESTARTS + 1} times: {_last_line(Path(folder))}")
 
 
 def play(home: Path, run: str, game: demo_plan.GamePlan, progress: Progress) -> None:
@@ -47,10 +47,10 @@ def play(home: Path, run: str, game: demo_plan.GamePlan, progress: Progress) -> 
     with tempfile.TemporaryDirectory(prefix="stepscope-demo-") as folder:
         words = Path(folder) / "game.err"
         process = _start("game", job, {}, words)
-        with _ended([process]):
+        with stopping([process]):
             _follow(process, game.iterations, progress)
             if process.wait(GRACE_SECONDS) != 0:
-                raise DemoFailed(f"the run of reinforcement learning failed: {_last_words(Path(folder))}")
+                raise DemoFailed(f"the run of reinforcement learning failed: {_last_line(Path(folder))}")
 
 
 def _attempt(home: Path, run: str, steps: int, progress: Progress, restarts: int, folder: Path) -> bool:
@@ -79,7 +79,7 @@ def _attempt(home: Path, run: str, steps: int, progress: Progress, restarts: int
         for pair in pairs:
             for each in pair:
                 each.close()
-    with _ended(processes):
+    with stopping(processes):
         _follow(processes[0], steps, progress)
         return [process.wait(GRACE_SECONDS) for process in processes] == [0] * demo_plan.RANKS
 
@@ -119,8 +119,8 @@ def _follow(process: "subprocess.Popen[bytes]", total: int, progress: Progress) 
 
 
 @contextlib.contextmanager
-def _ended(processes: Sequence["subprocess.Popen[bytes]"]) -> Iterator[None]:
-    """End all processes when the block ends."""
+def stopping(processes: Sequence["subprocess.Popen[Any]"], seconds: float = GRACE_SECONDS) -> Iterator[None]:
+    """Terminate all processes when the block ends; kill those that have not exited after some seconds."""
     try:
         yield
     finally:
@@ -129,7 +129,7 @@ def _ended(processes: Sequence["subprocess.Popen[bytes]"]) -> Iterator[None]:
                 process.terminate()
         for process in processes:
             try:
-                process.wait(GRACE_SECONDS)
+                process.wait(seconds)
             except subprocess.TimeoutExpired:
                 process.kill()
                 process.wait()
@@ -137,7 +137,7 @@ def _ended(processes: Sequence["subprocess.Popen[bytes]"]) -> Iterator[None]:
                 process.stdout.close()
 
 
-def _last_words(folder: Path) -> str:
+def _last_line(folder: Path) -> str:
     """The last line that any process left on its standard error."""
     lines = [line for path in sorted(folder.glob("*.err")) for line in path.read_text(errors="replace").splitlines()]
     return next((line for line in reversed(lines) if line.strip()), "no output")
