@@ -48,7 +48,7 @@ class Peer:
 
 
 class Clock:
-    """A time that passes when told."""
+    """A clock that only moves when the test moves it."""
 
     def __init__(self) -> None:
         self.now = 1000.0

@@ -1,4 +1,4 @@
-"""Who is told what and when: groups, repeats, muting."""
+"""Dispatch of notifications: groups, repeats, muting."""
 
 import pytest
 
@@ -32,7 +32,7 @@ def dispatcher(**muted: str) -> Dispatcher:
 
 
 def test_alerts_of_a_run_are_one_notification() -> None:
-    """What begins within a second is told together, worst first, once to each notifier."""
+    """What begins within a second is sent together, worst first, once to each notifier."""
     made = dispatcher()
     first, second = alert(severity="WARN"), alert(key="acc", severity="FATAL")
     made.take([first], NS)
@@ -59,7 +59,7 @@ def test_further_alerts_of_a_run_wait() -> None:
 
 
 def test_resolved_is_told_to_those_who_were_told() -> None:
-    """An alert that resolved before anybody was told is not told at all."""
+    """An alert that resolved before it was sent is not sent."""
     made = dispatcher()
     told, short = alert(), alert(run="r2")
     made.take([told], NS)
@@ -72,7 +72,7 @@ def test_resolved_is_told_to_those_who_were_told() -> None:
 
 
 def test_repeats_until_acknowledged() -> None:
-    """An open alert is told again after its interval, unless it is acknowledged."""
+    """An open alert is sent again after its interval, unless it is acknowledged."""
     made, one = dispatcher(), alert()
     made.take([one], NS)
     made.due([one], 3 * NS)
@@ -86,14 +86,14 @@ def test_repeats_until_acknowledged() -> None:
 
 
 def test_a_rule_chooses_its_notifiers() -> None:
-    """`notify` names who is told."""
+    """`notify` selects the notifiers."""
     made, one = dispatcher(), alert("mine")
     made.take([one], NS)
     assert [each.notifier for each in made.due([one], 3 * NS)] == ["ops"]
 
 
 def test_what_is_muted_is_told_when_it_is_not_any_more() -> None:
-    """A muted alert says why; when the silence ends and it still fires, it is told."""
+    """A muted alert says why; when the silence ends and it still fires, it is sent."""
     muted = {"high": "silence s1"}
     made = Dispatcher(RULES, ["log"], lambda alert, now: muted.get(alert.subject.rule, ""))
     one = alert()

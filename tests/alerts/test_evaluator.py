@@ -128,7 +128,7 @@ def test_findings_are_alerts_by_the_default_rule() -> None:
 
 
 def test_what_trainer_and_hub_both_see_is_one_alert() -> None:
-    """The same rule in trainer and hub, or a finding of both, makes one alert, whoever was first."""
+    """The same rule in trainer and hub, or a finding of both, makes one alert, whichever came first."""
     rules = from_python([{"name": "high", "when": "> 5"}])
     about = Subject("high", "r1", "trainer/loss", 0)
     said = {ATTR_RULE: "high", ATTR_FINGERPRINT: about.fingerprint, ATTR_STATE: "firing"}
@@ -179,7 +179,7 @@ def test_a_run_that_a_finding_names_first() -> None:
 
 
 def test_a_finding_of_trainer_and_hub_is_one_alert() -> None:
-    """What the diagnosis in the trainer recorded and what the hub finds itself is one alert, whoever was first."""
+    """What the diagnosis in the trainer recorded and what the hub finds itself is one alert, whichever came first."""
     attrs = {f"{ALERT_FINDING}.{name}": value for name, value in (("kind", "not_finite"), ("key", "trainer/loss"))}
     told = records.Alert(
         7 * NS, 7, None, None, None, 21, ALERT_FINDING, "loss is NaN", {**attrs, f"{ALERT_FINDING}.since": 7}

@@ -61,7 +61,7 @@ def test_a_file_is_read() -> None:
     ],
 )
 def test_mistakes_have_a_place(text: str, line: int, column: int, said: str) -> None:
-    """What is wrong is told with line and column, and with what to write instead."""
+    """Mistakes are reported with line and column, and with what to write instead."""
     with pytest.raises(Mistake) as caught:
         parse(text)
     assert (caught.value.line, caught.value.column) == (line, column), str(caught.value)

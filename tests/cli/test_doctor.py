@@ -137,7 +137,7 @@ def test_no_sink_to_send_to(capsys: pytest.CaptureFixture[str], name: str) -> No
 
 
 def test_what_keeps_a_sink_from_taking_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """What a shipper said last of a sink is a warning with advice, until it fares well again."""
+    """What a shipper said last of a sink is a warning with advice, until the sink recovers."""
     folder = tmp_path / "shipping"
     folder.mkdir()
     report = Report("hub-1", "http://hub:4318", {"retried": 9}, "HTTP 401: this token is not known", 4096, 1000.0)

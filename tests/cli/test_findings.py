@@ -51,7 +51,7 @@ def test_a_run_without_faults_is_left_in_peace(tmp_path: Path, capsys: pytest.Ca
 
 
 def test_show_has_findings_and_the_ranks_of_open_spans(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Who waits is told, not only in what."""
+    """The ranks that wait are named, not only the span."""
     assert main(["show", "R", "--home", str(home)]) == 0
     out = capsys.readouterr().out
     assert "FINDINGS\n  ERROR  trainer/loss became NaN at step 70 on rank 1" in out

@@ -57,7 +57,7 @@ def test_a_broken_pipe_is_quiet(tmp_path: Path) -> None:
 
 
 def test_a_full_disk_is_one_sentence(tmp_path: Path) -> None:
-    """Output that nobody can take is told in a line."""
+    """Output that cannot be written gives one line."""
     write(tmp_path, "R", [metric(n, loss=1.0) for n in range(20_000)])
     line = f"{sys.executable} -m stepscope tail R -n 20000 --home {tmp_path} > /dev/full"
     env = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
@@ -105,7 +105,7 @@ def test_wrong_settings_exit_2_with_the_fix(
 
 
 def test_version(capsys: pytest.CaptureFixture[str]) -> None:
-    """The version is told."""
+    """The version is printed."""
     with pytest.raises(SystemExit) as raised:
         main(["--version"])
     assert raised.value.code == 0

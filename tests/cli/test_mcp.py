@@ -112,7 +112,7 @@ async def of_one_attempt(client: Any, ask: Ask) -> None:
 
 
 def test_an_attempt_can_be_named(home: Path, python: Any) -> None:
-    """Of steps that a later attempt did again, what an earlier one did is told when it is asked for."""
+    """Of steps that a later attempt did again, those of an earlier one are shown on request."""
     assert python(TWICE).returncode == 0
     conversation(home, of_one_attempt)
 

@@ -88,7 +88,7 @@ def test_it_is_whole_and_needs_nothing_from_elsewhere(page: tuple[_Page, str]) -
 
 
 def test_an_alert_is_among_what_went_wrong(page: tuple[_Page, str]) -> None:
-    """The one about the spike is not told beside it."""
+    """The one about the spike is not shown beside it."""
     _, text = page
     assert "<li class=FATAL>alert disk full: no room on &lt;data&gt;</li>" in text
     assert text.count("<li class=") == 3

@@ -79,7 +79,7 @@ def test_json(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_open_spans_have_their_ranks(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Which rank waits where is told in the text and for programs."""
+    """Which rank waits where is shown as text and as JSON."""
     for rank in range(2):
         waits = span("all_reduce", 7 + rank, None, rank + 1)
         write(tmp_path, "R", [metric(1, loss=1.0), waits], rank=rank, world_size=2)

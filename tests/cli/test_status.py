@@ -24,7 +24,7 @@ from tests.conftest import Start
 
 
 def writer(**who: object) -> Writer:
-    """A dead writer, unless told otherwise."""
+    """A dead writer, unless configured otherwise."""
     fields = {"id": "w", "run": "R", "project": "p", "host": "elsewhere", "pid": NOBODY} | who
     return Writer(**fields)  # type: ignore[arg-type]
 

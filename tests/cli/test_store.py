@@ -81,7 +81,7 @@ def test_a_flipped_byte_is_found(home: Path, capsys: pytest.CaptureFixture[str])
 
 
 def test_a_part_that_can_not_be_loaded_is_found(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """What the engine quietly puts aside when it starts is told."""
+    """Parts that the engine detaches when it starts are reported."""
     for part in parts(home, "logs"):
         (part / "columns.txt").write_text("nonsense")
         (part / "checksums.txt").write_text("nonsense")

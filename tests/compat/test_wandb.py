@@ -148,7 +148,7 @@ def test_before_init_after_finish_and_disabled(place: Path) -> None:
 
 
 def test_steps_and_axes_of_numpy(read: Read) -> None:
-    """A step is an integer whoever made it; one that is none is counted, and the steps go on by themselves."""
+    """A step is an integer of any type; any other value is counted, and the steps go on by themselves."""
     run = wandb.init()
     run.define_metric("val", step_metric="epoch")
     for step in (np.int64(3), np.uint8(4), 5.0):

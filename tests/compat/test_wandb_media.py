@@ -1,4 +1,4 @@
-"""What wandb can log beside numbers can be made, told apart and read again."""
+"""What wandb can log beside numbers can be made, distinguished and read again."""
 
 import pytest
 

@@ -32,7 +32,7 @@ def attrs(events: list[Any], name: str) -> list[Any]:
 def test_the_summary_is_recorded_however_the_run_ends(
     python: Python, records: Callable[..., list[Record]], end: str
 ) -> None:
-    """Once, and before the end of the run is told."""
+    """Once, and before the run's exit record."""
     python(LOGGED + f"    {end}")
     events = [each for each in records(Event) if isinstance(each, Event)]
     assert attrs(events, "train.summary") == [{"loss": 1.0, "best": 7}]
@@ -40,7 +40,7 @@ def test_the_summary_is_recorded_however_the_run_ends(
 
 
 def test_a_forked_child_begins_a_run_of_its_own(python: Python, home: Path) -> None:
-    """As wandb does; and the summary is told by the process that made it only."""
+    """As wandb does; and only the process that made the summary records it."""
     done = python(
         LOGGED
         + """
@@ -164,7 +164,7 @@ def test_disabled_beside_a_run_of_stepscope(read: Read) -> None:
 
 
 def test_an_error_in_a_block_of_a_joined_run(read: Read) -> None:
-    """It is recorded, and whoever began the run says how it ends."""
+    """It is recorded, and the process that began the run decides how it ends."""
     with stepscope.init(run_id="outer"), pytest.raises(ArithmeticError), wandb.init():
         raise ArithmeticError("diverged")
     events = read(Event)

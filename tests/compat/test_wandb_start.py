@@ -55,7 +55,7 @@ def test_what_reinit_means(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_second_init(ignored: Callable[[], set[str]]) -> None:
-    """It returns the run that goes on and counts what it wants otherwise, unless told to begin another."""
+    """It returns the run that goes on and counts what it wants otherwise, unless asked to begin another."""
     first = wandb.init(project="p", id="one", config={"lr": 1})
     assert wandb.init() is first
     assert wandb.init(project="p", id="one") is first

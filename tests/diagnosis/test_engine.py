@@ -58,7 +58,7 @@ def test_every_finding_says_what_was_expected_why_and_what_to_do() -> None:
 
 @pytest.mark.parametrize(("hosts", "skewed"), [(("a", "b"), True), (("a", "a"), False)])
 def test_ranks_of_one_machine_have_one_clock(hosts: tuple[str, str], skewed: bool) -> None:
-    """Ranks that are apart in time on one machine are not told to have a wrong clock."""
+    """Ranks that are apart in time on one machine are not reported as having a wrong clock."""
     second = 10**9
     made = Diagnosis(world=2)
     for step in range(80):

@@ -43,7 +43,7 @@ def only(made: Diagnosis) -> Finding:
 
 
 def test_a_rank_that_died_is_told_from_those_that_noticed() -> None:
-    """The rank without an exit record is named; what the others raised is a symptom, and the restart is told."""
+    """The rank without an exit record is named; what the others raised is a symptom, and the restart is reported."""
     made = Diagnosis(world=3)
     for rank in range(3):
         steps(made, rank, 0, 160 + rank)

@@ -1,4 +1,4 @@
-"""Told once, told why: a real trainer, a real hub that is killed, and a real server that is notified."""
+"""Alerts are sent once, with their reason: a real trainer, a real hub that is killed, a real server."""
 
 import json
 import math
@@ -37,7 +37,7 @@ notifiers:
 
 
 class Trainer:
-    """A training process that logs the losses it is told."""
+    """A training process that logs the losses it is sent."""
 
     def __init__(self, home: Path) -> None:
         kept = {key: value for key, value in os.environ.items() if not key.startswith(("STEPSCOPE_", "OTEL_"))}
@@ -85,7 +85,7 @@ def states(hub: RunningHub) -> dict[str, Any]:
 
 
 def told(server: Server) -> list[tuple[str, str]]:
-    """What the server was told: status and rule or finding."""
+    """What the server received: status and rule or finding."""
     bodies = [json.loads(got.body) for got in server.received]
     return [(body["status"], each["finding"] or each["rule"]) for body in bodies for each in body["alerts"]]
 

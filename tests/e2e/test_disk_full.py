@@ -183,7 +183,7 @@ def test_no_working_folder(python: Any, records: Read, home: Path) -> None:
 
 
 def test_a_question_where_the_store_has_no_room(python: Any, tight_disk: Path) -> None:
-    """The store keeps some of a disk free: whoever asks is told at once that the newest records are not in it."""
+    """The store keeps some of a disk free: responses say at once that the newest records are not in it."""
     home = tight_disk / "home"
     source = "import stepscope; run = stepscope.init(run_id='r'); run.log({'a': 1.0}, step=3); run.finish()"
     assert python(source, env={"STEPSCOPE_HOME": str(home)}).returncode == 0

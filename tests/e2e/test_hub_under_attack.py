@@ -56,7 +56,7 @@ def attacks() -> dict[str, tuple[str, bytes, dict[str, str]]]:
 
 
 class Attackers:
-    """Threads that send one request after the other until told to stop, and count the answers."""
+    """Threads that send one request after the other until stopped, and count the responses."""
 
     def __init__(self, hub: RunningHub) -> None:
         self.answers: Counter[tuple[str, int]] = Counter()
@@ -130,7 +130,7 @@ def test_a_hub_under_attack(tmp_path: Path) -> None:
 
 
 def _sent(hub: RunningHub, body: bytes) -> int:
-    """Send records as an exporter does: what is told to come again comes again, and a lost connection too."""
+    """Send records as an exporter does: retryable responses and lost connections are retried."""
     for _ in range(200):
         with contextlib.suppress(OSError):
             status = hub.post("/v1/metrics", body).status

@@ -1,4 +1,4 @@
-"""Python's logging: each line is recorded once, where it belongs, and whoever else listens notices nothing."""
+"""Python's logging: each line is recorded once, where it belongs, and other handlers are not affected."""
 
 from collections.abc import Callable
 from typing import Any

@@ -1,4 +1,4 @@
-"""What a destination refuses is not lost silently: it is counted, kept, told, and can be offered again."""
+"""What a destination refuses is not lost silently: it is counted, kept, reported, and can be retried."""
 
 import json
 import subprocess

@@ -1,4 +1,4 @@
-"""SIGTERM: left alone unless asked for; then the run ends as preempted, and whoever was there before comes next."""
+"""SIGTERM: ignored unless asked for; then the run ends as preempted, and the earlier signal handler is called next."""
 
 import signal
 from collections.abc import Callable

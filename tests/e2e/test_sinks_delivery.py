@@ -1,4 +1,4 @@
-"""Delivery by the shipper: everything arrives, whoever is killed, and no trainer notices a dead destination."""
+"""Delivery by the shipper: everything arrives, whichever process is killed; no trainer notices a dead destination."""
 
 import json
 import os
@@ -250,7 +250,7 @@ def test_a_sink_that_says_when_is_waited_for(python: Python, server: Server) -> 
 
 @pytest.mark.parametrize("shipper", ["process", "thread", "none"])
 def test_flush_reports_what_is_undelivered(python: Python, server: Server, shipper: str, ends: None) -> None:
-    """True as soon as the journal has it, whatever the sinks do; the bytes they lack are told, until there are none."""
+    """True as soon as the journal has it; the bytes that sinks lack are reported, until there are none."""
     program = """
         import sys, time, stepscope
         run = stepscope.init(capture_logs=False, otel=False)

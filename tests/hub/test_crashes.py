@@ -29,7 +29,7 @@ class Client(threading.Thread):
         self.done = threading.Event()
 
     def run(self) -> None:
-        """Send until told to stop."""
+        """Send until stopped."""
         while not self.done.is_set():
             if self._send(self.sent):
                 self.acknowledged += range(self.sent, self.sent + BATCH)

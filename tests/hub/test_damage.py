@@ -1,4 +1,4 @@
-"""A damaged store says so: to whoever asks, in health, and never as an answer that is not whole."""
+"""A damaged store is reported to clients and in health, and never gives an incomplete answer."""
 
 import json
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""When there is no room: clients are told to come back, and nothing acknowledged is lost."""
+"""When there is no room: clients get Retry-After, and nothing acknowledged is lost."""
 
 import contextlib
 import json

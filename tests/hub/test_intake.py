@@ -106,7 +106,7 @@ def test_bound(tmp_path: Path) -> None:
 
 
 def test_broken_disk(tmp_path: Path) -> None:
-    """Whatever the disk does the sender is told to come again, and the next try may work."""
+    """Whatever the disk does, the sender gets Retry-After, and the next try may work."""
     (tmp_path / "journal").write_text("in the way")
     intake = Intake(tmp_path / "journal" / "intake", WRITER)
     with pytest.raises(Retry, match="cannot be written"):

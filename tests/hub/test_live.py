@@ -33,7 +33,7 @@ def test_a_watcher_gets_what_concerns_it() -> None:
 
 
 def test_coming_back_with_a_cursor() -> None:
-    """What came since a cursor comes again, once; a cursor that is too old or of another hub is told."""
+    """Events since a cursor are replayed once; a cursor that is too old or of another hub gives a gap."""
     live = Live(most_records=10)
     first, _ = live.subscribe(nothing, run="r")
     live.take(items(count=2))

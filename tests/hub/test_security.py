@@ -77,7 +77,7 @@ def test_grpc_scopes(guarded: "tuple[RunningHub, dict[str, str]]") -> None:
 
 
 def test_rate(guarded: "tuple[RunningHub, dict[str, str]]") -> None:
-    """A token that knocks too often is told when to come again."""
+    """A token over its rate gets 429 with Retry-After."""
     hub, texts = guarded
     headers = {"content-type": JSON, "authorization": f"Bearer {texts['slow']}"}
     answers = [hub.request("POST", "/v1/logs", b"{}", headers) for _ in range(3)]

@@ -103,7 +103,7 @@ def test_no_string_becomes_a_state(hub: RunningHub, sql: str) -> None:
     ],
 )
 def test_bytes_and_types(hub: RunningHub, sql: str, row: list[Any] | None) -> None:
-    """Plain types can be cast to; bytes that are no UTF-8 are shown, or told in a 400, and never break the answer."""
+    """Plain types can be cast to; bytes that are no UTF-8 are shown, or refused with 400."""
     found = ask(hub, sql)
     if row is None:
         assert found.status == 400
@@ -173,7 +173,7 @@ def test_a_client_that_leaves_amid_the_rows_ends_its_statement(hub: RunningHub) 
 
 
 def test_slow_statements_delay_no_other_request(hub: RunningHub) -> None:
-    """Twelve statements that take all their time leave the runs to be listed; those too many are told to come again."""
+    """Twelve statements that take all their time do not block the list of runs; the rest get Retry-After."""
     open_ones = [sending(hub, SLOW, 20.0) for _ in range(12)]
     try:
         for _ in range(10):

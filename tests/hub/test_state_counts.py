@@ -70,7 +70,7 @@ def test_the_store_is_polled_periodically() -> None:
 
 
 def test_a_failing_store_is_backed_off_from() -> None:
-    """The error is told once; until the next look those known count."""
+    """The error is logged once; until the next look the last counts hold."""
     world = World()
     world.state_counts._runs = lambda: 1 // 0  # type: ignore[assignment, return-value]
     world.hear("a")

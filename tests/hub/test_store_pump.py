@@ -47,7 +47,7 @@ class ListSource:
 
 
 class ScriptedStore:
-    """A store that answers as it is told, by the number of the batch, and passes over what it has."""
+    """A store with preset outcomes by batch number, which skips what it has."""
 
     def __init__(self, answer: Callable[[int], Outcome | Exception]) -> None:
         self.answer = answer
@@ -97,7 +97,7 @@ def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_all_is_stored(tmp_path: Path) -> None:
-    """What a source has goes to the store in one group, is counted, told and settled."""
+    """What a source has goes to the store in one group, is counted, published and settled."""
     world = World(tmp_path, lambda seq: None).run()
     assert (world.store.taken, world.store.groups, world.source.settled) == ([0, 1, 2, 3, 4], [5], 5)
     assert (world.counters.total("stored", "test"), world.heard) == (10, [0, 1, 2, 3, 4])

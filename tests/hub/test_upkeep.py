@@ -25,7 +25,7 @@ sys.exit(main())
 
 
 def test_goes_on() -> None:
-    """A failure is told and does not end the work; stopping ends it."""
+    """A failure is logged and does not end the work; stopping ends it."""
     done = threading.Event()
     calls: list[int] = []
 

@@ -119,7 +119,7 @@ def test_looking_who_holds_a_lock_does_not_keep_it(tmp_path: Path, monkeypatch: 
 
 
 def test_a_lock_is_taken_while_others_look_at_it(tmp_path: Path) -> None:
-    """Whoever looks holds it for a moment, which is waited for: the lock is not called taken."""
+    """A check holds the lock for a moment; a second one waits instead of reporting it as taken."""
     path = tmp_path / "lock"
     FileLock(path).release()
     looking = os.open(path, os.O_RDONLY)

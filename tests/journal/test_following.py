@@ -28,7 +28,7 @@ def steps_of(batches: list[Batch]) -> list[int]:
 
 
 class Clock:
-    """A time that passes when told."""
+    """A clock that only moves when the test moves it."""
 
     now = 0.0
 

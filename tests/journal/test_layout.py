@@ -1,4 +1,4 @@
-"""Where journals lie: names are safe, told apart, and listed in the order they were written."""
+"""Where journals lie: names are safe, unique, and listed in the order they were written."""
 
 from pathlib import Path
 

@@ -39,7 +39,7 @@ def test_an_edit_that_was_cut_short_costs_no_other(tmp_path: Path, cut: int) -> 
 
 
 def test_an_edit_that_the_disk_does_not_take_is_not_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """When the disk is full the caller is told, and no half of the edit is left."""
+    """When the disk is full the caller gets an error, and no partial edit is left."""
     edits = Edits(tmp_path)
     edits.append("run", "me", Change(name="first"))
 

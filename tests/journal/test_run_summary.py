@@ -143,7 +143,7 @@ def test_read_run_reads_every_writer_and_counts_the_damage(tmp_path: Path) -> No
 
 
 def test_a_writer_without_one_whole_frame_is_known_by_its_folder(tmp_path: Path) -> None:
-    """Even then the rank and the attempt are told."""
+    """Even then the rank and the attempt are known."""
     folder = journals.write(tmp_path, "R", [metric(1, loss=1.0)], rank=3, attempt=2)
     layout.list_segments(folder)[0].write_bytes(b"nothing of ours")
     summary = read_run(tmp_path, "R")

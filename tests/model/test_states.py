@@ -64,7 +64,7 @@ def test_other_writers(facts: WriterFacts, state: WriterState) -> None:
 @pytest.mark.parametrize("said", ["finished", "failed", "preempted"])
 @pytest.mark.parametrize("alive", [True, False, None])
 def test_a_reported_end_stays(said: State, alive: bool | None) -> None:
-    """However long ago, whether the process lives, and whoever touched its files since."""
+    """However long ago, whether the process lives, and whichever process touched its files since."""
     facts = WriterFacts(1, AGO, said, AGO, alive=alive, touched=NOW, unread=True)
     assert writer_state(facts, NOW) == said
 

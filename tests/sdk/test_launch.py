@@ -48,7 +48,7 @@ def test_launchers(env: dict[str, str], expected: tuple[object, ...]) -> None:
 
 
 def test_our_own_variable_is_checked() -> None:
-    """Whoever sets a rank for us means it."""
+    """A rank set for Stepscope wins."""
     for text in ("-1", "x"):
         with pytest.raises(ConfigError, match=f"STEPSCOPE_RANK='{text}' must be a non-negative integer"):
             launch.detect({"STEPSCOPE_RANK": text})

@@ -206,7 +206,7 @@ def test_a_run_tells_how_it_started_and_ended(tmp_path: Path) -> None:
 
 
 def test_finish_twice_and_calls_after_it(run: stepscope.Run, caplog: pytest.LogCaptureFixture) -> None:
-    """After the end nothing raises and nothing hangs; what came too late is counted and told, once."""
+    """After the end nothing raises and nothing hangs; what came too late is counted and reported once."""
     run.log({"a": 1.0}, step=0)
     assert run.finish()
     assert run.finish()
@@ -231,7 +231,7 @@ def test_finish_twice_and_calls_after_it(run: stepscope.Run, caplog: pytest.LogC
 def test_words_for_an_end(
     run: stepscope.Run, records: Records, caplog: pytest.LogCaptureFixture, word: str, status: str
 ) -> None:
-    """A run ends as the word given says; one that is no end is told."""
+    """A run ends as the word given says; an unknown one is reported."""
     run.finish(word)
     assert run.status == status
     assert [event.attrs for event in records(Event) if event.name == names.EVENT_FINISHED] == [{"status": status}]
@@ -239,7 +239,7 @@ def test_words_for_an_end(
 
 
 def test_severities(run: stepscope.Run, records: Records, caplog: pytest.LogCaptureFixture) -> None:
-    """Words in any case and levels of Python's logging; what is none is told, and an alert is never less than WARN."""
+    """Words in any case and levels of Python logging; an unknown one is reported, and an alert is at least WARN."""
     for word in ("error", logging.ERROR, "page me", 17):
         run.event("e", severity=word)  # type: ignore[arg-type]
         run.alert("a", word)  # type: ignore[arg-type]

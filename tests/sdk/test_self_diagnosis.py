@@ -106,7 +106,7 @@ def test_trainer_and_hub_find_one_thing(tmp_path: Path) -> None:
 
 
 def test_a_finding_of_the_trainer_stands_where_the_records_are_gone() -> None:
-    """The alert alone is enough for the finding: what a quota dropped is still told."""
+    """The alert alone is enough for the finding: what a quota dropped is still reported."""
     attrs = {"stepscope.finding.kind": "spike", "stepscope.finding.key": "loss", "stepscope.finding.since": 7}
     diagnosis = Diagnosis()
     diagnosis.feed(0, Alert(1, 7, None, None, None, 17, names.ALERT_FINDING, "loss spiked", attrs))

@@ -155,7 +155,7 @@ def test_a_file_of_the_wrong_shape(tmp_path: Path, text: str) -> None:
 
 
 def test_disabled_by_otel(tmp_path: Path) -> None:
-    """OTEL_SDK_DISABLED=true disables Stepscope too, unless told otherwise."""
+    """OTEL_SDK_DISABLED=true disables Stepscope too, unless configured otherwise."""
     assert load(tmp_path, env={"OTEL_SDK_DISABLED": "true"}).disabled
     assert not load(tmp_path, env={"OTEL_SDK_DISABLED": "true", "STEPSCOPE_DISABLED": "0"}).disabled
 

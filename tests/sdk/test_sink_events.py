@@ -1,4 +1,4 @@
-"""What is told of a sink, and how little: events on a change, at most so many, in the runs it serves."""
+"""Events about a sink: on a change, limited in number, in the runs it serves."""
 
 from collections import Counter
 from pathlib import Path
@@ -24,7 +24,7 @@ class FakePump:
 
 
 class Told:
-    """A watch on a pump, a clock, and what was told."""
+    """A watch on a pump, a clock, and the events."""
 
     def __init__(self) -> None:
         self.now = 1000.0

@@ -76,7 +76,7 @@ def test_wrong_rules(tmp_path: Path, given: Any, said: str) -> None:
 
 
 def test_the_file_of_the_project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """`stepscope-alerts.yaml` in the working folder is read; a mistake in it is told with line and column."""
+    """`stepscope-alerts.yaml` in the working folder is read; a mistake in it is reported with line and column."""
     pytest.importorskip("yaml", reason="the file is YAML")
     monkeypatch.chdir(tmp_path)
     path = tmp_path / "stepscope-alerts.yaml"

@@ -24,7 +24,7 @@ def flatten(metrics: dict[Any, Any]) -> tuple[dict[str, Any], dict[str, str]]:
 
 
 def same(left: float, right: float) -> bool:
-    """Equal, with NaN equal to itself and the sign of zero told."""
+    """Equal, with NaN equal to itself and the sign of zero compared."""
     if math.isnan(left) or math.isnan(right):
         return math.isnan(left) and math.isnan(right)
     return left == right and math.copysign(1, left) == math.copysign(1, right)

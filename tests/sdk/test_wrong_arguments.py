@@ -1,4 +1,4 @@
-"""Arguments that a call does not know are counted and told once; no call raises for them, with a run or without."""
+"""Arguments that a call does not know are counted and reported once; no call raises for them, with a run or without."""
 
 import inspect
 from collections.abc import Callable
@@ -40,7 +40,7 @@ def rejected(run: Run) -> int:
 @pytest.mark.parametrize("call", CALLS)
 @pytest.mark.parametrize("whole", [True, False], ids=["method", "function"])
 def test_an_unknown_argument_is_counted(run: Run, call: str, whole: bool) -> None:
-    """Once for each, told once, and the rest of the call is done."""
+    """Counted for each, reported once, and the rest of the call is done."""
     act = getattr(run if whole else stepscope, call)
     act(*CALLS[call], colour="red", mood="good")
     assert rejected(run) == 2
@@ -60,7 +60,7 @@ def test_the_rest_is_recorded(run: Run) -> None:
 
 @pytest.mark.parametrize("whole", [True, False], ids=["method", "function"])
 def test_an_alert_in_the_words_of_another_tracker(run: Run, whole: bool) -> None:
-    """`title` and `text` are no name: counted, told, not raised."""
+    """`title` and `text` are no name: counted, reported, not raised."""
     (run if whole else stepscope).alert(title="loss is NaN", text="look at it")
     assert rejected(run) == 1
     assert any("no name was given" in each for each in run.outcomes.take_notices())

@@ -1,4 +1,4 @@
-"""A server that speaks Datadog's HTTP intake: it checks the documented shapes and limits, and answers as told."""
+"""A server that speaks the HTTP intake of Datadog: it checks shapes and limits, with answers set by the test."""
 
 import json
 import zlib

@@ -1,4 +1,4 @@
-"""A real HTTP server on loopback that answers as told and keeps what it accepted."""
+"""A real HTTP server on loopback that answers as the test sets it and keeps what it accepted."""
 
 import contextlib
 import email.utils

@@ -81,7 +81,7 @@ def test_the_client_is_needed_for_an_agent(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def test_the_doctor(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A probe arrives at an Agent or the intake; a missing Agent and a wrong key are told in one line."""
+    """A probe arrives at an Agent or the intake; a missing Agent and a wrong key are reported in one line."""
     listener, intake = Listener(), IntakePeer()
     try:
         (ok,) = probe(f'[{{"datadog": {{"host": "127.0.0.1", "port": {listener.port}}}}}]')

@@ -63,7 +63,7 @@ def nowhere(fault: str) -> Iterator[str]:
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("fault", WORDS)
 def test_a_server_that_does_not_answer(kind: str, fault: str) -> None:
-    """Means Retry with the reason in words, after the timeout at the latest; a second try fares the same."""
+    """Means Retry with the reason in words, after the timeout at the latest; a second try has the same result."""
     with nowhere(fault) as address, closing(sink_of(kind, address, timeout=0.4)) as sink:
         for _ in range(2):
             began = time.monotonic()

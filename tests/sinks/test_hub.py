@@ -1,4 +1,4 @@
-"""The sink of our own hub: the contract against a server that answers as told, and delivery to a real hub."""
+"""The sink of our own hub: the contract against a server with answers set by the test, and delivery to a real hub."""
 
 import gzip
 import json

@@ -1,4 +1,4 @@
-"""The MLflow sink against a real MLflow server: what arrives, once, and how a run is told there."""
+"""The MLflow sink against a real MLflow server: what arrives, once, and how a run looks there."""
 
 import json
 from collections.abc import Iterator, Sequence

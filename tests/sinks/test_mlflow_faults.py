@@ -35,7 +35,7 @@ KILLS = int(os.environ.get("STEPSCOPE_TEST_KILLS", "4"))
 
 
 class Clock:
-    """A time that passes when told."""
+    """A clock that only moves when the test moves it."""
 
     def __init__(self) -> None:
         self.now = 1000.0

@@ -25,7 +25,7 @@ PAGE = Path(__file__).parents[2] / "docs" / "sinks" / "mlflow.md"
 
 @pytest.fixture
 def gate() -> Iterator[Gate]:
-    """Something that answers as told, with no MLflow behind it."""
+    """Something that answers as the test sets it, with no MLflow behind it."""
     made = Gate()
     yield made
     made.close()

@@ -136,7 +136,7 @@ def test_an_unreachable_server_is_retried(peer: GrpcPeer, sink: Sink) -> None:
 
 
 def test_a_password_in_the_address_is_not_the_host(peer: GrpcPeer) -> None:
-    """The host alone is told to gRPC, so no error of its resolver can tell the password."""
+    """The channel gets the host alone, so no error of its resolver can contain the password."""
     made = Otlp.read({"endpoint": f"http://ada:PASS@127.0.0.1:{peer.port}", "protocol": "grpc"}, {}).open()
     assert not made.write(example_batches())
     assert sorted(peer.steps()) == list(range(10))

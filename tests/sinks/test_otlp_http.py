@@ -208,7 +208,7 @@ def test_a_tls_handshake_that_hangs() -> None:
 
 
 def test_no_tls_there() -> None:
-    """A server that speaks plain HTTP is told apart."""
+    """A server that speaks plain HTTP is recognised."""
     with running() as plain:
         made = Otlp.read({"endpoint": plain.url.replace("http", "https"), "timeout": 2}, {}).open()
         with pytest.raises(Retry, match="TLS"):

@@ -155,7 +155,7 @@ def test_runs_ranks_and_attributes_are_labels(sink: PrometheusSink) -> None:
 
 
 def test_stale_runs_drop_out() -> None:
-    """What was not said again for a while is not told as if it were true now; old journals are passed over."""
+    """Stale series expire; old journals are skipped."""
     moment = [NOW]
     with closing(PrometheusSink(Prometheus(port=0, stale=60), now=lambda: moment[0])) as sink:
         other = Writer(id="o", run="other", project="p")
@@ -234,7 +234,7 @@ def test_wrong_ones_name_the_fix(options: dict[str, Any], words: str) -> None:
 
 
 def test_the_doctor() -> None:
-    """A free port is well, a taken one is told."""
+    """A free port passes, a port in use is reported."""
     (ok,) = probe('[{"prometheus": {"port": 0}}]')
     assert ok.ok
     with socket.create_server(("127.0.0.1", 0)) as taken:

@@ -189,7 +189,7 @@ def test_wrong_ones_name_the_fix(options: dict[str, Any], words: str) -> None:
 
 
 def test_the_doctor(peer: TinkerPeer) -> None:
-    """A probe arrives as an event, and a refusal is told in one line."""
+    """A probe arrives as an event, and a refusal is reported in one line."""
     (ok,) = probe(f'[{{"tinker": {{"url": "{peer.url}"}}}}]')
     assert ok.ok
     assert peer.events()[0].event_name == "stepscope.probe"

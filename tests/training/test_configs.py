@@ -103,7 +103,7 @@ def test_a_config_that_cannot_be_read() -> None:
 
 
 def test_labels_as_text() -> None:
-    """They are read as the variable's; what is neither text nor mapping is told of."""
+    """They are read as the variable's; any other type is reported."""
     with TrainingContext.initialize({"metric_labels": "a=B,c=D"}) as context:
         assert [context.registry.label(key) for key in "ac"] == ["B", "D"]
     with TrainingContext.initialize({"logging": argparse.Namespace(metric_labels={"a": "B"})}) as context:

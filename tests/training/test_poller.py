@@ -139,7 +139,7 @@ def test_measurements_that_are_none(run: stepscope.Run) -> None:
 
 
 def test_a_period_in_milliseconds_is_warned_about(run: stepscope.Run, caplog: pytest.LogCaptureFixture) -> None:
-    """`period: 10_000` there is ten seconds, here nearly three hours; whoever copies it learns so."""
+    """`period: 10_000` there is ten seconds, here nearly three hours; a value copied from there gives a warning."""
     Poller([], period=10)
     assert "milliseconds" not in " ".join([*run.outcomes.take_notices(), caplog.text])
     Poller([], period=10_000)

@@ -173,7 +173,7 @@ def test_bad_values_cost_themselves(run: stepscope.Run) -> None:
     ],
 )
 def test_wrong_definitions_raise(options: dict[str, Any]) -> None:
-    """A definition is written once and read at the start: there what is wrong is told."""
+    """A definition is written once and read at the start: mistakes are reported there."""
     with pytest.raises(stepscope.ConfigError):
         distribution(**options)
 

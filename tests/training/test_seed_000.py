@@ -141,7 +141,7 @@ def test_events_are_on_the_span_they_happen_in(context: TrainingContext, read: R
     [("trace", 4), ("debug", 3), ("warn", 2), ("error", 1), ("off", 0), (25, 2), ("info,h2=off", 2), ("loud", 2)],
 )
 def test_log_levels(read: Read, caplog: pytest.LogCaptureFixture, level: Any, recorded: int) -> None:
-    """A trainer's `log_level` may be a word of any language; one that nobody knows is told, and no exception."""
+    """A trainer's `log_level` may be a word of any language; an unknown one gives a warning and raises nothing."""
     logger = logging.getLogger("trainer")
     with caplog.at_level(1, "trainer"), TrainingContext.initialize({"logging": {"log_level": level}}) as context:
         for number in (5, logging.DEBUG, logging.WARNING, logging.ERROR):
@@ -244,7 +244,7 @@ def test_who_began_the_run_ends_it(context: TrainingContext, read: Read) -> None
 
 
 def test_calls_after_the_end_are_counted(context: TrainingContext) -> None:
-    """Steps and spans as well, whoever ended the run; the blocks run all the same."""
+    """Steps and spans as well, whichever code ended the run; the blocks still run."""
     run, done = context.run, []
     stepscope.finish()
     with context.step(1), context.span("x"):

@@ -172,7 +172,7 @@ def test_disabled_by_default(tmp_path: Path) -> None:
     ],
 )
 def test_wrong_settings_raise(wrong: Any) -> None:
-    """A config that makes no sense is told at once."""
+    """An invalid config is reported at once."""
     with pytest.raises(stepscope.ConfigError):
         read_config(wrong)
 
@@ -206,7 +206,7 @@ def test_a_second_init_gives_the_same_run() -> None:
 
 
 def test_every_published_instrument() -> None:
-    """Each name is there with its kind, and bounds in which its values are told apart."""
+    """Each name is there with its kind, and bounds that separate its values."""
     assert set(INSTRUMENTS) == set(PUBLISHED)
     run = started()
     metrics = get_metrics()

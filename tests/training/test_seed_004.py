@@ -128,7 +128,7 @@ def test_manual_tracing(read: Read) -> None:
 
 
 def test_errors(read: Read) -> None:
-    """An exception is told by type and message, is noted with its stack, makes the span an error, and goes on."""
+    """An exception is reported by type and message, recorded with its stack, marks the span as failed, and goes on."""
     setup_tracing(otlp_endpoint=None)
     with pytest.raises(ValueError, match="bad pair"), TracingContext(get_tracer("m"), "load"):
         raise ValueError("bad pair")

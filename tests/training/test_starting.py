@@ -35,7 +35,7 @@ def sinks() -> list[str]:
 
 @pytest.mark.parametrize("run_id", ["team/run 1", "team run/1", "x" * 300, "..", "ü", "\ud800", 5])
 def test_a_run_id_is_made_safe(agent: Listener, run_id: Any) -> None:
-    """The sinks stay, the id can be told from any other, the same one comes again, and the name is what was given."""
+    """The sinks stay, the id is unique, the same one is returned again, and the name is what was given."""
     create_metrics_collector(run_id=run_id)
     first = current()
     assert sinks() == ["datadog"]
@@ -57,7 +57,7 @@ def test_two_odd_ids_are_two_runs() -> None:
 
 
 def test_only_what_is_wrong_is_left_out(caplog: pytest.LogCaptureFixture) -> None:
-    """Each wrong argument and sink is told of; the right ones count."""
+    """Each wrong argument and sink is reported; the right ones are used."""
     given: Any = ["console", "nobody-knows-this", {"tinker": {"url": 5}}]
     assert setup_tracing("s", "http://h:4318", exit_timeout=-1, bogus=1, config=5, log_level="DEBUG", sinks=given)
     run = current()
@@ -159,7 +159,7 @@ def test_a_service_tells_what_is_wrong(config: Any, arguments: dict[str, Any]) -
 
 
 def test_a_service_s_config_without_attributes(tmp_path: Path) -> None:
-    """None is as good as nothing, and a file that is no text is told of."""
+    """None is as good as nothing, and a file that is not text is reported."""
     assert init_telemetry(TelemetryConfig(enabled=True, resource_attributes=None))  # type: ignore[arg-type]
     (tmp_path / "bad.yaml").write_bytes(b"\xff\xfe\x00")
     with pytest.raises(stepscope.ConfigError):

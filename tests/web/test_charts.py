@@ -269,7 +269,7 @@ def test_steps_a_second_are_of_the_steps_that_were_made(late: RunningHub, show: 
 
 
 def test_an_axis_that_is_no_metric_is_explained(trained: RunningHub, show: Opened) -> None:
-    """One is told why nothing is drawn, and led back."""
+    """The page says why nothing is drawn, and links back."""
     page = show(trained, "run/four-ranks?x=nokey")
     page.get_by_text("This run has no metric nokey").wait_for()
     page.get_by_role("button", name="Use steps").click()

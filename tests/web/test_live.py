@@ -17,7 +17,7 @@ AFTER = 300
 
 
 class Trainer:
-    """A run of this process that logs some metrics at every step, as fast as it is told to."""
+    """A run of this process that logs some metrics at every step, at the rate the test sets."""
 
     def __init__(self, home: Path) -> None:
         self.run = stepscope.init(project="web", name="going", run_id="going", home=home, probes=False)

@@ -24,7 +24,7 @@ def test_document_and_files_are_served_with_a_strict_policy(trained: RunningHub)
 
 
 def test_files_are_packed_and_kept_until_they_change(trained: RunningHub) -> None:
-    """A browser that has a file is told so, and one that can unpack gets fewer bytes."""
+    """A cached file gives 304, and a browser that accepts compression gets fewer bytes."""
     plain = trained.request("GET", "/web/vendor/uplot.js")
     packed = trained.request("GET", "/web/vendor/uplot.js", headers={"accept-encoding": "gzip, br"})
     assert gzip.decompress(packed.body) == plain.body

@@ -178,7 +178,7 @@ def test_a_zoom_over_small_numbers_keeps_them_apart(told: RunningHub, show: Open
 
 
 def test_a_metric_can_be_called_as_an_axis_is(told: RunningHub, show: Opened) -> None:
-    """The metric `time` is chosen from the list, drawn over, and told from wall time in the address."""
+    """The metric `time` is chosen from the list, drawn over, and distinct from wall time in the address."""
     page = show(told, "run/pairs?q=loss")
     _words(page, "loss", "100 points")
     page.locator(".controls select").first.select_option(label="time (metric)")

@@ -96,7 +96,7 @@ def test_groups_sorting_and_columns(crowd: RunningHub, show: Opened) -> None:
 
 
 def test_another_question_begins_at_the_top(crowd: RunningHub, show: Opened) -> None:
-    """Whoever has scrolled down and sorts, groups or filters sees the first rows of the answer."""
+    """Sorting, grouping or filtering scrolls back to the first rows."""
     page = show(crowd, "runs")
     until(page, f"document.querySelector('[role=grid]')?.getAttribute('aria-rowcount') === '{MANY + 1}'")
     top = "document.querySelector('[role=grid]').scrollTop"

@@ -162,7 +162,7 @@ def test_a_writer_round_trips(text: str, resource: dict[str, Any]) -> None:
 
 
 def test_a_batch_is_no_head() -> None:
-    """A head and a batch are told apart by their first bytes, and an empty payload is neither."""
+    """A head and a batch are distinguished by their first bytes, and an empty payload is neither."""
     assert not frames.is_head(only_payload(batch(1)))
     assert not frames.is_head(memoryview(b""))
     with pytest.raises(ValueError, match="not a batch"):

@@ -36,7 +36,7 @@ def test_depth_is_refused_early(text: str) -> None:
 
 @pytest.mark.parametrize("text", ["a: 2024-99-99", "a: " + "9" * 5000, "a: [", "\0", "a" * (yaml_text.LONGEST + 1)])
 def test_one_error(text: str) -> None:
-    """Whatever is wrong is told with one kind of error."""
+    """All mistakes raise one kind of error."""
     with pytest.raises(yaml.YAMLError):
         yaml_text.load(text)
 

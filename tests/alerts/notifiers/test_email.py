@@ -29,7 +29,7 @@ class MailInbox:
         self._server.start()
 
     async def handle_DATA(self, server: Any, session: Any, envelope: Any) -> str:
-        """Take a message, or answer as told."""
+        """Take a message, or answer as the test sets it."""
         if self._answers:
             return self._answers.pop(0)
         self.taken.append(envelope.content)

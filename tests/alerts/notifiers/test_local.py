@@ -28,7 +28,7 @@ with open(f"{folder}/{count}.txt", "w") as file:
 
 
 class Files:
-    """A program that keeps what it is told in files."""
+    """A program that writes what it receives to files."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -48,7 +48,7 @@ class Files:
         (self.folder / "refuse").touch()
 
     def texts(self) -> list[str]:
-        """What it was told."""
+        """What it received."""
         return [path.read_text() for path in sorted(self.folder.glob("*.txt"))]
 
 

@@ -1,4 +1,4 @@
-"""A hang: who waits and who is missing is told when it is known where the ranks are."""
+"""A hang: who waits and who is missing is reported once the position of the ranks is known."""
 
 from stepscope.diagnosis.engine import Diagnosis
 from stepscope.diagnosis.finding import Finding
@@ -43,7 +43,7 @@ def test_nobody_is_blamed_before_all_ranks_have_reported() -> None:
 
 
 def test_a_rank_that_reports_nothing_is_not_waited_for_long() -> None:
-    """Within ten seconds it is told who never arrived, though that rank has no span at all."""
+    """Within ten seconds the missing rank is named, though that rank has no span at all."""
     made = running()
     stuck(made, 0, "all_reduce")
     stuck(made, 2, "all_reduce")

@@ -1,4 +1,4 @@
-"""Lost records are told with their cause: the quota, values that cannot be recorded, or a network that loses them."""
+"""Lost records are reported with their cause: the quota, values that cannot be recorded, a network that loses them."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Alerts in the hub: evaluated on what is stored, kept across restarts, muted and delivered as told."""
+"""Alerts in the hub: evaluated on what is stored, kept across restarts, muted and delivered as configured."""
 
 import time
 from collections.abc import Callable
@@ -92,7 +92,7 @@ class Changed(NamedTuple):
 
 
 def test_findings_are_alerts_once(open_hub: Callable[..., Alerting], clock: Clock) -> None:
-    """A finding told again, also after a restart and after it resolved, is the alert it was."""
+    """A finding reported again, also after a restart and after it resolved, is the alert it was."""
     finding = Finding("not_finite", "FATAL", "loss is NaN", step=3, key="trainer/loss", time=clock.ns)
     for alerting in (open_hub(), open_hub()):
         alerting.take_findings([Changed("r1", "gpt", [finding])])
@@ -169,7 +169,7 @@ def test_marks_are_read_while_alerts_are_evaluated(open_hub: Callable[..., Alert
 
 
 def test_silences_and_marks(open_hub: Callable[..., Alerting], clock: Clock) -> None:
-    """A silence with an end, an acknowledgement and a mark as expected are kept, and say why nobody is told."""
+    """A silence with an end, an acknowledgement and a mark as expected are kept, and say why nothing is sent."""
     alerting = open_hub(RULES)
     alerting.deliver("")
     alerting.silence(Silence(id="s", rule="high", until=clock.ns + 60 * NS))

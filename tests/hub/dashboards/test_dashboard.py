@@ -1,4 +1,4 @@
-"""The YAML of dashboards: what is right is read, what is wrong is told with its line."""
+"""The YAML of dashboards: what is right is read, mistakes are reported with their line."""
 
 import contextlib
 import threading
@@ -42,7 +42,7 @@ def test_built_in(name: str) -> None:
     ],
 )
 def test_mistakes(text: str, line: int, word: str) -> None:
-    """Each is told in plain words, at its line."""
+    """Each is described in plain words, at its line."""
     with pytest.raises(Mistake) as told:
         parse(text)
     assert (told.value.line, word in str(told.value)) == (line, True), str(told.value)

@@ -34,7 +34,7 @@ class World:
         self.diagnosing = self.hub.diagnosing
 
     def store(self, *batches: Batch, heard: bool = True) -> None:
-        """Store batches, as the pump does; unheard are those that the thread is not told of."""
+        """Store batches, as the pump does; `unheard` are those that are not published to the thread."""
         self.hub.store.write_many(batches)
         if heard:
             for listener in self.hub.pump.listeners:
@@ -85,7 +85,7 @@ def batch(seq: int, records: list[Record], run: str = "r", rank: int = 0, world:
 
 
 def test_records_are_diagnosed_as_they_arrive(world: World) -> None:
-    """The first of a run come from the store, the others from the pump; what is found is stored and told."""
+    """The first of a run come from the store, the others from the pump; what is found is stored and published."""
     told: list[str] = []
     world.diagnosing.listeners.append(lambda changed: told.extend(each.run for each in changed))
     world.store(batch(1, [began(), *losses(0, 60)]))

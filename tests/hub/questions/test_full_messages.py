@@ -55,7 +55,7 @@ def test_an_exported_trace_is_what_was_sent(ask: Ask) -> None:
 
 
 def test_resources_that_differ_in_any_attribute_are_two_processes() -> None:
-    """Else the second would be told with the attributes of the first."""
+    """Else the second would be shown with the attributes of the first."""
     sent = full_messages.traces()
     for part, zone in zip(sent.resource_spans, ("a", "b"), strict=True):
         part.resource.CopyFrom(full_messages.resource("same"))

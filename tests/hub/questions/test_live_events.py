@@ -117,7 +117,7 @@ def test_beats_and_the_end() -> None:
 
 
 def test_a_slow_client_is_let_go() -> None:
-    """Who does not read in time is told how much it missed, and the stream ends."""
+    """A slow reader gets the number of events it missed, and the stream ends."""
     live = Live(most_records=10)
 
     async def use(stream: AsyncIterator[bytes]) -> Any:

@@ -96,7 +96,7 @@ def test_tags_are_searched(get: Get) -> None:
 
 
 def test_a_field_alone_is_no_search(get: Get) -> None:
-    """Who forgot the operator is told so."""
+    """A missing operator is named in the error."""
     assert "after 'status'" in get("/api/runs", expect=400, filter="status running")["error"]["message"]
 
 

@@ -74,7 +74,7 @@ def test_a_step_that_never_was(get: Get) -> None:
 
 
 def test_all_of_a_step_is_of_the_attempt_that_is_named(get: Get) -> None:
-    """Values, what is usual, time and neighbours; all attempts that came to the step are told, whichever is named."""
+    """Values, what is usual, time and neighbours; all attempts that reached the step are listed, whichever is named."""
     newest = get("/api/runs/again/steps/60")
     assert (newest["attempt"], newest["attempts"]) == (2, [1, 2])
     assert [value["value"] for value in newest["metrics"][0]["values"]] == [2.0]

@@ -23,7 +23,7 @@ Ask = Callable[..., Any]
 
 
 def test_columns_of_a_trace(get: Get) -> None:
-    """Spans in the order they began, with names, lanes and traces told once; what is wrong has its status."""
+    """Spans in the order they began, with names, lanes and traces given once; what is wrong has its status."""
     found = get("/api/spans/lanes", trace_id=trace_of(FAILED, 0).hex())
     columns = found["columns"]
     assert [found["names"][each] for each in columns["name"]] == ["train.step", "train.forward", "train.backward"]

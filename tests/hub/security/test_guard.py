@@ -120,7 +120,7 @@ def test_commands(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
 
 @pytest.mark.parametrize("rate", [0.0, -1.0, float("nan"), float("-inf")])
 def test_a_rate_that_is_none_lets_nothing_pass_and_nobody_spin(clock: Clock, rate: float) -> None:
-    """Whoever wrote it into the file: clients are told to come again in an hour, always."""
+    """Whatever the file says, Retry-After is an hour at most."""
     rates = RateLimits(1000, clock)
     assert [rates.take("a", rate) for _ in range(3)] == [3600.0] * 3
     assert rates.take("a") == 0.0
@@ -128,7 +128,7 @@ def test_a_rate_that_is_none_lets_nothing_pass_and_nobody_spin(clock: Clock, rat
 
 @pytest.mark.parametrize(("rate", "wait"), [(1e-9, 3600.0), (1e9, 0.001), (float("inf"), 0.0)])
 def test_waits_are_bounded(clock: Clock, rate: float, wait: float) -> None:
-    """No client is told to come again at once, or in years."""
+    """Retry-After is never zero and never years."""
     rates = RateLimits(1000, clock)
     rates._buckets["a"] = (0.0, clock.now)
     assert rates.take("a", rate) == wait

@@ -1,4 +1,4 @@
-"""The embedded engine does as it is told."""
+"""The embedded engine: queries, inserts, limits, closing."""
 
 import subprocess
 import sys

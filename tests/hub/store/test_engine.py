@@ -1,4 +1,4 @@
-"""The refusals of a database are told apart by what whoever asked can do."""
+"""Errors of a database are classified by what the caller can do."""
 
 import pytest
 

@@ -89,7 +89,7 @@ def test_a_given_context_counts() -> None:
 
 @pytest.mark.parametrize("instrumented", ["before init", "after init"])
 def test_each_python_log_is_recorded_once(instrumented: str) -> None:
-    """OpenTelemetry's logging instrumentation brings every line again; each is recorded once, whoever came first."""
+    """OpenTelemetry's logging instrumentation brings every line again; each is recorded once, whichever came first."""
     instrumentor = LoggingInstrumentor()
     if instrumented == "before init":
         instrumentor.instrument(inject_trace_context=True)

@@ -43,7 +43,7 @@ def test_a_conflict_is_told_once_and_kept_apart(caplog: pytest.LogCaptureFixture
 
 
 def test_advised_bounds_are_taken(caplog: pytest.LogCaptureFixture) -> None:
-    """Sensible advice is followed; other advice is told and those of the unit are used."""
+    """Sensible advice is followed; other advice gives a warning and the bounds of the unit are used."""
     with recorded(otel=True) as recording, caplog.at_level(logging.WARNING, "stepscope"):
         meter = metrics.get_meter("advice")
         meter.create_histogram("good", "s", explicit_bucket_boundaries_advisory=(0.5, 1)).record(0.7)
@@ -73,7 +73,7 @@ def test_histograms_are_exponential_when_asked(monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_instruments_are_bounded(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
-    """Names made up without end are told and not kept for ever."""
+    """An unbounded number of names gives a warning and is not kept for ever."""
     monkeypatch.setattr(meters, "MOST_INSTRUMENTS", 3)
     provider = meters.MeterProvider(CurrentRun())
     with caplog.at_level(logging.WARNING, "stepscope"):

@@ -42,7 +42,7 @@ def test_v2_takes_the_tightest_limit_of_all_groups_around(v2: Path, tmp_path: Pa
 
 
 def test_v2_cpu_quota(v2: Path, tmp_path: Path) -> None:
-    """A quota is told in cpus, its use and its throttling in seconds."""
+    """A quota is given in CPUs, its use and its throttling in seconds."""
     put(v2 / "job" / "rank", cpu_max="150000 100000", cpu_stat="usage_usec 2500000\nthrottled_usec 500000")
     group = cgroup.find_cpu(tmp_path / "proc")
     assert group is not None

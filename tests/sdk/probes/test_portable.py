@@ -24,7 +24,7 @@ def test_reads_the_same_keys_as_the_probes_of_proc(name: str) -> None:
 
 
 def test_without_psutil_the_fix_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A missing psutil is told with the command that brings it."""
+    """A missing psutil is reported with the command that installs it."""
     monkeypatch.setitem(sys.modules, "psutil", None)
     with pytest.raises(ImportError, match=r"pip install 'stepscope\[probes\]'"):
         system.open_portable("cpu")

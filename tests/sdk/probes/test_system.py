@@ -13,7 +13,7 @@ pytestmark = pytest.mark.skipif(not Path("/proc/stat").exists(), reason="this ma
 
 
 class Clock:
-    """A clock that goes on when told to."""
+    """A clock that only moves when the test moves it."""
 
     def __init__(self) -> None:
         self.now = 100.0
@@ -73,7 +73,7 @@ def test_cpu() -> None:
 
 
 def test_cpu_under_a_quota(tmp_path: Path) -> None:
-    """Under a quota the whole is the quota, and time held back is told."""
+    """Under a quota the whole is the quota, and throttled time is reported."""
     top, own, clock = tmp_path / "cgroup", tmp_path / "self", Clock()
     top.mkdir()
     own.mkdir()
@@ -174,7 +174,7 @@ def test_network() -> None:
 
 
 def test_process() -> None:
-    """What is told of this process is what the kernel knows of it."""
+    """The values of this process are those of the kernel."""
     probe = system.Process()
     first = probe.read()
     release = threading.Event()

@@ -123,7 +123,7 @@ def test_a_write_that_raises_is_reported_once_and_reading_goes_on() -> None:
 
 
 def test_a_notice_that_raises_hurts_nobody() -> None:
-    """Not even the one who is told can end the probes."""
+    """Not even a callback that raises ends the probes."""
     written: list[Reading] = []
 
     def notice(text: str) -> None:

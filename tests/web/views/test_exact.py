@@ -109,7 +109,7 @@ def test_cells_and_their_file_are_exact(exact: World, show: Any) -> None:
 
 
 def test_a_link_fills_the_box_and_runs_nothing(world: World, show: Any) -> None:
-    """A statement in the address, by a link or by going back, waits for whoever reads it to run it."""
+    """A statement in the address, by a link or by going back, is not run until the reader runs it."""
     page = show(world.hub, "sql?q=SELECT+1+AS+first")
     until(page, "document.querySelector('textarea')?.value === 'SELECT 1 AS first'")
     asked: list[str] = []

@@ -23,7 +23,7 @@ VIEWS = (
 
 
 def test_health_tells_what_became_of_records(world: World, show: Any) -> None:
-    """What came in is counted by receiver, refusals are told with their reason, sizes and lag are there."""
+    """What came in is counted by receiver, refusals are shown with their reason, sizes and lag are there."""
     bad = json.dumps({"resourceSpans": [{"scopeSpans": [{"spans": [{"name": "no ids", "startTimeUnixNano": "1"}]}]}]})
     world.hub.post("/v1/traces", bad.encode(), "application/json")
     page = show(world.hub, "health")

@@ -84,7 +84,7 @@ def test_all_runs_are_tailed_too(world: World, show: Any) -> None:
 
 
 def test_reading_is_not_disturbed(world: World, show: Any) -> None:
-    """Scrolled up, the lines in sight stay where they are while others come, and their number is told."""
+    """Scrolled up, the lines in sight stay where they are while others come, and their number is shown."""
     world.send(lines("tail-4", 1, [f"old {at}" for at in range(300)]))
     page = show(world.hub, "logs?run=tail-4")
     page.get_by_text("old 299").wait_for()

@@ -128,7 +128,7 @@ def test_the_same_bytes_give_the_same_ids() -> None:
 
 @pytest.mark.parametrize("data", [b"", b"{", b"{}", b'{"traceEvents": 3}', b"\xff", b"3", b"[{"])
 def test_what_is_no_trace_is_refused(data: bytes) -> None:
-    """A file that is none of ours is told so, and nothing else is raised."""
+    """A file in another format raises that error and no other."""
     with pytest.raises(BadRequest):
         read(data, NOW)
 

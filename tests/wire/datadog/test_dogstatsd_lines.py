@@ -56,7 +56,7 @@ def test_fields(text: str, fields: Fields) -> None:
     ],
 )
 def test_malformed_fields(text: str, reason: str) -> None:
-    """What is wrong is told by one of a few reasons."""
+    """Each mistake has one of a few reasons."""
     with pytest.raises(Malformed, match=reason):
         lines.read_fields(text)
 

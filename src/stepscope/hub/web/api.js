@@ -5,7 +5,7 @@ import { readExactly } from "./parts/exact.js";
 const HIDDEN = 30000; // milliseconds after which a hidden page lets go of its stream
 const COLUMNS = /^api\/(runs\/[^/]+\/(series|quantiles)|spans\/lanes|sparks)\b/; // measured, and many: nobody wrote them
 
-export class ApiError extends Error {
+class ApiError extends Error {
   constructor(message, status, code) {
     super(message);
     this.status = status;

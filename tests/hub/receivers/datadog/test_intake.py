@@ -81,7 +81,7 @@ def start_guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningH
 
 @pytest.fixture
 def client(datadog_hub: DatadogHub) -> Any:
-    """The official client, which raises what it is told."""
+    """The official client, which raises on error responses."""
     datadog.initialize(api_key="k" * 32, api_host=datadog_hub.url, host_name="box", mute=False)
     return datadog.api
 

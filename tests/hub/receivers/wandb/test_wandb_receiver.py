@@ -93,7 +93,7 @@ def test_another_process_with_the_same_id_is_another_attempt(hub: RunningHub) ->
 
 
 def test_resuming_goes_on_at_the_line_count(hub: RunningHub) -> None:
-    """A client that asks how to resume is told the lines, the last step and the summary, and is the next attempt."""
+    """A client that resumes gets the lines, the last step and the summary, and is the next attempt."""
     config = json.dumps({"lr": {"value": 1}, "_wandb": {"value": {"t": {"4": "3.11"}, "m": []}}})
     first = ask(hub, UPSERT, name="resumed", project="p", config=config)["upsertBucket"]
     assert (first["inserted"], first["bucket"]["historyLineCount"]) == (True, 0)

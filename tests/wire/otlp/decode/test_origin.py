@@ -130,7 +130,7 @@ def test_points_may_say_their_run() -> None:
 
 
 def test_the_key_tells_processes_apart() -> None:
-    """It is the same for the same resource only, or one would be told with the attributes of another; a file name."""
+    """It is the same for the same resource only, or one would be shown with the attributes of another; a file name."""
     base = {"service.name": "s", "service.instance.id": "i", "train.run.id": "../r"}
     keys = {
         origins({**base, **more})[0].key

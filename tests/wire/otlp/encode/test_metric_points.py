@@ -46,7 +46,7 @@ def test_cumulative_sums_become_deltas() -> None:
 
 
 def test_a_reset_counts_from_its_own_start() -> None:
-    """Told by a new start, or by a value that shrank."""
+    """Recognised by a new start, or by a value that shrank."""
     restarted = [point(110, 9, cumulative=True, start=100), point(130, 4, cumulative=True, start=120)]
     assert converted("delta", *restarted) == [(9, 100, False), (4, 120, False)]
     shrunk = [point(110, 9, cumulative=True, start=100), point(130, 4, cumulative=True, start=100)]

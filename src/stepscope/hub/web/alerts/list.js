@@ -26,7 +26,7 @@ const SILENCES = [
 
 const statePath = (id, ...rest) => ["alerts/states", encodeURIComponent(id), ...rest].join("/");
 
-export function State({ state }) {
+function State({ state }) {
   return html`<span class=${"alert-state " + state}><span aria-hidden="true">${SIGNS[state]}</span> ${state}</span>`;
 }
 

@@ -15,7 +15,7 @@ const LEFT = 54,
   EVERY = 5000;
 
 // A row of the API as bins: edges (one more than counts), counts, and the x it stands at.
-export function binsOf(row) {
+function binsOf(row) {
   const bounds = row.bounds.map(real),
     counts = row.counts;
   if (!counts.length || !row.count) return null;
@@ -28,7 +28,7 @@ export function binsOf(row) {
 }
 
 // The value below which a share of the values lies, as far as the bins tell.
-export function quantileOf({ edges, counts, count }, share) {
+function quantileOf({ edges, counts, count }, share) {
   let left = share * count;
   for (let i = 0; i < counts.length; i++) {
     if (counts[i] >= left && counts[i] > 0) return edges[i] + ((edges[i + 1] - edges[i]) * left) / counts[i];

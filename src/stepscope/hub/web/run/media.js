@@ -14,7 +14,7 @@ const MANY = 60; // images that are shown at one step
  * @param {string} id
  * @param {{ name: string, artifact?: string }} file
  */
-export const contentOf = (id, { name, artifact }, download = false) =>
+const contentOf = (id, { name, artifact }, download = false) =>
   address(runPath(id, "files/content"), { name, artifact, download: download ? "1" : null });
 
 export function Media({ id, entries }) {

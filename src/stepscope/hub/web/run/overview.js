@@ -128,7 +128,7 @@ const BUCKETS = [
 ];
 const PHASES = 8;
 
-export function Goodput({ fetched }) {
+function Goodput({ fetched }) {
   return html`<section class="panel box goodput" aria-label="Goodput">
     <header class="box-head"><h2>Goodput</h2>
       ${fetched.value && html`<span class="muted">${rates(fetched.value)}</span>`}</header>
