@@ -169,7 +169,12 @@ if __name__ == "__main__":
     with contextlib.suppress(ImportError):  # not all tests need a hub
         import pyarrow  # noqa: F401
 
+        import stepscope.hub.questions.routes
         import stepscope.hub.serve  # noqa: F401
+        from stepscope.hub.receivers.receiver import RECEIVERS
+
+        for name in RECEIVERS.names():
+            RECEIVERS.find(name)
     found = _serve(socket.socket(fileno=int(sys.argv[1])))
     if found is not None:
         sys.argv = ["stepscope", *found]

@@ -16,11 +16,12 @@ from tests.hub import otlp_bodies as bodies
 from tests.hub.conftest import JSON, PROTOBUF, RunningHub
 from tests.hub.test_connections import _FEW_FILES, PROGRAM, connect, head, watching_memory
 from tests.hub.test_sql_limits import SLOW
+from tests.repeats import repeats
 
 pytest.importorskip("chdb")
 
 MEGA = 1024 * 1024
-REQUESTS, POINTS = 60, 20
+REQUESTS, POINTS = repeats(12, 60), 20
 GROWTH = 1168 * MEGA
 """What requests can take as a whole (docs/hub.md)."""
 

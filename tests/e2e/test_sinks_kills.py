@@ -17,13 +17,14 @@ from stepscope.model.records import Metric
 from tests.conftest import PACKAGE, Start
 from tests.e2e.test_sinks_delivery import shippers
 from tests.hub.conftest import StartHub, start_hub, stored_columns
+from tests.repeats import repeats
 from tests.sinks.servers import running
 
 pytest.importorskip("opentelemetry.proto")
 
 __all__ = ["start_hub"]
 
-LIVES = 20
+LIVES = repeats(6, 20)
 FAR = 1_000_000
 """The steps of a life begin so far after those of the one before."""
 TRAIN = """
@@ -45,7 +46,7 @@ def kill(pid: int) -> None:
         pass
 
 
-def test_twenty_kills(
+def test_kills_of_trainers_and_shippers(
     start: Start,
     home: Path,
     tmp_path: Path,

@@ -13,9 +13,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tests.fuzz.target import NAMES, PLANTED, Target, load
+from tests.repeats import repeats
 
 ROOT = Path(__file__).parent.parent.parent
-SECONDS = int(os.environ.get("STEPSCOPE_TEST_FUZZ_SECONDS", "6"))
+SECONDS = repeats(6, 60)
 """How long atheris tries each target."""
 
 needs_atheris = pytest.mark.skipif(

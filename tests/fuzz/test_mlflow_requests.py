@@ -1,6 +1,5 @@
-"""Noise at MLflow's API; MLFLOW_FUZZ_REQUESTS sets how many requests."""
+"""Noise at MLflow's API."""
 
-import os
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -9,8 +8,9 @@ import pytest
 from tests.fuzz.mlflow_requests import Noise
 from tests.hub.conftest import RunningHub
 from tests.hub.receivers.mlflow.rest_calls import RestCalls
+from tests.repeats import repeats
 
-REQUESTS = int(os.environ.get("MLFLOW_FUZZ_REQUESTS", "1000"))
+REQUESTS = repeats(300, 10_000)
 
 
 @pytest.fixture

@@ -1,7 +1,6 @@
 """SIGKILL of the hub during ingest: what was acknowledged is stored, and nothing twice."""
 
 import http.client
-import os
 import random
 import threading
 import time
@@ -11,8 +10,9 @@ import pytest
 
 from tests.hub import otlp_bodies as bodies
 from tests.hub.conftest import PROTOBUF, RunningHub, StartHub, stored_columns
+from tests.repeats import repeats
 
-KILLS = int(os.environ.get("STEPSCOPE_TEST_KILLS", "20"))
+KILLS = repeats(6, 20)
 BATCH = 20
 
 

@@ -1,47 +1,55 @@
 """Edits of runs on a real hub: acknowledged ones survive, the last wins, a deleted run does not come back."""
 
 import json
-import os
 import shutil
 import subprocess
 import sys
 import threading
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from stepscope import init
 from stepscope.hub.home import tokens_path
 from stepscope.hub.security.tokens import Tokens
-from tests.forked import stepscope
-from tests.hub.conftest import JSON, PACKAGE, RunningHub, StartHub
+from tests.forked import ROOT, stepscope
+from tests.hub.conftest import JSON, RunningHub, StartHub
 
 _SCRIPT = """
-import sys, stepscope
-run = stepscope.init(project="p", name=sys.argv[1], home=sys.argv[2], run_id=sys.argv[1], probes=False,
-                     tags=["first", "team=red"], notes="as started", group="sweep", job_type="train")
-for step in range(20):
-    run.log({"loss": 1 / (step + 1)}, step=step)
-run.tag("told", seed=3)
-if len(sys.argv) > 3:
-    print("ready", flush=True)
-    sys.stdin.readline()
-run.finish()
+import sys
+from pathlib import Path
+from tests.hub.test_edits import record
+record(Path(sys.argv[1]), "one", lambda: print("ready", flush=True) or sys.stdin.readline())
 """
 
 
-def train(home: Path, run: str = "one", *more: str, **popen: Any) -> "subprocess.Popen[str]":
-    """Start a program that records a run; with more arguments it waits for a line before it ends."""
-    kept = {key: value for key, value in os.environ.items() if not key.startswith(("STEPSCOPE_", "OTEL_"))}
-    line = [sys.executable, "-c", _SCRIPT, run, str(home), *more]
-    return subprocess.Popen(line, env={**kept, "PYTHONPATH": str(PACKAGE)}, text=True, **popen)
+def record(home: Path, name: str, before_the_end: Callable[[], object] = str) -> None:
+    """Record a run to its end."""
+    run = init(
+        project="p",
+        name=name,
+        run_id=name,
+        home=home,
+        probes=False,
+        tags=["first", "team=red"],
+        notes="as started",
+        group="sweep",
+        job_type="train",
+    )
+    for step in range(20):
+        run.log({"loss": 1 / (step + 1)}, step=step)
+    run.tag("told", seed=3)
+    before_the_end()
+    run.finish()
 
 
 def trained(home: Path, *runs: str) -> None:
     """Record runs to their ends."""
-    for process in [train(home, run) for run in runs]:
-        assert process.wait(300) == 0
+    for run in runs:
+        record(home, run)
 
 
 def patch(hub: RunningHub, run: str, **change: Any) -> dict[str, Any]:
@@ -236,21 +244,12 @@ def test_late_batches_of_a_deleted_run_are_dropped_and_counted(start_hub: StartH
     there, here = tmp_path / "there", tmp_path / "home"
     trained(there, "one", "two")
     hub = start_hub(home=here)
-    ship = [
-        sys.executable,
-        "-m",
-        "stepscope",
-        "ship",
-        "--home",
-        str(there),
-        "--sink",
-        f'{{"hub": {{"url": "{hub.url}"}}}}',
-    ]
-    subprocess.run(ship, check=True, timeout=300, capture_output=True)
+    ship = ("ship", "--home", there, "--sink", json.dumps({"hub": {"url": hub.url}}))
+    assert stepscope(*ship).returncode == 0
     wait_for(hub, "one"), wait_for(hub, "two")
     assert hub.request("DELETE", "/api/runs/one").status == 200
     shutil.rmtree(there / "cursors")
-    subprocess.run(ship, check=True, timeout=300, capture_output=True)
+    assert stepscope(*ship).returncode == 0
     waiting = threading.Event()
     while not hub.health()["receivers"]["native"].get("dropped"):
         waiting.wait(0.05)
@@ -260,7 +259,8 @@ def test_late_batches_of_a_deleted_run_are_dropped_and_counted(start_hub: StartH
 def test_a_running_run_is_not_deleted(start_hub: StartHub, tmp_path: Path) -> None:
     """A run that still writes is refused, with what to do, and left as it is."""
     home = tmp_path / "home"
-    process = train(home, "one", "wait", stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    line = [sys.executable, "-c", _SCRIPT, str(home)]
+    process = subprocess.Popen(line, cwd=ROOT, text=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
     assert process.stdout is not None
     assert process.stdout.readline() == "ready\n"
     hub = start_hub()

@@ -165,7 +165,7 @@ def test_a_misspelt_variable_is_named_with_the_one_it_looks_like() -> None:
     env = {"STEPSCOPE_PROJCT": "gpt", "STEPSCOPE_HUB_TOKEN": "x", "STEPSCOPE_RANK": "0", "STEPSCOPE_HOME": "/x"}
     hint = "STEPSCOPE_PROJCT is not a setting and is ignored; did you mean STEPSCOPE_PROJECT?"
     assert settings.misspelt(env) == [hint]
-    others = "CONFIG CONSOLE_DEBUG HUB HUB_URL LOCAL_RANK METRIC_LABELS STORE TOKEN WORLD_SIZE TEST_KILLS TRACEPARENT"
+    others = "CONFIG CONSOLE_DEBUG HUB HUB_URL LOCAL_RANK METRIC_LABELS STORE TOKEN WORLD_SIZE TEST_LONG TRACEPARENT"
     assert settings.misspelt({f"STEPSCOPE_{name}": "x" for name in others.split()}) == []
 
 

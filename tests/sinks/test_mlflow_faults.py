@@ -23,6 +23,7 @@ from stepscope.sinks.mlflow.run_sink import MetricsSink
 from stepscope.sinks.mlflow.trace_sink import LINK_SECONDS, LOOK_SECONDS, TracesSink
 from tests.conftest import PACKAGE, Python, Start
 from tests.late import late
+from tests.repeats import repeats
 from tests.sinks.mlflow_peer import Deed, MlflowPeer, MlflowServer, Passed
 from tests.sinks.mlflow_peer import peer as peer
 from tests.sinks.mlflow_peer import server as server
@@ -31,7 +32,7 @@ from tests.sinks.test_mlflow import batch, finished, linked, loss, span
 late("mlflow")
 pytestmark = pytest.mark.timeout(400)
 
-KILLS = int(os.environ.get("STEPSCOPE_TEST_KILLS", "4"))
+KILLS = repeats(3, 20)
 
 
 class Clock:

@@ -1,6 +1,5 @@
 """A store on a real cluster, two shards of two replicas, keeps the contract of stores."""
 
-import os
 import time
 from collections.abc import Callable
 from functools import partial
@@ -17,6 +16,7 @@ from stepscope.testing.clickhouse_cluster import ClusterProcesses, missing
 from stepscope.testing.cuts import CutContract
 from stepscope.testing.stores import StoreContract, floats, line, losses, writer
 from tests.hub.cluster.conftest import HUB, AddressOf
+from tests.repeats import LONG
 
 pytestmark = pytest.mark.skipif(bool(missing()), reason=f"not installed: {missing()}")
 
@@ -84,6 +84,6 @@ def _answers(server: Server, sql: str, expected: list[int]) -> bool:
     return server.query(sql)["run"] == expected
 
 
-@pytest.mark.skipif("STEPSCOPE_TEST_LONG" not in os.environ, reason="STEPSCOPE_TEST_LONG is not set: takes minutes")
+@pytest.mark.skipif(not LONG, reason="STEPSCOPE_TEST_LONG is not set: takes minutes")
 class TestCutClusterStore(CutContract):
     pass

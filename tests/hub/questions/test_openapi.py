@@ -7,6 +7,7 @@ import pytest
 from stepscope.hub.questions.endpoint import Endpoint
 from stepscope.hub.questions.openapi import ENDPOINTS
 from tests.hub.questions.conftest import Get
+from tests.repeats import repeats
 
 schemathesis = pytest.importorskip("schemathesis", reason="the API is fuzzed with schemathesis")
 hypothesis = pytest.importorskip("hypothesis")
@@ -69,7 +70,7 @@ def _fuzz(operation: Any) -> None:
 
     @hypothesis.given(case=operation.as_strategy())
     @hypothesis.settings(
-        max_examples=25,
+        max_examples=repeats(10, 100),
         phases=[hypothesis.Phase.generate],
         deadline=None,
         database=None,

@@ -1,7 +1,6 @@
 """A hub takes telemetry of Tinker clients: every event once, losses shown, secrets masked, nothing refused for ever."""
 
 import json
-import os
 import random
 import uuid
 from collections.abc import Sequence
@@ -12,8 +11,9 @@ import pytest
 from tests.hub.conftest import JSON, RunningHub, StartHub
 from tests.hub.receivers.tinker.test_telemetry_body import TINKER_036, TINKEX
 from tests.hub.test_connections import wait_for
+from tests.repeats import repeats
 
-FUZZED = int(os.environ.get("STEPSCOPE_TEST_FUZZ_REQUESTS", "300"))
+FUZZED = repeats(300, 10_000)
 ACCEPTED = {"status": "accepted"}
 
 
