@@ -1,7 +1,6 @@
 """The page comes back by itself: what failed while the hub was away is there soon after it is back."""
 
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,17 +12,24 @@ from tests.web.conftest import Opened, until, wait_for
 AWAY = "The hub does not answer"
 
 
-@pytest.fixture
-def there(tmp_path: Path) -> Iterator[RunningHub]:
+@pytest.fixture(scope="module")
+def started(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningHub]:
     """A hub with one run that has ended."""
-    run = stepscope.init(project="web", name="a short one", run_id="short", home=tmp_path / "home", probes=False)
+    home = tmp_path_factory.mktemp("return") / "home"
+    run = stepscope.init(project="web", name="a short one", run_id="short", home=home, probes=False)
     for step in range(5):
         run.log({"loss": 1 / (1 + step)}, step=step, category="trainer")
     run.finish()
-    hub = RunningHub(tmp_path / "home").start()
+    hub = RunningHub(home).start()
     wait_for(lambda: hub.request("GET", "/api/runs/short").status == 200)
     yield hub
     hub.kill()
+
+
+@pytest.fixture
+def there(started: RunningHub) -> RunningHub:
+    """The hub, also after a test that failed while it was away."""
+    return started if started.process and started.process.poll() is None else started.start()
 
 
 @pytest.fixture
