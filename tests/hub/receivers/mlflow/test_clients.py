@@ -52,6 +52,10 @@ def test_the_fluent_api(hub: RunningHub, tmp_path: Path) -> None:
     }
     shown = hub.request("GET", f"/api/runs/{run}").json()
     assert (shown["project"], shown["name"], shown["notes"], shown["attempts"]) == ("fluent", "parent", "why", 2)
+    ended = hub.request("GET", f"/api/logs?run={run}&name=mlflow.trace").json()["logs"]
+    assert [each["attrs"]["state"] for each in ended] == ["OK"]
+    spans = hub.request("GET", f"/api/traces/{ended[0]['trace_id']}").json()["spans"]
+    assert [each["name"] for each in spans] == ["traced"]
 
 
 def test_autologging_of_scikit_learn(hub: RunningHub, tmp_path: Path) -> None:

@@ -87,8 +87,8 @@ def test_version_and_health(both: BothServers) -> None:
 
 def test_what_is_not_here(both: BothServers) -> None:
     """A call of MLflow's that a hub does not have is a 404 in MLflow's form that says what is missing."""
-    paths = ("registered-models/create", "model-versions/create", "/api/3.0/mlflow/traces")
-    for path, missing in zip(paths, ("no model registry", "no model registry", "/v1/traces"), strict=True):
+    paths = ("registered-models/create", "model-versions/create", "/api/3.0/mlflow/traces/search")
+    for path, missing in zip(paths, ("no model registry", "no model registry", "no search for traces"), strict=True):
         answer = both.servers[1].post(path, {"name": "x"})
         assert (answer.status, answer.body["error_code"]) == (404, "ENDPOINT_NOT_FOUND")
         assert missing in answer.body["message"]

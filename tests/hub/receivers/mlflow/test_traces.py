@@ -9,6 +9,7 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTrace
 from tests.hub import otlp_bodies as bodies
 from tests.hub.conftest import RunningHub
 from tests.hub.receivers.mlflow.rest_calls import RestCalls
+from tests.hub.test_connections import wait_for
 
 TRACES = "/v1/traces"
 
@@ -91,3 +92,25 @@ def test_a_trainer_that_posts_by_hand(hub: RunningHub, server: RestCalls, experi
     history = server.get("metrics/get-history", run_id=run, metric_key="trainer/actor_loss_7").body["metrics"]
     assert [(each["step"], each["value"]) for each in history] == [(0, "NaN"), (1, "NaN"), (2, "NaN")]
     assert send(hub, "rust_rl.ppo", x_mlflow_experiment_id=experiment)["id"] == run
+
+
+def test_what_a_client_says_of_a_trace_is_an_event_of_its_run(hub: RunningHub, server: RestCalls) -> None:
+    """It is stored once however often it is sent, in the trace of its spans; the client need not upload them again."""
+    run, place = server.create_run(), "/api/3.0/mlflow/traces"
+    info = {"trace_id": f"tr-{'ab' * 16}", "state": "ERROR", "tags": {"team": "a", "half": "\ud800"}}
+    body = {"trace": {"trace_info": {**info, "trace_metadata": {"mlflow.sourceRun": run}}}}
+    for _ in range(2):
+        answer = server.post(place, body)
+        assert answer.status == 200
+        found = answer.body["trace"]["trace_info"]
+        assert (found["trace_id"], found["tags"]["mlflow.trace.spansLocation"]) == (info["trace_id"], "TRACKING_STORE")
+
+    def events() -> list[Any]:
+        found: list[Any] = hub.request("GET", f"/api/logs?run={run}&name=mlflow.trace").json().get("logs", [])
+        return found
+
+    wait_for(events)
+    assert [(each["trace_id"], each["attrs"]["tags"]["team"]) for each in events()] == [("ab" * 16, "a")]
+    for wrong in ({}, {"trace": 1}, {"trace": {"trace_info": []}}):
+        assert server.post(place, wrong).status == 400
+    assert server.post(place, {"trace": {"trace_info": {"trace_metadata": {"mlflow.sourceRun": "no"}}}}).status == 200

@@ -114,16 +114,24 @@ class Tracking:
         return Reply({}, [*safe, self.submit(run, records, project)] if records else safe, run_id)
 
     def _log_points(self, run: MlflowRun, batch: LogBatch, project: str | None) -> "Future[None]":
-        """Journal values once: those of a retried request are recognised and dropped."""
+        """Journal values once."""
         if not batch.points:
             return self.submit(run, [], project)
-        records = run_records.metrics(batch.points)
-        key = digest((run.run_id,), _pack(records))
+        return self.submit_once(run, run_records.metrics(batch.points), project, mended=batch.mended)
+
+    def submit_once(
+        self, run: MlflowRun, records: Sequence[Record], project: str | None, sent: str = "", mended: int = 0
+    ) -> "Future[None]":
+        """Journal records; those of a retried request are recognised and dropped.
+
+        `sent` is what the client sent, for records that have the time of their arrival.
+        """
+        key = digest((run.run_id,), sent.encode() or _pack(records))
         known = self._repeats.find(key)
         if known is not None:
             self._ingest.repeat()
             return known
-        safe = self.submit(run, records, project, batch.mended)
+        safe = self.submit(run, records, project, mended)
         self._repeats.keep(key, safe)
         safe.add_done_callback(lambda done: self._repeats.forget(key) if done.exception() is not None else None)
         return safe

@@ -15,6 +15,7 @@ from stepscope.hub.receivers.mlflow import (
     mlflow_errors,
     run_calls,
     run_inputs,
+    trace_calls,
 )
 from stepscope.hub.receivers.mlflow.artifact_calls import ArtifactCalls
 from stepscope.hub.receivers.mlflow.artifact_files import ArtifactFiles, delete_run
@@ -110,6 +111,10 @@ class Mlflow:
             ReceiverRoute("/api/3.0/mlflow/server-info", _server_info, ("GET",), "read"),
             ReceiverRoute("/health", _health, ("GET",), None),
             ReceiverRoute("/version", _version, ("GET",), None),
+        ]
+        made += [
+            self._route(path, ("POST",), "ingest", self._write(trace_calls.end_trace))
+            for path in ("/api/3.0/mlflow/traces", "/ajax-api/3.0/mlflow/traces")
         ]
         for base in _BASES:
             made += [self._route(base + path, ("POST",), "ingest", self._write(call)) for path, call in _WRITES.items()]

@@ -6,6 +6,13 @@ import tempfile
 
 import mlflow
 
+
+@mlflow.trace
+def traced(x):
+    """A span."""
+    return x + 1
+
+
 mlflow.set_experiment("fluent")
 with mlflow.start_run(run_name="parent", tags={"team": "a"}, description="why") as run:
     mlflow.log_params({"lr": 0.1, "layers": [1, 2]})
@@ -20,6 +27,8 @@ with mlflow.start_run(run_name="parent", tags={"team": "a"}, description="why") 
         with open(os.path.join(folder, "w.bin"), "wb") as file:
             file.write(bytes(1000))
         mlflow.log_artifacts(folder, "weights")
+    traced(1)
+    mlflow.flush_trace_async_logging()
     with mlflow.start_run(run_name="child", nested=True):
         mlflow.log_metric("loss", 0.5)
 client = mlflow.MlflowClient()
