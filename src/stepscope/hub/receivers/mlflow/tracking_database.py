@@ -50,17 +50,16 @@ class TrackingDatabase:
         path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         self._path = path
         self._lock = threading.Lock()
-        self._local = threading.local()
-        self._opened: list[sqlite3.Connection] = []
+        self._unused: list[sqlite3.Connection] = []
+        """Connections that no reader uses: as many as there were readers at once, whichever threads they had."""
         self._writer = self._open()
+        self._writer.execute("PRAGMA journal_mode = WAL")
+        self._writer.execute("PRAGMA synchronous = FULL")
         self._prepare()
 
     def _open(self) -> sqlite3.Connection:
         made = sqlite3.connect(self._path, timeout=10.0, isolation_level=None, check_same_thread=False)
-        made.execute("PRAGMA journal_mode = WAL")
         made.execute("PRAGMA case_sensitive_like = ON")
-        made.execute("PRAGMA synchronous = FULL")
-        self._opened.append(made)
         return made
 
     def _prepare(self) -> None:
@@ -93,22 +92,32 @@ class TrackingDatabase:
 
     @contextlib.contextmanager
     def read(self) -> Iterator[sqlite3.Connection]:
-        """Open a read transaction on the thread's own connection."""
-        made: sqlite3.Connection | None = getattr(self._local, "connection", None)
-        if made is None:
-            made = self._local.connection = self._open()
+        """Open a read transaction on a connection that nobody else uses meanwhile; Retry when that fails."""
+        made: sqlite3.Connection | None = None
         try:
+            try:
+                made = self._unused.pop()
+            except IndexError:
+                made = self._open()
             made.execute("BEGIN")
             yield made
         except sqlite3.Error as error:
             raise Retry(f"the hub cannot read {self._path.name}: {error}", after=5.0) from error
         finally:
-            if made.in_transaction:
-                made.execute("ROLLBACK")
+            if made is not None:
+                self._put_back(made)
+
+    def _put_back(self, connection: sqlite3.Connection) -> None:
+        try:
+            if connection.in_transaction:
+                connection.execute("ROLLBACK")
+            self._unused.append(connection)
+        except sqlite3.Error:
+            connection.close()
 
     def close(self) -> None:
         """Close the database."""
         with self._lock:
-            for connection in self._opened:
+            for connection in (self._writer, *self._unused):
                 with contextlib.suppress(sqlite3.Error):
                     connection.close()
