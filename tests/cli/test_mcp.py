@@ -3,8 +3,6 @@
 import asyncio
 import json
 import os
-import signal
-import subprocess
 import sys
 from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -13,6 +11,8 @@ from typing import Any
 
 import pytest
 
+from tests.forked import stepscope
+from tests.hub.conftest import RunningHub
 from tests.late import late
 
 pytest.importorskip("chdb", reason="the hub's store needs chDB")
@@ -120,15 +120,9 @@ def test_an_attempt_can_be_named(home: Path, python: Any) -> None:
 def test_with_a_hub(home: Path, python: Any, until: Callable[..., None]) -> None:
     """The hub that has the home open is asked over HTTP."""
     assert python(PROGRAM).returncode == 0
-    line = [sys.executable, "-m", "stepscope", "hub", "--home", str(home), "--port", "0", "--grpc-port", "0"]
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
-    hub = subprocess.Popen(line, env=environment, stdout=subprocess.PIPE, text=True)
+    hub = RunningHub(home).start()
     try:
-        assert hub.stdout is not None
-        assert "stepscope hub: http://127.0.0.1:" in hub.stdout.readline()
-        show = [sys.executable, "-m", "stepscope", "step", "two", "59", "--json", "--home", str(home)]
-        until(lambda: b'"step": 59' in subprocess.run(show, env=environment, capture_output=True, check=False).stdout)
+        until(lambda: '"step": 59' in stepscope("step", "two", "59", "--json", "--home", home).stdout)
         conversation(home, everything)
     finally:
-        hub.send_signal(signal.SIGTERM)
-        assert hub.wait(300) == 0
+        assert hub.stop() == 0

@@ -3,6 +3,7 @@
 import math
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -91,10 +92,10 @@ def test_nothing_comes_twice_and_growth_is_followed(tmp_path: Path, capsys: pyte
 def test_a_killed_import_goes_on_where_it_was(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """SIGKILL in the middle of an import costs nothing and doubles nothing."""
     folder, home = tmp_path / "logs", tmp_path / "home"
-    write_events(folder, 0, 60_000)
+    write_events(folder, 0, 20_000)
     process = subprocess.Popen([sys.executable, "-m", "stepscope", "import", str(folder), "--home", str(home)])
     while not list(home.glob("runs/*/*/*.seg")) and process.poll() is None:
-        pass
+        time.sleep(0.005)
     process.kill()
     process.wait()
     bring(capsys, home, folder)
