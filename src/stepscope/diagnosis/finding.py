@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from stepscope.diagnosis.series import Series
+from stepscope.model import formatting
 from stepscope.model.names import ALERT_FINDING
 from stepscope.model.records import Alert
 
@@ -161,18 +162,14 @@ def finding_of_alert(alert: Alert, rank: int, attempt: int) -> Finding:
     )
 
 
-def number(value: float) -> str:
-    """Format a value for a sentence."""
-    return f"{value:.4g}"
+def number(value: float, digits: int = 4) -> str:
+    """Format a value for a sentence, as page and terminal do."""
+    return formatting.number(value, digits)
 
 
 def seconds(value: float) -> str:
-    """Format a duration for a sentence."""
-    if value < 1:
-        return f"{value * 1000:.3g} ms"
-    if value < 120:
-        return f"{value:.3g} s"
-    return f"{value / 60:.3g} min" if value < 7200 else f"{value / 3600:.3g} h"
+    """Format a duration for a sentence, as page and terminal do."""
+    return formatting.duration(value)
 
 
 def on_ranks(ranks: tuple[int, ...], everyone: int) -> str:

@@ -5,7 +5,7 @@ from statistics import median
 from typing import ClassVar, Literal
 
 from stepscope.diagnosis.detector import RunState
-from stepscope.diagnosis.finding import Finding, Kind
+from stepscope.diagnosis.finding import Finding, Kind, number
 from stepscope.diagnosis.series import Series, jitter
 
 HACKING = Kind(
@@ -49,7 +49,7 @@ class RewardHacking:
         begun = min(longer[1], farther[1])
         text = (
             f"{series.key} has been rising since step {begun} together with {lengths[0].key} "
-            f"({longer[0]:.2g} times) and {kls[0].key} ({farther[0]:.2g} times)"
+            f"({number(longer[0], 2)} times) and {kls[0].key} ({number(farther[0], 2)} times)"
         )
         return HACKING.about(series, begun, text, (min(series.middles), max(series.middles)))
 

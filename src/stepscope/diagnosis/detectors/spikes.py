@@ -153,7 +153,7 @@ class Spikes:
         series = self._series
         usual = series.plain(expected)
         times = (
-            f", {series.value / usual:.3g} times the usual {number(usual)}"
+            f", {number(series.value / usual, 3)} times the usual {number(usual)}"
             if usual > 0
             else f" (usually {number(usual)})"
         )
