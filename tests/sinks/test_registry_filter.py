@@ -6,7 +6,7 @@ import pytest
 
 from stepscope.model.errors import ConfigError
 from stepscope.model.records import Alert, Event, Log, Metric, Record, Span, kind
-from stepscope.sinks.registry import RecordFilter, parse, read_filter
+from stepscope.sinks.registry import OWN_RECORDS, RecordFilter, parse, read_filter
 
 T = 1_700_000_000_000_000_000
 LOSS = Metric(T, 1, None, "trainer", {"loss": 0.5, "lr": 1e-4})
@@ -38,12 +38,22 @@ def passing(records: RecordFilter) -> list[Record]:
         ({"include": ["my.*"]}, [LOG]),
         ({"include": ["*"]}, ALL),
         ({"exclude": []}, ALL),
-        ({"exclude": ["kind:span", "kind:log", "train.*"]}, [LOSS, CPU, OWN, REFUSED, MILESTONE, ALERT, OTEL]),
+        (
+            {"include": ["*"], "exclude": ["kind:span", "kind:log", "train.*"]},
+            [LOSS, CPU, OWN, REFUSED, MILESTONE, ALERT, OTEL],
+        ),
     ],
 )
 def test_patterns(options: dict[str, Any], passed: list[Record]) -> None:
-    """Keys with their category, names, loggers and kinds; either option takes the place of the default."""
+    """Keys with their category, names, loggers and kinds; `include` and an empty `exclude` replace the default."""
     assert passing(read_filter("x", options, ("*",))) == passed
+
+
+def test_leaving_out_more_lets_nothing_else_pass() -> None:
+    """`exclude` alone is added to what is left out by default, the command line and the machine among others."""
+    by_default = passing(read_filter("x", {}, OWN_RECORDS))
+    found = passing(read_filter("x", {"exclude": ["kind:span", "kind:log"]}, OWN_RECORDS))
+    assert found == [each for each in by_default if not isinstance(each, (Span, Log))]
 
 
 def test_keys_of_one_metric_pass_by_themselves() -> None:

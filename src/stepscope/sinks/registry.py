@@ -64,9 +64,15 @@ class RecordFilter(msgspec.Struct, frozen=True):
 
 
 def read_filter(sink: str, options: Mapping[str, Any], default: tuple[str, ...]) -> RecordFilter:
-    """Read `include` and `exclude` of a sink's options; with neither, `default` is excluded. ConfigError if wrong."""
+    """Read `include` and `exclude` of a sink's options; ConfigError if wrong.
+
+    Without `include`, `default` is excluded too: leaving out more never lets something else pass. An empty `exclude`
+    asks for everything.
+    """
     given = {key: _patterns(sink, key, options[key]) for key in OPTIONS if options.get(key) is not None}
-    return RecordFilter(**given) if given else RecordFilter(exclude=default)
+    if "include" in given or given.get("exclude") == ():
+        return RecordFilter(**given)
+    return RecordFilter(exclude=(*default, *given.get("exclude", ())))
 
 
 def _patterns(sink: str, option: str, given: Any) -> tuple[str, ...]:
