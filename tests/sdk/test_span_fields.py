@@ -3,6 +3,7 @@
 import math
 import time
 from collections.abc import Callable
+from decimal import Decimal
 from fractions import Fraction
 from typing import Any
 
@@ -24,7 +25,7 @@ def by_name(recording: Recording) -> dict[str, Span]:
     return {span.name: span for span in recording.of(Span) if span.duration is not None}
 
 
-@pytest.mark.parametrize("number", [np.int64, np.uint64, np.float64, np.int32, float, Fraction, int])
+@pytest.mark.parametrize("number", [np.int64, np.uint64, np.float64, np.int32, np.array, float, Decimal, Fraction, int])
 def test_times_may_be_any_real_number(number: Callable[[int], Any]) -> None:
     """Starts, ends and times of events are kept exactly, 0 included."""
     with recorded(otel=True) as recording:
@@ -37,7 +38,7 @@ def test_times_may_be_any_real_number(number: Callable[[int], Any]) -> None:
     assert by_name(recording)["ended at once"].duration == 0
 
 
-@pytest.mark.parametrize("odd", [True, "now", math.nan, math.inf, -5, 2**64, np.bool_(True), object()])
+@pytest.mark.parametrize("odd", [True, "now", math.nan, math.inf, -5, 2**64, np.bool_(True), np.array([5]), object()])
 def test_what_is_no_time_is_counted_and_the_clock_taken(odd: Any) -> None:
     """A start or end that is no number of nanoseconds costs the span nothing else."""
     with recorded(otel=True) as recording:

@@ -1,9 +1,9 @@
 """Fields of a span as they are recorded: times, links, and the limits that OpenTelemetry's variables set on them."""
 
 import math
-import numbers
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from operator import index
 from typing import Any
 
 from opentelemetry import trace
@@ -18,23 +18,31 @@ HAS_IS_REMOTE = 0x100
 IS_REMOTE = 0x200
 """OTLP's span flags beside those of the trace: whether it is known where the parent is, and that it is elsewhere."""
 
+_BOOLS = frozenset(("bool", "bool_"))
+
 PackedEvent = tuple[int, str, dict[str, Any]]
 
 
 def nanoseconds(given: Any) -> int:
-    """Return a time since the epoch as an int, whatever type of real number it is; ValueError for any other value."""
-    kind = type(given)
-    if kind is not int:
-        if kind is bool or not _is_real(given):
-            raise ValueError("a time must be a finite number of nanoseconds")
-        given = int(given)
-    if not 0 <= given <= LATEST:
+    """Return a time since the epoch as an int, whatever type of number it is; ValueError for any other value."""
+    time = given if type(given) is int else _integer(given)
+    if not 0 <= time <= LATEST:
         raise ValueError("a time must be in nanoseconds since 1970")
-    return int(given)
+    return int(time)
 
 
-def _is_real(given: Any) -> bool:
-    return isinstance(given, numbers.Real) and math.isfinite(given)
+def _integer(given: Any) -> int:
+    """Return what behaves like an integer or a float as an int: numpy's scalars and arrays without axes, decimals."""
+    kind = type(given)
+    is_number = hasattr(kind, "__float__") or hasattr(kind, "__index__")
+    if not is_number or kind.__name__ in _BOOLS or getattr(given, "ndim", 0):
+        raise ValueError("a time must be a number of nanoseconds")
+    try:
+        return index(given)
+    except TypeError:
+        if not math.isfinite(given):
+            raise ValueError("a time must be a finite number") from None
+        return int(given) if hasattr(kind, "__int__") else int(float(given))
 
 
 def link(context: trace.SpanContext, attributes: Mapping[str, Any] | None = None) -> PackedLink:
