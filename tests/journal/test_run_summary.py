@@ -11,7 +11,7 @@ from stepscope.journal import layout
 from stepscope.journal.run_summary import RunSummary, read_run
 from stepscope.model import names
 from stepscope.model.ports import Batch, Writer
-from stepscope.model.records import Event, Metric, Record, Span
+from stepscope.model.records import Event, Log, Metric, Record, Span
 from tests.cli import journals
 from tests.cli.journals import START, alert, event, finished, log, metric, span
 
@@ -170,3 +170,11 @@ def test_a_clock_that_was_set_forward() -> None:
     wall = {"wall_ns": START - hour}
     summary = fold([batch(*behind, **wall), batch(jump, seq=1, **wall)])
     assert (summary.started, summary.ended) == (START, START + 10 * journals.SECOND)
+
+
+def test_a_line_with_a_time_of_its_own_does_not_move_the_run(tmp_path: Path) -> None:
+    """Lines of last year or of a wrong clock count from when they were observed."""
+    odd = [Log(time, None, None, None, None, 9, "old", observed=START + 5) for time in (1, START + 10**18)]
+    journals.write(tmp_path, "R", [Metric(START, 1, None, None, {"x": 1.0}), *odd])
+    summary = read_run(tmp_path, "R")
+    assert (summary.started, summary.ended) == (START, START + 5)

@@ -199,3 +199,8 @@ def has_steps_in_range(records: Sequence[Record]) -> bool:
     """Return whether all steps that are given can be stored."""
     steps = [record.step for record in records if record.step is not None]
     return not steps or (min(steps) >= FIRST_STEP and max(steps) <= LAST_STEP)
+
+
+def recorded_at(record: Any) -> int:
+    """Return when a record was made: when it was observed, for a line with a time of its own, else its time."""
+    return getattr(record, "observed", 0) or int(record.time)

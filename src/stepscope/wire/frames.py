@@ -37,6 +37,9 @@ _raws = msgspec.msgpack.Decoder(list[msgspec.Raw])
 _row = msgspec.msgpack.Decoder(list[Any])
 
 
+_NOTHING = msgspec.Raw()
+
+
 class MetricStart(msgspec.Struct, array_like=True, tag=METRIC, gc=False):
     """The first fields of a metric."""
 
@@ -56,11 +59,18 @@ class SpanStart(msgspec.Struct, array_like=True, tag=SPAN, gc=False):
 
 
 class LogStart(msgspec.Struct, array_like=True, tag=LOG, gc=False):
-    """The first fields of a log record."""
+    """A log record of which the times and the step are decoded."""
 
     time: int
     step: int | None
     axis: str | None
+    trace_id: msgspec.Raw
+    span_id: msgspec.Raw
+    severity: int
+    body: msgspec.Raw
+    attrs: msgspec.Raw = _NOTHING
+    scope: msgspec.Raw = _NOTHING
+    observed: int = 0
 
 
 _starts = msgspec.msgpack.Decoder(list[MetricStart | SpanStart | LogStart | Event | Alert])

@@ -111,3 +111,11 @@ def test_settings_that_change_later_are_in_the_configuration(store: Store) -> No
     store.write(Batch(writer("a"), 1, [event(4, EVENT_STARTED, config={"lr": 4})]))
     (row,) = list_runs(store.engine)
     assert row.beginning["config"] == {"lr": 4, "vocab": 8}
+
+
+def test_a_line_with_a_time_of_its_own_does_not_move_the_run(store: Store) -> None:
+    """Lines of last year or of a wrong clock count from when they were observed."""
+    odd = [Log(time, None, None, None, None, 9, "old", observed=T + 5) for time in (1, T + 10**18)]
+    store.write(Batch(writer("a"), 0, [*losses([(1, 2.0)]), *odd]))
+    (row,) = list_runs(store.engine)
+    assert (row.started, row.seen) == (min(T, writer("a").wall_ns), T + 5)

@@ -58,6 +58,20 @@ def test_an_emitted_record_is_a_log() -> None:
     assert (log.trace_id, log.span_id) == (span.trace, span.id)
 
 
+@pytest.mark.parametrize("event_name", [None, "milestone"])
+def test_observed_time_and_flags_are_kept(event_name: str | None) -> None:
+    """A line with a time of its own also has the time at which it was seen, and the flags of its trace."""
+    with recorded(otel=True) as recording, recording.run.span("work"):
+        otel_logger.emit(
+            LogRecord(timestamp=5.5, observed_timestamp=10**18, body="x", event_name=event_name)  # type: ignore[arg-type]
+        )
+        otel_logger.emit(LogRecord(timestamp=-1, observed_timestamp=10**18, body="y", event_name=event_name))
+        counts = recording.run.outcomes.snapshot()
+    found = [each for each in recording.records if getattr(each, "body", None) in ("x", "y")]
+    assert [(each.time, each.observed, each.flags) for each in found] == [(5, 10**18, 1), (10**18, 10**18, 1)]
+    assert counts["rejected/timestamp/ValueError"] == 1
+
+
 def test_keyword_arguments_do_as_well() -> None:
     """A record may be given in parts; an exception is noted with its type."""
     with recorded(otel=True) as recording:

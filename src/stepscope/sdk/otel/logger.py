@@ -14,6 +14,7 @@ from stepscope.sdk.context import CARRIED_KEY, SPAN_KEY, Mark, current, pack_any
 from stepscope.sdk.log_capture import INJECTED, is_ours, is_recorded
 from stepscope.sdk.otel.current_run import SCOPE, CurrentRun, attributes_of_scope, clean_attributes
 from stepscope.sdk.run_protocols import Part, Resource
+from stepscope.sdk.span_fields import nanoseconds
 from stepscope.sdk.spans import Span, exception_attrs
 
 INFO = 9
@@ -105,7 +106,7 @@ class Logger(api.Logger):
         return self._current.run is not None
 
     def _put(self, run: Part, record: api.LogRecord) -> None:
-        at = int(record.timestamp or record.observed_timestamp or time.time_ns())
+        at, observed = _times(run, record)
         if record.timestamp and is_recorded(at):
             return
         carried: Any = (record.context or current()).get(CARRIED_KEY, {})
@@ -118,13 +119,27 @@ class Logger(api.Logger):
         body = clean_value("body", record.body)
         head = (at, *_mark(run, record), *_ids(record))
         severity = _severity(record, attrs)
+        flags = int(record.trace_flags or 0)
         if record.event_name:
             if self._name:
                 attrs[f"{SCOPE}name"] = self._name
-            packed = pack_any((EVENT, *head, severity or INFO, str(record.event_name), attrs, body))
+            packed = pack_any((EVENT, *head, severity or INFO, str(record.event_name), attrs, body, observed, flags))
         else:
-            packed = pack_any((LOG, *head, severity, body, attrs, self._name))
+            packed = pack_any((LOG, *head, severity, body, attrs, self._name, observed, flags))
         run.recorder.put(packed)
+
+
+def _times(run: Part, record: api.LogRecord) -> tuple[int, int]:
+    """Return its own time and when it was observed; an invalid time is counted, and the other or the clock taken."""
+    found = []
+    for name, given in (("timestamp", record.timestamp), ("observed_timestamp", record.observed_timestamp)):
+        try:
+            found.append(nanoseconds(given or 0))
+        except Exception as error:
+            run.outcomes.add("rejected", name, type(error).__name__)
+            found.append(0)
+    own, observed = found
+    return own or observed or time.time_ns(), observed
 
 
 def _mark(run: Part, record: api.LogRecord) -> Mark:

@@ -16,7 +16,7 @@ from stepscope.hub.store.write.point_rows import Points
 from stepscope.hub.store.write.span_log_rows import Lines, Spans, Traces
 from stepscope.model.errors import Reject
 from stepscope.model.ports import Batch
-from stepscope.model.records import Alert, Event, Log, Metric, Record, Span, has_steps_in_range
+from stepscope.model.records import Alert, Event, Log, Metric, Record, Span, has_steps_in_range, recorded_at
 from stepscope.wire.otlp.otlp_names import ATTR_EXEMPLARS
 
 UNFIT = (TypeError, ValueError, OverflowError, RecursionError, AttributeError)
@@ -52,8 +52,9 @@ class Group:
         """Add the records of a batch; OverflowError for a step that cannot be stored."""
         if not has_steps_in_range(records):
             raise OverflowError("a step is out of range")
-        gain = Gain(began=min([record.time for record in records if record.time > 0], default=0))
         only = {Metric}.issuperset(map(type, records))
+        times = [record.time for record in records] if only else [recorded_at(record) for record in records]
+        gain = Gain(began=min([time for time in times if time > 0], default=0))
         metrics = cast(list[Metric], list(records) if only else [each for each in records if type(each) is Metric])
         if metrics:
             self._add_metrics(source, metrics, gain)
@@ -97,7 +98,7 @@ class Group:
         others = [*spans, *lines]
         self._traces.extend(source.run_numbers.number, others)
         gain.seen = max(
-            [gain.seen, *[line.time for line in lines], *[span.time + (span.duration or 0) for span in spans]]
+            [gain.seen, *[recorded_at(line) for line in lines], *[span.time + (span.duration or 0) for span in spans]]
         )
         gain.step = max([gain.step, *[record.step for record in others if record.step is not None]])
 
