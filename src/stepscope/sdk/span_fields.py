@@ -35,7 +35,8 @@ def _integer(given: Any) -> int:
     """Return what behaves like an integer or a float as an int: numpy's scalars and arrays without axes, decimals."""
     kind = type(given)
     is_number = hasattr(kind, "__float__") or hasattr(kind, "__index__")
-    if not is_number or kind.__name__ in _BOOLS or getattr(given, "ndim", 0):
+    has_axes = getattr(given, "ndim", 0) != 0
+    if not is_number or kind.__name__ in _BOOLS or has_axes:
         raise ValueError("a time must be a number of nanoseconds")
     try:
         return index(given)
