@@ -13,8 +13,8 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from stepscope.hub.questions.series import read_series
-from stepscope.hub.questions.series_sql import SeriesQuery
-from stepscope.hub.questions.step_sql import read_step
+from stepscope.hub.questions.series.series_sql import SeriesQuery
+from stepscope.hub.questions.step.step_sql import read_step
 from stepscope.hub.store import maintenance
 from stepscope.hub.store.run_catalog import list_runs, run_number
 from stepscope.hub.store.store import Store, open_server, open_store

@@ -2,8 +2,8 @@
 
 from collections.abc import Iterator
 
-from stepscope.hub.questions import run_fields
-from stepscope.hub.questions.run_filter import ExpressionError, parse
+from stepscope.hub.questions.runs import run_fields
+from stepscope.hub.questions.runs.run_filter import ExpressionError, parse
 from stepscope.hub.run_states import RunStatus
 from stepscope.hub.store.run_catalog import Ending, Latest, RunRow
 

@@ -2,8 +2,8 @@
 
 from collections.abc import Iterator
 
-from stepscope.hub.questions.sql_check import Forbidden
-from stepscope.hub.questions.sql_check import check as check_statement
+from stepscope.hub.questions.sql.sql_check import Forbidden
+from stepscope.hub.questions.sql.sql_check import check as check_statement
 
 
 def check(data: bytes) -> None:

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from stepscope.hub.questions.sql_check import Forbidden, run_select
+from stepscope.hub.questions.sql.sql_check import Forbidden, run_select
 from stepscope.hub.store.address import parse
 from stepscope.hub.store.engine import EngineError, Limits
 from stepscope.hub.store.server import Server

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from stepscope.hub.questions import trace_files
+from stepscope.hub.questions.traces import trace_files
 from stepscope.hub.service import Hub
 from stepscope.model.ports import Batch, Writer
 from stepscope.model.records import Metric

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from stepscope.hub.questions.distributions import DistributionRow
-from stepscope.hub.questions.quantiles import Extent, bucket_counts, histogram_quantiles, quantile
+from stepscope.hub.questions.distributions.quantiles import Extent, bucket_counts, histogram_quantiles, quantile
 from stepscope.hub.store.series_catalog import SeriesRow
 from stepscope.model.records import ExponentialHistogram, Histogram, Summary
 from tests.hub.questions.conftest import Get

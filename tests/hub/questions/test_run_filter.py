@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stepscope.hub.questions.run_filter import (
+from stepscope.hub.questions.runs.run_filter import (
     AllOf,
     Among,
     AnyOf,

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from stepscope.hub.questions.sql_check import CLOSED, Forbidden, check, run_select
+from stepscope.hub.questions.sql.sql_check import CLOSED, Forbidden, check, run_select
 from stepscope.hub.store import schema
 from stepscope.hub.store.engine import EngineError, Limits, RowStream
 from stepscope.hub.store.store import Store, open_store
@@ -171,7 +171,7 @@ def test_an_attack_is_forbidden_before_it_reaches_the_engine(statement: str) -> 
 
 def test_the_engines_own_parser_is_a_second_barrier(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     """What the first should miss, the engine's syntax tree shows."""
-    monkeypatch.setattr("stepscope.hub.questions.sql_check.check", lambda statement: None)
+    monkeypatch.setattr("stepscope.hub.questions.sql.sql_check.check", lambda statement: None)
     passed = []
     for statement in ATTACKS:
         try:

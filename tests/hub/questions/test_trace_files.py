@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 from msgspec import structs
 
-from stepscope.hub.questions import trace_files
-from stepscope.hub.questions.spans import SpanRange, read_range
-from stepscope.hub.questions.trace_files import known_spans, read_file
+from stepscope.hub.questions.traces import trace_files
+from stepscope.hub.questions.traces.spans import SpanRange, read_range
+from stepscope.hub.questions.traces.trace_files import known_spans, read_file
 from stepscope.hub.service import Hub
 from stepscope.model.ports import Batch, Writer
 from stepscope.wire.otlp.decode.decode_request import decode

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from msgspec import structs
 
-from stepscope.hub.questions.run_fields import duration
+from stepscope.hub.questions.runs.run_fields import duration
 from stepscope.hub.store import run_catalog as runs
 from stepscope.hub.store.maintenance import retain
 from stepscope.hub.store.run_catalog import list_runs, read_writers

@@ -1,1 +1,1 @@
-"""What clients ask the hub: one module per question with its SQL, its JSON and its endpoint."""
+"""What clients ask the hub: a module or a folder for each question, with its SQL, its JSON and its endpoint."""

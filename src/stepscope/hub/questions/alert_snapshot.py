@@ -6,8 +6,8 @@ from stepscope.alerts.alert import Alert
 from stepscope.hub.questions.conditions import RecordQuery
 from stepscope.hub.questions.logs import find_logs, record_json
 from stepscope.hub.questions.series import read_series
-from stepscope.hub.questions.series_sql import SeriesQuery
-from stepscope.hub.questions.spans import find_spans, span_json
+from stepscope.hub.questions.series.series_sql import SeriesQuery
+from stepscope.hub.questions.traces.spans import find_spans, span_json
 from stepscope.hub.store.engine import Engine
 from stepscope.hub.store.run_catalog import run_number
 from stepscope.wire.plain import word

@@ -14,7 +14,7 @@ from stepscope.hub.questions.distributions import DistributionRow, ExemplarRow, 
 from stepscope.hub.questions.endpoint import RUN, Endpoint, Reader, Stream, safe_name
 from stepscope.hub.questions.logs import find_alerts, find_logs, record_json
 from stepscope.hub.questions.params import Param, bad_request
-from stepscope.hub.questions.spans import SpanRow, find_spans, span_json
+from stepscope.hub.questions.traces.spans import SpanRow, find_spans, span_json
 from stepscope.hub.store import arrow, exact, literal
 from stepscope.hub.store.arrow import Points
 from stepscope.hub.store.engine import Engine

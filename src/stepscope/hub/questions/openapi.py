@@ -14,22 +14,21 @@ from stepscope.hub.questions import (
     findings,
     goodput,
     logs,
-    media,
-    metric_keys,
     partial,
     pipeline,
-    quantiles,
     runs,
     series,
-    spans,
     sql,
     step,
-    trace_files,
     traces,
 )
+from stepscope.hub.questions.distributions import quantiles
 from stepscope.hub.questions.endpoint import Endpoint
+from stepscope.hub.questions.files import media
 from stepscope.hub.questions.params import Param
 from stepscope.hub.questions.schemas import ERROR, Schema
+from stepscope.hub.questions.series import metric_keys
+from stepscope.hub.questions.traces import spans, trace_files
 
 ENDPOINTS: tuple[Endpoint, ...] = (
     *step.ENDPOINTS,

@@ -11,7 +11,6 @@ from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 from starlette.routing import BaseRoute, Route
 
-from stepscope.hub.file_response import StoredFileResponse, disposition
 from stepscope.hub.live import Live
 from stepscope.hub.questions import params, partial
 from stepscope.hub.questions.alert_snapshot import take as take_snapshot
@@ -20,6 +19,7 @@ from stepscope.hub.questions.live_events import PATH, LiveEvents, describe
 from stepscope.hub.questions.openapi import ENDPOINTS, document
 from stepscope.hub.receivers.bodies import Body, read_body
 from stepscope.hub.refusals import Refusal, Refused, json_response
+from stepscope.hub.run_files import StoredFileResponse, disposition
 from stepscope.hub.security.guard import Access
 from stepscope.hub.security.middleware import access_of
 from stepscope.hub.service import Hub

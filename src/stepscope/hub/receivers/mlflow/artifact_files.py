@@ -11,14 +11,13 @@ from urllib.parse import unquote
 from starlette.concurrency import run_in_threadpool
 from starlette.responses import Response
 
-from stepscope.hub.file_response import StoredFileResponse, disposition
 from stepscope.hub.receivers.file_uploads import keep_file, remove_folder
 from stepscope.hub.receivers.mlflow.experiments import ARTIFACTS
 from stepscope.hub.receivers.mlflow.logged_models import find
 from stepscope.hub.receivers.mlflow.mlflow_errors import MISSING, refused
 from stepscope.hub.receivers.mlflow.mlflow_runs import find_run
 from stepscope.hub.receivers.mlflow.tracking_database import TrackingDatabase
-from stepscope.hub.run_files import PART
+from stepscope.hub.run_files import PART, StoredFileResponse, disposition
 from stepscope.model.errors import Retry
 
 _UNFIT = (errno.ENAMETOOLONG, errno.ENOTDIR, errno.EISDIR, errno.EEXIST, errno.EINVAL, errno.ELOOP)

@@ -14,7 +14,6 @@ from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
-from stepscope.hub.file_response import StoredFileResponse
 from stepscope.hub.receivers.bodies import read_body, with_body
 from stepscope.hub.receivers.receiver import ReceiverPorts, ReceiverRoute
 from stepscope.hub.receivers.wandb import links
@@ -30,6 +29,7 @@ from stepscope.hub.receivers.wandb.run_queries import RunQueries
 from stepscope.hub.receivers.wandb.tracked_runs import TrackedRuns
 from stepscope.hub.receivers.wandb.uploads import Uploads, masking, path_in
 from stepscope.hub.refusals import Refusal, Refused, error_response, json_response
+from stepscope.hub.run_files import StoredFileResponse
 from stepscope.hub.security.guard import RequestHead, basic_password, bearer
 from stepscope.hub.security.middleware import access_of
 from stepscope.hub.threads import Workers

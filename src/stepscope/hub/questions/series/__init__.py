@@ -7,7 +7,6 @@ import numpy as np
 import numpy.typing as npt
 
 from stepscope.hub.questions.endpoint import RUN, Endpoint, Reader, to_int64
-from stepscope.hub.questions.metric_keys import last_json
 from stepscope.hub.questions.params import Param, bad_request
 from stepscope.hub.questions.schemas import (
     ATTRS,
@@ -22,7 +21,8 @@ from stepscope.hub.questions.schemas import (
     nullable,
     object_of,
 )
-from stepscope.hub.questions.series_sql import Axis, Buckets, Plan, Raw, SeriesQuery
+from stepscope.hub.questions.series.metric_keys import last_json
+from stepscope.hub.questions.series.series_sql import Axis, Buckets, Plan, Raw, SeriesQuery
 from stepscope.hub.store import exact
 from stepscope.hub.store.engine import Engine
 from stepscope.hub.store.run_catalog import step_of

@@ -25,7 +25,7 @@ from stepscope.hub.questions.schemas import (
     object_of,
     seconds,
 )
-from stepscope.hub.questions.spans import (
+from stepscope.hub.questions.traces.spans import (
     SPAN_FIELDS,
     SpanRange,
     SpanRow,

@@ -1,6 +1,7 @@
 """The metrics of runs: those of one run with extent and extremes, what a short name means, and sparklines."""
 
-from collections.abc import Collection, Sequence
+import re
+from collections.abc import Collection, Iterable, Sequence
 from functools import reduce
 from math import inf, isfinite, isnan
 from operator import or_
@@ -10,7 +11,6 @@ from msgspec import structs
 
 from stepscope.hub.questions.endpoint import RUN, Endpoint, Reader
 from stepscope.hub.questions.params import Param
-from stepscope.hub.questions.run_fields import WELL_KNOWN, matching_keys
 from stepscope.hub.questions.schemas import (
     ATTRS,
     BOOLEAN,
@@ -34,6 +34,26 @@ from stepscope.model.last_value import LastValue, last_of
 from stepscope.wire.plain import plain, word
 
 MOST_RUNS = 100
+MOST_KEYS = 60
+_EVALUATION = re.compile(r"(^|[/._-])(eval|evaluator|val|valid|validation|test)([/._-]|$)")
+_NOT_TRAINING = re.compile(r"(^|[/._-])(eval|evaluator|val|valid|validation|test|best|min|max|std|grad)([/._-]|$)")
+_PATTERNS: dict[str, tuple[re.Pattern[str], ...]] = {
+    "loss": (
+        re.compile(r"(^|[/._-])loss([/._-](train(ing)?|total|mean))?$"),
+        re.compile(r"(^|[/._-])(train(ing)?|total|mean|avg|running|batch|step|lm|ce)[/._-]?loss([/._-](step|epoch))?$"),
+        re.compile(r"(^|[/._-])(policy|actor|pg|policy_gradient|value|critic)[/._-]?loss$"),
+        re.compile(r"loss"),
+        re.compile(r"(^|[/._-])(nll|xent|cross[/._-]?entropy|mse|elbo)$"),
+    ),
+    "reward": (
+        re.compile(r"(^|[/._-])(reward|return)s?$"),
+        re.compile(r"(reward|return)s?[/._-]?mean|mean[/._-]?(episode[/._-]?)?(reward|return)"),
+        re.compile(r"(ep(isode|isodic)?[/._-]?(rew(ard)?|return))"),
+        re.compile(r"reward|return"),
+    ),
+}
+"""Patterns of the keys that training code uses for a well-known metric, the likeliest first."""
+WELL_KNOWN = tuple(_PATTERNS)
 
 
 def keys(reader: Reader, given: dict[str, Any]) -> dict[str, Any]:
@@ -153,6 +173,18 @@ def visible_keys(reader: Reader) -> list[str]:
     """The metrics of the runs that the request may see, the most frequent first."""
     mine = None if reader.project is None else [row.number for row in reader.runs()]
     return [key for key in metric_names(reader.engine, mine) if not key.startswith("stepscope/")]
+
+
+def matching_keys(name: str, known: Iterable[str]) -> list[str]:
+    """The keys that a metric name may stand for, the likeliest first; `known` are all keys there are."""
+    found = names.spellings(name)
+    recorded = sorted(key for key in known if not key.startswith(("system/", "stepscope/")))
+    of_training = [key for key in recorded if _NOT_TRAINING.search(key.lower()) is None]
+    of_evaluation = [key for key in recorded if _EVALUATION.search(key.lower()) is not None]
+    for keys in (of_training, of_evaluation):  # a run that records only its evaluation is known by that
+        for pattern in _PATTERNS.get(name, ()):
+            found += [key for key in keys if pattern.search(key.lower())]
+    return list(dict.fromkeys(found))[:MOST_KEYS]
 
 
 def resolve_names(reader: Reader, names: Sequence[str]) -> dict[str, list[str]]:

@@ -28,8 +28,7 @@ from stepscope.hub.questions.schemas import (
     object_of,
     seconds,
 )
-from stepscope.hub.questions.spans import SPAN_FIELDS, SpanRow, span_json
-from stepscope.hub.questions.step_sql import (
+from stepscope.hub.questions.step.step_sql import (
     WINDOW,
     Anomaly,
     Reading,
@@ -40,6 +39,7 @@ from stepscope.hub.questions.step_sql import (
     read_step,
 )
 from stepscope.hub.questions.traces import NODE_FIELDS, Node, build_trees, mark_critical, node_json, walk
+from stepscope.hub.questions.traces.spans import SPAN_FIELDS, SpanRow, span_json
 from stepscope.hub.store.finding_catalog import read_findings
 from stepscope.model import names
 from stepscope.wire.plain import plain, word

@@ -13,7 +13,7 @@ from typing import Any
 
 import msgspec
 
-from stepscope.hub.questions.run_filter import (
+from stepscope.hub.questions.runs.run_filter import (
     Among,
     Compare,
     Expression,
@@ -25,45 +25,12 @@ from stepscope.hub.questions.run_filter import (
     holds,
     words_of,
 )
+from stepscope.hub.questions.series.metric_keys import WELL_KNOWN
 from stepscope.hub.run_states import RunStatus
 from stepscope.hub.store.run_catalog import Latest, RunRow
 from stepscope.model import names
 from stepscope.model.errors import StepscopeError
 from stepscope.model.run_description import tag_text
-
-MOST_KEYS = 60
-_EVALUATION = re.compile(r"(^|[/._-])(eval|evaluator|val|valid|validation|test)([/._-]|$)")
-_NOT_TRAINING = re.compile(r"(^|[/._-])(eval|evaluator|val|valid|validation|test|best|min|max|std|grad)([/._-]|$)")
-_PATTERNS: dict[str, tuple[re.Pattern[str], ...]] = {
-    "loss": (
-        re.compile(r"(^|[/._-])loss([/._-](train(ing)?|total|mean))?$"),
-        re.compile(r"(^|[/._-])(train(ing)?|total|mean|avg|running|batch|step|lm|ce)[/._-]?loss([/._-](step|epoch))?$"),
-        re.compile(r"(^|[/._-])(policy|actor|pg|policy_gradient|value|critic)[/._-]?loss$"),
-        re.compile(r"loss"),
-        re.compile(r"(^|[/._-])(nll|xent|cross[/._-]?entropy|mse|elbo)$"),
-    ),
-    "reward": (
-        re.compile(r"(^|[/._-])(reward|return)s?$"),
-        re.compile(r"(reward|return)s?[/._-]?mean|mean[/._-]?(episode[/._-]?)?(reward|return)"),
-        re.compile(r"(ep(isode|isodic)?[/._-]?(rew(ard)?|return))"),
-        re.compile(r"reward|return"),
-    ),
-}
-"""Patterns of the keys that training code uses for a well-known metric, the likeliest first."""
-WELL_KNOWN = tuple(_PATTERNS)
-
-
-def matching_keys(name: str, known: Iterable[str]) -> list[str]:
-    """The keys that a metric name may stand for, the likeliest first; `known` are all keys there are."""
-    found = names.spellings(name)
-    recorded = sorted(key for key in known if not key.startswith(("system/", "stepscope/")))
-    of_training = [key for key in recorded if _NOT_TRAINING.search(key.lower()) is None]
-    of_evaluation = [key for key in recorded if _EVALUATION.search(key.lower()) is not None]
-    for keys in (of_training, of_evaluation):  # a run that records only its evaluation is known by that
-        for pattern in _PATTERNS.get(name, ()):
-            found += [key for key in keys if pattern.search(key.lower())]
-    return list(dict.fromkeys(found))[:MOST_KEYS]
-
 
 TIMES = ("created", "started", "seen", "received")
 PLAIN = (

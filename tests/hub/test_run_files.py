@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from stepscope.hub.file_response import StoredFileResponse, disposition
+from stepscope.hub.run_files import StoredFileResponse, disposition
 
 
 def _send(response: StoredFileResponse, **headers: str) -> tuple[int, dict[str, str], bytes]:
