@@ -16,7 +16,7 @@ from stepscope.hub.questions.series import read_series
 from stepscope.hub.questions.series.series_sql import SeriesQuery
 from stepscope.hub.questions.step.step_sql import read_step
 from stepscope.hub.store import maintenance
-from stepscope.hub.store.run_catalog import list_runs, run_number
+from stepscope.hub.store.read.run_catalog import list_runs, run_number
 from stepscope.hub.store.store import Store, open_server, open_store
 from stepscope.model.ports import Batch, Writer
 from stepscope.model.records import Metric, Record, Span

@@ -8,8 +8,8 @@ import time
 from collections import Counter
 from collections.abc import Callable, Sequence
 
-from stepscope.hub.store.address import parse
-from stepscope.hub.store.server import Server
+from stepscope.hub.store.cluster.address import parse
+from stepscope.hub.store.cluster.server import Server
 from stepscope.testing.clickhouse import ServerProcess
 from stepscope.testing.clickhouse_cluster import ClusterProcesses
 from tests.hub import otlp_bodies as bodies

@@ -26,7 +26,7 @@ def read(
     StepscopeError when no run matches, or more than one does.
     """
     from stepscope.hub.client import open_client, resolve_run
-    from stepscope.hub.store import arrow
+    from stepscope.hub.store.read import arrow
     from stepscope.sdk import settings
 
     place = settings.load({}).home if home is None else Path(home).expanduser().absolute()

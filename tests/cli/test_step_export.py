@@ -19,7 +19,7 @@ from msgspec import structs
 from stepscope import StepscopeError, read
 from stepscope.cli.step import open_spans
 from stepscope.hub.home_store import opened
-from stepscope.hub.store.run_catalog import list_runs
+from stepscope.hub.store.read.run_catalog import list_runs
 from stepscope.model.records import Histogram, Metric
 from tests.cli.journals import alert, log, metric, span, write
 from tests.forked import stepscope

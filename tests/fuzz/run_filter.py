@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from stepscope.hub.questions.runs import run_fields
 from stepscope.hub.questions.runs.run_filter import ExpressionError, parse
 from stepscope.hub.run_states import RunStatus
-from stepscope.hub.store.run_catalog import Ending, Latest, RunRow
+from stepscope.hub.store.read.run_catalog import Ending, Latest, RunRow
 
 _COUNTS = dict.fromkeys(("points", "spans", "logs", "events", "alerts", "rejected"), 3)
 _CONFIG = {

@@ -6,7 +6,7 @@ from pathlib import Path
 from stepscope.hub.counters import Counters
 from stepscope.hub.deferred import DeferredShard, DeferringStore
 from stepscope.hub.sources import ReceivedBatch
-from stepscope.hub.store.shards import ShardAway
+from stepscope.hub.store.cluster.shards import ShardAway
 from stepscope.hub.store.store import Outcome
 from stepscope.journal.following import Cursors
 from stepscope.model.ports import Batch, Writer

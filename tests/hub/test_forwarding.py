@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import cast
 
 from stepscope.hub.forwarding import Router
-from stepscope.hub.store.ownership import Member
+from stepscope.hub.store.cluster.ownership import Member
 from stepscope.hub.store.store import Outcome, Store
 from stepscope.model.errors import Retry
 from stepscope.model.ports import Batch, Writer

@@ -9,7 +9,7 @@ import pytest
 from stepscope.hub.presence import Presence
 from stepscope.hub.run_states import STORE_SECONDS, Journals, RunStates, StateCounts
 from stepscope.hub.sources import ReceivedBatch
-from stepscope.hub.store.run_catalog import Ending, RunRow
+from stepscope.hub.store.read.run_catalog import Ending, RunRow
 from stepscope.journal.following import Cursors
 from stepscope.model.ports import Batch, Writer
 from stepscope.model.records import Metric

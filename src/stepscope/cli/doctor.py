@@ -209,9 +209,9 @@ def _check_store(where: str) -> Iterator[Finding]:
     if not where:
         return
     try:
-        from stepscope.hub.store.address import parse
+        from stepscope.hub.store.cluster.address import parse
+        from stepscope.hub.store.cluster.server import Server
         from stepscope.hub.store.engine import EngineError
-        from stepscope.hub.store.server import Server
     except ImportError as error:
         yield Finding(WARN, "store", f"pip install 'stepscope[cluster]' ({error.name} is missing)")
         return

@@ -107,7 +107,7 @@ def migrate(args: argparse.Namespace) -> int:
     try:
         from stepscope.hub.home_store import held
         from stepscope.hub.store import migration
-        from stepscope.hub.store.address import is_address, parse
+        from stepscope.hub.store.cluster.address import is_address, parse
     except ImportError as error:
         raise ConfigError(f"{_NEEDED} ({error.name})") from error
     ends = [

@@ -7,7 +7,7 @@ from pathlib import Path
 from stepscope.hub.counters import Counters
 from stepscope.hub.intake import IntakeBatch, frames_of, pack_whole
 from stepscope.hub.sources import IntakeReader, ReceivedBatch, Source
-from stepscope.hub.store.shards import ShardAway
+from stepscope.hub.store.cluster.shards import ShardAway
 from stepscope.hub.store.store import Outcome
 from stepscope.hub.store_pump import BatchStore
 from stepscope.journal.following import Cursors

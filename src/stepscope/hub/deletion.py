@@ -6,7 +6,7 @@ from pathlib import Path
 from msgspec import Struct
 
 from stepscope.hub.store.maintenance import drop_runs, info
-from stepscope.hub.store.run_catalog import RunRow, list_runs
+from stepscope.hub.store.read.run_catalog import RunRow, list_runs
 from stepscope.hub.store.store import Store
 from stepscope.journal.run_edits import Edits, delete_files, has_journals
 

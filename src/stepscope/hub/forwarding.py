@@ -9,7 +9,7 @@ import msgspec
 
 from stepscope.hub.intake import Intake, IntakeBatch, pack_whole
 from stepscope.hub.refusals import Refusal, Refused
-from stepscope.hub.store.ownership import Member
+from stepscope.hub.store.cluster.ownership import Member
 from stepscope.hub.store.store import Outcome, Store
 from stepscope.model.errors import Reject, Retry
 from stepscope.model.ports import Batch, Writer

@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from stepscope.hub.home import HubHome
-from stepscope.hub.store import address
+from stepscope.hub.store.cluster import address
+from stepscope.hub.store.cluster.ownership import this_process
 from stepscope.hub.store.migration import refuse_unfinished
-from stepscope.hub.store.ownership import this_process
 from stepscope.hub.store.store import Store, open_server, open_store
 from stepscope.model.errors import ConfigError
 

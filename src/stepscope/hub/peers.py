@@ -12,7 +12,7 @@ from stepscope.hub.diagnosing.thread import Changed
 from stepscope.hub.intake import IntakeBatch
 from stepscope.hub.refusals import Refusal, Refused
 from stepscope.hub.sources import ReceivedBatch
-from stepscope.hub.store.ownership import Member, Ownership
+from stepscope.hub.store.cluster.ownership import Member, Ownership
 from stepscope.model.errors import Retry
 from stepscope.sinks.http import Connection
 

@@ -34,7 +34,7 @@ from stepscope.hub.security.tokens import RateLimits, Tokens
 from stepscope.hub.sources import FolderReceiver, IntakeReader
 from stepscope.hub.store.engine import ClusterState, Damaged, Engine, EngineError
 from stepscope.hub.store.maintenance import info, lost, retain
-from stepscope.hub.store.run_catalog import RunRow, count_runs, list_runs
+from stepscope.hub.store.read.run_catalog import RunRow, count_runs, list_runs
 from stepscope.hub.store.store import Store
 from stepscope.hub.store_path import StorePath
 from stepscope.hub.store_pump import SINK

@@ -13,9 +13,9 @@ from stepscope.hub.questions.series.series_sql import SeriesQuery
 from stepscope.hub.questions.step.step_sql import read_step
 from stepscope.hub.questions.traces.spans import find_spans, open_spans, read_trace
 from stepscope.hub.store.maintenance import describe
-from stepscope.hub.store.run_catalog import list_runs, read_writers, run_number
+from stepscope.hub.store.read.run_catalog import list_runs, read_writers, run_number
+from stepscope.hub.store.read.series_catalog import find_series
 from stepscope.hub.store.schema import PUBLIC
-from stepscope.hub.store.series_catalog import find_series
 from stepscope.hub.store.store import Store
 from stepscope.model import names
 from stepscope.model.errors import Reject

@@ -8,9 +8,9 @@ import pytest
 
 pytest.importorskip("clickhouse_driver", reason="a server as the store needs clickhouse-driver")
 
-from stepscope.hub.store.address import parse
-from stepscope.hub.store.ownership import this_process
-from stepscope.hub.store.server import Server
+from stepscope.hub.store.cluster.address import parse
+from stepscope.hub.store.cluster.ownership import this_process
+from stepscope.hub.store.cluster.server import Server
 from stepscope.hub.store.store import Store, open_server
 from stepscope.testing.clickhouse import PROGRAM, ServerProcess, free_port, program, running
 from stepscope.testing.clickhouse_cluster import ClusterProcesses, missing, running_cluster

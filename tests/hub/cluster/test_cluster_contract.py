@@ -6,9 +6,9 @@ from functools import partial
 
 import pytest
 
-from stepscope.hub.store.address import parse
-from stepscope.hub.store.ownership import this_process
-from stepscope.hub.store.server import Server
+from stepscope.hub.store.cluster.address import parse
+from stepscope.hub.store.cluster.ownership import this_process
+from stepscope.hub.store.cluster.server import Server
 from stepscope.hub.store.store import Store, open_server
 from stepscope.model.errors import ConfigError
 from stepscope.model.ports import Batch

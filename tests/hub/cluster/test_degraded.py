@@ -7,9 +7,9 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from stepscope.hub.store.address import parse
-from stepscope.hub.store.server import Server
-from stepscope.hub.store.shards import run_hash
+from stepscope.hub.store.cluster.address import parse
+from stepscope.hub.store.cluster.server import Server
+from stepscope.hub.store.cluster.shards import run_hash
 from stepscope.testing.clickhouse_cluster import ClusterProcesses, missing
 from tests.hub import otlp_bodies as bodies
 from tests.hub.conftest import PACKAGE, RunningHub

@@ -9,13 +9,13 @@ from pathlib import Path
 import pytest
 
 from stepscope.hub.store import maintenance
-from stepscope.hub.store.address import parse
+from stepscope.hub.store.cluster.address import parse
+from stepscope.hub.store.cluster.lease import Lease, holder_of, prepare
+from stepscope.hub.store.cluster.ownership import this_process
+from stepscope.hub.store.cluster.server import Server
 from stepscope.hub.store.columns import Block
 from stepscope.hub.store.engine import Engine, EngineError
-from stepscope.hub.store.lease import Lease, holder_of, prepare
-from stepscope.hub.store.ownership import this_process
-from stepscope.hub.store.run_catalog import list_runs
-from stepscope.hub.store.server import Server
+from stepscope.hub.store.read.run_catalog import list_runs
 from stepscope.hub.store.store import Store, open_server
 from stepscope.model.errors import ConfigError, Retry
 from stepscope.model.ports import Batch

@@ -17,9 +17,9 @@ from stepscope.diagnosis.finding import Finding
 from stepscope.hub.home import HubHome
 from stepscope.hub.home_store import open_home_store
 from stepscope.hub.store import migration
+from stepscope.hub.store.cluster.ownership import this_process
 from stepscope.hub.store.fingerprint import COPIED, TOTALS
-from stepscope.hub.store.ownership import this_process
-from stepscope.hub.store.run_catalog import list_runs, run_number
+from stepscope.hub.store.read.run_catalog import list_runs, run_number
 from stepscope.hub.store.store import Store, open_server, open_store
 from stepscope.hub.store.write.finding_rows import Diagnosed, write_findings
 from stepscope.model.errors import ConfigError

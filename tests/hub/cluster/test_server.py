@@ -14,9 +14,9 @@ from pathlib import Path
 import pytest
 
 from stepscope.hub.store import columns
-from stepscope.hub.store.address import parse
+from stepscope.hub.store.cluster.address import parse
+from stepscope.hub.store.cluster.server import Server
 from stepscope.hub.store.engine import CANCELLED, EngineError, Limits, Stop
-from stepscope.hub.store.server import Server
 from stepscope.hub.store.store import open_server
 from stepscope.model.errors import ConfigError
 from stepscope.testing.clickhouse import PROGRAM, ServerProcess, free_port, program, running

@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 
 from stepscope.hub.questions.sql.sql_check import Forbidden, run_select
-from stepscope.hub.store.address import parse
+from stepscope.hub.store.cluster.address import parse
+from stepscope.hub.store.cluster.server import Server
 from stepscope.hub.store.engine import EngineError, Limits
-from stepscope.hub.store.server import Server
 from stepscope.hub.store.store import Store, open_server
 from stepscope.model.errors import ConfigError
 from stepscope.model.ports import Batch

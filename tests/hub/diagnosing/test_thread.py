@@ -13,8 +13,8 @@ from stepscope.hub.home import HubHome
 from stepscope.hub.security.tokens import Tokens
 from stepscope.hub.service import Hub, HubOptions
 from stepscope.hub.sources import ReceivedBatch
-from stepscope.hub.store.finding_catalog import read_findings, undiagnosed
-from stepscope.hub.store.run_catalog import run_number
+from stepscope.hub.store.read.finding_catalog import read_findings, undiagnosed
+from stepscope.hub.store.read.run_catalog import run_number
 from stepscope.hub.store.store import open_store
 from stepscope.model import names
 from stepscope.model.ports import Batch, Writer

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from stepscope.hub.store import maintenance
-from stepscope.hub.store.run_catalog import list_runs
+from stepscope.hub.store.read.run_catalog import list_runs
 from stepscope.hub.store.store import open_store
 from stepscope.model.errors import Retry
 from stepscope.model.ports import Batch

@@ -8,7 +8,7 @@ import pytest
 
 from stepscope.hub.store import maintenance
 from stepscope.hub.store.maintenance import drop_runs
-from stepscope.hub.store.run_catalog import run_number
+from stepscope.hub.store.read.run_catalog import run_number
 from stepscope.hub.store.store import open_store
 from stepscope.model.ports import Batch
 from stepscope.model.records import Log, Metric, Record, Span

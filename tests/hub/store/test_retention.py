@@ -7,7 +7,7 @@ import pytest
 
 from stepscope.hub.store import maintenance
 from stepscope.hub.store.maintenance import retain
-from stepscope.hub.store.run_catalog import list_runs
+from stepscope.hub.store.read.run_catalog import list_runs
 from stepscope.hub.store.store import Store, open_store
 from stepscope.model.ports import Batch
 from stepscope.model.records import Record, Span

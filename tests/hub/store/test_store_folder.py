@@ -14,7 +14,7 @@ from stepscope.hub.questions.traces.spans import find_spans
 from stepscope.hub.store import schema
 from stepscope.hub.store.columns import numbers
 from stepscope.hub.store.engine import Engine
-from stepscope.hub.store.finding_catalog import read_findings, undiagnosed
+from stepscope.hub.store.read.finding_catalog import read_findings, undiagnosed
 from stepscope.hub.store.store import open_store
 from stepscope.hub.store.store_folder import Folder
 from stepscope.model.errors import ConfigError, Retry

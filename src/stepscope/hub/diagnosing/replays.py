@@ -10,10 +10,10 @@ from stepscope.diagnosis.order import Written
 from stepscope.hub.diagnosing.tracked import TrackedRun
 from stepscope.hub.run_states import RunStates
 from stepscope.hub.store.engine import Engine
-from stepscope.hub.store.finding_catalog import undiagnosed
-from stepscope.hub.store.replay import SLICE, Extent, extent_of, replay
-from stepscope.hub.store.run_catalog import RunRow, list_runs, read_writers, run_ids
-from stepscope.hub.store.step_times import earlier_step_times
+from stepscope.hub.store.read.finding_catalog import undiagnosed
+from stepscope.hub.store.read.replay import SLICE, Extent, extent_of, replay
+from stepscope.hub.store.read.run_catalog import RunRow, list_runs, read_writers, run_ids
+from stepscope.hub.store.read.step_times import earlier_step_times
 
 CHUNK = 4000
 """The number of records diagnosed before another run has its turn."""

@@ -13,9 +13,9 @@ from stepscope.hub.diagnosing.tracked import TrackedRun
 from stepscope.hub.run_states import RunStates
 from stepscope.hub.sources import ReceivedBatch
 from stepscope.hub.store.engine import EngineError
-from stepscope.hub.store.replay import extent_of
-from stepscope.hub.store.run_catalog import list_runs
-from stepscope.hub.store.step_times import earlier_step_times
+from stepscope.hub.store.read.replay import extent_of
+from stepscope.hub.store.read.run_catalog import list_runs
+from stepscope.hub.store.read.step_times import earlier_step_times
 from stepscope.hub.store.store import Store
 from stepscope.hub.store.write.finding_rows import Diagnosed, write_findings
 from stepscope.hub.store.write.ledger import Ranges

@@ -28,9 +28,9 @@ from stepscope.hub.questions.schemas import (
     seconds,
 )
 from stepscope.hub.store.engine import Engine
-from stepscope.hub.store.run_catalog import RunRow
+from stepscope.hub.store.read.run_catalog import RunRow
+from stepscope.hub.store.read.series_catalog import find_series
 from stepscope.hub.store.schema import NO_STEP
-from stepscope.hub.store.series_catalog import find_series
 from stepscope.model.ports import Writer
 from stepscope.model.records import Metric, Record
 from stepscope.wire.plain import word

@@ -9,7 +9,7 @@ from stepscope.hub.questions.series import read_series
 from stepscope.hub.questions.series.series_sql import SeriesQuery
 from stepscope.hub.questions.traces.spans import find_spans, span_json
 from stepscope.hub.store.engine import Engine
-from stepscope.hub.store.run_catalog import run_number
+from stepscope.hub.store.read.run_catalog import run_number
 from stepscope.wire.plain import word
 
 STEPS_BEFORE, STEPS_AFTER = 40, 5

@@ -14,8 +14,8 @@ from stepscope.hub.receivers.ingest import Ingest
 from stepscope.hub.run_files import RunFiles
 from stepscope.hub.run_states import RunStates
 from stepscope.hub.store.engine import Engine, Stop
-from stepscope.hub.store.finding_catalog import FindingCount, counted, finding_counts, findings_of_runs
-from stepscope.hub.store.run_catalog import RunRow, edited, list_runs, run_ids, run_number
+from stepscope.hub.store.read.finding_catalog import FindingCount, counted, finding_counts, findings_of_runs
+from stepscope.hub.store.read.run_catalog import RunRow, edited, list_runs, run_ids, run_number
 from stepscope.hub.store.write.finding_rows import worst
 from stepscope.journal.run_edits import Edits
 

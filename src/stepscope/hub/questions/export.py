@@ -15,12 +15,13 @@ from stepscope.hub.questions.endpoint import RUN, Endpoint, Reader, Stream, safe
 from stepscope.hub.questions.logs import find_alerts, find_logs, record_json
 from stepscope.hub.questions.params import Param, bad_request
 from stepscope.hub.questions.traces.spans import SpanRow, find_spans, span_json
-from stepscope.hub.store import arrow, exact, literal
-from stepscope.hub.store.arrow import Points
+from stepscope.hub.store import exact, literal
 from stepscope.hub.store.engine import Engine
-from stepscope.hub.store.log_rows import LogRow
-from stepscope.hub.store.run_catalog import step_of
-from stepscope.hub.store.series_catalog import SeriesRow, find_series, read_totals
+from stepscope.hub.store.read import arrow
+from stepscope.hub.store.read.arrow import Points
+from stepscope.hub.store.read.log_rows import LogRow
+from stepscope.hub.store.read.run_catalog import step_of
+from stepscope.hub.store.read.series_catalog import SeriesRow, find_series, read_totals
 from stepscope.model.errors import ConfigError
 from stepscope.model.records import Histogram, Summary
 from stepscope.wire.plain import plain, word

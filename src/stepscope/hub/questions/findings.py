@@ -11,7 +11,7 @@ from stepscope.hub.questions.alert_states import MARK, alerting, mark_json
 from stepscope.hub.questions.endpoint import RUN, Endpoint, Reader
 from stepscope.hub.questions.params import bad_request, not_found
 from stepscope.hub.questions.schemas import BOOLEAN, INTEGER, NUMBER, SECONDS, STEP, TEXT, list_of, nullable, object_of
-from stepscope.hub.store.finding_catalog import read_findings
+from stepscope.hub.store.read.finding_catalog import read_findings
 
 
 def answer(reader: Reader, given: dict[str, Any]) -> dict[str, Any]:

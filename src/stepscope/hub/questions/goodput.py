@@ -7,8 +7,8 @@ from stepscope.hub.questions.endpoint import RUN, Endpoint, Reader
 from stepscope.hub.questions.schemas import BOOLEAN, INTEGER, TEXT, map_of, nullable, object_of
 from stepscope.hub.store import literal
 from stepscope.hub.store.engine import Engine
+from stepscope.hub.store.read.series_catalog import SeriesRow, find_series, read_totals
 from stepscope.hub.store.schema import NO_STEP
-from stepscope.hub.store.series_catalog import SeriesRow, find_series, read_totals
 from stepscope.model import names
 from stepscope.model.goodput_sums import TOKEN_KEYS, Goodput, Sums, TokenCount, bucket_of, conclude
 

@@ -23,7 +23,7 @@ from stepscope.hub.questions.traces.spans import SpanRow, span_json
 from stepscope.hub.refusals import Refusal, Refused, error_response
 from stepscope.hub.security.guard import Access
 from stepscope.hub.security.middleware import access_of
-from stepscope.hub.store.log_rows import LogRow
+from stepscope.hub.store.read.log_rows import LogRow
 from stepscope.hub.store.write.finding_rows import worst
 from stepscope.model.ports import Batch
 from stepscope.model.records import KINDS, Metric, Span, Value, kind, mean_of

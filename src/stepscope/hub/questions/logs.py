@@ -36,7 +36,7 @@ from stepscope.hub.questions.schemas import (
     seconds,
 )
 from stepscope.hub.store.engine import Engine
-from stepscope.hub.store.log_rows import LogRow, read_log_rows
+from stepscope.hub.store.read.log_rows import LogRow, read_log_rows
 from stepscope.model import names
 from stepscope.model.names import SEVERITIES
 from stepscope.model.records import Alert, Log, kind

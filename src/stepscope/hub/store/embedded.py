@@ -16,8 +16,17 @@ import msgspec
 
 from stepscope.hub.store import native_format
 from stepscope.hub.store.columns import Answer, Block, rows_of
-from stepscope.hub.store.engine import EngineError, Limits, RowStream, Stop, refusal
-from stepscope.hub.store.row_stream import Head, holds_octets, row_stream, too_long
+from stepscope.hub.store.engine import (
+    EngineError,
+    Head,
+    Limits,
+    RowStream,
+    Stop,
+    holds_octets,
+    refusal,
+    row_stream,
+    too_long,
+)
 from stepscope.model.errors import ConfigError
 
 DATABASE = "stepscope"

@@ -1,7 +1,8 @@
 """The interface to a database: run a statement, query columns, insert columns, say what of a cluster answers."""
 
+import re
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -25,6 +26,11 @@ _CUT = frozenset((32, 33, 107))
 _UNPACKED = "reading or decompressing"
 _NO_SPACE = ("No space left", "errno: 28", "Disk quota exceeded", "errno: 122")
 _FORBIDDEN = ("Permission denied", "errno: 13", "Read-only file system", "errno: 30", "Operation not permitted")
+_BLOCK_BYTES = 256 * 1024
+_OCTETS = re.compile(r"(?:(?:Array|Nullable|LowCardinality)\()*FixedString\(\d+\)+")
+"""Types of ids, and of lists of them."""
+Head = Sequence[tuple[str, str]]
+"""The names and types of columns."""
 
 
 class EngineError(StepscopeError):
@@ -210,3 +216,35 @@ class Engine(Tables, Protocol):
 
     def close(self) -> None:
         """Close the engine."""
+
+
+def row_stream(head: Head, rows: Iterable[tuple[list[Any], int]], most: int) -> RowStream:
+    """Make the answer of rows, each with its size in bytes, which are read as they are wanted; `most` of them."""
+
+    def blocks() -> Iterator[list[list[Any]]]:
+        block: list[list[Any]] = []
+        size = count = 0
+        for row, bytes in rows:
+            if count == most:
+                stream.more = True
+                break
+            block.append(row)
+            size, count = size + bytes, count + 1
+            if size >= _BLOCK_BYTES:
+                yield block
+                block, size = [], 0
+        if block:
+            yield block
+
+    stream = RowStream([name for name, _ in head], [type for _, type in head], blocks())
+    return stream
+
+
+def holds_octets(type: str) -> bool:
+    """Return whether a column holds ids, which are shown in hexadecimal."""
+    return _OCTETS.fullmatch(type) is not None
+
+
+def too_long(most: int) -> EngineError:
+    """The refusal of a row with more bytes."""
+    return EngineError(f"a row of the answer is larger than {most >> 20} MiB")

@@ -6,12 +6,13 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
-from stepscope.hub.store import address, dialect, schema
+from stepscope.hub.store import schema
+from stepscope.hub.store.cluster import address, dialect
+from stepscope.hub.store.cluster.lease import Lease
+from stepscope.hub.store.cluster.ownership import Member, Ownership, this_process
+from stepscope.hub.store.cluster.shards import Placement, Shard, ShardAway
 from stepscope.hub.store.embedded import Chdb
 from stepscope.hub.store.engine import Engine, EngineError
-from stepscope.hub.store.lease import Lease
-from stepscope.hub.store.ownership import Member, Ownership, this_process
-from stepscope.hub.store.shards import Placement, Shard, ShardAway
 from stepscope.hub.store.store_folder import Folder, full_disk
 from stepscope.hub.store.write import recovery
 from stepscope.hub.store.write.committer import Committer
@@ -237,7 +238,7 @@ def open_server(
     """
     where = address.parse(url)
     try:
-        from stepscope.hub.store.server import Server
+        from stepscope.hub.store.cluster.server import Server
     except ImportError as error:
         raise ConfigError("a ClickHouse server as the store needs: pip install 'stepscope[cluster]'") from error
     with contextlib.ExitStack() as undo:

@@ -36,9 +36,9 @@ from stepscope.hub.questions.schemas import (
 )
 from stepscope.hub.store import attrs, exact, literal
 from stepscope.hub.store.engine import Engine
-from stepscope.hub.store.run_catalog import step_of
+from stepscope.hub.store.read.run_catalog import step_of
+from stepscope.hub.store.read.series_catalog import SeriesRow, find_series
 from stepscope.hub.store.schema import NO_STEP
-from stepscope.hub.store.series_catalog import SeriesRow, find_series
 from stepscope.hub.store.write.histogram_rows import FIELDS, Distribution, restore
 from stepscope.model.records import Attrs, Histogram, Summary
 from stepscope.wire.plain import plain

@@ -11,8 +11,8 @@ from stepscope.hub.questions.params import Param, bad_request
 from stepscope.hub.questions.schemas import TEXT, list_of, object_of
 from stepscope.hub.store import literal
 from stepscope.hub.store.engine import Engine
+from stepscope.hub.store.read.series_catalog import SeriesRow, find_series
 from stepscope.hub.store.schema import NO_STEP
-from stepscope.hub.store.series_catalog import SeriesRow, find_series
 from stepscope.hub.store.write.histogram_rows import Distribution
 from stepscope.model.records import ExponentialHistogram, Histogram
 

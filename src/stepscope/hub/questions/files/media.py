@@ -20,7 +20,7 @@ from stepscope.hub.questions.schemas import (
 )
 from stepscope.hub.run_files import RunFile
 from stepscope.hub.store import literal
-from stepscope.hub.store.log_rows import LogRow, read_log_rows
+from stepscope.hub.store.read.log_rows import LogRow, read_log_rows
 from stepscope.model.records import EVENT, LOG, Log
 
 MOST_RECORDS = 5000

@@ -26,7 +26,7 @@ from stepscope.hub.questions.schemas import (
 )
 from stepscope.hub.questions.series.metric_keys import metric_names, resolve_names, visible_keys
 from stepscope.hub.run_states import RunStatus
-from stepscope.hub.store.run_catalog import Latest, RunRow, WriterRow, read_writers
+from stepscope.hub.store.read.run_catalog import Latest, RunRow, WriterRow, read_writers
 from stepscope.model.last_value import MEANING
 from stepscope.model.states import STATES
 from stepscope.wire.plain import plain, word

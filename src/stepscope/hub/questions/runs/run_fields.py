@@ -27,7 +27,7 @@ from stepscope.hub.questions.runs.run_filter import (
 )
 from stepscope.hub.questions.series.metric_keys import WELL_KNOWN
 from stepscope.hub.run_states import RunStatus
-from stepscope.hub.store.run_catalog import Latest, RunRow
+from stepscope.hub.store.read.run_catalog import Latest, RunRow
 from stepscope.model import names
 from stepscope.model.errors import StepscopeError
 from stepscope.model.run_description import tag_text

@@ -25,9 +25,9 @@ from stepscope.hub.questions.series.metric_keys import last_json
 from stepscope.hub.questions.series.series_sql import Axis, Buckets, Plan, Raw, SeriesQuery
 from stepscope.hub.store import exact
 from stepscope.hub.store.engine import Engine
-from stepscope.hub.store.run_catalog import step_of
+from stepscope.hub.store.read.run_catalog import step_of
+from stepscope.hub.store.read.series_catalog import Total, find_series, read_totals
 from stepscope.hub.store.schema import NO_STEP
-from stepscope.hub.store.series_catalog import Total, find_series, read_totals
 from stepscope.model.last_value import MEANING
 from stepscope.model.records import Attrs
 from stepscope.wire.plain import plain, word

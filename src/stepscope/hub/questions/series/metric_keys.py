@@ -26,9 +26,9 @@ from stepscope.hub.questions.schemas import (
 )
 from stepscope.hub.store import attrs, exact, literal
 from stepscope.hub.store.engine import Engine
-from stepscope.hub.store.run_catalog import list_runs, step_of
+from stepscope.hub.store.read.run_catalog import list_runs, step_of
+from stepscope.hub.store.read.series_catalog import SeriesRow, Total, find_series, read_totals, span_of
 from stepscope.hub.store.schema import NO_STEP
-from stepscope.hub.store.series_catalog import SeriesRow, Total, find_series, read_totals, span_of
 from stepscope.model import names
 from stepscope.model.last_value import LastValue, last_of
 from stepscope.wire.plain import plain, word

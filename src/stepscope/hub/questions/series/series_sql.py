@@ -10,8 +10,8 @@ import numpy.typing as npt
 from stepscope.hub.store import exact, literal
 from stepscope.hub.store.columns import Answer
 from stepscope.hub.store.engine import Engine
+from stepscope.hub.store.read.series_catalog import Total
 from stepscope.hub.store.schema import NO_STEP
-from stepscope.hub.store.series_catalog import Total
 from stepscope.model.records import Attrs
 
 Array = npt.NDArray[Any]

@@ -11,7 +11,7 @@ from stepscope.hub.questions.endpoint import Endpoint, Reader, Stream
 from stepscope.hub.questions.params import bad_request, forbidden
 from stepscope.hub.questions.schemas import ANYTHING, BOOLEAN, INTEGER, TEXT, list_of, object_of
 from stepscope.hub.questions.sql.sql_check import Forbidden, run_select
-from stepscope.hub.store import missing_shards
+from stepscope.hub.store.cluster import missing_shards
 from stepscope.hub.store.engine import Damaged, EngineError, Limits
 from stepscope.hub.store.maintenance import describe
 

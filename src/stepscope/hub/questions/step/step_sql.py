@@ -15,9 +15,9 @@ from stepscope.hub.questions.traces.spans import (
 )
 from stepscope.hub.store import exact, literal
 from stepscope.hub.store.engine import Engine
-from stepscope.hub.store.log_rows import LogRow
+from stepscope.hub.store.read.log_rows import LogRow
+from stepscope.hub.store.read.series_catalog import SeriesRow, find_series, span_of
 from stepscope.hub.store.schema import NO_STEP
-from stepscope.hub.store.series_catalog import SeriesRow, find_series, span_of
 from stepscope.model.names import SEVERITIES
 from stepscope.model.records import FIRST_STEP, LAST_STEP
 

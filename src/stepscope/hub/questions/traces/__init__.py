@@ -34,7 +34,7 @@ from stepscope.hub.questions.traces.spans import (
 )
 from stepscope.hub.refusals import Refused
 from stepscope.hub.store.engine import Engine
-from stepscope.hub.store.run_catalog import step_of
+from stepscope.hub.store.read.run_catalog import step_of
 
 
 @dataclass(slots=True)

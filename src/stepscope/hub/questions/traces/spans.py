@@ -42,7 +42,7 @@ from stepscope.hub.questions.schemas import (
 )
 from stepscope.hub.store import attrs, literal
 from stepscope.hub.store.engine import Engine
-from stepscope.hub.store.run_catalog import step_of
+from stepscope.hub.store.read.run_catalog import step_of
 from stepscope.hub.store.schema import NO_STEP
 from stepscope.model.records import Link, Span, SpanEvent
 from stepscope.wire.plain import plain

@@ -20,7 +20,7 @@ from stepscope.hub.receivers.bodies import Broken, TooLarge, inflate
 from stepscope.hub.receivers.ingest import Ingest, Upload
 from stepscope.hub.store import literal
 from stepscope.hub.store.engine import Engine
-from stepscope.hub.store.run_catalog import read_writers
+from stepscope.hub.store.read.run_catalog import read_writers
 from stepscope.hub.store.write.ledger import writer_key
 from stepscope.model.errors import Retry
 from stepscope.model.ports import Writer

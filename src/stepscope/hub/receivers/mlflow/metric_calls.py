@@ -13,7 +13,7 @@ from stepscope.hub.refusals import Refused
 from stepscope.hub.store import literal
 from stepscope.hub.store.columns import Answer
 from stepscope.hub.store.engine import Engine
-from stepscope.hub.store.run_catalog import run_number
+from stepscope.hub.store.read.run_catalog import run_number
 
 MOST_RUNS, MOST_VALUES = 100, 25_000
 MOST_SAMPLED = 2500

@@ -23,7 +23,7 @@ from stepscope.hub.security.guard import RequestHead, bearer
 from stepscope.hub.security.middleware import access_of
 from stepscope.hub.security.tokens import PREFIX
 from stepscope.hub.store.engine import Engine
-from stepscope.hub.store.run_catalog import list_runs
+from stepscope.hub.store.read.run_catalog import list_runs
 from stepscope.model.ports import run_id_trouble
 
 TELEMETRY = "/api/v1/telemetry"

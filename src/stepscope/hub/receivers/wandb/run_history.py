@@ -7,7 +7,7 @@ from typing import Any
 from stepscope.hub.receivers.wandb.line_records import EVENT_VALUES
 from stepscope.hub.store import literal
 from stepscope.hub.store.engine import Engine
-from stepscope.hub.store.log_rows import read_log_rows
+from stepscope.hub.store.read.log_rows import read_log_rows
 from stepscope.hub.store.schema import LAST, NO_STEP
 from stepscope.model.records import Event
 

@@ -21,7 +21,7 @@ from stepscope.hub.receivers.wandb.run_history import RunHistory, read_spec
 from stepscope.hub.receivers.wandb.tracked_runs import TrackedRun, TrackedRuns
 from stepscope.hub.receivers.wandb.uploads import list_files
 from stepscope.hub.store.engine import Engine, EngineError
-from stepscope.hub.store.run_catalog import RunRow, list_runs
+from stepscope.hub.store.read.run_catalog import RunRow, list_runs
 from stepscope.model.errors import Retry
 from stepscope.model.run_description import tag_text
 

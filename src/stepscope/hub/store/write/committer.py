@@ -3,10 +3,10 @@
 import time
 from collections.abc import Callable, Sequence
 
+from stepscope.hub.store.cluster.lease import Lease
+from stepscope.hub.store.cluster.shards import WHOLE, Shard, ShardAway
 from stepscope.hub.store.columns import Block
 from stepscope.hub.store.engine import EngineError, Tables
-from stepscope.hub.store.lease import Lease
-from stepscope.hub.store.shards import WHOLE, Shard, ShardAway
 from stepscope.hub.store.write import ledger as loaded
 from stepscope.hub.store.write.catalog import Catalog, Source
 from stepscope.hub.store.write.group import UNFIT, Built, build, portions

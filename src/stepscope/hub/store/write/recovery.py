@@ -3,10 +3,10 @@
 from collections.abc import Callable, Iterable, Sequence
 
 from stepscope.hub.store import literal, schema
+from stepscope.hub.store.cluster.shards import Shard
 from stepscope.hub.store.columns import numbers
 from stepscope.hub.store.engine import Engine, EngineError, Tables
 from stepscope.hub.store.schema import FACTS, FOLD
-from stepscope.hub.store.shards import Shard
 from stepscope.hub.store.write.ledger import Ledger
 
 UNFINISHED = 341

@@ -4,10 +4,10 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from stepscope.hub.store import dialect
-from stepscope.hub.store.address import Address
+from stepscope.hub.store.cluster import dialect
+from stepscope.hub.store.cluster.address import Address
+from stepscope.hub.store.cluster.session import NETWORK_ERROR, Session
 from stepscope.hub.store.engine import EngineError
-from stepscope.hub.store.session import NETWORK_ERROR, Session
 
 
 class Pool:

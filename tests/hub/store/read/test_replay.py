@@ -6,8 +6,8 @@ import pytest
 
 pytest.importorskip("chdb", reason="the hub's store needs chDB")
 
-from stepscope.hub.store.replay import extent_of, replay
-from stepscope.hub.store.run_catalog import run_number
+from stepscope.hub.store.read.replay import extent_of, replay
+from stepscope.hub.store.read.run_catalog import run_number
 from stepscope.hub.store.store import open_store
 from stepscope.model.ports import Batch, Writer
 from stepscope.model.records import Event, Instrument, Metric, Record, Span

@@ -15,7 +15,7 @@ from clickhouse_driver.protocol import ServerPacketTypes
 from clickhouse_driver.varint import read_varint
 
 from stepscope.hub.store import native_format
-from stepscope.hub.store.address import Address
+from stepscope.hub.store.cluster.address import Address
 from stepscope.hub.store.columns import Answer, Block, Columns
 from stepscope.hub.store.engine import EngineError, refusal
 

@@ -11,9 +11,9 @@ import numpy as np
 from stepscope.diagnosis.order import OPEN_NS, Written
 from stepscope.hub.store.columns import Ints
 from stepscope.hub.store.engine import Engine
-from stepscope.hub.store.log_rows import LogRow, read_log_rows
-from stepscope.hub.store.run_catalog import step_of
-from stepscope.hub.store.series_catalog import SeriesRow, find_series, span_of
+from stepscope.hub.store.read.log_rows import LogRow, read_log_rows
+from stepscope.hub.store.read.run_catalog import step_of
+from stepscope.hub.store.read.series_catalog import SeriesRow, find_series, span_of
 from stepscope.hub.store.write.ledger import COUNTS, Ranges
 from stepscope.model import names
 from stepscope.model.records import EVENT, LOG, Metric, Span, Value

@@ -7,9 +7,9 @@ import pytest
 from msgspec import structs
 
 from stepscope.hub.questions.runs.run_fields import duration
-from stepscope.hub.store import run_catalog as runs
 from stepscope.hub.store.maintenance import retain
-from stepscope.hub.store.run_catalog import list_runs, read_writers
+from stepscope.hub.store.read import run_catalog as runs
+from stepscope.hub.store.read.run_catalog import list_runs, read_writers
 from stepscope.hub.store.store import Store, open_store
 from stepscope.model.names import EVENT_CONFIG, EVENT_STARTED
 from stepscope.model.ports import Batch

@@ -16,16 +16,28 @@ from typing import Any
 
 import msgspec
 
-from stepscope.hub.store import dialect, literal, missing_shards
-from stepscope.hub.store.address import Address, of_sql_user
-from stepscope.hub.store.cluster_sql import ClusterSql
+from stepscope.hub.store import literal
+from stepscope.hub.store.cluster import dialect, missing_shards
+from stepscope.hub.store.cluster.address import Address, of_sql_user
+from stepscope.hub.store.cluster.cluster_sql import ClusterSql
+from stepscope.hub.store.cluster.lease import BEATS
+from stepscope.hub.store.cluster.pool import Pool
+from stepscope.hub.store.cluster.session import NETWORK_ERROR, Session
+from stepscope.hub.store.cluster.shard_tables import ShardTables, catch_up, wait_until_none
 from stepscope.hub.store.columns import Answer, Block
-from stepscope.hub.store.engine import CANCELLED, ClusterState, EngineError, Limits, RowStream, Stop, Tables
-from stepscope.hub.store.lease import BEATS
-from stepscope.hub.store.pool import Pool
-from stepscope.hub.store.row_stream import Head, holds_octets, row_stream, too_long
-from stepscope.hub.store.session import NETWORK_ERROR, Session
-from stepscope.hub.store.shard_tables import ShardTables, catch_up, wait_until_none
+from stepscope.hub.store.engine import (
+    CANCELLED,
+    ClusterState,
+    EngineError,
+    Head,
+    Limits,
+    RowStream,
+    Stop,
+    Tables,
+    holds_octets,
+    row_stream,
+    too_long,
+)
 from stepscope.model.errors import ConfigError
 
 _WITHOUT_SOME: dialect.Settings = {"distributed_ddl_task_timeout": 6}

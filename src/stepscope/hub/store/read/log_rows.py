@@ -7,7 +7,7 @@ from msgspec import Struct
 
 from stepscope.hub.store import attrs
 from stepscope.hub.store.engine import Engine
-from stepscope.hub.store.run_catalog import step_of
+from stepscope.hub.store.read.run_catalog import step_of
 from stepscope.model.records import ALERT, EVENT, Alert, Event, Log
 
 _COLUMNS = (

@@ -10,7 +10,7 @@ from stepscope.diagnosis.finding import Finding
 from stepscope.diagnosis.findings_json import worst_first
 from stepscope.hub.store import literal
 from stepscope.hub.store.engine import Engine
-from stepscope.hub.store.run_catalog import RunRow, step_of
+from stepscope.hub.store.read.run_catalog import RunRow, step_of
 from stepscope.hub.store.write.finding_rows import HAS_BAND, HAS_VALUE
 
 _COLUMNS = (

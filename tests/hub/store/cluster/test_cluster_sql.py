@@ -3,7 +3,7 @@
 import pytest
 
 from stepscope.hub.store import schema
-from stepscope.hub.store.cluster_sql import ClusterSql
+from stepscope.hub.store.cluster.cluster_sql import ClusterSql
 
 SQL = ClusterSql("main", "db")
 TABLES = {**schema.FIRST, **schema.SECOND, **schema.FIFTH}

@@ -5,11 +5,11 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
 
-from stepscope.hub.store import dialect
+from stepscope.hub.store.cluster import dialect
+from stepscope.hub.store.cluster.pool import Pool
+from stepscope.hub.store.cluster.session import NETWORK_ERROR, Session
 from stepscope.hub.store.columns import Answer, Block
 from stepscope.hub.store.engine import EngineError, Tables
-from stepscope.hub.store.pool import Pool
-from stepscope.hub.store.session import NETWORK_ERROR, Session
 
 UNFINISHED = 341
 SETTLE_SECONDS = 10.0

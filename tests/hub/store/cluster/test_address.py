@@ -2,7 +2,7 @@
 
 import pytest
 
-from stepscope.hub.store.address import Address, is_address, parse
+from stepscope.hub.store.cluster.address import Address, is_address, parse
 from stepscope.model.errors import ConfigError
 
 SECRET = "p%40ss%3Aword"

@@ -9,8 +9,8 @@ import numpy as np
 import numpy.typing as npt
 
 from stepscope.hub.store import attrs, exact
+from stepscope.hub.store.read.series_catalog import SeriesRow
 from stepscope.hub.store.schema import NO_STEP
-from stepscope.hub.store.series_catalog import SeriesRow
 from stepscope.model.errors import ConfigError
 
 

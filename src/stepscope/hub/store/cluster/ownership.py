@@ -10,10 +10,11 @@ from dataclasses import dataclass, field
 from operator import itemgetter
 from typing import Any
 
-from stepscope.hub.store import lease, literal, schema
+from stepscope.hub.store import literal, schema
+from stepscope.hub.store.cluster import lease
+from stepscope.hub.store.cluster.lease import BEATS, LEASE_SECONDS, NOW, Holder, Lease
+from stepscope.hub.store.cluster.shards import ShardAway
 from stepscope.hub.store.engine import Engine, EngineError, Tables
-from stepscope.hub.store.lease import BEATS, LEASE_SECONDS, NOW, Holder, Lease
-from stepscope.hub.store.shards import ShardAway
 from stepscope.model.errors import ConfigError, Retry
 
 _TABLE = """(hub String, name String, address String, secret String, beat UInt64, until Int64)
