@@ -1,9 +1,12 @@
 """Run states as a function of what the writers reported, whether they live, and what is still to be read."""
 
+import re
+from pathlib import Path
+
 import pytest
 
 from stepscope.hub.presence import learn
-from stepscope.model import names
+from stepscope.model import names, states
 from stepscope.model.records import Event, Metric
 from stepscope.model.states import State, WriterFacts, WriterState, beat_interval, ending_of, run_state, writer_state
 
@@ -130,3 +133,11 @@ def test_a_client_with_slow_heartbeats_is_given_more_time(silence: float, state:
     interval = beat_interval({names.ATTR_HEARTBEAT: 30.0})
     assert writer_state(WriterFacts(1, NOW - silence, interval=interval), NOW) == state
     assert beat_interval({}) == beat_interval({names.ATTR_HEARTBEAT: "soon"}) == 5.0
+
+
+@pytest.mark.parametrize(("file", "name"), [("runs/filter.js", "STATUSES"), ("parts/controls.js", "SIGNS")])
+def test_the_page_knows_every_state(file: str, name: str) -> None:
+    """The filter of runs offers the same states as the API has, and each has a sign."""
+    source = (Path(states.__file__).parents[1] / "hub" / "web" / file).read_text()
+    (listed,) = re.findall(rf"^const {name} = [\[{{](.*?)[\]}}];", source, re.M | re.S)
+    assert set(re.findall(r"\b[a-z]{6,}\b", listed)) == set(states.STATES)

@@ -149,7 +149,7 @@ def expected_by(about: Subject, project: str, marks: Iterable[Expected]) -> str:
 
 
 def unexpected(found: Iterable[Finding], run: str, project: str, marks: Collection[Expected]) -> list[Finding]:
-    """Return the findings of a run that nobody expects."""
+    """Return the findings of a run that are not marked as expected."""
     return [each for each in found if not expected_by(finding_subject(run, each), project, marks)]
 
 

@@ -20,6 +20,7 @@ from stepscope.cli.served import serving
 from stepscope.hub.client import TOKEN_VARIABLE, HttpClient
 from stepscope.model import formatting
 from stepscope.model.errors import ConfigError, StepscopeError
+from stepscope.model.states import ENDED
 from stepscope.wire.plain import dumps
 
 STORED_SECONDS = 60.0
@@ -27,7 +28,6 @@ STORED_SECONDS = 60.0
 LEAST_STEPS = 120
 _NEEDS = ("numpy", "chdb", "uvicorn", "starlette", "grpc")
 _CLUSTER = (sys.executable, "-m", "stepscope.testing.clickhouse_cluster")
-_ENDED = ("finished", "failed", "crashed", "preempted")
 
 
 class NotStored(StepscopeError):
@@ -122,7 +122,7 @@ def findings(client: HttpClient, run: str, clock: Callable[[], float] = time.mon
     deadline = clock() + STORED_SECONDS
     while True:
         rows = client.get("/api/runs", filter=f'id = "{run}"')["runs"]
-        found = client.get("/api/runs/{run}/findings", run=run) if rows and rows[0]["status"] in _ENDED else None
+        found = client.get("/api/runs/{run}/findings", run=run) if rows and rows[0]["status"] in ENDED else None
         if found is not None and found["complete"]:
             return {**rows[0], **found}
         if clock() > deadline:

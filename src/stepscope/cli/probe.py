@@ -1,4 +1,4 @@
-"""`stepscope doctor --sink NAME`: send one record to a sink and say in one line what came of it."""
+"""`stepscope doctor --sink NAME`: send one record to a sink and print the result in one line."""
 
 import os
 import time

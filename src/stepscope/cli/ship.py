@@ -61,7 +61,7 @@ def _in_background(shipping: Shipping) -> int:
     try:
         while ship(shipping):
             shipping.forget_delivered()
-            # A trainer that registered in this moment found us at work, and relies on us.
+            # A trainer that registered at this moment found this shipper running, and relies on it.
             shipping.refresh()
             if shipping.is_done():
                 return 0

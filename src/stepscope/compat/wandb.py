@@ -70,9 +70,9 @@ def init(
     sync_tensorboard: Any = None,
     **others: Any,
 ) -> Run:
-    """Start a run, as `wandb.init`, or return the one that goes on, unless `reinit` or another `id` is given.
+    """Start a run, as `wandb.init`, or return the current one, unless `reinit` or another `id` is given.
 
-    A run that `stepscope.init` began is joined. `id` with the id of an earlier run goes on with it, and with `resume`
+    A run that `stepscope.init` began is joined. `id` with the id of an earlier run continues it, and with `resume`
     after its last step. `mode="disabled"` records nothing. With `sync_tensorboard` what is written to TensorBoard is
     recorded as well. What has no meaning here is counted as ignored. ConfigError
     when a STEPSCOPE_* variable or stepscope.yaml is wrong, and nothing else.
@@ -233,7 +233,7 @@ tensorboard = Partly("tensorboard", patch=_sync_tensorboard, unpatch=lambda: ten
 
 
 def __getattr__(name: str) -> Any:
-    """`run`, `config` and `summary` of the run that goes on, empty before `init`; what else wandb has is absent."""
+    """`run`, `config` and `summary` of the current run, empty before `init`; other names of wandb are absent."""
     run = _live()
     if name == "run":
         return run

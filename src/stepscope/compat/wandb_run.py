@@ -117,7 +117,7 @@ class Run:
         self._cancel_close = run.on_finish(self._close)
 
     def _first_step(self, start: Start) -> int:
-        """The step after the last one of the run that goes on, if one does."""
+        """The step after the last one of the run that is continued, if any."""
         if not start.resumes or not self._ours or self.disabled:
             return 0
         last = last_step(self._run.home, self.id, self._run.rank)
@@ -144,7 +144,7 @@ class Run:
 
     @property
     def resumed(self) -> bool:
-        """Whether this goes on with an earlier run; looks at the disk."""
+        """Whether this continues an earlier run; reads the disk."""
         if self.disabled:
             return False
         self._run.flush()

@@ -38,7 +38,7 @@ class Job(msgspec.Struct, frozen=True):
 
 
 class Training:
-    """One rank at work."""
+    """One rank of the training."""
 
     def __init__(self, job: Job, run: stepscope.Run) -> None:
         self._job, self._run = job, run

@@ -149,7 +149,7 @@ class Intake:
             self.progress.wrote(self._journal.end)
         except Retry as error:
             refusal = error
-        except Exception as error:  # whatever it is: a client that comes again loses nothing
+        except Exception as error:  # whatever it is: a client that retries loses nothing
             refusal = Retry(f"the hub's journal cannot be written: {error}", after=5.0)
         self.trouble = str(refusal or "")
         with self._changed:

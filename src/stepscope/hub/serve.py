@@ -220,7 +220,7 @@ def _check_tls(options: HubOptions) -> None:
             raise ConfigError(f"there is no file {path}: --tls-cert and --tls-key name PEM files")
     certificate, key = options.tls
     try:
-        # No password: a hub has nobody to ask for it.
+        # No password: there is no one to type it.
         ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(certificate, key, password=lambda: "")
     except OSError as error:
         why = str(error.strerror or error).partition(" (_ssl")[0]

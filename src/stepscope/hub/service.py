@@ -363,7 +363,7 @@ class Hub:
         except Damaged as error:
             self.note_damage(str(error))
         except EngineError:
-            pass  # a store that is busy or closing says so elsewhere
+            pass  # a busy or closing store is reported elsewhere
         return self.state_counts.counts()
 
     def _store_bytes(self) -> int:

@@ -18,7 +18,7 @@ class StoreProgress:
 
     @property
     def written(self) -> Mark:
-        """How far the journal is written; all that was acknowledged until now lies before it."""
+        """How far the journal is written; everything acknowledged so far is before it."""
         return self._written
 
     def is_stored(self, mark: Mark) -> bool:

@@ -40,7 +40,7 @@ class Chunk(NamedTuple):
 
 
 class Part(Protocol):
-    """One file or table of a run. It may grow; reading goes on from the position of the last chunk."""
+    """One file or table of a run. It may grow; reading continues at the position of the last chunk."""
 
     name: str
     attempt: int

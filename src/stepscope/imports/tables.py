@@ -33,7 +33,7 @@ class Format(Protocol):
     """How lines become rows."""
 
     def begin(self, file: BinaryIO) -> None:
-        """Read what stands before the first row."""
+        """Read the lines before the first row."""
 
     def row(self, line: bytes) -> Row:
         """Read a line, without the newline."""
@@ -160,7 +160,7 @@ def _finite(value: Any) -> float | None:
 
 
 def _time(value: Any) -> int | None:
-    """Convert a time to nanoseconds; None for what is none."""
+    """Convert a time to nanoseconds; None when it is invalid."""
     if isinstance(value, str):
         try:
             moment = datetime.fromisoformat(value)

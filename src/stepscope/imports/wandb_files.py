@@ -124,7 +124,7 @@ def _json(data: bytes) -> Any:
 
 
 class WandbFile:
-    """One file; a run that is resumed goes on in another."""
+    """One file; a resumed run continues in another."""
 
     attempt = 1
 

@@ -127,5 +127,5 @@ class StepscopeCallback(Callback):  # type: ignore[misc]
 
     @counted
     def teardown(self, trainer: Any, pl_module: Any, stage: str) -> None:
-        """Leave the run; one that this callback started goes on, for `test` may follow `fit`."""
+        """Leave the run; one that this callback started continues, for `test` may follow `fit`."""
         self._joined.pause()

@@ -63,7 +63,7 @@ class StepscopeCallback(TrainerCallback):  # type: ignore[misc]
 
     @counted
     def on_save(self, args: Any, state: Any, control: Any, **more: Any) -> None:
-        """Record where a checkpoint lies."""
+        """Record the path of a checkpoint."""
         if self._joined.current is not None:
             path = os.path.join(args.output_dir, f"checkpoint-{state.global_step}")
             self._joined.current.event("train.checkpoint", {"path": path}, step=state.global_step)

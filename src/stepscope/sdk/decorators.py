@@ -36,7 +36,7 @@ class SeparateContext:
         try:
             return context.run(call, *args)
         finally:
-            del call, args  # lest an error that was thrown in is held by its own stack; so below
+            del call, args  # so that a thrown error is not kept alive by its own stack; same below
             if _differ(self._inner_seen, context):
                 # Its step is the run's anyway, and would stay outside when the generator is closed elsewhere.
                 _repeat(self._inner_seen, context, self._undo_outer, otel_variable, current_mark)
@@ -150,7 +150,7 @@ def _traced(function: Any, name: str | None, attrs: dict[str, Any]) -> Any:
 class capture_exceptions:
     """Record an exception that passes through, then let it go on; a decorator (sync or async) or a `with` block.
 
-    `fatal=True` records it with severity FATAL and writes it out before it goes on. An exception that passes several
+    `fatal=True` records it with severity FATAL and flushes it before it propagates. An exception that passes several
     of these is recorded by the innermost.
     """
 

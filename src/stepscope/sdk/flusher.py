@@ -248,7 +248,7 @@ class Flusher:
         self._outcomes.notice(
             "journal",
             "trouble",
-            f"the journal cannot be written ({error}); records are kept in memory, training goes on. "
+            f"the journal cannot be written ({error}); records are kept in memory, training continues. "
             "Free some space or set STEPSCOPE_HOME to a writable folder",
         )
 

@@ -179,7 +179,7 @@ def preempt(run: Run) -> bool:
     if not run.flusher.started:  # a child that recorded nothing
         return True
     deadline = time.monotonic() + run.settings.exit_timeout
-    rounds = run.flusher.rounds + 2  # the one that goes on now may have begun before `preempted` was set
+    rounds = run.flusher.rounds + 2  # the current one may have begun before `preempted` was set
     if _wait_for(run, rounds, min(deadline, time.monotonic() + IN_HANDLER_SECONDS)):
         return True
 

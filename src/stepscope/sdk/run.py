@@ -90,7 +90,7 @@ class Run:
         self.refusals: Callable[[], tuple[int, int] | None] = lambda: (0, 0)
         """Returns how many records of this process sinks rejected, and how many are in quarantine; None if unknown."""
         self.elsewhere: Callable[[], Run]
-        """Returns the run that stands for this one after unpickling in another process."""
+        """Returns the run that replaces this one after unpickling in another process."""
         self.exit_status: Any = None
         self.failed = False
         """Whether an exception ended the main thread while other threads continued."""

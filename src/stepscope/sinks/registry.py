@@ -131,7 +131,7 @@ class Config(Protocol):
     """What an entry point names: a frozen msgspec Struct of one sink's options, complete and checked.
 
     One whose sink wants the records packed, as the journal has them, says so with a property `packed` that is true.
-    One whose sink learns its place only when it is at work gives the sink a property `place` too, for reports.
+    One whose sink learns its place only when it is open gives the sink a property `place` too, for reports.
     One that has `parts`, configs of its own type, is served as so many sinks, none of which waits for another.
     One whose class has `excluded`, patterns, gets no record that matches them unless the options say otherwise.
     """

@@ -101,7 +101,7 @@ class ReceiverContract:
     def test_a_hub_that_can_make_nothing_safe_asks_to_wait(self, sender: Sender) -> None:
         """The client gets a retry delay; what it sends again is stored once."""
         if not self.can_be_busy:
-            pytest.skip("there is nobody to ask")
+            pytest.skip("no server to ask")
         request = sender.request("waiting", [7])
         sender.lose_disk()
         try:

@@ -61,7 +61,7 @@ def setup_tracing(
     Never raises, and needs no server: what is not delivered stays in the journal. An endpoint on port 4317 uses
     gRPC; `None` sends nothing. PyTorch, if it is imported by now, is timed until the provider's `shutdown` or the
     end of the run, unless `torch` is false or it is timed already. Further arguments are those of `stepscope.init`; a
-    wrong one is left out and named in a warning. A run that is current is joined, and goes on after `shutdown`.
+    wrong one is left out and named in a warning. A current run is joined, and continues after `shutdown`.
     """
     wanted = starting.otlp(otlp_endpoint) if otlp_endpoint else {}
     name, where = text_of(service_name), text_of(environment)
@@ -97,7 +97,7 @@ def get_tracer(module_name: str = "") -> trace.Tracer:
 
 
 class TracingContext:
-    """A named span around a block, sync or async; entering gives the span, and an exception marks it and goes on."""
+    """A named span around a block, sync or async; entering gives the span, and an exception marks it and propagates."""
 
     def __init__(
         self, tracer: trace.Tracer | None, span_name: str, attributes: Mapping[str, Any] | None = None

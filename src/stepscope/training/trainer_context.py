@@ -104,7 +104,7 @@ class TrainingContext:
         """Start from one config, a mapping or an object with attributes, nested ones too; ConfigError when it is wrong.
 
         `otlp_endpoint` is the MLflow server that takes both metrics and traces; without it all stays local. Further
-        arguments are those of `stepscope.init`. A run that is current is joined, and goes on after `finish`.
+        arguments are those of `stepscope.init`. A current run is joined, and continues after `finish`.
         """
         given = trainer_config.read(config)
         dist = dist or DistInfo.resolve()

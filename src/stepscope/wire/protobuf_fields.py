@@ -35,7 +35,7 @@ def varint(data: bytes, at: int) -> tuple[int, int]:
 
 
 def signed(value: int) -> int:
-    """Return the int64 that a varint stands for."""
+    """Decode a varint as int64."""
     value &= (1 << 64) - 1
     return value - (1 << 64) if value >> 63 else value
 

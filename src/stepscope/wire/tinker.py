@@ -139,7 +139,7 @@ def _name(record: Record) -> str:
 def _data(writer: Writer, record: Record) -> dict[str, Any]:
     """The data of an event: the mapping that was logged, or for another record its content and `attrs`.
 
-    Run, rank and step stand beside it under names that no client uses; an event of a client's own session is the
+    Run, rank and step are added under names that no client uses; an event of a client's own session is the
     mapping and nothing else.
     """
     attrs: dict[str, Any] = plain(redact({key: value for key, value in record.attrs.items() if key not in _OURS}))

@@ -19,7 +19,7 @@ _WORDS = {
 }
 _LONGEST_WORD = max(map(len, _WORDS))
 DEEPEST = 40
-"""Dicts inside one another; what lies deeper is kept as it is."""
+"""The depth to which nested dicts are flattened; deeper ones are kept."""
 
 
 def split_row(row: Mapping[str, Any]) -> tuple[dict[str, Value], dict[str, Any]]:

@@ -34,5 +34,5 @@ def load(text: str) -> Any:
         raise yaml.YAMLError(f"there are more than {LONGEST} characters")
     try:
         return yaml.load(text, Loader=Loader)
-    except (ValueError, OverflowError, RecursionError) as error:  # a date or number that is none
+    except (ValueError, OverflowError, RecursionError) as error:  # an invalid date or number
         raise yaml.YAMLError(str(error)) from None

@@ -1,1 +1,1 @@
-"""A run watched from its folder alone: what came is folded into little, and drawn on a terminal."""
+"""A run followed from its folder alone: its records are summarised and drawn on a terminal."""

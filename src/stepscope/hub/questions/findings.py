@@ -70,7 +70,7 @@ ENDPOINTS = (
         "listFindings",
         "What went wrong in a run, worst first: where, since when, what was expected, the likely cause and what to do. "
         "`complete` is false while records that are stored are not diagnosed yet. What a person marked as expected "
-        "comes last and says so in `muted`.",
+        "comes last, with `muted` set.",
         answer,
         object_of(
             run=TEXT, complete=BOOLEAN, progress={"type": "number"}, findings=list_of(object_of(**FINDING_FIELDS))

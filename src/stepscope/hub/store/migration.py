@@ -170,10 +170,10 @@ def _total(source: Store, target: Store, report: Report) -> TableResult:
     total = sum(each.rows for each in wanted.values())
     report(TOTALS, 0, total)
     for portion in _portions({run: wanted[run].rows if run in wanted else 1 for run in runs}):
-        asked = [
+        queries = [
             f"SELECT DISTINCT series FROM {table} WHERE {of_runs(table, portion)}" for table in ("metrics", TOTALS)
         ]
-        series = {number for answer in target.engine.query_many(asked) for number in answer["series"]}
+        series = {number for answer in target.engine.query_many(queries) for number in answer["series"]}
         target.change(partial(rebuild_totals, target.engine, sorted(series)), portion)
     report(TOTALS, total, total)
     return TableResult(TOTALS, total, sum(wanted[run].rows for run in runs if run in wanted))

@@ -105,7 +105,7 @@ FIRST = {
         step Int64, points UInt64, spans UInt64, logs UInt64, events UInt64, alerts UInt64, rejected UInt64)
         ENGINE = ReplacingMergeTree(commit) ORDER BY (writer, first){settings}""",
 }
-"""The tables of schema version 1 in ClickHouse's words; braces stand for what old servers do not have."""
+"""The tables of schema version 1 in ClickHouse's SQL; braces are filled with what old servers lack."""
 
 FIRST_VIEW = f"""CREATE MATERIALIZED VIEW IF NOT EXISTS totals_view TO totals AS
     SELECT series, attempt, {FOLD} FROM totals_in GROUP BY series, attempt"""
@@ -159,7 +159,7 @@ _WORDS = {
     "settings": f" SETTINGS {_SAFE}",
     "dense": f" SETTINGS {_SAFE}, index_granularity = 2048, min_compress_block_size = 16384",
 }
-"""`dense` lets one step of many series be read without unpacking what lies around it."""
+"""`dense` lets one step of many series be read without unpacking its neighbours."""
 
 
 def create(engine: Engine, name: str, definition: str) -> None:

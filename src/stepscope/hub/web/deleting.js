@@ -1,4 +1,4 @@
-// Requests about a run that is being deleted: cancelled before the hub is told, sent again if it keeps the run.
+// Requests about a run that is being deleted: cancelled before the DELETE is sent, repeated if the hub keeps the run.
 
 /** @type {Set<{ run: string, control: AbortController, cancelled: boolean }>} */
 const sent = new Set();
@@ -7,7 +7,7 @@ const outcomes = new Map(); // of deletions in progress: whether the hub kept th
 /** @type {Set<string>} */
 const deleted = new Set();
 
-// Whoever opens a deleted run by its address is told by the hub that there is none.
+// The address of a deleted run gives the hub's 404.
 addEventListener("hashchange", () => {
   for (const run of deleted) if (location.hash.includes(encodeURIComponent(run))) deleted.delete(run);
 });

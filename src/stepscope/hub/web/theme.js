@@ -33,7 +33,7 @@ export function useTheme() {
   ];
 }
 
-// "light" or "dark" as shown now; whoever draws by hand draws anew when it changes.
+// "light" or "dark" as shown now; canvases are redrawn when it changes.
 export function useShownTheme() {
   const [shown, setShown] = useState(shownTheme());
   useEffect(() => {

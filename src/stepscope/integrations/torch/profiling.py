@@ -76,7 +76,7 @@ class Window:
 def profile(steps: int | range = 3, **options: Any) -> Window | None:
     """Profile the next `steps` optimizer steps of the current run, or those of a range; None without a run.
 
-    The Chrome trace lies in the run's folder, and an event `torch.profile` names it. `options` are those of
+    The Chrome trace is in the run's folder, and an event `torch.profile` names it. `options` are those of
     `torch.profiler.profile`. The window costs what the profiler costs; writing the trace holds up the step after it.
     """
     run = stepscope.current_run()

@@ -111,7 +111,7 @@ def _groups(controller: str, proc: Path) -> tuple[int, list[Path]]:
 
 
 def _below(group: str, root: str) -> str:
-    """The path of a group relative to the root of its mount; the root itself when it lies elsewhere."""
+    """The path of a group relative to the root of its mount; the root itself when it is elsewhere."""
     if ".." in group.split("/"):
         return ""
     if root == "/":

@@ -150,7 +150,7 @@ class MetricsCollector:
     def time_operation(self, operation_name: str, tags: Tags = None) -> "Timing":
         """Time a block, with `with` or `async with`: a span, and a sample of `performance.NAME_duration_ms`.
 
-        The attribute `outcome` says whether the block raised; what it raised goes on.
+        The attribute `outcome` says whether the block raised; exceptions propagate.
         """
         return Timing(self, text_of(operation_name), tags)
 

@@ -62,7 +62,7 @@ class DatadogMetrics:
             starting.begin_quietly({"datadog": {**options, "namespace": self.namespace}}, {})
 
     def gauge(self, metric: str, value: Any, tags: Any = None, sample_rate: float = 1.0) -> None:
-        """Record a value that stands until the next."""
+        """Record a value that holds until the next."""
         self._put(metric, value, tags, sample_rate, inputs.GAUGE)
 
     def histogram(self, metric: str, value: Any, tags: Any = None, sample_rate: float = 1.0) -> None:

@@ -28,10 +28,10 @@ def capture_exceptions(
     """Record an exception that leaves a function as the event `exception.NAME`; bare, or with arguments.
 
     Coroutines, generators and methods are supported too. The event goes to what the object's
-    `get_telemetry()` gives, else to the current run. Then the exception goes on, unless it is the user's fault by
+    `get_telemetry()` gives, else to the current run. Then the exception propagates, unless it is the user's fault by
     `is_user_error` and neither `fatal` nor `reraise` is set: such a call gives None, as the document of this decorator
-    has it. What a generator raises always goes on: held back it would pass for the generator's end. `fatal` also waits
-    until the event is in the journal. Without a dialect that of the telemetry counts.
+    has it. What a generator raises always propagates: suppressed, it would look like the generator's end. `fatal` also
+    waits until the event is in the journal. Without a dialect that of the telemetry counts.
     """
     if dialect is not None:
         check_dialect(dialect)

@@ -84,7 +84,7 @@ def init_telemetry(config: Any = None, **settings: Any) -> stepscope.Run | None:
 
 
 def shutdown_telemetry(timeout: float | None = None) -> bool:
-    """End the run that `init_telemetry` started; one that it joined is written out and goes on without its gauges.
+    """End the run that `init_telemetry` started; one that it joined is flushed and continues without its gauges.
 
     Again does nothing.
     """

@@ -136,7 +136,7 @@ class _Reading:
         return Draft(title, place, time, duration, attrs, id, apart=apart, instant=instant)
 
     def _once(self, value: _Hashable) -> _Hashable:
-        """The same object for equal values: names and places come again with every event."""
+        """The same object for equal values: names and places are repeated in every event."""
         found: _Hashable = self._values.get(value, value)
         if found is value and len(self._values) < _MOST_KEPT:
             self._values[value] = value

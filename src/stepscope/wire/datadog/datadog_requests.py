@@ -122,7 +122,7 @@ def _pair(point: Any) -> tuple[int | None, Any]:
 
 
 def _time(value: Any, unit: int) -> int | None:
-    """Read a time in units of nanoseconds; None when it is no time of the calendar."""
+    """Read a time in units of nanoseconds; None when it is out of range."""
     number = _number(value)
     if number is None or not 0 < number <= _LATEST / unit:
         return None
@@ -155,7 +155,7 @@ def read_tags(value: Any) -> tuple[str, ...]:
 
 
 def read_event(body: Any, clock: Clock) -> Notice:
-    """Read the one event of a request; BadBody when it is none."""
+    """Read the one event of a request; BadBody when it is invalid."""
     if not isinstance(body, dict) or not isinstance(body.get("title"), str) or not isinstance(body.get("text"), str):
         raise BadBody(BAD_EVENT)
     kind = body.get("alert_type")

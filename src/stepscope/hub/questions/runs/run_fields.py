@@ -221,7 +221,7 @@ def select(rows: Sequence[RunRow], expression: Expression, state: StatusOf, keys
 
 
 def _typed(expression: Expression) -> Expression:
-    """Read the values that numbers, durations and times are compared with; ExpressionError for what is none."""
+    """Read the values that numbers, durations and times are compared with; ExpressionError for invalid ones."""
     if isinstance(expression, Compare):
         if expression.operator == "~":
             return expression

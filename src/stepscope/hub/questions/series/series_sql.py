@@ -51,7 +51,7 @@ class Buckets:
     count: Array
     flags: Array
     remainders: tuple[Array, ...] | None = None
-    """By how much `low`, `high` and `last` are off the integers they stand for; None when they are not."""
+    """The differences of `low`, `high` and `last` from the exact integers; None when there are none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +65,7 @@ class Raw:
     rank: Array
     attempt: Array
     rest: Array | None = None
-    """By how much `value` is off the integer it stands for; None when it is not."""
+    """The difference of `value` from the exact integer; None when there is none."""
 
 
 class Plan:

@@ -62,7 +62,7 @@ class Reading(Struct, frozen=True):
 class StepView(Struct, frozen=True):
     """What happened at a step. `begin` and `end` bound its spans and values; both 0 when there are no records.
 
-    A rank's spans are those of one attempt: the time between two is no time of the step. Where an attempt was named,
+    A rank's spans are those of one attempt: the time between two attempts does not count. Where an attempt was named,
     everything is of that one; it may be none of `attempts`.
     """
 

@@ -71,7 +71,7 @@ def find_run(db: sqlite3.Connection, run_id: str, project: str | None, *, active
 
 
 AT_WORK = 10 * 60 * 1000
-"""A run is at work when it began or logged a metric so many milliseconds ago, at most."""
+"""A run is active when it began or logged a metric at most this many milliseconds ago."""
 
 
 def run_of_trace(db: sqlite3.Connection, run_id: str, experiment: str, now: int) -> RunLink | None:

@@ -36,7 +36,7 @@ Answer = Callable[[Tracking, Call], Reply]
 MLFLOW_VERSION = "3.17.2"
 """The version of MLflow's server with which the answers are compared."""
 STORE_SECONDS = 30.0
-"""How long a client that reads back waits for the store before it is asked to come again."""
+"""How long a client that reads back waits for the store before it gets 503."""
 
 _BASES = ("/api/2.0/mlflow", "/ajax-api/2.0/mlflow")
 _READS: dict[str, tuple[str, Answer]] = {

@@ -211,13 +211,13 @@ class Operations:
         if not session or run_id_trouble(session):
             return
         if exchange.name == "create_session":
-            asked = read_object(exchange.body)
-            self._queue.put(lambda upload: self._records.start(upload, session, asked, project))
+            request = read_object(exchange.body)
+            self._queue.put(lambda upload: self._records.start(upload, session, request, project))
         elif exchange.name == "session_heartbeat":
             self._queue.put(lambda upload: self._records.beat(upload, session, project))
         elif exchange.name == "sessions.finish":
-            asked = read_object(exchange.body)
-            self._queue.put(lambda upload: self._records.finish(upload, session, asked, project))
+            request = read_object(exchange.body)
+            self._queue.put(lambda upload: self._records.finish(upload, session, request, project))
 
     def _accepted(self, exchange: Exchange, request_id: str, end: int) -> None:
         """Record that the service accepted a request; a repeated request id is the same operation."""

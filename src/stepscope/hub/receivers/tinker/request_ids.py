@@ -12,7 +12,7 @@ from stepscope.hub.receivers.bodies import inflate
 from stepscope.wire.protobuf_fields import fields, text, varint
 
 MOST_BYTES = 64 * 1024
-"""So much of a body is looked at for ids; they stand in front, or bodies are small."""
+"""The first bytes of a body, in which ids are looked for: they come first, or bodies are small."""
 MOST_RESULT = 4 * 1024 * 1024
 """Results beyond it are passed on without a look at their metrics."""
 _ID = re.compile(rb'"(session_id|model_id|sampling_session_id|request_id)"\s*:\s*"([^"\\]{1,300})"')

@@ -67,20 +67,20 @@ class SessionRecords:
             known = structs.replace(known, project=project)
         self._ingest.add(upload, known, list(records), project, seq)
 
-    def start(self, upload: Upload, session: str, asked: Mapping[str, Any], project: str | None) -> None:
-        """Record the creation of a session; `asked` is the request body."""
-        name = asked.get("display_name")
+    def start(self, upload: Upload, session: str, request: Mapping[str, Any], project: str | None) -> None:
+        """Record the creation of a session; `request` is the request body."""
+        name = request.get("display_name")
         writer = session_writer(session, name[:LONGEST_NAME] if isinstance(name, str) and name else None)
-        given = asked.get("user_metadata")
+        given = request.get("user_metadata")
         config = dict(given) if isinstance(given, dict) else {}
-        config |= {key: asked[key] for key in ("sdk_version", "project_id") if asked.get(key)}
+        config |= {key: request[key] for key in ("sdk_version", "project_id") if request.get(key)}
         attrs: dict[str, Any] = {
             "config": config,
             names.ATTR_RECEIVED_FROM: "tinker",
             names.ATTR_SESSION_ID: session,
         }
-        if asked.get("tags"):
-            attrs["tags"] = asked["tags"]
+        if request.get("tags"):
+            attrs["tags"] = request["tags"]
         event = Event(self._clock(), None, None, None, None, 9, names.EVENT_STARTED, attrs)
         self.add(upload, writer, [event], project, number_of(session, "start"))
 
@@ -92,13 +92,13 @@ class SessionRecords:
         values: dict[str, Any] = {"heartbeats": count}
         self.add(upload, session_writer(session), [Metric(self._clock(), None, None, CATEGORY, values)], project)
 
-    def finish(self, upload: Upload, session: str, asked: Mapping[str, Any], project: str | None) -> None:
-        """Record the end of a session; `asked` is the request body."""
-        reason = asked.get("reason")
+    def finish(self, upload: Upload, session: str, request: Mapping[str, Any], project: str | None) -> None:
+        """Record the end of a session; `request` is the request body."""
+        reason = request.get("reason")
         word = reason.get("type") if isinstance(reason, dict) else None
         attrs: dict[str, Any] = {"status": _ENDINGS.get(str(word), "finished"), names.ATTR_SESSION_ID: session}
-        if asked.get("detail"):
-            attrs["detail"] = str(asked["detail"])
+        if request.get("detail"):
+            attrs["detail"] = str(request["detail"])
         event = Event(self._clock(), None, None, None, None, 9, names.EVENT_FINISHED, attrs)
         self.add(upload, session_writer(session), [event], project, number_of(session, "finish"))
 

@@ -12,7 +12,7 @@ from stepscope.model.errors import ConfigError
 
 Headers = Sequence[tuple[bytes, bytes]]
 CONNECT_SECONDS, SILENT_SECONDS, IDLE_SECONDS = 10.0, 900.0, 15.0
-"""For a connection, for the next bytes of an answer, and how long a connection is kept that nobody uses."""
+"""Seconds for a connection, for the next bytes of a response, and for which an idle connection is kept."""
 MOST_IDLE = 100
 _HEAD_BYTES = 128 * 1024
 _PIECE = 256 * 1024

@@ -87,7 +87,7 @@ def parse(text: str) -> Address:
 
 
 def _hosts(text: str, usual: int) -> tuple[tuple[str, int], ...]:
-    """The hosts; one without a port has that of the last host, which may stand for all."""
+    """The hosts; one without a port has that of the last host."""
     found = [_HOST.fullmatch(each) for each in text.split(",")]
     if not all(found):
         raise ConfigError(f"the store's address must name its hosts as host:port,host:port: {EXAMPLE}")

@@ -81,8 +81,8 @@ class ClusterSql:
         """A SELECT: what is asked of the server's own tables is asked of one replica of every shard."""
         if not _SYSTEM.search(sql):
             return sql
-        asked = _SYSTEM.sub(rf"cluster('{self.cluster}', system, \1)", sql)
-        return asked.replace("currentDatabase()", f"'{self.shard}'")
+        found = _SYSTEM.sub(rf"cluster('{self.cluster}', system, \1)", sql)
+        return found.replace("currentDatabase()", f"'{self.shard}'")
 
     def _create(self, found: re.Match[str]) -> list[str]:
         name, columns, engine, args, rest = found.group("name", "columns", "engine", "args", "rest")

@@ -201,8 +201,8 @@ class Server:
 
     def query_many(self, questions: Sequence[str]) -> list[Answer]:
         """Answer several questions at once."""
-        asked = [self._threads.submit(contextvars.copy_context().run, self.query, each) for each in questions]
-        return [each.result() for each in asked]
+        futures = [self._threads.submit(contextvars.copy_context().run, self.query, each) for each in questions]
+        return [each.result() for each in futures]
 
     def insert(self, table: str, block: Block) -> None:
         """Add rows as one block."""

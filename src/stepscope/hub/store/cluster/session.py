@@ -61,7 +61,7 @@ class Session:
                 pass
 
     def query(self, sql: str, settings: Settings | None = None) -> Answer:
-        """Return the columns of a SELECT, whose progress a server that works tells several times a second."""
+        """Return the columns of a SELECT, whose progress a working server reports several times a second."""
         with refused(self.host), self._patience(self._silence):
             self._send(sql, settings)
             return Answer(native_format.joined(list(self._blocks())))

@@ -80,13 +80,13 @@ class Placement:
         return {run: known[run] if run in known else found[run] for run in wanted}
 
     def _look_up(self, runs: Sequence[str]) -> dict[str, int | ShardAway]:
-        asked = f"SELECT id, max(run) AS number FROM runs WHERE id IN {literal.texts(runs)} GROUP BY id"
+        sql = f"SELECT id, max(run) AS number FROM runs WHERE id IN {literal.texts(runs)} GROUP BY id"
         count = self._engine.shards
         try:
-            stored = dict(self._engine.query(asked).rows("id", "number"))
+            stored = dict(self._engine.query(sql).rows("id", "number"))
             return {run: stored.get(run, run_hash(run)) % count for run in runs}
         except EngineError:
-            stored, away, copied = self._ask_each(asked)
+            stored, away, copied = self._ask_each(sql)
 
         def place(run: str) -> int | ShardAway:
             usual = run_hash(run) % count

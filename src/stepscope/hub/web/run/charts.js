@@ -74,7 +74,7 @@ export function Charts({ id, run, keys, notes, findings, left, feeds, onStep, st
   const toggled = (list, key) => (list.includes(key) ? list.filter((each) => each !== key) : [...list, key]);
 
   const going = run.status === "running";
-  const stranger = view.xKey !== null && !keys.some(({ key }) => key === view.xKey);
+  const unknownAxis = view.xKey !== null && !keys.some(({ key }) => key === view.xKey);
   const card = (key) => {
     const stepless = key.first_step === null;
     if (key.distribution && key.type === "step")
@@ -111,7 +111,7 @@ export function Charts({ id, run, keys, notes, findings, left, feeds, onStep, st
       html`<${Empty} title="No metric matches">No metric name contains “${search}”.<//>`
     }
     ${
-      stranger &&
+      unknownAxis &&
       keys.length > 0 &&
       html`<${Empty} title=${`This run has no metric ${view.xKey}`}>
       It cannot be the x axis. <button type="button" class="button"
@@ -119,7 +119,7 @@ export function Charts({ id, run, keys, notes, findings, left, feeds, onStep, st
       <//>`
     }
     ${
-      !stranger &&
+      !unknownAxis &&
       groups.map(([name, list]) => {
         const open = search !== "" || !closed.includes(name);
         return html`<section class="chart-group" key=${name} aria-label=${name}>

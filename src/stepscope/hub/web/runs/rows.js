@@ -164,7 +164,7 @@ function replace(changed, known, setFound) {
   setFound((old) => ({ ...old, rows: old.rows.map((run) => changed.get(run.id) || run) }));
 }
 
-// Ask after runs; tells whether one of them fares otherwise than was known.
+// Read some runs; returns whether the state of one has changed.
 async function renew(due, seen, known, metrics, rates, setFound) {
   // Runs in sight that run may have stopped without saying so, and those that are imported come to an end.
   for (const id of seen) if (["running", "importing"].includes(known.current.get(id)?.status)) due.add(id);

@@ -1,4 +1,4 @@
-// The values of a step: what is usual, and what each rank had; the stranger a value, the stronger its colour.
+// The values of a step: what is usual, and what each rank had; the more unusual a value, the stronger its colour.
 import { html, useLayoutEffect, useRef, useState } from "../h.js";
 import { Switch } from "../parts/controls.js";
 import { bytesOf, quantity, real, signed } from "../parts/format.js";

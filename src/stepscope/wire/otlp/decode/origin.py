@@ -105,7 +105,7 @@ def take_step(attrs: Attrs) -> tuple[int | None, str | None]:
 
 
 def _name(attrs: Attrs) -> str | None:
-    """Remove the axis that stands beside a plain step."""
+    """Remove the axis next to a plain step."""
     name = attrs.pop(ATTR_STEP_NAME, None)
     return name if type(name) is str and name else None
 

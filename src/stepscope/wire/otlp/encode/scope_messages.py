@@ -157,7 +157,7 @@ def are_plain(attrs: Attrs) -> bool:
 def write_scope(name: str, attrs: Attrs) -> tuple[bytes, Attrs]:
     """Write the scope of a record with its schema URL, to be followed by the scope's items.
 
-    Also return the attributes of the record that are not the scope's: the same dict where none stands for a field.
+    Also return the attributes of the record that are not the scope's: the same dict where no attribute becomes a field.
     """
     if are_plain(attrs):
         return _named(name), attrs
