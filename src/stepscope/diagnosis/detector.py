@@ -99,6 +99,10 @@ def is_run_detector(detector: type) -> bool:
     return any(hasattr(detector, method) for method in ("span", "step", "row", "log", "event"))
 
 
+MOST_SETTINGS = 10_000
+"""The most settings; further ones are ignored."""
+
+
 @dataclass(slots=True)
 class Change:
     """An intentional change during the run, such as a new learning rate: the old and the new value."""
@@ -156,6 +160,12 @@ class RunState:
         self.by_role.setdefault((series.role.name, series.rank), []).append(series)
         self.roles.add(series.role.name)
 
+    def drop(self, gone: set[tuple[str, int]]) -> None:
+        """Drop series, by key and rank."""
+        self.series = {place: each for place, each in self.series.items() if place not in gone}
+        for role in self.by_role:
+            self.by_role[role] = [each for each in self.by_role[role] if (each.key, each.rank) not in gone]
+
     def of_role(self, name: str, rank: int, held_out: bool | None = None) -> list[Series]:
         """Return the series of a rank with a role."""
         found = self.by_role.get((name, rank), [])
@@ -170,6 +180,9 @@ class RunState:
         """Take the configuration of a rank, or a part of it; that of the lowest rank of the newest attempt counts."""
         who = self.attempt, -rank
         counts = who >= self.configured_by
+        room = MOST_SETTINGS - len(self.config)
+        if len(config) > room:
+            config = dict([each for each in config.items() if each[0] in self.config or (room := room - 1) >= 0])
         self.config = {**self.config, **config} if counts else {**config, **self.config}
         self.configured_by = max(who, self.configured_by)
         self.settings.clear()

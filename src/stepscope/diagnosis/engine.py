@@ -24,6 +24,7 @@ from stepscope.diagnosis.exits import Exits
 from stepscope.diagnosis.finding import Finding, finding_of_alert, on_ranks
 from stepscope.diagnosis.folding import fold
 from stepscope.diagnosis.isolation import Guarded, guarded_take
+from stepscope.diagnosis.kept import KeptFindings
 from stepscope.diagnosis.raised import RaisedAlerts
 from stepscope.diagnosis.roles import role_of
 from stepscope.diagnosis.series import Series
@@ -36,11 +37,13 @@ Takes = tuple[Callable[[], Finding | None], ...]
 VERSION = 5
 """Incremented when findings change: runs diagnosed by an older version are diagnosed again."""
 MOST_SERIES = 20_000
-"""The most series that are watched."""
+"""The most series that are watched. Beyond that..."""
+FEW_VALUES, SILENT_STEPS = 8, 64
+"""... one with fewer values that has had none for so many steps makes room for a new one."""
 LARGEST = 10**300
 """A larger integer does not fit a float and is ignored."""
-MOST_PLANS = 20_000
-"""The most key sets that are cached."""
+MOST_PLANNED = 500_000
+"""The most keys in all cached key sets."""
 EXPLAINING = frozenset(("lr", "stage", "loss_scale"))
 """Roles that explain other metrics of the same record, and are processed first."""
 
@@ -48,20 +51,19 @@ EXPLAINING = frozenset(("lr", "stage", "loss_scale"))
 class Plan:
     """The keys of a record by how they are processed. Keys without a role are left out unless compared across ranks."""
 
-    __slots__ = ("counters", "done", "moves", "names", "shared", "watched", "world")
+    __slots__ = ("counters", "done", "moves", "shared", "watched", "world")
 
-    def __init__(self, names: dict[str, str], world: int) -> None:
-        self.names = names
-        """The full key of each key."""
+    def __init__(self, names: Iterable[str], world: int) -> None:
+        """Start with the full names of the keys, and the number of ranks."""
         self.world = world
         self.watched: tuple[tuple[str, Series, Any, tuple[Any, ...], tuple[Any, ...]], ...] = ()
         """Key, series, its `add`, and the `take` of the detectors for each value and for each block."""
         self.shared: list[tuple[str, Shared]] = []
         self.done = -1
         """How many shared keys were done when `shared` was made."""
-        self.counters: tuple[str, ...] = ()
-        """Keys that count lost records."""
-        self.moves = any(not name.startswith(("system/", "stepscope/")) for name in names.values())
+        self.counters: tuple[tuple[str, str], ...] = ()
+        """Keys that count lost records, with their full names."""
+        self.moves = any(not name.startswith(("system/", "stepscope/")) for name in names)
         """Whether a record like this is progress of the loop."""
 
 
@@ -86,6 +88,10 @@ class Diagnosis:
         self._added = tuple(each for each in added if registry.is_series(each))
         self._detectors: dict[tuple[str, int], tuple[Takes, Takes]] = {}
         self._plans: dict[tuple[int, str | None, tuple[str, ...]], Plan] = {}
+        self._planned = 0
+        """The number of keys in the plans."""
+        self._full_until = -(10**18)
+        """The step up to which no room is made for more series."""
         self._not_finite, self._lost, self._desync = NotFinite(self.run), LostRecords(self.run), Desync(self.run)
         self._hang, self._exits, self._raised = Hang(self.run), Exits(), RaisedAlerts()
         watching: list[Any] = [make(self.run) for make in registry.RUN]
@@ -101,7 +107,7 @@ class Diagnosis:
         self._kept = 0
         self._hosts: dict[int, str] = {}
         self._steps: dict[int, int] = {}
-        self._found: dict[tuple[object, ...], Finding] = {}
+        self._found = KeptFindings()
         self._take: dict[type, Callable[[int, Any], None]] = {
             Metric: self._metric,
             Span: self._span,
@@ -163,7 +169,7 @@ class Diagnosis:
     def findings(self) -> list[Finding]:
         """Return the findings so far, one for each cause, in the order in which they began."""
         ends = self._exits.findings(self.run.attempt, self.run.world)
-        found = [self._placed(each) for each in fold([*self._found.values(), *ends], self._kinds, self._hosts)]
+        found = [self._placed(each) for each in fold([*self._found, *ends], self._kinds, self._hosts)]
         return [*found, *self._raised.findings(found, self.run.world)]
 
     def _placed(self, finding: Finding) -> Finding:
@@ -186,9 +192,9 @@ class Diagnosis:
         self._kept += 1
         mine = found if found.attempt >= self.run.attempt else replace(found, attempt=self.run.attempt)
         if mine.weight < 0:
-            self._found.pop(mine.identity, None)
+            self._found.withdraw(mine)
         else:
-            self._found[mine.identity] = mine
+            self._found.keep(mine)
 
     def _keep_all(self, found: Found) -> None:
         for each in found:
@@ -225,9 +231,9 @@ class Diagnosis:
                         self._keep(found)
         if plan.shared and step is not None:
             self._compare(plan, rank, step, time, values)
-        for key in plan.counters:
+        for key, name in plan.counters:
             at = step if step is not None else self._steps.get(rank)
-            found = self._lost.take(rank, plan.names[key], at, time, values[key])  # type: ignore[arg-type]
+            found = self._lost.take(rank, name, at, time, values[key])  # type: ignore[arg-type]
             if found is not None:
                 self._keep(found)
 
@@ -265,27 +271,34 @@ class Diagnosis:
     def _plan(self, place: tuple[int, str | None, tuple[str, ...]]) -> Plan:
         """Compute how records with these keys are processed."""
         rank, category, keys = place
-        plan = Plan({key: key if category is None else f"{category}/{key}" for key in keys}, self.run.world)
-        roles = {key: role_of(name).name for key, name in plan.names.items()}
+        full = {key: key if category is None else f"{category}/{key}" for key in keys}
+        plan, dropped = Plan(full.values(), self.run.world), self._desync.dropped
+        roles = {key: role_of(name).name for key, name in full.items()}
         watched = []
         for key in sorted(keys, key=lambda each: roles[each] not in EXPLAINING):
-            series = self._watch(plan.names[key], rank) if roles[key] else None
+            series = self._watch(full[key], rank) if roles[key] else None
             if series is not None:
-                watched.append((key, series, series.add, *self._detectors[plan.names[key], rank]))
+                watched.append((key, series, series.add, *self._detectors[full[key], rank]))
         plan.watched = tuple(watched)
-        plan.counters = tuple(key for key, name in plan.names.items() if self._lost.watches(name))
+        plan.counters = tuple((key, name) for key, name in full.items() if self._lost.watches(name))
         if self.run.world > 1:
             own = ("system/", "stepscope/")
-            plan.shared = [(k, self._desync.of(name)) for k, name in plan.names.items() if not name.startswith(own)]
-        if len(self._plans) >= MOST_PLANS:
-            self._plans.clear()
-        self._plans[place] = plan
+            plan.shared = [(k, self._desync.of(name)) for k, name in full.items() if not name.startswith(own)]
+        self._planned += len(keys)
+        if self._planned > MOST_PLANNED or dropped != self._desync.dropped:
+            self._clear_plans()
+        if len(watched) == sum(map(bool, roles.values())):  # all that have a role are watched
+            self._plans[place] = plan
         return plan
+
+    def _clear_plans(self) -> None:
+        self._plans.clear()
+        self._planned = 0
 
     def _watch(self, key: str, rank: int) -> Series | None:
         """Return the series of a metric with a role; None when there are too many."""
         known = self.run.series.get((key, rank))
-        if known is not None or len(self.run.series) >= MOST_SERIES:
+        if known is not None or (len(self.run.series) >= MOST_SERIES and not self._make_room()):
             return known
         role = role_of(key)
         series = Series(key, rank, role)
@@ -301,6 +314,25 @@ class Diagnosis:
             (each_value if make.EACH == "value" else each_block).append(take)
         self._detectors[key, rank] = (tuple(each_value), tuple(each_block))
         return series
+
+    def _make_room(self) -> bool:
+        """Drop series that ended after a few values; return whether there were any. Slow, so it looks now and then."""
+        now, steps = self._moved[1] or 0, self._steps
+        if now < self._full_until:
+            return False
+        self._full_until = now + SILENT_STEPS
+        gone = {
+            place
+            for place, each in self.run.series.items()
+            if 0 < each.count + each.bad < FEW_VALUES and steps.get(each.rank, 0) - each.step > SILENT_STEPS
+        }
+        self.run.drop(gone)
+        for place in gone:
+            del self._detectors[place]
+        if gone:
+            self._clear_plans()
+            self._full_until = now
+        return bool(gone)
 
     def _span(self, rank: int, span: Span) -> None:
         if span.duration is None:
@@ -330,7 +362,8 @@ class Diagnosis:
     def _alert(self, rank: int, alert: Alert) -> None:
         if alert.name == names.ALERT_FINDING:
             found_by_trainer = finding_of_alert(alert, rank, self.run.attempt)
-            self._found.setdefault(found_by_trainer.identity, found_by_trainer)
+            if found_by_trainer not in self._found:
+                self._found.keep(found_by_trainer)
             self._kept += 1
         elif alert.step is not None:
             self._hang.moved(rank, alert.time, alert.step)

@@ -35,7 +35,11 @@ WELL = ("finished", "preempted")
 """The statuses of a successful exit."""
 MOST_FAILURES = 256
 """The most distinct failures; further ones are counted in one finding."""
-MOST_PLACES = 4096
+LEAST_PLACES, MOST_PLACES = 16, 16_384
+"""The places that each failure keeps in any case, and those of all failures together; further ones are counted."""
+MOST_THROWN = 4096
+LONGEST = 400
+"""The most characters of a failure that are compared."""
 _DIGITS = re.compile(r"0x[0-9a-f]+|\d+", re.IGNORECASE)
 _ERROR = 2
 Place = tuple[int, int, int | None]
@@ -52,8 +56,9 @@ class _Failure:
     attempt: int
     step: int | None
     rank: int
-    count: int = 0
     places: dict[Place, int] = field(default_factory=dict)
+    elsewhere: int = 0
+    """Those at places that are not kept."""
 
 
 @dataclass(slots=True)
@@ -75,6 +80,7 @@ class Exits:
         self._attempts: dict[int, _Attempt] = {}
         self._failures: dict[tuple[str | None, str], _Failure] = {}
         self._thrown: set[Place] = set()
+        self._places = 0
         self.changes = 0
         """Counts what may change the findings."""
 
@@ -112,7 +118,7 @@ class Exits:
             known.ended[rank] = ending_of(event.attrs.get("status", "finished"))
             known.dead.pop(rank, None)
         elif event.name == names.EVENT_EXCEPTION:
-            if len(self._thrown) < MOST_PLACES:
+            if len(self._thrown) < MOST_THROWN:
                 self._thrown.update(((attempt, rank, event.step), (attempt, rank, None)))
             self._fail(None, described(event.attrs), rank, attempt, event.step, event.time)
         else:
@@ -126,16 +132,19 @@ class Exits:
             self.changes += 1
 
     def _fail(self, span: str | None, what: str, rank: int, attempt: int, step: int | None, time: int) -> None:
+        what = what[:LONGEST]
         pattern = span, _DIGITS.sub("#", what)
         if pattern not in self._failures and len(self._failures) >= MOST_FAILURES:
             pattern, what = (None, ""), "other failures"
         known = self._failures.get(pattern)
         if known is None:
             known = self._failures[pattern] = _Failure(what, span, time, attempt, step, rank)
-        known.count += 1
         place = attempt, rank, step
-        if place in known.places or len(known.places) < MOST_PLACES:
+        if place in known.places or len(known.places) < LEAST_PLACES or self._places < MOST_PLACES:
+            self._places += place not in known.places
             known.places[place] = known.places.get(place, 0) + 1
+        else:
+            known.elsewhere += 1
 
     def findings(self, newest: int, world: int) -> Iterator[Finding]:
         """Return one finding for each attempt that failed, and one for each failure that a run survived."""
@@ -226,7 +235,7 @@ def _failed(failure: _Failure) -> str:
 
 def _survived(failure: _Failure, places: Mapping[Place, int], world: int) -> Finding:
     """Return the finding of a failure that the run survived."""
-    count = failure.count if len(failure.places) >= MOST_PLACES else sum(places.values())
+    count = sum(places.values()) + failure.elsewhere
     ranks = tuple(sorted({rank for _, rank, _ in places}))
     steps = [step for _, _, step in places if step is not None]
     first = min(steps, default=None)

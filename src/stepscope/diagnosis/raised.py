@@ -3,6 +3,7 @@
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import ClassVar
 
 from stepscope.diagnosis.finding import Finding, Kind, Severity, on_ranks
@@ -14,8 +15,10 @@ LEAST = SEVERITIES["WARN"]
 """Alerts below this severity are not findings."""
 MOST_NAMES = 512
 """The most distinct names; alerts with further names share one finding."""
-MOST_STEPS = 4096
-"""The most distinct steps of one name; alerts at further steps are only counted."""
+LEAST_STEPS, MOST_STEPS = 16, 4096
+"""The distinct steps that each name keeps in any case, and those of all names together; further ones are counted."""
+LONGEST = 400
+"""The most characters of a message that are kept."""
 BESIDE = 2
 """An alert within this many steps of another finding may be about the same fault."""
 _LONG_ENOUGH = 8
@@ -51,7 +54,7 @@ class _Raised:
         self.count += 1
         self.ranks.add(rank)
         if alert.severity > self.severity:
-            self.severity, self.message = alert.severity, alert.message
+            self.severity, self.message = alert.severity, alert.message[:LONGEST]
         self.time = min(self.time, alert.time)
 
 
@@ -62,6 +65,7 @@ class RaisedAlerts:
 
     def __init__(self) -> None:
         self._names: dict[str, dict[Place, _Raised]] = {}
+        self._steps = 0
         self.changes = 0
         """Counts what may change the findings."""
 
@@ -73,32 +77,38 @@ class RaisedAlerts:
         name = alert.name if alert.name in self._names or len(self._names) < MOST_NAMES else "other alerts"
         places = self._names.setdefault(name, {})
         place = attempt, alert.step
-        if place not in places and len(places) >= MOST_STEPS:
+        if place not in places and len(places) >= LEAST_STEPS and self._steps >= MOST_STEPS:
             place = attempt, None
         known = places.get(place)
         if known is None:
-            places[place] = _Raised(alert.severity, alert.message, alert.time, ranks={rank})
+            self._steps += 1
+            places[place] = _Raised(alert.severity, alert.message[:LONGEST], alert.time, ranks={rank})
         else:
             known.add(rank, alert)
 
     def findings(self, found: Sequence[Finding], world: int) -> Iterator[Finding]:
         """Return one finding for each alert name that none of `found` covers."""
+        near = [(*_steps_beside(finding), finding) for finding in found if finding.step is not None]
         for name, places in self._names.items():
-            own = {
-                place: each
-                for place, each in places.items()
-                if not any(_same(name, each.message, place, finding) for finding in found)
-            }
+            own = {}
+            for place, each in places.items():
+                step = place[1]
+                beside = () if step is None else [finding for a, b, finding in near if a <= step <= b]
+                if not any(_same(name, each.message, place[0], finding) for finding in beside):
+                    own[place] = each
             if own:
                 yield _finding(name, own, world)
 
 
-def _same(name: str, message: str, place: Place, finding: Finding) -> bool:
-    """Return whether a finding covers an alert: same step and subject; for a metric, in any attempt."""
-    attempt, step = place
-    if step is None or finding.step is None or (finding.attempt != attempt and finding.key is None):
-        return False
-    if not finding.step - BESIDE <= step <= max(finding.last or finding.step, finding.step) + BESIDE:
+def _steps_beside(finding: Finding) -> tuple[int, int]:
+    """Return the first and the last step at which an alert may be about the same fault."""
+    first = finding.step or 0
+    return first - BESIDE, max(finding.last or first, first) + BESIDE
+
+
+def _same(name: str, message: str, attempt: int, finding: Finding) -> bool:
+    """Return whether a finding beside an alert is about the same subject; for a metric, in any attempt."""
+    if finding.attempt != attempt and finding.key is None:
         return False
     alert_text = _plain(f"{name} {message}")
     keys = (each.rpartition("/")[2] for each in (finding.key, *finding.also) if each)
@@ -109,6 +119,7 @@ def _same(name: str, message: str, place: Place, finding: Finding) -> bool:
     return repeated or any(subject in alert_text for subject in subjects)
 
 
+@lru_cache(maxsize=4096)
 def _plain(text: str) -> str:
     """Return lower-case words separated by single spaces."""
     return f" {_APART.sub(' ', text.lower()).strip()} "
@@ -143,7 +154,7 @@ def _in_steps(steps: Sequence[int]) -> str:
 
 def _line(text: str) -> str:
     """Return a text as one line of limited length."""
-    return " ".join(text[:400].split())[:200]
+    return " ".join(text[:LONGEST].split())[:200]
 
 
 def _severity(number: int) -> Severity:

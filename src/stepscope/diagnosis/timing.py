@@ -4,6 +4,7 @@ from collections import deque
 from collections.abc import Callable
 from statistics import median
 
+from stepscope.diagnosis.bounds import drop_rarest
 from stepscope.diagnosis.detector import RunState, StepTimes
 from stepscope.diagnosis.span_names import traits
 from stepscope.model.records import Span
@@ -11,14 +12,17 @@ from stepscope.model.records import Span
 OPEN_STEPS = 64
 """Steps that have not ended are kept for each rank, and steps that not all ranks have ended."""
 RENEW = 8
+MOST_SPANS = 50_000
+"""The most spans of unfinished steps; beyond that the largest of them loses its oldest and shortest ones."""
 
 
 class _OpenStep:
     """The spans of an unfinished step: self times by name, and the times of children still to be subtracted."""
 
-    __slots__ = ("inside", "names", "own")
+    __slots__ = ("count", "inside", "names", "own")
 
     def __init__(self) -> None:
+        self.count = 0
         self.own: dict[str, int] = {}
         self.inside: dict[bytes, int] = {}
         self.names: dict[bytes, str] = {}
@@ -35,6 +39,8 @@ class Timing:
     ) -> None:
         self._run, self._on_step, self._on_row = run, on_step, on_row
         self._open: dict[tuple[int, int], _OpenStep] = {}
+        self._spans = 0
+        """How many spans the open steps have, at most."""
         self._rows: dict[int, dict[int, StepTimes]] = {}
         self._totals: dict[int, deque[float]] = {}
         self._steps: dict[int, int] = {}
@@ -49,20 +55,38 @@ class Timing:
         if spans is None:
             spans = self._open[place] = _OpenStep()
             if len(self._open) > OPEN_STEPS * max(self._run.world, 1):
-                self._open.pop(next(iter(self._open)))
+                self._drop_oldest()
+        self._spans += 1
+        if self._spans > MOST_SPANS:
+            self._make_room()
         parent, name, own = span.parent_id, span.name, spans.own
         alone = duration - spans.inside.pop(span.span_id, 0)
         own[name] = own.get(name, 0) + (alone if alone > 0 else 0)
         spans.names[span.span_id] = name
+        spans.count += 1
         if parent is not None:
             ended = spans.names.get(parent)
             if ended is None:
                 spans.inside[parent] = spans.inside.get(parent, 0) + duration
             else:
-                own[ended] = max(own[ended] - duration, 0)
+                own[ended] = max(own.get(ended, 0) - duration, 0)
         elif traits(name).step:
             del self._open[place]
+            self._spans -= spans.count
             self._end(StepTimes(rank, step, span.time, duration / 1e9, {each: at / 1e9 for each, at in own.items()}))
+
+    def _drop_oldest(self) -> None:
+        self._spans -= self._open.pop(next(iter(self._open))).count
+
+    def _make_room(self) -> None:
+        """Drop the older half of the spans of the largest open step, and the shorter half of their sums."""
+        largest = max(self._open.values(), key=lambda each: each.count)
+        before = largest.count
+        largest.names = dict(list(largest.names.items())[before // 2 :])
+        drop_rarest(largest.inside, MOST_SPANS // 2, int)
+        drop_rarest(largest.own, MOST_SPANS // 2, int)
+        largest.count = len(largest.names)
+        self._spans -= before - largest.count
 
     def _end(self, times: StepTimes) -> None:
         run, rank = self._run, times.rank

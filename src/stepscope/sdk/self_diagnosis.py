@@ -27,6 +27,8 @@ LAST_SECONDS = 0.1
 """Time limit at the end of the run, if it is loaded by then."""
 MOST_WAITING = 20_000
 """Limit on waiting records; when it is exceeded, the diagnosis restarts with the next record."""
+MOST_RECORDED = 4096
+"""The most recorded findings that are remembered, so that none is recorded twice."""
 SLICE_RECORDS = 16
 LEAST_RECORDS = 16
 """How much must be recorded before the diagnosis is loaded, which takes about 0.1 s on its own thread."""
@@ -58,7 +60,8 @@ class SelfDiagnosis:
         self._seen = 0
         self.last = False
         """Whether the run ends: waiting records are diagnosed within the time limit before the end is recorded."""
-        self._recorded: set[tuple[object, ...]] = set()
+        self._recorded: dict[tuple[object, ...], None] = {}
+        """The identities of findings that were recorded as alerts, the oldest first."""
         if self.rules is not None:
             self.rules.reset()
 
@@ -128,7 +131,9 @@ class SelfDiagnosis:
         for finding in diagnosis.findings():
             if finding.identity in self._recorded or finding.kind in PROGRAM:
                 continue
-            self._recorded.add(finding.identity)
+            self._recorded[finding.identity] = None
+            if len(self._recorded) > MOST_RECORDED:
+                del self._recorded[next(iter(self._recorded))]
             text, attrs = finding.text, describe(finding)
             self._run.alert(names.ALERT_FINDING, finding.severity, text, step=finding.last, **attrs)
             if self.callback is not None:

@@ -4,6 +4,7 @@ from itertools import pairwise
 from statistics import median
 from typing import ClassVar
 
+from stepscope.diagnosis.bounds import drop_rarest
 from stepscope.diagnosis.detector import Found, RunState
 from stepscope.diagnosis.finding import Kind, seconds
 from stepscope.diagnosis.span_names import traits
@@ -19,6 +20,8 @@ GROWTH = Kind(
 LEAST = 6
 """The number of checkpoints needed."""
 REMEMBERED = 64
+MOST_NAMES, MOST_OF_RANK = 1024, 8
+"""The most pairs of span name and rank: the first, or the second for each rank. The rarest are dropped."""
 
 
 class CheckpointGrowth:
@@ -27,6 +30,7 @@ class CheckpointGrowth:
     KINDS: ClassVar[tuple[Kind, ...]] = (GROWTH,)
 
     def __init__(self, run: RunState) -> None:
+        self._run = run
         self._saves: dict[tuple[str, int], list[tuple[int, float]]] = {}
         self._reported: set[tuple[str, int]] = set()
 
@@ -35,6 +39,8 @@ class CheckpointGrowth:
         if not traits(span.name).saving or span.step is None or span.duration is None:
             return ()
         place = (span.name, rank)
+        if place not in self._saves and drop_rarest(self._saves, max(MOST_NAMES, MOST_OF_RANK * self._run.world), len):
+            self._reported &= self._saves.keys()
         saves = self._saves.setdefault(place, [])
         saves.append((span.step, span.duration / 1e9))
         del saves[:-REMEMBERED]

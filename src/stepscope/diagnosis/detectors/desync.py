@@ -3,6 +3,7 @@
 from collections import Counter
 from typing import ClassVar
 
+from stepscope.diagnosis.bounds import drop_rarest
 from stepscope.diagnosis.detector import RunState
 from stepscope.diagnosis.detectors.start_settings import CONFIG
 from stepscope.diagnosis.finding import Finding, Kind, number, on_ranks
@@ -20,6 +21,8 @@ DIFFER = 3
 OWN = 40
 """A metric that differed at this many steps, and was never equal for long, differs by design."""
 MOST_STEPS = 16
+MOST_KEYS = 100_000
+"""The most metrics that are compared; those that were equal least often are dropped."""
 CLOSE = 1e-6
 
 
@@ -47,11 +50,14 @@ class Desync:
         self._keys: dict[str, Shared] = {}
         self.done = 0
         """How many metrics need not be watched any more."""
+        self.dropped = 0
+        """How often metrics were dropped: what refers to them is out of date."""
 
     def of(self, key: str) -> Shared:
         """Return the state of a metric."""
         known = self._keys.get(key)
         if known is None:
+            self.dropped += bool(drop_rarest(self._keys, MOST_KEYS, lambda each: each.same + each.own))
             known = self._keys[key] = Shared(key)
         return known
 

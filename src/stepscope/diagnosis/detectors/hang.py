@@ -1,8 +1,9 @@
 """Hang: no rank makes progress; which ranks wait in which span, and which never arrived."""
 
 from dataclasses import replace
-from typing import ClassVar
+from typing import ClassVar, NamedTuple
 
+from stepscope.diagnosis.bounds import drop_rarest
 from stepscope.diagnosis.detector import RunState
 from stepscope.diagnosis.finding import Finding, Kind, seconds
 from stepscope.diagnosis.span_names import traits
@@ -25,6 +26,17 @@ FIRST_PATIENCE = 120.0
 REPORT_SECONDS = 5.0
 """A rank reports its open span within this many seconds; missing ranks are not named before."""
 
+MOST_OPEN = 256
+"""The most open spans of a rank; those that began first are dropped: they never end."""
+MOST_NAMES = 1024
+
+
+class _Opened(NamedTuple):
+    """A span that has not ended."""
+
+    time: int
+    name: str
+
 
 class Hang:
     """Watches for silence: ranks that wait in an open span, and ranks that never arrived."""
@@ -34,13 +46,14 @@ class Hang:
     def __init__(self, run: RunState) -> None:
         self._run = run
         self._longest: dict[str, int] = {}
+        """The longest duration of spans that may be long, by name."""
         self.restart()
 
     def restart(self) -> None:
         """Start a new attempt: reset which ranks wait, ended or died."""
         self._last: dict[int, int] = {}
         self._step: dict[int, int] = {}
-        self._open: dict[int, dict[bytes, Span]] = {}
+        self._open: dict[int, dict[bytes, _Opened]] = {}
         self._gone: set[int] = set()
         self._evaluated = False
         """Whether nothing was received since the last evaluation."""
@@ -57,7 +70,10 @@ class Hang:
 
     def opened(self, rank: int, span: Span) -> None:
         """Record a span that has been open for long."""
-        self._open.setdefault(rank, {})[span.span_id] = span
+        opened = self._open.setdefault(rank, {})
+        opened[span.span_id] = _Opened(span.time, span.name)
+        if len(opened) > MOST_OPEN:
+            del opened[min(opened, key=lambda each: opened[each].time)]
         self._evaluated = False
 
     def closed(self, rank: int, span: Span) -> None:
@@ -66,7 +82,8 @@ class Hang:
         if opened:
             opened.pop(span.span_id, None)
         took = span.duration or 0
-        if took > self._longest.get(span.name, 0):
+        if took > self._longest.get(span.name, 0) and traits(span.name).rare:
+            drop_rarest(self._longest, MOST_NAMES, int)
             self._longest[span.name] = took
 
     def gone(self, rank: int) -> None:
@@ -105,7 +122,7 @@ class Hang:
         self._evaluated = True
         return self._finding(now, quiet, longest, waiting, missing, inside)
 
-    def _patience(self, span: Span) -> float:
+    def _patience(self, span: _Opened) -> float:
         about = traits(span.name)
         if about.waiting or not about.rare:
             return 0.0
@@ -119,7 +136,7 @@ class Hang:
         longest: float,
         waiting: tuple[int, ...],
         missing: tuple[int, ...],
-        inside: dict[int, Span | None],
+        inside: dict[int, _Opened | None],
     ) -> Finding:
         name = next((span.name for rank in waiting if (span := inside[rank]) is not None), None)
         where = next((span.name for rank in missing if (span := inside[rank]) is not None), None)
@@ -147,7 +164,7 @@ class Hang:
         )
 
 
-def _innermost(spans: dict[bytes, Span]) -> Span | None:
+def _innermost(spans: dict[bytes, _Opened]) -> _Opened | None:
     """Return the open span that began last."""
     return max(spans.values(), key=lambda span: span.time, default=None)
 

@@ -2,6 +2,7 @@
 
 from typing import ClassVar
 
+from stepscope.diagnosis.bounds import drop_rarest
 from stepscope.diagnosis.detector import Found, RunState, StepTimes
 from stepscope.diagnosis.detectors.throughput import Throughput
 from stepscope.diagnosis.finding import Kind, seconds
@@ -17,6 +18,9 @@ SLOW_LINK = Kind(
     explains=("throughput_loss",),
     lasts=True,
 )
+
+MOST_NAMES = 256
+"""The most collectives; the rarest are dropped."""
 
 
 class SlowLink:
@@ -37,6 +41,7 @@ class SlowLink:
                 continue
             if name not in self._links:
                 series = Series(name, -1, Role("step_time"))
+                drop_rarest(self._links, MOST_NAMES, lambda link: link[0].count)
                 self._links[name] = (series, Throughput(series, self._run))
             series, watch = self._links[name]
             fastest = max(min(times.own[name] for times in row.values()), 1e-7)

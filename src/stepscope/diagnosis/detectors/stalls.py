@@ -6,6 +6,7 @@ from itertools import pairwise
 from statistics import median
 from typing import ClassVar
 
+from stepscope.diagnosis.bounds import drop_rarest
 from stepscope.diagnosis.detector import Found, RunState, StepTimes
 from stepscope.diagnosis.finding import Finding, Kind, seconds
 from stepscope.diagnosis.series import exp, spread
@@ -53,6 +54,8 @@ DECAY = 0.9995
 PERSISTS = 8
 """After this many steps in a row it is a new level and not a stall."""
 PERIODS = 4
+MOST_NAMES, MOST_OF_RANK = 4096, 64
+"""The most pairs of span name and rank: the first, or the second for each rank. The rarest are dropped."""
 
 
 class Stalls:
@@ -74,6 +77,7 @@ class Stalls:
                 farthest = self._farthest.setdefault(name, {})
                 known = _Name(name, times.rank, several and traits(name).waiting, farthest)
                 self._names[name, times.rank] = known
+                self._drop_rarest()
             if known.left_out:
                 continue
             if known.usual and took < known.bound and known.held is None:
@@ -83,6 +87,11 @@ class Stalls:
             if new is not None:
                 found.append(new)
         return found
+
+    def _drop_rarest(self) -> None:
+        if drop_rarest(self._names, max(MOST_NAMES, MOST_OF_RANK * self._run.world), _Name.__len__):
+            left = {name for name, _ in self._names}
+            self._farthest = {name: each for name, each in self._farthest.items() if name in left}
 
 
 class _Name:
@@ -109,6 +118,10 @@ class _Name:
         self.usual = self._noise = 0.0
         self.bound = 0.0
         """What takes less is usual in any case, in seconds."""
+
+    def __len__(self) -> int:
+        """Return how many durations are kept."""
+        return len(self._logs) + len(self._new)
 
     def learn(self, took: float) -> None:
         """Learn from a normal duration."""

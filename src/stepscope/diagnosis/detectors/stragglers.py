@@ -5,6 +5,7 @@ from collections import defaultdict, deque
 from statistics import median
 from typing import ClassVar
 
+from stepscope.diagnosis.bounds import drop_rarest
 from stepscope.diagnosis.detector import Found, RunState, StepTimes
 from stepscope.diagnosis.finding import Finding, Kind
 from stepscope.diagnosis.series import exp
@@ -42,6 +43,8 @@ LATE_WINDOW = 240
 LATE_LEAST = 6
 APART = 3
 """Late steps closer than this count once: on a busy machine they come in a row."""
+MOST_NAMES = 1024
+"""The most span names that are compared; the rarest are dropped."""
 BY_CHANCE = 1e-6
 """The significance level of a rank being late more often than others."""
 
@@ -77,6 +80,8 @@ class Stragglers:
 
     def _compare(self, name: str, step: int, time: int, took: dict[int, float]) -> Finding | None:
         self._seen[name] += 1
+        if len(self._seen) > MOST_NAMES:
+            self._forget(set(drop_rarest(self._seen, MOST_NAMES, int)))
         others = median(took.values()) if len(took) > 2 else min(took.values())
         usual = max(self._run.usual_step, 1e-9)
         slowest, most = -1, -math.inf
@@ -92,6 +97,11 @@ class Stragglers:
         if most <= SLOWER / 2 or len(self._ratios[name, slowest]) < STEPS:
             return None
         return self._judge(name, slowest, step, time, took)
+
+    def _forget(self, names: set[str]) -> None:
+        for state in (self._ratios, self._late, self._latest):
+            for place in [place for place in state if place[0] in names]:
+                del state[place]
 
     def _judge(self, name: str, rank: int, step: int, time: int, took: dict[int, float]) -> Finding | None:
         recent = self._ratios[name, rank]
