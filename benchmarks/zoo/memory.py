@@ -52,7 +52,7 @@ def _spans(rng: random.Random, step: int, rank: int, name: str, status: int = 0,
     yield rank, Span(now, 2 * took, step, None, trace, root, None, names.SPAN_STEP)
 
 
-def healthy(rng: random.Random, step: int) -> Rows:
+def plain(rng: random.Random, step: int) -> Rows:
     """Two ranks with training and policy metrics and spans: 24 points and 4 spans in a step."""
     for rank in (0, 1):
         values: dict[str, Value] = {key: 0.5 + math.exp(rng.gauss(0, 0.05)) for key in TRAINING + POLICY}
@@ -112,7 +112,7 @@ def faults(rng: random.Random, step: int) -> Rows:
 
 
 STREAMS: dict[str, Callable[[random.Random, int], Rows]] = {
-    each.__name__: each for each in (healthy, new_keys, new_key_sets, new_spans, one_step, failures, faults)
+    each.__name__: each for each in (plain, new_keys, new_key_sets, new_spans, one_step, failures, faults)
 }
 
 
@@ -173,7 +173,7 @@ def main() -> None:
     for name, stream in STREAMS.items():
         if args.only in (None, name):
             print(f"\n{name}: {stream.__doc__}")
-            most = args.most if stream is healthy else args.hostile
+            most = args.most if stream is plain else args.hostile
             for points, engines in curve(stream, [each for each in LENGTHS if each <= most]):
                 mine, alerts = engines.sizes()
                 begun = time.process_time()

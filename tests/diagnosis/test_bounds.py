@@ -63,7 +63,7 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("name", memory.STREAMS)
 def test_the_state_of_a_run_does_not_grow_with_its_length(name: str) -> None:
     """More records, of any sort, need no more memory than the first ones."""
-    lengths = [24_000, 40_000] if name == "healthy" else [2000, 5000]
+    lengths = [24_000, 40_000] if name == "plain" else [2000, 5000]
     sizes = [memory.size_of(engines.diagnosis) for _, engines in memory.curve(memory.STREAMS[name], lengths)]
     assert sizes[1] < 1.25 * sizes[0], sizes
 

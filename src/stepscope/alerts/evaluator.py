@@ -10,6 +10,7 @@ from stepscope.alerts.rule import Compiled, fill
 from stepscope.alerts.state_machine import OPEN, Machine, State
 from stepscope.alerts.watching import Matcher, RunSeries, Series, Watch
 from stepscope.diagnosis.finding import Finding, finding_of_alert, number
+from stepscope.diagnosis.findings_json import band_words
 from stepscope.model import records
 from stepscope.model.names import ALERT_FINDING, EVENT_FINISHED, severity_word
 from stepscope.model.ports import Writer
@@ -387,6 +388,7 @@ def _evidence(finding: Finding) -> dict[str, Any]:
         "advice": finding.advice,
         "ranks": list(finding.ranks),
         "expected": None if finding.expected is None else list(finding.expected),
+        "band": band_words(finding),
         "symptoms": list(finding.symptoms),
         "span": finding.span,
         "attempt": finding.attempt,

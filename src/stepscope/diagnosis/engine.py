@@ -34,7 +34,7 @@ from stepscope.model.records import Alert, Event, Log, Metric, Record, Span, Val
 from stepscope.model.run_description import config_of
 
 Takes = tuple[Callable[[], Finding | None], ...]
-VERSION = 5
+VERSION = 6
 """Incremented when findings change: runs diagnosed by an older version are diagnosed again."""
 MOST_SERIES = 20_000
 """The most series that are watched. Beyond that..."""
@@ -159,7 +159,7 @@ class Diagnosis:
     def died(self, rank: int, time: int, attempt: int | None = None) -> None:
         """Report that the process of a rank is gone, in the newest attempt unless another is given."""
         attempt = self.run.attempt if attempt is None else attempt
-        if self._exits.died(rank, attempt, time) and attempt == self.run.attempt:
+        if self._exits.died(rank, attempt, time, self.run.usual_step) and attempt == self.run.attempt:
             self._hang.gone(rank)
 
     def tick(self, now: int) -> None:

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
-from stepscope.diagnosis.finding import Finding, Kind, on_ranks
+from stepscope.diagnosis.finding import Finding, Kind, on_ranks, seconds
 from stepscope.model import names
 from stepscope.model.records import Event, Span
 from stepscope.model.states import ending_of
@@ -16,6 +16,7 @@ CRASH = Kind(
     "the process ended with a failure",
     "Read the traceback of that rank in its log.",
     explains=("new_error", "data_stall", "slow_span"),
+    expects="every process to end with the status finished",
 )
 DEAD_RANK = Kind(
     "dead_rank",
@@ -30,6 +31,7 @@ ERROR = Kind(
     "an exception that the run survived",
     "Read the logs of that step.",
     explains=("new_error",),
+    expects="no exception and no failed span",
 )
 WELL = ("finished", "preempted")
 """The statuses of a successful exit."""
@@ -69,6 +71,8 @@ class _Attempt:
     steps: dict[int, int] = field(default_factory=dict)
     ended: dict[int, str] = field(default_factory=dict)
     dead: dict[int, int] = field(default_factory=dict)
+    usual_step: float = 0.0
+    """The median step time when the first of its processes died, in seconds."""
 
 
 class Exits:
@@ -95,12 +99,13 @@ class Exits:
         if step > known.steps.get(rank, step - 1):
             known.steps[rank] = step
 
-    def died(self, rank: int, attempt: int, time: int) -> bool:
+    def died(self, rank: int, attempt: int, time: int, usual_step: float = 0.0) -> bool:
         """Record that a process is gone; False when that was known, or the process had an exit record."""
         known = self._attempts.setdefault(attempt, _Attempt())
         if rank in known.dead or rank in known.ended:
             return False
         known.dead[rank] = time
+        known.usual_step = known.usual_step or usual_step
         self.changes += 1
         return True
 
@@ -201,11 +206,13 @@ class Exits:
         place = f" at step {step}" if step is not None else ""
         who = f"rank {ranks[0]}" if len(ranks) == 1 else f"ranks {', '.join(map(str, ranks[:8]))}"
         everyone = len(ranks) > 1 and len(ranks) >= world
+        pace = f"a step every {seconds(known.usual_step)}, or " if known.usual_step else ""
         return DEAD_RANK.finding(
             f"{'every rank' if everyone else who} died without an exit record{place}{self._resumed(attempt, step)}",
             min(known.dead.values()),
             step=step,
             ranks=ranks,
+            expects=f"{pace}an exit record when a process ends",
             symptoms=tuple(f"{_failed(each)} on rank {each.rank}" for each in failures)[:16],
             attempt=attempt,
             weight=3.0,

@@ -33,6 +33,8 @@ class Finding:
     value: float | None = None
     expected: tuple[float, float] | None = None
     """The band the value was expected in."""
+    expects: str = ""
+    """What was expected, in words, where it is not a band."""
     cause: str = ""
     advice: str = ""
     symptoms: tuple[str, ...] = ()
@@ -61,6 +63,8 @@ class Kind:
     """The kinds that are its symptoms when they begin at about the same step or later."""
     lasts: bool = False
     """Whether it persists, so that it explains symptoms at any later step."""
+    expects: str = ""
+    """What is expected instead, in words, for findings without a band."""
 
     def about(
         self,
@@ -106,6 +110,7 @@ class Kind:
         span: str | None = None,
         value: float | None = None,
         expected: tuple[float, float] | None = None,
+        expects: str = "",
         severity: Severity | None = None,
         cause: str = "",
         advice: str = "",
@@ -126,6 +131,7 @@ class Kind:
             span=span,
             value=value,
             expected=expected,
+            expects=expects or ("" if expected is not None else self.expects),
             cause=cause or self.cause,
             advice=advice or self.advice,
             symptoms=symptoms,
@@ -154,6 +160,7 @@ def finding_of_alert(alert: Alert, rank: int, attempt: int) -> Finding:
         span=of.get("span"),
         value=value if isinstance(value, (int, float)) else None,
         expected=(band[0], band[1]) if isinstance(band, (list, tuple)) and len(band) == 2 else None,
+        expects=str(of.get("expects", "")),
         cause=str(of.get("cause", "")),
         advice=str(of.get("advice", "")),
         time=alert.time,

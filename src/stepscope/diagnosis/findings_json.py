@@ -46,7 +46,9 @@ def as_json(finding: Finding, muted: str = "") -> dict[str, Any]:
 
 
 def band_words(finding: Finding) -> str:
-    """Return what was expected, in words; empty where no number was."""
+    """Return what was expected, in words; empty where a detector does not say it."""
+    if finding.expects:
+        return f"Expected {finding.expects}"
     if finding.expected is None:
         return ""
     low, high = (_word(finding, bound) for bound in finding.expected)

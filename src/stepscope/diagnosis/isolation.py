@@ -11,6 +11,7 @@ FAILED = Kind(
     "WARN",
     "a bug in the detector",
     "Fix the detector or uninstall its package; the diagnosis continues without it.",
+    expects="a detector that does not raise",
 )
 _METHODS = ("span", "step", "row", "log", "event")
 

@@ -10,7 +10,13 @@ from stepscope.diagnosis.finding import Finding, Kind, Severity, on_ranks
 from stepscope.model.names import SEVERITIES
 from stepscope.model.records import Alert
 
-ALERT = Kind("alert", "WARN", "the training code raised it", "Look at that step, and at where the code raises it.")
+ALERT = Kind(
+    "alert",
+    "WARN",
+    "the training code raised it",
+    "Look at that step, and at where the code raises it.",
+    expects="no alert from the training code",
+)
 LEAST = SEVERITIES["WARN"]
 """Alerts below this severity are not findings."""
 MOST_NAMES = 512

@@ -189,6 +189,7 @@ def describe(finding: "Finding") -> dict[str, object]:
         "span": finding.span,
         "value": finding.value,
         "expected": None if finding.expected is None else list(finding.expected),
+        "expects": finding.expects or None,
         "since": finding.step,
         "cause": finding.cause,
         "advice": finding.advice,

@@ -11,12 +11,12 @@ from stepscope.diagnosis import registry
 from stepscope.diagnosis.engine import Diagnosis
 from stepscope.diagnosis.finding import Finding
 from stepscope.diagnosis.findings_json import band_words
+from stepscope.model.names import EVENT_FINISHED, EVENT_STARTED
+from stepscope.model.records import Alert, Event, Log, Span
 
 HERE = Path(__file__).parent
 SECOND = 10**9
 SEED = 1
-WITHOUT_BAND = {"code_differs", "config_differs", "dead_rank", "duplicate_steps", "missing_steps"}
-"""Kinds that are not about a number; their text says what was expected."""
 RUNS = {
     "spike": ("spike_3x", "spike_early"),
     "not_finite": ("nan_rank_layer",),
@@ -91,9 +91,54 @@ def test_every_kind_has_a_run() -> None:
 
 @pytest.mark.parametrize("name", sorted(set(itertools.chain(*RUNS.values()))))
 def test_a_fault_is_named_and_its_healthy_twin_is_not(name: str) -> None:
-    """Its kind, step, rank, metric or span are right, and it has a band; without the fault there is no such finding."""
+    """Its kind, step, rank, metric or span are right, and it says what was expected; without it, nothing is found."""
     found, truth = fault(name)
     right = [each for each in found if names(each, truth)]
     assert right, (truth, found)
-    assert all(band_words(each) or each.kind in WITHOUT_BAND for each in right)
+    assert all(band_words(each).startswith("Expected ") for each in found)
     assert not [each for each in healthy_twin(name) if each.kind in truth.kinds]
+
+
+class _Raises:
+    KINDS = ()
+
+    def __init__(self, run: object) -> None:
+        pass
+
+    def log(self, *given: object) -> None:
+        raise ValueError("no")
+
+
+def test_what_the_program_recorded_itself_says_what_was_expected() -> None:
+    """Crashes, deaths, errors, alerts and failed detectors have no band and say in words what was expected."""
+    diagnosis = Diagnosis(world=3, detectors=[_Raises])
+    took = SECOND // 5
+    for step in range(40):
+        diagnosis.feed(0, Span(step * SECOND, took, step, None, b"", bytes([step] * 8), None, "train.step"))
+    diagnosis.feed(0, Span(0, took, 3, None, b"", b"f" * 8, None, "fetch", 0, 2, "refused"))
+    diagnosis.feed(0, Alert(0, 5, None, None, None, 17, "low", "too low"))
+    diagnosis.feed(0, Log(0, 5, None, None, None, 9, "hello"))
+    found = {each.kind: band_words(each) for each in diagnosis.findings()}
+    diagnosis.feed(1, Event(0, 39, None, None, None, 17, EVENT_FINISHED, {"status": "failed"}))
+    found |= {each.kind: band_words(each) for each in diagnosis.findings()}
+    diagnosis.died(2, 41 * SECOND)
+    found |= {each.kind: band_words(each) for each in diagnosis.findings()}
+    assert found == {
+        "error": "Expected no exception and no failed span",
+        "alert": "Expected no alert from the training code",
+        "crash": "Expected every process to end with the status finished",
+        "dead_rank": "Expected a step every 200 ms, or an exit record when a process ends",
+        "detector_failed": "Expected a detector that does not raise",
+    }
+
+
+def test_ranks_that_differ_say_what_the_others_have() -> None:
+    """The expected setting is that of most ranks; where there is no majority, it is one value on all."""
+    for settings, words in (
+        ([1, 1, 2], "Expected 1, as on 2 other ranks"),
+        ([1, 2], "Expected the same value on all ranks"),
+    ):
+        diagnosis = Diagnosis(world=len(settings))
+        for rank, value in enumerate(settings):
+            diagnosis.feed(rank, Event(1, None, None, None, None, 9, EVENT_STARTED, {"config": {"depth": value}}))
+        assert [(each.kind, band_words(each)) for each in diagnosis.findings()] == [("config_differs", words)]

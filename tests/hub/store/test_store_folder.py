@@ -2,11 +2,13 @@
 
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from msgspec import structs
 
+from stepscope.diagnosis.finding import Finding
 from stepscope.hub.questions.conditions import RecordQuery
 from stepscope.hub.questions.logs import find_logs
 from stepscope.hub.questions.series.metric_keys import list_keys
@@ -17,6 +19,7 @@ from stepscope.hub.store.engine import Engine
 from stepscope.hub.store.read.finding_catalog import read_findings, undiagnosed
 from stepscope.hub.store.store import open_store
 from stepscope.hub.store.store_folder import Folder
+from stepscope.hub.store.write.finding_rows import Diagnosed, write_findings
 from stepscope.model.errors import ConfigError, Retry
 from stepscope.model.ports import Batch
 from stepscope.model.records import Log, Metric, Span
@@ -69,7 +72,7 @@ class TestWithEngine:
         store = open_store(tmp_path / "store")
         store.engine.insert("versions", {"version": numbers("UInt32", [99]), "time": numbers("Int64", [0])})
         store.close()
-        with pytest.raises(ConfigError, match="schema 99 and this Stepscope knows 5: upgrade"):
+        with pytest.raises(ConfigError, match="schema 99 and this Stepscope knows 6: upgrade"):
             open_store(tmp_path / "store")
 
     def test_an_older_store_is_upgraded(self, tmp_path: Path) -> None:
@@ -79,12 +82,12 @@ class TestWithEngine:
         ran: list[int] = []
 
         def add(engine: Engine) -> None:
-            ran.append(6)
+            ran.append(7)
             engine.execute("ALTER TABLE runs ADD COLUMN note String DEFAULT 'none'")
 
-        upgrades = {**schema.UPGRADES, 6: add, 7: lambda _: ran.append(7)}
-        assert (schema.prepare(store.engine, upgrades), schema.prepare(store.engine, upgrades)) == (7, 7)
-        assert ran == [6, 7]
+        upgrades = {**schema.UPGRADES, 7: add, 8: lambda _: ran.append(8)}
+        assert (schema.prepare(store.engine, upgrades), schema.prepare(store.engine, upgrades)) == (8, 8)
+        assert ran == [7, 8]
         assert store.engine.query("SELECT note FROM runs")["note"] == ["none"]
         assert floats(line(store, "r")) == [2.0]
         store.close()
@@ -101,7 +104,7 @@ class TestWithEngine:
         store.write(Batch(writer("r"), 1, losses([(2, 3.0)])))
         assert floats(line(store, "r")) == [2.0, 3.0]
         assert max(store.engine.query("SELECT began FROM ledger")["began"]) > 0
-        assert store.engine.query("SELECT max(version) AS version FROM versions")["version"] == [5]
+        assert store.engine.query("SELECT max(version) AS version FROM versions")["version"] == [6]
         store.close()
 
     def test_a_store_of_version_3_goes_on(self, tmp_path: Path) -> None:
@@ -126,7 +129,7 @@ class TestWithEngine:
         logs = [row.record for row in find_logs(store.engine, RecordQuery(run=run))]
         assert [(each.observed, each.flags) for each in logs] == [(T + 7, 1), (0, 0)]
         assert list_keys(store.engine, run)[0]["max"] == 2**63 - 1
-        assert store.engine.query("SELECT max(version) AS version FROM versions")["version"] == [5]
+        assert store.engine.query("SELECT max(version) AS version FROM versions")["version"] == [6]
         store.close()
 
     def test_a_store_of_version_4_goes_on(self, tmp_path: Path) -> None:
@@ -142,6 +145,24 @@ class TestWithEngine:
         run = store.engine.query("SELECT run FROM runs")["run"][0]
         assert undiagnosed(store.engine, 1) == [run]
         assert read_findings(store.engine, run) == []
+        store.close()
+
+    def test_a_store_of_version_5_goes_on(self, tmp_path: Path) -> None:
+        """Its findings get the column that version 6 has more; those that were stored read as before."""
+        store = open_store(tmp_path / "store")
+        store.write(Batch(writer("r"), 0, losses([(1, 2.0)])))
+        run = store.engine.query("SELECT run FROM runs")["run"][0]
+        old = Finding("spike", "WARN", "old", step=1, expected=(0.0, 1.0))
+        write_findings(store.engine, [Diagnosed(run, [old], 5, 1)], 1)
+        store.engine.execute("ALTER TABLE findings DROP COLUMN expects")
+        store.engine.execute("TRUNCATE TABLE versions")
+        store.engine.insert("versions", {"version": numbers("UInt32", [5]), "time": numbers("Int64", [0])})
+        store.close()
+        store = open_store(tmp_path / "store")
+        assert read_findings(store.engine, run) == [old]
+        new = replace(old, expected=None, expects="each step once")
+        write_findings(store.engine, [Diagnosed(run, [old, new], 6, 1)], 2)
+        assert read_findings(store.engine, run) == [old, new]
         store.close()
 
     def test_a_damaged_store_says_what_to_do(self, tmp_path: Path) -> None:

@@ -19,6 +19,7 @@ NOT_FINITE = Kind(
         *("dead_environment", "value_function", "new_error", "desync", "clip_saturated", "clip_zero", "not_learning"),
     ),
     lasts=True,
+    expects="a finite number",
 )
 _LAYER = re.compile(r"(layers?|blocks?|h|stages?)[._/]?\d+|\.(weight|bias)$|embed|head|attn|mlp", re.IGNORECASE)
 _UNTIL_FIRST = frozenset(("reward", "length", "explained_variance"))

@@ -33,6 +33,7 @@ VARY = frozenset(
 """Settings that may differ between ranks."""
 
 
+_ONE_VALUE = "the same value on all ranks"
 MOST_LATER = 1000
 """Settings that changed after the start and are compared."""
 
@@ -83,6 +84,7 @@ class StartSettings:
         yield kind.finding(
             f"{name} is {values[odd[0]]}{on_ranks(odd, self._run.world)} and {usual} elsewhere",
             time,
+            expects=f"{usual}, as on {often} other rank{'s' * (often > 1)}" if often > len(odd) else _ONE_VALUE,
             ranks=odd if often > len(odd) or len(odd) == 1 else tuple(sorted(values)),
             key=name,
         )

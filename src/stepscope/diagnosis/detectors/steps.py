@@ -98,6 +98,7 @@ class Steps:
             last=step,
             ranks=(series.rank,),
             key=series.key,
+            expects=f"each step once, and next a step above {self._highest}",
             attempt=self._run.attempt,
         )
 
@@ -113,4 +114,12 @@ class Steps:
         series = self._series
         often = f"every {usual} steps" if usual > 1 else "at every step"
         text = f"{series.key} has no values between steps {last} and {step}; before, it had one {often}"
-        return MISSING.finding(text, series.time, step=last, last=step, ranks=(series.rank,), key=series.key)
+        return MISSING.finding(
+            text,
+            series.time,
+            step=last,
+            last=step,
+            ranks=(series.rank,),
+            key=series.key,
+            expects=f"a value {often}, the next at step {last + usual}",
+        )

@@ -147,6 +147,9 @@ Findings whose `place` is not below `found` are of an older version. `commit` is
 while records are diagnosed as they arrive.
 """
 
+SIXTH = {"findings": {"expects": "String DEFAULT ''"}}
+"""The column that schema version 6 adds: what a finding expected, in words, where that is not a band."""
+
 
 Upgrade = Callable[[Engine], None]
 
@@ -168,7 +171,7 @@ def create(engine: Engine, name: str, definition: str) -> None:
     It has the columns that later versions add: a new store needs no ALTER, which on a cluster takes many statements.
     """
     words = _WORDS if engine.modern else dict.fromkeys(_WORDS, "")
-    later = {**THIRD.get(name, {}), **FOURTH.get(name, {})}
+    later = {**THIRD.get(name, {}), **FOURTH.get(name, {}), **SIXTH.get(name, {})}
     if later:
         added = "".join(f", {column} {type}" for column, type in later.items())
         definition = re.sub(r"\)\s+ENGINE", f"{added}) ENGINE", definition, count=1)
@@ -204,6 +207,11 @@ def fifth(engine: Engine) -> None:
         create(engine, name, definition)
 
 
+def sixth(engine: Engine) -> None:
+    """Add the column that is new in version 6."""
+    _add_columns(engine, SIXTH)
+
+
 def _add_columns(engine: Engine, columns: Mapping[str, Mapping[str, str]]) -> None:
     found = engine.query("SELECT table, name FROM system.columns WHERE database = currentDatabase()")
     present = set(zip(found["table"], found["name"], strict=True))
@@ -213,7 +221,7 @@ def _add_columns(engine: Engine, columns: Mapping[str, Mapping[str, str]]) -> No
             engine.execute(f"ALTER TABLE {table} {', '.join(absent)}")
 
 
-UPGRADES: Mapping[int, Upgrade] = {1: first, 2: second, 3: third, 4: fourth, 5: fifth}
+UPGRADES: Mapping[int, Upgrade] = {1: first, 2: second, 3: third, 4: fourth, 5: fifth, 6: sixth}
 """The upgrade to each version from the one before; each may be repeated after a crash."""
 
 

@@ -15,7 +15,7 @@ from stepscope.hub.store.write.finding_rows import HAS_BAND, HAS_VALUE
 
 _COLUMNS = (
     *("kind", "severity", "text", "step", "last", "ranks", "key", "also", "span", "given", "value", "low", "high"),
-    *("cause", "advice", "symptoms", "time", "attempt", "weight"),
+    *("expects", "cause", "advice", "symptoms", "time", "attempt", "weight"),
 )
 
 
@@ -51,8 +51,8 @@ def findings_of_runs(engine: Engine, runs: Sequence[int]) -> dict[int, list[Find
 
 def _finding(
     kind: str, severity: Any, text: str, step: int, last: int, ranks: list[int], key: str, also: list[str], span: str,
-    given: int, value: float, low: float, high: float, cause: str, advice: str, symptoms: list[str], time: int,
-    attempt: int, weight: float,
+    given: int, value: float, low: float, high: float, expects: str, cause: str, advice: str, symptoms: list[str],
+    time: int, attempt: int, weight: float,
 ) -> Finding:  # fmt: skip
     return Finding(
         kind,
@@ -66,6 +66,7 @@ def _finding(
         span=span or None,
         value=value if given & HAS_VALUE else None,
         expected=(low, high) if given & HAS_BAND else None,
+        expects=expects,
         cause=cause,
         advice=advice,
         symptoms=tuple(symptoms),

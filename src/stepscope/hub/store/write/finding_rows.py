@@ -80,6 +80,7 @@ def _findings(rows: Sequence[tuple[int, int, Finding]], version: int) -> Block:
         "value": numbers("Float64", [0.0 if each.value is None else each.value for each in found]),
         "low": numbers("Float64", [low for low, _ in band]),
         "high": numbers("Float64", [high for _, high in band]),
+        "expects": _texts([each.expects for each in found]),
         "cause": _texts([each.cause for each in found]),
         "advice": _texts([each.advice for each in found]),
         "symptoms": _lists([each.symptoms for each in found]),
