@@ -2,14 +2,17 @@
 
 import json
 import math
+import os
+import time
 from pathlib import Path
 
 import pytest
+from msgspec import structs
 
 from stepscope.alerts.alert import Expected
 from stepscope.cli.main import main
 from stepscope.hub.alerting.alert_log import AlertLog
-from tests.cli.journals import SECOND, event, finished, metric, span, write
+from tests.cli.journals import SECOND, event, finished, metric, span, this_host, write
 
 
 @pytest.fixture
@@ -54,7 +57,8 @@ def test_show_has_findings_and_the_ranks_of_open_spans(home: Path, capsys: pytes
     """The ranks that wait are named, not only the span."""
     assert main(["show", "R", "--home", str(home)]) == 0
     out = capsys.readouterr().out
-    assert "FINDINGS\n  ERROR  trainer/loss became NaN at step 70 on rank 1" in out
+    assert "FINDINGS\n  ERROR  not finite: trainer/loss became NaN at step 70 on rank 1\n" in out
+    assert "\n         Expected 1 to 1.12\n" in out
     spans = out[out.index("OPEN SPANS") :].splitlines()[1:3]
     assert [line.split()[1:3] for line in spans] == [["r0", "all_reduce"], ["r1", "all_reduce"]]
     assert main(["show", "R", "--json", "--home", str(home)]) == 0
@@ -74,5 +78,18 @@ def test_what_a_person_expects_is_muted(home: Path, capsys: pytest.CaptureFixtur
     assert nothing == "nothing unexpected went wrong in R"
     assert (line.split()[0], why.strip()) == ("muted", "expected, says ann")
     assert main(["show", "R", "--home", str(home)]) == 0
-    assert "on rank 1 (expected, says ann)" in capsys.readouterr().out
+    assert "on rank 1\n         expected, says ann\n" in capsys.readouterr().out
     assert (home / "hub" / "alerts.log").stat().st_mtime_ns == kept
+
+
+def test_a_hang_is_named_without_a_hub(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A process that lives on this machine and records nothing for long hangs, in the span that it is in."""
+    now = time.time_ns()
+    who = {"host": this_host(), "pid": os.getpid(), "wall_ns": now}
+    steps = [span("train.step", 100 + step, SECOND // 10, step=step) for step in range(40)]
+    moved = [structs.replace(each, time=now - 60 * SECOND + at * SECOND // 10) for at, each in enumerate(steps)]
+    waiting = structs.replace(span("all_reduce", 1, None, step=40), time=now - 50 * SECOND)
+    write(tmp_path, "R", [*moved, waiting], **who)
+    assert main(["findings", "R", "--json", "--home", str(tmp_path)]) == 0
+    (found,) = json.loads(capsys.readouterr().out)["findings"]
+    assert (found["kind"], found["span"], found["step"]) == ("hang", "all_reduce", 39)

@@ -6,6 +6,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from stepscope.cli import text
+from stepscope.cli.findings import explanation, wrapped
+from stepscope.cli.findings import line as finding_line
 from stepscope.cli.hub_runs import described_lines
 from stepscope.cli.record_lines import clock, pairs
 from stepscope.journal import layout
@@ -64,7 +66,7 @@ def report(shown: Shown, width: int = text.WIDTH) -> str:
     summary = shown.summary
     sections = [
         ("", _title(shown)),
-        ("FINDINGS", [_finding(each) for each in shown.findings]),
+        ("FINDINGS", [line for each in shown.findings for line in _finding(each, width - 2)]),
         ("CONFIG", _mapping(summary.config)),
         ("ENVIRONMENT", _mapping(summary.environment)),
         ("WRITERS", _writers(shown)),
@@ -104,9 +106,9 @@ def _title(shown: Shown) -> list[str]:
     ]
 
 
-def _finding(finding: Mapping[str, Any]) -> str:
-    muted = f" ({finding['muted']})" if finding["muted"] else ""
-    return text.clean(f"{'muted' if muted else finding['severity']:<5}  {finding['text']}{muted}")
+def _finding(finding: Mapping[str, Any], width: int) -> list[str]:
+    expected = finding["muted"] or finding["band"]
+    return [*wrapped(finding_line(finding), width), *(wrapped(explanation(expected), width) if expected else ())]
 
 
 def _mapping(values: Mapping[str, Any]) -> list[str]:

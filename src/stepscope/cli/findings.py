@@ -3,7 +3,7 @@
 import argparse
 import contextlib
 import textwrap
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -33,7 +33,8 @@ def command(args: argparse.Namespace) -> int:
         answer = client.get(PATH, run=resolve_run(client, home, args.run))
     else:
         answer = from_journals(home, find_run(home, args.run))
-    print(dumps(answer) if args.json else "\n".join(wrapped for line in _report(answer) for wrapped in _wrapped(line)))
+    width = text.width()
+    print(dumps(answer) if args.json else "\n".join(each for line in _report(answer) for each in wrapped(line, width)))
     return 0
 
 
@@ -60,17 +61,23 @@ def _report(answer: dict[str, Any]) -> Iterator[str]:
     for each in answer["findings"]:
         yield line(each)
         if each["muted"]:
-            yield f"       {text.clean(each['muted'])}"
+            yield explanation(each["muted"])
             continue
-        yield from (f"       {text.clean(word)}" for word in (each.get("band"), each["cause"], each["advice"]) if word)
-        yield from (f"       - {text.clean(symptom)}" for symptom in each["symptoms"])
+        yield from (explanation(word) for word in (each["band"], each["cause"], each["advice"]) if word)
+        yield from (explanation(f"- {symptom}") for symptom in each["symptoms"])
 
 
-def _wrapped(line: str) -> list[str]:
-    return textwrap.wrap(line, text.width(), subsequent_indent=" " * INDENT, drop_whitespace=True) or [line]
+def wrapped(line: str, width: int) -> list[str]:
+    """Wrap a line about a finding."""
+    return textwrap.wrap(line, width, subsequent_indent=" " * INDENT, drop_whitespace=True) or [line]
 
 
-def line(finding: dict[str, Any]) -> str:
+def explanation(words: str) -> str:
+    """A line that explains a finding, below it."""
+    return " " * INDENT + text.clean(words)
+
+
+def line(finding: Mapping[str, Any]) -> str:
     """A finding in one line."""
     sign = "muted" if finding["muted"] else finding["severity"]
     return text.clean(f"{sign:<5}  {finding['kind'].replace('_', ' ')}: {finding['text']}")

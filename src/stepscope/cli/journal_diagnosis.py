@@ -82,23 +82,26 @@ class JournalDiagnosis:
 
     def findings(self) -> list[dict[str, Any]]:
         """The findings so far, as a hub answers them; a process counts as dead only when all it wrote was read."""
-        if self._at_end:
-            self._report_dead()
+        if self._at_end and self._report_dead():
+            self._diagnosis.tick(time.time_ns())
         project = next((each.writer.project for each in self._journals.values()), "")
         return findings_json(self._diagnosis.findings(), self._run, project, self._marks)
 
-    def _report_dead(self) -> None:
+    def _report_dead(self) -> bool:
+        """Report dead processes to the engine; return whether one lives here, so that silence is a hang."""
         mains = [each for each in self._journals.values() if each.writer.main]
         newest = max((each.writer.attempt for each in mains), default=1)
-        ended, now = self._diagnosis.ended, time.time()
+        ended, now, living = self._diagnosis.ended, time.time(), False
         for each in mains:
             who = each.writer
             if (who.attempt, who.rank) in ended:
                 continue
             changed, alive = files_of(each.tail.folder).changed, process_alive(who)
+            living |= alive is True
             facts = WriterFacts(who.attempt, each.seen / 1e9, rank=who.rank, touched=changed, alive=alive)
             if who.attempt < newest or writer_state(facts, now) == "crashed":
                 self._diagnosis.died(who.rank, each.seen, who.attempt)
+        return living
 
 
 def diagnose(home: Path, run: str) -> list[dict[str, Any]]:

@@ -7,6 +7,7 @@ from typing import ClassVar
 from stepscope.diagnosis.detector import RunState
 from stepscope.diagnosis.finding import Finding, Kind
 from stepscope.diagnosis.roles import role_of
+from stepscope.diagnosis.series import Series
 
 NOT_FINITE = Kind(
     "not_finite",
@@ -88,7 +89,7 @@ class NotFinite:
         layer = f", first in {state.layer}" if state.layer and state.layer != main else ""
         also = tuple(name for name in state.keys if name != main)
         series = self._run.series.get((main, rank))
-        usual = (min(series.values), max(series.values)) if series is not None and series.values else None
+        usual = _band(series) if series is not None and series.values else None
         return NOT_FINITE.finding(
             f"{main} became {word} at step {begun}{layer}",
             time,
@@ -102,3 +103,10 @@ class NotFinite:
             cause=f"{state.layer} overflowed or was divided by zero" if state.layer else "",
             weight=float(1 + len(also)),
         )
+
+
+def _band(series: Series) -> tuple[float, float]:
+    """Return the range of the last values, without a few at each end: spikes are not expected."""
+    values = sorted(series.values)
+    few = len(values) // 40
+    return values[few], values[-1 - few]
