@@ -13,6 +13,11 @@ HAND_OVER = "⇢"
 """Marks a file that is reached through the disk, the network or an entry point instead of an import."""
 
 
+ON_THE_PUBLIC_API = ("training", "integrations", "compat", "demo")
+INTERNALS = frozenset(("outcomes", "recorder", "flusher", "periodic"))
+"""The parts of a run that only the SDK uses."""
+
+
 def walks() -> dict[str, tuple[int, list[tuple[str, bool]]]]:
     """Read the walks: their titles, how many files they may have, and the files with whether an import leads there."""
     found: dict[str, tuple[int, list[tuple[str, bool]]]] = {}
@@ -100,3 +105,32 @@ def test_the_four_walks_are_there() -> None:
         "Adding a sink": 4,
         "Adding a receiver": 4,
     }
+
+
+def reached_into(source: str) -> list[str]:
+    """List where code uses a part of a run, or a private name of another object."""
+    found = []
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Attribute):
+            mine = isinstance(node.value, ast.Name) and node.value.id in ("self", "cls", "super")
+            private = node.attr.startswith("_") and not node.attr.endswith("__") and not mine
+            if node.attr in INTERNALS or (private and "run" in ast.unparse(node.value).split(".")[-1]):
+                found.append(f"{node.lineno}: {ast.unparse(node)}")
+    return sorted(found)
+
+
+@pytest.mark.parametrize("folder", ON_THE_PUBLIC_API)
+def test_no_adapter_reaches_into_a_run(folder: str) -> None:
+    """Training, integrations, compat and demo use methods of a run; the import contract cannot see attributes."""
+    files = sorted((SOURCE / folder).rglob("*.py"))
+    assert {str(path): found for path in files if (found := reached_into(path.read_text()))} == {}
+    assert files
+
+
+def test_reaching_into_a_run_is_noticed() -> None:
+    """A part of a run, of any name, and a private attribute."""
+    assert reached_into("run.outcomes.add(1)\nself._run.recorder\nself._run._lock\nself._lock\nrun.log({})") == [
+        "1: run.outcomes",
+        "2: self._run.recorder",
+        "3: self._run._lock",
+    ]
