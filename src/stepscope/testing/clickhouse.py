@@ -12,6 +12,7 @@ from pathlib import Path
 PROGRAM = "clickhouse-server"
 LOOPBACK = "127.0.0.1"
 _MEGA = 1024 * 1024
+_MOST_CRASHES = 3
 _CONFIG = """<yandex>
     <logger><level>{level}</level><log>{folder}/log</log><errorlog>{folder}/errors</errorlog>
         <size>10M</size><count>1</count></logger>
@@ -115,11 +116,16 @@ class ServerProcess:
             )
 
     def wait(self, seconds: float = 60.0) -> None:
-        """Wait until it answers."""
+        """Wait until it answers; one that crashes meanwhile, as old servers do at times, is started again."""
         deadline = time.monotonic() + seconds
+        crashes = 0
         while not (all(listens(port, self.host) for port in (self.port, *self.more_ports)) and self._is_ready()):
             assert self.process is not None
-            if self.process.poll() is not None or time.monotonic() > deadline:
+            code = self.process.poll()
+            if code is not None and code < 0 and crashes < _MOST_CRASHES:
+                crashes += 1
+                self.launch()
+            elif code is not None or time.monotonic() > deadline:
                 self.kill()
                 raise RuntimeError(f"{PROGRAM} does not answer: {(self.folder / 'output').read_text()[-2000:]}")
             time.sleep(0.02)

@@ -217,3 +217,18 @@ class TestHosts:
             engine = Server(parse(f"{url}?ca={certificate}"))
             assert engine.query("SELECT 1 AS n").one("n") == 1
             engine.close()
+
+
+@needs_program
+def test_a_server_that_crashes_at_its_start_is_started_again(tmp_path: Path) -> None:
+    """Old servers abort now and then when they start; a supervisor would start them again, and so do tests."""
+    server = ServerProcess(tmp_path / "server", free_port())
+    server.launch()
+    crashed = server.process
+    assert crashed is not None
+    crashed.kill()
+    try:
+        server.wait()
+        assert server.process is not crashed
+    finally:
+        server.kill()
