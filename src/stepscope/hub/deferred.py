@@ -120,7 +120,7 @@ class DeferringStore:
         kept: list[int] = []
         for index in indices:
             batch = batches[index]
-            made, lost = pack_whole(IntakeBatch(self._receiver(batch), batch.writer, batch.seq, list(batch.records)))
+            made, lost = pack_whole(IntakeBatch.of(self._receiver(batch), batch))
             if made is not None and not lost:  # else it waits as it is: all that is read from a journal can be packed
                 packed.append(made)
                 kept.append(index)

@@ -111,7 +111,7 @@ class Router:
             self._send(owner, part, batches, outcomes)
 
     def _pack(self, batch: Batch) -> tuple[bytes | None, int]:
-        return pack_whole(IntakeBatch(self._receiver(batch), batch.writer, batch.seq, list(batch.records)))
+        return pack_whole(IntakeBatch.of(self._receiver(batch), batch))
 
     def _send(
         self,

@@ -198,10 +198,17 @@ class IntakeBatch(msgspec.Struct, array_like=True, frozen=True):
     writer: Writer
     seq: int
     records: list[Metric | Span | Log | Event | Alert]
+    request: int = 0
+    """See `Batch.request`."""
+
+    @classmethod
+    def of(cls, receiver: str, batch: Batch) -> "IntakeBatch":
+        """Make one of a batch."""
+        return cls(receiver, batch.writer, batch.seq, list(batch.records), batch.request)
 
     def batch(self) -> Batch:
         """The batch itself."""
-        return Batch(self.writer, self.seq, list(self.records))
+        return Batch(self.writer, self.seq, list(self.records), self.request)
 
 
 class SequenceNumbers:
@@ -257,16 +264,25 @@ Packed = tuple[list[bytes], int]
 """Packed batches, and how many records could not be packed."""
 
 
-def pack_parts(receiver: str, writer: Writer, records: list[Record], numbers: SequenceNumbers) -> Packed:
-    """Pack records in as many batches as needed; also count those that cannot be packed."""
-    packed = pack(IntakeBatch(receiver, writer, numbers.take(writer.id), records))
+def pack_parts(
+    receiver: str,
+    writer: Writer,
+    records: list[Record],
+    numbers: SequenceNumbers,
+    request: Callable[[], int] = lambda: 0,
+) -> Packed:
+    """Pack records in as many batches as needed; also count those that cannot be packed.
+
+    `request` gives each batch of a request its number, the same whenever the same bytes are taken.
+    """
+    packed = pack(IntakeBatch(receiver, writer, numbers.take(writer.id), records, request()))
     if packed is not None and len(packed) <= MOST_BYTES:
         return [packed], 0
     if len(records) < 2:
         return ([packed], 0) if packed is not None else ([], len(records))
     middle = len(records) // 2
-    first, lost = pack_parts(receiver, writer, records[:middle], numbers)
-    second, lost_too = pack_parts(receiver, writer, records[middle:], numbers)
+    first, lost = pack_parts(receiver, writer, records[:middle], numbers, request)
+    second, lost_too = pack_parts(receiver, writer, records[middle:], numbers, request)
     return first + second, lost + lost_too
 
 

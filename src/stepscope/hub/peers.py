@@ -130,7 +130,7 @@ def _parts(items: Sequence[ReceivedBatch], findings: Sequence[Changed]) -> Itera
     part: list[IntakeBatch] = []
     records = 0
     for receiver, batch in items:
-        part.append(IntakeBatch(receiver, batch.writer, batch.seq, list(batch.records)))
+        part.append(IntakeBatch.of(receiver, batch))
         records += len(batch.records)
         if records >= _REQUEST_RECORDS:
             yield Stored(part)

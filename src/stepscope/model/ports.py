@@ -57,6 +57,8 @@ class Batch(NamedTuple):
     writer: Writer
     seq: int
     records: list[Record]
+    request: int = 0
+    """A hash of the request that brought it, for clients that do not number their batches; 0 for others."""
 
     @property
     def key(self) -> tuple[str, str, int]:
@@ -70,7 +72,7 @@ class Batch(NamedTuple):
         """
         digest = blake2b(f"{self.seq}/{start}".encode(), digest_size=8).digest()
         number = 1 << 62 | int.from_bytes(digest) >> 3
-        return self._replace(seq=number, records=self.records[start:stop])
+        return self._replace(seq=number, records=self.records[start:stop], request=0)
 
 
 def offer_key(batches: "Sequence[Batch]") -> tuple[object, ...]:

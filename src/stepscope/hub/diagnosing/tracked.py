@@ -73,8 +73,9 @@ class TrackedRun:
 
     def _take_in_order(self, batches: Sequence[Batch]) -> None:
         """Diagnose batches of one writer, which are in order."""
-        for who, _, records in batches:
-            watched = [record for record in records if is_watched(record)]
+        for batch in batches:
+            who = batch.writer
+            watched = [record for record in batch.records if is_watched(record)]
             self.diagnosis.feed_many(who.rank, watched, who.attempt, who.host)
             self._newest = max([self._newest, *map(written_at, watched)])
 

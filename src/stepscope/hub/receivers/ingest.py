@@ -27,15 +27,27 @@ _MOST_RUNS = 50_000
 
 
 class Upload:
-    """The content of one request while it is packed; `rejected` counts records, `refused` lists whole batches."""
+    """The content of one request while it is packed; `rejected` counts records, `refused` lists whole batches.
 
-    def __init__(self) -> None:
+    `key` identifies a request that is the same when it comes again, also at another hub; see `digest`.
+    """
+
+    def __init__(self, key: bytes = b"") -> None:
+        self._key, self._parts = key, 0
         self.batches: list[bytes] = []
         self.taken = 0
         self.rejected: Counter[str] = Counter()
         self.cut: Counter[str] = Counter()
         self.refused: list[tuple[int, str]] = []
         """Indices in the request of completely rejected batches, and why."""
+
+    def next_part(self) -> int:
+        """The number of the next batch of this request; 0 when it has no key."""
+        self._parts += 1
+        if not self._key:
+            return 0
+        found = hashlib.blake2b(self._key, digest_size=8, salt=self._parts.to_bytes(8, "big"))
+        return int.from_bytes(found.digest(), "big") or 1
 
 
 class Ingest:
@@ -92,7 +104,8 @@ class Ingest:
         upload.rejected[TOO_MANY_SERIES] += lost.pop(TOO_MANY_SERIES, 0)
         upload.cut += lost
         if seq is None:
-            packed, bad = pack_parts(self.receiver, writer, kept, self._numbers) if kept else ([], 0)
+            part = upload.next_part
+            packed, bad = pack_parts(self.receiver, writer, kept, self._numbers, part) if kept else ([], 0)
             upload.batches += packed
         else:
             one, bad = pack_whole(IntakeBatch(self.receiver, writer, seq, kept))

@@ -66,7 +66,7 @@ class OtlpReceiver:
             self._entry.repeat()
             return known
         clock = _Clock()
-        taken = self._take(signal, encoding, data, headers, access, clock)
+        taken = self._take(signal, encoding, data, headers, access, clock, key)
         if not clock.was_read:
             self._repeats.keep(key, taken)
             taken.safe.add_done_callback(lambda done: self._settle(key, done, taken.rejections))
@@ -87,6 +87,7 @@ class OtlpReceiver:
         headers: Mapping[str, str],
         access: Access,
         clock: "_Clock",
+        key: bytes,
     ) -> Taken:
         try:
             if encoding == "json":
@@ -97,7 +98,7 @@ class OtlpReceiver:
         except BadRequest:
             self._entry.reject("unreadable request")
             raise
-        upload = Upload()
+        upload = Upload(b"" if clock.was_read else key)
         for origin, records in decoded.groups:
             if link is not None and link.run in ("", origin.run) and ATTR_PROJECT not in origin.resource:
                 origin = structs.replace(origin, project=link.project)

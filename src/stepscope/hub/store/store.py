@@ -14,7 +14,7 @@ from stepscope.hub.store.cluster.shards import Placement, Shard, ShardAway
 from stepscope.hub.store.embedded import Chdb
 from stepscope.hub.store.engine import Engine, EngineError
 from stepscope.hub.store.store_folder import Folder, full_disk
-from stepscope.hub.store.write import recovery
+from stepscope.hub.store.write import recovery, requests
 from stepscope.hub.store.write.committer import Committer
 from stepscope.hub.store.write.committer import Outcome as Outcome
 from stepscope.model.errors import ConfigError, Retry
@@ -47,6 +47,7 @@ class Store:
         leases: Sequence[Lease | None] = ownership.leases if ownership is not None else [None] * engine.shards
         if ownership is not None:
             recovery.prepare(engine)
+            requests.prepare(engine)
         self._committers = [
             Committer(engine.shard(index), clock, Shard(index, engine.shards), lease)
             for index, lease in enumerate(leases)

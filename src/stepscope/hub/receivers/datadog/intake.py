@@ -113,14 +113,14 @@ class Datadog:
         except BadBody:
             self._ingest.reject("unreadable request")
             raise
-        taken = self._hand_on(reading, access)
+        taken = self._hand_on(reading, access, b"" if clock.asked else key)
         if not clock.asked:  # two different requests without times can be identical
             self._repeats.keep(key, taken)
             taken.safe.add_done_callback(lambda done: self._forget_failed(key, done))
         return taken
 
-    def _hand_on(self, reading: Reading, access: Access) -> Taken:
-        upload = Upload()
+    def _hand_on(self, reading: Reading, access: Access, key: bytes) -> Taken:
+        upload = Upload(key)
         upload.rejected.update(reading.refused)
         for origin, records in RequestRecords(self._steps).sort(reading.items):
             writer = self._writers.same(origin.writer(), records)

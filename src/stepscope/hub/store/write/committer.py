@@ -12,6 +12,7 @@ from stepscope.hub.store.write.catalog import Catalog, Source
 from stepscope.hub.store.write.group import UNFIT, Built, build, portions
 from stepscope.hub.store.write.ledger import Entry, Ledger, writer_key
 from stepscope.hub.store.write.recovery import Recovery
+from stepscope.hub.store.write.requests import Requests
 from stepscope.model.errors import Reject, Retry
 from stepscope.model.ports import Batch
 
@@ -43,6 +44,7 @@ class Committer:
         self._ledger = Ledger(engine, shard)
         self._catalog = Catalog(engine, clock, shard)
         self._recovery = Recovery(engine, self._ledger, shard, shared=lease is not None)
+        self._requests = Requests(engine, shared=lease is not None)
         self._last = 0
         self._broken = True
         """Whether rows of an incomplete commit may be in the tables."""
@@ -108,10 +110,13 @@ class Committer:
         entries = self._entries(batches, fresh, built)
         self._insert({**self._catalog.blocks(), **built.traces})
         self._insert(built.facts)
+        requests = [(source.run_numbers.number, source.key, batches[index].request) for index, source in fresh]
+        self._insert(self._requests.blocks(requests, number, self._clock()))
         self._insert({"ledger": loaded.block(entries, number, self._clock())})
         self.check()
         self._last = number
         self._ledger.accept(entries)
+        self._requests.accept(requests)
         for part, refusal in built.refusals.items():
             outcomes[fresh[part][0]] = refusal
 
@@ -119,11 +124,14 @@ class Committer:
         """Find the batches that are not stored yet, each with its source; invalid writers are rejected."""
         keys = [writer_key(batch.writer) for batch in batches]
         self._ledger.load(keys)
-        met: set[tuple[int, int]] = set()
+        self._requests.load(zip(keys, batches, strict=True), self._ledger.aborted, self._clock())
+        met: set[tuple[int, str, int]] = set()
         fresh: list[int] = []
         for index, (key, batch) in enumerate(zip(keys, batches, strict=True)):
-            if (key, batch.seq) not in met and not self._ledger.seen(key, batch.seq):
-                met.add((key, batch.seq))
+            names = {(key, "seq", batch.seq), (key, "request", batch.request or -index)}
+            stored = self._ledger.seen(key, batch.seq) or self._requests.seen(key, batch.request)
+            if not stored and not names & met:
+                met |= names
                 fresh.append(index)
         self._catalog.load(batches[index].writer.run for index in fresh)
         found: list[tuple[int, Source]] = []
@@ -167,6 +175,7 @@ class Committer:
         self._broken = True
         self._last = self._recovery.recover(self._clock, self._guard)
         self._ledger.forget()
+        self._requests.forget()
         if epoch != self._epoch:
             self._catalog.begin_epoch(epoch)
         if epoch:
@@ -174,12 +183,14 @@ class Committer:
         self._broken, self._epoch = False, epoch
 
     def sweep_if_due(self) -> None:
-        """Delete what arrived late of commits that were aborted."""
+        """Delete what arrived late of commits that were aborted, and requests that are no longer repeated."""
         if self._sweeps and time.monotonic() >= self._sweeps[0]:
             self._recovery.sweep(self._guard)
             self._sweeps.pop(0)
+        self._requests.expire_if_due(self._clock(), self._guard)
 
     def forget(self) -> None:
         """Look up runs and writers again, after some were deleted."""
         self._catalog.forget()
         self._ledger.forget()
+        self._requests.forget()

@@ -39,7 +39,7 @@ class Recovery:
 
     def recover(self, clock: Callable[[], int], guard: Callable[[], None]) -> int:
         """Delete the rows of incomplete commits and return the last number that is in use; may be repeated."""
-        self._engine.settle(("ledger", *FACTS, *(("aborted",) if self._shared else ())))
+        self._engine.settle(("ledger", *FACTS, *(("aborted", "requests") if self._shared else ())))
         last = self._ledger.last_commit()
         if not self._shared:
             self._delete(f"commit > {last}", guard)
