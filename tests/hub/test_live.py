@@ -71,3 +71,16 @@ def test_only_so_many_may_watch() -> None:
     live.close()
     with pytest.raises(TooMany):
         live.subscribe(nothing)
+
+
+def test_what_another_hub_could_not_send_is_a_gap() -> None:
+    """Every subscription is told, and one that comes back with a cursor from before gets no incomplete history."""
+    live = Live()
+    mine, _ = live.subscribe(nothing, run="r")
+    live.take(items())
+    cursor = live.cursor(0)
+    live.miss(7)
+    assert live.drain(mine)[1] == 7
+    assert live.subscribe(nothing, run="r", cursor=cursor)[1]
+    again, forgot = live.subscribe(nothing, run="r", cursor=live.drain(mine)[2])
+    assert (forgot, live.drain(again)[1]) == (False, 0)

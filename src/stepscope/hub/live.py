@@ -50,7 +50,8 @@ class Subscription:
     waiting: deque[Moment] = field(default_factory=deque)
     records: int = 0
     missed: int = 0
-    """Records dropped because it was too slow; from then on it gets no more."""
+    """Records that it was not sent; from then on it gets no more."""
+    reason: str = "this client is too slow"
 
     def concerns(self, run: str, project: str) -> bool:
         """Return whether a run is subscribed to and visible."""
@@ -83,6 +84,16 @@ class Live:
     def take_findings(self, changed: Sequence[Changed]) -> None:
         """Queue findings that were just stored for the subscriptions that match."""
         self._publish((), tuple(changed))
+
+    def miss(self, count: int) -> None:
+        """Tell every subscription that records of some runs were stored and not passed on: it must reload."""
+        with self._lock:
+            self._memory.clear()
+            self._remembered = 0
+            for subscription in self._subscriptions:
+                subscription.missed += count
+                subscription.reason = "another hub stored records and could not send them here"
+                subscription.wake()
 
     def _publish(self, batches: tuple[Batch, ...], findings: tuple[Changed, ...]) -> None:
         with self._lock:

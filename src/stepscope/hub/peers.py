@@ -1,6 +1,5 @@
 """What a hub stored, sent to the other hubs on the same store, whose live streams and run states then show it too."""
 
-import contextlib
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -11,6 +10,7 @@ import msgspec
 from stepscope.hub.diagnosing.thread import Changed
 from stepscope.hub.intake import IntakeBatch
 from stepscope.hub.refusals import Refusal, Refused
+from stepscope.hub.security.tokens import Passed
 from stepscope.hub.sources import ReceivedBatch
 from stepscope.hub.store.cluster.ownership import Member, Ownership
 from stepscope.model.errors import Retry
@@ -23,13 +23,19 @@ _REQUEST_RECORDS = 5_000
 _SECONDS = 3.0
 _PAUSE_SECONDS = 5.0
 """A hub that does not answer is left alone for so long."""
+_TELL_SECONDS = 0.25
+"""How often the other hubs are told how many requests passed, and what they missed."""
 
 
 class Stored(msgspec.Struct, array_like=True):
-    """Batches that were just stored, and runs whose findings changed."""
+    """Batches that were just stored, runs whose findings changed, and what else other hubs must know at once."""
 
     batches: list[IntakeBatch] = []
     findings: list[Changed] = []
+    missed: int = 0
+    """Records that were stored and could not be sent."""
+    passed: Passed = {}
+    """Requests with each token that the sender let pass."""
 
 
 _encode = msgspec.msgpack.Encoder().encode
@@ -51,9 +57,16 @@ class Peers:
         self._items: list[ReceivedBatch] = []
         self._findings: list[Changed] = []
         self._records = 0
+        self._missed: dict[str, int] = {}
+        """Records that each hub was not sent."""
+        self.passed: Callable[[], Passed] = dict
+        """Returns the requests that passed here since it was last called."""
         self._wake, self._halt = threading.Event(), threading.Event()
         self.listeners: list[Callable[[Sequence[ReceivedBatch]], None]] = []
         self.finding_listeners: list[Callable[[Sequence[Changed]], None]] = []
+        self.miss_listeners: list[Callable[[int], None]] = []
+        """Hear how many records another hub stored without telling."""
+        self.passed_listeners: list[Callable[[Passed], None]] = []
         self._thread = threading.Thread(target=self._loop, name="stepscope-peers", daemon=True)
 
     def start(self) -> None:
@@ -69,11 +82,13 @@ class Peers:
 
     def take(self, items: Sequence[ReceivedBatch]) -> None:
         """Queue what was just stored."""
-        if not self._others():
+        others = self._others()
+        if not others:
             return
         count = sum(len(item.batch.records) for item in items)
         with self._lock:
             if self._records + count > MOST_WAITING:
+                self._miss(others, count)
                 return
             self._items += items
             self._records += count
@@ -97,32 +112,50 @@ class Peers:
             listener(items)
         for finding_listener in self.finding_listeners if found.findings else ():
             finding_listener(found.findings)
+        for miss_listener in self.miss_listeners if found.missed else ():
+            miss_listener(found.missed)
+        for passed_listener in self.passed_listeners if found.passed else ():
+            passed_listener(found.passed)
 
     def _others(self) -> list[Member]:
         return [each for each in self._ownership.living() if each.hub != self._ownership.member.hub and each.address]
 
     def _loop(self) -> None:
         while not self._halt.is_set():
-            self._wake.wait()
+            self._wake.wait(_TELL_SECONDS)
             self._wake.clear()
             with self._lock:
                 items, findings = self._items, self._findings
                 self._items, self._findings, self._records = [], [], 0
-            for part in _parts(items, findings):
-                with contextlib.suppress(ValueError, TypeError, OverflowError, RecursionError):
-                    self._send(_encode(part))
+            passed = self.passed()
+            others = self._others()
+            for part in (*_parts(items, findings), *([Stored(passed=passed)] if passed else ())):
+                for other in others:
+                    self._send(other, part)
+            for other in others:
+                if other.hub in self._missed:
+                    self._send(other, Stored())
 
-    def _send(self, body: bytes) -> None:
-        for other in self._others():
-            if time.monotonic() < self._silent_until.get(other.address, 0.0):
-                continue
-            connection = self._connections.get(other.address)
-            if connection is None:
-                connection = self._connections[other.address] = self._connect(other.address)
-            try:
-                connection.post(PATH, body, other.headers, _SECONDS)
-            except Retry:
-                self._silent_until[other.address] = time.monotonic() + _PAUSE_SECONDS
+    def _send(self, other: Member, part: Stored) -> None:
+        count = sum(len(batch.records) for batch in part.batches)
+        if time.monotonic() < self._silent_until.get(other.address, 0.0):
+            self._miss([other], count)
+            return
+        missed = self._missed.pop(other.hub, 0)
+        connection = self._connections.get(other.address)
+        if connection is None:
+            connection = self._connections[other.address] = self._connect(other.address)
+        try:
+            connection.post(PATH, _encode(msgspec.structs.replace(part, missed=missed)), other.headers, _SECONDS)
+        except Retry:
+            self._silent_until[other.address] = time.monotonic() + _PAUSE_SECONDS
+            self._miss([other], count + missed)
+        except (ValueError, TypeError, OverflowError, RecursionError):  # it cannot be packed
+            self._miss([other], count + missed)
+
+    def _miss(self, others: Sequence[Member], count: int) -> None:
+        for other in others if count else ():
+            self._missed[other.hub] = self._missed.get(other.hub, 0) + count
 
 
 def _parts(items: Sequence[ReceivedBatch], findings: Sequence[Changed]) -> Iterator[Stored]:

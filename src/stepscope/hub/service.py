@@ -100,14 +100,9 @@ class Hub:
         self.counters = Counters()
         self.presence = Presence()
         self.scrubber = Scrubber(options.limits)
-        self.guard = Guard(
-            tokens,
-            RateLimits(options.limits.requests),
-            known_hosts(options.host, options.allow_hosts),
-            options.allow_origins,
-            options.scheme,
-            required=not is_loopback(options.host),
-        )
+        self.rates = RateLimits(options.limits.requests)
+        hosts, required = known_hosts(options.host, options.allow_hosts), not is_loopback(options.host)
+        self.guard = Guard(tokens, self.rates, hosts, options.allow_origins, options.scheme, required=required)
         self.workers = Workers("body", threads=2, waiting=256)
         """Unpacks and decodes bodies; two are unpacked in memory at a time, and one of them is large."""
         self.larger_bodies: dict[str, int] = dict.fromkeys((forwarding.PATH, peers.PATH), BODY_BYTES)
@@ -168,6 +163,8 @@ class Hub:
         tls = self.options.tls
         made = Peers(self.store.ownership, connector(str(tls[0]) if tls else None))
         made.listeners.append(self.presence.take)
+        made.passed_listeners.append(self.rates.add_elsewhere)
+        made.passed = self.rates.passed
         self.pump.listeners.append(made.take)
         self.diagnosing.listeners.append(made.take_findings)
         return made

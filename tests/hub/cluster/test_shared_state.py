@@ -1,13 +1,20 @@
 """Two hubs on a real cluster: what is changed or acknowledged at one of them holds at the other."""
 
+import http.client
+import json
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import pytest
 
 from stepscope.hub.store.shards import run_hash
+from stepscope.model.ports import Batch
+from stepscope.model.records import Metric
+from stepscope.sinks.hub import Hub
 from stepscope.testing.clickhouse_cluster import ClusterProcesses, missing
+from stepscope.testing.stores import writer
 from tests.hub import otlp_bodies as bodies
 from tests.hub.conftest import RunningHub
 from tests.sinks.servers import Server
@@ -76,6 +83,17 @@ def run_on(shard: int, name: str) -> str:
     return next(run for run in (f"{name}-{index}" for index in range(100)) if run_hash(run) % 2 == shard)
 
 
+def send(hub: RunningHub, run: str, seq: int, value: float) -> None:
+    """Send a loss with our own protocol."""
+    record = Metric(time.time_ns(), seq, None, "trainer", {"loss": value})
+    Hub(url=hub.url, timeout=60.0).open().write([Batch(writer(run), seq, [record])])
+
+
+def read(hub: RunningHub, path: str) -> Any:
+    """Ask for JSON."""
+    return hub.request("GET", path).json()
+
+
 def test_a_repeated_request_is_stored_once(hubs: list[RunningHub]) -> None:
     """The same OTLP request to both hubs, as when the answer of the first was lost."""
     first, second = (run_on(shard, "repeated") for shard in (0, 1))
@@ -96,3 +114,20 @@ def points(hub: RunningHub, run: str) -> int:
     """How many points a hub shows of a run."""
     found = hub.request("GET", f"/api/runs/{run}")
     return int(found.json()["counts"]["points"]) if found.status == 200 else 0
+
+
+def test_streams_and_states(hubs: list[RunningHub]) -> None:
+    """A point acknowledged by one hub comes with the live stream of the other, where its run is running, too."""
+    writes, other = of_shard(hubs, 0)
+    run = run_on(0, "streamed")
+    for sender, reader in ((writes, other), (other, writes)):
+        connection = http.client.HTTPConnection("127.0.0.1", reader.port, timeout=300)
+        connection.request("GET", f"/api/live?run={run}")
+        stream = connection.getresponse()
+        assert stream.readline() != b""
+        step = int(sender is other)
+        send(sender, run, step, 2.5)
+        line = next(line for line in iter(stream.readline, b"") if b"trainer/loss" in line)
+        assert json.loads(line.partition(b":")[2])["points"]["trainer/loss"]["step"] == [step]
+        connection.close()
+        assert read(reader, f"/api/runs/{run}")["status"] == read(sender, f"/api/runs/{run}")["status"]

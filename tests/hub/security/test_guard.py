@@ -89,6 +89,23 @@ def test_rates(clock: Clock) -> None:
     assert (rates.take("a"), rates.take("a") > 0) == (0.0, True)
 
 
+def test_a_rate_is_that_of_all_hubs(clock: Clock) -> None:
+    """What one hub lets pass is counted at the other as soon as it is told; nothing is counted twice."""
+    here, there = RateLimits(10, clock), RateLimits(10, clock)
+    assert [here.take("a", 2.0) for _ in range(4)] == [0.0] * 4
+    there.add_elsewhere(here.passed())
+    assert there.take("a", 2.0) == pytest.approx(0.5)
+    assert (here.passed(), there.passed()) == ({}, {})
+    clock.now += 1
+    assert [each.take("a", 2.0) for each in (here, here)] == [0.0, 0.0]
+    there.add_elsewhere(here.passed())
+    assert there.take("a", 2.0) > 0
+    clock.now += 3600
+    there.add_elsewhere({"a": (1, 2.0)})
+    assert [there.take("a", 2.0) for _ in range(3)] == [0.0] * 3
+    assert there.take("a", 2.0) > 0
+
+
 @pytest.mark.parametrize("host", ["127.0.0.1", "127.9.9.9", "::1", "[::1]", "localhost"])
 def test_loopback(host: str) -> None:
     """Addresses of this machine are loopback."""

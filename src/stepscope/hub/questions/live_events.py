@@ -97,8 +97,8 @@ def describe() -> dict[str, Any]:
     text = (
         "Server-sent events. `hello` comes first; `records` bring points by key, logs, events, alerts and spans of a "
         "run, `runs` names the runs that changed, `findings` tells what is wrong with a run when that changes, "
-        "`beat` is a heartbeat, and `gap` says that records were skipped, because the cursor is too old or the client "
-        "too slow: reload. A slow client is disconnected after it."
+        "`beat` is a heartbeat, and `gap` says that records were skipped, because the cursor is too old, the client "
+        "too slow, or another hub could not send them: reload. In the last two cases the stream ends after it."
     )
     good = {"description": "Events.", "content": {"text/event-stream": {"schema": {"type": "string"}}}}
     made = {"operationId": "watch", "summary": "Records as they are stored.", "description": text}
@@ -154,7 +154,7 @@ class LiveEvents:
             while not self._live.closed and self._still_valid(access):
                 moments, missed, cursor = self._live.drain(subscription)
                 if missed:
-                    yield event("gap", {"missed": missed, "reason": "this client is too slow"}, cursor)
+                    yield event("gap", {"missed": missed, "reason": subscription.reason}, cursor)
                     return
                 for moment in moments:
                     for piece in self._events_of(moment, given):

@@ -216,6 +216,7 @@ def mount(hub: Hub, version: str) -> list[BaseRoute]:
     hub.diagnosing.listeners.append(live.take_findings)
     if hub.peers is not None:
         hub.peers.listeners.append(live.take)
+        hub.peers.miss_listeners.append(live.miss)
         hub.peers.finding_listeners.append(live.take_findings)
     hub.closing += (live.close, lambda: _each(Stop.set, list(stops)))
     hub.ending.append(lambda: _each(Workers.close, lanes.values()))

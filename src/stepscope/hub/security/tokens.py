@@ -7,6 +7,7 @@ import os
 import secrets
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Literal
@@ -157,15 +158,23 @@ def _hash(secret: str) -> str:
 _BURST_SECONDS = 2.0
 _SHORTEST, _LONGEST = 0.001, 3600.0
 """Limits of the Retry-After that clients get, in seconds."""
+_MOST_ELSEWHERE = 10_000
+
+
+Passed = dict[str, tuple[int, float]]
+"""How many requests with each token passed, and its rate."""
 
 
 class RateLimits:
-    """The token buckets of all tokens. Not thread-safe: used by the event loop."""
+    """The token buckets of all tokens. Used by the event loop; `add_elsewhere` may be called on any thread."""
 
     def __init__(self, default: float, clock: Callable[[], float] = time.monotonic) -> None:
         self._default = default
         self._clock = clock
         self._buckets: dict[str, tuple[float, float]] = {}
+        self._passed: Passed = {}
+        self._elsewhere: deque[tuple[str, int, float, float]] = deque(maxlen=_MOST_ELSEWHERE)
+        """What other hubs let pass: token, requests, rate, and when that was known here."""
 
     def take(self, token: str, rate: float | None = None) -> float:
         """Count one request; return 0 when it may pass, else the seconds until the next may.
@@ -177,12 +186,31 @@ class RateLimits:
             return _LONGEST
         if rate == math.inf:
             return 0.0
+        while self._elsewhere:
+            self._spend(*self._elsewhere.popleft())
         now = self._clock()
-        most = max(rate * _BURST_SECONDS, 1.0)
-        left, before = self._buckets.get(token, (most, now))
-        left = min(left + (now - before) * rate, most)
-        if left < 1.0:
+        if (left := self._left(token, rate, now)) < 1.0:
             self._buckets[token] = (left, now)
             return min(max((1.0 - left) / rate, _SHORTEST), _LONGEST)
         self._buckets[token] = (left - 1.0, now)
+        self._passed[token] = (self._passed.get(token, (0, rate))[0] + 1, rate)
         return 0.0
+
+    def passed(self) -> Passed:
+        """Return what passed since the last call, for the other hubs on the same store."""
+        found, self._passed = self._passed, {}
+        return found
+
+    def add_elsewhere(self, passed: Passed) -> None:
+        """Count what another hub let pass: a rate is that of all hubs together."""
+        now = self._clock()
+        self._elsewhere.extend((token, count, rate, now) for token, (count, rate) in passed.items())
+
+    def _spend(self, token: str, count: int, rate: float, at: float) -> None:
+        left = self._left(token, rate, at) - count
+        self._buckets[token] = (max(left, -rate * _BURST_SECONDS), at)
+
+    def _left(self, token: str, rate: float, now: float) -> float:
+        most = max(rate * _BURST_SECONDS, 1.0)
+        left, before = self._buckets.get(token, (most, now))
+        return min(left + max(now - before, 0.0) * rate, most)
