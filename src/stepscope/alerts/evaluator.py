@@ -18,8 +18,7 @@ from stepscope.model.records import Metric, Record
 
 OLD_NS = 3600 * 1_000_000_000
 """A value or finding older than this when it arrives is history, as in an imported run, and raises no alert."""
-QUIET_NS = 2 * OLD_NS
-MOST_KNOWN = 100_000
+QUIET_NS, MOST_KNOWN = 2 * OLD_NS, 100_000
 MOST_SHAPES = 10_000
 """Shapes of records (sets of names) per run for which the watched values are cached."""
 RECORDED = "alert"
@@ -111,8 +110,7 @@ class Evaluator:
         new = machine.judge(at, finding.step, breaching=True, healed=False)
         machine.time = max(now, at)  # absence is measured by our clock
         self._settle(run, watch, new, at, finding.step)
-        alert = watch.alert
-        if alert is not None:
+        if (alert := watch.alert) is not None:
             alert.seen_by = (who or self._who,) if new == "firing" and alert.count == 1 else alert.seen_by
             alert.saw(who or self._who)
             alert.message = self._message(run, watch, alert, finding.text)
@@ -127,9 +125,8 @@ class Evaluator:
                 limit = watch.machine.rule.condition.absent
                 if not run.ended and series.last_seen >= 0 and now - series.last_seen > limit * 1e9:
                     began = series.last_seen + int(limit * 1e9)
-                    machine = watch.machine
-                    state = machine.judge(began if machine.calm else now, None, breaching=True, healed=False)
-                    self._settle(run, watch, state, now, None)
+                    since = began if watch.machine.calm else now
+                    self._settle(run, watch, watch.machine.judge(since, None, breaching=True, healed=False), now, None)
         for fingerprint, watch in list(self._awake.items()):
             run = self._runs[watch.subject.run]
             self._settle(run, watch, watch.machine.tick(now), now, None)
@@ -148,11 +145,19 @@ class Evaluator:
         if run is not None:
             run.ended = True
             self.matcher.forget(run)
-            for key in [key for key in self._absent if key[0] == id]:
-                del self._absent[key]
+            self._absent = {key: each for key, each in self._absent.items() if key[0] != id}
         for alert in [alert for alert in self.open.values() if alert.subject.run == id]:
             alert.ended = True
             self._close(alert, now)
+
+    def release(self, id: str) -> None:
+        """Forget a run whose alerts another process evaluates from now on."""
+        if (run := self._runs.pop(id, None)) is not None:
+            self.matcher.forget(run)
+        self.open = {key: alert for key, alert in self.open.items() if alert.subject.run != id}
+        self.changed = {key: alert for key, alert in self.changed.items() if alert.subject.run != id}
+        self._awake = {key: watch for key, watch in self._awake.items() if watch.subject.run != id}
+        self._absent = {key: each for key, each in self._absent.items() if key[0] != id}
 
     def forget_quiet(self, now: int) -> None:
         """Forget runs without records for hours and without open alerts; if records arrive again, they start anew."""

@@ -23,6 +23,7 @@ from stepscope.hub.refusals import Refusal, Refused, error_response, json_respon
 from stepscope.hub.security.guard import COOKIE, RequestHead, api_scope, bearer, cookie
 from stepscope.hub.security.middleware import AccessMiddleware, AccessRule, BodyLimits, refusal_response
 from stepscope.hub.service import Hub
+from stepscope.hub.shared import shared_state
 from stepscope.model.errors import Retry
 from stepscope.wire.openmetrics import CONTENT_TYPES, choose, expose
 
@@ -32,7 +33,7 @@ _SESSION_SECONDS = 30 * 24 * 3600
 def build_app(hub: Hub, routes: Sequence[BaseRoute] = ()) -> ASGIApp:
     """Build the ASGI application of a hub; `routes` are those of the JSON API."""
     receivers = open_receivers(hub)
-    hub.delete_left_uploads()
+    hub.deletion.delete_left_uploads()
     received = [Route(route.path, route.answer, methods=list(route.methods)) for _, route in ordered_routes(receivers)]
     exact = ExactRoutes([route for route in received if "{" not in route.path])
     patterns = [route for route in received if "{" in route.path]
@@ -118,7 +119,16 @@ def _own_routes(hub: Hub) -> list[Route]:
             await with_body(request, hub.workers, hub.peers.receive)
         return json_response({"heard": True})
 
+    async def documents(request: Request) -> Response:
+        """Store what another hub on the same store shares."""
+        hub.forwarded.admit(request.headers)
+        if hub.shared is None:
+            raise Retry("this hub shares nothing", after=1.0)
+        body = await request.body()
+        return Response(await run_in_threadpool(hub.shared.state.take, body), media_type="application/msgpack")
+
     return [
+        Route(shared_state.PATH, documents, methods=["POST"]),
         Route(forwarding.PATH, forwarded, methods=["POST"]),
         Route(peers.PATH, stored, methods=["POST"]),
         Route("/api/health", health),

@@ -14,7 +14,7 @@ from stepscope.model.errors import ConfigError, Retry
 MARKER = "STEPSCOPE_HUB"
 _TEXT = "This folder belongs to a Stepscope hub. Stop the hub before you move or delete it.\n"
 _OURS = {"runs", "cursors", "hub", "stepscope.yaml", "alerts.yaml"}
-_WITHOUT_MARKER = {"alerts.log", "tokens.json", "lock", "journal", "cursors", "files"}
+_WITHOUT_MARKER = {"alerts.log", "tokens.json", "tokens.lock", "lock", "journal", "cursors", "files"}
 """Files that may exist before the first hub: tokens, and those of a hub whose folder was deleted while it ran."""
 
 _IDENTITY = re.compile(r"[0-9a-f]{16}")

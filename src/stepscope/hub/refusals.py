@@ -36,6 +36,12 @@ class Refused(StepscopeError):
         self.refusal = refusal
 
 
+def changed_meanwhile(name: str) -> Refused:
+    """The refusal of a change of something that another one changed first."""
+    text = f"{name} was changed by somebody else in the meantime: load it again, and repeat your change"
+    return Refused(Refusal(HTTPStatus.CONFLICT, text))
+
+
 _CODES = {
     HTTPStatus.BAD_REQUEST: 3,
     HTTPStatus.REQUEST_TIMEOUT: 4,

@@ -44,7 +44,9 @@ Routes = Callable[[Hub], Sequence[BaseRoute]]
 
 def serve(options: HubOptions, say: Callable[[str], None], routes: Routes = lambda hub: ()) -> int:
     """Run a hub until SIGTERM or SIGINT; `say` gets the address once. ConfigError when it cannot start."""
-    tokens = check_access(options)
+    tokens = Tokens(options.home / "hub" / "tokens.json")
+    if not options.store:
+        check_access(options, tokens)
     _check_tls(options)
     listener = _listen(options.host, options.port, "--port")
     _listen(options.host, options.grpc_port, "--grpc-port").close()
@@ -60,6 +62,9 @@ def serve(options: HubOptions, say: Callable[[str], None], routes: Routes = lamb
         undo.callback(store.close)
         hub = Hub(options, home, store, tokens)
         undo.pop_all()
+        undo.callback(hub.close, 0.1)
+        check_access(options, tokens)  # those of other hubs on the same store are known now
+        undo.pop_all()
         sys.setswitchinterval(SWITCH_SECONDS)
         gc.freeze()  # modules and what a hub keeps for good are not searched for cycles again
         gc.set_threshold(YOUNG_OBJECTS)
@@ -72,15 +77,13 @@ def advertised(options: HubOptions, port: int) -> str:
     return options.advertise.rstrip("/") or f"{options.scheme}://{_bracketed(host)}:{port}"
 
 
-def check_access(options: HubOptions) -> Tokens:
+def check_access(options: HubOptions, tokens: Tokens) -> None:
     """ConfigError for a hub that other machines can reach without a token."""
-    tokens = Tokens(options.home / "hub" / "tokens.json")
     if not tokens and not is_loopback(options.host):
         raise ConfigError(
             f"binding {options.host} opens the hub to other machines, so it needs a token: make one with "
             f"`stepscope hub token create --home {options.home} --scope admin`, or bind 127.0.0.1"
         )
-    return tokens
 
 
 class _Process:

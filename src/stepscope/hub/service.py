@@ -9,12 +9,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from msgspec import structs, to_builtins
+from msgspec import to_builtins
 
 from stepscope.hub import forwarding, peers
 from stepscope.hub.alerting.alerting import Alerting
 from stepscope.hub.counters import Counters, families, outcomes
-from stepscope.hub.deletion import Deleted, delete_run, finish_deletions
+from stepscope.hub.dashboards.dashboard import LONGEST
+from stepscope.hub.dashboards.dashboard_files import Dashboards
+from stepscope.hub.deletion import RunDeletion
 from stepscope.hub.diagnosing.thread import Diagnosing
 from stepscope.hub.forwarding import BODY_BYTES, Forwarded, connector
 from stepscope.hub.home import HubHome
@@ -31,10 +33,13 @@ from stepscope.hub.run_states import Journals, RunStates, StateCounts
 from stepscope.hub.scrub import Scrubber
 from stepscope.hub.security.guard import Guard, is_loopback, known_hosts
 from stepscope.hub.security.tokens import RateLimits, Tokens
+from stepscope.hub.shared import shared_state
+from stepscope.hub.shared.texts import TextFiles
+from stepscope.hub.sharing import RULES, Sharing
 from stepscope.hub.sources import FolderReceiver, IntakeReader
 from stepscope.hub.store.engine import ClusterState, Damaged, Engine, EngineError
 from stepscope.hub.store.maintenance import info, lost, retain
-from stepscope.hub.store.read.run_catalog import RunRow, count_runs, list_runs
+from stepscope.hub.store.read.run_catalog import count_runs, list_runs
 from stepscope.hub.store.store import Store
 from stepscope.hub.store_path import StorePath
 from stepscope.hub.store_pump import SINK
@@ -92,11 +97,10 @@ class Hub:
     cluster: ClusterState | None = None
     """What of the store's cluster answers, as last looked at; None when it is not on one."""
     _cluster_watch: Periodic | None = None
-    _deletions_left = True
-    """Whether rows of deleted runs may be in the store."""
 
     def __init__(self, options: HubOptions, home: HubHome, store: Store, tokens: Tokens) -> None:
         self.options, self.home, self.store = options, home, store
+        self._connect = connector(str(options.tls[0]) if options.tls else None)
         self.counters = Counters()
         self.presence = Presence()
         self.scrubber = Scrubber(options.limits)
@@ -105,7 +109,7 @@ class Hub:
         self.guard = Guard(tokens, self.rates, hosts, options.allow_origins, options.scheme, required=required)
         self.workers = Workers("body", threads=2, waiting=256)
         """Unpacks and decodes bodies; two are unpacked in memory at a time, and one of them is large."""
-        self.larger_bodies: dict[str, int] = dict.fromkeys((forwarding.PATH, peers.PATH), BODY_BYTES)
+        self.larger_bodies: dict[str, int] = dict.fromkeys((forwarding.PATH, peers.PATH, shared_state.PATH), BODY_BYTES)
         """Paths of the JSON API with their own body limits."""
         cursors = Cursors(home.folder, SINK)
         cursors.prune(lambda writer: "/" in writer and not (runs_folder(home.home) / writer).is_dir())
@@ -118,9 +122,10 @@ class Hub:
         )
         self.folder = FolderReceiver(home.home, cursors, self.counters, self.scrubber.mask_batch, only=options.only_run)
         self.edits = Edits(home.home)
-        self.deleting: list[Callable[[str, int], int]] = []
+        self.deletion = RunDeletion(home.home, self.edits, store, self._forget_run)
+        self.deleting = self.deletion.uploads
         self.run_files: list[RunFiles] = [ImportedFiles(home.home)]
-        self._finish_deletions()
+        self.shared = self._share(tokens)
         store.is_deleted = self.edits.covers
         self._path = self._make_path(cursors)
         self.pump = self._path.pump
@@ -129,12 +134,13 @@ class Hub:
         pause = store.ownership.beat_seconds if store.ownership is not None else 0.0
         self.heartbeat = Periodic(self._beat, first=pause, every=pause)
         self.states = RunStates(self.presence, Journals(home.home, cursors, self.folder.torn), self._is_behind)
-        self.alerting = Alerting(home.home, home.folder, self._ended)
+        self.alerting = self._make_alerting()
         self.pump.listeners.append(self.alerting.take)
         self.diagnosing = Diagnosing(store, self.states, self.pump.is_busy)
         self.pump.listeners.append(self.diagnosing.take)
         self.diagnosing.listeners.append(self.alerting.take_findings)
         self.alerting.on_mark.append(lambda mark: self.diagnosing.announce(mark.run, mark.project))
+        self.deletion.finish()
         self.peers = self._make_peers()
         self.state_counts = StateCounts(self.presence, lambda: list_runs(store.engine), self.states.state)
         self.damage = _lost(store)
@@ -156,12 +162,27 @@ class Hub:
         self.ending.append(limits.counting.stop)
         return RunOwners(self._project_of, lambda: any(token.project for token in tokens.all()), limits)
 
+    def _share(self, tokens: Tokens) -> Sharing | None:
+        """Share what people change with the other hubs on the same store; None where there are no others."""
+        store, home = self.store, self.home
+        if store.ownership is None:
+            return None
+        return Sharing(store.engine, store.ownership, self._connect, home, tokens, self.edits, self.deletion.expect)
+
+    def _make_alerting(self) -> Alerting:
+        home, shared = self.home, self.shared
+        if shared is None:
+            return Alerting(home.home, home.folder, self._ended)
+        made = Alerting(home.home, home.folder, self._ended, shared=shared.alerts, page=shared.rules)
+        made.evaluated_here = lambda runs: [run for run, owner in self.store.owners(runs).items() if owner is None]
+        shared.state.listen(RULES, lambda changed: made.look_soon())
+        return made
+
     def _make_peers(self) -> Peers | None:
         """Exchange newly stored batches with the other hubs of the store; None where there are no others."""
         if self.store.ownership is None:
             return None
-        tls = self.options.tls
-        made = Peers(self.store.ownership, connector(str(tls[0]) if tls else None))
+        made = Peers(self.store.ownership, self._connect)
         made.listeners.append(self.presence.take)
         made.passed_listeners.append(self.rates.add_elsewhere)
         made.passed = self.rates.passed
@@ -170,12 +191,11 @@ class Hub:
         return made
 
     def _make_path(self, cursors: Cursors) -> StorePath:
-        tls = self.options.tls
         return StorePath(
             *(self.store, self.home, cursors, self.counters, self.intake_reader, self.folder),
             writer=_writer(),
             is_deleted=self.edits.covers,
-            connect=connector(str(tls[0]) if tls else None),
+            connect=self._connect,
             most_bytes=self.options.journal_bytes,
         )
 
@@ -188,6 +208,12 @@ class Hub:
     def engine(self) -> Engine:
         """The engine of the store."""
         return self.store.engine
+
+    @property
+    def dashboards(self) -> Dashboards:
+        """The dashboards."""
+        files = TextFiles(self.home.home / "dashboards", LONGEST)
+        return Dashboards(files if self.shared is None else self.shared.dashboards)
 
     @property
     def files(self) -> Path:
@@ -206,6 +232,9 @@ class Hub:
     def start(self) -> None:
         """Begin to move records into the store."""
         self.guard.tokens.watch()
+        if self.shared is not None:
+            self.shared.state.start()
+            self.deletion.start()
         self.pump.start()
         self.alerting.start()
         self.diagnosing.start()
@@ -231,6 +260,9 @@ class Hub:
         self.pump.stop(seconds)
         self.diagnosing.stop()
         self.alerting.stop()
+        self.deletion.stop()
+        if self.shared is not None:
+            self.shared.state.stop()
         self.upkeep.stop()
         self.heartbeat.stop()
         if self._cluster_watch is not None:
@@ -241,27 +273,9 @@ class Hub:
         self.store.close()
         self.home.close()
 
-    def delete_run(self, row: RunRow, who: str) -> Deleted:
-        """Delete a run that is not running, and return what that freed."""
-        try:
-            deleted = delete_run(self.home.home, self.edits, row.id, who, self.store)
-        except EngineError as error:
-            if not error.passing:
-                raise
-            self._deletions_left = True
-            message = f"{row.id} is marked as deleted, and its rows are deleted as soon as the store can: {error}"
-            raise Retry(message, after=30.0) from error
-        self.presence.forget(row.id)
-        self.diagnosing.forget(row.id)
-        return structs.replace(deleted, files=self._delete_uploads(row.id, self.edits.deleted()[row.id]))
-
-    def delete_left_uploads(self) -> None:
-        """Delete the uploaded files of runs that were deleted while no hub was running, or the store was away."""
-        for run, moment in self.edits.deleted().items():
-            self._delete_uploads(run, moment)
-
-    def _delete_uploads(self, run: str, before: int) -> int:
-        return sum(delete(run, before) for delete in self.deleting)
+    def _forget_run(self, run: str) -> None:
+        self.presence.forget(run)
+        self.diagnosing.forget(run)
 
     def _ended(self, runs: Sequence[str]) -> list[str]:
         """Those of some runs that are not running or no longer known."""
@@ -276,6 +290,7 @@ class Hub:
         self.store.beat()
         if set(self.store.ownership.held()) - before:
             self.diagnosing.look_again()
+            self.deletion.look_again()
 
     def note_damage(self, message: str) -> None:
         """Record what is damaged in the store, for health."""
@@ -283,18 +298,6 @@ class Hub:
 
     def _look_at_cluster(self) -> None:
         self.cluster = self.engine.cluster_state()
-        if self._deletions_left:
-            self._finish_deletions()
-
-    def _finish_deletions(self) -> None:
-        """Delete what is left of deleted runs, now or, while a part of the store is away, later."""
-        try:
-            finish_deletions(self.home.home, self.edits, self.store)
-            self.delete_left_uploads()
-            self._deletions_left = False
-        except EngineError as error:
-            if not error.passing:
-                raise
 
     def _retain(self) -> None:
         keep, most = self.options.keep_seconds, self.options.max_bytes
@@ -315,7 +318,8 @@ class Hub:
         cluster = self.cluster
         parts = (
             *(self.intake.trouble, self.damage, cluster.trouble if cluster is not None else "", self.pump.trouble),
-            *(self.upkeep.trouble, self.heartbeat.trouble),
+            *(self.upkeep.trouble, self.heartbeat.trouble, self.deletion.trouble),
+            self.shared.trouble if self.shared is not None else "",
         )
         trouble = self.home.trouble() or next(filter(None, parts), "")
         return {

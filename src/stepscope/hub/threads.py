@@ -103,8 +103,9 @@ class Periodic:
         *,
         first: float = FIRST_SECONDS,
         every: float = EVERY_SECONDS,
+        what: str = "upkeep of the store",
     ) -> None:
-        self._work = work
+        self._work, self._what = work, what
         self._first, self._every = first, every
         self._stopping = threading.Event()
         self.trouble = ""
@@ -129,4 +130,4 @@ class Periodic:
                 self._work()
                 self.trouble = ""
             except Exception as error:
-                self.trouble = f"upkeep of the store failed: {error}"
+                self.trouble = f"{self._what} failed: {error}"

@@ -5,7 +5,7 @@ import os
 import shutil
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 
 import msgspec
@@ -30,7 +30,8 @@ _decode = msgspec.msgpack.Decoder(Edit).decode
 class Edits:
     """All edits of a home. Safe to use from any thread and any number of processes.
 
-    An edit is on disk when `append` returns. A damaged edit does not affect the others.
+    An edit is on disk when `append` returns. A damaged edit does not affect the others. Where several hubs share a
+    store, `share` takes the place of the disk, and `add` brings the edits of the others.
     """
 
     def __init__(self, home: Path, clock: Callable[[], int] = time.time_ns) -> None:
@@ -38,7 +39,11 @@ class Edits:
         self._clock = clock
         self._lock = threading.Lock()
         self._stamp: tuple[tuple[str, int, int], ...] = ()
+        self._written: list[Edit] = []
+        self._others: dict[str, Edit] = {}
         self._by_run: dict[str, list[Edit]] = {}
+        self.share: Callable[[Edit], None] | None = None
+        """Keeps an edit for all hubs; raises when it cannot."""
         self._deleted: dict[str, int] = {}
         """When each deleted run was deleted, in ns, as last read."""
 
@@ -56,9 +61,29 @@ class Edits:
         paths = self._paths()
         stamp = tuple((path.name, found.st_size, found.st_mtime_ns) for path in paths if (found := _stat(path)))
         if stamp != self._stamp:
-            by_run = _read_all(paths)
-            self._deleted = {run: moment for run, edits in by_run.items() if (moment := _deletion(edits))}
-            self._by_run, self._stamp = by_run, stamp
+            self._written = _read_all(paths)
+            self._stamp = stamp
+            self._merge()
+
+    def _merge(self) -> None:
+        written = {edit.id for edit in self._written}
+        others = [edit for edit in self._others.values() if edit.id not in written]
+        by_run = _by_run([*self._written, *others])
+        self._deleted = {run: moment for run, edits in by_run.items() if (moment := _deletion(edits))}
+        self._by_run = by_run
+
+    def written(self) -> list[Edit]:
+        """The edits on disk; the same list until they change."""
+        with self._lock:
+            self._refresh()
+            return self._written
+
+    def add(self, edits: Iterable[Edit]) -> None:
+        """Add edits that are kept elsewhere."""
+        with self._lock:
+            self._refresh()
+            self._others = self._others | {edit.id: edit for edit in edits}
+            self._merge()
 
     def append(
         self, run: str, who: str, change: Change | None = None, *, after: int = 0, deleted: bool = False
@@ -67,19 +92,29 @@ class Edits:
 
         Its time is after every known edit of the run, and after `after`, even if the clock was set back.
         """
+        if self.share is not None:
+            edit = self._made(run, who, change, self.of(run), after, deleted=deleted)
+            self.share(edit)
+            self.add([edit])
+            return edit
         self.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         path = self.folder / f"{layout.slug(os.uname().nodename)}{_SUFFIX}"
         with FileLock(path, wait=True) as lock:
-            known = _read_all(self._paths()).get(run, ())
-            moment = max([self._clock(), after + 1, *(edit.time + 1 for edit in known)])
-            id = os.urandom(8).hex()
-            change = safe_change(change or Change())
-            edit = Edit(run=run, time=moment, id=id, who=mask_text(who), change=change, deleted=deleted)
+            known = _by_run(_read_all(self._paths())).get(run, ())
+            edit = self._made(run, who, change, known, after, deleted=deleted)
             _write(lock.fd, frames.frame(_encode(edit)))
             sync_folder(self.folder)
             sync_folder(self.folder.parent)
         self.all()
         return edit
+
+    def _made(
+        self, run: str, who: str, change: Change | None, known: Sequence[Edit], after: int, *, deleted: bool
+    ) -> Edit:
+        moment = max([self._clock(), after + 1, *(edit.time + 1 for edit in known)])
+        id = os.urandom(8).hex()
+        change = safe_change(change or Change())
+        return Edit(run=run, time=moment, id=id, who=mask_text(who), change=change, deleted=deleted)
 
     def deleted(self) -> dict[str, int]:
         """The deleted runs, and when each was deleted, in ns."""
@@ -89,11 +124,11 @@ class Edits:
     def covers(self, batch: Batch) -> bool:
         """Return whether a batch was written before its run was deleted; a new start with the same id is not affected.
 
-        For a process of Stepscope the time of its start decides, for another client that of its records. Does not read
-        the disk: edits of other processes are seen after the next `all`.
+        Does not read the disk: edits of other processes are seen after the next `all`.
         """
         moment = self._deleted.get(batch.writer.run, 0)
-        return moment > 0 and _began(batch.writer, batch) <= moment
+        newest = max((record.time for record in batch.records), default=0)
+        return moment > 0 and is_from_before(batch.writer, newest, moment)
 
     def _paths(self) -> list[Path]:
         try:
@@ -112,10 +147,13 @@ def edit_of(writer: Writer, event: Event, number: int = 0) -> Edit | None:
     return Edit(run=writer.run, time=event.time, id=f"{writer.id}/{number:06d}", who=who, change=change)
 
 
-def _began(writer: Writer, batch: Batch) -> int:
-    if writer.wall_ns and layout.parse_writer(writer.id) is not None:
-        return writer.wall_ns
-    return max((record.time for record in batch.records), default=0)
+def is_from_before(writer: Writer, newest: int, moment: int) -> bool:
+    """Return whether records of a writer, the newest of which has a time, belong to its run before a deletion.
+
+    For a process of Stepscope the time of its start decides, for another client that of its records.
+    """
+    began = writer.wall_ns if writer.wall_ns and layout.parse_writer(writer.id) is not None else newest
+    return began <= moment
 
 
 def _deletion(edits: Sequence[Edit]) -> int:
@@ -129,12 +167,18 @@ def _stat(path: Path) -> os.stat_result | None:
         return None
 
 
-def _read_all(paths: Sequence[Path]) -> dict[str, list[Edit]]:
-    found: dict[str, list[Edit]] = {}
+def _read_all(paths: Sequence[Path]) -> list[Edit]:
+    found: list[Edit] = []
     for path in paths:
         with contextlib.suppress(FileNotFoundError):
-            for edit in _read(path.read_bytes()):
-                found.setdefault(edit.run, []).append(edit)
+            found += _read(path.read_bytes())
+    return found
+
+
+def _by_run(edits: Iterable[Edit]) -> dict[str, list[Edit]]:
+    found: dict[str, list[Edit]] = {}
+    for edit in edits:
+        found.setdefault(edit.run, []).append(edit)
     return found
 
 

@@ -2,6 +2,8 @@
 
 import http.client
 import json
+import signal
+import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -9,14 +11,16 @@ from typing import Any
 
 import pytest
 
-from stepscope.hub.store.shards import run_hash
-from stepscope.model.ports import Batch
+from stepscope.hub.home import tokens_path
+from stepscope.hub.security.tokens import Tokens
+from stepscope.hub.store.cluster.shards import run_hash
+from stepscope.model.ports import Batch, Writer
 from stepscope.model.records import Metric
 from stepscope.sinks.hub import Hub
 from stepscope.testing.clickhouse_cluster import ClusterProcesses, missing
-from stepscope.testing.stores import writer
+from stepscope.testing.stores import losses, writer
 from tests.hub import otlp_bodies as bodies
-from tests.hub.conftest import RunningHub
+from tests.hub.conftest import Answer, RunningHub
 from tests.sinks.servers import Server
 
 pytestmark = pytest.mark.skipif(bool(missing()), reason=f"not installed: {missing()}")
@@ -89,9 +93,120 @@ def send(hub: RunningHub, run: str, seq: int, value: float) -> None:
     Hub(url=hub.url, timeout=60.0).open().write([Batch(writer(run), seq, [record])])
 
 
+def change(hub: RunningHub, method: str, path: str, body: Any = None) -> Answer:
+    """Change something with a JSON body; again, while a shard has no writer."""
+    answers: list[Answer] = []
+    sent = json.dumps(body or {}).encode(), JSON
+    eventually(lambda: (answer := hub.request(method, path, *sent)).status != 503 and answers.append(answer) is None)
+    return answers[0]
+
+
 def read(hub: RunningHub, path: str) -> Any:
     """Ask for JSON."""
     return hub.request("GET", path).json()
+
+
+def test_dashboards_and_rules(hubs: list[RunningHub]) -> None:
+    """A hub brings those of its home; what one saves or deletes the other shows; no version is replaced unseen."""
+    one, two = hubs
+    eventually(lambda: read(two, "/api/dashboards/before").get("yaml") == BOARD.format("Before"))
+    assert change(two, "PUT", "/api/dashboards/mine", {"yaml": BOARD.format("First")}).status == 200
+    eventually(lambda: one.request("GET", "/api/dashboards/mine").status == 200)
+    version = read(one, "/api/dashboards/mine")["version"]
+
+    def save(hub: RunningHub, title: str) -> int:
+        return change(hub, "PUT", "/api/dashboards/mine", {"yaml": BOARD.format(title), "version": version}).status
+
+    with ThreadPoolExecutor(2) as both:
+        assert sorted(both.map(save, hubs, ("Here", "There"))) == [200, 409]
+    eventually(lambda: read(one, "/api/dashboards/mine") == read(two, "/api/dashboards/mine"))
+    assert change(one, "DELETE", "/api/dashboards/mine").status == 200
+    eventually(lambda: two.request("GET", "/api/dashboards/mine").status == 404)
+    rules = read(one, "/api/alerts/rules")
+    page = "rules:\n  - {name: shared, key: other/loss, when: '> 50'}\n"
+    assert change(one, "PUT", "/api/alerts/rules", {"yaml": page, "version": rules["version"]}).status == 200
+    eventually(lambda: "shared" in [rule["name"] for rule in read(two, "/api/alerts/rules")["rules"]])
+    stale = change(two, "PUT", "/api/alerts/rules", {"yaml": "", "version": rules["version"]})
+    assert (stale.status, "in the meantime" in stale.json()["error"]["message"]) == (409, True)
+
+
+def test_edits_and_deletions(hubs: list[RunningHub]) -> None:
+    """Changes at both hubs at once are all there; a run deleted at the hub that does not write it is gone for good."""
+    _, other = of_shard(hubs, 1)
+    run = run_on(1, "edited")
+    Hub(url=other.url, timeout=60.0).open().write([Batch(writer(run), 0, losses([(0, 1.0)]))])  # long ago
+    for hub in hubs:
+        eventually(lambda hub=hub: hub.request("GET", f"/api/runs/{run}").status == 200)
+    with ThreadPoolExecutor(2) as both:
+        changes: list[dict[str, Any]] = [{"name": "renamed"}, {"tags": {"good": True}}]
+        answers = both.map(lambda hub, body: change(hub, "PATCH", f"/api/runs/{run}", body), hubs, changes)
+        assert [answer.status for answer in answers] == [200, 200]
+    for hub in hubs:
+        eventually(lambda hub=hub: described(hub, run) == ("renamed", {"good": True}))
+    assert change(other, "DELETE", f"/api/runs/{run}").status == 200
+    assert_gone(hubs, run)
+
+
+def assert_gone(hubs: list[RunningHub], run: str) -> None:
+    """A deleted run is at no hub, late records of it bring nothing back, and a new start with its id is a new run."""
+    for hub in hubs:
+        eventually(lambda hub=hub: hub.request("GET", f"/api/runs/{run}").status == 404)
+        assert run not in [row["id"] for row in read(hub, "/api/runs")["runs"]]
+    late = [Batch(writer(run), seq, losses([(seq, 1.0)])) for seq in (0, 1)]
+    again = Writer(id="r0-a2-host-9-abe", run=run, project="contract", wall_ns=time.time_ns())
+    for seq, hub in enumerate(hubs):
+        sink = Hub(url=hub.url, timeout=60.0).open()
+        for batch in late:
+            sink.write([batch])
+        sink.write([Batch(again, seq, losses([(seq, 1.0)]))])
+    for hub in hubs:
+        eventually(lambda hub=hub: points(hub, run) >= 2)
+    eventually(lambda: all(hub.health()["lag"]["bytes"] == 0 for hub in hubs))
+    assert [points(hub, run) for hub in hubs] == [2, 2]
+
+
+def described(hub: RunningHub, run: str) -> tuple[str, dict[str, Any]]:
+    """Name and tags of a run."""
+    found = read(hub, f"/api/runs/{run}")
+    return found["name"], found["tags"]
+
+
+def test_one_cause_is_one_notification(hubs: list[RunningHub], webhook: Server) -> None:
+    """Raised by the hub that stores the run, acknowledged and muted at either, and not sent again by the next hub."""
+    writes, other = of_shard(hubs, 1)
+    run = run_on(1, "alerting")
+    send(other, run, 0, 9.0)
+    eventually(lambda: len(alerts(other, run)) == 1 and webhook.received != [])
+    (alert,) = alerts(other, run)
+    assert change(other, "POST", f"/api/alerts/states/{alert['id']}/acknowledge").status == 200
+    eventually(lambda: all(each["acknowledged"] for each in alerts(writes, run)))
+    made = change(other, "POST", "/api/alerts/silences", {"run": run, "for": "1h"}).json()
+    eventually(lambda: made["id"] in [each["id"] for each in read(writes, "/api/alerts/silences")["silences"]])
+    assert change(writes, "DELETE", f"/api/alerts/silences/{made['id']}").status == 200
+    eventually(lambda: read(other, "/api/alerts/silences")["silences"] == [])
+    mark = change(other, "POST", f"/api/alerts/states/{alert['id']}/expected").json()
+    eventually(lambda: all(each["expected"] for each in alerts(writes, run)))
+    assert change(writes, "DELETE", f"/api/alerts/silences/{mark['id']}").status == 200
+    eventually(lambda: not any(each["expected"] for each in alerts(other, run)))
+    eventually(lambda: all(each["notified"] for each in alerts(other, run)))
+    writes.stop()
+    eventually(lambda: shards(other).get(other.url) == [0, 1])
+    send(other, run, 1, 9.5)
+    eventually(lambda: alerts(other, run)[0]["last_step"] == 1)
+    found = alerts(other, run)
+    assert [(each["id"], each["state"], each["count"], bool(each["acknowledged"])) for each in found] == [
+        (alert["id"], "firing", 1, True)
+    ]
+    assert len([each for each in webhook.received if run.encode() in each.body]) == 1
+    writes.start()
+    wait_for_shards(hubs)
+    assert [each["id"] for each in alerts(writes, run)] == [alert["id"]]
+
+
+def alerts(hub: RunningHub, run: str) -> list[dict[str, Any]]:
+    """The alerts of a run."""
+    found: list[dict[str, Any]] = read(hub, f"/api/alerts/states?run={run}")["alerts"]
+    return found
 
 
 def test_a_repeated_request_is_stored_once(hubs: list[RunningHub]) -> None:
@@ -131,3 +246,81 @@ def test_streams_and_states(hubs: list[RunningHub]) -> None:
         assert json.loads(line.partition(b":")[2])["points"]["trainer/loss"]["step"] == [step]
         connection.close()
         assert read(reader, f"/api/runs/{run}")["status"] == read(sender, f"/api/runs/{run}")["status"]
+
+
+def test_a_hub_that_was_stopped_changes_nothing(hubs: list[RunningHub]) -> None:
+    """It loses its shard while it is stopped; awake again, what it had taken is stored once, and its edits count."""
+    zombie, other = of_shard(hubs, 0)
+    run = run_on(0, "stopped")
+    send(zombie, run, 0, 1.0)
+    eventually(lambda: points(other, run) == 1)
+    process = zombie.process
+    assert process is not None
+    process.send_signal(signal.SIGSTOP)
+    waiting = threading.Thread(target=send, args=(zombie, run, 1, 2.0))
+    waiting.start()
+    eventually(lambda: shards(other).get(other.url) == [0, 1])
+    assert change(other, "PUT", "/api/dashboards/meanwhile", {"yaml": BOARD.format("New")}).status == 200
+    send(other, run, 2, 3.0)
+    process.send_signal(signal.SIGCONT)
+    waiting.join(60)
+    send(zombie, run, 2, 3.0)
+    for hub in hubs:
+        eventually(lambda hub=hub: points(hub, run) == 3)
+    eventually(lambda: zombie.request("GET", "/api/dashboards/meanwhile").status == 200)
+    eventually(lambda: change(zombie, "DELETE", "/api/dashboards/meanwhile").status == 200)
+    eventually(lambda: other.request("GET", "/api/dashboards/meanwhile").status == 404)
+    wait_for_shards(hubs)
+
+
+def test_without_the_first_shard_all_stays_as_known(cluster: ClusterProcesses, hubs: list[RunningHub]) -> None:
+    """A change is refused with the reason, what is known is answered, and a hub starts; all goes on afterwards."""
+    one, two = hubs
+    board = {"yaml": BOARD.format("Kept")}
+    assert change(one, "PUT", "/api/dashboards/kept", board).status == 200
+    eventually(lambda: two.request("GET", "/api/dashboards/kept").status == 200)
+    for replica in cluster.servers[0]:
+        replica.kill()
+    for hub in hubs:
+        refused = hub.request("PUT", "/api/dashboards/kept", json.dumps(board).encode(), JSON)
+        assert (refused.status, "nothing can be changed" in refused.json()["error"]["message"]) == (503, True)
+        assert read(hub, "/api/dashboards/kept")["yaml"] == board["yaml"]
+    eventually(lambda: one.health()["status"] == "degraded")
+    two.kill()
+    two.start()
+    assert two.request("GET", "/api/dashboards").status == 200
+    for replica in cluster.servers[0]:
+        replica.start()
+    eventually(lambda: two.request("GET", "/api/dashboards/kept").status == 200)
+    assert change(two, "DELETE", "/api/dashboards/kept").status == 200
+    eventually(lambda: one.request("GET", "/api/dashboards/kept").status == 404)
+    wait_for_shards(hubs)
+
+
+def test_tokens_and_their_rates(hubs: list[RunningHub]) -> None:
+    """Created at one home, known at both hubs; a rate is that of both together; revoked anywhere, refused everywhere.
+
+    This test is the last: from now on the hubs need tokens.
+    """
+    one, two = (Tokens(tokens_path(hub.home)) for hub in hubs)
+    admin, text = one.create(["admin"])
+    slow, limited = one.create(["read"], requests=1.0)
+    eventually(lambda: [asked(hub, text) for hub in hubs] == [200, 200])
+    assert [asked(hub, "sst_wrong") for hub in hubs] == [401, 401]
+    eventually(lambda: {each.id for each in two.all()} == {admin.id, slow.id})
+    began = time.monotonic()
+    passed = 0
+    while time.monotonic() - began < 3:
+        passed += sum(asked(hub, limited) == 200 for hub in hubs)
+    assert passed <= 2 + 2 + (time.monotonic() - began) * 1.5  # the bursts of both, then one each second
+    assert two.revoke(slow.id)
+    eventually(lambda: [asked(hub, limited) for hub in hubs] == [401, 401])
+    hubs[0].kill()
+    hubs[0].start()
+    assert [asked(hub, text) for hub in hubs] == [200, 200]
+    assert asked(hubs[0], limited) == 401
+
+
+def asked(hub: RunningHub, token: str) -> int:
+    """The status of a request with a token."""
+    return hub.request("GET", "/api/dashboards", None, {"authorization": f"Bearer {token}"}).status

@@ -52,6 +52,19 @@ def test_keep_read_and_delete(ask: Ask, get: Get, hub: Hub) -> None:
     get("/api/dashboards/my-own_1", expect=404)
 
 
+def test_a_version_that_was_replaced_is_not_replaced_unseen(ask: Ask, get: Get) -> None:
+    """Who names the version that was read is refused when somebody else saved another since."""
+    assert ask("PUT", "/api/dashboards/both", json={"yaml": OWN, "version": ""}).status_code == 200
+    version = get("/api/dashboards/both")["version"]
+    newer = {"yaml": OWN.replace("Mine", "Newer"), "version": version}
+    assert ask("PUT", "/api/dashboards/both", json=newer).status_code == 200
+    refused = ask("PUT", "/api/dashboards/both", json={"yaml": OWN, "version": version})
+    assert (refused.status_code, "in the meantime" in refused.json()["error"]["message"]) == (409, True)
+    assert get("/api/dashboards/both")["yaml"] == newer["yaml"]
+    assert ask("PUT", "/api/dashboards/both", json={"yaml": OWN, "version": ""}).status_code == 409
+    assert ask("DELETE", "/api/dashboards/both").status_code == 200
+
+
 @pytest.mark.parametrize("name", ["..", "../x", "a/b", "%2e%2e%2fx", "A", "-a", "a.yaml", "a" * 64, "a\0", "é", " "])
 @pytest.mark.parametrize("method", ["GET", "PUT", "DELETE"])
 def test_no_name_is_a_path(ask: Ask, hub: Hub, method: str, name: str) -> None:

@@ -2,8 +2,9 @@
 
 import contextlib
 import os
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
+from typing import NamedTuple, Protocol
 
 import msgspec
 
@@ -38,8 +39,45 @@ def read_marks(folder: Path) -> list[Expected]:
     return []
 
 
+class Changes(NamedTuple):
+    """What other hubs changed: alerts as these wrote them, and marks that were added or removed."""
+
+    alerts: Sequence[Alert] = ()
+    marks: Sequence[Expected] = ()
+
+
+class AlertStore(Protocol):
+    """Alerts, silences and marks, in memory and where they survive a restart. Not thread-safe."""
+
+    shared: bool
+    """Whether other hubs write here, too."""
+    alerts: dict[str, Alert]
+    silences: dict[str, Silence]
+    expected: dict[str, Expected]
+    trouble: str
+    """Why the latest change of alerts is not written; it is tried again with the next."""
+    on_change: Callable[[], object]
+
+    def keep(self, alerts: Iterable[Alert]) -> None:
+        """Write changed alerts; those that never fired are dropped."""
+
+    def acknowledge(self, alert: Alert, who: str, now: int) -> None:
+        """Acknowledge an alert."""
+
+    def add(self, thing: Silence | Expected) -> None:
+        """Write a silence or a mark."""
+
+    def remove(self, id: str) -> bool:
+        """Remove a silence or a mark; False when there is none."""
+
+    def changes(self) -> Changes:
+        """Take over what other hubs changed since the last call."""
+
+
 class AlertLog:
-    """Alerts, silences and marks, in memory and on disk. Damaged entries are skipped. Not thread-safe."""
+    """An `AlertStore` on disk. Damaged entries are skipped. Not thread-safe."""
+
+    shared = False
 
     def __init__(self, folder: Path, *, write: bool = True) -> None:
         self._path = folder / NAME
@@ -47,7 +85,7 @@ class AlertLog:
         self.silences: dict[str, Silence] = {}
         self.expected: dict[str, Expected] = {}
         self.trouble = ""
-        """Why the disk did not take the latest change; it is tried again with the next."""
+        self.on_change: Callable[[], object] = lambda: None
         self._unwritten: list[Entry] = []
         self._load()
         if write:
@@ -64,6 +102,15 @@ class AlertLog:
                 self.alerts[alert.id] = alert
                 entries.append(Entry(alert=alert))
         self._append(entries)
+
+    def acknowledge(self, alert: Alert, who: str, now: int) -> None:
+        """Acknowledge an alert."""
+        alert.acknowledged_by, alert.acknowledged = who, now
+        self.keep([alert])
+
+    def changes(self) -> Changes:
+        """Return nothing: one hub writes the file."""
+        return Changes()
 
     def add(self, thing: Silence | Expected) -> None:
         """Write a silence or a mark."""

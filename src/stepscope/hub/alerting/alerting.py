@@ -1,12 +1,13 @@
 """The alerting thread, which evaluates rules on records as they are stored, and its queries and commands."""
 
+import contextlib
 import os
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 from stepscope.alerts.alert import Alert, Expected, Silence, Subject, expected_by
 from stepscope.alerts.delivery import Deliveries, DeliveryStatus, send_test
@@ -14,37 +15,22 @@ from stepscope.alerts.dispatch import Dispatcher, Notification, mute_reason
 from stepscope.alerts.evaluator import RECORDED, Evaluator
 from stepscope.alerts.rule import Compiled
 from stepscope.alerts.state_machine import OPEN
-from stepscope.diagnosis.finding import Finding
-from stepscope.hub.alerting.alert_log import AlertLog
+from stepscope.hub.alerting.alert_log import AlertLog, AlertStore
+from stepscope.hub.alerting.followed_runs import FollowedRuns
 from stepscope.hub.alerting.rule_files import FileMistake, RuleFiles
+from stepscope.hub.alerting.waiting_records import ChangedFindings, WaitingRecords
+from stepscope.hub.shared.texts import Texts
 from stepscope.hub.sources import ReceivedBatch
 from stepscope.hub.store.engine import EngineError
+from stepscope.model.errors import Retry
 from stepscope.model.ports import Batch, Writer
 
-MOST_WAITING = 400_000
-"""The most queued records; more are skipped and counted, so that the store never waits."""
 TICK_SECONDS = 0.5
 LOOK_SECONDS = 5.0
 """The interval between checks of the rule files and of ended runs."""
 MOST_SNAPSHOTS = 5
 """The most snapshots taken in one turn, since each reads the store."""
 MOST_SILENCES = 1000
-
-
-class ChangedFindings(Protocol):
-    """The changed findings of a run."""
-
-    @property
-    def run(self) -> str:
-        """The run's id."""
-
-    @property
-    def project(self) -> str:
-        """Its project."""
-
-    @property
-    def findings(self) -> Sequence[Finding]:
-        """All findings of the run."""
 
 
 class RuleStatus(NamedTuple):
@@ -65,20 +51,20 @@ class Alerting:
         folder: Path,
         ended: Callable[[Sequence[str]], Iterable[str]] = lambda runs: (),
         now: Callable[[], int] = time.time_ns,
+        shared: AlertStore | None = None,
+        page: Texts | None = None,
     ) -> None:
-        self.files = RuleFiles(home)
+        self.files = RuleFiles(home, page)
         self.snapshot: Callable[[Alert], dict[str, Any] | None] = lambda alert: None
         """Reads what explains an alert from the store."""
         self.on_mark: list[Callable[[Expected], object]] = []
         """Called with each mark as expected that was added or removed; they must be quick."""
+        self.evaluated_here: Callable[[Iterable[str]], Collection[str]] = list
+        """Returns those of some runs whose records are stored by this hub; Retry when that is not known now."""
         self._ended, self._now = ended, now
-        self._log = AlertLog(folder)
+        self._log: AlertStore = shared or AlertLog(folder)
         self._lock = threading.RLock()
-        self._queue: deque[Batch | ChangedFindings] = deque()
-        self._queued = 0
-        self._queue_lock = threading.Lock()
-        self.passed_over = 0
-        """Records that were not evaluated because too many waited."""
+        self._waiting = WaitingRecords()
         self.trouble = ""
         self._mistakes: list[FileMistake] = []
         self._stamp: tuple[object, ...] = ()
@@ -91,11 +77,9 @@ class Alerting:
         """Alerts that have no snapshot yet."""
         self._looked = 0
         self._load_rules()
-        self._evaluator.restore(self._log.alerts.values())
-        for alert in self._log.alerts.values():
-            if alert.notified and not alert.delivered:
-                alert.notified = 0
+        self._followed = FollowedRuns(self._log, lambda: self._evaluator, now)
         self._wake, self._halt = threading.Event(), threading.Event()
+        self._log.on_change = self._wake.set
         self._thread = threading.Thread(target=self._loop, name="stepscope-alerts", daemon=True)
 
     def start(self) -> None:
@@ -120,22 +104,24 @@ class Alerting:
         if not self._thread.is_alive():
             self._note_delivered()
 
+    @property
+    def passed_over(self) -> int:
+        """Records that were not evaluated because too many waited."""
+        return self._waiting.passed_over
+
     def take(self, items: Sequence[ReceivedBatch]) -> None:
         """Queue records that were just stored."""
-        with self._queue_lock:
-            for item in items:
-                count = len(item.batch.records)
-                if self._queued + count > MOST_WAITING:
-                    self.passed_over += count
-                    continue
-                self._queued += count
-                self._queue.append(item.batch)
+        self._waiting.add(items)
         self._wake.set()
 
     def take_findings(self, changed: Sequence[ChangedFindings]) -> None:
         """Queue findings that were just stored."""
-        with self._queue_lock:
-            self._queue.extend(changed)
+        self._waiting.add_findings(changed)
+        self._wake.set()
+
+    def look_soon(self) -> None:
+        """Look at the rules at once."""
+        self._looked = 0
         self._wake.set()
 
     def _loop(self) -> None:
@@ -151,11 +137,12 @@ class Alerting:
 
     def step(self) -> None:
         """Evaluate queued records, write changed alerts, and send due notifications."""
-        with self._queue_lock:
-            waiting, self._queue, self._queued = self._queue, deque(), 0
+        waiting = self._waiting.take()
         with self._lock:
             now = self._now()
+            self._take_changes()
             for each in waiting:
+                self._followed.follow({each.writer.run if isinstance(each, Batch) else each.run})
                 if isinstance(each, Batch):
                     self._evaluator.feed(each.writer, each.records, now)
                 else:
@@ -170,10 +157,20 @@ class Alerting:
             if finding.kind != RECORDED:  # alerts raised by the program arrived with its records
                 self._evaluator.take_finding(writer, finding, now)
 
+    def _take_changes(self) -> None:
+        """Take over what other hubs changed."""
+        found = self._log.changes()
+        self._followed.merge(found.alerts)
+        for mark in found.marks:
+            self._apply_mark(mark)
+
     def _look(self, now: int) -> None:
         if now - self._looked < LOOK_SECONDS * 1e9:
             return
         self._looked = now
+        if self._log.shared:
+            with contextlib.suppress(Retry):  # known again soon
+                self._followed.divide(self.evaluated_here)
         if self.files.stamp() != self._stamp:
             self._load_rules()
         self._evaluator.forget_quiet(now)
@@ -314,8 +311,7 @@ class Alerting:
         with self._lock:
             alert = self._log.alerts.get(id)
             if alert is not None:
-                alert.acknowledged, alert.acknowledged_by = self._now(), who
-                self._log.keep([alert])
+                self._log.acknowledge(alert, who, self._now())
             return alert
 
     def silence(self, silence: Silence) -> bool:
@@ -356,7 +352,7 @@ class Alerting:
         for each in covered:
             each.expected = self._is_expected(each)
             each.muted = self._why_muted(each, self._now()) if each.expected else ""
-        self._log.keep(covered)
+        self._log.keep([each for each in covered if each.subject.run in self._followed])
         for listener in self.on_mark:
             listener(mark)
 
@@ -372,10 +368,10 @@ class Alerting:
                 self._apply_mark(mark)
             return removed
 
-    def save_rules(self, text: str) -> None:
-        """Replace the rules of the page; Mistake or OSError when they are unchanged."""
+    def save_rules(self, text: str, version: str | None = None) -> None:
+        """Replace the rules of the page, as `RuleFiles.save` does."""
         with self._lock:
-            self.files.save(text)
+            self.files.save(text, version)
             self._load_rules()
             self._settle(self._now())
 

@@ -1,17 +1,18 @@
 """The rule files of a hub: HOME/alerts.yaml, edited by hand, and HOME/alerts-page.yaml, written by the page."""
 
 import contextlib
-import os
 from pathlib import Path
 from typing import NamedTuple
 
 from stepscope.alerts.notifiers import registry
 from stepscope.alerts.notifiers.registry import NotifierConfig
 from stepscope.alerts.rule_file import LONGEST, NAME, Mistake, Rules, parse, with_packs
-from stepscope.journal.files import replace_file
+from stepscope.hub.shared.texts import TextFiles, Texts, version_of
 from stepscope.model.errors import ConfigError
 
-PAGE = "alerts-page.yaml"
+_HAND = NAME.removesuffix(".yaml")
+PAGE_NAME = "alerts-page"
+PAGE = f"{PAGE_NAME}.yaml"
 FILES = (NAME, PAGE)
 
 
@@ -33,27 +34,25 @@ class Loaded(NamedTuple):
 
 
 class RuleFiles:
-    """The rule files of one home folder."""
+    """The rule files of one home folder; hubs that share a store share the text of the page."""
 
-    def __init__(self, home: Path) -> None:
-        self._home = home
+    def __init__(self, home: Path, page: Texts | None = None) -> None:
+        self._files = TextFiles(home, LONGEST, 0o600)
+        self._page: Texts = page or self._files
 
     def stamp(self) -> tuple[object, ...]:
         """Return a stamp that changes when a file does."""
-        found: list[object] = []
-        for name in FILES:
-            with contextlib.suppress(OSError):
-                stat = os.stat(self._home / name)
-                found.append((name, stat.st_size, stat.st_mtime_ns, stat.st_ino))
-        return tuple(found)
+        return self._files.stamp(_HAND), self._page.stamp(PAGE_NAME)
 
     def text(self, name: str = PAGE) -> str:
         """Return the text of a file; empty when it does not exist."""
-        try:
-            with open(self._home / name, encoding="utf-8", errors="replace") as file:
-                return file.read(LONGEST + 1)
-        except OSError:
-            return ""
+        found = self._page.read(PAGE_NAME) if name == PAGE else self._files.read(_HAND)
+        return found or ""
+
+    @property
+    def page_version(self) -> str:
+        """The version of the page's rules."""
+        return version_of(self._page.read(PAGE_NAME))
 
     def load(self) -> Loaded:
         """Read the files."""
@@ -94,8 +93,8 @@ class RuleFiles:
             others = with_packs([(NAME, self.text(NAME))] if self.text(NAME).strip() else [])
         return parse(text, PAGE, others.notifiers)
 
-    def save(self, text: str) -> None:
-        """Replace the page's file atomically; Mistake or OSError when it is unchanged."""
+    def save(self, text: str, version: str | None = None) -> None:
+        """Replace the page's rules, as `Texts.save` does; Mistake when they are wrong."""
         if text.strip():
             self.check(text)
-        replace_file(self._home / PAGE, text.encode(), fsync=True)
+        self._page.save(PAGE_NAME, text, version)

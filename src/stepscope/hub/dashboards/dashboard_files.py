@@ -1,12 +1,10 @@
-"""Where dashboards lie: the built-in ones in the package, a user's own as HOME/dashboards/NAME.yaml."""
+"""The dashboards: the built-in ones in the package, and a user's own, HOME/dashboards/NAME.yaml with one hub."""
 
 import re
 from dataclasses import dataclass
 from importlib import resources
-from pathlib import Path
 
-from stepscope.hub.dashboards.dashboard import LONGEST
-from stepscope.journal.files import replace_file
+from stepscope.hub.shared.texts import Texts
 
 BUILTIN = ("rl", "service", "system")
 MOST = 500
@@ -26,51 +24,39 @@ class Full(OSError):
     """The limit on the number of dashboards is reached."""
 
 
-class Folder:
-    """The dashboards of a home; ValueError for a name that could be a path."""
+class Dashboards:
+    """The built-in dashboards and a user's own; ValueError for a name that could be a path."""
 
-    def __init__(self, home: Path) -> None:
-        self._folder = home / "dashboards"
+    def __init__(self, own: Texts) -> None:
+        self._own = own
 
     def names(self) -> list[str]:
         """List all dashboards, the built-in ones first."""
-        try:
-            paths = sorted(self._folder.iterdir())
-        except OSError:
-            paths = []
-        saved = [path.stem for path in paths if path.suffix == ".yaml" and is_name(path.stem) and path.is_file()]
+        saved = [name for name in self._own.names() if is_name(name)]
         return [*BUILTIN, *(name for name in saved if name not in BUILTIN)]
 
     def read(self, name: str) -> Source | None:
-        """Read a dashboard; None when there is none. A text that is too long is truncated and so will not parse."""
+        """Read a dashboard; None when there is none."""
         if name in BUILTIN:
             return Source(name, builtin(name), builtin=True)
-        try:
-            with open(self._path(name), encoding="utf-8", errors="replace") as file:
-                return Source(name, file.read(LONGEST + 1), builtin=False)
-        except OSError:
-            return None
+        text = self._own.read(_checked(name))
+        return None if text is None else Source(name, text, builtin=False)
 
-    def write(self, name: str, text: str) -> None:
-        """Save a dashboard atomically; OSError when it cannot be saved."""
-        path = self._path(name)
-        if not path.exists() and len(self.names()) >= MOST:
+    def write(self, name: str, text: str, version: str | None = None) -> None:
+        """Save a dashboard, as `Texts.save` does."""
+        if _checked(name) not in self.names() and len(self.names()) >= MOST:
             raise Full(f"there are {MOST} dashboards already: delete some")
-        self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-        replace_file(path, text.encode(), mode=0o666)
+        self._own.save(name, text, version)
 
     def delete(self, name: str) -> bool:
         """Delete a dashboard; False when there is none."""
-        try:
-            self._path(name).unlink()
-        except FileNotFoundError:
-            return False
-        return True
+        return self._own.delete(_checked(name))
 
-    def _path(self, name: str) -> Path:
-        if not is_name(name):
-            raise ValueError(f"{name[:80]!r} is not a valid dashboard name")
-        return self._folder / f"{name}.yaml"
+
+def _checked(name: str) -> str:
+    if not is_name(name):
+        raise ValueError(f"{name[:80]!r} is not a valid dashboard name")
+    return name
 
 
 def is_name(text: str) -> bool:

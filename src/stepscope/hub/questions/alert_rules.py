@@ -19,6 +19,7 @@ from stepscope.hub.questions.schemas import (
     BOOLEAN,
     INTEGER,
     NUMBER,
+    REPLACED,
     SECONDS,
     STEP,
     TEXT,
@@ -44,6 +45,7 @@ class Text(msgspec.Struct, forbid_unknown_fields=True):
     """The body of a request with rules."""
 
     yaml: str
+    version: str | None = None
 
 
 class Trial(msgspec.Struct, forbid_unknown_fields=True):
@@ -65,6 +67,7 @@ def listing(reader: Reader, given: dict[str, Any]) -> dict[str, Any]:
         "rules": [_shape(status) for status in rules],
         "mistakes": [each._asdict() for each in mistakes],
         "yaml": known.files.text(PAGE),
+        "version": known.files.page_version,
         "files": list(FILES),
         "notifiers": [msgspec.to_builtins(status) for status in known.notifiers()],
         "passed_over": known.passed_over,
@@ -76,7 +79,8 @@ def save(reader: Reader, given: dict[str, Any]) -> dict[str, Any]:
     """Answer `PUT /api/alerts/rules`."""
     known = for_all_projects(reader)
     try:
-        known.save_rules(_body(given, _decode_text, '{"yaml": "rules: ..."}').yaml)
+        wanted = _body(given, _decode_text, '{"yaml": "rules: ..."}')
+        known.save_rules(wanted.yaml, wanted.version)
     except Mistake as mistake:
         raise bad_request(f"line {mistake.line}, column {mistake.column}: {mistake}") from None
     except OSError as error:
@@ -205,7 +209,12 @@ def _body(given: dict[str, Any], decode: Any, example: str) -> Any:
 _NAME = Param("name", "text", "the name of a notifier", required=True, place="path")
 _YAML = {"type": "string", "maxLength": LONGEST}
 _MISTAKE = object_of(line=INTEGER, column=INTEGER, message=TEXT)
-_TEXT_BODY = {"type": "object", "properties": {"yaml": _YAML}, "required": ["yaml"], "additionalProperties": False}
+_TEXT_BODY = {
+    "type": "object",
+    "properties": {"yaml": _YAML, "version": REPLACED},
+    "required": ["yaml"],
+    "additionalProperties": False,
+}
 _TRIAL_BODY = {
     "type": "object",
     "properties": {"yaml": _YAML, "run": TEXT},
@@ -227,6 +236,7 @@ _RULES = object_of(
     rules=list_of(_RULE),
     mistakes=list_of(object_of(file=TEXT, line=INTEGER, column=INTEGER, message=TEXT)),
     yaml=TEXT,
+    version=TEXT,
     files=list_of(TEXT),
     notifiers=list_of(_NOTIFIER),
     passed_over=INTEGER,

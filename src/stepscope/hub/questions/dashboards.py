@@ -5,16 +5,18 @@ from typing import Any
 import msgspec
 
 from stepscope.hub.dashboards.dashboard import LONGEST, Mistake, parse
-from stepscope.hub.dashboards.dashboard_files import BUILTIN, Folder, Source
+from stepscope.hub.dashboards.dashboard_files import BUILTIN, Dashboards, Source
 from stepscope.hub.questions.endpoint import Endpoint, Reader
 from stepscope.hub.questions.params import Param, bad_request, forbidden, not_found
-from stepscope.hub.questions.schemas import BOOLEAN, INTEGER, TEXT, list_of, nullable, object_of
+from stepscope.hub.questions.schemas import BOOLEAN, INTEGER, REPLACED, TEXT, list_of, nullable, object_of
+from stepscope.hub.shared.texts import version_of
 
 
 class Text(msgspec.Struct, forbid_unknown_fields=True):
     """The body of a request with a dashboard."""
 
     yaml: str
+    version: str | None = None
 
 
 _decode = msgspec.json.Decoder(Text).decode
@@ -22,8 +24,8 @@ _decode = msgspec.json.Decoder(Text).decode
 
 def listing(reader: Reader, given: dict[str, Any]) -> dict[str, Any]:
     """Answer `GET /api/dashboards`."""
-    folder = _folder(reader)
-    found = [source for name in folder.names() if (source := folder.read(name)) is not None]
+    known = _known(reader)
+    found = [source for name in known.names() if (source := known.read(name)) is not None]
     return {"dashboards": [_described(source) for source in found]}
 
 
@@ -37,21 +39,21 @@ def _described(source: Source) -> dict[str, Any]:
 
 def one(reader: Reader, given: dict[str, Any]) -> dict[str, Any]:
     """Answer `GET /api/dashboards/{name}`."""
-    source = _folder(reader).read(given["name"])
+    source = _known(reader).read(given["name"])
     if source is None:
         raise not_found(f"there is no dashboard {given['name']}")
-    return {**_who(source), "yaml": source.text, **_checked(source.text)}
+    return {**_who(source), "yaml": source.text, "version": version_of(source.text), **_checked(source.text)}
 
 
 def save(reader: Reader, given: dict[str, Any]) -> dict[str, Any]:
     """Answer `PUT /api/dashboards/{name}`."""
-    name, text = _changeable(reader, given), _text(given)
+    name, wanted = _changeable(reader, given), _body(given)
     try:
-        parse(text)
+        parse(wanted.yaml)
     except Mistake as mistake:
         raise bad_request(f"line {mistake.line}: {mistake}") from None
     try:
-        _folder(reader).write(name, text)
+        _known(reader).write(name, wanted.yaml, wanted.version)
     except OSError as error:
         raise bad_request(f"the dashboard cannot be saved: {error.strerror or error}") from None
     return one(reader, given)
@@ -60,14 +62,14 @@ def save(reader: Reader, given: dict[str, Any]) -> dict[str, Any]:
 def delete(reader: Reader, given: dict[str, Any]) -> dict[str, Any]:
     """Answer `DELETE /api/dashboards/{name}`."""
     name = _changeable(reader, given)
-    if not _folder(reader).delete(name):
+    if not _known(reader).delete(name):
         raise not_found(f"there is no dashboard {name}")
     return {"name": name, "deleted": True}
 
 
 def check(reader: Reader, given: dict[str, Any]) -> dict[str, Any]:
     """Answer `POST /api/dashboards`: validate without saving."""
-    return _checked(_text(given))
+    return _checked(_body(given).yaml)
 
 
 def _checked(text: str) -> dict[str, Any]:
@@ -77,10 +79,10 @@ def _checked(text: str) -> dict[str, Any]:
         return {"dashboard": None, "mistake": _mistake_json(mistake)}
 
 
-def _folder(reader: Reader) -> Folder:
-    if reader.home is None:
+def _known(reader: Reader) -> Dashboards:
+    if reader.dashboards is None:
         raise not_found("dashboards need a running hub: start one with `stepscope hub`")
-    return Folder(reader.home)
+    return reader.dashboards
 
 
 def _changeable(reader: Reader, given: dict[str, Any]) -> str:
@@ -92,9 +94,9 @@ def _changeable(reader: Reader, given: dict[str, Any]) -> str:
     return name
 
 
-def _text(given: dict[str, Any]) -> str:
+def _body(given: dict[str, Any]) -> Text:
     try:
-        return _decode(given["body"]).yaml
+        return _decode(given["body"])
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
         raise bad_request(f'send {{"yaml": "title: ..."}}: {error}') from None
 
@@ -110,10 +112,13 @@ def _mistake_json(mistake: Mistake) -> dict[str, Any]:
 _NAME = Param("name", "name", "the name of a dashboard", required=True, place="path")
 _MISTAKE = nullable(object_of(line=INTEGER, column=INTEGER, message=TEXT))
 _DASHBOARD = {"type": ["object", "null"], "description": "The dashboard as data; null when the text is not valid."}
-_ONE = object_of(name=TEXT, builtin=BOOLEAN, yaml=TEXT, dashboard=_DASHBOARD, mistake=_MISTAKE)
+_ONE = object_of(name=TEXT, builtin=BOOLEAN, yaml=TEXT, version=TEXT, dashboard=_DASHBOARD, mistake=_MISTAKE)
 _BODY = {
     "type": "object",
-    "properties": {"yaml": {"type": "string", "maxLength": LONGEST}},
+    "properties": {
+        "yaml": {"type": "string", "maxLength": LONGEST},
+        "version": REPLACED,
+    },
     "required": ["yaml"],
     "additionalProperties": False,
 }
@@ -122,7 +127,7 @@ ENDPOINTS = (
     Endpoint(
         "/api/dashboards",
         "listDashboards",
-        "The dashboards: the built-in ones, then those in the home folder.",
+        "The dashboards: the built-in ones, then those that were saved.",
         listing,
         object_of(
             dashboards=list_of(
@@ -143,7 +148,7 @@ ENDPOINTS = (
     Endpoint(
         "/api/dashboards/{name}",
         "keepDashboard",
-        "Save a dashboard in the home folder; invalid YAML is refused with the line.",
+        "Save a dashboard; invalid YAML is refused with the line.",
         save,
         _ONE,
         (_NAME,),
@@ -153,7 +158,7 @@ ENDPOINTS = (
     Endpoint(
         "/api/dashboards/{name}",
         "deleteDashboard",
-        "Delete a dashboard from the home folder.",
+        "Delete a dashboard that was saved.",
         delete,
         object_of(name=TEXT, deleted=BOOLEAN),
         (_NAME,),

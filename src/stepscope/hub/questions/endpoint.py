@@ -7,6 +7,7 @@ from typing import Any, Literal, Protocol, TypeVar
 
 from stepscope.alerts.alert import Expected, unexpected
 from stepscope.hub.alerting.alerting import Alerting
+from stepscope.hub.dashboards.dashboard_files import Dashboards
 from stepscope.hub.deletion import Deleted
 from stepscope.hub.questions.params import Param, forbidden, not_found
 from stepscope.hub.questions.schemas import INTEGER, Schema, nullable
@@ -29,6 +30,8 @@ class Reader:
     project: str | None = None
     home: Path | None = None
     """The home folder, where there is one."""
+    dashboards: Dashboards | None = None
+    """The dashboards, where a hub runs."""
     ingest: Ingest | None = None
     """Takes the records that a request brings, where a hub runs."""
     stop: Stop | None = None

@@ -225,10 +225,11 @@ def mount(hub: Hub, version: str) -> list[BaseRoute]:
     reader = Reader(
         *(hub.store.engine, hub.states),
         home=hub.home.home,
+        dashboards=hub.dashboards,
         ingest=hub.ingest("import"),
         edits=hub.edits,
         alerting=hub.alerting,
-        delete=hub.delete_run,
+        delete=hub.deletion.delete,
         diagnosed=hub.diagnosing.progress,
         files=hub.run_files,
     )

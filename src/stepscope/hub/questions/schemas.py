@@ -37,6 +37,10 @@ def map_of(values: Schema) -> Schema:
     return {"type": "object", "additionalProperties": values}
 
 
+REPLACED: Schema = {
+    "type": ["string", "null"],
+    "description": "The version that this replaces, as it was read; if it is not the present one, nothing is saved.",
+}
 SECONDS = {"type": ["number", "null"], "description": "Seconds since 1970."}
 MS = {"type": ["number", "null"], "description": "Milliseconds."}
 STEP = nullable(INTEGER)

@@ -14,11 +14,13 @@ from typing import Literal
 
 import msgspec
 
-from stepscope.journal.files import replace_file
+from stepscope.journal.files import FileLock, replace_file
 from stepscope.model.errors import ConfigError
 
 Scope = Literal["ingest", "read", "admin"]
 PREFIX = "sst"
+LOCK = "tokens.lock"
+"""The file that is locked while the tokens are changed."""
 _LOOK_SECONDS = 1.0
 
 
@@ -107,15 +109,32 @@ class Tokens:
             created=time.time(),
             requests=requests,
         )
-        self._save({**self._tokens, token.id: token})
+        self.change([token], ())
         return token, f"{PREFIX}_{token.id}_{secret}"
 
     def revoke(self, token_id: str) -> bool:
         """Remove a token; False when there is none with this id."""
-        if token_id not in self._tokens:
-            return False
-        self._save({key: token for key, token in self._tokens.items() if key != token_id})
-        return True
+        return self.change((), [token_id])
+
+    def change(self, added: Iterable[Token], removed: Iterable[str]) -> bool:
+        """Add and remove tokens; False when nothing changes. Other processes may change the file at the same time."""
+        self._path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        with FileLock(self._path.with_name(LOCK), wait=True):
+            self._look()
+            tokens = self._tokens | {token.id: token for token in added}
+            for token_id in removed:
+                tokens.pop(token_id, None)
+            if tokens == self._tokens:
+                return False
+            data = msgspec.json.format(msgspec.json.encode(list(tokens.values())), indent=2)
+            replace_file(self._path, data, fsync=True)
+            self._tokens, self._stamp = tokens, None
+            return True
+
+    def reread(self) -> dict[str, Token] | None:
+        """Read the file if it changed, and return the tokens by id; None where there is no file."""
+        self._look()
+        return self._tokens if self._path.exists() else None
 
     def __bool__(self) -> bool:
         self._refresh()
@@ -143,12 +162,6 @@ class Tokens:
             if self._stamp is None:
                 text = f"the tokens in {self._path} cannot be read ({error}); fix or remove the file"
                 raise ConfigError(text) from error
-
-    def _save(self, tokens: dict[str, Token]) -> None:
-        self._path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        data = msgspec.json.format(msgspec.json.encode(list(tokens.values())), indent=2)
-        replace_file(self._path, data, fsync=True)
-        self._tokens, self._stamp = tokens, None
 
 
 def _hash(secret: str) -> str:

@@ -17,7 +17,7 @@ _VIEW = re.compile(
     re.DOTALL,
 )
 _CHANGE = re.compile(r"(?P<verb>ALTER|OPTIMIZE) TABLE (?P<name>\w+) (?P<rest>.*)", re.DOTALL)
-_OF_NO_RUN = ("versions", "members", "migrations")
+_OF_NO_RUN = ("versions", "members", "migrations", "documents")
 _OF_A_SHARD = ("leases", "aborted")
 _SYSTEM = re.compile(r"\bsystem\.(parts|mutations|replicas)\b")
 

@@ -27,12 +27,12 @@ export function Rules() {
         ${each.file}, line ${each.line}, column ${each.column}: ${each.message}</p>`,
     )}
     ${found.trouble && html`<p class="alert-mistake bad-text" role="alert">${found.trouble}</p>`}
-    <${Editor} yaml=${found.yaml} again=${fetched.again} />
+    <${Editor} yaml=${found.yaml} version=${found.version} again=${fetched.again} />
     <${InForce} rules=${found.rules} />
     <${Notifiers} notifiers=${found.notifiers} />`}<//>`;
 }
 
-function Editor({ yaml, again }) {
+function Editor({ yaml, version, again }) {
   const [text, setText] = useState(yaml || EXAMPLE);
   const [run, setRun] = useParam("over", "");
   const runs = useFetch((signal) => get("runs", { limit: MOST_RUNS, sort: "-started" }, signal), []);
@@ -50,7 +50,7 @@ function Editor({ yaml, again }) {
         fetchJson(address("alerts/rules"), {
           method: "PUT",
           headers: { "Content-Type": "application/json" },
-          body: JSON.stringify({ yaml: text }),
+          body: JSON.stringify({ yaml: text, version }),
         }),
       "Rules saved and active.",
       again,

@@ -208,7 +208,7 @@ export function Editor({ source, onDraft, onSaved, onDeleted, onClose }) {
     event.preventDefault();
     setBusy(true);
     try {
-      await put("PUT", { yaml: text });
+      await put("PUT", { yaml: text, ...(mine && { version: source.version }) });
       onSaved(name);
     } catch (error) {
       setFailure(error.message);

@@ -1,0 +1,1 @@
+"""What several hubs on one store share."""

@@ -1,0 +1,149 @@
+"""What the hubs of a store share: read from memory, polled from the store, written by the hub with the first shard."""
+
+import contextlib
+import threading
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
+from http import HTTPStatus
+
+import msgspec
+
+from stepscope.hub.refusals import Refusal, Refused, changed_meanwhile
+from stepscope.hub.store.cluster.documents import Conflict, Document, Documents, DocumentWrite, DocumentWriter
+from stepscope.hub.store.cluster.ownership import Member, Ownership
+from stepscope.hub.store.engine import Engine, EngineError
+from stepscope.hub.threads import Periodic
+from stepscope.model.errors import Retry
+from stepscope.sinks.http import Connection
+
+PATH = "/hubs/documents"
+POLL_SECONDS = 0.25
+_SECONDS = 10.0
+_FIRST_SHARD = 0
+_COMPACT_EVERY = 1000
+"""After so many writes, superseded versions may be deleted."""
+
+_encode = msgspec.msgpack.Encoder().encode
+_writes = msgspec.msgpack.Decoder(list[DocumentWrite]).decode
+_documents = msgspec.msgpack.Decoder(list[Document]).decode
+
+
+class SharedState:
+    """The documents that all hubs of a store share. Safe from several threads.
+
+    What `write` returned from is seen by every hub that reaches the store, after one poll.
+    """
+
+    def __init__(self, engine: Engine, ownership: Ownership, connect: Callable[[str], Connection] = Connection) -> None:
+        self._ownership, self._connect = ownership, connect
+        self._known = Documents(engine)
+        self._known.listeners.append(self._tell)
+        self._writer = DocumentWriter(engine.shard(_FIRST_SHARD), self._known, ownership.leases[_FIRST_SHARD])
+        self._lock = threading.Lock()
+        self._connections: dict[str, Connection] = {}
+        self._listeners: defaultdict[str, list[Callable[[Sequence[Document]], object]]] = defaultdict(list)
+        self.after_polls: list[Callable[[], object]] = []
+        """Called after each poll, on its thread: files of the home that are shared are looked at here."""
+        self._polling = Periodic(self._poll, first=0.0, every=POLL_SECONDS, what="reading what other hubs changed")
+        self._writes = 0
+
+    @property
+    def trouble(self) -> str:
+        """Why what other hubs change is not seen at present; empty when it is."""
+        return self._polling.trouble
+
+    @property
+    def loaded(self) -> bool:
+        """Whether the store was read since this hub was started."""
+        return self._known.loaded
+
+    def start(self) -> None:
+        """Begin to follow what other hubs change."""
+        self._polling.start()
+
+    def stop(self) -> None:
+        """Stop following."""
+        self._polling.stop()
+        for connection in self._connections.values():
+            connection.close()
+
+    def listen(self, kind: str, listener: Callable[[Sequence[Document]], object]) -> None:
+        """Call a function with the documents of a kind that changed; it must be quick."""
+        self._listeners[kind].append(listener)
+
+    def all(self, kind: str) -> dict[str, Document]:
+        """The documents of a kind by key, as last read."""
+        return {key: each for key, each in self._known.all(kind).items() if not each.deleted}
+
+    def known(self, kind: str) -> Mapping[str, Document]:
+        """The same with those that were deleted."""
+        return self._known.all(kind)
+
+    def write(self, *wanted: DocumentWrite) -> None:
+        """Change documents, all or none. Refused when one is not as expected; Retry, with why, when it must wait."""
+        if not wanted:
+            return
+        with self._lock:
+            made = self._write(wanted)
+        self._known.add(made)
+
+    def _write(self, wanted: Sequence[DocumentWrite]) -> list[Document]:
+        owner = self._ownership.writer(_FIRST_SHARD)
+        if isinstance(owner, Retry):
+            raise Retry(f"nothing can be changed now: {owner}", after=2.0)
+        return self._store(wanted) if owner is None else self._send(owner, _encode(wanted))
+
+    def _store(self, wanted: Sequence[DocumentWrite]) -> list[Document]:
+        try:
+            self._writes += len(wanted)
+            return self._writer.write(wanted)
+        except Conflict as error:
+            raise changed_meanwhile(str(error)) from None
+        except EngineError as error:
+            raise Retry(f"nothing can be changed while the store does not take it: {error}", after=2.0) from error
+
+    def _send(self, owner: Member, body: bytes) -> list[Document]:
+        connection = self._connections.get(owner.address)
+        if connection is None:
+            connection = self._connections[owner.address] = self._connect(owner.address)
+        try:
+            answer = connection.post(PATH, body, owner.headers, _SECONDS)
+        except Retry as error:
+            why = f"nothing can be changed now: the hub at {owner.address}, which writes it, does not answer: {error}"
+            raise Retry(why, after=2.0) from error
+        if answer.status == HTTPStatus.OK:
+            return _documents(answer.body)
+        text = _message(answer.body)
+        if answer.status == HTTPStatus.CONFLICT:
+            raise Refused(Refusal(HTTPStatus.CONFLICT, text))
+        raise Retry(text, after=2.0)
+
+    def take(self, data: bytes) -> bytes:
+        """Store what another hub sends; Retry when this hub does not have the first shard."""
+        try:
+            wanted = _writes(data)
+        except (ValueError, RecursionError):
+            raise Refused(Refusal(HTTPStatus.BAD_REQUEST, "these are not changes of documents")) from None
+        if self._ownership.writer(_FIRST_SHARD) is not None:
+            raise Retry("nothing can be changed now: another hub is taking over the first shard", after=1.0)
+        return _encode(self._store(wanted))
+
+    def _poll(self) -> None:
+        self._known.poll()
+        for call in self.after_polls:
+            call()
+        if self._writes >= _COMPACT_EVERY and self._ownership.writer(_FIRST_SHARD) is None:
+            self._writes = 0
+            self._writer.compact()
+
+    def _tell(self, changed: Sequence[Document]) -> None:
+        for kind, listeners in self._listeners.items():
+            found = [each for each in changed if each.kind == kind]
+            for listener in listeners if found else ():
+                listener(found)
+
+
+def _message(body: bytes) -> str:
+    with contextlib.suppress(msgspec.MsgspecError, KeyError, TypeError):
+        return str(msgspec.json.decode(body)["error"]["message"])
+    return body[:200].decode("utf-8", "replace")

@@ -1,0 +1,72 @@
+"""What people change at one hub and all hubs on the same store must know, put together for one hub."""
+
+from collections.abc import Callable, Sequence
+
+from stepscope.hub.alerting.alert_log import AlertLog
+from stepscope.hub.alerting.rule_files import PAGE_NAME
+from stepscope.hub.alerting.shared_alerts import SharedAlerts
+from stepscope.hub.dashboards.dashboard import LONGEST
+from stepscope.hub.home import HubHome
+from stepscope.hub.security.shared_tokens import SharedTokens
+from stepscope.hub.security.tokens import Tokens
+from stepscope.hub.shared.shared_edits import SharedEdits
+from stepscope.hub.shared.shared_state import SharedState
+from stepscope.hub.shared.texts import SharedTexts, TextFiles
+from stepscope.hub.store.cluster.ownership import Ownership
+from stepscope.hub.store.engine import Engine
+from stepscope.journal.run_edits import Edits
+from stepscope.model.errors import Retry
+from stepscope.sinks.http import Connection
+
+RULES, DASHBOARD = "rules", "dashboard"
+"""The kinds of texts that are shared."""
+
+
+class Sharing:
+    """The shared state of a hub. What its home has from the time before is shared at the first start."""
+
+    def __init__(
+        self,
+        engine: Engine,
+        ownership: Ownership,
+        connect: Callable[[str], Connection],
+        home: HubHome,
+        tokens: Tokens,
+        edits: Edits,
+        on_deletion: Callable[[Sequence[str]], object],
+    ) -> None:
+        self.state = SharedState(engine, ownership, connect)
+        self.rules = SharedTexts(self.state, RULES)
+        self.dashboards = SharedTexts(self.state, DASHBOARD)
+        self.alerts = SharedAlerts(self.state)
+        self._home = home
+        self._adopted = False
+        self._tokens = SharedTokens(self.state, tokens, home.folder)
+        self._edits = SharedEdits(self.state, edits, on_deletion)
+        self.state.after_polls.append(self.sync)
+        self._unshared = ""
+        if self.state.loaded:
+            self.sync()
+
+    @property
+    def trouble(self) -> str:
+        """Why hubs do not know of each other's changes at present; empty when they do."""
+        return self._unshared or self.state.trouble
+
+    def sync(self) -> None:
+        """Share what was changed in the files of the home, and take over the tokens of other hubs."""
+        try:
+            self._tokens.sync()
+            self._edits.sync()
+            if not self._adopted:
+                self._adopt()
+                self._adopted = True
+            self._unshared = ""
+        except Retry as error:
+            self._unshared = str(error)
+
+    def _adopt(self) -> None:
+        home = self._home
+        self.dashboards.adopt(TextFiles(home.home / "dashboards", LONGEST))
+        self.rules.adopt(TextFiles(home.home, LONGEST), PAGE_NAME)
+        self.alerts.adopt(AlertLog(home.folder, write=False))
