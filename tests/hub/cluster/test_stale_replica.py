@@ -1,0 +1,83 @@
+"""A replica that lacks rows and takes itself for current decides nothing: every replica that answers is asked."""
+
+import re
+from collections.abc import Iterator
+
+import pytest
+
+from stepscope.hub.store.cluster.address import parse
+from stepscope.hub.store.cluster.ownership import Ownership, this_process
+from stepscope.hub.store.cluster.server import Server
+from stepscope.hub.store.cluster.shards import run_hash
+from stepscope.hub.store.store import Store
+from stepscope.model.ports import Batch
+from stepscope.testing.clickhouse_cluster import ClusterProcesses, missing
+from stepscope.testing.stores import losses, writer
+
+pytestmark = pytest.mark.skipif(bool(missing()), reason=f"not installed: {missing()}")
+RUN = next(run for run in map(str, range(100)) if run_hash(run) % 2 == 0)
+LEASE = 600
+
+
+def joined(url: str) -> Store:
+    """A store that a new hub shares with others."""
+    engine = Server(parse(url))
+    ownership = Ownership(engine, this_process(), LEASE)
+    ownership.join()
+    return Store(engine, ownership=ownership)
+
+
+def cut_off(cluster: ClusterProcesses, url: str, tables: tuple[str, ...]) -> None:
+    """Make tables of the second replica of the first shard their own: they get no row, and nothing says so."""
+    place = parse(url)
+    server = cluster.servers[0][1]
+    local = Server(parse(f"clickhouse://default:{cluster.password}@{server.host}:{server.port}/{place.database}_shard"))
+    for table in tables:
+        named = f"database = currentDatabase() AND name = '{table}'"
+        made = local.query(f"SELECT create_table_query AS made FROM system.tables WHERE {named}").one("made")
+        local.execute(f"DROP TABLE {table}")
+        local.execute(re.sub(r"Replicated(\w+)\('[^']*', '[^']*'(?:, )?", r"\1(", made))
+    local.close()
+
+
+@pytest.fixture(scope="module")
+def stores(cluster: ClusterProcesses) -> Iterator[list[Store]]:
+    """Two hubs; the first wrote a batch, the second uses a replica that knows neither that nor who wrote it."""
+    url = cluster.url("stale")
+    one = joined(url)
+    one.write(Batch(writer(RUN), 0, losses([(0, 1.0)])))
+    cut_off(cluster, url, ("leases", "ledger"))
+    hosts = url.partition("@")[2].partition("/")[0]
+    first, second, *others = hosts.split(",")
+    stores = [one, joined(url.replace(hosts, ",".join((second, first, *others))))]
+    yield stores
+    for store in stores:
+        store.close()
+
+
+def test_the_shard_is_not_taken_twice(stores: list[Store]) -> None:
+    """The second hub knows who has the shard, and the first one keeps it."""
+    one, two = (store.ownership for store in stores)
+    assert one is not None
+    assert two is not None
+    (stale,) = stores[1].engine.shard(0).query("SELECT count() AS held FROM leases")["held"]
+    assert stale == 0
+    assert (two.held(), two.writer(0)) == ([], next(each for each in two.living() if each.hub == one.member.hub))
+    one.leases[0].check()
+
+
+def test_what_is_stored_is_neither_deleted_nor_stored_again(stores: list[Store]) -> None:
+    """The second hub takes the shard over and finds the batch in the ledger, also when it is offered again."""
+    one, two = stores
+    assert one.ownership is not None
+    one.ownership.leave()
+    two.beat()
+    assert 0 in two.held()
+    assert points(two) == 1
+    two.write(Batch(writer(RUN), 0, losses([(0, 1.0)])))
+    assert points(two) == 1
+
+
+def points(store: Store) -> int:
+    """How many points the first shard has."""
+    return int(store.engine.shard(0).query("SELECT count() AS held FROM metrics").one("held"))
