@@ -63,6 +63,25 @@ def test_every_kind(client: str, tmp_path: Path, capsys: pytest.CaptureFixture[s
     assert not is_same(home, tmp_path / "logs")
 
 
+def test_zeros_and_odd_numbers(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Zeros are not written by protobuf, and are zeros here; a hyperparameter may be infinite or NaN; graphs count."""
+    from tensorboardX.proto.event_pb2 import Event as TheirEvent
+
+    with tensorboardX.SummaryWriter(str(tmp_path / "logs")) as writer:
+        writer.add_histogram("zeros", numpy.zeros(4), 3)
+        writer.add_histogram_raw("endless", 0, 1, float("inf"), 1, 1, [1], [float("inf")], 4)
+        writer.file_writer.event_writer.add_event(TheirEvent(graph_def=b"g"))
+        writer.add_hparams({"lr": float("inf"), "decay": float("nan"), "layers": 2}, {"score": 1.0}, name="h")
+    done = bring(capsys, tmp_path / "home", tmp_path / "logs")
+    records = [record for run in done["runs"] for record in read_run(tmp_path / "home", run["run"])]
+    zeros = series(records, "zeros")[3]
+    assert (zeros.count, zeros.total, zeros.low, zeros.high) == (4, 0.0, 0.0, 0.0)
+    configs = [each.attrs["config"] for each in records if isinstance(each, Event) and each.attrs.get("config")]
+    assert [(each["lr"], str(each["decay"]), each["layers"]) for each in configs] == [(float("inf"), "nan", 2)]
+    assert done["left_out"] == {"graphs": 1, "events that cannot be read": 1}
+    assert is_same(tmp_path / "home", tmp_path / "logs")
+
+
 def test_what_tensorflow_writes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Its second version writes tensors for everything: scalars, histograms, texts, images and audio arrive."""
     tf = pytest.importorskip("tensorflow", reason="a real writer of event files")

@@ -126,7 +126,8 @@ def _check(args: argparse.Namespace, home: Path) -> int:
         differing += not result.same
         rows.append({"run": run.id, "same": result.same, "records": result.records, "difference": result.difference})
         if not args.json:
-            outcome = f"{formatting.count(result.records)} values are the same" if result.same else result.difference
+            counted = "1 value is" if result.records == 1 else f"{formatting.count(result.records)} values are"
+            outcome = f"{counted} the same" if result.same else result.difference
             print(text.clean(f"{run.name} -> {run.id}: {outcome}"))
     if args.json:
         print(dumps(rows))

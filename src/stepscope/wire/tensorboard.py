@@ -21,6 +21,8 @@ _LEFT_OUT = {
     "projector": "embeddings",
 }
 """Kinds of values that have no place here, by the plugin that shows them."""
+_EVENTS_LEFT_OUT = {4: "graphs", 6: "log messages", 8: "run metadata", 9: "graphs"}
+"""The same of whole events, by the number of their field."""
 _REPEATED = {5: "<f", 6: "<d"}
 """Fields of a tensor that hold packed numbers of fixed size."""
 
@@ -34,7 +36,7 @@ class Media(NamedTuple):
 
 
 class Value(NamedTuple):
-    """One value of a summary: a scalar, a histogram, a text or media, else only its kind."""
+    """One value of an event: a scalar, a histogram, a text or media, else only its kind."""
 
     tag: str
     scalar: float | None = None
@@ -65,7 +67,9 @@ def parse_event(data: bytes) -> Event:
                 step = signed(field)
             elif number == _SUMMARY:
                 values += [_value(inner) for part, inner in fields(field) if part == 1]
-    except (struct.error, TypeError, IndexError) as error:
+            elif number in _EVENTS_LEFT_OUT:
+                values.append(Value("", kind=_EVENTS_LEFT_OUT[number]))
+    except (struct.error, TypeError, IndexError, OverflowError) as error:
         raise ValueError(str(error)) from None
     return Event(time if math.isfinite(time) else 0.0, step, tuple(values))
 
@@ -152,8 +156,7 @@ def _histogram(data: bytes) -> Histogram:
     for number, field in fields(data):
         found.setdefault(number, []).extend(each for (each,) in struct.iter_unpack("<d", field))
     limits, counts = found.get(6, []), [int(each) for each in found.get(7, [])]
-    low, high = found.get(1, [None])[0], found.get(2, [None])[0]
-    total = found.get(4, [None])[0]
+    low, high, total = (found.get(number, [0.0])[0] if counts else None for number in (1, 2, 4))  # zeros are left out
     bounds = tuple(limits[:-1])
     return Histogram(sum(counts), total, low, high, bounds, tuple(counts[: len(bounds) + 1]))
 
@@ -181,7 +184,7 @@ def _struct_value(data: bytes) -> Any:
     for number, field in fields(data):
         if number == 2:
             (value,) = struct.unpack("<d", field)
-            return int(value) if value == int(value) and abs(value) < 2**53 else value
+            return int(value) if value.is_integer() and abs(value) < 2**53 else value
         if number == 3:
             return text(field)
         if number == 4:
