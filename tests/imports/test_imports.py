@@ -119,11 +119,11 @@ def test_a_damaged_event_costs_itself(tmp_path: Path, capsys: pytest.CaptureFixt
 def test_stores_of_mlflow(
     store: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Metrics with NaN and infinities, parameters, tags and the status arrive from both stores."""
+    """Metrics with NaN and infinities, parameters, tags and the status arrive from both stores; the rest is counted."""
     monkeypatch.setenv("MLFLOW_ALLOW_FILE_STORE", "true")
     place = tmp_path / ("mlflow.db" if store == "sqlite" else "mlruns")
     client = mlflow.MlflowClient(f"sqlite:///{place}" if store == "sqlite" else place.as_uri())
-    experiment = client.create_experiment("exp")
+    experiment = client.create_experiment("exp", (tmp_path / "artifacts").as_uri())
     run = client.create_run(experiment, run_name="first", start_time=1_700_000_000_000)
     client.log_param(run.info.run_id, "lr", 0.1)
     client.set_tag(run.info.run_id, "team", "red")
@@ -147,7 +147,18 @@ def test_stores_of_mlflow(
     client.log_metric(run.info.run_id, "other", 1.0, timestamp=1_700_000_000_009, step=9)
     client.log_param(run.info.run_id, "depth", 3)
     assert not is_same(home, place)
-    assert bring(capsys, home, place)["runs"][0]["values"] == 2
+    gone = client.create_experiment("gone")
+    deleted, killed = (client.create_run(each).info.run_id for each in (gone, experiment))
+    client.log_text(killed, "text", "folder/a.txt")
+    client.set_terminated(killed, "KILLED")
+    client.delete_experiment(gone)
+    client.delete_run(client.create_run(experiment).info.run_id)
+    again = bring(capsys, home, place)
+    assert {each["run"]: each["values"] for each in again["runs"]} == {run.info.run_id: 2, killed: 0}
+    assert again["left_out"] == {"deleted runs": 2, "artifacts": 1}
+    assert deleted not in {each["run"] for each in again["runs"]}
+    ends = [each.attrs for each in read_run(home, killed) if isinstance(each, Event) and "status" in each.attrs]
+    assert ends == [{"status": "preempted"}]
     assert is_same(home, place)
 
 

@@ -8,11 +8,16 @@ from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 from typing import Any
+from urllib.parse import unquote, urlsplit
 
 from stepscope.imports.source import Chunk, FoundRun, NextChunk, Skip
 from stepscope.journal import layout
 from stepscope.model.records import Metric, Value
 
+_LOCAL = ("", "file")
+"""Schemes of addresses that are paths on this machine."""
+_TRASH = ".trash"
+"""The folder of deleted experiments."""
 CHUNK_ROWS = 10_000
 READ_BYTES = 1024 * 1024
 LONGEST_TEXT = 1024 * 1024
@@ -20,7 +25,10 @@ LATEST_MS = 9 * 10**12
 """No time in milliseconds is later: it would not fit into 64 bits of nanoseconds."""
 _LARGEST = 1.7976931348623157e308
 """What the database holds for infinity."""
-_STATUSES = {"FAILED": "failed", "KILLED": "interrupted", "4": "failed", "5": "interrupted"}
+_STATUSES = {"FAILED": "failed", "KILLED": "preempted", "4": "failed", "5": "preempted"}
+_DELETED, _ARTIFACTS = "deleted runs", "artifacts"
+_LEFT_OUT = {"datasets": "datasets", "logged_models": "logged models", "trace_info": "traces"}
+"""Tables of the database that have no place here, and what is in them."""
 
 
 class MlflowDatabase:
@@ -36,6 +44,7 @@ class MlflowDatabase:
                 with closing(connect(file)) as database:
                     if {"experiments", "runs", "metrics", "params", "tags"} <= tables(database):
                         found += self._runs(database, file)
+                        _count_left_out(database, skip)
             except sqlite3.Error as error:
                 skip(f"{file.name}: {error}", 1)
         return found
@@ -51,6 +60,28 @@ class MlflowDatabase:
             tags = dict(database.execute("SELECT key, value FROM tags WHERE run_uuid = ?", (id,)))
             began = start * 10**6 if isinstance(start, int) and 0 <= start < LATEST_MS else 0
             yield _found(str(id), str(project), name, [_DatabaseRun(file, id, began)], config, tags, str(status))
+
+
+def _count_left_out(database: sqlite3.Connection, skip: Skip) -> None:
+    """Count deleted runs, artifacts on this machine, and the rows of other tables."""
+    stages = database.execute("SELECT lifecycle_stage, artifact_uri FROM runs").fetchall()
+    _skip_some(skip, _DELETED, sum(stage != "active" for stage, _ in stages))
+    _skip_some(skip, _ARTIFACTS, sum(_count_files(str(uri or "")) for stage, uri in stages if stage == "active"))
+    for table in _LEFT_OUT.keys() & tables(database):
+        _skip_some(skip, _LEFT_OUT[table], database.execute(f"SELECT count(*) FROM {table}").fetchone()[0])
+
+
+def _skip_some(skip: Skip, reason: str, count: int) -> None:
+    if count:
+        skip(reason, count)
+
+
+def _count_files(uri: str) -> int:
+    """Return how many files are below an address; 0 when it is not on this machine."""
+    place = urlsplit(uri)
+    if place.scheme not in _LOCAL or not place.path:
+        return 0
+    return sum(path.is_file() for path in Path(unquote(place.path)).rglob("*"))
 
 
 class _DatabaseRun:
@@ -130,15 +161,21 @@ class MlflowFolder:
     def find(self, path: Path, skip: Skip) -> list[FoundRun]:
         """Return the runs that are not deleted, also when the folder that has `mlruns` is given."""
         files = [*sorted(path.glob("*/*/meta.yaml")), *sorted(path.glob("mlruns/*/*/meta.yaml"))]
-        return [run for file in files if (run := self._run(file.parent)) is not None]
+        trash = [*path.glob(f"{_TRASH}/*/*/meta.yaml"), *path.glob(f"mlruns/{_TRASH}/*/*/meta.yaml")]
+        _skip_some(skip, _DELETED, len(trash))
+        return [run for file in files if (run := self._run(file.parent, skip)) is not None]
 
-    def _run(self, folder: Path) -> FoundRun | None:
+    def _run(self, folder: Path, skip: Skip) -> FoundRun | None:
         try:
             about, experiment = (_meta(place / "meta.yaml") for place in (folder, folder.parent))
         except OSError:
             return None
-        if "run_id" not in about or about.get("lifecycle_stage") == "deleted":
+        if "run_id" not in about:
             return None
+        if about.get("lifecycle_stage") == "deleted":
+            skip(_DELETED, 1)
+            return None
+        _skip_some(skip, _ARTIFACTS, _count_files(about.get("artifact_uri", "")))
         start = about.get("start_time", "")
         began = int(start) if start.isdecimal() and len(start) < 20 else 0
         part = _FolderRun(folder, began * 10**6 if began < LATEST_MS else 0)
