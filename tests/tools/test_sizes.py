@@ -32,10 +32,11 @@ def test_what_is_not_our_code_is_not_measured(tmp_path: Path, name: str) -> None
     assert found(tmp_path, name, "\n" * 500) == []
 
 
-def test_a_line_of_the_page_may_have_140_characters_and_no_more(tmp_path: Path) -> None:
-    """Long lines of JavaScript are named with their numbers."""
-    assert found(tmp_path, "src/w/a.js", "x" * 140) == []
-    assert found(tmp_path, "src/w/a.js", "\n" + "x" * 141) == ["src/w/a.js:2 has 141 characters, more than 140"]
+@pytest.mark.parametrize("name", ["src/w/a.js", "src/w/a.css"])
+def test_a_line_of_the_page_may_have_140_characters_and_no_more(tmp_path: Path, name: str) -> None:
+    """Long lines of JavaScript and CSS are named with their numbers."""
+    assert found(tmp_path, name, "x" * 140) == []
+    assert found(tmp_path, name, "\n" + "x" * 141) == [f"{name}:2 has 141 characters, more than 140"]
 
 
 @pytest.mark.parametrize("start", ["def work():\n", "async def work():\n"])
