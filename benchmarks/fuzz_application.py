@@ -12,11 +12,11 @@ from typing import Any
 from urllib.parse import unquote
 
 from benchmarks.fuzz_requests import RUNS, Sent, request
-from stepscope.hub.app import build_app
 from stepscope.hub.home import HubHome
 from stepscope.hub.home_store import open_home_store
 from stepscope.hub.security.tokens import Tokens
 from stepscope.hub.service import Hub, HubOptions
+from stepscope.hub.serving.app import build_app
 
 FAILED = 500
 AT_ONCE = 96

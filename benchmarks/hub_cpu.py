@@ -60,8 +60,8 @@ def _open(folder: Path, *, listeners: bool) -> Any:
     from stepscope.hub.home import HubHome
     from stepscope.hub.home_store import open_home_store
     from stepscope.hub.security.tokens import Tokens
-    from stepscope.hub.serve import SWITCH_SECONDS
     from stepscope.hub.service import Hub, HubOptions
+    from stepscope.hub.serving.serve import SWITCH_SECONDS
 
     home = folder / "home"
     kept = HubHome(home)

@@ -170,7 +170,7 @@ if __name__ == "__main__":
         import pyarrow  # noqa: F401
 
         import stepscope.hub.questions.routes
-        import stepscope.hub.serve  # noqa: F401
+        import stepscope.hub.serving.serve  # noqa: F401
         from stepscope.hub.receivers.receiver import RECEIVERS
 
         for name in RECEIVERS.names():

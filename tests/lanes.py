@@ -23,7 +23,7 @@ CHAOS = (
     "tests/hub/test_edits.py",
     "tests/hub/test_full.py",
     "tests/hub/test_live_limits.py",
-    "tests/hub/test_run_states.py",
+    "tests/hub/runs/test_run_states.py",
     "tests/hub/test_security.py",
     "tests/hub/test_slow_store.py",
     "tests/hub/test_sql_limits.py",

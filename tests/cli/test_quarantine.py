@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from stepscope.cli.main import main
-from stepscope.hub.store_pump import SINK
+from stepscope.hub.intake.store_pump import SINK
 from stepscope.journal.quarantine import Quarantine
 from stepscope.model.ports import Batch, Writer
 from stepscope.model.records import Metric, Span

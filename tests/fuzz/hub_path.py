@@ -4,11 +4,11 @@ from collections.abc import Sequence
 from concurrent.futures import Future
 from contextlib import AbstractContextManager
 
-from stepscope.hub.counters import Counters
-from stepscope.hub.intake import SequenceNumbers, unpack
+from stepscope.hub.intake.counters import Counters
+from stepscope.hub.intake.intake_journal import SequenceNumbers, unpack
+from stepscope.hub.intake.scrub import Scrubber
 from stepscope.hub.limits import Limits
 from stepscope.hub.receivers.ingest import Ingest, RunOwners
-from stepscope.hub.scrub import Scrubber
 from stepscope.hub.store import native_format
 from stepscope.hub.store.columns import Answer, Block
 from stepscope.hub.store.engine import Engine, RowStream

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from stepscope.hub.questions.runs import run_fields
 from stepscope.hub.questions.runs.run_filter import ExpressionError, parse
-from stepscope.hub.run_states import RunStatus
+from stepscope.hub.runs.run_states import RunStatus
 from stepscope.hub.store.read.run_catalog import Ending, Latest, RunRow
 
 _COUNTS = dict.fromkeys(("points", "spans", "logs", "events", "alerts", "rejected"), 3)

@@ -11,8 +11,8 @@ from typing import Any
 from stepscope.hub.limits import Limits
 from stepscope.hub.questions.routes import mount
 from stepscope.hub.receivers import file_uploads
-from stepscope.hub.serve import serve
 from stepscope.hub.service import HubOptions
+from stepscope.hub.serving.serve import serve
 from stepscope.hub.store.embedded import Chdb
 
 

@@ -14,12 +14,12 @@ import grpc
 import pytest
 from starlette.routing import Route
 
-from stepscope.hub.app import build_app
 from stepscope.hub.home import HubHome
 from stepscope.hub.home_store import open_home_store
 from stepscope.hub.questions.routes import mount
 from stepscope.hub.security.tokens import Tokens
 from stepscope.hub.service import Hub, HubOptions
+from stepscope.hub.serving.app import build_app
 from tests.hub.conftest import JSON, RunningHub
 
 PROGRAM = str(Path(__file__).with_name("short_limits.py"))

@@ -3,9 +3,9 @@
 from collections.abc import Sequence
 from pathlib import Path
 
-from stepscope.hub.counters import Counters
-from stepscope.hub.deferred import DeferredShard, DeferringStore
-from stepscope.hub.sources import ReceivedBatch
+from stepscope.hub.cluster.deferred import DeferredShard, DeferringStore
+from stepscope.hub.intake.counters import Counters
+from stepscope.hub.intake.sources import ReceivedBatch
 from stepscope.hub.store.cluster.shards import ShardAway
 from stepscope.hub.store.store import Outcome
 from stepscope.journal.following import Cursors

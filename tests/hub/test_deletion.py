@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from stepscope.hub.deletion import delete_run, finish_deletions
+from stepscope.hub.runs.deletion import delete_run, finish_deletions
 from stepscope.hub.store.read.run_catalog import list_runs
 from stepscope.hub.store.store import Store, open_store
 from stepscope.journal.run_edits import Edits

@@ -2,8 +2,8 @@
 
 import pytest
 
+from stepscope.hub.intake.sources import ReceivedBatch
 from stepscope.hub.live import Live, TooMany
-from stepscope.hub.sources import ReceivedBatch
 from stepscope.model.ports import Batch, Writer
 from stepscope.model.records import Log
 

@@ -11,7 +11,7 @@ import pytest
 pytest.importorskip("chdb")
 
 from stepscope.hub.home import address_of
-from stepscope.hub.serve import _listen
+from stepscope.hub.serving.serve import _listen
 from tests.hub.conftest import StartHub, spawn
 
 

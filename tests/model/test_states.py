@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from stepscope.hub.presence import learn
+from stepscope.hub.runs.presence import learn
 from stepscope.model import names, states
 from stepscope.model.records import Event, Metric
 from stepscope.model.states import State, WriterFacts, WriterState, beat_interval, ending_of, run_state, writer_state

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from stepscope.hub.page import WEB
+from stepscope.hub.serving.page import WEB
 
 NODE = shutil.which("node")
 TESTS = sorted((Path(__file__).parent / "node").glob("*.test.js"))

@@ -4,7 +4,7 @@ import gzip
 import re
 from urllib.parse import urlsplit
 
-from stepscope.hub.page import WEB
+from stepscope.hub.serving.page import WEB
 from tests.hub.conftest import RunningHub
 from tests.web.conftest import Opened, until
 from tools.vendor import FOLDER, SUMS, sums

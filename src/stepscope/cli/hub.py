@@ -120,8 +120,8 @@ def command(args: argparse.Namespace) -> int:
     try:
         from stepscope.hub.home_store import store_address
         from stepscope.hub.questions.routes import mount
-        from stepscope.hub.serve import serve
         from stepscope.hub.service import HubOptions
+        from stepscope.hub.serving.serve import serve
     except ImportError as error:
         raise ConfigError(f"{_NEEDED} (missing: {error.name})") from error
     if (args.tls_cert is None) != (args.tls_key is None):

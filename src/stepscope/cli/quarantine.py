@@ -192,7 +192,7 @@ def _open_store(home: Path, undo: contextlib.ExitStack) -> Sink:
         return sink
     try:
         from stepscope.hub.home_store import opened
-        from stepscope.hub.store_pump import StoreSink
+        from stepscope.hub.intake.store_pump import StoreSink
     except ImportError as error:
         raise ConfigError(f"this needs the hub's packages: pip install 'stepscope[hub]' ({error.name})") from error
     return StoreSink(undo.enter_context(opened(home)))

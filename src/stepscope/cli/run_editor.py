@@ -104,8 +104,8 @@ class _LocalRun:
 
 
 def _delete_stored(home: Path, run: str) -> dict[str, int]:
-    from stepscope.hub.deletion import delete_run  # needs the hub's packages, which may be absent
     from stepscope.hub.home_store import opened
+    from stepscope.hub.runs.deletion import delete_run  # needs the hub's packages, which may be absent
 
     with opened(home) as store:
         freed: dict[str, int] = msgspec.to_builtins(delete_run(home, Edits(home), run, user(), store))

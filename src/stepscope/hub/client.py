@@ -214,9 +214,9 @@ class LocalClient:
     def _pieces(
         self, path: str, given: Mapping[str, Any], body: bytes | None = None, method: str = "GET"
     ) -> Iterator[bytes]:
-        from stepscope.hub.questions.endpoint import Stream
         from stepscope.hub.questions.openapi import endpoint_of
-        from stepscope.hub.questions.params import check
+        from stepscope.hub.questions.toolbox.endpoint import Stream
+        from stepscope.hub.questions.toolbox.params import check
         from stepscope.hub.refusals import Refused
 
         endpoint = endpoint_of(path, method)
@@ -232,7 +232,7 @@ class LocalClient:
 def _opened(home: Path, only: str | None) -> Iterator[LocalClient]:
     try:
         from stepscope.hub.home_store import open_home_store, store_address
-        from stepscope.hub.questions.endpoint import Reader
+        from stepscope.hub.questions.toolbox.endpoint import Reader
         from stepscope.hub.security.tokens import Tokens
         from stepscope.hub.service import Hub, HubOptions
     except ImportError as error:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from stepscope.hub.diagnosing.thread import Changed
-from stepscope.hub.sources import ReceivedBatch
+from stepscope.hub.intake.sources import ReceivedBatch
 from stepscope.model.errors import StepscopeError
 from stepscope.model.ports import Batch
 

@@ -11,38 +11,38 @@ from typing import Any
 
 from msgspec import to_builtins
 
-from stepscope.hub import forwarding, peers
 from stepscope.hub.alerting.alerting import Alerting
-from stepscope.hub.counters import Counters, families, outcomes
+from stepscope.hub.cluster import forwarding, peers
+from stepscope.hub.cluster.forwarding import BODY_BYTES, Forwarded, connector
+from stepscope.hub.cluster.peers import Peers
+from stepscope.hub.cluster.sharing import RULES, Sharing
+from stepscope.hub.cluster.store_path import StorePath
 from stepscope.hub.dashboards.dashboard import LONGEST
 from stepscope.hub.dashboards.dashboard_files import Dashboards
-from stepscope.hub.deletion import RunDeletion
 from stepscope.hub.diagnosing.thread import Diagnosing
-from stepscope.hub.forwarding import BODY_BYTES, Forwarded, connector
 from stepscope.hub.home import HubHome
-from stepscope.hub.intake import MEGA, Intake, SequenceNumbers, shifted_clock
+from stepscope.hub.intake.counters import Counters, families, outcomes
+from stepscope.hub.intake.intake_journal import MEGA, Intake, SequenceNumbers, shifted_clock
+from stepscope.hub.intake.scrub import Scrubber
+from stepscope.hub.intake.sources import FolderReceiver, IntakeReader
+from stepscope.hub.intake.store_pump import SINK
 from stepscope.hub.limits import Limits
-from stepscope.hub.peers import Peers
-from stepscope.hub.presence import Presence
 from stepscope.hub.receivers.datadog.sockets import Address
 from stepscope.hub.receivers.ingest import Ingest, RunOwners
 from stepscope.hub.receivers.receiver import RunLinks
 from stepscope.hub.receivers.run_limits import RunLimits
-from stepscope.hub.run_files import ImportedFiles, RunFiles
-from stepscope.hub.run_states import Journals, RunStates, StateCounts
-from stepscope.hub.scrub import Scrubber
+from stepscope.hub.runs.deletion import RunDeletion
+from stepscope.hub.runs.presence import Presence
+from stepscope.hub.runs.run_files import ImportedFiles, RunFiles
+from stepscope.hub.runs.run_states import Journals, RunStates, StateCounts
 from stepscope.hub.security.guard import Guard, is_loopback, known_hosts
 from stepscope.hub.security.tokens import RateLimits, Tokens
 from stepscope.hub.shared import shared_state
 from stepscope.hub.shared.texts import TextFiles
-from stepscope.hub.sharing import RULES, Sharing
-from stepscope.hub.sources import FolderReceiver, IntakeReader
 from stepscope.hub.store.engine import ClusterState, Damaged, Engine, EngineError
 from stepscope.hub.store.maintenance import info, lost, retain
 from stepscope.hub.store.read.run_catalog import count_runs, list_runs
 from stepscope.hub.store.store import Store
-from stepscope.hub.store_path import StorePath
-from stepscope.hub.store_pump import SINK
 from stepscope.hub.threads import Periodic, Workers
 from stepscope.journal.following import Cursors
 from stepscope.journal.layout import runs_folder

@@ -4,13 +4,13 @@ import math
 import struct
 from collections.abc import Iterable
 
-from stepscope.hub.questions.conditions import RecordQuery
 from stepscope.hub.questions.distributions import read_distributions
 from stepscope.hub.questions.logs import find_alerts, find_logs
 from stepscope.hub.questions.series import Series, read_series
 from stepscope.hub.questions.series.metric_keys import list_keys
 from stepscope.hub.questions.series.series_sql import SeriesQuery
 from stepscope.hub.questions.step.step_sql import read_step
+from stepscope.hub.questions.toolbox.conditions import RecordQuery
 from stepscope.hub.questions.traces.spans import find_spans, open_spans, read_trace
 from stepscope.hub.store.maintenance import describe
 from stepscope.hub.store.read.run_catalog import list_runs, read_writers, run_number

@@ -10,9 +10,9 @@ pytest.importorskip("chdb", reason="the hub's store needs chDB")
 from stepscope.diagnosis.engine import Diagnosis
 from stepscope.hub.diagnosing import replays, thread
 from stepscope.hub.home import HubHome
+from stepscope.hub.intake.sources import ReceivedBatch
 from stepscope.hub.security.tokens import Tokens
 from stepscope.hub.service import Hub, HubOptions
-from stepscope.hub.sources import ReceivedBatch
 from stepscope.hub.store.read.finding_catalog import read_findings, undiagnosed
 from stepscope.hub.store.read.run_catalog import run_number
 from stepscope.hub.store.store import open_store

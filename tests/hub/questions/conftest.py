@@ -11,11 +11,11 @@ import pytest
 pytest.importorskip("chdb", reason="the hub's store needs chDB")
 pytest.importorskip("httpx", reason="the API is asked through httpx")
 
-from stepscope.hub.app import build_app
 from stepscope.hub.home import HubHome
 from stepscope.hub.questions.routes import mount
 from stepscope.hub.security.tokens import Tokens
 from stepscope.hub.service import Hub, HubOptions
+from stepscope.hub.serving.app import build_app
 from stepscope.hub.store.store import open_store
 from tests.hub.in_process import request
 from tests.hub.questions.world import fill

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
+from stepscope.hub.intake.sources import ReceivedBatch
 from stepscope.hub.service import Hub
-from stepscope.hub.sources import ReceivedBatch
 from stepscope.model.ports import Batch, Writer
 from stepscope.model.records import Metric
 from tests.hub.questions.world import trace_of

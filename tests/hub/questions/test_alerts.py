@@ -8,8 +8,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from stepscope.hub.intake.sources import ReceivedBatch
 from stepscope.hub.service import Hub
-from stepscope.hub.sources import ReceivedBatch
 from stepscope.model.ports import Batch, Writer
 from stepscope.model.records import Metric
 from tests.hub.questions.conftest import Get

@@ -4,10 +4,10 @@ from pathlib import Path
 
 import pytest
 
-from stepscope.hub.questions.endpoint import Endpoint
 from stepscope.hub.questions.live_events import PARAMS
 from stepscope.hub.questions.openapi import ENDPOINTS
 from stepscope.hub.questions.runs.run_fields import FIELDS
+from stepscope.hub.questions.toolbox.endpoint import Endpoint
 
 PAGE = (Path(__file__).parents[3] / "docs" / "api.md").read_text(encoding="utf-8")
 

@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from stepscope.hub.questions.endpoint import Endpoint
 from stepscope.hub.questions.openapi import ENDPOINTS
+from stepscope.hub.questions.toolbox.endpoint import Endpoint
 from tests.hub.questions.conftest import Get
 from tests.repeats import repeats
 

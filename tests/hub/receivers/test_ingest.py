@@ -5,11 +5,11 @@ from pathlib import Path
 import pytest
 from msgspec import structs
 
-from stepscope.hub.counters import Counters
-from stepscope.hub.intake import Intake, SequenceNumbers
+from stepscope.hub.intake.counters import Counters
+from stepscope.hub.intake.intake_journal import Intake, SequenceNumbers
+from stepscope.hub.intake.scrub import TOO_MANY_SERIES, Scrubber
 from stepscope.hub.limits import Limits
 from stepscope.hub.receivers.ingest import STEP_OUT_OF_RANGE, Ingest, RunOwners, Upload, Writers
-from stepscope.hub.scrub import TOO_MANY_SERIES, Scrubber
 from stepscope.model.ports import Writer
 from stepscope.model.records import FIRST_STEP, LAST_STEP, Event, Log, Metric, Record, Span
 

@@ -12,7 +12,6 @@ import pytest
 from starlette.requests import Request
 from starlette.responses import Response
 
-from stepscope.hub.app import build_app
 from stepscope.hub.home import HubHome
 from stepscope.hub.home_store import open_home_store
 from stepscope.hub.receivers import receiver as receivers
@@ -23,6 +22,7 @@ from stepscope.hub.security.guard import RequestHead, basic_password
 from stepscope.hub.security.middleware import AccessRule, access_of
 from stepscope.hub.security.tokens import Tokens
 from stepscope.hub.service import Hub, HubOptions
+from stepscope.hub.serving.app import build_app
 from stepscope.model.errors import ConfigError
 from stepscope.model.ports import Writer
 from stepscope.model.records import Metric

@@ -6,12 +6,12 @@ from typing import Any
 import grpc
 import pytest
 
-from stepscope.hub.counters import Counters
-from stepscope.hub.intake import SequenceNumbers
+from stepscope.hub.intake.counters import Counters
+from stepscope.hub.intake.intake_journal import SequenceNumbers
+from stepscope.hub.intake.scrub import Scrubber
 from stepscope.hub.limits import Limits
 from stepscope.hub.receivers.ingest import SECONDS, Ingest, Repeats, RunOwners, digest
 from stepscope.hub.receivers.otlp import OtlpReceiver
-from stepscope.hub.scrub import Scrubber
 from stepscope.hub.security.guard import Access
 from stepscope.hub.security.tokens import Token
 from stepscope.model.errors import Retry

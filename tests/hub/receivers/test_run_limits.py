@@ -6,7 +6,6 @@ from typing import Any
 import msgspec
 import pytest
 
-from stepscope.hub.app import build_app
 from stepscope.hub.home import HubHome
 from stepscope.hub.home_store import open_home_store
 from stepscope.hub.limits import Limits
@@ -14,6 +13,7 @@ from stepscope.hub.receivers.native import PATH
 from stepscope.hub.receivers.run_limits import DAY_SECONDS, TOO_MANY_RUNS, RunLimits
 from stepscope.hub.security.tokens import Tokens
 from stepscope.hub.service import Hub, HubOptions
+from stepscope.hub.serving.app import build_app
 from stepscope.model.ports import Writer
 from stepscope.model.records import Metric
 from stepscope.wire import frames

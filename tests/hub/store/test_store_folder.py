@@ -9,9 +9,9 @@ import pytest
 from msgspec import structs
 
 from stepscope.diagnosis.finding import Finding
-from stepscope.hub.questions.conditions import RecordQuery
 from stepscope.hub.questions.logs import find_logs
 from stepscope.hub.questions.series.metric_keys import list_keys
+from stepscope.hub.questions.toolbox.conditions import RecordQuery
 from stepscope.hub.questions.traces.spans import find_spans
 from stepscope.hub.store import schema
 from stepscope.hub.store.columns import numbers

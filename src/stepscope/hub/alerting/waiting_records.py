@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from typing import Protocol
 
 from stepscope.diagnosis.finding import Finding
-from stepscope.hub.sources import ReceivedBatch
+from stepscope.hub.intake.sources import ReceivedBatch
 from stepscope.model.ports import Batch
 
 MOST_WAITING = 400_000

@@ -8,7 +8,7 @@ from typing import Any
 from stepscope.diagnosis.engine import VERSION
 from stepscope.diagnosis.order import Written
 from stepscope.hub.diagnosing.tracked import TrackedRun
-from stepscope.hub.run_states import RunStates
+from stepscope.hub.runs.run_states import RunStates
 from stepscope.hub.store.engine import Engine
 from stepscope.hub.store.read.finding_catalog import undiagnosed
 from stepscope.hub.store.read.replay import SLICE, Extent, extent_of, replay

@@ -10,8 +10,8 @@ from stepscope.diagnosis.engine import VERSION
 from stepscope.diagnosis.finding import Finding
 from stepscope.hub.diagnosing.replays import Replays
 from stepscope.hub.diagnosing.tracked import TrackedRun
-from stepscope.hub.run_states import RunStates
-from stepscope.hub.sources import ReceivedBatch
+from stepscope.hub.intake.sources import ReceivedBatch
+from stepscope.hub.runs.run_states import RunStates
 from stepscope.hub.store.engine import EngineError
 from stepscope.hub.store.read.replay import extent_of
 from stepscope.hub.store.read.run_catalog import list_runs

@@ -6,9 +6,9 @@ import msgspec
 
 from stepscope.hub.dashboards.dashboard import LONGEST, Mistake, parse
 from stepscope.hub.dashboards.dashboard_files import BUILTIN, Dashboards, Source
-from stepscope.hub.questions.endpoint import Endpoint, Reader
-from stepscope.hub.questions.params import Param, bad_request, forbidden, not_found
-from stepscope.hub.questions.schemas import BOOLEAN, INTEGER, REPLACED, TEXT, list_of, nullable, object_of
+from stepscope.hub.questions.toolbox.endpoint import Endpoint, Reader
+from stepscope.hub.questions.toolbox.params import Param, bad_request, forbidden, not_found
+from stepscope.hub.questions.toolbox.schemas import BOOLEAN, INTEGER, REPLACED, TEXT, list_of, nullable, object_of
 from stepscope.hub.shared.texts import version_of
 
 

@@ -4,10 +4,10 @@ from typing import Any
 
 import msgspec
 
-from stepscope.hub.questions.endpoint import RUN, Endpoint, Reader
-from stepscope.hub.questions.params import bad_request, conflict, not_found, unavailable
 from stepscope.hub.questions.runs import RUN_FIELDS, run_json
-from stepscope.hub.questions.schemas import BOOLEAN, INTEGER, SECONDS, TEXT, list_of, object_of, seconds
+from stepscope.hub.questions.toolbox.endpoint import RUN, Endpoint, Reader
+from stepscope.hub.questions.toolbox.params import bad_request, conflict, not_found, unavailable
+from stepscope.hub.questions.toolbox.schemas import BOOLEAN, INTEGER, SECONDS, TEXT, list_of, object_of, seconds
 from stepscope.journal.run_edits import GOING, Edits
 from stepscope.model.run_description import (
     LARGEST_TAG,

@@ -7,10 +7,20 @@ import msgspec
 from stepscope.alerts.alert import finding_subject, findings_json
 from stepscope.diagnosis.finding import SEVERITIES
 from stepscope.diagnosis.registry import KINDS
-from stepscope.hub.questions.alert_states import MARK, alerting, mark_json
-from stepscope.hub.questions.endpoint import RUN, Endpoint, Reader
-from stepscope.hub.questions.params import bad_request, not_found
-from stepscope.hub.questions.schemas import BOOLEAN, INTEGER, NUMBER, SECONDS, STEP, TEXT, list_of, nullable, object_of
+from stepscope.hub.questions.alerts.alert_states import MARK, alerting, mark_json
+from stepscope.hub.questions.toolbox.endpoint import RUN, Endpoint, Reader
+from stepscope.hub.questions.toolbox.params import bad_request, not_found
+from stepscope.hub.questions.toolbox.schemas import (
+    BOOLEAN,
+    INTEGER,
+    NUMBER,
+    SECONDS,
+    STEP,
+    TEXT,
+    list_of,
+    nullable,
+    object_of,
+)
 from stepscope.hub.store.read.finding_catalog import read_findings
 
 

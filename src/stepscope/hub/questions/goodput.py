@@ -3,8 +3,8 @@
 from collections.abc import Mapping
 from typing import Any
 
-from stepscope.hub.questions.endpoint import RUN, Endpoint, Reader
-from stepscope.hub.questions.schemas import BOOLEAN, INTEGER, TEXT, map_of, nullable, object_of
+from stepscope.hub.questions.toolbox.endpoint import RUN, Endpoint, Reader
+from stepscope.hub.questions.toolbox.schemas import BOOLEAN, INTEGER, TEXT, map_of, nullable, object_of
 from stepscope.hub.store import literal
 from stepscope.hub.store.engine import Engine
 from stepscope.hub.store.read.series_catalog import SeriesRow, find_series, read_totals

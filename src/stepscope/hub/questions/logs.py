@@ -3,8 +3,8 @@
 from collections.abc import Callable
 from typing import Any
 
-from stepscope.hub.questions.conditions import RecordQuery
-from stepscope.hub.questions.endpoint import (
+from stepscope.hub.questions.toolbox.conditions import RecordQuery
+from stepscope.hub.questions.toolbox.endpoint import (
     EXACT_RUN,
     LIMIT,
     NAME_PARAM,
@@ -21,8 +21,8 @@ from stepscope.hub.questions.endpoint import (
     page_json,
     record_conditions,
 )
-from stepscope.hub.questions.params import Param
-from stepscope.hub.questions.schemas import (
+from stepscope.hub.questions.toolbox.params import Param
+from stepscope.hub.questions.toolbox.schemas import (
     ANYTHING,
     ATTRS,
     INTEGER,

@@ -4,8 +4,6 @@ from collections.abc import Iterable
 from typing import Any
 
 from stepscope.hub.questions import (
-    alert_rules,
-    alert_states,
     dashboards,
     distributions,
     edits,
@@ -14,7 +12,6 @@ from stepscope.hub.questions import (
     findings,
     goodput,
     logs,
-    partial,
     pipeline,
     runs,
     series,
@@ -22,12 +19,14 @@ from stepscope.hub.questions import (
     step,
     traces,
 )
+from stepscope.hub.questions.alerts import alert_rules, alert_states
 from stepscope.hub.questions.distributions import quantiles
-from stepscope.hub.questions.endpoint import Endpoint
 from stepscope.hub.questions.files import media
-from stepscope.hub.questions.params import Param
-from stepscope.hub.questions.schemas import ERROR, Schema
 from stepscope.hub.questions.series import metric_keys
+from stepscope.hub.questions.toolbox import partial
+from stepscope.hub.questions.toolbox.endpoint import Endpoint
+from stepscope.hub.questions.toolbox.params import Param
+from stepscope.hub.questions.toolbox.schemas import ERROR, Schema
 from stepscope.hub.questions.traces import spans, trace_files
 
 ENDPOINTS: tuple[Endpoint, ...] = (

@@ -5,9 +5,9 @@ from typing import Any
 
 import msgspec
 
-from stepscope.hub.questions.endpoint import Endpoint, Reader
-from stepscope.hub.questions.params import forbidden
-from stepscope.hub.questions.schemas import COUNTS, INTEGER, SECONDS, TEXT, list_of, object_of
+from stepscope.hub.questions.toolbox.endpoint import Endpoint, Reader
+from stepscope.hub.questions.toolbox.params import forbidden
+from stepscope.hub.questions.toolbox.schemas import COUNTS, INTEGER, SECONDS, TEXT, list_of, object_of
 from stepscope.journal.quarantine import Quarantine, quarantined
 
 MOST_ENTRIES = 200

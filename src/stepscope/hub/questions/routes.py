@@ -12,14 +12,14 @@ from starlette.responses import Response, StreamingResponse
 from starlette.routing import BaseRoute, Route
 
 from stepscope.hub.live import Live
-from stepscope.hub.questions import params, partial
-from stepscope.hub.questions.alert_snapshot import take as take_snapshot
-from stepscope.hub.questions.endpoint import Endpoint, Lane, Reader, StoredFile, Stream
+from stepscope.hub.questions.alerts.alert_snapshot import take as take_snapshot
 from stepscope.hub.questions.live_events import PATH, LiveEvents, describe
 from stepscope.hub.questions.openapi import ENDPOINTS, document
+from stepscope.hub.questions.toolbox import params, partial
+from stepscope.hub.questions.toolbox.endpoint import Endpoint, Lane, Reader, StoredFile, Stream
 from stepscope.hub.receivers.bodies import Body, read_body
 from stepscope.hub.refusals import Refusal, Refused, json_response
-from stepscope.hub.run_files import StoredFileResponse, disposition
+from stepscope.hub.runs.run_files import StoredFileResponse, disposition
 from stepscope.hub.security.guard import Access
 from stepscope.hub.security.middleware import access_of
 from stepscope.hub.service import Hub

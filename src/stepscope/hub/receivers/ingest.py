@@ -11,12 +11,12 @@ from typing import Generic, TypeVar
 
 from msgspec import structs
 
-from stepscope.hub.counters import Counters
-from stepscope.hub.intake import Intake, IntakeBatch, SequenceNumbers, pack_parts, pack_whole
+from stepscope.hub.intake.counters import Counters
+from stepscope.hub.intake.intake_journal import Intake, IntakeBatch, SequenceNumbers, pack_parts, pack_whole
+from stepscope.hub.intake.scrub import TOO_MANY_SERIES, Scrubber
 from stepscope.hub.limits import Limits
 from stepscope.hub.receivers.run_limits import TOO_MANY_RUNS, RunLimits
 from stepscope.hub.refusals import Refusal, Refused
-from stepscope.hub.scrub import TOO_MANY_SERIES, Scrubber
 from stepscope.model.ports import Writer, run_id_trouble
 from stepscope.model.records import Record, has_steps_in_range
 

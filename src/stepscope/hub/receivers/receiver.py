@@ -9,15 +9,15 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import compile_path
 
+from stepscope.hub.intake.store_progress import StoreProgress
 from stepscope.hub.limits import Limits
 from stepscope.hub.receivers.ingest import Ingest
 from stepscope.hub.refusals import Refusal
-from stepscope.hub.run_files import RunFiles
+from stepscope.hub.runs.run_files import RunFiles
 from stepscope.hub.security.guard import RequestHead
 from stepscope.hub.security.middleware import AccessRule
 from stepscope.hub.security.tokens import Scope
 from stepscope.hub.store.engine import Engine
-from stepscope.hub.store_progress import StoreProgress
 from stepscope.hub.threads import Workers
 from stepscope.model.errors import ConfigError
 from stepscope.model.plugins import Plugins

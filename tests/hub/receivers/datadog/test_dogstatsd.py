@@ -8,14 +8,14 @@ from typing import Any
 import pytest
 from datadog.dogstatsd.base import DogStatsd as Client
 
-from stepscope.hub.counters import Counters, Label
-from stepscope.hub.intake import SequenceNumbers
+from stepscope.hub.intake.counters import Counters, Label
+from stepscope.hub.intake.intake_journal import SequenceNumbers
+from stepscope.hub.intake.scrub import Scrubber
 from stepscope.hub.limits import Limits
 from stepscope.hub.receivers.datadog import dogstatsd
 from stepscope.hub.receivers.datadog.samples import Samples
 from stepscope.hub.receivers.datadog.sockets import open_sockets, udp_address
 from stepscope.hub.receivers.ingest import Ingest, RunOwners
-from stepscope.hub.scrub import Scrubber
 from stepscope.testing.receivers import ReceiverContract, Reply, Sender
 from stepscope.wire.datadog import dogstatsd_lines as lines
 from tests.fuzz.hub_path import Tray

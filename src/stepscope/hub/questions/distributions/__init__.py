@@ -7,8 +7,8 @@ from typing import Any
 
 from msgspec import Struct
 
-from stepscope.hub.questions.conditions import newest, pages
-from stepscope.hub.questions.endpoint import (
+from stepscope.hub.questions.toolbox.conditions import newest, pages
+from stepscope.hub.questions.toolbox.endpoint import (
     LIMIT,
     METRIC,
     RANK_ONLY,
@@ -20,8 +20,8 @@ from stepscope.hub.questions.endpoint import (
     nanoseconds,
     to_int64,
 )
-from stepscope.hub.questions.params import Param
-from stepscope.hub.questions.schemas import (
+from stepscope.hub.questions.toolbox.params import Param
+from stepscope.hub.questions.toolbox.schemas import (
     ATTRS,
     BOOLEAN,
     INTEGER,

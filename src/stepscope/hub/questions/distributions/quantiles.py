@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from stepscope.hub.questions.distributions import DistributionRow, cumulative_series, read_distributions
-from stepscope.hub.questions.endpoint import RUN, Endpoint, Reader
-from stepscope.hub.questions.params import Param, bad_request
-from stepscope.hub.questions.schemas import TEXT, list_of, object_of
+from stepscope.hub.questions.toolbox.endpoint import RUN, Endpoint, Reader
+from stepscope.hub.questions.toolbox.params import Param, bad_request
+from stepscope.hub.questions.toolbox.schemas import TEXT, list_of, object_of
 from stepscope.hub.store import literal
 from stepscope.hub.store.engine import Engine
 from stepscope.hub.store.read.series_catalog import SeriesRow, find_series

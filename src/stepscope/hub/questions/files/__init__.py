@@ -7,12 +7,12 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from stepscope.hub.questions.endpoint import LIMIT, NEXT, OFFSET, RUN, Endpoint, Reader, StoredFile
 from stepscope.hub.questions.files.file_types import HEAD_BYTES, SVG, TABLE, FileType, file_type
 from stepscope.hub.questions.files.file_types import TEXT as TEXT_FILE
-from stepscope.hub.questions.params import Param, bad_request, not_found
-from stepscope.hub.questions.schemas import ANYTHING, BOOLEAN, INTEGER, SECONDS, STEP, TEXT, list_of, object_of
-from stepscope.hub.run_files import RunFile
+from stepscope.hub.questions.toolbox.endpoint import LIMIT, NEXT, OFFSET, RUN, Endpoint, Reader, StoredFile
+from stepscope.hub.questions.toolbox.params import Param, bad_request, not_found
+from stepscope.hub.questions.toolbox.schemas import ANYTHING, BOOLEAN, INTEGER, SECONDS, STEP, TEXT, list_of, object_of
+from stepscope.hub.runs.run_files import RunFile
 from stepscope.wire.plain import plain
 
 MOST_TEXT = 256 * 1024

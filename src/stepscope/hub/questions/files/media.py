@@ -4,10 +4,10 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from stepscope.hub.questions.endpoint import RUN, Endpoint, Reader
 from stepscope.hub.questions.files import run_files
-from stepscope.hub.questions.params import Param
-from stepscope.hub.questions.schemas import (
+from stepscope.hub.questions.toolbox.endpoint import RUN, Endpoint, Reader
+from stepscope.hub.questions.toolbox.params import Param
+from stepscope.hub.questions.toolbox.schemas import (
     BOOLEAN,
     INTEGER,
     SECONDS,
@@ -18,7 +18,7 @@ from stepscope.hub.questions.schemas import (
     object_of,
     seconds,
 )
-from stepscope.hub.run_files import RunFile
+from stepscope.hub.runs.run_files import RunFile
 from stepscope.hub.store import literal
 from stepscope.hub.store.read.log_rows import LogRow, read_log_rows
 from stepscope.model.records import EVENT, LOG, Log

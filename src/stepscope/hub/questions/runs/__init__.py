@@ -3,12 +3,13 @@
 from collections import Counter
 from typing import Any
 
-from stepscope.hub.questions.endpoint import RUN, Endpoint, Reader
-from stepscope.hub.questions.params import Param, bad_request
 from stepscope.hub.questions.runs import run_fields
 from stepscope.hub.questions.runs.run_fields import CursorError, KeysByName, duration, value_of
 from stepscope.hub.questions.runs.run_filter import ExpressionError, fields_of, parse
-from stepscope.hub.questions.schemas import (
+from stepscope.hub.questions.series.metric_keys import metric_names, resolve_names, visible_keys
+from stepscope.hub.questions.toolbox.endpoint import RUN, Endpoint, Reader
+from stepscope.hub.questions.toolbox.params import Param, bad_request
+from stepscope.hub.questions.toolbox.schemas import (
     ATTRS,
     BOOLEAN,
     COUNTS,
@@ -24,8 +25,7 @@ from stepscope.hub.questions.schemas import (
     object_of,
     seconds,
 )
-from stepscope.hub.questions.series.metric_keys import metric_names, resolve_names, visible_keys
-from stepscope.hub.run_states import RunStatus
+from stepscope.hub.runs.run_states import RunStatus
 from stepscope.hub.store.read.run_catalog import Latest, RunRow, WriterRow, read_writers
 from stepscope.model.last_value import MEANING
 from stepscope.model.states import STATES

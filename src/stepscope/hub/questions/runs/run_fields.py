@@ -26,7 +26,7 @@ from stepscope.hub.questions.runs.run_filter import (
     words_of,
 )
 from stepscope.hub.questions.series.metric_keys import WELL_KNOWN
-from stepscope.hub.run_states import RunStatus
+from stepscope.hub.runs.run_states import RunStatus
 from stepscope.hub.store.read.run_catalog import Latest, RunRow
 from stepscope.model import names
 from stepscope.model.errors import StepscopeError

@@ -6,9 +6,11 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
-from stepscope.hub.questions.endpoint import RUN, Endpoint, Reader, to_int64
-from stepscope.hub.questions.params import Param, bad_request
-from stepscope.hub.questions.schemas import (
+from stepscope.hub.questions.series.metric_keys import last_json
+from stepscope.hub.questions.series.series_sql import Axis, Buckets, Plan, Raw, SeriesQuery
+from stepscope.hub.questions.toolbox.endpoint import RUN, Endpoint, Reader, to_int64
+from stepscope.hub.questions.toolbox.params import Param, bad_request
+from stepscope.hub.questions.toolbox.schemas import (
     ATTRS,
     BOOLEAN,
     INTEGER,
@@ -21,8 +23,6 @@ from stepscope.hub.questions.schemas import (
     nullable,
     object_of,
 )
-from stepscope.hub.questions.series.metric_keys import last_json
-from stepscope.hub.questions.series.series_sql import Axis, Buckets, Plan, Raw, SeriesQuery
 from stepscope.hub.store import exact
 from stepscope.hub.store.engine import Engine
 from stepscope.hub.store.read.run_catalog import step_of

@@ -9,9 +9,9 @@ from typing import Any
 
 from msgspec import structs
 
-from stepscope.hub.questions.endpoint import RUN, Endpoint, Reader
-from stepscope.hub.questions.params import Param
-from stepscope.hub.questions.schemas import (
+from stepscope.hub.questions.toolbox.endpoint import RUN, Endpoint, Reader
+from stepscope.hub.questions.toolbox.params import Param
+from stepscope.hub.questions.toolbox.schemas import (
     ATTRS,
     BOOLEAN,
     INTEGER,

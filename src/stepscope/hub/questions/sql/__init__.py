@@ -6,11 +6,11 @@ from typing import Annotated, Any
 
 import msgspec
 
-from stepscope.hub.questions import partial
-from stepscope.hub.questions.endpoint import Endpoint, Reader, Stream
-from stepscope.hub.questions.params import bad_request, forbidden
-from stepscope.hub.questions.schemas import ANYTHING, BOOLEAN, INTEGER, TEXT, list_of, object_of
 from stepscope.hub.questions.sql.sql_check import Forbidden, run_select
+from stepscope.hub.questions.toolbox import partial
+from stepscope.hub.questions.toolbox.endpoint import Endpoint, Reader, Stream
+from stepscope.hub.questions.toolbox.params import bad_request, forbidden
+from stepscope.hub.questions.toolbox.schemas import ANYTHING, BOOLEAN, INTEGER, TEXT, list_of, object_of
 from stepscope.hub.store.cluster import missing_shards
 from stepscope.hub.store.engine import Damaged, EngineError, Limits
 from stepscope.hub.store.maintenance import describe

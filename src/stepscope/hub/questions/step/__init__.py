@@ -9,10 +9,20 @@ from stepscope.diagnosis.finding import SEVERITIES, Finding
 from stepscope.diagnosis.findings_json import concerns, slow_finding
 from stepscope.diagnosis.levels import value_level
 from stepscope.diagnosis.registry import KINDS
-from stepscope.hub.questions.endpoint import RUN, Endpoint, Reader
 from stepscope.hub.questions.logs import RECORD, record_json
-from stepscope.hub.questions.params import Param, not_found
-from stepscope.hub.questions.schemas import (
+from stepscope.hub.questions.step.step_sql import (
+    WINDOW,
+    Anomaly,
+    Reading,
+    Reason,
+    StepValue,
+    StepView,
+    nearest_anomalies,
+    read_step,
+)
+from stepscope.hub.questions.toolbox.endpoint import RUN, Endpoint, Reader
+from stepscope.hub.questions.toolbox.params import Param, not_found
+from stepscope.hub.questions.toolbox.schemas import (
     ATTRS,
     BOOLEAN,
     INTEGER,
@@ -27,16 +37,6 @@ from stepscope.hub.questions.schemas import (
     nullable,
     object_of,
     seconds,
-)
-from stepscope.hub.questions.step.step_sql import (
-    WINDOW,
-    Anomaly,
-    Reading,
-    Reason,
-    StepValue,
-    StepView,
-    nearest_anomalies,
-    read_step,
 )
 from stepscope.hub.questions.traces import NODE_FIELDS, Node, build_trees, mark_critical, node_json, walk
 from stepscope.hub.questions.traces.spans import SPAN_FIELDS, SpanRow, span_json

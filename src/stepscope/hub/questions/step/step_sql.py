@@ -5,8 +5,8 @@ from typing import Literal, TypeVar, get_args
 
 from msgspec import Struct, structs
 
-from stepscope.hub.questions.conditions import RecordQuery
 from stepscope.hub.questions.logs import find_alerts, find_logs
+from stepscope.hub.questions.toolbox.conditions import RecordQuery
 from stepscope.hub.questions.traces.spans import (
     SpanRow,
     find_spans,

@@ -8,12 +8,12 @@ import numpy as np
 import numpy.typing as npt
 
 from stepscope.diagnosis.levels import slow_level
-from stepscope.hub.questions.endpoint import (
+from stepscope.hub.questions.toolbox.endpoint import (
     Endpoint,
     Reader,
 )
-from stepscope.hub.questions.params import Param, bad_request, not_found
-from stepscope.hub.questions.schemas import (
+from stepscope.hub.questions.toolbox.params import Param, bad_request, not_found
+from stepscope.hub.questions.toolbox.schemas import (
     BOOLEAN,
     INTEGER,
     MS,

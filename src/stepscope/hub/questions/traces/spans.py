@@ -6,8 +6,8 @@ from typing import Any
 
 from msgspec import Struct
 
-from stepscope.hub.questions.conditions import RecordQuery
-from stepscope.hub.questions.endpoint import (
+from stepscope.hub.questions.toolbox.conditions import RecordQuery
+from stepscope.hub.questions.toolbox.endpoint import (
     EXACT_RUN,
     LIMIT,
     NAME_PARAM,
@@ -25,8 +25,8 @@ from stepscope.hub.questions.endpoint import (
     record_conditions,
     to_int64,
 )
-from stepscope.hub.questions.params import Param
-from stepscope.hub.questions.schemas import (
+from stepscope.hub.questions.toolbox.params import Param
+from stepscope.hub.questions.toolbox.schemas import (
     ATTRS,
     INTEGER,
     MS,

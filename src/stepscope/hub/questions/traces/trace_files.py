@@ -11,9 +11,9 @@ from typing import Any
 
 from msgspec import structs
 
-from stepscope.hub.questions.endpoint import Endpoint, Reader, Stream, safe_name
-from stepscope.hub.questions.params import Param, bad_request, not_found, unavailable
-from stepscope.hub.questions.schemas import ANYTHING, COUNTS, INTEGER, TEXT, list_of, map_of, object_of
+from stepscope.hub.questions.toolbox.endpoint import Endpoint, Reader, Stream, safe_name
+from stepscope.hub.questions.toolbox.params import Param, bad_request, not_found, unavailable
+from stepscope.hub.questions.toolbox.schemas import ANYTHING, COUNTS, INTEGER, TEXT, list_of, map_of, object_of
 from stepscope.hub.questions.traces import MOST_SPANS, RANGE_PARAMS, asked_range, no_spans
 from stepscope.hub.questions.traces.spans import SpanRow, read_range
 from stepscope.hub.receivers.bodies import Broken, TooLarge, inflate

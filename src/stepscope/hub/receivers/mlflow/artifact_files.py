@@ -17,7 +17,7 @@ from stepscope.hub.receivers.mlflow.logged_models import find
 from stepscope.hub.receivers.mlflow.mlflow_errors import MISSING, refused
 from stepscope.hub.receivers.mlflow.mlflow_runs import find_run
 from stepscope.hub.receivers.mlflow.tracking_database import TrackingDatabase
-from stepscope.hub.run_files import PART, StoredFileResponse, disposition
+from stepscope.hub.runs.run_files import PART, StoredFileResponse, disposition
 from stepscope.model.errors import Retry
 
 _UNFIT = (errno.ENAMETOOLONG, errno.ENOTDIR, errno.EISDIR, errno.EEXIST, errno.EINVAL, errno.ELOOP)

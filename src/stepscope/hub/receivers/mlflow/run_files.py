@@ -7,7 +7,7 @@ from pathlib import Path
 
 from stepscope.hub.receivers.mlflow.artifact_files import ArtifactFiles
 from stepscope.hub.receivers.mlflow.tracking_database import TrackingDatabase
-from stepscope.hub.run_files import RunFile, below, walk
+from stepscope.hub.runs.run_files import RunFile, below, walk
 
 _STEP = re.compile(r"images/.+[%+]step[%+](\d{1,18})[%+]timestamp[%+]")
 """How `mlflow.log_image(key=, step=)` names a file."""

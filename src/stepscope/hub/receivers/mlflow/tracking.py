@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from stepscope.hub.intake.store_progress import Mark, StoreProgress
 from stepscope.hub.receivers.ingest import Ingest, Repeats, Upload, digest
 from stepscope.hub.receivers.mlflow import run_records
 from stepscope.hub.receivers.mlflow.mlflow_errors import TOO_MANY, refused
@@ -29,7 +30,6 @@ from stepscope.hub.receivers.mlflow.tracking_database import TrackingDatabase
 from stepscope.hub.receivers.receiver import RunLink
 from stepscope.hub.refusals import Refused
 from stepscope.hub.store.engine import Engine
-from stepscope.hub.store_progress import Mark, StoreProgress
 from stepscope.model.records import Record
 from stepscope.wire.otlp.otlp_names import HEADER_EXPERIMENT, HEADER_RUN
 

@@ -7,7 +7,7 @@ from stepscope.hub.receivers.wandb.artifacts import COMMITTED, Artifact, Artifac
 from stepscope.hub.receivers.wandb.tracked_runs import TrackedRun, TrackedRuns
 from stepscope.hub.receivers.wandb.uploads import list_files, path_in
 from stepscope.hub.refusals import Refused
-from stepscope.hub.run_files import RunFile
+from stepscope.hub.runs.run_files import RunFile
 
 MOST_FILES = 10_000
 """Files of artifacts that are listed."""

@@ -14,7 +14,7 @@ from starlette.concurrency import run_in_threadpool
 from stepscope.hub.receivers.file_uploads import keep_file
 from stepscope.hub.receivers.wandb.tracked_runs import TrackedRuns, file_name
 from stepscope.hub.refusals import Refusal, Refused
-from stepscope.hub.run_files import RunFile, walk
+from stepscope.hub.runs.run_files import RunFile, walk
 from stepscope.model.errors import Retry
 from stepscope.model.redaction import redact
 from stepscope.model.secret_text import mask_text

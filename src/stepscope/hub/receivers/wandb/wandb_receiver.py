@@ -29,7 +29,7 @@ from stepscope.hub.receivers.wandb.run_queries import RunQueries
 from stepscope.hub.receivers.wandb.tracked_runs import TrackedRuns
 from stepscope.hub.receivers.wandb.uploads import Uploads, masking, path_in
 from stepscope.hub.refusals import Refusal, Refused, error_response, json_response
-from stepscope.hub.run_files import StoredFileResponse
+from stepscope.hub.runs.run_files import StoredFileResponse
 from stepscope.hub.security.guard import RequestHead, basic_password, bearer
 from stepscope.hub.security.middleware import access_of
 from stepscope.hub.threads import Workers

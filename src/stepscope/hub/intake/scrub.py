@@ -1,0 +1,279 @@
+"""Limits on incoming records: mask secrets, truncate long texts and names, reject unbounded keys."""
+
+from collections import Counter
+from collections.abc import Iterable
+from itertools import chain
+from typing import Any, TypeVar, cast
+
+from msgspec import Struct, structs
+
+from stepscope.hub.intake.series_limits import RunSeries, SeriesLimits
+from stepscope.hub.limits import Limits
+from stepscope.model.ports import Batch, Writer
+from stepscope.model.records import Alert, Attrs, Event, Instrument, Log, Metric, Record, Span, SpanEvent
+from stepscope.model.redaction import hides, mask_bytes, mask_list, masked, safe_key
+from stepscope.model.secret_text import SHORTEST, is_secret, mask_text
+
+CUT = "attribute cut"
+NAME_CUT = "name or message cut"
+TOO_MANY = "attribute beyond the limit"
+TOO_DEEP = "attribute nested too deep"
+TOO_MANY_SERIES = "too many series: metric keys and their attributes"
+_PLAIN = (int, float, bool, type(None))
+_NAMES: dict[type, tuple[str, ...]] = {
+    Metric: ("axis", "category"),
+    Instrument: ("type", "unit", "description", "scope"),
+    Span: ("name", "message", "scope", "axis"),
+    SpanEvent: ("name",),
+    Log: ("scope", "axis"),
+    Event: ("name", "axis"),
+    Alert: ("name", "message", "axis"),
+}
+"""The text fields of records besides attributes and bodies."""
+Named = TypeVar("Named", bound=Struct)
+_MOST_NAMES = 10_000
+_MOST_KEYS = 50_000
+_MOST_TEXTS = 50_000
+_LONGEST_PLAIN = 64
+
+
+class Scrubber:
+    """Applies the limits of a hub, from any thread; the attributes of records are changed in place."""
+
+    def __init__(self, limits: Limits) -> None:
+        self._limits = limits
+        self._series = SeriesLimits(limits)
+        self._harmless: set[str] = set()
+        """Names of attributes that are known not to be secrets and not too long."""
+        self._short: set[str] = set()
+        """Metric keys that are not too long and hold no secret."""
+        self._plain_texts: set[str] = set()
+        """Short texts that hold no secret."""
+
+    def mask_batch(self, batch: Batch) -> Batch:
+        """Mask and cut the records of a trainer's journal, and what it says about its run."""
+        return batch._replace(writer=self.safe_writer(batch.writer, Counter()), records=self.mask(batch.records))
+
+    def mask(self, records: list[Record]) -> list[Record]:
+        """Mask and truncate without a limit on keys, for records of our own SDK."""
+        if {Metric}.issuperset(map(type, records)) and self._are_plain(cast(list[Metric], records)):
+            return records  # most batches by far
+        return self.scrub(None, records, Counter())
+
+    def _are_plain(self, metrics: list[Metric]) -> bool:
+        """Return whether metrics have no attributes and nothing too long; a fast check."""
+        if [True for metric in metrics if metric.attrs or metric.instrument is not None]:
+            return False
+        names: set[str | None] = set().union(*[metric.values for metric in metrics])
+        names |= {metric.category for metric in metrics}
+        names |= {metric.axis for metric in metrics}
+        fresh = [name for name in names - self._short if name]
+        if any(len(name) > self._limits.text or self._safe(name) is not name for name in fresh):
+            return False
+        self._note_short(fresh)
+        return True
+
+    def _note_short(self, names: Iterable[str]) -> None:
+        if len(self._short) < _MOST_KEYS:
+            self._short.update(names)
+
+    def safe_writer(self, writer: Writer, lost: "Counter[str]") -> Writer:
+        """Mask the project and the name of a run, and what its process says about itself."""
+        self.scrub_attrs(writer.resource, lost)
+        project, name = self._safe(writer.project), writer.name and self._safe(writer.name)
+        if project is writer.project and name is writer.name:
+            return writer
+        return structs.replace(writer, project=project, name=name)
+
+    def scrub(self, run: str | None, records: list[Record], lost: "Counter[str]") -> list[Record]:
+        """Return the records to keep; what was truncated or rejected is counted by reason in `lost`."""
+        known = self._series.of(run) if run is not None else None
+        if self._are_known(records, known):
+            return records
+        kept: list[Record] = []
+        for record in records:
+            plain = type(record) is Metric and self._is_known(record, known)
+            if plain and (not record.attrs or self._is_harmless(record.attrs)):
+                kept.append(record)  # most records by far
+                continue
+            if record.attrs:
+                self.scrub_attrs(record.attrs, lost)
+            if isinstance(record, Metric):
+                record = self._with_short_keys(record, lost)
+                if known is not None and not self._series.admits(known, record):
+                    lost[TOO_MANY_SERIES] += 1
+                    continue
+            elif isinstance(record, Span):
+                if record.axis or record.message or record.scope or record.name not in self._plain_texts:
+                    record = self._with_safe_names(record, lost)
+                if record.events or record.links:
+                    record = self._scrub_span(record, lost)
+            elif isinstance(record, Alert):
+                record = self._with_safe_names(record, lost)
+            else:
+                record = self._scrub_line(record, lost)
+            kept.append(record)
+        return kept
+
+    def _are_known(self, records: list[Record], known: RunSeries | None) -> bool:
+        """Return whether records are metrics of known series, harmless attributes and short metadata; a fast check.
+
+        Attributes and instruments that records share are looked at once.
+        """
+        if not {Metric}.issuperset(map(type, records)):
+            return False
+        metrics = cast(list[Metric], records)
+        keys = self._short if known is None else known.keys
+        if not keys.issuperset(chain.from_iterable([metric.values for metric in metrics])):
+            return False
+        if known is not None and not known.has_all(metrics):
+            return False
+        made = {id(metric.instrument): metric.instrument for metric in metrics}
+        size = max([_metadata_size(each) for each in made.values()], default=0)
+        for names in ({metric.axis for metric in metrics}, {metric.category for metric in metrics}):
+            size += max([len(name or "") for name in names], default=0)
+        if size > self._limits.text:
+            return False
+        attrs = {id(metric.attrs): metric.attrs for metric in metrics if metric.attrs}
+        return all(self._is_harmless(each) for each in attrs.values())
+
+    def _is_known(self, metric: Metric, known: RunSeries | None) -> bool:
+        """Return whether a metric has only known series and short metadata; a fast check."""
+        if not (self._short if known is None else known.keys).issuperset(metric.values):
+            return False
+        if known is not None and not known.has_all((metric,)):
+            return False
+        size = len(metric.axis or "") + len(metric.category or "") + _metadata_size(metric.instrument)
+        return size <= self._limits.text
+
+    def scrub_attrs(self, attrs: Attrs, lost: "Counter[str]") -> None:
+        """Mask, truncate and limit attributes in place."""
+        limits = self._limits
+        if self._is_harmless(attrs):
+            return
+        if len(attrs) > limits.attributes:
+            for key in list(attrs)[limits.attributes :]:
+                del attrs[key]
+                lost[TOO_MANY] += 1
+        for key in [key for key in attrs if len(key) > limits.text or self._safe(key) is not key]:
+            value = attrs.pop(key)
+            short = key if len(key) <= limits.text else self._cut(key, lost)
+            attrs[self._safe(short)] = masked(value) if is_secret(key) else value
+        for key, value in attrs.items():
+            if is_secret(key):
+                attrs[key] = masked(value)
+            elif type(value) is str:
+                if len(value) > limits.text:
+                    value = value[: limits.text]
+                    lost[CUT] += 1
+                attrs[key] = self._safe(value)
+            elif type(value) not in _PLAIN:
+                attrs[key] = _bounded(value, limits, lost, limits.depth)
+
+    def _is_harmless(self, attrs: Attrs) -> bool:
+        """Return whether attributes are few and short under known names; a fast check."""
+        if len(attrs) > self._limits.attributes or not self._harmless.issuperset(attrs):
+            if len(self._harmless) < _MOST_NAMES:
+                longest = self._limits.text
+                self._harmless.update(
+                    [key for key in attrs if len(key) <= longest and not is_secret(key) and self._safe(key) is key]
+                )
+            return False
+        known = self._plain_texts
+        for value in attrs.values():
+            if (value not in known and len(value) >= SHORTEST) if type(value) is str else (type(value) not in _PLAIN):
+                return False
+        return True
+
+    def _safe(self, text: str) -> str:
+        """Mask the secrets in a text; short ones without any are cached."""
+        if len(text) < SHORTEST or text in self._plain_texts:
+            return text
+        safe = mask_text(text)
+        if safe is text and len(text) <= _LONGEST_PLAIN and len(self._plain_texts) < _MOST_TEXTS:
+            self._plain_texts.add(text)
+        return safe
+
+    def _scrub_span(self, span: Span, lost: "Counter[str]") -> Span:
+        for event in span.events:
+            if event.attrs:
+                self.scrub_attrs(event.attrs, lost)
+        for link in span.links:
+            if link.attrs:
+                self.scrub_attrs(link.attrs, lost)
+        if self._plain_texts.issuperset([event.name for event in span.events]):
+            return span
+        return structs.replace(span, events=tuple(self._with_safe_names(event, lost) for event in span.events))
+
+    def _with_safe_names(self, record: Named, lost: "Counter[str]") -> Named:
+        """Truncate name, message, scope and axis of a record, and mask secrets in them."""
+        most = self._limits.text
+        changed = {}
+        for field in _NAMES[type(record)]:
+            text = getattr(record, field)
+            if text:
+                safe = self._safe(text if len(text) <= most else self._cut(text, lost))
+                if safe is not text:
+                    changed[field] = safe
+        return structs.replace(record, **changed) if changed else record
+
+    def _with_short_keys(self, metric: Metric, lost: "Counter[str]") -> Metric:
+        """Truncate the keys of a metric, its axis and category, and the texts of its instrument."""
+        most = self._limits.text
+        if [True for key in metric.values if len(key) > most or self._safe(key) is not key]:
+            short = {key if len(key) <= most else self._cut(key, lost): value for key, value in metric.values.items()}
+            metric = structs.replace(metric, values={self._safe(key): value for key, value in short.items()})
+        self._note_short(metric.values)
+        if metric.instrument is not None:
+            made = self._with_safe_names(metric.instrument, lost)
+            metric = metric if made is metric.instrument else structs.replace(metric, instrument=made)
+        return self._with_safe_names(metric, lost)
+
+    def _cut(self, text: str, lost: "Counter[str]") -> str:
+        lost[NAME_CUT] += 1
+        return text[: self._limits.text]
+
+    def _scrub_line(self, record: Log | Event, lost: "Counter[str]") -> Record:
+        """Truncate the names and the body of a log or event."""
+        record = self._with_safe_names(record, lost)
+        return record if record.body is None else self._with_body(record, lost)
+
+    def _with_body(self, record: Log | Event, lost: "Counter[str]") -> Record:
+        body = record.body
+        if isinstance(body, str):
+            cut = body if len(body) <= self._limits.long_text else body[: self._limits.long_text]
+            lost[CUT] += len(cut) < len(body)
+            safe = self._safe(cut)
+            return record if safe is body else structs.replace(record, body=safe)
+        if type(body) in _PLAIN:
+            return record
+        return structs.replace(record, body=_bounded(body, self._limits, lost, self._limits.depth))
+
+
+def _metadata_size(made: Instrument | None) -> int:
+    return 0 if made is None else len(made.type) + len(made.unit) + len(made.description) + len(made.scope)
+
+
+def _bounded(value: Any, limits: Limits, lost: "Counter[str]", depth: int) -> Any:
+    """Mask the secrets of a nested value, truncate long texts, and drop what is nested too deeply."""
+    if isinstance(value, (dict, list, tuple)):
+        if depth == 0:
+            lost[TOO_DEEP] += 1
+            return None
+        if isinstance(value, dict):
+            return dict(_bounded_pair(key, inner, limits, lost, depth) for key, inner in value.items())
+        return [_bounded(inner, limits, lost, depth - 1) for inner in mask_list(value)]
+    if isinstance(value, (str, bytes)):
+        if len(value) > limits.text:
+            lost[CUT] += 1
+            value = value[: limits.text]
+        return mask_text(value) if isinstance(value, str) else mask_bytes(value)
+    return value
+
+
+def _bounded_pair(key: Any, value: Any, limits: Limits, lost: "Counter[str]", depth: int) -> tuple[Any, Any]:
+    kept = masked(value) if hides(key) else _bounded(value, limits, lost, depth - 1)
+    if not isinstance(key, (str, bytes)) or len(key) <= limits.text:
+        return safe_key(key), kept
+    lost[NAME_CUT] += 1
+    return safe_key(key[: limits.text]), kept

@@ -1,0 +1,231 @@
+"""Moves batches from the journals into the store on one thread, in about two commits a second."""
+
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from typing import Protocol
+
+from stepscope.hub.intake.counters import Counters
+from stepscope.hub.intake.sources import GroupReader, ReceivedBatch
+from stepscope.hub.store.engine import Damaged, EngineError
+from stepscope.journal.quarantine import Quarantine
+from stepscope.model.errors import Reject, Retry
+from stepscope.model.ports import Batch, Sink
+from stepscope.pump import Progress, Pump
+
+GROUP_BYTES = 256 * 1024 * 1024
+"""More than a full group of records has, which is limited by their number."""
+PACE_SECONDS = 0.5
+HOPELESS_SECONDS = 2.0
+"""At shutdown, a store whose next retry is this far away is not waited for: the journals keep the rest."""
+_RATE_SECONDS = 30.0
+_STORED = {"written": "stored"}
+"""In the hub, written means acknowledged."""
+
+
+class StorePump:
+    """Drives one pump from the journals into the store; it survives every error, and the journals keep the rest."""
+
+    def __init__(
+        self,
+        sink: Sink,
+        groups: GroupReader,
+        quarantine: Quarantine,
+        counters: Counters,
+        *,
+        idle: Callable[[], float] = lambda: PACE_SECONDS,
+        pace: float = PACE_SECONDS,
+        passed_on: Callable[[Batch], str] = lambda batch: "",
+    ) -> None:
+        self._groups, self._counters = groups, counters
+        self._passed_on = passed_on
+        """The outcome of a batch that is safe and not stored here: `forwarded`, `deferred`; empty for a stored one."""
+        self._committed = True
+        self._pump = Pump(sink, groups, quarantine, group_bytes=GROUP_BYTES, on_outcome=self._on_outcome)
+        self._idle = idle
+        self.pace = pace
+        """Seconds between two commits."""
+        self.listeners: list[Callable[[Sequence[ReceivedBatch]], None]] = []
+        """Called on the pump's thread with what was just stored; they must be quick."""
+        self._wake, self._halt = threading.Event(), threading.Event()
+        self._deadline = 0.0
+        self._began = float("-inf")
+        self._caught_up_at = time.monotonic()
+        self._rates: deque[tuple[float, int]] = deque(maxlen=10_000)
+        self._thread = threading.Thread(target=self._loop, name="stepscope-pump", daemon=True)
+
+    def start(self) -> None:
+        """Start the thread."""
+        self._thread.start()
+
+    def wake(self) -> None:
+        """Wake the thread: there is something to store."""
+        self._wake.set()
+
+    def stop(self, seconds: float = 10.0) -> None:
+        """Store what is there within the time limit, save the cursors and stop."""
+        self._deadline = time.monotonic() + seconds
+        self._halt.set()
+        self._wake.set()
+        if self._thread.ident is not None:
+            self._thread.join(seconds + 5.0)
+
+    @property
+    def trouble(self) -> str:
+        """Why the store accepts nothing just now; empty when it does."""
+        return self._pump.trouble
+
+    def is_busy(self) -> bool:
+        """Return whether more was waiting than one group holds."""
+        return self._groups.full
+
+    def seconds_behind(self) -> float:
+        """Seconds since everything that was read was stored."""
+        return max(time.monotonic() - self._caught_up_at - 2 * PACE_SECONDS, 0.0)
+
+    def rate(self) -> float:
+        """Records stored per second, over the last half minute."""
+        since = time.monotonic() - _RATE_SECONDS
+        return sum(count for moment, count in list(self._rates) if moment >= since) / _RATE_SECONDS
+
+    def _loop(self) -> None:
+        while not self._halt.is_set():
+            progress = self._step()
+            if not (progress.moved and self._groups.full and not progress.wait):
+                self._rest(progress.wait)
+        self._pump.wake()
+        while (left := self._deadline - time.monotonic()) > 0:
+            progress = self._step()
+            hopeless = self._pump.trouble and progress.wait >= HOPELESS_SECONDS
+            if hopeless or progress.wait >= left or (self._pump.at_end and not progress.moved):
+                break
+            time.sleep(progress.wait)
+        self._end()
+
+    def _step(self) -> Progress:
+        began = time.monotonic()
+        progress = self._pump.step()
+        if progress.moved and self._committed:
+            self._began = began
+        if not self._groups.full and not self._pump.trouble:
+            self._caught_up_at = time.monotonic()
+        return progress
+
+    def _rest(self, seconds: float) -> None:
+        """Wait this long, keep a distance between commits, because each makes parts to merge; then wait for records."""
+        self._halt.wait(max(seconds, self._began + self.pace - time.monotonic()))
+        self._wake.wait(min(self._idle(), self.pace))
+        self._wake.clear()
+
+    def _end(self) -> None:
+        self._pump.close()
+        try:
+            self._groups.save()
+        except (OSError, Retry) as error:
+            self._pump.trouble = f"the hub cannot save how far it has read: {error}"
+
+    def _on_outcome(self, outcome: str, batches: Sequence[Batch], reason: str) -> None:
+        if outcome == "retried":
+            self._counters.add("retried", "store", len(batches), "store")
+            return
+        items = [ReceivedBatch(self._groups.receiver(batch), batch) for batch in batches]
+        if outcome == "written":
+            elsewhere = [(item, how) for item in items if (how := self._passed_on(item.batch))]
+            for how in {how for _, how in elsewhere}:
+                self._count(how, [item for item, each in elsewhere if each == how], reason)
+            items = [item for item in items if not self._passed_on(item.batch)] if elsewhere else items
+            self._committed = bool(items)
+        stored = self._count(_STORED.get(outcome, outcome), items, reason)
+        if outcome == "written":
+            self._rates.append((time.monotonic(), stored))
+            self._notify_listeners(items)
+
+    def _count(self, outcome: str, items: Sequence[ReceivedBatch], reason: str) -> int:
+        counts: dict[str, int] = {}
+        for item in items:
+            counts[item.receiver] = counts.get(item.receiver, 0) + len(item.batch.records)
+        for receiver, count in counts.items():
+            self._counters.add(outcome, receiver, count, reason[:100])
+        return sum(counts.values())
+
+    def _notify_listeners(self, items: Sequence[ReceivedBatch]) -> None:
+        for listener in self.listeners if items else ():
+            try:
+                listener(items)
+            except Exception as error:
+                self._counters.add("dropped", "listener", len(items), type(error).__name__)
+
+
+SINK = "store"
+"""Names its cursors and its quarantine."""
+MOST_TRIES = 5
+"""How often a group is retried on a failing engine before one of its batches is blamed."""
+MOST_BLAMED = 8
+"""How many batches are blamed in a row; beyond that it is the engine, and everything waits."""
+
+Outcome = Retry | Reject | None
+
+
+class BatchStore(Protocol):
+    """The store, as a destination of batches."""
+
+    def write_many(self, batches: Sequence[Batch]) -> Sequence[Outcome]:
+        """Store batches; None or Reject for one means it is safe."""
+
+
+class StoreSink:
+    """A sink for a store that is opened and closed elsewhere."""
+
+    divisible = False
+    timeout = 600.0
+
+    def __init__(self, store: BatchStore, check: Callable[[], None] = lambda: None) -> None:
+        self._store = store
+        self._check = check
+        """Raises Retry when the folder of the store is gone."""
+        self._tries = self._blamed = 0
+        self._refused: dict[tuple[str, str, int], Reject] = {}
+        """Rejections of batches in a group that was not completely stored yet; the store reports them once."""
+
+    def write(self, batches: Sequence[Batch]) -> Mapping[str, int]:
+        """Store batches in one commit; those stored before are skipped."""
+        self._check()
+        try:
+            outcomes = self._store.write_many(batches)
+        except Damaged as error:
+            raise Retry(str(error), after=60.0) from error  # no batch is to blame, and none will be taken soon
+        except EngineError as error:
+            self._tries += 1
+            if self._tries < MOST_TRIES or self._blamed >= MOST_BLAMED:
+                raise Retry(f"the store is failing: {error}") from error
+            self._blamed += len(batches) == 1
+            raise
+        where, reasons = self._refusals(batches, outcomes)
+        waiting = [outcome for outcome in outcomes if isinstance(outcome, Retry)]
+        if waiting:
+            raise max(waiting, key=lambda each: each.after or 0.0)
+        self._tries = self._blamed = 0
+        for batch in batches if self._refused else ():
+            self._refused.pop(batch.key, None)
+        if where:
+            raise Reject("; ".join(sorted(reasons)[:3]), where)
+        return {}
+
+    def _refusals(self, batches: Sequence[Batch], outcomes: Sequence[Outcome]) -> tuple[list[int], set[str]]:
+        """The indices of all rejected records, and the reasons."""
+        where: list[int] = []
+        start = 0
+        reasons = set()
+        for batch, outcome in zip(batches, outcomes, strict=True):
+            if isinstance(outcome, Reject):
+                self._refused[batch.key] = outcome
+            refused = self._refused.get(batch.key) if self._refused else None
+            if refused is not None:
+                where += [start + index for index in refused.where]
+                reasons.add(str(refused))
+            start += len(batch.records)
+        return where, reasons
+
+    def close(self) -> None:
+        """Leave the store open."""

@@ -1,0 +1,1 @@
+"""Endpoints of alerts: their rules, their states, and the snapshot of each."""

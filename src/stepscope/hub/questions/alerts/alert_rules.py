@@ -1,0 +1,289 @@
+"""Endpoints of alert rules: the rules in force, checking and saving the page's own, and a preview over a run."""
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import msgspec
+
+from stepscope.alerts.alert import Alert
+from stepscope.alerts.rule import Compiled
+from stepscope.alerts.rule_file import LONGEST, Mistake, Rules, parse
+from stepscope.alerts.rule_replay import replay
+from stepscope.hub.alerting.alerting import Alerting, RuleStatus
+from stepscope.hub.alerting.rule_files import FILES, PAGE
+from stepscope.hub.questions.alerts.alert_states import alerting, for_all_projects
+from stepscope.hub.questions.export import read_points
+from stepscope.hub.questions.toolbox.endpoint import Endpoint, Reader
+from stepscope.hub.questions.toolbox.params import Param, bad_request, not_found, unavailable
+from stepscope.hub.questions.toolbox.schemas import (
+    BOOLEAN,
+    INTEGER,
+    NUMBER,
+    REPLACED,
+    SECONDS,
+    STEP,
+    TEXT,
+    list_of,
+    nullable,
+    object_of,
+    seconds,
+)
+from stepscope.hub.store.engine import Engine
+from stepscope.hub.store.read.run_catalog import RunRow
+from stepscope.hub.store.read.series_catalog import find_series
+from stepscope.hub.store.schema import NO_STEP
+from stepscope.model.ports import Writer
+from stepscope.model.records import Metric, Record
+from stepscope.wire.plain import word
+
+MOST_POINTS = 500_000
+"""The most points that a preview reads; the latest are left out, and the response says so."""
+MOST_SHOWN = 200
+
+
+class Text(msgspec.Struct, forbid_unknown_fields=True):
+    """The body of a request with rules."""
+
+    yaml: str
+    version: str | None = None
+
+
+class Trial(msgspec.Struct, forbid_unknown_fields=True):
+    """The body of a request that tries rules on a run."""
+
+    yaml: str
+    run: str
+
+
+_decode_text = msgspec.json.Decoder(Text).decode
+_decode_trial = msgspec.json.Decoder(Trial).decode
+
+
+def listing(reader: Reader, given: dict[str, Any]) -> dict[str, Any]:
+    """Answer `GET /api/alerts/rules`."""
+    known = alerting(reader)
+    rules, mistakes = known.rules()
+    return {
+        "rules": [_shape(status) for status in rules],
+        "mistakes": [each._asdict() for each in mistakes],
+        "yaml": known.files.text(PAGE),
+        "version": known.files.page_version,
+        "files": list(FILES),
+        "notifiers": [msgspec.to_builtins(status) for status in known.notifiers()],
+        "passed_over": known.passed_over,
+        "trouble": known.trouble or known.log_trouble,
+    }
+
+
+def save(reader: Reader, given: dict[str, Any]) -> dict[str, Any]:
+    """Answer `PUT /api/alerts/rules`."""
+    known = for_all_projects(reader)
+    try:
+        wanted = _body(given, _decode_text, '{"yaml": "rules: ..."}')
+        known.save_rules(wanted.yaml, wanted.version)
+    except Mistake as mistake:
+        raise bad_request(f"line {mistake.line}, column {mistake.column}: {mistake}") from None
+    except OSError as error:
+        why = f"the rules cannot be written: {error.strerror or error}"
+        raise unavailable(why, 5.0) from None
+    return listing(reader, given)
+
+
+def preview(reader: Reader, given: dict[str, Any]) -> dict[str, Any]:
+    """Answer `POST /api/alerts/preview`."""
+    wanted = _body(given, _decode_trial, '{"yaml": "rules: ...", "run": "ID"}')
+    row = reader.run(wanted.run)
+    try:
+        rules = _rules(reader.alerting, wanted.yaml)
+    except Mistake as mistake:
+        location = {"line": mistake.line, "column": mistake.column, "message": str(mistake)}
+        return {"mistake": location, "alerts": [], "keys": [], "points": 0, "complete": True}
+    lines = find_series(reader.engine, row.number).values()
+    keys = sorted({line.key for line in lines if any(rule.wants_key(line.key) for rule in rules)})
+    records = _Records(reader.engine, row, keys)
+    alerts = sorted(replay(rules, records.read()), key=lambda alert: alert.began)[:MOST_SHOWN]
+    shown = [_fired(alert) for alert in alerts]
+    return {
+        "mistake": None,
+        "alerts": shown,
+        "keys": keys[:MOST_SHOWN],
+        "points": records.count,
+        "complete": records.complete,
+    }
+
+
+def test(reader: Reader, given: dict[str, Any]) -> dict[str, Any]:
+    """Answer `POST /api/alerts/notifiers/{name}/test`."""
+    why = for_all_projects(reader).test_notifier(given["name"])
+    if why is None:
+        raise not_found(f"there is no notifier {given['name'][:200]!r}")
+    return {"name": given["name"], "sent": not why, "reason": why}
+
+
+def _rules(known: Alerting | None, text: str) -> Sequence[Compiled]:
+    found: Rules = known.files.parse(text) if known is not None else parse(text)
+    return found.rules
+
+
+class _Records:
+    """The points of some keys of a run as records, in the order of time."""
+
+    def __init__(self, engine: Engine, row: RunRow, keys: Sequence[str]) -> None:
+        self._engine, self._row, self._keys = engine, row, keys
+        self.count = 0
+        self.complete = True
+
+    def read(self) -> Iterator[tuple[Writer, Record]]:
+        """Yield the points, up to a limit."""
+        row = self._row
+        writers: dict[int, Writer] = {}
+        found: list[tuple[int, int, int, str, float]] = []
+        for piece in read_points(self._engine, row.number, keys=self._keys) if self._keys else ():
+            left = MOST_POINTS - len(found)
+            self.complete = self.complete and len(piece.step) <= left
+            for index in range(min(len(piece.step), left)):
+                line = piece.series[int(piece.which[index])]
+                place = (int(piece.time[index]), int(piece.step[index]), line.rank, line.key)
+                found.append((*place, float(piece.value[index])))
+            if len(found) >= MOST_POINTS:
+                break
+        self.count = len(found)
+        found.sort(key=lambda each: each[:4])
+        for time, step, rank, key, value in found:
+            writer = writers.get(rank) or writers.setdefault(rank, _writer(row, rank))
+            yield writer, Metric(time, None if step == NO_STEP else step, None, None, {key: value})
+
+
+def _writer(row: RunRow, rank: int) -> Writer:
+    return Writer(
+        id=f"r{rank}",
+        run=row.id,
+        project=row.project,
+        name=row.name or None,
+        rank=rank,
+        world_size=max(row.ranks, 1),
+        wall_ns=row.started or 0,
+    )
+
+
+def _shape(status: RuleStatus) -> dict[str, Any]:
+    rule = status.rule
+    return {
+        "name": rule.name,
+        "source": rule.source,
+        "keys": [rule.rule.key] if isinstance(rule.rule.key, str) else list(rule.rule.key),
+        "when": rule.condition.text,
+        "for": str(rule.hold) if rule.hold else "",
+        "severity": rule.rule.severity or "",
+        "enabled": rule.rule.enabled,
+        "notify": rule.rule.notifiers,
+        "series": status.series,
+        "skipped": status.skipped,
+        "firing": status.firing,
+    }
+
+
+def _fired(alert: Alert) -> dict[str, Any]:
+    return {
+        "rule": alert.subject.rule,
+        "key": alert.subject.key,
+        "rank": alert.subject.rank,
+        "state": alert.state,
+        "severity": alert.severity,
+        "message": alert.message,
+        "step": alert.step,
+        "last_step": alert.last_step,
+        "value": None if alert.value is None else word(alert.value),
+        "began": seconds(alert.began),
+        "resolved": seconds(alert.resolved),
+    }
+
+
+def _body(given: dict[str, Any], decode: Any, example: str) -> Any:
+    try:
+        return decode(given["body"])
+    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+        raise bad_request(f"send {example}: {error}") from None
+
+
+_NAME = Param("name", "text", "the name of a notifier", required=True, place="path")
+_YAML = {"type": "string", "maxLength": LONGEST}
+_MISTAKE = object_of(line=INTEGER, column=INTEGER, message=TEXT)
+_TEXT_BODY = {
+    "type": "object",
+    "properties": {"yaml": _YAML, "version": REPLACED},
+    "required": ["yaml"],
+    "additionalProperties": False,
+}
+_TRIAL_BODY = {
+    "type": "object",
+    "properties": {"yaml": _YAML, "run": TEXT},
+    "required": ["yaml", "run"],
+    "additionalProperties": False,
+}
+_RULE = object_of(
+    **dict.fromkeys(("name", "source", "when", "for", "severity"), TEXT),
+    **dict.fromkeys(("series", "skipped", "firing"), INTEGER),
+    keys=list_of(TEXT),
+    enabled=BOOLEAN,
+    notify=nullable(list_of(TEXT)),
+)
+_NOTIFIER = object_of(
+    **dict.fromkeys(("name", "place", "trouble"), TEXT),
+    **dict.fromkeys(("sent", "retried", "rejected", "dropped", "waiting"), INTEGER),
+)
+_RULES = object_of(
+    rules=list_of(_RULE),
+    mistakes=list_of(object_of(file=TEXT, line=INTEGER, column=INTEGER, message=TEXT)),
+    yaml=TEXT,
+    version=TEXT,
+    files=list_of(TEXT),
+    notifiers=list_of(_NOTIFIER),
+    passed_over=INTEGER,
+    trouble=TEXT,
+)
+_FIRED = object_of(
+    **dict.fromkeys(("rule", "key", "state", "severity", "message"), TEXT),
+    **dict.fromkeys(("rank", "step", "last_step"), STEP),
+    **dict.fromkeys(("began", "resolved"), SECONDS),
+    value=nullable(NUMBER),
+)
+
+ENDPOINTS = (
+    Endpoint(
+        "/api/alerts/rules",
+        "listRules",
+        "The rules in force, mistakes in their files, and the status of the notifiers.",
+        listing,
+        _RULES,
+    ),
+    Endpoint(
+        "/api/alerts/rules",
+        "saveRules",
+        f"Replace the rules of the page ({PAGE}); a text that is wrong is refused with line and column.",
+        save,
+        _RULES,
+        method="PUT",
+        body=_TEXT_BODY,
+    ),
+    Endpoint(
+        "/api/alerts/preview",
+        "previewRules",
+        "Which alerts some rules would have raised over a run; nothing is stored and no notification is sent.",
+        preview,
+        object_of(
+            mistake=nullable(_MISTAKE), alerts=list_of(_FIRED), keys=list_of(TEXT), points=INTEGER, complete=BOOLEAN
+        ),
+        method="POST",
+        body=_TRIAL_BODY,
+    ),
+    Endpoint(
+        "/api/alerts/notifiers/{name}/test",
+        "testNotifier",
+        "Send a test notification, and return whether it was accepted.",
+        test,
+        object_of(name=TEXT, sent=BOOLEAN, reason=TEXT),
+        (_NAME,),
+        method="POST",
+    ),
+)

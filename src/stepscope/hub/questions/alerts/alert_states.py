@@ -1,0 +1,307 @@
+"""Endpoints of alerts: what fires and fired, one alert with its snapshot, acknowledging, expecting, silencing."""
+
+import os
+import time
+from typing import Any
+
+import msgspec
+
+from stepscope.alerts.alert import Alert, Expected, Silence
+from stepscope.alerts.rule import RuleError, read_duration
+from stepscope.alerts.state_machine import OPEN, STATES
+from stepscope.hub.alerting.alerting import Alerting
+from stepscope.hub.questions.toolbox.endpoint import EXACT_RUN, LIMIT, OFFSET, Endpoint, Reader
+from stepscope.hub.questions.toolbox.params import Param, bad_request, forbidden, not_found
+from stepscope.hub.questions.toolbox.schemas import (
+    BOOLEAN,
+    INTEGER,
+    NUMBER,
+    SECONDS,
+    STEP,
+    TEXT,
+    list_of,
+    nullable,
+    object_of,
+    seconds,
+)
+from stepscope.wire.plain import plain, word
+
+LONGEST_TEXT = 200
+_STATES = ("open", *STATES)
+
+
+class NewSilence(msgspec.Struct, forbid_unknown_fields=True, rename={"duration": "for"}):
+    """The body of a request that adds a silence."""
+
+    duration: str | float
+    rule: str = "*"
+    run: str = "*"
+    key: str = "*"
+    why: str = ""
+
+
+class NewMark(msgspec.Struct, forbid_unknown_fields=True):
+    """The body of a request that marks an alert as expected."""
+
+    project: bool = False
+
+
+_decode_silence = msgspec.json.Decoder(NewSilence).decode
+_decode_mark = msgspec.json.Decoder(NewMark).decode
+
+
+def alerting(reader: Reader) -> Alerting:
+    """Return the alerting service; Refused without a running hub."""
+    if reader.alerting is None:
+        raise not_found("alerts need a running hub: start one with `stepscope hub`")
+    return reader.alerting
+
+
+def for_all_projects(reader: Reader) -> Alerting:
+    """Return the alerting service for a change that affects all projects; Refused for a token limited to one."""
+    if reader.project is not None:
+        raise forbidden("this change affects all projects, and this token is limited to one")
+    return alerting(reader)
+
+
+def listing(reader: Reader, given: dict[str, Any]) -> dict[str, Any]:
+    """Answer `GET /api/alerts/states`."""
+    wanted = OPEN if given["state"] == "open" else None if given["state"] is None else {given["state"]}
+    found = [
+        alert
+        for alert in alerting(reader).alerts()
+        if reader.project in (None, alert.project)
+        and (wanted is None or alert.state in wanted)
+        and given["run"] in (None, alert.subject.run)
+        and given["rule"] in (None, alert.subject.rule)
+    ]
+    counts = {state: sum(alert.state == state for alert in found) for state in STATES}
+    first = given["offset"]
+    shown = found[first : first + given["limit"]]
+    more = first + given["limit"] if len(found) > first + given["limit"] else None
+    return {"alerts": [_shape(alert) for alert in shown], "counts": counts, "next": more}
+
+
+def one(reader: Reader, given: dict[str, Any]) -> dict[str, Any]:
+    """Answer `GET /api/alerts/states/{id}`."""
+    alert = _seen(reader, given["id"])
+    return {**_shape(alert), "snapshot": plain(alert.snapshot)}
+
+
+def acknowledge(reader: Reader, given: dict[str, Any]) -> dict[str, Any]:
+    """Answer `POST /api/alerts/states/{id}/acknowledge`."""
+    alert = _seen(reader, given["id"])
+    alerting(reader).acknowledge(alert.id, reader.who)
+    return _shape(alert)
+
+
+def expect(reader: Reader, given: dict[str, Any]) -> dict[str, Any]:
+    """Answer `POST /api/alerts/states/{id}/expected`."""
+    alert = _seen(reader, given["id"])
+    try:
+        wanted = _decode_mark(given["body"] or b"{}")
+    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+        raise bad_request(f'send {{"project": false}}: {error}') from None
+    mark = alerting(reader).mark_expected(alert.id, reader.who, project=wanted.project)
+    assert mark is not None
+    return mark_json(mark)
+
+
+def muted(reader: Reader, given: dict[str, Any]) -> dict[str, Any]:
+    """Answer `GET /api/alerts/silences`."""
+    known = alerting(reader)
+    marks = [mark for mark in known.expected() if reader.project in (None, mark.project) or not mark.project]
+    return {"silences": [_silence(each) for each in known.silences()], "expected": [mark_json(mark) for mark in marks]}
+
+
+def silence(reader: Reader, given: dict[str, Any]) -> dict[str, Any]:
+    """Answer `POST /api/alerts/silences`."""
+    known = for_all_projects(reader)
+    try:
+        wanted = _decode_silence(given["body"])
+        lasts = read_duration("for", wanted.duration)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RuleError) as error:
+        raise bad_request(f'send {{"rule": "*", "run": "*", "key": "*", "for": "2h", "why": "..."}}: {error}') from None
+    if lasts.seconds <= 0:
+        raise bad_request("for must be a duration such as 2h")
+    if max(len(text) for text in (wanted.rule, wanted.run, wanted.key, wanted.why)) > LONGEST_TEXT:
+        raise bad_request(f"a pattern or a reason has at most {LONGEST_TEXT} characters")
+    now = time.time_ns()
+    made = Silence(
+        id=os.urandom(6).hex(),
+        rule=wanted.rule or "*",
+        run=wanted.run or "*",
+        key=wanted.key or "*",
+        since=now,
+        until=now + int(lasts.seconds * 1e9),
+        who=reader.who,
+        why=wanted.why,
+    )
+    if not known.silence(made):
+        raise bad_request("there are too many silences: remove some")
+    return _silence(made)
+
+
+def remove(reader: Reader, given: dict[str, Any]) -> dict[str, Any]:
+    """Answer `DELETE /api/alerts/silences/{id}`."""
+    if not for_all_projects(reader).remove(given["id"]):
+        raise not_found(f"there is no silence {given['id']}")
+    return {"id": given["id"], "removed": True}
+
+
+def _seen(reader: Reader, id: str) -> Alert:
+    alert = alerting(reader).alert(id)
+    if alert is None or reader.project not in (None, alert.project):
+        raise not_found(f"there is no alert {id[:200]!r}")
+    return alert
+
+
+def _shape(alert: Alert) -> dict[str, Any]:
+    about, found = alert.subject, alert.finding or {}
+    return {
+        "id": alert.id,
+        "fingerprint": alert.fingerprint,
+        "rule": about.rule,
+        "finding": about.finding or None,
+        "run": about.run,
+        "run_name": alert.run_name or None,
+        "project": alert.project,
+        "key": about.key or None,
+        "rank": about.rank,
+        "state": alert.state,
+        "severity": alert.severity,
+        "message": alert.message,
+        "advice": str(found.get("advice") or ""),
+        "cause": str(found.get("cause") or ""),
+        "threshold": alert.threshold,
+        "value": None if alert.value is None else word(alert.value),
+        "step": alert.step,
+        "last_step": alert.last_step,
+        "began": seconds(alert.began),
+        "fired": seconds(alert.fired),
+        "changed": seconds(alert.changed),
+        "resolved": seconds(alert.resolved),
+        "ended": alert.ended,
+        "count": alert.count,
+        "seen_by": list(alert.seen_by),
+        "acknowledged": seconds(alert.acknowledged),
+        "acknowledged_by": alert.acknowledged_by,
+        "expected": alert.expected,
+        "muted": alert.muted,
+        "notified": seconds(alert.notified),
+        "delivered": seconds(alert.delivered),
+        "error": alert.error,
+    }
+
+
+def _silence(each: Silence) -> dict[str, Any]:
+    times = {"since": seconds(each.since), "until": seconds(each.until)}
+    return {
+        "id": each.id,
+        "rule": each.rule,
+        "run": each.run,
+        "key": each.key,
+        **times,
+        "who": each.who,
+        "why": each.why,
+    }
+
+
+def mark_json(each: Expected) -> dict[str, Any]:
+    """A mark as expected."""
+    fields = {name: getattr(each, name) for name in ("id", "rule", "finding", "key", "run", "project", "who")}
+    return {**fields, "time": seconds(each.time)}
+
+
+_ID = Param("id", "text", "the id", required=True, place="path")
+_RULE = Param("rule", "text", "of this rule")
+_STATE = Param("state", "choice", "in this state; `open` is any state that sends notifications", choices=_STATES)
+ALERT_FIELDS = {
+    **dict.fromkeys(("id", "fingerprint", "rule", "run", "project", "severity", "message"), TEXT),
+    **dict.fromkeys(("advice", "cause", "threshold", "acknowledged_by", "muted", "error"), TEXT),
+    **dict.fromkeys(("finding", "run_name", "key"), nullable(TEXT)),
+    **dict.fromkeys(("began", "fired", "changed", "resolved", "acknowledged", "notified", "delivered"), SECONDS),
+    **dict.fromkeys(("ended", "expected"), BOOLEAN),
+    **dict.fromkeys(("rank", "step", "last_step"), STEP),
+    "state": {"type": "string", "enum": list(STATES)},
+    "value": nullable(NUMBER),
+    "count": INTEGER,
+    "seen_by": list_of(TEXT),
+}
+_ALERT = object_of(**ALERT_FIELDS)
+_SILENCE = object_of(id=TEXT, rule=TEXT, run=TEXT, key=TEXT, since=SECONDS, until=SECONDS, who=TEXT, why=TEXT)
+MARK = object_of(id=TEXT, rule=TEXT, finding=TEXT, key=TEXT, run=TEXT, project=TEXT, who=TEXT, time=SECONDS)
+_PATTERN = {"type": "string", "maxLength": LONGEST_TEXT}
+_NEW_SILENCE = {
+    "type": "object",
+    "properties": {
+        "for": {"type": "string", "pattern": "^[1-9][0-9]?[smhd]$", "description": "How long, such as 2h."},
+        **dict.fromkeys(("rule", "run", "key", "why"), _PATTERN),
+    },
+    "required": ["for"],
+    "additionalProperties": False,
+}
+_NEW_MARK = {"type": "object", "properties": {"project": BOOLEAN}, "additionalProperties": False}
+
+ENDPOINTS = (
+    Endpoint(
+        "/api/alerts/states",
+        "listAlertStates",
+        "The alerts of rules and findings, the newest first, with the number in each state.",
+        listing,
+        object_of(alerts=list_of(_ALERT), counts=object_of(**dict.fromkeys(STATES, INTEGER)), next=nullable(INTEGER)),
+        (_STATE, EXACT_RUN, _RULE, LIMIT, OFFSET),
+    ),
+    Endpoint(
+        "/api/alerts/states/{id}",
+        "readAlertState",
+        "One alert, with the snapshot that was taken when it fired.",
+        one,
+        object_of(**ALERT_FIELDS, snapshot={"type": ["object", "null"]}),
+        (_ID,),
+    ),
+    Endpoint(
+        "/api/alerts/states/{id}/acknowledge",
+        "acknowledgeAlert",
+        "Acknowledge an alert: its notifications are not repeated.",
+        acknowledge,
+        _ALERT,
+        (_ID,),
+        method="POST",
+    ),
+    Endpoint(
+        "/api/alerts/states/{id}/expected",
+        "expectAlert",
+        "Mark similar alerts as expected, in the run or in its whole project: they send no notifications.",
+        expect,
+        MARK,
+        (_ID,),
+        method="POST",
+        body=_NEW_MARK,
+    ),
+    Endpoint(
+        "/api/alerts/silences",
+        "listSilences",
+        "The silences that last, and the marks as expected.",
+        muted,
+        object_of(silences=list_of(_SILENCE), expected=list_of(MARK)),
+    ),
+    Endpoint(
+        "/api/alerts/silences",
+        "addSilence",
+        "Silence some alerts for a while; `*` in a pattern matches anything.",
+        silence,
+        _SILENCE,
+        method="POST",
+        body=_NEW_SILENCE,
+    ),
+    Endpoint(
+        "/api/alerts/silences/{id}",
+        "removeSilence",
+        "Remove a silence or a mark as expected.",
+        remove,
+        object_of(id=TEXT, removed=BOOLEAN),
+        (_ID,),
+        method="DELETE",
+    ),
+)

@@ -1,0 +1,1 @@
+"""What several questions share: parameters, schemas, conditions, the request, and incomplete answers."""

@@ -1,0 +1,233 @@
+"""Endpoints and request context: path, parameters, schema of the answer, and what several endpoints share."""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal, Protocol, TypeVar
+
+from stepscope.alerts.alert import Expected, unexpected
+from stepscope.hub.alerting.alerting import Alerting
+from stepscope.hub.dashboards.dashboard_files import Dashboards
+from stepscope.hub.questions.toolbox.params import Param, forbidden, not_found
+from stepscope.hub.questions.toolbox.schemas import INTEGER, Schema, nullable
+from stepscope.hub.receivers.ingest import Ingest
+from stepscope.hub.runs.deletion import Deleted
+from stepscope.hub.runs.run_files import RunFiles
+from stepscope.hub.runs.run_states import RunStates
+from stepscope.hub.store.engine import Engine, Stop
+from stepscope.hub.store.read.finding_catalog import FindingCount, counted, finding_counts, findings_of_runs
+from stepscope.hub.store.read.run_catalog import RunRow, edited, list_runs, run_ids, run_number
+from stepscope.hub.store.write.finding_rows import worst
+from stepscope.journal.run_edits import Edits
+
+
+@dataclass(frozen=True, slots=True)
+class Reader:
+    """Request context: the engine, the states of runs, and the project that a token is limited to, if any."""
+
+    engine: Engine
+    states: RunStates
+    project: str | None = None
+    home: Path | None = None
+    """The home folder, where there is one."""
+    dashboards: Dashboards | None = None
+    """The dashboards, where a hub runs."""
+    ingest: Ingest | None = None
+    """Takes the records that a request brings, where a hub runs."""
+    stop: Stop | None = None
+    """Cancels a query when its client disconnects or the hub closes."""
+    edits: Edits | None = None
+    """Edits of runs, where there is a home folder."""
+    alerting: Alerting | None = None
+    """The alerts, where a hub runs."""
+    delete: Callable[[RunRow, str], Deleted] | None = None
+    """Deletes a run in the name of a user, where a hub runs."""
+    diagnosed: Callable[[str], float] = lambda run: 1.0
+    """The share of a run's records that is diagnosed; where no hub runs, this diagnoses them first."""
+    files: Sequence[RunFiles] = ()
+    """The stored files of runs, where a hub runs."""
+    who: str = ""
+    """The user: the name of a token, or what the client sent."""
+
+    def run(self, id: str) -> RunRow:
+        """Find a run, with the edits applied; Refused when it does not exist or may not be seen."""
+        return self.with_edits(self.recorded(id))
+
+    def runs(self, *, ids: Sequence[str] | None = None, keys: Sequence[str] = ()) -> list[RunRow]:
+        """List the visible runs, with the edits applied."""
+        known = {} if self.edits is None else self.edits.all()
+        rows = list_runs(self.engine, ids=ids, project=self.project, keys=keys)
+        counts = self._counts(rows, finding_counts(self.engine))
+        return [edited(counted(row, counts.get(row.number)), known.get(row.id, ())) for row in rows]
+
+    def with_edits(self, row: RunRow) -> RunRow:
+        """A run with the edits applied."""
+        counts = self._counts([row], finding_counts(self.engine, row.number))
+        return edited(counted(row, counts.get(row.number)), () if self.edits is None else self.edits.of(row.id))
+
+    @property
+    def marks(self) -> list[Expected]:
+        """The marks of people that something is expected."""
+        return [] if self.alerting is None else self.alerting.expected()
+
+    def _counts(self, rows: Sequence[RunRow], counts: dict[int, FindingCount]) -> dict[int, FindingCount]:
+        """The finding counts of runs without what is expected."""
+        marks = [mark for mark in self.marks if mark.finding]
+        marked = {
+            row.number: row
+            for row in rows
+            if row.number in counts and any(mark.reaches(row.id, row.project) for mark in marks)
+        }
+        if not marked:
+            return counts
+        for number, found in findings_of_runs(self.engine, list(marked)).items():
+            left = unexpected(found, marked[number].id, marked[number].project, marks)
+            counts[number] = FindingCount(len(left), worst(left))
+        return counts
+
+    def recorded(self, id: str) -> RunRow:
+        """Find a run as it was recorded; Refused when it does not exist or may not be seen."""
+        for row in list_runs(self.engine, ids=[id]):
+            if self.project in (None, row.project):
+                return row
+        raise not_found(f"there is no run {id[:200]!r}")
+
+    def number(self, id: str) -> int:
+        """The number of a run; Refused when it does not exist or may not be seen."""
+        if self.project is not None:
+            return self.run(id).number
+        number = run_number(self.engine, id)
+        if number is None:
+            raise not_found(f"there is no run {id[:200]!r}")
+        return number
+
+    def number_or_all(self, id: str | None) -> int | None:
+        """The number of a run, None for all runs; a token of one project must name a run."""
+        if id is not None:
+            return self.number(id)
+        if self.project is not None:
+            raise forbidden("name a run: this token is limited to one project")
+        return None
+
+    def visible_ids(self, numbers: set[int]) -> dict[int, str]:
+        """The ids of the visible ones among some runs, by number."""
+        found = run_ids(self.engine, numbers)
+        if self.project is None:
+            return found
+        seen = {row.id for row in list_runs(self.engine, ids=list(found.values())) if row.project == self.project}
+        return {number: id for number, id in found.items() if id in seen}
+
+
+@dataclass(frozen=True, slots=True)
+class Stream:
+    """An answer that is sent piece by piece."""
+
+    media_type: str
+    name: str
+    """The file name to save it as; empty when it is not a file."""
+    pieces: Iterator[bytes]
+
+
+@dataclass(frozen=True, slots=True)
+class StoredFile:
+    """An answer that is the content of a stored file."""
+
+    path: Path
+    media_type: str
+    """By its content, never by its name."""
+    name: str
+    """The file name to save it as."""
+    inline: bool = False
+    """Whether a browser may show it."""
+
+
+Answer = Callable[[Reader, dict[str, Any]], Any]
+"""Returns JSON values, a Stream or a StoredFile; raises Refused."""
+
+Lane = Literal["read", "sql", "import"]
+"""Thread pools: user-supplied queries and large files have their own, so that they delay nothing else."""
+
+
+@dataclass(frozen=True, slots=True)
+class Endpoint:
+    """One endpoint; `params` include those of the path."""
+
+    path: str
+    name: str
+    text: str
+    answer: Answer
+    schema: Schema
+    params: tuple[Param, ...] = ()
+    attrs: bool = False
+    method: Literal["GET", "POST", "PUT", "PATCH", "DELETE"] = "GET"
+    body: Schema | None = None
+    most_body: int = 1024 * 1024
+    lane: Lane = "read"
+    media_types: tuple[str, ...] = field(default=("application/json",))
+
+
+RUN = Param("run", "text", "the id of a run", required=True, place="path")
+"""The run in a path."""
+EXACT_RUN = Param("run", "text", "records of this run")
+METRIC = Param("key", "text", "a metric, such as actor/length", required=True)
+RANK_ONLY = Param("rank", "integer", "of this rank only", low=0, high=2**32 - 1)
+LIMIT = Param("limit", "integer", "at most this many", default=100, low=1, high=1000)
+OFFSET = Param("offset", "integer", "skip this many", default=0, low=0, high=1_000_000)
+SINCE = Param("since", "number", "not before this time, in seconds since 1970")
+UNTIL = Param("until", "number", "not after this time, in seconds since 1970")
+STEP_PARAM = Param("step", "integer", "at this step")
+RANK_PARAM = Param("rank", "integer", "of this rank", low=0, high=2**32 - 1)
+NAME_PARAM = Param("name", "text", "with this name")
+TRACE_PARAM = Param("trace_id", "hex", "of this trace", width=16)
+SPAN_PARAM = Param("span_id", "hex", "of this span", width=8)
+NEXT = nullable(INTEGER)
+
+
+def to_int64(number: float | None, factor: float = 1.0) -> int | None:
+    """A number times a factor as an int64, clamped to the range of the store."""
+    return None if number is None else int(min(max(number * factor, -(2.0**62)), 2.0**62))
+
+
+def nanoseconds(moment: float | None) -> int | None:
+    """Seconds as nanoseconds."""
+    return to_int64(moment, 1e9)
+
+
+def record_conditions(reader: Reader, given: dict[str, Any]) -> dict[str, Any]:
+    """The fields of a RecordQuery; one row more than a page is read, to know whether there is a next page."""
+    same = {name: given[name] for name in ("step", "rank", "name", "attrs", "trace_id", "span_id", "offset")}
+    times = {name: nanoseconds(given[name]) for name in ("since", "until")}
+    return {
+        **same,
+        **times,
+        "run": reader.number_or_all(given["run"]),
+        "order": given["sort"],
+        "limit": given["limit"] + 1,
+    }
+
+
+class _Row(Protocol):
+    @property
+    def run(self) -> int: ...
+
+
+Row = TypeVar("Row", bound=_Row)
+
+
+def page_json(
+    reader: Reader, given: dict[str, Any], name: str, rows: Sequence[Row], shape: Callable[[Row, str], dict[str, Any]]
+) -> dict[str, Any]:
+    """A page of rows with the ids of their runs, and the offset of the next page; None when this is the last."""
+    ids = reader.visible_ids({row.run for row in rows})
+    more = len(rows) > given["limit"]
+    return {
+        name: [shape(row, ids.get(row.run, "")) for row in rows[: given["limit"]]],
+        "next": given["offset"] + given["limit"] if more else None,
+    }
+
+
+def safe_name(text: str) -> str:
+    """The start of a file name: at most 100 ASCII letters, digits and `-_.`."""
+    return "".join(letter if (letter.isascii() and letter.isalnum()) or letter in "-_." else "_" for letter in text)[
+        :100
+    ]

@@ -1,0 +1,1 @@
+"""The hub on the network: ports, connections, routes and the page."""

@@ -1,0 +1,190 @@
+"""The hub's HTTP application: receivers, health, session, and the routes of the JSON API and the page."""
+
+import asyncio
+import http.cookies
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from http import HTTPStatus
+from typing import Any
+
+import msgspec
+from starlette.applications import Starlette
+from starlette.concurrency import run_in_threadpool
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import PlainTextResponse, Response
+from starlette.routing import BaseRoute, Match, Route
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from stepscope.hub.cluster import forwarding, peers
+from stepscope.hub.receivers.bodies import with_body
+from stepscope.hub.receivers.receiver import AccessRules, open_receivers, ordered_routes
+from stepscope.hub.refusals import Refusal, Refused, error_response, json_response
+from stepscope.hub.security.guard import COOKIE, RequestHead, api_scope, bearer, cookie
+from stepscope.hub.security.middleware import AccessMiddleware, AccessRule, BodyLimits, refusal_response
+from stepscope.hub.service import Hub
+from stepscope.hub.serving.page import page_routes
+from stepscope.hub.shared import shared_state
+from stepscope.model.errors import Retry
+from stepscope.wire.openmetrics import CONTENT_TYPES, choose, expose
+
+_SESSION_SECONDS = 30 * 24 * 3600
+
+
+def build_app(hub: Hub, routes: Sequence[BaseRoute] = ()) -> ASGIApp:
+    """Build the ASGI application of a hub; `routes` are those of the JSON API."""
+    receivers = open_receivers(hub)
+    hub.deletion.delete_left_uploads()
+    received = [Route(route.path, route.answer, methods=list(route.methods)) for _, route in ordered_routes(receivers)]
+    exact = ExactRoutes([route for route in received if "{" not in route.path])
+    patterns = [route for route in received if "{" in route.path]
+    inner = Starlette(
+        routes=[exact, *patterns, *_own_routes(hub), *routes, *page_routes()],
+        exception_handlers={HTTPException: _refuse, Refused: _refused, Retry: _retry, Exception: _fail},
+    )
+    inner.router.redirect_slashes = False
+    api = JsonApi(hub.larger_bodies, hub.limits.small_body)
+    rules = AccessRules(receivers, hub.limits, api.rule)
+    return AccessMiddleware(BodyLimits(inner, hub.limits), hub.guard, rules.find)
+
+
+class ExactRoutes(BaseRoute):
+    """Routes without parameters, found by their path: Starlette tries one route after the other."""
+
+    def __init__(self, routes: Sequence[Route]) -> None:
+        self.routes = routes
+        self._routes: dict[str, list[Route]] = {}
+        for route in routes:
+            self._routes.setdefault(route.path, []).append(route)
+
+    def matches(self, scope: Scope) -> tuple[Match, Scope]:
+        """Return how well a request matches: its path and method, its path alone, or nothing."""
+        found = self._routes.get(scope["path"])
+        if found is None or scope["type"] != "http":
+            return Match.NONE, {}
+        route = _with_method(found, scope["method"])
+        known = {"endpoint": (route or found[0]).endpoint, "path_params": {}}
+        return (Match.PARTIAL if route is None else Match.FULL), known
+
+    async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer a request that matches; a wrong method is refused."""
+        found = self._routes[scope["path"]]
+        route = _with_method(found, scope["method"]) or found[0]
+        await route.handle(scope, receive, send)
+
+
+def _with_method(routes: Sequence[Route], method: str) -> Route | None:
+    return next((route for route in routes if method in (route.methods or ())), None)
+
+
+class JsonApi:
+    """The access policy of the JSON API and the page."""
+
+    def __init__(self, larger: Mapping[str, int], small: int) -> None:
+        self._larger, self._small = larger, small
+
+    def rule(self, head: RequestHead) -> AccessRule:
+        """The rule of a request."""
+        return AccessRule(self, api_scope(head.method, head.path), self._larger.get(head.path, self._small))
+
+    def credential(self, head: RequestHead) -> str:
+        """The bearer token, or the cookie of a browser that logged in."""
+        return bearer(head.headers.get("authorization", "")) or cookie(head.headers.get("cookie", ""))
+
+    def refuse(self, head: RequestHead, refusal: Refusal) -> Response:
+        """Write `{"error": ...}`."""
+        return error_response(refusal)
+
+
+def _own_routes(hub: Hub) -> list[Route]:
+    async def health(request: Request) -> Response:
+        return json_response(await run_in_threadpool(hub.health))
+
+    async def metrics(request: Request) -> Response:
+        form = choose(request.headers.get("accept", ""))
+        return Response(expose(await run_in_threadpool(hub.metrics), form), media_type=CONTENT_TYPES[form])
+
+    async def alive(request: Request) -> Response:
+        return PlainTextResponse("ok\n")
+
+    async def forwarded(request: Request) -> Response:
+        """Take batches of another hub on the same store."""
+        hub.forwarded.admit(request.headers)
+        await asyncio.wrap_future(await with_body(request, hub.workers, hub.forwarded.take))
+        return json_response({"taken": True})
+
+    async def stored(request: Request) -> Response:
+        """Hear of what another hub on the same store has stored."""
+        hub.forwarded.admit(request.headers)
+        if hub.peers is not None:
+            await with_body(request, hub.workers, hub.peers.receive)
+        return json_response({"heard": True})
+
+    async def documents(request: Request) -> Response:
+        """Store what another hub on the same store shares."""
+        hub.forwarded.admit(request.headers)
+        if hub.shared is None:
+            raise Retry("this hub shares nothing", after=1.0)
+        body = await request.body()
+        return Response(await run_in_threadpool(hub.shared.state.take, body), media_type="application/msgpack")
+
+    return [
+        Route(shared_state.PATH, documents, methods=["POST"]),
+        Route(forwarding.PATH, forwarded, methods=["POST"]),
+        Route(peers.PATH, stored, methods=["POST"]),
+        Route("/api/health", health),
+        Route("/metrics", metrics),
+        Route("/healthz", alive),
+        Route("/api/session", _session(hub), methods=["POST", "DELETE"]),
+    ]
+
+
+def _session(hub: Hub) -> Callable[[Request], Awaitable[Response]]:
+    async def session(request: Request) -> Response:
+        """Set the browser's token as a cookie that scripts cannot read, or delete it."""
+        token = ""
+        if request.method == "POST":
+            try:
+                token = str(msgspec.json.decode(await request.body(), type=dict[str, str])["token"])
+            except (KeyError, ValueError):
+                return error_response(Refusal(HTTPStatus.BAD_REQUEST, 'send {"token": "..."}'))
+            if hub.guard.tokens.find(token) is None:
+                return error_response(Refusal(HTTPStatus.UNAUTHORIZED, "this token is not known"))
+        response = json_response({"token": bool(token)})
+        response.headers["Set-Cookie"] = _cookie(token, secure=hub.options.tls is not None)
+        return response
+
+    return session
+
+
+def _cookie(token: str, *, secure: bool) -> str:
+    made: http.cookies.SimpleCookie = http.cookies.SimpleCookie()
+    made[COOKIE] = token
+    made[COOKIE].update({"path": "/", "samesite": "Strict", "max-age": str(_SESSION_SECONDS if token else 0)})
+    made[COOKIE]["httponly"] = True
+    made[COOKIE]["secure"] = secure
+    return made[COOKIE].OutputString()
+
+
+async def _refuse(request: Request, error: Any) -> Response:
+    """Answer 404, 405 and the like."""
+    status = HTTPStatus(error.status_code)
+    known = {404: "nothing is here", 405: "this needs another method"}
+    response = refusal_response(request.scope, Refusal(status, known.get(error.status_code) or str(error.detail)))
+    response.headers.update(error.headers or {})
+    return response
+
+
+async def _refused(request: Request, error: Any) -> Response:
+    return refusal_response(request.scope, error.refusal)
+
+
+async def _retry(request: Request, error: Any) -> Response:
+    """Answer that a client must retry: its records could not be journaled now."""
+    refusal = Refusal(HTTPStatus.SERVICE_UNAVAILABLE, str(error), error.after or 5.0)
+    return refusal_response(request.scope, refusal)
+
+
+async def _fail(request: Request, error: Exception) -> Response:
+    """Convert an unexpected exception to a retryable error, because nothing was acknowledged."""
+    refusal = Refusal(HTTPStatus.SERVICE_UNAVAILABLE, f"the hub failed: {type(error).__name__}", 5.0)
+    return refusal_response(request.scope, refusal)
