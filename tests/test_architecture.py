@@ -134,3 +134,23 @@ def test_reaching_into_a_run_is_noticed() -> None:
         "2: self._run.recorder",
         "3: self._run._lock",
     ]
+
+
+def test_the_rooms_of_the_hub() -> None:
+    """The document names every folder of the hub, few modules stand beside them, and no folder has one module."""
+    hub = SOURCE / "hub"
+    folders = {path.parent for path in hub.glob("*/*.py")} | {hub / "web"}
+    assert [
+        each.name for each in sorted(folders) if f"`{each.name}`" not in PAGE.read_text() and each.name != "web"
+    ] == []
+    assert len(list(hub.glob("*.py"))) <= 10
+    assert [each.name for each in folders if len(list(each.glob("**/*.py"))) < 3] == []
+
+
+def test_a_question_is_a_module_or_a_folder_of_three() -> None:
+    """About twenty questions, so that what one shows is found in one place; what they share is in the toolbox."""
+    questions = SOURCE / "hub" / "questions"
+    folders = {path.parent: list(path.parent.glob("*.py")) for path in questions.glob("*/*.py")}
+    assert len(folders) + len(list(questions.glob("*.py"))) <= 21
+    several = {each.name: len(found) for each, found in folders.items() if len(found) > 3}
+    assert several == {"alerts": 4, "toolbox": 6}, "with __init__.py, which has no code in these"
