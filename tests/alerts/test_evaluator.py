@@ -8,11 +8,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from benchmarks.zoo.memory import size_of
+from stepscope.alerts import evaluator as evaluator_module
 from stepscope.alerts.alert import ATTR_FINGERPRINT, ATTR_RULE, ATTR_STATE, Alert, Subject
 from stepscope.alerts.evaluator import Evaluator
+from stepscope.alerts.notifiers.shapes import describe
 from stepscope.alerts.rule import Rule
 from stepscope.alerts.rule_file import from_python, with_packs
 from stepscope.alerts.state_machine import NS
+from stepscope.alerts.watching import Matcher
 from stepscope.diagnosis.finding import Finding
 from stepscope.model import records
 from stepscope.model.names import ALERT_FINDING, EVENT_FINISHED
@@ -110,7 +114,15 @@ def test_a_run_that_ended_has_no_open_alerts() -> None:
 
 def finding(kind: str = "not_finite", severity: str = "FATAL", **more: object) -> Finding:
     """A finding about the loss."""
-    said = {"step": 7, "key": "trainer/loss", "time": 7 * NS, "advice": "Lower it.", "ranks": (1,), **more}
+    said = {
+        "step": 7,
+        "key": "trainer/loss",
+        "time": 7 * NS,
+        "advice": "Lower it.",
+        "ranks": (1,),
+        "expected": (1.0, 2.0),
+        **more,
+    }
     return Finding(kind, severity, "loss is NaN since step 7", **said)  # type: ignore[arg-type]
 
 
@@ -123,6 +135,7 @@ def test_findings_are_alerts_by_the_default_rule() -> None:
     assert (alert.state, alert.severity, alert.message) == ("firing", "FATAL", "loss is NaN since step 7")
     assert alert.finding is not None
     assert (alert.finding["advice"], alert.finding["ranks"], alert.last_step) == ("Lower it.", [0, 1], 9)
+    assert (alert.finding["band"], describe(alert)["expected"]) == ("Expected 1 to 2", "Expected 1 to 2")
     evaluator.tick(20 * 60 * NS)
     assert alert.state == "resolved"
 
@@ -289,3 +302,20 @@ def test_rules_over_ranks_share_the_values() -> None:
         for rank in range(2):
             evaluator.feed(writer(rank, 2), [point(value + rank / 10, step)], step * NS)
     assert {alert.subject.rule: alert.step for alert in evaluator.changed.values()} == {"over 2": 1, "over 5": 2}
+
+
+def test_ever_new_names_need_no_more_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is remembered of series, of shapes of records and of findings is limited."""
+    monkeypatch.setattr(evaluator_module, "MOST_SHAPED", 300)
+    monkeypatch.setattr(evaluator_module, "MOST_KNOWN", 50)
+    evaluator, sizes = Evaluator(with_packs([]).rules), []
+    evaluator.matcher = Matcher(with_packs([]).rules, most_of_rule=20, most=100)
+    for step in range(1200):
+        keys = [f"a{step}/loss", f"b{step}", "loss"]
+        evaluator.feed(writer(), [Metric(step * NS, step, None, None, dict.fromkeys(keys, float("nan")))], step * NS)
+        evaluator.take_finding(writer(), finding(step=step, key=f"k{step}"), step * NS)
+        evaluator.forget_quiet(step * NS)
+        evaluator.changed.clear()
+        sizes += [size_of(evaluator)] if step in (599, 1199) else []
+    assert sizes[1] < 1.25 * sizes[0]
+    assert evaluator.matcher.skipped

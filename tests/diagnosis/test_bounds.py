@@ -5,7 +5,6 @@ import random
 import pytest
 
 from benchmarks.zoo import memory
-from stepscope.alerts import evaluator
 from stepscope.diagnosis import detector, engine, exits, kept, raised, timing
 from stepscope.diagnosis.bounds import drop_rarest
 from stepscope.diagnosis.detectors import (
@@ -44,7 +43,6 @@ SMALL = (
     (exits, "MOST_THROWN", 50),
     (raised, "MOST_NAMES", 20),
     (raised, "MOST_STEPS", 100),
-    (evaluator, "MOST_SHAPES", 50),
     (kept, "MOST", 40),
     (kept, "MOST_ALIKE", 20),
 )

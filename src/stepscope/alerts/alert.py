@@ -8,7 +8,7 @@ import msgspec
 
 from stepscope.alerts.state_machine import State
 from stepscope.diagnosis.finding import Finding
-from stepscope.diagnosis.findings_json import as_json, worst_first
+from stepscope.diagnosis.findings_json import as_json, band_words, worst_first
 
 ATTR_RULE = "alert.rule"
 ATTR_FINGERPRINT = "alert.fingerprint"
@@ -161,3 +161,19 @@ def findings_json(
         as_json(each, muted=expected_by(finding_subject(run, each), project, marks)) for each in worst_first(found)
     ]
     return sorted(shown, key=lambda each: bool(each["muted"]))
+
+
+def evidence(finding: Finding) -> dict[str, Any]:
+    """Return what an alert keeps of its finding."""
+    return {
+        "kind": finding.kind,
+        "text": finding.text,
+        "cause": finding.cause,
+        "advice": finding.advice,
+        "ranks": list(finding.ranks),
+        "expected": None if finding.expected is None else list(finding.expected),
+        "band": band_words(finding),
+        "symptoms": list(finding.symptoms),
+        "span": finding.span,
+        "attempt": finding.attempt,
+    }

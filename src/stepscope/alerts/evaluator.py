@@ -5,12 +5,20 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from stepscope.alerts.alert import ATTR_FINGERPRINT, ATTR_RULE, ATTR_STATE, Alert, Subject, alert_id, finding_subject
+from stepscope.alerts.alert import (
+    ATTR_FINGERPRINT,
+    ATTR_RULE,
+    ATTR_STATE,
+    Alert,
+    Subject,
+    alert_id,
+    evidence,
+    finding_subject,
+)
 from stepscope.alerts.rule import Compiled, fill
 from stepscope.alerts.state_machine import OPEN, Machine, State
 from stepscope.alerts.watching import Matcher, RunSeries, Series, Watch
 from stepscope.diagnosis.finding import Finding, finding_of_alert, number
-from stepscope.diagnosis.findings_json import band_words
 from stepscope.model import records
 from stepscope.model.names import ALERT_FINDING, EVENT_FINISHED, severity_word
 from stepscope.model.ports import Writer
@@ -19,8 +27,8 @@ from stepscope.model.records import Metric, Record
 OLD_NS = 3600 * 1_000_000_000
 """A value or finding older than this when it arrives is history, as in an imported run, and raises no alert."""
 QUIET_NS, MOST_KNOWN = 2 * OLD_NS, 100_000
-MOST_SHAPES = 10_000
-"""Shapes of records (sets of names) per run for which the watched values are cached."""
+MOST_SHAPED = 200_000
+"""Names in all shapes of records (sets of names) of a run for which the watched values are cached."""
 RECORDED = "alert"
 """The finding kind of an alert recorded by the program itself."""
 
@@ -116,7 +124,7 @@ class Evaluator:
             alert.message = self._message(run, watch, alert, finding.text)
             alert.severity = machine.rule.rule.severity or finding.severity
             alert.last_step = finding.last if finding.last is not None else finding.step
-            alert.finding = {**_evidence(finding), **(more or {})}
+            alert.finding = {**evidence(finding), **(more or {})}
 
     def tick(self, now: int) -> None:
         """Advance the time, for conditions about missing data."""
@@ -200,8 +208,10 @@ class Evaluator:
             series = run.series.get((key, rank)) or self._new_series(run, key, rank)
             if series.watches or series.together or series.absent:
                 found.append((name, series))
-        if len(run.watched) >= MOST_SHAPES:
+        run.shaped += len(shape)
+        if run.shaped > MOST_SHAPED:
             run.watched.clear()
+            run.shaped = len(shape)
         run.watched[shape] = tuple(found)
         return run.watched[shape]
 
@@ -250,7 +260,7 @@ class Evaluator:
             alert.saw("trainer")
             if state == "resolved" and fingerprint not in self._awake:
                 self._close(alert, record.time)
-        elif state == "firing":
+        elif state == "firing" and len(self.open) < MOST_KNOWN:
             self._open_foreign(run, record, fingerprint)
 
     def _open_foreign(self, run: RunSeries, record: records.Alert, fingerprint: str) -> None:
@@ -383,18 +393,3 @@ def _default_message(rule: Compiled, about: Subject, alert: Alert, text: str) ->
         return f"{{key}}{rank} changed to {{value}}{where}"
     of = f" ({rule.rule.over_ranks} over ranks)" if rule.rule.over_ranks else ""
     return f"{{key}}{of}{rank} is {{value}}{where}: the rule {{rule}} says {{threshold}}"
-
-
-def _evidence(finding: Finding) -> dict[str, Any]:
-    return {
-        "kind": finding.kind,
-        "text": finding.text,
-        "cause": finding.cause,
-        "advice": finding.advice,
-        "ranks": list(finding.ranks),
-        "expected": None if finding.expected is None else list(finding.expected),
-        "band": band_words(finding),
-        "symptoms": list(finding.symptoms),
-        "span": finding.span,
-        "attempt": finding.attempt,
-    }

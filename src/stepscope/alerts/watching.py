@@ -123,6 +123,8 @@ class RunSeries:
     series: dict[tuple[str, int], Series] = field(default_factory=dict)
     watched: dict[tuple[object, ...], tuple[tuple[str, Series], ...]] = field(default_factory=dict)
     """By rank, category and names of a record: the values that a rule watches, with their series."""
+    shaped: int = 0
+    """How many names these have."""
     together: dict[tuple[str, str], AllRanks] = field(default_factory=dict)
     """By aggregate and key: one for all ranks."""
     rules: dict[str, list[Compiled]] = field(default_factory=dict)

@@ -176,7 +176,8 @@ class Diagnosis:
         """Add the ranks to the text of a finding if it does not name them."""
         if "rank" in finding.text or not finding.ranks or self.run.world < 2:
             return finding
-        return replace(finding, text=finding.text + on_ranks(finding.ranks, self.run.world))
+        comma = "," if ", usually " in finding.text else ""
+        return replace(finding, text=finding.text + comma + on_ranks(finding.ranks, self.run.world))
 
     @property
     def ended(self) -> frozenset[tuple[int, int]]:

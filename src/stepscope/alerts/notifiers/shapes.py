@@ -54,6 +54,7 @@ def describe(alert: Alert) -> dict[str, Any]:
         "step": alert.step,
         "began": moment(alert.began),
         "resolved": moment(alert.resolved),
+        "expected": (alert.finding or {}).get("band") or None,
         "advice": (alert.finding or {}).get("advice") or None,
     }
 

@@ -72,7 +72,8 @@ def _findings(found: Sequence[dict[str, Any]]) -> str:
 def _finding(each: dict[str, Any]) -> str:
     if each["muted"]:
         return f"<li class=muted>{_(each['text'])} <i class=soft>{_(each['muted'])}</i></li>"
-    why = ". ".join(filter(None, (each["band"], each["cause"], each["advice"])))
+    cause = f"Likely cause: {each['cause']}" if each["cause"] else ""
+    why = ". ".join(filter(None, (each["band"], cause, each["advice"])))
     also = f"Also: {'; '.join(each['symptoms'])}." if each["symptoms"] else ""
     more = "".join(f"<div class=soft>{_(words)}</div>" for words in (why, also) if words)
     return f"<li class={_(each['severity'])}>{_(each['text'])}{more}</li>"

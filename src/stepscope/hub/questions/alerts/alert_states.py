@@ -173,6 +173,7 @@ def _shape(alert: Alert) -> dict[str, Any]:
         "message": alert.message,
         "advice": str(found.get("advice") or ""),
         "cause": str(found.get("cause") or ""),
+        "band": str(found.get("band") or ""),
         "threshold": alert.threshold,
         "value": None if alert.value is None else word(alert.value),
         "step": alert.step,
@@ -218,7 +219,7 @@ _RULE = Param("rule", "text", "of this rule")
 _STATE = Param("state", "choice", "in this state; `open` is any state that sends notifications", choices=_STATES)
 ALERT_FIELDS = {
     **dict.fromkeys(("id", "fingerprint", "rule", "run", "project", "severity", "message"), TEXT),
-    **dict.fromkeys(("advice", "cause", "threshold", "acknowledged_by", "muted", "error"), TEXT),
+    **dict.fromkeys(("advice", "cause", "band", "threshold", "acknowledged_by", "muted", "error"), TEXT),
     **dict.fromkeys(("finding", "run_name", "key"), nullable(TEXT)),
     **dict.fromkeys(("began", "fired", "changed", "resolved", "acknowledged", "notified", "delivered"), SECONDS),
     **dict.fromkeys(("ended", "expected"), BOOLEAN),

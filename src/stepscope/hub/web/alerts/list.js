@@ -132,7 +132,8 @@ function Explained({ alert }) {
     ["Error", alert.error],
   ].filter(([, value]) => value !== null && value !== "");
   return html`<p class="alert-text">${alert.message}</p>
-    ${alert.cause && html`<p>${alert.cause}</p>`}
+    ${alert.band && html`<p>${alert.band}.</p>`}
+    ${alert.cause && html`<p>Likely cause: ${alert.cause}.</p>`}
     ${alert.advice && html`<p class="alert-advice">${alert.advice}</p>`}
     <dl class="alert-facts-list">${facts.map(
       ([name, value]) => html`<div key=${name}><dt>${name}</dt><dd>${value}</dd></div>`,

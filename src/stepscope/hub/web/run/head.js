@@ -117,7 +117,7 @@ const SYMPTOMS = 3;
 function Explained({ finding: { band, cause, advice, symptoms = [], muted } }) {
   if (muted) return html`<small>${muted}</small>`;
   const more = symptoms.length > SYMPTOMS ? `, and ${count(symptoms.length - SYMPTOMS)} more` : "";
-  return html`<small>${[band, cause, advice].filter(Boolean).join(". ")}</small>
+  return html`<small>${[band, cause && `Likely cause: ${cause}`, advice].filter(Boolean).join(". ")}</small>
     ${symptoms.length > 0 && html`<small>Also: ${symptoms.slice(0, SYMPTOMS).join("; ")}${more}.</small>`}`;
 }
 
