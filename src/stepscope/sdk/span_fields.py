@@ -145,6 +145,13 @@ def read_limits(env: Mapping[str, str]) -> Limits | None:
     return None if found == Limits() else found
 
 
+def invalid_limits(env: Mapping[str, str]) -> list[str]:
+    """Return a warning for each limit that is set and not an integer; OpenTelemetry asks for one, and ignores them."""
+    names = [name for name in env if name.startswith("OTEL_") and name.endswith(("_COUNT_LIMIT", "_LENGTH_LIMIT"))]
+    wrong = [name for name in names if env[name].strip() and not env[name].strip().isdecimal()]
+    return [f"{name}={env[name]!r} is ignored: expected an integer of 0 or more" for name in sorted(wrong)]
+
+
 def _limit(env: Mapping[str, str], *variables: str) -> int | None:
     """The first of some variables that is an integer; others are skipped, as OpenTelemetry specifies."""
     texts = (env.get(variable, "").strip() for variable in variables)

@@ -6,7 +6,8 @@ from opentelemetry.context import Context
 
 from stepscope.model.records import Span
 from stepscope.sdk.otel.current_run import CurrentRun
-from stepscope.sdk.otel.tracer import ALWAYS, Sampler, TracerProvider, read_sampler
+from stepscope.sdk.otel.tracer import ALWAYS, Sampler, TracerProvider, invalid_sampler, read_sampler
+from stepscope.sdk.outcomes import Outcomes
 from stepscope.testing import recorded
 
 UNSAMPLED = trace.SpanContext(5, 6, True, trace.TraceFlags(0))
@@ -51,3 +52,26 @@ def test_the_sampler_is_chosen_by_its_variables() -> None:
 def test_names_and_ratios_are_read(name: str, argument: str, expected: Sampler) -> None:
     """What OpenTelemetry does not define is the default."""
     assert read_sampler({"OTEL_TRACES_SAMPLER": name, "OTEL_TRACES_SAMPLER_ARG": argument}) == expected
+
+
+def test_variables_that_are_not_understood_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    """OpenTelemetry ignores them with a warning; so does a run, once it starts."""
+    given = {
+        "OTEL_TRACES_SAMPLER": "parentbased_traceidratio",
+        "OTEL_TRACES_SAMPLER_ARG": "most",
+        "OTEL_SPAN_EVENT_COUNT_LIMIT": "-1",
+        "OTEL_SPAN_LINK_COUNT_LIMIT": "5",
+        "OTEL_ATTRIBUTE_COUNT_LIMIT": " ",
+    }
+    for name, value in given.items():
+        monkeypatch.setenv(name, value)
+    warnings: list[str] = []
+    monkeypatch.setattr(Outcomes, "notice_text", lambda _, text: warnings.append(text))
+    with recorded(otel=True):
+        pass
+    assert [text for text in warnings if text.startswith("OTEL_")] == [
+        "OTEL_TRACES_SAMPLER_ARG='most' is ignored: expected a number from 0 to 1",
+        "OTEL_SPAN_EVENT_COUNT_LIMIT='-1' is ignored: expected an integer of 0 or more",
+    ]
+    assert "expected one of always_on," in invalid_sampler({"OTEL_TRACES_SAMPLER": "jaeger_remote"})[0]
+    assert invalid_sampler({"OTEL_TRACES_SAMPLER": "always_off", "OTEL_TRACES_SAMPLER_ARG": "any"}) == []

@@ -14,8 +14,9 @@ from stepscope.sdk.otel import propagation
 from stepscope.sdk.otel.current_run import CURRENT
 from stepscope.sdk.otel.logger import LoggerProvider
 from stepscope.sdk.otel.meter import Collector, MeterProvider
-from stepscope.sdk.otel.tracer import TracerProvider
+from stepscope.sdk.otel.tracer import TracerProvider, invalid_sampler
 from stepscope.sdk.run import Run
+from stepscope.sdk.span_fields import invalid_limits
 
 _collectors: list[Collector] = []
 
@@ -37,6 +38,8 @@ class _Providers:
 
     def offer(self, run: Run) -> None:
         """Register the providers, except where the process has others already."""
+        for text in (*invalid_sampler(os.environ), *invalid_limits(os.environ)):
+            run.outcomes.notice_text(text)
         offers: tuple[tuple[str, Callable[[], Any], Callable[[Any], None], Any], ...] = (
             ("tracer", trace.get_tracer_provider, trace.set_tracer_provider, self.tracers),
             ("meter", metrics.get_meter_provider, metrics.set_meter_provider, self.meters),

@@ -45,18 +45,41 @@ ALWAYS = Sampler()
 
 def read_sampler(env: Mapping[str, str]) -> Sampler:
     """Read OTEL_TRACES_SAMPLER and OTEL_TRACES_SAMPLER_ARG; an unknown name or ratio is the default, as specified."""
+    name, kind = _sampler_name(env)
+    bounds = {"always_on": _LOW + 1, "always_off": 0, "traceidratio": round(_ratio(env) * (_LOW + 1))}
+    return Sampler(bounds[kind], kind != name) if kind in bounds else ALWAYS
+
+
+def invalid_sampler(env: Mapping[str, str]) -> list[str]:
+    """Return a warning for a sampler or a ratio that is not known."""
+    name, kind = _sampler_name(env)
+    if kind not in SAMPLERS:
+        known = ", ".join([*SAMPLERS, *(f"parentbased_{each}" for each in SAMPLERS)])
+        return [f"OTEL_TRACES_SAMPLER={name!r} is ignored: expected one of {known}"] if name else []
+    given = env.get("OTEL_TRACES_SAMPLER_ARG", "")
+    if kind != "traceidratio" or not given.strip() or _is_ratio(given):
+        return []
+    return [f"OTEL_TRACES_SAMPLER_ARG={given!r} is ignored: expected a number from 0 to 1"]
+
+
+SAMPLERS = ("always_on", "always_off", "traceidratio")
+
+
+def _sampler_name(env: Mapping[str, str]) -> tuple[str, str]:
     name = env.get("OTEL_TRACES_SAMPLER", "").strip().lower()
-    kind = name.removeprefix("parentbased_")
-    bound = {"always_on": _LOW + 1, "always_off": 0, "traceidratio": _ratio(env)}.get(kind)
-    return ALWAYS if bound is None else Sampler(bound, kind != name)
+    return name, name.removeprefix("parentbased_")
 
 
-def _ratio(env: Mapping[str, str]) -> int:
+def _ratio(env: Mapping[str, str]) -> float:
+    given = env.get("OTEL_TRACES_SAMPLER_ARG", "")
+    return float(given) if _is_ratio(given) else 1.0
+
+
+def _is_ratio(text: str) -> bool:
     try:
-        ratio = float(env.get("OTEL_TRACES_SAMPLER_ARG", ""))
+        return 0.0 <= float(text) <= 1.0
     except ValueError:
-        ratio = 1.0
-    return round(ratio * (_LOW + 1)) if 0.0 <= ratio <= 1.0 else _LOW + 1
+        return False
 
 
 F = TypeVar("F", bound=Callable[..., Any])
