@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from stepscope.hub.questions.distributions import read_distributions
 from stepscope.hub.questions.logs import find_alerts, find_logs
-from stepscope.hub.questions.series import Series, read_series
+from stepscope.hub.questions.series import Series, read_series, series_json
 from stepscope.hub.questions.series.metric_keys import list_keys
 from stepscope.hub.questions.series.series_sql import SeriesQuery
 from stepscope.hub.questions.step.step_sql import read_step
@@ -235,6 +235,17 @@ class LineContract:
             3,
             3,
         )
+
+    def test_large_integers_have_all_digits(self, store: Store, run: str) -> None:
+        """In points, in the last value of a line, and in the row of the run."""
+        large = 2**53 + 1
+        store.write(Batch(writer(run), 0, [Metric(T + step, step, None, None, {"k": large + step}) for step in (0, 2)]))
+        answer = series_json("k", None, line(store, run, "k"), "step")
+        assert (answer["columns"]["value"], answer["last"]["value"]) == ([large, large + 2], large + 2)
+        (row,) = list_runs(store.engine, ids=[run], keys=["k"])
+        assert row.values["k"].value == large + 2
+        (key,) = list_keys(store.engine, row.number)
+        assert (key["min"], key["last"]) == (large, large + 2)
 
     def test_attributes_of_text(self, store: Store, run: str) -> None:
         """Names and values of attributes are distinguished, also from keys; their order does not matter."""

@@ -6,7 +6,7 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
-from stepscope.hub.questions.series.metric_keys import last_json
+from stepscope.hub.questions.series.metric_keys import exact_totals, last_json
 from stepscope.hub.questions.series.series_sql import Axis, Buckets, Plan, Raw, SeriesQuery
 from stepscope.hub.questions.toolbox.endpoint import RUN, Endpoint, Reader, to_int64
 from stepscope.hub.questions.toolbox.params import Param, bad_request
@@ -102,7 +102,7 @@ def _totals(engine: Engine, query: SeriesQuery) -> list[Total]:
         and (query.attrs is None or row.attrs == query.attrs)
         and (query.scope is None or row.scope == query.scope)
     }
-    totals = read_totals(engine, query.run, chosen)
+    totals = exact_totals(engine, read_totals(engine, query.run, chosen))
     if isinstance(query.attempt, int):
         totals = [total for total in totals if total.attempt == query.attempt]
     if query.x == "step":

@@ -65,7 +65,7 @@ def list_keys(engine: Engine, run: int) -> list[dict[str, Any]]:
     """List the metrics of a run by name, each over all its ranks, attempts and attributes."""
     catalog = find_series(engine, run)
     by_key: dict[str, list[Total]] = {}
-    numbers, means = _exact(engine, read_totals(engine, run, catalog)), _histogram_totals(engine, run, catalog)
+    numbers, means = exact_totals(engine, read_totals(engine, run, catalog)), _histogram_totals(engine, run, catalog)
     for total in (*numbers, *means):
         by_key.setdefault(total.series.key, []).append(total)
     unknown = {total.series.number for total in means if isnan(total.last)}
@@ -140,7 +140,7 @@ def _histogram_totals(engine: Engine, run: int, catalog: dict[int, SeriesRow]) -
     return [Total(catalog[series], *rest) for series, *rest in rows if series in catalog]
 
 
-def _exact(engine: Engine, totals: Sequence[Total]) -> list[Total]:
+def exact_totals(engine: Engine, totals: Sequence[Total]) -> list[Total]:
     """Restore the digits of integers beyond 2**53."""
     series = {total.series.number for total in totals if exact.is_large(total.low, total.high, total.last)}
     if not series:

@@ -8,9 +8,10 @@ from weakref import WeakKeyDictionary
 from msgspec import Struct
 from msgspec.structs import replace
 
-from stepscope.hub.store import attrs, literal
+from stepscope.hub.store import attrs, exact, literal
 from stepscope.hub.store.columns import Answer
 from stepscope.hub.store.engine import Engine
+from stepscope.hub.store.read.series_catalog import last_remainders
 from stepscope.hub.store.schema import LAST, NO_STEP
 from stepscope.hub.store.write.ledger import COUNTS
 from stepscope.journal.run_edits import edit_of
@@ -210,7 +211,7 @@ class _Facts:
         self._writers, self._progress, self._beginnings = map(_by_run, (writers, progress, beginnings))
         self._endings = _ends(endings)
         self._process_edits, self._settings = _edits(edits)
-        self._values = _latest(valued[1], valued[0]) if keys else {}
+        self._values = _latest(valued[1], valued[0], last_remainders(engine, valued[0])) if keys else {}
 
     def rows(self) -> list[RunRow]:
         """All of them, the newest first."""
@@ -321,7 +322,7 @@ def _edits(answer: Answer) -> tuple[dict[int, list[Edit]], dict[int, list[tuple[
     return found, settings
 
 
-def _latest(catalog: Answer, found: Answer) -> dict[int, dict[str, Latest]]:
+def _latest(catalog: Answer, found: Answer, remainders: Mapping[tuple[int, int], int]) -> dict[int, dict[str, Latest]]:
     """The last value of each key, by run."""
     known = {number: rest for number, *rest in catalog.rows("series", "key", "rank", "unit")}
     lasts: dict[tuple[int, str], LastValue] = {}
@@ -331,6 +332,7 @@ def _latest(catalog: Answer, found: Answer) -> dict[int, dict[str, Latest]]:
         place = number >> 32, key
         if place not in lasts:
             lasts[place], units[place] = LastValue(), unit
+        value = exact.exact_number(value, remainders.get((number, attempt), 0))
         lasts[place].add(value, rank, attempt, step_of(step), time)
     folded: dict[int, dict[str, Latest]] = {}
     for (run, key), last in lasts.items():

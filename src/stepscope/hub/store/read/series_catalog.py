@@ -4,7 +4,8 @@ from collections.abc import Collection
 
 from msgspec import Struct
 
-from stepscope.hub.store import attrs, literal
+from stepscope.hub.store import attrs, exact, literal
+from stepscope.hub.store.columns import Answer
 from stepscope.hub.store.engine import Engine
 from stepscope.hub.store.schema import LAST
 from stepscope.model.records import Attrs
@@ -83,3 +84,15 @@ def read_totals(engine: Engine, run: int, catalog: dict[int, SeriesRow]) -> list
         FROM totals WHERE {among} GROUP BY series, attempt ORDER BY series, attempt"""
     )
     return [Total(catalog[series], *rest) for series, *rest in found.rows() if series in catalog]
+
+
+def last_remainders(engine: Engine, lasts: Answer) -> dict[tuple[int, int], int]:
+    """Return by how much last values beyond 2**53 are off the integers that were logged, by series and attempt."""
+    large = {number for number, value in lasts.rows("series", "value") if exact.is_large(value)}
+    if not large:
+        return {}
+    found = engine.query(
+        f"""SELECT series, attempt, argMax(rest, (step, time)) AS last FROM metrics
+        WHERE series IN {literal.integers(large)} GROUP BY series, attempt"""
+    )
+    return {(number, attempt): rest for number, attempt, rest in found.rows("series", "attempt", "last")}
