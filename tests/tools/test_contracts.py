@@ -56,7 +56,7 @@ BAD = [
     ("sinks.hub", "import grpc", "grpc only in *_grpc.py"),
     ("hub.questions", "import pyarrow", "The engine only in hub/store"),
     ("hub.store.engine", "from stepscope.hub.store import embedded", "The engine port knows no engine"),
-    ("hub.store.server", "from stepscope.hub.store import embedded", "The engine port knows no engine"),
+    ("hub.store.cluster.server", "from stepscope.hub.store import embedded", "The engine port knows no engine"),
     ("sdk.app", "import uvicorn", "The web framework only in hub"),
     ("sdk.shown", "import rich", "The terminal's library only where something is shown"),
     ("hub.agents", "import mcp", "Model Context Protocol only in its command"),
