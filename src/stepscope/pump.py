@@ -32,7 +32,7 @@ TRIES_ALONE = 5
 _JOURNAL = "the journal"
 
 
-class Patience:
+class Backoff:
     """Exponential backoff with jitter, and a circuit breaker: after consecutive failures a sink is only probed."""
 
     def __init__(self, chance: Callable[[], float] = random.random) -> None:
@@ -106,7 +106,7 @@ class Pump:
         self._sink, self._source, self._quarantine = sink, source, quarantine
         self._group_bytes, self._clock = group_bytes, clock
         self._on_outcome = on_outcome
-        self._patience = Patience(chance)
+        self._backoff = Backoff(chance)
         self._pieces: list[list[Batch]] = []
         """The remaining pieces of the current group."""
         self._is_full_group = True
@@ -145,13 +145,13 @@ class Pump:
                 self._source.settle()
         except Exception as error:  # the disk failed, not the sink
             self.trouble = f"{_JOURNAL}: {error!r}"
-            return self._pause(self._patience.fail())
+            return self._pause(self._backoff.fail())
         return Progress(True, self._pause(wait).wait if wait else 0.0)
 
     @property
     def is_stuck(self) -> bool:
         """Whether the sink counts as dead."""
-        return self._patience.is_open
+        return self._backoff.is_open
 
     @property
     def at_end(self) -> bool:
@@ -178,11 +178,11 @@ class Pump:
 
     def _gather(self) -> bool:
         most = self._group_bytes
-        probing = self._patience.is_open and not self._alone
+        probing = self._backoff.is_open and not self._alone
         batches = self._source.read(min(PROBE_BYTES, most) if probing else most)
         if self.trouble.startswith(_JOURNAL):
             self.trouble = ""
-            self._patience.succeed()
+            self._backoff.succeed()
         full = [batch for batch in batches if batch.records]
         self._at_end = not batches
         if not full:
@@ -224,7 +224,7 @@ class Pump:
         self._server_errors, self._alone = 0, False
         self._on_outcome("written", piece, "")
         self._refusals = 0
-        self._patience.succeed()
+        self._backoff.succeed()
         self.trouble = ""
 
     def _retry(self, piece: list[Batch], error: Retry) -> float:
@@ -232,8 +232,8 @@ class Pump:
         self._on_outcome("retried", piece, str(error))
         self.trouble = str(error)
         self._has_retry_time = error.after is not None
-        wait = self._patience.fail(error.after)
-        if self._patience.is_open and self._is_full_group and self._server_errors < SEARCH_AFTER:
+        wait = self._backoff.fail(error.after)
+        if self._backoff.is_open and self._is_full_group and self._server_errors < SEARCH_AFTER:
             self._regroup()
         return wait
 
@@ -296,7 +296,7 @@ class Pump:
             return 0.0
         self.trouble = str(error)
         # Bisection continues at once; a sink that rejects everything is backed off from.
-        return 0.0 if error.together and self._pieces else self._patience.fail()
+        return 0.0 if error.together and self._pieces else self._backoff.fail()
 
     def _isolate_failure(self, piece: list[Batch], error: Exception) -> float:
         """Bisect to the record on which the sink raises, and quarantine it."""
@@ -305,7 +305,7 @@ class Pump:
             self._pop(*_halves(piece, self._sink.divisible))
             return 0.0
         self._set_aside(self.trouble, hold=True)
-        return self._patience.fail()
+        return self._backoff.fail()
 
     def _is_single(self, piece: Sequence[Batch]) -> bool:
         return len(piece) < 2 and (not self._sink.divisible or _size(piece) < 2)

@@ -45,7 +45,7 @@ class Evaluator:
         """Fingerprint and step of findings that already raised an alert: read again, they raise no other."""
         self._who = who
         self._runs: dict[str, RunSeries] = {}
-        self._awake: dict[str, Watch] = {}
+        self._changing: dict[str, Watch] = {}
         """By fingerprint: what must be checked as time passes."""
         self._absent: dict[tuple[str, str, int], tuple[RunSeries, Series]] = {}
 
@@ -135,11 +135,11 @@ class Evaluator:
                     began = series.last_seen + int(limit * 1e9)
                     since = began if watch.machine.calm else now
                     self._settle(run, watch, watch.machine.judge(since, None, breaching=True, healed=False), now, None)
-        for fingerprint, watch in list(self._awake.items()):
+        for fingerprint, watch in list(self._changing.items()):
             run = self._runs[watch.subject.run]
             self._settle(run, watch, watch.machine.tick(now), now, None)
             if watch.machine.calm:
-                self._awake.pop(fingerprint, None)
+                self._changing.pop(fingerprint, None)
 
     def end_run(self, id: str, now: int) -> None:
         """Resolve the open alerts of a run that has ended, and forget its series."""
@@ -149,7 +149,7 @@ class Evaluator:
                 if watch.alert is not None:
                     watch.alert.ended = True
                 self._settle(run, watch, watch.machine.end(), now, None)
-            self._awake.pop(watch.subject.fingerprint, None)
+            self._changing.pop(watch.subject.fingerprint, None)
         if run is not None:
             run.ended = True
             self.matcher.forget(run)
@@ -164,7 +164,7 @@ class Evaluator:
             self.matcher.forget(run)
         self.open = {key: alert for key, alert in self.open.items() if alert.subject.run != id}
         self.changed = {key: alert for key, alert in self.changed.items() if alert.subject.run != id}
-        self._awake = {key: watch for key, watch in self._awake.items() if watch.subject.run != id}
+        self._changing = {key: watch for key, watch in self._changing.items() if watch.subject.run != id}
         self._absent = {key: each for key, each in self._absent.items() if key[0] != id}
 
     def forget_quiet(self, now: int) -> None:
@@ -232,7 +232,7 @@ class Evaluator:
         watch.alert = alert
         alert.saw(self._who)
         watch.machine.restore(alert.state, alert.began, alert.step, alert.value, alert.changed)
-        self._awake[alert.fingerprint] = watch
+        self._changing[alert.fingerprint] = watch
         return True
 
     def _take_value(self, run: RunSeries, series: Series, time: int, step: int | None, value: float, now: int) -> None:
@@ -258,7 +258,7 @@ class Evaluator:
         alert = self.open.get(fingerprint)
         if alert is not None:
             alert.saw("trainer")
-            if state == "resolved" and fingerprint not in self._awake:
+            if state == "resolved" and fingerprint not in self._changing:
                 self._close(alert, record.time)
         elif state == "firing" and len(self.open) < MOST_KNOWN:
             self._open_foreign(run, record, fingerprint)
@@ -298,7 +298,7 @@ class Evaluator:
                 alert.last_step = step if step is not None else alert.last_step
             return
         if state == "inactive":
-            self._awake.pop(watch.subject.fingerprint, None)
+            self._changing.pop(watch.subject.fingerprint, None)
             if alert is not None:
                 watch.alert = None
                 alert.state, alert.changed = "inactive", time
@@ -320,9 +320,9 @@ class Evaluator:
         if state == "resolved":
             watch.alert = None
             alert.resolved = time
-            self._awake.pop(alert.fingerprint, None)
+            self._changing.pop(alert.fingerprint, None)
         else:
-            self._awake[alert.fingerprint] = watch
+            self._changing[alert.fingerprint] = watch
         self._note(alert)
 
     def _close(self, alert: Alert, time: int) -> None:

@@ -84,7 +84,7 @@ class Machine:
             self.breached = None
             return self._move("inactive")
         if state in ("firing", "recovering") and healed:
-            return self._move(self._healing(time, step))
+            return self._move(self._recovering(time, step))
         if state == "error":
             return self._move("inactive")
         return self._move(state)
@@ -149,7 +149,7 @@ class Machine:
         hold = self.rule.hold
         return "firing" if not hold or begun.reached(hold, time, step, self.points) else "pending"
 
-    def _healing(self, time: int, step: int | None) -> State:
+    def _recovering(self, time: int, step: int | None) -> State:
         keep = self.rule.keep_firing
         if not keep:
             self.breached = None

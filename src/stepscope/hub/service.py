@@ -242,7 +242,7 @@ class Hub:
         if self.peers is not None:
             self.peers.start()
             self.heartbeat.start()
-            self._cluster_watch = Periodic(self._look_at_cluster, first=0.0, every=_CLUSTER_SECONDS)
+            self._cluster_watch = Periodic(self._check_cluster, first=0.0, every=_CLUSTER_SECONDS)
             self._cluster_watch.start()
         if self.options.keep_seconds is not None or self.options.max_bytes is not None:
             self.upkeep.start()
@@ -296,7 +296,7 @@ class Hub:
         """Record what is damaged in the store, for health."""
         self.damage = message
 
-    def _look_at_cluster(self) -> None:
+    def _check_cluster(self) -> None:
         self.cluster = self.engine.cluster_state()
 
     def _retain(self) -> None:

@@ -73,11 +73,11 @@ class Watch:
             self._delivered = True
             self._say(FIRST, "INFO", {})
         if pump.is_stuck != (self._dead_since is not None):
-            self._look_at_life(pump)
+            self._report_state(pump)
         if pump.counts["rejected"] + pump.counts["dropped"] != self._refused_total:
-            self._look_at_refusals(pump.counts)
+            self._report_refusals(pump.counts)
 
-    def _look_at_life(self, pump: Watched) -> None:
+    def _report_state(self, pump: Watched) -> None:
         now = self._clock()
         if self._dead_since is not None:
             self._say(BACK, "INFO", {"seconds": round(now - self._dead_since, 3)})
@@ -86,7 +86,7 @@ class Watch:
             self._dead_since, self._dead_again = now, now + DEAD_SECONDS
             self._say(DEAD, "WARN", {"reason": pump.trouble})
 
-    def _look_at_refusals(self, counts: "Counter[str]") -> None:
+    def _report_refusals(self, counts: "Counter[str]") -> None:
         now = self._clock()
         if now < self._refused_again:
             return

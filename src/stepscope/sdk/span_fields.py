@@ -92,7 +92,7 @@ class Limits:
         )
 
     def _attributes(self, attrs: dict[str, Any], most: int | None) -> dict[str, Any]:
-        aside = {key: value for key, value in attrs.items() if _is_aside(key)}
+        aside = {key: value for key, value in attrs.items() if _is_otlp_field(key)}
         limited = {
             key: value if self.length is None else self._cut(value) for key, value in attrs.items() if key not in aside
         }
@@ -124,7 +124,7 @@ def unusual_fields(
     return attrs, events, links, flags | (trace.TraceFlags.SAMPLED if origin is None else origin.trace_flags)
 
 
-def _is_aside(key: str) -> bool:
+def _is_otlp_field(key: str) -> bool:
     """Return whether a key holds a field of OTLP that is not an attribute there."""
     return (
         key.startswith((otlp_names.ATTR_SCOPE, "otel.dropped_", otlp_names.ATTR_FLAGS))

@@ -28,7 +28,7 @@ def open_span(self: Part, name: str | None = None, /, **attrs: Any) -> Span:
         attrs = {**here[CARRIED_KEY], **attrs}
     span = _new(Span)
     span._run = self
-    span.name = name if type(name) is str and name in plain_texts else _odd_name(self, name, attrs)
+    span.name = name if type(name) is str and name in plain_texts else _name_text(self, name, attrs)
     span._attrs = attrs
     span.id = id = next(context.span_ids).to_bytes(8)
     above = here.get(SPAN_KEY) or self.above
@@ -43,7 +43,7 @@ def open_span(self: Part, name: str | None = None, /, **attrs: Any) -> Span:
     return span
 
 
-def _odd_name(run: Part, name: Any, attrs: Mapping[str, Any]) -> str:
+def _name_text(run: Part, name: Any, attrs: Mapping[str, Any]) -> str:
     """Return the name as text; a missing name is counted, and the attribute `name` is used instead."""
     if name is None:
         run.outcomes.reject("span", "no name was given: pass it as the first positional argument")

@@ -80,7 +80,7 @@ class Replays:
         """Returns whether this hub writes a run, by its number: another one diagnoses the rest."""
         self._queued: dict[str, float] = {}
         """Runs of which records came, and when they are looked at."""
-        self._heard: dict[str, float] = {}
+        self._last_records: dict[str, float] = {}
         """When records of them came last."""
         self._old: dict[str, None] = {}
         """Runs that were stored before, the newest first."""
@@ -103,7 +103,7 @@ class Replays:
         """Queue a run that has new records."""
         self._old.pop(run, None)
         self._queued.setdefault(run, 0.0)
-        self._heard[run] = self._clock()
+        self._last_records[run] = self._clock()
 
     def is_queued(self, run: str) -> bool:
         """Return whether a run is queued."""
@@ -112,7 +112,7 @@ class Replays:
     def forget(self, run: str) -> None:
         """Remove a run from the queue."""
         self._queued.pop(run, None)
-        self._heard.pop(run, None)
+        self._last_records.pop(run, None)
         self._old.pop(run, None)
         self._open.pop(run, None)
 
@@ -151,7 +151,7 @@ class Replays:
         """Return the shortest replay among active runs, then among older ones."""
         now, busy = self._clock(), self._busy()
         for run, due in list(self._queued.items()):
-            if busy and now - self._heard.get(run, 0.0) < BEHIND_SECONDS:
+            if busy and now - self._last_records.get(run, 0.0) < BEHIND_SECONDS:
                 continue  # reading now would have to be repeated soon
             if run not in self._open and due <= now and len(self._open) < MOST_OPEN:
                 self._start(run, now)

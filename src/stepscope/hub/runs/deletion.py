@@ -91,7 +91,7 @@ class RunDeletion:
         self._lock = threading.Lock()
         self._left: set[str] = set()
         """Runs of which something may be left."""
-        self._look_at = 0.0
+        self._next_look = 0.0
         self._upkeep = Periodic(self._finish_if_due, first=_LOOK_SECONDS, every=_LOOK_SECONDS, what="deleting runs")
 
     @property
@@ -147,12 +147,12 @@ class RunDeletion:
             self.delete_left_uploads()
         except EngineError as error:
             self.look_again()
-            self._look_at = time.monotonic() + _RETRY_SECONDS
+            self._next_look = time.monotonic() + _RETRY_SECONDS
             if not error.passing:
                 raise
 
     def _finish_if_due(self) -> None:
-        if self._left and time.monotonic() >= self._look_at:
+        if self._left and time.monotonic() >= self._next_look:
             self.finish()
 
     def _delete_uploads(self, run: str, before: int) -> int:

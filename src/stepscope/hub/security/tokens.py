@@ -51,7 +51,7 @@ class Tokens:
         self._path = path
         self._clock = clock
         self._stamp: tuple[int, int] | None = None
-        self._look_at = 0.0
+        self._next_look = 0.0
         self._tokens: dict[str, Token] = {}
         self._watched = False
         self._ended = threading.Event()
@@ -142,9 +142,9 @@ class Tokens:
 
     def _refresh(self) -> None:
         now = self._clock()
-        if self._watched or (self._stamp is not None and now < self._look_at):
+        if self._watched or (self._stamp is not None and now < self._next_look):
             return
-        self._look_at = now + _LOOK_SECONDS
+        self._next_look = now + _LOOK_SECONDS
         self._look()
 
     def _look(self) -> None:

@@ -60,7 +60,7 @@ def decode_value(letter: str, text: str) -> Any:
 
 def as_json(value: Any) -> str:
     """Write nested values; NaN and infinities as Python does, bytes as an object with the one key `bytes`."""
-    return json.dumps(value, ensure_ascii=False, separators=(",", ":"), default=_odd)
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":"), default=_plain_json)
 
 
 def from_json(text: str) -> Any:
@@ -81,7 +81,7 @@ def _loads(text: str) -> Any:
 _quick = msgspec.json.Decoder().decode
 
 
-def _odd(value: Any) -> Any:
+def _plain_json(value: Any) -> Any:
     if isinstance(value, (bytes, bytearray, memoryview)):
         return {"bytes": base64.b64encode(value).decode()}
     if isinstance(value, (set, frozenset)):

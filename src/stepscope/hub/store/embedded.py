@@ -17,6 +17,7 @@ import msgspec
 from stepscope.hub.store import native_format
 from stepscope.hub.store.columns import Answer, Block, rows_of
 from stepscope.hub.store.engine import (
+    GUARDS,
     EngineError,
     Head,
     Limits,
@@ -69,19 +70,12 @@ _SESSION = {
 }
 
 _GUARDED = {
+    **GUARDS,
     "result_overflow_mode": "throw",
-    "timeout_overflow_mode": "throw",
-    "max_block_size": 2048,
-    "max_ast_depth": 200,
-    "max_ast_elements": 5000,
-    "max_subquery_depth": 20,
-    "max_columns_to_read": 500,
     "function_range_max_elements_in_block": 20_000_000,
-    "max_bytes_before_external_group_by": 0,
-    "max_bytes_before_external_sort": 0,
     "allow_introspection_functions": 0,
 }
-"""Limits of user-supplied queries: exceeding one is an error in the engine, before the result is built."""
+"""Settings of user-supplied queries."""
 
 
 class Chdb:

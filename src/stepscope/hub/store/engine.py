@@ -2,7 +2,7 @@
 
 import re
 import threading
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -92,6 +92,19 @@ class RowStream:
     """At most `Limits.rows` rows in all; EngineError when the query exceeds another limit."""
     more: bool = False
     """Whether there were more rows; known when `blocks` has ended."""
+
+
+GUARDS: Mapping[str, int | str] = {
+    "timeout_overflow_mode": "throw",
+    "max_block_size": 2048,
+    "max_ast_depth": 200,
+    "max_ast_elements": 5000,
+    "max_subquery_depth": 20,
+    "max_columns_to_read": 500,
+    "max_bytes_before_external_group_by": 0,
+    "max_bytes_before_external_sort": 0,
+}
+"""Settings of user-supplied queries on every engine: exceeding one is an error, before the result is built."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -181,11 +181,11 @@ class Store:
         try:
             for shard in surplus:
                 self.ownership.leases[shard].release()
-            self._look_after(self.held())
+            self._recover(self.held())
         finally:
             self._lock.release()
 
-    def _look_after(self, shards: Sequence[int]) -> None:
+    def _recover(self, shards: Sequence[int]) -> None:
         """Delete what incomplete and aborted commits left; a shard that is away delays no other."""
         errors: list[EngineError] = []
         for shard in shards:

@@ -77,7 +77,7 @@ class Runs:
         self._known: dict[str, Found] = {}
         self._asked_at: dict[str, float] = {}
         """When the run of another rank was first searched without success."""
-        self._doubts: dict[str, float] = {}
+        self._unanswered: dict[str, float] = {}
         """When a create got no response."""
 
     def find(self, writer: Writer) -> Found | None:
@@ -111,7 +111,7 @@ class Runs:
         if known is None:
             raise Retry("the run was created, but MLflow does not list it yet")
         self._known[writer.run] = known
-        self._doubts.pop(writer.run, None)
+        self._unanswered.pop(writer.run, None)
         return known
 
     def settle(self, writer: Writer) -> Found | None:
@@ -150,7 +150,7 @@ class Runs:
         now = self._clock()
         if writer.rank and now - self._asked_at.setdefault(writer.run, now) < FOLLOW_SECONDS:
             raise Retry(f"the run {writer.run} is not in MLflow yet: the shipper of rank 0 creates it", after=2.0)
-        if now - self._doubts.get(writer.run, float("-inf")) < SETTLE_SECONDS:
+        if now - self._unanswered.get(writer.run, float("-inf")) < SETTLE_SECONDS:
             raise Retry("a create request had no response: waiting to see whether the run exists", after=1.0)
 
     def _create(self, writer: Writer, began: int) -> None:
@@ -164,7 +164,7 @@ class Runs:
         try:
             self._server.post("runs/create", body, once=True)
         except NoAnswer:
-            self._doubts[writer.run] = self._clock()
+            self._unanswered[writer.run] = self._clock()
             raise
 
 

@@ -97,7 +97,7 @@ class TracesSink:
         spans = [entry.record for entry in entries if isinstance(entry.record, Span)]
         self._link(writer, run, [f"tr-{span.trace_id.hex()}" for span in spans if not span.parent_id])
         if run is None and self._runs.experiments.given is not None:
-            self._look_afterwards(writer)
+            self._link_later(writer)
 
     def _target_of(self, writer: Writer) -> tuple[Found | None, str | None]:
         """The run and the experiment of spans; neither where the server has no REST API."""
@@ -113,7 +113,7 @@ class TracesSink:
             self._no_rest_api = self._clock()
             return None, None
 
-    def _look_afterwards(self, writer: Writer) -> None:
+    def _link_later(self, writer: Writer) -> None:
         """Periodically search the run of spans that were sent without it, and link them."""
         now = self._clock()
         if now - self._looked.get(writer.run, float("-inf")) < LOOK_SECONDS:

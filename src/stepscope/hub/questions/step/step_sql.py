@@ -211,13 +211,13 @@ def _neighbours(engine: Engine, run: int, step: int, attempt: int | None, near: 
             low, high = (
                 step if side is not None else far for side, far in zip(near, (step - reach, step + reach), strict=True)
             )
-            near = _nearest(near, _beside(engine, step, {"metrics": series}, low, high))
+            near = _nearest(near, _within(engine, step, {"metrics": series}, low, high))
     rest = {"histograms": series, **dict.fromkeys(("spans", "open_spans", "logs", "alerts"), of_run)}
     low, high = FIRST_STEP if near[0] is None else near[0], LAST_STEP if near[1] is None else near[1]
-    return _nearest(near, _beside(engine, step, rest, low, high))
+    return _nearest(near, _within(engine, step, rest, low, high))
 
 
-def _beside(engine: Engine, step: int, tables: dict[str, str], low: int, high: int) -> Sides:
+def _within(engine: Engine, step: int, tables: dict[str, str], low: int, high: int) -> Sides:
     """Return the last step before and the first after a step within bounds, over tables with a condition each."""
     between = f"step BETWEEN {max(low, FIRST_STEP)} AND {min(high, LAST_STEP)}"
     parts = [f"SELECT {_sides(step)} FROM {table} WHERE {where} AND {between}" for table, where in tables.items()]

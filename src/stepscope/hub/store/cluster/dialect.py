@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from stepscope.hub.store import literal
-from stepscope.hub.store.engine import EngineError, Limits
+from stepscope.hub.store.engine import GUARDS, EngineError, Limits
 
 Settings = Mapping[str, int | str]
 MODERN = (21, 8)
@@ -31,17 +31,7 @@ _CLUSTER: Settings = {
 A replica that knows that it is behind by more than a second is not read while there is another one. A server that
 hangs is left by the others after a minute.
 """
-_GUARDED: Settings = {
-    "readonly": 1,
-    "timeout_overflow_mode": "throw",
-    "max_block_size": 2048,
-    "max_ast_depth": 200,
-    "max_ast_elements": 5000,
-    "max_subquery_depth": 20,
-    "max_columns_to_read": 500,
-    "max_bytes_before_external_group_by": 0,
-    "max_bytes_before_external_sort": 0,
-}
+_GUARDED: Settings = {"readonly": 1, **GUARDS}
 _GUARDED_NEW: Settings = {
     "result_overflow_mode": "throw",
     "function_range_max_elements_in_block": 20_000_000,
