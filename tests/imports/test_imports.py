@@ -148,7 +148,8 @@ def test_stores_of_mlflow(
     client.log_param(run.info.run_id, "depth", 3)
     assert not is_same(home, place)
     gone = client.create_experiment("gone")
-    deleted, killed = (client.create_run(each).info.run_id for each in (gone, experiment))
+    deleted = client.create_run(gone).info.run_id
+    killed = client.create_run(experiment, tags={"mlflow.parentRunId": run.info.run_id}).info.run_id
     client.log_text(killed, "text", "folder/a.txt")
     client.set_terminated(killed, "KILLED")
     client.delete_experiment(gone)
@@ -159,12 +160,14 @@ def test_stores_of_mlflow(
     assert deleted not in {each["run"] for each in again["runs"]}
     ends = [each.attrs for each in read_run(home, killed) if isinstance(each, Event) and "status" in each.attrs]
     assert ends == [{"status": "preempted"}]
+    assert [each.attrs["parent"] for each in read_run(home, killed) if "parent" in each.attrs] == [run.info.run_id]
     assert is_same(home, place)
 
 
 WANDB = """
 import wandb
-run = wandb.init(mode="offline", project="proj", name="nm", config={"lr": 0.5}, tags=["a"], notes="hello", dir=".")
+about = {"config": {"lr": 0.5}, "tags": ["a"], "notes": "hello", "group": "g", "job_type": "eval"}
+run = wandb.init(mode="offline", project="proj", name="nm", dir=".", **about)
 for step in range(20):
     run.log({"loss": float("nan") if step == 3 else step / 4, "nested": {"x": step}, "word": "text"})
 run.log({"bins": wandb.Histogram([1, 2, 3])})
@@ -188,6 +191,7 @@ def test_offline_runs_of_wandb(tmp_path: Path, capsys: pytest.CaptureFixture[str
     assert series(records, "bins")[20].count == 3
     started = next(each for each in records if isinstance(each, Event)).attrs
     assert (started["config"]["lr"], started["tags"], started["notes"]) == (0.5, ["a"], "hello")
+    assert (started["group"], started["job_type"]) == ("g", "eval")
     assert [(each.name, each.message) for each in records if isinstance(each, Alert)] == [("title", "text")]
     assert "a line of output" in [each.body for each in records if isinstance(each, Log)]
     check_finds_differences(tmp_path / "home", tmp_path / "wandb", done["runs"][0]["run"])

@@ -135,7 +135,7 @@ def keep_time(folder: Path, part: Part) -> None:
 
 def description(run: FoundRun, source: str) -> dict[str, Any]:
     """What the start of an imported run says of it, with secrets masked."""
-    attrs: dict[str, Any] = {"config": run.config, IMPORTED_FROM: source}
+    attrs: dict[str, Any] = {"config": run.config, IMPORTED_FROM: source, **run.started}
     attrs |= {"tags": run.tags} if run.tags else {}
     attrs |= {"notes": run.notes} if run.notes else {}
     safe: dict[str, Any] = _storable(redact(attrs))

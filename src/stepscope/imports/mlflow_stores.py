@@ -271,7 +271,9 @@ def _found(
     notes = tags.get("mlflow.note.content") or ""
     shown = [f"{key}={value}" for key, value in tags.items() if not key.startswith("mlflow.")]
     run = id if layout.is_safe(id) else layout.slug(id)
-    return FoundRun(run, project, str(name or id), parts, config, shown, str(notes), _STATUSES.get(status, "finished"))
+    started = {"parent": str(tags["mlflow.parentRunId"])} if tags.get("mlflow.parentRunId") else {}
+    ended = _STATUSES.get(status, "finished")
+    return FoundRun(run, project, str(name or id), parts, config, shown, str(notes), ended, started)
 
 
 def databases(path: Path) -> list[Path]:

@@ -67,6 +67,8 @@ class FoundRun:
     tags: list[str] = field(default_factory=list)
     notes: str = ""
     status: str = "finished"
+    started: dict[str, str] = field(default_factory=dict)
+    """Other attributes of its start: `group`, `job_type`, `parent`."""
 
 
 class Source(Protocol):

@@ -55,6 +55,7 @@ def _found(file: Path, skip: Skip) -> FoundRun | None:
     return FoundRun(
         id if layout.is_safe(id) else layout.slug(id), about.get("project") or "uncategorized", about.get("name") or id,
         [part], about.get("config", {}), about.get("tags", []), about.get("notes", ""), about.get("status", "finished"),
+        about.get("started", {}),
     )  # fmt: skip
 
 
@@ -87,6 +88,7 @@ def _run(data: bytes) -> dict[str, Any]:
         "notes": text(last.get(9)),
         "tags": [text(tag) for tag in every.get(10, [])],
         "config": _items(last.get(4, b"")),
+        "started": {name: text(last[number]) for number, name in ((6, "group"), (7, "job_type")) if last.get(number)},
         "time": int(started.get(1, 0)) * 10**9 + int(started.get(2, 0)),
     }
 
