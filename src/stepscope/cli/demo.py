@@ -66,7 +66,11 @@ def command(args: argparse.Namespace, wait: Callable[[], None] = lambda: _for_ev
                 _say(f"serving {address}/ until Ctrl-C")
                 wait()
     if args.exit and not args.json:
-        _say(f"look again with: stepscope hub --home {home}")
+        _say(
+            f"the cluster and its store are gone; the journals are left: stepscope runs --home {home}"
+            if args.cluster
+            else f"look again with: stepscope hub --home {home}"
+        )
     return 0
 
 

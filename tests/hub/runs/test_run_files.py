@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from stepscope.hub.runs.run_files import StoredFileResponse, disposition
+from stepscope.hub.receivers.wandb.run_files import _MEDIA
+from stepscope.hub.runs.run_files import ImportedFiles, RunFile, StoredFileResponse, disposition, with_steps
 
 
 def _send(response: StoredFileResponse, **headers: str) -> tuple[int, dict[str, str], bytes]:
@@ -60,3 +61,27 @@ def test_links_and_folders_are_not_files(tmp_path: Path) -> None:
 def test_a_file_name_cannot_add_headers() -> None:
     """Quotes, line breaks and letters beyond ASCII are replaced in the name under which a browser saves a file."""
     assert disposition('a"\r\nX: y é.png') == {"Content-Disposition": 'attachment; filename="a___X_ y _.png"'}
+
+
+def test_imported_media_have_their_step(tmp_path: Path) -> None:
+    """Images and sounds of TensorBoard are named by it; other files have none."""
+    names = ("images/img-b29814cf/1-0-c1e8954c.png", "audio/snd-38e88090/-3-0-a1e7d99f.wav", "images/1-0-c1e8954c.png")
+    for name in names:
+        path = tmp_path / "runs" / "r" / "files" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(b"x")
+    assert {each.name: each.step for each in ImportedFiles(tmp_path).list("", "r")} == dict(
+        zip(names, (1, -3, None), strict=True)
+    )
+
+
+def test_media_of_wandb_have_their_step() -> None:
+    """The client puts key, step and digest into the name."""
+    names = {
+        "media/images/val/img_3_4_0123456789abcdef0123.png": 4,
+        "media/table/t_12_0123456789abcdef0123.table.json": 12,
+        "media/images/mine.png": None,
+        "model_3_0123456789abcdef0123.pt": None,
+    }
+    files = [RunFile(name, Path(name), 1, 0.0) for name in names]
+    assert {each.name: each.step for each in with_steps(files, _MEDIA)} == names

@@ -1,8 +1,9 @@
 """The stored files of runs, and responses with their content."""
 
 import os
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Protocol
 
@@ -14,6 +15,8 @@ from stepscope.journal.layout import is_safe, runs_folder
 PART = ".%part"
 """How the name of a file ends that is being written."""
 _DEEPEST = 64
+_IMPORTED = re.compile(r"(?:images|audio)/[^/]+/(-?\d{1,19})-\d+-[0-9a-f]{8}\.")
+"""Names of imported media: the step, the index among those of one event, a digest."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +62,11 @@ def walk(folder: Path, decode: Callable[[str], str] = str) -> Iterator[RunFile]:
                 yield RunFile(name, Path(entry.path), found.st_size, found.st_mtime)
 
 
+def with_steps(files: Iterable[RunFile], names: re.Pattern[str]) -> list[RunFile]:
+    """Return files with the step that is the group of their name's pattern, where it matches."""
+    return [replace(each, step=int(found[1])) if (found := names.match(each.name)) else each for each in files]
+
+
 def below(folder: Path, name: str) -> Path | None:
     """Return the path of a file below a folder; None for a name that leads out of it, also by a symbolic link."""
     parts = name.split("/")
@@ -80,7 +88,7 @@ class ImportedFiles:
 
     def list(self, project: str, run: str) -> list[RunFile]:
         """List the files of a run."""
-        return list(walk(self._folder(run))) if is_safe(run) else []
+        return with_steps(walk(self._folder(run)), _IMPORTED) if is_safe(run) else []
 
     def find(self, project: str, run: str, name: str, artifact: str) -> Path | None:
         """Return the path of a file."""

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from stepscope.hub.receivers.mlflow.artifact_files import ArtifactFiles
 from stepscope.hub.receivers.mlflow.tracking_database import TrackingDatabase
-from stepscope.hub.runs.run_files import RunFile, below, walk
+from stepscope.hub.runs.run_files import RunFile, below, walk, with_steps
 
 _STEP = re.compile(r"images/.+[%+]step[%+](\d{1,18})[%+]timestamp[%+]")
 """How `mlflow.log_image(key=, step=)` names a file."""
@@ -21,11 +21,13 @@ class MlflowRunFiles:
 
     def list(self, project: str, run: str) -> list[RunFile]:
         """List the artifacts of a run, and the files of its models."""
-        return [
-            replace(each, artifact=artifact, step=_step(each.name) if not artifact else None)
-            for artifact, folder in self._folders(run)
-            for each in walk(folder)
-        ]
+        found: list[RunFile] = []
+        for artifact, folder in self._folders(run):
+            if artifact:
+                found += [replace(each, artifact=artifact) for each in walk(folder)]
+            else:
+                found += with_steps(walk(folder), _STEP)
+        return found
 
     def find(self, project: str, run: str, name: str, artifact: str) -> Path | None:
         """Return the path of an artifact, or of a file of a model."""
@@ -45,8 +47,3 @@ class MlflowRunFiles:
             folder = self._files.folder_of(str(uri))
             if folder is not None:
                 yield f"{name} ({model})" if model else "", folder
-
-
-def _step(name: str) -> int | None:
-    found = _STEP.match(name)
-    return int(found[1]) if found else None

@@ -1,5 +1,6 @@
 """The files of W&B runs for the page: uploads of the run, and the files of the artifacts that it logged."""
 
+import re
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -7,10 +8,12 @@ from stepscope.hub.receivers.wandb.artifacts import COMMITTED, Artifact, Artifac
 from stepscope.hub.receivers.wandb.tracked_runs import TrackedRun, TrackedRuns
 from stepscope.hub.receivers.wandb.uploads import list_files, path_in
 from stepscope.hub.refusals import Refused
-from stepscope.hub.runs.run_files import RunFile
+from stepscope.hub.runs.run_files import RunFile, with_steps
 
 MOST_FILES = 10_000
 """Files of artifacts that are listed."""
+_MEDIA = re.compile(r"media/[^/]+/.+_(\d{1,18})_[0-9a-f]{20}\.")
+"""How the client names media: the key, the step, a digest."""
 
 
 class WandbRunFiles:
@@ -24,7 +27,7 @@ class WandbRunFiles:
         about = self._about(project, run)
         if about is None:
             return []
-        found = list_files(self._folder(about))
+        found = with_steps(list_files(self._folder(about)), _MEDIA)
         for artifact in self._logged(about):
             found += self._files_of(artifact)
             if len(found) > MOST_FILES:
