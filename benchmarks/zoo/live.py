@@ -15,7 +15,7 @@ from typing import IO, Any
 
 from benchmarks.zoo.evaluate import write
 from benchmarks.zoo.live_rank import AT, FAULTS
-from stepscope.cli.served import serving
+from stepscope.cli.child_hub import serving
 from stepscope.hub.client import HttpClient
 
 RANKS = 3

@@ -11,7 +11,7 @@ from typing import Any
 import stepscope
 from stepscope.diagnosis.engine import Diagnosis
 from stepscope.diagnosis.finding import Finding
-from stepscope.diagnosis.order import in_order
+from stepscope.diagnosis.record_order import in_order
 from stepscope.journal.layout import list_writers, writer_folder
 from stepscope.journal.segments import Tail
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from stepscope.cli.glance import glance
+from stepscope.cli.listed_run import listed_run
 from stepscope.cli.main import main
 from stepscope.cli.watching.watched import Watched
 from stepscope.journal import layout
@@ -127,11 +127,11 @@ def test_values_survive_a_long_silence(tmp_path: Path) -> None:
     """A hung run that only beats its heart still shows its last loss and step."""
     beats = [[Metric(START, None, None, "stepscope", {"open_spans": 1})] for _ in range(100)]
     write(tmp_path, "R", [metric(7, loss=0.5)], *beats)
-    seen = glance(tmp_path, "R")
+    seen = listed_run(tmp_path, "R")
     assert (seen.last_step, seen.values) == (7, {"trainer/loss": 0.5})
 
 
-def test_a_glance_agrees_with_the_whole_summary(tmp_path: Path) -> None:
+def test_a_listed_run_agrees_with_the_whole_summary(tmp_path: Path) -> None:
     """The quick way tells what the thorough way tells."""
     for rank in (0, 1):
         batches = [
@@ -139,7 +139,7 @@ def test_a_glance_agrees_with_the_whole_summary(tmp_path: Path) -> None:
             for n in range(50)
         ]
         write(tmp_path, "R", *batches, [alert("a"), finished()], rank=rank, segment_bytes=1000)
-    seen, summary = glance(tmp_path, "R"), read_run(tmp_path, "R")
+    seen, summary = listed_run(tmp_path, "R"), read_run(tmp_path, "R")
     assert (seen.last_step, seen.alerts) == (summary.last_step, summary.alerts.total())
     assert (seen.started, seen.ended) == (summary.started, summary.ended)
     assert seen.values["trainer/loss"] == summary.keys["trainer/loss"].last
@@ -161,8 +161,8 @@ def test_damage_is_counted_and_the_rest_read(tmp_path: Path, capsys: pytest.Capt
 def test_a_run_lasts_until_its_last_span_ends(tmp_path: Path) -> None:
     """The duration of a run holds the whole of a span that began long before its end, in lists and in detail."""
     write(tmp_path, "R", [metric(1, loss=1.0), span("save", 1, 30 * SECOND)])
-    assert glance(tmp_path, "R").duration == pytest.approx(30, abs=2)
-    assert read_run(tmp_path, "R").ended == glance(tmp_path, "R").ended
+    assert listed_run(tmp_path, "R").duration == pytest.approx(30, abs=2)
+    assert read_run(tmp_path, "R").ended == listed_run(tmp_path, "R").ended
 
 
 def test_lists_details_and_the_live_view_agree_on_restarts_and_clocks(tmp_path: Path) -> None:
@@ -174,7 +174,7 @@ def test_lists_details_and_the_live_view_agree_on_restarts_and_clocks(tmp_path: 
     shift = Event(START - 3600 * SECOND, None, None, None, None, 9, names.EVENT_CLOCK, {"seconds": -3600.0})
     write(tmp_path, "R", [start(tags=["old"]), metric(1, loss=1.0)])
     write(tmp_path, "R", [start(tags=["new"], notes="second"), metric(2, loss=1.0), shift], attempt=2)
-    seen, summary, watched = glance(tmp_path, "R"), read_run(tmp_path, "R"), Watched(tmp_path, "R")
+    seen, summary, watched = listed_run(tmp_path, "R"), read_run(tmp_path, "R"), Watched(tmp_path, "R")
     watched.read(60)
     assert dict(seen.tags) == dict(summary.described.tags) == {"new": True}
     assert seen.notes == summary.described.notes == "second"

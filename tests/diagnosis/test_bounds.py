@@ -5,7 +5,9 @@ import random
 import pytest
 
 from benchmarks.zoo import memory
-from stepscope.diagnosis import detector, engine, exits, kept, raised, timing
+from stepscope.diagnosis import detector, engine, exits, timing
+from stepscope.diagnosis import kept_findings as kept
+from stepscope.diagnosis import raised_alerts as raised
 from stepscope.diagnosis.bounds import drop_rarest
 from stepscope.diagnosis.detectors import (
     checkpoint_growth,
@@ -19,7 +21,7 @@ from stepscope.diagnosis.detectors import (
 )
 from stepscope.diagnosis.engine import Diagnosis
 from stepscope.diagnosis.finding import Kind
-from stepscope.diagnosis.kept import KeptFindings
+from stepscope.diagnosis.kept_findings import KeptFindings
 from stepscope.model.records import Metric, Span
 
 SECOND = 1_000_000_000

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from stepscope.cli.glance import glance
+from stepscope.cli.listed_run import listed_run
 from stepscope.cli.main import main
 from stepscope.model import formatting
 from stepscope.model.last_value import MEANING
@@ -51,7 +51,7 @@ def test_the_terminal_has_it(trained: RunningHub, wanted: float, capsys: pytest.
 
     number = formatting.number(wanted)
     assert json.loads(said("runs", "--json"))[0]["values"][KEY] == pytest.approx(wanted, rel=1e-12)
-    assert glance(trained.home, "four-ranks").values[KEY] == pytest.approx(wanted, rel=1e-12)
+    assert listed_run(trained.home, "four-ranks").values[KEY] == pytest.approx(wanted, rel=1e-12)
     assert f"{KEY} {number} " in said("runs")
     shown = json.loads(said("show", "four-ranks", "--json"))["keys"][KEY]
     assert (shown["last"], shown["last_step"]) == (pytest.approx(wanted, rel=1e-12), 299)

@@ -14,9 +14,9 @@ from pathlib import Path
 from typing import Any
 
 from stepscope.cli import text
+from stepscope.cli.child_hub import serving
 from stepscope.cli.options import Commands, add_command, home_of
 from stepscope.cli.progress import Show, progress
-from stepscope.cli.served import serving
 from stepscope.hub.client import TOKEN_VARIABLE, HttpClient
 from stepscope.model import formatting
 from stepscope.model.errors import ConfigError, StepscopeError

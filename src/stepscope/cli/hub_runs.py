@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from stepscope.cli import text
-from stepscope.cli.glance import VALUES, Glance
+from stepscope.cli.listed_run import VALUES, ListedRun
 from stepscope.hub.client import MOST, RUNS, HubClient, HubError, open_client, open_http_client, resolve_run
 from stepscope.hub.home import address_of
 from stepscope.journal import layout
@@ -45,7 +45,7 @@ class Known(NamedTuple):
     """What a hub knows: the ids of all runs, and list rows of the latest ones."""
 
     ids: frozenset[str]
-    latest: list[Glance]
+    latest: list[ListedRun]
     archived: int
 
 
@@ -63,7 +63,7 @@ def known(home: Path, limit: int, *, archived: bool = False) -> Known | None:
         print(text.clean_lines(f"stepscope: {error}"), file=sys.stderr)
         return None
     ids = frozenset(row["id"] for row in rows)
-    return Known(ids, [_glance(home, row) for row in latest], sum(row["archived"] for row in rows))
+    return Known(ids, [_listed_run(home, row) for row in latest], sum(row["archived"] for row in rows))
 
 
 def _leading_keys(client: HubClient, rows: list[dict[str, Any]]) -> list[str]:
@@ -85,9 +85,9 @@ def _is_of_the_machine(key: str) -> bool:
     return key.startswith(("system/", "stepscope/"))
 
 
-def _glance(home: Path, row: dict[str, Any]) -> Glance:
+def _listed_run(home: Path, row: dict[str, Any]) -> ListedRun:
     values = {each["key"]: float(each["value"]) for each in row["values"].values() if each["value"] is not None}
-    return Glance(
+    return ListedRun(
         run=row["id"],
         project=row["project"],
         name=row["name"],

@@ -7,7 +7,7 @@ from typing import Any, Protocol
 
 import msgspec
 
-from stepscope.cli.glance import glance
+from stepscope.cli.listed_run import listed_run
 from stepscope.hub.client import RUNS, HubClient, open_client, open_http_client, resolve_run, user
 from stepscope.journal.resolve_run import UnknownRun, find_run
 from stepscope.journal.run_edits import GOING, Edits, delete_files
@@ -82,17 +82,17 @@ class _LocalRun:
 
     def describe(self) -> Description:
         """Its description now."""
-        seen = glance(self._home, self.run)
+        seen = listed_run(self._home, self.run)
         return Description(seen.name, seen.notes, seen.tags, seen.archived)
 
     def edit(self, change: Change) -> Description:
         """Change it, and return the new description."""
-        Edits(self._home).append(self.run, user(), change, after=glance(self._home, self.run).edited)
+        Edits(self._home).append(self.run, user(), change, after=listed_run(self._home, self.run).edited)
         return self.describe()
 
     def delete(self) -> dict[str, int]:
         """Delete it, and return the bytes freed; rows in a closed store are deleted when the hub starts next."""
-        state = glance(self._home, self.run).status
+        state = listed_run(self._home, self.run).status
         if state in GOING:
             raise StillRunning(f"the run {self.run} is {state}: end it before you delete it")
         if (self._home / "hub" / "store").is_dir():

@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Any
 
 from stepscope.cli import text
-from stepscope.cli.glance import Glance, glance
 from stepscope.cli.hub_runs import known
+from stepscope.cli.listed_run import ListedRun, listed_run
 from stepscope.cli.options import Commands, add_command, home_of, integer
 from stepscope.hub.client import MOST
 from stepscope.journal.resolve_run import runs_by_age
@@ -44,7 +44,7 @@ def command(args: argparse.Namespace) -> int:
     return 0
 
 
-def _look(home: Path, most: int | None, *, archived: bool) -> tuple[list[Glance], int, int]:
+def _look(home: Path, most: int | None, *, archived: bool) -> tuple[list[ListedRun], int, int]:
     """The latest runs, how many there are, and how many archived ones are left out.
 
     Rows come from the hub, and from journals for what it does not have yet.
@@ -55,8 +55,8 @@ def _look(home: Path, most: int | None, *, archived: bool) -> tuple[list[Glance]
     total = len(here) + (0 if found is None else len(found.ids))
     hidden = 0 if archived else _archived(home, here) + (0 if found is None else found.archived)
     limit = total if most is None else most
-    shown: list[Glance] = []
-    for seen in (*(glance(home, run) for run in here), *(() if found is None else found.latest)):
+    shown: list[ListedRun] = []
+    for seen in (*(listed_run(home, run) for run in here), *(() if found is None else found.latest)):
         if len(shown) >= limit:
             break
         shown += [seen] if archived or not seen.archived else []
@@ -69,7 +69,7 @@ def _archived(home: Path, runs: list[str]) -> int:
     return sum(apply(Description(), edits.of(run)).archived for run in runs)
 
 
-def as_json(seen: Glance) -> dict[str, Any]:
+def as_json(seen: ListedRun) -> dict[str, Any]:
     """A run as JSON."""
     times = {
         "started": text.iso(seen.started),
@@ -80,7 +80,7 @@ def as_json(seen: Glance) -> dict[str, Any]:
     return {**{name: value for name, value in plain(seen).items() if name != "units"}, **times}
 
 
-def _lines(shown: list[Glance], width: int) -> list[str]:
+def _lines(shown: list[ListedRun], width: int) -> list[str]:
     rows = [_row(each) for each in shown]
     lines = text.table(_HEAD, rows, limits=_limits(rows, width))
     out = lines[:1]
@@ -99,7 +99,7 @@ def _limits(rows: list[list[str]], width: int) -> dict[str, int]:
     return {"RUN": run, "PROJECT/NAME": max(room - run, 8)}
 
 
-def _row(seen: Glance) -> list[str]:
+def _row(seen: ListedRun) -> list[str]:
     return [
         seen.run,
         f"{seen.project}/{seen.name}" if seen.name else seen.project,
@@ -113,7 +113,7 @@ def _row(seen: Glance) -> list[str]:
     ]
 
 
-def _details(seen: Glance) -> str:
+def _details(seen: ListedRun) -> str:
     """The second line of a run: what needs attention, then its last values."""
     parts = ["archived"] if seen.archived else []
     parts += [text.clean(" ".join(tag_text(*tag) for tag in seen.tags.items()))] if seen.tags else []

@@ -4,9 +4,9 @@ import argparse
 from typing import Any
 
 from stepscope.cli import hub_runs, text
-from stepscope.cli.described import Shown, look, report
 from stepscope.cli.findings import findings_of
 from stepscope.cli.options import RUN_HELP, Commands, add_command, home_of
+from stepscope.cli.run_text import Shown, look, report
 from stepscope.journal.key_summary import KeySummary, SpanSummary
 from stepscope.journal.resolve_run import UnknownRun, find_run
 from stepscope.journal.run_summary import WriterSummary

@@ -24,8 +24,8 @@ from stepscope.diagnosis.exits import Exits
 from stepscope.diagnosis.finding import Finding, finding_of_alert, on_ranks
 from stepscope.diagnosis.folding import fold
 from stepscope.diagnosis.isolation import Guarded, guarded_take
-from stepscope.diagnosis.kept import KeptFindings
-from stepscope.diagnosis.raised import RaisedAlerts
+from stepscope.diagnosis.kept_findings import KeptFindings
+from stepscope.diagnosis.raised_alerts import RaisedAlerts
 from stepscope.diagnosis.roles import role_of
 from stepscope.diagnosis.series import Series
 from stepscope.diagnosis.timing import Timing

@@ -12,7 +12,7 @@ from stepscope.diagnosis.detector import RunDetector, SeriesDetector, is_run_det
 from stepscope.diagnosis.exits import Exits
 from stepscope.diagnosis.finding import Kind
 from stepscope.diagnosis.isolation import FAILED
-from stepscope.diagnosis.raised import RaisedAlerts
+from stepscope.diagnosis.raised_alerts import RaisedAlerts
 
 GROUP = "stepscope.detectors"
 """The group of entry points; each names a class with the shape of `SeriesDetector` or `RunDetector`."""

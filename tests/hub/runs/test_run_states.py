@@ -12,7 +12,7 @@ import pytest
 
 pytest.importorskip("chdb", reason="the hub's store needs chDB")
 
-from stepscope.cli.glance import glance
+from stepscope.cli.listed_run import listed_run
 from stepscope.hub.home import HubHome
 from stepscope.hub.runs.run_states import RunStatus
 from stepscope.hub.security.tokens import Tokens
@@ -98,7 +98,7 @@ def test_a_run_is_importing_until_its_journal_is_read(world: World, host: str) -
     shares = [each.read / each.size for each in seen[:-1]]
     assert shares == sorted(shares)
     assert 0 < shares[0] < shares[-1] < 1
-    assert glance(world.home, "R").status == "finished"
+    assert listed_run(world.home, "R").status == "finished"
 
 
 def test_an_older_attempt_that_is_not_read_yet_has_not_crashed(world: World) -> None:
@@ -162,7 +162,7 @@ def test_hub_and_command_line_agree(
     wall = {"wall_ns": time.time_ns()} if who is ALIVE else {}
     age(write(world.home, "R", records, **who, **wall), seconds)
     world.read_all()
-    assert (world.status("R").state, glance(world.home, "R").status) == (state, state)
+    assert (world.status("R").state, listed_run(world.home, "R").status) == (state, state)
     world.hub.presence._runs.clear()  # as after a restart: everything is stored, nothing was heard
     assert world.status("R").state == state
 
@@ -172,14 +172,14 @@ def test_two_ranks_agree(world: World) -> None:
     write(world.home, "R", [began(), *steps(0, 9)], host=this_host(), rank=0)
     write(world.home, "R", [began(), *steps(0, 9)], **ALIVE, wall_ns=time.time_ns(), rank=1)
     world.read_all()
-    assert (world.status("R").state, glance(world.home, "R").status) == ("crashed", "crashed")
+    assert (world.status("R").state, listed_run(world.home, "R").status) == ("crashed", "crashed")
 
 
 def test_a_pid_that_was_given_again_is_not_the_writer(world: World) -> None:
     """A process that began long after the writer is somebody else, and silence decides."""
     age(write(world.home, "R", [began()], host=this_host(), pid=os.getpid(), wall_ns=START), LONG_AGO)
     world.read_all()
-    assert (world.status("R").state, glance(world.home, "R").status) == ("crashed", "crashed")
+    assert (world.status("R").state, listed_run(world.home, "R").status) == ("crashed", "crashed")
 
 
 TRAINER = """

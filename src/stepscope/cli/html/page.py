@@ -5,9 +5,9 @@ from html import escape
 from typing import Any
 
 from stepscope.cli import text
-from stepscope.cli.described import flatten
 from stepscope.cli.html.svg import chart, marks
 from stepscope.cli.record_lines import clock, pairs
+from stepscope.cli.run_text import flatten
 from stepscope.cli.step import UNUSUAL, ms
 from stepscope.model import formatting
 from stepscope.model.last_value import describe

@@ -1,4 +1,4 @@
-"""What people change at one hub and all hubs on the same store must know, put together for one hub."""
+"""Changes made at one hub that all hubs on the same store must know: edits, tokens, dashboards, rules, alerts."""
 
 from collections.abc import Callable, Sequence
 

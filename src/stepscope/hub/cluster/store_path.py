@@ -1,4 +1,4 @@
-"""The way of records from the journals into the store, to other hubs, or aside until their shard is back."""
+"""Routes records from the journals: into the store, to other hubs, or deferred until their shard is back."""
 
 from collections.abc import Callable
 

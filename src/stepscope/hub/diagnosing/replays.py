@@ -6,7 +6,7 @@ from itertools import islice
 from typing import Any
 
 from stepscope.diagnosis.engine import VERSION
-from stepscope.diagnosis.order import Written
+from stepscope.diagnosis.record_order import Written
 from stepscope.hub.diagnosing.tracked import TrackedRun
 from stepscope.hub.runs.run_states import RunStates
 from stepscope.hub.store.engine import Engine

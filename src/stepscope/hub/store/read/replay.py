@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from stepscope.diagnosis.order import OPEN_NS, Written
+from stepscope.diagnosis.record_order import OPEN_NS, Written
 from stepscope.hub.store.columns import Ints
 from stepscope.hub.store.engine import Engine
 from stepscope.hub.store.read.log_rows import LogRow, read_log_rows

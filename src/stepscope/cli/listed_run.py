@@ -24,7 +24,7 @@ _OF_THE_MACHINE = (SELF, "system")
 
 
 @dataclass(slots=True)
-class Glance:
+class ListedRun:
     """A run as a list shows it."""
 
     run: str
@@ -131,7 +131,7 @@ def _last_values(writers: Iterable[Writer], batches: Mapping[str, _LastBatches])
     return found
 
 
-def glance(home: Path, run: str) -> Glance:
+def listed_run(home: Path, run: str) -> ListedRun:
     """Summarise a run without decoding most of it."""
     summary, disk, last = RunSummary(run, details=False), {}, {}
     damaged = 0
@@ -148,7 +148,7 @@ def glance(home: Path, run: str) -> Glance:
     summary.edits += Edits(home).of(run)
     values = _last_values((each.writer for each in summary.writers.values()), last)
     now = summary.described
-    return Glance(
+    return ListedRun(
         run=run,
         project=summary.project,
         name=now.name,

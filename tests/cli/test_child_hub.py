@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from stepscope.cli.child_hub import HubFailed, _free, serving
 from stepscope.cli.progress import PLAIN_SECONDS, plain
-from stepscope.cli.served import HubFailed, _free, serving
 from stepscope.hub.home import address_of
 
 
