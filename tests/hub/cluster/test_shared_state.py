@@ -49,7 +49,7 @@ def webhook() -> Iterator[Server]:
 def hubs(
     cluster: ClusterProcesses, webhook: Server, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[list[RunningHub]]:
-    """Two hubs on the cluster, each with a shard; the first has a dashboard from before it shared the store."""
+    """Two hubs, started at once on an empty cluster, each with a shard; the first has a dashboard from before."""
     env = {"STEPSCOPE_STORE": f"{cluster.url('shared')}&lease=30"}
     homes = [tmp_path_factory.mktemp(name) / "home" for name in ("one", "two")]
     for home in homes:
@@ -57,7 +57,8 @@ def hubs(
         (home / "alerts.yaml").write_text(f"notifiers:\n  test: {{webhook: {{url: '{webhook.url}'}}}}\n{RULES}")
     (homes[0] / "dashboards").mkdir()
     (homes[0] / "dashboards" / "before.yaml").write_text(BOARD.format("Before"))
-    started = [RunningHub(home, (), env).start() for home in homes]
+    with ThreadPoolExecutor(2) as both:
+        started = list(both.map(lambda home: RunningHub(home, (), env).start(), homes))
     wait_for_shards(started)
     yield started
     for hub in started:
