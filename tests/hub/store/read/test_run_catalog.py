@@ -1,12 +1,15 @@
 """The list of runs is read anew only where commits touched it, and is never stale."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any, cast
 
 import pytest
 from msgspec import structs
 
 from stepscope.hub.questions.runs.run_fields import duration
+from stepscope.hub.store.columns import Answer
+from stepscope.hub.store.engine import Engine
 from stepscope.hub.store.maintenance import retain
 from stepscope.hub.store.read import run_catalog as runs
 from stepscope.hub.store.read.run_catalog import list_runs, read_writers
@@ -55,6 +58,40 @@ def test_many_runs_at_once(store: Store, monkeypatch: pytest.MonkeyPatch) -> Non
     for count in (2, 4, 9):
         store.write_many([Batch(writer(f"r{index}"), count, losses([(count, 2.0)])) for index in range(count)])
         assert steps(store) == dict.fromkeys([f"r{index}" for index in range(count)], count)
+
+
+class Replicas:
+    """An engine whose answers to some questions come from a replica that has only the first commits of the ledger."""
+
+    shards = 1
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        self.behind, self.has = "no question", 0
+
+    def query(self, sql: str) -> Answer:
+        """Ask one of the replicas."""
+        ledger = f"FROM (SELECT * FROM ledger WHERE commit <= {self.has})"
+        return self._engine.query(sql.replace("FROM ledger", ledger) if self.behind in sql else sql)
+
+    def query_many(self, questions: Sequence[str]) -> list[Answer]:
+        """Ask several questions."""
+        return [self.query(each) for each in questions]
+
+
+@pytest.mark.parametrize("question", ["run % 1 = 0 AND commit >", "AS last_received"])
+def test_a_replica_that_is_behind_is_not_remembered(store: Store, question: str) -> None:
+    """Which runs have changed, or what they hold, came from a replica without the newest commit: it is asked again."""
+    store.write_many([Batch(writer(run), 0, losses([(1, 2.0)])) for run in ("a", "b")])
+    replicas = Replicas(store.engine)
+    engine = cast(Any, replicas)
+    assert {row.id: row.step for row in list_runs(engine)} == {"a": 1, "b": 1}
+    replicas.has = store.engine.query("SELECT max(commit) AS newest FROM ledger").one("newest")
+    store.write(Batch(writer("a"), 1, losses([(5, 3.0)])))
+    replicas.behind = question
+    assert {row.id: row.step for row in list_runs(engine)} == {"a": 1, "b": 1}
+    replicas.behind = "no question"
+    assert {row.id: row.step for row in list_runs(engine)} == {"a": 5, "b": 1}
 
 
 def test_the_newest_comes_first_in_every_project(store: Store) -> None:

@@ -139,36 +139,41 @@ class _RunCache:
         self._keys = keys
         self._lock = threading.Lock()
         self._commits: dict[int, int] = {}
-        """The newest commit of each shard, as last read."""
+        """The newest commit of each shard whose runs were looked for."""
+        self._behind: dict[int, int] = {}
+        """Runs that were read without their newest commit, from a replica that did not have it yet."""
         self._rows: dict[int, RunRow] = {}
 
     def rows(self, engine: Engine) -> list[RunRow]:
         """All runs, the newest first."""
         with self._lock:
-            newest = _newest_commits(engine)
+            changed = self._changed(engine, _newest_commits(engine))
             present = engine.query(_NUMBERS)["run"]
-            missing = self._missing(engine, newest, present)
-            if missing:
-                few = len(missing) <= _FEW
-                where = f"run IN {literal.integers(missing)}" if few else ""
-                self._rows.update((row.number, row) for row in _Facts(engine, where, self._keys).rows())
+            wanted = {number for number in present if number not in self._rows or number in changed}
+            if wanted:
+                where = f"run IN {literal.integers(wanted)}" if len(wanted) <= _FEW else ""
+                facts = _Facts(engine, where, self._keys)
+                self._rows.update((row.number, row) for row in facts.rows())
+                self._behind = {run: at for run, at in changed.items() if run in wanted and facts.commit(run) < at}
             self._rows = {number: self._rows[number] for number in present if number in self._rows}
-            self._commits = newest
+            for run, at in changed.items():
+                self._commits[run % engine.shards] = max(at, self._commits.get(run % engine.shards, 0))
             return list(self._rows.values())
 
-    def _missing(self, engine: Engine, newest: dict[int, int], present: Sequence[int]) -> set[int]:
-        """The runs that are new or changed since the last read."""
-        fresh = {number for number in present if number not in self._rows}
-        if not self._commits or any(newest.get(shard, 0) < known for shard, known in self._commits.items()):
-            return set(present)
+    def _changed(self, engine: Engine, newest: dict[int, int]) -> dict[int, int]:
+        """The newest commit of each run that has one since the last read; a replica that is behind names fewer."""
+        if any(newest.get(shard, 0) < known for shard, known in self._commits.items()):
+            self._commits, self._behind, self._rows = {}, {}, {}
         later = [
             f"run % {engine.shards} = {shard} AND commit > {self._commits.get(shard, 0)}"
             for shard, commit in newest.items()
             if commit > self._commits.get(shard, 0)
         ]
-        if later and len(fresh) <= _FEW:
-            fresh.update(engine.query(f"SELECT DISTINCT run FROM ledger WHERE {' OR '.join(later)}")["run"])
-        return set(present) if len(fresh) > _FEW else fresh
+        changed = dict(self._behind)
+        if later:
+            asked = f"SELECT run, max(commit) AS newest FROM ledger WHERE {' OR '.join(later)} GROUP BY run"
+            changed |= dict(engine.query(asked).rows("run", "newest"))
+        return changed
 
 
 def _newest_commits(engine: Engine) -> dict[int, int]:
@@ -213,13 +218,17 @@ class _Facts:
         self._process_edits, self._settings = _edits(edits)
         self._values = _latest(valued[1], valued[0], last_remainders(engine, valued[0])) if keys else {}
 
+    def commit(self, run: int) -> int:
+        """The newest commit of a run that was read."""
+        return int(self._progress[run][0]) if run in self._progress else 0
+
     def rows(self) -> list[RunRow]:
         """All of them, the newest first."""
         return [self._row(*row) for row in self.runs.rows("run", "name", "family", "since")]
 
     def _row(self, run: int, id: str, project: str, created: int) -> RunRow:
         name, wall, world_size, ranks, hosts, attempts = self._writers.get(run, ("", 0, 1, 0, [], 0))
-        seen, received, step, began, *amounts = self._progress.get(run, (0, 0, NO_STEP, 0, *(0 for _ in COUNTS)))
+        _, seen, received, step, began, *amounts = self._progress.get(run, (0, 0, 0, NO_STEP, 0, *(0 for _ in COUNTS)))
         started = earliest(wall, began, seen)
         encoded = self._beginnings.get(run)
         beginning = _configured(encoded, self._settings.get(run, ()))
@@ -276,10 +285,11 @@ _NUMBERS = "SELECT run, min(created) AS since FROM runs GROUP BY run ORDER BY si
 _WRITERS = """SELECT run, argMin(name, rank + (name = '') * 4294967296) AS named, minIf(wall_ns, wall_ns > 0) AS wall,
     max(world_size) AS world, toUInt32(uniqExact(rank)) AS ranks, groupUniqArray(host) AS hosts,
     max(attempt) AS attempts FROM writers WHERE {among} GROUP BY run"""
-_STANDINGS = f"""SELECT run, max(last_seen) AS seen, max(last_received) AS received, max(last_step) AS step,
-        minIf(first_time, first_time > 0) AS began, {_SUMS}
-    FROM (SELECT run, writer, max(seen) AS last_seen, max(received) AS last_received, max(step) AS last_step,
-        argMax(began, commit) AS first_time, {_LATEST} FROM ledger WHERE {{among}} GROUP BY run, writer) GROUP BY run"""
+_STANDINGS = f"""SELECT run, max(last_commit) AS newest, max(last_seen) AS seen, max(last_received) AS received,
+        max(last_step) AS step, minIf(first_time, first_time > 0) AS began, {_SUMS}
+    FROM (SELECT run, writer, max(commit) AS last_commit, max(seen) AS last_seen, max(received) AS last_received,
+        max(step) AS last_step, argMax(began, commit) AS first_time, {_LATEST}
+        FROM ledger WHERE {{among}} GROUP BY run, writer) GROUP BY run"""
 _BEGINNINGS = f"""SELECT run, time, attr_names, attr_values, attr_types FROM lifecycle
     WHERE {{among}} AND main = 1 AND name = {literal.text(names.EVENT_STARTED)}
     ORDER BY run, attempt DESC, rank, time DESC LIMIT 1 BY run"""
