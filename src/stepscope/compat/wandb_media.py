@@ -20,7 +20,7 @@ def from_values(sequence: Any, bins: int) -> records.Histogram | None:
 
     ValueError for a tensor on a device, because reading it would block, and for anything but a sequence of numbers.
     """
-    import numpy  # who has distributions has it
+    import numpy  # installed wherever distributions come from
 
     if hasattr(sequence, "detach"):
         if not getattr(sequence, "is_cpu", True):
@@ -173,7 +173,7 @@ class Table(Media):
         values = [row[index] for row in self.data]
         if convert_to != "numpy":
             return values
-        import numpy  # who asks for an array has it
+        import numpy  # needed only for arrays
 
         return numpy.array(values)
 

@@ -15,7 +15,7 @@ class Traits:
     """The traits of a span."""
 
     waiting: bool
-    """Ranks wait for each other in it: who is long in it is not who is late."""
+    """Ranks wait for each other in it: the rank that is long in it is not the late one."""
     saving: bool
     loading: bool
     rare: bool

@@ -1,4 +1,4 @@
-"""Ask a hub: over HTTP the one that has a home folder open, else its engine in this process."""
+"""Queries to a hub: over HTTP to the one that has a home folder open, else to its engine in this process."""
 
 import contextlib
 import getpass

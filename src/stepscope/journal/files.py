@@ -11,7 +11,7 @@ from types import TracebackType
 from typing import BinaryIO
 
 PROBE_SECONDS = 1.0
-"""How long a lock is tried while others look who holds it."""
+"""Seconds for which a lock is tried while other processes check it."""
 
 
 @contextlib.contextmanager

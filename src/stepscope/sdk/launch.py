@@ -1,4 +1,4 @@
-"""Who and where this process is: run id, rank and world size from its launcher; program, Python, machine, commit."""
+"""The identity of this process: run id, rank and world size from its launcher; program, Python, machine, commit."""
 
 import os
 import platform

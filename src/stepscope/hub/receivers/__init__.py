@@ -1,1 +1,1 @@
-"""Where records come in: trainers' journals, our native protocol, OpenTelemetry's over HTTP and gRPC."""
+"""Where records come in: the native protocol, OTLP over HTTP and gRPC, MLflow, W&B, Datadog and Tinker."""

@@ -1,4 +1,4 @@
-// The JSON API: questions with errors that can be shown, and the live stream.
+// The JSON API: requests with errors that can be shown, and the live stream.
 import { fetchPresent } from "./deleting.js";
 import { readExactly } from "./parts/exact.js";
 

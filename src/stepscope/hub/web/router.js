@@ -1,4 +1,4 @@
-// Where we are: `#/name/part/part?key=value&key=value`. Everything a view shows is in it, so every view can be shared.
+// The address: `#/name/part/part?key=value&key=value`. Everything a view shows is in it, so every view can be shared.
 import { useEffect, useMemo, useState } from "./h.js";
 
 /** @typedef {string | number | boolean | null | undefined} Value A parameter; null, undefined, "" and false leave it out. */

@@ -1,4 +1,4 @@
-// What a chart draws by hand on uPlot's canvas: bands, lines, marks of values that are not finite, flags.
+// What a chart draws itself on uPlot's canvas: bands, lines, marks of values that are not finite, flags.
 import { colour } from "../theme.js";
 import { MINUS, NAN, PLUS } from "./marks.js";
 import { smooth } from "./scales.js";

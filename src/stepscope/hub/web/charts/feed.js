@@ -1,4 +1,4 @@
-// The lines of one run for all charts that show it: asked for together, kept up to date by the live stream.
+// The lines of one run for all charts that show it: fetched together, kept up to date by the live stream.
 import { seriesColour } from "../theme.js";
 import { append, catchUp } from "./following.js";
 import { lineOf, rankParams, readAlong, readLines, readSuperseded } from "./reading.js";
@@ -148,7 +148,7 @@ export class Feed {
 
   fill(entry, found, along) {
     const mine = found.filter((line) => line.key === entry.key);
-    // Read again and asked the same, what an earlier attempt had is still right.
+    // Read again with the same parameters, the lines of an earlier attempt are still valid.
     const ghosts = entry.turn === this.turn ? entry.lines.filter((line) => line.ghost) : [];
     entry.turn = this.turn;
     entry.scoped = new Set(mine.map((line) => line.scope)).size > 1;
@@ -190,7 +190,7 @@ export class Feed {
     this.want(entry.key);
   }
 
-  // Which steps have both metrics only the hub can tell, so it is asked now and then; what takes long is asked seldom.
+  // Only the hub knows which steps have both metrics, so it is polled, less often where a request takes long.
   renew() {
     this.renewal ||= setTimeout(
       () => {

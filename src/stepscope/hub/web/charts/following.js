@@ -1,4 +1,4 @@
-// Following a run: points of the live stream are appended to lines that were read; nothing is asked of the hub here.
+// Following a run: points of the live stream are appended to lines that were read; no requests are made here.
 import { real } from "../parts/format.js";
 import { withPoint } from "../parts/last.js";
 import { Marks } from "./marks.js";

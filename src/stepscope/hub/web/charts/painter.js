@@ -1,5 +1,5 @@
-// Who draws when: charts that changed wait in a queue. A frame draws as many as it has time for where someone waits for
-// them, and one where data streams: to put a canvas on the screen costs the browser more than drawing on it costs us.
+// The draw queue: charts that changed wait in it. A frame draws as many as its time allows after user
+// input, and one for streamed data: compositing a canvas costs the browser more than drawing on it.
 const BUDGET = 5; // milliseconds of a frame
 const REST = 250; // milliseconds between two drawings of one chart while data streams
 

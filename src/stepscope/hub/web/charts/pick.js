@@ -1,4 +1,4 @@
-// Someone pointed at a mark: which step, on which rank?
+// The step and the rank behind a mark that was clicked.
 import { get, runPath } from "../api.js";
 import { real } from "../parts/format.js";
 
@@ -25,7 +25,7 @@ export async function pick(run, key, mark, plot, view, onStep) {
   return kind === "step" ? onStep(Math.round(first), line.rank) : undefined;
 }
 
-// From a mark to the one step and rank behind it: a stretch of many steps is asked for again, narrower, until it is one.
+// From a mark to the one step and rank behind it: a range of many steps is fetched again, narrower, until it is one step.
 // Returns { step, rank } of the value that stands out in the mark, or null. `value` says which value was clicked.
 export async function resolve(run, key, { from, to, x = "step", rank = null, scope }, wanted) {
   for (let round = 0; round < 6; round++) {

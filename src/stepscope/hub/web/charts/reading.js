@@ -1,4 +1,4 @@
-// Reading lines from the hub: what is asked for each kind of x axis, and how an answer becomes the line of a chart.
+// Reading lines from the hub: the request for each kind of x axis, and how a response becomes the line of a chart.
 import { get, runPath } from "../api.js";
 import { coarse, EXACT, marksOf, over, stepsWithin } from "./marks.js";
 

@@ -1,4 +1,4 @@
-// Axes: what range to show, where ticks stand and how they are written.
+// Axes: the range, and the positions and labels of ticks.
 import { bytes, bytesOf, clock, count, lasting, number, ordinal, stepTicks, ticks } from "../parts/format.js";
 
 /**

@@ -70,7 +70,7 @@ export function keySource(feed, keys, unit) {
   };
 }
 
-// Quantiles of keys and spans; asked for again now and then while the run goes on.
+// Quantiles of keys and spans, fetched again periodically while the run continues.
 export function quantileSource(run, { keys, spans, levels, x, unit, origin }) {
   const state = { lines: /** @type {any[]} */ ([]), loading: true, error: null, superseded: 0, unit };
   const watchers = new Set();

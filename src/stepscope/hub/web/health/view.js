@@ -1,4 +1,4 @@
-// Health: is everything that was recorded arriving, and what became of what did not.
+// Health: whether everything that was recorded arrives, and why the rest does not.
 import { html, useEffect, useRef, useState } from "../h.js";
 import { get } from "../api.js";
 import { href } from "../router.js";

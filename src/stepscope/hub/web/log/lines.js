@@ -59,7 +59,7 @@ function numbered(line) {
 }
 
 // Where the page before these lines ends: its time, and the lines known at about that time. The hub tells times to the
-// microsecond and knows them better, so what lies at the edge is asked for again.
+// microsecond and knows them better, so the lines at the edge are fetched again.
 export function edge(lines) {
   const time = lines[0].time;
   let many = 0;

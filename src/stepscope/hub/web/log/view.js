@@ -20,7 +20,7 @@ const LEVELS = [
 ];
 const LATE = 2,
   LATER = 30; // seconds by which lines may come after others of their time: usually, and after a gap
-const PATIENCE = 250; // milliseconds in which what comes together is asked for together
+const PATIENCE = 250; // milliseconds in which requests are joined
 const KINDS = [
   ["", "logs and events"],
   ["log", "logs"],

@@ -1,4 +1,4 @@
-// A panel that slides in beside the page: it takes the focus, gives it back, and leaves with Escape.
+// A panel that slides in beside the page: it takes the focus, returns it, and closes with Escape.
 import { html, useEffect, useRef, useState } from "../h.js";
 import { IconButton } from "./controls.js";
 

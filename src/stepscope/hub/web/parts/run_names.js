@@ -1,4 +1,4 @@
-// The names of runs by their ids: asked for together, once, and shown wherever only an id is known.
+// The names of runs by their ids: fetched together, once, and shown wherever only an id is known.
 import { html, useEffect, useState } from "../h.js";
 import { get, quoted } from "../api.js";
 import { href } from "../router.js";

@@ -1,5 +1,5 @@
-// The rows of the table: read page by page, then kept up to date from the live stream, run by run; which rows there are,
-// and in which order, only the hub can tell, so it is asked again when something moved that may change it.
+// The rows of the table: read page by page, then kept up to date from the live stream, run by run. Which rows
+// there are, and in which order, only the hub knows, so they are fetched again when a change may affect that.
 import { useCallback, useEffect, useMemo, useRef, useState } from "../h.js";
 import { get, quoted } from "../api.js";
 import { useLive, useRetry } from "../use.js";
@@ -39,7 +39,7 @@ export function useRuns({ filter, sort, metrics, archived }) {
     const mine = last.current;
     if (anew) setFound((old) => ({ ...old, loading: true }));
     load({ filter, sort, metric: metrics, archived }, control.signal, (part) => {
-      // What is asked for again takes the place of the old when it is whole, so that nothing jumps.
+      // Refetched rows replace the old ones when all have arrived, so that nothing jumps.
       if (!anew && part.loading && part.rows.length < known.current.size) return;
       const rows = part.rows.map((run) => latest(run, known.current.get(run.id), rates.current));
       known.current = new Map(rows.map((run) => [run.id, run]));
@@ -69,7 +69,7 @@ export function useRuns({ filter, sort, metrics, archived }) {
     [],
   );
 
-  // Twice a second what moved is patched in; what the stream does not tell (values, state) is asked for, for rows in sight.
+  // Twice a second what moved is patched in; what the stream lacks (values, state) is fetched for visible rows.
   const refused = found.error !== null && found.error.status !== 0;
   useEffect(() => {
     let beats = 0;

@@ -1,4 +1,4 @@
-// Small lines for the rows in sight, asked for together when the table stands still, and again as runs go on.
+// Sparklines for the visible rows, fetched together when scrolling pauses, and again while runs continue.
 import { html, useEffect, useMemo, useRef, useState } from "../h.js";
 import { get, runPath } from "../api.js";
 import { number } from "../parts/format.js";
@@ -91,7 +91,7 @@ export function rate(run, whole) {
   return found === null || found === undefined ? "–" : number(found, 3);
 }
 
-// The rates over the whole run of the rows in sight, asked for one after the other while the table stands still.
+// The rates over the whole run of the visible rows, fetched one after the other while scrolling pauses.
 /** @returns {[Map<string, number>, (rows: any[]) => void]} */
 export function useRates() {
   const [rates, setRates] = useState(() => new Map());
