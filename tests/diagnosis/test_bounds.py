@@ -8,7 +8,7 @@ from benchmarks.zoo import memory
 from stepscope.diagnosis import detector, engine, exits, timing
 from stepscope.diagnosis import kept_findings as kept
 from stepscope.diagnosis import raised_alerts as raised
-from stepscope.diagnosis.bounds import drop_rarest
+from stepscope.diagnosis.detector import drop_rarest
 from stepscope.diagnosis.detectors import (
     checkpoint_growth,
     desync,

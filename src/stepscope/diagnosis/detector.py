@@ -3,11 +3,14 @@
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Literal, Protocol, runtime_checkable
+from typing import Any, ClassVar, Literal, Protocol, TypeVar, runtime_checkable
 
 from stepscope.diagnosis.finding import Finding, Kind
 from stepscope.diagnosis.series import Series
 from stepscope.model.records import Event, Log, Span
+
+K = TypeVar("K")
+V = TypeVar("V")
 
 
 class SeriesDetector(Protocol):
@@ -272,3 +275,16 @@ def _number(value: Any) -> float | None:
         return float(value)
     except (ValueError, OverflowError):
         return None
+
+
+def drop_rarest(entries: dict[K, V], most: int, uses: Callable[[V], float]) -> list[K]:
+    """Drop the less used half when there are more entries than `most`, the oldest first; return the dropped keys.
+
+    Ever new names neither fill the memory nor hide the usual ones.
+    """
+    if len(entries) <= most:
+        return []
+    rarest = sorted(entries, key=lambda key: uses(entries[key]))[: len(entries) - most // 2]
+    for key in rarest:
+        del entries[key]
+    return rarest

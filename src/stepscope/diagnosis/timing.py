@@ -4,8 +4,7 @@ from collections import deque
 from collections.abc import Callable
 from statistics import median
 
-from stepscope.diagnosis.bounds import drop_rarest
-from stepscope.diagnosis.detector import RunState, StepTimes
+from stepscope.diagnosis.detector import RunState, StepTimes, drop_rarest
 from stepscope.diagnosis.span_names import traits
 from stepscope.model.records import Span
 

@@ -4,8 +4,7 @@ from itertools import pairwise
 from statistics import median
 from typing import ClassVar
 
-from stepscope.diagnosis.bounds import drop_rarest
-from stepscope.diagnosis.detector import Found, RunState
+from stepscope.diagnosis.detector import Found, RunState, drop_rarest
 from stepscope.diagnosis.finding import Kind, seconds
 from stepscope.diagnosis.span_names import traits
 from stepscope.model.records import Span

@@ -3,8 +3,7 @@
 from collections import Counter
 from typing import ClassVar
 
-from stepscope.diagnosis.bounds import drop_rarest
-from stepscope.diagnosis.detector import RunState
+from stepscope.diagnosis.detector import RunState, drop_rarest
 from stepscope.diagnosis.detectors.start_settings import CONFIG
 from stepscope.diagnosis.finding import Finding, Kind, number, on_ranks
 

@@ -3,8 +3,7 @@
 from dataclasses import replace
 from typing import ClassVar, NamedTuple
 
-from stepscope.diagnosis.bounds import drop_rarest
-from stepscope.diagnosis.detector import RunState
+from stepscope.diagnosis.detector import RunState, drop_rarest
 from stepscope.diagnosis.finding import Finding, Kind, seconds
 from stepscope.diagnosis.span_names import traits
 from stepscope.model.records import Span

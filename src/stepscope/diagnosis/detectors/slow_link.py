@@ -2,8 +2,7 @@
 
 from typing import ClassVar
 
-from stepscope.diagnosis.bounds import drop_rarest
-from stepscope.diagnosis.detector import Found, RunState, StepTimes
+from stepscope.diagnosis.detector import Found, RunState, StepTimes, drop_rarest
 from stepscope.diagnosis.detectors.throughput import Throughput
 from stepscope.diagnosis.finding import Kind, seconds
 from stepscope.diagnosis.roles import Role

@@ -6,8 +6,7 @@ from itertools import pairwise
 from statistics import median
 from typing import ClassVar
 
-from stepscope.diagnosis.bounds import drop_rarest
-from stepscope.diagnosis.detector import Found, RunState, StepTimes
+from stepscope.diagnosis.detector import Found, RunState, StepTimes, drop_rarest
 from stepscope.diagnosis.finding import Finding, Kind, seconds
 from stepscope.diagnosis.series import exp, spread
 from stepscope.diagnosis.span_names import traits

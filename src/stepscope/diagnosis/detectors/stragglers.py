@@ -5,8 +5,7 @@ from collections import defaultdict, deque
 from statistics import median
 from typing import ClassVar
 
-from stepscope.diagnosis.bounds import drop_rarest
-from stepscope.diagnosis.detector import Found, RunState, StepTimes
+from stepscope.diagnosis.detector import Found, RunState, StepTimes, drop_rarest
 from stepscope.diagnosis.finding import Finding, Kind
 from stepscope.diagnosis.series import exp
 from stepscope.diagnosis.span_names import traits
