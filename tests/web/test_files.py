@@ -4,13 +4,17 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
+import numpy
 import pytest
 
+from stepscope.cli.main import main
 from tests.hub.conftest import JSON, RunningHub
 from tests.hub.questions.test_files import png
+from tests.late import late
 from tests.web.conftest import Opened, until, wait_for
 from tests.web.looks import SIZES, look_over
 
+tensorboardX = late("tensorboardX")
 STEPS = 3
 OWNED = "document.documentElement.setAttribute('owned', '1')"
 FILES = {
@@ -35,8 +39,13 @@ def _line(step: int) -> str:
 
 @pytest.fixture(scope="module")
 def hub(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningHub]:
-    """A hub with a run that a W&B client logged."""
-    made = RunningHub(tmp_path_factory.mktemp("files") / "home").start()
+    """A hub with a run that a W&B client logged, and one that was imported from TensorBoard."""
+    folder = tmp_path_factory.mktemp("files")
+    with tensorboardX.SummaryWriter(str(folder / "imported")) as writer:
+        for step in range(STEPS):
+            writer.add_histogram("weights", numpy.array([0.0, 1.0, 2.0 + 3 * step]), step)
+    assert main(["import", str(folder / "imported"), "--home", str(folder / "home")]) == 0
+    made = RunningHub(folder / "home").start()
     lines = {"wandb-history.jsonl": {"offset": 0, "content": [_line(step) for step in range(STEPS)]}}
     body = json.dumps({"files": lines, "complete": True, "exitcode": 0}).encode()
     assert made.post("/files/team/vision/media/file_stream", body, JSON).status == 200
@@ -101,6 +110,15 @@ def test_a_distribution_without_a_sum_is_drawn(hub: RunningHub, show: Opened) ->
     page.locator(".distribution output", has_text="10 values").wait_for()
     plot.press("Enter")
     until(page, "location.hash.includes('step=2')")
+
+
+def test_a_distribution_with_a_sum_has_its_mean(hub: RunningHub, show: Opened) -> None:
+    """Histograms of TensorBoard have one: it is read beside the median."""
+    run = next(path.name for path in (hub.home / "runs").iterdir() if path.name.startswith("imported"))
+    page = show(hub, f"run/{run}?q=weights")
+    page.locator(".distribution .heat[data-drawn='3']").wait_for()
+    page.locator(".distribution .chart-plot").press("End")
+    page.locator(".distribution output", has_text="mean 3 ").wait_for()
 
 
 @SIZES

@@ -24,7 +24,8 @@ function binsOf(row) {
     high = row.max === null ? inner.at(-1) : real(row.max);
   const edges = [low, ...bounds, high];
   if (edges.length !== counts.length + 1 || ![low, high].every(Number.isFinite)) return null;
-  return { x: row.x, step: row.step, count: row.count, edges, counts, low, high };
+  const mean = row.sum === null ? null : real(row.sum) / row.count;
+  return { x: row.x, step: row.step, count: row.count, edges, counts, low, high, mean };
 }
 
 // The value below which a share of the values lies, as far as the bins tell.
@@ -62,6 +63,7 @@ export function DistributionCard({ id, title, metric, view, run, going, onStep, 
   const marked = at === null ? null : columns[Math.min(at, columns.length - 1)];
   const say = (column) =>
     `${sayX(shift ? "relative" : x, column.x - shift)}  median ${number(quantileOf(column, 0.5), 3)}  ` +
+    (column.mean === null ? "" : `mean ${number(column.mean, 3)}  `) +
     `[${number(column.low, 3)} … ${number(column.high, 3)}]  ${count(column.count)} values`;
   const keys = (event) => {
     const last = columns.length - 1,
@@ -167,8 +169,20 @@ function paint(canvas, columns, place, { marked, width, height }) {
     });
     pen.globalAlpha = 1;
   });
+  pen.strokeStyle = style.getPropertyValue("--ink");
+  paintMeans(pen, columns, place);
   if (!marked) return;
   const at = columns.indexOf(marked);
-  pen.strokeStyle = style.getPropertyValue("--ink");
   pen.strokeRect(place.from(at) - 0.5, TOP, place.to(at) - place.from(at), height - TOP - BOTTOM);
+}
+
+// A line through the means of the columns that have one.
+function paintMeans(pen, columns, place) {
+  pen.beginPath();
+  columns.forEach((column, at) => {
+    if (!Number.isFinite(column.mean)) return;
+    pen.lineTo(place.from(at), place.y(column.mean));
+    pen.lineTo(place.to(at), place.y(column.mean));
+  });
+  pen.stroke();
 }
