@@ -1,18 +1,24 @@
 """`stepscope findings`, and findings in `show`: from journals alone, through the same engine as the hub's."""
 
+import itertools
 import json
 import math
 import os
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 from msgspec import structs
 
 from stepscope.alerts.alert import Expected
+from stepscope.cli.findings import LatestFindings
 from stepscope.cli.main import main
 from stepscope.hub.alerting.alert_log import AlertLog
 from tests.cli.journals import SECOND, event, finished, metric, span, this_host, write
+from tests.hub.conftest import StartHub, start_hub
+
+__all__ = ["start_hub"]
 
 
 @pytest.fixture
@@ -93,3 +99,19 @@ def test_a_hang_is_named_without_a_hub(tmp_path: Path, capsys: pytest.CaptureFix
     assert main(["findings", "R", "--json", "--home", str(tmp_path)]) == 0
     (found,) = json.loads(capsys.readouterr().out)["findings"]
     assert (found["kind"], found["span"], found["step"]) == ("hang", "all_reduce", 39)
+
+
+def test_findings_of_a_hub_are_read_and_not_computed_again(home: Path, start_hub: StartHub) -> None:
+    """With a hub, its findings are shown; when it goes away, the journals are diagnosed."""
+    found = LatestFindings(home, "R", clock=itertools.count(step=2.0).__next__)
+    hub = start_hub(home=home)
+    answer: dict[str, Any] = {}
+    while not answer.get("complete") or not answer["findings"]:
+        answer = hub.request("GET", "/api/runs/R/findings").json()
+    assert not found.advance(1.0)
+    assert found.findings() == answer["findings"]
+    assert not found._journals._journals
+    hub.stop()
+    while found.advance(1.0):
+        pass
+    assert found.findings() == answer["findings"]

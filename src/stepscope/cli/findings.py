@@ -3,12 +3,13 @@
 import argparse
 import contextlib
 import textwrap
-from collections.abc import Iterator, Mapping
+import time
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from stepscope.cli import text
-from stepscope.cli.journal_diagnosis import diagnose
+from stepscope.cli.journal_diagnosis import JournalDiagnosis, diagnose
 from stepscope.cli.options import RUN_HELP, Commands, add_command, home_of
 from stepscope.hub.client import HubError, open_http_client, resolve_run
 from stepscope.journal.resolve_run import find_run
@@ -17,6 +18,8 @@ from stepscope.wire.plain import dumps
 
 PATH = "/api/runs/{run}/findings"
 INDENT = 7
+ASK_SECONDS = 1.0
+"""The hub is asked for findings this often."""
 
 
 def add(commands: Commands) -> None:
@@ -45,12 +48,38 @@ def from_journals(home: Path, run: str) -> dict[str, Any]:
 
 def findings_of(home: Path, run: str) -> list[dict[str, Any]]:
     """The findings of a run: of the hub if it has the home open and the whole run stored, else from its journals."""
+    answer = _of_hub(home, run)
+    return list((answer if answer and answer["complete"] else from_journals(home, run))["findings"])
+
+
+def _of_hub(home: Path, run: str) -> dict[str, Any] | None:
+    """The answer of the hub that has the home open; None without one, or when it does not know the run."""
     with contextlib.suppress(HubError, StepscopeError, OSError):
         client = open_http_client(home, timeout=5.0)
-        answer = client.get(PATH, run=run) if client is not None else None
-        if answer is not None and answer["complete"]:
-            return list(answer["findings"])
-    return list(from_journals(home, run)["findings"])
+        answer: dict[str, Any] | None = client.get(PATH, run=run) if client is not None else None
+        return answer
+    return None
+
+
+class LatestFindings:
+    """The findings of a run that goes on: those of the hub, else of the journals, which are read as time allows."""
+
+    def __init__(self, home: Path, run: str, clock: Callable[[], float] = time.monotonic) -> None:
+        self._home, self._run, self._clock = home, run, clock
+        self._journals = JournalDiagnosis(home, run)
+        self._stored: list[dict[str, Any]] | None = None
+        self._asked = -ASK_SECONDS
+
+    def advance(self, seconds: float) -> bool:
+        """Look for new findings for about so long; False when nothing is left for now."""
+        if self._clock() - self._asked >= ASK_SECONDS:
+            answer = _of_hub(self._home, self._run)
+            self._asked, self._stored = self._clock(), answer["findings"] if answer else None
+        return self._stored is None and self._journals.advance(seconds)
+
+    def findings(self) -> list[dict[str, Any]]:
+        """The findings so far, as a hub answers them."""
+        return self._journals.findings() if self._stored is None else self._stored
 
 
 def _report(answer: dict[str, Any]) -> Iterator[str]:

@@ -11,8 +11,7 @@ import tty
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from stepscope.cli.findings import findings_of
-from stepscope.cli.journal_diagnosis import JournalDiagnosis
+from stepscope.cli.findings import LatestFindings, findings_of
 from stepscope.cli.options import RUN_HELP, Commands, add_command, home_of
 from stepscope.cli.text import WIDTH, width
 from stepscope.cli.watching.screen import Found, Styled, View, frame
@@ -50,7 +49,7 @@ def command(args: argparse.Namespace) -> int:
         for line in _drawn(watched, View(), columns, rows, findings_of(home, run)):
             console.print(line.text, style=line.style or None, markup=False, highlight=False, no_wrap=True, crop=False)
         return 0
-    return _live(watched, JournalDiagnosis(home, run), console, max(args.interval, 0.1))
+    return _live(watched, LatestFindings(home, run), console, max(args.interval, 0.1))
 
 
 def _sheet() -> tuple[int, int]:
@@ -80,7 +79,7 @@ def _drawn(watched: Watched, view: View, columns: int, rows: int, found: Found) 
     return frame(watched, watched.status(), found, view, columns, rows)
 
 
-def _live(watched: Watched, diagnosis: JournalDiagnosis, console: Any, interval: float) -> int:
+def _live(watched: Watched, diagnosis: LatestFindings, console: Any, interval: float) -> int:
     from rich.live import Live
     from rich.text import Text
 
