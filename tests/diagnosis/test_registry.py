@@ -4,7 +4,7 @@ import inspect
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import pytest
 
@@ -12,7 +12,7 @@ from stepscope.diagnosis import detectors, registry
 from stepscope.diagnosis.detector import Found, RunState
 from stepscope.diagnosis.engine import Diagnosis
 from stepscope.diagnosis.finding import Kind
-from stepscope.model.records import Metric, Span
+from stepscope.model.records import Log, Metric, Span
 from tests.installed import install_package
 
 PAGE = Path(__file__).parents[2] / "docs" / "diagnosis.md"
@@ -85,6 +85,83 @@ def test_a_detector_that_raises_is_dropped_and_named() -> None:
     (found,) = diagnosis.findings()
     assert found.kind == "detector_failed"
     assert "_Raises raised ZeroDivisionError('oops')" in found.text
+
+
+LOW = Kind("low", "WARN", "", "")
+
+
+class _Series:
+    """A detector of rewards, of which tests replace a part."""
+
+    KINDS: ClassVar[tuple[Kind, ...]] = (LOW,)
+    ROLES: ClassVar[tuple[str, ...]] = ("reward",)
+    HELD_OUT: ClassVar[bool | None] = None
+    EACH: ClassVar[str] = "value"
+
+    def __init__(self, *given: object) -> None:
+        pass
+
+    def take(self) -> object:
+        return None
+
+
+class _OfRun:
+    """A detector of a whole run, of which tests replace a part."""
+
+    KINDS: ClassVar[tuple[Kind, ...]] = (LOW,)
+
+    def __init__(self, run: RunState) -> None:
+        pass
+
+
+def _cannot_start(self: object, *given: object) -> None:
+    raise RuntimeError("no")
+
+
+@pytest.mark.parametrize(
+    ("named", "said"),
+    [
+        ({"__init__": _cannot_start}, "RuntimeError('no')"),
+        ({"take": lambda self: "text"}, "a detector returns findings, not str"),
+        ({"take": lambda self: LOW.finding(5, 0)}, "a field of this finding has a wrong type"),
+        ({"take": lambda self: LOW.finding("low", 0, step="7")}, "a field of this finding has a wrong type"),
+        ({"take": lambda self: LOW.finding("low", 0, expected=(1,))}, "a field of this finding has a wrong type"),
+        ({"log": None, "__init__": _cannot_start}, "RuntimeError('no')"),
+        ({"log": lambda self, *given: 5}, "'int' object is not iterable"),
+        ({"log": lambda self, *given: ["x"]}, "a detector returns findings, not str"),
+    ],
+)
+def test_whatever_a_detector_does_wrong_the_diagnosis_goes_on(named: dict[str, Any], said: str) -> None:
+    """One that cannot be made, or returns something else than findings, is dropped and named."""
+    made = type("Wrong", (_OfRun if "log" in named else _Series,), named)
+    diagnosis = Diagnosis(detectors=[made])
+    for step in range(20):
+        diagnosis.feed(0, Metric(step, step, None, None, {"reward": 1.0 + step % 3}))
+        diagnosis.feed(0, Log(step, step, None, None, None, 9, "hello"))
+    (found,) = diagnosis.findings()
+    assert (found.kind, found.key) == ("detector_failed", "Wrong")
+    assert said in found.text
+
+
+@pytest.mark.parametrize(
+    ("named", "said"),
+    [
+        ({"KINDS": ("x",)}, "KINDS must be"),
+        ({"ROLES": None}, "ROLES must be"),
+        ({"HELD_OUT": 5}, "HELD_OUT must be"),
+        ({"EACH": "step"}, "EACH must be"),
+        ({"take": None}, "no method `take`"),
+    ],
+)
+def test_a_detector_of_another_package_has_the_right_shape(named: dict[str, Any], said: str) -> None:
+    """What is missing is named when it is loaded."""
+    registry.check_shape(_Series)
+    with pytest.raises(TypeError, match=said):
+        registry.check_shape(type("Wrong", (_Series,), named))
+    with pytest.raises(TypeError, match="neither ROLES"):
+        registry.check_shape(type("Nothing", (), {"KINDS": (LOW,)}))
+    with pytest.raises(TypeError, match="is a class"):
+        registry.check_shape(lambda run: None)
 
 
 @pytest.mark.parametrize("detector", registry.SERIES, ids=lambda each: each.__name__)

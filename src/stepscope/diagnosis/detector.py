@@ -97,9 +97,13 @@ class EventTaker(Protocol):
         """Evaluate an event."""
 
 
+METHODS = ("span", "step", "row", "log", "event")
+"""The methods of detectors of a whole run."""
+
+
 def is_run_detector(detector: type) -> bool:
     """Whether a class takes something of the whole run."""
-    return any(hasattr(detector, method) for method in ("span", "step", "row", "log", "event"))
+    return any(hasattr(detector, method) for method in METHODS)
 
 
 MOST_SETTINGS = 10_000

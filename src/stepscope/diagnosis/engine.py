@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from math import isfinite
 from typing import Any
 
@@ -95,7 +96,9 @@ class Diagnosis:
         self._not_finite, self._lost, self._desync = NotFinite(self.run), LostRecords(self.run), Desync(self.run)
         self._hang, self._exits, self._raised = Hang(self.run), Exits(), RaisedAlerts()
         watching: list[Any] = [make(self.run) for make in registry.RUN]
-        watching += [Guarded(make.__name__, make(self.run)) for make in added if not registry.is_series(make)]
+        others = [make for make in added if not registry.is_series(make)]
+        guarded = [Guarded(make.__name__, partial(make, self.run)) for make in others]
+        watching += guarded
         self._on_span = [each.span for each in watching if isinstance(each, SpanTaker)]
         self._on_step = [each.step for each in watching if isinstance(each, StepTaker)]
         self._on_row = [each.row for each in watching if isinstance(each, RowTaker)]
@@ -115,6 +118,7 @@ class Diagnosis:
             Event: self._event,
             Alert: self._alert,
         }
+        self._keep_all([each.trouble for each in guarded if each.trouble is not None])
 
     def feed(self, rank: int, record: Record, attempt: int = 1, host: str = "") -> None:
         """Process one record. Of an earlier attempt, only records about its end are used."""
@@ -309,9 +313,10 @@ class Diagnosis:
         for make in (*registry.SERIES, *self._added):
             if role.name not in make.ROLES or make.HELD_OUT not in (None, role.held_out):
                 continue
-            take = make(series, self.run).take
             if make in self._added:
-                take = guarded_take(make.__name__, rank, take)
+                take = guarded_take(make.__name__, rank, partial(make, series, self.run))
+            else:
+                take = make(series, self.run).take
             (each_value if make.EACH == "value" else each_block).append(take)
         self._detectors[key, rank] = (tuple(each_value), tuple(each_block))
         return series

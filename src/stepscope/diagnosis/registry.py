@@ -8,7 +8,7 @@ from pkgutil import iter_modules
 from typing import Any
 
 from stepscope.diagnosis import detectors
-from stepscope.diagnosis.detector import RunDetector, SeriesDetector, is_run_detector
+from stepscope.diagnosis.detector import METHODS, RunDetector, SeriesDetector, is_run_detector
 from stepscope.diagnosis.exits import Exits
 from stepscope.diagnosis.finding import Kind
 from stepscope.diagnosis.isolation import FAILED
@@ -47,13 +47,34 @@ def installed() -> tuple[Any, ...]:
     for point in entry_points(group=GROUP):
         try:
             made = point.load()
-            if not all(isinstance(kind, Kind) for kind in made.KINDS):
-                raise TypeError("KINDS must be a tuple of stepscope.diagnosis.finding.Kind")
+            check_shape(made)
         except Exception as error:
             log.warning("stepscope: the detector %r (%s) cannot be loaded: %r", point.name, point.value, error)
             continue
         found.append(made)
     return tuple(found)
+
+
+def check_shape(detector: Any) -> None:
+    """Raise TypeError when a detector of another package lacks something."""
+    if not isinstance(detector, type):
+        raise TypeError("a detector is a class")
+    kinds = getattr(detector, "KINDS", None)
+    if not isinstance(kinds, (tuple, list)) or not all(isinstance(kind, Kind) for kind in kinds):
+        raise TypeError("KINDS must be a tuple of stepscope.diagnosis.finding.Kind")
+    if not is_series(detector):
+        if not is_run_detector(detector):
+            raise TypeError(f"it has neither ROLES and `take` nor one of the methods {', '.join(METHODS)}")
+        return
+    roles = getattr(detector, "ROLES", None)
+    if not isinstance(roles, (tuple, list)) or not all(isinstance(role, str) for role in roles):
+        raise TypeError("ROLES must be a tuple of texts")
+    if getattr(detector, "HELD_OUT", "") not in (None, True, False):
+        raise TypeError("HELD_OUT must be None, True or False")
+    if getattr(detector, "EACH", "") not in ("value", "block"):
+        raise TypeError('EACH must be "value" or "block"')
+    if not callable(getattr(detector, "take", None)):
+        raise TypeError("it has no method `take`")
 
 
 def kinds(added: Iterable[Any] = ()) -> Mapping[str, Kind]:
