@@ -133,7 +133,7 @@ def test_without_the_store_all_stays_as_known(join: Join) -> None:
     hub = join()
     hub.write("a", "known")
     hub.engine.close()
-    with pytest.raises(Retry, match="nothing can be changed while the store does not take it"):
+    with pytest.raises(Retry, match="nothing can be changed while the store does not accept writes"):
         hub.write("a", "new")
     assert hub.values("note") == {"a": "known"}
 

@@ -123,7 +123,7 @@ def _own_routes(hub: Hub) -> list[Route]:
         """Store what another hub on the same store shares."""
         hub.forwarded.admit(request.headers)
         if hub.shared is None:
-            raise Retry("this hub shares nothing", after=1.0)
+            raise Retry("this hub has no shared store", after=1.0)
         body = await request.body()
         return Response(await run_in_threadpool(hub.shared.state.take, body), media_type="application/msgpack")
 

@@ -100,7 +100,7 @@ class SharedState:
         except Conflict as error:
             raise changed_meanwhile(str(error)) from None
         except EngineError as error:
-            raise Retry(f"nothing can be changed while the store does not take it: {error}", after=2.0) from error
+            raise Retry(f"nothing can be changed while the store does not accept writes: {error}", after=2.0) from error
 
     def _send(self, owner: Member, body: bytes) -> list[Document]:
         connection = self._connections.get(owner.address)
@@ -123,7 +123,7 @@ class SharedState:
         try:
             wanted = _writes(data)
         except (ValueError, RecursionError):
-            raise Refused(Refusal(HTTPStatus.BAD_REQUEST, "these are not changes of documents")) from None
+            raise Refused(Refusal(HTTPStatus.BAD_REQUEST, "the body must be changes of documents")) from None
         if self._ownership.writer(_FIRST_SHARD) is not None:
             raise Retry("nothing can be changed now: another hub is taking over the first shard", after=1.0)
         return _encode(self._store(wanted))
