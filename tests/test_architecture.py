@@ -152,3 +152,15 @@ def test_a_question_is_a_module_or_a_folder_of_three() -> None:
     assert len(folders) + len(list(questions.glob("*.py"))) <= 21
     several = {each.name: len(found) for each, found in folders.items() if len(found) > 3}
     assert several == {"alerts": 4, "toolbox": 6}, "with __init__.py, which has no code in these"
+
+
+def test_the_readme_of_the_page_names_what_is_there() -> None:
+    """Its hooks, its parts and what its example imports are exported by the page's modules."""
+    page = SOURCE / "hub" / "web"
+    text = (page / "README.md").read_text()
+    modules = [path.read_text() for path in page.rglob("*.js") if "vendor" not in path.parts]
+    exported = {name for each in modules for name in re.findall(r"^export [\w* ]*?(\w+)(?= =|\(|;| \{)", each, re.M)}
+    hooks = set(re.findall(r"\buse[A-Z]\w+", text))
+    imported_names = {name.strip() for each in re.findall(r"import \{([^}]+)\}", text) for name in each.split(",")}
+    assert len(hooks) > 5
+    assert (hooks | imported_names) - exported - {"html"} == set()
