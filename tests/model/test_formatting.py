@@ -112,3 +112,9 @@ def test_a_number_is_read_back_as_what_it_was_nearly(value: float) -> None:
     """No text is of another magnitude than its number: four digits are right."""
     read = float(formatting.number(value).replace(",", ""))
     assert math.isclose(read, value, rel_tol=6e-4) or abs(value) < 1e-320
+
+
+@pytest.mark.parametrize(("value", "text"), [(0, "0 records"), (1, "1 record"), (1234, "1,234 records")])
+def test_amounts_have_their_noun(value: int, text: str) -> None:
+    """One is one."""
+    assert formatting.amount(value, "record") == text

@@ -15,12 +15,12 @@ from stepscope.sdk.outcomes import DeliveryStatus
         (
             DeliveryStatus(True, 2736),
             False,
-            "recorded; NOT DELIVERED: 2,736 bytes are in the journal and wait for a sink",
+            "recorded; NOT DELIVERED: 2,736 bytes in the journal, waiting for a sink",
         ),
         (
             DeliveryStatus(False, 0, 1500, 1499),
             False,
-            "recorded; REJECTED by a sink: 1,500 records, 1,499 of them in quarantine",
+            "recorded; REJECTED by a sink: 1,500 records, 1,499 in quarantine",
         ),
         (DeliveryStatus(True, None), None, "recorded; it is unknown whether it is delivered"),
         (DeliveryStatus(False, recorded=False), False, "not everything is recorded yet"),

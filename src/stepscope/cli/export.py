@@ -71,7 +71,7 @@ def _export_all(args: argparse.Namespace) -> int:
         print(dumps({"folder": str(args.parquet), **counts}))
         return 0
     changed = f"{formatting.count(done.written)} of {formatting.count(done.runs)} runs are new or have changed"
-    print(f"{changed}: {done.files} files, {formatting.size(done.bytes)} in {args.parquet}")
+    print(f"{changed}: {formatting.amount(done.files, 'file')}, {formatting.size(done.bytes)} in {args.parquet}")
     return 0
 
 

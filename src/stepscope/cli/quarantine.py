@@ -15,6 +15,7 @@ from stepscope.cli.ship import chosen_sinks
 from stepscope.hub.client import TOKEN_VARIABLE
 from stepscope.hub.home import address_of
 from stepscope.journal.quarantine import Entry, Full, Quarantine, Unreadable, quarantined
+from stepscope.model import formatting
 from stepscope.model.errors import ConfigError, Reject, Retry, ServerError
 from stepscope.model.ports import Batch, Sink
 from stepscope.sdk import sink_requests
@@ -85,7 +86,8 @@ def show_list(args: argparse.Namespace) -> int:
     for row in rows:
         when = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(int(str(row["time"])) / 1e9))
         reason = text.clean(str(row["reason"]))
-        print(f"{row['id']}  {when}  {row['sink']}  {row['run']}  {row['records']} records: {reason}")
+        count = formatting.amount(int(str(row["records"])), "record")
+        print(f"{row['id']}  {when}  {row['sink']}  {row['run']}  {count}: {reason}")
     if not rows:
         print("nothing is in quarantine")
     return 0
@@ -119,7 +121,8 @@ def retry_entries(args: argparse.Namespace) -> int:
                 {"id": entry.id, "sink": name, "records": entry.note.records, "taken": not outcome, "reason": outcome}
             )
             if not args.json:
-                print(f"{entry.id}: {text.clean(outcome) or f'{entry.note.records} records accepted'}")
+                accepted = f"{formatting.amount(entry.note.records, 'record')} accepted"
+                print(f"{entry.id}: {text.clean(outcome) or accepted}")
     if args.json:
         print(dumps(rows))
     return 0 if all(row["taken"] for row in rows) else 1

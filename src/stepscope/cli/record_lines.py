@@ -50,7 +50,7 @@ def _value(value: Value) -> str:
     if isinstance(value, (int, float)):
         return text.number(value)
     mean = value.total / value.count if value.count and value.total is not None else None
-    return f"{value.count} values, mean {text.number(mean)}"
+    return f"{formatting.amount(value.count, 'value')}, mean {text.number(mean)}"
 
 
 def _span(record: Span) -> str:

@@ -54,6 +54,11 @@ def count(value: int | None) -> str:
     return MISSING if value is None else f"{value:,}"
 
 
+def amount(value: int, noun: str) -> str:
+    """Format a count with its noun: `1 record`, `1,234 records`."""
+    return f"{value:,} {noun}{'' if value == 1 else 's'}"
+
+
 def brief(value: float | None, digits: int = 3) -> str:
     """Format a count briefly: `9,999`, `12.3k`, `1.23M`."""
     if value is None:

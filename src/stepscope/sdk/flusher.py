@@ -9,6 +9,7 @@ from typing import Protocol
 
 from stepscope.journal import quota
 from stepscope.journal.segments import Journal
+from stepscope.model.formatting import amount
 from stepscope.model.records import KINDS
 from stepscope.sdk.outcomes import Outcomes
 from stepscope.sdk.recorder import Recorder
@@ -152,7 +153,8 @@ class Flusher:
         self.ended = True
         self._release()
         if self._recorder.buffer and not self._safe:
-            self._outcomes.notice_text(f"{len(self._recorder.buffer)} records could not be written before the end")
+            left = amount(len(self._recorder.buffer), "record")
+            self._outcomes.notice_text(f"{left} could not be written before the end")
             self._quietly(self._say)
         self._recorder.close()
         if self.journal is not None:

@@ -5,6 +5,8 @@ from collections import Counter, deque
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from stepscope.model.formatting import amount
+
 MOST_NOTICES = 1000
 
 
@@ -109,9 +111,9 @@ class DeliveryStatus:
         """Describe the status in a sentence."""
         parts = ["recorded" if self.recorded else "not everything is recorded yet"]
         if self.undelivered:
-            parts.append(f"NOT DELIVERED: {self.undelivered:,} bytes are in the journal and wait for a sink")
+            parts.append(f"NOT DELIVERED: {amount(self.undelivered, 'byte')} in the journal, waiting for a sink")
         if self.rejected:
-            parts.append(f"REJECTED by a sink: {self.rejected:,} records, {self.quarantined:,} of them in quarantine")
+            parts.append(f"REJECTED by a sink: {amount(self.rejected, 'record')}, {self.quarantined:,} in quarantine")
         if self.delivered is None:
             parts.append("it is unknown whether it is delivered")
         return "; ".join(parts if len(parts) > 1 or not self.recorded else [*parts, "nothing is undelivered"])
