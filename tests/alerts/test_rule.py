@@ -1,6 +1,7 @@
 """Rules: what may be written, and what is said where it makes no sense."""
 
 import math
+from typing import Any
 
 import pytest
 
@@ -137,3 +138,19 @@ def test_a_run_is_chosen_by_id_project_and_name() -> None:
     rule = compile_rule(Rule(name="a", when="> 5", run=RunFilter(project="gpt", name="base*")))
     assert rule.wants_run("x", "gpt", "base-1")
     assert not rule.wants_run("x", "gpt", "other")
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ([None], "rule 1: a rule is a dict such as"),
+        (["> 1"], "rule 1: a rule is a dict such as .*, not str"),
+        ([{"name": "a", "when": "> 1"}, {"name": "a", "when": "> 2"}], "rule 2: name: two rules are named a"),
+        ([{"name": "a", "when": "> 1", "rank": -1}], "rule 1: rank: give a rank from 0 on"),
+        ([{"name": "a", "when": "> 1", "rank": []}], "rule 1: rank: give a rank from 0 on"),
+    ],
+)
+def test_wrong_rules_in_python_are_named(given: list[Any], said: str) -> None:
+    """Which rule is wrong, and what a right one looks like."""
+    with pytest.raises(ConfigError, match=said):
+        from_python(given)

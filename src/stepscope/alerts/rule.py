@@ -175,6 +175,8 @@ def compile_rule(rule: Rule, source: str = "") -> Compiled:
     _check_recovery(rule, condition)
     check_message(rule.message)
     ranks = None if rule.rank is None else frozenset([rule.rank] if isinstance(rule.rank, int) else rule.rank)
+    if ranks is not None and (not ranks or min(ranks) < 0):
+        raise RuleError("rank", "give a rank from 0 on, or a list of them")
     return Compiled(
         rule=rule,
         condition=condition,
@@ -191,16 +193,23 @@ def compile_rule(rule: Rule, source: str = "") -> Compiled:
     )
 
 
+EXAMPLE = {"name": "high", "key": "loss", "when": "> 10"}
+
+
 def from_python(given: Sequence[Rule | Mapping[str, Any]], source: str = "init") -> tuple[Compiled, ...]:
     """Check rules given in Python, as objects or mappings; ConfigError names the one that is wrong."""
-    found = []
+    found: dict[str, Compiled] = {}
     for index, each in enumerate(given):
         try:
+            if not isinstance(each, Rule | Mapping):
+                raise TypeError(f"a rule is a dict such as {EXAMPLE}, not {type(each).__name__}")
             rule = each if isinstance(each, Rule) else msgspec.convert(dict(each), Rule)
-            found.append(compile_rule(rule, source))
+            if rule.name in found:
+                raise RuleError("name", f"two rules are named {rule.name}")
+            found[rule.name] = compile_rule(rule, source)
         except (msgspec.ValidationError, RuleError, TypeError, ValueError) as error:
             raise ConfigError(f"alerts: rule {index + 1}: {error}") from None
-    return tuple(found)
+    return tuple(found.values())
 
 
 def patterns(globs: Sequence[str]) -> re.Pattern[str]:
