@@ -23,7 +23,7 @@ from stepscope.hub.runs.run_files import StoredFileResponse, disposition
 from stepscope.hub.security.guard import Access
 from stepscope.hub.security.middleware import access_of
 from stepscope.hub.service import Hub
-from stepscope.hub.store.cluster.missing_shards import MissingShards, partial_answers
+from stepscope.hub.store.cluster.missing_shards import AWAY, MissingShards, partial_answers
 from stepscope.hub.store.engine import Damaged, EngineError, Stop
 from stepscope.hub.threads import Workers
 
@@ -99,7 +99,9 @@ def _route(source: Source, endpoint: Endpoint) -> Callable[[Request], Awaitable[
         except EngineError as error:
             if not error.passing:
                 raise
-            raise Refused(Refusal(HTTPStatus.SERVICE_UNAVAILABLE, "the store is busy", 2.0)) from None
+            away = "a part of the store does not answer: try again when /api/health names none as missing"
+            why = away if error.code in AWAY else "the store is busy"
+            raise Refused(Refusal(HTTPStatus.SERVICE_UNAVAILABLE, why, 2.0)) from None
 
     return answer
 
