@@ -58,6 +58,8 @@ params.lr > 1
 params.lr = 1
 params.lr = abc
 tags.team = 5
+tags.team = 'a\\'b'
+tags.team = 'Red\\'
 foo.bar = 'x'
 foo = 'x'
 status = FINISHED

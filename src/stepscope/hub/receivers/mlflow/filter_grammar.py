@@ -21,7 +21,8 @@ _ALIASES = {"created": "start_time", "Created": "start_time"} | dict.fromkeys(
 _NUMERIC, _TEXTUAL = ("=", "!=", "<", "<=", ">", ">="), ("=", "!=", "LIKE", "ILIKE")
 _NULLS, _LISTS = ("IS NULL", "IS NOT NULL"), ("IN", "NOT IN")
 _TOKEN = re.compile(
-    r"""\s+ | (?P<comment>/\*.*?\*/|--[^\n]*) | (?P<text>'(?:[^']|'')*') | (?P<list>\((?:[^()'"]|'[^']*'|"[^"]*")*\))
+    r"""\s+ | (?P<comment>/\*.*?\*/|--[^\n]*) | (?P<text>'(?:''|\\'|[^'])*')
+    | (?P<list>\((?:[^()'"]|'[^']*'|"[^"]*")*\))
     | (?P<name>(?:[^\W\d]\w*|`[^`]*`|"[^"]*")(?:\.(?:\w+|`[^`]*`|"[^"]*"|'[^']*'))*)
     | (?P<number>-?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?) | (?P<operator><=|>=|!=|<>|==|=|<|>|~) | (?P<other>\S)""",
     re.VERBOSE | re.DOTALL,
