@@ -23,6 +23,7 @@ from stepscope.sdk.outcomes import DeliveryStatus
             "recorded; REJECTED by a sink: 1,500 records, 1,499 in quarantine",
         ),
         (DeliveryStatus(True, None), None, "recorded; it is unknown whether it is delivered"),
+        (DeliveryStatus(True, dropped=1), True, "recorded; DROPPED: 1 record"),
         (DeliveryStatus(False, recorded=False), False, "not everything is recorded yet"),
     ],
 )
@@ -41,3 +42,12 @@ def test_a_dead_sink_is_in_every_status(tmp_path: Path) -> None:
     assert (bool(first), bool(second), bool(waited)) == (True, True, False)
     assert [(each.recorded, each.delivered) for each in (first, second, waited)] == [(True, False)] * 3
     assert first.undelivered == second.undelivered == waited.undelivered != 0
+
+
+def test_dropped_records_are_in_the_status(tmp_path: Path) -> None:
+    """What was lost on the way to the journal is not passed over; dropped events of a span are no records."""
+    run = stepscope.init(home=tmp_path, capture_logs=False, otel=False)
+    assert run.finish().dropped == 0
+    run.log({"loss": 1.0}, step=0)
+    run.outcomes.add("dropped", "span event", "too many", 7)
+    assert run.finish().dropped == 1

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from stepscope.model.formatting import amount
+from stepscope.model.records import KINDS
 
 MOST_NOTICES = 1000
 
@@ -70,6 +71,11 @@ class Outcomes:
         """Return the warnings not printed yet."""
         return [self._notices.popleft() for _ in range(len(self._notices))]
 
+    def dropped(self) -> int:
+        """Count the records that were dropped, for whatever reason."""
+        parts = [(name.split("/"), count) for name, count in self.snapshot().items()]
+        return sum(count for (outcome, kind, *_), count in parts if outcome == "dropped" and kind in KINDS)
+
     def snapshot(self) -> dict[str, int]:
         """Copy the counters."""
         self._lock.acquire()
@@ -91,7 +97,9 @@ class DeliveryStatus:
     quarantined: int | None = 0
     """How many of these are in quarantine, from where `stepscope quarantine retry` offers them again."""
     recorded: bool = True
-    """Whether everything is in the journal."""
+    """Whether everything is in the journal, but for what was dropped."""
+    dropped: int = 0
+    """Records of this process that were dropped: memory or disk was full, or the run had ended."""
 
     @property
     def delivered(self) -> bool | None:
@@ -104,12 +112,14 @@ class DeliveryStatus:
         return self.done
 
     def __repr__(self) -> str:
-        names = ("done", "recorded", "delivered", "undelivered", "rejected", "quarantined")
+        names = ("done", "recorded", "delivered", "undelivered", "rejected", "quarantined", "dropped")
         return f"DeliveryStatus({', '.join(f'{name}={getattr(self, name)}' for name in names)})"
 
     def __str__(self) -> str:
         """Describe the status in a sentence."""
         parts = ["recorded" if self.recorded else "not everything is recorded yet"]
+        if self.dropped:
+            parts.append(f"DROPPED: {amount(self.dropped, 'record')}")
         if self.undelivered:
             parts.append(f"NOT DELIVERED: {amount(self.undelivered, 'byte')} in the journal, waiting for a sink")
         if self.rejected:

@@ -343,7 +343,7 @@ class Run:
             left = self.undelivered()
         rejected, quarantined = self.refusals() or (None, None)
         done = recorded and (until is None or (left == 0 and not rejected))
-        return DeliveryStatus(done, left, rejected, quarantined, recorded)
+        return DeliveryStatus(done, left, rejected, quarantined, recorded, self.outcomes.dropped())
 
     def after_fork(self) -> None:
         """Become a separate writer in a forked child."""
