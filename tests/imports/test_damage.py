@@ -11,7 +11,7 @@ import pytest
 
 from stepscope.cli.main import main
 from stepscope.imports import source
-from stepscope.imports.mlflow_stores import MlflowDatabase, MlflowFolder
+from stepscope.imports.mlflow_stores import MlflowDatabase, MlflowFolder, count_files
 from stepscope.imports.source import Source
 from stepscope.imports.tables import Csv, JsonLines
 from stepscope.imports.trackio import Trackio
@@ -143,15 +143,23 @@ def mlflow_database(path: Path, values: list[tuple[object, ...]]) -> None:
     with closing(sqlite3.connect(path)) as database:
         database.executescript(
             "CREATE TABLE experiments (experiment_id, name);"
-            "CREATE TABLE runs (run_uuid, name, status, start_time, experiment_id, lifecycle_stage);"
+            "CREATE TABLE runs (run_uuid, name, status, start_time, experiment_id, lifecycle_stage, artifact_uri);"
             "CREATE TABLE params (run_uuid, key, value); CREATE TABLE tags (run_uuid, key, value);"
             "CREATE TABLE metrics (run_uuid, key, value, timestamp, step, is_nan);"
             "INSERT INTO experiments VALUES (1, 'e');"
-            "INSERT INTO runs VALUES ('r1', NULL, 'FINISHED', 'soon', 1, 'active');"
+            "INSERT INTO runs VALUES ('r1', NULL, 'FINISHED', 'soon', 1, 'active', 'file://[half');"
             "INSERT INTO params VALUES ('r1', 'api_key', 'sk-' || hex(randomblob(20)));"
         )
         database.executemany("INSERT INTO metrics VALUES ('r1', ?, ?, ?, ?, ?)", values)
         database.commit()
+
+
+@pytest.mark.parametrize(
+    "uri", ["", "s3://bucket/a", "file://[half", "/" + "x" * 5000, "file:///a%00b", "/proc/self/fd/99"]
+)
+def test_odd_addresses_of_artifacts(uri: str) -> None:
+    """An address that is not on this machine, or none at all, has no files to count."""
+    assert count_files(uri) == 0
 
 
 def test_odd_mlflow_rows(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

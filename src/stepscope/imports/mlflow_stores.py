@@ -6,6 +6,7 @@ import re
 import sqlite3
 from collections.abc import Iterator
 from contextlib import closing
+from itertools import islice
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlsplit
@@ -16,6 +17,7 @@ from stepscope.model.records import Metric, Value
 
 _LOCAL = ("", "file")
 """Schemes of addresses that are paths on this machine."""
+_MOST_COUNTED = 100_000
 _TRASH = ".trash"
 """The folder of deleted experiments."""
 CHUNK_ROWS = 10_000
@@ -66,7 +68,7 @@ def _count_left_out(database: sqlite3.Connection, skip: Skip) -> None:
     """Count deleted runs, artifacts on this machine, and the rows of other tables."""
     stages = database.execute("SELECT lifecycle_stage, artifact_uri FROM runs").fetchall()
     _skip_some(skip, _DELETED, sum(stage != "active" for stage, _ in stages))
-    _skip_some(skip, _ARTIFACTS, sum(_count_files(str(uri or "")) for stage, uri in stages if stage == "active"))
+    _skip_some(skip, _ARTIFACTS, sum(count_files(str(uri or "")) for stage, uri in stages if stage == "active"))
     for table in _LEFT_OUT.keys() & tables(database):
         _skip_some(skip, _LEFT_OUT[table], database.execute(f"SELECT count(*) FROM {table}").fetchone()[0])
 
@@ -76,12 +78,15 @@ def _skip_some(skip: Skip, reason: str, count: int) -> None:
         skip(reason, count)
 
 
-def _count_files(uri: str) -> int:
-    """Return how many files are below an address; 0 when it is not on this machine."""
-    place = urlsplit(uri)
-    if place.scheme not in _LOCAL or not place.path:
+def count_files(uri: str) -> int:
+    """Return how many files are below an address, up to a limit; 0 when it is not on this machine."""
+    try:
+        place = urlsplit(uri)
+        if place.scheme not in _LOCAL or not place.path:
+            return 0
+        return sum(path.is_file() for path in islice(Path(unquote(place.path)).rglob("*"), _MOST_COUNTED))
+    except (OSError, ValueError):  # a database may hold any text
         return 0
-    return sum(path.is_file() for path in Path(unquote(place.path)).rglob("*"))
 
 
 class _DatabaseRun:
@@ -175,7 +180,7 @@ class MlflowFolder:
         if about.get("lifecycle_stage") == "deleted":
             skip(_DELETED, 1)
             return None
-        _skip_some(skip, _ARTIFACTS, _count_files(about.get("artifact_uri", "")))
+        _skip_some(skip, _ARTIFACTS, count_files(about.get("artifact_uri", "")))
         start = about.get("start_time", "")
         began = int(start) if start.isdecimal() and len(start) < 20 else 0
         part = _FolderRun(folder, began * 10**6 if began < LATEST_MS else 0)

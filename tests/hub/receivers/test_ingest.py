@@ -9,7 +9,8 @@ from stepscope.hub.intake.counters import Counters
 from stepscope.hub.intake.intake_journal import Intake, SequenceNumbers
 from stepscope.hub.intake.scrub import TOO_MANY_SERIES, Scrubber
 from stepscope.hub.limits import Limits
-from stepscope.hub.receivers.ingest import STEP_OUT_OF_RANGE, Ingest, RunOwners, Upload, Writers
+from stepscope.hub.receivers.ingest import OTHER_PROJECT, STEP_OUT_OF_RANGE, Ingest, RunOwners, Upload, Writers
+from stepscope.hub.receivers.run_limits import RunLimits
 from stepscope.model.ports import Writer
 from stepscope.model.records import FIRST_STEP, LAST_STEP, Event, Log, Metric, Record, Span
 
@@ -98,3 +99,16 @@ def test_steps_that_a_store_does_not_take_are_refused(tmp_path: Path, seq: int |
     entry.submit(upload).result(10)
     intake.close()
     assert (upload.taken, +upload.rejected, counters.total("rejected")) == (16, {STEP_OUT_OF_RANGE: 16}, 16)
+
+
+def test_a_run_of_another_project_does_not_count_as_new(tmp_path: Path) -> None:
+    """A token that may not write to runs uses up nothing of what others may create."""
+    intake, limits = Intake(tmp_path / "journal" / "intake", WRITER), RunLimits(Limits(runs=1))
+    owners = RunOwners(lambda run: "another", limits=limits)
+    entry = Ingest("test", intake, Scrubber(Limits()), Counters(), SequenceNumbers(), owners)
+    upload = Upload()
+    for run in ("a", "b"):
+        entry.add(upload, structs.replace(WRITER, run=run), [Metric(1, 1, None, None, {"a": 1.0})], "p")
+    intake.close()
+    assert +upload.rejected == {OTHER_PROJECT: 2}
+    assert limits.admits("test", "c")

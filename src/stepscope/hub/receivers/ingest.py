@@ -89,12 +89,12 @@ class Ingest:
         if trouble := run_id_trouble(writer.run):
             upload.rejected[trouble] += len(records)
             return trouble
-        if not self._owners.limits.admits(self.receiver, writer.run):
-            upload.rejected[TOO_MANY_RUNS] += len(records)
-            return TOO_MANY_RUNS
         if not self._owners.admits(writer.run, writer.project, project):
             upload.rejected[OTHER_PROJECT] += len(records)
             return OTHER_PROJECT
+        if not self._owners.limits.admits(self.receiver, writer.run):
+            upload.rejected[TOO_MANY_RUNS] += len(records)
+            return TOO_MANY_RUNS
         lost: Counter[str] = Counter()
         if not has_steps_in_range(records):
             given, records = len(records), [record for record in records if has_steps_in_range([record])]
