@@ -132,6 +132,18 @@ def test_no_kind_hides_another() -> None:
     assert "milder findings that are not listed" in worst.symptoms[-1]
 
 
+@pytest.mark.usefixtures("small")
+def test_findings_that_are_withdrawn_leave_nothing() -> None:
+    """Also where others were dropped before."""
+    found = KeptFindings()
+    made = [SPIKE.finding("high", 0, key=f"key{at}", weight=float(at)) for at in range(kept.MOST + 1)]
+    for each in made:
+        found.keep(each)
+    for each in made:
+        found.withdraw(each)
+    assert list(found) == []
+
+
 def test_the_rarest_are_dropped() -> None:
     """Beyond the limit the less used half goes."""
     uses = {f"k{at}": at for at in range(11)}

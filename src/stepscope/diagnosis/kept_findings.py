@@ -51,7 +51,7 @@ class KeptFindings:
 
     def __iter__(self) -> Iterator[Finding]:
         found = [each for group in self._groups.values() for each in group.findings()]
-        if self._unlisted:
+        if self._unlisted and found:
             words = f"{self._unlisted} milder finding{'s' * (self._unlisted != 1)} that are not listed"
             worst = max(range(len(found)), key=lambda at: _gravity(found[at]))
             found[worst] = replace(found[worst], symptoms=(*found[worst].symptoms, words))

@@ -88,7 +88,7 @@ class Stalls:
         return found
 
     def _drop_rarest(self) -> None:
-        if drop_rarest(self._names, max(MOST_NAMES, MOST_OF_RANK * self._run.world), _Name.__len__):
+        if drop_rarest(self._names, max(MOST_NAMES, MOST_OF_RANK * self._run.world), _Name.uses):
             left = {name for name, _ in self._names}
             self._farthest = {name: each for name, each in self._farthest.items() if name in left}
 
@@ -118,7 +118,7 @@ class _Name:
         self.bound = 0.0
         """What takes less is usual in any case, in seconds."""
 
-    def __len__(self) -> int:
+    def uses(self) -> int:
         """Return how many durations are kept."""
         return len(self._logs) + len(self._new)
 
