@@ -25,6 +25,7 @@ from tests.hub.conftest import RunningHub
 WRITERS = 3
 FAULT_SECONDS = 4.0
 SETTLED_SECONDS = 240.0
+LATE_SECONDS = 900.0
 DISK = "server-0-1"
 """The replica whose disk can be filled: a small file system in memory."""
 DISK_BYTES = 256 * 1024 * 1024
@@ -199,18 +200,30 @@ def one(name: str, world: World, number: int) -> dict[str, Any]:
     for each in writers:
         each.stop()
     counts = wait_until_complete(world.cluster, writers, SETTLED_SECONDS, lambda: start_crashed(world))
+    late: dict[str, Any] = {}
+    if not counts["complete"]:  # what is late is not lost: say why it is late, and wait on
+        late = {"not stored in time": counts["lost"], "health": [_health(hub) for hub in world.hubs]}
+        counts = wait_until_complete(world.cluster, writers, LATE_SECONDS, lambda: start_crashed(world))
     reader.stop()
     return {
         "fault": name,
         "acknowledged": sum(len(each.acknowledged) for each in writers),
         "refused requests": sum(each.refused for each in writers),
         **counts,
+        **late,
         "answers": dict(reader.counts),
         "wrong answers": len(reader.wrong),
         "examples": reader.wrong[:3],
         "servers that crashed": crashed,
         "seconds": round(time.monotonic() - began, 1),
     }
+
+
+def _health(hub: RunningHub) -> Any:
+    try:
+        return hub.health()
+    except (OSError, ValueError) as error:
+        return repr(error)
 
 
 @contextlib.contextmanager
