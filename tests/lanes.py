@@ -42,7 +42,6 @@ LANES = ("chaos", "page", "core")
 """In the order in which they are run: what takes longest begins first, so that no worker is left with it at the end."""
 WORLDS = (
     ("tests/hub/cluster/",),
-    ("tests/integrations/test_ray",),
     ("tests/web/views/",),
     (
         "tests/web/test_charts.py",

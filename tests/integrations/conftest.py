@@ -10,9 +10,7 @@ import stepscope
 from stepscope.journal import layout
 from stepscope.model import names
 from stepscope.testing import read_run
-from tests.late import late
 
-cluster_utils = late("ray.cluster_utils")
 Read = Callable[..., list[Any]]
 
 
@@ -50,11 +48,3 @@ def status(read: Read) -> Callable[[], str | None]:
         return ends[-1].attrs["status"] if ends else None
 
     return read_status
-
-
-@pytest.fixture(scope="session")
-def ray_address() -> Iterator[str]:
-    """The address of a Ray of two processors, which all tests use: its start takes longer than most of them."""
-    cluster = cluster_utils.Cluster(initialize_head=True, head_node_args={"num_cpus": 2, "include_dashboard": False})
-    yield cluster.address
-    cluster.shutdown()

@@ -32,13 +32,13 @@ class Seen:
 
 
 @pytest.fixture(scope="module", params=["decorator", "hook"])
-def seen(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, ray_address: str) -> Seen:
+def seen(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Seen:
     """A visit to a cluster of this machine: as it is, or with the hook in the environment of its workers."""
     home = tmp_path_factory.mktemp("ray")
     run = stepscope.init(project="ray", home=home, probes=False, shipper="none", capture_logs=True)
     given = {"env_vars": {"PYTHONPATH": ROOT}}
     env = ours.runtime_env(given) if request.param == "hook" else given
-    ray.init(ray_address, log_to_driver=False, runtime_env=env)
+    ray.init(num_cpus=2, include_dashboard=False, log_to_driver=False, runtime_env=env)
     try:
         answers = visit()
         hooked = {"plain.inside"} if request.param == "hook" else set()

@@ -20,11 +20,11 @@ pytestmark = [pytest.mark.timeout(300), pytest.mark.usefixtures("place")]
 
 
 @pytest.fixture(autouse=True, scope="module")
-def cluster(ray_address: str) -> Iterator[None]:
-    """Be connected to Ray."""
+def cluster() -> Iterator[None]:
+    """A Ray of this module's own."""
     root = str(Path(__file__).resolve().parents[2])
     path = {"env_vars": {"PYTHONPATH": root, "RAY_TRAIN_V2_ENABLED": "1"}}
-    ray.init(ray_address, log_to_driver=False, runtime_env=path)
+    ray.init(num_cpus=2, include_dashboard=False, log_to_driver=False, runtime_env=path)
     yield
     ray.shutdown()
 
