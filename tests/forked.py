@@ -9,6 +9,7 @@ import socket
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Mapping
 from pathlib import Path
@@ -97,6 +98,7 @@ class _ForkServer:
     """The process to fork from; it ends when the tests do."""
 
     def __init__(self) -> None:
+        self._lock = threading.Lock()
         self._socket, theirs = socket.socketpair()
         with theirs:
             number = theirs.fileno()
@@ -107,18 +109,21 @@ class _ForkServer:
     def ask(self, question: dict[str, Any], files: list[int] | None = None) -> int:
         """Send a question, with open files; the answer is a number."""
         data = json.dumps(question).encode()
-        socket.send_fds(self._socket, [len(data).to_bytes(4, "big")], files or [])
-        self._socket.sendall(data)
-        return int.from_bytes(_receive(self._socket, 4), "big", signed=True)
+        with self._lock:  # tests start hubs from several threads
+            socket.send_fds(self._socket, [len(data).to_bytes(4, "big")], files or [])
+            self._socket.sendall(data)
+            return int.from_bytes(_receive(self._socket, 4), "big", signed=True)
 
 
 _servers: list[_ForkServer] = []
+_starting = threading.Lock()
 
 
 def _server() -> _ForkServer:
-    if not _servers:
-        _servers.append(_ForkServer())
-    return _servers[0]
+    with _starting:
+        if not _servers:
+            _servers.append(_ForkServer())
+        return _servers[0]
 
 
 def _receive(channel: socket.socket, size: int) -> bytes:

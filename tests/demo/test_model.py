@@ -75,7 +75,7 @@ def test_a_rank_that_is_gone_is_noticed(tmp_path: Path) -> None:
     ranks, pairs = exchanges(tmp_path)
     pairs[1][1].close()
     pairs[0][1].sendall(b"!")
-    with pytest.raises(PeerLost, match="rank 2 is gone"):
+    with pytest.raises(PeerLost, match="rank 2 has exited"):
         ranks[0].average(np.zeros(5))
 
 

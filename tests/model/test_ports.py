@@ -26,5 +26,5 @@ def test_three_names_are_enough() -> None:
 
 def test_a_batch_is_a_writer_a_number_and_records() -> None:
     """The one shape that every stage takes."""
-    writer, seq, records = Batch(WRITER, 7, [Log(1, None, None, None, None, 9, "x")])
-    assert (writer.id, seq, len(records)) == ("w", 7, 1)
+    batch = Batch(WRITER, 7, [Log(1, None, None, None, None, 9, "x")])
+    assert (batch.writer.id, batch.seq, len(batch.records)) == ("w", 7, 1)

@@ -52,7 +52,7 @@ def test_findings_of_a_running_run_appear_without_an_alert(hub: RunningHub, goin
     page.get_by_role("button", name="Show more").click()
     page.get_by_text(told[0]["advice"]).first.wait_for()
     page.get_by_text("trainer/loss spiked to 900").first.wait_for()
-    page.locator(".run-findings").get_by_role("button", name="Expected").first.click()
+    page.locator(".run-findings").get_by_role("button", name="Expected", exact=True).first.click()
     page.get_by_role("button", name="in this run").click()
     page.get_by_text("expected, says local").wait_for()
 

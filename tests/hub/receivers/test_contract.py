@@ -5,6 +5,7 @@ import contextlib
 import json
 import os
 import random
+import shutil
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -85,6 +86,7 @@ class AtHub:
 
     def restore_disk(self) -> None:
         """Move it back."""
+        shutil.rmtree(self.hub.home / "hub", ignore_errors=True)  # a thread of the hub may have made it anew
         os.rename(self.hub.home / "away", self.hub.home / "hub")
 
     def garbage(self) -> Iterable[Any]:
