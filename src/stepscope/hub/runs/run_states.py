@@ -166,6 +166,12 @@ class RunStates:
         """Return the state of a run alone."""
         return self.status(row).state
 
+    def ended_since(self, row: RunRow) -> bool:
+        """Whether a process of the run ended after the row was read: what the row counts is not all of it."""
+        ended = {(end.attempt, end.rank) for end in row.endings}
+        facts = self._presence.facts(row.id).values()
+        return any(each.main and each.reported_end and (each.attempt, each.rank) not in ended for each in facts)
+
     def unread(self, run: str, writers: Iterable[str]) -> frozenset[str]:
         """Which of a run's writers have records that are not stored yet."""
         here = {name for name, _ in self._journals.writers(run)}

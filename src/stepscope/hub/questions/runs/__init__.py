@@ -122,8 +122,13 @@ def listing(reader: Reader, given: dict[str, Any]) -> dict[str, Any]:
         page = run_fields.page(found, sort, given["cursor"], given["limit"], status, keys_by_name)
     except (ExpressionError, CursorError) as error:
         raise bad_request(str(error)) from None
+    states = [status(row) for row in page.rows]
+    ended = [row.id for row in page.rows if reader.states.ended_since(row)]
+    again = {row.id: row for row in reader.runs(ids=ended, keys=keys)} if ended else {}
     return {
-        "runs": [run_json(row, status(row), keys_by_name) for row in page.rows],
+        "runs": [
+            run_json(again.get(row.id, row), state, keys_by_name) for row, state in zip(page.rows, states, strict=True)
+        ],
         "matched": page.matched,
         "total": len(rows),
         "archived": sum(row.archived for row in everything),
@@ -141,10 +146,13 @@ def _unarchived(rows: list[RunRow], archived: str, fields: list[str]) -> list[Ru
 def read_run(reader: Reader, given: dict[str, Any]) -> dict[str, Any]:
     """Answer `/api/runs/{run}`."""
     row = reader.run(given["run"])
+    status = reader.states.status(row)
+    if reader.states.ended_since(row):
+        row = reader.run(given["run"])  # the end in its state is stored, with all that came before it
     writers = read_writers(reader.engine, row.number)
     rest = {key: value for key, value in row.beginning.items() if key not in STARTED_WITH}
     return {
-        **run_json(row, reader.states.status(row), {}),
+        **run_json(row, status, {}),
         "environment": plain(rest),
         "writers": [writer_json(writer) for writer in writers],
         "endings": [

@@ -205,18 +205,19 @@ class _Facts:
     def __init__(self, engine: Engine, where: str, keys: Sequence[str]) -> None:
         among = f"run IN (SELECT run FROM runs WHERE {where})" if where else "1"
         wanted = f"FROM series WHERE {among} AND key IN {literal.texts(keys)}"
-        # The slowest first, so that the others run beside them.
-        questions = [_VALUES.format(wanted=wanted), f"SELECT series, key, rank, unit {wanted}"] if keys else []
-        questions += [
-            question.format(among=among) for question in (_WRITERS, _STANDINGS, _BEGINNINGS, _ENDINGS, _EDITS)
-        ]
-        *valued, writers, progress, beginnings, endings, edits, self.runs = engine.query_many(
-            [*questions, _RUNS.format(where=where or "1")]
+        # In the reverse of the order in which a commit writes the tables: whoever ended here is known below. Of those
+        # that are asked together, the slowest first, so that the others run beside it.
+        questions = [_VALUES.format(wanted=wanted)] if keys else []
+        questions += [question.format(among=among) for question in (_STANDINGS, _BEGINNINGS, _ENDINGS, _EDITS)]
+        *values, progress, beginnings, endings, edits = engine.query_many(questions)
+        questions = [f"SELECT series, key, rank, unit {wanted}"] if keys else []
+        *series, writers, self.runs = engine.query_many(
+            [*questions, _WRITERS.format(among=among), _RUNS.format(where=where or "1")]
         )
         self._writers, self._progress, self._beginnings = map(_by_run, (writers, progress, beginnings))
         self._endings = _ends(endings)
         self._process_edits, self._settings = _edits(edits)
-        self._values = _latest(valued[1], valued[0], last_remainders(engine, valued[0])) if keys else {}
+        self._values = _latest(series[0], values[0], last_remainders(engine, values[0])) if keys else {}
 
     def commit(self, run: int) -> int:
         """The newest commit of a run that was read."""
