@@ -21,7 +21,14 @@ from stepscope.testing.stores import T, losses, writer
 
 pytest.importorskip("chdb")
 
-TABLE: dict[str, Any] = {"filter": None, "sort": "-started", "metric": [], "archived": "hide", "cursor": None, "limit": 10}
+TABLE: dict[str, Any] = {
+    "filter": None,
+    "sort": "-started",
+    "metric": [],
+    "archived": "hide",
+    "cursor": None,
+    "limit": 10,
+}
 ANSWERS: dict[str, Callable[[Reader], dict[str, Any]]] = {
     "table": lambda reader: listing(reader, TABLE)["runs"][0],
     "run": lambda reader: read_run(reader, {"run": "a"}),
