@@ -171,6 +171,9 @@ run = wandb.init(mode="offline", project="proj", name="nm", dir=".", **about)
 for step in range(20):
     run.log({"loss": float("nan") if step == 3 else step / 4, "nested": {"x": step}, "word": "text"})
 run.log({"bins": wandb.Histogram([1, 2, 3])})
+run.define_metric("val/*", step_metric="epoch")
+for epoch in range(3):
+    run.log({"epoch": epoch, "val/loss": epoch / 2})
 run.alert("title", "text", level="ERROR")
 print("a line of output")
 run.finish()
@@ -178,7 +181,7 @@ run.finish()
 
 
 def test_offline_runs_of_wandb(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """History with nested values and NaN, histograms, configuration, tags, notes, alerts and output arrive."""
+    """History with nested values, NaN and axes of its own, histograms, description, alerts and output arrive."""
     run_client("wandb", WANDB, tmp_path)
     done = bring(capsys, tmp_path / "home", tmp_path / "wandb")
     assert [each["name"] for each in done["runs"]] == ["nm"]
@@ -189,6 +192,8 @@ def test_offline_runs_of_wandb(tmp_path: Path, capsys: pytest.CaptureFixture[str
     assert losses == {step: step / 4 for step in range(20) if step != 3}
     assert series(records, "nested/x")[19] == 19
     assert series(records, "bins")[20].count == 3
+    by_epoch = [(each.axis, each.step, each.values) for each in records if isinstance(each, Metric) and each.axis]
+    assert by_epoch == [("epoch", epoch, {"val/loss": epoch / 2}) for epoch in range(3)]
     started = next(each for each in records if isinstance(each, Event)).attrs
     assert (started["config"]["lr"], started["tags"], started["notes"]) == (0.5, ["a"], "hello")
     assert (started["group"], started["job_type"]) == ("g", "eval")

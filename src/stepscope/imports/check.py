@@ -100,8 +100,9 @@ def _shown(datum: tuple[Any, ...] | None) -> str:
 
 def _data(record: Record) -> Iterator[Datum]:
     if isinstance(record, Metric):
+        over = f" over {record.axis}" if record.axis else ""
         for key, value in record.points():
-            yield f"metric {key}", (record.step, record.time, value)
+            yield f"metric {key}{over}", (record.step, record.time, value)
     else:
         kind = type(record).__name__.lower()
         yield f"{kind} records", (getattr(record, "step", None), record.time, record)

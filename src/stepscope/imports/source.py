@@ -1,6 +1,6 @@
 """The shape of a source: it recognises files of one tool, and reads the runs in them."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
@@ -8,7 +8,7 @@ from typing import Any, NamedTuple, Protocol
 import msgspec
 
 from stepscope.model.records import FIRST_STEP, LAST_STEP, Metric, Record
-from stepscope.wire.wandb_rows import split_row
+from stepscope.wire.wandb_rows import Definition, parts_by_axis, split_row
 
 Skip = Callable[[str, int], None]
 """Counts what cannot be imported, by reason."""
@@ -122,14 +122,25 @@ class NextChunk:
         self._size += len(packed)
         self._points += points
 
-    def add_row(self, time: int, step: int | None, category: str | None, row: Mapping[str, Any]) -> None:
-        """Add a metric with the numbers of a row, nested ones under joined keys; the rest is left out and counted."""
+    def add_row(
+        self,
+        time: int,
+        step: int | None,
+        category: str | None,
+        row: Mapping[str, Any],
+        definitions: Sequence[Definition] = (),
+    ) -> None:
+        """Add the numbers of a row as metrics on the axes that are defined for them, nested ones under joined keys.
+
+        The rest is left out and counted.
+        """
         values, others = split_row(row)
         for value in others.values():
             kind = value.get("_type") if isinstance(value, Mapping) else None
             self._skip("values that are not numbers" if kind is None else f"values of type {str(kind)[:40]}", 1)
-        if values:
-            self.add(Metric(time, step, None, category, values), len(values))
+        parts = parts_by_axis(values, definitions) if definitions else [(None, None, values)] if values else []
+        for axis, at, part in parts:
+            self.add(Metric(time, step if axis is None else at, axis, category, part), len(part))
 
     def take(self, position: dict[str, Any], done: int) -> Chunk:
         """Return the chunk, and begin the next."""

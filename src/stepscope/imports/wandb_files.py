@@ -14,15 +14,16 @@ from stepscope.model.records import Alert, Event, Log
 from stepscope.model.redaction import redact
 from stepscope.model.secret_text import mask_text
 from stepscope.wire.protobuf_fields import fields, signed, text
-from stepscope.wire.wandb_rows import as_step, machine_values, nanoseconds
+from stepscope.wire.wandb_rows import as_step, machine_values, nanoseconds, read_definitions
 
 HEADER = b":W&B\xe1\xbe\x00"
 BLOCK = 32 * 1024
 _PREFIX = struct.Struct("<IHB")
 _FULL, _FIRST, _MIDDLE, _LAST = 1, 2, 3, 4
-_HISTORY, _OUTPUT, _CONFIG, _STATS, _ALERT, _OUTPUT_RAW, _RUN, _EXIT = 2, 4, 5, 7, 10, 13, 17, 18
+_HISTORY, _OUTPUT, _CONFIG, _STATS, _ALERT, _METRIC, _OUTPUT_RAW, _RUN, _EXIT = 2, 4, 5, 7, 10, 12, 13, 17, 18
 _LATEST = 9e9
 """No time in seconds is later: it would not fit into 64 bits of nanoseconds."""
+_MOST_DEFINITIONS = 1000
 _LEFT_OUT = {3: "summaries", 6: "file lists", 8: "artifacts", 25: "uses of artifacts"}
 
 
@@ -162,10 +163,13 @@ class _Reader:
         self._skip = skip
         self._step: int | None = position.get("step") if position else None
         self._time = int(position.get("time", 0)) if position else 0
+        self._metrics: list[dict[str, str]] = position.get("metrics", []) if position else []
+        """The definitions of metrics so far, with the numbers of their fields as names."""
+        self._definitions = read_definitions(self._metrics)
         self.chunk = NextChunk(skip)
 
     def position(self, offset: int) -> dict[str, Any]:
-        return {"offset": offset, "step": self._step, "time": self._time}
+        return {"offset": offset, "step": self._step, "time": self._time, "metrics": self._metrics}
 
     def take(self, record: bytes) -> None:
         for number, field in fields(record):
@@ -177,6 +181,8 @@ class _Reader:
                 self._output(field)
             elif number == _ALERT:
                 self._alert(dict(fields(field)))
+            elif number == _METRIC:
+                self._define({str(part): text(value) for part, value in fields(field) if part in (1, 2, 4)})
             elif number == _CONFIG:
                 self.chunk.add(self._event(redact(_items(field))))
             elif number in _LEFT_OUT:
@@ -185,6 +191,13 @@ class _Reader:
     def _event(self, config: dict[str, Any]) -> Event:
         return Event(self._time, None, None, None, None, 9, EVENT_CONFIG, config)
 
+    def _define(self, metric: dict[str, str]) -> None:
+        if len(self._metrics) >= _MOST_DEFINITIONS:
+            self._skip("definitions of metrics", 1)
+            return
+        self._metrics = [*self._metrics, metric]
+        self._definitions = read_definitions(self._metrics)
+
     def _history(self, row: dict[str, Any]) -> None:
         step = as_step(row.pop("_step", None))
         self._step = step if step is not None else self._step or 0
@@ -192,7 +205,7 @@ class _Reader:
         if isinstance(stamp, (int, float)) and 0 <= stamp < _LATEST:
             self._time = nanoseconds(stamp)
         row.pop("_runtime", None)
-        self.chunk.add_row(self._time, self._step, None, row)
+        self.chunk.add_row(self._time, self._step, None, row, self._definitions)
 
     def _statistics(self, data: bytes) -> None:
         stamp = next((dict(fields(field)) for number, field in fields(data) if number == 2), {})
