@@ -106,6 +106,8 @@ def _mlflow_others(run: str, place: str) -> list[Seed]:
     data = {"dataset": {"name": "d", "digest": "1", "source_type": "t", "source": "s"}, "tags": [{"key": "k"}]}
     model = f"{place}/logged-models/MODEL"
     files = "/api/2.0/mlflow-artifacts/artifacts"
+    trace = {"trace_id": f"tr-{FRESH}", "state": "OK", "request_time": "2026-01-02T03:04:05Z", "tags": {"a": "b"}}
+    trace |= {"trace_metadata": {"mlflow.sourceRun": run}, "request_preview": "x", "execution_duration": "1.5s"}
     return [
         ("GET", f"{place}/runs/get?run_id={run}", None),
         ("POST", f"{place}/runs/update", {"run_id": run, "status": "FINISHED", "end_time": NOW * 1000}),
@@ -121,6 +123,7 @@ def _mlflow_others(run: str, place: str) -> list[Seed]:
         ("POST", f"{place}/logged-models", {"experiment_id": "0", "name": run, "params": [{"key": "k", "value": "v"}]}),
         ("POST", f"{place}/logged-models/search", {"experiment_ids": ["0"], "max_results": 5}),
         ("PATCH", f"{model}/tags", {"tags": [{"key": "k", "value": "v"}]}),
+        ("POST", "/api/3.0/mlflow/traces", {"trace": {"trace_info": trace}}),
         ("GET", f"{place}/artifacts/list?run_id={run}&path=a", None),
         ("PUT", f"{files}/0/{run}/artifacts/a.txt", "text"),
         ("GET", f"{files}/0/{run}/artifacts/%2e%2e/a.txt", None),
