@@ -23,10 +23,10 @@ from stepscope.model.ports import Batch
 from stepscope.model.records import Record
 from stepscope.sdk.context import current_mark
 from stepscope.testing import read_batches, read_run
+from tests import left_over
 from tests.lanes import LANES, lane_of, world_of
+from tests.left_over import pytest_sessionfinish as pytest_sessionfinish
 
-LEAVE_SECONDS = 40.0
-"""How long a shipper may take to find that nobody needs it any more."""
 RUN = "e2e"
 """The run every program writes to unless its environment says otherwise."""
 PACKAGE = Path(stepscope.__file__).parents[1]
@@ -82,8 +82,9 @@ def pytest_collection_finish() -> None:
     gc.freeze()  # what was imported stays: no later collection has to walk through it
 
 
-def pytest_configure() -> None:
-    """Let programs be interrupted: a shell ignores SIGINT in what it starts with `&`, and children inherit that."""
+def pytest_configure(config: pytest.Config) -> None:
+    """Mark what is started; and let it be interrupted: a shell ignores SIGINT in what it starts with `&`."""
+    left_over.pytest_configure(config)
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
 
@@ -120,28 +121,12 @@ def outside_any_step() -> Iterator[None]:
 
 
 @pytest.fixture(autouse=True, scope="module")
-def no_shipper_is_left(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """No test leaves a shipper at work in its home, where it would try for a day; one that is left is killed."""
+def no_shipper_is_left() -> Iterator[None]:
+    """No test leaves a shipper at work, which would try for a day; one that is left is killed."""
     yield
-    place = str(tmp_path_factory.getbasetemp())
-    deadline = time.monotonic() + LEAVE_SECONDS
-    while (left := _shippers(place)) and time.monotonic() < deadline:
-        time.sleep(0.1)
-    for pid in left:
-        with contextlib.suppress(ProcessLookupError):
-            os.kill(pid, signal.SIGKILL)
-    assert not left, f"{len(left)} shippers were left by the tests of this file"
-
-
-def _shippers(place: str) -> list[int]:
-    """The pids of shippers whose home is in a folder."""
-    found = []
-    for entry in Path("/proc").glob("[0-9]*"):
-        with contextlib.suppress(OSError):
-            line = (entry / "cmdline").read_bytes()
-            if b"--background" in line and place.encode() in line:
-                found.append(int(entry.name))
-    return found
+    worker = os.environ.get("PYTEST_XDIST_WORKER", "")
+    left = left_over.end(lambda each: "ship --background" in each.line and each.worker == worker)
+    assert not left, f"shippers were left by the tests of this file: {left}"
 
 
 @pytest.fixture

@@ -114,6 +114,10 @@ class _ForkServer:
             self._socket.sendall(data)
             return int.from_bytes(_receive(self._socket, 4), "big", signed=True)
 
+    def close(self) -> None:
+        """Let it end."""
+        self._socket.close()
+
 
 _servers: list[_ForkServer] = []
 _starting = threading.Lock()
@@ -124,6 +128,13 @@ def _server() -> _ForkServer:
         if not _servers:
             _servers.append(_ForkServer())
         return _servers[0]
+
+
+def close() -> None:
+    """End the process to fork from; what was forked goes on."""
+    with _starting:
+        while _servers:
+            _servers.pop().close()
 
 
 def _receive(channel: socket.socket, size: int) -> bytes:
