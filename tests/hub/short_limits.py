@@ -10,7 +10,6 @@ from typing import Any
 
 from stepscope.hub.limits import Limits
 from stepscope.hub.questions.routes import mount
-from stepscope.hub.receivers import file_uploads
 from stepscope.hub.service import HubOptions
 from stepscope.hub.serving.serve import serve
 from stepscope.hub.store.embedded import Chdb
@@ -41,7 +40,6 @@ def main() -> int:
     if hold := os.environ.get("STEPSCOPE_TEST_HOLD"):
         _hold_queries(Path(hold))
     limits = replace(Limits(), **json.loads(os.environ["STEPSCOPE_TEST_LIMITS"]))
-    file_uploads.MOST_BYTES = 64 * 1024**2
     tls = (given.tls_cert, given.tls_key) if given.tls_cert else None
     options = HubOptions(home=given.home, port=given.port, grpc_port=given.grpc_port, tls=tls, limits=limits)
     return serve(options, lambda text: print(text, flush=True), lambda hub: mount(hub, "0"))

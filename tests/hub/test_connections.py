@@ -1,14 +1,17 @@
 """What one request or one client may take of a real hub: bytes, seconds, connections."""
 
 import contextlib
+import gzip
 import json
 import os
 import resource
+import select
 import socket
 import time
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple, cast
 
 import grpc
 import pytest
@@ -16,15 +19,34 @@ from starlette.routing import Route
 
 from stepscope.hub.home import HubHome
 from stepscope.hub.home_store import open_home_store
+from stepscope.hub.limits import Limits
 from stepscope.hub.questions.routes import mount
+from stepscope.hub.security.guard import RequestHead
 from stepscope.hub.security.tokens import Tokens
 from stepscope.hub.service import Hub, HubOptions
 from stepscope.hub.serving.app import build_app
 from tests.hub.conftest import JSON, RunningHub
 
 PROGRAM = str(Path(__file__).with_name("short_limits.py"))
-SHORT = {"header_seconds": 1.0, "body_seconds": 2.0, "write_seconds": 2.0, "small_body": 64 * 1024, "body": 128 * 1024}
+SHORT: dict[str, Any] = {
+    "header_seconds": 1.0,
+    "body_seconds": 2.0,
+    "write_seconds": 2.0,
+    "small_body": 64 * 1024,
+    "body": 128 * 1024,
+    "stream_body": 256 * 1024,
+}
 MEGA = 1024 * 1024
+PIECE = 64 * 1024
+
+
+class Answered(NamedTuple):
+    """A route of the hub."""
+
+    method: str
+    path: str
+    most: int
+    """Bytes of its body."""
 
 
 def limited(home: Path, limits: Mapping[str, Any]) -> RunningHub:
@@ -64,22 +86,28 @@ def head(method: str, path: str, *lines: str) -> bytes:
 
 
 @pytest.fixture(scope="module")
-def routes(tmp_path_factory: pytest.TempPathFactory) -> list[tuple[str, str]]:
+def routes(tmp_path_factory: pytest.TempPathFactory) -> list[Answered]:
     """Every method and path that the hub's application has a route for."""
     pytest.importorskip("chdb")
     home = HubHome(tmp_path_factory.mktemp("routes") / "home")
-    hub = Hub(HubOptions(home=home.home), home, open_home_store(home), Tokens(home.tokens))
+    limits = replace(Limits(), **SHORT)
+    hub = Hub(HubOptions(home=home.home, limits=limits), home, open_home_store(home), Tokens(home.tokens))
     try:
-        app: Any = build_app(hub, mount(hub, "0"))
+        outer = app = cast(Any, build_app(hub, mount(hub, "0")))
         while not hasattr(app, "routes"):
             app = app._app
         every = [each for route in app.routes for each in getattr(route, "routes", [route])]
         found = [route for route in every if isinstance(route, Route)]
         assert len(found) == len(every)
-        return [
+        heads = [
             (method, route.path.replace("{run:path}", "r").replace("{", "").replace("}", "").replace(":path", ""))
             for route in found
             for method in sorted(route.methods or ())
+        ]
+        rules = [outer._rule_of(RequestHead(method, path, {}, "")) for method, path in heads]
+        return [
+            Answered(*head, limits.stream_body if rule.stream else rule.body)
+            for head, rule in zip(heads, rules, strict=True)
         ]
     finally:
         hub.close(0.1)
@@ -107,29 +135,66 @@ def watching_memory(hub: RunningHub) -> Iterator[Callable[[], int]]:
     yield growth
 
 
-def test_every_route_bounds_its_body(short: RunningHub, routes: list[tuple[str, str]]) -> None:
-    """No route, with a token or without, takes an endless body: it is answered, and the connection closed."""
-    assert ("POST", "/api/session") in routes
-    assert ("POST", "/v1/logs") in routes
-    assert len(routes) > 40
-    chunk = b"10000\r\n" + bytes(65536) + b"\r\n"
-    before = rss(short)
-    for method, path in routes:
+BEFORE_READING = {200, 302, 400, 401, 403, 404, 405, 415, 422}
+"""Statuses of routes that answer before they read a body, and of Tinker's telemetry, which refuses nothing."""
+
+
+def test_every_route_bounds_its_body(short: RunningHub, routes: list[Answered]) -> None:
+    """An endless body is refused as soon as it is over the limit of its route, with a token or without."""
+    statuses, before = {}, rss(short)
+    for method, path, most in routes:
         with connect(short.port) as connection:
-            sent = 0
-            connection.sendall(head(method, path, f"content-type: {JSON}", "transfer-encoding: chunked"))
+            sent, size = 0, "transfer-encoding: chunked" if most <= MEGA else f"content-length: {most + 1}"
+            connection.sendall(head(method, path, f"content-type: {JSON}", size))
             with contextlib.suppress(ConnectionError):
-                while sent < 300 * MEGA:
-                    connection.sendall(chunk)
-                    sent += 65536
-            assert sent < 300 * MEGA, f"{method} {path} reads without end"
+                while sent <= most <= MEGA and not is_answered(connection, 0):
+                    connection.sendall(b"10000\r\n" + bytes(PIECE) + b"\r\n")
+                    sent += PIECE
+            statuses[method, path] = int(connection.recv(12)[9:]) if is_answered(connection, 60) else None
+    assert {("POST", "/api/session"), ("POST", "/graphql"), ("POST", "/v1/logs"), ("PUT", "/api/alerts/rules")} <= {
+        route for route, status in statuses.items() if status == 413
+    }
+    assert {route: status for route, status in statuses.items() if status not in BEFORE_READING | {413}} == {}
     assert rss(short) - before < 150 * MEGA
 
 
-def test_every_route_bounds_the_time_of_its_body(short: RunningHub, routes: list[tuple[str, str]]) -> None:
+def test_every_route_bounds_what_a_body_unpacks_to(short: RunningHub, routes: list[Answered]) -> None:
+    """A small body that unpacks to more than the limit is refused, or not unpacked at all."""
+    bomb = gzip.compress(b" " * MEGA) * 257
+    statuses, before = {}, rss(short)
+    for method, path, most in routes:
+        if method not in ("GET", "HEAD", "DELETE"):
+            body = bomb if most > MEGA else gzip.compress(b" " * (most + 1))
+            answer = short.request(method, path, body, {"content-type": JSON, "content-encoding": "gzip"})
+            statuses[method, path] = answer.status
+    assert {("POST", "/api/sql"), ("POST", "/api/spans/import"), ("POST", "/graphql"), ("POST", "/v1/logs")} <= {
+        route for route, status in statuses.items() if status == 413
+    }
+    assert {route: status for route, status in statuses.items() if status not in BEFORE_READING | {413}} == {}
+    assert rss(short) - before < 150 * MEGA
+
+
+@pytest.mark.parametrize("line", ["expect: 100-continue", "connection: close", "connection: keep-alive"])
+def test_who_sends_on_can_read_the_refusal(short: RunningHub, line: str) -> None:
+    """An announced body that is too large is refused at once; who sends it before reading gets the answer, too."""
+    size = 3 * SHORT["body"]
+    with connect(short.port) as connection:
+        connection.sendall(head("POST", "/v1/logs", line, f"content-type: {JSON}", f"content-length: {size}"))
+        assert is_answered(connection, 60)
+        if not line.startswith("expect"):
+            connection.sendall(bytes(size))
+        assert read_all(connection).startswith(b"HTTP/1.1 413")
+
+
+def is_answered(connection: socket.socket, seconds: float) -> bool:
+    """Whether something can be read; wait for it."""
+    return bool(select.select([connection], [], [], seconds)[0])
+
+
+def test_every_route_bounds_the_time_of_its_body(short: RunningHub, routes: list[Answered]) -> None:
     """No route waits for ever for the rest of a body."""
     waiting = []
-    for method, path in routes:
+    for method, path, _ in routes:
         connection = connect(short.port)
         connection.sendall(head(method, path, f"content-type: {JSON}", "content-length: 9") + b'{"to')
         waiting.append((method, path, connection))

@@ -13,6 +13,8 @@ class Limits:
     """Bytes of an ingest request, before and after decompression."""
     small_body: int = MEGA
     """Bytes of any other request without its own limit."""
+    stream_body: int = 20 * 1024 * MEGA
+    """Bytes of a request that is not kept in memory: an uploaded file, or what a proxy passes on."""
     bodies: int = 256 * MEGA
     """Bytes of all request bodies in memory."""
     header_seconds: float = 10.0

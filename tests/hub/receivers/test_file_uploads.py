@@ -6,9 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from stepscope.hub.receivers import file_uploads
 from stepscope.hub.receivers.file_uploads import keep_file
-from stepscope.hub.refusals import Refused
 
 
 async def _parts(*parts: bytes, error: Exception | None = None) -> AsyncIterator[bytes]:
@@ -25,11 +23,3 @@ def test_a_file_is_complete_or_not_there(tmp_path: Path) -> None:
     with pytest.raises(ConnectionError):
         asyncio.run(keep_file(path, _parts(b"other", error=ConnectionError())))
     assert [(each.name, each.read_bytes()) for each in tmp_path.iterdir()] == [("model.bin", b"one two")]
-
-
-def test_a_file_that_is_too_large_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It leaves nothing behind."""
-    monkeypatch.setattr(file_uploads, "MOST_BYTES", 10)
-    with pytest.raises(Refused, match="larger than 10 bytes"):
-        asyncio.run(keep_file(tmp_path / "large", _parts(b"x" * 8, b"x" * 8)))
-    assert list(tmp_path.iterdir()) == []

@@ -5,20 +5,16 @@ import os
 import secrets
 import shutil
 from collections.abc import AsyncIterator, Callable
-from http import HTTPStatus
 from pathlib import Path
 from typing import BinaryIO
 
 from starlette.concurrency import run_in_threadpool
 
-from stepscope.hub.refusals import Refusal, Refused
 from stepscope.hub.runs.run_files import PART
 from stepscope.journal.files import replacing
 from stepscope.journal.run_edits import folder_bytes
 from stepscope.model.errors import Retry
 
-MOST_BYTES = 20 * 1024**3
-"""Bytes of one file."""
 SPARE_BYTES = 256 * 1024**2
 """Bytes that stay free on the disk."""
 _PIECE = 1024 * 1024
@@ -38,7 +34,7 @@ async def keep_file(
 ) -> None:
     """Write the parts of a file whose folder is there; `note` is called with the bytes, `finish` with the open file.
 
-    Refused when it is too large, Retry when the disk is full, OSError when it cannot be written.
+    Retry when the disk is full, OSError when it cannot be written.
     """
     with replacing(path, fresh=path.with_name(f"{secrets.token_hex(8)}{PART}")) as file:
         await _copy(parts, file, note)
@@ -63,12 +59,10 @@ def remove_folder(folder: Path, last: str = "") -> int:
 
 async def _copy(parts: AsyncIterator[bytes], file: BinaryIO, note: Callable[[bytes], object]) -> None:
     waiting: list[bytes] = []
-    size = total = 0
+    size = 0
     async for part in parts:
         waiting.append(part)
-        size, total = size + len(part), total + len(part)
-        if total > MOST_BYTES:
-            raise Refused(Refusal(HTTPStatus(413), f"a file is larger than {MOST_BYTES} bytes"))
+        size += len(part)
         if size >= _PIECE:
             await run_in_threadpool(_write, file, b"".join(waiting), note)
             waiting, size = [], 0

@@ -77,7 +77,7 @@ class ReceiverRoute:
     body: int | None = None
     """Bytes of a body, before and after decompression; None for the hub's limit of an ingest request."""
     stream: bool = False
-    """Whether bodies pass through in parts: of any size, each part within the hub's limit of time."""
+    """Whether bodies pass through in parts: up to the hub's limit of streams, each part within its limit of time."""
 
     @property
     def order(self) -> tuple[int, int]:

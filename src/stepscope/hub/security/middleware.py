@@ -1,14 +1,15 @@
 """ASGI middleware: access control, security headers, and limits on the size and duration of request bodies."""
 
 import asyncio
+import contextlib
 from collections.abc import Callable
 from http import HTTPStatus
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, NoReturn, Protocol
 
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from stepscope.hub.limits import Limits
+from stepscope.hub.limits import MEGA, Limits
 from stepscope.hub.refusals import Refusal, Refused
 from stepscope.hub.security.guard import Access, Guard, RequestHead
 from stepscope.hub.security.tokens import Scope as TokenScope
@@ -51,7 +52,7 @@ class AccessRule(NamedTuple):
     body: int
     """The most bytes of its body, before and after decompression."""
     stream: bool = False
-    """Whether its body is streamed, without that limit."""
+    """Whether its body is streamed; then the hub's limit of streams holds in place of `body`."""
 
 
 class AccessMiddleware:
@@ -133,8 +134,9 @@ def access_of(scope: Scope) -> Access:
     return found
 
 
-_DRAINED = 4
-"""Multiple of the limit that is read and discarded, so that the sender can read the error."""
+_DISCARDED = 3
+"""Multiple of the limit that is read and discarded after the error was sent, so that the sender can read it."""
+_MOST_DISCARDED = 64 * MEGA
 
 
 class BodyLimits:
@@ -152,9 +154,10 @@ class BodyLimits:
             await self._app(scope, receive, send)
             return
         rule: AccessRule = scope[RULE]
-        body: _Body | _Stream = _Stream(self, receive) if rule.stream else _Body(self, receive, rule.body)
+        most = self._limits.stream_body if rule.stream else rule.body
+        body = _Body(self, scope[HEAD], _Channel(receive, send), most, stream=rule.stream)
         try:
-            await self._app(scope, body.receive, send)
+            await self._app(scope, body.receive, body.send)
         finally:
             self.held -= body.held
 
@@ -166,75 +169,81 @@ class BodyLimits:
 
     @property
     def seconds(self) -> float:
-        """How long a body may take."""
+        """How long a body may take, or the next part of one that is streamed."""
         return self._limits.body_seconds
 
 
-class _Stream:
-    """A streamed request body: only the time between its parts is limited."""
+class _Channel(NamedTuple):
+    """The server's side of a request."""
 
-    held = 0
-
-    def __init__(self, bodies: BodyLimits, receive: Receive) -> None:
-        self._seconds = bodies.seconds
-        self._receive = receive
-        self._complete = False
-
-    async def receive(self) -> Message:
-        """The next message; Refused with 408 on timeout."""
-        if self._complete:
-            return await self._receive()
-        try:
-            async with asyncio.timeout(self._seconds):
-                message = await self._receive()
-        except TimeoutError:
-            raise Refused(_too_slow(self._seconds)) from None
-        self._complete = message["type"] != "http.request" or not message.get("more_body", False)
-        return message
+    receive: Receive
+    send: Send
 
 
 class _Body:
-    """One request body that is kept in memory until the response."""
+    """One request body: kept in memory until the response, or streamed, when only its parts have a time limit."""
 
-    def __init__(self, bodies: BodyLimits, receive: Receive, most: int) -> None:
-        self._bodies = bodies
-        self._receive = receive
-        self._most = most
+    def __init__(self, bodies: BodyLimits, head: RequestHead, channel: _Channel, most: int, *, stream: bool) -> None:
+        self._bodies, self._channel, self._most, self._stream = bodies, channel, most, stream
+        declared = head.headers.get("content-length", "")
+        self._declared = int(declared) if declared.isdecimal() else 0
+        self._is_announced = "expect" in head.headers
         self._until: float | None = None
         self._complete = False
+        self._refused = False
+        self._read = 0
         self.held = 0
+        """Bytes that are kept in memory."""
 
     async def receive(self) -> Message:
         """The next message; Refused with 408, 413 or 503 when the body is too slow or too large."""
         if self._complete:
-            return await self._receive()
+            return await self._channel.receive()
+        if self._declared > self._most:
+            self._complete = self._is_announced and not self._read  # the client sends nothing before we ask for it
+            self._refuse()
         message = await self._next()
-        if message["type"] != "http.request":
-            return message
+        if self._read > self._most:
+            self._refuse()
         part = len(message.get("body", b""))
-        if self.held + part > self._most:
-            await self._drain(self.held + part)
-            raise Refused(too_large(self._most))
-        if part:
+        if part and not self._stream:
             self._bodies.hold(part)
             self.held += part
         return message
 
+    async def send(self, message: Message) -> None:
+        """Pass on a part of the response; when the body is too large, the connection stays open for a while after it.
+
+        A connection that is closed while the client sends would be reset, and the client could not read the error.
+        """
+        if self._refused and message["type"] == "http.response.body" and not message.get("more_body", False):
+            await self._channel.send({**message, "more_body": True})
+            await self._discard()
+            message = {"type": "http.response.body", "body": b""}
+        await self._channel.send(message)
+
+    def _refuse(self) -> NoReturn:
+        self._refused = True
+        raise Refused(too_large(self._most))
+
     async def _next(self) -> Message:
         loop = asyncio.get_running_loop()
-        if self._until is None:
+        if self._until is None or (self._stream and not self._refused):
             self._until = loop.time() + self._bodies.seconds
         try:
             async with asyncio.timeout_at(self._until):
-                message = await self._receive()
+                message = await self._channel.receive()
         except TimeoutError:
             raise Refused(_too_slow(self._bodies.seconds)) from None
         self._complete = message["type"] != "http.request" or not message.get("more_body", False)
+        self._read += len(message.get("body", b""))
         return message
 
-    async def _drain(self, size: int) -> None:
-        while not self._complete and size <= self._most * _DRAINED:
-            size += len((await self._next()).get("body", b""))
+    async def _discard(self) -> None:
+        most = self._most + min(self._most * _DISCARDED, _MOST_DISCARDED)
+        with contextlib.suppress(Refused):
+            while not self._complete and self._read <= most:
+                await self._next()
 
 
 def _too_slow(seconds: float) -> Refusal:
