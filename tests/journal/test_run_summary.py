@@ -4,6 +4,7 @@ import math
 from collections.abc import Iterable
 from pathlib import Path
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -178,3 +179,13 @@ def test_a_line_with_a_time_of_its_own_does_not_move_the_run(tmp_path: Path) -> 
     journals.write(tmp_path, "R", [Metric(START, 1, None, None, {"x": 1.0}), *odd])
     summary = read_run(tmp_path, "R")
     assert (summary.started, summary.ended) == (START, START + 5)
+
+
+@pytest.mark.parametrize("start", [0, 1, START - 365 * 86_400 * journals.SECOND])
+def test_a_span_with_an_old_start_does_not_move_the_run(tmp_path: Path, start: int) -> None:
+    """A start that was given explicitly, last year or at the epoch, is that of the span only."""
+    old = Span(start, START + 5 - start, 1, None, bytes(15) + b"t", bytes(7) + b"s", None, "old")
+    for records in ([Metric(START, 1, None, None, {"x": 1.0}), old], [old]):
+        journals.write(tmp_path, f"R{len(records)}", records, wall_ns=START)
+        summary = read_run(tmp_path, f"R{len(records)}")
+        assert (summary.started, summary.ended) == (START, START + 5)

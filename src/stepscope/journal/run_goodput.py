@@ -7,7 +7,7 @@ from pathlib import Path
 from stepscope.journal.segments import RunReader
 from stepscope.model import names
 from stepscope.model.goodput_sums import TOKEN_KEYS, Goodput, Part, Sums, TokenCount, bucket_of, conclude
-from stepscope.model.records import Metric, Record, Span
+from stepscope.model.records import Metric, Record, Span, began_at
 
 MOST_OPEN = 100_000
 """The most unfinished spans for which the time of ended children is kept; beyond that the oldest are dropped."""
@@ -44,7 +44,7 @@ class Folding:
         """Add records of one writer, in the order they were written."""
         for record in records:
             lasted = record.duration or 0 if isinstance(record, Span) else 0
-            self.sums.reach(part, record.time, record.time + lasted)
+            self.sums.reach(part, began_at(record, self.sums.begun.get(part, 0)), record.time + lasted)
             if isinstance(record, Span):
                 if record.duration is not None:
                     self._take_span(part, record, record.duration)

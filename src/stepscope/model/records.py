@@ -201,6 +201,19 @@ def has_steps_in_range(records: Sequence[Record]) -> bool:
     return not steps or (min(steps) >= FIRST_STEP and max(steps) <= LAST_STEP)
 
 
+MOST_EARLY = 24 * 3600 * 10**9
+"""How long before its process, in ns, a span may have begun and still move the start of the run."""
+
+
 def recorded_at(record: Any) -> int:
     """Return when a record was made: when it was observed, for a line with a time of its own, else its time."""
     return getattr(record, "observed", 0) or int(record.time)
+
+
+def began_at(record: Any, started: int) -> int:
+    """Return when a record began, as far as that can be the start of a run whose process started at `started`.
+
+    A span may be given any start. Where that is more than a day before its process, the start of the process counts.
+    """
+    at = recorded_at(record)
+    return started if at < started - MOST_EARLY and hasattr(record, "duration") else at

@@ -3,6 +3,7 @@
 from collections import defaultdict
 
 import pytest
+from msgspec import structs
 
 from stepscope.hub.service import Hub
 from stepscope.journal.run_goodput import Folding
@@ -79,6 +80,21 @@ def test_journal_and_store_agree(hub: Hub, get: Get) -> None:
         assert (theirs["steps"], theirs["seconds"]) == (ours.steps, pytest.approx(ours.seconds)), run
         assert theirs["steps_per_second"] == ours.steps_per_second
         assert theirs["tokens"] == ours.tokens
+
+
+def test_a_span_with_an_old_start_does_not_lengthen_the_run(hub: Hub, get: Get) -> None:
+    """A year before its run, or the epoch, is no time of the run; the journal says the same."""
+    who = structs.replace(nested().writer, id="old", run="old", wall_ns=START)
+    spans = [
+        Span(start, START + 2 * SECOND - start, 1, None, bytes(16), bytes([n] * 8), None, "x")
+        for n, start in enumerate((1, START - 10**16, START + 1), 1)
+    ]
+    batch = Batch(who, 0, list(spans))
+    hub.store.write(batch)
+    folding = Folding(hub.home.home, "old")
+    folding.sums.reach((who.rank, who.attempt), START, START)
+    folding.take((who.rank, who.attempt), batch.records)
+    assert get("/api/runs/old/goodput")["seconds"] == conclude(folding.sums).seconds == 2.0
 
 
 def test_a_counter_of_tokens_is_counted_by_its_increase(hub: Hub, get: Get) -> None:

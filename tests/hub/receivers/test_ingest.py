@@ -37,6 +37,9 @@ def test_a_writer_starts_with_its_first_record() -> None:
     writers = Writers(clock=lambda: 100)
     assert writers.same(WRITER, [Metric(30, 1, None, None, {}), Metric(20, 1, None, None, {})]).wall_ns == 20
     assert writers.same(WRITER, [Metric(10, 1, None, None, {})]).wall_ns == 20
+    long = Span(1, 40 * 86_400 * 10**9, 1, None, bytes(16), bytes(8), None, "since the epoch")
+    late = Writers(clock=lambda: 10**18)
+    assert late.same(WRITER, [long, Metric(10**17, 1, None, None, {})]).wall_ns == 40 * 86_400 * 10**9 + 1
     other = structs.replace(WRITER, id="x")
     assert writers.same(other, [Metric(500, 1, None, None, {}), Metric(0, 1, None, None, {})]).wall_ns == 100
 

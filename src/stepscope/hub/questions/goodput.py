@@ -11,6 +11,7 @@ from stepscope.hub.store.read.series_catalog import SeriesRow, find_series, read
 from stepscope.hub.store.schema import NO_STEP
 from stepscope.model import names
 from stepscope.model.goodput_sums import TOKEN_KEYS, Goodput, Sums, TokenCount, bucket_of, conclude
+from stepscope.model.records import MOST_EARLY
 
 _BUCKET_NAME = f"attr_values[indexOf(attr_names, {literal.text(names.ATTR_BUCKET)})]"
 _KNOWN = ", ".join(literal.text(name) for name in names.SPAN_BUCKETS)
@@ -24,14 +25,14 @@ MOST_TOKENS = 200_000
 def read_sums(engine: Engine, run: int) -> Sums:
     """Sum up the times, steps and tokens of a run."""
     sums = Sums()
-    _spans(engine, run, sums)
-    _points(engine, run, sums)
     found = engine.query(
         f"SELECT rank, attempt, min(wall_ns) AS a FROM writers WHERE run = {run} GROUP BY rank, attempt"
     )
     for rank, attempt, began in found.rows():
         if began:
             sums.reach((rank, attempt), began, began)
+    _spans(engine, run, sums)
+    _points(engine, run, sums)
     found = engine.query(
         f"""SELECT rank, attempt, min(time) AS a, max(time) AS b FROM lifecycle WHERE run = {run}
         GROUP BY rank, attempt"""
@@ -62,7 +63,8 @@ def _spans(engine: Engine, run: int, sums: Sums) -> None:
         ]
     )
     for rank, attempt, began, ended, steps in extents.rows():
-        sums.reach((rank, attempt), began, ended)
+        started = sums.begun.get((rank, attempt), 0)
+        sums.reach((rank, attempt), started if began < started - MOST_EARLY else began, ended)
         sums.steps[rank, attempt] += steps
     for found, sign in ((spent, 1), (below, -1)):
         for name, attribute, lasted in found.rows():

@@ -18,7 +18,7 @@ from stepscope.hub.limits import Limits
 from stepscope.hub.receivers.run_limits import TOO_MANY_RUNS, RunLimits
 from stepscope.hub.refusals import Refusal, Refused
 from stepscope.model.ports import Writer, run_id_trouble
-from stepscope.model.records import Record, has_steps_in_range
+from stepscope.model.records import Record, Span, has_steps_in_range
 
 UNPACKABLE = "the record cannot be stored"
 STEP_OUT_OF_RANGE = "the step is out of range"
@@ -190,9 +190,18 @@ class Writers:
         if known is None:
             if len(self._known) >= _MOST_RUNS:
                 self._known.clear()
-            times = [record.time for record in records if record.time > 0]
+            times = [_first_time(record) for record in records if record.time > 0]
             known = self._known[writer.id] = structs.replace(writer, wall_ns=min([*times, self._clock()]))
         return known
+
+
+LONGEST_SPAN = 30 * 24 * 3600 * 10**9
+"""Nanoseconds after which the start of a span is not believed."""
+
+
+def _first_time(record: Record) -> int:
+    lasted = record.duration or 0 if isinstance(record, Span) else 0
+    return record.time + lasted if lasted > LONGEST_SPAN else record.time
 
 
 SECONDS = 600.0

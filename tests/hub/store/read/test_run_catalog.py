@@ -16,10 +16,12 @@ from stepscope.hub.store.read.run_catalog import list_runs, read_writers
 from stepscope.hub.store.store import Store, open_store
 from stepscope.model.names import EVENT_CONFIG, EVENT_STARTED
 from stepscope.model.ports import Batch
-from stepscope.model.records import Event, Log, Metric
+from stepscope.model.records import Event, Log, Metric, Span
 from stepscope.testing.stores import T, losses, writer
 
 pytest.importorskip("chdb")
+
+DAY = 86_400 * 10**9
 
 
 @pytest.fixture
@@ -156,3 +158,25 @@ def test_a_line_with_a_time_of_its_own_does_not_move_the_run(store: Store) -> No
     store.write(Batch(writer("a"), 0, [*losses([(1, 2.0)]), *odd]))
     (row,) = list_runs(store.engine)
     assert (row.started, row.seen) == (min(T, writer("a").wall_ns), T + 5)
+
+
+@pytest.mark.parametrize("start", [0, 1, T - 365 * DAY])
+def test_a_span_with_an_old_start_does_not_move_the_run(store: Store, start: int) -> None:
+    """A start that was given explicitly, last year or at the epoch, is that of the span only."""
+    old = Span(start, T + 5 - start, 1, None, bytes(15) + b"t", bytes(7) + b"s", None, "old")
+    store.write(Batch(writer("a"), 0, [*losses([(1, 2.0)]), old]))
+    (row,) = list_runs(store.engine)
+    assert (row.started, row.seen) == (min(T, writer("a").wall_ns), T + 5)
+
+
+def test_a_run_that_is_old_as_a_whole_began_with_its_first_span(store: Store) -> None:
+    """An imported run keeps its own time, and a span that began some hours before its process counts."""
+    began = T - 365 * DAY
+    who = structs.replace(writer("a"), wall_ns=began)
+    spans = [
+        Span(began - hours * DAY // 24, 9, 1, None, bytes(15) + b"t", bytes(7) + bytes([hours]), None, "s")
+        for hours in range(3)
+    ]
+    store.write(Batch(who, 0, list(spans)))
+    (row,) = list_runs(store.engine)
+    assert (row.started, row.seen) == (began - DAY // 12, began + 9)

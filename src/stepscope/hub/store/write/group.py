@@ -16,7 +16,7 @@ from stepscope.hub.store.write.point_rows import Points
 from stepscope.hub.store.write.span_log_rows import Lines, Spans, Traces
 from stepscope.model.errors import Reject
 from stepscope.model.ports import Batch
-from stepscope.model.records import Alert, Event, Log, Metric, Record, Span, has_steps_in_range, recorded_at
+from stepscope.model.records import Alert, Event, Log, Metric, Record, Span, began_at, has_steps_in_range, recorded_at
 from stepscope.wire.otlp.otlp_names import ATTR_EXEMPLARS
 
 UNFIT = (TypeError, ValueError, OverflowError, RecursionError, AttributeError)
@@ -53,7 +53,8 @@ class Group:
         if not has_steps_in_range(records):
             raise OverflowError("a step is out of range")
         only = {Metric}.issuperset(map(type, records))
-        times = [record.time for record in records] if only else [recorded_at(record) for record in records]
+        started = source.writer.wall_ns
+        times = [record.time for record in records] if only else [began_at(record, started) for record in records]
         gain = Gain(began=min([time for time in times if time > 0], default=0))
         metrics = cast(list[Metric], list(records) if only else [each for each in records if type(each) is Metric])
         if metrics:
