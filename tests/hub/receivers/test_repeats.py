@@ -1,5 +1,7 @@
 """Requests that come again because their answer was lost."""
 
+import gc
+import weakref
 from concurrent.futures import Future
 from typing import Any
 
@@ -10,7 +12,7 @@ from stepscope.hub.intake.counters import Counters
 from stepscope.hub.intake.intake_journal import SequenceNumbers
 from stepscope.hub.intake.scrub import Scrubber
 from stepscope.hub.limits import Limits
-from stepscope.hub.receivers.ingest import SECONDS, Ingest, Repeats, RunOwners, digest
+from stepscope.hub.receivers.ingest import SAFE, SECONDS, Ingest, Repeats, RunOwners, Upload, digest
 from stepscope.hub.receivers.otlp import OtlpReceiver
 from stepscope.hub.security.guard import Access
 from stepscope.hub.security.tokens import Token
@@ -89,6 +91,25 @@ def test_memory_is_bounded() -> None:
     assert repeats.find(keys[2]) is None
     repeats.keep(keys[0], "taken")
     assert list(repeats._known) == [keys[0]]  # no room is kept for those whose time is over
+
+
+def test_what_was_sent_is_not_remembered(intake: Slow) -> None:
+    """Once a request is synced only its answer is kept, without its records; one that failed is not kept at all."""
+    ingest = Ingest("t", intake, Scrubber(Limits()), Counters(), SequenceNumbers(), RunOwners())  # type: ignore[arg-type]
+    repeats: Repeats[Future[None]] = Repeats()
+    uploads = [Upload(), Upload()]
+    for key, upload in zip((b"synced", b"failed"), uploads, strict=True):
+        future = ingest.submit(upload)
+        repeats.keep_when_safe(key, future, future, SAFE)
+        assert repeats.find(key) is future
+    known = [weakref.ref(upload) for upload in uploads]
+    del upload
+    uploads.clear()
+    gc.collect()
+    assert [each() for each in known] == [None, None]
+    intake.futures[0].set_result(None)
+    intake.futures[1].set_exception(Retry("full", after=1.0))
+    assert (repeats.find(b"synced"), repeats.find(b"failed")) == (SAFE, None)
 
 
 def test_hub(hub: RunningHub) -> None:

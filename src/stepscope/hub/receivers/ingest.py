@@ -118,8 +118,8 @@ class Ingest:
         """Submit the upload to the intake; the future completes when it is synced, or with Retry."""
         self._counters.add_reasons("rejected", self.receiver, +upload.rejected)
         self._counters.add_reasons("dropped", self.receiver, upload.cut)
-        future = self._intake.submit(upload.batches)
-        future.add_done_callback(lambda done: self._count(done, upload.taken))
+        future, taken = self._intake.submit(upload.batches), upload.taken
+        future.add_done_callback(lambda done: self._count(done, taken))  # without the records: the future may be kept
         return future
 
     def reject(self, reason: str, count: int = 1) -> None:
@@ -207,6 +207,9 @@ def _first_time(record: Record) -> int:
 SECONDS = 600.0
 MOST = 50_000
 """How many requests are remembered, and for how long: an OTLP client gives up after a minute or two."""
+SAFE: "Future[None]" = Future()
+"""The future of every request that is synced: one for all that are remembered."""
+SAFE.set_result(None)
 
 Answer = TypeVar("Answer")
 
@@ -234,6 +237,17 @@ class Repeats(Generic[Answer]):
             while self._known and (len(self._known) >= self._most or self._oldest() < now):
                 self._known.pop(next(iter(self._known)))
             self._known[key] = (now + SECONDS, answer)
+
+    def keep_when_safe(self, key: bytes, safe: "Future[None]", answer: Answer, settled: Answer) -> None:
+        """Remember an answer until its request is synced, and then `settled` in its place; forget it on failure."""
+        self.keep(key, answer)
+        safe.add_done_callback(lambda done: self._settle(key, done, settled))
+
+    def _settle(self, key: bytes, done: "Future[None]", settled: Answer) -> None:
+        if done.cancelled() or done.exception() is not None:
+            self.forget(key)
+        else:
+            self.keep(key, settled)
 
     def _oldest(self) -> float:
         return next(iter(self._known.values()))[0]

@@ -12,7 +12,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from stepscope.hub.receivers.bodies import with_body
-from stepscope.hub.receivers.ingest import Ingest, Repeats, Upload, Writers, digest
+from stepscope.hub.receivers.ingest import SAFE, Ingest, Repeats, Upload, Writers, digest
 from stepscope.hub.receivers.receiver import ReceiverPorts, ReceiverRoute, RunLinks
 from stepscope.hub.refusals import Refusal, Refused, error_response, status_response
 from stepscope.hub.security.guard import Access, RequestHead, basic_password, bearer
@@ -68,16 +68,9 @@ class OtlpReceiver:
         clock = _Clock()
         taken = self._take(signal, encoding, data, headers, access, clock, key)
         if not clock.was_read:
-            self._repeats.keep(key, taken)
-            taken.safe.add_done_callback(lambda done: self._settle(key, done, taken.rejections))
+            rejections = taken.rejections if taken.rejections.message else _NOTHING[taken.rejections.signal]
+            self._repeats.keep_when_safe(key, taken.safe, taken, Taken(SAFE, rejections))
         return taken
-
-    def _settle(self, key: bytes, done: "Future[None]", rejections: Rejections) -> None:
-        """Once a request is synced keep only its rejections; on failure forget it."""
-        if done.cancelled() or done.exception() is not None:
-            self._repeats.forget(key)
-        else:
-            self._repeats.keep(key, Taken(_SAFE, rejections if rejections.message else _NOTHING[rejections.signal]))
 
     def _take(
         self,
@@ -127,8 +120,6 @@ class _Clock:
         return time.time_ns()
 
 
-_SAFE: "Future[None]" = Future()
-_SAFE.set_result(None)
 _NOTHING = {signal: Rejections(signal) for signal in SIGNALS}
 
 

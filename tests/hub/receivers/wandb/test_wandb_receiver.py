@@ -247,7 +247,7 @@ def test_half_a_surrogate_pair_poisons_no_run(hub: RunningHub) -> None:
     )
     assert stream(hub, "half", files=block(0, 0, 1)).status == 200
     assert steps(hub, "half", 2) == [0, 1]
-    assert hub.request("GET", "/api/runs/half").json()["config"] == {"a": "?"}
+    wait_for(lambda: hub.request("GET", "/api/runs/half").json()["config"] == {"a": "?"})
 
 
 def test_fuzzed_requests_get_no_failure(hub: RunningHub) -> None:

@@ -14,7 +14,7 @@ from starlette.responses import Response
 
 from stepscope.hub.receivers.bodies import with_body
 from stepscope.hub.receivers.datadog.request_records import RequestRecords, Steps
-from stepscope.hub.receivers.ingest import Repeats, Upload, Writers, digest
+from stepscope.hub.receivers.ingest import SAFE, Repeats, Upload, Writers, digest
 from stepscope.hub.receivers.receiver import ReceiverPorts, ReceiverRoute
 from stepscope.hub.refusals import Refusal, Refused, json_response, refusal_headers
 from stepscope.hub.security.guard import Access, RequestHead, bearer
@@ -115,8 +115,7 @@ class Datadog:
             raise
         taken = self._hand_on(reading, access, b"" if clock.asked else key)
         if not clock.asked:  # two different requests without times can be identical
-            self._repeats.keep(key, taken)
-            taken.safe.add_done_callback(lambda done: self._forget_failed(key, done))
+            self._repeats.keep_when_safe(key, taken.safe, taken, taken._replace(safe=SAFE))
         return taken
 
     def _hand_on(self, reading: Reading, access: Access, key: bytes) -> Taken:
@@ -136,10 +135,6 @@ class Datadog:
         for reason, count in (+upload.rejected).items():
             self._ingest.reject(reason, count)
         return BadBody("; ".join(+upload.rejected))
-
-    def _forget_failed(self, key: bytes, done: "Future[None]") -> None:
-        if done.cancelled() or done.exception() is not None:
-            self._repeats.forget(key)
 
 
 class _Clock:

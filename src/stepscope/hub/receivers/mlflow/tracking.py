@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from stepscope.hub.intake.store_progress import Mark, StoreProgress
-from stepscope.hub.receivers.ingest import Ingest, Repeats, Upload, digest
+from stepscope.hub.receivers.ingest import SAFE, Ingest, Repeats, Upload, digest
 from stepscope.hub.receivers.mlflow import run_records
 from stepscope.hub.receivers.mlflow.mlflow_errors import TOO_MANY, refused
 from stepscope.hub.receivers.mlflow.mlflow_runs import (
@@ -132,8 +132,7 @@ class Tracking:
             self._ingest.repeat()
             return known
         safe = self.submit(run, records, project, mended)
-        self._repeats.keep(key, safe)
-        safe.add_done_callback(lambda done: self._repeats.forget(key) if done.exception() is not None else None)
+        self._repeats.keep_when_safe(key, safe, safe, SAFE)
         return safe
 
     def record_start(self, db: sqlite3.Connection, run: MlflowRun) -> list[Record]:
