@@ -39,7 +39,7 @@ def named(records: list[Record]) -> set[str]:
 
 def test_every_row_has_a_program() -> None:
     """As many rows as programs, and none that nobody checks."""
-    rows = re.findall(r"^\| (?!you have|---)", PAGE, re.MULTILINE)
+    rows = re.findall(r"^\| (?!you have|---)", PAGE[PAGE.index("| you have") :], re.MULTILINE)
     assert len(rows) == len(programs()) == len(LEFT_BEHIND)
     assert set(programs()) == set(LEFT_BEHIND)
     assert "docs/coming-from.md" in (ROOT / "README.md").read_text()
