@@ -15,6 +15,7 @@ import termios
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
@@ -26,8 +27,13 @@ from stepscope.cli.watching.charts import chart
 from stepscope.cli.watching.key_trend import MOST, KeyTrend
 from stepscope.cli.watching.screen import View, frame
 from stepscope.cli.watching.watched import Watched
+from stepscope.diagnosis.engine import Diagnosis
+from stepscope.journal.segments import Tail
 from stepscope.model.ports import Writer
 from tests.cli.journals import SECOND, START, alert, event, finished, log, metric, span, write
+from tests.hub.conftest import StartHub, start_hub
+
+__all__ = ["start_hub"]
 
 RANK_0 = Writer(id="r0", run="run", project="gpt")
 HIGHEST_DOTS = set("⠁⠈⠉⡇⢸⣿⠃⠘⠛⠇⠸⠿⡏⢹⣇⣸⡟⢻⡆⢰⠋⠙⠏⠹⠟⠻")
@@ -109,9 +115,8 @@ def test_memory_is_bounded_whatever_the_steps() -> None:
     assert max(part.high_step for part in parts.values()) == max(steps)
 
 
-@pytest.fixture
-def run(tmp_path: Path) -> Path:
-    """A home with a run of two ranks that crashed once and has a spike and a NaN."""
+def two_ranks(home: Path, *ended: int) -> Path:
+    """A home with a run that crashed once and has a spike and a NaN; some ranks of its second attempt ended."""
     draw = random.Random(2)
     for attempt, steps in ((1, range(60)), (2, range(50, 120))):
         for rank in range(2):
@@ -122,10 +127,16 @@ def run(tmp_path: Path) -> Path:
             records += [metric(step, loss=value) for step, value in zip(steps, values, strict=True)]
             records += [log("saved \x1b[31m a checkpoint"), alert("spike", "loss jumped", 80)]
             records += [span("train.evaluate", 7 + rank, None, step=119)]
-            records += [finished()] if attempt == 2 and rank == 0 else []
+            records += [finished()] if attempt == 2 and rank in ended else []
             who = {"rank": rank, "attempt": attempt, "world_size": 2, "name": "base", "token": f"a{attempt}"}
-            write(tmp_path, "R", records, **who)
-    return tmp_path
+            write(home, "R", records, **who)
+    return home
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Path:
+    """A home with such a run, of which one rank is still running."""
+    return two_ranks(tmp_path, 0)
 
 
 def test_a_frame_fits_any_terminal(run: Path) -> None:
@@ -254,3 +265,49 @@ def test_it_follows_a_run_on_a_terminal_until_q(tmp_path: Path) -> None:
         seen(here, "step 77")
         os.write(here, b"q")
         assert process.wait(300) == 0
+
+
+def asked(home: Path, capsys: pytest.CaptureFixture[str], *words: str) -> dict[str, Any]:
+    """What a command says to programs."""
+    assert main([*words, "--json", "--home", str(home)]) == 0
+    answer: dict[str, Any] = json.loads(capsys.readouterr().out)
+    return answer
+
+
+def test_what_is_stored_is_not_read_again(
+    tmp_path: Path, start_hub: StartHub, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With a hub, and with its store when it has stopped: the same values and findings, and no record is read."""
+    monkeypatch.setenv("COLUMNS", "100")
+    monkeypatch.setenv("LINES", "40")
+    run = two_ranks(tmp_path, 0, 1)
+    before = asked(run, capsys, "top", "R")
+    assert main(["top", "R", "--once", "--home", str(run)]) == 0
+    drawn = capsys.readouterr().out.splitlines()[:-1]  # the last line says where it was read from
+    hub = start_hub(home=run)
+    answer: dict[str, Any] = {}
+    while not answer.get("complete") or len(answer["findings"]) < 3:
+        answer = hub.request("GET", "/api/runs/R/findings").json()
+    begun = hub.request("GET", "/api/spans?run=R&open=true").json()["spans"]
+    assert {(each["name"], each["rank"], each["duration_ms"]) for each in begun} == {
+        ("train.evaluate", 0, None),
+        ("train.evaluate", 1, None),
+    }
+    read: list[object] = []
+    original = Tail.read
+
+    def counted(tail: Tail, *limits: Any) -> Any:
+        found = original(tail, *limits)
+        read.extend(found)
+        return found
+
+    monkeypatch.setattr(Tail, "read", counted)
+    monkeypatch.setattr(Diagnosis, "feed", lambda _, *fed: read.append(fed))
+    for _ in ("the hub", "its store"):
+        after = asked(run, capsys, "top", "R")
+        assert {**after, "findings": 0} == {**before, "findings": 0}
+        assert after["findings"] == asked(run, capsys, "findings", "R")["findings"] == answer["findings"]
+        assert main(["top", "R", "--once", "--home", str(run)]) == 0
+        assert sorted(capsys.readouterr().out.splitlines()[:-1]) == sorted(drawn)
+        assert not read
+        hub.stop()

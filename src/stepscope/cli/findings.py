@@ -11,7 +11,8 @@ from typing import Any
 from stepscope.cli import text
 from stepscope.cli.journal_diagnosis import JournalDiagnosis, diagnose
 from stepscope.cli.options import RUN_HELP, Commands, add_command, home_of
-from stepscope.hub.client import HubError, open_http_client, resolve_run
+from stepscope.cli.stored_run import is_large, open_stored
+from stepscope.hub.client import HubError, open_http_client
 from stepscope.journal.resolve_run import find_run
 from stepscope.model.errors import StepscopeError
 from stepscope.wire.plain import dumps
@@ -31,11 +32,8 @@ def add(commands: Commands) -> None:
 def command(args: argparse.Namespace) -> int:
     """Print the findings."""
     home = home_of(args)
-    client = open_http_client(home)
-    if client is not None:
-        answer = client.get(PATH, run=resolve_run(client, home, args.run))
-    else:
-        answer = from_journals(home, find_run(home, args.run))
+    with open_stored(home, args.run) as stored:
+        answer = stored.get(PATH) if stored is not None else from_journals(home, find_run(home, args.run))
     width = text.width()
     print(dumps(answer) if args.json else "\n".join(each for line in _report(answer) for each in wrapped(line, width)))
     return 0
@@ -47,9 +45,12 @@ def from_journals(home: Path, run: str) -> dict[str, Any]:
 
 
 def findings_of(home: Path, run: str) -> list[dict[str, Any]]:
-    """The findings of a run: of the hub if it has the home open and the whole run stored, else from its journals."""
-    answer = _of_hub(home, run)
-    return list((answer if answer and answer["complete"] else from_journals(home, run))["findings"])
+    """The stored findings of a run; those of its journals where it is not stored, or small and not diagnosed yet."""
+    with open_stored(home, run) as stored:
+        answer: dict[str, Any] = {} if stored is None else stored.get(PATH)
+    if not answer or not (answer["complete"] or is_large(home, run)):
+        answer = from_journals(home, run)
+    return list(answer["findings"])
 
 
 def _of_hub(home: Path, run: str) -> dict[str, Any] | None:

@@ -8,11 +8,10 @@ from typing import Any, NamedTuple
 
 from stepscope.cli import text
 from stepscope.cli.listed_run import VALUES, ListedRun
+from stepscope.cli.stored_run import bytes_here
 from stepscope.hub.client import MOST, RUNS, HubClient, HubError, open_client, open_http_client, resolve_run
 from stepscope.hub.home import address_of
-from stepscope.journal import layout
 from stepscope.journal.key_summary import leading
-from stepscope.journal.layout import files_of
 from stepscope.journal.resolve_run import UnknownRun, find_run
 from stepscope.model import formatting
 from stepscope.model.last_value import MEANING
@@ -105,20 +104,12 @@ def _listed_run(home: Path, row: dict[str, Any]) -> ListedRun:
         findings=row["findings"],
         started=_ns(row["started"]),
         ended=_ns(row["seen"]),
-        size=_bytes_here(home, row["id"]),
+        size=bytes_here(home, row["id"]),
     )
 
 
 def _share(importing: dict[str, int] | None) -> float | None:
     return None if importing is None else importing["bytes"] / importing["total"]
-
-
-def _bytes_here(home: Path, run: str) -> int:
-    """The bytes of a run's journals on this disk."""
-    if not layout.is_safe(run):
-        return 0
-    folders = (layout.writer_folder(home, run, name) for name in layout.list_writers(home, run))
-    return sum(files_of(folder).size for folder in folders)
 
 
 def _ns(seconds: float | None) -> int | None:

@@ -185,7 +185,7 @@ class Watcher:
         for each in ("log", "event"):
             if each in wanted:
                 found += self._client.get("/api/logs", run=self._run, kind=each, limit=count)["logs"]
-        yield from ((_writer(each), _record(each)) for each in found)
+        yield from ((writer_of(each), _record(each)) for each in found)
 
 
 def _values(run: str, keys: list[dict[str, Any]]) -> Iterator[Row]:
@@ -195,12 +195,12 @@ def _values(run: str, keys: list[dict[str, Any]]) -> Iterator[Row]:
         if each["last"] is not None:
             moments.setdefault((each["last_step"], each["last_time"] or 0.0), {})[each["key"]] = float(each["last"])
     for (step, at), values in moments.items():
-        yield _writer({"run": run}), Metric(_ns(at), step, None, None, values)
+        yield writer_of({"run": run}), Metric(_ns(at), step, None, None, values)
 
 
 def _records_of(data: dict[str, Any]) -> Iterator[Row]:
     """The records of one event."""
-    writer = _writer(data)
+    writer = writer_of(data)
     moments: dict[tuple[int | None, float], dict[str, Any]] = {}
     for key, columns in data.get("points", {}).items():
         for step, at, value in zip(columns["step"], columns["time"], columns["value"], strict=True):
@@ -212,7 +212,8 @@ def _records_of(data: dict[str, Any]) -> Iterator[Row]:
         yield from ((writer, _record(each)) for each in data.get(name, ()))
 
 
-def _writer(data: dict[str, Any]) -> Writer:
+def writer_of(data: dict[str, Any]) -> Writer:
+    """The process of a record in an answer of the hub."""
     return Writer(
         id=data.get("writer", ""),
         run=data["run"],
@@ -223,22 +224,29 @@ def _writer(data: dict[str, Any]) -> Writer:
 
 
 def _record(data: dict[str, Any]) -> Record:
-    if "duration_ms" in data:
-        lasted = None if data["duration_ms"] is None else round(data["duration_ms"] * 1e6)
-        return Span(
-            time=_ns(data["start"]),
-            duration=lasted,
-            step=data["step"],
-            axis=data["axis"],
-            trace_id=bytes.fromhex(data["trace_id"]),
-            span_id=bytes.fromhex(data["span_id"]),
-            parent_id=_bytes(data["parent_id"]),
-            name=data["name"],
-            status=_STATUSES.get(data["status"], 0),
-            message=data["message"],
-            attrs=data["attrs"],
-            scope=data["scope"],
-        )
+    return span_of(data) if "duration_ms" in data else log_of(data)
+
+
+def span_of(data: dict[str, Any]) -> Span:
+    """A span in an answer of the hub."""
+    return Span(
+        time=_ns(data["start"]),
+        duration=None if data["duration_ms"] is None else round(data["duration_ms"] * 1e6),
+        step=data["step"],
+        axis=data["axis"],
+        trace_id=bytes.fromhex(data["trace_id"]),
+        span_id=bytes.fromhex(data["span_id"]),
+        parent_id=_bytes(data["parent_id"]),
+        name=data["name"],
+        status=_STATUSES.get(data["status"], 0),
+        message=data["message"],
+        attrs=data["attrs"],
+        scope=data["scope"],
+    )
+
+
+def log_of(data: dict[str, Any]) -> Log | Event | Alert:
+    """A log, event or alert in an answer of the hub."""
     front = (_ns(data["time"]), data["step"], data["axis"], _bytes(data["trace_id"]), _bytes(data["span_id"]))
     level = data["severity_number"]
     if data["kind"] == "log":

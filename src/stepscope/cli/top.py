@@ -1,4 +1,4 @@
-"""`stepscope top`: watch a run on a terminal, from its folder alone: charts, what went wrong, open spans, last logs."""
+"""`stepscope top`: watch a run on a terminal, with or without a hub: charts, what went wrong, open spans, logs."""
 
 import argparse
 import contextlib
@@ -11,10 +11,13 @@ import tty
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from stepscope.cli.findings import LatestFindings, findings_of
+from stepscope.cli.findings import PATH, LatestFindings
+from stepscope.cli.journal_diagnosis import diagnose
 from stepscope.cli.options import RUN_HELP, Commands, add_command, home_of
+from stepscope.cli.stored_run import open_stored
 from stepscope.cli.text import WIDTH, width
-from stepscope.cli.watching.screen import Found, Styled, View, frame
+from stepscope.cli.watching.hub_view import HubView
+from stepscope.cli.watching.screen import Found, RunView, Styled, View, frame
 from stepscope.cli.watching.watched import Watched
 from stepscope.journal.resolve_run import find_run
 from stepscope.model.errors import ConfigError
@@ -37,19 +40,26 @@ def add(commands: Commands) -> None:
 def command(args: argparse.Namespace) -> int:
     """Watch until `q`."""
     home = home_of(args)
-    run = find_run(home, args.run)
-    watched = Watched(home, run)
-    if args.json:
-        return _json(watched, findings_of(home, run))
-    console = _console()
-    if args.once or not (sys.stdin.isatty() and sys.stdout.isatty()):
+    console = None if args.json else _console()
+    live = not (args.json or args.once) and sys.stdin.isatty() and sys.stdout.isatty()
+    with open_stored(home, args.run, only_hub=live) as stored:
+        if stored is not None:
+            watched: RunView = HubView(stored)
+        else:
+            watched = Watched(home, find_run(home, args.run))
+        if console is not None and live:
+            return _live(watched, LatestFindings(home, watched.run), console, max(args.interval, 0.1))
         while watched.read():
             pass
-        columns, rows = (width(), console.size.height) if console.is_terminal else _sheet()
-        for line in _drawn(watched, View(), columns, rows, findings_of(home, run)):
-            console.print(line.text, style=line.style or None, markup=False, highlight=False, no_wrap=True, crop=False)
-        return 0
-    return _live(watched, LatestFindings(home, run), console, max(args.interval, 0.1))
+        found = stored.get(PATH)["findings"] if stored is not None else diagnose(home, watched.run)
+        return _json(watched, found) if console is None else _once(watched, found, console)
+
+
+def _once(watched: RunView, found: Found, console: Any) -> int:
+    columns, rows = (width(), console.size.height) if console.is_terminal else _sheet()
+    for line in _drawn(watched, View(), columns, rows, found):
+        console.print(line.text, style=line.style or None, markup=False, highlight=False, no_wrap=True, crop=False)
+    return 0
 
 
 def _sheet() -> tuple[int, int]:
@@ -65,21 +75,20 @@ def _console() -> Any:
     return Console(soft_wrap=True)
 
 
-def _json(watched: Watched, found: Found) -> int:
-    while watched.read():
-        pass
+def _json(watched: RunView, found: Found) -> int:
     status = watched.status()
-    metrics = {key: {"last": trend.last, "points": trend.count} for key, trend in sorted(watched.keys.items())}
+    known = {key: watched.last(key) for key in sorted(watched.keys)}
+    metrics = {key: {"last": last, "points": points} for key, (last, points) in known.items()}
     answer = {"run": watched.run, "status": status, "step": watched.step, "metrics": metrics, "findings": found}
     print(dumps(answer))
     return 0
 
 
-def _drawn(watched: Watched, view: View, columns: int, rows: int, found: Found) -> list[Styled]:
+def _drawn(watched: RunView, view: View, columns: int, rows: int, found: Found) -> list[Styled]:
     return frame(watched, watched.status(), found, view, columns, rows)
 
 
-def _live(watched: Watched, diagnosis: LatestFindings, console: Any, interval: float) -> int:
+def _live(watched: RunView, diagnosis: LatestFindings, console: Any, interval: float) -> int:
     from rich.live import Live
     from rich.text import Text
 

@@ -64,6 +64,7 @@ def test_buckets_keep_the_spike(get: Get) -> None:
     assert sum(columns["count"]) == line["total"] == 2 * STEPS
     flagged = [at for at, flags in enumerate(columns["flags"]) if flags & 1]
     (at,) = flagged
+    assert columns["non_finite"] == [int(place == at) for place in range(line["shown"])]
     assert columns["x"][at] <= BAD <= columns["x_last"][at]
     assert all(isinstance(value, float) for value in columns["mean"])
 

@@ -1,16 +1,34 @@
 """A metric in characters: braille from the lowest to the highest of each column, `!` where it was no number."""
 
 import math
+from typing import Protocol
 
 from stepscope.cli import text
-from stepscope.cli.watching.key_trend import KeyTrend, Part
+from stepscope.cli.watching.key_trend import Part
 
 _DOTS = ((0x01, 0x08), (0x02, 0x10), (0x04, 0x20), (0x40, 0x80))
 """The bits of a character's dots, by row and column."""
 _EMPTY = 0x2800
 
 
-def chart(trend: KeyTrend, columns: int, rows: int, *, log: bool = False) -> list[str]:
+class Trend(Protocol):
+    """A metric over its steps."""
+
+    key: str
+
+    @property
+    def last(self) -> float | None:
+        """Its last value."""
+
+    @property
+    def extent(self) -> tuple[int, int]:
+        """The first and the last place of an interval."""
+
+    def drawn(self) -> dict[int, Part]:
+        """The intervals by place."""
+
+
+def chart(trend: Trend, columns: int, rows: int, *, log: bool = False) -> list[str]:
     """Draw a metric in some rows of characters under a line that names it."""
     parts = trend.drawn()
     low, high = extremes(list(parts.values()))
@@ -31,7 +49,7 @@ def extremes(parts: list[Part]) -> tuple[float | None, float | None]:
     return min(part.low for part in good), max(part.high for part in good)
 
 
-def _body(trend: KeyTrend, parts: dict[int, Part], columns: int, rows: int, *, log: bool) -> list[str]:
+def _body(trend: Trend, parts: dict[int, Part], columns: int, rows: int, *, log: bool) -> list[str]:
     wide, tall = columns * 2, rows * 4
     bands, bad = _columns(trend, parts, wide)
     scale = _Scale([value for band in bands.values() for value in band], log)
@@ -47,7 +65,7 @@ def _body(trend: KeyTrend, parts: dict[int, Part], columns: int, rows: int, *, l
     return ["".join(line) for line in lines]
 
 
-def _columns(trend: KeyTrend, parts: dict[int, Part], wide: int) -> tuple[dict[int, tuple[float, float]], set[int]]:
+def _columns(trend: Trend, parts: dict[int, Part], wide: int) -> tuple[dict[int, tuple[float, float]], set[int]]:
     """Minimum and maximum of each column of dots, and the columns with non-finite values."""
     first, last = trend.extent
     count = max(last - first, 1)

@@ -1,17 +1,18 @@
 """One frame of a watched run: as many lines as the terminal has, none wider than it."""
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any, Protocol, TypeAlias
 
 from stepscope.cli import text
 from stepscope.cli.record_lines import line
-from stepscope.cli.watching.charts import chart
-from stepscope.cli.watching.watched import KEPT, Watched
+from stepscope.cli.watching.charts import Trend, chart
+from stepscope.cli.watching.watched import KEPT, Recent
 from stepscope.journal.key_summary import importance
 from stepscope.model import formatting
-from stepscope.model.records import Alert, Event, Log
+from stepscope.model.ports import Writer
+from stepscope.model.records import Alert, Event, Log, Span
 
 LEAST_COLUMNS, LEAST_ROWS = 40, 10
 _CHART_COLUMNS = 38
@@ -22,6 +23,52 @@ _STATUS = {"running": "bold green", "finished": "green", "crashed": "bold red", 
 
 Found: TypeAlias = Sequence[Mapping[str, Any]]
 """Findings, as the hub answers them."""
+
+
+class RunView(Protocol):
+    """A run as a frame shows it, from its journals or from a hub."""
+
+    run: str
+    logs: Recent
+    alerts: Recent
+
+    def read(self, seconds: float = 0.25) -> bool:
+        """Read what is new for about so long; False when nothing is left for now."""
+
+    @property
+    def keys(self) -> Collection[str]:
+        """The metrics."""
+
+    def last(self, key: str) -> tuple[float | None, int]:
+        """The last value of a metric, and how many points it has."""
+
+    def trends(self, keys: Sequence[str]) -> Sequence[Trend]:
+        """Metrics as they are drawn."""
+
+    @property
+    def newest(self) -> list[Writer]:
+        """The writers of the newest attempt."""
+
+    @property
+    def step(self) -> int | None:
+        """The furthest step of the newest attempt."""
+
+    @property
+    def seconds(self) -> float | None:
+        """Seconds from the first start to the last record."""
+
+    @property
+    def source(self) -> str:
+        """Where it was read from, and how much there is."""
+
+    def status(self) -> str:
+        """The state of the run."""
+
+    def steps_per_second(self, status: str) -> float | None:
+        """The pace."""
+
+    def living_spans(self) -> list[tuple[Writer, Span]]:
+        """Open spans of the processes that have not ended, the oldest first."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +87,7 @@ class View:
     log: bool = False
 
 
-def frame(watched: Watched, status: str, found: Found, view: View, columns: int, rows: int) -> list[Styled]:
+def frame(watched: RunView, status: str, found: Found, view: View, columns: int, rows: int) -> list[Styled]:
     """Draw everything there is room for: charts first, then what went wrong, what is open, the last logs."""
     columns, rows = max(columns, LEAST_COLUMNS), max(rows, LEAST_ROWS)
     head = _head(watched, status)
@@ -57,7 +104,7 @@ def frame(watched: Watched, status: str, found: Found, view: View, columns: int,
     return [*shown, Styled(text.cut(_keys(watched, view), columns), "dim")]
 
 
-def _head(watched: Watched, status: str) -> list[Styled]:
+def _head(watched: RunView, status: str) -> list[Styled]:
     who = next(iter(watched.newest), None)
     name = f"{who.project}/{who.name}" if who is not None and who.name else who.project if who is not None else ""
     pace = watched.steps_per_second(status)
@@ -73,7 +120,7 @@ def _head(watched: Watched, status: str) -> list[Styled]:
     return [Styled("   ".join(part for part in parts if part), _STATUS.get(status, "bold"))]
 
 
-def ordered(watched: Watched) -> list[str]:
+def ordered(watched: RunView) -> list[str]:
     """The keys in the order in which they are shown."""
     return sorted(watched.keys, key=lambda key: (importance(key), not key.startswith("trainer/"), key))
 
@@ -83,7 +130,7 @@ def _grid(columns: int, room: int) -> tuple[int, int]:
     return max(columns // (_CHART_COLUMNS + 2), 1), max(room // _CHART_ROWS, 0)
 
 
-def _charts(watched: Watched, view: View, columns: int, room: int) -> list[Styled]:
+def _charts(watched: RunView, view: View, columns: int, room: int) -> list[Styled]:
     across, down = _grid(columns, room)
     keys = ordered(watched)
     if not keys:
@@ -93,18 +140,18 @@ def _charts(watched: Watched, view: View, columns: int, room: int) -> list[Style
     if not per_page:
         return []
     view.page %= -(-len(keys) // per_page)
-    shown = keys[view.page * per_page : (view.page + 1) * per_page]
+    trends = watched.trends(keys[view.page * per_page : (view.page + 1) * per_page])
     wide = (columns - 2 * (across - 1)) // across
     tall = min(room // down, _CHART_ROWS * 2)
     lines: list[Styled] = []
-    for start in range(0, len(shown), across):
-        drawn = [chart(watched.keys[key], wide, tall - 1, log=view.log) for key in shown[start : start + across]]
+    for start in range(0, len(trends), across):
+        drawn = [chart(trend, wide, tall - 1, log=view.log) for trend in trends[start : start + across]]
         for at, row in enumerate(zip(*drawn, strict=True)):
             lines.append(Styled("  ".join(f"{cell:<{wide}}" for cell in row), "bold" if at == 0 else "cyan"))
     return lines
 
 
-def _troubles(watched: Watched, found: Found) -> list[Styled]:
+def _troubles(watched: RunView, found: Found) -> list[Styled]:
     # Alerts follow one by one, with their steps.
     loud = [each for each in found if each["kind"] != "alert" and not each["muted"]]
     lines = [Styled(f"! {each['text']}", _LOUD[each["severity"]]) for each in loud]
@@ -124,7 +171,7 @@ def _name(record: Log | Event | Alert) -> str:
     return "" if isinstance(record, Log) else record.name
 
 
-def _open(watched: Watched) -> list[Styled]:
+def _open(watched: RunView) -> list[Styled]:
     spans = watched.living_spans()
     if not spans:
         return []
@@ -136,7 +183,7 @@ def _open(watched: Watched) -> list[Styled]:
     return [Styled(text.clean("open " + ", ".join(message) + more), "blue")]
 
 
-def _logs(watched: Watched, count: int) -> list[Styled]:
+def _logs(watched: RunView, count: int) -> list[Styled]:
     last = watched.logs.last(count)
     return [Styled(line(who, record), _LOUD.get(_word(record.severity), "")) for who, record in last]
 
@@ -145,6 +192,6 @@ def _word(severity: int) -> str:
     return "FATAL" if severity >= 21 else "ERROR" if severity >= 17 else "WARN" if severity >= 13 else ""
 
 
-def _keys(watched: Watched, view: View) -> str:
+def _keys(watched: RunView, view: View) -> str:
     scale = "linear" if view.log else "log"
-    return f"q quit  n/p other metrics ({len(watched.keys)})  l {scale} scale   {watched.records} records read"
+    return f"q quit  n/p other metrics ({len(watched.keys)})  l {scale} scale   {watched.source}"

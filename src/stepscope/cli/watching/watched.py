@@ -2,7 +2,7 @@
 
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from stepscope.cli.watching.key_trend import KeyTrend
@@ -37,7 +37,12 @@ class Recent:
 
     def last(self, count: int) -> list[Line]:
         """The latest ones, the latest last."""
-        return sorted(self._lines, key=lambda line: line[1].time)[-count:] if count > 0 else []
+        return sorted(self._lines, key=_written)[-count:] if count > 0 else []
+
+
+def _written(line: Line) -> tuple[int, int, int]:
+    who, record = line
+    return record.time, who.attempt, who.rank
 
 
 class Watched:
@@ -124,6 +129,20 @@ class Watched:
     def step(self) -> int | None:
         """The furthest step of the newest attempt."""
         return self._summary.last_step
+
+    def last(self, key: str) -> tuple[float | None, int]:
+        """The last value of a metric, and how many points it has."""
+        trend = self.keys[key]
+        return trend.last, trend.count
+
+    def trends(self, keys: Sequence[str]) -> list[KeyTrend]:
+        """Metrics as they are drawn."""
+        return [self.keys[key] for key in keys]
+
+    @property
+    def source(self) -> str:
+        """Where it was read from, and how much there is."""
+        return f"{self.records} records read"
 
     @property
     def records(self) -> int:

@@ -46,9 +46,9 @@ class _Replay:
             yield from records
             self.share = share
 
-    def advance(self, chunk: int | None = CHUNK) -> bool:
+    def advance(self) -> bool:
         """Diagnose some records; True when all stored records are diagnosed."""
-        some = list(islice(self._records, chunk))
+        some = list(islice(self._records, CHUNK))
         self.tracked.take(some)
         if some:
             return False
@@ -132,7 +132,7 @@ class Replays:
         found = self._open.pop(run, None) or self._begin(run, importing=True)
         if found is None:
             return None
-        while not found.advance(None):
+        while not found.advance():
             pass
         return self._finish(found)
 

@@ -13,6 +13,7 @@ from stepscope.hub.diagnosing.tracked import TrackedRun
 from stepscope.hub.intake.sources import ReceivedBatch
 from stepscope.hub.runs.run_states import RunStates
 from stepscope.hub.store.engine import EngineError
+from stepscope.hub.store.read.finding_catalog import read_findings
 from stepscope.hub.store.read.replay import extent_of
 from stepscope.hub.store.read.run_catalog import list_runs
 from stepscope.hub.store.read.step_times import earlier_step_times
@@ -20,6 +21,7 @@ from stepscope.hub.store.store import Store
 from stepscope.hub.store.write.finding_rows import Diagnosed, write_findings
 from stepscope.hub.store.write.ledger import Ranges
 from stepscope.model.ports import Batch
+from stepscope.model.states import ENDED
 
 MOST_WAITING = 200_000
 """The most queued records; beyond that their runs are replayed from the store."""
@@ -39,6 +41,8 @@ SHARE = 0.1
 LONGEST_PAUSE = 10.0
 """... with pauses of at most this many seconds."""
 ERROR_SECONDS = 5.0
+DEATHS = ("crash", "dead_rank")
+"""Findings that name the end of a run without an exit record."""
 
 
 class Changed(NamedTuple):
@@ -141,19 +145,28 @@ class Diagnosing:
             self._waiting.discard(run)
 
     def catch_up(self, run: str) -> float:
-        """Diagnose a run completely on the calling thread; return the diagnosed share."""
+        """Diagnose what is not diagnosed of a run, on the calling thread; return the diagnosed share."""
         with self._work:
             self._look()
             self._drain()
             if run in self._live:
                 self._tick([self._live[run]])
-            else:
+            elif self._replays.is_queued(run) or not self._is_over(run):
                 done = self._replays.replay_now(run)
                 if done is not None:
                     self._live[run] = done
             self._settle([self._live[run]] if run in self._live else [])
             self._waiting.discard(run)
         return 1.0
+
+    def _is_over(self, run: str) -> bool:
+        """Return whether a run has ended, and its end is among what is stored: no time that passes adds to that."""
+        row = next(iter(list_runs(self._store.engine, ids=[run])), None)
+        if row is None or (state := self._states.state(row)) not in ENDED:
+            return False
+        if state != "crashed" or not row.beginning:  # a run without a start has no exits that could be missing
+            return True
+        return any(each.kind in DEATHS for each in read_findings(self._store.engine, row.number))
 
     def health(self) -> dict[str, Any]:
         """Return the numbers of followed and queued runs, and the progress of the current replay."""

@@ -165,6 +165,7 @@ def _buckets(buckets: Buckets, x: Axis) -> dict[str, list[Any]]:
         "last": last,
         "count": buckets.count.tolist(),
         "flags": buckets.flags.tolist(),
+        **({} if buckets.non_finite is None else {"non_finite": buckets.non_finite.tolist()}),
     }
 
 

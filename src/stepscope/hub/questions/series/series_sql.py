@@ -1,7 +1,7 @@
 """The SQL of one chart line: every point when they fit, else buckets that keep every spike."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import numpy as np
@@ -40,7 +40,7 @@ class SeriesQuery:
 
 @dataclass(frozen=True, slots=True)
 class Buckets:
-    """Buckets of x: first and last x, extremes and mean of the finite values, last value, count, flags."""
+    """Buckets of x: first and last x, extremes and mean of the finite values, last value, counts, flags."""
 
     first: Array
     last_x: Array
@@ -50,6 +50,8 @@ class Buckets:
     last: Array
     count: Array
     flags: Array
+    non_finite: Array | None = None
+    """None where the points of several ranks were merged."""
     remainders: tuple[Array, ...] | None = None
     """The differences of `low`, `high` and `last` from the exact integers; None when there are none."""
 
@@ -155,7 +157,8 @@ class Plan:
                 max({x}) AS last_x, argMax(value, {x}) AS last, {values}{_RESTS.format(x=x) if self._large else ""}
             FROM metrics WHERE {self._newest} GROUP BY bucket ORDER BY bucket"""
         )
-        return self._made(found, good, finite=finite, remainders=self._large)
+        made = self._made(found, good, finite=finite, remainders=self._large)
+        return replace(made, non_finite=found.array("count", "i8") - found.array(good, "i8"))
 
     def aligned(self, total: int, ranks: int) -> Buckets:
         """The points of all ranks at a step as one mark; without steps, the points of two rounds of readings.

@@ -29,6 +29,8 @@ class RecordQuery:
     status: int | None = None
     """Of spans only, as `min_duration`."""
     min_duration: int | None = None
+    open: bool = False
+    """Spans that have not ended, instead of those that did."""
     kind: Literal["log", "event"] | None = None
     """Of logs and events only."""
     text: str | None = None

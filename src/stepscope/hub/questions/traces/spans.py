@@ -68,12 +68,21 @@ class SpanRow(Struct, frozen=True):
 
 
 def find_spans(engine: Engine, query: RecordQuery) -> list[SpanRow]:
-    """Search ended spans."""
+    """Search spans that ended, or those that did not."""
     where = query.conditions()
     if query.trace_id is not None:
         where += f" AND {_within_trace(engine, query.trace_id)}"
     order = {"newest": "time DESC", "oldest": "time", "slowest": "duration DESC, time DESC"}[query.order]
-    return _read(engine, f"spans WHERE {where} ORDER BY {order}, span_id", query.limit, query.offset)
+    table = "spans"
+    if query.open:
+        table, where = "open_spans", f"{where} AND {_not_ended(where)}"
+    return _read(engine, f"{table} WHERE {where} ORDER BY {order}, span_id", query.limit, query.offset, open=query.open)
+
+
+def _not_ended(where: str) -> str:
+    """The condition that narrows the spans that began, as chosen by another one, to those that did not end."""
+    begun = f"SELECT DISTINCT run, step FROM open_spans WHERE {where}"
+    return f"span_id NOT IN (SELECT span_id FROM spans WHERE (run, step) IN ({begun}))"
 
 
 def _within_trace(engine: Engine, trace_id: bytes) -> str:
@@ -118,11 +127,7 @@ def read_range(engine: Engine, spans: SpanRange, *, limit: int) -> tuple[list[Sp
 
 def open_spans(engine: Engine, run: int, *, step: int | None = None, limit: int = 1000) -> list[SpanRow]:
     """The spans of a run that began and have not ended, the newest first."""
-    begun = f"run = {run}" + ("" if step is None else f" AND step = {int(step)}")
-    steps = f"SELECT DISTINCT step FROM open_spans WHERE {begun}"
-    over = f"SELECT span_id FROM spans WHERE run = {run} AND step IN ({steps})"
-    where = f"{begun} AND span_id NOT IN ({over})"
-    return _read(engine, f"open_spans WHERE {where} ORDER BY time DESC, span_id", limit, open=True)
+    return find_spans(engine, RecordQuery(run=run, step=step, open=True, limit=limit))
 
 
 def usual_durations(engine: Engine, run: int, first: int, last: int) -> dict[str, float]:
@@ -239,6 +244,7 @@ def search(reader: Reader, given: dict[str, Any]) -> dict[str, Any]:
         **record_conditions(reader, given),
         status=None if status is None else STATUSES.index(status),
         min_duration=to_int64(given["min_ms"], 1e6),
+        open=given["open"],
     )
     return page_json(reader, given, "spans", find_spans(reader.engine, query), span_json)
 
@@ -292,6 +298,7 @@ ENDPOINTS = (
             Param("status", "choice", "with this status", choices=STATUSES),
             Param("error", "boolean", "true: only failed spans"),
             Param("min_ms", "number", "with at least this duration, in milliseconds"),
+            Param("open", "boolean", "true: those that began and have not ended, instead of those that ended", False),
             *(TRACE_PARAM, SPAN_PARAM, SINCE, UNTIL),
             Param("sort", "choice", "the order", "newest", choices=("newest", "slowest")),
             *(LIMIT, OFFSET),

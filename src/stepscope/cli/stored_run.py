@@ -1,0 +1,79 @@
+"""A run as it is stored: by the hub that has a home open, or in the store of a home whose hub has stopped."""
+
+import contextlib
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from stepscope.cli import text
+from stepscope.hub.client import HubClient, HubError, open_client, open_http_client, resolve_run
+from stepscope.journal import layout
+from stepscope.journal.layout import files_of
+from stepscope.journal.resolve_run import UnknownRun, find_run
+from stepscope.model.errors import StepscopeError
+
+RUN = "/api/runs/{run}"
+LARGE = 16 << 20
+"""Journals of this many bytes take seconds to read and to diagnose, so they are stored at the first time."""
+
+
+@dataclass(frozen=True, slots=True)
+class StoredRun:
+    """A run, and where to ask about it."""
+
+    client: HubClient
+    run: str
+
+    def get(self, path: str, **params: Any) -> Any:
+        """GET JSON about the run."""
+        return self.client.get(path, run=self.run, **params)
+
+
+@contextlib.contextmanager
+def open_stored(home: Path, name: str, *, only_hub: bool = False) -> Iterator[StoredRun | None]:
+    """Open a run of the hub, else of the home's store unless `only_hub`; None where only its journals can be read.
+
+    The store is opened where there is one, and made for a run with large journals; what it lacks of the run is read.
+    """
+    client = open_http_client(home)
+    with contextlib.ExitStack() as undo:
+        if client is not None:
+            yield _of_hub(client, home, name)
+        else:
+            yield None if only_hub else _of_store(home, name, undo)
+
+
+def _of_hub(client: HubClient, home: Path, name: str) -> StoredRun | None:
+    try:
+        return StoredRun(client, resolve_run(client, home, name))
+    except UnknownRun:
+        find_run(home, name)  # raises too, unless its journals are here and were not read yet
+    except HubError as error:
+        print(text.clean_lines(f"stepscope: {error}"), file=sys.stderr)
+    return None
+
+
+def _of_store(home: Path, name: str, undo: contextlib.ExitStack) -> StoredRun | None:
+    run = find_run(home, name)
+    if not is_large(home, run) and not (home / "hub" / "store").is_dir():
+        return None
+    try:
+        client = undo.enter_context(open_client(home, only=run))
+    except StepscopeError:  # no packages for it, a store that another command has open, a home that is read-only
+        return None
+    return None if client.trouble else StoredRun(client, run)
+
+
+def is_large(home: Path, run: str) -> bool:
+    """Whether the journals of a run are too large to be read and diagnosed at every look."""
+    return bytes_here(home, run) >= LARGE
+
+
+def bytes_here(home: Path, run: str) -> int:
+    """The bytes of a run's journals on this disk."""
+    if not layout.is_safe(run):
+        return 0
+    folders = (layout.writer_folder(home, run, name) for name in layout.list_writers(home, run))
+    return sum(files_of(folder).size for folder in folders)
