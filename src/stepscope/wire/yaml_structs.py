@@ -5,6 +5,7 @@ from typing import Any, Generic, TypeVar
 
 import msgspec
 import yaml
+from yaml.constructor import SafeConstructor
 
 from stepscope.model.errors import StepscopeError
 from stepscope.wire import yaml_text
@@ -57,13 +58,21 @@ def read(text: str, kind: type[Kind], *, longest: int, what: str, example: str) 
     return Document(made, node)
 
 
+class _Loader(yaml_text.Loader):
+    """Refuses aliases, which could make a small text endless."""
+
+    def compose_node(self, parent: Any, index: Any) -> Any:
+        """Compose a node."""
+        if self.check_event(yaml.AliasEvent):
+            event: Any = self.peek_event()  # type: ignore[no-untyped-call]
+            raise Mistake("anchors and aliases are not allowed", *_place(event.start_mark))
+        return super().compose_node(parent, index)
+
+
 def _compose(text: str) -> Any:
-    """The nodes of a text. Anchors could make a small text endless, so they are refused."""
+    """The nodes of a text."""
     try:
-        for event in yaml.parse(text, Loader=yaml_text.Loader):
-            if isinstance(event, yaml.AliasEvent):
-                raise Mistake("anchors and aliases are not allowed", *_place(event.start_mark))
-        return yaml.compose(text, Loader=yaml_text.Loader)
+        return yaml.compose(text, Loader=_Loader)
     except yaml.MarkedYAMLError as error:
         message = ", ".join(part for part in (error.context, error.problem) if part)
         mark = error.problem_mark or error.context_mark
@@ -97,14 +106,11 @@ def _value(node: Any, depth: int) -> Any:
 
 
 def _scalar(node: Any) -> Any:
-    loader = yaml.SafeLoader("")
     try:
-        return loader.construct_object(node)
+        return SafeConstructor().construct_object(node)
     except (yaml.YAMLError, ValueError) as error:
         message = getattr(error, "problem", None) or str(error)
         raise Mistake(f"{str(node.value)[:40]!r} cannot be read: {message}", *_place(node.start_mark)) from None
-    finally:
-        loader.dispose()
 
 
 def _find(node: Any, path: str) -> Any:

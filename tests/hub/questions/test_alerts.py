@@ -9,6 +9,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from stepscope.hub.intake.sources import ReceivedBatch
+from stepscope.hub.questions.alerts import alert_rules
 from stepscope.hub.service import Hub
 from stepscope.model.ports import Batch, Writer
 from stepscope.model.records import Metric
@@ -105,6 +106,14 @@ def test_a_preview(ask: Ask) -> None:
     assert preview(RULES, "no-such-run").status_code == 404
     whole_file = f"{RULES}\nnotifiers: {{x: {{command: {{run: [id]}}}}}}"
     assert preview(whole_file).json() == found
+
+
+def test_a_preview_of_many_rules_reads_fewer_points(ask: Ask, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a preview compares is bounded, however many rules are typed, and the answer says that it is not all."""
+    monkeypatch.setattr(alert_rules, "MOST_CHECKS", 200)
+    rules = "".join(f"  - {{name: rule {at}, key: trainer/loss, when: '> 2'}}\n" for at in range(20))
+    found = ask("POST", "/api/alerts/preview", json={"yaml": f"rules:\n{rules}", "run": "big"}).json()
+    assert (found["points"], found["complete"]) == (10, False)
 
 
 def test_a_notifier_is_tested(ask: Ask) -> None:

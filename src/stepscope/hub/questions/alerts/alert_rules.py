@@ -38,6 +38,8 @@ from stepscope.wire.plain import word
 
 MOST_POINTS = 500_000
 """The most points that a preview reads; the latest are left out, and the response says so."""
+MOST_CHECKS = 5_000_000
+"""The most values that a preview compares with a rule: with many rules it reads fewer points."""
 MOST_SHOWN = 200
 
 
@@ -100,7 +102,7 @@ def preview(reader: Reader, given: dict[str, Any]) -> dict[str, Any]:
         return {"mistake": location, "alerts": [], "keys": [], "points": 0, "complete": True}
     lines = find_series(reader.engine, row.number).values()
     keys = sorted({line.key for line in lines if any(rule.wants_key(line.key) for rule in rules)})
-    records = _Records(reader.engine, row, keys)
+    records = _Records(reader.engine, row, keys, min(MOST_POINTS, MOST_CHECKS // max(len(rules), 1)))
     alerts = sorted(replay(rules, records.read()), key=lambda alert: alert.began)[:MOST_SHOWN]
     shown = [_fired(alert) for alert in alerts]
     return {
@@ -128,8 +130,8 @@ def _rules(known: Alerting | None, text: str) -> Sequence[Compiled]:
 class _Records:
     """The points of some keys of a run as records, in the order of time."""
 
-    def __init__(self, engine: Engine, row: RunRow, keys: Sequence[str]) -> None:
-        self._engine, self._row, self._keys = engine, row, keys
+    def __init__(self, engine: Engine, row: RunRow, keys: Sequence[str], most: int) -> None:
+        self._engine, self._row, self._keys, self._most = engine, row, keys, most
         self.count = 0
         self.complete = True
 
@@ -139,13 +141,13 @@ class _Records:
         writers: dict[int, Writer] = {}
         found: list[tuple[int, int, int, str, float]] = []
         for piece in read_points(self._engine, row.number, keys=self._keys) if self._keys else ():
-            left = MOST_POINTS - len(found)
+            left = self._most - len(found)
             self.complete = self.complete and len(piece.step) <= left
             for index in range(min(len(piece.step), left)):
                 line = piece.series[int(piece.which[index])]
                 place = (int(piece.time[index]), int(piece.step[index]), line.rank, line.key)
                 found.append((*place, float(piece.value[index])))
-            if len(found) >= MOST_POINTS:
+            if len(found) >= self._most:
                 break
         self.count = len(found)
         found.sort(key=lambda each: each[:4])
