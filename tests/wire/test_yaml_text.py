@@ -41,6 +41,15 @@ def test_one_error(text: str) -> None:
         yaml_text.load(text)
 
 
+@pytest.mark.parametrize("text", ['a: "\\ud800"', '"\\ud800": 1', '[b, "\\uDFFF"]'])
+def test_half_a_surrogate_pair_is_refused(text: str) -> None:
+    """An escape of a character that UTF-8 cannot encode is an error with its place, not one where the text is used."""
+    with pytest.raises(yaml.YAMLError, match="cannot be written as UTF-8"):
+        yaml_text.load(text)
+    with pytest.raises(Mistake, match="cannot be written as UTF-8"):
+        parse(f"title: {text}" if text.startswith("[") else text)
+
+
 def test_usual_texts() -> None:
     """What people write is read as by PyYAML."""
     text = "telemetry:\n  sinks: [console, {otlp: {endpoint: 'http://c:4318'}}]\n  a: &x [1, 2.5]\n  b: *x\n"

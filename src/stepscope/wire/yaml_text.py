@@ -24,6 +24,16 @@ class Loader(yaml.SafeLoader):
             raise self._too_deep()
         return bool(super().add_indent(column))
 
+    def compose_scalar_node(self, anchor: Any) -> yaml.ScalarNode:
+        """Read a word; one that cannot be encoded, such as half a surrogate pair (`"\\ud800"`), is an error."""
+        node: yaml.ScalarNode = super().compose_scalar_node(anchor)
+        try:
+            node.value.encode()
+        except UnicodeEncodeError as error:
+            problem = f"the character {error.object[error.start]!a} cannot be written as UTF-8"
+            raise yaml.MarkedYAMLError(problem=problem, problem_mark=node.start_mark) from None
+        return node
+
     def _too_deep(self) -> yaml.MarkedYAMLError:
         return yaml.MarkedYAMLError(problem="this is nested too deeply", problem_mark=self.get_mark())
 

@@ -61,6 +61,8 @@ def test_nan_is_counted() -> None:
         ({"key": "x" * 251}, "'Metric name' exceeds the maximum length of 250"),
         ({"value": True, "key": "a?"}, "Names may only contain"),
         ({"value": {}}, "Hint: Value was of type 'dict'"),
+        ({"value": "\ud800"}, "for parameter 'metrics[1].value'"),
+        ({"timestamp": "\ud800"}, "for parameter 'metrics[1].timestamp'"),
         ({"timestamp": -1}, "Timestamp must be a nonnegative long"),
         ({"timestamp": FAR}, "for parameter 'metrics[1].timestamp'"),
         ({"timestamp": None}, "Missing value for required parameter 'metrics[1].timestamp'"),
