@@ -15,6 +15,7 @@ from stepscope.hub.alerting.alerting import Alerting
 from stepscope.hub.cluster import forwarding, peers
 from stepscope.hub.cluster.forwarding import BODY_BYTES, Forwarded, connector
 from stepscope.hub.cluster.peers import Peers
+from stepscope.hub.cluster.shard_upkeep import ShardUpkeep
 from stepscope.hub.cluster.sharing import RULES, Sharing
 from stepscope.hub.cluster.store_path import StorePath
 from stepscope.hub.dashboards.dashboard import LONGEST
@@ -131,8 +132,7 @@ class Hub:
         self.pump = self._path.pump
         self.pump.listeners.append(self.presence.take)
         self.upkeep = Periodic(self._retain)
-        pause = store.ownership.beat_seconds if store.ownership is not None else 0.0
-        self.heartbeat = Periodic(self._beat, first=pause, every=pause)
+        self._shards = ShardUpkeep(store, self._look_again)
         self.states = RunStates(self.presence, Journals(home.home, cursors, self.folder.torn), self._is_behind)
         self.alerting = self._make_alerting()
         self.pump.listeners.append(self.alerting.take)
@@ -241,7 +241,7 @@ class Hub:
         self._owners.limits.counting.start()
         if self.peers is not None:
             self.peers.start()
-            self.heartbeat.start()
+            self._shards.start()
             self._cluster_watch = Periodic(self._check_cluster, first=0.0, every=_CLUSTER_SECONDS)
             self._cluster_watch.start()
         if self.options.keep_seconds is not None or self.options.max_bytes is not None:
@@ -264,7 +264,7 @@ class Hub:
         if self.shared is not None:
             self.shared.state.stop()
         self.upkeep.stop()
-        self.heartbeat.stop()
+        self._shards.stop()
         if self._cluster_watch is not None:
             self._cluster_watch.stop()
         if self.peers is not None:
@@ -282,15 +282,10 @@ class Hub:
         going = {row.id for row in list_runs(self.store.engine, ids=list(runs)) if self.states.state(row) in GOING}
         return [run for run in runs if run not in going]
 
-    def _beat(self) -> None:
-        """Stay alive among the hubs on the same store; the runs of shards that this one just got are diagnosed here."""
-        if self.store.ownership is None:
-            return
-        before = set(self.store.ownership.held())
-        self.store.beat()
-        if set(self.store.ownership.held()) - before:
-            self.diagnosing.look_again()
-            self.deletion.look_again()
+    def _look_again(self) -> None:
+        """Diagnose the runs of shards that this hub just got, and delete what was to be deleted of them."""
+        self.diagnosing.look_again()
+        self.deletion.look_again()
 
     def note_damage(self, message: str) -> None:
         """Record what is damaged in the store, for health."""
@@ -318,7 +313,7 @@ class Hub:
         cluster = self.cluster
         parts = (
             *(self.intake.trouble, self.damage, cluster.trouble if cluster is not None else "", self.pump.trouble),
-            *(self.upkeep.trouble, self.heartbeat.trouble, self.deletion.trouble),
+            *(self.upkeep.trouble, self._shards.trouble, self.deletion.trouble),
             self.shared.trouble if self.shared is not None else "",
         )
         trouble = self.home.trouble() or next(filter(None, parts), "")

@@ -4,6 +4,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -127,6 +128,38 @@ class TestLease:
         assert maintenance.check(later.engine) == []
         zombie.close()
         later.close()
+
+    def test_a_recovery_that_fails_is_continued(self, database: str, monkeypatch: pytest.MonkeyPatch) -> None:
+        """However often it is tried, one commit is noted as aborted, and its batch is stored once."""
+        store = open_server(database, member=this_process("8" * 16))
+        aborted = partial(store.engine.query, "SELECT count() AS held FROM aborted")
+        before = aborted().one("held")
+        insert, execute = store.engine.insert, store.engine.execute
+
+        def cut(table: str, block: Block) -> None:
+            if table == "ledger":
+                raise EngineError("the connection broke", 210)
+            insert(table, block)
+
+        def stuck(sql: str) -> None:
+            if " DELETE " in sql:
+                raise EngineError("the rows are still being deleted", 341)
+            execute(sql)
+
+        monkeypatch.setattr(store.engine, "insert", cut)
+        batch = Batch(writer("again"), 0, losses([(1, 1.0)]))
+        with pytest.raises(Retry, match="the connection broke"):
+            store.write(batch)
+        monkeypatch.setattr(store.engine, "insert", insert)
+        monkeypatch.setattr(store.engine, "execute", stuck)
+        for _ in range(3):
+            with pytest.raises(Retry, match="still being deleted"):
+                store.write(batch)
+        monkeypatch.undo()
+        store.write(batch)
+        assert (aborted().one("held"), floats(line(store, "again"))) == (before + 1, [1.0])
+        assert maintenance.check(store.engine) == []
+        store.close()
 
     def test_another_hub_waits_for_the_end_of_the_lease(self, database: str) -> None:
         """It is refused until the first has left."""

@@ -23,6 +23,9 @@ from stepscope.model.ports import Batch
 RESERVE = 256 * 1024 * 1024
 """Bytes left free on the disk, so that merges and deletions can still work when it is full."""
 
+_TURN_SECONDS = 1.0
+"""How long a commit to one of several shards waits for another one, or for a change of its runs."""
+
 
 class Store:
     """Records in an engine. `write` is a `Write`; reads are functions that take `engine`."""
@@ -53,7 +56,10 @@ class Store:
             for index, lease in enumerate(leases)
         ]
         self._placement = Placement(engine)
-        self._lock = threading.Lock()
+        self._locks = [threading.Lock() for _ in leases]
+        """Held by a commit to a shard, its recovery, and changes of its runs."""
+        self.recovers_apart = False
+        """Whether some thread calls `recover`, so that commits to one of several shards do not wait for it."""
         for index in self.held():
             try:
                 self._committers[index].recover_if_needed()
@@ -80,9 +86,13 @@ class Store:
         if self.folder is not None and (free := self.folder.free()) < self.reserve:
             reason = f"the store's disk has {free >> 20} MiB left, less than the {self.reserve >> 20} kept free"
             return [Retry(reason, after=30.0)] * len(batches)
-        with self._lock:
-            kept = [batch for batch in batches if not self.is_deleted(batch)]
-            outcomes = self._write_kept(kept) if kept else []
+        return self._skipping_deleted(batches, self._write_kept)
+
+    def _skipping_deleted(
+        self, batches: Sequence[Batch], write: Callable[[Sequence[Batch]], list[Outcome]]
+    ) -> list[Outcome]:
+        kept = [batch for batch in batches if not self.is_deleted(batch)]
+        outcomes = write(kept) if kept else []
         if len(kept) == len(batches):
             return outcomes
         known = {id(batch): outcome for batch, outcome in zip(kept, outcomes, strict=True)}
@@ -91,7 +101,7 @@ class Store:
     def _write_kept(self, batches: Sequence[Batch]) -> list[Outcome]:
         """Store batches, those of each shard in commits of their own: only an insert into one server is atomic."""
         if self.engine.shards == 1:
-            return self._committers[0].write(batches)
+            return self._write_to(0, batches)
         try:
             shards = self._placement.find(batch.writer.run for batch in batches)
         except Retry as error:
@@ -106,7 +116,7 @@ class Store:
                 parts.setdefault(place, []).append(index)
         for done, (shard, indices) in enumerate(parts.items()):
             try:
-                found = self._committers[shard].write([batches[index] for index in indices])
+                found = self._write_to(shard, [batches[index] for index in indices])
             except Exception:  # raised again unless a part is stored already, whose outcomes must be reported
                 if not done:
                     raise
@@ -115,20 +125,31 @@ class Store:
                 outcomes[index] = outcome
         return outcomes
 
+    def _write_to(self, shard: int, batches: Sequence[Batch]) -> list[Outcome]:
+        """Store batches of one shard. While others may go on, one that is being recovered is not waited for."""
+        apart = self.recovers_apart and self.engine.shards > 1
+        if not self._locks[shard].acquire(timeout=_TURN_SECONDS if apart else -1):
+            return [ShardAway(f"shard {shard + 1} is being changed", shard, after=1.0)] * len(batches)
+        try:
+            committer = self._committers[shard]
+            if apart and committer.must_recover():
+                return [ShardAway(f"shard {shard + 1} is being recovered", shard, after=1.0)] * len(batches)
+            return self._skipping_deleted(batches, committer.write)  # one may have been deleted since
+        finally:
+            self._locks[shard].release()
+
     def change(self, work: Callable[[], None], runs: Iterable[int]) -> None:
         """Run maintenance of runs that must not overlap a commit, and clear the caches afterwards.
 
         EngineError, which passes, when another hub writes to one of their shards.
         """
-        committers = [self._committers[shard] for shard in {run % self.engine.shards for run in runs}]
-        with self._lock:
-            for each in committers:
-                each.check()
-            try:
-                work()
-            finally:
-                for each in committers:
-                    each.forget()
+        shards = sorted({run % self.engine.shards for run in runs})
+        with contextlib.ExitStack() as undo:
+            for shard in shards:
+                undo.enter_context(self._locks[shard])
+                self._committers[shard].check()
+                undo.callback(self._committers[shard].forget)
+            work()
 
     def is_written_here(self, number: int) -> bool:
         """Return whether this process writes the records of a run, by its number."""
@@ -162,8 +183,8 @@ class Store:
 
     def renew(self) -> None:
         """Keep the shards of a process that does not call `beat`; EngineError when it lost one."""
-        with self._lock:
-            for shard in self.held():
+        for shard in self.held():
+            with self._locks[shard]:
                 self._committers[shard].check()
 
     @property
@@ -175,31 +196,30 @@ class Store:
         """Keep the shards of this hub, take free ones, hand over those beyond its share; to be called regularly."""
         if self.ownership is None:
             return
-        surplus = self.ownership.beat()
-        if not self._lock.acquire(blocking=False):
-            return  # a commit is under way, and must not delay the next beat
-        try:
-            for shard in surplus:
-                self.ownership.leases[shard].release()
-            self._recover(self.held())
-        finally:
-            self._lock.release()
+        for shard in self.ownership.beat():
+            if self._locks[shard].acquire(blocking=False):  # else a commit is under way, and must not delay this
+                try:
+                    self.ownership.leases[shard].release()
+                finally:
+                    self._locks[shard].release()
 
-    def _recover(self, shards: Sequence[int]) -> None:
-        """Delete what incomplete and aborted commits left; a shard that is away delays no other."""
-        errors: list[EngineError] = []
-        for shard in shards:
-            try:
-                self._committers[shard].recover_if_needed()
-                self._committers[shard].sweep_if_due()
-            except EngineError as error:
-                errors.append(error)
-        if errors:
-            raise errors[0]
+    def recover(self, shard: int) -> bool:
+        """Delete what incomplete and aborted commits left on a shard, if this process writes to it: whether it does.
+
+        To be called regularly, for each shard on a thread of its own: it may wait for the servers for a while.
+        """
+        with self._locks[shard]:
+            if shard not in self.held():
+                return False
+            self._committers[shard].recover_if_needed()
+            self._committers[shard].sweep_if_due()
+            return True
 
     def close(self) -> None:
         """Wait for a running commit and release the folder or the shards."""
-        with self._lock:
+        with contextlib.ExitStack() as undo:
+            for lock in self._locks:
+                undo.enter_context(lock)
             if self.ownership is not None:
                 self.ownership.leave()
             self.engine.close()

@@ -12,6 +12,8 @@ Settings = Mapping[str, int | str]
 MODERN = (21, 8)
 """The first version with codecs per column, fsync settings, `mutations_sync` and EXPLAIN AST."""
 TIMEOUT = 159
+_RECENT_SECONDS = 60
+"""A mutation that was not done for so long may never be."""
 _MUTATION = re.compile(r"\s*ALTER\s+TABLE\s+(\w+)\s+(?:DELETE|UPDATE)\b", re.IGNORECASE)
 
 _ALWAYS: Settings = {"insert_deduplicate": 0}
@@ -50,6 +52,11 @@ class Dialect:
         limits: Settings = {"max_threads": threads, "max_memory_usage": memory}
         return {**_ALWAYS, **limits, **(_NEW if self.modern else {}), **(_CLUSTER if cluster else {})}
 
+    @property
+    def without_waiting(self) -> Settings:
+        """The settings by which a mutation returns before it is done."""
+        return {"mutations_sync": 0} if self.modern else {}
+
     def guarded(self, limits: Limits) -> Settings:
         """The settings of a user-supplied query. An old server stops after the block with the last row wanted."""
         shared: Settings = {**_GUARDED, "max_memory_usage": limits.memory}
@@ -80,6 +87,19 @@ def unfinished(table: str) -> str:
     return (
         "SELECT count() AS left FROM system.mutations "
         f"WHERE database = currentDatabase() AND table = {literal.text(table)} AND NOT is_done"
+    )
+
+
+def mutations(table: str) -> str:
+    """The query for the newest mutation of a replicated table, and how many are left to do, all and recent ones.
+
+    A server lists one mutation at least as long as another one is not done.
+    """
+    left = "NOT is_done"
+    return (
+        f"SELECT max(mutation_id) AS newest, countIf({left}) AS left, "
+        f"countIf({left} AND create_time > now() - {_RECENT_SECONDS}) AS recent FROM system.mutations "
+        f"WHERE database = currentDatabase() AND table = {literal.text(table)}"
     )
 
 

@@ -270,8 +270,7 @@ class Server:
         return self._shard_tables[index] if self._shard_tables else self
 
     def _tables_of(self, index: int) -> ShardTables:
-        find, timeout = partial(self._pool_of_shard, index), self._address.timeout
-        return ShardTables(find, self, modern=self.modern, timeout=timeout, sleep=self._sleep)
+        return ShardTables(partial(self._pool_of_shard, index), self, sleep=self._sleep)
 
     def _pool_of_shard(self, index: int) -> Pool | None:
         """Connections to the servers of a shard, that which is read first; None when the address names none of them.
@@ -299,7 +298,7 @@ class Server:
                 silence=float(self._address.lease),
             )
         )
-        made.settings = self._pool.settings
+        made.settings = {**self._pool.settings, **self._dialect.without_waiting}
         return made
 
     def _place(self, host: tuple[str, int]) -> tuple[int, int] | None:

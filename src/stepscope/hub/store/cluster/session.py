@@ -53,9 +53,9 @@ class Session:
         self._connection.socket.settimeout(self._timeout)
         self.version: tuple[int, ...] = self._connection.server_info.version_tuple()
 
-    def execute(self, sql: str, settings: Settings | None = None) -> None:
-        """Run a statement to its end."""
-        with refused(self.host):
+    def execute(self, sql: str, settings: Settings | None = None, *, brief: bool = False) -> None:
+        """Run a statement to its end; a server that is silent in a `brief` one has failed as with a SELECT."""
+        with refused(self.host), self._patience(self._silence if brief else self._timeout):
             self._send(sql, settings)
             for _ in self._blocks():
                 pass

@@ -13,6 +13,8 @@ from stepscope.hub.store.engine import EngineError, Tables
 
 UNFINISHED = 341
 SETTLE_SECONDS = 10.0
+MUTATION_SECONDS = 20.0
+"""How long rows that are being deleted are waited for. The server may delete them later; the caller tries again."""
 _LONGEST_PAUSE = 0.5
 _PAUSE_SECONDS = 2.0
 """A shard of which no server answers is not asked again for so long, so that nothing else waits for it."""
@@ -32,12 +34,10 @@ class ShardTables:
         find: Callable[[], Pool | None],
         whole: Tables,
         *,
-        modern: bool,
-        timeout: float,
         clock: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
-        self._find, self._whole, self._modern, self._timeout = find, whole, modern, timeout
+        self._find, self._whole = find, whole
         self._clock, self._sleep = clock, sleep
         self._lock = threading.Lock()
         self._pool: Pool | None = None
@@ -49,20 +49,15 @@ class ShardTables:
         self._why = ""
 
     def execute(self, sql: str) -> None:
-        """Run a statement; mutations are waited for, on this replica."""
+        """Run a statement; mutations are waited for, on this replica, for `MUTATION_SECONDS`."""
         with self._lend() as session:
+            table = dialect.mutated(sql)
             if session is None:
                 self._whole.execute(sql)
-                return
-            session.execute(sql)
-            table = dialect.mutated(sql)
-            if table and not self._modern:
-                wait_until_none(
-                    lambda: session.query(dialect.unfinished(table)).one("left"),
-                    lambda left: f"the rows of {table} are still being deleted",
-                    self._timeout,
-                    self._sleep,
-                )
+            elif table:
+                mutate(session.query, lambda: session.execute(sql, brief=True), table, self._sleep)
+            else:
+                session.execute(sql, brief=True)
 
     def query(self, sql: str) -> Answer:
         """Return the columns of a SELECT."""
@@ -159,6 +154,34 @@ def catch_up(query: Callable[[str], Answer], tables: Sequence[str], sleep: Calla
         SETTLE_SECONDS,
         sleep,
     )
+
+
+def mutate(
+    query: Callable[[str], Answer],
+    change: Callable[[], None],
+    table: str,
+    sleep: Callable[[float], None],
+    seconds: float = MUTATION_SECONDS,
+) -> None:
+    """Change rows of a replicated table and wait until it is done here; EngineError, which passes, if it takes long.
+
+    Repeated after that, it waits for the change under way. One that has not been done for a minute is asked for anew:
+    without ZooKeeper a server may lose it, or leave it undone.
+    """
+
+    def finish(ready: Callable[[Answer], bool]) -> None:
+        wait_until_none(
+            lambda: int(not ready(query(dialect.mutations(table)))),
+            lambda left: f"the rows of {table} are still being deleted",
+            seconds,
+            sleep,
+        )
+
+    finish(lambda found: not found.one("recent"))
+    before = query(dialect.mutations(table)).one("newest")
+    change()
+    # A replica lists a change some time after it took it.
+    finish(lambda found: found.one("newest") != before and not found.one("left"))
 
 
 def wait_until_none(

@@ -167,13 +167,20 @@ class Committer:
             self._guard()
             self._engine.insert(table, block)
 
+    def must_recover(self) -> bool:
+        """Return whether rows of incomplete commits may be in the tables of a shard that this hub writes to."""
+        return self._broken or self._current_epoch() != self._epoch
+
+    def _current_epoch(self) -> int:
+        return self._lease.epoch if self._lease is not None else 0
+
     def recover_if_needed(self) -> None:
         """Delete the rows of incomplete commits, after a failure or when this hub has just got the shard."""
-        epoch = self._lease.epoch if self._lease is not None else 0
-        if not self._broken and epoch == self._epoch:
+        if not self.must_recover():
             return
+        epoch = self._current_epoch()
         self._broken = True
-        self._last = self._recovery.recover(self._clock, self._guard)
+        self._last = self._recovery.recover(self._clock, self._guard, epoch)
         self._ledger.forget()
         self._requests.forget()
         if epoch != self._epoch:

@@ -36,15 +36,29 @@ class Recovery:
 
     def __init__(self, engine: Tables, ledger: Ledger, shard: Shard, *, shared: bool) -> None:
         self._engine, self._ledger, self._shard, self._shared = engine, ledger, shard, shared
+        self._begun: int | None = None
+        """The epoch in which a recovery noted its aborted commit and could not delete the rows yet."""
 
-    def recover(self, clock: Callable[[], int], guard: Callable[[], None]) -> int:
-        """Delete the rows of incomplete commits and return the last number that is in use; may be repeated."""
+    def recover(self, clock: Callable[[], int], guard: Callable[[], None], epoch: int = 0) -> int:
+        """Delete the rows of incomplete commits and return the last number that is in use.
+
+        Repeated after a failure, it goes on; no commit may have been tried meanwhile in the same epoch.
+        """
         self._engine.settle(("ledger", *FACTS, *(("aborted", "requests") if self._shared else ())))
-        last = self._ledger.last_commit()
         if not self._shared:
+            last = self._ledger.last_commit()
             self._delete(f"commit > {last}", guard)
             return last
-        aborted = self._aborted()
+        if self._begun != epoch:
+            self._abort(clock, guard)
+            self._begun = epoch
+        self.sweep(guard)
+        self._begun = None
+        return self._ledger.aborted[0]
+
+    def _abort(self, clock: Callable[[], int], guard: Callable[[], None]) -> None:
+        """Note the number of the commit that may be under way."""
+        last, aborted = self._ledger.last_commit(), self._aborted()
         last = max([last, *aborted]) + 1
         guard()
         self._engine.insert(
@@ -56,8 +70,6 @@ class Recovery:
             },
         )
         self._ledger.aborted = [last, *aborted]
-        self.sweep(guard)
-        return last
 
     def sweep(self, guard: Callable[[], None]) -> None:
         """Delete what arrived late of aborted commits."""

@@ -1,0 +1,52 @@
+"""Threads that keep the shards of a hub: one renews the leases, one for each shard recovers it after a failure."""
+
+from collections.abc import Callable
+from functools import partial
+
+from stepscope.hub.store.store import Store
+from stepscope.hub.threads import Periodic
+
+RECOVER_SECONDS = 0.5
+
+
+class ShardUpkeep:
+    """Renews leases and recovers shards, so that a shard that takes long delays neither the others nor the leases."""
+
+    def __init__(self, store: Store, on_gained: Callable[[], object]) -> None:
+        self._store, self._on_gained = store, on_gained
+        """Called when a shard that this hub has just got is recovered."""
+        self._ready: set[int] = set(store.held())
+        pause = store.ownership.beat_seconds if store.ownership is not None else 0.0
+        shards = range(store.engine.shards) if store.ownership is not None else ()
+        self._threads = [Periodic(store.beat, first=pause, every=pause, what="renewing the leases of the store")] + [
+            Periodic(
+                partial(self._recover, shard),
+                first=RECOVER_SECONDS,
+                every=RECOVER_SECONDS,
+                what=f"recovering shard {shard + 1} of the store",
+            )
+            for shard in shards
+        ]
+
+    @property
+    def trouble(self) -> str:
+        """Why a shard is not kept or not recovered; empty when all are."""
+        return next((each.trouble for each in self._threads if each.trouble), "")
+
+    def start(self) -> None:
+        """Start the threads; commits no longer wait for a recovery."""
+        self._store.recovers_apart = True
+        for each in self._threads:
+            each.start()
+
+    def stop(self) -> None:
+        """Stop the threads, waiting for a recovery that is under way."""
+        for each in self._threads:
+            each.stop()
+
+    def _recover(self, shard: int) -> None:
+        if not self._store.recover(shard):
+            self._ready.discard(shard)
+        elif shard not in self._ready:
+            self._ready.add(shard)
+            self._on_gained()
