@@ -9,7 +9,8 @@ import os
 import resource
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from stepscope.hub.questions.series import read_series
@@ -76,8 +77,17 @@ def write(store: Store, make: Callable[[int, range], list[Record]], name: str, s
         assert store.write_many(batches) == [None] * RANKS
 
 
-def measure(store: Store, cpu: Callable[[], float], steps: int, commits: int) -> Iterator[str]:
-    """Yield a line for points and one for spans."""
+@dataclass(frozen=True, slots=True)
+class Figure:
+    """What was measured: its name, CPU seconds or milliseconds of it, and a line about it."""
+
+    name: str
+    cpu: float
+    line: str
+
+
+def measure(store: Store, cpu: Callable[[], float], steps: int, commits: int) -> Iterator[Figure]:
+    """Yield the figures of points and those of spans."""
     kinds = (("point", points_of, KEYS, ("metrics", "totals")), ("span", spans_of, SPANS, ("spans", "traces")))
     for noun, make, each, tables in kinds:
         count = steps * RANKS * each
@@ -93,14 +103,16 @@ def measure(store: Store, cpu: Callable[[], float], steps: int, commits: int) ->
         after = cpu() - before - making
         sizes = {table.name: table.bytes for table in maintenance.info(store.engine).tables}
         size = sum(sizes[table] for table in tables)
-        yield (
+        yield Figure(
+            f"ingest of {noun}s",
+            after / count * 1e6,
             f"{noun}: {count:,} written, {writing / count * 1e6:.2f} CPU s per million when written, "
-            f"{after / count * 1e6:.2f} with all merges, {size / count:.2f} bytes"
+            f"{after / count * 1e6:.2f} with all merges, {size / count:.2f} bytes",
         )
 
 
-def ask(store: Store, cpu: Callable[[], float], times: int) -> Iterator[str]:
-    """Yield a line for each kind of question."""
+def ask(store: Store, cpu: Callable[[], float], times: int) -> Iterator[Figure]:
+    """Yield the figures of each kind of question."""
     number = run_number(store.engine, "point")
     spans = run_number(store.engine, "span")
     assert number is not None
@@ -117,7 +129,7 @@ def ask(store: Store, cpu: Callable[[], float], times: int) -> Iterator[str]:
         for _ in range(times):
             question()
         used, took = (cpu() - before) / times, (time.monotonic() - began) / times
-        yield f"{noun}: {used * 1e3:.1f} CPU ms a question, {took * 1e3:.0f} ms"
+        yield Figure(noun, used * 1e3, f"{noun}: {used * 1e3:.1f} CPU ms a question, {took * 1e3:.0f} ms")
 
 
 def own_cpu() -> float:
@@ -132,9 +144,18 @@ def cpu_of(pid: int) -> float:
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
-def pids_of(processes: Sequence[ServerProcess | ZooKeeperProcess]) -> list[int]:
-    """The ids of processes that run."""
-    return [each.process.pid for each in processes if each.process is not None]
+def pid_of(process: ServerProcess | ZooKeeperProcess) -> int:
+    """The id of a process that runs."""
+    assert process.process is not None
+    return process.process.pid
+
+
+def compare(measured: Mapping[str, Sequence[Figure]]) -> Iterator[str]:
+    """Yield the ratio of each figure to that of the embedded store."""
+    for index, figure in enumerate(measured["embedded"]):
+        others = (name for name in measured if name != "embedded")
+        ratios = ", ".join(f"{name} {measured[name][index].cpu / figure.cpu:.2f}" for name in others)
+        yield f"{figure.name}, CPU of embedded = 1: {ratios}"
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -145,23 +166,39 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--questions", type=int, default=20, help="how often each question is asked")
     given = parser.parse_args(arguments)
 
-    def show(name: str, store: Store, cpu: Callable[[], float]) -> None:
+    measured: dict[str, list[Figure]] = {}
+
+    def show(name: str, store: Store, processes: Mapping[str, int]) -> None:
+        def cpu() -> float:
+            return own_cpu() + sum(map(cpu_of, processes.values()))
+
+        measured[name] = []
         with contextlib.closing(store):
-            for line in (*measure(store, cpu, given.steps, given.commits), *ask(store, cpu, given.questions)):
-                print(f"{name}: {line}", flush=True)
+            before = {"this process": own_cpu(), **{each: cpu_of(pid) for each, pid in processes.items()}}
+            for figure in (*measure(store, cpu, given.steps, given.commits), *ask(store, cpu, given.questions)):
+                measured[name].append(figure)
+                print(f"{name}: {figure.line}", flush=True)
+                now = {"this process": own_cpu(), **{each: cpu_of(pid) for each, pid in processes.items()}}
+                parts = ", ".join(f"{each} {now[each] - before[each]:.2f}" for each in now)
+                print(f"{name}:   CPU s of each process: {parts}", flush=True)
+                before = now
 
     with tempfile.TemporaryDirectory() as folder:
-        show("embedded", open_store(Path(folder) / "store"), own_cpu)
+        show("embedded", open_store(Path(folder) / "store"), {})
         if program() is None:
             return
         with running(ServerProcess(Path(folder) / "server", free_port())) as server:
-            pids = pids_of([server])
-            show("server", open_server(server.url()), lambda: own_cpu() + sum(map(cpu_of, pids)))
-        if missing():
-            return
-        with running_cluster(Path(folder) / "cluster") as cluster:
-            pids = pids_of([*(each for shard in cluster.servers for each in shard), cluster.zookeeper])
-            show("cluster", open_server(cluster.url()), lambda: own_cpu() + sum(map(cpu_of, pids)))
+            show("server", open_server(server.url()), {"server": pid_of(server)})
+        if not missing():
+            with running_cluster(Path(folder) / "cluster") as cluster:
+                processes = {
+                    f"shard {shard + 1} replica {replica + 1}": pid_of(each)
+                    for shard, replicas in enumerate(cluster.servers)
+                    for replica, each in enumerate(replicas)
+                }
+                show("cluster", open_server(cluster.url()), {**processes, "ZooKeeper": pid_of(cluster.zookeeper)})
+        for line in compare(measured):
+            print(line)
 
 
 if __name__ == "__main__":
