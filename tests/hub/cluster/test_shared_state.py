@@ -7,6 +7,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -20,7 +21,9 @@ from stepscope.sinks.hub import Hub
 from stepscope.testing.clickhouse_cluster import ClusterProcesses, missing
 from stepscope.testing.stores import losses, writer
 from tests.hub import otlp_bodies as bodies
+from tests.hub.cluster.round_robin import balanced
 from tests.hub.conftest import Answer, RunningHub
+from tests.hub.receivers.wandb.conftest import run_wandb
 from tests.sinks.servers import Server
 
 pytestmark = pytest.mark.skipif(bool(missing()), reason=f"not installed: {missing()}")
@@ -309,6 +312,50 @@ def test_without_the_first_shard_all_stays_as_known(cluster: ClusterProcesses, h
     assert change(two, "DELETE", "/api/dashboards/kept").status == 200
     eventually(lambda: one.request("GET", "/api/dashboards/kept").status == 404)
     wait_for_shards(hubs)
+
+
+def test_clients_whose_requests_reach_another_hub_each_time(hubs: list[RunningHub], tmp_path: Path) -> None:
+    """MLflow and W&B clients read what they wrote, resume, upload and download; both hubs show all of it, once."""
+    mlflow = pytest.importorskip("mlflow")
+    with balanced(hubs) as balancer:
+        client = mlflow.MlflowClient(balancer.url)
+        run = client.create_run(client.create_experiment("balanced")).info.run_id
+        client.log_param(run, "lr", "0.1")
+        for step in range(4):
+            client.log_metric(run, "loss", float(step), step=step)
+        client.log_text(run, "hello", "note.txt")
+        client.set_terminated(run)
+        (found,) = client.search_runs([client.get_experiment_by_name("balanced").experiment_id], "params.lr = '0.1'")
+        assert (found.info.run_id, found.data.metrics) == (run, {"loss": 3.0})
+        assert [each.value for each in client.get_metric_history(run, "loss")] == [0.0, 1.0, 2.0, 3.0]
+        assert [each.path for each in client.list_artifacts(run)] == ["note.txt"]
+        for first in (0, 3):
+            run_wandb(balancer, tmp_path / str(first), WANDB.format(first=first))
+        assert min(balancer.asked) > 10
+    for hub in hubs:
+        eventually(lambda hub=hub: (points(hub, run), keys(hub, "resumed")) == (4, {"loss": 6}))
+        for each, name in ((run, "note.txt"), ("resumed", "kept.txt")):
+            assert name in {file["name"] for file in read(hub, f"/api/runs/{each}/files")["files"]}
+            assert hub.request("GET", f"/api/runs/{each}/files/content?name={name}").body == b"hello"
+        assert hub.request("GET", f"/api/runs/{run}/files/content?name=none").status == 404
+
+
+WANDB = """
+import wandb
+run = wandb.init(project="balanced", id="resumed", resume="allow", settings=wandb.Settings(x_disable_stats=True))
+assert run.starting_step == {first}, run.starting_step
+for step in range(3):
+    run.log({{"loss": step}})
+open("kept.txt", "w").write("hello")
+run.save("kept.txt")
+run.finish()
+"""
+
+
+def keys(hub: RunningHub, run: str) -> dict[str, int]:
+    """The metrics of a run that it logged itself, and how many points each has."""
+    found = hub.request("GET", f"/api/runs/{run}/series?key=loss").json().get("series", [])
+    return {each["key"]: each["total"] for each in found}
 
 
 def test_tokens_and_their_rates(hubs: list[RunningHub]) -> None:

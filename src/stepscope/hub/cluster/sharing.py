@@ -9,6 +9,7 @@ from stepscope.hub.dashboards.dashboard import LONGEST
 from stepscope.hub.home import HubHome
 from stepscope.hub.security.shared_tokens import SharedTokens
 from stepscope.hub.security.tokens import Tokens
+from stepscope.hub.shared.client_homes import ClientHomes
 from stepscope.hub.shared.shared_edits import SharedEdits
 from stepscope.hub.shared.shared_state import SharedState
 from stepscope.hub.shared.texts import SharedTexts, TextFiles
@@ -39,6 +40,7 @@ class Sharing:
         self.rules = SharedTexts(self.state, RULES)
         self.dashboards = SharedTexts(self.state, DASHBOARD)
         self.alerts = SharedAlerts(self.state)
+        self.homes = ClientHomes(self.state, ownership)
         self._home = home
         self._adopted = False
         self._tokens = SharedTokens(self.state, tokens, home.folder)
@@ -67,6 +69,7 @@ class Sharing:
 
     def _adopt(self) -> None:
         home = self._home
+        self.homes.adopt(home.folder / "files")
         self.dashboards.adopt(TextFiles(home.home / "dashboards", LONGEST))
         self.rules.adopt(TextFiles(home.home, LONGEST), PAGE_NAME)
         self.alerts.adopt(AlertLog(home.folder, write=False))

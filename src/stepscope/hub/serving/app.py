@@ -23,8 +23,10 @@ from stepscope.hub.security.guard import COOKIE, RequestHead, api_scope, bearer,
 from stepscope.hub.security.middleware import AccessMiddleware, AccessRule, BodyLimits, refusal_response
 from stepscope.hub.service import Hub
 from stepscope.hub.serving.page import page_routes
+from stepscope.hub.serving.relay import Relay
 from stepscope.hub.shared import shared_state
 from stepscope.model.errors import Retry
+from stepscope.sinks.http import Tls
 from stepscope.wire.openmetrics import CONTENT_TYPES, choose, expose
 
 _SESSION_SECONDS = 30 * 24 * 3600
@@ -44,7 +46,12 @@ def build_app(hub: Hub, routes: Sequence[BaseRoute] = ()) -> ASGIApp:
     inner.router.redirect_slashes = False
     api = JsonApi(hub.larger_bodies, hub.limits.small_body)
     rules = AccessRules(receivers, hub.limits, api.rule)
-    return AccessMiddleware(BodyLimits(inner, hub.limits), hub.guard, rules.find)
+    app = AccessMiddleware(BodyLimits(inner, hub.limits), hub.guard, rules.find)
+    if hub.shared is None:
+        return app
+    certificate = hub.options.tls[0] if hub.options.tls else None
+    tls = Tls(certificate=str(certificate)).context() if certificate else None
+    return Relay(app, hub.shared.homes, rules.find, tls)
 
 
 class ExactRoutes(BaseRoute):

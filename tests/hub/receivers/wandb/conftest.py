@@ -4,7 +4,7 @@ import json
 import math
 import subprocess
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import pytest
 
@@ -15,7 +15,15 @@ from tests.imports.clients import PYTHON
 KEY = "0" * 40
 
 
-def run_wandb(hub: RunningHub, place: Path, source: str, *, python: Path = PYTHON) -> str:
+class Addressed(Protocol):
+    """A hub, or what stands before several."""
+
+    @property
+    def url(self) -> str:
+        """Its address."""
+
+
+def run_wandb(hub: Addressed, place: Path, source: str, *, python: Path = PYTHON) -> str:
     """Run a program with wandb against a hub; its output."""
     if not python.exists():
         pytest.skip(f"{python.parents[1].name} is not installed (make setup CI=true)")

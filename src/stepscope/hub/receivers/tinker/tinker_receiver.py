@@ -17,13 +17,13 @@ from stepscope.hub.receivers.tinker.proxy import Proxy
 from stepscope.hub.receivers.tinker.record_queue import RecordQueue
 from stepscope.hub.receivers.tinker.session_records import SessionRecords, new_session, read_object
 from stepscope.hub.receivers.tinker.telemetry import TelemetryReceiver
-from stepscope.hub.receivers.tinker.upstream import Upstream
 from stepscope.hub.refusals import Refusal, Refused, json_response, refusal_headers
 from stepscope.hub.security.guard import RequestHead, bearer
 from stepscope.hub.security.middleware import access_of
 from stepscope.hub.security.tokens import PREFIX
 from stepscope.hub.store.engine import Engine
 from stepscope.hub.store.read.run_catalog import list_runs
+from stepscope.hub.upstream import Upstream
 from stepscope.model.ports import run_id_trouble
 
 TELEMETRY = "/api/v1/telemetry"
