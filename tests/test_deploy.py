@@ -1,5 +1,8 @@
 """The files in `deploy/` describe the cluster that the tests run: the same shards and settings, and no file lacks."""
 
+import json
+import re
+import tomllib
 import xml.etree.ElementTree as ElementTree
 from pathlib import Path
 from typing import Any
@@ -75,3 +78,45 @@ def test_the_hubs_name_every_server(compose: dict[str, Any]) -> None:
         assert store.cluster == CLUSTER
         reader = ElementTree.parse(DEPLOY / "clickhouse" / "reader.xml").getroot()
         assert store.sql_user in {user.tag for user in reader.find("users") or ()}
+
+
+def test_the_image_starts_a_hub(compose: dict[str, Any]) -> None:
+    """With options, variables and an extra that exist; its home is on the volume, its ports are those of a hub."""
+    from stepscope.cli.main import parser
+    from stepscope.hub.home_store import VARIABLE
+
+    image = (DEPLOY / "Dockerfile").read_text()
+    project = tomllib.loads((DEPLOY.parent / "pyproject.toml").read_text())["project"]
+    assert re.findall(r"'/src\[(\w+)\]'", image) == ["cluster"]
+    assert "cluster" in project["optional-dependencies"]
+    entry = json.loads(image.partition("ENTRYPOINT ")[2])
+    assert entry[0] in project["scripts"]
+    home = image.partition("ENV STEPSCOPE_HOME=")[2].split()[0]
+    published = []
+    for name in ("hub-0", "hub-1"):
+        service = compose["services"][name]
+        given = parser(entry[1:2]).parse_args([*entry[1:], *service["command"]])
+        own = {str(given.port), str(given.grpc_port)}
+        assert {port.partition(":")[2] for port in service["ports"]} == own == set(_words(image, "EXPOSE"))
+        assert (set(service["environment"]), service["volumes"]) == ({VARIABLE}, [f"{name}:{home}"])
+        published += [port.partition(":")[0] for port in service["ports"]]
+    assert len(set(published)) == len(published)
+
+
+def test_servers_and_keepers_find_each_other(compose: dict[str, Any]) -> None:
+    """Ports are the same on both sides, and what a configuration takes from the environment is there."""
+    cluster, keeper, reader = (
+        ElementTree.parse(DEPLOY / "clickhouse" / f"{name}.xml").getroot() for name in ("cluster", "keeper", "reader")
+    )
+    assert {node.findtext("port") for node in cluster.iter("node")} == {keeper.findtext("keeper_server/tcp_port")}
+    assert len({server.findtext("id") for server in keeper.iter("server")}) == 3
+    for kind, files in (("clickhouse-", (cluster, reader)), ("keeper-", (keeper,))):
+        wanted = {part.get("from_env") for file in files for part in file.iter()} - {None}
+        for name, service in compose["services"].items():
+            assert not name.startswith(kind) or set(service["environment"]) >= wanted, name
+    ids = {each["environment"]["KEEPER_ID"] for name, each in compose["services"].items() if "keeper-" in name}
+    assert ids == {server.findtext("id") for server in keeper.iter("server")}
+
+
+def _words(text: str, instruction: str) -> list[str]:
+    return text.partition(f"{instruction} ")[2].splitlines()[0].split()
