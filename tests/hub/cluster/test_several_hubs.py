@@ -3,6 +3,7 @@
 import http.client
 import json
 import threading
+import time
 from collections.abc import Callable, Iterator
 
 import pytest
@@ -13,7 +14,7 @@ from stepscope.model.ports import Batch
 from stepscope.sinks.hub import Hub, HubSink
 from stepscope.testing.stores import losses, writer
 from tests.hub.cluster.conftest import AddressOf, drop
-from tests.hub.conftest import RunningHub
+from tests.hub.conftest import JSON, RunningHub
 
 Until = Callable[..., None]
 BATCHES = 40
@@ -135,3 +136,20 @@ def send(run: str, places: list[HubSink], half: threading.Event, ready: threadin
                     continue
         if seq == BATCHES * 3 // 4:
             assert ready.wait(120)
+
+
+def test_clients_of_one_hub_are_answered_by_the_other(hubs: list[RunningHub], until: Until) -> None:
+    """The hub that was asked first keeps MLflow's runs: without it others say so; Datadog's clients need no hub."""
+    one, two = hubs
+    made = one.post("/api/2.0/mlflow/runs/create", b'{"experiment_id": "0"}', JSON)
+    path = f"/api/2.0/mlflow/runs/get?run_id={made.json()['run']['info']['run_id']}"
+    assert [hub.request("GET", path).status for hub in hubs] == [200, 200]
+    series = {"series": [{"metric": "a", "points": [[time.time(), 1.0]], "host": "h"}]}
+    assert [hub.post("/api/v1/series", json.dumps(series).encode(), JSON).status for hub in hubs] == [202, 202]
+    one.kill()
+    refused = two.request("GET", path)
+    assert (refused.status, refused.json()["error_code"]) == (503, "TEMPORARILY_UNAVAILABLE")
+    assert "retry-after" in refused.headers
+    assert two.post("/api/v1/series", json.dumps(series).encode(), JSON).status == 202
+    one.start()
+    until(lambda: two.request("GET", path).status == 200, 120)

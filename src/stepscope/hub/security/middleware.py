@@ -234,7 +234,7 @@ class _Body:
             async with asyncio.timeout_at(self._until):
                 message = await self._channel.receive()
         except TimeoutError:
-            raise Refused(_too_slow(self._bodies.seconds)) from None
+            raise Refused(too_slow(self._bodies.seconds)) from None
         self._complete = message["type"] != "http.request" or not message.get("more_body", False)
         self._read += len(message.get("body", b""))
         return message
@@ -246,7 +246,8 @@ class _Body:
                 await self._next()
 
 
-def _too_slow(seconds: float) -> Refusal:
+def too_slow(seconds: float) -> Refusal:
+    """Reject a body for the time that it takes."""
     return Refusal(HTTPStatus.REQUEST_TIMEOUT, f"the body did not arrive within {seconds:g} s")
 
 

@@ -1,5 +1,6 @@
 """Several hubs, one answer: requests whose state or files are in the home of another hub are passed on to it."""
 
+import asyncio
 import hmac
 import re
 import ssl
@@ -13,7 +14,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from stepscope.hub.refusals import Refusal, Refused
 from stepscope.hub.security.guard import RequestHead
-from stepscope.hub.security.middleware import AccessRule
+from stepscope.hub.security.middleware import AccessRule, too_slow
 from stepscope.hub.shared.client_homes import MOVABLE, RECEIVERS, ClientHomes
 from stepscope.hub.store.cluster.ownership import Member
 from stepscope.hub.upstream import Passing, Upstream, UpstreamFailed, pass_on
@@ -38,9 +39,11 @@ class Relay:
         app: ASGIApp,
         homes: ClientHomes,
         rule_of: Callable[[RequestHead], AccessRule],
+        body_seconds: float,
         tls: ssl.SSLContext | None = None,
     ) -> None:
         self._app, self._homes, self._rule_of, self._tls = app, homes, rule_of, tls
+        self._seconds = body_seconds
         self._secret = homes.secret.encode()
         self._upstreams: dict[str, Upstream] = {}
 
@@ -69,19 +72,26 @@ class Relay:
         return name if name in RECEIVERS else ""
 
     async def _ask_keeper(self, receiver: str, head: RequestHead, scope: Scope, receive: Receive, send: Send) -> None:
-        first = await receive()
-        if first["type"] != "http.request":
-            return
+        taken: list[Message] = []
         try:
             keeper = await self._keeper(receiver)
             if keeper is not None:
-                await self._pass(keeper, scope, receive, send, first)
+                taken.append(await self._first(receive))
+                await self._pass(keeper, scope, receive, send, taken[0])
                 return
         except (Retry, Refused) as error:
-            if receiver not in MOVABLE or not isinstance(error, _NotReached):
+            if receiver not in MOVABLE or isinstance(error, (_Cut, Refused)):
                 await self._rule_of(head).policy.refuse(head, _refusal(error))(scope, receive, send)
                 return
-        await self._app(scope, _again(first, receive), send)
+        await self._app(scope, _again(taken, receive), send)
+
+    async def _first(self, receive: Receive) -> Message:
+        """The first part of a body; later ones are limited by the hub that answers."""
+        try:
+            async with asyncio.timeout(self._seconds):
+                return await receive()
+        except TimeoutError:
+            raise Refused(too_slow(self._seconds)) from None
 
     async def _keeper(self, receiver: str) -> Member | None:
         if self._homes.must_write(receiver):
@@ -100,7 +110,7 @@ class Relay:
             try:
                 await self._pass(other, scope, receive, again, _NO_BODY)
             except Retry:
-                away = away or f"the hub {other.name} does not answer"
+                away = away or "another hub does not answer"
             if again.has_begun:
                 return
         if away:
@@ -125,6 +135,8 @@ class Relay:
         if upstream is None:
             upstream = Upstream(keeper.address, tls=self._tls, connect_seconds=_SECONDS, silent_seconds=_SILENT_SECONDS)
             self._upstreams[keeper.address] = upstream
+        if first["type"] != "http.request":
+            return
         passing = Passing(scope, receive, send, first)
         began: list[int] = []
         headers = [each for each in passing.headers() if each[0] != MARK]
@@ -137,21 +149,20 @@ class Relay:
             )
         except UpstreamFailed as error:
             if not began:
-                kind = Retry if passing.has_begun else _NotReached
-                raise kind(f"the hub at {keeper.address} does not answer: {error}", after=2.0) from error
+                kind = _Cut if passing.has_begun else Retry
+                raise kind("the hub that keeps the state of these clients does not answer", after=2.0) from error
             # The response has begun: the server closes the connection, and the client sees it cut off.
 
 
-class _NotReached(Retry):
-    """Nothing of the request was sent."""
+class _Cut(Retry):
+    """A part of the request was sent: it may have been taken."""
 
 
-def _again(first: Message, receive: Receive) -> Receive:
+def _again(taken: list[Message], receive: Receive) -> Receive:
     """A `receive` that begins with a message that was taken already."""
-    waiting = [first]
 
     async def next_message() -> Message:
-        return waiting.pop() if waiting else await receive()
+        return taken.pop() if taken else await receive()
 
     return next_message
 
