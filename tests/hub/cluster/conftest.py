@@ -29,7 +29,7 @@ def address_of(server: AddressOf) -> AddressOf:
     return server
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[AddressOf]:
     """One server for all tests."""
     if named := os.environ.get("STEPSCOPE_TEST_CLICKHOUSE"):
@@ -41,7 +41,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[AddressOf]:
         yield started.url
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ClusterProcesses]:
     """ZooKeeper and four servers for all tests; one that kills a part of it starts it again."""
     if lacking := missing():
