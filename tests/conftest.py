@@ -8,7 +8,7 @@ import subprocess
 import sys
 import textwrap
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -24,9 +24,12 @@ from stepscope.model.records import Record
 from stepscope.sdk.context import current_mark
 from stepscope.testing import read_batches, read_run
 from tests import left_over
+from tests.forked import Forked, ForkedProgram
 from tests.lanes import LANES, lane_of, world_of
 from tests.left_over import pytest_sessionfinish as pytest_sessionfinish
+from tests.shared import close_shared
 
+pytest_plugins = ("tests.sinks.mlflow_peer",)
 RUN = "e2e"
 """The run every program writes to unless its environment says otherwise."""
 PACKAGE = Path(stepscope.__file__).parents[1]
@@ -37,7 +40,7 @@ _LAUNCHERS = ("STEPSCOPE_", "SLURM_", "OMPI_", "PMI", "OTEL_", "TORCHELASTIC_", 
 class Program:
     """A started Python program; its output is in files, so that no child left over keeps a reader waiting."""
 
-    process: subprocess.Popen[bytes]
+    process: "subprocess.Popen[bytes] | Forked"
     place: Path
 
     @property
@@ -53,12 +56,13 @@ class Program:
         """Wait for its end; its exit code and output."""
         code = self.process.wait(timeout)
         out, err = ((self.place / name).read_text() for name in ("out", "err"))
-        return subprocess.CompletedProcess(self.process.args, code, out, err)
+        return subprocess.CompletedProcess(["python", str(self.place / "program.py")], code, out, err)
 
     def end(self) -> None:
         """Kill what is left of it and of its children."""
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self.pid, signal.SIGKILL)
+        self.process.kill()  # it may not have its session yet
         self.process.wait()
 
 
@@ -78,23 +82,38 @@ def pytest_collection_finish() -> None:
     for name in os.environ.keys() - _ENVIRONMENT.keys():
         if not name.startswith("PYTEST_"):
             del os.environ[name]
+    gc.enable()
     gc.collect()
     gc.freeze()  # what was imported stays: no later collection has to walk through it
 
 
 def pytest_configure(config: pytest.Config) -> None:
     """Mark what is started; and let it be interrupted: a shell ignores SIGINT in what it starts with `&`."""
+    gc.disable()  # until the tests are collected, of which nothing is garbage
     left_over.pytest_configure(config)
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Mark every test with its lane, and put first what takes longer: worlds, then lanes."""
-    paths = {item: item.path.relative_to(config.rootpath).as_posix() for item in items}
+    paths = {item: item.nodeid.partition("::")[0] for item in items}
+    lanes = {path: lane_of(path) for path in set(paths.values())}
+    order = {path: (world_of(path) or "~", LANES.index(lane)) for path, lane in lanes.items()}
     for item, path in paths.items():
-        item.add_marker(lane_of(path))
-    items.sort(key=lambda item: (world_of(paths[item]) or "~", LANES.index(lane_of(paths[item]))))
+        item.add_marker(lanes[path])
+    items.sort(key=lambda item: order[paths[item]])
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> Iterator[None]:
+    """Close what the tests of a world share after the last of them."""
+    try:
+        yield
+    finally:
+        here, there = (each and world_of(each.nodeid.partition("::")[0]) for each in (item, nextitem))
+        if nextitem is None or here != there:
+            close_shared()
 
 
 class WorldScheduling(LoadFileScheduling):
@@ -143,34 +162,51 @@ def home(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def start(tmp_path: Path, home: Path) -> Iterator[Start]:
-    """Start a Python program in a session of its own; it dies with the test."""
+    """Start a Python program in a session of its own; it dies with the test.
+
+    It is forked from a process that has imported `stepscope`; `fresh` starts an interpreter, as does another module.
+    """
     programs: list[Program] = []
 
     def begin(
-        source: str, *arguments: object, env: dict[str, str | None] | None = None, module: str | None = None
+        source: str,
+        *arguments: object,
+        env: dict[str, str | None] | None = None,
+        module: str | None = None,
+        fresh: bool = False,
     ) -> Program:
         place = tmp_path / f"program{len(programs)}"
         place.mkdir()
         script = place / "program.py"
         script.write_text(textwrap.dedent(source))
-        line = [sys.executable, *(("-m", module) if module else ()), *map(str, arguments)]
-        line.insert(len(line) if module else 1, str(script))
-        with open(place / "out", "w") as out, open(place / "err", "w") as err:
-            process = subprocess.Popen(
-                line,
-                cwd=place,
-                env=_environment(home, env or {}),
-                stdin=subprocess.DEVNULL,
-                stdout=out,
-                stderr=err,
-                start_new_session=True,
-            )
+        process: subprocess.Popen[bytes] | Forked
+        if module or fresh:
+            process = _spawn(script, arguments, _environment(home, env or {}), module)
+        else:
+            process = ForkedProgram(script, [str(each) for each in arguments], _environment(home, env or {}))
         programs.append(Program(process, place))
         return programs[-1]
 
     yield begin
     for program in programs:
         program.end()
+
+
+def _spawn(
+    script: Path, arguments: Sequence[object], env: dict[str, str], module: str | None
+) -> "subprocess.Popen[bytes]":
+    line = [sys.executable, *(("-m", module) if module else ()), *map(str, arguments)]
+    line.insert(len(line) if module else 1, str(script))
+    with open(script.parent / "out", "w") as out, open(script.parent / "err", "w") as err:
+        return subprocess.Popen(
+            line,
+            cwd=script.parent,
+            env=env,
+            stdin=subprocess.DEVNULL,
+            stdout=out,
+            stderr=err,
+            start_new_session=True,
+        )
 
 
 def _environment(home: Path, changes: dict[str, str | None]) -> dict[str, str]:
@@ -190,9 +226,13 @@ def python(start: Start) -> Python:
     """Run a Python program to its end."""
 
     def run(
-        source: str, *arguments: object, env: dict[str, str | None] | None = None, timeout: float = 300
+        source: str,
+        *arguments: object,
+        env: dict[str, str | None] | None = None,
+        timeout: float = 300,
+        fresh: bool = False,
     ) -> "subprocess.CompletedProcess[str]":
-        return start(source, *arguments, env=env).wait(timeout)
+        return start(source, *arguments, env=env, fresh=fresh).wait(timeout)
 
     return run
 

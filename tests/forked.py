@@ -1,4 +1,4 @@
-"""`stepscope` forked from a process that has imported it: a start costs half or less, and tests start hundreds."""
+"""Commands and programs forked from a process that has imported `stepscope`: tests start hundreds of them."""
 
 import contextlib
 import json
@@ -11,6 +11,7 @@ import sys
 import tempfile
 import threading
 import time
+import types
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -18,14 +19,20 @@ from typing import Any
 ROOT = Path(__file__).parents[1]
 FOREIGN = ("STEPSCOPE_", "OTEL_")
 """What variables of the developer's own begin with; tests do without them."""
+_QUIET = "ignore:This process:DeprecationWarning"
+"""Of Python 3.12, at each fork beside a thread."""
 
 
 class Forked:
     """A process that was started so, with what the tests use of `subprocess.Popen`."""
 
-    def __init__(self, arguments: list[str], env: Mapping[str, str], files: list[int]) -> None:
-        self._server = _server()
-        self.pid = self._server.ask({"argv": arguments, "env": dict(env), "cwd": os.getcwd()}, files)
+    def __init__(
+        self, arguments: list[str], env: Mapping[str, str], files: list[int], script: Path | None = None
+    ) -> None:
+        cwd = os.getcwd() if script is None else str(script.parent)
+        asked = {"argv": arguments, "env": dict(env), "cwd": cwd, "script": script and str(script)}
+        self._server = _server("command" if script is None else "program")
+        self.pid = self._server.ask(asked, files)
         self._handle = os.pidfd_open(self.pid)
         self.returncode: int | None = None
 
@@ -82,6 +89,18 @@ class ForkedHub(Forked):
         return self.stdout.read(), self.stderr.read()
 
 
+class ForkedProgram(Forked):
+    """A program of a user in a session of its own and in the folder of its script, which is all it reads and writes."""
+
+    def __init__(self, script: Path, arguments: list[str], env: Mapping[str, str]) -> None:
+        with (
+            open(os.devnull) as nothing,
+            open(script.parent / "out", "w") as out,
+            open(script.parent / "err", "w") as err,
+        ):
+            super().__init__(arguments, env, [each.fileno() for each in (nothing, out, err)], script)
+
+
 def stepscope(*arguments: object, stdin: int | None = None, **env: str) -> "subprocess.CompletedProcess[str]":
     """Run a command of `stepscope` to its end, with variables of its own and an open file to read from."""
     line = [str(each) for each in arguments]
@@ -97,12 +116,12 @@ def stepscope(*arguments: object, stdin: int | None = None, **env: str) -> "subp
 class _ForkServer:
     """The process to fork from; it ends when the tests do."""
 
-    def __init__(self) -> None:
+    def __init__(self, kind: str) -> None:
         self._lock = threading.Lock()
         self._socket, theirs = socket.socketpair()
         with theirs:
             number = theirs.fileno()
-            line = [sys.executable, "-m", "tests.forked", str(number)]
+            line = [sys.executable, "-W", _QUIET, "-m", "tests.forked", kind, str(number)]
             kept = {key: value for key, value in os.environ.items() if not key.startswith(FOREIGN)}
             subprocess.Popen(line, cwd=ROOT, env=kept, pass_fds=[number], stdin=subprocess.DEVNULL)
 
@@ -119,15 +138,15 @@ class _ForkServer:
         self._socket.close()
 
 
-_servers: list[_ForkServer] = []
+_servers: dict[str, _ForkServer] = {}
 _starting = threading.Lock()
 
 
-def _server() -> _ForkServer:
+def _server(kind: str) -> _ForkServer:
     with _starting:
-        if not _servers:
-            _servers.append(_ForkServer())
-        return _servers[0]
+        if kind not in _servers:
+            _servers[kind] = _ForkServer(kind)
+        return _servers[kind]
 
 
 def close() -> None:
@@ -146,8 +165,8 @@ def _receive(channel: socket.socket, size: int) -> bytes:
     return data
 
 
-def _serve(channel: socket.socket) -> list[str] | None:
-    """Fork for each question; the arguments in the new process, None in this one when the tests have ended."""
+def _serve(channel: socket.socket) -> dict[str, Any] | None:
+    """Fork for each question; what is asked for in the new process, None in this one when the tests have ended."""
     while True:
         head, files, _, _ = socket.recv_fds(channel, 4, 3)
         if not head:
@@ -159,7 +178,7 @@ def _serve(channel: socket.socket) -> list[str] | None:
         elif (answer := os.fork()) == 0:
             channel.close()
             _become(asked, files)
-            return list(asked["argv"])
+            return dict(asked)
         for each in files:
             os.close(each)
         channel.sendall(answer.to_bytes(4, "big", signed=True))
@@ -178,8 +197,8 @@ def _become(asked: dict[str, Any], files: list[int]) -> None:
     time.tzset()
 
 
-if __name__ == "__main__":
-    from stepscope.cli.main import main, parser
+def _import_what_commands_need() -> None:
+    from stepscope.cli.main import parser
 
     parser()
     with contextlib.suppress(ImportError):  # not all tests need a hub
@@ -191,7 +210,33 @@ if __name__ == "__main__":
 
         for name in RECEIVERS.names():
             RECEIVERS.find(name)
-    found = _serve(socket.socket(fileno=int(sys.argv[1])))
-    if found is not None:
-        sys.argv = ["stepscope", *found]
-        sys.exit(main(found))
+
+
+def _run_program(script: str, arguments: list[str]) -> None:
+    """Run a script as `python script` does: as the module `__main__`, with its folder first in the path."""
+    os.setsid()
+    main = types.ModuleType("__main__")
+    main.__file__ = script
+    sys.modules["__main__"] = main
+    sys.argv = [script, *arguments]
+    sys.path[0] = os.path.dirname(script)
+    exec(compile(Path(script).read_text(), script, "exec"), main.__dict__)
+
+
+def _run_command(arguments: list[str]) -> None:
+    from stepscope.cli.main import main
+
+    sys.argv = ["stepscope", *arguments]
+    sys.exit(main(arguments))
+
+
+if __name__ == "__main__":
+    if sys.argv[1] == "command":
+        _import_what_commands_need()
+    else:
+        import stepscope.sdk.otel  # noqa: F401
+    found = _serve(socket.socket(fileno=int(sys.argv[2])))
+    if found is not None and found["script"]:
+        _run_program(found["script"], found["argv"])
+    elif found is not None:
+        _run_command(found["argv"])

@@ -44,6 +44,17 @@ WORLDS = (
     ("tests/hub/cluster/",),
     ("tests/web/views/",),
     (
+        "tests/integrations/test_ray.py",
+        "tests/integrations/test_ray_train.py",
+        "tests/training/test_service.py",
+    ),
+    (
+        "tests/e2e/test_sinks_tunnel.py",
+        "tests/sinks/test_mlflow.py",
+        "tests/sinks/test_mlflow_faults.py",
+        "tests/training/test_seed_000_mlflow.py",
+    ),
+    (
         "tests/web/test_charts.py",
         "tests/web/test_charts_reading.py",
         "tests/web/test_every_view.py",
@@ -54,7 +65,7 @@ WORLDS = (
         "tests/web/test_step.py",
     ),
 )
-"""Files that share a cluster, or a hub with recorded runs: one worker runs them, so that it is made once."""
+"""Files that share a cluster, a server or a hub with recorded runs: one worker runs them, so that it is made once."""
 
 
 def lane_of(path: str) -> str:

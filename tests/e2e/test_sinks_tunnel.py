@@ -18,8 +18,6 @@ from tests.e2e.test_sinks_delivery import shippers
 from tests.late import late
 from tests.sinks.faults import refused
 from tests.sinks.mlflow_peer import MlflowPeer, MlflowServer
-from tests.sinks.mlflow_peer import peer as peer
-from tests.sinks.mlflow_peer import server as server
 from tests.sinks.test_mlflow_settings import doctor
 
 late("mlflow")
@@ -100,14 +98,14 @@ def machine(tmp_path: Path) -> Iterator[Machine]:
     made.stop()
 
 
-def test_runbook(machine: Machine, server: MlflowServer, peer: MlflowPeer, tmp_path: Path, until: Until) -> None:
+def test_runbook(machine: Machine, mlflow_server: MlflowServer, peer: MlflowPeer, tmp_path: Path, until: Until) -> None:
     """The doctor tells closed, open and nothing behind apart; what a cut line held up arrives, each point once."""
     with refused() as there:
         port = there
     uri, home = f"http://127.0.0.1:{port}", tmp_path / "home"
     code, lines = doctor(home, uri, experiment=peer.experiment)
     assert (code, all("tunnel closed" in line for line in lines)) == (1, True), lines
-    with machine.tunnel(port, server.port, until):
+    with machine.tunnel(port, mlflow_server.port, until):
         code, lines = doctor(home, uri, experiment=peer.experiment)
         assert (code, [line[:2] for line in lines]) == (0, ["ok", "ok"]), lines
     with refused() as nobody, machine.tunnel(port, nobody, until):
@@ -116,7 +114,7 @@ def test_runbook(machine: Machine, server: MlflowServer, peer: MlflowPeer, tmp_p
 
     peer.experiment = "trained"
     mlflow = {"mlflow": {"uri": uri, "experiment": peer.experiment}}
-    with machine.tunnel(port, server.port, until) as ssh:
+    with machine.tunnel(port, mlflow_server.port, until) as ssh:
         run = stepscope.init(project="gpt", home=tmp_path / "trained", sinks=[mlflow], probes=False, shipper="process")
         for step in range(STEPS):
             run.log({"loss": 1 / (step + 1)}, step=step, category="trainer")
@@ -126,7 +124,7 @@ def test_runbook(machine: Machine, server: MlflowServer, peer: MlflowPeer, tmp_p
             time.sleep(0.002)
     assert run.flush(timeout=1).undelivered
     assert len(peer.steps()) < STEPS
-    with machine.tunnel(port, server.port, until):
+    with machine.tunnel(port, mlflow_server.port, until):
         run.finish(wait=60)
         until(lambda: len(peer.steps()) >= STEPS, 60)
     assert sorted(peer.steps()) == list(range(STEPS))

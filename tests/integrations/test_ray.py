@@ -16,6 +16,7 @@ from stepscope.testing import read_batches
 from stepscope.training.service.correlation import correlate
 from tests.integrations import ray_work
 from tests.late import late
+from tests.ray_peer import connected
 
 ray = late("ray")
 ROOT = str(Path(__file__).parents[2])
@@ -38,13 +39,12 @@ def seen(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
     run = stepscope.init(project="ray", home=home, probes=False, shipper="none", capture_logs=True)
     given = {"env_vars": {"PYTHONPATH": ROOT}}
     env = ours.runtime_env(given) if request.param == "hook" else given
-    ray.init(num_cpus=2, include_dashboard=False, log_to_driver=False, runtime_env=env)
     try:
-        answers = visit()
-        hooked = {"plain.inside"} if request.param == "hook" else set()
-        spans = wait_for(run, {"Actor.call_other", "later.inside", "renamed", "decorated"} | hooked)
+        with connected(env):
+            answers = visit()
+            hooked = {"plain.inside"} if request.param == "hook" else set()
+            spans = wait_for(run, {"Actor.call_other", "later.inside", "renamed", "decorated"} | hooked)
     finally:
-        ray.shutdown()
         stepscope.finish()
     logs = [each for batch in read_batches(home, run.id) for each in batch.records if isinstance(each, Log)]
     return Seen(request.param, answers, spans, logs)
@@ -76,7 +76,7 @@ def visit() -> dict[str, Any]:
 def wait_for(run: stepscope.Run, names: set[str]) -> dict[str, list[tuple[int, Span]]]:
     """The spans of a run by name, with the process that wrote each, once all names are there."""
     assert run.flush(300)
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 300
     while True:
         found: dict[str, list[tuple[int, Span]]] = {}
         for batch in read_batches(run.home, run.id):

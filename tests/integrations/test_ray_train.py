@@ -10,23 +10,24 @@ import pytest
 import stepscope
 from stepscope.model.records import Event, Metric, Span
 from tests.late import late
+from tests.ray_peer import connected
 
-ray, train, tune = late("ray"), late("ray.train"), late("ray.tune")
+train, tune = late("ray.train"), late("ray.tune")
 integration = late("stepscope.integrations.ray_train", "ray")
 ray_train, ray_tune = late("examples.ray_train"), late("examples.ray_tune")
 
 Read = Callable[..., list[Any]]
-pytestmark = [pytest.mark.timeout(300), pytest.mark.usefixtures("place")]
+pytestmark = pytest.mark.usefixtures("place")
 
 
 @pytest.fixture(autouse=True, scope="module")
 def cluster() -> Iterator[None]:
-    """A Ray of this module's own."""
+    """A job in a Ray; a watcher of preempted machines would be one more process in each training."""
     root = str(Path(__file__).resolve().parents[2])
-    path = {"env_vars": {"PYTHONPATH": root, "RAY_TRAIN_V2_ENABLED": "1"}}
-    ray.init(num_cpus=2, include_dashboard=False, log_to_driver=False, runtime_env=path)
-    yield
-    ray.shutdown()
+    env = {"RAY_TRAIN_V2_ENABLED": "1", "RAY_TRAIN_ENABLE_PREEMPTION_WATCHER": "0"}
+    patient = {"RAY_TRAIN_WORKER_GROUP_START_TIMEOUT_S": "600"}
+    with connected({"env_vars": {"PYTHONPATH": root, **env, **patient}}):
+        yield
 
 
 @pytest.mark.parametrize(

@@ -21,47 +21,74 @@ from urllib.parse import quote, urlencode
 
 import pytest
 
-START_SECONDS = 150.0
+from tests.late import late
+from tests.shared import shared
+
+ROOT = Path(__file__).parents[2]
+START_SECONDS = 500.0
 API = "/api/2.0/mlflow/"
 
 
 class MlflowServer:
-    """`mlflow server` with a SQLite store."""
+    """MLflow's server with a SQLite store; it can be killed and started again."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
-        self._process: subprocess.Popen[bytes] | None = None
+        self._forks: subprocess.Popen[str] | None = None
+        self._pid = 0
         with socket.socket() as found:
             found.bind(("127.0.0.1", 0))
             self.port: int = found.getsockname()[1]
 
     def start(self) -> None:
         """Start it, and wait until it answers."""
-        store, files = f"sqlite:///{self._folder}/store.db", str(self._folder / "files")
-        line = [sys.executable, "-m", "mlflow", "server", "--host", "127.0.0.1", "--port", str(self.port)]
-        line += ["--workers", "1", "--backend-store-uri", store, "--artifacts-destination", files]
-        quiet = {"MLFLOW_DISABLE_TELEMETRY": "true", "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false"}
-        env = {key: value for key, value in os.environ.items() if not key.startswith(("MLFLOW_", "OTEL_"))}
-        with open(self._folder / "log", "ab") as log:
-            self._process = subprocess.Popen(
-                line, env={**env, **quiet}, stdout=log, stderr=log, start_new_session=True, cwd=self._folder
-            )
+        forks = self._forks = self._forks or self._import()
+        assert forks.stdin is not None
+        assert forks.stdout is not None
+        forks.stdin.write(f"{self.port}\n")
+        forks.stdin.flush()
+        said = forks.stdout.readline()
+        assert said, (self._folder / "log").read_text()[-3000:]
+        self._pid = int(said)
         deadline = time.monotonic() + START_SECONDS
         while not self._answers():
-            assert self._process.poll() is None, (self._folder / "log").read_text()[-3000:]
+            assert Path(f"/proc/{self._pid}").exists(), (self._folder / "log").read_text()[-3000:]
             assert time.monotonic() < deadline, f"no MLflow server within {START_SECONDS} s"
             time.sleep(0.1)
 
+    def _import(self) -> "subprocess.Popen[str]":
+        """Start the process from which it is forked."""
+        line = [sys.executable, "-m", "tests.sinks.mlflow_forks"]
+        line += [f"sqlite:///{self._folder}/store.db", str(self._folder / "files")]
+        kept = {key: value for key, value in os.environ.items() if not key.startswith(("MLFLOW_", "OTEL_"))}
+        env = {"MLFLOW_DISABLE_TELEMETRY": "true", "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false"}
+        with open(self._folder / "log", "ab") as log:
+            return subprocess.Popen(
+                line,
+                env={**kept, **env, "PYTHONPATH": str(ROOT)},
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=log,
+                text=True,
+                cwd=self._folder,
+            )
+
     def kill(self) -> None:
-        """End it and its children at once; its port is free afterwards."""
-        if self._process is not None:
-            os.killpg(self._process.pid, signal.SIGKILL)
-            self._process.wait()
-            self._process = None
-            deadline = time.monotonic() + 30
-            while self._listens():  # a child that is not quite dead still holds it
+        """End it at once; its port is free afterwards."""
+        if self._pid:
+            os.kill(self._pid, signal.SIGKILL)
+            self._pid = 0
+            deadline = time.monotonic() + START_SECONDS
+            while self._listens():  # one that is not quite dead still holds it
                 assert time.monotonic() < deadline, "the port of a killed server is still taken"
                 time.sleep(0.01)
+
+    def close(self) -> None:
+        """End it for good."""
+        self.kill()
+        if self._forks is not None:
+            self._forks.communicate()
+            self._forks = None
 
     def _listens(self) -> bool:
         with socket.socket() as probe:
@@ -285,19 +312,19 @@ def serving(folder: Path) -> Iterator[MlflowServer]:
         server.start()
         yield server
     finally:
-        server.kill()
-
-
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MlflowServer]:
-    """One server for all tests of a file, each with an experiment of its own."""
-    with serving(tmp_path_factory.mktemp("mlflow")) as made:
-        yield made
+        server.close()
 
 
 @pytest.fixture
-def peer(server: MlflowServer) -> Iterator[MlflowPeer]:
+def mlflow_server(tmp_path_factory: pytest.TempPathFactory) -> MlflowServer:
+    """One server for all tests that have experiments of their own."""
+    late("mlflow")
+    return shared("mlflow", lambda: serving(tmp_path_factory.mktemp("mlflow")))
+
+
+@pytest.fixture
+def peer(mlflow_server: MlflowServer) -> Iterator[MlflowPeer]:
     """A fresh experiment."""
-    made = MlflowPeer(server)
+    made = MlflowPeer(mlflow_server)
     yield made
     made.close()

@@ -16,12 +16,9 @@ from stepscope.testing.sinks import SinkContract, closing
 from tests.conftest import Python
 from tests.late import late
 from tests.sinks.mlflow_peer import MlflowPeer, MlflowServer
-from tests.sinks.mlflow_peer import peer as peer
-from tests.sinks.mlflow_peer import server as server
 from tests.sinks.test_mlflow_settings import doctor
 
 late("mlflow")
-pytestmark = pytest.mark.timeout(300)
 
 T = 1_700_000_000_000_000_000
 
@@ -195,16 +192,16 @@ def test_distributions_and_attributes(peer: MlflowPeer, sink: Sink) -> None:
     assert found == {f"wait/{name}/model:a b": number for name, number in wanted.items()}
 
 
-def test_experiments(peer: MlflowPeer, server: MlflowServer) -> None:
+def test_experiments(peer: MlflowPeer, mlflow_server: MlflowServer) -> None:
     """By id, by name though it looks like an id, by project; a deleted one is named with the fix."""
-    made = server.post("experiments/create", {"name": peer.experiment})["experiment_id"]
+    made = mlflow_server.post("experiments/create", {"name": peer.experiment})["experiment_id"]
     for experiment in (made, int(made)):
         open_parts(peer, experiment=experiment)[0].write([batch(loss(1), run=f"by-{experiment!r}".strip("'"))])
     assert {each["info"]["experiment_id"] for each in peer.runs()} == {made}
     digits = peer.experiment = str(int(peer.experiment[5:], 16))
     Mlflow.read({"uri": peer.url}, {"MLFLOW_EXPERIMENT_NAME": digits}).open().write([batch(loss(1))])
     assert peer.run()["status"] == "RUNNING"
-    server.post("experiments/delete", {"experiment_id": peer.experiment_id()})
+    mlflow_server.post("experiments/delete", {"experiment_id": peer.experiment_id()})
     with pytest.raises(Retry, match="deleted in MLflow: restore it"):
         open_parts(peer, experiment=digits)[0].write([batch(loss(1))])
     Mlflow.read({"uri": peer.url}, {}).open().write([batch(loss(1), run="free")])
@@ -212,19 +209,19 @@ def test_experiments(peer: MlflowPeer, server: MlflowServer) -> None:
     assert "free" in [each["info"]["run_name"] for each in peer.runs()]
 
 
-def test_a_run_that_is_there_already(peer: MlflowPeer, server: MlflowServer) -> None:
+def test_a_run_that_is_there_already(peer: MlflowPeer, mlflow_server: MlflowServer) -> None:
     """MLFLOW_RUN_ID names it: nothing is created."""
-    made = server.post("experiments/create", {"name": peer.experiment})["experiment_id"]
-    run = server.post("runs/create", {"experiment_id": made})["run"]["info"]["run_id"]
+    made = mlflow_server.post("experiments/create", {"name": peer.experiment})["experiment_id"]
+    run = mlflow_server.post("runs/create", {"experiment_id": made})["run"]["info"]["run_id"]
     Mlflow.read({"uri": peer.url}, {"MLFLOW_RUN_ID": run}).open().write([batch(loss(1))])
     assert peer.run()["run_id"] == run
     assert len(peer.history("trainer/loss")) == 1
 
 
-def test_a_run_deleted_by_hand(peer: MlflowPeer, server: MlflowServer, sink: Sink) -> None:
+def test_a_run_deleted_by_hand(peer: MlflowPeer, mlflow_server: MlflowServer, sink: Sink) -> None:
     """What comes afterwards goes to a new run; nothing is lost."""
     sink.write([batch(loss(1))])
-    server.post("runs/delete", {"run_id": peer.run()["run_id"]})
+    mlflow_server.post("runs/delete", {"run_id": peer.run()["run_id"]})
     with pytest.raises(Retry, match="was deleted in MLflow"):
         sink.write([batch(loss(2), seq=1)])
     assert not sink.write([batch(loss(2), seq=1)])

@@ -25,8 +25,6 @@ from tests.conftest import PACKAGE, Python, Start
 from tests.late import late
 from tests.repeats import repeats
 from tests.sinks.mlflow_peer import Deed, MlflowPeer, MlflowServer, Passed
-from tests.sinks.mlflow_peer import peer as peer
-from tests.sinks.mlflow_peer import server as server
 from tests.sinks.test_mlflow import batch, finished, linked, loss, span
 
 late("mlflow")
@@ -224,27 +222,27 @@ def run_dry(pump: Pump, each: Callable[[], object] = lambda: None, seconds: floa
         pump.wake()
 
 
-def test_server_down_at_the_start_and_in_between(peer: MlflowPeer, server: MlflowServer, tmp_path: Path) -> None:
+def test_server_down_at_the_start_and_in_between(peer: MlflowPeer, mlflow_server: MlflowServer, tmp_path: Path) -> None:
     """A server that is not there, comes, is killed in the middle and comes again: every point is there, once."""
     write_run(tmp_path, 3000)
-    url = f"http://127.0.0.1:{server.port}"
+    url = f"http://127.0.0.1:{mlflow_server.port}"
     pump = pump_of(peer, tmp_path, url)
-    server.kill()
+    mlflow_server.kill()
     for _ in range(6):
         pump.step()
         assert "nothing listens on this port" in pump.trouble
         pump.wake()
     assert pump.is_stuck
-    server.start()
+    mlflow_server.start()
 
     def restart() -> None:
         if pump.counts["written"] > 500 and not restarted:
             restarted.append(True)
-            server.kill()
+            mlflow_server.kill()
             pump.wake()
             pump.step()
             assert pump.trouble
-            server.start()
+            mlflow_server.start()
 
     restarted: list[bool] = []
     run_dry(pump, restart, 200)

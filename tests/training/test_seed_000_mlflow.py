@@ -2,7 +2,7 @@
 
 import math
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -12,19 +12,10 @@ import stepscope
 from stepscope.model.records import Metric
 from stepscope.testing import read_run
 from stepscope.training import TrainingContext
-from tests.late import late
-from tests.sinks.mlflow_peer import API, Deed, MlflowPeer, MlflowServer, serving
+from tests.sinks.mlflow_peer import API, Deed, MlflowPeer, MlflowServer
 from tests.sinks.servers import Received, Reply, Server
 from tests.training.conftest import of_user
 from tests.training.test_seed_000 import keys
-
-
-@pytest.fixture(scope="module")
-def mlflow(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MlflowServer]:
-    """A real MLflow server."""
-    late("mlflow")
-    with serving(tmp_path_factory.mktemp("mlflow")) as made:
-        yield made
 
 
 def _has(peer: MlflowPeer, key: str) -> bool:
@@ -48,10 +39,9 @@ def wait_for(is_true: Callable[[], object]) -> None:
         time.sleep(0.1)
 
 
-@pytest.mark.timeout(300)
-def test_metrics_and_traces_reach_mlflow(mlflow: MlflowServer) -> None:
+def test_metrics_and_traces_reach_mlflow(mlflow_server: MlflowServer) -> None:
     """One endpoint takes both: metrics by category, traces linked to the run that holds them."""
-    peer = MlflowPeer(mlflow)
+    peer = MlflowPeer(mlflow_server)
     try:
         config = {"otlp_endpoint": peer.url, "mlflow_experiment": peer.experiment, "seed": 1}
         context = TrainingContext.initialize(config, algorithm="ppo")
@@ -72,10 +62,9 @@ def test_metrics_and_traces_reach_mlflow(mlflow: MlflowServer) -> None:
         peer.close()
 
 
-@pytest.mark.timeout(300)
-def test_metrics_fail_alone(mlflow: MlflowServer, place: Path) -> None:
+def test_metrics_fail_alone(mlflow_server: MlflowServer, place: Path) -> None:
     """A server that creates no run gets the traces all the same, and the metrics wait in the journal."""
-    peer = MlflowPeer(mlflow)
+    peer = MlflowPeer(mlflow_server)
     peer.decide = lambda passed: Deed(403, {}, b"{}") if passed.path.endswith("runs/create") else None
     try:
         config = {"logging": {"otlp_endpoint": f"{peer.url}/v1/traces", "mlflow_experiment": peer.experiment}}
@@ -91,12 +80,11 @@ def test_metrics_fail_alone(mlflow: MlflowServer, place: Path) -> None:
     assert keys(of_user(read_run(place, context.run.id), Metric)) == ["trainer/loss"]
 
 
-@pytest.mark.timeout(300)
 @pytest.mark.parametrize("trouble", [Deed(500, {}, b"{}"), Deed(403, {}, b"{}"), Deed(404), Deed(drop=True)])
-def test_traces_need_no_rest_api(mlflow: MlflowServer, trouble: Deed) -> None:
+def test_traces_need_no_rest_api(mlflow_server: MlflowServer, trouble: Deed) -> None:
     """With the id of an experiment nothing is looked up before a trace is sent, and nothing holds it back."""
-    peer = MlflowPeer(mlflow)
-    experiment = mlflow.post("experiments/create", {"name": peer.experiment})["experiment_id"]
+    peer = MlflowPeer(mlflow_server)
+    experiment = mlflow_server.post("experiments/create", {"name": peer.experiment})["experiment_id"]
     peer.decide = lambda passed: trouble if API in passed.path else None
     try:
         context = train({"otlp_endpoint": peer.url, "mlflow_experiment_id": experiment})

@@ -14,11 +14,10 @@ from stepscope.model.records import Histogram, Log, Metric, Span
 from stepscope.testing import read_batches
 from stepscope.training.service import init_telemetry, shutdown_telemetry
 from stepscope.wire.otlp.otlp_names import ATTR_EXEMPLARS
-from tests.late import late
+from tests.ray_peer import connected
 from tests.training.service_peers import EXAMPLES, python_path
 from tests.training.service_peers import redis_url as redis_url
 
-ray = late("ray")
 httpx = pytest.importorskip("httpx", reason="httpx is not installed")
 pytest.importorskip("fastapi", reason="fastapi is not installed")
 pytest.importorskip("opentelemetry.instrumentation.fastapi", reason="its instrumentation is not installed")
@@ -53,11 +52,10 @@ def recorded(tmp_path_factory: pytest.TempPathFactory, redis_url: str) -> Record
         from stepscope.integrations.ray import runtime_env
 
         env = runtime_env({"env_vars": {"PYTHONPATH": python_path()}})
-        ray.init(num_cpus=2, include_dashboard=False, log_to_driver=False, runtime_env=env)
         try:
-            answers = asyncio.run(visit(redis_url))
+            with connected(env):
+                answers = asyncio.run(visit(redis_url))
         finally:
-            ray.shutdown()
             shutdown_telemetry(10)
     return read_back(home, run, answers)
 

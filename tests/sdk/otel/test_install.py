@@ -73,12 +73,13 @@ def test_a_provider_that_cannot_be_loaded_stops_nothing(python: Python, left: Le
 
 def test_otel_false_touches_no_provider(python: Python) -> None:
     """Who says otel=False keeps OpenTelemetry as it was, and does not load its metrics and logs."""
-    done = python("""
+    program = """
         import sys, stepscope
         from opentelemetry import trace
         with stepscope.init(otel=False):
             print(type(trace.get_tracer_provider()).__name__, "opentelemetry.metrics" in sys.modules)
-    """)
+    """
+    done = python(program, fresh=True)
     assert done.stdout.split() == ["ProxyTracerProvider", "False"], done.stderr
 
 
