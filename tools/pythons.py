@@ -12,7 +12,8 @@ VERSIONS = ("3.12", "3.13", "3.14")
 CORE = ("tests/model", "tests/journal", "tests/sdk", "tests/diagnosis", "tests/test_pump.py")
 """Tests of what runs inside a training process."""
 PACKAGES = (
-    *("msgspec", "opentelemetry-api", "opentelemetry-sdk", "opentelemetry-test-utils", "psutil", "PyYAML", "numpy"),
+    *("msgspec", "opentelemetry-api", "opentelemetry-proto", "opentelemetry-sdk", "opentelemetry-test-utils"),
+    *("psutil", "PyYAML", "numpy"),
     *("opentelemetry-instrumentation-fastapi", "opentelemetry-instrumentation-httpx", "fastapi", "httpx"),
     *("opentelemetry-instrumentation-redis", "redis", "uvicorn"),
     *("opentelemetry-instrumentation-logging", "hypothesis", "pytest", "pytest-timeout", "pytest-xdist"),
