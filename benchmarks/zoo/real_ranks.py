@@ -1,10 +1,9 @@
 """Real ranks that go wrong: processes with a gloo collective, of which one never joins it or is killed."""
 
 import argparse
+import multiprocessing
 import os
 import signal
-import subprocess
-import sys
 import tempfile
 import time
 from pathlib import Path
@@ -23,14 +22,16 @@ RUN = "ranks"
 PACE_SECONDS = 0.05
 
 
-def train(how: str, meeting: str) -> None:
+def train(how: str, rank: int, home: Path) -> None:
     """Be one rank: compute, meet the others in an all-reduce, record; go wrong in one of two ways."""
     import torch
     from torch import distributed
 
     import stepscope
 
-    rank = int(os.environ["RANK"])
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
+    os.environ.update({"RANK": str(rank), "WORLD_SIZE": str(WORLD), "STEPSCOPE_HOME": str(home)})
+    meeting = home / "meeting"
     distributed.init_process_group("gloo", init_method=f"file://{meeting}", rank=rank, world_size=WORLD)
     run = stepscope.init(run_id=RUN, probes=False, otel=False, quiet=True)
     for step in range(10_000):
@@ -55,15 +56,11 @@ class Ranks:
         self._home = home
         self.diagnosis = Diagnosis(world=WORLD)
         self._tails: dict[str, Tail] = {}
-        command = [sys.executable, "-m", "benchmarks.zoo.real_ranks", how, "--meeting", str(home / "meeting")]
-        self._processes = [
-            subprocess.Popen(
-                command,
-                env={**os.environ, "RANK": str(rank), "WORLD_SIZE": str(WORLD), "STEPSCOPE_HOME": str(home)},
-                stderr=subprocess.DEVNULL,
-            )
-            for rank in range(WORLD)
-        ]
+        ready = multiprocessing.get_context("forkserver")  # torch is imported once for all ranks
+        ready.set_forkserver_preload(["torch.distributed", "stepscope"])
+        self._processes = [ready.Process(target=train, args=(how, rank, home)) for rank in range(WORLD)]
+        for process in self._processes:
+            process.start()
 
     def look(self) -> None:
         """Read what is new, and see who is gone and what time it is."""
@@ -72,7 +69,7 @@ class Ranks:
         for each in in_order([batch for tail in self._tails.values() for batch in tail.read()]):
             self.diagnosis.feed(each.rank, each.record, each.attempt, each.host)
         for rank, process in enumerate(self._processes):
-            if process.poll() == -signal.SIGKILL:
+            if process.exitcode == -signal.SIGKILL:
                 self.diagnosis.died(rank, time.time_ns())
         self.diagnosis.tick(time.time_ns())
 
@@ -80,10 +77,10 @@ class Ranks:
         """End the ranks that still run."""
         for process in self._processes:
             process.kill()
-            process.wait()
+            process.join()
 
 
-def find(how: str, kind: str, seconds: float = 120.0) -> list[Finding]:
+def find(how: str, kind: str, seconds: float = 300.0) -> list[Finding]:
     """Run ranks until a kind is found, or so many seconds have passed, and return the findings."""
     with tempfile.TemporaryDirectory() as home:
         ranks = Ranks(how, Path(home))
@@ -101,14 +98,10 @@ def find(how: str, kind: str, seconds: float = 120.0) -> list[Finding]:
 
 
 def main() -> None:
-    """Be a rank, or run all of them and print what is found."""
+    """Run all ranks and print what is found."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("how", choices=("hang", "kill"))
-    parser.add_argument("--meeting", help="the file at which ranks meet; given to each rank")
     args = parser.parse_args()
-    if args.meeting:
-        train(args.how, args.meeting)
-        return
     for each in find(args.how, "hang" if args.how == "hang" else "dead_rank"):
         print(f"{each.severity} {each.kind} {each.ranks}: {each.text}")
 

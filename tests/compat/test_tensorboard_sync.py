@@ -1,5 +1,6 @@
 """Scripts that write to TensorBoard and ask wandb to follow, with the real writers."""
 
+import os
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -32,6 +33,14 @@ def writer(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Any]:
     made = module.SummaryWriter(str(tmp_path / "board"))
     yield made
     made.close()
+
+
+@pytest.fixture
+def environment(tmp_path: Path) -> dict[str, str]:
+    """That of a machine without TensorFlow, which TensorBoard would import: it takes five seconds."""
+    (tmp_path / "without").mkdir()
+    (tmp_path / "without" / "tensorflow.py").write_text('raise ImportError("not installed")\n')
+    return {**os.environ, "PYTHONPATH": str(tmp_path / "without")}
 
 
 def points(read: Read) -> dict[str, list[tuple[int, Any]]]:
@@ -82,14 +91,13 @@ def test_texts_hyperparameters_and_media(writer: Any, read: Read) -> None:
     assert run.outcomes.snapshot()["rejected/value/type Image"] == 1
 
 
-def test_a_ppo_script_records_what_it_writes(tmp_path: Path, read: Read) -> None:
+def test_a_ppo_script_records_what_it_writes(tmp_path: Path, read: Read, environment: dict[str, str]) -> None:
     """A program with the usual calls runs as it is: its arguments, its text and every scalar are in one run."""
     for name in ("torch", "gymnasium", "tensorboard"):
         pytest.importorskip(name, reason=f"{name} is not installed")
     script = Path(__file__).with_name("ppo_script.py")
-    done = subprocess.run(
-        [sys.executable, str(script), "--seed", "3"], capture_output=True, text=True, timeout=300, cwd=tmp_path
-    )
+    line = [sys.executable, str(script), "--seed", "3"]
+    done = subprocess.run(line, capture_output=True, text=True, timeout=300, cwd=tmp_path, env=environment)
     assert done.returncode == 0, done.stderr
     found = points(read)
     steps = [step for step, _ in found["losses/value_loss"]]
@@ -129,7 +137,7 @@ def test_odd_values_and_arguments_reach_the_writer_as_before(writer: Any, read: 
 
 
 @pytest.mark.parametrize("module", WRITERS.values())
-def test_a_writer_that_is_imported_later_is_followed(module: str, place: Path) -> None:
+def test_a_writer_that_is_imported_later_is_followed(module: str, place: Path, environment: dict[str, str]) -> None:
     """The order of imports does not matter, and no library is imported for a script that does not."""
     pytest.importorskip(module, reason=f"{module} is not installed")
     program = f"""
@@ -144,7 +152,8 @@ from stepscope.model.records import Metric
 from stepscope.testing import read_run
 print([(r.step, r.values) for r in read_run({str(place)!r}, "later") if isinstance(r, Metric) and "loss" in r.values])
 """
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=300, check=False)
+    line = [sys.executable, "-c", program]
+    done = subprocess.run(line, capture_output=True, text=True, timeout=300, check=False, env=environment)
     assert done.stdout.strip() == "[(7, {'loss': 0.5})]", done.stderr
 
 
