@@ -9,6 +9,7 @@ import subprocess
 import sys
 import urllib.request
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,8 @@ pytest.importorskip("numpy", reason="the demo needs numpy")
 pytest.importorskip("chdb", reason="the demo's hub needs chDB")
 
 import stepscope
+from stepscope.cli import demo
+from stepscope.cli.main import main
 from stepscope.demo import demo_plan
 
 STEPS = 160
@@ -50,11 +53,28 @@ def start(tmp_path: Path) -> Iterator[Start]:
         process.communicate(timeout=300)
 
 
-def test_the_summary_names_what_was_planted(start: Start) -> None:
+def test_what_was_planted_is_named_and_served_until_ctrl_c(start: Start) -> None:
+    """Every fault is in the summary, the page's address answers after it, and SIGINT ends the command and its hub."""
+    process = start("--json", "--steps", str(STEPS))
+    address = None
+    with ThreadPoolExecutor(1) as pool:
+        out = pool.submit(process.stdout.read)
+        for line in process.stderr:
+            if line.startswith("open "):
+                address = line.split()[1]
+            if line.startswith("serving "):
+                break
+        with urllib.request.urlopen(f"{address}api/runs", timeout=300) as answer:
+            assert len(json.load(answer)["runs"]) == 2
+        process.send_signal(signal.SIGINT)
+        assert process.wait(300) == 0
+    assert address is not None
+    assert_nobody_listens(address)
+    check_findings(*json.loads(out.result()))
+
+
+def check_findings(spirals: dict[str, Any], cart: dict[str, Any]) -> None:
     """Every fault is found in the records, with its step, its rank and its span or metric."""
-    out, err = start("--exit", "--json", "--steps", str(STEPS)).communicate(timeout=300)
-    assert "open http://127.0.0.1:" in err
-    spirals, cart = json.loads(out)
     faults = demo_plan.Plan(STEPS)
     found = {each["kind"]: each for each in reversed(spirals["findings"])}
     places = {kind: (each["step"], each["rank"]) for kind, each in found.items()}
@@ -75,22 +95,32 @@ def test_the_summary_names_what_was_planted(start: Start) -> None:
     assert cart["status"] == "finished"
 
 
-def test_it_serves_until_ctrl_c_and_leaves_nothing_behind(start: Start) -> None:
-    """The page's address answers after the summary; SIGINT ends the command with 0 and the hub with it."""
-    process = start("--steps", "120")
-    address = None
-    for line in process.stderr:
-        if line.startswith("open "):
-            address = line.split()[1]
-        if line.startswith("serving "):
-            break
-    assert address is not None
-    with urllib.request.urlopen(f"{address}api/runs", timeout=30) as answer:
-        assert len(json.load(answer)["runs"]) == 2
-    process.send_signal(signal.SIGINT)
-    assert process.wait(300) == 0
+def assert_nobody_listens(address: str) -> None:
+    """The hub has ended."""
     with socket.socket() as probe:
         assert probe.connect_ex(("127.0.0.1", int(address.rstrip("/").rpartition(":")[2]))) != 0
+
+
+def test_exit_ends_it_after_the_summary(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """With a shorter training than the demo's own, whose summary is tested above."""
+
+    def train(home: Path, steps: int) -> list[str]:
+        with stepscope.init(project="p", run_id="short", home=home, probes=False, shipper="none") as run:
+            run.log({"loss": 1.0}, step=steps)
+        return [run.id]
+
+    monkeypatch.setattr(demo, "train", train)
+    before = signal.getsignal(signal.SIGTERM)
+    try:
+        assert main(["demo", "--exit", "--json", "--home", str(tmp_path / "home")]) == 0
+    finally:
+        signal.signal(signal.SIGTERM, before)
+    said = capsys.readouterr()
+    (found,) = json.loads(said.out)
+    assert (found["id"], found["status"]) == ("short", "finished")
+    assert_nobody_listens(said.err.partition("open ")[2].split()[0])
 
 
 def test_too_few_steps_are_refused(start: Start) -> None:

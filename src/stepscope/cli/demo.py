@@ -23,7 +23,7 @@ from stepscope.model.errors import ConfigError, StepscopeError
 from stepscope.model.states import ENDED
 from stepscope.wire.plain import dumps
 
-STORED_SECONDS = 60.0
+STORED_SECONDS = 300.0
 """Time limit for the hub to store what was recorded."""
 LEAST_STEPS = 120
 _NEEDS = ("numpy", "chdb", "uvicorn", "starlette", "grpc")
