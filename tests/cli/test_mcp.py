@@ -58,7 +58,7 @@ def conversation(home: Path, talk: Callable[[Any, Ask], Awaitable[None]]) -> Non
             await talk(client, ask)
 
     with ThreadPoolExecutor(1) as pool:  # a browser of other tests may keep a loop on this thread
-        pool.submit(lambda: asyncio.run(asyncio.wait_for(run(), 100))).result()
+        pool.submit(lambda: asyncio.run(asyncio.wait_for(run(), 500))).result()
 
 
 async def everything(client: Any, ask: Ask) -> None:

@@ -184,7 +184,7 @@ def test_a_signal_handler_that_logs(python: Any, records: Read) -> None:
     signal.setitimer(signal.ITIMER_REAL, 0)
     print(signals)
     """,
-        timeout=30,
+        timeout=300,
     )
     assert done.returncode == 0
     assert int(done.stdout) > 100

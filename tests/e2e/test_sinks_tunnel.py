@@ -119,14 +119,14 @@ def test_runbook(machine: Machine, mlflow_server: MlflowServer, peer: MlflowPeer
         for step in range(STEPS):
             run.log({"loss": 1 / (step + 1)}, step=step, category="trainer")
             if step == STEPS // 3:
-                until(lambda: peer.steps(), 60)
+                until(lambda: peer.steps())
                 ssh.kill()  # the line is cut while the run goes on
             time.sleep(0.002)
     assert run.flush(timeout=1).undelivered
     assert len(peer.steps()) < STEPS
     with machine.tunnel(port, mlflow_server.port, until):
         run.finish(wait=60)
-        until(lambda: len(peer.steps()) >= STEPS, 60)
+        until(lambda: len(peer.steps()) >= STEPS)
     assert sorted(peer.steps()) == list(range(STEPS))
     for pid in shippers(tmp_path / "trained"):  # it has more to deliver, of its own, and the tunnel is closed
         os.kill(pid, signal.SIGKILL)

@@ -38,7 +38,7 @@ class Client(threading.Thread):
                 time.sleep(0.05)
 
     def _send(self, first: int) -> bool:
-        connection = http.client.HTTPConnection("127.0.0.1", self.hub.port, timeout=10)
+        connection = http.client.HTTPConnection("127.0.0.1", self.hub.port, timeout=300)
         try:
             body = bodies.points(BATCH, run=self.run_id, first=first)
             connection.connect()

@@ -69,7 +69,7 @@ def read(hub: RunningHub, run: str = "one") -> dict[str, Any]:
 def wait_for(hub: RunningHub, run: str = "one", step: int = 19) -> dict[str, Any]:
     """Wait until a run is stored with its end."""
     waiting = threading.Event()
-    for _ in range(600):
+    for _ in range(6000):
         found = read(hub, run)
         if found.get("step") == step and found["endings"]:
             return found
@@ -270,7 +270,7 @@ def test_a_running_run_is_not_deleted(start_hub: StartHub, tmp_path: Path) -> No
     answer = hub.request("DELETE", "/api/runs/one")
     assert answer.status == 409
     assert "running" in answer.json()["error"]["message"]
-    process.communicate("\n", timeout=30)
+    process.communicate("\n", timeout=300)
     wait_for(hub)
     assert hub.request("DELETE", "/api/runs/one").status == 200
     # A new start of the same id, with the hub still running, is a new run.

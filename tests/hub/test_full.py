@@ -23,7 +23,7 @@ def _grpc_refusal(hub: RunningHub, body: bytes) -> grpc.RpcError:
     with grpc.insecure_channel(f"127.0.0.1:{hub.grpc_port}") as channel:
         call = channel.unary_unary("/opentelemetry.proto.collector.trace.v1.TraceService/Export")
         with pytest.raises(grpc.RpcError) as refused:
-            call(body, timeout=30)
+            call(body, timeout=300)
     return refused.value
 
 

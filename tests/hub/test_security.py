@@ -71,9 +71,9 @@ def test_grpc_scopes(guarded: "tuple[RunningHub, dict[str, str]]") -> None:
         for token, code in wanted.items():
             metadata = [("authorization", f"Bearer {texts[token]}")] if token else []
             with pytest.raises(grpc.RpcError) as refused:
-                call(b"", metadata=metadata, timeout=10)
+                call(b"", metadata=metadata, timeout=300)
             assert refused.value.code() is code
-        assert call(b"", metadata=[("authorization", f"Bearer {texts['ingest']}")], timeout=10) == b""
+        assert call(b"", metadata=[("authorization", f"Bearer {texts['ingest']}")], timeout=300) == b""
 
 
 def test_rate(guarded: "tuple[RunningHub, dict[str, str]]") -> None:
@@ -163,7 +163,7 @@ def test_revoked_token(start_hub: StartHub, tmp_path: Path) -> None:
     assert hub.request("GET", "/api/health", None, headers).status == 200
     tokens.create(["admin"])
     assert tokens.revoke(token.id)
-    deadline = time.monotonic() + 5
+    deadline = time.monotonic() + 300
     while hub.request("GET", "/api/health", None, headers).status == 200:
         assert time.monotonic() < deadline
         time.sleep(0.1)
@@ -191,7 +191,7 @@ def test_tls(start_hub: StartHub, tmp_path: Path) -> None:
     subprocess.run([*make, *names], check=True, capture_output=True)
     hub = start_hub("--tls-cert", str(cert), "--tls-key", str(key))
     context = ssl.create_default_context(cafile=str(cert))
-    connection = http.client.HTTPSConnection("localhost", hub.port, context=context, timeout=10)
+    connection = http.client.HTTPSConnection("localhost", hub.port, context=context, timeout=300)
     connection.request("POST", "/v1/logs", b"{}", {"content-type": JSON})
     response = connection.getresponse()
     assert (response.status, "strict-transport-security" in response.headers) == (200, True)
@@ -199,4 +199,4 @@ def test_tls(start_hub: StartHub, tmp_path: Path) -> None:
     credentials = grpc.ssl_channel_credentials(cert.read_bytes())
     with grpc.secure_channel(f"localhost:{hub.grpc_port}", credentials) as channel:
         call = channel.unary_unary("/opentelemetry.proto.collector.logs.v1.LogsService/Export")
-        assert call(b"", timeout=10) == b""
+        assert call(b"", timeout=300) == b""

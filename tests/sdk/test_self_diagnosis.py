@@ -38,7 +38,7 @@ def _nan(run: stepscope.Run) -> None:
     for step in range(60):
         if step == 40:
             run.flush()
-            deadline = time.monotonic() + 60
+            deadline = time.monotonic() + 300
             while run.diagnosis.wanted and not run.diagnosis.loaded and time.monotonic() < deadline:
                 time.sleep(0.01)
         run.log({"loss": math.nan if step == 50 else 2.0 + 0.01 * math.sin(step)}, step=step)

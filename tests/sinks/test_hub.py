@@ -128,7 +128,7 @@ def test_a_real_hub_stores_each_record_once(start_hub: StartHub, tmp_path: Path)
     hub = start_hub(home=tmp_path / "hub")
     for life in ("first", "second"):
         pump = Pump(Hub(url=hub.url).open(), Following(home, life), Quarantine(home, life), group_bytes=20_000)
-        deadline = time.monotonic() + 30
+        deadline = time.monotonic() + 300
         while pump.step().moved or pump.trouble:
             assert time.monotonic() < deadline, pump.trouble
             pump.wake()

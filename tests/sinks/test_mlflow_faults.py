@@ -289,15 +289,15 @@ def test_trainers_and_their_shipper(peer: MlflowPeer, start: Start, python: Pyth
     """From a trainer that is killed to its next attempt: what was recorded arrives, and how it ended."""
     sinks = json.dumps([{"mlflow": {"uri": peer.url, "experiment": peer.experiment}}])
     program = start(TRAIN, 0, 100_000, env={"STEPSCOPE_SINKS": sinks})
-    until(lambda: peer.steps(), 60)
+    until(lambda: peer.steps())
     assert peer.run()["status"] == "RUNNING"
     program.end()
-    until(lambda: peer.run()["status"] == "FAILED", 60)
+    until(lambda: peer.run()["status"] == "FAILED")
     before = sorted(peer.steps())
     assert before == list(range(len(before)))
     done = python(TRAIN, 200_000, 200_010, env={"STEPSCOPE_SINKS": sinks})
     assert (done.returncode, done.stderr) == (0, "")
-    until(lambda: peer.run()["status"] == "FINISHED", 60)
+    until(lambda: peer.run()["status"] == "FINISHED")
     assert sorted(peer.steps()) == [*before, *range(200_000, 200_010)]
     assert peer.run()["tags"]["stepscope.attempt"] == "2"
 
@@ -339,7 +339,7 @@ def test_killed_shippers(peer: MlflowPeer, tmp_path: Path) -> None:
         before = len(peer.passed)
         shipper = subprocess.Popen(line, env=environment(), stdout=subprocess.DEVNULL)
         wanted = before + chance.randrange(1, 12)
-        deadline = time.monotonic() + 60
+        deadline = time.monotonic() + 300
         while len(peer.passed) < wanted and shipper.poll() is None:
             assert time.monotonic() < deadline
             time.sleep(0.002)

@@ -241,7 +241,7 @@ def test_resource_gauges(until: Until, read: Read) -> None:
                 gauges.setdefault(name, []).append(value)
         return set(gauges) >= GAUGED
 
-    until(seen, 30)
+    until(seen)
     assert set(GAUGES) == GAUGED
     assert gauges["tuft.resource.memory.total_bytes"][0] > gauges["tuft.resource.memory.used_bytes"][0] > 0
     assert 0 < gauges["tuft.resource.memory.utilization_percent"][0] <= 100

@@ -55,7 +55,7 @@ def await_ready(url: str) -> None:
 
 def alerts(url: str) -> list[dict[str, Any]]:
     """What the server knows."""
-    with urllib.request.urlopen(f"{url}/api/v2/alerts", timeout=10) as answer:
+    with urllib.request.urlopen(f"{url}/api/v2/alerts", timeout=300) as answer:
         found: list[dict[str, Any]] = json.load(answer)
         return found
 

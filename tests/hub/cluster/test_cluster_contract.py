@@ -41,7 +41,7 @@ class TestClusterStore(StoreContract):
                 found = f"SELECT toUInt32({key}) AS run FROM {table} ORDER BY {key}"
                 runs = first.query(found)["run"]
                 assert {number % len(cluster.servers) for number in runs} == {shard}, table
-                until(partial(_answers, second, found, runs), 30)
+                until(partial(_answers, second, found, runs))
                 total += len(runs) if table == "metrics" else 0
             first.close()
             second.close()

@@ -50,14 +50,14 @@ def test_nothing_is_lost_and_nothing_doubled(start_hub: StartHub, own_server: Se
     hub.wait_stored(RECEIVER, 10)
     own_server.kill()
     assert hub.post("/v1/metrics", bodies.points(10, first=10)).status == 200
-    until(lambda: "no server of the store answers" in hub.health()["trouble"], 30)
+    until(lambda: "no server of the store answers" in hub.health()["trouble"])
     assert PASSWORD not in hub.request("GET", "/api/health").body.decode()
     own_server.start()
     hub.wait_stored(RECEIVER, 20, 60)
     assert hub.post("/v1/metrics", bodies.points(10, first=20)).status == 200
     hub.kill()
     hub.start()
-    until(lambda: hub.request("GET", "/api/runs/r").json()["counts"]["points"] == 30, 60)
+    until(lambda: hub.request("GET", "/api/runs/r").json()["counts"]["points"] == 30)
     (series,) = hub.request("GET", "/api/runs/r/series?key=loss").json()["series"]
     assert (series["total"], hub.health()["store"]["bytes"] > 0) == (30, True)
 
@@ -73,7 +73,7 @@ def test_commands_use_the_same_store(own_server: ServerProcess, tmp_path: Path) 
         env={**kept, "PYTHONPATH": str(PACKAGE), "STEPSCOPE_STORE": own_server.url()},
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=300,
     )
     assert '"points": 1' in found.stdout or '"points":1' in found.stdout, found.stderr
 

@@ -35,7 +35,7 @@ def hubs(server: AddressOf, tmp_path_factory: pytest.TempPathFactory) -> Iterato
 
 def sinks(hubs: list[RunningHub]) -> list[HubSink]:
     """A connection to each hub."""
-    return [Hub(url=hub.url, timeout=60.0).open() for hub in hubs]
+    return [Hub(url=hub.url, timeout=300.0).open() for hub in hubs]
 
 
 def points(hub: RunningHub, run: str) -> int:
@@ -52,11 +52,11 @@ def owner(hubs: list[RunningHub]) -> RunningHub:
 
 def test_what_one_hub_takes_the_other_shows(hubs: list[RunningHub], until: Until) -> None:
     """Through either; health names both hubs and which of them writes."""
-    until(lambda: len(hubs[0].health()["hubs"]) == 2, 60)
+    until(lambda: len(hubs[0].health()["hubs"]) == 2)
     for seq, sink in enumerate(sinks(hubs)):
         sink.write([Batch(writer("both"), seq, losses([(seq, 1.0)]))])
     for hub in hubs:
-        until(lambda hub=hub: points(hub, "both") == 2, 60)
+        until(lambda hub=hub: points(hub, "both") == 2)
     assert sum(each["here"] for each in hubs[1].health()["hubs"]) == 1
     (other,) = [hub for hub in hubs if hub is not owner(hubs)]
     assert other.health()["receivers"]["native"]["forwarded"] == 1
@@ -102,7 +102,7 @@ def test_every_batch_is_stored_once_when_the_writing_hub_is_killed(hubs: list[Ru
     threads = [threading.Thread(target=work, args=(run,)) for run in RUNS]
     for thread in threads:
         thread.start()
-    assert half.wait(120)
+    assert half.wait(300)
     killed = owner(hubs)
     killed.kill()
     (left,) = [hub for hub in hubs if hub is not killed]
@@ -110,11 +110,11 @@ def test_every_batch_is_stored_once_when_the_writing_hub_is_killed(hubs: list[Ru
     for thread in threads:
         thread.join(300)
     assert failures == []
-    until(lambda: left.health()["hubs"][0]["shards"] == [0], 120)
+    until(lambda: left.health()["hubs"][0]["shards"] == [0])
     killed.start()
     for run in RUNS:
         for hub in hubs:
-            until(lambda hub=hub, run=run: points(hub, run) >= BATCHES, 120)
+            until(lambda hub=hub, run=run: points(hub, run) >= BATCHES)
             (series,) = hub.request("GET", f"/api/runs/{run}/series?key=trainer/loss").json()["series"]
             assert (points(hub, run), series["total"]) == (BATCHES, BATCHES)
 
@@ -135,7 +135,7 @@ def send(run: str, places: list[HubSink], half: threading.Event, ready: threadin
                 except Retry:
                     continue
         if seq == BATCHES * 3 // 4:
-            assert ready.wait(120)
+            assert ready.wait(300)
 
 
 def test_clients_of_one_hub_are_answered_by_the_other(hubs: list[RunningHub], until: Until) -> None:
@@ -152,4 +152,4 @@ def test_clients_of_one_hub_are_answered_by_the_other(hubs: list[RunningHub], un
     assert "retry-after" in refused.headers
     assert two.post("/api/v1/series", json.dumps(series).encode(), JSON).status == 202
     one.start()
-    until(lambda: two.request("GET", path).status == 200, 120)
+    until(lambda: two.request("GET", path).status == 200)

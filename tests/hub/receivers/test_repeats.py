@@ -120,7 +120,7 @@ def test_hub(hub: RunningHub) -> None:
     with grpc.insecure_channel(f"127.0.0.1:{hub.grpc_port}") as channel:
         export = channel.unary_unary(GRPC_METHODS["metrics"])
         for _ in range(2):
-            export(body, timeout=20)
+            export(body, timeout=300)
     receivers = hub.health()["receivers"]
     assert receivers["otlp_http"]["written"] == 9
     assert receivers["otlp_grpc"]["written"] == 7

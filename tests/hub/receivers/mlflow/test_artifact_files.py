@@ -27,7 +27,7 @@ def test_files_come_back_as_they_were_sent(hub: RunningHub, server: RestCalls) -
     run = server.create_run()
     data = bytes(range(256)) * 20_000
     place = f"{FILES}/0/{run}/artifacts/model/weights%20v1.bin"
-    connection = http.client.HTTPConnection("127.0.0.1", hub.port, timeout=60)
+    connection = http.client.HTTPConnection("127.0.0.1", hub.port, timeout=300)
     connection.request("PUT", place, iter([data[:100_000], data[100_000:]]), encode_chunked=True)
     answer = connection.getresponse()
     assert (answer.status, answer.read()) == (200, b"{}")

@@ -39,7 +39,7 @@ def send(hub: RunningHub, service: str, **headers: str) -> Any:
     request.resource_spans[0].resource.attributes.append(bodies.attribute("service.name", service))
     answer = hub.post(TRACES, request.SerializeToString(), **headers)
     assert answer.status == 200
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 300
     while True:
         for row in hub.request("GET", "/api/runs").json()["runs"]:
             if row["counts"]["spans"] > before.get(row["id"], 0):

@@ -43,7 +43,7 @@ def history(server: RestCalls, run: str, key: str) -> list[tuple[int, Any]]:
 
 def run_on_the_page(hub: RunningHub, run: str, is_there: Callable[[Any], bool]) -> Any:
     """The run as the page shows it, once it is as expected."""
-    deadline = time.monotonic() + 120
+    deadline = time.monotonic() + 300
     while True:
         answer = hub.request("GET", f"/api/runs/{run}")
         found = answer.json() if answer.status == 200 else None

@@ -67,7 +67,7 @@ def test_requests_pass_unchanged(proxy: RunningHub, service: ServicePeer) -> Non
 
 def test_a_chunked_body_passes(proxy: RunningHub) -> None:
     """A body whose length is not known beforehand arrives whole."""
-    connection = http.client.HTTPConnection("127.0.0.1", proxy.port, timeout=60)
+    connection = http.client.HTTPConnection("127.0.0.1", proxy.port, timeout=300)
     parts = [b"x" * 1000, b"y" * 70_000, b"z"]
     connection.request("POST", "/api/v1/echo", iter(parts), encode_chunked=True)
     assert json.loads(connection.getresponse().read())["sha"] == hashlib.sha256(b"".join(parts)).hexdigest()
@@ -77,7 +77,7 @@ def test_a_chunked_body_passes(proxy: RunningHub) -> None:
 def test_answers_stream(proxy: RunningHub, service: ServicePeer) -> None:
     """The client has the first part of an answer before the service has sent the second."""
     service.hold.clear()
-    connection = http.client.HTTPConnection("127.0.0.1", proxy.port, timeout=60)
+    connection = http.client.HTTPConnection("127.0.0.1", proxy.port, timeout=300)
     connection.request("POST", "/api/v1/stream", b"{}")
     response = connection.getresponse()
     assert response.read(5) == b"first"
@@ -106,7 +106,7 @@ def test_errors_pass_unchanged(proxy: RunningHub, status: int) -> None:
 
 def test_an_answer_before_the_end_of_the_body_passes(proxy: RunningHub) -> None:
     """A service that refuses a large body without reading it is heard."""
-    connection = http.client.HTTPConnection("127.0.0.1", proxy.port, timeout=60)
+    connection = http.client.HTTPConnection("127.0.0.1", proxy.port, timeout=300)
     with contextlib.suppress(OSError):
         connection.request("POST", "/api/v1/early", bytes(5_000_000))
     assert connection.getresponse().status == 413

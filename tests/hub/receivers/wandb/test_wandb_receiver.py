@@ -264,7 +264,7 @@ def test_fuzzed_requests_get_no_failure(hub: RunningHub) -> None:
         ("PUT", "/files/e/fuzz/z/a.txt", b"data"),
         ("GET", "/files/e/fuzz/z/a.txt", b""),
     ]  # fmt: skip
-    connection = http.client.HTTPConnection("127.0.0.1", hub.port, timeout=60)
+    connection = http.client.HTTPConnection("127.0.0.1", hub.port, timeout=300)
     for _ in range(FUZZED):
         method, path, body = chance.choice(seeds)
         data = bytearray(body)
