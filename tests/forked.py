@@ -150,10 +150,10 @@ def _server(kind: str) -> _ForkServer:
 
 
 def close() -> None:
-    """End the process to fork from; what was forked goes on."""
+    """End the processes to fork from; what was forked goes on."""
     with _starting:
         while _servers:
-            _servers.pop().close()
+            _servers.popitem()[1].close()
 
 
 def _receive(channel: socket.socket, size: int) -> bytes:
