@@ -15,6 +15,7 @@ import stepscope.compat.wandb as wandb
 from stepscope.compat import tensorboard_sync
 from stepscope.model.records import Event, Histogram, Metric
 from tests.compat.conftest import Read
+from tests.late import late
 
 WRITERS = {"tensorboardX": "tensorboardX", "torch": "torch.utils.tensorboard"}
 
@@ -93,8 +94,7 @@ def test_texts_hyperparameters_and_media(writer: Any, read: Read) -> None:
 
 def test_a_ppo_script_records_what_it_writes(tmp_path: Path, read: Read, environment: dict[str, str]) -> None:
     """A program with the usual calls runs as it is: its arguments, its text and every scalar are in one run."""
-    for name in ("torch", "gymnasium", "tensorboard"):
-        pytest.importorskip(name, reason=f"{name} is not installed")
+    late("torch", "torch", "gymnasium", "tensorboard")
     script = Path(__file__).with_name("ppo_script.py")
     line = [sys.executable, str(script), "--seed", "3"]
     done = subprocess.run(line, capture_output=True, text=True, timeout=300, cwd=tmp_path, env=environment)
@@ -139,7 +139,7 @@ def test_odd_values_and_arguments_reach_the_writer_as_before(writer: Any, read: 
 @pytest.mark.parametrize("module", WRITERS.values())
 def test_a_writer_that_is_imported_later_is_followed(module: str, place: Path, environment: dict[str, str]) -> None:
     """The order of imports does not matter, and no library is imported for a script that does not."""
-    pytest.importorskip(module, reason=f"{module} is not installed")
+    late(module)
     program = f"""
 import sys
 import stepscope.compat.wandb as wandb

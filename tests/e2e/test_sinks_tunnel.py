@@ -103,17 +103,17 @@ def test_runbook(machine: Machine, mlflow_server: MlflowServer, peer: MlflowPeer
     with refused() as there:
         port = there
     uri, home = f"http://127.0.0.1:{port}", tmp_path / "home"
-    code, lines = doctor(home, uri, experiment=peer.experiment)
+    code, lines = doctor(home, uri, experiment=peer.experiment, timeout=300)
     assert (code, all("tunnel closed" in line for line in lines)) == (1, True), lines
     with machine.tunnel(port, mlflow_server.port, until):
-        code, lines = doctor(home, uri, experiment=peer.experiment)
+        code, lines = doctor(home, uri, experiment=peer.experiment, timeout=300)
         assert (code, [line[:2] for line in lines]) == (0, ["ok", "ok"]), lines
     with refused() as nobody, machine.tunnel(port, nobody, until):
-        code, lines = doctor(home, uri, experiment=peer.experiment)
+        code, lines = doctor(home, uri, experiment=peer.experiment, timeout=300)
         assert (code, all("tunnel with nothing behind it" in line for line in lines)) == (1, True), lines
 
     peer.experiment = "trained"
-    mlflow = {"mlflow": {"uri": uri, "experiment": peer.experiment}}
+    mlflow = {"mlflow": {"uri": uri, "experiment": peer.experiment, "timeout": 300}}
     with machine.tunnel(port, mlflow_server.port, until) as ssh:
         run = stepscope.init(project="gpt", home=tmp_path / "trained", sinks=[mlflow], probes=False, shipper="process")
         for step in range(STEPS):
@@ -125,7 +125,7 @@ def test_runbook(machine: Machine, mlflow_server: MlflowServer, peer: MlflowPeer
     assert run.flush(timeout=1).undelivered
     assert len(peer.steps()) < STEPS
     with machine.tunnel(port, mlflow_server.port, until):
-        run.finish(wait=60)
+        run.finish(wait=300)
         until(lambda: len(peer.steps()) >= STEPS)
     assert sorted(peer.steps()) == list(range(STEPS))
     for pid in shippers(tmp_path / "trained"):  # it has more to deliver, of its own, and the tunnel is closed

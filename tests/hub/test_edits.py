@@ -84,10 +84,9 @@ def listed(hub: RunningHub, query: str = "") -> set[str]:
     return {run["id"] for run in answer.json()["runs"]}
 
 
-def test_init_and_the_run_itself_describe_it(start_hub: StartHub, tmp_path: Path) -> None:
+def test_init_and_the_run_itself_describe_it(hub: RunningHub) -> None:
     """What `init` and `run.tag` say is in the table and can be filtered by."""
-    trained(tmp_path / "home", "one")
-    hub = start_hub()
+    trained(hub.home, "one")
     found = wait_for(hub)
     assert found["tags"] == {"first": True, "team": "red", "told": True, "seed": 3}
     assert (found["notes"], found["group"], found["job_type"]) == ("as started", "sweep", "train")
@@ -146,43 +145,40 @@ def test_concurrent_edits_all_count_and_the_last_wins(start_hub: StartHub, tmp_p
     assert read(hub)["name"] == found["name"]
 
 
-def test_undo_restores_what_was(start_hub: StartHub, tmp_path: Path) -> None:
+def test_undo_restores_what_was(hub: RunningHub) -> None:
     """The answer to an edit holds the edit that takes it back."""
-    trained(tmp_path / "home", "one")
-    hub = start_hub()
-    before = wait_for(hub)
-    made = patch(hub, "one", name="other", notes="", tags={"first": None, "new": "x"}, archived=True)
+    trained(hub.home, "undone")
+    before = wait_for(hub, "undone")
+    made = patch(hub, "undone", name="other", notes="", tags={"first": None, "new": "x"}, archived=True)
     assert made["undo"] == {"name": None, "notes": None, "tags": {"first": True, "new": None}, "archived": False}
-    patch(hub, "one", **made["undo"])
-    assert {key: read(hub)[key] for key in ("name", "notes", "archived")} == {
-        key: before[key] for key in ("name", "notes", "archived")
+    patch(hub, "undone", **made["undo"])
+    after = read(hub, "undone")
+    assert {key: after[key] for key in ("name", "notes", "archived", "tags")} == {
+        key: before[key] for key in ("name", "notes", "archived", "tags")
     }
-    assert read(hub)["tags"] == before["tags"]
 
 
-def test_archived_runs_are_hidden_until_asked_for(start_hub: StartHub, tmp_path: Path) -> None:
+def test_archived_runs_are_hidden_until_asked_for(hub: RunningHub) -> None:
     """An archived run is in no list but one that asks for it."""
-    trained(tmp_path / "home", "one", "two")
-    hub = start_hub()
-    wait_for(hub, "one"), wait_for(hub, "two")
-    patch(hub, "one", archived=True)
-    assert listed(hub) == {"two"}
+    trained(hub.home, "old", "new")
+    wait_for(hub, "old"), wait_for(hub, "new")
+    others = listed(hub) - {"old", "new"}
+    patch(hub, "old", archived=True)
+    assert listed(hub) == {"new", *others}
     assert hub.request("GET", "/api/runs").json()["archived"] == 1
-    assert listed(hub, "?archived=show") == {"one", "two"}
-    assert listed(hub, "?archived=only") == {"one"}
-    assert listed(hub, "?filter=archived%20%3D%20true") == {"one"}
-    patch(hub, "one", archived=False)
-    assert listed(hub) == {"one", "two"}
+    assert listed(hub, "?archived=show") == {"old", "new", *others}
+    assert listed(hub, "?archived=only") == {"old"}
+    assert listed(hub, "?filter=archived%20%3D%20true") == {"old"}
+    patch(hub, "old", archived=False)
+    assert listed(hub) == {"old", "new", *others}
 
 
 @pytest.mark.parametrize(
     "body", [b"{}", b"[]", b'{"name": ""}', b'{"name": " "}', b'{"tags": {"": true}}', b'{"status": 1}', b"\xff"]
 )
-def test_an_edit_that_makes_no_sense_is_refused(
-    hub: RunningHub, body: bytes, tmp_path_factory: pytest.TempPathFactory
-) -> None:
+def test_an_edit_that_makes_no_sense_is_refused(hub: RunningHub, body: bytes) -> None:
     """A wrong body is a 400 that says what is right, and changes nothing."""
-    if read(hub).get("id") is None:
+    if read(hub, "one").get("id") is None:
         trained(hub.home, "one")
         wait_for(hub)
     answer = hub.request("PATCH", "/api/runs/one", body, {"content-type": JSON})

@@ -303,8 +303,8 @@ def test_trainers_and_their_shipper(peer: MlflowPeer, start: Start, python: Pyth
 
 
 def ship_line(home: Path, *servers: tuple[str, str]) -> list[str]:
-    """The command that delivers a home to servers and experiments."""
-    sinks = [{"mlflow": {"uri": url, "experiment": experiment}} for url, experiment in servers]
+    """The command that delivers a home to servers and experiments, and waits for one on a busy machine."""
+    sinks = [{"mlflow": {"uri": url, "experiment": experiment, "timeout": 300}} for url, experiment in servers]
     line = [sys.executable, "-m", "stepscope", "ship", "--home", str(home), "--json"]
     return [*line, "--sink", json.dumps(sinks)]
 
@@ -347,7 +347,7 @@ def test_killed_shippers(peer: MlflowPeer, tmp_path: Path) -> None:
         kills += shipper.poll() is None
         shipper.kill()
         shipper.wait()
-    done = subprocess.run(line, env=environment(), capture_output=True, text=True, timeout=200)
+    done = subprocess.run(line, env=environment(), capture_output=True, text=True, timeout=500)
     assert json.loads(done.stdout)["delivered"] is True
     assert kills > 0
     assert len(peer.runs()) == 1
