@@ -239,13 +239,14 @@ def python(start: Start) -> Python:
 
 @pytest.fixture
 def until() -> Callable[..., None]:
-    """Wait until something is true, asking often; the test fails when that takes longer than its deadline."""
+    """Wait until something is true, asking often at first; the test fails when that takes longer than its deadline."""
 
     def wait(is_true: Callable[[], object], seconds: float = 300) -> None:
-        deadline = time.monotonic() + seconds
+        deadline, pause = time.monotonic() + seconds, 0.005
         while not is_true():
             assert time.monotonic() < deadline, f"not true within {seconds} s"
-            time.sleep(0.005)
+            time.sleep(pause)
+            pause = min(pause * 1.5, 0.05)  # what is asked for costs the processor something
 
     return wait
 
