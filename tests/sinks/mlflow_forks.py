@@ -21,6 +21,7 @@ def main(store: str, files: str) -> None:
         pid = os.fork()
         if pid == 0:
             signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+            os.dup2(2, 1)  # what it prints is no pid
             uvicorn.run(app, host="127.0.0.1", port=int(line), log_level="warning")
             os._exit(0)
         sys.stdout.write(f"{pid}\n")
