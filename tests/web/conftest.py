@@ -30,8 +30,8 @@ FLAGS = [
 ]
 SECONDS = 180_000
 """Milliseconds that anything on the page may take before a test fails; enough for a machine ten times overloaded."""
-
-
+NO_VIEW = "none"
+"""The address of a page between two tests: there is no such view."""
 TEST_SECONDS = 600
 
 
@@ -42,30 +42,75 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.timeout(TEST_SECONDS))
 
 
+@dataclass(eq=False)
+class Tab:
+    """A page in a context of its own."""
+
+    hub: RunningHub
+    context: Any
+    page: Any
+    fresh: bool
+    """Whether a test may leave anything behind in it; such a page is closed after the test."""
+    complaints: list[str] = field(default_factory=list)
+    """Where errors on the page and requests that leave the machine go."""
+
+    def listen(self) -> None:
+        """Begin to note complaints."""
+        self.page.set_default_timeout(SECONDS)
+        self.page.on("pageerror", lambda error: self.complaints.append(f"error: {error}"))
+        self.page.on("console", lambda said: self.complaints.append(said.text) if said.type == "error" else None)
+        self.page.on("request", lambda request: self._note_foreign(request.url))
+
+    def _note_foreign(self, url: str) -> None:
+        parts = urlsplit(url)
+        if parts.scheme in ("http", "https") and parts.port != self.hub.port:
+            self.complaints.append(f"asked {url}")
+
+
 class Browser:
-    """Chromium with contexts that are used again: in a context of the same hub the page's files are cached."""
+    """Chromium whose pages are used again: loading the scripts costs ten times what most views do."""
 
     def __init__(self, driven: Any) -> None:
         self._driven = driven
-        self._idle: dict[Path, list[Any]] = {}
+        self._idle: dict[Path, list[Tab]] = {}
+        self._contexts: dict[Path, list[Any]] = {}
 
-    def lend(self, hub: RunningHub) -> Any:
-        """A context that nobody uses now; pages that are open at once have one each, so none waits for another's."""
+    def lend(self, hub: RunningHub, fresh: bool) -> Tab:
+        """A tab that nobody uses now; pages that are open at once have a context each, so none waits for another's."""
+        self._close_ended()
         idle = self._idle.setdefault(hub.home, [])
-        return idle.pop() if idle else self._driven.new_context()
+        if idle and not fresh:
+            return idle.pop()
+        contexts = self._contexts.setdefault(hub.home, [])  # in a context of the same hub the page's files are cached
+        context = contexts.pop() if contexts else self._driven.new_context()
+        tab = Tab(hub, context, context.new_page(), fresh)
+        tab.listen()
+        return tab
 
-    def take_back(self, hub: RunningHub, context: Any) -> None:
-        """Forget what a test left in the browser, and keep the context for the next."""
-        for page in context.pages:
-            page.evaluate("localStorage.clear()")
-            page.close()
-        context.clear_cookies()
-        self._idle[hub.home].append(context)
+    def take_back(self, tab: Tab) -> None:
+        """Forget what a test left in the browser, and keep what the next can use: the page, or its context."""
+        tab.page.evaluate("localStorage.clear()")
+        if tab.fresh or tab.complaints:
+            tab.page.close()
+            tab.context.clear_cookies()
+            self._contexts[tab.hub.home].append(tab.context)
+            return
+        tab.complaints = []
+        tab.page.mouse.move(0, 0)
+        leave_view(tab.page)
+        self._idle[tab.hub.home].append(tab)
+
+    def _close_ended(self) -> None:
+        """Close the pages of hubs that have ended."""
+        for tabs in self._idle.values():
+            for tab in [each for each in tabs if each.hub.process is None or each.hub.process.poll() is not None]:
+                tabs.remove(tab)
+                tab.context.close()
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="package")
 def browser() -> Iterator[Browser]:
-    """The browser; its driver has an event loop running in this thread, so it does not outlive the tests of a file."""
+    """The browser; its driver has an event loop running in this thread, so it ends with the tests of the page."""
     if CHROMIUM is None:
         pytest.skip("chromium is not installed (apt-get install chromium-headless-shell)")
     with playwright.sync_playwright() as driver:
@@ -79,39 +124,41 @@ class Opened:
     """Pages of a test and what they complained of."""
 
     browser: Browser
-    lent: list[tuple[RunningHub, Any]] = field(default_factory=list)
+    lent: list[Tab] = field(default_factory=list)
     complaints: list[str] = field(default_factory=list)
 
     def __call__(
-        self, hub: RunningHub, address: str = "", *, width: int = 1280, height: int = 800, theme: str = "light"
+        self,
+        hub: RunningHub,
+        address: str = "",
+        *,
+        width: int = 1280,
+        height: int = 800,
+        theme: str = "light",
+        fresh: bool = False,
     ) -> Any:
-        """Open a view; errors on the page and requests that leave the machine are remembered."""
-        context = self.browser.lend(hub)
-        self.lent.append((hub, context))
-        page = context.new_page()
-        page.set_viewport_size({"width": width, "height": height})
-        page.emulate_media(color_scheme=theme)
-        page.set_default_timeout(SECONDS)
-        page.on("pageerror", lambda error: self.complaints.append(f"error: {error}"))
-        page.on("console", lambda said: self.complaints.append(said.text) if said.type == "error" else None)
-        page.on("request", lambda request: self._foreign(hub, request.url))
-        page.goto(f"{hub.url}/#/{address}")
-        return page
+        """Open a view, in a document that may have shown others before.
+
+        A test about loading the document asks for a fresh page, and so does one that leaves routes, listeners for
+        dialogs or a choice of the reader behind.
+        """
+        tab = self.browser.lend(hub, fresh)
+        self.lent.append(tab)
+        tab.complaints = self.complaints
+        tab.page.set_viewport_size({"width": width, "height": height})
+        tab.page.emulate_media(color_scheme=theme, reduced_motion="reduce")
+        tab.page.goto(f"{hub.url}/#/{address}")
+        return tab.page
 
     def close(self) -> None:
         """Close all pages."""
         while self.lent:
-            self.browser.take_back(*self.lent.pop())
+            self.browser.take_back(self.lent.pop())
 
     def forgive(self, word: str) -> None:
         """Close all pages and forget complaints with a word: browsers log what our page explains."""
         self.close()
         self.complaints[:] = [each for each in self.complaints if word not in each]
-
-    def _foreign(self, hub: RunningHub, url: str) -> None:
-        parts = urlsplit(url)
-        if parts.scheme in ("http", "https") and parts.port != hub.port:
-            self.complaints.append(f"asked {url}")
 
 
 @pytest.fixture
@@ -128,13 +175,8 @@ def train(home: Path, first: int, last: int, *, ago: float, ranks: int = 4, run:
     kept = {key: value for key, value in os.environ.items() if not key.startswith(("STEPSCOPE_", "OTEL_"))}
     here = {"PYTHONPATH": str(PACKAGE), "STEPSCOPE_HOME": str(home), "STEPSCOPE_RUN_ID": run, "STEPSCOPE_PROBES": "0"}
     here["TRAINING_BEGAN"] = str(time.time_ns() - int(ago * 1e9))
-    line = [sys.executable, str(Path(__file__).with_name("training.py")), str(first), str(last), "0.004"]
-    started = [
-        subprocess.Popen(line, env={**kept, **here, "RANK": str(rank), "WORLD_SIZE": str(ranks)})
-        for rank in range(ranks)
-    ]
-    for process in started:
-        process.wait(600)
+    line = [sys.executable, str(Path(__file__).with_name("training.py")), *map(str, (ranks, first, last, 0.004))]
+    subprocess.run(line, env={**kept, **here}, check=True, timeout=600)
 
 
 def wait_for(is_true: Callable[[], object], seconds: float = 180) -> None:
@@ -145,13 +187,46 @@ def wait_for(is_true: Callable[[], object], seconds: float = 180) -> None:
         time.sleep(0.05)
 
 
+def leave_view(page: Any) -> None:
+    """Leave the view of a page, so that nothing of it is there any more."""
+    page.evaluate(f"location.hash = '#/{NO_VIEW}'")
+    until(page, "document.querySelector('main > .state > .state-title')?.innerText === 'Page not found'")
+
+
+def turn_to(page: Any, address: str) -> None:
+    """Show a view on a page instead of the present one; what is there then is of this view."""
+    leave_view(page)
+    page.evaluate("(hash) => { location.hash = hash; }", f"#/{address}")
+
+
+_POLL = """async (seconds) => {
+  const end = performance.now() + seconds * 1000;
+  for (let pause = 20; ; pause = Math.min(pause * 1.2, 250)) {
+    let found = null, problem = "";
+    try { found = (SCRIPT); } catch (error) { problem = String(error); }
+    if (found || performance.now() > end) return [found, problem];
+    await new Promise((again) => setTimeout(again, pause));
+  }
+}"""
+
+
 def until(page: Any, script: str, seconds: float = 180) -> Any:
-    """Ask a page until a script's value is true, and return it; our policy forbids Playwright's own way, an eval."""
+    """Wait until a script's value is true on a page, and return it; what it asks may not be there yet.
+
+    The page asks itself: our policy forbids Playwright's own way, an eval, and asking from here costs far more.
+    """
     deadline = time.monotonic() + seconds
-    while not (found := page.evaluate(script)):
-        assert time.monotonic() < deadline, f"not true within {seconds} s: {script}"
-        page.wait_for_timeout(30)
-    return found
+    problem = ""
+    while (left := deadline - time.monotonic()) > 0:
+        try:
+            found, problem = page.evaluate(_POLL.replace("SCRIPT", script), left)
+        except playwright.Error as error:  # the document was left meanwhile
+            problem = str(error)
+            page.wait_for_timeout(100)
+            continue
+        if found:
+            return found
+    raise AssertionError(f"not true within {seconds} s: {script} {problem}")
 
 
 @pytest.fixture(scope="session")

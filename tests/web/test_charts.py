@@ -2,51 +2,64 @@
 
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-import stepscope
 from stepscope.hub.home import HubHome
 from stepscope.hub.store.store import open_store
 from stepscope.model.names import EVENT_FINISHED
 from stepscope.model.ports import Batch, Writer
 from stepscope.model.records import Event, Metric, Record
 from tests.hub.conftest import RunningHub
-from tests.web.conftest import Opened, until, wait_for
+from tests.web.conftest import Opened, turn_to, until
 from tests.web.training import NAN, NAN_RANK, SPIKE, SPIKE_RANK
 
 MILLION = 1_000_000
 LONE_SPIKE = 654_321
+AT_ONCE = 100_000
 START = 1_790_000_000 * 10**9
 
 
 @pytest.fixture(scope="module")
-def million(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningHub]:
-    """A hub with a run of a million points, one of which is a spike, and a run of 200 metrics; the SDK wrote both."""
+def stored(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningHub]:
+    """A hub with a run of a million points, one of which is a spike, and smaller runs.
+
+    One has 200 metrics, one begins at step a million, one has more points than a chart has pixels.
+    """
     home: Path = tmp_path_factory.mktemp("million") / "home"
-    run = stepscope.init(project="web", name="million", run_id="million", home=home, probes=False)
-    for step in range(MILLION):
-        run.log({"loss": 1e6 if step == LONE_SPIKE else 1.0 + (step % 97) / 970}, step=step)
-        if step % 20_000 == 0:
-            run.flush()
-    run.finish(timeout=300)
-    run = stepscope.init(project="web", name="many", run_id="many", home=home, probes=False)
-    for step in range(100):
-        run.log({f"layer{n:03d}/norm": n + step / 10 for n in range(200)}, step=step)
-    run.finish(timeout=300)
+    place = HubHome(home)
+    store = open_store(place.store)
+    for first in range(0, MILLION, AT_ONCE):
+        points = ((step, {"loss": _loss(step)}) for step in range(first, first + AT_ONCE))
+        store.write(_batch("million", first // AT_ONCE + 1, points, last=first + AT_ONCE == MILLION))
+    layers = ((step, {f"layer{n:03d}/norm": n + step / 10 for n in range(200)}) for step in range(100))
+    few = ((MILLION + n, {"loss": float(n), "zero": 0.0}) for n in range(20))
+    long = ((n, {"loss": 7.5 if n == 4999 else float(n % 2)}) for n in range(5000))
+    store.write_many(
+        [_batch(run, 1, points, last=True) for run, points in (("many", layers), ("late", few), ("long", long))]
+    )
+    store.close()
+    place.close()
     hub = RunningHub(home).start()
-    for name, points in (("million", MILLION), ("many", 20_000)):
-        wait_for(lambda name=name, points=points: _points(hub, name) >= points, 120)
     yield hub
     hub.kill()
 
 
-def _points(hub: RunningHub, run: str) -> int:
-    found = hub.request("GET", f"/api/runs/{run}").json().get("counts", {})
-    return int(found.get("points", 0))
+def _loss(step: int) -> float:
+    return 1e6 if step == LONE_SPIKE else 1.0 + (step % 97) / 970
+
+
+def _batch(run: str, seq: int, points: Iterable[tuple[int, dict[str, Any]]], *, last: bool) -> Batch:
+    """Points of a run, 50 ms apart; the last batch ends it."""
+    records: list[Record] = [
+        Metric(START + step % MILLION * 50 * 10**6, step, None, None, values) for step, values in points
+    ]
+    if last:
+        records.append(Event(records[-1].time, None, None, None, None, 9, EVENT_FINISHED, {"status": "finished"}))
+    return Batch(Writer(id=run, run=run, project="web", wall_ns=START), seq, records)
 
 
 PIXELS = """(key) => {
@@ -70,14 +83,13 @@ PIXELS = """(key) => {
 def top_of(page: Any, key: str) -> dict[str, Any]:
     """Wait until a chart is drawn, then tell where its line is."""
     until(page, f"document.querySelector('.chart[data-key={json.dumps(key)}] .chart-plot')?.dataset.drawn > 0")
-    page.wait_for_timeout(300)
     found: dict[str, Any] = page.evaluate(PIXELS, key)
     return found
 
 
-def test_one_spike_in_a_million_points_is_drawn(million: RunningHub, show: Opened) -> None:
+def test_one_spike_in_a_million_points_is_drawn(stored: RunningHub, show: Opened) -> None:
     """Its pixels reach the top of the chart where it belongs, and the chart says how many points there are."""
-    page = show(million, "run/million")
+    page = show(stored, "run/million")
     drawn = top_of(page, "loss")
     highest = min(y for _, y in drawn["top"])
     spike = [x for x, y in drawn["top"] if y <= highest + 2]
@@ -94,9 +106,9 @@ def test_one_spike_in_a_million_points_is_drawn(million: RunningHub, show: Opene
     assert int(words.split(", ")[1].split()[0]) <= 1600
 
 
-def test_click_on_the_spike_of_a_million_opens_its_step(million: RunningHub, show: Opened) -> None:
+def test_click_on_the_spike_of_a_million_opens_its_step(stored: RunningHub, show: Opened) -> None:
     """A mark stands for hundreds of steps; the one that is opened is the spike's."""
-    page = show(million, "run/million")
+    page = show(stored, "run/million")
     drawn = top_of(page, "loss")
     x, y = min(drawn["top"], key=lambda place: place[1])
     page.locator('.chart[data-key="loss"] canvas').hover(position={"x": x, "y": y + 1}, force=True)
@@ -106,16 +118,16 @@ def test_click_on_the_spike_of_a_million_opens_its_step(million: RunningHub, sho
     assert f"step={LONE_SPIKE}" in page.url
 
 
-def test_zoom_reads_every_point_again(million: RunningHub, show: Opened) -> None:
+def test_zoom_reads_every_point_again(stored: RunningHub, show: Opened) -> None:
     """Within a small range each point is a mark of its own."""
-    page = show(million, f"run/million?from={LONE_SPIKE - 100}&to={LONE_SPIKE + 99}")
+    page = show(stored, f"run/million?from={LONE_SPIKE - 100}&to={LONE_SPIKE + 99}")
     top_of(page, "loss")
     until(page, "/^200 points, 200 shown/.test(document.querySelector('.chart-count').innerText)")
 
 
-def test_two_hundred_series_stay_lazy(million: RunningHub, show: Opened) -> None:
+def test_two_hundred_series_stay_lazy(stored: RunningHub, show: Opened) -> None:
     """All cards are there, only those near the window have a canvas, and scrolling to the end draws the last."""
-    page = show(million, "run/many")
+    page = show(stored, "run/many")
     until(page, "document.querySelectorAll('.chart').length >= 200")
     top_of(page, "layer000/norm")
     assert page.evaluate("document.querySelectorAll('.chart canvas').length") < 60
@@ -126,7 +138,7 @@ def test_two_hundred_series_stay_lazy(million: RunningHub, show: Opened) -> None
 
 def test_nan_is_marked(trained: RunningHub, show: Opened) -> None:
     """The chart has a sign where the value was not a number, a word for it, and the sign's pixels."""
-    page = show(trained, "run/four-ranks")
+    page = show(trained, "run/four-ranks?q=trainer/margin")
     top_of(page, "trainer/margin")
     card = page.locator('.chart[data-key="trainer/margin"]')
     assert card.locator(".chart-plot").get_attribute("data-nonfinite") == "1"
@@ -144,7 +156,7 @@ def test_nan_is_marked(trained: RunningHub, show: Opened) -> None:
 
 def test_click_on_a_spike_opens_its_step_on_its_rank(trained: RunningHub, show: Opened) -> None:
     """Of four ranks the one that spiked is named, with the value, the log of that step and the alert."""
-    page = show(trained, "run/four-ranks")
+    page = show(trained, "run/four-ranks?q=trainer/loss")
     drawn = top_of(page, "trainer/loss")
     x, y = min(drawn["top"], key=lambda place: place[1])
     page.locator('.chart[data-key="trainer/loss"] canvas').hover(position={"x": x, "y": y + 2}, force=True)
@@ -159,7 +171,7 @@ def test_click_on_a_spike_opens_its_step_on_its_rank(trained: RunningHub, show: 
 
 def test_click_on_a_nan_opens_its_step_on_its_rank(trained: RunningHub, show: Opened) -> None:
     """The sign at the edge is as good as a point."""
-    page = show(trained, "run/four-ranks")
+    page = show(trained, "run/four-ranks?q=trainer/margin")
     top_of(page, "trainer/margin")
     place = page.evaluate(
         f"""(() => {{ const over = document.querySelector('.chart[data-key="trainer/margin"] .u-over');
@@ -201,35 +213,15 @@ def test_ranks_one_by_one_and_attempts_in_grey(trained: RunningHub, show: Opened
 
 def test_x_can_be_time_or_another_metric(trained: RunningHub, show: Opened) -> None:
     """The same points are drawn over the wall clock, the time since the start, or tokens."""
+    page = show(trained)
     for x in ("time", "relative", "trainer/tokens"):
-        page = show(trained, f"run/four-ranks?x={x}&q=trainer/loss")
+        turn_to(page, f"run/four-ranks?x={x}&q=trainer/loss")
         assert len(top_of(page, "trainer/loss")["top"]) > 200, x
 
 
-@pytest.fixture(scope="module")
-def late(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningHub]:
-    """A hub with a run of twenty steps from a million on, one each 50 ms, and a run of more points than pixels."""
-    home: Path = tmp_path_factory.mktemp("late") / "home"
-    place = HubHome(home)
-    store = open_store(place.store)
-    points = [({"loss": float(n), "zero": 0.0}, MILLION + n) for n in range(20)]
-    many = [({"loss": 7.5 if n == 4999 else float(n % 2)}, n) for n in range(5000)]
-    for run, values in (("late", points), ("long", many)):
-        records: list[Record] = [
-            Metric(START + at * 50 * 10**6, step, None, None, each) for at, (each, step) in enumerate(values)
-        ]
-        records.append(Event(records[-1].time, None, None, None, None, 9, EVENT_FINISHED, {"status": "finished"}))
-        store.write(Batch(Writer(id="w", run=run, project="web", wall_ns=START), 1, records))
-    store.close()
-    place.close()
-    hub = RunningHub(home).start()
-    yield hub
-    hub.kill()
-
-
-def test_a_line_of_zeros_is_drawn(late: RunningHub, show: Opened) -> None:
+def test_a_line_of_zeros_is_drawn(stored: RunningHub, show: Opened) -> None:
     """As one level line inside its chart, from the first step to the last."""
-    page = show(late, "run/late?q=zero")
+    page = show(stored, "run/late?q=zero")
     drawn = top_of(page, "zero")
     assert len(drawn["top"]) > 200
     heights = [y for _, y in drawn["top"]]
@@ -237,40 +229,27 @@ def test_a_line_of_zeros_is_drawn(late: RunningHub, show: Opened) -> None:
     assert 0 < min(heights) <= max(heights) <= drawn["height"]
 
 
-def test_ticks_can_be_told_apart(late: RunningHub, show: Opened) -> None:
-    """Near a million neighbours have as many digits as it takes; far apart they are short."""
-    page = show(late, "run/late")
-    written = """async ([kind, ticks]) => {
-        const base = document.querySelector('script[src$="app.js"]').src.replace(/app\\.js$/, "");
-        return (await import(base + "charts/scales.js")).tickX(kind)(null, ticks); }"""
-    page.locator(".chart").first.wait_for()
-    near = page.evaluate(written, ["step", [MILLION, MILLION + 5, MILLION + 10]])
-    assert [text.replace(",", "") for text in near] == ["1000000", "1000005", "1000010"]
-    assert page.evaluate(written, ["step", [MILLION, MILLION + 500, MILLION + 1000]]) == ["1M", "1.0005M", "1.001M"]
-    assert page.evaluate(written, ["step", [0, MILLION // 2, MILLION]]) == ["0", "500k", "1M"]
-
-
-def test_the_last_value_is_the_last_point(late: RunningHub, show: Opened) -> None:
+def test_the_last_value_is_the_last_point(stored: RunningHub, show: Opened) -> None:
     """Not the mean of the last stretch of steps."""
-    page = show(late, "run/long")
+    page = show(stored, "run/long")
     top_of(page, "loss")
     card = page.locator('.chart[data-key="loss"]')
     assert int(re.sub(r",(?=\d)", "", card.locator(".chart-count").inner_text()).split(", ")[1].split()[0]) < 5000
     assert card.locator(".chart-last").inner_text() == "7.5"
 
 
-def test_steps_a_second_are_of_the_steps_that_were_made(late: RunningHub, show: Opened) -> None:
+def test_steps_a_second_are_of_the_steps_that_were_made(stored: RunningHub, show: Opened) -> None:
     """A run from step a million on shows twenty steps in 0.95 s: in its head, its goodput and the table of runs."""
-    page = show(late, "run/late?tab=overview")
+    page = show(stored, "run/late?tab=overview")
     page.get_by_role("region", name="Goodput").get_by_text("21.1 steps/s").wait_for()
     assert page.locator(".facts div", has_text="steps/s").inner_text().split() == ["steps/s", "21.1"]
-    page = show(late, "runs")
+    turn_to(page, "runs")
     page.locator('.vt-row[data-id="late"]').get_by_text("21.1", exact=True).wait_for()
 
 
 def test_an_axis_that_is_no_metric_is_explained(trained: RunningHub, show: Opened) -> None:
     """The page says why nothing is drawn, and links back."""
-    page = show(trained, "run/four-ranks?x=nokey")
+    page = show(trained, "run/four-ranks?x=nokey&q=trainer/loss")
     page.get_by_text("This run has no metric nokey").wait_for()
     page.get_by_role("button", name="Use steps").click()
     assert len(top_of(page, "trainer/loss")["top"]) > 200

@@ -4,7 +4,7 @@ import threading
 from typing import Any
 
 from tests.hub.conftest import RunningHub
-from tests.web.conftest import Opened, until
+from tests.web.conftest import Opened, turn_to, until
 from tests.web.training import SPIKE
 
 READOUTS = """[...document.querySelectorAll('.chart.attended')].map((card) =>
@@ -37,7 +37,7 @@ def test_all_charts_are_read_at_the_same_x(trained: RunningHub, show: Opened) ->
 
 def test_a_chart_that_waits_is_no_empty_chart(trained: RunningHub, show: Opened) -> None:
     """Until the answer is there a placeholder stands where the plot will be, and no axis from 0 to 1."""
-    page = show(trained, "health")
+    page = show(trained, "health", fresh=True)
     held = threading.Event()
     waiting: list[Any] = []
     page.route("**/series?**", lambda route: waiting.append(route) if not held.is_set() else route.continue_())
@@ -55,7 +55,9 @@ def test_a_chart_that_waits_is_no_empty_chart(trained: RunningHub, show: Opened)
 
 def test_charts_that_nobody_looks_at_cost_nothing(trained: RunningHub, show: Opened) -> None:
     """Placeholders below the screen stand still: their shimmer took a sixth of a core for as long as a run was open."""
-    page = show(trained, "run/four-ranks", height=500)
+    page = show(trained, "health", height=500)
+    page.emulate_media(reduced_motion="no-preference")
+    turn_to(page, "run/four-ranks")
     until(
         page, "document.querySelector('.chart-plot')?.dataset.drawn > 0 && !document.querySelector('[aria-busy=true]')"
     )
@@ -65,7 +67,7 @@ def test_charts_that_nobody_looks_at_cost_nothing(trained: RunningHub, show: Ope
 
 def test_charts_that_were_scrolled_past_take_their_questions_back(trained: RunningHub, show: Opened) -> None:
     """A question of charts that left the screen before it was answered is cancelled, and asked again on return."""
-    page = show(trained, "health", height=420)
+    page = show(trained, "health", height=420, fresh=True)
     held = threading.Event()
     page.route("**/series?**", lambda route: None if not held.is_set() else route.continue_())
     with page.expect_request("**/series?**") as asked:

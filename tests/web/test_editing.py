@@ -1,53 +1,56 @@
 """Runs managed on the page: renamed, tagged, annotated, archived and deleted, each said and most undone."""
 
-import os
-import subprocess
-import sys
+import itertools
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.hub.conftest import PACKAGE, RunningHub
-from tests.web.conftest import Opened, until, wait_for
+import stepscope
+from tests.hub.conftest import RunningHub
+from tests.web.conftest import Opened, turn_to, until, wait_for
 
-_SCRIPT = """
-import stepscope, sys
-for run, tags in (("first", ["sweep", "team=red"]), ("second", ["team=blue"]), ("third", [])):
-    with stepscope.init("p", f"name of {run}", home=sys.argv[1], run_id=run, probes=False, tags=tags) as made:
-        for step in range(30):
-            made.log({"loss": 1 / (step + 1)}, step=step)
-"""
+TAGS = {"first": ["sweep", "team=red"], "second": ["team=blue"], "third": []}
+NUMBERS = itertools.count()
 
 
-@pytest.fixture
-def hub(tmp_path: Path) -> Iterator[RunningHub]:
-    """A hub with three runs that have ended."""
-    home = tmp_path / "home"
-    kept = {key: value for key, value in os.environ.items() if not key.startswith(("STEPSCOPE_", "OTEL_"))}
-    line = [sys.executable, "-c", _SCRIPT, str(home)]
-    subprocess.run(line, env={**kept, "PYTHONPATH": str(PACKAGE)}, check=True, timeout=300)
-    running = RunningHub(home).start()
-    wait_for(lambda: [run["status"] for run in running.request("GET", "/api/runs").json()["runs"]] == ["finished"] * 3)
+@pytest.fixture(scope="module")
+def hub(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningHub]:
+    """One hub for all tests of this file."""
+    running = RunningHub(tmp_path_factory.mktemp("editing") / "home").start()
     yield running
     running.kill()
 
 
-def told(hub: RunningHub, run: str = "first") -> dict[str, Any]:
+@pytest.fixture
+def project(hub: RunningHub) -> str:
+    """A project of the test with three runs that have ended; their ids begin with its name."""
+    name = f"p{next(NUMBERS)}"
+    for run, tags in TAGS.items():
+        with stepscope.init(
+            name, f"name of {run}", home=hub.home, run_id=f"{name}-{run}", probes=False, tags=tags
+        ) as made:
+            for step in range(30):
+                made.log({"loss": 1 / (step + 1)}, step=step)
+    path = f"/api/runs?filter=project%20%3D%20{name}"
+    wait_for(lambda: [run["status"] for run in hub.request("GET", path).json()["runs"]] == ["finished"] * 3)
+    return name
+
+
+def told(hub: RunningHub, run: str) -> dict[str, Any]:
     """A run as the hub tells it."""
     found: dict[str, Any] = hub.request("GET", f"/api/runs/{run}").json()
     return found
 
 
-def test_a_run_is_described_on_its_page(hub: RunningHub, show: Opened) -> None:
+def test_a_run_is_described_on_its_page(hub: RunningHub, project: str, show: Opened) -> None:
     """A name, tags and notes are changed where they stand, kept by the hub, and undone."""
-    page = show(hub, "run/first")
+    page = show(hub, f"run/{project}-first")
     page.get_by_role("button", name="Rename").click()
     page.get_by_label("Name of the run").fill("another")
     page.keyboard.press("Enter")
     page.get_by_role("heading", name="another").wait_for()
-    assert told(hub)["name"] == "another"
+    assert told(hub, f"{project}-first")["name"] == "another"
     page.get_by_role("button", name="Undo").click()
     page.get_by_role("heading", name="name of first").wait_for()
     page.get_by_role("button", name="tag", exact=True).click()
@@ -56,21 +59,23 @@ def test_a_run_is_described_on_its_page(hub: RunningHub, show: Opened) -> None:
     page.get_by_role("link", name="seed=3").wait_for()
     page.get_by_role("button", name="Remove the tag sweep").click()
     page.get_by_text("Removed the tag sweep.").wait_for()
-    assert told(hub)["tags"] == {"team": "red", "keep": True, "seed": "3"}
+    assert told(hub, f"{project}-first")["tags"] == {"team": "red", "keep": True, "seed": "3"}
     page.get_by_role("button", name="Add notes").click()
     page.get_by_label("Notes").fill("two\nlines")
     page.keyboard.press("Control+Enter")
     page.get_by_text("Notes saved.").wait_for()
-    assert told(hub)["notes"] == "two\nlines"
+    assert told(hub, f"{project}-first")["notes"] == "two\nlines"
     page.get_by_role("button", name="Overview").click()
     page.get_by_role("row", name="renamed to “another”").wait_for()
     page.get_by_role("link", name="team=red").click()
-    until(page, "document.querySelectorAll('.vt-row').length === 1")
+    until(page, "location.hash.startsWith('#/runs?') && document.querySelector('.vt-row')")
+    page.locator(f".vt-row[data-id={project}-first]").wait_for()
+    assert page.locator(f".vt-row[data-id={project}-second]").count() == 0
 
 
-def test_archived_runs_leave_the_table_until_asked_for(hub: RunningHub, show: Opened) -> None:
+def test_archived_runs_leave_the_table_until_asked_for(hub: RunningHub, project: str, show: Opened) -> None:
     """Picked runs are archived together, come back by undo, and are shown when asked for."""
-    page = show(hub, "runs")
+    page = show(hub, f"runs?filter=project+%3D+{project}")
     until(page, "document.querySelectorAll('.vt-row').length === 3")
     for name in ("first", "second"):
         page.get_by_label(f"Select name of {name}").check()
@@ -79,35 +84,36 @@ def test_archived_runs_leave_the_table_until_asked_for(hub: RunningHub, show: Op
     until(page, "document.querySelectorAll('.vt-row').length === 1")
     page.get_by_role("button", name="Undo").click()
     until(page, "document.querySelectorAll('.vt-row').length === 3")
-    hub.request("PATCH", "/api/runs/third", b'{"archived": true}')
-    page = show(hub, "runs")
+    hub.request("PATCH", f"/api/runs/{project}-third", b'{"archived": true}')
+    turn_to(page, f"runs?filter=project+%3D+{project}")
     until(page, "document.querySelectorAll('.vt-row').length === 2")
     page.get_by_label("Archived runs").select_option("show")
     until(page, "document.querySelectorAll('.vt-row').length === 3")
     assert page.locator(".vt-row .chip.warn").inner_text() == "archived"
 
 
-def test_deleting_asks_first_and_reports_the_freed_bytes(hub: RunningHub, show: Opened) -> None:
+def test_deleting_asks_first_and_reports_the_freed_bytes(hub: RunningHub, project: str, show: Opened) -> None:
     """Cancel keeps the run; Delete removes it and says how much that freed."""
-    page = show(hub, "run/first")
+    page = show(hub, f"run/{project}-first")
     for answer in ("Cancel", "Delete"):
         page.get_by_role("button", name="Manage").click()
         page.get_by_role("button", name="Delete…").click()
         page.get_by_role("dialog").get_by_role("button", name=answer, exact=True).click()
     page.get_by_text("freed").wait_for()
-    until(page, "document.querySelectorAll('.vt-row').length === 2")
-    assert told(hub)["error"]["code"] == "not_found"
+    page.locator(f".vt-row[data-id={project}-second]").wait_for()
+    assert page.locator(f".vt-row[data-id={project}-first]").count() == 0
+    assert told(hub, f"{project}-first")["error"]["code"] == "not_found"
 
 
-def test_tags_complete_in_the_filter(hub: RunningHub, show: Opened) -> None:
+def test_tags_complete_in_the_filter(hub: RunningHub, project: str, show: Opened) -> None:
     """Names and values of tags are offered where the filter wants a field or a value."""
     page = show(hub, "runs")
-    until(page, "document.querySelectorAll('.vt-row').length === 3")
+    page.locator(f".vt-row[data-id={project}-first]").wait_for()
     field = page.get_by_label("Filter runs")
     field.press_sequentially("tag.te")
     page.get_by_role("option", name="tag.team").wait_for()
     field.press_sequentially("am = b")
     page.get_by_role("option", name="blue").click()
-    until(page, "document.querySelectorAll('.vt-row').length === 1")
-    assert "name of second" in page.locator(".vt-row").inner_text()
+    page.locator(f".vt-row[data-id={project}-first]").wait_for(state="detached")
+    assert "name of second" in page.locator(f".vt-row[data-id={project}-second]").inner_text()
     show.forgive("400")

@@ -12,7 +12,7 @@ from stepscope.cli.main import main
 from stepscope.model import formatting
 from stepscope.model.last_value import MEANING
 from tests.hub.conftest import RunningHub
-from tests.web.conftest import Opened, until
+from tests.web.conftest import Opened, turn_to, until
 
 KEY, TEXT = "trainer/loss", "mean of 4 ranks at step 299"
 
@@ -34,7 +34,7 @@ def test_the_page_has_it(trained: RunningHub, wanted: float, show: Opened) -> No
     cell.wait_for()
     assert cell.get_attribute("title") == f"{KEY}: {TEXT}"
     for look in ("", "&x=time", "&x=relative", "&from=10&to=50"):
-        page = show(trained, f"run/four-ranks?q=loss{look}")
+        turn_to(page, f"run/four-ranks?q=trainer/loss{look}")
         head = f"document.querySelector('.chart[data-key={json.dumps(KEY)}] .chart-last')"
         until(page, f"{head}?.innerText.trim() === {json.dumps(formatting.number(wanted))}")
         assert page.evaluate(f"{head}.title") == TEXT

@@ -49,7 +49,7 @@ def test_files_of_the_version_that_the_document_names_are_kept_for_good(trained:
 
 def test_first_questions_are_asked_once(trained: RunningHub, show: Opened) -> None:
     """What early.js asks before the modules are there is not asked again by them."""
-    page = show(trained, "run/four-ranks")
+    page = show(trained, "run/four-ranks", fresh=True)
     until(page, "performance.getEntriesByName('stepscope:line').length > 0")
     asked = page.evaluate("performance.getEntriesByType('resource').map((each) => each.name)")
     paths = [urlsplit(each).path for each in asked]
@@ -140,7 +140,7 @@ def test_unknown_view_and_unknown_run_say_so(trained: RunningHub, show: Opened) 
 
 def test_theme_can_be_chosen(trained: RunningHub, show: Opened) -> None:
     """The button goes from the system's theme to light to dark, and the choice is kept."""
-    page = show(trained, "runs", theme="dark")
+    page = show(trained, "runs", theme="dark", fresh=True)
     root = "document.documentElement.dataset.theme"
     assert page.evaluate(root) == "dark"
     page.get_by_label("Theme: auto").click()

@@ -7,7 +7,7 @@ import pytest
 
 import stepscope
 from tests.hub.conftest import RunningHub
-from tests.web.conftest import Opened, until, wait_for
+from tests.web.conftest import Opened, leave_view, turn_to, until, wait_for
 
 AWAY = "The hub does not answer"
 
@@ -54,34 +54,37 @@ def test_a_step_opened_meanwhile_is_shown(there: RunningHub, show: Opened) -> No
 
 
 @pytest.mark.usefixtures("away")
-@pytest.mark.parametrize(
-    ("view", "sign"), [("sql", ".sql-editor"), ("traces", ".trace-found"), ("run/short", ".facts")]
-)
-def test_a_view_that_was_not_loaded_yet_is_shown(there: RunningHub, show: Opened, view: str, sign: str) -> None:
+def test_a_view_that_was_not_loaded_yet_is_shown(there: RunningHub, show: Opened) -> None:
     """A module that could not be fetched is fetched when the hub is back, and the address is as it was."""
-    page = show(there, "runs")
-    page.get_by_text("short").first.wait_for()
+    signs = {"sql": ".sql-editor", "traces": ".trace-found", "run/short": ".facts"}
+    pages = {view: show(there, "runs", fresh=True) for view in signs}
+    for page in pages.values():
+        page.get_by_text("short").first.wait_for()
     there.stop()
-    page.evaluate(f"location.hash = '#/{view}'")
-    page.get_by_text(AWAY).wait_for()
+    for view, page in pages.items():
+        page.evaluate(f"location.hash = '#/{view}'")
+        page.get_by_text(AWAY).wait_for()
     there.start()
-    page.locator(sign).wait_for()
-    assert page.url.endswith(f"#/{view}")
+    for view, page in pages.items():
+        page.locator(signs[view]).wait_for()
+        assert page.url.endswith(f"#/{view}")
 
 
 @pytest.mark.usefixtures("away")
-@pytest.mark.parametrize(("view", "sign"), [("runs?filter=name+~+short", ".vt-row"), ("logs?q=nothing", ".log-none")])
-def test_questions_of_a_view_are_asked_again(there: RunningHub, show: Opened, view: str, sign: str) -> None:
+def test_questions_of_a_view_are_asked_again(there: RunningHub, show: Opened) -> None:
     """A table or log whose first question failed has its answer soon after the hub is back."""
-    page = show(there, view)
-    page.locator(sign).first.wait_for()
-    page.goto(f"{there.url}/#/health")
-    page.locator(".health-card").first.wait_for()
+    signs = {"runs?filter=name+~+short": ".vt-row", "logs?q=nothing": ".log-none"}
+    pages = {view: show(there, view) for view in signs}
+    for view, page in pages.items():
+        page.locator(signs[view]).first.wait_for()
+        leave_view(page)
     there.stop()
-    page.evaluate(f"location.hash = '#/{view}'")
-    page.get_by_text(AWAY).wait_for()
+    for view, page in pages.items():
+        page.evaluate(f"location.hash = '#/{view}'")
+        page.get_by_text(AWAY).wait_for()
     there.start()
-    until(page, f"!document.body.innerText.includes('{AWAY}') && document.querySelector('{sign}')")
+    for view, page in pages.items():
+        until(page, f"!document.body.innerText.includes('{AWAY}') && document.querySelector('{signs[view]}')")
 
 
 VIEWS = ("runs", "run/short", "compare?run=short", "traces", "logs?run=short", "dashboards", "health", "sql")
@@ -90,18 +93,23 @@ VIEWS = ("runs", "run/short", "compare?run=short", "traces", "logs?run=short", "
 @pytest.mark.usefixtures("away")
 def test_every_view_says_that_the_hub_is_lost(there: RunningHub, show: Opened) -> None:
     """Whatever is shown, that it is old is said, and no more once the hub is back."""
-    pages = [show(there, view) for view in VIEWS]
-    for page in pages:
+    page = show(there)
+    lost = page.get_by_text("No connection to the hub")
+    for view in VIEWS:
+        turn_to(page, view)
         until(page, "document.querySelector('main').innerText.length > 40 && !document.querySelector('.state .pulse')")
     there.stop()
-    for page in pages:
-        page.get_by_text("No connection to the hub").wait_for()
+    for view in reversed(VIEWS):
+        turn_to(page, view)
+        lost.wait_for()
     there.start()
-    for page in pages:
-        page.get_by_text("No connection to the hub").wait_for(state="detached")
+    lost.wait_for(state="detached")
+    for view in VIEWS:
+        turn_to(page, view)
+        until(page, "document.querySelector('main').innerText.length > 40 && !document.querySelector('.state .pulse')")
+        assert lost.count() == 0
 
 
-@pytest.mark.usefixtures("away")
 def test_runs_are_called_by_their_names(there: RunningHub, show: Opened) -> None:
     """In titles and lists; the id is at hand where the name stands."""
     named = there.request("GET", "/api/runs/short").json()["name"]
@@ -109,15 +117,15 @@ def test_runs_are_called_by_their_names(there: RunningHub, show: Opened) -> None
     page = show(there, "logs?kind=event")
     page.locator(".log-run [title=short]").first.wait_for()
     until(page, f"document.querySelector('.log-run').innerText === '{named}'")
-    page = show(there, "logs?run=short")
+    turn_to(page, "logs?run=short")
     until(page, f"document.title === 'Logs · {named} · Stepscope'")
-    page = show(there, "compare?run=short")
+    turn_to(page, "compare?run=short")
     until(page, f"document.title === '{named} · Stepscope'")
 
 
 def test_a_module_that_is_broken_does_not_reload_for_ever(there: RunningHub, show: Opened) -> None:
     """While the hub answers, a view that cannot be loaded is tried once more and then said to be wrong."""
-    page = show(there, "runs")
+    page = show(there, "runs", fresh=True)
     page.get_by_text("short").first.wait_for()
     loads: list[Any] = []
     page.on("load", lambda loaded: loads.append(loaded))

@@ -11,15 +11,15 @@ from stepscope.model import names
 from stepscope.model.ports import Batch, Writer
 from stepscope.model.records import Event, Metric, Record
 from tests.hub.conftest import RunningHub
-from tests.web.conftest import Opened, until
+from tests.web.conftest import Opened, turn_to, until
 
-MANY = 5000
+MANY = 2000
 START = 1_790_000_000 * 10**9
 
 
 @pytest.fixture(scope="module")
 def crowd(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningHub]:
-    """A hub with five thousand runs, stored directly: starting so many trainers would take an hour."""
+    """A hub with two thousand runs, stored directly: starting so many trainers would take long."""
     home: Path = tmp_path_factory.mktemp("crowd") / "home"
     place = HubHome(home)
     store = open_store(place.store)
@@ -70,11 +70,11 @@ def test_filter_completes_and_explains(crowd: RunningHub, show: Opened) -> None:
     page.keyboard.press("Tab")
     assert field.input_value() == "metrics.trainer/loss "
     page.get_by_role("option").filter(has_text="<=").wait_for()
-    field.type("< 1.002 and project = p")
+    field.type("< 1.005 and project = p")
     page.get_by_role("option").filter(has_text="p3").wait_for()
     field.type("3")
     page.keyboard.press("Enter")
-    page.get_by_text("2 of 5,000 runs").wait_for()
+    page.get_by_text("2 of 2,000 runs").wait_for()
     assert page.locator(".vt-row").count() == 2
     assert "filter=metrics.trainer" in page.url
     field.fill("statsu = running")
@@ -86,10 +86,10 @@ def test_groups_sorting_and_columns(crowd: RunningHub, show: Opened) -> None:
     """Runs can be grouped by a setting, sorted by a column, and shown with more columns; the address has it."""
     page = show(crowd, "runs?group=config.optimizer.name&filter=project+%3D+p1")
     page.locator(".vt-row.heading").filter(has_text="sgd").wait_for()
-    page = show(crowd, "runs")
+    turn_to(page, "runs")
     page.get_by_role("button", name="loss", exact=True).click()
     until(page, "location.hash.includes('sort=-metrics.loss')")
-    page.get_by_text("sweep 4999").wait_for()
+    page.get_by_text(f"sweep {MANY - 1}").wait_for()
     page.get_by_role("button", name="Columns").click()
     page.get_by_role("checkbox", name="lr").check()
     page.get_by_role("columnheader", name="lr").wait_for()
@@ -115,7 +115,7 @@ def test_plain_words_find_runs(crowd: RunningHub, show: Opened) -> None:
     page = show(crowd, "runs")
     field = page.get_by_role("combobox", name="Filter runs")
     field.fill("sweep 0042")
-    page.get_by_text("1 of 5,000 runs").wait_for()
+    page.get_by_text("1 of 2,000 runs").wait_for()
     field.fill("metrics.los < 3")
     page.get_by_role("alert").filter(has_text="did you mean metrics.loss").wait_for()
     show.forgive("400")
@@ -144,6 +144,6 @@ def test_first_page_shows_what_to_paste(tmp_path: Path, show: Opened) -> None:
         page.get_by_text("No runs yet").wait_for()
         assert "stepscope.init(" in page.locator(".code").first.inner_text()
         page.get_by_text(str(tmp_path / "home")).first.wait_for()
-        page.close()
     finally:
+        show.close()
         hub.kill()

@@ -8,7 +8,7 @@ from opentelemetry.proto.metrics.v1.metrics_pb2 import Gauge, Metric, NumberData
 from opentelemetry.proto.resource.v1.resource_pb2 import Resource
 
 from tests.hub.conftest import RunningHub
-from tests.web.conftest import Opened, until, wait_for
+from tests.web.conftest import Opened, turn_to, until, wait_for
 
 START = 1_790_000_000 * 10**9
 
@@ -43,5 +43,5 @@ def test_two_scopes_are_two_lines_and_two_rows(trained: RunningHub, show: Opened
     until(page, "document.querySelectorAll('.chart-legend span').length === 2")
     legend = page.evaluate("document.querySelector('.chart-legend').innerText")
     assert re.findall(r"reader|writer", legend) == ["reader", "writer"]
-    page = show(trained, "run/scoped?step=3")
+    turn_to(page, "run/scoped?q=queue&step=3")
     until(page, "/queue · reader/.test(document.body.innerText) && /queue · writer/.test(document.body.innerText)")

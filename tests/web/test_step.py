@@ -3,13 +3,13 @@
 import re
 
 from tests.hub.conftest import RunningHub
-from tests.web.conftest import Opened, until
+from tests.web.conftest import Opened, turn_to, until
 from tests.web.training import CRASH, NAN, RESUME, SLOW, SLOW_RANK, SPIKE
 
 
 def test_slow_step_is_explained(trained: RunningHub, show: Opened) -> None:
     """The sentence names rank and span, the table marks the cell, all ranks stand side by side."""
-    page = show(trained, f"run/four-ranks?step={SLOW}")
+    page = show(trained, f"run/four-ranks?q=trainer/loss&step={SLOW}")
     dialog = page.get_by_role("dialog", name=f"Step {SLOW}")
     dialog.get_by_text(re.compile(f"train.data_load took .* on rank {SLOW_RANK}")).first.wait_for()
     cause = dialog.locator(".spans td.cause")
@@ -21,7 +21,7 @@ def test_slow_step_is_explained(trained: RunningHub, show: Opened) -> None:
 
 def test_a_narrow_screen_cuts_no_number(trained: RunningHub, show: Opened) -> None:
     """What matters stands right beside the names, which stay in sight."""
-    page = show(trained, f"run/four-ranks?step={SLOW}", width=390)
+    page = show(trained, f"run/four-ranks?q=trainer/loss&step={SLOW}", width=390)
     page.get_by_role("dialog").locator(".spans td.cause").wait_for()
     until(
         page,
@@ -37,9 +37,10 @@ def test_a_narrow_screen_cuts_no_number(trained: RunningHub, show: Opened) -> No
 def test_the_page_shows_the_verdict_of_the_api(trained: RunningHub, show: Opened) -> None:
     """What is outlined, marked and said about a step is what the API says of it, also where others waited longer."""
     verdicts = []
+    page = show(trained, "run/four-ranks?q=trainer/loss")
     for step in (SPIKE, SLOW - 1, SLOW, NAN, 33):
         told = trained.request("GET", f"/api/runs/four-ranks/steps/{step}").json()
-        page = show(trained, f"run/four-ranks?step={step}")
+        page.evaluate(f"location.hash = '#/run/four-ranks?q=trainer/loss&step={step}'")
         dialog = page.get_by_role("dialog", name=f"Step {step}")
         dialog.locator('.step[aria-busy="false"] .spans tbody tr').first.wait_for()
         outlined = dialog.locator(".spans td.cause").evaluate_all(
@@ -54,19 +55,18 @@ def test_the_page_shows_the_verdict_of_the_api(trained: RunningHub, show: Opened
         marked = sum(value["level"] > 0 for metric in told["metrics"] for value in metric["values"])
         assert dialog.locator(".matrix:not(.spans) td[class*='odd-']").count() == marked
         verdicts.append(slow and (slow["span"], slow["rank"]))
-        page.close()
     assert verdicts[2] == ("train.data_load", SLOW_RANK)
 
 
 def test_a_span_has_one_colour_on_every_view(trained: RunningHub, show: Opened) -> None:
     """Inspector, waterfall and table of names draw a name in the same colour."""
-    page = show(trained, f"run/four-ranks?step={SLOW}")
+    page = show(trained, f"run/four-ranks?q=trainer/loss&step={SLOW}")
     bar = page.get_by_role("dialog").locator(".lane .bar", has_text="all_reduce").first
     in_lanes = bar.evaluate("bar => getComputedStyle(bar).getPropertyValue('--tone')")
     names = """(() => { const style = getComputedStyle(document.documentElement);
         return Array.from({ length: 8 }, (_, at) => style.getPropertyValue(`--series-${at + 1}`)); })()"""
     assert in_lanes in page.evaluate(names)
-    page = show(trained, f"traces?run=four-ranks&at={SLOW}&view=waterfall")
+    turn_to(page, f"traces?run=four-ranks&at={SLOW}&view=waterfall")
     row = page.locator(".trace-row", has_text="all_reduce").first
     row.wait_for()
     drawn = row.locator(".trace-bar").first.evaluate("bar => bar.style.background")
@@ -76,7 +76,7 @@ def test_a_span_has_one_colour_on_every_view(trained: RunningHub, show: Opened) 
 
 def test_neighbours_and_anomalies(trained: RunningHub, show: Opened) -> None:
     """One goes on by steps and from anomaly to anomaly; the address follows."""
-    page = show(trained, f"run/four-ranks?step={SPIKE}")
+    page = show(trained, f"run/four-ranks?q=trainer/loss&step={SPIKE}")
     dialog = page.get_by_role("dialog")
     dialog.get_by_role("button", name="Next step").click()
     page.get_by_role("dialog", name=f"Step {SPIKE + 1}").locator('.step[aria-busy="false"]').wait_for()
@@ -90,7 +90,7 @@ def test_what_is_found_is_among_the_anomalies_in_its_own_attempt(trained: Runnin
     findings = trained.request("GET", "/api/runs/four-ranks/findings").json()["findings"]
     named = sorted({each["step"] for each in findings if each["step"] is not None and SPIKE < each["step"] < CRASH})
     assert {SLOW, NAN, CRASH - 1} <= set(named)
-    page = show(trained, f"run/four-ranks?step={SPIKE}")
+    page = show(trained, f"run/four-ranks?q=trainer/loss&step={SPIKE}")
     page.get_by_role("button", name=f"Next anomaly: step {named[0]}").wait_for()
     for step in named:
         page.keyboard.press("n")
@@ -103,16 +103,16 @@ def test_what_is_found_is_among_the_anomalies_in_its_own_attempt(trained: Runnin
 
 def test_the_next_step_is_looked_at_on_the_same_rank(trained: RunningHub, show: Opened) -> None:
     """The key keeps the rank in the address, and so does the button."""
-    page = show(trained, f"run/four-ranks?step={SLOW}&at={SLOW_RANK}")
+    page = show(trained, f"run/four-ranks?q=trainer/loss&step={SLOW}&at={SLOW_RANK}")
     page.locator('.step[aria-busy="false"]').wait_for()
     page.keyboard.press("]")
-    until(page, f"location.hash.endsWith('?step={SLOW + 1}&at={SLOW_RANK}')")
+    until(page, f"location.hash.endsWith('&step={SLOW + 1}&at={SLOW_RANK}')")
     page.get_by_role("dialog", name=f"Step {SLOW + 1}").get_by_text(f"on rank {SLOW_RANK}", exact=True).wait_for()
 
 
 def test_a_crash_leads_to_the_attempt_that_crashed(trained: RunningHub, show: Opened) -> None:
     """The step was done again later: which attempt is shown is said and in the address, and another can be chosen."""
-    page = show(trained, "run/four-ranks")
+    page = show(trained, "run/four-ranks?q=trainer/loss")
     page.get_by_role("button", name="every rank died without an exit record").click()
     dialog = page.get_by_role("dialog", name=f"Step {CRASH - 1}")
     dialog.get_by_text("in attempt 1").wait_for()
@@ -135,7 +135,7 @@ def test_a_crash_leads_to_the_attempt_that_crashed(trained: RunningHub, show: Op
 
 def test_the_steps_beside_are_of_the_same_attempt(trained: RunningHub, show: Opened) -> None:
     """What came to its end goes no further, though a later attempt did."""
-    page = show(trained, f"run/four-ranks?step={CRASH - 2}&attempt=1")
+    page = show(trained, f"run/four-ranks?q=trainer/loss&step={CRASH - 2}&attempt=1")
     page.locator('.step[aria-busy="false"]').wait_for()
     page.keyboard.press("]")
     dialog = page.get_by_role("dialog", name=f"Step {CRASH - 1}")
@@ -146,7 +146,7 @@ def test_the_steps_beside_are_of_the_same_attempt(trained: RunningHub, show: Ope
 
 def test_an_attempt_that_never_came_to_a_step_is_named(trained: RunningHub, show: Opened) -> None:
     """The page says who did, and the newest is one click away."""
-    page = show(trained, f"run/four-ranks?step={RESUME - 10}&attempt=2")
+    page = show(trained, f"run/four-ranks?q=trainer/loss&step={RESUME - 10}&attempt=2")
     page.get_by_text(f"attempt 2 did not reach step {RESUME - 10}; attempt 1 did").wait_for()
     page.get_by_role("button", name="Show the newest attempt").click()
     page.get_by_role("region", name="Values", exact=True).wait_for()
@@ -155,17 +155,17 @@ def test_an_attempt_that_never_came_to_a_step_is_named(trained: RunningHub, show
 
 def test_a_step_that_is_no_number_is_ignored_and_an_empty_one_lasted_nothing(trained: RunningHub, show: Opened) -> None:
     """No drawer for the one, no duration for the other."""
-    page = show(trained, "run/four-ranks?step=abc")
+    page = show(trained, "run/four-ranks?q=trainer/loss&step=abc")
     page.locator(".run-findings li").first.wait_for()
     assert page.get_by_role("dialog").count() == 0
-    page = show(trained, "run/four-ranks?step=100000")
+    turn_to(page, "run/four-ranks?q=trainer/loss&step=100000")
     page.get_by_text("No records at this step").wait_for()
     assert "across all ranks" not in page.get_by_role("dialog").inner_text()
 
 
 def test_run_page_names_what_went_wrong(trained: RunningHub, show: Opened) -> None:
     """Spike, NaN, slow batch and crash are on the page, each leading to its step."""
-    page = show(trained, "run/four-ranks")
+    page = show(trained, "run/four-ranks?q=trainer/loss")
     finding = page.get_by_role("button", name="trainer/loss spiked to 41.5")
     finding.wait_for()
     more = page.locator(".finding.more")

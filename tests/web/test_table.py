@@ -12,7 +12,7 @@ from stepscope.model import names
 from stepscope.model.ports import Batch, Writer
 from stepscope.model.records import Event, Metric, Record
 from tests.hub.conftest import RunningHub
-from tests.web.conftest import Opened, until, wait_for
+from tests.web.conftest import Opened, turn_to, until, wait_for
 from tests.web.views.recorded import native
 
 
@@ -79,11 +79,11 @@ def test_default_columns_suit_all_runs(hub: RunningHub, show: Opened) -> None:
     assert "4.5" in rows["sorted"]
     send(hub, "likelihood", 1, {"nll": 5.25})
     send(hub, "evaluated", 1, {"val/loss": 6.75})
-    page = show(hub, "runs?filter=metrics.loss+%3E+5")
+    turn_to(page, "runs?filter=metrics.loss+%3E+5")
     until(page, f"{ROWS} === 'evaluated,likelihood'")
     until(page, "document.querySelectorAll('.vt-row .spark polyline').length === 2")
     assert page.locator(".vt-row .mono").all_inner_texts() == ["6.75", "5.25"]
-    page = show(hub, "runs?filter=metrics.reward+%3E+0")
+    turn_to(page, "runs?filter=metrics.reward+%3E+0")
     loss = page.get_by_role("button", name="loss", exact=True)
     loss.click()
     until(page, f"{ROWS} === 'sorted,bare'")
@@ -132,6 +132,6 @@ def test_spellings_of_a_metric_are_one(hub: RunningHub, show: Opened) -> None:
     page = show(hub, "runs?filter=said-")
     until(page, "document.querySelectorAll('.vt-row .spark polyline').length === 3")
     assert page.locator(".vt-row .mono").all_inner_texts() == ["0.3333"] * 3
-    page = show(hub, "compare?" + "&".join(f"run={run}" for run in spelled))
+    turn_to(page, "compare?" + "&".join(f"run={run}" for run in spelled))
     until(page, "document.querySelector('.chart[data-key=\"trainer/loss\"] .chart-plot')?.dataset.drawn === '9'")
     assert page.locator(".chart").count() == 1

@@ -1,4 +1,4 @@
-"""A program that trains nothing on one rank: known values at known steps, and things that go wrong on purpose."""
+"""A program that trains nothing on some ranks: known values at known steps, and things that go wrong on purpose."""
 
 import logging
 import math
@@ -39,9 +39,19 @@ def work(seconds: float) -> None:
         time.sleep(seconds)
 
 
-def main(first: int, last: int, pause: float) -> None:
+def launch(ranks: int, first: int, last: int, pause: float) -> None:
+    """Train on some ranks at once, each a process of its own; one import serves all of them."""
+    for rank in range(ranks):
+        if os.fork() == 0:
+            os.environ.update(RANK=str(rank), WORLD_SIZE=str(ranks))
+            main(rank, first, last, pause)
+            os._exit(0)
+    for _ in range(ranks):
+        os.wait()
+
+
+def main(rank: int, first: int, last: int, pause: float) -> None:
     """Train from one step to another."""
-    rank = int(os.environ.get("RANK", "0"))
     noise = random.Random(rank)
     config = {"lr": 3e-4, "model": {"name": "tiny", "layers": 4, "hidden": 256}, "batch_size": 32, "seed": 7}
     run = stepscope.init(project="web", name="four-ranks", config=config)
@@ -91,4 +101,4 @@ def one_step(run: stepscope.Run, number: int, rank: int, noise: random.Random, p
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]), int(sys.argv[2]), float(sys.argv[3]))
+    launch(int(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3]), float(sys.argv[4]))

@@ -3,7 +3,7 @@ import test from "node:test";
 import { append, catchUp, lineFor } from "../charts/following.js";
 import { Marks, marksOf } from "../charts/marks.js";
 import { lineOf, rankParams, seriesParams } from "../charts/reading.js";
-import { belowLog, rangeX, rangeY, smooth, spanY } from "../charts/scales.js";
+import { belowLog, rangeX, rangeY, smooth, spanY, tickX } from "../charts/scales.js";
 import { resolve } from "../charts/pick.js";
 
 const HOW = { x: "step", xKey: null, ranks: "all", from: null, to: null, points: 500 };
@@ -103,4 +103,41 @@ test("a mark of many steps is narrowed down to the step with the value", async (
     ["0", "99"],
     ["50", "99"],
   ]);
+});
+
+test("marks stay few however many points are appended, and none of the extremes is lost", () => {
+  const many = new Marks(500),
+    odd = { 77777: 99, 123456: NaN };
+  for (let step = 0; step < 200000; step++) many.add(step, odd[step] ?? Math.sin(step), step % 4);
+  const at = many.high.indexOf(99),
+    flagged = many.flags.findIndex((flag) => flag === 1);
+  assert.ok(many.length <= 1000);
+  assert.equal(many.total, 200000);
+  assert.equal(
+    many.good.reduce((a, b) => a + b),
+    199999,
+  );
+  assert.ok(many.x[at] <= 77777 && 77777 <= many.last[at]);
+  assert.equal(many.highRank[at], 1);
+  assert.ok(many.x[flagged] <= 123456 && 123456 <= many.last[flagged]);
+});
+
+test("points that come late find their place in the order of x", () => {
+  const late = new Marks(500);
+  for (const step of [5, 1, 3, 2, 4, 3]) late.add(step, step * 10 + (late.total === 5 ? 5 : 0));
+  assert.deepEqual([...late.x], [1, 2, 3, 4, 5]);
+  assert.deepEqual([...late.mid], [10, 20, 32.5, 40, 50]);
+});
+
+test("the mean of the largest numbers is a number", () => {
+  const largest = new Marks(500);
+  for (const value of [1.7e308, 1.6e308, 1.5e308]) largest.add(1, value, 0);
+  assert.ok(Math.abs(largest.mid[0] / 1.6e308 - 1) < 1e-6);
+});
+
+test("ticks near a million have the digits that tell them apart; far apart they are short", () => {
+  const written = (...ticks) => tickX("step")(null, ticks).map((text) => text.replaceAll(/,(?=\d{3}\b)/g, ""));
+  assert.deepEqual(written(1e6, 1e6 + 5, 1e6 + 10), ["1000000", "1000005", "1000010"]);
+  assert.deepEqual(written(1e6, 1e6 + 500, 1e6 + 1000), ["1M", "1.0005M", "1.001M"]);
+  assert.deepEqual(written(0, 5e5, 1e6), ["0", "500k", "1M"]);
 });

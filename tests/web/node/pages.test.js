@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import test from "node:test";
 import { address, quoted, runPath } from "../api.js";
-import { readExactly, spelled } from "../parts/exact.js";
+import { Exact, readExactly, spelled } from "../parts/exact.js";
 import { href, parse } from "../router.js";
 import { bytes, count, lasting, number } from "../parts/format.js";
 import { fitting } from "../runs/columns.js";
@@ -24,6 +24,24 @@ test("numbers, bytes and durations are written alike everywhere", () => {
 test("integers beyond doubles keep their digits", () => {
   const read = readExactly('{"config": {"seed": 12345678901234567890}}');
   assert.equal(spelled(read.config.seed), "12345678901234567890");
+});
+
+test("what people wrote keeps its digits, also in text that looks like ours; what we count with stays a number", () => {
+  const attrs =
+    '"a": 64.0, "b": 64, "c": 1e-5, "d": 1e16, "e": 123456789012345678901, "f": -0.0, ' +
+    '"g": [1.0, "1.0", {"config": 9007199254740993}], "h": "\\u000112", "i": "say \\"1.0\\", 2.0", "j": null';
+  const rest = '"time": 1790000000.0, "values": {"config": {"value": 64.0}}, "rows": [[18446744073709551615, 2.0, 5]]';
+  const read = readExactly(`{"attrs": {${attrs}}, ${rest}}`);
+  assert.deepEqual(Object.values(read.attrs).map(spelled), [
+    ...["64.0", "64", "1e-05", "1e+16", "123456789012345678901", "-0.0"],
+    ...['[1.0,"1.0",{"config":9007199254740993}]', "\u000112", 'say "1.0", 2.0', "null"],
+  ]);
+  assert.deepEqual([typeof read.time, typeof read.values.config.value, read.attrs.a + 1], ["number", "number", 65]);
+  assert.deepEqual(read.rows[0].map(String), ["18446744073709551615", "2", "5"]);
+  assert.deepEqual(
+    read.rows[0].map((cell) => cell instanceof Exact),
+    [true, false, false],
+  );
 });
 
 test("a filter is completed by fields, operators and values", () => {

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from tests.hub.conftest import RunningHub
+from tests.web.conftest import wait_for
 from tests.web.views import recorded
 
 
@@ -22,9 +23,11 @@ class World:
     big: str
 
     def send(self, batches: list[Any]) -> None:
-        """Send batches by the native protocol."""
+        """Send batches by the native protocol, and wait until their runs can be asked for."""
         answer = self.hub.post("/v1/stepscope", recorded.native(batches), "application/octet-stream")
         assert answer.status == 200, answer.body
+        for run in {batch.writer.run for batch in batches}:
+            wait_for(lambda run=run: self.hub.request("GET", f"/api/runs/{run}").status == 200)
 
     def ask(self, path: str) -> Any:
         """Ask the API."""

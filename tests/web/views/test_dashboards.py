@@ -10,7 +10,7 @@ import pytest
 from stepscope.model.ports import Batch, Writer
 from stepscope.model.records import Metric, Span
 from tests.hub.conftest import RunningHub
-from tests.web.conftest import until
+from tests.web.conftest import turn_to, until
 from tests.web.views import recorded
 from tests.web.views.conftest import World
 from tests.web.views.recorded import RUN
@@ -64,7 +64,7 @@ def test_service_shows_histograms(world: World, show: Any) -> None:
 
 def test_a_custom_dashboard_is_saved(world: World, show: Any) -> None:
     """YAML becomes charts while one writes, is kept in the home folder, opens again, and can be deleted."""
-    page = show(world.hub, f"dashboards?new=1&edit=1&run={RUN}")
+    page = show(world.hub, f"dashboards?new=1&edit=1&run={RUN}", fresh=True)
     area = page.get_by_label("The dashboard as YAML")
     area.fill(OWN)
     page.locator(".chart[aria-label='Rewards']").wait_for()
@@ -148,8 +148,9 @@ def test_the_run_with_the_metrics_is_found_behind_many(empty: World, show: Any) 
     empty.hub.wait_stored("native", 1)
     empty.send([plain_run(f"other-{at}") for at in range(20)])
     empty.hub.wait_stored("native", 21)
+    page = show(empty.hub)
     for dashboard in ("rl", "system"):
-        page = show(empty.hub, f"dashboards/{dashboard}")
+        turn_to(page, f"dashboards/{dashboard}")
         page.get_by_placeholder("cartpole").wait_for()
         until(page, "document.querySelectorAll('.chart-plot[data-drawn]').length >= 1")
 
@@ -181,17 +182,17 @@ def test_the_zoom_is_in_the_address(world: World, show: Any) -> None:
     page.mouse.up()
     until(page, "/from=\\d+&to=\\d+/.test(location.hash)")
     until(page, f"{drawn} > 0 && {drawn} < {whole} / 2")
-    again = show(world.hub, page.url.split("#/")[1])
-    until(again, f"{drawn} > 0 && {drawn} < {whole} / 2")
-    again.locator(loss).dblclick()
-    until(again, "!location.hash.includes('from=')")
-    until(again, f"{drawn} === {whole}")
+    turn_to(page, page.url.split("#/")[1])
+    until(page, f"{drawn} > 0 && {drawn} < {whole} / 2")
+    page.locator(loss).dblclick()
+    until(page, "!location.hash.includes('from=')")
+    until(page, f"{drawn} === {whole}")
 
 
 @pytest.mark.parametrize("by", ["Escape", "Close"])
 def test_what_was_written_is_not_thrown_away(world: World, show: Any, by: str) -> None:
     """Leaving the editor with something written asks first; with nothing written it does not."""
-    page = show(world.hub, f"dashboards/rl?edit=1&run={RUN}")
+    page = show(world.hub, f"dashboards/rl?edit=1&run={RUN}", fresh=True)
     area = page.get_by_label("The dashboard as YAML")
     asked: list[str] = []
     page.on("dialog", lambda dialog: (asked.append(dialog.message), dialog.dismiss()))

@@ -9,7 +9,7 @@ import pytest
 from stepscope.model import names
 from stepscope.model.ports import Batch, Writer
 from stepscope.model.records import Event, Log, Metric, Record, Span
-from tests.web.conftest import until, wait_for
+from tests.web.conftest import turn_to, until, wait_for
 from tests.web.views.conftest import World
 
 SEEDS = (123456789, 123456788)
@@ -37,26 +37,6 @@ def exact(world: World) -> World:
     return world
 
 
-def test_json_is_read_without_loss(world: World, show: Any) -> None:
-    """What people wrote keeps its digits, in text that looks like ours too; what we count with stays a number."""
-    page = show(world.hub, "health")
-    found = page.evaluate(
-        r"""async () => { const { Exact, readExactly, spelled } = await import("/web/parts/exact.js");
-        const text = '{"attrs": {"a": 64.0, "b": 64, "c": 1e-5, "d": 1e16, "e": 123456789012345678901, "f": -0.0,'
-          + '"g": [1.0, "1.0", {"config": 9007199254740993}], "h": "\\u000112", "i": "say \\"1.0\\", 2.0", "j": null},'
-          + '"time": 1790000000.0, "values": {"config": {"value": 64.0}}, "rows": [[18446744073709551615, 2.0, 5]]}';
-        const read = readExactly(text);
-        return { attrs: Object.values(read.attrs).map(spelled), time: typeof read.time,
-          value: typeof read.values.config.value, row: read.rows[0].map(String),
-          kinds: read.rows[0].map((x) => x instanceof Exact), sum: read.attrs.a + 1 }; }"""
-    )
-    attrs = ["64.0", "64", "1e-05", "1e+16", "123456789012345678901", "-0.0"]
-    nested = ['[1.0,"1.0",{"config":9007199254740993}]', "\u000112", 'say "1.0", 2.0', "null"]
-    assert found["attrs"] == attrs + nested
-    assert (found["time"], found["value"], found["sum"]) == ("number", "number", 65)
-    assert (found["row"], found["kinds"]) == (["18446744073709551615", "2", "5"], [True, False, False])
-
-
 def test_settings_are_shown_to_the_last_digit(exact: World, show: Any) -> None:
     """The configuration of a run, its column in the table and the difference of two runs show what was given."""
     page = show(exact.hub, "run/exact-0?tab=overview")
@@ -75,17 +55,25 @@ def test_settings_are_shown_to_the_last_digit(exact: World, show: Any) -> None:
 
 def test_every_attribute_leads_to_what_carries_it(exact: World, show: Any) -> None:
     """The link of an attribute finds the span and the line it was taken from, whatever its value is."""
-    page = show(exact.hub, "logs?run=exact-0")
+    page = show(exact.hub, f"traces?trace={TRACE.hex()}&span={bytes([1] * 8).hex()}")
+    spans = _links(page.locator(".trace-attrs"))
+    turn_to(page, "logs?run=exact-0")
+    page.locator(".log-line", has_text="numbered line").click()
+    found = _links(page.get_by_role("dialog"))
     for key in ATTRS:
-        page.goto(f"{exact.hub.url}/#/traces?trace={TRACE.hex()}&span={bytes([1] * 8).hex()}")
-        page.locator(".trace-attrs").get_by_role("link", name=key, exact=True).click()
+        turn_to(page, spans[key])
         until(page, "location.hash.includes('attr=') && document.querySelectorAll('.vt-row').length === 1")
         assert "numbered" in page.locator(".vt-row").inner_text()
-        page.goto(f"{exact.hub.url}/#/logs?run=exact-0")
-        page.locator(".log-line", has_text="numbered line").click()
-        page.get_by_role("dialog").get_by_role("link", name=key, exact=True).click()
+        turn_to(page, found[key])
         until(page, "location.hash.includes('attr=')")
         until(page, "document.querySelector('.table-foot').innerText.startsWith('1 lines')")
+
+
+def _links(part: Any) -> dict[str, str]:
+    """Where the links of attributes lead, by key."""
+    part.get_by_role("link", name="shape", exact=True).wait_for()
+    links = {key: part.get_by_role("link", name=key, exact=True).get_attribute("href") for key in ATTRS}
+    return {key: str(href).removeprefix("#/") for key, href in links.items()}
 
 
 def test_cells_and_their_file_are_exact(exact: World, show: Any) -> None:
