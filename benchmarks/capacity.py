@@ -11,6 +11,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 
 from stepscope.hub.questions.series import read_series
@@ -175,7 +176,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         measured[name] = []
         with contextlib.closing(store):
             before = {"this process": own_cpu(), **{each: cpu_of(pid) for each, pid in processes.items()}}
-            for figure in (*measure(store, cpu, given.steps, given.commits), *ask(store, cpu, given.questions)):
+            for figure in chain(measure(store, cpu, given.steps, given.commits), ask(store, cpu, given.questions)):
                 measured[name].append(figure)
                 print(f"{name}: {figure.line}", flush=True)
                 now = {"this process": own_cpu(), **{each: cpu_of(pid) for each, pid in processes.items()}}
