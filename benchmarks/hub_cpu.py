@@ -1,4 +1,4 @@
-"""What diagnosis and alerts cost a hub in processor time: while it catches up, and at a live rate with many rules."""
+"""What diagnosis and alerts cost a hub: processor time while it catches up and at a live rate, and memory."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks import hub_journals as journals
+from benchmarks.hub_process import own_bytes
 from benchmarks.spawn import fresh
 
 RANKS = 8
@@ -25,8 +26,7 @@ KEYS = 100
 def child(params: dict[str, Any]) -> dict[str, float]:
     """Measure one hub in this process."""
     with tempfile.TemporaryDirectory(prefix="stepscope-cpu-", ignore_cleanup_errors=True) as name:
-        folder = Path(name)
-        return _live(folder, params) if params["mode"] == "live" else _catch_up(folder, params)
+        return _MODES[params["mode"]](Path(name), params)
 
 
 def _catch_up(folder: Path, params: dict[str, Any]) -> dict[str, float]:
@@ -132,6 +132,49 @@ def _live(folder: Path, params: dict[str, Any]) -> dict[str, float]:
         writing.close()
 
 
+MARKS = (0.25, 0.5, 1, 2, 4, 8, 16, 32)
+"""Millions of points after which memory is measured."""
+MOST_BEHIND = 2000
+"""Records that may wait for the hub; a writer that is faster would measure a queue."""
+
+
+def _memory(folder: Path, params: dict[str, Any]) -> dict[str, float]:
+    """Append as fast as the hub follows; the memory of the process, files left out, after so many points."""
+    home = folder / "home"
+    home.mkdir()
+    (home / "alerts.yaml").write_text(_rules(params["rules"]))
+    writing = _Writing(home, params["series"], 1e12)
+    hub = _open(folder, listeners=True)
+    found: dict[str, float] = {}
+    try:
+        hub.start()
+        for mark in [each for each in MARKS if each * 1e6 <= params["points"]]:
+            while writing.records * KEYS < mark * 1e6:
+                writing.go(0.0)
+                while writing.records - hub.counters.total("stored", "folder") > MOST_BEHIND:
+                    time.sleep(0.01)
+            _settle(hub, writing.records)
+            found[f"{mark:g} M"] = own_bytes() / 1e6
+            print(
+                f"[{mark:g} M points] {own_bytes() / 1e6:.0f} MB, {time.process_time():.0f} s",
+                file=sys.stderr,
+                flush=True,
+            )
+        return found | {
+            "live_runs": hub.diagnosing.health()["live_runs"],
+            "overflows": hub.diagnosing.health()["overflows"],
+        }
+    finally:
+        hub.close()
+        writing.close()
+
+
+def _settle(hub: Any, records: int) -> None:
+    """Wait until everything is stored and diagnosed."""
+    while hub.counters.total("stored", "folder") < records or hub.diagnosing.is_waiting("live"):
+        time.sleep(0.1)
+
+
 def _rules(count: int) -> str:
     """Rules on single keys, on patterns, and over all ranks."""
     lines = ["rules:"]
@@ -165,13 +208,13 @@ class _Writing:
             self._journals.append(Journal(home / "runs" / "live" / who.id, who))
 
     def go(self, seconds: float) -> int:
-        """Write for so long; the number of values written."""
+        """Write for so long, a step at least; the number of values written."""
         from msgspec import msgpack
 
         from stepscope.model.records import Metric
 
         end, written, due = time.monotonic() + seconds, 0, time.monotonic()
-        while time.monotonic() < end:
+        while not written or time.monotonic() < end:
             noise = [1 + 0.02 * self._rng.gauss(0, 1) for _ in self._names]
             values = {name: noise[at] * (2.0 if at < 2 else 1.0) for at, name in enumerate(self._names)}
             packed = msgpack.encode(Metric(time.time_ns(), self._step, None, "trainer", values))
@@ -190,26 +233,30 @@ class _Writing:
             journal.close()
 
 
+_MODES = {"live": _live, "memory": _memory, "catch_up": _catch_up}
+
+
 def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("mode", choices=("catch_up", "live"))
+    parser.add_argument("mode", choices=tuple(_MODES))
     parser.add_argument("--scale", type=float, default=0.1, help="share of 5 M points and 2.4 M spans (0.1)")
     parser.add_argument("--series", type=int, default=10_000)
     parser.add_argument("--rate", type=float, default=10_000, help="points a second (10,000)")
     parser.add_argument("--rules", type=int, default=1000)
     parser.add_argument("--seconds", type=float, default=20.0)
+    parser.add_argument(
+        "--points", type=float, default=16e6, help="points of the longest run in the memory mode (16 M)"
+    )
+    parser.add_argument("--limit", type=float, default=600.0, help="seconds that a measurement may take (600)")
     args = parser.parse_args()
     print(f"load {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores")
-    cases = ("live",) if args.mode == "live" else CASES
+    cases = CASES if args.mode == "catch_up" else (args.mode,)
     for case in cases:
-        for listeners in (False, True):
-            found = fresh(
-                "benchmarks.hub_cpu",
-                {**vars(args), "case": case, "listeners": listeners},
-            )
+        for listeners in (False, True) if args.mode != "memory" else (True,):
+            found = fresh("benchmarks.hub_cpu", {**vars(args), "case": case, "listeners": listeners}, args.limit)
             told = "  ".join(f"{name} {value:.2f}" for name, value in found.items())
-            unit = "% of a core" if args.mode == "live" else "us an item"
+            unit = {"live": "% of a core", "memory": "MB"}.get(args.mode, "us an item")
             print(f"{case:<22} {'with' if listeners else 'without':<8} {unit}: {told}", flush=True)
 
 

@@ -111,9 +111,12 @@ def test_a_preview(ask: Ask) -> None:
 def test_a_preview_of_many_rules_reads_fewer_points(ask: Ask, monkeypatch: pytest.MonkeyPatch) -> None:
     """What a preview compares is bounded, however many rules are typed, and the answer says that it is not all."""
     monkeypatch.setattr(alert_rules, "MOST_CHECKS", 200)
-    rules = "".join(f"  - {{name: rule {at}, key: trainer/loss, when: '> 2'}}\n" for at in range(20))
+    monkeypatch.setattr(alert_rules, "MOST_SHOWN", 3)
+    rules = "".join(f"  - {{name: rule {at}, key: trainer/loss, when: '> 0'}}\n" for at in range(20))
     found = ask("POST", "/api/alerts/preview", json={"yaml": f"rules:\n{rules}", "run": "big"}).json()
     assert (found["points"], found["complete"]) == (10, False)
+    assert len(found["alerts"]) == 3 < 20 <= found["fired"]
+    assert found["matched"] == 1
 
 
 def test_a_notifier_is_tested(ask: Ask) -> None:

@@ -188,7 +188,7 @@ class HubView:
         """Where it was read from, and how much there is."""
         importing = self._about["importing"]
         share = f", {importing['bytes'] / importing['total']:.0%} imported" if importing else ""
-        return f"{self._about['counts']['points']} points in the hub{share}{self._trouble}"
+        return f"{self._about['counts']['points']} points stored{share}{self._trouble}"
 
     @property
     def seconds(self) -> float | None:

@@ -41,6 +41,7 @@ MOST_POINTS = 500_000
 MOST_CHECKS = 5_000_000
 """The most values that a preview compares with a rule: with many rules it reads fewer points."""
 MOST_SHOWN = 200
+"""The most alerts and keys that a preview lists; all are counted."""
 
 
 class Text(msgspec.Struct, forbid_unknown_fields=True):
@@ -99,16 +100,17 @@ def preview(reader: Reader, given: dict[str, Any]) -> dict[str, Any]:
         rules = _rules(reader.alerting, wanted.yaml)
     except Mistake as mistake:
         location = {"line": mistake.line, "column": mistake.column, "message": str(mistake)}
-        return {"mistake": location, "alerts": [], "keys": [], "points": 0, "complete": True}
+        return {"mistake": location, "alerts": [], "fired": 0, "keys": [], "matched": 0, "points": 0, "complete": True}
     lines = find_series(reader.engine, row.number).values()
     keys = sorted({line.key for line in lines if any(rule.wants_key(line.key) for rule in rules)})
     records = _Records(reader.engine, row, keys, min(MOST_POINTS, MOST_CHECKS // max(len(rules), 1)))
-    alerts = sorted(replay(rules, records.read()), key=lambda alert: alert.began)[:MOST_SHOWN]
-    shown = [_fired(alert) for alert in alerts]
+    alerts = sorted(replay(rules, records.read()), key=lambda alert: alert.began)
     return {
         "mistake": None,
-        "alerts": shown,
+        "alerts": [_fired(alert) for alert in alerts[:MOST_SHOWN]],
+        "fired": len(alerts),
         "keys": keys[:MOST_SHOWN],
+        "matched": len(keys),
         "points": records.count,
         "complete": records.complete,
     }
@@ -274,7 +276,13 @@ ENDPOINTS = (
         "Which alerts some rules would have raised over a run; nothing is stored and no notification is sent.",
         preview,
         object_of(
-            mistake=nullable(_MISTAKE), alerts=list_of(_FIRED), keys=list_of(TEXT), points=INTEGER, complete=BOOLEAN
+            mistake=nullable(_MISTAKE),
+            alerts=list_of(_FIRED),
+            fired=INTEGER,
+            keys=list_of(TEXT),
+            matched=INTEGER,
+            points=INTEGER,
+            complete=BOOLEAN,
         ),
         method="POST",
         body=_TRIAL_BODY,

@@ -80,14 +80,14 @@ function Preview({ tried, run }) {
     return html`<div class="alert-preview"><p class="bad-text" role="alert">${tried.error.message}</p></div>`;
   if (!tried.value)
     return html`<div class="alert-preview"><p class="muted">Choose a run to try the rules on.</p></div>`;
-  const { mistake, alerts, keys, points, complete } = tried.value;
+  const { mistake, alerts, fired, matched, points, complete } = tried.value;
   if (mistake)
     return html`<div class="alert-preview"><p class="bad-text" role="alert">
       Line ${mistake.line}, column ${mistake.column}: ${mistake.message}</p></div>`;
-  const over = `${many(points, "point")} of ${many(keys.length, "metric")}${complete ? "" : ", not all"}`;
+  const over = `${many(points, "point")} of ${many(matched, "metric")}${complete ? "" : ", not all"}`;
   return html`<div class="alert-preview" aria-live="polite">
-    <p><b>${alerts.length ? `${count(alerts.length)} would have fired` : "Nothing would have fired"}</b>
-      <span class="muted"> over ${over}</span></p>
+    <p><b>${fired ? `${count(fired)} would have fired` : "Nothing would have fired"}</b>
+      <span class="muted"> over ${over}${fired > alerts.length ? `; the first ${count(alerts.length)}:` : ""}</span></p>
     <ul>${alerts.map(
       (each, at) => html`<li key=${at}><${Severity} severity=${each.severity} />
         <a href=${href("run", run, each.step === null ? {} : { step: each.step })}>step ${plain(each.step)}</a>
