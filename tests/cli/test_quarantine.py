@@ -111,6 +111,23 @@ def test_retry_stores_once(
     assert steps(hub.home) == [1, 2]
 
 
+def test_a_sink_that_is_gone_keeps_no_other_from_its_entries(
+    tmp_path: Path, peers: list[HubPeer], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Of three sinks of one type, two with changed or deleted settings: the third gets what it refused."""
+    wishes = [{"hub": {"url": url}} for url in ("http://127.0.0.1:9", peers[0].url, "http://gone.invalid")]
+    for number, wish in enumerate(wishes):
+        Quarantine(tmp_path, parse([wish])[0].id).set_aside(Batch(WRITER, number, [GOOD]), "not you")
+    monkeypatch.setenv("STEPSCOPE_SINKS", json.dumps([wishes[1]]))
+    assert main(["quarantine", "--home", str(tmp_path), "retry", "--json"]) == 1
+    said = {each["sink"]: each for each in json.loads(capsys.readouterr().out)}
+    ids = [parse([wish])[0].id for wish in wishes]
+    assert [said[name]["taken"] for name in ids] == [False, True, False]
+    assert "no longer known: give them with --sink" in said[ids[0]]["reason"]
+    assert {each["sink"] for each in listed(tmp_path, capsys)} == {ids[0], ids[2]}
+    assert len(peers[0].steps()) == 1
+
+
 def test_a_sink_gets_only_what_it_refused(
     tmp_path: Path, peers: list[HubPeer], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

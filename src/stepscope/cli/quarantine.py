@@ -112,11 +112,10 @@ def retry_entries(args: argparse.Namespace) -> int:
         entries = _refused_by(_resolve_sinks(home, args.sink, known), entries)
     rows: list[dict[str, Any]] = []
     with contextlib.ExitStack() as undo:
-        sinks: dict[str, Sink] = {}
+        sinks = _open_all(home, {name for name, _, _ in entries}, known, undo)
         for name, quarantine, entry in entries:
-            if name not in sinks:
-                sinks[name] = _open(home, name, known, undo)
-            outcome = _retry(sinks[name], name, quarantine, entry)
+            sink = sinks[name]
+            outcome = str(sink) if isinstance(sink, ConfigError) else _retry(sink, name, quarantine, entry)
             rows.append(
                 {"id": entry.id, "sink": name, "records": entry.note.records, "taken": not outcome, "reason": outcome}
             )
@@ -172,6 +171,22 @@ def _refused_by(sinks: set[str], entries: list[tuple[str, Quarantine, Entry]]) -
             f"nothing in quarantine was rejected by {', '.join(sorted(sinks))}, but by other sinks: "
             f"name one with --sink ({', '.join(others)})"
         )
+    return found
+
+
+def _open_all(
+    home: Path, names: set[str], known: dict[str, Chosen], undo: contextlib.ExitStack
+) -> dict[str, Sink | ConfigError]:
+    """Open sinks, or say why one cannot be opened; ConfigError when none can."""
+    found: dict[str, Sink | ConfigError] = {}
+    for name in sorted(names):
+        try:
+            found[name] = _open(home, name, known, undo)
+        except ConfigError as error:
+            found[name] = error
+    errors = [each for each in found.values() if isinstance(each, ConfigError)]
+    if errors and len(errors) == len(found):
+        raise errors[0]
     return found
 
 
