@@ -85,7 +85,10 @@ def test_an_empty_home_is_no_error(tmp_path: Path, capsys: pytest.CaptureFixture
     """Nothing recorded yet."""
     assert listed(tmp_path / "nowhere", capsys) == []
     assert main(["runs", "--home", str(tmp_path / "nowhere")]) == 0
-    assert "no runs in" in capsys.readouterr().out
+    assert capsys.readouterr().out == f"no runs in {tmp_path / 'nowhere'}\n"
+    (tmp_path / "hub" / "store").mkdir(parents=True)
+    assert main(["runs", "--home", str(tmp_path)]) == 0
+    assert f"while it runs: stepscope hub --home {tmp_path}" in capsys.readouterr().out
 
 
 def test_many_runs_are_cut_and_counted(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
