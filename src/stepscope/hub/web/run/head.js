@@ -7,7 +7,7 @@ import { Icon, Menu, Status } from "../parts/controls.js";
 import { ago, clock, count, lasting, ordinal } from "../parts/format.js";
 import { act } from "../parts/overlays.js";
 import { Described, edit, Manage, Name } from "./edit.js";
-import { rate } from "../runs/sparks.js";
+import { isRateKnown, rate } from "../runs/sparks.js";
 
 export function RunHead({ run, goodput, findings, again, tab, setTab, onStep, live, onEdit }) {
   const now = useNow(run.status === "running" ? 1000 : 10000);
@@ -31,7 +31,7 @@ export function RunHead({ run, goodput, findings, again, tab, setTab, onStep, li
     <${Described} run=${run} onEdit=${onEdit} />
     <dl class="facts">
       <${Fact} name="step">${ordinal(run.step)}<//>
-      <${Fact} name="steps/s" hint="Over the whole run">${rate(run, goodput?.steps_per_second)}<//>
+      <${Fact} name="steps/s" hint="Over the whole run">${isRateKnown(run, Boolean(goodput)) ? rate(run, goodput?.steps_per_second) : "…"}<//>
       <${Fact} name="duration">${lasting(run.duration)}<//>
       <${Fact} name=${going ? "last seen" : "ended"}>${going ? ago(run.seen, now) : clock(run.seen)}<//>
       <${Fact} name="ranks">${run.ranks}${run.world_size > run.ranks ? ` of ${run.world_size}` : ""}<//>

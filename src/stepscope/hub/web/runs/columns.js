@@ -5,7 +5,7 @@ import { Status } from "../parts/controls.js";
 import { ago, clock, count, lasting, ordinal, plain, quantity } from "../parts/format.js";
 import { lastText } from "../parts/last.js";
 import { tagText } from "../run/edit.js";
-import { rate, Spark } from "./sparks.js";
+import { isRateKnown, rate, Spark } from "./sparks.js";
 
 const at = (settings, path) => path.split(".").reduce((inside, name) => inside?.[name], settings) ?? settings?.[path];
 
@@ -31,7 +31,10 @@ const FIXED = {
     width: "72px",
     align: "right",
     hint: "Recent rate while running, else over the whole run",
-    cell: (run, { rates }) => html`<span>${rate(run, rates.get(run.id))}</span>`,
+    cell: (run, { rates }) =>
+      isRateKnown(run, rates.has(run.id))
+        ? html`<span>${rate(run, rates.get(run.id))}</span>`
+        : html`<span class="spark-wait" style=${{ width: "32px" }} aria-hidden="true"></span>`,
   },
   spark: {
     title: "trend",

@@ -91,6 +91,11 @@ export function rate(run, whole) {
   return found === null || found === undefined ? "–" : number(found, 3);
 }
 
+const needsRate = (run) => run.step !== null && !(run.status === "running" && run.recentRate !== undefined);
+
+// Whether a rate was fetched, or none is needed: one that is on its way is not "none".
+export const isRateKnown = (run, isFetched) => isFetched || !needsRate(run);
+
 // The rates over the whole run of the visible rows, fetched one after the other while scrolling pauses.
 /** @returns {[Map<string, number>, (rows: any[]) => void]} */
 export function useRates() {
@@ -104,7 +109,7 @@ export function useRates() {
     const now = Date.now();
     return rows.current.find((run) => {
       const old = known.current.get(run.id);
-      if (run.step === null || (run.status === "running" && run.recentRate !== undefined)) return false;
+      if (!needsRate(run)) return false;
       return !old || ((old.step !== run.step || old.status !== run.status) && now - old.at > RATE_FRESH);
     });
   }
