@@ -86,7 +86,7 @@ def test_an_empty_home_is_no_error(tmp_path: Path, capsys: pytest.CaptureFixture
     assert listed(tmp_path / "nowhere", capsys) == []
     assert main(["runs", "--home", str(tmp_path / "nowhere")]) == 0
     assert capsys.readouterr().out == f"no runs in {tmp_path / 'nowhere'}\n"
-    (tmp_path / "hub" / "store").mkdir(parents=True)
+    (tmp_path / "hub" / "journal").mkdir(parents=True)
     assert main(["runs", "--home", str(tmp_path)]) == 0
     assert f"while it runs: stepscope hub --home {tmp_path}" in capsys.readouterr().out
 

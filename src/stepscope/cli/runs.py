@@ -37,7 +37,7 @@ def command(args: argparse.Namespace) -> int:
         return 0
     if not total:
         print(f"no runs in {home}" + (f"; {hidden} archived, --archived shows them" if hidden else ""))
-        if (home / "hub" / "store").is_dir():
+        if (home / "hub" / "journal").is_dir():
             print(f"what a hub received is listed while it runs: stepscope hub --home {home}")
         return 0
     print("\n".join(_lines(shown, text.width())))

@@ -31,7 +31,8 @@ export function RunHead({ run, goodput, findings, again, tab, setTab, onStep, li
     <${Described} run=${run} onEdit=${onEdit} />
     <dl class="facts">
       <${Fact} name="step">${ordinal(run.step)}<//>
-      <${Fact} name="steps/s" hint="Over the whole run">${isRateKnown(run, Boolean(goodput)) ? rate(run, goodput?.steps_per_second) : "…"}<//>
+      <${Fact} name="steps/s" hint="Over the whole run">
+        ${isRateKnown(run, Boolean(goodput)) ? rate(run, goodput?.steps_per_second) : "…"}<//>
       <${Fact} name="duration">${lasting(run.duration)}<//>
       <${Fact} name=${going ? "last seen" : "ended"}>${going ? ago(run.seen, now) : clock(run.seen)}<//>
       <${Fact} name="ranks">${run.ranks}${run.world_size > run.ranks ? ` of ${run.world_size}` : ""}<//>
