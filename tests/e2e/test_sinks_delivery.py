@@ -16,6 +16,7 @@ from stepscope.model.records import Event, Metric
 from stepscope.pump import GROUP_BYTES
 from tests.conftest import PACKAGE, Python, Start
 from tests.forked import stepscope
+from tests.repeats import repeats
 from tests.sinks.servers import Reply, Server, running
 
 pytest.importorskip("opentelemetry.proto")
@@ -136,7 +137,7 @@ def test_a_killed_trainer_is_delivered(
     assert trained(server) == written
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", range(repeats(1, 10)))
 def test_killed_shippers_lose_nothing(
     python: Python, home: Path, server: Server, until: Callable[..., None], seed: int, ends: None
 ) -> None:

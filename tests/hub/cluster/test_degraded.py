@@ -1,8 +1,6 @@
 """A hub on a real cluster with parts of it away: no answer lacks a shard without saying so, and nothing is lost."""
 
 import contextlib
-import subprocess
-import sys
 from collections.abc import Callable, Iterator
 
 import pytest
@@ -11,8 +9,9 @@ from stepscope.hub.store.cluster.address import parse
 from stepscope.hub.store.cluster.server import Server
 from stepscope.hub.store.cluster.shards import run_hash
 from stepscope.testing.clickhouse_cluster import ClusterProcesses, missing
+from tests.forked import stepscope
 from tests.hub import otlp_bodies as bodies
-from tests.hub.conftest import PACKAGE, RunningHub
+from tests.hub.conftest import RunningHub
 from tests.hub.test_connections import wait_for
 
 pytestmark = pytest.mark.skipif(bool(missing()), reason=f"not installed: {missing()}")
@@ -42,16 +41,6 @@ def shard_of(cluster: ClusterProcesses, hub: RunningHub) -> dict[str, int]:
     engine.close()
     assert set(found.values()) == {0, 1}
     return found
-
-
-def _command(hub: RunningHub, *arguments: str) -> "subprocess.CompletedProcess[str]":
-    return subprocess.run(
-        [sys.executable, "-m", "stepscope", *arguments, "--home", str(hub.home)],
-        env={"PYTHONPATH": str(PACKAGE), "PATH": "/usr/bin:/bin"},
-        capture_output=True,
-        text=True,
-        timeout=300,
-    )
 
 
 def _points(hub: RunningHub) -> dict[str, int]:
@@ -109,9 +98,9 @@ def test_a_shard_that_is_down_is_told(
     until(lambda: hub.health()["cluster"]["missing_shards"] == [2])
     assert "shard 2 of 2 does not answer" in hub.health()["trouble"]
     assert "stepscope_hub_cluster_shards_missing 1" in hub.request("GET", "/metrics").body.decode()
-    listed = _command(hub, "runs")
+    listed = stepscope("runs", "--home", hub.home)
     assert (listed.returncode, "the answer lacks shard 2 of 2" in listed.stderr) == (0, True), listed.stderr
-    assert "shard 2 of 2 does not answer" in _command(hub, "doctor").stdout
+    assert "shard 2 of 2 does not answer" in stepscope("doctor", "--home", hub.home).stdout
 
     for replica in cluster.servers[1]:
         replica.start()
@@ -174,7 +163,7 @@ def test_without_zookeeper_reads_go_on_and_writes_wait(
 
 def test_a_token_of_another_project_sees_nothing(hub: RunningHub) -> None:
     """On every path of the API that reads: neither the runs of a project, nor what they recorded, nor SQL."""
-    made = _command(hub, "hub", "token", "create", "--scope", "read", "--project", "another")
+    made = stepscope("hub", "token", "create", "--scope", "read", "--project", "another", "--home", hub.home)
     bound = {"authorization": f"Bearer {made.stdout.strip()}"}
     wait_for(lambda: hub.request("GET", f"/api/runs/{RUNS[0]}", headers=bound).status != 200)  # the hub has read it
     paths = hub.request("GET", "/api/openapi.json", headers=bound).json()["paths"]
