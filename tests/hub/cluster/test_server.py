@@ -15,6 +15,7 @@ import pytest
 
 from stepscope.hub.store import columns
 from stepscope.hub.store.cluster.address import parse
+from stepscope.hub.store.cluster.pool import Pool
 from stepscope.hub.store.cluster.server import Server
 from stepscope.hub.store.engine import CANCELLED, EngineError, Limits, Stop
 from stepscope.hub.store.store import open_server
@@ -43,6 +44,15 @@ def own_server(tmp_path: Path) -> Iterator[ServerProcess]:
 
 
 class TestColumns:
+    def test_a_closed_connection_is_an_error_that_passes(self, database: str) -> None:
+        """As one that breaks: the next one is used then, whatever was to be sent."""
+        session = Pool(parse(database)).connect(database="")
+        session.close()
+        for send in (session.execute, session.query):
+            with pytest.raises(EngineError, match="the connection is closed") as raised:
+                send("SELECT 1")
+            assert raised.value.passing
+
     def test_columns_survive_the_way_there_and_back(self, engine: Server) -> None:
         """Every type of column, bit by bit, over several blocks of an answer."""
         rows = 100_000

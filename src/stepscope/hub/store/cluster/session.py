@@ -69,6 +69,8 @@ class Session:
     @contextlib.contextmanager
     def _patience(self, seconds: float) -> Iterator[None]:
         """Wait so long for each byte from the server."""
+        if self._connection.socket is None:
+            raise EOFError("the connection is closed")
         self._connection.socket.settimeout(seconds)
         yield
         self._connection.socket.settimeout(self._timeout)
