@@ -189,3 +189,22 @@ def test_a_span_with_an_old_start_does_not_move_the_run(tmp_path: Path, start: i
         journals.write(tmp_path, f"R{len(records)}", records, wall_ns=START)
         summary = read_run(tmp_path, f"R{len(records)}")
         assert (summary.started, summary.ended) == (START, START + 5)
+
+
+@pytest.mark.parametrize("shifts", [[-3600], [3600], [-3600, 7200], [-864_000, -1], [0.5, -0.25, 60]])
+def test_records_after_a_change_of_the_clock_count_although_they_are_in_its_batch(shifts: list[float]) -> None:
+    """Ten seconds before, between and after changes of the clock, each written as one batch with its change."""
+    ahead = [-sum(shifts[index:]) for index in range(len(shifts) + 1)]
+    wall = START + int(ahead[0] * journals.SECOND)
+    batches = []
+    for index, error in enumerate(ahead):
+        times = [START + int((10 * index + second + error) * journals.SECOND) for second in range(10)]
+        records: list[Record] = [Metric(time, index, None, None, {"x": 1.0}) for time in times]
+        if index:
+            jump = {"seconds": float(shifts[index - 1])}
+            records.insert(0, Event(times[0], None, None, None, None, 13, names.EVENT_CLOCK, jump))
+        batches.append(batch(*records, seq=index, wall_ns=wall))
+    summary = fold(batches)
+    assert (summary.started, summary.ended) == (START, START + (10 * len(shifts) + 9) * journals.SECOND)
+    joined = fold([batch(*(record for each in batches for record in each.records), wall_ns=wall)])
+    assert (joined.started, joined.ended) == (summary.started, summary.ended)

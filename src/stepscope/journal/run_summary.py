@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from itertools import groupby
 from operator import itemgetter
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, TypeGuard
 
 from stepscope.journal import layout
 from stepscope.journal.key_summary import KeySummary, SpanSummary, Stamps, new_key
@@ -155,6 +155,16 @@ def disk_of(home: Path, run: str) -> dict[str, OnDisk]:
     return {(writer := find_writer(folder)).id: on_disk(folder, writer) for folder in folders}
 
 
+def _sets_clock(record: Record) -> TypeGuard[Event]:
+    return type(record) is Event and record.name == names.EVENT_CLOCK
+
+
+def _between_clocks(records: list[Record]) -> Iterable[list[Record]]:
+    """Divide records where the clock was set: each part begins with that event, but for the first."""
+    cuts = [index for index, record in enumerate(records) if index and _sets_clock(record)]
+    return (records[start:stop] for start, stop in zip([0, *cuts], [*cuts, len(records)], strict=True))
+
+
 @dataclass(slots=True)
 class RunSummary:
     """The summary of a run; `take` adds batches, those of one writer in order.
@@ -200,7 +210,10 @@ class RunSummary:
         if not records:
             return
         kinds: set[type] = set(map(type, records))
-        writer.note(records, kinds)
+        for part in _between_clocks(records) if Event in kinds else (records,):
+            if _sets_clock(part[0]):
+                writer.set_clock(part[0])
+            writer.note(part, set(map(type, part)))
         if self.details and Metric in kinds:
             metrics = [record for record in records if type(record) is Metric]
             self._take_metrics(metrics, writer)
@@ -287,13 +300,11 @@ class RunSummary:
         elif event.name == names.EVENT_EDITED:
             edit = edit_of(writer.writer, event, len(self.edits))
             self.edits += [edit] if edit is not None else []
-        elif event.name == names.EVENT_CLOCK:
-            writer.set_clock(event)
         elif event.name == names.EVENT_FINISHED:
             writer.end(event)
         elif event.name == names.EVENT_EXCEPTION:
             self.exceptions.append(event)
-        else:
+        elif event.name != names.EVENT_CLOCK:
             self.recent_events.append(event)
 
     def _take_start(self, event: Event, writer: Writer) -> None:
