@@ -22,6 +22,7 @@ import pytest
 
 pytest.importorskip("rich", reason="top draws with rich")
 
+from stepscope.cli import stored_run
 from stepscope.cli.main import main
 from stepscope.cli.watching.charts import chart
 from stepscope.cli.watching.key_trend import MOST, KeyTrend
@@ -284,6 +285,7 @@ def test_what_is_stored_is_not_read_again(
     before = asked(run, capsys, "top", "R")
     assert main(["top", "R", "--once", "--home", str(run)]) == 0
     drawn = capsys.readouterr().out.splitlines()[:-1]  # the last line says where it was read from
+    monkeypatch.setattr(stored_run, "LARGE", 1)
     hub = start_hub(home=run)
     answer: dict[str, Any] = {}
     while not answer.get("complete") or len(answer["findings"]) < 3:

@@ -15,8 +15,8 @@ from stepscope.journal.resolve_run import UnknownRun, find_run
 from stepscope.model.errors import StepscopeError
 
 RUN = "/api/runs/{run}"
-LARGE = 16 << 20
-"""Journals of this many bytes take seconds to read and to diagnose, so they are stored at the first time."""
+LARGE = 4 << 20
+"""Journals of this many bytes take longer to read and to diagnose than the store to open."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +35,7 @@ class StoredRun:
 def open_stored(home: Path, name: str, *, only_hub: bool = False) -> Iterator[StoredRun | None]:
     """Open a run of the hub, else of the home's store unless `only_hub`; None where only its journals can be read.
 
-    The store is opened where there is one, and made for a run with large journals; what it lacks of the run is read.
+    The store is opened, and made where there is none, for runs with large journals; what it lacks of the run is read.
     """
     client = open_http_client(home)
     with contextlib.ExitStack() as undo:
@@ -57,7 +57,7 @@ def _of_hub(client: HubClient, home: Path, name: str) -> StoredRun | None:
 
 def _of_store(home: Path, name: str, undo: contextlib.ExitStack) -> StoredRun | None:
     run = find_run(home, name)
-    if not is_large(home, run) and not (home / "hub" / "store").is_dir():
+    if not is_large(home, run):
         return None
     try:
         client = undo.enter_context(open_client(home, only=run))
