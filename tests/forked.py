@@ -1,6 +1,7 @@
 """Commands and programs forked from a process that has imported `stepscope`: tests start hundreds of them."""
 
 import contextlib
+import importlib
 import json
 import os
 import select
@@ -19,6 +20,8 @@ from typing import Any
 ROOT = Path(__file__).parents[1]
 FOREIGN = ("STEPSCOPE_", "OTEL_")
 """What variables of the developer's own begin with; tests do without them."""
+_COMMAND = "command"
+"""What a process has imported that commands and hubs are forked from; else modules are named, with commas."""
 _QUIET = "ignore:This process:DeprecationWarning"
 """Of Python 3.12, at each fork beside a thread."""
 
@@ -27,11 +30,16 @@ class Forked:
     """A process that was started so, with what the tests use of `subprocess.Popen`."""
 
     def __init__(
-        self, arguments: list[str], env: Mapping[str, str], files: list[int], script: Path | None = None
+        self,
+        arguments: list[str],
+        env: Mapping[str, str],
+        files: list[int],
+        script: Path | None = None,
+        imported: str = _COMMAND,
     ) -> None:
         cwd = os.getcwd() if script is None else str(script.parent)
         asked = {"argv": arguments, "env": dict(env), "cwd": cwd, "script": script and str(script)}
-        self._server = _server("command" if script is None else "program")
+        self._server = _server(imported)
         self.pid = self._server.ask(asked, files)
         self._handle = os.pidfd_open(self.pid)
         self.returncode: int | None = None
@@ -92,13 +100,15 @@ class ForkedHub(Forked):
 class ForkedProgram(Forked):
     """A program of a user in a session of its own and in the folder of its script, which is all it reads and writes."""
 
-    def __init__(self, script: Path, arguments: list[str], env: Mapping[str, str]) -> None:
+    def __init__(
+        self, script: Path, arguments: list[str], env: Mapping[str, str], imported: str = "stepscope.sdk.otel"
+    ) -> None:
         with (
             open(os.devnull) as nothing,
             open(script.parent / "out", "w") as out,
             open(script.parent / "err", "w") as err,
         ):
-            super().__init__(arguments, env, [each.fileno() for each in (nothing, out, err)], script)
+            super().__init__(arguments, env, [each.fileno() for each in (nothing, out, err)], script, imported)
 
 
 def stepscope(*arguments: object, stdin: int | None = None, **env: str) -> "subprocess.CompletedProcess[str]":
@@ -116,12 +126,12 @@ def stepscope(*arguments: object, stdin: int | None = None, **env: str) -> "subp
 class _ForkServer:
     """The process to fork from; it ends when the tests do."""
 
-    def __init__(self, kind: str) -> None:
+    def __init__(self, imported: str) -> None:
         self._lock = threading.Lock()
         self._socket, theirs = socket.socketpair()
         with theirs:
             number = theirs.fileno()
-            line = [sys.executable, "-W", _QUIET, "-m", "tests.forked", kind, str(number)]
+            line = [sys.executable, "-W", _QUIET, "-m", "tests.forked", imported, str(number)]
             kept = {key: value for key, value in os.environ.items() if not key.startswith(FOREIGN)}
             subprocess.Popen(line, cwd=ROOT, env=kept, pass_fds=[number], stdin=subprocess.DEVNULL)
 
@@ -142,11 +152,11 @@ _servers: dict[str, _ForkServer] = {}
 _starting = threading.Lock()
 
 
-def _server(kind: str) -> _ForkServer:
+def _server(imported: str) -> _ForkServer:
     with _starting:
-        if kind not in _servers:
-            _servers[kind] = _ForkServer(kind)
-        return _servers[kind]
+        if imported not in _servers:
+            _servers[imported] = _ForkServer(imported)
+        return _servers[imported]
 
 
 def close() -> None:
@@ -231,10 +241,12 @@ def _run_command(arguments: list[str]) -> None:
 
 
 if __name__ == "__main__":
-    if sys.argv[1] == "command":
+    if sys.argv[1] == _COMMAND:
         _import_what_commands_need()
     else:
-        import stepscope.sdk.otel  # noqa: F401
+        for wanted in sys.argv[1].split(","):
+            with contextlib.suppress(ImportError):
+                importlib.import_module(wanted)
     found = _serve(socket.socket(fileno=int(sys.argv[2])))
     if found is not None and found["script"]:
         _run_program(found["script"], found["argv"])
