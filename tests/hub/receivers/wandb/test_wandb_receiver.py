@@ -281,6 +281,26 @@ def test_fuzzed_requests_get_no_failure(hub: RunningHub) -> None:
     assert len(points(hub, "sound") if steps(hub, "sound", 3) else {}) == 3
 
 
+LISTS = (
+    'mutation M($x: JSON) { createArtifact(input: {projectName: "p", runName: "lists", artifactTypeName: "t", '
+    'artifactCollectionName: "c", digest: "d", aliases: $x}) { artifact { id } } }',
+    "mutation M($x: JSON) { createArtifactFiles(input: {artifactFiles: $x}) { files { edges { node { name } } } } }",
+    'mutation M($x: JSON) { createRunFiles(input: {runName: "lists", projectName: "p", files: $x}) { runID } }',
+    'query Q($x: JSON) { project(name: "p") { run(name: "lists") { sampledHistory(specs: $x) '
+    "files(names: $x, fileNames: $x) { edges { node { name } } } parquetHistory(liveKeys: $x) { liveData } "
+    "outputArtifacts { edges { node { files(names: $x) { edges { node { name } } } } } } } } }",
+)
+
+
+@pytest.mark.parametrize("given", [None, 1e-320, -1, True, "word", [], [1], [[]], [{}], {}, {"a": 1}, [None]], ids=str)
+def test_any_value_may_stand_for_a_list(hub: RunningHub, given: Any) -> None:
+    """Where clients send a list another value is a list of one, as in GraphQL: it never makes the hub fail."""
+    assert stream(hub, "lists", files=block(0, 0, 1)).status == 200
+    for query in LISTS:
+        answer = hub.post("/graphql", json.dumps({"query": query, "variables": {"x": given}}).encode(), JSON)
+        assert answer.status < 500, (query, answer.body)
+
+
 def test_a_token_is_the_key(hub: RunningHub) -> None:
     """The password of the request is the token; the dash that clients before 0.19 ask for is left out."""
     from stepscope.hub.security.tokens import Tokens

@@ -17,7 +17,7 @@ from stepscope.hub.receivers.wandb.artifacts import (
 from stepscope.hub.receivers.wandb.client_json import read_json
 from stepscope.hub.receivers.wandb.graphql import GraphQLError, Node
 from stepscope.hub.receivers.wandb.links import Links
-from stepscope.hub.receivers.wandb.nodes import connection, read_id, write_id
+from stepscope.hub.receivers.wandb.nodes import connection, items, read_id, write_id
 from stepscope.hub.receivers.wandb.operations import Caller, project_node
 from stepscope.model.redaction import redact
 
@@ -193,16 +193,17 @@ class ArtifactQueries:
         )
 
     def _files(self, artifact: Artifact, given: Given, caller: Caller) -> Node:
-        names = given.get("names")
-        contents = self._artifacts.manifest(artifact).contents
-        wanted = {name: contents[name] for name in (names or contents) if name in contents}
-        return connection([self._file(artifact, name, entry, caller) for name, entry in wanted.items()], given)
+        return connection(self._chosen_files(artifact, items(given, "names"), caller), given)
 
     def _by_entries(self, artifact: Artifact, given: Given, caller: Caller) -> Node:
+        asked = [each.get("name") for each in items(given, "entries") if isinstance(each, Mapping)]
+        return connection(self._chosen_files(artifact, asked, caller), {})
+
+    def _chosen_files(self, artifact: Artifact, names: Sequence[Any], caller: Caller) -> list[Node]:
+        """Return the files of some names; without names, all of them."""
         contents = self._artifacts.manifest(artifact).contents
-        asked = [each.get("name") for each in given.get("entries") or () if isinstance(each, Mapping)]
-        wanted = {name: contents[name] for name in (asked or contents) if name in contents}
-        return connection([self._file(artifact, name, entry, caller) for name, entry in wanted.items()], {})
+        wanted = [name for name in names if isinstance(name, str) and name in contents] if names else list(contents)
+        return [self._file(artifact, name, contents[name], caller) for name in dict.fromkeys(wanted)]
 
     def _file(self, artifact: Artifact, name: str, entry: Entry, caller: Caller) -> Node:
         digest = hex_digest(entry.digest)
@@ -259,8 +260,7 @@ class ArtifactQueries:
         return {"id": write_id("Manifest", artifact.project, artifact.id), "file": file}
 
     def _create_files(self, given: Given, caller: Caller) -> Node:
-        files = given.get("artifactFiles")
-        nodes = [self._upload(each, caller) for each in files or () if isinstance(each, Mapping)]
+        nodes = [self._upload(each, caller) for each in items(given, "artifactFiles") if isinstance(each, Mapping)]
         return {"files": {"edges": [{"node": node} for node in nodes]}}
 
     def _upload(self, given: Given, caller: Caller) -> Node:
@@ -307,7 +307,7 @@ class ArtifactQueries:
 
     def _change_aliases(self, given: Given, caller: Caller, *, add: bool) -> Node:
         artifact = self._named(given, caller)
-        listed = [each for each in given.get("aliases") or () if isinstance(each, Mapping)]
+        listed = [each for each in items(given, "aliases") if isinstance(each, Mapping)]
         aliases = [str(each["alias"])[:128] for each in listed if each.get("alias")]
         self._artifacts.change_aliases(artifact, aliases if add else (), () if add else aliases)
         return {"success": True}

@@ -13,6 +13,7 @@ from typing import Any
 import msgspec
 
 from stepscope.hub.receivers.wandb.line_records import read_row
+from stepscope.hub.receivers.wandb.nodes import items
 from stepscope.hub.receivers.wandb.tracked_runs import TrackedRuns, check_name
 from stepscope.hub.refusals import Refusal, Refused
 from stepscope.journal.files import replace_file
@@ -123,7 +124,7 @@ class Artifacts:
         """Create a version of a collection, or return the existing one with the same content."""
         collection = _name(given, "artifactCollectionName", "artifactCollectionNames")
         digest = str(given.get("digest") or "")
-        aliases = [each["alias"] for each in given.get("aliases") or () if isinstance(each, Mapping) and _is_text(each)]
+        aliases = [each["alias"] for each in items(given, "aliases") if isinstance(each, Mapping) and _is_text(each)]
         with self._lock:
             same = [each for each in self.committed(project, collection) if digest and each.digest == digest]
             if same:

@@ -12,6 +12,12 @@ MOST = 1000
 """Nodes of one page."""
 
 
+def items(given: Mapping[str, Any], name: str) -> list[Any]:
+    """Return the items of a list argument; as in GraphQL, another value stands for a list of it, and null for none."""
+    found = given.get(name)
+    return [] if found is None else found if isinstance(found, list) else [found]
+
+
 def write_id(kind: str, *names: str) -> str:
     """Return the id of an object."""
     return base64.urlsafe_b64encode(json.dumps([kind, *names]).encode()).decode()

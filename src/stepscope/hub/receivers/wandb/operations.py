@@ -13,7 +13,7 @@ from stepscope.hub.receivers.ingest import Repeats, digest
 from stepscope.hub.receivers.wandb.descriptions import describe, own_config, own_fields
 from stepscope.hub.receivers.wandb.file_stream import EVENTS, HISTORY, OUTPUT
 from stepscope.hub.receivers.wandb.graphql import GraphQLError, JsonValue, Node
-from stepscope.hub.receivers.wandb.nodes import read_id, write_id
+from stepscope.hub.receivers.wandb.nodes import items, read_id, write_id
 from stepscope.hub.receivers.wandb.tracked_runs import OpenRun, Sent, TrackedRun, TrackedRuns
 from stepscope.hub.receivers.wandb.uploads import path_in
 from stepscope.hub.refusals import Refusal, Refused
@@ -120,8 +120,7 @@ class RunOperations:
     def _create_files(self, given: Mapping[str, Any], caller: Caller) -> Node:
         project, id = _named(given.get("projectName"), "uncategorized"), _named(given.get("runName"))
         run = self._runs.find_or_make(project, id, caller.access.project)
-        names = given.get("files")
-        wanted = [name for name in names if isinstance(name, str)] if isinstance(names, list) else []
+        wanted = [name for name in items(given, "files") if isinstance(name, str)]
         for name in wanted:
             path_in(run.folder, name)
         where = f"{caller.base}/files/{_quoted(given.get('entityName') or ENTITY)}/{_quoted(project)}/{_quoted(id)}"

@@ -14,7 +14,7 @@ from stepscope.hub.receivers.wandb.artifact_queries import ArtifactQueries, stam
 from stepscope.hub.receivers.wandb.descriptions import plain_config
 from stepscope.hub.receivers.wandb.graphql import JsonValue, Node
 from stepscope.hub.receivers.wandb.links import Links
-from stepscope.hub.receivers.wandb.nodes import connection, write_id
+from stepscope.hub.receivers.wandb.nodes import connection, items, write_id
 from stepscope.hub.receivers.wandb.operations import Caller, bucket, project_node, project_number
 from stepscope.hub.receivers.wandb.run_filters import matches, read_filters, sort_key
 from stepscope.hub.receivers.wandb.run_history import RunHistory, read_spec
@@ -140,7 +140,7 @@ class RunQueries:
             "historyLineCount": lambda given: history().last_step() + 1,
             "historyKeys": lambda given: _history_keys(history()),
             "history": lambda given: [json.dumps(each) for each in _rows_of(history(), given)],
-            "sampledHistory": lambda given: [_sampled(history(), read_spec(each)) for each in given.get("specs") or ()],
+            "sampledHistory": lambda given: [_sampled(history(), read_spec(each)) for each in items(given, "specs")],
             "events": lambda given: [json.dumps(each) for each in history().machine_rows(_samples(given))],
             "parquetHistory": lambda given: {"parquetUrls": [], "liveData": _live(history(), given)},
             "fileCount": lambda given: len(list_files(self._folder(known))),
@@ -152,7 +152,7 @@ class RunQueries:
         return self._runs.folder(about.project, "runs", about.id) / "files"
 
     def _files(self, about: TrackedRun, given: Given, caller: Caller) -> Node:
-        names, pattern = given.get("names") or given.get("fileNames"), given.get("pattern")
+        names, pattern = items(given, "names") or items(given, "fileNames"), given.get("pattern")
         base = f"{caller.base}/files/{quote(caller.entity, safe='')}/{quote(about.project, safe='')}/{quote(about.id)}"
         found = [
             {
@@ -239,5 +239,5 @@ def _sampled(history: RunHistory, spec: Given) -> list[dict[str, Any]]:
 
 
 def _live(history: RunHistory, given: Given) -> list[JsonValue]:
-    keys = [key for key in given.get("liveKeys") or () if isinstance(key, str)]
+    keys = [key for key in items(given, "liveKeys") if isinstance(key, str)]
     return [JsonValue(row) for row in _sampled(history, {"keys": keys, "samples": 10**6})]
