@@ -8,7 +8,10 @@ import pytest
 from stepscope.alerts.packs import PACKS, pack_rules
 from stepscope.alerts.rule import Duration, Rule, RuleError, RunFilter, compile_rule, fill, read_duration
 from stepscope.alerts.rule_file import Mistake, from_python, parse, with_packs
+from stepscope.alerts.rule_replay import replay
 from stepscope.model.errors import ConfigError
+from stepscope.model.ports import Writer
+from stepscope.model.records import Metric
 
 FILE = """
 rules:
@@ -157,3 +160,12 @@ def test_wrong_rules_in_python_are_named(given: list[Any], said: str) -> None:
     """Which rule is wrong, and what a right one looks like."""
     with pytest.raises(ConfigError, match=said):
         from_python(given)
+
+
+def test_alerts_that_follow_each_other_at_once_are_all_counted() -> None:
+    """Steps of a few microseconds, as in a short run, do not make one alert of three."""
+    (rule,) = parse("rules: [{name: high, key: loss, when: '> 4'}]").rules
+    writer = Writer(id="w", run="r", project="p")
+    values = [9.0 if step % 20 > 15 else 1.0 for step in range(60)]
+    records = [(writer, Metric(10**18 + step * 5000, step, None, None, {"loss": at})) for step, at in enumerate(values)]
+    assert [alert.step for alert in replay([rule], records)] == [16, 36, 56]

@@ -131,7 +131,7 @@ class Expected(msgspec.Struct, frozen=True, kw_only=True):
 
 def alert_id(fingerprint: str, began: int) -> str:
     """Return the id of an alert: its fingerprint and start time."""
-    return f"{fingerprint}-{began // 1_000_000:x}"
+    return f"{fingerprint}-{began:x}"
 
 
 def worst(severities: Iterable[str]) -> str:
