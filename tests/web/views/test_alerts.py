@@ -102,3 +102,5 @@ def test_nothing_is_wider_than_the_screen(show: Opened, firing: RunningHub) -> N
             page.emulate_media(color_scheme=theme)
             until(page, f"innerWidth === {width} && document.documentElement.dataset.theme === '{theme}'")
             assert page.evaluate("document.documentElement.scrollWidth") <= width, (tab, width, theme)
+            main = "document.querySelector('main')"
+            assert page.evaluate(f"{main}.scrollWidth <= {main}.clientWidth + 1"), (tab, width, theme)
