@@ -13,7 +13,7 @@ from stepscope.hub.diagnosing.tracked import TrackedRun
 from stepscope.hub.intake.sources import ReceivedBatch
 from stepscope.hub.runs.run_states import RunStates
 from stepscope.hub.store.engine import EngineError
-from stepscope.hub.store.read.finding_catalog import read_findings
+from stepscope.hub.store.read.finding_catalog import read_findings, undiagnosed
 from stepscope.hub.store.read.replay import extent_of
 from stepscope.hub.store.read.run_catalog import list_runs
 from stepscope.hub.store.read.step_times import earlier_step_times
@@ -160,9 +160,11 @@ class Diagnosing:
         return 1.0
 
     def _is_over(self, run: str) -> bool:
-        """Return whether a run has ended, and its end is among what is stored: no time that passes adds to that."""
+        """Return whether a run has ended and all of it is diagnosed: no time that passes adds to that."""
         row = next(iter(list_runs(self._store.engine, ids=[run])), None)
         if row is None or (state := self._states.state(row)) not in ENDED:
+            return False
+        if row.number in undiagnosed(self._store.engine, VERSION):
             return False
         if state != "crashed" or not row.beginning:  # a run without a start has no exits that could be missing
             return True
