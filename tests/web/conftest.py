@@ -108,9 +108,9 @@ class Browser:
                 tab.context.close()
 
 
-@pytest.fixture(scope="package")
+@pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
-    """The browser; its driver has an event loop running in this thread, so it ends with the tests of the page."""
+    """The browser; its driver has an event loop running in this thread, so it does not outlive the tests of a file."""
     if CHROMIUM is None:
         pytest.skip("chromium is not installed (apt-get install chromium-headless-shell)")
     with playwright.sync_playwright() as driver:
