@@ -3,6 +3,8 @@
 from collections.abc import Callable
 from typing import Any
 
+import pytest
+
 from stepscope.hub.service import Hub
 from stepscope.model.ports import Batch, Writer
 from stepscope.model.records import Alert, Record
@@ -79,8 +81,10 @@ def test_alerts_are_named(get: Get, hub: Hub) -> None:
     assert (mine["attempt"], mine["rank"]) == (1, 0)
 
 
-def test_what_is_expected_is_muted_everywhere(ask: Get, get: Get, hub: Hub) -> None:
+def test_what_is_expected_is_muted_everywhere(ask: Get, get: Get, hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
     """A mark on a finding moves it to the end, takes it out of counts and of the step, and can be taken back."""
+    monkeypatch.setattr(hub.diagnosing, "_is_over", lambda run: False)
+    hub.diagnosing.catch_up("big")  # so that it is followed, as a run that is being recorded
     passed_on: list[Any] = []
     hub.diagnosing.listeners.append(passed_on.extend)
     before, step = get("/api/runs/big"), get(f"/api/runs/big/steps/{SPIKE}")
