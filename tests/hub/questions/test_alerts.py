@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from stepscope.hub.intake.sources import ReceivedBatch
 from stepscope.hub.questions.alerts import alert_rules
 from stepscope.hub.service import Hub
+from stepscope.hub.store.maintenance import retain
 from stepscope.model.ports import Batch, Writer
 from stepscope.model.records import Metric
 from tests.hub.questions.conftest import Get
@@ -143,3 +144,12 @@ def test_fuzzed_rules_are_no_server_error(ask: Ask, text: str) -> None:
     """Whatever is sent as rules is refused or previewed, never a 5xx."""
     answer = ask("POST", "/api/alerts/preview", json={"yaml": text, "run": "small-3"})
     assert answer.status_code == 200, answer.text
+
+
+def test_an_alert_explains_itself_after_retention(hub: Hub, get: Get, fired: str) -> None:
+    """The snapshot is with the alert: it is the same when the run and its records are gone. The last test."""
+    before = get(f"/api/alerts/states/{fired}")["snapshot"]
+    retain(hub.store, keep=1.0, clock=lambda: time.time_ns() + 10**18)
+    assert get("/api/runs/big", expect=404)
+    assert get(f"/api/alerts/states/{fired}")["snapshot"] == before
+    assert SPIKE in before["values"]["x"]

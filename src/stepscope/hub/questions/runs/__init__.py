@@ -124,10 +124,10 @@ def listing(reader: Reader, given: dict[str, Any]) -> dict[str, Any]:
         raise bad_request(str(error)) from None
     states = [status(row) for row in page.rows]
     ended = [row.id for row in page.rows if reader.states.ended_since(row)]
-    again = {row.id: row for row in reader.runs(ids=ended, keys=keys)} if ended else {}
+    newer = {row.id: row for row in reader.runs(ids=ended, keys=keys)} if ended else {}
     return {
         "runs": [
-            run_json(again.get(row.id, row), state, keys_by_name) for row, state in zip(page.rows, states, strict=True)
+            run_json(newer.get(row.id, row), state, keys_by_name) for row, state in zip(page.rows, states, strict=True)
         ],
         "matched": page.matched,
         "total": len(rows),
