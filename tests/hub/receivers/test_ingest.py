@@ -1,12 +1,14 @@
 """The way in that network receivers share."""
 
+import tracemalloc
 from pathlib import Path
 
+import msgspec
 import pytest
 from msgspec import structs
 
 from stepscope.hub.intake.counters import Counters
-from stepscope.hub.intake.intake_journal import Intake, SequenceNumbers
+from stepscope.hub.intake.intake_journal import Intake, IntakeBatch, SequenceNumbers
 from stepscope.hub.intake.scrub import TOO_MANY_SERIES, Scrubber
 from stepscope.hub.limits import Limits
 from stepscope.hub.receivers.ingest import OTHER_PROJECT, STEP_OUT_OF_RANGE, Ingest, RunOwners, Upload, Writers
@@ -32,16 +34,50 @@ def test_keys(tmp_path: Path, ours: bool, refused: dict[str, int], seq: int | No
     assert upload.taken == 4 - sum(refused.values())
 
 
-def test_a_writer_starts_with_its_first_record() -> None:
+def point(time: int) -> Metric:
+    """A value at a time."""
+    return Metric(time, 1, None, None, {"a": 1.0})
+
+
+def started(writers: Writers, writer: Writer, *records: Record) -> int:
+    """Add records; when the writer that they are packed with started."""
+    upload = Upload()
+    assert writers.add(upload, writer, list(records), None, 1) == ""
+    return msgspec.msgpack.decode(upload.batches[0], type=IntakeBatch).writer.wall_ns
+
+
+def test_a_writer_starts_with_its_first_record(tmp_path: Path) -> None:
     """An exporter sends what happened before; later requests change nothing, nor does a clock ahead of ours."""
-    writers = Writers(clock=lambda: 100)
-    assert writers.same(WRITER, [Metric(30, 1, None, None, {}), Metric(20, 1, None, None, {})]).wall_ns == 20
-    assert writers.same(WRITER, [Metric(10, 1, None, None, {})]).wall_ns == 20
+    intake = Intake(tmp_path / "journal" / "intake", WRITER)
+    entry = Ingest("test", intake, Scrubber(Limits()), Counters(), SequenceNumbers(), RunOwners())
+    writers = Writers(entry, clock=lambda: 100)
+    assert started(writers, WRITER, point(30), point(20)) == 20
+    assert started(writers, WRITER, point(10)) == 20
     long = Span(1, 40 * 86_400 * 10**9, 1, None, bytes(16), bytes(8), None, "since the epoch")
-    late = Writers(clock=lambda: 10**18)
-    assert late.same(WRITER, [long, Metric(10**17, 1, None, None, {})]).wall_ns == 40 * 86_400 * 10**9 + 1
-    other = structs.replace(WRITER, id="x")
-    assert writers.same(other, [Metric(500, 1, None, None, {}), Metric(0, 1, None, None, {})]).wall_ns == 100
+    late = Writers(entry, clock=lambda: 10**18)
+    assert started(late, WRITER, long, point(10**17)) == 40 * 86_400 * 10**9 + 1
+    assert started(writers, structs.replace(WRITER, id="x"), point(500), point(0)) == 100
+    intake.close()
+
+
+def test_refused_writers_take_no_memory(tmp_path: Path) -> None:
+    """A client that creates runs beyond the limit is refused in constant memory, and a run that is admitted goes on."""
+    intake, limits = Intake(tmp_path / "journal" / "intake", WRITER), RunLimits(Limits(runs=1))
+    entry = Ingest("test", intake, Scrubber(Limits()), Counters(), SequenceNumbers(), RunOwners(limits=limits))
+    writers = Writers(entry, clock=lambda: 100)
+
+    def send(count: int) -> None:
+        for at in range(count):
+            writer = Writer(id=f"w{at}", run=f"r{at}", project="p", resource={"text": f"{at:1000}"})
+            assert (writers.add(Upload(), writer, [point(1)], None) == "") is (at == 0)
+
+    send(100)
+    tracemalloc.start()
+    send(2000)
+    grown, _ = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    intake.close()
+    assert grown < 500_000  # each of them has a kilobyte
 
 
 @pytest.mark.parametrize("run", ["", "x" * 4097, "two\nlines", "nul\0", "del\x7f", "line\u2028separator"])

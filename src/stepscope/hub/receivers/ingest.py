@@ -4,7 +4,7 @@ import hashlib
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from concurrent.futures import Future
 from http import HTTPStatus
 from typing import Generic, TypeVar
@@ -174,25 +174,33 @@ class RunOwners:
 
 
 class Writers:
-    """One writer for each origin, the same for every request of it.
+    """Adds records to uploads with one writer for each origin, the same in every request; the first decides.
 
-    It started when its first record was made, for an exporter sends what happened before; the clock is for records
-    from the future of this machine, and for none.
+    A writer started when its first record was made, since an exporter sends what happened before; the clock is for
+    records from the future of this machine, and for none. A writer whose records are refused is not remembered.
     """
 
-    def __init__(self, clock: Callable[[], int] = time.time_ns) -> None:
-        self._clock = clock
+    def __init__(self, ingest: Ingest, clock: Callable[[], int] = time.time_ns) -> None:
+        self._ingest, self._clock = ingest, clock
         self._known: dict[str, Writer] = {}
 
-    def same(self, writer: Writer, records: Sequence[Record] = ()) -> Writer:
-        """The writer as it was first seen, with the time of its first record."""
+    def add(
+        self, upload: Upload, writer: Writer, records: list[Record], project: str | None, seq: int | None = None
+    ) -> str:
+        """Add records to an upload as `Ingest.add` does, in the token's project when it has one."""
         known = self._known.get(writer.id)
-        if known is None:
+        found = known or structs.replace(writer, wall_ns=min([*map(_first_time, _dated(records)), self._clock()]))
+        bound = found if project is None else structs.replace(found, project=project)
+        reason = self._ingest.add(upload, bound, records, project, seq)
+        if known is None and not reason:
             if len(self._known) >= _MOST_RUNS:
                 self._known.clear()
-            times = [_first_time(record) for record in records if record.time > 0]
-            known = self._known[writer.id] = structs.replace(writer, wall_ns=min([*times, self._clock()]))
-        return known
+            self._known[writer.id] = found
+        return reason
+
+
+def _dated(records: Iterable[Record]) -> list[Record]:
+    return [record for record in records if record.time > 0]
 
 
 LONGEST_SPAN = 30 * 24 * 3600 * 10**9

@@ -49,7 +49,7 @@ class OtlpReceiver:
     def __init__(self, entry: Ingest, links: RunLinks | None = None) -> None:
         self._entry = entry
         self._links = links or RunLinks()
-        self._writers = Writers()
+        self._writers = Writers(entry)
         self._repeats: Repeats[Taken] = Repeats()
 
     def take(
@@ -95,10 +95,7 @@ class OtlpReceiver:
         for origin, records in decoded.groups:
             if link is not None and link.run in ("", origin.run) and ATTR_PROJECT not in origin.resource:
                 origin = structs.replace(origin, project=link.project)
-            writer = self._writers.same(origin.writer(), records)
-            if access.project is not None:
-                writer = structs.replace(writer, project=access.project)
-            self._entry.add(upload, writer, records, access.project)
+            self._writers.add(upload, origin.writer(), records, access.project)
         rejections = decoded.rejections
         for reason, count in rejections.reasons.items():
             self._entry.reject(reason, count)

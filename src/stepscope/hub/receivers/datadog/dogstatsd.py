@@ -45,7 +45,7 @@ class DogStatsd:
         self._ingest, self._opened, self._clock = ingest, opened, clock
         self._loss = ClientLoss(clock)
         self._samples = Samples(Processes(clock), socket.gethostname(), self._loss.note)
-        self._writers = Writers()
+        self._writers = Writers(ingest)
         self._selector = selectors.DefaultSelector()
         self._buffer = bytearray(DATAGRAM_BYTES)
         self._connections = 0
@@ -107,7 +107,7 @@ class DogStatsd:
     def _hand_on(self) -> "Future[None]":
         upload = Upload()
         for origin, records in self._samples.drain():
-            self._ingest.add(upload, self._writers.same(origin.writer(), records), records, None)
+            self._writers.add(upload, origin.writer(), records, None)
         upload.rejected += self._samples.malformed
         self._samples.malformed.clear()
         done = self._ingest.submit(upload)

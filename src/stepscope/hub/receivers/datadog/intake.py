@@ -8,7 +8,6 @@ from http import HTTPStatus
 from typing import Any, NamedTuple
 from urllib.parse import parse_qs
 
-from msgspec import structs
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -57,7 +56,7 @@ class Datadog:
     def __init__(self, ports: ReceiverPorts) -> None:
         self._ingest = ports.ingest(self.name)
         self._workers = ports.workers
-        self._writers = Writers()
+        self._writers = Writers(self._ingest)
         self._steps = Steps()
         self._repeats: Repeats[Taken] = Repeats()
 
@@ -122,10 +121,7 @@ class Datadog:
         upload = Upload(key)
         upload.rejected.update(reading.refused)
         for origin, records in RequestRecords(self._steps).sort(reading.items):
-            writer = self._writers.same(origin.writer(), records)
-            if access.project is not None:
-                writer = structs.replace(writer, project=access.project)
-            self._ingest.add(upload, writer, records, access.project)
+            self._writers.add(upload, origin.writer(), records, access.project)
         if reading.refused and not upload.taken:
             raise self._refused(upload)
         event = next((_shown(item) for item in reading.items if isinstance(item, Notice)), None)

@@ -9,7 +9,7 @@ from concurrent.futures import Future
 from stepscope.hub.receivers.ingest import Ingest, Upload
 from stepscope.model.errors import Retry
 
-Work = Callable[[Upload], None]
+Work = Callable[[Upload], object]
 MOST_WAITING = 20_000
 TOO_MANY, FAILED, NOT_STORED = "too many records at once", "record that failed", "record the hub could not store"
 _SECONDS = 0.2

@@ -7,7 +7,6 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import msgspec
-from msgspec import structs
 
 from stepscope.hub.receivers.ingest import Ingest, Upload, Writers
 from stepscope.model import names
@@ -53,19 +52,15 @@ class SessionRecords:
     """Records sessions, with one writer per process. Safe to use from any thread."""
 
     def __init__(self, ingest: Ingest, clock: Callable[[], int] = time.time_ns) -> None:
-        self._ingest = ingest
         self._clock = clock
-        self._writers = Writers(clock)
+        self._writers = Writers(ingest, clock)
         self._beats: dict[str, int] = {}
 
     def add(
         self, upload: Upload, writer: Writer, records: Sequence[Record], project: str | None, seq: int | None = None
-    ) -> None:
-        """Add records of a writer to an upload, in the token's project if it has one."""
-        known = self._writers.same(writer, records)
-        if project is not None:
-            known = structs.replace(known, project=project)
-        self._ingest.add(upload, known, list(records), project, seq)
+    ) -> bool:
+        """Add records of a writer to an upload, in the token's project if it has one; return whether they are taken."""
+        return not self._writers.add(upload, writer, list(records), project, seq)
 
     def start(self, upload: Upload, session: str, request: Mapping[str, Any], project: str | None) -> None:
         """Record the creation of a session; `request` is the request body."""

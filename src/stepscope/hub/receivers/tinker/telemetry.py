@@ -49,9 +49,10 @@ class TelemetryReceiver:
             for event in batch.events:
                 record = self._joined(event)
                 who = session_writer(batch.run) if record.name == names.EVENT_FINISHED else writer
-                self._records.add(upload, who, [record], project, number_of(event.id))
-            processes.append(writer.id)
-            self._add_gaps(upload, writer, batch, project)
+                is_taken = self._records.add(upload, who, [record], project, number_of(event.id))
+            if is_taken:  # all events of a batch are of one run
+                processes.append(writer.id)
+                self._add_gaps(upload, writer, batch, project)
         safe = self._ingest.submit(upload)
         safe.add_done_callback(lambda done: self._settle(done, processes))
         return safe
