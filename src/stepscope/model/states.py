@@ -64,7 +64,10 @@ def ending_of(word: object) -> State:
 
 
 def writer_state(facts: WriterFacts, now: float) -> WriterState:
-    """Return the state of one writer; one that writes on after its end is running again."""
+    """Return the state of one writer; one that writes on after its end is running again.
+
+    Where silence means nothing, as without heartbeats, the reported end holds again once it is silent.
+    """
     if facts.reported_end is not None and facts.seen <= facts.reported_at + STALLED_SECONDS:
         return facts.reported_end
     if facts.alive is False:
@@ -76,6 +79,8 @@ def writer_state(facts: WriterFacts, now: float) -> WriterState:
         return "running"
     if facts.unread:
         return "importing"
+    if facts.reported_end is not None and not facts.beats:
+        return facts.reported_end
     return "stalled" if facts.alive or silence < lost else _gone(facts)
 
 

@@ -11,8 +11,9 @@ from stepscope.hub.runs.presence import Presence
 from stepscope.hub.runs.run_states import STORE_SECONDS, Journals, RunStates, StateCounts
 from stepscope.hub.store.read.run_catalog import Ending, RunRow
 from stepscope.journal.following import Cursors
+from stepscope.model.names import EVENT_CONFIG, EVENT_EDITED, EVENT_STARTED
 from stepscope.model.ports import Batch, Writer
-from stepscope.model.records import Metric
+from stepscope.model.records import Event, Metric, Record
 
 NOW = 1_790_000_000
 
@@ -33,8 +34,10 @@ class World:
         self.time = 0.0
         self.presence = Presence(lambda: float(NOW))
         journals = Journals(Path("/nowhere"), Cursors(Path("/nowhere"), "store"), {})
-        states = RunStates(self.presence, journals, clock=lambda: float(NOW))
-        self.state_counts = StateCounts(self.presence, self.runs, states.state, lambda: self.time, lambda: float(NOW))
+        self.states = RunStates(self.presence, journals, clock=lambda: float(NOW))
+        self.state_counts = StateCounts(
+            self.presence, self.runs, self.states.state, lambda: self.time, lambda: float(NOW)
+        )
 
     def runs(self) -> Iterator[RunRow]:
         """All rows."""
@@ -55,6 +58,22 @@ def test_stored_runs_count_after_a_restart() -> None:
     world.hear("c")
     world.hear("new")
     assert world.state_counts.counts() == {"failed": 1, "finished": 1, "running": 2}
+
+
+@pytest.mark.parametrize(
+    ("late", "state"),
+    [
+        (Event(NOW * 10**9, None, None, None, None, 9, EVENT_EDITED, {"notes": "good"}), "failed"),
+        (Event(NOW * 10**9, None, None, None, None, 9, EVENT_CONFIG, {"lr": 1}), "failed"),
+        (Event((NOW - 9999) * 10**9, None, None, None, None, 9, EVENT_STARTED, {}), "failed"),
+        (Metric(NOW * 10**9, 1, None, "stepscope", {"beat": 1.0}), "running"),
+    ],
+)
+def test_a_late_edit_does_not_revive_a_run(late: Record, state: str) -> None:
+    """A stored end holds when the run is edited or a batch of it comes again, and not when its process goes on."""
+    world = World()
+    world.presence.take([ReceivedBatch("test", Batch(Writer(id="w", run="a", project="p"), 0, [late]))])
+    assert world.states.state(row("a", "failed")) == state
 
 
 def test_the_store_is_polled_periodically() -> None:

@@ -14,6 +14,7 @@ from stepscope.hub.limits import Limits
 from stepscope.hub.receivers.ingest import Ingest
 from stepscope.hub.refusals import Refusal
 from stepscope.hub.runs.run_files import RunFiles
+from stepscope.hub.runs.run_states import RunStates
 from stepscope.hub.security.guard import RequestHead
 from stepscope.hub.security.middleware import AccessRule
 from stepscope.hub.security.tokens import Scope
@@ -124,6 +125,8 @@ class ReceiverPorts(Protocol):
     """Called with a deleted run's id and the time of its deletion in ns, to delete the files that a receiver keeps of
     the run as it was before; returns the bytes freed. Called again after an interruption."""
 
+    states: RunStates
+    """The states of runs, for dialects whose clients ask for them."""
     run_files: list[RunFiles]
     """The files of runs that receivers keep, for the page and the JSON API."""
 

@@ -33,6 +33,8 @@ class Presence:
         with self._lock:
             for item in items:
                 writer, records = item.batch.writer, item.batch.records
+                if all(map(_is_edit, records)):
+                    continue
                 run = self._runs.pop(writer.run, None) or {}
                 known = run.get(writer.id) or _unseen(writer)
                 run[writer.id] = learn(known, records, now)
@@ -59,6 +61,11 @@ class Presence:
 def _unseen(writer: Writer) -> WriterFacts:
     interval = beat_interval(writer.resource)
     return WriterFacts(writer.attempt, 0.0, beats=False, interval=interval, main=writer.main, rank=writer.rank)
+
+
+def _is_edit(record: Record) -> bool:
+    """Whether a record can be made long after the run, by whoever edits it: it says nothing about a process."""
+    return type(record) is Event and record.name in (names.EVENT_EDITED, names.EVENT_CONFIG)
 
 
 def learn(facts: WriterFacts, records: Sequence[Record], now: float) -> WriterFacts:

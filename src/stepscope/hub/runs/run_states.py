@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from stepscope.hub.runs.presence import Presence
-from stepscope.hub.store.read.run_catalog import RunRow
+from stepscope.hub.store.read.run_catalog import Ending, RunRow
 from stepscope.journal import layout
 from stepscope.journal.following import Cursors
 from stepscope.journal.layout import process_alive
@@ -152,7 +152,8 @@ class RunStates:
         """Return the state of a run."""
         now = self._clock()
         behind = self._behind()
-        facts = self._facts(row.id, {(end.attempt, end.rank) for end in row.endings}, behind)
+        ends = {(end.attempt, end.rank): end for end in row.endings}
+        facts = [_with_end(each, ends) for each in self._facts(row.id, ends, behind)]
         newest = max([each.attempt for each in facts] + [row.attempts])
         present = [each for each in facts if each.attempt == newest]
         present += _stored(row, newest, present, now, unread=behind)
@@ -225,6 +226,14 @@ class RunStates:
             elif known is not None or (who.attempt, who.rank) not in ended:
                 facts.append(self._journals.facts(run, name, known))
         return facts + [replace(each, unread=behind) if behind else each for each in received.values()]
+
+
+def _with_end(facts: WriterFacts, ends: Mapping[tuple[int, int], Ending]) -> WriterFacts:
+    """Add the stored end to the facts about a writer that reported none since the hub started."""
+    end = ends.get((facts.attempt, facts.rank))
+    if end is None or not facts.main or facts.reported_end is not None:
+        return facts
+    return replace(facts, reported_end=ending_of(end.status), reported_at=end.time / 1e9)
 
 
 def _stored(row: RunRow, attempt: int, present: list[WriterFacts], now: float, *, unread: bool) -> list[WriterFacts]:

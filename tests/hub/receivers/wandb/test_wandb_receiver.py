@@ -20,6 +20,7 @@ UPSERT = """mutation UpsertBucket($name: String, $project: String, $config: JSON
     bucket { id name historyLineCount project { name entity { name } } } inserted } }"""
 RESUME = """query RunResumeStatus($project: String, $name: String!) { model(name: $project) { bucket(name: $name) {
   historyLineCount historyTail summaryMetrics wandbConfig(keys: ["t"]) } } }"""
+STATE = """query State($name: String!) { project(name: "p") { run(name: $name) { state } } }"""
 HISTORY = "wandb-history.jsonl"
 
 
@@ -72,10 +73,21 @@ def test_blocks_that_overlap_are_stored_once_by_offset(hub: RunningHub) -> None:
 
 
 def test_a_hub_that_was_killed_knows_the_lines_again(hub: RunningHub) -> None:
-    """After SIGKILL a block that is sent again, with more behind it, is completed and not doubled."""
+    """After SIGKILL a block that is sent again, with more behind it, is completed and not doubled.
+
+    A run that ended before and is edited now has the state in which it ended, for W&B's API as on the page.
+    """
     assert stream(hub, "killed", files=block(0, 0, 1, 2)).status == 200
+    assert stream(hub, "ended", files=block(0, 0), complete=True, exitcode=3).status == 200
+    wait_state(hub, "ended", "failed")
     hub.kill()
     hub.start()
+    edit = 'mutation { upsertBucket(input: {name: "ended", modelName: "p", notes: "late"}) { inserted } }'
+    ask(hub, edit)
+    wait_for(lambda: hub.request("GET", "/api/runs/ended").json().get("notes") == "late")
+    wait_state(hub, "ended", "failed")
+    states = {run: ask(hub, STATE, name=run)["project"]["run"]["state"] for run in ("ended", "killed")}
+    assert states == {"ended": "failed", "killed": "running"}
     assert stream(hub, "killed", files=block(0, 0, 1, 2, 3, 4)).status == 200
     assert stream(hub, "killed", files=block(5, 5)).status == 200
     assert steps(hub, "killed", 6) == [0, 1, 2, 3, 4, 5]

@@ -27,7 +27,7 @@ def begin(runs: TrackedRuns, sent: Sent, *, again: bool = False, resume: bool = 
     if fresh:
         about.attempt += 1
         about.started = runs.clock()
-        about.state, about.exit_code, about.resuming = "running", None, False
+        about.resuming = False
         about.streams = {} if again else {name: each for name, each in about.streams.items() if name != END}
         sent.run.console.clear()
         start = about.stream(START)

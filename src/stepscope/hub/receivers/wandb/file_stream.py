@@ -177,15 +177,14 @@ class FileStream:
         if stream.last is not None and stream.last.seq not in sent.run.unsure:
             return
         code = posted.exitcode or 0
-        about.exit_code = code
-        about.state = "preempted" if posted.preempting and code else "failed" if code else "finished"
+        status = "preempted" if posted.preempting and code else "failed" if code else "finished"
         now = self._runs.clock()
         records: list[Record] = []
         summary: dict[str, Any] = read_row(about.summary) or {}
         if summary:
             kept = {key: value for key, value in summary.items() if key != "_wandb"}
             records.append(Event(now, None, None, None, None, SEVERITIES["INFO"], "train.summary", kept))
-        attrs = {"status": about.state, "exit_code": code}
+        attrs = {"status": status, "exit_code": code}
         records.append(Event(now, None, None, None, None, SEVERITIES["INFO"], EVENT_FINISHED, attrs))
         stream.last = self._runs.add(sent, records, stream.last)
 

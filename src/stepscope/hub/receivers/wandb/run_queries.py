@@ -3,7 +3,6 @@
 import fnmatch
 import json
 import mimetypes
-import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from functools import cache
@@ -20,15 +19,17 @@ from stepscope.hub.receivers.wandb.run_filters import matches, read_filters, sor
 from stepscope.hub.receivers.wandb.run_history import RunHistory, read_spec
 from stepscope.hub.receivers.wandb.tracked_runs import TrackedRun, TrackedRuns
 from stepscope.hub.receivers.wandb.uploads import list_files
+from stepscope.hub.runs.run_states import RunStates
 from stepscope.hub.store.engine import Engine, EngineError
 from stepscope.hub.store.read.run_catalog import RunRow, list_runs
 from stepscope.model.errors import Retry
 from stepscope.model.run_description import tag_text
+from stepscope.model.states import State
 
 WAIT_SECONDS = 10.0
 """How long a reader waits for what was just sent to be stored."""
-SILENT_SECONDS = 300.0
-"""A running run that is silent for so long has crashed, as W&B sees it."""
+_STATES: Mapping[State, str] = {"importing": "running", "stalled": "running"}
+"""States of this hub that W&B has no word for."""
 Given = Mapping[str, Any]
 
 
@@ -42,8 +43,10 @@ class RunQueries:
         artifacts: ArtifactQueries,
         links: Links,
         stored: Callable[[], "Future[None]"],
+        states: RunStates,
     ) -> None:
-        self._runs, self._engine, self._artifacts, self._links, self._stored = runs, engine, artifacts, links, stored
+        self._runs, self._engine, self._artifacts, self._links = runs, engine, artifacts, links
+        self._stored, self._states = stored, states
 
     def queries(self, caller: Caller) -> Node:
         """Return the root query fields."""
@@ -96,9 +99,15 @@ class RunQueries:
     def _listed(self, project: str, given: Given) -> list[tuple[RunRow, TrackedRun | None]]:
         rows = [(row, self._tracked(row)) for row in self._rows(project) if not row.archived]
         filters = read_filters(given.get("filters"))
-        found = [each for each in rows if matches(filters, _fields(*each))]
+        described = [(_fields(row, about, self._state(row)), row, about) for row, about in rows]
+        found = [each for each in described if matches(filters, each[0])]
         key, down = sort_key(str(given.get("order") or "+created_at"))
-        return sorted(found, key=lambda each: key(_fields(*each)), reverse=down)
+        return [(row, about) for _, row, about in sorted(found, key=lambda each: key(each[0]), reverse=down)]
+
+    def _state(self, row: RunRow) -> str:
+        """Return the state of a run, in W&B's words."""
+        state = self._states.state(row)
+        return _STATES.get(state, state)
 
     def _page(self, project: str, given: Given, caller: Caller) -> Node:
         return connection([self._run(*each, caller) for each in self._listed(project, given)], given)
@@ -128,14 +137,14 @@ class RunQueries:
             "config": known.config if about is not None else _config(row),
             "summaryMetrics": lambda given: about.summary if about is not None else _summary(history()),
             "systemMetrics": "{}",
-            "state": _state(row, about),
+            "state": self._state(row),
             "group": row.group or None,
             "jobType": row.job_type or None,
             "commit": known.commit or None,
             "host": ", ".join(row.hosts) or None,
             "readOnly": False,
             "createdAt": stamp(known.created),
-            "heartbeatAt": stamp(max(row.received, known.heartbeat)),
+            "heartbeatAt": stamp(row.received),
             "user": {"name": "stepscope", "username": "stepscope"},
             "historyLineCount": lambda given: history().last_step() + 1,
             "historyKeys": lambda given: _history_keys(history()),
@@ -174,11 +183,11 @@ class RunQueries:
         return {**connection(found, given), "uploadHeaders": caller.upload_headers}
 
 
-def _fields(row: RunRow, about: TrackedRun | None) -> Mapping[str, Any]:
+def _fields(row: RunRow, about: TrackedRun | None, state: str) -> Mapping[str, Any]:
     return {
         "name": about.id if about is not None else row.id,
         "display_name": row.name,
-        "state": _state(row, about),
+        "state": state,
         "tags": [tag_text(name, value) for name, value in row.tags.items()],
         "group": row.group or None,
         "job_type": row.job_type or None,
@@ -189,15 +198,6 @@ def _fields(row: RunRow, about: TrackedRun | None) -> Mapping[str, Any]:
         "config": plain_config(about.config) if about is not None else row.beginning.get("config") or {},
         "summary_metrics": json.loads(about.summary) if about is not None else {},
     }
-
-
-def _state(row: RunRow, about: TrackedRun | None) -> str:
-    if about is not None and about.state != "running":
-        return about.state
-    if about is None and any(end.attempt == row.attempts for end in row.endings):
-        return row.endings[-1].status
-    seen = max(row.received, about.heartbeat if about is not None else 0)
-    return "running" if time.time() - seen / 1e9 < SILENT_SECONDS else "crashed"
 
 
 def _config(row: RunRow) -> str:

@@ -83,9 +83,6 @@ class TrackedRun(msgspec.Struct, kw_only=True):
     config: str = "{}"
     """As the client sent it, as JSON; secrets are masked in it, as in the summary."""
     summary: str = "{}"
-    state: str = "running"
-    exit_code: int | None = None
-    heartbeat: int = 0
     step: int | None = None
     """The step of the last history line."""
     resuming: bool = False
@@ -283,11 +280,10 @@ class TrackedRuns:
     def heartbeat(self, run: OpenRun) -> list[Record]:
         """Return a heartbeat record, or nothing when the last one is recent enough."""
         now = time.monotonic()
-        run.about.heartbeat = self.clock()
         if run.beat and now - run.beat < HEARTBEAT_SECONDS / 3:
             return []
         run.beat = now
-        return [Metric(run.about.heartbeat, None, None, "stepscope", {"heartbeats": 1})]
+        return [Metric(self.clock(), None, None, "stepscope", {"heartbeats": 1})]
 
 
 def _settle(sent: "Sent", done: "Future[None]") -> None:

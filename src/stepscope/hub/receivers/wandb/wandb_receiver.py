@@ -61,6 +61,7 @@ class Wandb:
             self._artifact_queries,
             self._links,
             lambda: ports.progress.after(ports.progress.written),
+            ports.states,
         )
         self._stream = FileStream(runs, self._ingest)
         self._operations = RunOperations(runs)
