@@ -290,11 +290,11 @@ def test_a_full_quarantine_holds_what_the_sink_stumbles_on(tmp_path: Path) -> No
     following = Following(tmp_path, "peer", clock=clock)
     pump = Pump(peer := Peer(answer), following, Quarantine(tmp_path, "peer", most_entries=1), clock=clock)
     run_dry(pump, clock, seconds=300)
-    assert (peer.taken, "full" in pump.trouble, pump.counts["dropped"]) == ([0, 1, 2], True, 0)
+    assert (peer.taken, "full" in pump.problem, pump.counts["dropped"]) == ([0, 1, 2], True, 0)
     (tmp_path / "quarantine" / "peer" / "1.lot").unlink()
     run_dry(pump, clock)
     assert (sorted(peer.taken), [steps for _, steps in entries(tmp_path)]) == ([0, 1, 2, *range(4, 10)], [[3]])
-    assert pump.trouble == ""
+    assert pump.problem == ""
 
 
 def test_told_of_every_outcome(tmp_path: Path) -> None:

@@ -129,7 +129,7 @@ class Pump:
         self._at_end = False
         self.counts: Counter[str] = Counter()
         """By outcome, and by `outcome/reason`."""
-        self.trouble = ""
+        self.problem = ""
         """Why the sink accepts nothing at present; empty when it does."""
 
     def step(self) -> Progress:
@@ -144,7 +144,7 @@ class Pump:
             if not self._pieces:
                 self._source.settle()
         except Exception as error:  # the disk failed, not the sink
-            self.trouble = f"{_JOURNAL}: {error!r}"
+            self.problem = f"{_JOURNAL}: {error!r}"
             return self._pause(self._backoff.fail())
         return Progress(True, self._pause(wait).wait if wait else 0.0)
 
@@ -160,7 +160,7 @@ class Pump:
 
     def may_accept_before(self, until: float) -> bool:
         """Whether the sink may accept more before a given time: it works, or its retry delay ends by then."""
-        return not self.trouble or (self._has_retry_time and self._not_before <= until)
+        return not self.problem or (self._has_retry_time and self._not_before <= until)
 
     def wake(self) -> None:
         """Retry at the next step, regardless of the retry delay."""
@@ -180,8 +180,8 @@ class Pump:
         most = self._group_bytes
         probing = self._backoff.is_open and not self._alone
         batches = self._source.read(min(PROBE_BYTES, most) if probing else most)
-        if self.trouble.startswith(_JOURNAL):
-            self.trouble = ""
+        if self.problem.startswith(_JOURNAL):
+            self.problem = ""
             self._backoff.succeed()
         full = [batch for batch in batches if batch.records]
         self._at_end = not batches
@@ -225,12 +225,12 @@ class Pump:
         self._on_outcome("written", piece, "")
         self._refusals = 0
         self._backoff.succeed()
-        self.trouble = ""
+        self.problem = ""
 
     def _retry(self, piece: list[Batch], error: Retry) -> float:
         self._count("retried", 1, str(error))
         self._on_outcome("retried", piece, str(error))
-        self.trouble = str(error)
+        self.problem = str(error)
         self._has_retry_time = error.after is not None
         wait = self._backoff.fail(error.after)
         if self._backoff.is_open and self._is_full_group and self._server_errors < SEARCH_AFTER:
@@ -277,7 +277,7 @@ class Pump:
         taken_since = tries > 0 and self._accepted > accepted
         if taken_since or (tries + 1 >= TRIES_ALONE and not others and len(self._suspects) <= self._accepted):
             self._set_aside(reason, hold=True)
-            self.trouble = ""
+            self.problem = ""
             return 0.0
         self._pieces.append(self._pieces.pop(0))
         return 0.0 if others and self._server_errors <= SEARCH_DEPTH else wait
@@ -294,17 +294,17 @@ class Pump:
         if len(where) < total:
             self._written(_select(piece, set(range(total)) - where), error.counted)
             return 0.0
-        self.trouble = str(error)
+        self.problem = str(error)
         # Bisection continues at once; a sink that rejects everything is backed off from.
         return 0.0 if error.together and self._pieces else self._backoff.fail()
 
     def _isolate_failure(self, piece: list[Batch], error: Exception) -> float:
         """Bisect to the record on which the sink raises, and quarantine it."""
-        self.trouble = f"the sink raised {error!r}"
+        self.problem = f"the sink raised {error!r}"
         if self._can_split(piece):
             self._pop(*_halves(piece, self._sink.divisible))
             return 0.0
-        self._set_aside(self.trouble, hold=True)
+        self._set_aside(self.problem, hold=True)
         return self._backoff.fail()
 
     def _is_single(self, piece: Sequence[Batch]) -> bool:

@@ -32,8 +32,8 @@ def read(
     place = settings.load({}).home if home is None else Path(home).expanduser().absolute()
     data = io.BytesIO()
     with open_client(place) as client:
-        if client.trouble:
-            warnings.warn(f"the newest records of {place} are not in the table: {client.trouble}", stacklevel=2)
+        if client.problem:
+            warnings.warn(f"the newest records of {place} are not in the table: {client.problem}", stacklevel=2)
         path = "/api/runs/{run}/export"
         wanted = [keys] if isinstance(keys, str) else list(keys)
         client.copy(data, path, run=resolve_run(client, place, run), format="arrow", what=what, key=wanted, rank=rank)

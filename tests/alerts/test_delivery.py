@@ -52,7 +52,7 @@ def test_it_tries_again_until_it_is_taken() -> None:
     delivery = Delivery("a", plan, first_wait=0.01)
     delivery.offer(example())
     assert delivery.wait_idle(300)
-    assert (delivery.status.sent, delivery.status.retried, delivery.status.trouble) == (1, 3, "")
+    assert (delivery.status.sent, delivery.status.retried, delivery.status.problem) == (1, 3, "")
     delivery.stop()
 
 
@@ -62,7 +62,7 @@ def test_a_refusal_is_not_tried_again() -> None:
     delivery = Delivery("a", plan)
     delivery.offer(example())
     assert delivery.wait_idle(300)
-    assert (delivery.status.rejected, delivery.status.trouble) == (1, "never")
+    assert (delivery.status.rejected, delivery.status.problem) == (1, "never")
     delivery.offer(example())
     assert delivery.wait_idle(300)
     assert (delivery.status.sent, len(plan.taken)) == (1, 1)

@@ -148,6 +148,6 @@ def test_what_keeps_a_sink_from_taking_is_told(tmp_path: Path, capsys: pytest.Ca
     assert "hub-1 (http://hub:4318)" in found["text"]
     assert "this token is not known; set a valid token" in found["text"]
     assert found["data"]["unread"] == 4096
-    well = msgspec.structs.replace(report, trouble="", time=2000.0)
+    well = msgspec.structs.replace(report, problem="", time=2000.0)
     (folder / "hub-1@all.report").write_bytes(msgspec.json.encode(well))
     assert "delivery" not in examine(tmp_path, capsys)

@@ -62,11 +62,11 @@ def test_journal_left_behind(start_hub: StartHub) -> None:
 def test_trouble(tmp_path: Path, how: str) -> None:
     """A folder counts as ours as long as the lock we hold is the one at its path."""
     place = HubHome(tmp_path / "home")
-    assert place.trouble() == ""
+    assert place.problem() == ""
     shutil.rmtree(place.home)
     second = HubHome(place.home) if how == "replaced" else None
-    assert str(place.folder) in place.trouble()
+    assert str(place.folder) in place.problem()
     if second is not None:
-        assert second.trouble() == ""
+        assert second.problem() == ""
         second.close()
     place.close()

@@ -39,7 +39,7 @@ def test_goes_on() -> None:
     upkeep.start()
     assert done.wait(300)
     upkeep.stop()
-    assert upkeep.trouble == ""
+    assert upkeep.problem == ""
     count = len(calls)
     assert not threading.Event().wait(0.05)
     assert len(calls) == count

@@ -19,7 +19,7 @@ class FakePump:
 
     def __init__(self) -> None:
         self.counts: Counter[str] = Counter()
-        self.trouble = ""
+        self.problem = ""
         self.is_stuck = False
 
 
@@ -51,7 +51,7 @@ def test_changes_are_told_once() -> None:
     assert told.look() == []
     told.pump.counts["written"] = 5
     assert [told.look(), told.look()] == [["first_delivery"], []]
-    told.pump.is_stuck, told.pump.trouble = True, "refused"
+    told.pump.is_stuck, told.pump.problem = True, "refused"
     assert [told.look(), told.look()] == [["dead"], []]
     told.now += 90
     told.pump.is_stuck = False

@@ -226,5 +226,5 @@ def test_through_the_pump(tmp_path: Path) -> None:
         pass
     pump.close()
     assert peer.steps() == list(range(10))
-    assert (pump.counts["written"], pump.counts["rejected"], pump.trouble) == (9, 1, "")
+    assert (pump.counts["written"], pump.counts["rejected"], pump.problem) == (9, 1, "")
     peer.stop()

@@ -273,12 +273,12 @@ def test_a_wrong_token_keeps_everything_in_the_journal(tmp_path: Path, kind: str
                 now += pump.step().wait
             assert {key.partition("/")[0] for key in pump.counts} == {"retried"}
             assert 40 < pump.counts["retried"] < 200, "it is asked seldom, and not given up"
-            assert ("not you" in pump.trouble, pump.is_stuck, pump.at_end) == (True, True, False)
+            assert ("not you" in pump.problem, pump.is_stuck, pump.at_end) == (True, True, False)
             assert Following(tmp_path, "s").unread() > 0
             answers.clear()
             while not pump.at_end:
                 now += pump.step().wait
-            assert (pump.counts["written"], pump.trouble) == (COUNT, "")
+            assert (pump.counts["written"], pump.problem) == (COUNT, "")
     finally:
         peer.stop()
     assert not list(Quarantine(tmp_path, "s").entries())
@@ -311,7 +311,7 @@ def test_the_server_restarts_in_mid_stream(tmp_path: Path, kind: str) -> None:
         try:
             deadline = time.monotonic() + 300
             while not pump.at_end:
-                assert time.monotonic() < deadline, pump.trouble
+                assert time.monotonic() < deadline, pump.problem
                 pump.wake()
                 pump.step()
             pump_steps += second.steps()

@@ -129,8 +129,8 @@ def test_a_real_hub_stores_each_record_once(start_hub: StartHub, tmp_path: Path)
     for life in ("first", "second"):
         pump = Pump(Hub(url=hub.url).open(), Following(home, life), Quarantine(home, life), group_bytes=20_000)
         deadline = time.monotonic() + 300
-        while pump.step().moved or pump.trouble:
-            assert time.monotonic() < deadline, pump.trouble
+        while pump.step().moved or pump.problem:
+            assert time.monotonic() < deadline, pump.problem
             pump.wake()
             if life == "second" and pump.counts["written"] > 1500 and hub.process is not None and hub.port:
                 hub.kill()
@@ -163,7 +163,7 @@ def test_a_real_hub_with_another_token(start_hub: StartHub, tmp_path: Path) -> N
     finally:
         shipping.stop(5)
     (report,) = shipping.reports()
-    assert (report.trouble, report.unread, set(report.counts)) == ("", 0, {"written"})
+    assert (report.problem, report.unread, set(report.counts)) == ("", 0, {"written"})
     assert hub.stop() == 0
     sql = "SELECT count() AS n FROM metrics WHERE series IN (SELECT series FROM series WHERE key = 'trainer/loss')"
     assert int(stored_columns(hub.home, sql)["n"][0]) == 100
@@ -183,7 +183,7 @@ def test_a_token_that_is_mended_reaches_the_shipper_at_work(peer: HubPeer, tmp_p
     try:
         assert not ship(shipping, wait=False, seconds=1)
         (worker,) = shipping.workers.values()
-        assert "401: not you" in worker.report().trouble
+        assert "401: not you" in worker.report().problem
         os.utime(tmp_path / "shipping" / "far@h.want", (1, 1))
         register(tmp_path, "another", "h", parse([{"hub": {"url": peer.url, "token": "right"}}]))
         assert ship(shipping, wait=False, seconds=30)

@@ -216,8 +216,8 @@ def pump_of(peer: MlflowPeer, home: Path, url: str = "") -> Pump:
 def run_dry(pump: Pump, each: Callable[[], object] = lambda: None, seconds: float = 90) -> None:
     """Step until all is delivered."""
     deadline = time.monotonic() + seconds
-    while pump.step().moved or pump.trouble or not pump.at_end:
-        assert time.monotonic() < deadline, pump.trouble
+    while pump.step().moved or pump.problem or not pump.at_end:
+        assert time.monotonic() < deadline, pump.problem
         each()
         pump.wake()
 
@@ -230,7 +230,7 @@ def test_server_down_at_the_start_and_in_between(peer: MlflowPeer, mlflow_server
     mlflow_server.kill()
     for _ in range(6):
         pump.step()
-        assert "nothing listens on this port" in pump.trouble
+        assert "nothing listens on this port" in pump.problem
         pump.wake()
     assert pump.is_stuck
     mlflow_server.start()
@@ -241,7 +241,7 @@ def test_server_down_at_the_start_and_in_between(peer: MlflowPeer, mlflow_server
             mlflow_server.kill()
             pump.wake()
             pump.step()
-            assert pump.trouble
+            assert pump.problem
             mlflow_server.start()
 
     restarted: list[bool] = []

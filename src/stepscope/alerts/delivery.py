@@ -29,7 +29,7 @@ class DeliveryStatus(msgspec.Struct, kw_only=True):
     rejected: int = 0
     dropped: int = 0
     waiting: int = 0
-    trouble: str = ""
+    problem: str = msgspec.field(default="", name="trouble")
     """Why the last attempt failed; empty when it succeeded."""
 
 
@@ -107,17 +107,17 @@ class Delivery:
                 notifier.send(self._with_dropped(notification))
             except Reject as error:
                 self.status.rejected += 1
-                self.status.trouble = str(error)[:300]
+                self.status.problem = str(error)[:300]
                 return notifier
             except Retry as error:
-                self.status.trouble = str(error)[:300]
+                self.status.problem = str(error)[:300]
                 after = min(error.after or wait, LONGEST_WAIT)
             except Exception as error:  # a bug of a notifier must not end its thread
-                self.status.trouble = f"{type(error).__name__}: {error}"[:300]
+                self.status.problem = f"{type(error).__name__}: {error}"[:300]
                 after = wait
             else:
                 self.status.sent += 1
-                self.status.trouble = ""
+                self.status.problem = ""
                 self._undelivered = 0
                 self._sent.append(self._clock())
                 self._on_sent(notification)

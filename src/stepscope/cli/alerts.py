@@ -138,8 +138,8 @@ def _rule_lines(rules: dict[str, Any]) -> Iterable[str]:
     ]
     yield from text.table(("RULE", "WHEN", "FOR", "SEVERITY", ">SERIES", ">FIRING", "FROM"), rows)
     for each in rules["notifiers"]:
-        trouble = f": {each['trouble']}" if each["trouble"] else ""
-        yield f"notifier {each['name']} ({each['place']}): {each['sent']} sent, {each['dropped']} dropped{trouble}"
+        problem = f": {each['trouble']}" if each["trouble"] else ""
+        yield f"notifier {each['name']} ({each['place']}): {each['sent']} sent, {each['dropped']} dropped{problem}"
 
 
 def test_rules(args: argparse.Namespace) -> int:

@@ -174,9 +174,9 @@ def check_delivery(home: Path) -> Iterator[Finding]:
             reports.append(msgspec.json.decode(path.read_bytes(), type=Report))
     latest = {report.sink: report for report in sorted(reports, key=lambda report: report.time)}
     for report in latest.values():
-        if report.trouble:
+        if report.problem:
             when = text.moment(int(report.time * 1e9))
-            message = f"{report.sink} ({report.place}) at {when}: {advise(report.trouble)}"
+            message = f"{report.sink} ({report.place}) at {when}: {advise(report.problem)}"
             yield Finding(WARN, "delivery", message, report)
 
 
@@ -196,8 +196,8 @@ def check_hub(home: Path) -> Iterator[Finding]:
     except HubError as error:
         yield Finding(WARN, "hub", str(error))
         return
-    trouble = health["trouble"]
-    yield Finding(WARN if trouble else OK, "hub", trouble or "works", {"status": health["status"], "trouble": trouble})
+    problem = health["trouble"]
+    yield Finding(WARN if problem else OK, "hub", problem or "works", {"status": health["status"], "trouble": problem})
     if health.get("cluster"):
         cluster = health["cluster"]
         away, down = len(cluster["missing_shards"]), len(cluster["servers_down"])
@@ -221,8 +221,8 @@ def _check_store(where: str) -> Iterator[Finding]:
     except (ConfigError, EngineError) as error:
         yield Finding(WARN, "store", str(error))
         return
-    trouble = state.trouble if state is not None else ""
-    yield Finding(WARN if trouble else OK, "store", trouble or f"{parse(where)} answers", plain(state))
+    problem = state.problem if state is not None else ""
+    yield Finding(WARN if problem else OK, "store", problem or f"{parse(where)} answers", plain(state))
 
 
 def check_quarantine(home: Path) -> Iterator[Finding]:

@@ -63,8 +63,8 @@ def _export_all(args: argparse.Namespace) -> int:
     if args.run is not None or args.format or args.key or args.rank is not None:
         raise ConfigError("--parquet copies all runs whole: leave out RUN, --format, --key and --rank")
     with open_client(home_of(args)) as client, progress() as show:
-        if client.trouble:
-            print(f"stepscope: the newest records are not in the files: {client.trouble}", file=sys.stderr)
+        if client.problem:
+            print(f"stepscope: the newest records are not in the files: {client.problem}", file=sys.stderr)
         done = export_runs(client, args.parquet, lambda count, total, run: show("runs", count, total, run))
     counts = {"runs": done.runs, "written": done.written, "files": done.files, "bytes": done.bytes}
     if args.json:

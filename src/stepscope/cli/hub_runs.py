@@ -27,8 +27,8 @@ def open_run(home: Path, text: str) -> Iterator[tuple[HubClient, str]]:
     """Open the hub of a home folder, or its engine when no hub runs, and find a run by id, name or `latest`."""
     only = None if address_of(home) is not None else _among_journals(home, text)
     with open_client(home, only=only) as client:
-        if client.trouble:
-            print(f"stepscope: the newest records are missing from this output: {client.trouble}", file=sys.stderr)
+        if client.problem:
+            print(f"stepscope: the newest records are missing from this output: {client.problem}", file=sys.stderr)
         yield client, only or resolve_run(client, home, text)
 
 

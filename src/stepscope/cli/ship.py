@@ -108,7 +108,7 @@ def line_of(report: Report) -> str:
         or "nothing yet"
     )
     left = f"; {formatting.size(report.unread)} left" if report.unread > 0 else ""
-    return f"{report.sink} ({report.place}): {counts}{left}" + (f"; {report.trouble}" if report.trouble else "")
+    return f"{report.sink} ({report.place}): {counts}{left}" + (f"; {report.problem}" if report.problem else "")
 
 
 def _printer(*, quiet: bool) -> Callable[[list[Report]], None]:

@@ -63,7 +63,7 @@ def _of_store(home: Path, name: str, undo: contextlib.ExitStack) -> StoredRun | 
         client = undo.enter_context(open_client(home, only=run))
     except StepscopeError:  # no packages for it, a store that another command has open, a home that is read-only
         return None
-    return None if client.trouble else StoredRun(client, run)
+    return None if client.problem else StoredRun(client, run)
 
 
 def is_large(home: Path, run: str) -> bool:

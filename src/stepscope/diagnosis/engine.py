@@ -118,7 +118,7 @@ class Diagnosis:
             Event: self._event,
             Alert: self._alert,
         }
-        self._keep_all([each.trouble for each in guarded if each.trouble is not None])
+        self._keep_all([each.problem for each in guarded if each.problem is not None])
 
     def feed(self, rank: int, record: Record, attempt: int = 1, host: str = "") -> None:
         """Process one record. Of an earlier attempt, only records about its end are used."""

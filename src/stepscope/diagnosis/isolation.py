@@ -22,20 +22,20 @@ def failed(name: str, error: Exception, rank: int = 0) -> Finding:
 
 def guarded_take(name: str, rank: int, make: Callable[[], Any]) -> Callable[[], Finding | None]:
     """Make a detector of a series and return its `take`, which never raises; after an exception it returns nothing."""
-    trouble: Exception | None = None
+    problem: Exception | None = None
     dropped = False
     try:
         take = make().take
     except Exception as error:
-        trouble = error
+        problem = error
 
     def guarded() -> Finding | None:
         nonlocal dropped
         if dropped:
             return None
         try:
-            if trouble is not None:
-                raise trouble
+            if problem is not None:
+                raise problem
             found = take()
             return None if found is None else checked(found)
         except Exception as error:
@@ -50,12 +50,12 @@ class Guarded:
 
     def __init__(self, name: str, make: Callable[[], Any]) -> None:
         self._name, self._dropped = name, False
-        self.trouble: Finding | None = None
+        self.problem: Finding | None = None
         """The finding about a detector that could not be made."""
         try:
             detector = make()
         except Exception as error:
-            self.trouble = failed(name, error)
+            self.problem = failed(name, error)
             return
         for method in METHODS:
             if hasattr(detector, method):

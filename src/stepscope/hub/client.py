@@ -41,7 +41,7 @@ class HubError(StepscopeError):
 class HubClient(Protocol):
     """Sends queries; `path` is one of the API's, with its parameters in braces."""
 
-    trouble: str
+    problem: str
     """Why the answers lack the newest records; empty when they do not."""
 
     def get(self, path: str, **params: Any) -> Any:
@@ -77,7 +77,7 @@ def open_http_client(home: Path, timeout: float = 60.0) -> "HttpClient | None":
 class HttpClient:
     """Queries a hub over HTTP."""
 
-    trouble = ""
+    problem = ""
     """Empty: a hub reports missing records itself, in its health."""
 
     def __init__(
@@ -189,8 +189,8 @@ def _pairs(params: Mapping[str, Any]) -> list[tuple[str, str]]:
 class LocalClient:
     """Queries an engine in this process."""
 
-    def __init__(self, reader: Any, trouble: str = "") -> None:
-        self._reader, self.trouble = reader, trouble
+    def __init__(self, reader: Any, problem: str = "") -> None:
+        self._reader, self.problem = reader, problem
 
     def get(self, path: str, **params: Any) -> Any:
         """GET JSON."""
@@ -255,7 +255,7 @@ def _opened(home: Path, only: str | None) -> Iterator[LocalClient]:
             *(store.engine, hub.states), edits=hub.edits, alerting=hub.alerting, delete=hub.deletion.delete,
             diagnosed=hub.diagnosing.catch_up, who=user(),
         )  # fmt: skip
-        yield LocalClient(reader, hub.pump.trouble)
+        yield LocalClient(reader, hub.pump.problem)
 
 
 RUNS = "/api/runs"

@@ -64,7 +64,7 @@ class HubHome:
             "Choose another folder with --home or fix its permissions"
         )
 
-    def trouble(self) -> str:
+    def problem(self) -> str:
         """Return what is wrong when the opened folder is no longer at its path; else nothing."""
         try:
             if self._held >= 0 and os.path.samestat(os.fstat(self._held), os.stat(self.folder)):
@@ -86,8 +86,8 @@ class HubHome:
 
     def check(self) -> None:
         """Raise Retry when the folder is not at its path: what is written there now would be lost."""
-        if trouble := self.trouble():
-            raise Retry(trouble, after=10.0)
+        if problem := self.problem():
+            raise Retry(problem, after=10.0)
 
     @property
     def read_from(self) -> str:

@@ -312,14 +312,14 @@ class Hub:
         runs = self._runs_by_state()
         cluster = self.cluster
         parts = (
-            *(self.intake.trouble, self.damage, cluster.trouble if cluster is not None else "", self.pump.trouble),
-            *(self.upkeep.trouble, self._shards.trouble, self.deletion.trouble),
-            self.shared.trouble if self.shared is not None else "",
+            *(self.intake.problem, self.damage, cluster.problem if cluster is not None else "", self.pump.problem),
+            *(self.upkeep.problem, self._shards.problem, self.deletion.problem),
+            self.shared.problem if self.shared is not None else "",
         )
-        trouble = self.home.trouble() or next(filter(None, parts), "")
+        problem = self.home.problem() or next(filter(None, parts), "")
         return {
-            "status": "ok" if not trouble else "degraded",
-            "trouble": trouble,
+            "status": "ok" if not problem else "degraded",
+            "trouble": problem,
             "uptime_seconds": round(time.monotonic() - self._began, 1),
             "receivers": outcomes(self.counters.snapshot()),
             "journal": {

@@ -108,7 +108,7 @@ class Periodic:
         self._work, self._what = work, what
         self._first, self._every = first, every
         self._stopping = threading.Event()
-        self.trouble = ""
+        self.problem = ""
         """Why the work failed last; empty when it did not."""
         self._thread = threading.Thread(target=self._loop, name="stepscope-upkeep", daemon=True)
 
@@ -128,6 +128,6 @@ class Periodic:
             wait = self._every
             try:
                 self._work()
-                self.trouble = ""
+                self.problem = ""
             except Exception as error:
-                self.trouble = f"{self._what} failed: {error}"
+                self.problem = f"{self._what} failed: {error}"

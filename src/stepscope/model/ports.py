@@ -42,7 +42,7 @@ class Writer(Struct, frozen=True, kw_only=True):
         return name if isinstance(name, str) and name else self.host
 
 
-def run_id_trouble(run: str) -> str:
+def run_id_problem(run: str) -> str:
     """Return what is wrong with a run id: empty, too long, or with control characters; empty when it is valid."""
     if not run:
         return "the run has no id"

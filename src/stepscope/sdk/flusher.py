@@ -205,7 +205,7 @@ class Flusher:
                 self._write(batch)
             except OSError as error:
                 self._recorder.taken(safe=False)
-                self._trouble(error)
+                self._report_unwritable(error)
                 return
             except BaseException:
                 self._recorder.taken(safe=True)
@@ -214,7 +214,7 @@ class Flusher:
             self._recorder.taken(safe=True)
             if self._diagnosis is not None and self.journal is not None:
                 self._diagnosis.take(batch, self.journal.writer.attempt)
-            self._mend()
+            self._report_writable()
             self._quietly(self._keep_quota)
         self._safe = True
         self.rounds += 1
@@ -245,17 +245,17 @@ class Flusher:
             for name, count in quota.enforce(self.journal.folder, room, current).items():
                 self._outcomes.add("dropped", name, "disk", count)
 
-    def _trouble(self, error: OSError) -> None:
+    def _report_unwritable(self, error: OSError) -> None:
         self._retry_at = time.monotonic() + RETRY_SECONDS
         self._outcomes.notice(
             "journal",
-            "trouble",
+            "unwritable",
             f"the journal cannot be written ({error}); records are kept in memory, training continues. "
             "Free some space or set STEPSCOPE_HOME to a writable folder",
         )
 
-    def _mend(self) -> None:
+    def _report_writable(self) -> None:
         if self._retry_at:
             self._retry_at = 0.0
-            self._outcomes.rearm("journal", "trouble")
-            self._outcomes.notice("journal", f"mended {time.monotonic()}", "the journal can be written again")
+            self._outcomes.rearm("journal", "unwritable")
+            self._outcomes.notice("journal", f"writable {time.monotonic()}", "the journal can be written again")

@@ -38,7 +38,7 @@ class Watched(Protocol):
     """The parts of a pump that are watched."""
 
     counts: "Counter[str]"
-    trouble: str
+    problem: str
 
     @property
     def is_stuck(self) -> bool:
@@ -84,7 +84,7 @@ class Watch:
             self._dead_since = None
         elif now >= self._dead_again:
             self._dead_since, self._dead_again = now, now + DEAD_SECONDS
-            self._say(DEAD, "WARN", {"reason": pump.trouble})
+            self._say(DEAD, "WARN", {"reason": pump.problem})
 
     def _report_refusals(self, counts: "Counter[str]") -> None:
         now = self._clock()

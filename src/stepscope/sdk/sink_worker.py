@@ -161,7 +161,7 @@ class Report(msgspec.Struct, frozen=True):
     sink: str
     place: str
     counts: dict[str, int]
-    trouble: str
+    problem: str = msgspec.field(name="trouble")
     unread: int
     """Bytes of journal still to be delivered."""
     time: float
@@ -271,7 +271,7 @@ class SinkWorker:
             unread = self.following.unread_now()
         except (OSError, RuntimeError):  # the thread may be adding a writer
             unread = -1
-        return Report(self.chosen.id, self._sink.place, counts, self.pump.trouble, unread, time.time())
+        return Report(self.chosen.id, self._sink.place, counts, self.pump.problem, unread, time.time())
 
     def _loop(self) -> None:
         if self._kept_in is not None:

@@ -56,10 +56,10 @@ def test_a_disk_that_takes_nothing_is_reported_and_caught_up(tmp_path: Path) -> 
     (folder / NAME).unlink()
     folder.rmdir()
     log.keep([alert(1)])
-    assert "cannot be written" in log.trouble
+    assert "cannot be written" in log.problem
     folder.mkdir()
     log.keep([alert(2)])
-    assert log.trouble == ""
+    assert log.problem == ""
     assert set(AlertLog(folder).alerts) == {"a1", "a2"}
 
 

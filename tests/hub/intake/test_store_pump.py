@@ -101,7 +101,7 @@ def test_all_is_stored(tmp_path: Path) -> None:
     world = World(tmp_path, lambda seq: None).run()
     assert (world.store.taken, world.store.groups, world.source.settled) == ([0, 1, 2, 3, 4], [5], 5)
     assert (world.counters.total("stored", "test"), world.heard) == (10, [0, 1, 2, 3, 4])
-    assert (world.pumping.trouble, world.pumping.rate() > 0) == ("", True)
+    assert (world.pumping.problem, world.pumping.rate() > 0) == ("", True)
 
 
 def test_retry(tmp_path: Path) -> None:
@@ -173,7 +173,7 @@ def test_a_full_quarantine_holds_what_the_store_stumbles_on(tmp_path: Path) -> N
     world = World(tmp_path, lambda seq: ZeroDivisionError() if seq == 3 else None, most_entries=0).run(1)
     assert (sorted(set(world.store.taken)), world.source.settled) == ([0, 1, 2], 0)
     assert (world.counters.total("dropped"), world.source.rewound) == (0, 1)
-    assert "full" in world.pumping.trouble
+    assert "full" in world.pumping.problem
 
 
 class FailingSource(ListSource):
@@ -196,7 +196,7 @@ def test_failing_source(tmp_path: Path) -> None:
     world = World(tmp_path, lambda seq: None, FailingSource()).run()
     assert (sorted(world.store.taken), world.source.settled) == ([0, 1, 2, 3, 4], 5)
     assert world.counters.total("retried", "pump") >= 1
-    assert world.pumping.trouble == ""
+    assert world.pumping.problem == ""
 
 
 def test_failing_listener(tmp_path: Path) -> None:

@@ -55,8 +55,8 @@ class CommandNotifier:
         env = {**os.environ, **{f"STEPSCOPE_ALERT_{name}": value.replace("\0", "") for name, value in fields.items()}}
         try:
             code, error = self._run(_encode(body), env)
-        except OSError as trouble:
-            raise Reject(f"{self._config.run[0]}: {trouble.strerror or trouble}", ()) from None
+        except OSError as problem:
+            raise Reject(f"{self._config.run[0]}: {problem.strerror or problem}", ()) from None
         except subprocess.TimeoutExpired:
             raise Retry(f"{self._config.run[0]} did not exit within {self._config.timeout:g} s") from None
         if code == TEMPORARY:

@@ -76,7 +76,7 @@ class HubView:
         self._trends: dict[str, StoredTrend] = {}
         self._spans: list[tuple[Writer, Span]] = []
         self._seen: tuple[Any, ...] | None = None
-        self._due, self._trouble = 0.0, ""
+        self._due, self._problem = 0.0, ""
         self._goodput: float | None = None
         self._pace: deque[tuple[float, int]] = deque()
         self.logs, self.alerts = Recent(), Recent()
@@ -88,9 +88,9 @@ class HubView:
             return False
         try:
             self._follow()
-            self._trouble = ""
+            self._problem = ""
         except HubError as error:
-            self._trouble = f", {error}"
+            self._problem = f", {error}"
         self._rest(begun)
         return False
 
@@ -151,7 +151,7 @@ class HubView:
         try:
             self._ask(missing)
         except HubError as error:
-            self._trouble = f", {error}"
+            self._problem = f", {error}"
         self._rest(begun)
         return [self._trends[key] for key in keys]
 
@@ -188,7 +188,7 @@ class HubView:
         """Where it was read from, and how much there is."""
         importing = self._about["importing"]
         share = f", {importing['bytes'] / importing['total']:.0%} imported" if importing else ""
-        return f"{self._about['counts']['points']} points stored{share}{self._trouble}"
+        return f"{self._about['counts']['points']} points stored{share}{self._problem}"
 
     @property
     def seconds(self) -> float | None:

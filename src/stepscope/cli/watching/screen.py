@@ -91,12 +91,12 @@ def frame(watched: RunView, status: str, found: Found, view: View, columns: int,
     """Draw everything there is room for: charts first, then what went wrong, what is open, the last logs."""
     columns, rows = max(columns, LEAST_COLUMNS), max(rows, LEAST_ROWS)
     head = _head(watched, status)
-    troubles = _troubles(watched, found)
+    problems = _problems(watched, found)
     spans = _open(watched)
     logs_wanted = max(rows // 4, 2)
-    room = rows - len(head) - 1 - min(len(troubles), rows // 5 + 1) - len(spans) - logs_wanted
+    room = rows - len(head) - 1 - min(len(problems), rows // 5 + 1) - len(spans) - logs_wanted
     lines = [*head, *_charts(watched, view, columns, room)]
-    lines += troubles[: rows // 5 + 1] + spans
+    lines += problems[: rows // 5 + 1] + spans
     last = rows - len(lines) - 1
     lines += [Styled(""), *_logs(watched, last - 1)] if last > 1 else []
     lines = lines[: rows - 1] + [Styled("")] * (rows - 1 - len(lines))
@@ -151,7 +151,7 @@ def _charts(watched: RunView, view: View, columns: int, room: int) -> list[Style
     return lines
 
 
-def _troubles(watched: RunView, found: Found) -> list[Styled]:
+def _problems(watched: RunView, found: Found) -> list[Styled]:
     # Alerts follow one by one, with their steps.
     loud = [each for each in found if each["kind"] != "alert" and not each["muted"]]
     lines = [Styled(f"! {each['text']}", _LOUD[each["severity"]]) for each in loud]

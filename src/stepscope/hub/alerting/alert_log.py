@@ -54,7 +54,7 @@ class AlertStore(Protocol):
     alerts: dict[str, Alert]
     silences: dict[str, Silence]
     expected: dict[str, Expected]
-    trouble: str
+    problem: str
     """Why the latest change of alerts is not written; it is tried again with the next."""
     on_change: Callable[[], object]
 
@@ -84,7 +84,7 @@ class AlertLog:
         self.alerts: dict[str, Alert] = {}
         self.silences: dict[str, Silence] = {}
         self.expected: dict[str, Expected] = {}
-        self.trouble = ""
+        self.problem = ""
         self.on_change: Callable[[], object] = lambda: None
         self._unwritten: list[Entry] = []
         self._load()
@@ -141,9 +141,9 @@ class AlertLog:
             finally:
                 os.close(fd)
         except OSError as error:
-            self.trouble = f"alerts cannot be written: {error.strerror or error}"
+            self.problem = f"alerts cannot be written: {error.strerror or error}"
             return
-        self.trouble = ""
+        self.problem = ""
         self._unwritten.clear()
         if size + len(data) > REWRITE_BYTES:
             self._rewrite()
@@ -180,7 +180,7 @@ class AlertLog:
         try:
             replace_file(self._path, data, fsync=True)
         except OSError as error:
-            self.trouble = f"alerts cannot be written: {error.strerror or error}"
+            self.problem = f"alerts cannot be written: {error.strerror or error}"
 
     def _forget_old(self) -> None:
         over = [alert for alert in self.alerts.values() if alert.state not in OPEN and alert.state != "pending"]

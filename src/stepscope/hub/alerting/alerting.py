@@ -65,7 +65,7 @@ class Alerting:
         self._log: AlertStore = shared or AlertLog(folder)
         self._lock = threading.RLock()
         self._waiting = WaitingRecords()
-        self.trouble = ""
+        self.problem = ""
         self._mistakes: list[FileMistake] = []
         self._stamp: tuple[object, ...] = ()
         self._deliveries = Deliveries({})
@@ -130,9 +130,9 @@ class Alerting:
             self._wake.clear()
             try:
                 self.step()
-                self.trouble = ""
+                self.problem = ""
             except Exception as error:  # a bug must not end the thread
-                self.trouble = f"alerts could not be evaluated: {type(error).__name__}: {error}"[:300]
+                self.problem = f"alerts could not be evaluated: {type(error).__name__}: {error}"[:300]
             self._halt.wait(0.1)
 
     def step(self) -> None:
@@ -300,9 +300,9 @@ class Alerting:
             ]
 
     @property
-    def log_trouble(self) -> str:
+    def log_problem(self) -> str:
         """Return why alerts cannot be written; empty when they can."""
-        return self._log.trouble
+        return self._log.problem
 
     # Commands.
 

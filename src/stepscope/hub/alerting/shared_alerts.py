@@ -47,7 +47,7 @@ class SharedAlerts:
         self.alerts: dict[str, Alert] = {}
         self.silences: dict[str, Silence] = {}
         self.expected: dict[str, Expected] = {}
-        self.trouble = ""
+        self.problem = ""
         self.on_change: Callable[[], object] = lambda: None
         """Called when another hub changed something; `changes` then returns it."""
         self._written: dict[str, str] = {}
@@ -110,7 +110,7 @@ class SharedAlerts:
             alert.acknowledged_by, alert.acknowledged = _acknowledged(found.value)
 
     def keep(self, alerts: Iterable[Alert]) -> None:
-        """Write changed alerts; what cannot be written now is written later, and `trouble` says so."""
+        """Write changed alerts; what cannot be written now is written later, and `problem` says so."""
         for alert in alerts:
             if alert.state == "inactive":
                 self.alerts.pop(alert.id, None)
@@ -128,9 +128,9 @@ class SharedAlerts:
         try:
             self._write([*wanted, *self._forgotten()])
             self._unwritten.clear()
-            self.trouble = ""
+            self.problem = ""
         except Retry as error:
-            self.trouble = f"alerts are not shared with the other hubs: {error}"
+            self.problem = f"alerts are not shared with the other hubs: {error}"
             self._pause_until = self._clock() + _PAUSE_SECONDS
 
     def _write(self, wanted: Sequence[DocumentWrite]) -> None:

@@ -29,9 +29,9 @@ class ShardUpkeep:
         ]
 
     @property
-    def trouble(self) -> str:
+    def problem(self) -> str:
         """Why a shard is not kept or not recovered; empty when all are."""
-        return next((each.trouble for each in self._threads if each.trouble), "")
+        return next((each.problem for each in self._threads if each.problem), "")
 
     def start(self) -> None:
         """Start the threads; commits no longer wait for a recovery."""

@@ -51,9 +51,9 @@ class Sharing:
             self.sync()
 
     @property
-    def trouble(self) -> str:
+    def problem(self) -> str:
         """Why hubs do not know of each other's changes at present; empty when they do."""
-        return self._unshared or self.state.trouble
+        return self._unshared or self.state.problem
 
     def sync(self) -> None:
         """Share what was changed in the files of the home, and take over the tokens of other hubs."""

@@ -85,7 +85,7 @@ class Diagnosing:
         self.overflows = 0
         self._failed: dict[str, str] = {}
         """Runs on which the engine failed, and how."""
-        self.trouble = ""
+        self.problem = ""
         self.listeners: list[Callable[[Sequence[Changed]], None]] = []
         """Called on this thread with runs whose findings were just stored; they must be quick."""
         self._thread = threading.Thread(target=self._loop, name="stepscope-diagnosing", daemon=True)
@@ -104,7 +104,7 @@ class Diagnosing:
             try:
                 self._settle(list(self._live.values()))
             except EngineError as error:
-                self.trouble = str(error)
+                self.problem = str(error)
 
     def take(self, items: Sequence[ReceivedBatch]) -> None:
         """Queue records that were just stored."""
@@ -187,9 +187,9 @@ class Diagnosing:
             try:
                 with self._work:
                     more = self.step()
-                self.trouble = ""
+                self.problem = ""
             except EngineError as error:
-                self.trouble, more = f"the store could not be read for diagnosis: {error}", False
+                self.problem, more = f"the store could not be read for diagnosis: {error}", False
                 self._halt.wait(ERROR_SECONDS)
             spent = self._clock() - began
             self._throttle(spent)
@@ -344,7 +344,7 @@ class Diagnosing:
             try:
                 listener(changed)
             except Exception as error:  # a failing listener must not end the diagnosis
-                self.trouble = f"findings could not be passed on: {error!r}"
+                self.problem = f"findings could not be passed on: {error!r}"
 
     def _evict(self, now: float) -> None:
         """Evict the least recently active runs when there are too many series."""

@@ -57,7 +57,7 @@ class Intake:
         self.size = 0
         """Bytes of the journal on disk."""
         self.groups = 0
-        self.trouble = ""
+        self.problem = ""
         """Why nothing can be written; empty when it can."""
         self.measure()
         self._thread = threading.Thread(target=self._loop, name="stepscope-intake", daemon=True)
@@ -152,7 +152,7 @@ class Intake:
             refusal = error
         except Exception as error:  # whatever it is: a client that retries loses nothing
             refusal = Retry(f"the hub's journal cannot be written: {error}", after=5.0)
-        self.trouble = str(refusal or "")
+        self.problem = str(refusal or "")
         with self._changed:
             self._waiting_bytes -= sum(size for _, size, _ in group)
         self.groups += 1

@@ -72,9 +72,9 @@ class StorePump:
             self._thread.join(seconds + 5.0)
 
     @property
-    def trouble(self) -> str:
+    def problem(self) -> str:
         """Why the store accepts nothing just now; empty when it does."""
-        return self._pump.trouble
+        return self._pump.problem
 
     def is_busy(self) -> bool:
         """Return whether more was waiting than one group holds."""
@@ -97,7 +97,7 @@ class StorePump:
         self._pump.wake()
         while (left := self._deadline - time.monotonic()) > 0:
             progress = self._step()
-            hopeless = self._pump.trouble and progress.wait >= HOPELESS_SECONDS
+            hopeless = self._pump.problem and progress.wait >= HOPELESS_SECONDS
             if hopeless or progress.wait >= left or (self._pump.at_end and not progress.moved):
                 break
             time.sleep(progress.wait)
@@ -108,7 +108,7 @@ class StorePump:
         progress = self._pump.step()
         if progress.moved and self._committed:
             self._began = began
-        if not self._groups.full and not self._pump.trouble:
+        if not self._groups.full and not self._pump.problem:
             self._caught_up_at = time.monotonic()
         return progress
 
@@ -123,7 +123,7 @@ class StorePump:
         try:
             self._groups.save()
         except (OSError, Retry) as error:
-            self._pump.trouble = f"the hub cannot save how far it has read: {error}"
+            self._pump.problem = f"the hub cannot save how far it has read: {error}"
 
     def _on_outcome(self, outcome: str, batches: Sequence[Batch], reason: str) -> None:
         if outcome == "retried":

@@ -19,7 +19,7 @@ class SinkReport(msgspec.Struct, frozen=True):
     sink: str
     place: str = ""
     counts: dict[str, int] = {}
-    trouble: str = ""
+    problem: str = msgspec.field(default="", name="trouble")
     unread: int = 0
     time: float = 0.0
 

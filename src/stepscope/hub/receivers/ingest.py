@@ -17,7 +17,7 @@ from stepscope.hub.intake.scrub import TOO_MANY_SERIES, Scrubber
 from stepscope.hub.limits import Limits
 from stepscope.hub.receivers.run_limits import TOO_MANY_RUNS, RunLimits
 from stepscope.hub.refusals import Refusal, Refused
-from stepscope.model.ports import Writer, run_id_trouble
+from stepscope.model.ports import Writer, run_id_problem
 from stepscope.model.records import Record, Span, has_steps_in_range
 
 UNPACKABLE = "the record cannot be stored"
@@ -86,9 +86,9 @@ class Ingest:
 
         A token's project, when it has one, must be that of the run: else the batch is rejected with that reason.
         """
-        if trouble := run_id_trouble(writer.run):
-            upload.rejected[trouble] += len(records)
-            return trouble
+        if problem := run_id_problem(writer.run):
+            upload.rejected[problem] += len(records)
+            return problem
         if not self._owners.admits(writer.run, writer.project, project):
             upload.rejected[OTHER_PROJECT] += len(records)
             return OTHER_PROJECT

@@ -95,9 +95,9 @@ class RunDeletion:
         self._upkeep = Periodic(self._finish_if_due, first=_LOOK_SECONDS, every=_LOOK_SECONDS, what="deleting runs")
 
     @property
-    def trouble(self) -> str:
+    def problem(self) -> str:
         """Why rows of deleted runs are still there; empty when none are."""
-        return self._upkeep.trouble
+        return self._upkeep.problem
 
     def start(self) -> None:
         """Begin to finish what could not be deleted at once."""

@@ -48,9 +48,9 @@ class SharedState:
         self._writes = 0
 
     @property
-    def trouble(self) -> str:
+    def problem(self) -> str:
         """Why what other hubs change is not seen at present; empty when it is."""
-        return self._polling.trouble
+        return self._polling.problem
 
     @property
     def loaded(self) -> bool:

@@ -165,7 +165,7 @@ class ClusterState(Struct, frozen=True):
     """Whether ZooKeeper, or Keeper, answers the servers."""
 
     @property
-    def trouble(self) -> str:
+    def problem(self) -> str:
         """What does not work, and what follows from it; empty when all works."""
         if self.missing_shards:
             named = ", ".join(map(str, self.missing_shards))

@@ -134,7 +134,7 @@ export function live(params, on) {
     opened.onerror = () => {
       on.state?.("lost");
       dispatchEvent(new CustomEvent("stepscope:lost"));
-      again();
+      reconnect();
     };
     for (const name of names) {
       opened.addEventListener(name, (event) => {
@@ -152,7 +152,7 @@ export function live(params, on) {
     source = null;
   }
 
-  function again() {
+  function reconnect() {
     close();
     timer = setTimeout(open, wait);
     wait = Math.min(wait * 2, 15000);

@@ -100,8 +100,8 @@ function Outlet({ view, parts, query }) {
   if (failed)
     return html`<${Failure}
         error=${{ status: away ? 0 : 1, message: `This view cannot be loaded: ${failed.message}` }}
-        again=${() => location.reload()} />`;
-  if (broken) return html`<${Failure} error=${{ message: `This view failed: ${broken.message}` }} again=${repair} />`;
+        reload=${() => location.reload()} />`;
+  if (broken) return html`<${Failure} error=${{ message: `This view failed: ${broken.message}` }} reload=${repair} />`;
   if (!module) return html`<${Loading} />`;
   return html`<${module.default} parts=${parts} query=${query} />`;
 }

@@ -6,13 +6,13 @@ const RETRY_MS = 2000,
   EMPTY_MS = 3000,
   AGAIN_MS = 1000;
 
-// `read(signal)` is called anew when `deps` change, by `again()`, and by itself while the hub does not answer.
+// `read(signal)` is called anew when `deps` change, by `reload()`, and by itself while the hub does not answer.
 // The last value stays visible meanwhile.
 /**
  * @template T
  * @param {(signal: AbortSignal) => Promise<T>} read
  * @param {unknown[]} deps
- * @returns {{ value: T | undefined, error: any, loading: boolean, again: () => void, set: (change: any) => void }}
+ * @returns {{ value: T | undefined, error: any, loading: boolean, reload: () => void, set: (change: any) => void }}
  */
 export function useFetch(read, deps) {
   /** @type {[{ value: T | undefined, error: any, loading: boolean }, (next: any) => void]} */
@@ -35,7 +35,7 @@ export function useFetch(read, deps) {
       control.abort();
     };
   }, [...deps, turn]);
-  const again = useCallback(() => setTurn((n) => n + 1), []);
+  const reload = useCallback(() => setTurn((n) => n + 1), []);
   const set = useCallback(
     (change) =>
       setState((old) => ({
@@ -44,15 +44,15 @@ export function useFetch(read, deps) {
       })),
     [],
   );
-  useRetry(state.error, again);
-  return { ...state, again, set };
+  useRetry(state.error, reload);
+  return { ...state, reload, set };
 }
 
-// Retry while the hub does not answer: `error` is that of the last request, `again` repeats it.
-export function useRetry(error, again) {
+// Retry while the hub does not answer: `error` is that of the last request, `reload` repeats it.
+export function useRetry(error, reload) {
   useEffect(() => {
     if (error?.status !== 0) return undefined;
-    const timer = setTimeout(again, RETRY_MS);
+    const timer = setTimeout(reload, RETRY_MS);
     return () => clearTimeout(timer);
   }, [error]);
 }
@@ -65,7 +65,7 @@ export function usePollUntilComplete(fetched) {
   useEffect(() => {
     if (complete) return undefined;
     const timer = setInterval(() => {
-      if (!latest.current.loading) latest.current.again();
+      if (!latest.current.loading) latest.current.reload();
     }, AGAIN_MS);
     return () => clearInterval(timer);
   }, [complete]);
@@ -77,7 +77,7 @@ export function usePollWhileEmpty(fetched, isEmpty) {
   useEffect(() => {
     if (!waiting) return undefined;
     const timer = setInterval(() => {
-      if (!document.hidden) fetched.again();
+      if (!document.hidden) fetched.reload();
     }, EMPTY_MS);
     return () => clearInterval(timer);
   }, [waiting]);

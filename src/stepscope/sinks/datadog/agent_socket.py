@@ -47,9 +47,9 @@ class Agent:
             return
         sock.send(datagram)
         # On this machine a closed port answers at once; report it now and not with the next datagram.
-        trouble = sock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
-        if trouble:
-            raise OSError(trouble, "connection refused: nothing listens on the port")
+        problem = sock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
+        if problem:
+            raise OSError(problem, "connection refused: nothing listens on the port")
 
     def close(self) -> None:
         """Close the socket; the next datagram opens another."""

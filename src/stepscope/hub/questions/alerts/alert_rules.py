@@ -74,7 +74,7 @@ def listing(reader: Reader, given: dict[str, Any]) -> dict[str, Any]:
         "files": list(FILES),
         "notifiers": [msgspec.to_builtins(status) for status in known.notifiers()],
         "passed_over": known.passed_over,
-        "trouble": known.trouble or known.log_trouble,
+        "trouble": known.problem or known.log_problem,
     }
 
 

@@ -23,7 +23,7 @@ from stepscope.hub.receivers.tinker.session_records import CATEGORY, SessionReco
 from stepscope.hub.receivers.tinker.telemetry_body import NO_SESSION, ClientEvent
 from stepscope.hub.security.guard import RequestHead
 from stepscope.model import names
-from stepscope.model.ports import run_id_trouble
+from stepscope.model.ports import run_id_problem
 from stepscope.model.records import Event, Metric, Record, Span, SpanEvent
 
 MOST_KNOWN = 50_000
@@ -68,7 +68,7 @@ class Operation:
     @property
     def run(self) -> str:
         """Return the run of its session."""
-        return NO_SESSION if run_id_trouble(self.session) else self.session
+        return NO_SESSION if run_id_problem(self.session) else self.session
 
 
 @dataclass(slots=True)
@@ -208,7 +208,7 @@ class Operations:
     def _life(self, exchange: Exchange) -> None:
         """Record the start, the heartbeats and the end of a session."""
         session, project = exchange.operation.session, exchange.operation.project
-        if not session or run_id_trouble(session):
+        if not session or run_id_problem(session):
             return
         if exchange.name == "create_session":
             request = read_object(exchange.body)

@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 
 from stepscope.model import names
-from stepscope.model.ports import run_id_trouble
+from stepscope.model.ports import run_id_problem
 from stepscope.model.records import Event
 from stepscope.wire.otlp.decode.request_limits import bound_values
 from stepscope.wire.otlp.replies import BadRequest
@@ -59,7 +59,7 @@ class ClientBatch:
     @property
     def run(self) -> str:
         """Return the run of the session."""
-        return NO_SESSION if run_id_trouble(self.session) else self.session
+        return NO_SESSION if run_id_problem(self.session) else self.session
 
 
 def read_body(data: bytes, clock: Callable[[], int] = time.time_ns) -> tuple[list[ClientBatch], "Counter[str]"]:

@@ -24,7 +24,7 @@ from stepscope.hub.security.tokens import PREFIX
 from stepscope.hub.store.engine import Engine
 from stepscope.hub.store.read.run_catalog import list_runs
 from stepscope.hub.upstream import Upstream
-from stepscope.model.ports import run_id_trouble
+from stepscope.model.ports import run_id_problem
 
 TELEMETRY = "/api/v1/telemetry"
 UPSTREAM = "tinker-upstream"
@@ -110,7 +110,7 @@ class Tinker:
     async def _beat(self, request: Request) -> Response:
         def add(upload: Upload, data: bytes, project: str | None) -> None:
             session = read_object(data).get("session_id")
-            if isinstance(session, str) and not run_id_trouble(session):
+            if isinstance(session, str) and not run_id_problem(session):
                 self._records.beat(upload, session, project)
 
         await self._record(request, add)

@@ -23,7 +23,7 @@ from stepscope.hub.store.read.run_catalog import list_runs
 from stepscope.journal.files import replace_file
 from stepscope.model.errors import Retry
 from stepscope.model.names import ATTR_HEARTBEAT
-from stepscope.model.ports import Writer, run_id_trouble
+from stepscope.model.ports import Writer, run_id_problem
 from stepscope.model.records import Metric, Record
 
 HEARTBEAT_SECONDS = 30.0
@@ -304,7 +304,7 @@ def file_name(text: str) -> str:
 
 def check_name(what: str, name: str) -> None:
     """Raise Refused for an invalid project or run name."""
-    if not name or len(name) > LONGEST_NAME or run_id_trouble(name):
+    if not name or len(name) > LONGEST_NAME or run_id_problem(name):
         raise Refused(Refusal(HTTPStatus.BAD_REQUEST, f"the {what} must have 1 to {LONGEST_NAME} printable characters"))
     with contextlib.suppress(UnicodeEncodeError):
         name.encode()

@@ -14,7 +14,7 @@ from stepscope.hub.store.columns import Block, Ints, Lists, ends_of, numbers, te
 from stepscope.hub.store.engine import Tables
 from stepscope.hub.store.schema import ERA
 from stepscope.hub.store.write.ledger import writer_key
-from stepscope.model.ports import Writer, run_id_trouble
+from stepscope.model.ports import Writer, run_id_problem
 from stepscope.model.records import Attrs, Instrument
 from stepscope.wire.otlp.otlp_names import ATTR_EXEMPLARS
 
@@ -123,8 +123,8 @@ class Catalog:
         key = writer_key(writer)
         source = self._sources.get(key)
         if source is None:
-            if trouble := run_id_trouble(writer.run):
-                raise ValueError(trouble)
+            if problem := run_id_problem(writer.run):
+                raise ValueError(problem)
             source = Source(writer, key, RunNumbers(0))
             _writers_block([source])
             source.run_numbers = self._numbers_of(writer)

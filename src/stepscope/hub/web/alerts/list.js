@@ -30,7 +30,7 @@ function State({ state }) {
   return html`<span class=${"alert-state " + state}><span aria-hidden="true">${SIGNS[state]}</span> ${state}</span>`;
 }
 
-export function AlertList({ alerts, open, again }) {
+export function AlertList({ alerts, open, reload }) {
   const now = useNow(5000);
   return html`<ul class="alert-list panel">
     ${alerts.map(
@@ -40,7 +40,7 @@ export function AlertList({ alerts, open, again }) {
           <button type="button" class="alert-message" onClick=${() => open(alert.id)}>${alert.message}</button>
           <p class="alert-facts"><${Facts} alert=${alert} now=${now} /></p>
         </div>
-        <${Actions} alert=${alert} again=${again} />
+        <${Actions} alert=${alert} reload=${reload} />
       </li>`,
     )}
   </ul>`;
@@ -60,23 +60,23 @@ function Facts({ alert, now }) {
     ${alert.ended && html`<span class="chip">run ended</span>`}`;
 }
 
-function Actions({ alert, again }) {
+function Actions({ alert, reload }) {
   const rule = alert.finding ? `finding ${alert.finding}` : alert.rule;
   const silence = (time) =>
     act(
       () => post("alerts/silences", { rule, run: alert.run, key: alert.key || "*", for: time }),
       "Silenced: no notifications until it ends.",
-      again,
+      reload,
     );
   const expect = (project) =>
-    act(() => post(statePath(alert.id, "expected"), { project }), "Marked as expected.", again);
+    act(() => post(statePath(alert.id, "expected"), { project }), "Marked as expected.", reload);
   const isOpen = !["resolved", "inactive"].includes(alert.state);
   return html`<div class="alert-actions">
     ${
       isOpen &&
       !alert.acknowledged &&
       html`<button type="button" class="button" title="Stop repeated notifications: you are working on it"
-          onClick=${() => act(() => post(statePath(alert.id, "acknowledge"), {}), "Acknowledged.", again)}>
+          onClick=${() => act(() => post(statePath(alert.id, "acknowledge"), {}), "Acknowledged.", reload)}>
         Acknowledge</button>`
     }
     <${Menu} label="Silence" align="right">${(close) =>
@@ -102,14 +102,14 @@ function Actions({ alert, again }) {
   </div>`;
 }
 
-export function AlertDetails({ id, onClose, again }) {
+export function AlertDetails({ id, onClose, reload }) {
   const fetched = useFetch((signal) => get(statePath(id), {}, signal), [id]);
   return html`<${Drawer} label="Alert" title=${fetched.value ? fetched.value.finding || fetched.value.rule : "Alert"}
       onClose=${onClose}>
     <${Fetched} fetched=${fetched} what="Loading the alert">${(alert) => html`<${Explained} alert=${alert} />
-      <${Actions} alert=${alert} again=${() => {
-        fetched.again();
-        again();
+      <${Actions} alert=${alert} reload=${() => {
+        fetched.reload();
+        reload();
       }} />`}<//>
   <//>`;
 }

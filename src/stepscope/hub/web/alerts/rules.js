@@ -27,12 +27,12 @@ export function Rules() {
         ${each.file}, line ${each.line}, column ${each.column}: ${each.message}</p>`,
     )}
     ${found.trouble && html`<p class="alert-mistake bad-text" role="alert">${found.trouble}</p>`}
-    <${Editor} yaml=${found.yaml} version=${found.version} again=${fetched.again} />
+    <${Editor} yaml=${found.yaml} version=${found.version} reload=${fetched.reload} />
     <${InForce} rules=${found.rules} />
     <${Notifiers} notifiers=${found.notifiers} />`}<//>`;
 }
 
-function Editor({ yaml, version, again }) {
+function Editor({ yaml, version, reload }) {
   const [text, setText] = useState(yaml || EXAMPLE);
   const [run, setRun] = useParam("over", "");
   const runs = useFetch((signal) => get("runs", { limit: MOST_RUNS, sort: "-started" }, signal), []);
@@ -53,7 +53,7 @@ function Editor({ yaml, version, again }) {
           body: JSON.stringify({ yaml: text, version }),
         }),
       "Rules saved and active.",
-      again,
+      reload,
     );
   return html`<section class="alert-editor panel">
     <header><h2>Rules edited here</h2><span class="muted">saved as alerts-page.yaml in the hub's home</span>
@@ -126,7 +126,7 @@ function Notifiers({ notifiers }) {
       <span class="muted">configured in alerts.yaml on the hub's machine</span></header>
     <div class="alert-scroll" tabindex="0" role="region" aria-label="Notifiers"><table class="plain">
       <thead><tr><th>name</th><th>to</th><th class="num">sent</th><th class="num">retried</th><th class="num">dropped</th>
-        <th>trouble</th><th></th></tr></thead>
+        <th>last error</th><th></th></tr></thead>
       <tbody>${notifiers.map(
         (each) => html`<tr key=${each.name}><th scope="row">${each.name}</th><td>${each.place}</td>
           <td class="num">${count(each.sent)}</td><td class="num">${count(each.retried)}</td>

@@ -28,7 +28,7 @@ export default function Alerts() {
   const fetched = useFetch((signal) => get("alerts/states", { run, limit: MOST }, signal), [run]);
   useEffect(() => {
     const timer = setInterval(() => {
-      if (!document.hidden) fetched.again();
+      if (!document.hidden) fetched.reload();
     }, EVERY_MS);
     return () => clearInterval(timer);
   }, []);
@@ -43,9 +43,9 @@ export default function Alerts() {
         : tab === "silences"
           ? html`<${Silences} />`
           : html`<${Fetched} fetched=${fetched} what="Loading alerts">
-            ${(found) => html`<${Shown} found=${found} tab=${tab} open=${setShown} again=${fetched.again} />`}<//>`
+            ${(found) => html`<${Shown} found=${found} tab=${tab} open=${setShown} reload=${fetched.reload} />`}<//>`
     }
-    ${shown && html`<${AlertDetails} key=${shown} id=${shown} onClose=${() => setShown("")} again=${fetched.again} />`}
+    ${shown && html`<${AlertDetails} key=${shown} id=${shown} onClose=${() => setShown("")} reload=${fetched.reload} />`}
   </div>`;
 }
 
@@ -56,13 +56,13 @@ function Summary({ counts }) {
     ${open ? `${count(open)} open` : "No alerts firing"}${waiting}</p>`;
 }
 
-function Shown({ found, tab, open, again }) {
+function Shown({ found, tab, open, reload }) {
   const rows = found.alerts.filter(
     (alert) => tab === "history" || OPEN.includes(alert.state) || alert.state === "pending",
   );
   // Firing alerts are sorted by severity; the history by time.
   if (tab !== "history") rows.sort((a, b) => WORST.indexOf(a.severity) - WORST.indexOf(b.severity));
-  if (rows.length) return html`<${AlertList} alerts=${rows} open=${open} again=${again} />`;
+  if (rows.length) return html`<${AlertList} alerts=${rows} open=${open} reload=${reload} />`;
   return tab === "history"
     ? html`<div class="panel"><${Empty} title="No alert has fired yet">
         Rules and findings raise alerts as runs are recorded; the built-in packs are on.<//></div>`
@@ -75,7 +75,7 @@ function Silences() {
   const fetched = useFetch((signal) => get("alerts/silences", {}, signal), []);
   const now = useNow(10000);
   const remove = (id) =>
-    act(() => fetchJson(address(`alerts/silences/${id}`), { method: "DELETE" }), "Removed.", fetched.again);
+    act(() => fetchJson(address(`alerts/silences/${id}`), { method: "DELETE" }), "Removed.", fetched.reload);
   return html`<${Fetched} fetched=${fetched} what="Loading silences">${({ silences, expected }) =>
     !silences.length && !expected.length
       ? html`<div class="panel"><${Empty} title="Nothing is silenced">Silence an alert where it is listed.<//></div>`

@@ -53,7 +53,7 @@ export function DistributionCard({ id, title, metric, view, run, going, onStep, 
     [id, metric.key, x, rank, from, to, shift],
   );
   useEffect(() => {
-    const timer = going ? setInterval(() => !document.hidden && !fetched.loading && fetched.again(), EVERY) : 0;
+    const timer = going ? setInterval(() => !document.hidden && !fetched.loading && fetched.reload(), EVERY) : 0;
     return () => clearInterval(timer);
   }, [going, fetched.loading]);
   const series = fetched.value?.series[0],

@@ -126,16 +126,18 @@ export class Feed {
   // What earlier attempts logged at steps that a later one repeated, drawn grey behind once it is read.
   async addSuperseded(keys, found) {
     const drawn = (key) => this.entry(key).lines.some((line) => line.ghost);
-    const again = keys.filter((key) => !drawn(key) && found.some((line) => line.key === key && line.superseded > 0));
-    if (!again.length) return;
+    const superseded = keys.filter(
+      (key) => !drawn(key) && found.some((line) => line.key === key && line.superseded > 0),
+    );
+    if (!superseded.length) return;
     const { turn, how } = this;
-    const attempts = [...new Set(again.flatMap((key) => this.entry(key).attempts || []))]
+    const attempts = [...new Set(superseded.flatMap((key) => this.entry(key).attempts || []))]
       .sort((a, b) => a - b)
       .slice(0, -1)
       .slice(-MOST_GHOSTS);
-    const all = await readSuperseded(this.run, how, again, attempts, this.control.signal).catch(() => []);
+    const all = await readSuperseded(this.run, how, superseded, attempts, this.control.signal).catch(() => []);
     if (turn !== this.turn) return;
-    for (const key of again) {
+    for (const key of superseded) {
       const entry = this.entry(key),
         old = all.filter(({ line }) => line.key === key);
       entry.lines = [

@@ -23,10 +23,10 @@ export function Board({ board, run, x, hideEmpty, by }) {
     },
     [run, board.charts.some((chart) => chart.spans.length)],
   );
-  if (fetched.error) return html`<${Failure} error=${fetched.error} again=${fetched.again} />`;
+  if (fetched.error) return html`<${Failure} error=${fetched.error} reload=${fetched.reload} />`;
   if (fetched.value?.of !== run) return html`<${Waiting} board=${board} />`;
   return html`<${Charts} board=${board} known=${fetched.value} x=${x} hideEmpty=${hideEmpty} by=${by}
-      onNews=${fetched.again} />`;
+      onNews=${fetched.reload} />`;
 }
 
 // The places of the charts until the run is known, so that nothing jumps.

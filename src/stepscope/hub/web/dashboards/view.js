@@ -43,9 +43,9 @@ export default function Dashboards({ parts, query }) {
   const source = one.value && one.value.name === name ? one.value : null;
   const board = draft || source?.dashboard;
   const saved = (as) => {
-    list.again();
+    list.reload();
     if (as === name) {
-      one.again();
+      one.reload();
       setEdit("");
     } else go(href("dashboards", as, { run: query.get("run") }));
   };
@@ -67,13 +67,13 @@ export default function Dashboards({ parts, query }) {
     </div>
     ${
       one.error
-        ? html`<div class="panel"><${Failure} error=${one.error} again=${one.again} /></div>`
+        ? html`<div class="panel"><${Failure} error=${one.error} reload=${one.reload} /></div>`
         : !source
           ? html`<${Loading} what="Loading the dashboard" />`
           : html`<${Shown} source=${source} board=${board} runs=${runs} edit=${edit === "1" || !name}
               onEdit=${(on) => (name ? setEdit(on ? "1" : "") : go(href("dashboards")))}
             onDraft=${setDraft} onSaved=${saved} onDeleted=${() => {
-              list.again();
+              list.reload();
               go(href("dashboards"));
             }} />`
     }
@@ -122,7 +122,7 @@ function Shown({ source, board, runs, edit, onEdit, onDraft, onSaved, onDeleted 
               ${`Line ${source.mistake?.line}: ${source.mistake?.message}`}
         <p><button type="button" class="button" onClick=${() => onEdit(true)}>Edit it</button></p><//></div>`
         : runs.error && !shown
-          ? html`<div class="panel"><${Failure} error=${runs.error} again=${runs.again} /></div>`
+          ? html`<div class="panel"><${Failure} error=${runs.error} reload=${runs.reload} /></div>`
           : !shown
             ? runs.value && !runs.value.length
               ? html`<div class="panel">

@@ -26,8 +26,8 @@ export default function Health() {
   useEffect(() => {
     const timer = setInterval(() => {
       if (!document.hidden) {
-        health.again();
-        pipeline.again();
+        health.reload();
+        pipeline.reload();
       }
     }, EVERY_MS);
     return () => clearInterval(timer);
@@ -46,7 +46,7 @@ export default function Health() {
       ${value && html`<${Verdict} health=${value} pipeline=${pipeline.value} lost=${health.error} />`}</div>
     ${
       !value && health.error
-        ? html`<div class="panel"><${Failure} error=${health.error} again=${health.again} /></div>`
+        ? html`<div class="panel"><${Failure} error=${health.error} reload=${health.reload} /></div>`
         : !value
           ? html`<${Loading} what="Loading health" />`
           : html`

@@ -78,7 +78,7 @@ export default function Logs() {
     </div>
     ${
       log.error && !log.lines.length
-        ? html`<div class="panel log-none"><${Failure} error=${log.error} again=${log.again} /></div>`
+        ? html`<div class="panel log-none"><${Failure} error=${log.error} reload=${log.reload} /></div>`
         : log.loading && !log.lines.length
           ? html`<div class="panel log-none"><${Loading} what="Loading logs" /></div>`
           : !log.lines.length
@@ -123,8 +123,8 @@ function useLog(wanted, key, live) {
     gone = useRef(false); // due: the moment since when lines may be missing
   latest.current = wanted;
   now.current = { live, state, key };
-  const again = useCallback(() => setTurn((n) => n + 1), []);
-  useRetry(state.lines.length ? null : state.error, again);
+  const reload = useCallback(() => setTurn((n) => n + 1), []);
+  useRetry(state.lines.length ? null : state.error, reload);
   useEffect(() => {
     const control = new AbortController();
     let gone = false;
@@ -229,5 +229,5 @@ function useLog(wanted, key, live) {
       asking.current = false;
     }
   };
-  return { ...state, stream, older, again };
+  return { ...state, stream, older, reload };
 }

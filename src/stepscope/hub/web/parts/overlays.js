@@ -117,11 +117,11 @@ export function Toasts() {
 }
 
 // Change something and report it; what goes wrong is reported too.
-export async function act(what, message, again) {
+export async function act(what, message, reload) {
   try {
     await what();
     toast(message);
-    again();
+    reload();
   } catch (error) {
     toast(error.message, { bad: true });
   }

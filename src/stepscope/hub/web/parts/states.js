@@ -12,22 +12,22 @@ export function Empty({ title, children }) {
     ${children && html`<div class="state-text">${children}</div>`}</div>`;
 }
 
-// An error with what can be done about it; `again` tries once more.
-export function Failure({ error, again }) {
+// An error with what can be done about it; `reload` tries once more.
+export function Failure({ error, reload }) {
   const lost = error.status === 0;
   return html`<div class="state failed" role="alert">
     <p class="state-title">${lost ? "The hub does not answer" : "Request failed"}</p>
     <div class="state-text">
       ${lost ? "It may have been stopped. Start it with stepscope hub; this page reconnects by itself." : error.message}
     </div>
-    ${again && html`<button class="button" onClick=${again}>Try again</button>`}
+    ${reload && html`<button class="button" onClick=${reload}>Try again</button>`}
   </div>`;
 }
 
 // Loading, failed or loaded: the states of useFetch; children is a function of the value.
 export function Fetched({ fetched, what, children }) {
   if (fetched.value !== undefined) return children(fetched.value);
-  if (fetched.error) return html`<${Failure} error=${fetched.error} again=${fetched.again} />`;
+  if (fetched.error) return html`<${Failure} error=${fetched.error} reload=${fetched.reload} />`;
   return html`<${Loading} what=${what} />`;
 }
 

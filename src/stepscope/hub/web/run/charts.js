@@ -260,7 +260,7 @@ export function ends(low, high, x) {
 // `flags`: how many alerts and events are flagged where there are more, else null.
 export function Controls({ view, keys, run, shown, flags }) {
   const ranks = [...new Set(keys.flatMap((key) => key.ranks))].sort((a, b) => a - b);
-  const again = keys.some((key) => key.attempts.length > 1);
+  const hasAttempts = keys.some((key) => key.attempts.length > 1);
   const along = keys.filter((key) => key.first_step !== null && !key.key.startsWith("stepscope/"));
   const axes = [
     ["step", "step"],
@@ -288,7 +288,7 @@ export function Controls({ view, keys, run, shown, flags }) {
         ]} />`
       }
       ${
-        again &&
+        hasAttempts &&
         html`<${Switch} label="superseded" title="Show steps that a later attempt repeated, in grey" on=${view.ghosts}
         onChange=${(on) => change({ superseded: on ? null : "0" })} />`
       }

@@ -21,7 +21,7 @@ export function Files({ id, going }) {
   const files = useFetch((signal) => get(runPath(id, "files"), { q: search, limit }, signal), [id, search, limit]);
   useEffect(() => {
     const ask = () => {
-      if (!document.hidden) [media, files].filter((each) => !each.loading).forEach((each) => each.again());
+      if (!document.hidden) [media, files].filter((each) => !each.loading).forEach((each) => each.reload());
     };
     const timer = going ? setInterval(ask, EVERY) : 0;
     return () => clearInterval(timer);

@@ -9,7 +9,7 @@ import { act } from "../parts/overlays.js";
 import { Described, edit, Manage, Name } from "./edit.js";
 import { isRateKnown, rate } from "../runs/sparks.js";
 
-export function RunHead({ run, goodput, findings, again, tab, setTab, onStep, live, onEdit }) {
+export function RunHead({ run, goodput, findings, reload, tab, setTab, onStep, live, onEdit }) {
   const now = useNow(run.status === "running" ? 1000 : 10000);
   const going = run.status === "running";
   return html`<header class="run-head">
@@ -57,7 +57,7 @@ export function RunHead({ run, goodput, findings, again, tab, setTab, onStep, li
         <a href=${href("compare", { run: [run.id] })}>Compare</a>
       </nav>
     </div>
-    <${Findings} answer=${findings} again=${again} run=${run} onStep=${onStep} />
+    <${Findings} answer=${findings} reload=${reload} run=${run} onStep=${onStep} />
   </header>`;
 }
 
@@ -67,7 +67,7 @@ function Fact({ name, hint, children }) {
 
 // Findings, worst first, each a click from its step: one line, so that nothing moves when they arrive, or all of them
 // with cause and advice. `answer` is the hub's; while it is not complete, how much has been diagnosed.
-function Findings({ answer, again, run, onStep }) {
+function Findings({ answer, reload, run, onStep }) {
   const [all, setAll] = useState(false);
   const { findings = [], complete = true, progress = 1 } = answer || {};
   if (!answer || (!complete && !findings.length)) {
@@ -85,7 +85,7 @@ function Findings({ answer, again, run, onStep }) {
             <${Icon} name=${each.muted ? "check" : each.severity === "WARN" ? "warn" : "flag"} size=${13} />
             <span>${each.text}${all && html`<${Explained} finding=${each} />`}</span>
           </button>
-          ${all && !each.muted && html`<${Expect} finding=${each} run=${run} again=${again} />`}
+          ${all && !each.muted && html`<${Expect} finding=${each} run=${run} reload=${reload} />`}
         </li>`,
       )}
     </ul>
@@ -98,9 +98,9 @@ function Findings({ answer, again, run, onStep }) {
 }
 
 // Marks similar findings as expected, in the run or in its project.
-function Expect({ finding: { kind, key, span }, run, again }) {
+function Expect({ finding: { kind, key, span }, run, reload }) {
   const mark = (project) =>
-    act(() => post(runPath(run.id, "findings/expected"), { kind, key, span, project }), "Marked as expected.", again);
+    act(() => post(runPath(run.id, "findings/expected"), { kind, key, span, project }), "Marked as expected.", reload);
   return html`<${Menu} label="Expected" title="Not a fault: similar findings are not counted and send no notifications">
     ${(close) =>
       [false, true].map(
@@ -140,7 +140,7 @@ function Banner({ id, tab, title }) {
   if (!run.value) return html`<h1>${title}</h1>`;
   const onEdited = (now) => run.set((old) => old && { ...old, ...now, values: old.values });
   const open = (step, at, attempt) => go(href("run", id, { step, at, attempt }));
-  return html`<${RunHead} run=${run.value} goodput=${goodput.value} findings=${findings.value} again=${findings.again} tab=${tab} live=""
+  return html`<${RunHead} run=${run.value} goodput=${goodput.value} findings=${findings.value} reload=${findings.reload} tab=${tab} live=""
     setTab=${(name) => go(href("run", id, name === "charts" ? {} : { tab: name }))} onStep=${open}
     onEdit=${(wanted, words) => edit(run.value, wanted, words, onEdited)} />`;
 }

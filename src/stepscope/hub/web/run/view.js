@@ -52,7 +52,7 @@ function OneRun({ id }) {
   }, [run.value?.name]);
   return html`<div class=${"page run" + (step !== null ? " with-drawer" : "")}>
     <${Fetched} fetched=${run} what="Loading the run">${(found) => html`
-      <${RunHead} run=${found} goodput=${goodput.value} findings=${findings.value} again=${findings.again} tab=${tab} setTab=${setTab}
+      <${RunHead} run=${found} goodput=${goodput.value} findings=${findings.value} reload=${findings.reload} tab=${tab} setTab=${setTab}
           onStep=${open} live=${watching} onEdit=${(wanted, words) => edit(found, wanted, words, onEdited)} />
       ${
         tab === "overview"
@@ -80,7 +80,7 @@ function usePolling(going, ms, fetched) {
   latest.current = fetched;
   useEffect(() => {
     const ask = () => {
-      if (!document.hidden) latest.current.filter((each) => !each.loading).forEach((each) => each.again());
+      if (!document.hidden) latest.current.filter((each) => !each.loading).forEach((each) => each.reload());
     };
     const timer = going ? setInterval(ask, ms) : 0;
     return () => clearInterval(timer);
@@ -140,7 +140,7 @@ function useWatching(id, { run, keys, notes, findings, feeds }) {
   latest.current = findings;
   const judge = () => {
     if (latest.current.loading) soon("findings", judge, 1200);
-    else findings.again();
+    else findings.reload();
   };
   return useLive(
     { run: id, kind: ["metric", "event", "alert"] },
@@ -156,13 +156,13 @@ function useWatching(id, { run, keys, notes, findings, feeds }) {
           if (keys.value && !keys.value.some((each) => each.key === key)) unknown = true;
           note(progress.current, step, time);
         }
-        if (unknown) soon("keys", keys.again);
+        if (unknown) soon("keys", keys.reload);
         const news = [...(data.alerts || []), ...(data.events || [])];
         if (news.length)
           soon(
             "run",
             () => {
-              run.again();
+              run.reload();
               judge();
             },
             1200,
@@ -189,9 +189,9 @@ function useWatching(id, { run, keys, notes, findings, feeds }) {
       },
       gap: () => {
         for (const feed of feeds.current) feed.refresh();
-        run.again();
-        keys.again();
-        notes.again();
+        run.reload();
+        keys.reload();
+        notes.reload();
         judge();
       },
     },

@@ -14,7 +14,7 @@ const TURN = 2000,
  * @typedef {{ rows: any[], matched: number, total: number | null, archived: number, error: any, loading: boolean }} Found
  */
 
-// Returns { rows, matched, total, error, loading, state, again, see(rows) }.
+// Returns { rows, matched, total, error, loading, state, reload, see(rows) }.
 export function useRuns({ filter, sort, metrics, archived }) {
   const [found, setFound] = useState(
     /** @type {Found} */ ({ rows: [], matched: 0, total: null, archived: 0, error: null, loading: true }),
@@ -27,8 +27,8 @@ export function useRuns({ filter, sort, metrics, archived }) {
   const due = useRef(new Set()),
     last = useRef({ question: "", busy: true, at: 0, took: 0, stale: false });
   const metricText = metrics === null ? null : metrics.join("\n");
-  const again = useCallback(() => setTurn((n) => n + 1), []);
-  useRetry(found.error, again);
+  const reload = useCallback(() => setTurn((n) => n + 1), []);
+  useRetry(found.error, reload);
 
   useEffect(() => {
     if (metricText === null) return undefined;
@@ -64,7 +64,7 @@ export function useRuns({ filter, sort, metrics, archived }) {
           pace(rates.current, run);
         }
       },
-      gap: again,
+      gap: reload,
     },
     [],
   );
@@ -84,7 +84,7 @@ export function useRuns({ filter, sort, metrics, archived }) {
       if (news.length) patch(news, known.current, rates.current, setFound);
       if (news.some(({ id }) => !steady || !known.current.has(id)) || (fates && passed > QUIET)) now.stale = true;
       // A long table takes its time to read; the hub has better things to do than to read it all the time.
-      if (now.stale && !now.busy && !refused && passed > Math.max(TURN, 5 * now.took)) again();
+      if (now.stale && !now.busy && !refused && passed > Math.max(TURN, 5 * now.took)) reload();
       const stale = news.filter((run) => seen.current.has(run.id)).map((run) => run.id);
       for (const id of stale) due.current.add(id);
       if (++beats % 4 === 0) {
@@ -102,7 +102,7 @@ export function useRuns({ filter, sort, metrics, archived }) {
     },
     [],
   );
-  return { ...found, state, see, again };
+  return { ...found, state, see, reload };
 }
 
 async function load(params, signal, notify) {

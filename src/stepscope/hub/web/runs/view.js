@@ -45,7 +45,7 @@ export default function RunsView() {
     // A first run brings the first names.
     if (runs.total && !fields.metrics.length && Date.now() - last.current > 3000) {
       last.current = Date.now();
-      fetched.again();
+      fetched.reload();
     }
   }, [runs.rows]);
   const toggle = (run) =>
@@ -92,15 +92,15 @@ export default function RunsView() {
           </button>
         <${Manage} picked=${picked} onDone=${() => {
           setPicked(new Set());
-          runs.again();
-          fetched.again();
+          runs.reload();
+          fetched.reload();
         }} />
       <//>
       <p class="runs-count muted" role="status">${countWords(runs, filter)}</p>
     </div>
     ${
       runs.error && !wrong && !runs.rows.length
-        ? html`<${Failure} error=${runs.error} again=${runs.again} />`
+        ? html`<${Failure} error=${runs.error} reload=${runs.reload} />`
         : wrong && runs.total === null
           ? null
           : runs.total === null

@@ -185,7 +185,7 @@ function Schema({ fetched, onInsert }) {
     <h2>Tables</h2>
     ${
       fetched.error
-        ? html`<${Failure} error=${fetched.error} again=${fetched.again} />`
+        ? html`<${Failure} error=${fetched.error} reload=${fetched.reload} />`
         : !fetched.value
           ? html`<p class="muted">Loading…</p>`
           : html`<ul>${tables.map(

@@ -45,7 +45,7 @@ export function StepDrawer({ run, step, at, attempt, onStep, onClose }) {
       title=${html`Step ${step}<span class="step-rank">${where}</span>`}>
     ${
       fetched.error
-        ? html`<${Failure} error=${fetched.error} again=${fetched.again} />
+        ? html`<${Failure} error=${fetched.error} reload=${fetched.reload} />
       ${
         attempt !== null &&
         html`<p class="step-other">

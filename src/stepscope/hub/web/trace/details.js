@@ -55,7 +55,7 @@ export function Details({ trace, i, onClose, onSelect }) {
           ${trace.names[trace.name[trace.parent[i]]]}</button>`} />`
         }
       </dl>
-      ${fetched.error && html`<${Failure} error=${fetched.error} again=${fetched.again} />`}
+      ${fetched.error && html`<${Failure} error=${fetched.error} reload=${fetched.reload} />`}
       ${
         known
           ? html`<${Known} known=${known} run=${lane.run} begin=${trace.begin} />`

@@ -99,7 +99,7 @@ function Found({ found, anything, question }) {
   const spans = found.value?.spans;
   const longest = useMemo(() => Math.max(1e-9, ...(spans || []).map((span) => span.duration_ms || 0)), [spans]);
   if (found.error)
-    return html`<div class="panel trace-table"><${Failure} error=${found.error} again=${found.again} /></div>`;
+    return html`<div class="panel trace-table"><${Failure} error=${found.error} reload=${found.reload} /></div>`;
   if (!spans) return html`<div class="panel trace-table"><${Loading} what="Searching" /></div>`;
   if (!spans.length) {
     return html`<div class="panel trace-table"><${Empty} title=${anything ? "No spans match" : "No spans yet"}>${

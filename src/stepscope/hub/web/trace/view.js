@@ -26,7 +26,7 @@ function Viewer({ picked, title, back }) {
   );
   if (fetched.error) {
     return html`<div class="page"><${Head} title=${title} back=${back} />
-      <div class="panel"><${Failure} error=${fetched.error} again=${fetched.again} /></div></div>`;
+      <div class="panel"><${Failure} error=${fetched.error} reload=${fetched.reload} /></div></div>`;
   }
   if (!fetched.value)
     return html`<div class="page"><${Head} title=${title} back=${back} /><${Loading} what="Loading the trace" /></div>`;

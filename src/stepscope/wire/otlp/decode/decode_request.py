@@ -180,13 +180,13 @@ def take_points(raws: Iterable[RawMetric], scope: Scope, place: Place, refused: 
     """Sort points by origin, one record each; return how many are flagged "no recorded value"."""
     gaps = 0
     for name, kind, unit, description, temporality, monotonic, points in raws:
-        trouble = ""
+        problem = ""
         if not name:
-            trouble = NO_NAME
+            problem = NO_NAME
         elif kind not in _STEP_TYPES and temporality not in (DELTA, CUMULATIVE):
-            trouble = BAD_TEMPORALITY
-        if trouble:
-            refused.add(trouble, name, count=sum(1 for _ in points))
+            problem = BAD_TEMPORALITY
+        if problem:
+            refused.add(problem, name, count=sum(1 for _ in points))
             continue
         instrument = Instrument(kind, unit, description, temporality != DELTA, monotonic, 0, scope[0])
         gaps += _take(name, instrument, points, scope[1], place, refused)

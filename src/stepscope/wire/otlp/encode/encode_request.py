@@ -72,9 +72,9 @@ def encode(
         resource = write_resource(resource_of(writer))
         for given, index in zip(records, indices, strict=False):
             signal = _SIGNALS[type(given)]
-            record, trouble = _fit(writer, given, temporality)
+            record, problem = _fit(writer, given, temporality)
             if record is None:
-                skipped[trouble] = skipped.get(trouble, 0) + 1
+                skipped[problem] = skipped.get(problem, 0) + 1
             else:
                 entries[signal].append((index, resource, record))
     requests = [
