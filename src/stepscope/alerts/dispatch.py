@@ -87,7 +87,7 @@ class Dispatcher:
         """Return what is to be sent now; open alerts that are repeated, or no longer muted, are sent again."""
         for alert in open_alerts:
             if alert.state in ("firing", "recovering", "no-data", "error") and alert.fired:
-                self._again(alert, now)
+                self._repeat(alert, now)
         found: list[Notification] = []
         for (name, _), group in list(self._groups.items()):
             if (group.firing or group.resolved) and group.due <= now:
@@ -97,7 +97,7 @@ class Dispatcher:
                 self._groups = {key: each for key, each in self._groups.items() if each is not group}
         return found
 
-    def _again(self, alert: Alert, now: int) -> None:
+    def _repeat(self, alert: Alert, now: int) -> None:
         rule = self.rules.get(alert.subject.rule)
         repeat = rule.repeat if rule is not None else 4 * 3600.0
         late = alert.notified and repeat and now - alert.notified >= repeat * NS and not alert.acknowledged

@@ -224,8 +224,8 @@ class Exits:
         if begun is None:
             return "; it was started again" if later else ""
         start = self._attempts[begun].first or 0
-        again = step - start + 1 if step is not None else 0
-        repeated = f", {again} step{'s' * (again > 1)} were repeated" if again > 0 else ""
+        repeats = step - start + 1 if step is not None else 0
+        repeated = f", {repeats} step{'s' * (repeats > 1)} were repeated" if repeats > 0 else ""
         return f"; attempt {begun} resumed at step {start}{repeated}"
 
 

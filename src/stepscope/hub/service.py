@@ -132,7 +132,7 @@ class Hub:
         self.pump = self._path.pump
         self.pump.listeners.append(self.presence.take)
         self.upkeep = Periodic(self._retain)
-        self._shards = ShardUpkeep(store, self._look_again)
+        self._shards = ShardUpkeep(store, self._check_new_shards)
         self.states = RunStates(self.presence, Journals(home.home, cursors, self.folder.torn), self._is_behind)
         self.alerting = self._make_alerting()
         self.pump.listeners.append(self.alerting.take)
@@ -282,10 +282,10 @@ class Hub:
         going = {row.id for row in list_runs(self.store.engine, ids=list(runs)) if self.states.state(row) in GOING}
         return [run for run in runs if run not in going]
 
-    def _look_again(self) -> None:
+    def _check_new_shards(self) -> None:
         """Diagnose the runs of shards that this hub just got, and delete what was to be deleted of them."""
-        self.diagnosing.look_again()
-        self.deletion.look_again()
+        self.diagnosing.find_missed()
+        self.deletion.find_left_rows()
 
     def note_damage(self, message: str) -> None:
         """Record what is damaged in the store, for health."""

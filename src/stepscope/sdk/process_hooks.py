@@ -183,11 +183,11 @@ def preempt(run: Run) -> bool:
     if _wait_for(run, rounds, min(deadline, time.monotonic() + IN_HANDLER_SECONDS)):
         return True
 
-    def send_again() -> None:
+    def resend_signal() -> None:
         _wait_for(run, rounds, deadline)
         os.kill(os.getpid(), signal.SIGTERM)
 
-    _thread.start_new_thread(send_again, ())  # not a Thread: those take locks when they start
+    _thread.start_new_thread(resend_signal, ())  # not a Thread: those take locks when they start
     return False
 
 

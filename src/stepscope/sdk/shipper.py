@@ -200,7 +200,7 @@ class _Threads:
         """
         self()
         for worker in self._workers:
-            worker.look_again()
+            worker.check_all()
         until = max(deadline, patient_until, time.monotonic() + LEAVE_SECONDS)
         while (now := time.monotonic()) < until and any(
             not worker.drained and (now < patient_until or worker.pump.may_accept_before(until))

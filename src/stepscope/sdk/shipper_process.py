@@ -181,7 +181,7 @@ def ship(
             return True
         if done:  # check every journal once more
             for worker in shipping.workers.values():
-                worker.look_again()
+                worker.check_all()
         checked = done
         now = time.monotonic()
         last = now if awaited else last

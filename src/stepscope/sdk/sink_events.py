@@ -62,10 +62,10 @@ class Watch:
         self._write_records, self._clock = write_records, clock
         self._delivered = False
         self._dead_since: float | None = None
-        self._dead_again = float("-inf")
+        self._next_dead_event = float("-inf")
         self._refused: Counter[str] = Counter()
         self._refused_total = 0
-        self._refused_again, self._refused_pause = float("-inf"), REFUSED_SECONDS
+        self._next_refused_event, self._refused_pause = float("-inf"), REFUSED_SECONDS
 
     def look(self, pump: Watched) -> None:
         """Record changes since the last call; usually there are none, and this costs a few comparisons."""
@@ -82,15 +82,15 @@ class Watch:
         if self._dead_since is not None:
             self._say(BACK, "INFO", {"seconds": round(now - self._dead_since, 3)})
             self._dead_since = None
-        elif now >= self._dead_again:
-            self._dead_since, self._dead_again = now, now + DEAD_SECONDS
+        elif now >= self._next_dead_event:
+            self._dead_since, self._next_dead_event = now, now + DEAD_SECONDS
             self._say(DEAD, "WARN", {"reason": pump.problem})
 
     def _report_refusals(self, counts: "Counter[str]") -> None:
         now = self._clock()
-        if now < self._refused_again:
+        if now < self._next_refused_event:
             return
-        self._refused_again = now + self._refused_pause
+        self._next_refused_event = now + self._refused_pause
         self._refused_pause = min(self._refused_pause * 2, MOST_SECONDS)
         found = Counter({key: count for key, count in counts.items() if key.startswith(("rejected", "dropped"))})
         new = found - self._refused

@@ -251,7 +251,7 @@ class SinkWorker:
         self._thread = threading.Thread(target=self._loop, name=f"stepscope-{chosen.name}", daemon=True)
         self._thread.start()
 
-    def look_again(self) -> None:
+    def check_all(self) -> None:
         """Check every journal at once; `drained` is false until that is done."""
         self.drained = False
         self._check_all = True

@@ -155,11 +155,11 @@ class TinkerSink:
         reason, where = _reason(answer), [each.where for each in chunk]
         if answer.status in _NO_SERVICE:
             raise Retry(f"{self._place} is not a Tinker service ({reason}): set `url` or TINKER_BASE_URL")
-        again = Retry(reason, retry_after(answer.headers, self._now))
+        retry = Retry(reason, retry_after(answer.headers, self._now))
         if answer.status == SERVER_ERROR:
-            self._delivery.fail(again, where)
+            self._delivery.fail(retry, where)
         elif answer.status in _WAIT or answer.status > SERVER_ERROR:
-            raise again
+            raise retry
         else:
             self._delivery.reject(reason, where, together=answer.status in BLAMES_A_RECORD)
 

@@ -68,7 +68,7 @@ class Steps:
                 return None
             return self._gap(step, last)
         if step == last or step in seen:
-            return self._again(step)
+            return self._duplicate(step)
         seen.append(step)
         self._clean += 1
         self._regular = 0
@@ -79,16 +79,16 @@ class Steps:
         self._last = self._highest = -(10**18)
         self._seen.clear()
 
-    def _again(self, step: int) -> Finding | None:
+    def _duplicate(self, step: int) -> Finding | None:
         if self._clean < CLEAN:
             self._clean = 0
             return None
         self._repeats += 1
         if self._repeats == 1:
             self._begun = step
-        if self._repeats != REPEATED or "again" in self._reported:
+        if self._repeats != REPEATED or "duplicate" in self._reported:
             return None
-        self._reported.add("again")
+        self._reported.add("duplicate")
         series = self._series
         text = f"{series.key} has been recorded a second time at the same steps since step {self._begun}"
         return DUPLICATE.finding(

@@ -132,8 +132,8 @@ class Diagnosing:
         self._announced.append((run, project))
         self._wake.set()
 
-    def look_again(self) -> None:
-        """Find the runs that are not diagnosed once more, after this hub got the shard of some."""
+    def find_missed(self) -> None:
+        """Search the store for runs that are not diagnosed, after this hub acquired a shard."""
         self._looked = False
         self._wake.set()
 

@@ -112,7 +112,7 @@ class RunDeletion:
         with self._lock:
             self._left.update(runs)
 
-    def look_again(self) -> None:
+    def find_left_rows(self) -> None:
         """Look for rows of deleted runs on shards that this hub has just got."""
         self.expect(list(self._edits.deleted()))
 
@@ -146,7 +146,7 @@ class RunDeletion:
             finish_deletions(self._home, self._edits, self._store)
             self.delete_left_uploads()
         except EngineError as error:
-            self.look_again()
+            self.find_left_rows()
             self._next_look = time.monotonic() + _RETRY_SECONDS
             if not error.passing:
                 raise

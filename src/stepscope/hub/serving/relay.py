@@ -83,7 +83,7 @@ class Relay:
             if receiver not in MOVABLE or isinstance(error, (_Cut, Refused)):
                 await self._rule_of(head).policy.refuse(head, _refusal(error))(scope, receive, send)
                 return
-        await self._app(scope, _again(taken, receive), send)
+        await self._app(scope, _replayed(taken, receive), send)
 
     async def _first(self, receive: Receive) -> Message:
         """The first part of a body; later ones are limited by the hub that answers."""
@@ -106,12 +106,12 @@ class Relay:
             return
         away = self._away()
         for other in self._homes.others():
-            again = _Held(send)
+            answer = _Held(send)
             try:
-                await self._pass(other, scope, receive, again, _NO_BODY)
+                await self._pass(other, scope, receive, answer, _NO_BODY)
             except Retry:
                 away = away or "another hub does not answer"
-            if again.has_begun:
+            if answer.has_begun:
                 return
         if away:
             refusal = Refusal(HTTPStatus.SERVICE_UNAVAILABLE, f"the files are not here: {away}", 5.0)
@@ -158,7 +158,7 @@ class _Cut(Retry):
     """A part of the request was sent: it may have been taken."""
 
 
-def _again(taken: list[Message], receive: Receive) -> Receive:
+def _replayed(taken: list[Message], receive: Receive) -> Receive:
     """A `receive` that begins with a message that was taken already."""
 
     async def next_message() -> Message:

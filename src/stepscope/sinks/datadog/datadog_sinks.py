@@ -217,11 +217,11 @@ class IntakeSink:
             del items[: body.held]
             return
         reason, sent = self._reason(answer), items[: body.held]
-        again = Retry(reason, self._after(answer))
+        retry = Retry(reason, self._after(answer))
         if answer.status == SERVER_ERROR:
-            self._delivery.fail_items(again, sent)
+            self._delivery.fail_items(retry, sent)
         elif answer.status in _WAIT or answer.status > SERVER_ERROR:
-            raise again
+            raise retry
         else:
             where = [item.where for item in sent]
             self._delivery.reject(reason, where, together=answer.status in BLAMES_A_RECORD)

@@ -113,8 +113,8 @@ class Plan:
             among = f"step BETWEEN {low} AND {high}"
             what = "step" if len(self._ranks) == 1 else "series, step"
             later = f"series IN {literal.integers(self._ranks)} AND attempt > {attempt} AND {among}"
-            again = f"({what}) IN (SELECT {what} FROM metrics WHERE {later})"
-            found.append(f"NOT (attempt = {attempt} AND {among} AND {again})")
+            repeated = f"({what}) IN (SELECT {what} FROM metrics WHERE {later})"
+            found.append(f"NOT (attempt = {attempt} AND {among} AND {repeated})")
         return found
 
     def counts(self) -> tuple[int, int]:

@@ -96,13 +96,13 @@ def run_of_trace(db: sqlite3.Connection, run_id: str, experiment: str, now: int)
 
 def update_run(db: sqlite3.Connection, run: MlflowRun, status: str, end: int | None, name: str) -> MlflowRun:
     """Change the given fields of a run; a run that is running again after its end starts a new attempt."""
-    again = status == "RUNNING" and run.status in ENDED
+    restarted = status == "RUNNING" and run.status in ENDED
     changed = structs.replace(
         run,
         status=status or run.status,
         end_time=run.end_time if end is None else end,
         name=name or run.name,
-        attempt=run.attempt + again,
+        attempt=run.attempt + restarted,
     )
     db.execute(
         "UPDATE runs SET status = ?, end_time = ?, name = ?, attempt = ? WHERE number = ?",

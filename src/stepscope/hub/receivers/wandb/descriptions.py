@@ -17,18 +17,18 @@ OWN_CONFIG = "_wandb"
 """The part of a configuration that the client writes for itself."""
 
 
-def begin(runs: TrackedRuns, sent: Sent, *, again: bool = False, resume: bool = False) -> None:
-    """Record the start of an attempt: the first, a resumed one, or one that starts over (`again`)."""
+def begin(runs: TrackedRuns, sent: Sent, *, start_over: bool = False, resume: bool = False) -> None:
+    """Record the start of an attempt: the first, a resumed one, or one that starts over (`start_over`)."""
     about = sent.run.about
     start = about.stream(START)
-    fresh = not about.attempt or again or resume
+    fresh = not about.attempt or start_over or resume
     if not fresh and start.last is not None and start.last.seq not in sent.run.unsure:
         return
     if fresh:
         about.attempt += 1
         about.started = runs.clock()
         about.resuming = False
-        about.streams = {} if again else {name: each for name, each in about.streams.items() if name != END}
+        about.streams = {} if start_over else {name: each for name, each in about.streams.items() if name != END}
         sent.run.console.clear()
         start = about.stream(START)
         start.last = None

@@ -119,7 +119,7 @@ class FileStream:
                 continue
             stream, first = sent.stream(name), _digest(lines[name][0])
             if stream.first and stream.first != first:
-                begin(self._runs, sent, again=True)
+                begin(self._runs, sent, start_over=True)
             sent.stream(name).first = first
 
     def _take(
@@ -131,9 +131,9 @@ class FileStream:
             raise Refused(Refusal(HTTPStatus.BAD_REQUEST, f"the offset {offset} of {name} is out of range"))
         last = stream.last
         if last is not None and last.seq in sent.run.unsure and offset <= last.start < offset + len(lines):
-            again = lines[last.start - offset : last.stop - offset]
-            if len(again) == last.stop - last.start:
-                self._add(sent, decode(again), last)
+            repeated = lines[last.start - offset : last.stop - offset]
+            if len(repeated) == last.stop - last.start:
+                self._add(sent, decode(repeated), last)
         fresh = lines[max(stream.lines - offset, 0) :]
         if not fresh:
             self._ingest.repeat()
