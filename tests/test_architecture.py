@@ -145,6 +145,26 @@ def test_the_rooms_of_the_hub() -> None:
     assert [each.name for each in folders if len(list(each.glob("**/*.py"))) < 3] == []
 
 
+COMMANDS = frozenset(("alerts", "demo", "export", "findings", "hub", "quarantine", "runs", "step", "store"))
+"""Commands of the terminal, named after the folder or the question whose content they print."""
+PEERS = frozenset(("datadog", "mlflow", "otlp", "otlp_grpc", "prometheus", "tensorboard", "tinker", "wandb"))
+"""Other systems: what is sent to, received from, imported from and written for each has its name."""
+MIRRORED = frozenset(("cluster", "dashboards", "notifiers", "receivers", "registry", "run_files", "service", "sinks"))
+"""Contracts beside what they test, questions beside rooms, registries of plugins, files of runs by client."""
+
+
+def used_twice(modules: list[Path]) -> set[str]:
+    """The names that several modules or packages have."""
+    names = [path.parent.name if path.stem == "__init__" else path.stem for path in modules]
+    return {name for name in names if names.count(name) > 1}
+
+
+def test_a_module_has_a_name_of_its_own() -> None:
+    """A name is used once, unless folders mirror each other on purpose; those names are listed."""
+    assert used_twice(list(SOURCE.rglob("*.py"))) == COMMANDS | PEERS | MIRRORED
+    assert used_twice([Path("sdk/points.py"), Path("hub/points.py"), Path("sdk/runs/__init__.py")]) == {"points"}
+
+
 def test_a_question_is_a_module_or_a_folder_of_three() -> None:
     """About twenty questions, so that what one shows is found in one place; what they share is in the toolbox."""
     questions = SOURCE / "hub" / "questions"

@@ -7,7 +7,7 @@ import time
 import tracemalloc
 from collections.abc import Callable, Iterator
 
-from stepscope.diagnosis.engine import Diagnosis
+from stepscope.diagnosis.run_diagnosis import Diagnosis
 from stepscope.model import names
 from stepscope.model.records import Metric, Record, Span, Value
 

@@ -12,8 +12,8 @@ from statistics import median
 
 from benchmarks.zoo import faults, faults_time, healthy, healthy_converged, healthy_policies
 from benchmarks.zoo.story import Story, Truth
-from stepscope.diagnosis.engine import Diagnosis
 from stepscope.diagnosis.finding import Finding
+from stepscope.diagnosis.run_diagnosis import Diagnosis
 
 FAULTS, HEALTHY = faults.FAULTS, healthy.HEALTHY
 MODULES = (faults, faults_time, healthy, healthy_converged, healthy_policies)

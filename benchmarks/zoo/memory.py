@@ -15,7 +15,7 @@ from msgspec import Struct
 from benchmarks.zoo.cost import POLICY, SECOND, TRAINING
 from stepscope.alerts.evaluator import Evaluator
 from stepscope.alerts.rule_file import with_packs
-from stepscope.diagnosis.engine import Diagnosis
+from stepscope.diagnosis.run_diagnosis import Diagnosis
 from stepscope.model import names
 from stepscope.model.ports import Writer
 from stepscope.model.records import Alert, Event, Log, Metric, Record, Span, Value

@@ -8,9 +8,9 @@ import tempfile
 import time
 from pathlib import Path
 
-from stepscope.diagnosis.engine import Diagnosis
 from stepscope.diagnosis.finding import Finding
 from stepscope.diagnosis.record_order import in_order
+from stepscope.diagnosis.run_diagnosis import Diagnosis
 from stepscope.journal.layout import list_writers, writer_folder
 from stepscope.journal.segments import Tail
 

@@ -15,8 +15,8 @@ from stepscope.alerts.evaluator import Evaluator
 from stepscope.alerts.notifiers.shapes import describe
 from stepscope.alerts.rule import Rule
 from stepscope.alerts.rule_file import from_python, with_packs
+from stepscope.alerts.rule_matching import Matcher
 from stepscope.alerts.state_machine import NS
-from stepscope.alerts.watching import Matcher
 from stepscope.diagnosis.finding import Finding
 from stepscope.model import records
 from stepscope.model.names import ALERT_FINDING, EVENT_FINISHED

@@ -10,7 +10,7 @@ from stepscope.cli.export_folder import STATE, week_of
 from stepscope.cli.main import main
 from stepscope.hub.home import HubHome
 from stepscope.hub.home_store import open_home_store
-from stepscope.journal import files
+from stepscope.journal import atomic_files
 from stepscope.model.ports import Batch, Writer
 from stepscope.model.records import Alert, Histogram, Instrument, Log, Metric, Record, Span
 
@@ -97,7 +97,7 @@ def test_interrupted_it_continues(
     pytest.importorskip("pyarrow")
     home, folder = tmp_path / "home", tmp_path / "out"
     _write(home, [_batch(run, "p", NOVEMBER) for run in "abc"])
-    replace, calls = files.replace_file, []
+    replace, calls = atomic_files.replace_file, []
 
     def interrupt(path: Path, data: bytes, **given: Any) -> None:
         calls.append(path)
@@ -105,7 +105,7 @@ def test_interrupted_it_continues(
             raise KeyboardInterrupt
         replace(path, data, **given)
 
-    monkeypatch.setattr(files, "replace_file", interrupt)
+    monkeypatch.setattr(atomic_files, "replace_file", interrupt)
     assert main(["export", "--home", str(home), "--parquet", str(folder)]) != 0
     monkeypatch.undo()
     capsys.readouterr()

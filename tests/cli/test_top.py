@@ -28,7 +28,7 @@ from stepscope.cli.watching.charts import chart
 from stepscope.cli.watching.key_trend import MOST, KeyTrend
 from stepscope.cli.watching.screen import View, frame
 from stepscope.cli.watching.watched import Watched
-from stepscope.diagnosis.engine import Diagnosis
+from stepscope.diagnosis.run_diagnosis import Diagnosis
 from stepscope.journal.segments import Tail
 from stepscope.model.ports import Writer
 from tests.cli.journals import SECOND, START, alert, event, finished, log, metric, span, write

@@ -5,7 +5,7 @@ import random
 
 import pytest
 
-from stepscope.diagnosis.engine import Diagnosis
+from stepscope.diagnosis.run_diagnosis import Diagnosis
 from stepscope.model.records import Histogram, Log, Metric, Span, Value
 
 KEYS = (

@@ -5,7 +5,7 @@ import random
 import pytest
 
 from benchmarks.zoo import memory
-from stepscope.diagnosis import detector, engine, exits, timing
+from stepscope.diagnosis import detector, exits, run_diagnosis, timing
 from stepscope.diagnosis import kept_findings as kept
 from stepscope.diagnosis import raised_alerts as raised
 from stepscope.diagnosis.detector import drop_rarest
@@ -19,15 +19,15 @@ from stepscope.diagnosis.detectors import (
     start_settings,
     stragglers,
 )
-from stepscope.diagnosis.engine import Diagnosis
 from stepscope.diagnosis.finding import Kind
 from stepscope.diagnosis.kept_findings import KeptFindings
+from stepscope.diagnosis.run_diagnosis import Diagnosis
 from stepscope.model.records import Metric, Span
 
 SECOND = 1_000_000_000
 SMALL = (
-    (engine, "MOST_SERIES", 50),
-    (engine, "MOST_PLANNED", 3000),
+    (run_diagnosis, "MOST_SERIES", 50),
+    (run_diagnosis, "MOST_PLANNED", 3000),
     (detector, "MOST_SETTINGS", 100),
     (start_settings, "MOST_LATER", 20),
     (logs, "MOST_PATTERNS", 20),

@@ -2,8 +2,8 @@
 
 from typing import Any
 
-from stepscope.diagnosis.engine import Diagnosis
 from stepscope.diagnosis.finding import Finding
+from stepscope.diagnosis.run_diagnosis import Diagnosis
 from stepscope.model import names
 from stepscope.model.records import Event, Metric, Span
 

@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from stepscope.diagnosis.engine import Diagnosis
+from stepscope.diagnosis.run_diagnosis import Diagnosis
 from stepscope.model.records import Alert, Metric
 
 SECOND = 1_000_000_000

@@ -10,8 +10,8 @@ import pytest
 
 from stepscope.diagnosis import detectors, registry
 from stepscope.diagnosis.detector import Found, RunState
-from stepscope.diagnosis.engine import Diagnosis
 from stepscope.diagnosis.finding import Kind
+from stepscope.diagnosis.run_diagnosis import Diagnosis
 from stepscope.model.records import Log, Metric, Span
 from tests.installed import install_package
 

@@ -4,7 +4,7 @@ import json
 from collections.abc import Iterator
 from typing import Any, cast
 
-from stepscope.hub.receivers.datadog.intake import PATHS, Datadog
+from stepscope.hub.receivers.datadog.http_intake import PATHS, Datadog
 from stepscope.hub.refusals import Refused
 from stepscope.hub.security.guard import Access
 from stepscope.wire.datadog.datadog_requests import BadBody

@@ -10,7 +10,7 @@ import pytest
 from stepscope.cli import import_runs
 from stepscope.cli.main import main
 from stepscope.journal import layout
-from stepscope.journal.files import FileLock
+from stepscope.journal.atomic_files import FileLock
 from stepscope.model.records import Event, Metric
 from stepscope.testing import read_run
 from tests.imports.importing import bring, is_same

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 import stepscope
-from stepscope.diagnosis.engine import Diagnosis
 from stepscope.diagnosis.finding import Finding
+from stepscope.diagnosis.run_diagnosis import Diagnosis
 from stepscope.journal.segments import Tail
 from stepscope.model import names
 from stepscope.model.records import Alert, Record

@@ -16,8 +16,8 @@ from stepscope.alerts.alert import (
     finding_subject,
 )
 from stepscope.alerts.rule import Compiled, fill
+from stepscope.alerts.rule_matching import Matcher, RunSeries, Series, Watch
 from stepscope.alerts.state_machine import OPEN, Machine, State
-from stepscope.alerts.watching import Matcher, RunSeries, Series, Watch
 from stepscope.diagnosis.finding import Finding, finding_of_alert, number
 from stepscope.model import records
 from stepscope.model.names import ALERT_FINDING, EVENT_FINISHED, severity_word

@@ -13,7 +13,7 @@ from stepscope.cli.hub_runs import open_run
 from stepscope.cli.options import RUN_HELP, Commands, add_command, home_of, integer
 from stepscope.cli.progress import progress
 from stepscope.hub.client import open_client
-from stepscope.journal import files
+from stepscope.journal import atomic_files
 from stepscope.model import formatting
 from stepscope.model.errors import ConfigError
 from stepscope.wire.plain import dumps
@@ -102,7 +102,7 @@ def replacing(path: Path) -> Iterator[BinaryIO]:
     target = path.resolve()
     special = target.exists() and not target.is_file()
     try:
-        with open(target, "wb") if special else files.replacing(target, mode=0o666) as out:
+        with open(target, "wb") if special else atomic_files.replacing(target, mode=0o666) as out:
             yield out
     except OSError as error:
         raise ConfigError(f"{path} cannot be written: {error.strerror or error}") from error

@@ -10,7 +10,7 @@ from urllib.parse import quote
 import msgspec
 
 from stepscope.hub.client import RUNS, HubClient
-from stepscope.journal import files
+from stepscope.journal import atomic_files
 from stepscope.model.errors import ConfigError
 
 STATE = "stepscope-export.json"
@@ -71,7 +71,7 @@ def export_runs(client: HubClient, folder: Path, report: Callable[[int, int, str
         sizes = [_write(client, folder, kind, row, week) for kind in KINDS]
         written, count, size = written + 1, count + sum(map(bool, sizes)), size + sum(sizes)
         known[row["id"]] = now
-        files.replace_file(folder / STATE, msgspec.json.encode(known), mode=0o666)
+        atomic_files.replace_file(folder / STATE, msgspec.json.encode(known), mode=0o666)
     report(len(rows), len(rows), "")
     return Exported(len(rows), written, count, size)
 
@@ -114,7 +114,7 @@ def _write(client: HubClient, folder: Path, kind: str, row: dict[str, Any], week
     place = folder / kind / f"project={project}" / f"week={week}"
     path = place / _file_name(row["id"])
     place.mkdir(parents=True, exist_ok=True)
-    with files.replacing(path, mode=0o666) as out:
+    with atomic_files.replacing(path, mode=0o666) as out:
         size = client.copy(out, f"{RUNS}/{{run}}/export", run=row["id"], what=kind, format="parquet", run_column="true")
     if _is_empty(path):
         path.unlink()

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from stepscope.alerts.alert import findings_json
-from stepscope.diagnosis.engine import Diagnosis
 from stepscope.diagnosis.record_order import Written, by_writer
+from stepscope.diagnosis.run_diagnosis import Diagnosis
 from stepscope.hub.alerting.alert_log import read_marks
 from stepscope.journal import layout
 from stepscope.journal.layout import files_of, process_alive

@@ -6,7 +6,7 @@ from typing import Any
 
 from stepscope import __version__
 from stepscope.cli.export import replacing
-from stepscope.cli.html.page import page
+from stepscope.cli.html.report_page import page
 from stepscope.cli.hub_runs import open_run
 from stepscope.cli.options import RUN_HELP, Commands, add_command, home_of, integer
 from stepscope.hub.client import HubClient

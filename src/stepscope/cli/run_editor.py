@@ -10,9 +10,10 @@ import msgspec
 from stepscope.cli.listed_run import listed_run
 from stepscope.hub.client import RUNS, HubClient, open_client, open_http_client, resolve_run, user
 from stepscope.journal.resolve_run import UnknownRun, find_run
-from stepscope.journal.run_edits import GOING, Edits, delete_files
+from stepscope.journal.run_edits import Edits, delete_files
 from stepscope.model.errors import StepscopeError
 from stepscope.model.run_description import Change, Description
+from stepscope.model.states import UNFINISHED
 
 _RUN = f"{RUNS}/{{run}}"
 
@@ -93,7 +94,7 @@ class _LocalRun:
     def delete(self) -> dict[str, int]:
         """Delete it, and return the bytes freed; rows in a closed store are deleted when the hub starts next."""
         state = listed_run(self._home, self.run).status
-        if state in GOING:
+        if state in UNFINISHED:
             raise StillRunning(f"the run {self.run} is {state}: end it before you delete it")
         if (self._home / "hub" / "store").is_dir():
             with contextlib.suppress(ImportError):

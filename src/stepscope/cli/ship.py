@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 from stepscope.cli.options import Commands, add_command, home_of
-from stepscope.journal.files import Locked
+from stepscope.journal.atomic_files import Locked
 from stepscope.journal.layout import host_name
 from stepscope.model import formatting
 from stepscope.model.errors import ConfigError

@@ -15,7 +15,7 @@ import msgspec
 from stepscope.demo import demo_plan
 from stepscope.demo.exchange import memory_bytes
 from stepscope.demo.game import GameJob
-from stepscope.demo.model import Network
+from stepscope.demo.network import Network
 from stepscope.demo.rank import Job
 from stepscope.model.errors import StepscopeError
 

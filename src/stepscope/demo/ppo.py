@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from stepscope.demo.model import Adam, Network, clipped
+from stepscope.demo.network import Adam, Network, clipped
 
 Array = Any
 GRAVITY, CART, POLE, HALF_LENGTH, FORCE, TICK = 9.8, 1.0, 0.1, 0.5, 10.0, 0.02

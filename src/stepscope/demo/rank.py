@@ -14,9 +14,9 @@ import msgspec
 import numpy as np
 
 import stepscope
-from stepscope.demo import demo_plan, model
+from stepscope.demo import demo_plan
 from stepscope.demo.exchange import Exchange
-from stepscope.demo.model import Adam, Network, accuracy_of, clipped, loss_of, spirals
+from stepscope.demo.network import Adam, Network, accuracy_of, clipped, load, loss_of, save, spirals
 
 Array = Any
 log = logging.getLogger("demo")
@@ -69,7 +69,7 @@ class Training:
             log.info("no checkpoint: training from the beginning")
             return 0
         with self._run.span("train.checkpoint.load", **OVERHEAD):
-            start = model.load(path, self._network, self._adam)
+            start = load(path, self._network, self._adam)
         self._run.event("train.checkpoint.loaded", {"step": start - 1})
         log.info("resuming at step %d from %s", start, path.name)
         return start
@@ -154,7 +154,7 @@ class Training:
             log.info("validation: loss %.4f, accuracy %.3f", loss, accuracy)
         if step % self._plan.checkpoint_every == self._plan.checkpoint_every - 1:
             with self._run.span("train.checkpoint.save", **OVERHEAD) as span:
-                size = model.save(Path(self._job.checkpoint), self._network, self._adam, step)
+                size = save(Path(self._job.checkpoint), self._network, self._adam, step)
                 span.set_attribute("train.checkpoint.size", size)
             self._run.event("train.checkpoint.saved", {"step": step, "bytes": size})
 

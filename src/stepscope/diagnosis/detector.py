@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal, Protocol, TypeVar, runtime_checkable
 
 from stepscope.diagnosis.finding import Finding, Kind
-from stepscope.diagnosis.series import Series
+from stepscope.diagnosis.series_history import Series
 from stepscope.model.records import Event, Log, Span
 
 K = TypeVar("K")

@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal
 
-from stepscope.diagnosis.series import Series
+from stepscope.diagnosis.series_history import Series
 from stepscope.model import formatting
 from stepscope.model.names import ALERT_FINDING
 from stepscope.model.records import Alert

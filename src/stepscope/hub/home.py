@@ -7,7 +7,7 @@ import secrets
 from pathlib import Path
 
 from stepscope.hub.store.store_folder import full_disk, is_full
-from stepscope.journal.files import FileLock, Locked, lock_folder
+from stepscope.journal.atomic_files import FileLock, Locked, lock_folder
 from stepscope.journal.layout import address_of as address_of
 from stepscope.model.errors import ConfigError, Retry
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from msgspec import to_builtins
 
-from stepscope.hub.alerting.alerting import Alerting
+from stepscope.hub.alerting.alerting_thread import Alerting
 from stepscope.hub.cluster import forwarding, peers
 from stepscope.hub.cluster.forwarding import BODY_BYTES, Forwarded, connector
 from stepscope.hub.cluster.peers import Peers
@@ -47,9 +47,10 @@ from stepscope.hub.store.store import Store
 from stepscope.hub.threads import Periodic, Workers
 from stepscope.journal.following import Cursors
 from stepscope.journal.layout import runs_folder
-from stepscope.journal.run_edits import GOING, Edits, folder_bytes
+from stepscope.journal.run_edits import Edits, folder_bytes
 from stepscope.model.errors import Retry
 from stepscope.model.ports import Writer
+from stepscope.model.states import UNFINISHED
 from stepscope.wire.openmetrics import Family
 
 _SIZE_SECONDS = 10.0
@@ -279,8 +280,9 @@ class Hub:
 
     def _ended(self, runs: Sequence[str]) -> list[str]:
         """Those of some runs that are not running or no longer known."""
-        going = {row.id for row in list_runs(self.store.engine, ids=list(runs)) if self.states.state(row) in GOING}
-        return [run for run in runs if run not in going]
+        rows = list_runs(self.store.engine, ids=list(runs))
+        unfinished = {row.id for row in rows if self.states.state(row) in UNFINISHED}
+        return [run for run in runs if run not in unfinished]
 
     def _check_new_shards(self) -> None:
         """Diagnose the runs of shards that this hub just got, and delete what was to be deleted of them."""

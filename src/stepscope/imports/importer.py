@@ -10,7 +10,7 @@ import msgspec
 
 from stepscope.imports.source import Chunk, FoundRun, Part, Skip, SourceFile
 from stepscope.journal import layout
-from stepscope.journal.files import FileLock, Locked, replace_file
+from stepscope.journal.atomic_files import FileLock, Locked, replace_file
 from stepscope.journal.segments import Journal, Position, Tail, find_writer
 from stepscope.model.errors import ConfigError
 from stepscope.model.names import EVENT_FINISHED, EVENT_STARTED

@@ -11,7 +11,7 @@ from pathlib import Path
 import msgspec
 
 from stepscope.journal import layout
-from stepscope.journal.files import replace_file
+from stepscope.journal.atomic_files import replace_file
 from stepscope.journal.segments import READ_BYTES, Position, Tail, Unpack
 from stepscope.model.ports import Batch
 from stepscope.wire import frames

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from stepscope.journal.files import holder
+from stepscope.journal.atomic_files import holder
 from stepscope.model.ports import Writer
 
 SUFFIX = ".seg"

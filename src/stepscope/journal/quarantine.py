@@ -7,7 +7,7 @@ from pathlib import Path
 
 import msgspec
 
-from stepscope.journal.files import replace_file
+from stepscope.journal.atomic_files import replace_file
 from stepscope.model.ports import Batch, Writer
 from stepscope.wire import frames
 

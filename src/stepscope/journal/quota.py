@@ -12,7 +12,7 @@ from typing import TypeVar
 import msgspec
 
 from stepscope.journal import layout
-from stepscope.journal.files import replacing
+from stepscope.journal.atomic_files import replacing
 from stepscope.model.records import ALERT, EVENT, KINDS, METRIC, Metric
 from stepscope.wire import frames
 

@@ -12,7 +12,7 @@ import msgspec
 from msgspec import Struct
 
 from stepscope.journal import layout
-from stepscope.journal.files import FileLock, append_synced, sync_folder
+from stepscope.journal.atomic_files import FileLock, append_synced, sync_folder
 from stepscope.journal.quarantine import Entry, Quarantine, Unreadable, quarantined
 from stepscope.journal.segments import find_writer
 from stepscope.model.ports import Batch, Writer
@@ -199,8 +199,6 @@ def _write(fd: int, data: bytes) -> None:
     append_synced(fd, data, end)
 
 
-GOING = ("running", "stalled", "importing")
-"""The states of a run that may still write, which cannot be deleted."""
 _TRASH = ".deleted-"
 """Prefix of folders whose files are being removed; they are not runs."""
 

@@ -9,7 +9,7 @@ from typing import Annotated, Any, BinaryIO
 from msgspec import Meta, Struct
 
 from stepscope.journal import layout
-from stepscope.journal.files import sync_folder
+from stepscope.journal.atomic_files import sync_folder
 from stepscope.model.ports import Batch, Writer
 from stepscope.wire import frames
 

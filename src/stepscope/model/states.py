@@ -12,6 +12,8 @@ WriterState = State | Literal["ended"]
 STATES: tuple[State, ...] = ("importing", "running", "stalled", "crashed", "finished", "failed", "preempted")
 ENDED: tuple[State, ...] = ("finished", "failed", "preempted", "crashed")
 """What a writer can report of its own end."""
+UNFINISHED: tuple[State, ...] = ("running", "stalled", "importing")
+"""The states of a run that may still write, which cannot be deleted."""
 
 BEAT_SECONDS = 5.0
 STALLED_SECONDS, CRASHED_SECONDS = 20.0, 120.0

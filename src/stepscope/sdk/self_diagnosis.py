@@ -12,8 +12,8 @@ from stepscope.sdk.run_protocols import AlertingPart, Part
 from stepscope.wire import frames
 
 if TYPE_CHECKING:
-    from stepscope.diagnosis.engine import Diagnosis
     from stepscope.diagnosis.finding import Finding
+    from stepscope.diagnosis.run_diagnosis import Diagnosis
     from stepscope.sdk.trainer_rules import TrainerRules
 
 OnAlert = Callable[["Finding"], object]
@@ -89,7 +89,7 @@ class SelfDiagnosis:
 
     def _load(self) -> None:
         """Import the detectors: not on the flusher's thread, which has to write."""
-        from stepscope.diagnosis.engine import Diagnosis
+        from stepscope.diagnosis.run_diagnosis import Diagnosis
 
         self._diagnosis = Diagnosis(world=self._run.launch.world_size)
 

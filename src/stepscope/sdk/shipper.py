@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
 from stepscope.journal import quarantine
-from stepscope.journal.files import FileLock, Locked
+from stepscope.journal.atomic_files import FileLock, Locked
 from stepscope.journal.following import Following
 from stepscope.journal.layout import host_name
 from stepscope.sdk import sink_requests

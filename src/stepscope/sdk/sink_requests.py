@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from stepscope.journal.files import replace_file
+from stepscope.journal.atomic_files import replace_file
 from stepscope.sinks import registry
 from stepscope.sinks.registry import Chosen, RecordFilter
 

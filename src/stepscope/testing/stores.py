@@ -11,7 +11,7 @@ from stepscope.hub.questions.series.metric_keys import list_keys
 from stepscope.hub.questions.series.series_sql import SeriesQuery
 from stepscope.hub.questions.step.step_sql import read_step
 from stepscope.hub.questions.toolbox.conditions import RecordQuery
-from stepscope.hub.questions.traces.spans import find_spans, open_spans, read_trace
+from stepscope.hub.questions.traces.stored_spans import find_spans, open_spans, read_trace
 from stepscope.hub.store.maintenance import describe
 from stepscope.hub.store.read.run_catalog import list_runs, read_writers, run_number
 from stepscope.hub.store.read.series_catalog import find_series

@@ -8,9 +8,9 @@ import pytest
 from benchmarks.zoo.evaluate import FAULTS, HEALTHY, names, seeded
 from benchmarks.zoo.story import Story, Truth
 from stepscope.diagnosis import registry
-from stepscope.diagnosis.engine import Diagnosis
 from stepscope.diagnosis.finding import Finding
 from stepscope.diagnosis.findings_json import band_words
+from stepscope.diagnosis.run_diagnosis import Diagnosis
 from stepscope.model.names import EVENT_FINISHED, EVENT_STARTED
 from stepscope.model.records import Alert, Event, Log, Span
 

@@ -1,7 +1,7 @@
 """A hang: who waits and who is missing is reported once the position of the ranks is known."""
 
-from stepscope.diagnosis.engine import Diagnosis
 from stepscope.diagnosis.finding import Finding
+from stepscope.diagnosis.run_diagnosis import Diagnosis
 from stepscope.model.records import Span
 
 SECOND = 10**9

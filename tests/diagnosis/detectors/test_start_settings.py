@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from stepscope.diagnosis.engine import Diagnosis
+from stepscope.diagnosis.run_diagnosis import Diagnosis
 from stepscope.model.names import EVENT_CONFIG, EVENT_STARTED
 from stepscope.model.records import Event
 

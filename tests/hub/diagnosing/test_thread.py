@@ -7,7 +7,7 @@ import pytest
 
 pytest.importorskip("chdb", reason="the hub's store needs chDB")
 
-from stepscope.diagnosis.engine import Diagnosis
+from stepscope.diagnosis.run_diagnosis import Diagnosis
 from stepscope.hub.diagnosing import replays, thread
 from stepscope.hub.home import HubHome
 from stepscope.hub.intake.sources import ReceivedBatch

@@ -11,7 +11,7 @@ import pytest
 from msgspec import structs
 
 from stepscope.hub.questions.traces import trace_files
-from stepscope.hub.questions.traces.spans import SpanRange, read_range
+from stepscope.hub.questions.traces.stored_spans import SpanRange, read_range
 from stepscope.hub.questions.traces.trace_files import known_spans, read_file
 from stepscope.hub.service import Hub
 from stepscope.model.ports import Batch, Writer

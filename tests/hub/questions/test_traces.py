@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from stepscope.hub.questions.traces import Node, build_trees, mark_critical, walk
-from stepscope.hub.questions.traces.spans import SpanRow
+from stepscope.hub.questions.traces.stored_spans import SpanRow
 from stepscope.model.records import Span
 from tests.hub.questions.conftest import Get
 from tests.hub.questions.world import SPIKE, trace_of

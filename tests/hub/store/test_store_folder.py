@@ -12,7 +12,7 @@ from stepscope.diagnosis.finding import Finding
 from stepscope.hub.questions.logs import find_logs
 from stepscope.hub.questions.series.metric_keys import list_keys
 from stepscope.hub.questions.toolbox.conditions import RecordQuery
-from stepscope.hub.questions.traces.spans import find_spans
+from stepscope.hub.questions.traces.stored_spans import find_spans
 from stepscope.hub.store import schema
 from stepscope.hub.store.columns import numbers
 from stepscope.hub.store.engine import Engine

@@ -5,7 +5,7 @@ from typing import ClassVar, Literal
 
 from stepscope.diagnosis.detector import RunState
 from stepscope.diagnosis.finding import Finding, Kind, number
-from stepscope.diagnosis.series import Series, jitter
+from stepscope.diagnosis.series_history import Series, jitter
 
 DROP = Kind(
     "accuracy_drop",

@@ -4,7 +4,7 @@ from typing import ClassVar, Literal
 
 from stepscope.diagnosis.detector import Change, RunState
 from stepscope.diagnosis.finding import Kind
-from stepscope.diagnosis.series import Series
+from stepscope.diagnosis.series_history import Series
 
 MOST = 64
 RAISED = 1.3

@@ -5,7 +5,7 @@ from typing import ClassVar
 
 from stepscope.diagnosis.detector import Found, RunState, StepTimes
 from stepscope.diagnosis.finding import Kind, seconds
-from stepscope.diagnosis.series import spread
+from stepscope.diagnosis.series_history import spread
 
 SKEW = Kind("clock_skew", "WARN", "the machine's clock is not synchronized", "Start NTP or chrony on that machine.")
 STEPS = 20

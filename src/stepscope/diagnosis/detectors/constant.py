@@ -2,7 +2,7 @@
 
 from stepscope.diagnosis.detector import RunState, judged_once
 from stepscope.diagnosis.finding import Finding, Kind, number
-from stepscope.diagnosis.series import Series
+from stepscope.diagnosis.series_history import Series
 
 CONSTANT = Kind(
     "constant",

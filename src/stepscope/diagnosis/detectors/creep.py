@@ -4,7 +4,7 @@ from typing import ClassVar, Literal
 
 from stepscope.diagnosis.detector import RunState
 from stepscope.diagnosis.finding import Finding, Kind, number, seconds
-from stepscope.diagnosis.series import Series, jitter, trend
+from stepscope.diagnosis.series_history import Series, jitter, trend
 
 _KEPT = "something is kept each step: a list of tensors with their graphs, a cache, files"
 _DETACH = "Detach what is stored each step; look for growing lists and caches."

@@ -6,7 +6,7 @@ from typing import ClassVar, Literal
 from stepscope.diagnosis.detector import RunState
 from stepscope.diagnosis.detectors.vanishing_gradients import usual_norm
 from stepscope.diagnosis.finding import Finding, Kind, number
-from stepscope.diagnosis.series import Series
+from stepscope.diagnosis.series_history import Series
 
 EXPLODING = Kind(
     "exploding_gradients",

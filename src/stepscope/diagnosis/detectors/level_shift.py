@@ -5,7 +5,7 @@ from statistics import median
 
 from stepscope.diagnosis.detector import RunState, judged_once
 from stepscope.diagnosis.finding import Finding, Kind, number
-from stepscope.diagnosis.series import Series, trend
+from stepscope.diagnosis.series_history import Series, trend
 
 LEVEL_SHIFT = Kind(
     "level_shift",

@@ -7,7 +7,7 @@ from typing import ClassVar
 from stepscope.diagnosis.detector import RunState
 from stepscope.diagnosis.finding import Finding, Kind
 from stepscope.diagnosis.roles import role_of
-from stepscope.diagnosis.series import Series
+from stepscope.diagnosis.series_history import Series
 
 NOT_FINITE = Kind(
     "not_finite",

@@ -4,9 +4,9 @@ from statistics import median
 from typing import ClassVar, Literal
 
 from stepscope.diagnosis.detector import RunState
-from stepscope.diagnosis.detectors.logs import RETRIES
+from stepscope.diagnosis.detectors.log_anomalies import RETRIES
 from stepscope.diagnosis.finding import Finding, Kind, number
-from stepscope.diagnosis.series import Series
+from stepscope.diagnosis.series_history import Series
 
 LEAST_BLOCKS = 6
 BLOCKS = 2

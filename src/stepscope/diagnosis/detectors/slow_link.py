@@ -6,7 +6,7 @@ from stepscope.diagnosis.detector import Found, RunState, StepTimes, drop_rarest
 from stepscope.diagnosis.detectors.throughput import Throughput
 from stepscope.diagnosis.finding import Kind, seconds
 from stepscope.diagnosis.roles import Role
-from stepscope.diagnosis.series import Series
+from stepscope.diagnosis.series_history import Series
 from stepscope.diagnosis.span_names import traits
 
 SLOW_LINK = Kind(

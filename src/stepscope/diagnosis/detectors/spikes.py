@@ -7,7 +7,7 @@ from typing import ClassVar, Literal
 
 from stepscope.diagnosis.detector import RunState
 from stepscope.diagnosis.finding import Finding, Kind, number
-from stepscope.diagnosis.series import Series, spread
+from stepscope.diagnosis.series_history import Series, spread
 
 SPIKE = Kind(
     "spike",

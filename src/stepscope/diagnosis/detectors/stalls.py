@@ -8,7 +8,7 @@ from typing import ClassVar
 
 from stepscope.diagnosis.detector import Found, RunState, StepTimes, drop_rarest
 from stepscope.diagnosis.finding import Finding, Kind, seconds
-from stepscope.diagnosis.series import exp, spread
+from stepscope.diagnosis.series_history import exp, spread
 from stepscope.diagnosis.span_names import traits
 
 DATA_STALL = Kind(

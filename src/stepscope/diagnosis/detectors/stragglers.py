@@ -7,7 +7,7 @@ from typing import ClassVar
 
 from stepscope.diagnosis.detector import Found, RunState, StepTimes, drop_rarest
 from stepscope.diagnosis.finding import Finding, Kind
-from stepscope.diagnosis.series import exp
+from stepscope.diagnosis.series_history import exp
 from stepscope.diagnosis.span_names import traits
 
 _SLOW = "a slower GPU or machine, or more work on that rank"

@@ -7,7 +7,7 @@ from typing import ClassVar, Literal
 from stepscope.diagnosis.detector import Found, RunState, StepTimes
 from stepscope.diagnosis.finding import Finding, Kind, number, seconds
 from stepscope.diagnosis.roles import Role
-from stepscope.diagnosis.series import Series, exp, jitter, spread
+from stepscope.diagnosis.series_history import Series, exp, jitter, spread
 from stepscope.diagnosis.span_names import traits
 
 LOSS = Kind(

@@ -4,7 +4,7 @@ from statistics import median
 
 from stepscope.diagnosis.detector import RunState, judged_once
 from stepscope.diagnosis.finding import Finding, Kind, number
-from stepscope.diagnosis.series import Series
+from stepscope.diagnosis.series_history import Series
 
 VALUE_FUNCTION = Kind(
     "value_function",

@@ -10,7 +10,7 @@ import msgspec
 
 from stepscope.alerts.alert import Alert, Expected, Silence
 from stepscope.alerts.state_machine import OPEN
-from stepscope.journal.files import append_synced, replace_file
+from stepscope.journal.atomic_files import append_synced, replace_file
 from stepscope.wire import frames
 
 NAME = "alerts.log"

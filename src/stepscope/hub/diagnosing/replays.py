@@ -5,8 +5,8 @@ from collections.abc import Callable, Iterator
 from itertools import islice
 from typing import Any
 
-from stepscope.diagnosis.engine import VERSION
 from stepscope.diagnosis.record_order import Written
+from stepscope.diagnosis.run_diagnosis import VERSION
 from stepscope.hub.diagnosing.tracked import TrackedRun
 from stepscope.hub.runs.run_states import RunStates
 from stepscope.hub.store.engine import Engine

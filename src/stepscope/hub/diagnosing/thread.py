@@ -6,8 +6,8 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
-from stepscope.diagnosis.engine import VERSION
 from stepscope.diagnosis.finding import Finding
+from stepscope.diagnosis.run_diagnosis import VERSION
 from stepscope.hub.diagnosing.replays import Replays
 from stepscope.hub.diagnosing.tracked import TrackedRun
 from stepscope.hub.intake.sources import ReceivedBatch

@@ -3,9 +3,9 @@
 import time
 from collections.abc import Callable, Iterable, Sequence
 
-from stepscope.diagnosis.engine import Diagnosis
 from stepscope.diagnosis.finding import Finding
 from stepscope.diagnosis.record_order import Written, in_order, is_watched, written_at
+from stepscope.diagnosis.run_diagnosis import Diagnosis
 from stepscope.hub.store.read.run_catalog import RunRow
 from stepscope.hub.store.write.ledger import Ranges, writer_key
 from stepscope.model.ports import Batch

@@ -8,7 +8,7 @@ from stepscope.hub.questions.runs import RUN_FIELDS, run_json
 from stepscope.hub.questions.toolbox.endpoint import RUN, Endpoint, Reader
 from stepscope.hub.questions.toolbox.params import bad_request, conflict, not_found, unavailable
 from stepscope.hub.questions.toolbox.schemas import BOOLEAN, INTEGER, SECONDS, TEXT, list_of, object_of, seconds
-from stepscope.journal.run_edits import GOING, Edits
+from stepscope.journal.run_edits import Edits
 from stepscope.model.run_description import (
     LARGEST_TAG,
     LONGEST_NAME,
@@ -22,6 +22,7 @@ from stepscope.model.run_description import (
     in_order,
     undo,
 )
+from stepscope.model.states import UNFINISHED
 
 _decode = msgspec.json.Decoder(Change).decode
 
@@ -59,7 +60,7 @@ def delete(reader: Reader, given: dict[str, Any]) -> dict[str, Any]:
     """Answer `DELETE /api/runs/{run}`."""
     row = reader.run(given["run"])
     state = reader.states.state(row)
-    if state in GOING:
+    if state in UNFINISHED:
         raise conflict(f"the run {row.id} is {state}: end it before you delete it")
     if reader.delete is None:
         raise not_found("deleting runs needs a running hub: start one with `stepscope hub`")

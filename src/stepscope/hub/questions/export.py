@@ -14,7 +14,7 @@ from stepscope.hub.questions.logs import find_alerts, find_logs, record_json
 from stepscope.hub.questions.toolbox.conditions import RecordQuery
 from stepscope.hub.questions.toolbox.endpoint import RUN, Endpoint, Reader, Stream, safe_name
 from stepscope.hub.questions.toolbox.params import Param, bad_request
-from stepscope.hub.questions.traces.spans import SpanRow, find_spans, span_json
+from stepscope.hub.questions.traces.stored_spans import SpanRow, find_spans, span_json
 from stepscope.hub.store import exact, literal
 from stepscope.hub.store.engine import Engine
 from stepscope.hub.store.read import arrow

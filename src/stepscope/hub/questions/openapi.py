@@ -27,7 +27,7 @@ from stepscope.hub.questions.toolbox import partial
 from stepscope.hub.questions.toolbox.endpoint import Endpoint
 from stepscope.hub.questions.toolbox.params import Param
 from stepscope.hub.questions.toolbox.schemas import ERROR, Schema
-from stepscope.hub.questions.traces import spans, trace_files
+from stepscope.hub.questions.traces import stored_spans, trace_files
 
 ENDPOINTS: tuple[Endpoint, ...] = (
     *step.ENDPOINTS,
@@ -42,7 +42,7 @@ ENDPOINTS: tuple[Endpoint, ...] = (
     *metric_keys.ENDPOINTS,
     *edits.ENDPOINTS,
     *runs.ENDPOINTS,
-    *spans.ENDPOINTS,
+    *stored_spans.ENDPOINTS,
     *traces.ENDPOINTS,
     *trace_files.ENDPOINTS,
     *alert_states.ENDPOINTS,

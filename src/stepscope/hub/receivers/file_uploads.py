@@ -11,7 +11,7 @@ from typing import BinaryIO
 from starlette.concurrency import run_in_threadpool
 
 from stepscope.hub.runs.run_files import PART
-from stepscope.journal.files import replacing
+from stepscope.journal.atomic_files import replacing
 from stepscope.journal.run_edits import folder_bytes
 from stepscope.model.errors import Retry
 

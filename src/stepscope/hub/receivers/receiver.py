@@ -27,7 +27,7 @@ RECEIVERS = Plugins(
     "receiver",
     "stepscope.receivers",
     {
-        "datadog": "stepscope.hub.receivers.datadog.intake:Datadog",
+        "datadog": "stepscope.hub.receivers.datadog.http_intake:Datadog",
         "mlflow": "stepscope.hub.receivers.mlflow.tracking_api:Mlflow",
         "native": "stepscope.hub.receivers.native:Native",
         "otlp_http": "stepscope.hub.receivers.otlp:OtlpHttp",

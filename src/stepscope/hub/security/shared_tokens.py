@@ -9,7 +9,7 @@ import msgspec
 from stepscope.hub.security.tokens import Token, Tokens
 from stepscope.hub.shared.shared_state import SharedState
 from stepscope.hub.store.cluster.documents import DocumentWrite
-from stepscope.journal.files import replace_file
+from stepscope.journal.atomic_files import replace_file
 from stepscope.model.errors import Retry
 
 KIND = "token"

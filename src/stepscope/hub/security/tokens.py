@@ -14,7 +14,7 @@ from typing import Literal
 
 import msgspec
 
-from stepscope.journal.files import FileLock, replace_file
+from stepscope.journal.atomic_files import FileLock, replace_file
 from stepscope.model.errors import ConfigError
 
 Scope = Literal["ingest", "read", "admin"]

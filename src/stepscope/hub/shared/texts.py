@@ -10,7 +10,7 @@ from typing import Protocol
 from stepscope.hub.refusals import Refused, changed_meanwhile
 from stepscope.hub.shared.shared_state import SharedState
 from stepscope.hub.store.cluster.documents import DocumentWrite
-from stepscope.journal.files import replace_file
+from stepscope.journal.atomic_files import replace_file
 
 _SUFFIX = ".yaml"
 

@@ -4,7 +4,7 @@ import errno
 import os
 from pathlib import Path
 
-from stepscope.journal.files import FileLock, Locked, lock_folder
+from stepscope.journal.atomic_files import FileLock, Locked, lock_folder
 from stepscope.model.errors import ConfigError
 
 MARKER = "STEPSCOPE_STORE"

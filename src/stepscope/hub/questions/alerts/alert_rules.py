@@ -9,7 +9,7 @@ from stepscope.alerts.alert import Alert
 from stepscope.alerts.rule import Compiled
 from stepscope.alerts.rule_file import LONGEST, Mistake, Rules, parse
 from stepscope.alerts.rule_replay import replay
-from stepscope.hub.alerting.alerting import Alerting, RuleStatus
+from stepscope.hub.alerting.alerting_thread import Alerting, RuleStatus
 from stepscope.hub.alerting.rule_files import FILES, PAGE
 from stepscope.hub.questions.alerts.alert_states import alerting, for_all_projects
 from stepscope.hub.questions.export import read_points

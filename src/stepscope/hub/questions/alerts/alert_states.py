@@ -9,7 +9,7 @@ import msgspec
 from stepscope.alerts.alert import Alert, Expected, Silence
 from stepscope.alerts.rule import RuleError, read_duration
 from stepscope.alerts.state_machine import OPEN, STATES
-from stepscope.hub.alerting.alerting import Alerting
+from stepscope.hub.alerting.alerting_thread import Alerting
 from stepscope.hub.questions.toolbox.endpoint import EXACT_RUN, LIMIT, OFFSET, Endpoint, Reader
 from stepscope.hub.questions.toolbox.params import Param, bad_request, forbidden, not_found
 from stepscope.hub.questions.toolbox.schemas import (

@@ -39,7 +39,7 @@ from stepscope.hub.questions.toolbox.schemas import (
     seconds,
 )
 from stepscope.hub.questions.traces import NODE_FIELDS, Node, build_trees, mark_critical, node_json, walk
-from stepscope.hub.questions.traces.spans import SPAN_FIELDS, SpanRow, span_json
+from stepscope.hub.questions.traces.stored_spans import SPAN_FIELDS, SpanRow, span_json
 from stepscope.hub.store.read.finding_catalog import read_findings
 from stepscope.model import names
 from stepscope.wire.plain import plain, word

@@ -7,7 +7,7 @@ from msgspec import Struct, structs
 
 from stepscope.hub.questions.logs import find_alerts, find_logs
 from stepscope.hub.questions.toolbox.conditions import RecordQuery
-from stepscope.hub.questions.traces.spans import (
+from stepscope.hub.questions.traces.stored_spans import (
     SpanRow,
     find_spans,
     open_spans,

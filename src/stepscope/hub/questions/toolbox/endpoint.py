@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any, Literal, Protocol, TypeVar
 
 from stepscope.alerts.alert import Expected, unexpected
-from stepscope.hub.alerting.alerting import Alerting
+from stepscope.hub.alerting.alerting_thread import Alerting
 from stepscope.hub.dashboards.dashboard_files import Dashboards
 from stepscope.hub.questions.toolbox.params import Param, forbidden, not_found
 from stepscope.hub.questions.toolbox.schemas import INTEGER, Schema, nullable

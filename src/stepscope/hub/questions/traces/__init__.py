@@ -25,7 +25,7 @@ from stepscope.hub.questions.toolbox.schemas import (
     object_of,
     seconds,
 )
-from stepscope.hub.questions.traces.spans import (
+from stepscope.hub.questions.traces.stored_spans import (
     SPAN_FIELDS,
     SpanRange,
     SpanRow,

@@ -15,7 +15,7 @@ from stepscope.hub.questions.toolbox.endpoint import Endpoint, Reader, Stream, s
 from stepscope.hub.questions.toolbox.params import Param, bad_request, not_found, unavailable
 from stepscope.hub.questions.toolbox.schemas import ANYTHING, COUNTS, INTEGER, TEXT, list_of, map_of, object_of
 from stepscope.hub.questions.traces import MOST_SPANS, RANGE_PARAMS, asked_range, no_spans
-from stepscope.hub.questions.traces.spans import SpanRow, read_range
+from stepscope.hub.questions.traces.stored_spans import SpanRow, read_range
 from stepscope.hub.receivers.bodies import Broken, TooLarge, inflate
 from stepscope.hub.receivers.ingest import Ingest, Upload
 from stepscope.hub.store import literal

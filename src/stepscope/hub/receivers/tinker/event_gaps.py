@@ -10,7 +10,7 @@ from typing import NamedTuple
 import msgspec
 
 from stepscope.hub.store.write.ledger import Ranges
-from stepscope.journal.files import replace_file
+from stepscope.journal.atomic_files import replace_file
 
 MOST_KNOWN = 10_000
 """Processes held in memory; the others are read from their files again."""

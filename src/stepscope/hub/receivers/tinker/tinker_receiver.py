@@ -12,11 +12,11 @@ from starlette.responses import Response
 from stepscope.hub.receivers.bodies import with_body
 from stepscope.hub.receivers.ingest import Upload
 from stepscope.hub.receivers.receiver import ReceiverPorts, ReceiverRoute
+from stepscope.hub.receivers.tinker.client_telemetry import TelemetryReceiver
 from stepscope.hub.receivers.tinker.operations import Operations
 from stepscope.hub.receivers.tinker.proxy import Proxy
 from stepscope.hub.receivers.tinker.record_queue import RecordQueue
 from stepscope.hub.receivers.tinker.session_records import SessionRecords, new_session, read_object
-from stepscope.hub.receivers.tinker.telemetry import TelemetryReceiver
 from stepscope.hub.refusals import Refusal, Refused, json_response, refusal_headers
 from stepscope.hub.security.guard import RequestHead, bearer
 from stepscope.hub.security.middleware import access_of

@@ -18,7 +18,7 @@ from stepscope.hub.receivers.wandb.client_json import read_json
 from stepscope.hub.receivers.wandb.graphql import GraphQLError, Node
 from stepscope.hub.receivers.wandb.links import Links
 from stepscope.hub.receivers.wandb.nodes import connection, items, read_id, write_id
-from stepscope.hub.receivers.wandb.operations import Caller, project_node
+from stepscope.hub.receivers.wandb.run_operations import Caller, project_node
 from stepscope.model.redaction import redact
 
 Given = Mapping[str, Any]

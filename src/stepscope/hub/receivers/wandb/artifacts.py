@@ -16,7 +16,7 @@ from stepscope.hub.receivers.wandb.line_records import read_row
 from stepscope.hub.receivers.wandb.nodes import items
 from stepscope.hub.receivers.wandb.tracked_runs import TrackedRuns, check_name
 from stepscope.hub.refusals import Refusal, Refused
-from stepscope.journal.files import replace_file
+from stepscope.journal.atomic_files import replace_file
 from stepscope.model.errors import Retry
 from stepscope.model.redaction import redact
 

@@ -12,7 +12,7 @@ from urllib.parse import quote
 
 from stepscope.hub.receivers.wandb.tracked_runs import TrackedRuns
 from stepscope.hub.refusals import Refusal, Refused
-from stepscope.journal.files import replace_file
+from stepscope.journal.atomic_files import replace_file
 from stepscope.model.errors import Retry
 
 SECONDS = 3600

@@ -14,9 +14,9 @@ from stepscope.hub.receivers.wandb.descriptions import plain_config
 from stepscope.hub.receivers.wandb.graphql import JsonValue, Node
 from stepscope.hub.receivers.wandb.links import Links
 from stepscope.hub.receivers.wandb.nodes import connection, items, write_id
-from stepscope.hub.receivers.wandb.operations import Caller, bucket, project_node, project_number
 from stepscope.hub.receivers.wandb.run_filters import matches, read_filters, sort_key
 from stepscope.hub.receivers.wandb.run_history import RunHistory, read_spec
+from stepscope.hub.receivers.wandb.run_operations import Caller, bucket, project_node, project_number
 from stepscope.hub.receivers.wandb.tracked_runs import TrackedRun, TrackedRuns
 from stepscope.hub.receivers.wandb.uploads import list_files
 from stepscope.hub.runs.run_states import RunStates

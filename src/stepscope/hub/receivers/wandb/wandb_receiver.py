@@ -23,8 +23,8 @@ from stepscope.hub.receivers.wandb.client_json import read_json
 from stepscope.hub.receivers.wandb.file_stream import FileStream
 from stepscope.hub.receivers.wandb.graphql import GraphQLError, execute, parse
 from stepscope.hub.receivers.wandb.introspection import with_types
-from stepscope.hub.receivers.wandb.operations import ENTITY, Caller, RunOperations
 from stepscope.hub.receivers.wandb.run_files import WandbRunFiles
+from stepscope.hub.receivers.wandb.run_operations import ENTITY, Caller, RunOperations
 from stepscope.hub.receivers.wandb.run_queries import RunQueries
 from stepscope.hub.receivers.wandb.tracked_runs import TrackedRuns
 from stepscope.hub.receivers.wandb.uploads import Uploads, masking, path_in

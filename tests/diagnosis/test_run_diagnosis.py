@@ -5,7 +5,7 @@ import math
 import pytest
 
 from benchmarks.zoo.evaluate import HEALTHY, diagnose, seeded
-from stepscope.diagnosis.engine import Diagnosis
+from stepscope.diagnosis.run_diagnosis import Diagnosis
 from stepscope.model.records import Metric, Span
 
 SEED = 1

@@ -28,7 +28,7 @@ from stepscope.diagnosis.isolation import Guarded, guarded_take
 from stepscope.diagnosis.kept_findings import KeptFindings
 from stepscope.diagnosis.raised_alerts import RaisedAlerts
 from stepscope.diagnosis.roles import role_of
-from stepscope.diagnosis.series import Series
+from stepscope.diagnosis.series_history import Series
 from stepscope.diagnosis.timing import Timing
 from stepscope.model import names
 from stepscope.model.records import Alert, Event, Log, Metric, Record, Span, Value

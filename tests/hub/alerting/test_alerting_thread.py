@@ -11,7 +11,7 @@ import pytest
 from stepscope.alerts.alert import Silence
 from stepscope.alerts.rule_file import NAME
 from stepscope.diagnosis.finding import Finding
-from stepscope.hub.alerting.alerting import Alerting
+from stepscope.hub.alerting.alerting_thread import Alerting
 from stepscope.hub.alerting.rule_files import PAGE
 from stepscope.hub.home import HubHome
 from stepscope.hub.intake.sources import ReceivedBatch

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from stepscope.journal import files
-from stepscope.journal.files import FileLock, Locked, holder, lock_folder, replace_file, replacing
+from stepscope.journal import atomic_files
+from stepscope.journal.atomic_files import FileLock, Locked, holder, lock_folder, replace_file, replacing
 
 
 @pytest.mark.parametrize("fsync", [False, True])
@@ -41,7 +41,7 @@ def test_a_failure_leaves_the_old_file(tmp_path: Path) -> None:
 
 def test_a_folder_that_cannot_be_synced_is_passed_over(tmp_path: Path) -> None:
     """Not every file system can."""
-    files.sync_folder(tmp_path / "missing")
+    atomic_files.sync_folder(tmp_path / "missing")
 
 
 def test_one_process_holds_a_lock(tmp_path: Path) -> None:
@@ -58,7 +58,7 @@ def test_one_process_holds_a_lock(tmp_path: Path) -> None:
         path.unlink()
         assert not lock.is_at(path)
     lock.release()
-    code = f"from pathlib import Path; from stepscope.journal.files import FileLock; FileLock(Path({str(path)!r}))"
+    code = f"import pathlib, stepscope.journal.atomic_files as files; files.FileLock(pathlib.Path({str(path)!r}))"
     subprocess.run([sys.executable, "-c", code], check=True)
     FileLock(path).release()
     assert holder(path) is None
@@ -68,7 +68,7 @@ def test_a_lock_can_be_waited_for(tmp_path: Path) -> None:
     """With `wait` the next holder gets it as soon as the last one ends."""
     path = tmp_path / "lock"
     code = (
-        "import sys; from pathlib import Path; from stepscope.journal.files import FileLock\n"
+        "import sys; from pathlib import Path; from stepscope.journal.atomic_files import FileLock\n"
         f"with FileLock(Path({str(path)!r})): print('held', flush=True); sys.stdin.read()"
     )
     with subprocess.Popen([sys.executable, "-c", code], stdin=-1, stdout=-1, text=True) as child:
@@ -107,7 +107,7 @@ def test_looking_who_holds_a_lock_does_not_keep_it(tmp_path: Path, monkeypatch: 
                 os.read(read, 1)
                 os._exit(0)
 
-    monkeypatch.setattr(files, "PROBE_SECONDS", 0.0)
+    monkeypatch.setattr(atomic_files, "PROBE_SECONDS", 0.0)
     try:
         with monkeypatch.context() as patched:
             patched.setattr(fcntl, "flock", forking)

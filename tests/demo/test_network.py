@@ -8,9 +8,9 @@ import pytest
 
 np = pytest.importorskip("numpy", reason="the demo needs numpy")
 
-from stepscope.demo import demo_plan, model  # noqa: E402
+from stepscope.demo import demo_plan  # noqa: E402
 from stepscope.demo.exchange import Exchange, PeerLost, memory_bytes  # noqa: E402
-from stepscope.demo.model import Adam, Network, loss_of, spirals  # noqa: E402
+from stepscope.demo.network import Adam, Network, load, loss_of, save, spirals  # noqa: E402
 from stepscope.demo.ppo import (  # noqa: E402
     LONGEST,
     Carts,
@@ -36,9 +36,9 @@ def test_a_checkpoint_brings_everything_back(tmp_path: Path) -> None:
     """Weights, moments and the step to go on with."""
     network, adam = Network((2, 8, 1), seed=1), Adam(33)
     adam.update(network.vector, np.ones(33), 0.1)
-    model.save(tmp_path / "model.npz", network, adam, 41)
+    save(tmp_path / "model.npz", network, adam, 41)
     other, moments = Network((2, 8, 1), seed=9), Adam(33)
-    assert model.load(tmp_path / "model.npz", other, moments) == 42
+    assert load(tmp_path / "model.npz", other, moments) == 42
     assert np.array_equal(other.vector, network.vector)
     assert np.array_equal(moments.second, adam.second)
     assert moments.taken == 1

@@ -4,7 +4,7 @@ import math
 import random
 
 from stepscope.diagnosis.roles import Role
-from stepscope.diagnosis.series import MOST_BLOCKS, RECENT, Series, jitter, spread, trend
+from stepscope.diagnosis.series_history import MOST_BLOCKS, RECENT, Series, jitter, spread, trend
 
 
 def test_a_series_of_any_length_takes_bounded_memory() -> None:

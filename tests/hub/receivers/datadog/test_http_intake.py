@@ -14,7 +14,7 @@ import pytest
 import zstandard
 from datadog.api.exceptions import ApiError
 
-from stepscope.hub.receivers.datadog.intake import LOGS
+from stepscope.hub.receivers.datadog.http_intake import LOGS
 from stepscope.testing.receivers import ReceiverContract, Reply, Sender
 from stepscope.wire.datadog import datadog_requests as requests
 from tests.hub.conftest import JSON, RunningHub
