@@ -64,7 +64,7 @@ def test_only_what_belongs_to_the_shard_that_is_away_waits(tmp_path: Path) -> No
     world.store.away = {1}
     group = [batch("run-0", 0), batch("run-1", 0), batch("run-0", 1)]
     assert world.deferring.write_many(group) == [None] * 3
-    assert [world.deferring.is_deferred(each) for each in group] == [False, True, False]
+    assert [world.deferring.outcome(each) for each in group] == ["", "deferred", ""]
     assert world.store.taken == [("run-0", 0), ("run-0", 1)]
     assert world.deferring.bytes_behind() > 0
     assert world.shards[1].read() == []
@@ -76,13 +76,13 @@ def test_only_what_belongs_to_the_shard_that_is_away_waits(tmp_path: Path) -> No
 
 
 def test_what_still_cannot_be_stored_waits_on(tmp_path: Path) -> None:
-    """It is tried with a little, put back, and left alone for a while again."""
+    """It is tried with a little, put back, left alone for a while again, and counted as deferred once."""
     world = World(tmp_path)
     world.store.away = {0}
     assert world.deferring.write_many([batch("run-0", seq) for seq in range(3)]) == [None] * 3
     for _ in range(3):
         world.now += 10
-        world.read(0)
+        assert {world.deferring.outcome(item.batch) for item in world.read(0)} == {"retried"}
         assert world.shards[0].read() == []
     world.store.away, world.now = set(), world.now + 10
     while world.read(0):

@@ -1,14 +1,17 @@
 """A replica that lacks rows and takes itself for current decides nothing: every replica that answers is asked."""
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, closing
 
 import pytest
 
 from stepscope.hub.store.cluster.address import parse
+from stepscope.hub.store.cluster.missing_shards import partial_answers
 from stepscope.hub.store.cluster.ownership import Ownership, this_process
 from stepscope.hub.store.cluster.server import Server
 from stepscope.hub.store.cluster.shards import run_hash
+from stepscope.hub.store.engine import EngineError, Limits
 from stepscope.hub.store.store import Store
 from stepscope.model.ports import Batch
 from stepscope.testing.clickhouse_cluster import ClusterProcesses, missing
@@ -81,3 +84,36 @@ def test_what_is_stored_is_neither_deleted_nor_stored_again(stores: list[Store])
 def points(store: Store) -> int:
     """How many points the first shard has."""
     return int(store.engine.shard(0).query("SELECT count() AS held FROM metrics").one("held"))
+
+
+def test_an_answer_of_a_replica_that_is_behind_says_so(cluster: ClusterProcesses, until: Callable[..., None]) -> None:
+    """While the replica that has everything is away, an answer of the other one is partial, or refused."""
+    with ExitStack() as undo:
+        store = joined(cluster.url("behind"))
+        undo.callback(store.close)
+        one, two = cluster.servers[0]
+        behind = undo.enter_context(closing(Server(parse(two.url("behind_shard")))))
+        behind.execute("SYSTEM STOP FETCHES behind_shard.runs")
+        undo.callback(behind.execute, "SYSTEM START FETCHES behind_shard.runs")
+        store.write(Batch(writer(RUN), 0, losses([(0, 1.0)])))
+        delay = "SELECT max(absolute_delay) AS delay FROM system.replicas WHERE database = currentDatabase()"
+        until(lambda: behind.query(delay).one("delay") > 1, 300)
+        assert read(store) == ([RUN], [])
+        one.kill()
+        undo.callback(one.start)
+        until(lambda: read(store) == ([], [1]), 300)
+        with pytest.raises(EngineError) as raised:
+            store.engine.query("SELECT id FROM runs")
+        assert raised.value.passing
+        with partial_answers() as missing, store.engine.ask("SELECT id FROM runs", Limits()) as answer:
+            assert (list(answer.blocks), missing.numbers) == ([], [1])
+    store = joined(cluster.url("behind"))
+    until(lambda: read(store) == ([RUN], []), 300)
+    store.close()
+
+
+def read(store: Store) -> tuple[list[str], list[int]]:
+    """The runs of the first shard that are read, and the shards that the answer lacks."""
+    with partial_answers() as missing:
+        found = store.engine.query("SELECT id FROM runs")["id"]
+    return list(found), missing.numbers

@@ -37,8 +37,9 @@ class DeferredShard:
         self._folder, self._writer, self._clock = folder, writer, clock
         self._journal: Journal | None = None
         self._reader = IntakeReader(folder, cursors, counters, cursor=f"deferred-{folder.name}")
-        self.settle, self.rewind = self._reader.settle, self._reader.rewind
         self.bytes_behind = self._reader.bytes_behind
+        self._read: set[tuple[str, str, int]] = set()
+        """The batches that were read since the last `settle` or `rewind`."""
         self._not_before = float("-inf")
         self._failing = False
 
@@ -48,7 +49,22 @@ class DeferredShard:
             return []
         found = self._reader.read(_PROBE_BYTES if self._failing else limit)
         self._failing = False
+        self._read.update(item.batch.key for item in found)
         return found
+
+    def holds(self, batch: Batch) -> bool:
+        """Return whether a batch was just read from here."""
+        return batch.key in self._read
+
+    def settle(self) -> bool:
+        """Count what was read as stored, or kept anew."""
+        self._read.clear()
+        return self._reader.settle()
+
+    def rewind(self) -> None:
+        """Discard what was read since the last `settle`; it is read again."""
+        self._read.clear()
+        self._reader.rewind()
 
     def keep(self, packed: Sequence[bytes]) -> None:
         """Append packed batches, synced; OSError when the disk does not take them."""
@@ -81,16 +97,16 @@ class DeferringStore:
     ) -> None:
         self._store, self._shards = store, shards
         self._receiver, self._takes_writes, self._most_bytes = receiver, takes_writes, most_bytes
-        self._kept: set[tuple[str, str, int]] = set()
+        self._kept: dict[tuple[str, str, int], str] = {}
 
     @property
     def sources(self) -> Sequence[Source]:
         """What is to be read again."""
         return self._shards
 
-    def is_deferred(self, batch: Batch) -> bool:
-        """Return whether a batch of the last group was kept for later."""
-        return batch.key in self._kept
+    def outcome(self, batch: Batch) -> str:
+        """Return what became of a batch of the last group: `deferred`, `retried` (deferred once more), or empty."""
+        return self._kept.get(batch.key, "")
 
     def write_many(self, batches: Sequence[Batch]) -> Sequence[Outcome]:
         """Store batches and return the outcome of each: None also for one that is in the journal of its shard."""
@@ -130,7 +146,8 @@ class DeferringStore:
             return  # the disk is full, or gone: they wait where they are
         for index in kept:
             outcomes[index] = None
-            self._kept.add(batches[index].key)
+            again = self._shards[shard].holds(batches[index])
+            self._kept[batches[index].key] = "retried" if again else "deferred"
 
     def close(self) -> None:
         """Close the journals."""

@@ -50,9 +50,7 @@ class StorePath:
         )
 
     def _passed_on(self, batch: Batch) -> str:
-        if self._router.is_forwarded(batch):
-            return "forwarded"
-        return "deferred" if self._deferring.is_deferred(batch) else ""
+        return "forwarded" if self._router.is_forwarded(batch) else self._deferring.outcome(batch)
 
     def deferred_bytes(self) -> int:
         """Count the bytes that wait for shards that are away."""

@@ -10,7 +10,7 @@ from stepscope.wire.openmetrics import Family
 OUTCOMES = ("written", "stored", "forwarded", "deferred", "retried", "rejected", "dropped")
 """`written` is in the hub's journal and acknowledged, `forwarded` in that of another hub, `stored` is in the store.
 
-`deferred` records wait for their shard, and are stored later.
+`deferred` records wait for their shard, and are stored later; each is counted once, however often it is tried.
 """
 
 

@@ -40,7 +40,7 @@ class StorePump:
     ) -> None:
         self._groups, self._counters = groups, counters
         self._passed_on = passed_on
-        """The outcome of a batch that is safe and not stored here: `forwarded`, `deferred`; empty for a stored one."""
+        """What became of a batch that is safe and not stored here: `forwarded`, `deferred`, `retried`; else empty."""
         self._committed = True
         self._pump = Pump(sink, groups, quarantine, group_bytes=GROUP_BYTES, on_outcome=self._on_outcome)
         self._idle = idle

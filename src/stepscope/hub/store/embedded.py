@@ -181,6 +181,9 @@ class Chdb:
     def settle(self, tables: Sequence[str]) -> None:
         """Return at once: there are no replicas."""
 
+    def drop_unregistered(self) -> None:
+        """Do nothing: there are no replicas."""
+
     def close(self) -> None:
         """Wait for running queries and close every connection; afterwards another process may open the folder."""
         self._closed = True

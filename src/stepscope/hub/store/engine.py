@@ -12,9 +12,9 @@ from msgspec import Struct
 from stepscope.hub.store.columns import Answer, Block
 from stepscope.model.errors import StepscopeError
 
-_PASSING = frozenset((159, 202, 209, 210, 225, 241, 242, 243, 252, 279, 285, 319, 341, 394, 439, 999))
+_PASSING = frozenset((159, 202, 209, 210, 225, 241, 242, 243, 252, 279, 285, 319, 341, 369, 394, 439, 999))
 """ClickHouse's codes for: too slow, too busy, no memory, read-only, no space, too many parts, unfinished; servers or
-ZooKeeper that do not answer, and an insert whose outcome is unknown."""
+ZooKeeper that do not answer, replicas that are behind, and an insert whose outcome is unknown."""
 CANCELLED = 394
 _FULL = frozenset((243,))
 _STARVED = frozenset((173, 241))
@@ -197,6 +197,9 @@ class Tables(Protocol):
 
     def settle(self, tables: Sequence[str]) -> None:
         """Wait until every row that a replica took can be read here; EngineError, which passes, if that takes long."""
+
+    def drop_unregistered(self) -> None:
+        """Drop the rows that one replica alone has, after an insert that failed, of every replica that answers."""
 
 
 class Engine(Tables, Protocol):

@@ -16,6 +16,9 @@ _RECENT_SECONDS = 60
 """A mutation that was not done for so long may never be."""
 _MUTATION = re.compile(r"\s*ALTER\s+TABLE\s+(\w+)\s+(?:DELETE|UPDATE)\b", re.IGNORECASE)
 
+_BEHIND = "inserts_in_queue > 0 OR (log_pointer <= log_max_index AND log_max_index > 0)"
+"""A log with one entry looks like an empty one, so that the very first insert is not waited for."""
+
 _ALWAYS: Settings = {"insert_deduplicate": 0}
 """A commit that was taken back is written again as the same rows, which must not be taken for a repetition."""
 _NEW: Settings = {"mutations_sync": 1, "alter_sync": 1, "low_cardinality_allow_in_native_format": 0}
@@ -33,6 +36,9 @@ _CLUSTER: Settings = {
 A replica that knows that it is behind by more than a second is not read while there is another one. A server that
 hangs is left by the others after a minute.
 """
+CURRENT: Settings = {"fallback_to_stale_replicas_for_distributed_queries": 0}
+"""A query of a shard of which each replica is behind by more than a second is an error."""
+SKIPPING: Settings = {"skip_unavailable_shards": 1}
 _GUARDED: Settings = {"readonly": 1, **GUARDS}
 _GUARDED_NEW: Settings = {
     "result_overflow_mode": "throw",
@@ -109,15 +115,20 @@ def replicated_tables() -> str:
 
 
 def replicas_behind(tables: Sequence[str]) -> str:
-    """The query for how many replicas of some tables miss rows that another one took, or cannot write.
-
-    A log with one entry looks like an empty one, so that the very first insert is not waited for.
-    """
-    behind = "log_pointer <= log_max_index AND log_max_index > 0"
+    """The query for how many replicas of some tables miss rows that another one took, or cannot write."""
     return (
-        f"SELECT countIf(is_readonly OR inserts_in_queue > 0 OR ({behind})) AS behind "
+        f"SELECT countIf(is_readonly OR {_BEHIND}) AS behind "
         f"FROM system.replicas WHERE database = currentDatabase() AND table IN {literal.texts(tables)}"
     )
+
+
+def misses_rows(*, zookeeper: bool) -> str:
+    """The query for how many tables of a server lack rows that another one took, or may.
+
+    Without ZooKeeper no table can be written, and a replica knows only what it was about to fetch.
+    """
+    known = f"is_readonly OR {_BEHIND}" if zookeeper else "inserts_in_queue > 0"
+    return f"SELECT countIf({known}) AS behind FROM system.replicas WHERE database = currentDatabase()"
 
 
 def read_only_tables() -> str:

@@ -1,4 +1,4 @@
-"""Answers without the shards that do not answer: given only where the caller allows it, and never without saying so."""
+"""Answers that lack shards, or rows of them: given only where the caller allows it, and never without saying so."""
 
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -8,6 +8,8 @@ PARTIAL_HEADER = "X-Stepscope-Partial"
 """The HTTP header in which a hub names the shards of its store that are not in an answer."""
 AWAY = frozenset((209, 210, 279))
 """ClickHouse's codes for a server that does not answer another one."""
+BEHIND = 369
+"""ClickHouse's code for a shard of which each replica takes itself to be behind."""
 
 
 class MissingShards:

@@ -1,20 +1,14 @@
 """A ClickHouse server as an engine: pooled connections to one of several hosts, the next host when one fails."""
 
 import contextvars
-import datetime
-import decimal
 import logging
-import math
 import secrets
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager, suppress
 from dataclasses import replace
 from functools import partial
-from typing import Any
-
-import msgspec
 
 from stepscope.hub.store import literal
 from stepscope.hub.store.cluster import dialect, missing_shards
@@ -22,21 +16,20 @@ from stepscope.hub.store.cluster.address import Address, of_sql_user
 from stepscope.hub.store.cluster.cluster_sql import ClusterSql
 from stepscope.hub.store.cluster.lease import BEATS
 from stepscope.hub.store.cluster.pool import Pool
+from stepscope.hub.store.cluster.readable_rows import readable_rows
 from stepscope.hub.store.cluster.session import NETWORK_ERROR, Session
-from stepscope.hub.store.cluster.shard_tables import ShardTables, catch_up, wait_until_none
+from stepscope.hub.store.cluster.shard_tables import ShardTables
+from stepscope.hub.store.cluster.waiting import catch_up, wait_until_none
 from stepscope.hub.store.columns import Answer, Block
 from stepscope.hub.store.engine import (
     CANCELLED,
     ClusterState,
     EngineError,
-    Head,
     Limits,
     RowStream,
     Stop,
     Tables,
-    holds_octets,
     row_stream,
-    too_long,
 )
 from stepscope.model.errors import ConfigError
 
@@ -45,7 +38,6 @@ _WITHOUT_SOME: dialect.Settings = {"distributed_ddl_task_timeout": 6}
 
 An old server takes half of an even number and waits for ever for an odd one: to it, the driver sends it unsigned.
 """
-_SKIPPING: dialect.Settings = {"skip_unavailable_shards": 1}
 
 
 class Server:
@@ -139,19 +131,37 @@ class Server:
     def query(self, sql: str) -> Answer:
         """Return the columns of a SELECT; one whose connection breaks is asked once more, of the next host."""
         sql = self._asked(sql)
-        try:
+        if self._cluster is None:
             return self._ask(sql)
+        try:
+            return self._ask(sql, dialect.CURRENT)
         except EngineError as error:
-            missing = missing_shards.allowed()
-            if missing is None or self._cluster is None or error.code not in missing_shards.AWAY:
-                raise
-            away = self.shards_away()
-            if len(away) == self.shards:
-                raise
-        found = self._ask(sql, _SKIPPING if away else None)
-        if away:
-            missing.add({*away, *self.shards_away()}, self.shards)
+            skipping = self._without_some(error)
+        found = self._ask(sql, skipping)
+        if skipping:
+            self._note(self.shards_away())
         return found
+
+    def _without_some(self, error: EngineError) -> dialect.Settings:
+        """Note what an answer will lack, and return the settings by which it is given; else raise the error."""
+        if error.code not in missing_shards.AWAY and error.code != missing_shards.BEHIND:
+            raise error
+        allowed = missing_shards.allowed() is not None
+        if error.code == missing_shards.BEHIND:
+            behind = self._shards_behind()
+            if behind and not allowed:
+                raise error
+            self._note(behind)
+            return {}
+        away = self.shards_away() if allowed else []
+        if not allowed or len(away) == self.shards:
+            raise error
+        self._note([*away, *self._shards_behind()])
+        return dialect.SKIPPING if away else {}
+
+    def _note(self, shards: Sequence[int]) -> None:
+        if shards and (missing := missing_shards.allowed()) is not None:
+            missing.add(shards, self.shards)
 
     def _ask(self, sql: str, settings: dialect.Settings | None = None) -> Answer:
         try:
@@ -167,8 +177,18 @@ class Server:
         """The shards of which no replica answers; their numbers begin with 1."""
         if self._cluster is None:
             return []
-        found = self._ask(dialect.living_shards(self._cluster.cluster, self._cluster.servers), _SKIPPING)
+        found = self._ask(dialect.living_shards(self._cluster.cluster, self._cluster.servers), dialect.SKIPPING)
         return [number for number in range(1, self.shards + 1) if number not in found["shard"]]
+
+    def _shards_behind(self) -> list[int]:
+        """The shards of which each replica that answers lacks rows, or may; their numbers begin with 1."""
+        asked = dialect.misses_rows(zookeeper=self._has_zookeeper())
+        database, found = f"{self._address.database}_shard", dict[int, list[bool]]()
+        for host in self._address.hosts:  # one after the other: this may run on one of the threads
+            shard, _ = self._places.get(host) or self._place(host) or (0, 0)
+            with suppress(EngineError), closing(self._pool.connect(only=host, database=database)) as session:
+                found.setdefault(shard, []).append(bool(session.query(asked).one("behind")))
+        return [shard for shard, replicas in sorted(found.items()) if shard and all(replicas)]
 
     def cluster_state(self) -> ClusterState | None:
         """Ask every server of the address whether it is there, and one of them for the shards and ZooKeeper."""
@@ -218,7 +238,7 @@ class Server:
             try:
                 rows = session.rows(sql, settings, mark)
                 head = next(rows)
-                yield row_stream(head, _readable_rows(head, rows, limits.row), limits.rows)
+                yield row_stream(head, readable_rows(head, rows, limits.row), limits.rows)
             except EngineError as error:
                 raise EngineError("the query was cancelled", CANCELLED) if stop.wanted else error from None
 
@@ -230,13 +250,12 @@ class Server:
         return {name: value for name, value in settings.items() if name != "readonly"}
 
     def _skipping(self) -> dialect.Settings:
-        """The setting by which a query goes without the shards that are away; empty when none is, or none may be."""
-        missing = missing_shards.allowed()
-        away = self.shards_away() if missing is not None else []
-        if missing is None or not away:
+        """Note the shards that are away or behind, if an answer may lack any; the setting by which it is given then."""
+        if self._cluster is None or missing_shards.allowed() is None:
             return {}
-        missing.add(away, self.shards)
-        return _SKIPPING
+        away = self.shards_away()
+        self._note([*away, *self._shards_behind()])
+        return dialect.SKIPPING if away else {}
 
     def _kill(self, session: Session, mark: str) -> None:
         """End a query of a user: here at once, and on its server, which does not notice that the client is gone."""
@@ -264,6 +283,9 @@ class Server:
         """Wait until the replicas that are read have all that ZooKeeper knows of; one server has everything."""
         if self._cluster is not None:
             catch_up(self.query, tables, self._sleep)
+
+    def drop_unregistered(self) -> None:
+        """Do nothing: one server has no replicas, and those of a cluster are asked shard by shard."""
 
     def shard(self, index: int) -> Tables:
         """The tables of one shard on its own servers; one server is one shard."""
@@ -329,33 +351,3 @@ def _shards(session: Session, cluster: str) -> int:
     if known.one("heaviest") > 1:
         raise ConfigError(f"the shards of the cluster {cluster!r} have different weights: set all to 1")
     return int(known.one("shards"))
-
-
-def _readable_rows(head: Head, rows: Iterable[Sequence[Any]], longest: int) -> Iterator[tuple[list[Any], int]]:
-    """Make rows of Python values readable; each with its size as JSON. EngineError for one that is too long."""
-    octets = [holds_octets(type) for _, type in head]
-    for row in rows:
-        made = [_readable(value, hexed) for value, hexed in zip(row, octets, strict=True)]
-        size = len(msgspec.json.encode(made))
-        if size > longest:
-            raise too_long(longest)
-        yield made, size
-
-
-def _readable(value: Any, octets: bool = False) -> Any:
-    """A value as ClickHouse's JSON has it."""
-    if value is None or isinstance(value, (bool, int, str)):
-        return value
-    if isinstance(value, bytes):
-        return value.hex() if octets else value.decode("utf-8", "replace")
-    if isinstance(value, float):
-        return value if math.isfinite(value) else str(value)
-    if isinstance(value, decimal.Decimal):
-        return float(value)
-    if isinstance(value, (list, tuple)):
-        return [_readable(each, octets) for each in value]
-    if isinstance(value, dict):
-        return {str(_readable(key)): _readable(each) for key, each in value.items()}
-    if isinstance(value, datetime.datetime):
-        return value.replace(tzinfo=None).isoformat(" ")
-    return str(value)

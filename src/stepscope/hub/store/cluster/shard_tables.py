@@ -8,14 +8,11 @@ from contextlib import closing, contextmanager
 from stepscope.hub.store.cluster import dialect
 from stepscope.hub.store.cluster.pool import Pool
 from stepscope.hub.store.cluster.session import NETWORK_ERROR, Session
+from stepscope.hub.store.cluster.unregistered_parts import drop_unregistered
+from stepscope.hub.store.cluster.waiting import catch_up, mutate
 from stepscope.hub.store.columns import Answer, Block
 from stepscope.hub.store.engine import EngineError, Tables
 
-UNFINISHED = 341
-SETTLE_SECONDS = 10.0
-MUTATION_SECONDS = 20.0
-"""How long rows that are being deleted are waited for. The server may delete them later; the caller tries again."""
-_LONGEST_PAUSE = 0.5
 _PAUSE_SECONDS = 2.0
 """A shard of which no server answers is not asked again for so long, so that nothing else waits for it."""
 _SILENT_SECONDS = 15.0
@@ -67,18 +64,27 @@ class ShardTables:
     def query_all(self, sql: str) -> list[Answer]:
         """Return the answers of all replicas that answer: what one of them took is in one of them."""
         found = [self.query(sql)]
+        self._with_others(lambda session: found.append(session.query(sql)))
+        return found
+
+    def drop_unregistered(self) -> None:
+        """Drop rows that one replica alone has, of all replicas that answer, that in use first."""
+        with self._lend() as session:
+            if session is not None:
+                drop_unregistered(session, self._sleep)
+        self._with_others(lambda session: drop_unregistered(session, self._sleep))
+
+    def _with_others(self, act: Callable[[Session], None]) -> None:
+        """Do something on each replica beside the one in use; those that fail are left alone for a while."""
         pool = self._opened()
-        if pool is None:
-            return found
-        for host in pool.hosts:
-            if host == self._host or self._clock() < self._silent.get(host, float("-inf")):
+        for host in pool.hosts if pool is not None else ():
+            if pool is None or host == self._host or self._clock() < self._silent.get(host, float("-inf")):
                 continue
             try:
                 with closing(pool.connect(only=host)) as session:
-                    found.append(session.query(sql))
+                    act(session)
             except EngineError:
                 self._silent[host] = self._clock() + _SILENT_SECONDS
-        return found
 
     def insert(self, table: str, block: Block) -> None:
         """Add rows as one block."""
@@ -139,58 +145,3 @@ class ShardTables:
         """Ask no server for a while, and look for all of them again then."""
         self.close()
         self._until, self._why = self._clock() + _PAUSE_SECONDS, why
-
-
-def catch_up(query: Callable[[str], Answer], tables: Sequence[str], sleep: Callable[[float], None]) -> None:
-    """Wait until the replicas that a query reads have all rows of some tables, as far as they know.
-
-    They are asked twice: while an entry moves from the log to the queue of a replica, neither of them shows it.
-    """
-    wait_until_none(
-        lambda: (
-            query(dialect.replicas_behind(tables)).one("behind") or query(dialect.replicas_behind(tables)).one("behind")
-        ),
-        lambda left: f"{left} replicated tables have not caught up, or cannot write: is a server or ZooKeeper away?",
-        SETTLE_SECONDS,
-        sleep,
-    )
-
-
-def mutate(
-    query: Callable[[str], Answer],
-    change: Callable[[], None],
-    table: str,
-    sleep: Callable[[float], None],
-    seconds: float = MUTATION_SECONDS,
-) -> None:
-    """Change rows of a replicated table and wait until it is done here; EngineError, which passes, if it takes long.
-
-    Repeated after that, it waits for the change under way. One that has not been done for a minute is asked for anew:
-    without ZooKeeper a server may lose it, or leave it undone.
-    """
-
-    def finish(ready: Callable[[Answer], bool]) -> None:
-        wait_until_none(
-            lambda: int(not ready(query(dialect.mutations(table)))),
-            lambda left: f"the rows of {table} are still being deleted",
-            seconds,
-            sleep,
-        )
-
-    finish(lambda found: not found.one("recent"))
-    before = query(dialect.mutations(table)).one("newest")
-    change()
-    # A replica lists a change some time after it took it.
-    finish(lambda found: found.one("newest") != before and not found.one("left"))
-
-
-def wait_until_none(
-    count: Callable[[], int], why: Callable[[int], str], seconds: float, sleep: Callable[[float], None]
-) -> None:
-    """Wait until a count is 0; EngineError, which passes, if that takes too long."""
-    pause, deadline = 0.01, time.monotonic() + seconds
-    while left := count():
-        if time.monotonic() > deadline:
-            raise EngineError(why(left), UNFINISHED)
-        sleep(pause)
-        pause = min(pause * 2, _LONGEST_PAUSE)

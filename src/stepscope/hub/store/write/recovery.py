@@ -49,10 +49,11 @@ class Recovery:
             last = self._ledger.last_commit()
             self._delete(f"commit > {last}", guard)
             return last
+        self._engine.drop_unregistered()  # before the ledger is read: an entry that one replica has is not written
         if self._begun != epoch:
             self._abort(clock, guard)
             self._begun = epoch
-        self.sweep(guard)
+        self._delete_aborted(guard)
         self._begun = None
         return self._ledger.aborted[0]
 
@@ -74,7 +75,11 @@ class Recovery:
     def sweep(self, guard: Callable[[], None]) -> None:
         """Delete what arrived late of aborted commits."""
         if self._ledger.aborted:
-            self._delete(f"commit IN {literal.integers(self._ledger.aborted)}", guard, ("ledger",))
+            self._engine.drop_unregistered()
+            self._delete_aborted(guard)
+
+    def _delete_aborted(self, guard: Callable[[], None]) -> None:
+        self._delete(f"commit IN {literal.integers(self._ledger.aborted)}", guard, ("ledger",))
 
     def _aborted(self) -> list[int]:
         found = self._engine.query_all(

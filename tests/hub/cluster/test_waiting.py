@@ -5,7 +5,7 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from stepscope.hub.store.cluster.shard_tables import mutate
+from stepscope.hub.store.cluster.waiting import mutate
 from stepscope.hub.store.columns import Answer
 from stepscope.hub.store.engine import EngineError
 
