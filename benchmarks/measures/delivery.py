@@ -22,7 +22,7 @@ from benchmarks.spawn import ChildError, end_group, environment, fresh, scratch
 from stepscope.journal.segments import Journal
 from stepscope.model.ports import Writer
 from stepscope.model.records import Metric, Span
-from stepscope.sdk.shipper_process import Shipping, ship
+from stepscope.sdk.shipping.shipper_process import Shipping, ship
 from stepscope.sinks import registry
 
 NAME = "delivery"

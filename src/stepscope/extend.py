@@ -9,6 +9,7 @@ from stepscope.journal.last_step import last_step
 from stepscope.sdk import values
 from stepscope.sdk.context import attach, current, detach, text_of
 from stepscope.sdk.decorators import wrap
+from stepscope.sdk.exception_records import exception_attrs, is_first_sight, message_of
 from stepscope.sdk.launch import Launch
 from stepscope.sdk.launch import detect as detect_launch
 from stepscope.sdk.off import OFF_SPAN as NO_SPAN
@@ -16,11 +17,9 @@ from stepscope.sdk.off import OffRun
 from stepscope.sdk.otel import propagation
 from stepscope.sdk.otel.propagation import carried, carry, extract, inject
 from stepscope.sdk.run import Run
-from stepscope.sdk.seen_exceptions import first as is_first_sight
 from stepscope.sdk.settings import KNOWN as SETTINGS
 from stepscope.sdk.settings import Settings, level_of
 from stepscope.sdk.settings import load as load_settings
-from stepscope.sdk.spans import exception_attrs, message_of
 from stepscope.sdk.tensors import Refused, step_number
 
 if TYPE_CHECKING:

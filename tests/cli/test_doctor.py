@@ -10,7 +10,7 @@ import pytest
 from stepscope.cli import doctor
 from stepscope.cli.main import main
 from stepscope.journal import layout
-from stepscope.sdk.sink_worker import Report
+from stepscope.sdk.shipping.sink_worker import Report
 from tests.cli.journals import metric, write
 
 

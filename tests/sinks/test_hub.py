@@ -19,8 +19,8 @@ from stepscope.model.errors import Reject, Retry
 from stepscope.model.ports import Sink
 from stepscope.model.records import Metric
 from stepscope.pump import Pump
-from stepscope.sdk.shipper_process import Shipping, ship
-from stepscope.sdk.sink_requests import register
+from stepscope.sdk.shipping.shipper_process import Shipping, ship
+from stepscope.sdk.shipping.sink_requests import register
 from stepscope.sinks.hub import Hub, pack
 from stepscope.sinks.registry import parse
 from stepscope.testing.sinks import SinkContract, closing, example_batches

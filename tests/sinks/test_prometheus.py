@@ -22,7 +22,7 @@ from stepscope.model import names
 from stepscope.model.errors import ConfigError, Retry
 from stepscope.model.ports import Batch, Sink, Writer
 from stepscope.model.records import Histogram, Instrument, Metric, Record, Summary
-from stepscope.sdk.shipper_process import Shipping, ship
+from stepscope.sdk.shipping.shipper_process import Shipping, ship
 from stepscope.sinks.prometheus import Prometheus, PrometheusSink
 from stepscope.sinks.prometheus.latest_values import SETS, SWEEP_SECONDS, TOO_MANY, TWO_KINDS, Series
 from stepscope.sinks.registry import parse

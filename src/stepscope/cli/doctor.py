@@ -25,10 +25,11 @@ from stepscope.journal.quarantine import Quarantine, quarantined
 from stepscope.model import formatting
 from stepscope.model.errors import ConfigError
 from stepscope.model.redaction import redact
-from stepscope.sdk import launch, settings, sink_requests
+from stepscope.sdk import launch, settings
 from stepscope.sdk.probes import watch
 from stepscope.sdk.settings import MIB
-from stepscope.sdk.sink_worker import Report
+from stepscope.sdk.shipping import sink_requests
+from stepscope.sdk.shipping.sink_worker import Report
 from stepscope.wire import frames
 from stepscope.wire.plain import dumps, plain
 

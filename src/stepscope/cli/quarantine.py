@@ -18,7 +18,7 @@ from stepscope.journal.quarantine import Entry, Full, Quarantine, Unreadable, qu
 from stepscope.model import formatting
 from stepscope.model.errors import ConfigError, Reject, Retry, ServerError
 from stepscope.model.ports import Batch, Sink
-from stepscope.sdk import sink_requests
+from stepscope.sdk.shipping import sink_requests
 from stepscope.sinks.hub import Hub
 from stepscope.sinks.registry import Chosen
 from stepscope.wire.plain import dumps

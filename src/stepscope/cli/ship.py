@@ -15,9 +15,9 @@ from stepscope.journal.layout import host_name
 from stepscope.model import formatting
 from stepscope.model.errors import ConfigError
 from stepscope.sdk import settings
-from stepscope.sdk.shipper import lock_home
-from stepscope.sdk.shipper_process import GIVE_UP_SECONDS, Shipping, ship
-from stepscope.sdk.sink_worker import Report
+from stepscope.sdk.shipping.shipper import lock_home
+from stepscope.sdk.shipping.shipper_process import GIVE_UP_SECONDS, Shipping, ship
+from stepscope.sdk.shipping.sink_worker import Report
 from stepscope.sinks import registry
 from stepscope.wire.plain import dumps
 

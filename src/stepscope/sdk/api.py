@@ -142,7 +142,7 @@ def _start_probes(run: Run) -> Callable[[], object]:
 
 def _begin_delivery(run: Run) -> None:
     """Start delivery to the sinks; imported here because most runs have none."""
-    from stepscope.sdk import shipper
+    from stepscope.sdk.shipping import shipper
 
     shipper.begin(run)
 

@@ -8,7 +8,7 @@ from collections.abc import AsyncGenerator, Callable, Generator
 from types import TracebackType
 from typing import Any, TypeVar, overload
 
-from stepscope.sdk import api, seen_exceptions
+from stepscope.sdk import api, exception_records
 from stepscope.sdk.context import current_mark, otel_variable
 
 Variables = dict[contextvars.ContextVar[Any], contextvars.Token[Any]]
@@ -177,7 +177,7 @@ class capture_exceptions:
     ) -> None:
         if not isinstance(error, Exception) or (run := api.current_run()) is None:
             return
-        if seen_exceptions.first(error, run.id):
+        if exception_records.is_first_sight(error, run.id):
             run.exception(error, severity="FATAL" if self._fatal else "ERROR")
         if self._fatal:
             run.flush()

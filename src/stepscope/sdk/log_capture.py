@@ -9,8 +9,8 @@ from typing import Any
 from stepscope.model.records import LOG
 from stepscope.sdk.attributes import clean, safe_text
 from stepscope.sdk.context import CARRIED_KEY, current, current_ids, pack_any
+from stepscope.sdk.exception_records import exception_attrs
 from stepscope.sdk.run_protocols import Part
-from stepscope.sdk.spans import exception_attrs
 
 _OWN = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
 NEVER = 1 << 30

@@ -13,7 +13,7 @@ from functools import partial
 from types import FrameType, TracebackType
 from typing import Any
 
-from stepscope.sdk import context, seen_exceptions
+from stepscope.sdk import context, exception_records
 from stepscope.sdk.run import Run
 
 Undo = Callable[[], None]
@@ -75,7 +75,7 @@ def _uncaught(run: Run, error: BaseException) -> None:
 
 def _note(run: Run, error: BaseException, severity: str, **attrs: Any) -> None:
     """Record an exception unless the run has recorded it already."""
-    if seen_exceptions.first(error, run.id):
+    if exception_records.is_first_sight(error, run.id):
         run.exception(error, severity=severity, **attrs)
 
 

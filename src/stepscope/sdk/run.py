@@ -11,7 +11,7 @@ from opentelemetry import trace
 
 from stepscope.model import names
 from stepscope.model.records import ALERT, EVENT, FIRST_STEP, LAST_STEP, METRIC
-from stepscope.sdk import periodic, run_methods, seen_exceptions, values
+from stepscope.sdk import periodic, run_methods, values
 from stepscope.sdk.attributes import clean, safe_text
 from stepscope.sdk.context import (
     CARRIED_KEY,
@@ -28,6 +28,7 @@ from stepscope.sdk.context import (
     pack_numbers,
     text_of,
 )
+from stepscope.sdk.exception_records import exception_attrs, is_first_sight
 from stepscope.sdk.flusher import Flusher
 from stepscope.sdk.launch import Launch, new_run_id
 from stepscope.sdk.outcomes import NOTHING_LEFT, DeliveryStatus, Outcomes
@@ -36,7 +37,7 @@ from stepscope.sdk.run_protocols import OpenSpan, PackedLink
 from stepscope.sdk.self_diagnosis import SelfDiagnosis
 from stepscope.sdk.settings import MOST_SECONDS, Settings
 from stepscope.sdk.span_opening import open_span
-from stepscope.sdk.spans import Span, StepSpan, exception_attrs
+from stepscope.sdk.spans import Span, StepSpan
 from stepscope.sdk.tensors import Refused, Row, step_number
 from stepscope.sdk.writer_identity import open_journal
 
@@ -380,7 +381,7 @@ class Run:
         where: TracebackType | None,
     ) -> None:
         failed = error is not None and not (isinstance(error, SystemExit) and not error.code)
-        if failed and error is not None and seen_exceptions.first(error, self.id):
+        if failed and error is not None and is_first_sight(error, self.id):
             self.exception(error, severity="FATAL")
         self.finish("failed" if failed else "finished")
 

@@ -1,7 +1,6 @@
 """Spans: timed operations that are both OpenTelemetry spans and records."""
 
 import time
-import traceback
 from collections.abc import Callable, Mapping, Sequence
 from types import TracebackType
 from typing import Any
@@ -30,6 +29,7 @@ from stepscope.sdk.context import (
     settled,
     text_of,
 )
+from stepscope.sdk.exception_records import exception_attrs, message_of
 from stepscope.sdk.run_protocols import PackedLink, Part, Resource
 from stepscope.sdk.span_fields import HAS_IS_REMOTE, MOST_LINKS, Limits, link, nanoseconds, unusual_fields
 from stepscope.sdk.writer_identity import resource_of
@@ -371,26 +371,3 @@ def _drop_left(run: Part) -> None:
             return
     if len(run.left_steps) > MOST_LEFT:
         run.left_steps.clear()
-
-
-def exception_attrs(error: BaseException) -> dict[str, Any]:
-    """Return the OpenTelemetry attributes of an exception."""
-    kind = type(error)
-    name = kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"
-    try:
-        stack = "".join(traceback.format_exception(error))
-    except Exception as inner:
-        stack = f"(no stack: {type(inner).__name__})"
-    return {
-        "exception.type": name,
-        "exception.message": message_of(error),
-        "exception.stacktrace": safe_text(stack[-LONGEST:]),
-    }
-
-
-def message_of(error: BaseException) -> str:
-    """Return the message of an exception, even one whose `__str__` raises."""
-    try:
-        return safe_text(str(error)[:LONGEST])
-    except Exception:
-        return "(no message)"

@@ -11,11 +11,12 @@ from stepscope.model.names import SEVERITIES
 from stepscope.model.records import EVENT, LOG
 from stepscope.sdk.attributes import clean, clean_value
 from stepscope.sdk.context import CARRIED_KEY, SPAN_KEY, Mark, current, pack_any
+from stepscope.sdk.exception_records import exception_attrs
 from stepscope.sdk.log_capture import INJECTED, is_ours, is_recorded
 from stepscope.sdk.otel.current_run import SCOPE, CurrentRun, attributes_of_scope, clean_attributes
 from stepscope.sdk.run_protocols import Part, Resource
 from stepscope.sdk.span_fields import nanoseconds
-from stepscope.sdk.spans import Span, exception_attrs
+from stepscope.sdk.spans import Span
 
 INFO = 9
 

@@ -8,9 +8,9 @@ from pathlib import Path
 from stepscope.journal import layout
 from stepscope.journal.layout import host_name, is_alive
 from stepscope.journal.segments import find_writer
-from stepscope.sdk import sink_requests
-from stepscope.sdk.sink_events import COUNT_SECONDS, MOST_RUNS, ShipperJournal, counters
-from stepscope.sdk.sink_worker import Report, SinkWorker
+from stepscope.sdk.shipping import sink_requests
+from stepscope.sdk.shipping.sink_events import COUNT_SECONDS, MOST_RUNS, ShipperJournal, counters
+from stepscope.sdk.shipping.sink_worker import Report, SinkWorker
 from stepscope.sinks.registry import Chosen
 
 LOOK_SECONDS = 0.5

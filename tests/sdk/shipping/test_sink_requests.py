@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from stepscope.sdk.sink_requests import forget, list_requests, register
+from stepscope.sdk.shipping.sink_requests import forget, list_requests, register
 from stepscope.sinks.registry import parse
 
 

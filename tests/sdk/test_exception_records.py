@@ -9,7 +9,7 @@ import pytest
 
 import stepscope
 from stepscope.model.records import Event
-from stepscope.sdk import seen_exceptions
+from stepscope.sdk import exception_records
 from stepscope.testing import read_run
 from tests.sdk.conftest import Records
 
@@ -52,7 +52,7 @@ def test_the_innermost_records(run: stepscope.Run, records: Records, kind: type[
     with pytest.raises(kind) as caught:
         work()
     assert caught.value is error
-    assert not seen_exceptions.first(error, run.id)
+    assert not exception_records.is_first_sight(error, run.id)
     assert recorded(records) == [(kind.__name__, 21)]
 
 
@@ -80,11 +80,11 @@ def test_other_exceptions_are_others(run: stepscope.Run, records: Records) -> No
     with pytest.raises(KeyError), stepscope.capture_exceptions():
         raise KeyError from error
     assert recorded(records) == [("ValueError", 17)] * 4 + [("KeyError", 17)]
-    assert seen_exceptions.first(error, "another run")
+    assert exception_records.is_first_sight(error, "another run")
 
 
 def test_nothing_to_note_on_is_no_trouble() -> None:
     """What cannot be noted is new each time, and nothing is raised."""
     bare: BaseException = object()  # type: ignore[assignment]
-    assert seen_exceptions.first(bare, "a")
-    assert seen_exceptions.first(bare, "a")
+    assert exception_records.is_first_sight(bare, "a")
+    assert exception_records.is_first_sight(bare, "a")

@@ -15,8 +15,8 @@ from stepscope.journal.quarantine import Quarantine
 from stepscope.model.errors import Retry
 from stepscope.model.ports import Batch, Sink
 from stepscope.pump import GROUP_BYTES, Pump, Source
-from stepscope.sdk import sink_requests
-from stepscope.sdk.sink_events import Watch, WriteRecords
+from stepscope.sdk.shipping import sink_requests
+from stepscope.sdk.shipping.sink_events import Watch, WriteRecords
 from stepscope.sinks.registry import Chosen, Config, RecordFilter
 from stepscope.wire import frames
 

@@ -13,7 +13,7 @@ from stepscope.model.errors import Reject, Retry
 from stepscope.model.ports import Batch, Writer
 from stepscope.model.records import Event, Metric, Record
 from stepscope.pump import OPEN_AFTER, Pump
-from stepscope.sdk.sink_worker import MOST_READS, PIECE_BYTES, Filtered, Slices
+from stepscope.sdk.shipping.sink_worker import MOST_READS, PIECE_BYTES, Filtered, Slices
 from stepscope.sinks.registry import RecordFilter
 from stepscope.wire import frames
 

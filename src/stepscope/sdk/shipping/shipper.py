@@ -13,10 +13,10 @@ from stepscope.journal import quarantine
 from stepscope.journal.atomic_files import FileLock, Locked
 from stepscope.journal.following import Following
 from stepscope.journal.layout import host_name
-from stepscope.sdk import sink_requests
 from stepscope.sdk.run import Run
-from stepscope.sdk.sink_events import COUNT_SECONDS, counters
-from stepscope.sdk.sink_worker import SinkWorker
+from stepscope.sdk.shipping import sink_requests
+from stepscope.sdk.shipping.sink_events import COUNT_SECONDS, counters
+from stepscope.sdk.shipping.sink_worker import SinkWorker
 from stepscope.sinks.registry import Chosen
 
 ENSURE_SECONDS = 5.0

@@ -1,0 +1,49 @@
+"""Exceptions as records: their attributes, and marks by which one that leaves several scopes is recorded once."""
+
+import os
+import traceback
+from typing import Any
+
+from stepscope.sdk.attributes import LONGEST, safe_text
+
+_KEY = "__stepscope_seen__"
+
+
+def is_first_sight(error: BaseException, run_id: str) -> bool:
+    """Return whether a run sees an exception for the first time, and mark it as seen. Never raises.
+
+    The same object counts as seen even if it is raised again; a copy, also one from a pickle or a fork, does not.
+    """
+    note = (run_id, os.getpid(), id(error))
+    try:
+        # Not by setattr: a frozen dataclass refuses that.
+        notes = object.__getattribute__(error, "__dict__")
+        if notes.get(_KEY) == note:
+            return False
+        notes[_KEY] = note
+    except Exception:  # it cannot be marked: better recorded twice than never
+        pass
+    return True
+
+
+def exception_attrs(error: BaseException) -> dict[str, Any]:
+    """Return the OpenTelemetry attributes of an exception."""
+    kind = type(error)
+    name = kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"
+    try:
+        stack = "".join(traceback.format_exception(error))
+    except Exception as inner:
+        stack = f"(no stack: {type(inner).__name__})"
+    return {
+        "exception.type": name,
+        "exception.message": message_of(error),
+        "exception.stacktrace": safe_text(stack[-LONGEST:]),
+    }
+
+
+def message_of(error: BaseException) -> str:
+    """Return the message of an exception, even one whose `__str__` raises."""
+    try:
+        return safe_text(str(error)[:LONGEST])
+    except Exception:
+        return "(no message)"
