@@ -359,7 +359,7 @@ def test_doctor_explains(home: Path, server: Server) -> None:
     """One line says what works, or why not and what to do."""
     env = {"STEPSCOPE_SINKS": sinks(server)}
     well = command(home, "doctor", "--sink", "otlp", env=env)
-    assert (well.returncode, "took a record" in well.stdout) == (0, True)
+    assert (well.returncode, "accepted a record" in well.stdout) == (0, True)
     server.always = Reply(404, {}, b"")
     lost = command(home, "doctor", "--sink", "otlp", env=env)
     assert lost.returncode == 1

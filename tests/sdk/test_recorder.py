@@ -28,7 +28,7 @@ def other(kind: int, text: str = "x" * 100) -> bytes:
 def recorder(quota: int = QUOTA) -> Recorder:
     """A recorder nobody drains; what a flusher does when it is woken is done at once."""
     box = Recorder(quota, Outcomes(), lambda: None)
-    box.wake = lambda: box.relieve(lambda seconds: None)
+    box.wake = lambda: box.thin(lambda seconds: None)
     return box
 
 

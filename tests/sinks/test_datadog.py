@@ -90,7 +90,7 @@ def test_the_doctor(monkeypatch: pytest.MonkeyPatch) -> None:
         with refused() as port:
             (gone,) = probe(f'[{{"datadog": {{"host": "127.0.0.1", "port": {port}}}}}]')
         assert (gone.ok, "no Agent listens" in gone.text) == (False, True)
-        for key, words in ((KEY, "took a record"), ("bad", "DD_API_KEY")):
+        for key, words in ((KEY, "accepted a record"), ("bad", "DD_API_KEY")):
             (told,) = probe(f'[{{"datadog": {{"url": "{intake.url}", "api_key": "{key}"}}}}]')
             assert words in told.text
     finally:

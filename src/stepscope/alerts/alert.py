@@ -86,7 +86,7 @@ class Alert(msgspec.Struct, kw_only=True):
         """The fingerprint of its subject."""
         return self.subject.fingerprint
 
-    def saw(self, who: str) -> None:
+    def add_source(self, who: str) -> None:
         """Add where it was also detected."""
         if who not in self.seen_by:
             self.seen_by = (*self.seen_by, who)

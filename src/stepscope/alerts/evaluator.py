@@ -120,7 +120,7 @@ class Evaluator:
         self._settle(run, watch, new, at, finding.step)
         if (alert := watch.alert) is not None:
             alert.seen_by = (who or self._who,) if new == "firing" and alert.count == 1 else alert.seen_by
-            alert.saw(who or self._who)
+            alert.add_source(who or self._who)
             alert.message = self._message(run, watch, alert, finding.text)
             alert.severity = machine.rule.rule.severity or finding.severity
             alert.last_step = finding.last if finding.last is not None else finding.step
@@ -230,7 +230,7 @@ class Evaluator:
         if alert is None or watch.alert is not None:
             return False
         watch.alert = alert
-        alert.saw(self._who)
+        alert.add_source(self._who)
         watch.machine.restore(alert.state, alert.began, alert.step, alert.value, alert.changed)
         self._changing[alert.fingerprint] = watch
         return True
@@ -257,7 +257,7 @@ class Evaluator:
             return
         alert = self.open.get(fingerprint)
         if alert is not None:
-            alert.saw("trainer")
+            alert.add_source("trainer")
             if state == "resolved" and fingerprint not in self._changing:
                 self._close(alert, record.time)
         elif state == "firing" and len(self.open) < MOST_KNOWN:

@@ -22,16 +22,16 @@ class HubFailed(StepscopeError):
 
 
 @contextlib.contextmanager
-def serving(home: Path, say: Callable[[str], None]) -> Iterator[str]:
+def serving(home: Path, report: Callable[[str], None]) -> Iterator[str]:
     """The address of the hub of a home folder: of a running one, else of one that is started and stopped again."""
     running = address_of(home)
     if running is not None:
-        say(f"a hub has {home} open already: it is used")
+        report(f"using the hub that already has {home} open")
         yield running
         return
     port, grpc_port = _free(PORT), _free(GRPC_PORT)
     if port != PORT:
-        say(f"port {PORT} is in use: the hub takes a free one")
+        report(f"port {PORT} is in use: the hub uses a free one")
     from stepscope.demo.launcher import stopping  # with numpy, which only the demo needs
 
     process = _start(home, port, grpc_port)

@@ -55,18 +55,18 @@ def command(args: argparse.Namespace, wait: Callable[[], None] = lambda: _for_ev
         raise ConfigError(f"--steps {steps} is too few for a baseline: at least {LEAST_STEPS}")
     home = demo_home(args)
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # so that no child outlives it
-    with _clustered() if args.cluster else contextlib.nullcontext(), serving(home, _say) as address:
-        _say(f"open {address}/")
+    with _clustered() if args.cluster else contextlib.nullcontext(), serving(home, _print_line) as address:
+        _print_line(f"open {address}/")
         runs = train(home, steps)
         client = HttpClient(address, os.environ.get(TOKEN_VARIABLE, ""))
         found = [findings(client, run) for run in runs]
         print(dumps(found) if args.json else "\n".join(line for each in found for line in summary(each)), flush=True)
         if not args.exit:
             with contextlib.suppress(KeyboardInterrupt):
-                _say(f"serving {address}/ until Ctrl-C")
+                _print_line(f"serving {address}/ until Ctrl-C")
                 wait()
     if args.exit and not args.json:
-        _say(
+        _print_line(
             f"the cluster and its store are gone; the journals are left: stepscope runs --home {home}"
             if args.cluster
             else f"look again with: stepscope hub --home {home}"
@@ -77,7 +77,7 @@ def command(args: argparse.Namespace, wait: Callable[[], None] = lambda: _for_ev
 @contextlib.contextmanager
 def _clustered() -> Iterator[None]:
     """Run a cluster of two shards with two replicas each, which the hub takes as its store."""
-    _say("starting ZooKeeper and four ClickHouse servers")
+    _print_line("starting ZooKeeper and four ClickHouse servers")
     with (
         tempfile.TemporaryDirectory(prefix="stepscope-") as folder,
         subprocess.Popen([*_CLUSTER, folder], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process,
@@ -111,7 +111,11 @@ def train(home: Path, steps: int) -> list[str]:
     spirals, cart = f"{stamp}-spirals", f"{stamp}-cart"
     with progress() as show:
         launcher.train(
-            home, spirals, steps, _part(show, "training", "loss"), lambda: _say("a rank died: resuming from checkpoint")
+            home,
+            spirals,
+            steps,
+            _part(show, "training", "loss"),
+            lambda: _print_line("a rank died: resuming from checkpoint"),
         )
         launcher.play(home, cart, game, _part(show, "playing", "reward"))
     return [spirals, cart]
@@ -147,7 +151,7 @@ def summary(run: dict[str, Any]) -> list[str]:
     return ["", head, f"  run {run['id']}", *map(text.clean, lines or ["  nothing went wrong"])]
 
 
-def _say(line: str) -> None:
+def _print_line(line: str) -> None:
     print(line, file=sys.stderr, flush=True)
 
 

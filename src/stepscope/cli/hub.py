@@ -143,7 +143,7 @@ def command(args: argparse.Namespace) -> int:
         dogstatsd=_dogstatsd(args),
         dogstatsd_remote=args.dogstatsd_remote,
     )
-    return serve(options, _say, lambda hub: mount(hub, __version__))
+    return serve(options, _print_line, lambda hub: mount(hub, __version__))
 
 
 def _dogstatsd(args: argparse.Namespace) -> "tuple[Address, ...]":
@@ -239,5 +239,5 @@ def origin(text: str) -> str:
     return text.rstrip("/")
 
 
-def _say(text: str) -> None:
+def _print_line(text: str) -> None:
     print(text, flush=True)

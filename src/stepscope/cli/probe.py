@@ -75,7 +75,7 @@ def _try(chosen: registry.Chosen) -> tuple[bool, str, str]:
         return False, name, f"the sink failed: {error!r}"
     if refused:
         return False, name, f"accepted, but partly rejected: {', '.join(refused)}"
-    return True, name, f"took a record in {formatting.duration(time.monotonic() - began)}"
+    return True, name, f"accepted a record in {formatting.duration(time.monotonic() - began)}"
 
 
 def _offer(sink: Sink, batch: Batch) -> Mapping[str, int]:

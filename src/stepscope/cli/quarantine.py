@@ -219,7 +219,7 @@ def _open_store(home: Path, undo: contextlib.ExitStack) -> Sink:
 def _retry(sink: Sink, name: str, quarantine: Quarantine, entry: Entry) -> str:
     """Deliver an entry and delete it when it was accepted; return why it was not, else nothing."""
     if not entry.batch.records:
-        return "the sink did not say which records it refused, so none is kept to be offered again"
+        return "the sink did not report which records it refused, so none can be retried"
     batch = _renumbered(entry) if name == STORE else entry.batch
     try:
         refused = sink.write([batch])

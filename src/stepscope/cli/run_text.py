@@ -135,12 +135,12 @@ def _inline(value: Any) -> str:
 def _writers(shown: Shown) -> list[str]:
     head = (">ATT", ">RANK", "HOST", ">PID", "STATUS", "STARTED", ">LASTED", ">STEP", ">RECORDS", ">DAMAGED")
     writers = list(shown.summary.writers.values())
-    began = _beginners(writers)
+    began = _starters(writers)
     rows = [_writer(each, shown.status_of(each), _part(each.writer, began)) for each in writers]
     return text.table(head, rows, limits={"HOST": 18})
 
 
-def _beginners(writers: Iterable[WriterSummary]) -> dict[tuple[int, str], str]:
+def _starters(writers: Iterable[WriterSummary]) -> dict[tuple[int, str], str]:
     """The first writer of each call of `init`: the process that called it."""
     found: dict[tuple[int, str], str] = {}
     for each in sorted(writers, key=lambda each: (not each.writer.main, each.writer.wall_ns)):

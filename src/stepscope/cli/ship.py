@@ -78,7 +78,7 @@ def _by_hand(args: argparse.Namespace) -> int:
     shipping = Shipping(home_of(args), None, chosen_sinks(args.sink))
     shipping.refresh()
     if not shipping.workers:
-        nothing = "nothing to do: no run asks for a sink. Name one with --sink, or set STEPSCOPE_SINKS"
+        nothing = "nothing to do: no run has requested a sink. Name one with --sink, or set STEPSCOPE_SINKS"
         print(dumps({"delivered": True, "sinks": []}) if args.json else nothing)
         return 0
     try:

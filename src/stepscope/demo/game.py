@@ -10,7 +10,7 @@ import numpy as np
 import stepscope
 from stepscope.demo import demo_plan
 from stepscope.demo.ppo import Learner
-from stepscope.demo.rank import IDLE, OVERHEAD, PRODUCTIVE, say
+from stepscope.demo.rank import IDLE, OVERHEAD, PRODUCTIVE, print_progress
 
 log = logging.getLogger("demo.game")
 WRONG_RATE = 400
@@ -35,7 +35,7 @@ def play(run: stepscope.Run, game: demo_plan.GamePlan) -> None:
             lengths = _iterate(run, learner, game, iteration) or lengths
             if iteration % EVALUATE_EVERY == EVALUATE_EVERY - 1:
                 _evaluate(run, learner)
-        say(iteration + 1, float(np.mean(lengths)))
+        print_progress(iteration + 1, float(np.mean(lengths)))
 
 
 def _iterate(run: stepscope.Run, learner: Learner, game: demo_plan.GamePlan, iteration: int) -> list[int]:

@@ -61,7 +61,7 @@ class Training:
                 if self._job.rank == 0:
                     self._validate_and_save(step)
             if self._job.rank == 0:
-                say(step + 1, loss)
+                print_progress(step + 1, loss)
 
     def _resume(self) -> int:
         path = Path(self._job.checkpoint)
@@ -159,7 +159,7 @@ class Training:
             self._run.event("train.checkpoint.saved", {"step": step, "bytes": size})
 
 
-def say(done: int, value: float) -> None:
+def print_progress(done: int, value: float) -> None:
     """Report the progress to the launcher."""
     sys.stdout.write(f"{done} {value:.6g}\n")
     sys.stdout.flush()

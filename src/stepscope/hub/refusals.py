@@ -38,7 +38,7 @@ class Refused(StepscopeError):
 
 def changed_meanwhile(name: str) -> Refused:
     """The refusal of a change of something that another one changed first."""
-    text = f"{name} was changed by somebody else in the meantime: load it again, and repeat your change"
+    text = f"{name} was changed by somebody else in the meantime: reload it and repeat the change"
     return Refused(Refusal(HTTPStatus.CONFLICT, text))
 
 

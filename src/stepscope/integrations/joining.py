@@ -10,7 +10,7 @@ from stepscope.model.names import ATTR_BUCKET, EVENT_CONFIG
 
 EVALUATE = "train.evaluate"
 Method = Callable[..., None]
-_GOES_ON = ("running", "disabled")
+_ACTIVE = ("running", "disabled")
 
 
 class Joined:
@@ -31,7 +31,7 @@ class Joined:
     def begun(self) -> stepscope.Run | None:
         """The run between `begin` and `end`, unless it is paused or was ended elsewhere."""
         run = self._begun
-        return run if run is not None and run.status in _GOES_ON and Joined._paused is not self else None
+        return run if run is not None and run.status in _ACTIVE and Joined._paused is not self else None
 
     @property
     def current(self) -> stepscope.Run | None:

@@ -276,12 +276,12 @@ class Following:
             wanted = set(self._list_runs())
             for run in self._runs.keys() - wanted:
                 self._drop_run(run)
-            self._meet_runs(wanted)
+            self._add_runs(wanted)
         elif _has_changed(self._root, now):
-            self._meet_runs(layout.list_runs(self._home))
+            self._add_runs(layout.list_runs(self._home))
         self._schedule(self._root, now + HOME_SECONDS)
 
-    def _meet_runs(self, runs: Iterable[str]) -> None:
+    def _add_runs(self, runs: Iterable[str]) -> None:
         for run in runs:
             if run not in self._runs:
                 self._runs[run] = _Folder(self._root.path / run, run)

@@ -20,7 +20,7 @@ class Mark(NamedTuple):
     axis: str | None
 
 
-NOWHERE = Mark(None, None)
+NO_MARK = Mark(None, None)
 current_mark: ContextVar[Mark | None] = ContextVar("stepscope_step", default=None)
 
 SPAN_KEY: str = next(iter(trace.set_span_in_context(trace.INVALID_SPAN, Context())))

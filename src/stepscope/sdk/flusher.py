@@ -94,9 +94,11 @@ class Flusher:
         After the end no thread is started, but pending warnings are printed.
         """
         if self.ended:
-            self._quietly(self._say)
+            self._quietly(self._print_notices)
             return
-        if self._thread is not None and (self._recorder.is_full or (self._recorder.presses and not self._retry_at)):
+        if self._thread is not None and (
+            self._recorder.is_full or (self._recorder.is_filling_up and not self._retry_at)
+        ):
             self.wake()
         if self._thread is not None or self._stopping or not self._starting.acquire(blocking=False):
             return
@@ -155,7 +157,7 @@ class Flusher:
         if self._recorder.buffer and not self._safe:
             left = amount(len(self._recorder.buffer), "record")
             self._outcomes.notice_text(f"{left} could not be written before the end")
-            self._quietly(self._say)
+            self._quietly(self._print_notices)
         self._recorder.close()
         if self.journal is not None:
             self.journal.close()
@@ -166,10 +168,10 @@ class Flusher:
         now = time.monotonic()
         self._safe = False
         self._quietly(lambda: self._periodic(now))
-        self._quietly(self._recorder.relieve)
+        self._quietly(self._recorder.thin)
         if last or count or now >= self._retry_at:
             self._quietly(self._drain)
-        self._quietly(self._say)
+        self._quietly(self._print_notices)
         diagnosis = self._diagnosis
         if diagnosis is not None and diagnosis.last and not last:
             self._quietly(diagnosis.work)
@@ -185,7 +187,7 @@ class Flusher:
             self._outcomes.add("failed", "cycle", type(error).__name__)
             self._outcomes.notice("cycle", type(error).__name__, f"the flusher ignored an error: {error!r}")
 
-    def _say(self) -> None:
+    def _print_notices(self) -> None:
         for notice in self._outcomes.take_notices():
             log.warning("stepscope: %s", notice)
 

@@ -9,7 +9,7 @@ from typing import Any, TypeVar, cast
 from opentelemetry import trace
 
 from stepscope.model.goodput_sums import Sums, conclude
-from stepscope.sdk.context import NOWHERE, Mark
+from stepscope.sdk.context import NO_MARK, Mark
 from stepscope.sdk.outcomes import NOTHING_LEFT
 from stepscope.sdk.run import Run
 from stepscope.sdk.spans import Span
@@ -73,7 +73,7 @@ class OffRun(Run):
     @property
     def mark(self) -> Mark:
         """No step."""
-        return NOWHERE
+        return NO_MARK
 
     log = _off(Run.log)
     log_system = _off(Run.log_system)

@@ -6,7 +6,7 @@ from typing import Any
 
 from stepscope.model import names
 from stepscope.model.records import EVENT, METRIC, SPAN
-from stepscope.sdk.context import NOWHERE, pack
+from stepscope.sdk.context import NO_MARK, pack
 from stepscope.sdk.run_protocols import Part
 from stepscope.sdk.tensors import Row, Transfer
 
@@ -111,7 +111,7 @@ class PeriodicWork:
         counts["waiting/records"] = 0 if last else len(run.recorder.buffer)
         counts["open_spans"] = len(run.open_spans)
         counts["beats"] = self._beats = self._beats + 1
-        run.recorder.append(pack((METRIC, time.time_ns(), *NOWHERE, "stepscope", counts)))
+        run.recorder.append(pack((METRIC, time.time_ns(), *NO_MARK, "stepscope", counts)))
         clock = time.time_ns() - time.monotonic_ns()
         if abs(clock - self._clock) > CLOCK_JUMP_NS:
             run.event(names.EVENT_CLOCK, {"seconds": (clock - self._clock) / 1e9}, "WARN")
@@ -138,9 +138,9 @@ class PeriodicWork:
         failed = 2 if status == "failed" else 0
         ids = run.link[:2]
         above = run.above and run.above.get_span_context().span_id.to_bytes(8, "big")
-        span = (SPAN, run.started, now - run.started, *NOWHERE, *ids, above, names.SPAN_RUN, 1, failed, "")
+        span = (SPAN, run.started, now - run.started, *NO_MARK, *ids, above, names.SPAN_RUN, 1, failed, "")
         run.recorder.append(pack((*span, {names.ATTR_RUN_ID: run.id, "train.status": status})))
-        event = (EVENT, now, *NOWHERE, *ids, 17 if failed else 9, names.EVENT_FINISHED)
+        event = (EVENT, now, *NO_MARK, *ids, 17 if failed else 9, names.EVENT_FINISHED)
         run.recorder.append(pack((*event, {"status": status})))
 
     def _quietly(self, work: Callable[[], object]) -> None:

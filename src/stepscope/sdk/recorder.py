@@ -34,8 +34,8 @@ def weight(records: Sequence[bytes]) -> int:
 class Recorder:
     """Takes packed records from any thread; `append` is the append method of a list and costs no more.
 
-    A caller appends, then calls `crowded` when `len(buffer) >= limit`, which counts the bytes of the new records. When
-    the quota is full, the flusher thins the older half with `relieve`, outside the training loop. Only if it cannot
+    A caller appends, then calls `enforce_quota` when `len(buffer) >= limit`, which counts the bytes of the new records.
+    When the quota is full, the flusher thins the older half with `thin`, outside the training loop. Only if it cannot
     keep up, as on a disk that hangs, and another quarter has accumulated, does a caller drop every second record
     itself, without inspecting them. All drops are counted.
     """
@@ -76,14 +76,14 @@ class Recorder:
         return self._size > self.quota
 
     @property
-    def presses(self) -> bool:
+    def is_filling_up(self) -> bool:
         """Whether the buffer is so full that the flusher should start its next round at once."""
         return len(self.buffer) >= MOST_RECORDS or self._size > self.quota // 2
 
     def close(self) -> None:
         """Accept nothing more: further records are dropped and counted."""
         self.closed = True
-        self.crowded()
+        self.enforce_quota()
 
     @property
     def late(self) -> bool:
@@ -94,9 +94,9 @@ class Recorder:
         """Add a record."""
         self.append(packed)
         if len(self.buffer) >= self.limit:
-            self.crowded()
+            self.enforce_quota()
 
-    def crowded(self) -> None:
+    def enforce_quota(self) -> None:
         """Start the flusher if needed, enforce the quota, and set the next limit."""
         if not self.closed:
             self.wake()
@@ -151,12 +151,12 @@ class Recorder:
         for packed in late:
             self.outcomes.add("dropped", KINDS[quota.kind_of(packed)], "finished")
 
-    def relieve(self, pause: Callable[[float], None] = time.sleep) -> None:
+    def thin(self, pause: Callable[[float], None] = time.sleep) -> None:
         """Thin the buffer until it fits the quota; runs on the flusher's thread because it takes long."""
-        while self._relieve_once():
+        while self._thin_once():
             pause(0)
 
-    def _relieve_once(self) -> bool:
+    def _thin_once(self) -> bool:
         """Thin a small part of the older half; return False when that is not needed."""
         with self._lock:
             if self._busy:  # this thread holds the lock and was interrupted by a signal handler

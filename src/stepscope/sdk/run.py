@@ -15,7 +15,7 @@ from stepscope.sdk import periodic, run_methods, values
 from stepscope.sdk.attributes import clean, safe_text
 from stepscope.sdk.context import (
     CARRIED_KEY,
-    NOWHERE,
+    NO_MARK,
     Mark,
     current,
     current_ids,
@@ -154,7 +154,7 @@ class Run:
         recorder = self.recorder
         recorder.append(packed)
         if len(recorder.buffer) >= recorder.limit:
-            recorder.crowded()
+            recorder.enforce_quota()
 
     def _are_plain(self, metrics: dict[str, Any]) -> bool:
         """Return whether all values are plain numbers, by their types alone."""
@@ -266,7 +266,7 @@ class Run:
     @property
     def mark(self) -> Mark:
         """The current step of the calling code."""
-        return current_mark.get() or self.active_mark or NOWHERE
+        return current_mark.get() or self.active_mark or NO_MARK
 
     def goodput(self) -> "Goodput":
         """Return the goodput so far: how the time was spent, on all ranks whose journals are in this home.

@@ -118,13 +118,13 @@ class SelfDiagnosis:
             if not self.last:
                 self._pause(PAUSE_SECONDS)
         if diagnosis is not None:
-            self._tell_new(diagnosis)
+            self._report_new(diagnosis)
         if rules is not None:
             for breach in rules.take_breaches():
                 if self.callback is not None:
                     self.callback.put(breach)
 
-    def _tell_new(self, diagnosis: "Diagnosis") -> None:
+    def _report_new(self, diagnosis: "Diagnosis") -> None:
         if diagnosis.changes == self._seen:
             return
         self._seen = diagnosis.changes

@@ -6,7 +6,7 @@ from typing import Any
 
 from stepscope.sdk import context
 from stepscope.sdk.attributes import NUMBERS, clean_own, harmless, plain_texts, safe_text
-from stepscope.sdk.context import CARRIED_KEY, NOWHERE, SPAN_KEY, current, current_mark, draw_bits, text_of
+from stepscope.sdk.context import CARRIED_KEY, NO_MARK, SPAN_KEY, current, current_mark, draw_bits, text_of
 from stepscope.sdk.run_protocols import Part
 from stepscope.sdk.spans import Span
 
@@ -36,7 +36,7 @@ def open_span(self: Part, name: str | None = None, /, **attrs: Any) -> Span:
         span.trace = draw_bits(128).to_bytes(16)
     else:
         span._join(above)
-    span.mark = current_mark.get() or self.active_mark or NOWHERE
+    span.mark = current_mark.get() or self.active_mark or NO_MARK
     span.start = _time_ns()
     span._began = _monotonic_ns()
     self.open_spans[id] = span

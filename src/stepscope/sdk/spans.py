@@ -14,7 +14,7 @@ from stepscope.sdk import context as ids
 from stepscope.sdk.attributes import LONGEST, clean, clean_value, safe_text
 from stepscope.sdk.context import (
     CARRIED_KEY,
-    NOWHERE,
+    NO_MARK,
     SPAN_KEY,
     Mark,
     attach,
@@ -89,7 +89,7 @@ class Span(trace.Span):
             self.trace = draw_bits(128).to_bytes(16)
         else:
             self._join(above)
-        self.mark = current_mark.get() or run.active_mark or NOWHERE
+        self.mark = current_mark.get() or run.active_mark or NO_MARK
         self.start = _time_ns()
         self._began = _monotonic_ns()
         run.open_spans[self.id] = self  # last, because the flusher may read it at once
@@ -179,7 +179,7 @@ class Span(trace.Span):
         recorder = run.recorder
         recorder.append(packed)
         if len(recorder.buffer) >= recorder.limit:
-            recorder.crowded()
+            recorder.enforce_quota()
 
     def _until(self, end_time: Any) -> int:
         """Return the duration up to a given end; an invalid time is counted, and now is used instead."""

@@ -124,7 +124,7 @@ def fresh_params(wanted: Mapping[str, str], known: Mapping[str, str], writer: Wr
     return found
 
 
-def birth_tags(writer: Writer, creator: str) -> dict[str, str]:
+def start_tags(writer: Writer, creator: str) -> dict[str, str]:
     """The tags a run is created with, which identify it."""
     return {TAG_RUN: run_mark(writer.run), TAG_CREATOR: creator, TAG_PROJECT: writer.project}
 

@@ -96,9 +96,9 @@ def test_a_voice_is_a_writer_beside_the_trainer(tmp_path: Path) -> None:
     """In the newest attempt, of the same rank and host; not a main process, so it does not decide how the run ended."""
     _trained(tmp_path)
     shipper_journal = ShipperJournal(tmp_path, "here")
-    shipper_journal.say([counters({"otlp-1": {"written": 5, "retried/busy": 3}})], ["run", "gone"])
+    shipper_journal.record([counters({"otlp-1": {"written": 5, "retried/busy": 3}})], ["run", "gone"])
     _trained(tmp_path, attempt=2)
-    shipper_journal.say([counters({"otlp-1": {"written": 6}})], ["run"])
+    shipper_journal.record([counters({"otlp-1": {"written": 6}})], ["run"])
     shipper_journal.close()
     mine = [batch for batch in read_batches(tmp_path, "run") if not batch.writer.main]
     assert [(batch.writer.rank, batch.writer.attempt, batch.writer.world_size) for batch in mine] == [
@@ -115,10 +115,10 @@ def test_a_voice_is_bounded(tmp_path: Path) -> None:
     _trained(tmp_path)
     shipper_journal = ShipperJournal(tmp_path, "here", most_bytes=2000)
     for _ in range(1000):
-        shipper_journal.say([counters({"otlp-1": {"written": 5}})], ["run"])
+        shipper_journal.record([counters({"otlp-1": {"written": 5}})], ["run"])
     shipper_journal.close()
     other = ShipperJournal(tmp_path, "elsewhere")
-    other.say([counters({"otlp-1": {"written": 5}})], ["run"])
+    other.record([counters({"otlp-1": {"written": 5}})], ["run"])
     sizes = [
         path.stat().st_size
         for name in layout.list_writers(tmp_path, "run")

@@ -106,17 +106,17 @@ class Stragglers:
         recent = self._ratios[name, rank]
         ratio, share = median([r for _, r, _ in recent]), median([s for _, _, s in recent])
         if ratio > SLOWER and share > SHARE and sum(r > SLOWER / 2 for _, r, _ in recent) > 0.85 * STEPS:
-            return self._say(STRAGGLER, name, rank, recent[0][0], step, time, ratio, took)
+            return self._finding(STRAGGLER, name, rank, recent[0][0], step, time, ratio, took)
         late = [each for each in self._late[name, rank] if each[0] > step - LATE_WINDOW]
         if len(late) < LATE_LEAST or late[-1][0] != step or self._seen[name] < 2 * STEPS:
             return None
         everyone = sum(at > step - LATE_WINDOW for other in took for at, _ in self._late[name, other])
         if _chance(len(late), everyone, 1 / len(took)) < BY_CHANCE:
             often = median([ratio for _, ratio in late])
-            return self._say(INTERMITTENT, name, rank, late[0][0], step, time, often, took)
+            return self._finding(INTERMITTENT, name, rank, late[0][0], step, time, often, took)
         return None
 
-    def _say(
+    def _finding(
         self, kind: Kind, name: str, rank: int, begun: int, step: int, time: int, ratio: float, took: dict[int, float]
     ) -> Finding | None:
         if (kind.name, name, rank) in self._reported or (STRAGGLER.name, name, rank) in self._reported:

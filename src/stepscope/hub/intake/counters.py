@@ -58,14 +58,14 @@ _HELP = {
     "written": "Records in the hub's journal and acknowledged.",
     "stored": "Records in the store.",
     "forwarded": "Records handed to the hub that writes to their shard.",
-    "deferred": "Records kept for a shard that is away, which are stored later.",
+    "deferred": "Records deferred until their shard is available.",
     "retried": "Requests or batches to be retried.",
     "rejected": "Records rejected permanently.",
     "dropped": "Records or attributes lost on the way.",
 }
 _GAUGES = {
     ("journal", "bytes"): ("journal_bytes", "Bytes of the hub's journal on disk."),
-    ("journal", "deferred_bytes"): ("deferred_bytes", "Bytes that wait for a shard that is away."),
+    ("journal", "deferred_bytes"): ("deferred_bytes", "Bytes deferred until their shard is available."),
     ("journal", "waiting_bytes"): ("queue_bytes", "Bytes accepted and not yet in the journal."),
     ("lag", "bytes"): ("lag_bytes", "Bytes of journals that are not in the store yet."),
     ("lag", "seconds"): ("lag_seconds", "How long the oldest record has waited for the store."),

@@ -91,7 +91,7 @@ ENDPOINTS = (
         "/api/runs/{run}/findings/expected",
         "expectFinding",
         "Mark findings of this kind, metric and span as expected, in the run or in its whole project: they come last, "
-        "are not counted and send no notifications. `DELETE /api/alerts/silences/{id}` takes it back.",
+        "are not counted and send no notifications. `DELETE /api/alerts/silences/{id}` undoes it.",
         expect,
         MARK,
         (RUN,),

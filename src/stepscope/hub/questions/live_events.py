@@ -96,7 +96,7 @@ def describe() -> dict[str, Any]:
     """Describe the endpoint for OpenAPI."""
     text = (
         "Server-sent events. `hello` comes first; `records` bring points by key, logs, events, alerts and spans of a "
-        "run, `runs` names the runs that changed, `findings` tells what is wrong with a run when that changes, "
+        "run, `runs` names the runs that changed, `findings` has the findings of a run when they change, "
         "`beat` is a heartbeat, and `gap` says that records were skipped, because the cursor is too old, the client "
         "too slow, or another hub could not send them: reload. In the last two cases the stream ends after it."
     )

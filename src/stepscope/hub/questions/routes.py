@@ -99,7 +99,7 @@ def _route(source: Source, endpoint: Endpoint) -> Callable[[Request], Awaitable[
         except EngineError as error:
             if not error.passing:
                 raise
-            away = "a part of the store does not answer: try again when /api/health names none as missing"
+            away = "a part of the store does not answer: try again when /api/health reports no missing shard"
             why = away if error.code in AWAY else "the store is busy"
             raise Refused(Refusal(HTTPStatus.SERVICE_UNAVAILABLE, why, 2.0)) from None
 

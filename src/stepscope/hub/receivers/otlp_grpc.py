@@ -75,7 +75,7 @@ class OtlpGrpc:
             port = 0
         if not port:
             raise ConfigError(
-                f"the gRPC port of {address} is taken: stop what uses it or choose another with --grpc-port"
+                f"the gRPC port of {address} is in use: stop what uses it or choose another with --grpc-port"
             )
         self._port = int(port)
         return self._port

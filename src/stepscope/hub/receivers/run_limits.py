@@ -7,7 +7,7 @@ from collections.abc import Callable
 from stepscope.hub.limits import Limits
 from stepscope.hub.threads import Periodic
 
-TOO_MANY_RUNS = "too many runs: more new ones in a day than a hub takes from one receiver, or more than it holds in all"
+TOO_MANY_RUNS = "too many runs: the limit on new runs per day and receiver, or on runs in the store, is reached"
 DAY_SECONDS = 24 * 3600.0
 _COUNT_SECONDS = 60.0
 _MOST_SEEN = 200_000

@@ -42,8 +42,8 @@ _LAST_PORT = 65535
 Routes = Callable[[Hub], Sequence[BaseRoute]]
 
 
-def serve(options: HubOptions, say: Callable[[str], None], routes: Routes = lambda hub: ()) -> int:
-    """Run a hub until SIGTERM or SIGINT; `say` gets the address once. ConfigError when it cannot start."""
+def serve(options: HubOptions, report: Callable[[str], None], routes: Routes = lambda hub: ()) -> int:
+    """Run a hub until SIGTERM or SIGINT; `report` gets the address once. ConfigError when it cannot start."""
     tokens = Tokens(options.home / "hub" / "tokens.json")
     if not options.store:
         check_access(options, tokens)
@@ -68,7 +68,7 @@ def serve(options: HubOptions, say: Callable[[str], None], routes: Routes = lamb
         sys.setswitchinterval(SWITCH_SECONDS)
         gc.freeze()  # modules and what a hub keeps for good are not searched for cycles again
         gc.set_threshold(YOUNG_OBJECTS)
-        return asyncio.run(_Process(hub, listener, opened, routes(hub)).run(say))
+        return asyncio.run(_Process(hub, listener, opened, routes(hub)).run(report))
 
 
 def advertised(options: HubOptions, port: int) -> str:
@@ -98,7 +98,7 @@ class _Process:
         self._routes = routes
         self._stop = asyncio.Event()
 
-    async def run(self, say: Callable[[str], None]) -> int:
+    async def run(self, report: Callable[[str], None]) -> int:
         """Serve until a signal."""
         hub, options = self._hub, self._hub.options
         try:
@@ -109,12 +109,12 @@ class _Process:
             loop = asyncio.get_running_loop()
             for number in (signal.SIGTERM, signal.SIGINT):
                 loop.add_signal_handler(number, self._stop.set)
-            await self._serve(grpc, port, limits, say)
+            await self._serve(grpc, port, limits, report)
         finally:
             await asyncio.to_thread(hub.close)
         return 0
 
-    async def _serve(self, grpc: OtlpGrpc, port: int, limits: Limits, say: Callable[[str], None]) -> None:
+    async def _serve(self, grpc: OtlpGrpc, port: int, limits: Limits, report: Callable[[str], None]) -> None:
         """Start both servers, and stop them in any case; `port` is that of gRPC."""
         hub, options = self._hub, self._hub.options
         server = _Server(_config(build_app(hub, self._routes), options), limits)
@@ -129,7 +129,7 @@ class _Process:
             hub.home.announce(address)
             hub.alerting.deliver(address)
             also = f", DogStatsD on {' and '.join(str(each.address) for each in self._opened)}" if self._opened else ""
-            say(f"stepscope hub: {address} (OTLP/gRPC on port {port}), home {options.home}{also}")
+            report(f"stepscope hub: {address} (OTLP/gRPC on port {port}), home {options.home}{also}")
             stopping = asyncio.create_task(self._stop.wait())
             await asyncio.wait((stopping, serving), return_when=asyncio.FIRST_COMPLETED)
         finally:

@@ -50,7 +50,7 @@ class ClientHomes:
         for each in self.others():
             if each.hub == hub:
                 return each
-        raise Retry(f"the hub that keeps the runs and files of {receiver} clients is away", after=5.0)
+        raise Retry(f"the hub that keeps the runs and files of {receiver} clients is unavailable", after=5.0)
 
     def must_write(self, receiver: str) -> bool:
         """Return whether `keeper` changes the store, which takes a while: this hub begins to keep these clients."""

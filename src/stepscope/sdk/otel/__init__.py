@@ -56,8 +56,8 @@ class _Providers:
                 run.outcomes.notice(
                     "otel",
                     what,
-                    f"this process has an OpenTelemetry {what} provider already, which stays: what libraries give it "
-                    "does not come to the run. Call stepscope.init before it is set, or pass otel=False",
+                    f"this process has an OpenTelemetry {what} provider already, which is kept: what libraries record "
+                    "with it is not in the run. Call stepscope.init before it is set, or pass otel=False",
                 )
 
 

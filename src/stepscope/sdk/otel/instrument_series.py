@@ -12,7 +12,7 @@ from opentelemetry.context import Context
 from opentelemetry.util.types import Attributes
 
 from stepscope.model.records import METRIC, Instrument
-from stepscope.sdk.context import NOWHERE, SPAN_KEY, Mark, current, current_mark, pack
+from stepscope.sdk.context import NO_MARK, SPAN_KEY, Mark, current, current_mark, pack
 from stepscope.sdk.otel.aggregate import Aggregate, Number, fitting
 from stepscope.sdk.otel.current_run import CurrentRun, clean_attributes
 from stepscope.sdk.run_protocols import Part
@@ -124,7 +124,7 @@ class Series:
                     "cardinality",
                     self.name,
                     f"{self.name!r} has more than {MOST_SETS} attribute sets; further ones are counted as one, "
-                    f"with {next(iter(OVERFLOW))}. Take attributes away that differ each time",
+                    f"with {next(iter(OVERFLOW))}. Remove attributes that differ each time",
                 )
                 attrs = {**self._scope_attrs, **OVERFLOW}
             point = self._add(attrs)
@@ -175,7 +175,7 @@ class Series:
                 self._lock.release()
 
     def _put(self, run: Part, now: int, point: Point) -> None:
-        step, axis = point.mark or NOWHERE
+        step, axis = point.mark or NO_MARK
         values = {self.name: point.aggregate.value()}
         exemplar, point.exemplar, point.peak = point.exemplar, None, -inf
         attrs: Any = point.attrs if exemplar is None else {**point.plain, ATTR_EXEMPLARS: [_packed_exemplar(*exemplar)]}

@@ -13,7 +13,7 @@ from opentelemetry.metrics import CallbackT
 from opentelemetry.util.types import Attributes
 
 from stepscope.model.records import METRIC, Instrument
-from stepscope.sdk.context import NOWHERE, current_mark, pack
+from stepscope.sdk.context import NO_MARK, current_mark, pack
 from stepscope.sdk.otel import observables
 from stepscope.sdk.otel.aggregate import Aggregate, Explicit, Exponential, Sum, bounds_for, fitting, is_ordered
 from stepscope.sdk.otel.current_run import CurrentRun, attributes_of_scope, clean_attributes
@@ -82,13 +82,13 @@ class Gauge(_ApiGauge):  # type: ignore[misc]
             if number is None:
                 return
             amount = fitting(number)
-        mark = current_mark.get() or run.active_mark or NOWHERE
+        mark = current_mark.get() or run.active_mark or NO_MARK
         values = {self._name: amount}
         packed = pack((METRIC, _time_ns(), mark[0], mark[1], None, values, attrs, self._instrument))
         recorder = run.recorder
         recorder.append(packed)
         if len(recorder.buffer) >= recorder.limit:
-            recorder.crowded()
+            recorder.enforce_quota()
 
     def _clean(self, run: Any, attributes: Any) -> Raw:
         attrs = Raw(pack({**self._scope_attrs, **clean_attributes(run, attributes)}))

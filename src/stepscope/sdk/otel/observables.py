@@ -10,7 +10,7 @@ from opentelemetry import metrics
 from opentelemetry.metrics import CallbackOptions, Observation
 
 from stepscope.model.records import METRIC, Instrument
-from stepscope.sdk.context import NOWHERE, pack
+from stepscope.sdk.context import NO_MARK, pack
 from stepscope.sdk.otel.aggregate import Number, fitting
 from stepscope.sdk.otel.current_run import clean_attributes
 from stepscope.sdk.otel.instrument_series import MOST_SETS, as_number
@@ -68,7 +68,7 @@ class Source:
                 return
             if key in self._last or len(self._last) < MOST_SETS:
                 self._last[key] = number
-        step, axis = run.active_mark or NOWHERE
+        step, axis = run.active_mark or NO_MARK
         values = {self.name: number}
         run.recorder.put(pack((METRIC, now, step, axis, None, values, attrs, self._packed)))
 

@@ -216,7 +216,7 @@ class Tracer(trace.Tracer):
         run = self._current.run
         try:
             if run is None:
-                return _nowhere(context)
+                return _unsampled(context)
             here: Mapping[str, Any] = current() if context is None else context
             above: Any = here.get(SPAN_KEY)
             if above is None and context is None:
@@ -235,7 +235,7 @@ class Tracer(trace.Tracer):
             if type(above) in _OURS and above._run is run:
                 span.mark = above.mark
             if kind is not _INTERNAL:
-                _be(span, kind)
+                _set_kind(span, kind)
             if links or (above is None and run.above is not None):
                 _link(run, span, links or (), above)
             if start_time is not None:
@@ -291,13 +291,13 @@ class Tracer(trace.Tracer):
             return {**self._scope_attrs, **clean_attributes(run, attributes)}
 
 
-def _nowhere(context: Context | None) -> trace.Span:
+def _unsampled(context: Context | None) -> trace.Span:
     """Return the span used without a run: it records nothing and propagates its parent."""
     above = trace.get_current_span(context)
     return above if isinstance(above, trace.NonRecordingSpan) else trace.NonRecordingSpan(above.get_span_context())
 
 
-def _be(span: Span, kind: Any) -> None:
+def _set_kind(span: Span, kind: Any) -> None:
     """Set the kind of a span, if it is valid."""
     if isinstance(kind, trace.SpanKind):
         span.kind, span.kind_number = kind, kind.value + 1

@@ -126,7 +126,7 @@ class Probes:
         try:
             thread.start()
         except RuntimeError as error:
-            self._say(f"the probes are off: {error}")
+            self._notify(f"the probes are off: {error}")
         else:
             self._thread = thread
 
@@ -158,22 +158,22 @@ class Probes:
                 reading |= probe.read()
             except Exception as error:
                 probes.remove(probe)
-                self._say(f"the {probe.name} probe is off: {type(error).__name__}: {error}")
+                self._notify(f"the {probe.name} probe is off: {type(error).__name__}: {error}")
                 self._close(probe)
         if not reading:
             return
         try:
             self._write(reading)
         except Exception as error:
-            self._say(f"probe values cannot be written: {type(error).__name__}: {error}")
+            self._notify(f"probe values cannot be written: {type(error).__name__}: {error}")
 
     def _close(self, probe: Probe) -> None:
         try:
             probe.close()
         except Exception as error:
-            self._say(f"the {probe.name} probe cannot be closed: {type(error).__name__}: {error}")
+            self._notify(f"the {probe.name} probe cannot be closed: {type(error).__name__}: {error}")
 
-    def _say(self, text: str) -> None:
+    def _notify(self, text: str) -> None:
         if text in self._noticed:
             return
         self._noticed.add(text)

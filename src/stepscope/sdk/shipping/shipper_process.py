@@ -80,7 +80,7 @@ class Shipping:
         self._counted_at = time.monotonic()
         counts = {name: dict(worker.pump.counts) for name, worker in self.workers.items()}
         if any(counts.values()):
-            self._shipper_journal.say([counters(counts)], self._newest_runs(*counts))
+            self._shipper_journal.record([counters(counts)], self._newest_runs(*counts))
         return True
 
     def note_awaited(self) -> None:
@@ -135,7 +135,7 @@ class Shipping:
 
     def _write_records(self, sink: str, records: Sequence[bytes]) -> None:
         if self._shipper_journal is not None:
-            self._shipper_journal.say(records, self._newest_runs(sink))
+            self._shipper_journal.record(records, self._newest_runs(sink))
 
     def _newest_runs(self, *sinks: str) -> list[str]:
         requested = {run: since for sink in sinks for run, since in self._runs.get(sink, {}).items()}

@@ -15,7 +15,7 @@ from stepscope.journal import layout
 from stepscope.journal.segments import Journal, find_writer
 from stepscope.model.names import SEVERITIES
 from stepscope.model.records import EVENT, METRIC
-from stepscope.sdk.context import NOWHERE, pack
+from stepscope.sdk.context import NO_MARK, pack
 
 DEAD, BACK = "stepscope.sink.dead", "stepscope.sink.back"
 FIRST, REFUSED = "stepscope.sink.first_delivery", "stepscope.sink.refused"
@@ -71,7 +71,7 @@ class Watch:
         """Record changes since the last call; usually there are none, and this costs a few comparisons."""
         if not self._delivered and pump.counts["written"]:
             self._delivered = True
-            self._say(FIRST, "INFO", {})
+            self._record(FIRST, "INFO", {})
         if pump.is_stuck != (self._dead_since is not None):
             self._report_state(pump)
         if pump.counts["rejected"] + pump.counts["dropped"] != self._refused_total:
@@ -80,11 +80,11 @@ class Watch:
     def _report_state(self, pump: Watched) -> None:
         now = self._clock()
         if self._dead_since is not None:
-            self._say(BACK, "INFO", {"seconds": round(now - self._dead_since, 3)})
+            self._record(BACK, "INFO", {"seconds": round(now - self._dead_since, 3)})
             self._dead_since = None
         elif now >= self._next_dead_event:
             self._dead_since, self._next_dead_event = now, now + DEAD_SECONDS
-            self._say(DEAD, "WARN", {"reason": pump.problem})
+            self._record(DEAD, "WARN", {"reason": pump.problem})
 
     def _report_refusals(self, counts: "Counter[str]") -> None:
         now = self._clock()
@@ -97,11 +97,11 @@ class Watch:
         self._refused, self._refused_total = found, found["rejected"] + found["dropped"]
         reasons = [key.partition("/")[2] for key, _ in new.most_common() if "/" in key]
         attrs = {"rejected": new["rejected"], "dropped": new["dropped"], "reason": next(iter(reasons), "")}
-        self._say(REFUSED, "WARN", attrs)
+        self._record(REFUSED, "WARN", attrs)
 
-    def _say(self, name: str, severity: str, attrs: Mapping[str, Any]) -> None:
+    def _record(self, name: str, severity: str, attrs: Mapping[str, Any]) -> None:
         details = {"sink": self._sink, "place": self._place(), **attrs}
-        record = (EVENT, time.time_ns(), *NOWHERE, None, None, SEVERITIES[severity], name, details)
+        record = (EVENT, time.time_ns(), *NO_MARK, None, None, SEVERITIES[severity], name, details)
         self._write_records([pack(record)])
 
 
@@ -113,7 +113,7 @@ def counters(counts: Mapping[str, Mapping[str, int]]) -> bytes:
         for outcome, number in outcomes.items()
         if "/" not in outcome
     }
-    return pack((METRIC, time.time_ns(), *NOWHERE, "stepscope", values))
+    return pack((METRIC, time.time_ns(), *NO_MARK, "stepscope", values))
 
 
 class ShipperJournal:
@@ -128,7 +128,7 @@ class ShipperJournal:
         self._journals: dict[tuple[str, int], Journal] = {}
         self._sizes: Counter[str] = Counter()
 
-    def say(self, records: Sequence[bytes], runs: Iterable[str]) -> None:
+    def record(self, records: Sequence[bytes], runs: Iterable[str]) -> None:
         """Write records into runs; a deleted run or a full disk is ignored."""
         size = sum(map(len, records))
         with self._lock:

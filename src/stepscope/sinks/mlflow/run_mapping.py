@@ -16,7 +16,7 @@ from stepscope.model.records import Event, Record
 from stepscope.sinks.mlflow import Target
 from stepscope.sinks.mlflow.tracking_server import Experiments, NoAnswer, Refused, Server, retry_of
 from stepscope.wire import mlflow
-from stepscope.wire.mlflow import birth_tags, pair_batches
+from stepscope.wire.mlflow import pair_batches, start_tags
 
 
 class Entry(NamedTuple):
@@ -154,7 +154,7 @@ class Runs:
             raise Retry("a create request had no response: waiting to see whether the run exists", after=1.0)
 
     def _create(self, writer: Writer, began: int) -> None:
-        tags = {**self._target.tags, **birth_tags(writer, self._host)}
+        tags = {**self._target.tags, **start_tags(writer, self._host)}
         body = {
             "experiment_id": self.experiments.find(writer.project),
             "start_time": began,

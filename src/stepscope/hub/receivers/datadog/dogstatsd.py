@@ -78,7 +78,7 @@ class DogStatsd:
         while self._turn(0) and self._clock() < until:  # what the kernel holds; a flood has no end
             pass
         self._samples.end_interval(time.time_ns())
-        done = self._hand_on()
+        done = self._submit()
         with contextlib.suppress(Exception):
             done.result(5.0)
 
@@ -102,9 +102,9 @@ class DogStatsd:
             self._interval_due = now + INTERVAL_SECONDS
         if now >= self._due or self._samples.lines >= MOST_LINES:
             self._due = now + DRAIN_SECONDS
-            self._hand_on()
+            self._submit()
 
-    def _hand_on(self) -> "Future[None]":
+    def _submit(self) -> "Future[None]":
         upload = Upload()
         for origin, records in self._samples.drain():
             self._writers.add(upload, origin.writer(), records, None)

@@ -112,12 +112,12 @@ class Datadog:
         except BadBody:
             self._ingest.reject("unreadable request")
             raise
-        taken = self._hand_on(reading, access, b"" if clock.asked else key)
+        taken = self._submit(reading, access, b"" if clock.asked else key)
         if not clock.asked:  # two different requests without times can be identical
             self._repeats.keep_when_safe(key, taken.safe, taken, taken._replace(safe=SAFE))
         return taken
 
-    def _hand_on(self, reading: Reading, access: Access, key: bytes) -> Taken:
+    def _submit(self, reading: Reading, access: Access, key: bytes) -> Taken:
         upload = Upload(key)
         upload.rejected.update(reading.refused)
         for origin, records in RequestRecords(self._steps).sort(reading.items):
@@ -175,7 +175,7 @@ def _logs(data: bytes, fields: Mapping[str, str], clock: Clock) -> Reading:
 
 def _refuse_protobuf(fields: Mapping[str, str]) -> None:
     if fields["content_type"] == "application/x-protobuf":
-        text = "series are taken as JSON: the Content-Type must be application/json"
+        text = "series are accepted as JSON only: the Content-Type must be application/json"
         raise Refused(Refusal(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, text))
 
 

@@ -127,7 +127,7 @@ class Tinker:
 
     async def _nothing(self, request: Request) -> Response:
         text = (
-            "this hub takes the telemetry of Tinker clients and does no training: start it with "
+            "this hub accepts the telemetry of Tinker clients and does no training: start it with "
             "--tinker-upstream URL to put it in front of a service"
         )
         raise Refused(Refusal(HTTPStatus.NOT_FOUND, text))

@@ -47,7 +47,7 @@ class ShardTables:
 
     def execute(self, sql: str) -> None:
         """Run a statement; mutations are waited for, on this replica, for `MUTATION_SECONDS`."""
-        with self._lend() as session:
+        with self._session() as session:
             table = dialect.mutated(sql)
             if session is None:
                 self._whole.execute(sql)
@@ -58,7 +58,7 @@ class ShardTables:
 
     def query(self, sql: str) -> Answer:
         """Return the columns of a SELECT."""
-        with self._lend() as session:
+        with self._session() as session:
             return self._whole.query(sql) if session is None else session.query(sql)
 
     def query_all(self, sql: str) -> list[Answer]:
@@ -69,7 +69,7 @@ class ShardTables:
 
     def drop_unregistered(self) -> None:
         """Drop rows that one replica alone has, of all replicas that answer, that in use first."""
-        with self._lend() as session:
+        with self._session() as session:
             if session is not None:
                 drop_unregistered(session, self._sleep)
         self._with_others(lambda session: drop_unregistered(session, self._sleep))
@@ -88,12 +88,12 @@ class ShardTables:
 
     def insert(self, table: str, block: Block) -> None:
         """Add rows as one block."""
-        with self._lend() as session:
+        with self._session() as session:
             self._whole.insert(table, block) if session is None else session.insert(table, block)
 
     def settle(self, tables: Sequence[str]) -> None:
         """Wait until this replica has all that ZooKeeper knows of."""
-        with self._lend() as session:
+        with self._session() as session:
             if session is None:
                 self._whole.settle(tables)
             else:
@@ -107,7 +107,7 @@ class ShardTables:
             pool.close()
 
     @contextmanager
-    def _lend(self) -> Iterator[Session | None]:
+    def _session(self) -> Iterator[Session | None]:
         """Lend a connection to a replica; one that fails, or cannot take rows, is tried last from then on."""
         pool = self._opened()
         if pool is None:
