@@ -74,16 +74,18 @@ class AccessMiddleware:
         head = RequestHead(scope["method"], scope["path"], headers, query)
         rule = self._rule_of(head)
         verdict = self._guard.check(head, rule.scope, rule.policy.credential(head))
-        guarded = _Answer(send, head.path, scope["scheme"], self._foreign_page(headers))
+        guarded = secured(send, head, scope["scheme"], self._guard)
         if isinstance(verdict, Refusal):
             await rule.policy.refuse(head, verdict)(scope, receive, guarded)
             return
         scope[ACCESS], scope[RULE], scope[HEAD] = verdict, rule, head
         await self._app(scope, receive, guarded)
 
-    def _foreign_page(self, headers: dict[str, str]) -> str:
-        origin = headers.get("origin", "")
-        return origin if origin and self._guard.allows_origin(origin) else ""
+
+def secured(send: Send, head: RequestHead, scheme: str, guard: Guard) -> Send:
+    """A `send` that adds the security headers to a response, whichever part of the hub writes it."""
+    origin = head.headers.get("origin", "")
+    return _Answer(send, head.path, scheme, origin if origin and guard.allows_origin(origin) else "")
 
 
 class _Answer:

@@ -51,7 +51,7 @@ def build_app(hub: Hub, routes: Sequence[BaseRoute] = ()) -> ASGIApp:
         return app
     certificate = hub.options.tls[0] if hub.options.tls else None
     tls = Tls(certificate=str(certificate)).context() if certificate else None
-    return Relay(app, hub.shared.homes, rules.find, hub.limits.body_seconds, tls)
+    return Relay(app, hub.shared.homes, hub.guard, rules.find, hub.limits.body_seconds, tls)
 
 
 class ExactRoutes(BaseRoute):

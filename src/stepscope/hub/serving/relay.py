@@ -13,8 +13,8 @@ from starlette.concurrency import run_in_threadpool
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from stepscope.hub.refusals import Refusal, Refused
-from stepscope.hub.security.guard import RequestHead
-from stepscope.hub.security.middleware import AccessRule, too_slow
+from stepscope.hub.security.guard import Guard, RequestHead
+from stepscope.hub.security.middleware import AccessRule, secured, too_slow
 from stepscope.hub.shared.client_homes import MOVABLE, RECEIVERS, ClientHomes
 from stepscope.hub.store.cluster.ownership import Member
 from stepscope.hub.upstream import Passing, Upstream, UpstreamFailed, pass_on
@@ -38,11 +38,12 @@ class Relay:
         self,
         app: ASGIApp,
         homes: ClientHomes,
+        guard: Guard,
         rule_of: Callable[[RequestHead], AccessRule],
         body_seconds: float,
         tls: ssl.SSLContext | None = None,
     ) -> None:
-        self._app, self._homes, self._rule_of, self._tls = app, homes, rule_of, tls
+        self._app, self._homes, self._guard, self._rule_of, self._tls = app, homes, guard, rule_of, tls
         self._seconds = body_seconds
         self._secret = homes.secret.encode()
         self._upstreams: dict[str, Upstream] = {}
@@ -81,7 +82,7 @@ class Relay:
                 return
         except (Retry, Refused) as error:
             if receiver not in MOVABLE or isinstance(error, (_Cut, Refused)):
-                await self._rule_of(head).policy.refuse(head, _refusal(error))(scope, receive, send)
+                await self._refuse(head, _refusal(error), scope, receive, send)
                 return
         await self._app(scope, _replayed(taken, receive), send)
 
@@ -115,9 +116,14 @@ class Relay:
                 return
         if away:
             refusal = Refusal(HTTPStatus.SERVICE_UNAVAILABLE, f"the files are not here: {away}", 5.0)
-            await self._rule_of(head).policy.refuse(head, refusal)(scope, receive, send)
+            await self._refuse(head, refusal, scope, receive, send)
         else:
             await held.release()
+
+    async def _refuse(self, head: RequestHead, refusal: Refusal, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer in the format of the client, with the headers that access control adds to every other answer."""
+        response = self._rule_of(head).policy.refuse(head, refusal)
+        await response(scope, receive, secured(send, head, scope["scheme"], self._guard))
 
     def _away(self) -> str:
         """Why files may be missing: a hub that keeps some is away; empty when all of them answer."""
