@@ -24,6 +24,7 @@ from stepscope.hub.diagnosing.thread import Diagnosing
 from stepscope.hub.home import HubHome
 from stepscope.hub.intake.counters import Counters, families, outcomes
 from stepscope.hub.intake.intake_journal import MEGA, Intake, SequenceNumbers, shifted_clock
+from stepscope.hub.intake.read_back import ReadBack
 from stepscope.hub.intake.scrub import Scrubber
 from stepscope.hub.intake.sources import FolderReceiver, IntakeReader
 from stepscope.hub.intake.store_pump import SINK
@@ -131,6 +132,9 @@ class Hub:
         store.is_deleted = self.edits.covers
         self._path = self._make_path(cursors)
         self.pump = self._path.pump
+        self.read_back = ReadBack(lambda: store.engine, self.edits.covers)
+        if store.ownership is not None:
+            self.pump.on_safe = self.read_back.note
         self.pump.listeners.append(self.presence.take)
         self.upkeep = Periodic(self._retain)
         self._shards = ShardUpkeep(store, self._check_new_shards)

@@ -138,18 +138,43 @@ def send(run: str, places: list[HubSink], half: threading.Event, ready: threadin
             assert ready.wait(300)
 
 
+def test_clients_read_what_was_forwarded(hubs: list[RunningHub]) -> None:
+    """The hub that keeps MLflow's runs does not write them; a history has every value that was acknowledged before."""
+    keeper = next(hub for hub in hubs if hub is not owner(hubs))
+    api = "/api/2.0/mlflow"
+    made = keeper.post(f"{api}/runs/create", b'{"experiment_id": "0"}', JSON)
+    run = made.json()["run"]["info"]["run_id"]
+    forwarded = keeper.health()["receivers"]["mlflow"].get("forwarded", 0)
+    for step in range(5):
+        value = json.dumps({"run_id": run, "key": "loss", "value": step, "timestamp": 1, "step": step}).encode()
+        assert keeper.post(f"{api}/runs/log-metric", value, JSON).status == 200
+        history = keeper.request("GET", f"{api}/metrics/get-history?run_id={run}&metric_key=loss").json()
+        assert [each["value"] for each in history.get("metrics", ())] == list(range(step + 1))
+    assert keeper.health()["receivers"]["mlflow"]["forwarded"] > forwarded
+
+
 def test_clients_of_one_hub_are_answered_by_the_other(hubs: list[RunningHub], until: Until) -> None:
-    """The hub that was asked first keeps MLflow's runs: without it others say so; Datadog's clients need no hub."""
+    """The hub that was asked first keeps MLflow's runs: without it others say so, as secured as any answer.
+
+    Datadog's clients need no hub.
+    """
     one, two = hubs
     made = one.post("/api/2.0/mlflow/runs/create", b'{"experiment_id": "0"}', JSON)
     path = f"/api/2.0/mlflow/runs/get?run_id={made.json()['run']['info']['run_id']}"
     assert [hub.request("GET", path).status for hub in hubs] == [200, 200]
+    secured = {
+        (name, value)
+        for name, value in two.request("GET", "/api/health").headers.items()
+        if name.startswith(("content-security", "cross-origin", "x-", "referrer"))
+    }
+    assert len(secured) == 6
     series = {"series": [{"metric": "a", "points": [[time.time(), 1.0]], "host": "h"}]}
     assert [hub.post("/api/v1/series", json.dumps(series).encode(), JSON).status for hub in hubs] == [202, 202]
     one.kill()
     refused = two.request("GET", path)
     assert (refused.status, refused.json()["error_code"]) == (503, "TEMPORARILY_UNAVAILABLE")
     assert "retry-after" in refused.headers
+    assert secured <= refused.headers.items()
     assert two.post("/api/v1/series", json.dumps(series).encode(), JSON).status == 202
     one.start()
     until(lambda: two.request("GET", path).status == 200)

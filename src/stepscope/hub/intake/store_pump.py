@@ -48,6 +48,8 @@ class StorePump:
         """Seconds between two commits."""
         self.listeners: list[Callable[[Sequence[ReceivedBatch]], None]] = []
         """Called on the pump's thread with what was just stored; they must be quick."""
+        self.on_safe: Callable[[Sequence[ReceivedBatch]], None] = lambda items: None
+        """Called there with what was stored, forwarded or deferred, before the journal counts as stored."""
         self._wake, self._halt = threading.Event(), threading.Event()
         self._deadline = 0.0
         self._began = float("-inf")
@@ -131,6 +133,7 @@ class StorePump:
             return
         items = [ReceivedBatch(self._groups.receiver(batch), batch) for batch in batches]
         if outcome == "written":
+            self.on_safe(items)
             elsewhere = [(item, how) for item in items if (how := self._passed_on(item.batch))]
             for how in {how for _, how in elsewhere}:
                 self._count(how, [item for item, each in elsewhere if each == how], reason)

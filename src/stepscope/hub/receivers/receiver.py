@@ -9,6 +9,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import compile_path
 
+from stepscope.hub.intake.read_back import ReadBack
 from stepscope.hub.intake.store_progress import StoreProgress
 from stepscope.hub.limits import Limits
 from stepscope.hub.receivers.ingest import Ingest
@@ -115,6 +116,8 @@ class ReceiverPorts(Protocol):
     """Threads that decompress and decode bodies."""
     progress: StoreProgress
     """How far the hub's journal is written and stored, for dialects whose clients read what they just wrote."""
+    read_back: ReadBack
+    """What has left the journal and may not be readable yet, on a store that several hubs share."""
     closing: list[Callable[[], object]]
     """Called once when the hub stops and still takes records."""
     links: RunLinks

@@ -7,6 +7,7 @@ from concurrent.futures import Future
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 
+from stepscope.hub.intake.read_back import SHORTEST_PAUSE
 from stepscope.hub.receivers.bodies import with_body
 from stepscope.hub.receivers.mlflow import (
     experiment_calls,
@@ -29,6 +30,7 @@ from stepscope.hub.refusals import Refusal, json_response
 from stepscope.hub.security.guard import RequestHead, basic_password, bearer
 from stepscope.hub.security.middleware import access_of
 from stepscope.hub.security.tokens import Scope
+from stepscope.hub.store.engine import EngineError
 from stepscope.hub.threads import Workers
 from stepscope.model.errors import Retry
 
@@ -94,6 +96,7 @@ class Mlflow:
         self._folder = ports.files / self.name
         self._workers = ports.workers
         self._readers = Workers("mlflow", threads=2, waiting=128)
+        self._read_back = ports.read_back
         database = TrackingDatabase(self._folder / "tracking.db")
         self._tracking = Tracking(database, ports.ingest(self.name), lambda: ports.engine, ports.progress)
         files = ArtifactFiles(self._folder / "artifacts", database)
@@ -169,13 +172,19 @@ class Mlflow:
         return read
 
     async def _wait_stored(self, runs: Sequence[str]) -> None:
-        """Wait until the acknowledged records of some runs are in the store; Retry after a timeout."""
+        """Wait until the acknowledged records of some runs can be read from the store; Retry after a timeout."""
         try:
             async with asyncio.timeout(STORE_SECONDS):
                 await asyncio.wrap_future(self._tracking.stored(runs))
+                pause = SHORTEST_PAUSE
+                while not await self._readers.run(self._read_back.is_complete, runs):
+                    await asyncio.sleep(pause)
+                    pause *= 2
         except TimeoutError:
             self._tracking.gave_up()
             raise Retry("the store is behind: the values are safe, and can be read later", after=5.0) from None
+        except EngineError as error:
+            raise Retry(f"the store does not answer: {error}", after=5.0) from error
 
 
 def _call(request: Request, data: bytes) -> Call:

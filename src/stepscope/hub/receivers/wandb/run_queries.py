@@ -3,12 +3,14 @@
 import fnmatch
 import json
 import mimetypes
+import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from functools import cache
 from typing import Any
 from urllib.parse import quote
 
+from stepscope.hub.intake.read_back import SHORTEST_PAUSE, ReadBack
 from stepscope.hub.receivers.wandb.artifact_queries import ArtifactQueries, stamp
 from stepscope.hub.receivers.wandb.descriptions import plain_config
 from stepscope.hub.receivers.wandb.graphql import JsonValue, Node
@@ -44,9 +46,10 @@ class RunQueries:
         links: Links,
         stored: Callable[[], "Future[None]"],
         states: RunStates,
+        read_back: ReadBack,
     ) -> None:
         self._runs, self._engine, self._artifacts, self._links = runs, engine, artifacts, links
-        self._stored, self._states = stored, states
+        self._stored, self._states, self._read_back = stored, states, read_back
 
     def queries(self, caller: Caller) -> Node:
         """Return the root query fields."""
@@ -90,11 +93,19 @@ class RunQueries:
             raise Retry(f"the store is failing: {error}", after=5.0) from error
 
     def _wait(self) -> None:
-        """Wait until everything journaled so far is in the store, so that clients read their own writes."""
+        """Wait until everything journaled so far can be read from the store, so that clients read their own writes."""
+        deadline, pause = time.monotonic() + WAIT_SECONDS, SHORTEST_PAUSE
         try:
             self._stored().result(WAIT_SECONDS)
+            while not self._read_back.is_complete():
+                if time.monotonic() > deadline:
+                    raise TimeoutError
+                time.sleep(pause)
+                pause *= 2
         except TimeoutError:
             raise Retry("the store does not keep up", after=5.0) from None
+        except EngineError as error:
+            raise Retry(f"the store is failing: {error}", after=5.0) from error
 
     def _listed(self, project: str, given: Given) -> list[tuple[RunRow, TrackedRun | None]]:
         rows = [(row, self._tracked(row)) for row in self._rows(project) if not row.archived]

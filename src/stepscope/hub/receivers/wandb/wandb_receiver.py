@@ -62,6 +62,7 @@ class Wandb:
             self._links,
             lambda: ports.progress.after(ports.progress.written),
             ports.states,
+            ports.read_back,
         )
         self._stream = FileStream(runs, self._ingest)
         self._operations = RunOperations(runs)
