@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from stepscope.testing.clickhouse import LOOPBACK, ServerProcess, free_port, program
+from stepscope.testing.clickhouse import LOOPBACK, ServerProcess, Tls, free_port, program, with_tls
 
 CLUSTER = "main"
 JARS = Path("/usr/share/java")
@@ -95,6 +95,8 @@ class ClusterProcesses:
     zookeeper: ZooKeeperProcess
     servers: Sequence[Sequence[ServerProcess]]
     password: str = ""
+    certificate: Path | None = None
+    """What clients must trust to connect with TLS; None when the servers have no port for it."""
 
     def start(self) -> "ClusterProcesses":
         """Start everything, the servers all at once."""
@@ -116,8 +118,16 @@ class ClusterProcesses:
     def url(self, database: str = "stepscope") -> str:
         """Its address as a store."""
         hosts = ",".join(f"{server.host}:{server.port}" for shard in self.servers for server in shard)
-        access = f"default:{self.password}@" if self.password else ""
-        return f"clickhouse://{access}{hosts}/{database}?cluster={CLUSTER}"
+        return f"clickhouse://{self._access}{hosts}/{database}?cluster={CLUSTER}"
+
+    def secure_url(self, database: str = "stepscope") -> str:
+        """Its address as a store whose servers are connected to with TLS."""
+        hosts = ",".join(f"{server.host}:{server.more_ports[0]}" for shard in self.servers for server in shard)
+        return f"clickhouses://{self._access}{hosts}/{database}?cluster={CLUSTER}&ca={self.certificate}"
+
+    @property
+    def _access(self) -> str:
+        return f"default:{self.password}@" if self.password else ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,6 +146,7 @@ def configured(
     replicas: int = 2,
     password: str = "",
     place: Callable[[int, int], Place] = lambda shard, replica: Place(),
+    tls: Tls | None = None,
 ) -> ClusterProcesses:
     """Lay out a cluster in a folder, without starting it; all on loopback unless `place` says otherwise."""
     places = [[place(shard, replica) for replica in range(replicas)] for shard in range(shards)]
@@ -162,18 +173,19 @@ def configured(
             <interserver_http_port>{between}</interserver_http_port>
             <macros><shard>{shard}</shard><replica>{replica}</replica></macros>"""
         folder_of = folder / f"server-{shard}-{replica}"
-        return ServerProcess(
+        made = ServerProcess(
             folder_of, port, password, more=more, ready=_CONNECTED, host=there.host, prefix=there.prefix
         )
+        return made if tls is None else with_tls(made, tls)
 
     servers = [[server(shard, replica) for replica in range(replicas)] for shard in range(shards)]
-    return ClusterProcesses(zookeeper, servers, password)
+    return ClusterProcesses(zookeeper, servers, password, tls.certificate if tls else None)
 
 
 @contextlib.contextmanager
-def running_cluster(folder: Path, *, password: str = "") -> Iterator[ClusterProcesses]:
+def running_cluster(folder: Path, *, password: str = "", tls: Tls | None = None) -> Iterator[ClusterProcesses]:
     """Run two shards of two replicas until the end of the context."""
-    made = configured(folder, password=password)
+    made = configured(folder, password=password, tls=tls)
     try:
         yield made.start()
     finally:

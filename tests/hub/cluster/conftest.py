@@ -12,7 +12,7 @@ from stepscope.hub.store.cluster.address import parse
 from stepscope.hub.store.cluster.ownership import this_process
 from stepscope.hub.store.cluster.server import Server
 from stepscope.hub.store.store import Store, open_server
-from stepscope.testing.clickhouse import PROGRAM, ServerProcess, free_port, program, running
+from stepscope.testing.clickhouse import PROGRAM, ServerProcess, free_port, make_tls, program, running
 from stepscope.testing.clickhouse_cluster import ClusterProcesses, missing, running_cluster
 
 PASSWORD = "s3cret"
@@ -46,7 +46,8 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ClusterProcess
     """ZooKeeper and four servers for all tests; one that kills a part of it starts it again."""
     if lacking := missing():
         pytest.skip(f"not installed: {lacking}")
-    with running_cluster(tmp_path_factory.mktemp("cluster"), password=PASSWORD) as started:
+    folder = tmp_path_factory.mktemp("cluster")
+    with running_cluster(folder, password=PASSWORD, tls=make_tls(folder)) as started:
         yield started
 
 

@@ -1,11 +1,12 @@
 """A store on a real cluster, two shards of two replicas, keeps the contract of stores."""
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
 
 import pytest
 
+from stepscope.hub.store import maintenance
 from stepscope.hub.store.cluster.address import parse
 from stepscope.hub.store.cluster.ownership import this_process
 from stepscope.hub.store.cluster.server import Server
@@ -14,7 +15,7 @@ from stepscope.model.errors import ConfigError
 from stepscope.model.ports import Batch
 from stepscope.testing.clickhouse_cluster import ClusterProcesses, missing
 from stepscope.testing.cuts import CutContract
-from stepscope.testing.stores import StoreContract, floats, line, losses, writer
+from stepscope.testing.stores import StoreContract, floats, line, losses, numbered, writer
 from tests.hub.cluster.conftest import HUB, AddressOf
 from tests.repeats import LONG
 
@@ -47,6 +48,33 @@ class TestClusterStore(StoreContract):
             second.close()
         assert total == store.engine.query("SELECT count() AS n FROM metrics").one("n")
 
+    def test_writing_and_deleting_run_nothing_on_all_servers(self, store: Store, run: str) -> None:
+        """Statements for the whole cluster wait for its slowest server: they set tables up, and no more."""
+        queue = "SELECT count() AS entries FROM system.zookeeper WHERE path = '/clickhouse/task_queue/ddl'"
+        before = store.engine.query(queue).one("entries")
+        store.write_many([Batch(writer(f"{run}{each}"), 0, losses([(1, 1.0)])) for each in range(4)])
+        found = store.engine.query(f"SELECT run FROM runs WHERE startsWith(id, '{run}')")["run"]
+        assert {number % 2 for number in found} == {0, 1}
+        maintenance.drop_runs(store, found)
+        assert store.engine.query(f"SELECT count() AS n FROM runs WHERE run IN {tuple(found)}").one("n") == 0
+        assert before > 0
+        assert store.engine.query(queue).one("entries") == before
+
+    def test_over_tls(self, store: Store, run: str, cluster: ClusterProcesses, database: str) -> None:
+        """Another hub connects to the same servers with TLS: it must know their certificate, writes and reads."""
+        if cluster.certificate is None:
+            pytest.skip("openssl is not installed")
+        url = cluster.secure_url(parse(database).database)
+        with pytest.raises(ConfigError, match="certificate verify failed"):
+            open_server(url.partition("&ca=")[0])
+        secure = open_server(url, member=this_process(HUB))
+        names = [f"{run}{each}" for each in range(4)]
+        secure.write_many([Batch(writer(name), 0, losses([(1, 1.0)])) for name in names])
+        assert {numbered(secure, name) % 2 for name in names} == {0, 1}
+        assert [floats(line(secure, name)) for name in names] == [[1.0]] * 4
+        assert secure.engine.shard(1).query("SELECT count() AS n FROM metrics").one("n") > 0
+        secure.close()
+
     def test_what_only_a_dead_server_has_is_waited_for(self, cluster: ClusterProcesses, database: str) -> None:
         """Nothing is taken back while a replica misses rows that another one acknowledged; then all is there, once."""
         (first, second), _ = cluster.servers
@@ -63,20 +91,20 @@ class TestClusterStore(StoreContract):
         first.start()
         other.execute("SYSTEM START FETCHES")
         other.close()
-        store = _open_when_caught_up(database)
+        store = _open_in_time(database, "have not caught up")
         store.write_many([Batch(writer(f"lag{each}"), 1, losses([(2, 2.0)])) for each in range(2)])
         assert [floats(line(store, f"lag{each}")) for each in range(2)] == [[1.0, 2.0]] * 2
         store.close()
 
 
-def _open_when_caught_up(database: str) -> Store:
-    """Open a store again and again, while its replicas fetch what they miss."""
+def _open_in_time(database: str, *passing: str) -> Store:
+    """Open a store again and again, while its replicas fetch or delete rows."""
     deadline = time.monotonic() + 300
     while True:
         try:
             return open_server(database, member=this_process(HUB))
         except ConfigError as error:
-            if "have not caught up" not in str(error) or time.monotonic() > deadline:
+            if not any(why in str(error) for why in passing) or time.monotonic() > deadline:
                 raise
 
 
@@ -86,4 +114,16 @@ def _answers(server: Server, sql: str, expected: list[int]) -> bool:
 
 @pytest.mark.skipif(not LONG, reason="STEPSCOPE_TEST_LONG is not set: takes minutes")
 class TestCutClusterStore(CutContract):
-    pass
+    @pytest.fixture
+    def reopen(self, cluster: ClusterProcesses, run: str) -> Iterator[Callable[[Store | None], Store]]:
+        """Open a database again and again, and wait each time until what was left is deleted."""
+        opened: list[Store] = []
+
+        def again(before: Store | None) -> Store:
+            if before is not None:
+                before.close()
+            opened.append(_open_in_time(cluster.url(run), "have not caught up", "are still being deleted"))
+            return opened[-1]
+
+        yield again
+        opened[-1].close()

@@ -1,11 +1,9 @@
 """The engine over a real server: failover, limits, cancelled queries, TLS, and errors without the password."""
 
 import math
-import shutil
 import signal
 import socket
 import struct
-import subprocess
 import threading
 from collections.abc import Iterator
 from dataclasses import replace
@@ -20,7 +18,7 @@ from stepscope.hub.store.cluster.server import Server
 from stepscope.hub.store.engine import CANCELLED, EngineError, Limits, Stop
 from stepscope.hub.store.store import open_server
 from stepscope.model.errors import ConfigError
-from stepscope.testing.clickhouse import PROGRAM, ServerProcess, free_port, program, running
+from stepscope.testing.clickhouse import PROGRAM, ServerProcess, free_port, make_tls, program, running, with_tls
 from tests.hub.cluster.conftest import PASSWORD
 
 needs_program = pytest.mark.skipif(program() is None, reason=f"{PROGRAM} is not installed")
@@ -209,22 +207,16 @@ class TestHosts:
         assert "wrong-one" not in str(refused.value)
         assert PASSWORD not in str(refused.value)
 
-    @pytest.mark.skipif(shutil.which("openssl") is None, reason="openssl is not installed")
     def test_tls(self, tmp_path: Path) -> None:
         """A certificate that is not known is refused; with it, everything is encrypted."""
-        key, certificate = tmp_path / "key.pem", tmp_path / "certificate.pem"
-        names = ["-subj", "/CN=localhost", "-addext", "subjectAltName=DNS:localhost,IP:127.0.0.1"]
-        command = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", *names]
-        subprocess.run([*command, "-keyout", key, "-out", certificate], check=True, capture_output=True)
-        secure = free_port()
-        more = f"""<tcp_port_secure>{secure}</tcp_port_secure><openSSL><server>
-            <certificateFile>{certificate}</certificateFile><privateKeyFile>{key}</privateKeyFile>
-            <verificationMode>none</verificationMode></server></openSSL>"""
-        with running(ServerProcess(tmp_path / "tls", free_port(), PASSWORD, more=more, more_ports=(secure,))):
-            url = f"clickhouses://default:{PASSWORD}@127.0.0.1:{secure}/default"
+        tls = make_tls(tmp_path)
+        if tls is None:
+            pytest.skip("openssl is not installed")
+        with running(with_tls(ServerProcess(tmp_path / "tls", free_port(), PASSWORD), tls)) as secure:
+            url = f"clickhouses://default:{PASSWORD}@127.0.0.1:{secure.more_ports[0]}/default"
             with pytest.raises(EngineError, match="certificate verify failed"):
                 Server(parse(url))
-            engine = Server(parse(f"{url}?ca={certificate}"))
+            engine = Server(parse(f"{url}?ca={tls.certificate}"))
             assert engine.query("SELECT 1 AS n").one("n") == 1
             engine.close()
 
