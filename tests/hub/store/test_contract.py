@@ -66,6 +66,17 @@ class TestOpenStore(StoreContract):
                 assert totals == sorted(totals)
                 assert totals[-1] == 20
 
+    def test_documented_statements_for_object_storage(self, store: Store) -> None:
+        """A newer engine than that of our cluster parses them, and their expression is a time of our points."""
+        text = (Path(__file__).parents[3] / "docs" / "scale.md").read_text()
+        moves = [each.rstrip(";") for each in text.splitlines() if each.startswith("ALTER TABLE stepscope_shard.")]
+        assert len(moves) == 2
+        for sql in moves:
+            assert "AlterQuery" in (store.engine.tree(sql) or "")
+        moment = moves[1].partition("MODIFY TTL ")[2].partition(" TO VOLUME")[0]
+        found = store.engine.query(f"SELECT toTypeName({moment}) AS type FROM (SELECT toInt64(0) AS time)")
+        assert found["type"] == ["DateTime"]
+
 
 class TestCutStore(CutContract):
     pass
