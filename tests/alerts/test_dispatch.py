@@ -112,7 +112,7 @@ def test_what_is_muted_is_told_when_it_is_not_any_more() -> None:
         ({"silences": [Silence(id="s", rule="hi*", until=10 * NS)]}, "silence s"),
         ({"silences": [Silence(id="s", run="other", until=10 * NS)]}, ""),
         ({"silences": [Silence(id="s", key="lo*", until=2 * NS)]}, ""),
-        ({"expected": [Expected(id="e", rule="high", key="loss", run="r1", who="ann")]}, "expected, says ann"),
+        ({"expected": [Expected(id="e", rule="high", key="loss", run="r1", who="ann")]}, "expected, marked by ann"),
         ({"expected": [Expected(id="e", rule="high", key="loss", project="gpt")]}, "expected"),
         ({"expected": [Expected(id="e", rule="high", key="loss", project="bert")]}, ""),
         ({"firing": [alert("worse")]}, "explained by worse"),

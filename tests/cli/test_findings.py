@@ -82,9 +82,9 @@ def test_what_a_person_expects_is_muted(home: Path, capsys: pytest.CaptureFixtur
     assert main(["findings", "R", "--home", str(home)]) == 0
     nothing, line, why = capsys.readouterr().out.splitlines()
     assert nothing == "nothing unexpected went wrong in R"
-    assert (line.split()[0], why.strip()) == ("muted", "expected, says ann")
+    assert (line.split()[0], why.strip()) == ("muted", "expected, marked by ann")
     assert main(["show", "R", "--home", str(home)]) == 0
-    assert "on rank 1\n         expected, says ann\n" in capsys.readouterr().out
+    assert "on rank 1\n         expected, marked by ann\n" in capsys.readouterr().out
     assert (home / "hub" / "alerts.log").stat().st_mtime_ns == kept
 
 

@@ -54,7 +54,7 @@ def test_findings_of_a_running_run_appear_without_an_alert(hub: RunningHub, goin
     page.get_by_text("trainer/loss spiked to 900").first.wait_for()
     page.locator(".run-findings").get_by_role("button", name="Expected", exact=True).first.click()
     page.get_by_role("button", name="in this run").click()
-    page.get_by_text("expected, says local").wait_for()
+    page.get_by_text("expected, marked by local").wait_for()
 
 
 def test_a_line_over_another_metric_goes_on(hub: RunningHub, going: Any, show: Opened) -> None:

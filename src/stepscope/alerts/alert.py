@@ -144,7 +144,7 @@ def expected_by(about: Subject, project: str, marks: Iterable[Expected]) -> str:
     """Return why an alert or finding is muted: the mark that covers its subject, or an empty text."""
     for mark in marks:
         if mark.covers(about, project):
-            return f"expected, says {mark.who}" if mark.who else "expected"
+            return f"expected, marked by {mark.who}" if mark.who else "expected"
     return ""
 
 

@@ -28,7 +28,7 @@ def add(commands: Commands) -> None:
     made.add_argument("run", nargs="?", metavar="RUN", help=RUN_HELP)
     target = made.add_mutually_exclusive_group(required=True)
     target.add_argument("-o", "--output", metavar="FILE", help="the output file; `-` is standard output")
-    whole = "all runs as Parquet by project and week; again: what is new since"
+    whole = "all runs as Parquet by project and week; repeated runs add what is new"
     target.add_argument("--parquet", type=Path, metavar="FOLDER", help=whole)
     made.add_argument("--format", choices=FORMATS, help="the format; default: by the suffix of FILE")
     made.add_argument("--what", choices=WHAT, default="metrics", help="the kind of records (metrics)")

@@ -24,9 +24,9 @@ _ADVICE = (
     ("HTTP 403", "this token may not write there"),
     ("HTTP 407", "the proxy requires a user name and a password: HTTPS_PROXY=http://NAME:PASSWORD@HOST:PORT"),
     ("HTTP 404", "the server is there, the path is not: check the path of the address"),
-    ("HTTP 405", "something else than the server we look for answers there: check the port"),
-    ("HTTP 3", "the server sends us elsewhere, perhaps to a login page: use the address behind it"),
-    ("HTTP 415", "the server does not take this encoding: try protocol http/protobuf"),
+    ("HTTP 405", "another program answers there: check the port"),
+    ("HTTP 3", "the server redirects, perhaps to a login page: use the address behind it"),
+    ("HTTP 415", "the server does not accept this encoding: try protocol http/protobuf"),
     (
         "the server closed",
         "a tunnel with nothing behind it (start the server at its far end), or a server restarting",

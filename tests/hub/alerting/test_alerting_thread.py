@@ -189,7 +189,7 @@ def test_silences_and_marks(open_hub: Callable[..., Alerting], clock: Clock) -> 
     alerting.stop()
     kept = {each.subject.run: each for each in open_hub().alerts()}
     assert kept["r1"].acknowledged_by == "ann"
-    assert (kept["r2"].expected, kept["r2"].muted) == (True, "expected, says ann")
+    assert (kept["r2"].expected, kept["r2"].muted) == (True, "expected, marked by ann")
 
 
 def test_too_much_is_passed_over(

@@ -90,7 +90,7 @@ def test_what_is_expected_is_muted_everywhere(ask: Get, get: Get, hub: Hub) -> N
     about = {"kind": "spike", "key": "trainer/loss"}
     mark = ask("POST", "/api/runs/big/findings/expected", json=about).json()
     *others, last = get("/api/runs/big/findings")["findings"]
-    assert (last["kind"], last["muted"]) == ("spike", f"expected, says {mark['who']}")
+    assert (last["kind"], last["muted"]) == ("spike", f"expected, marked by {mark['who']}")
     assert not any(each["muted"] for each in others)
     assert get("/api/runs/big")["findings"] == before["findings"] - 1
     assert {row["id"]: row["findings"] for row in get("/api/runs")["runs"]}["big"] == before["findings"] - 1
