@@ -6,7 +6,7 @@ from pathlib import Path
 from stepscope.hub.cluster.deferred import DeferredShard, DeferringStore
 from stepscope.hub.intake.counters import Counters
 from stepscope.hub.intake.sources import ReceivedBatch
-from stepscope.hub.store.cluster.shards import ShardAway
+from stepscope.hub.store.cluster.shards import ShardUnavailable
 from stepscope.hub.store.store import Outcome
 from stepscope.journal.following import Cursors
 from stepscope.model.ports import Batch, Writer
@@ -32,7 +32,7 @@ class TwoShards:
         outcomes: list[Outcome] = []
         for each in batches:
             shard = int(each.writer.run[-1])
-            outcomes.append(ShardAway("away", shard) if shard in self.away else None)
+            outcomes.append(ShardUnavailable("away", shard) if shard in self.away else None)
             self.taken += [(each.writer.run, each.seq)] if outcomes[-1] is None else []
         return outcomes
 
@@ -95,10 +95,10 @@ def test_everything_waits_while_no_shard_takes_anything(tmp_path: Path) -> None:
     world = World(tmp_path, most_bytes=0)
     world.store.away = {0, 1}
     (outcome,) = world.deferring.write_many([batch("run-1", 0)])
-    assert isinstance(outcome, ShardAway)
+    assert isinstance(outcome, ShardUnavailable)
     world.store.away = {1}
     (outcome,) = world.deferring.write_many([batch("run-1", 0)])
-    assert isinstance(outcome, ShardAway)
+    assert isinstance(outcome, ShardUnavailable)
     assert (world.store.taken, world.deferring.bytes_behind()) == ([], 0)
 
 

@@ -168,7 +168,7 @@ class Evaluator:
         self._absent = {key: each for key, each in self._absent.items() if key[0] != id}
 
     def forget_quiet(self, now: int) -> None:
-        """Forget runs without records for hours and without open alerts; if records arrive again, they start anew."""
+        """Forget runs without records for hours and without open alerts; if records arrive again, they start over."""
         busy = {alert.subject.run for alert in self.open.values()}
         for id, run in list(self._runs.items()):
             if id not in busy and now - run.last_seen > QUIET_NS:

@@ -63,7 +63,7 @@ def _of_hub(home: Path, run: str) -> dict[str, Any] | None:
 
 
 class LatestFindings:
-    """The findings of a run that goes on: those of the hub, else of the journals, which are read as time allows."""
+    """The findings of a run in progress: those of the hub, else of the journals, which are read as time allows."""
 
     def __init__(self, home: Path, run: str, clock: Callable[[], float] = time.monotonic) -> None:
         self._home, self._run, self._clock = home, run, clock

@@ -103,7 +103,7 @@ def spirals(count: int, seed: int) -> tuple[Array, Array]:
 
 
 def save(path: Path, network: Network, adam: Adam, step: int) -> int:
-    """Save what a training needs to go on behind a step; the size of the file."""
+    """Save what a training needs to continue after a step; return the size of the file."""
     part = path.with_suffix(".part")
     with open(part, "wb") as file:
         np.savez(file, weights=network.vector, first=adam.first, second=adam.second, taken=adam.taken, step=step)
@@ -112,7 +112,7 @@ def save(path: Path, network: Network, adam: Adam, step: int) -> int:
 
 
 def load(path: Path, network: Network, adam: Adam) -> int:
-    """Put a checkpoint into a network and its optimizer; the step to go on with."""
+    """Load a checkpoint into a network and its optimizer; return the step to continue with."""
     with np.load(path) as saved:
         network.vector[...] = saved["weights"]
         adam.first[...] = saved["first"]

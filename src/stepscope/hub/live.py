@@ -86,7 +86,7 @@ class Live:
         self._publish((), tuple(changed))
 
     def miss(self, count: int) -> None:
-        """Tell every subscription that records of some runs were stored and not passed on: it must reload."""
+        """Notify every subscription that records of some runs were stored and not passed on: it must reload."""
         with self._lock:
             self._memory.clear()
             self._remembered = 0

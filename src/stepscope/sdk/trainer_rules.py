@@ -47,7 +47,7 @@ class TrainerRules:
         self.reset()
 
     def reset(self) -> None:
-        """Begin anew."""
+        """Restart the evaluation."""
         self._evaluator = Evaluator(self._rules, "trainer")
         self._notified: set[str] = set()
 

@@ -45,7 +45,7 @@ def open_journal(run: Part) -> Journal:
 
 
 def find_attempt(home: Path, run: str, rank: int, host: str, start: str, *, least: int = 1) -> tuple[int, bool]:
-    """Number this start of a rank, and tell whether it joins a living process that began earlier.
+    """Number this start of a rank, and return whether it joins a living process that began earlier.
 
     The number is that of the processes forked from the same `init` (their tokens begin with `start`), else that of a
     living main process, else one more than the last. Children that outlived their trainer do not count as living.

@@ -53,7 +53,7 @@ def free_port() -> int:
 
 
 def listens(port: int, host: str = LOOPBACK) -> bool:
-    """Return whether somebody listens on a port."""
+    """Return whether a process listens on a port."""
     with contextlib.suppress(OSError), socket.create_connection((host, port), timeout=1):
         return True
     return False

@@ -30,7 +30,7 @@ def begin(wanted: Wanted, arguments: Mapping[str, Any]) -> stepscope.Run:
 
 
 def begin_quietly(wanted: Wanted, arguments: Mapping[str, Any]) -> stepscope.Run | None:
-    """The same, for code that must go on whatever happens: without what is wrong, or with no run at all.
+    """The same, for code that must not fail: wrong settings are left out, or there is no run at all.
 
     What is wrong is left out by itself and named in a warning; a `run_id` that cannot be one is made safe.
     """

@@ -6,7 +6,7 @@ import pytest
 
 from stepscope.hub.cluster.shard_upkeep import ShardUpkeep
 from stepscope.hub.store.cluster.shard_tables import ShardTables
-from stepscope.hub.store.cluster.shards import ShardAway, run_hash
+from stepscope.hub.store.cluster.shards import ShardUnavailable, run_hash
 from stepscope.hub.store.columns import Block
 from stepscope.hub.store.engine import EngineError
 from stepscope.hub.store.store import Store
@@ -37,7 +37,7 @@ def store(cluster: ClusterProcesses) -> Iterator[Store]:
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(tables, "insert", cut)
-        with pytest.raises(ShardAway, match="cannot accept more now"):
+        with pytest.raises(ShardUnavailable, match="cannot accept more now"):
             opened.write(Batch(writer(HERE), 1, losses([(1, 2.0)])))
     yield opened
     opened.close()
@@ -46,7 +46,7 @@ def store(cluster: ClusterProcesses) -> Iterator[Store]:
 def offer(store: Store, run: str, seq: int) -> bool:
     """Offer a batch; whether it was stored."""
     (outcome,) = store.write_many([Batch(writer(run), seq, losses([(seq, float(seq + 1))]))])
-    assert outcome is None or isinstance(outcome, ShardAway), outcome
+    assert outcome is None or isinstance(outcome, ShardUnavailable), outcome
     return outcome is None
 
 

@@ -66,7 +66,7 @@ class StoredTrend:
 
 
 class HubView:
-    """What a run did so far, as the hub tells. `read` asks again, when the run changed."""
+    """What a run did so far, from the hub. `read` queries it again when the run changed."""
 
     def __init__(self, stored: StoredRun, clock: Callable[[], float] = time.monotonic) -> None:
         self.run = stored.run

@@ -1,4 +1,4 @@
-"""Batches whose shard is away, kept in a journal for each shard, so that the records of other shards do not wait."""
+"""Batches whose shard is down, kept in a journal for each shard, so that the records of other shards do not wait."""
 
 import time
 from collections.abc import Callable, Collection, Sequence
@@ -8,7 +8,7 @@ from stepscope.hub.intake.counters import Counters
 from stepscope.hub.intake.intake_journal import IntakeBatch, frames_of, pack_whole
 from stepscope.hub.intake.sources import IntakeReader, ReceivedBatch, Source
 from stepscope.hub.intake.store_pump import BatchStore
-from stepscope.hub.store.cluster.shards import ShardAway
+from stepscope.hub.store.cluster.shards import ShardUnavailable
 from stepscope.hub.store.store import Outcome
 from stepscope.journal.following import Cursors
 from stepscope.journal.segments import READ_BYTES, Journal
@@ -81,7 +81,7 @@ class DeferredShard:
 
 
 class DeferringStore:
-    """A store that takes batches also while their shard is away, as long as another shard takes any.
+    """A store that takes batches also while their shard is unavailable, as long as another shard takes any.
 
     They are kept in a journal of that shard, up to `most_bytes`; then everything waits, as it does while no shard takes
     anything. One thread uses it.
@@ -114,7 +114,7 @@ class DeferringStore:
         outcomes = list(self._store.write_many(batches))
         waiting: dict[int, list[int]] = {}
         for index, outcome in enumerate(outcomes):
-            if isinstance(outcome, ShardAway):
+            if isinstance(outcome, ShardUnavailable):
                 waiting.setdefault(outcome.shard, []).append(index)
         if waiting and self._has_room() and self._others_go_on(waiting.keys()):
             for shard, indices in waiting.items():

@@ -65,7 +65,7 @@ class Peers:
         self.listeners: list[Callable[[Sequence[ReceivedBatch]], None]] = []
         self.finding_listeners: list[Callable[[Sequence[Changed]], None]] = []
         self.miss_listeners: list[Callable[[int], None]] = []
-        """Hear how many records another hub stored without telling."""
+        """Add the number of records that another hub stored without sending them."""
         self.passed_listeners: list[Callable[[Passed], None]] = []
         self._thread = threading.Thread(target=self._loop, name="stepscope-peers", daemon=True)
 

@@ -53,7 +53,7 @@ class StorePath:
         return "forwarded" if self._router.is_forwarded(batch) else self._deferring.outcome(batch)
 
     def deferred_bytes(self) -> int:
-        """Count the bytes that wait for shards that are away."""
+        """Count the bytes that wait for shards that are unavailable."""
         return self._deferring.bytes_behind()
 
     def close(self) -> None:

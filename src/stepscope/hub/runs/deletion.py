@@ -137,7 +137,7 @@ class RunDeletion:
             self._delete_uploads(run, moment)
 
     def finish(self) -> None:
-        """Delete what is left of deleted runs, now or, while a part of the store is away, later."""
+        """Delete what is left of deleted runs, now or, while a part of the store is unavailable, later."""
         with self._lock:
             left, self._left = self._left, set()
         try:

@@ -64,7 +64,7 @@ def _unseen(writer: Writer) -> WriterFacts:
 
 
 def _is_edit(record: Record) -> bool:
-    """Whether a record can be made long after the run, by whoever edits it: it says nothing about a process."""
+    """Whether a record can be made long after the run, by an edit, so that it is no sign of a process."""
     return type(record) is Event and record.name in (names.EVENT_EDITED, names.EVENT_CONFIG)
 
 

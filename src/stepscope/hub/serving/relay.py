@@ -49,7 +49,7 @@ class Relay:
         self._upstreams: dict[str, Upstream] = {}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer a request here or at another hub; 503 when that hub is away."""
+        """Answer a request here or at another hub; 503 when that hub is unavailable."""
         if scope["type"] != "http" or self._is_relayed(scope):
             await self._app(scope, receive, send)
             return
@@ -126,7 +126,7 @@ class Relay:
         await response(scope, receive, secured(send, head, scope["scheme"], self._guard))
 
     def _away(self) -> str:
-        """Why files may be missing: a hub that keeps some is away; empty when all of them answer."""
+        """Why files may be missing: a hub that keeps some is unavailable; empty when all of them answer."""
         for receiver in RECEIVERS:
             try:
                 if not self._homes.must_write(receiver):

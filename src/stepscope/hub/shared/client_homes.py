@@ -41,7 +41,7 @@ class ClientHomes:
                 self._take(receiver)
 
     def keeper(self, receiver: str) -> Member | None:
-        """The hub that answers the clients of a receiver: None for this one; Retry while it is away."""
+        """The hub that answers the clients of a receiver: None for this one; Retry while it is unavailable."""
         if self.must_write(receiver):
             self._take(receiver)
         hub = self._known(receiver)

@@ -213,7 +213,7 @@ class Engine(Tables, Protocol):
     """How many servers share the rows; those of a run are on one: its number modulo this."""
 
     def shard(self, index: int) -> Tables:
-        """The tables with the rows of one shard, which work while others are away; all tables where there is one."""
+        """The tables with the rows of one shard, which work while others are down; all tables where there is one."""
 
     def query_many(self, questions: Sequence[str]) -> list[Answer]:
         """Run several SELECTs, concurrently where the engine can, and return their columns."""

@@ -111,7 +111,7 @@ def check(engine: Engine) -> list[str]:
 
 
 def lost(engine: Engine) -> list[str]:
-    """Name the parts that the engine could not load when it started and put beside the others, where it tells."""
+    """Name the parts that the engine could not load when it started and detached, where it reports them."""
     if not engine.modern:
         return []
     found = engine.query(
@@ -231,7 +231,7 @@ def retain(
 
 
 def _answered(store: Store) -> Iterator[Candidate]:
-    """The runs of the shards that this process writes to, without a shard that is away while others are there."""
+    """The runs of the shards that this process writes to, without a shard that is down while others are there."""
     for shard in store.held():
         try:
             yield from _candidates(store.engine.shard(shard))

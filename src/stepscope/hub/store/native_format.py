@@ -110,7 +110,7 @@ def read_block(reader: Reader) -> Columns:
 
 
 def joined(blocks: Sequence[Columns]) -> Columns:
-    """Put the rows of several blocks into one; a block without rows tells the columns of an answer without any."""
+    """Put the rows of several blocks into one; a block without rows has the columns of an empty answer."""
     full = [block for block in blocks if len(next(iter(block.values()), ()))] or blocks[:1]
     if len(full) == 1:
         return full[0]

@@ -252,7 +252,7 @@ def _present(engine: Engine) -> int:
 
 
 def _versions(engine: Engine) -> list[tuple[int, int]]:
-    """The versions of the tables and their times: every shard has them, so that one is enough when others are away.
+    """The versions of the tables and their times: every shard has them, so that one is enough when others are down.
 
     A shard that lacks them gets them. EngineError when no shard knows them and one does not answer.
     """

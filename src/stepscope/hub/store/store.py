@@ -10,7 +10,7 @@ from stepscope.hub.store import schema
 from stepscope.hub.store.cluster import address, dialect
 from stepscope.hub.store.cluster.lease import Lease
 from stepscope.hub.store.cluster.ownership import Member, Ownership, this_process
-from stepscope.hub.store.cluster.shards import Placement, Shard, ShardAway
+from stepscope.hub.store.cluster.shards import Placement, Shard, ShardUnavailable
 from stepscope.hub.store.embedded import Chdb
 from stepscope.hub.store.engine import Engine, EngineError
 from stepscope.hub.store.store_folder import Folder, full_disk
@@ -110,7 +110,7 @@ class Store:
         outcomes: list[Outcome] = [Retry("the rest of the group is not stored yet", after=0.0)] * len(batches)
         for index, batch in enumerate(batches):
             place = shards[batch.writer.run]
-            if isinstance(place, ShardAway):
+            if isinstance(place, ShardUnavailable):
                 outcomes[index] = place
             else:
                 parts.setdefault(place, []).append(index)
@@ -129,11 +129,11 @@ class Store:
         """Store batches of one shard. While others may go on, one that is being recovered is not waited for."""
         apart = self.recovers_apart and self.engine.shards > 1
         if not self._locks[shard].acquire(timeout=_TURN_SECONDS if apart else -1):
-            return [ShardAway(f"shard {shard + 1} is being changed", shard, after=1.0)] * len(batches)
+            return [ShardUnavailable(f"shard {shard + 1} is being changed", shard, after=1.0)] * len(batches)
         try:
             committer = self._committers[shard]
             if apart and committer.must_recover():
-                return [ShardAway(f"shard {shard + 1} is being recovered", shard, after=1.0)] * len(batches)
+                return [ShardUnavailable(f"shard {shard + 1} is being recovered", shard, after=1.0)] * len(batches)
             return self._skipping_deleted(batches, committer.write)  # one may have been deleted since
         finally:
             self._locks[shard].release()
@@ -169,9 +169,9 @@ class Store:
     def not_now(self, run: str, error: Retry) -> Retry:
         """The outcome of a batch whose hub does not take it: that of its shard alone, where there are several."""
         place = self._placement.find([run])[run]
-        if self.engine.shards == 1 or isinstance(place, ShardAway):
+        if self.engine.shards == 1 or isinstance(place, ShardUnavailable):
             return error
-        return ShardAway(str(error), place, after=error.after or 0.0)
+        return ShardUnavailable(str(error), place, after=error.after or 0.0)
 
     def takes_writes(self, shard: int) -> bool:
         """Return whether a shard answers and its tables can be written."""

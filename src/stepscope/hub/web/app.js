@@ -107,7 +107,7 @@ function Outlet({ view, parts, query }) {
 }
 
 // A module that could not be fetched is never fetched again by this document, so the document is, once the hub answers;
-// what was shown is in the address. Not over and over, should the hub be there and the module not. Tells whether it is away.
+// what was shown is in the address. Not over and over, should the hub be there and the module not. Tells whether it is unavailable.
 function useReload(failed) {
   const [away, setAway] = useState(true);
   useEffect(() => {

@@ -41,7 +41,7 @@ class Definition:
     buckets: tuple[float, ...] = ()
     description: str = ""
     keep: Callable[[Mapping[str, Any]], Any] | None = None
-    """Tells from the metadata whether an event counts."""
+    """Returns from the metadata whether an event counts."""
     tag_values: Callable[[Mapping[str, Any]], Mapping[str, Any]] | None = None
     """Makes of the metadata the mapping in which tags are looked up."""
 

@@ -40,7 +40,7 @@ def encode(found: Any, missing: MissingShards) -> bytes:
 def partial_reads(method: str) -> Iterator[MissingShards]:
     """Allow answers that lack shards to what only reads, and collect which.
 
-    "Not found" becomes "not now" while a shard is away: what was asked for may be there.
+    "Not found" becomes "not now" while a shard is unavailable: what was asked for may be there.
     """
     if method != "GET":
         yield MissingShards()

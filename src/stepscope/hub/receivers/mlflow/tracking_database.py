@@ -92,7 +92,7 @@ class TrackingDatabase:
 
     @contextlib.contextmanager
     def read(self) -> Iterator[sqlite3.Connection]:
-        """Open a read transaction on a connection that nobody else uses meanwhile; Retry when that fails."""
+        """Open a read transaction on a connection that is not used elsewhere meanwhile; Retry when that fails."""
         made: sqlite3.Connection | None = None
         try:
             try:

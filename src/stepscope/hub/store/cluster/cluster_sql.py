@@ -47,7 +47,7 @@ class ClusterSql:
     def servers(self) -> str:
         """A Distributed table over what every server knows of the cluster.
 
-        The function `cluster` takes the columns from the first shard, and fails when that one is away.
+        The function `cluster` takes the columns from the first shard, and fails when that one is unavailable.
         """
         return f"{self.database}.cluster_servers"
 

@@ -84,7 +84,7 @@ def mutated(sql: str) -> str | None:
 
 
 def is_queued(error: EngineError) -> bool:
-    """Return whether a statement for the cluster was done by every server but those that are away, which will do it."""
+    """Return whether a statement for the cluster was done by every server but those that are down, which will do it."""
     return error.code == TIMEOUT and "(0 of them are currently active)" in error.cause
 
 

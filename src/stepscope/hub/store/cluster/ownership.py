@@ -13,7 +13,7 @@ from typing import Any
 from stepscope.hub.store import literal, schema
 from stepscope.hub.store.cluster import lease
 from stepscope.hub.store.cluster.lease import BEATS, LEASE_SECONDS, NOW, Holder, Lease
-from stepscope.hub.store.cluster.shards import ShardAway
+from stepscope.hub.store.cluster.shards import ShardUnavailable
 from stepscope.hub.store.engine import Engine, EngineError, Tables
 from stepscope.model.errors import ConfigError, Retry
 
@@ -70,7 +70,7 @@ class Ownership:
         return self._seconds / BEATS
 
     def take_all(self) -> None:
-        """Take every shard; ConfigError while another hub has one, EngineError when a shard is away."""
+        """Take every shard; ConfigError while another hub has one, EngineError when a shard is unavailable."""
         self._read()
         for shard in self._away:
             self._tables[shard].query("SELECT 1 AS there")
@@ -92,7 +92,7 @@ class Ownership:
     def beat(self) -> list[int]:
         """Stay alive, renew the leases, take free shards up to a fair share; the shards that are to be released.
 
-        Shards that are away are left as they are; EngineError when all of them are.
+        Shards that are unavailable are left as they are; EngineError when all of them are.
         """
         with self._lock:
             self._write(self._seconds)
@@ -129,7 +129,7 @@ class Ownership:
 
     def _nobody(self, shard: int) -> Retry:
         why = f"no hub writes to shard {shard + 1} of the store at present"
-        return ShardAway(why, shard, after=1.0) if len(self.leases) > 1 else Retry(why, after=1.0)
+        return ShardUnavailable(why, shard, after=1.0) if len(self.leases) > 1 else Retry(why, after=1.0)
 
     def describe(self) -> list[dict[str, Any]]:
         """The hubs that are alive and the shards of each, for health."""

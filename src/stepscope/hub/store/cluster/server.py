@@ -34,7 +34,7 @@ from stepscope.hub.store.engine import (
 from stepscope.model.errors import ConfigError
 
 _WITHOUT_SOME: dialect.Settings = {"distributed_ddl_task_timeout": 6}
-"""How long a statement for the cluster waits for the servers when some are known to be away.
+"""How long a statement for the cluster waits for the servers when some are known to be unavailable.
 
 An old server takes half of an even number and waits for ever for an odd one: to it, the driver sends it unsigned.
 """
@@ -104,7 +104,7 @@ class Server:
         return made is not None and bool(session.query(dialect.tables(*made)).one("found"))
 
     def _run(self, session: Session, sql: str) -> None:
-        """Run a statement; servers of a cluster that are away run it when they are back.
+        """Run a statement; servers of a cluster that are unavailable run it when they are back.
 
         A column that an upgrade, cut short, or another hub has added is no error.
         """
@@ -212,7 +212,7 @@ class Server:
         try:
             self._ask("SELECT count() AS held FROM system.zookeeper WHERE path = '/'")
         except EngineError as error:
-            return error.code == NETWORK_ERROR  # the server is away, and says nothing of ZooKeeper
+            return error.code == NETWORK_ERROR  # the server is unavailable, and says nothing of ZooKeeper
         return True
 
     def query_all(self, sql: str) -> list[Answer]:
@@ -250,7 +250,7 @@ class Server:
         return {name: value for name, value in settings.items() if name != "readonly"}
 
     def _skipping(self) -> dialect.Settings:
-        """Note the shards that are away or behind, if an answer may lack any; the setting by which it is given then."""
+        """Note the shards that are down or behind, if an answer may lack any; the setting by which it is given then."""
         if self._cluster is None or missing_shards.allowed() is None:
             return {}
         away = self.shards_away()

@@ -1,4 +1,4 @@
-"""The tables of one shard on its own servers, so that they work while other shards are away."""
+"""The tables of one shard on its own servers, so that they work while other shards are unavailable."""
 
 import threading
 import time

@@ -40,7 +40,7 @@ WHOLE = Shard()
 """The one shard of a store that is not divided."""
 
 
-class ShardAway(Retry):
+class ShardUnavailable(Retry):
     """A batch was not accepted because its shard takes nothing at present; others may."""
 
     def __init__(self, reason: str, shard: int, after: float = 5.0) -> None:
@@ -60,8 +60,8 @@ class Placement:
         self._known: dict[str, int] = {}
         self._until = 0.0
 
-    def find(self, runs: Iterable[str]) -> dict[str, int | ShardAway]:
-        """The shards of runs, by their ids; ShardAway for a run that may be on one that does not answer.
+    def find(self, runs: Iterable[str]) -> dict[str, int | ShardUnavailable]:
+        """The shards of runs, by their ids; ShardUnavailable for a run that may be on one that does not answer.
 
         Retry when none answers.
         """
@@ -72,14 +72,14 @@ class Placement:
         known = self._known
         if self._clock() > self._until or len(known) > _MOST_KNOWN:
             known, self._until = {}, self._clock() + _KNOWN_SECONDS
-        found: dict[str, int | ShardAway] = {}
+        found: dict[str, int | ShardUnavailable] = {}
         if missing := [run for run in wanted if run not in known]:
             found = self._look_up(missing)
             known = known | {run: place for run, place in found.items() if isinstance(place, int)}
         self._known = known
         return {run: known[run] if run in known else found[run] for run in wanted}
 
-    def _look_up(self, runs: Sequence[str]) -> dict[str, int | ShardAway]:
+    def _look_up(self, runs: Sequence[str]) -> dict[str, int | ShardUnavailable]:
         sql = f"SELECT id, max(run) AS number FROM runs WHERE id IN {literal.texts(runs)} GROUP BY id"
         count = self._engine.shards
         try:
@@ -88,14 +88,16 @@ class Placement:
         except EngineError:
             stored, away, copied = self._ask_each(sql)
 
-        def place(run: str) -> int | ShardAway:
+        def place(run: str) -> int | ShardUnavailable:
             usual = run_hash(run) % count
             if run in stored:
                 return int(stored[run]) % count
             if usual not in away and not copied:
                 return usual
             missing = usual if usual in away else min(away)
-            return ShardAway(f"shard {missing + 1} does not say whether it has the run {run}: {away[missing]}", missing)
+            return ShardUnavailable(
+                f"shard {missing + 1} does not say whether it has the run {run}: {away[missing]}", missing
+            )
 
         return {run: place(run) if away else stored.get(run, run_hash(run)) % count for run in runs}
 

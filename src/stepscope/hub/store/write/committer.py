@@ -4,7 +4,7 @@ import time
 from collections.abc import Callable, Sequence
 
 from stepscope.hub.store.cluster.lease import Lease
-from stepscope.hub.store.cluster.shards import WHOLE, Shard, ShardAway
+from stepscope.hub.store.cluster.shards import WHOLE, Shard, ShardUnavailable
 from stepscope.hub.store.columns import Block
 from stepscope.hub.store.engine import EngineError, Tables
 from stepscope.hub.store.write import ledger as loaded
@@ -92,7 +92,7 @@ class Committer:
     def _not_now(self, error: EngineError) -> Retry:
         if self._shard.count == 1:
             return Retry(f"the store cannot accept more now: {error}", after=5.0)
-        return ShardAway(f"shard {self._shard.index + 1} cannot accept more now: {error}", self._shard.index)
+        return ShardUnavailable(f"shard {self._shard.index + 1} cannot accept more now: {error}", self._shard.index)
 
     def _commit(self, batches: Sequence[Batch]) -> list[Outcome]:
         outcomes: list[Outcome] = [None] * len(batches)

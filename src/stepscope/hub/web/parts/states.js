@@ -34,7 +34,7 @@ export function Fetched({ fetched, what, children }) {
 // Says on every view that the hub does not answer, and since when what is shown is old; it goes away by itself.
 const EVERY = 5000,
   AWAY = 1500,
-  PATIENCE = 8000; // milliseconds between looks, while it is away, and for an answer
+  PATIENCE = 8000; // milliseconds between looks, while it is unavailable, and for an answer
 
 export function Reach() {
   const [since, setSince] = useState(/** @type {number | null} */ (null));
