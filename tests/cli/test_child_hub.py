@@ -29,7 +29,7 @@ def test_a_hub_that_runs_is_used_and_one_that_was_started_is_stopped(tmp_path: P
         with serving(home, said.append) as same:
             assert same == address == address_of(home)
         assert address_of(home) == address
-    assert "is used" in said[0]
+    assert "using the hub that already has" in said[0]
     assert address_of(home) is None
 
 
