@@ -18,6 +18,8 @@ _MUTATION = re.compile(r"\s*ALTER\s+TABLE\s+(\w+)\s+(?:DELETE|UPDATE)\b", re.IGN
 
 _BEHIND = "inserts_in_queue > 0 OR (log_pointer <= log_max_index AND log_max_index > 0)"
 """A log with one entry looks like an empty one, so that the very first insert is not waited for."""
+_NEVER = 1_000_000_000
+"""A server that has not asked ZooKeeper since its start is behind by all seconds since 1970."""
 
 _ALWAYS: Settings = {"insert_deduplicate": 0}
 """A commit that was taken back is written again as the same rows, which must not be taken for a repetition."""
@@ -122,13 +124,15 @@ def replicas_behind(tables: Sequence[str]) -> str:
     )
 
 
-def misses_rows(*, zookeeper: bool) -> str:
-    """The query for how many tables of a server lack rows that another one took, or may.
+def misses_rows() -> str:
+    """The query for how many tables of a server lack rows that another one took, or may: it has just been started.
 
-    Without ZooKeeper no table can be written, and a replica knows only what it was about to fetch.
+    Without ZooKeeper a server knows only what it was about to fetch, and no server takes rows.
     """
-    known = f"is_readonly OR {_BEHIND}" if zookeeper else "inserts_in_queue > 0"
-    return f"SELECT countIf({known}) AS behind FROM system.replicas WHERE database = currentDatabase()"
+    return (
+        f"SELECT countIf({_BEHIND} OR absolute_delay > {_NEVER}) AS behind "
+        "FROM system.replicas WHERE database = currentDatabase()"
+    )
 
 
 def read_only_tables() -> str:

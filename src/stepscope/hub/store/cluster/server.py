@@ -182,12 +182,11 @@ class Server:
 
     def _shards_behind(self) -> list[int]:
         """The shards of which each replica that answers lacks rows, or may; their numbers begin with 1."""
-        asked = dialect.misses_rows(zookeeper=self._has_zookeeper())
         database, found = f"{self._address.database}_shard", dict[int, list[bool]]()
         for host in self._address.hosts:  # one after the other: this may run on one of the threads
             shard, _ = self._places.get(host) or self._place(host) or (0, 0)
             with suppress(EngineError), closing(self._pool.connect(only=host, database=database)) as session:
-                found.setdefault(shard, []).append(bool(session.query(asked).one("behind")))
+                found.setdefault(shard, []).append(bool(session.query(dialect.misses_rows()).one("behind")))
         return [shard for shard, replicas in sorted(found.items()) if shard and all(replicas)]
 
     def cluster_state(self) -> ClusterState | None:
