@@ -1,6 +1,7 @@
 """Commands and programs forked from a process that has imported `stepscope`: tests start hundreds of them."""
 
 import contextlib
+import gc
 import importlib
 import json
 import os
@@ -141,7 +142,7 @@ class _ForkServer:
         with self._lock:  # tests start hubs from several threads
             socket.send_fds(self._socket, [len(data).to_bytes(4, "big")], files or [])
             self._socket.sendall(data)
-            return int.from_bytes(_receive(self._socket, 4), "big", signed=True)
+            return int.from_bytes(receive(self._socket, 4), "big", signed=True)
 
     def close(self) -> None:
         """Let it end."""
@@ -166,7 +167,8 @@ def close() -> None:
             _servers.popitem()[1].close()
 
 
-def _receive(channel: socket.socket, size: int) -> bytes:
+def receive(channel: socket.socket, size: int) -> bytes:
+    """Receive so many bytes."""
     data = b""
     while len(data) < size:
         more = channel.recv(size - len(data))
@@ -181,20 +183,20 @@ def _serve(channel: socket.socket) -> dict[str, Any] | None:
         head, files, _, _ = socket.recv_fds(channel, 4, 3)
         if not head:
             return None
-        asked = json.loads(_receive(channel, int.from_bytes(head + _receive(channel, 4 - len(head)), "big")))
+        asked = json.loads(receive(channel, int.from_bytes(head + receive(channel, 4 - len(head)), "big")))
         if "ended" in asked:
             _, status = os.waitpid(asked["ended"], 0)
             answer = os.waitstatus_to_exitcode(status)
         elif (answer := os.fork()) == 0:
             channel.close()
-            _become(asked, files)
+            become(asked, files)
             return dict(asked)
         for each in files:
             os.close(each)
         channel.sendall(answer.to_bytes(4, "big", signed=True))
 
 
-def _become(asked: dict[str, Any], files: list[int]) -> None:
+def become(asked: dict[str, Any], files: list[int]) -> None:
     """Take over the environment, folder and files of the process that is asked for."""
     for number, each in enumerate(files):
         os.dup2(each, number)
@@ -222,7 +224,7 @@ def _import_what_commands_need() -> None:
             RECEIVERS.find(name)
 
 
-def _run_program(script: str, arguments: list[str]) -> None:
+def run_program(script: str, arguments: list[str]) -> None:
     """Run a script as `python script` does: as the module `__main__`, with its folder first in the path."""
     os.setsid()
     main = types.ModuleType("__main__")
@@ -241,14 +243,18 @@ def _run_command(arguments: list[str]) -> None:
 
 
 if __name__ == "__main__":
+    gc.disable()
     if sys.argv[1] == _COMMAND:
         _import_what_commands_need()
     else:
         for wanted in sys.argv[1].split(","):
             with contextlib.suppress(ImportError):
                 importlib.import_module(wanted)
+    gc.enable()
+    gc.collect()
+    gc.freeze()  # else each process that is forked copies most of these objects, at the latest when it ends
     found = _serve(socket.socket(fileno=int(sys.argv[2])))
     if found is not None and found["script"]:
-        _run_program(found["script"], found["argv"])
+        run_program(found["script"], found["argv"])
     elif found is not None:
         _run_command(found["argv"])

@@ -1,5 +1,6 @@
 """MLflow's own server, forked from a process that has imported it: an import takes as long as a hundred tests."""
 
+import gc
 import os
 import signal
 import sys
@@ -16,6 +17,8 @@ def main(store: str, files: str) -> None:
     os.environ[constants.SERVE_ARTIFACTS_ENV_VAR] = "true"
     from mlflow.server.fastapi_app import app
 
+    gc.collect()
+    gc.freeze()  # no server that is forked has to walk through it
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)
     for line in sys.stdin:
         pid = os.fork()
