@@ -166,7 +166,10 @@ def test_the_quota_counts_what_small_records_really_take() -> None:
 def test_a_caller_holds_the_quota_where_the_flusher_cannot() -> None:
     """On a disk that hangs nobody thins with care: a quarter beyond the quota, every second record goes at once."""
     box = Recorder(QUOTA, Outcomes(), lambda: None)
+    between = 50
+    slack = between * weight([metric(50_000)])
     for step in range(50_000):
         box.put(metric(step))
-        assert weight(box.buffer) < 1.5 * QUOTA
+        if step % between == 0:
+            assert weight(box.buffer) + slack < 1.5 * QUOTA
     assert accounted(box) == 50_000
