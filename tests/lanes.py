@@ -49,6 +49,21 @@ WORLDS = (
         "tests/training/test_service.py",
     ),
     (
+        "tests/integrations/torch/",
+        "tests/integrations/test_accelerate.py",
+        "tests/integrations/test_keras.py",
+        "tests/integrations/test_lightning.py",
+        "tests/integrations/test_stable_baselines3.py",
+        "tests/integrations/test_transformers.py",
+        "tests/diagnosis/test_real_runs.py",
+    ),
+    (
+        "tests/sdk/test_attributes.py",
+        "tests/sdk/test_self_diagnosis.py",
+        "tests/sdk/test_tensors.py",
+        "tests/compat/test_tensorboard_sync.py",
+    ),
+    (
         "tests/e2e/test_sinks_tunnel.py",
         "tests/sinks/test_mlflow.py",
         "tests/sinks/test_mlflow_faults.py",
@@ -65,7 +80,7 @@ WORLDS = (
         "tests/web/test_step.py",
     ),
 )
-"""Files that share a cluster, a server or a hub with recorded runs: one worker runs them, so that it is made once."""
+"""Files that share a cluster, a server, a hub with recorded runs or a large import: one worker makes it, once."""
 
 
 def lane_of(path: str) -> str:

@@ -1,12 +1,23 @@
 """Diagnosis of real trainings: torch on the processor, a hung collective, a killed rank."""
 
+from collections.abc import Iterator
+
 import pytest
 
 from benchmarks.zoo import real_ranks
 from benchmarks.zoo.real import REAL, diagnosed, is_named
 from tests.late import late
 
-late("torch")
+torch = late("torch")
+
+
+@pytest.fixture(autouse=True, scope="module")
+def one_thread() -> Iterator[None]:
+    """Torch computes in one thread: for matrices of this size a second one costs more than it saves."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
 
 
 @pytest.mark.parametrize("name", REAL)
