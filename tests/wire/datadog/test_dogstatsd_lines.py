@@ -21,9 +21,12 @@ def peer() -> Iterator[Listener]:
     made.stop()
 
 
+CONTAINER = "abc123"
+
+
 def client_of(peer: Listener) -> DogStatsd:
     """The official client as it is in a container."""
-    return DogStatsd("127.0.0.1", peer.port, disable_telemetry=True, container_id="abc123", socket_timeout=5)
+    return DogStatsd("127.0.0.1", peer.port, disable_telemetry=True, container_id=CONTAINER, socket_timeout=5)
 
 
 @pytest.mark.parametrize(
@@ -100,7 +103,7 @@ def test_the_official_clients_events(peer: Listener) -> None:
     first, second = (lines.read_event(line, NOW) for line in peer.read())
     assert first[1:] == (
         *("Über\nZeile", "a|b\nç", "error", ("a:b",), 1_600_000_000 * 10**9),
-        *("box", "key", "low", "src"),
+        *("box", "key", "low", "src", CONTAINER, ""),
     )
     assert (second.title, second.text, second.alert_type, second.time) == ("plain", "t", "info", NOW)
 
@@ -123,7 +126,7 @@ def test_the_official_clients_checks(peer: Listener) -> None:
     client.service_check("a.check", 2, ["a:b"], 1_600_000_000, "low", "box", "is|down\nm: x|y")
     client.service_check("b.check", 0)
     first, second = (lines.read_check(line, NOW) for line in peer.read())
-    assert first[1:] == ("a.check", 2, "is|down\nm: x|y", ("a:b",), 1_600_000_000 * 10**9, "box")
+    assert first[1:] == ("a.check", 2, "is|down\nm: x|y", ("a:b",), 1_600_000_000 * 10**9, "box", CONTAINER, "")
     assert (second.name, second.status, second.message, second.time) == ("b.check", 0, "", NOW)
 
 

@@ -44,6 +44,8 @@ class Notice(NamedTuple):
     aggregation_key: str = ""
     priority: str = ""
     source: str = ""
+    container: str = ""
+    external: str = ""
 
 
 class Check(NamedTuple):
@@ -56,6 +58,8 @@ class Check(NamedTuple):
     tags: tuple[str, ...]
     time: int
     host: str = ""
+    container: str = ""
+    external: str = ""
 
 
 class LogLine(NamedTuple):

@@ -122,6 +122,7 @@ def read_event(line: str, now: int) -> Notice:
     title, text, fields = _parts(rest.encode("utf-8", "surrogatepass"), rest, int(found[1]), int(found[2]))
     tags: tuple[str, ...] = ()
     at, host, key, priority, source, kind = now, "", "", "", "", "info"
+    container, external = "", ""
     for field in fields.split("|")[1:]:
         name, value = field[:2], field[2:]
         if field[:1] == "#":
@@ -138,7 +139,11 @@ def read_event(line: str, now: int) -> Notice:
             source = value
         elif name == "t:" and value in ALERT_TYPES:
             kind = value
-    return Notice(0, _lines(title), _lines(text), kind, tags, at, host, key, priority, source)
+        elif name == "c:":
+            container = value
+        elif name == "e:":
+            external = value
+    return Notice(0, _lines(title), _lines(text), kind, tags, at, host, key, priority, source, container, external)
 
 
 def _parts(data: bytes, text: str, title: int, body: int) -> tuple[str, str, str]:
@@ -156,13 +161,14 @@ def _parts(data: bytes, text: str, title: int, body: int) -> tuple[str, str, str
 def read_check(line: str, now: int) -> Check:
     """Read a service check: the message is the last field and may hold bars."""
     head, _, message = line.partition("|m:")
+    parts = head.split("|")
     if message and (after := _AFTER_MESSAGE.search(message)):
         message = message[: after.start()]
-    parts = head.split("|")
+        parts += after[1].split("|")
     if len(parts) < 3 or not parts[1] or parts[2] not in _STATUSES:
         raise Malformed(BAD_CHECK)
     tags: tuple[str, ...] = ()
-    at, host = now, ""
+    at, host, container, external = now, "", "", ""
     for field in parts[3:]:
         if field[:1] == "#":
             tags = split_tags(field[1:])
@@ -170,8 +176,12 @@ def read_check(line: str, now: int) -> Check:
             at = read_time(field[2:])
         elif field[:2] == "h:":
             host = field[2:]
+        elif field[:2] == "c:":
+            container = field[2:]
+        elif field[:2] == "e:":
+            external = field[2:]
     text = _lines(message.replace("m\\:", "m:"))
-    return Check(0, parts[1][:LONGEST], _STATUSES[parts[2]], text, tags, at, host)
+    return Check(0, parts[1][:LONGEST], _STATUSES[parts[2]], text, tags, at, host, container, external)
 
 
 def _lines(text: str) -> str:

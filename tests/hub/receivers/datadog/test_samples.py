@@ -65,6 +65,17 @@ def test_every_type() -> None:
     assert timing.attrs == {"statsd.rate": 0.5}
 
 
+def test_a_container_is_one_process() -> None:
+    """Metrics, events and checks of a container belong to one process, whichever order its fields are in."""
+    made = Samples(Processes(), "box")
+    made.take("train.step:4|g|#run_id:r|c:ci-1|e:cn-x|card:low\na:1|g|card:low|e:cn-x|c:ci-1|#run_id:r|@1", NOW)
+    made.take("_e{1,1}:T|t|c:ci-1|#run_id:r|e:cn-x\n_sc|up|0|e:cn-x|#run_id:r|m:fine|c:ci-1", NOW)
+    (drained,) = made.drain()
+    assert drained.origin.resource == {"host.name": "box", "container.id": "ci-1", "datadog.external_data": "cn-x"}
+    assert [record.step for record in drained.records if not isinstance(record, Metric)] == [4, 4]
+    assert made.malformed == {}
+
+
 def test_lines_may_end_in_cr_lf() -> None:
     """As a client on Windows or `printf | nc` sends them."""
     assert points(records_of(["a:1|g\r\nb:2|g|#k:v\r\n", "c:3|g\r"])) == [

@@ -194,13 +194,13 @@ class Samples:
 
     def _event(self, line: str, now: int, host: str) -> None:
         notice = lines.read_event(line, now)
-        place = place_of(notice.tags, notice.host or host or self._host)
+        place = place_of(notice.tags, notice.host or host or self._host, notice.container, notice.external)
         process = self._process(place)
         process.records.append(event_record(notice, place.attrs, _step(place, process)))
 
     def _check(self, line: str, now: int, host: str) -> None:
         check = lines.read_check(line, now)
-        place = place_of(check.tags, check.host or host or self._host)
+        place = place_of(check.tags, check.host or host or self._host, check.container, check.external)
         process = self._process(place)
         process.records.append(check_record(check, place.attrs, _step(place, process)))
 
