@@ -1,6 +1,8 @@
 """Filters of runs in W&B's public API."""
 
+import math
 import time
+from typing import Any
 
 import pytest
 
@@ -23,6 +25,47 @@ from stepscope.hub.receivers.wandb.run_filters import matches
 def test_regular_expressions(pattern: str, text: str, found: bool) -> None:
     """`$regex` finds what a regular expression finds."""
     assert matches({"display_name": {"$regex": pattern}}, {"display_name": text}) is found
+
+
+RUN = {"config": {"lr": 2, "none": None, "deep": {"x": [1]}}, "tags": ["a", "b"], "summary_metrics": {"loss": math.nan}}
+
+
+@pytest.mark.parametrize(
+    ("filters", "found"),
+    [
+        ({"config.lr": {"$not": {"$gt": 2}}}, True),
+        ({"config.lr.value": {"$not": {"$gte": 2}}}, False),
+        ({"config.lr": {"$gt": 1, "$lte": 2}}, True),
+        ({"config.deep.x": [1]}, True),
+        ({"config.none": None}, True),
+        ({"config.other": None}, True),
+        ({"config.none": {"$exists": True}}, True),
+        ({"tags": {"$all": ["b", "a"]}}, True),
+        ({"tags": {"$all": ["a", "c"]}}, False),
+        ({"tags": {"$nin": ["c"]}}, True),
+        ({"tags": "a"}, True),
+        ({"summary_metrics.loss": {"$lt": 1}}, False),
+        ({"summary_metrics.loss": {"$gte": 1}}, False),
+        ({"$nor": [{"tags": "c"}, {"config.lr": 3}]}, True),
+        ({"$not": {"$or": [{"tags": "c"}, {"config.lr": 2}]}}, False),
+    ],
+    ids=str,
+)
+def test_operators(filters: dict[str, Any], found: bool) -> None:
+    """Filters mean what they mean in MongoDB, whose language W&B's API has."""
+    assert matches(filters, RUN) is found
+
+
+@pytest.mark.parametrize("filters", [{"config.lr": {"$size": 1}}, {"$or": "x"}, [], 5, "x"], ids=str)
+def test_filters_that_are_not_known_are_refused(filters: Any) -> None:
+    """They find nothing by accident: the client prints the error."""
+    with pytest.raises(GraphQLError):
+        matches(filters, RUN)
+    deep: dict[str, Any] = {"$gt": 1}
+    for _ in range(100):
+        deep = {"$not": deep}
+    with pytest.raises(GraphQLError, match="deep"):
+        matches({"config.lr": deep}, RUN)
 
 
 @pytest.mark.parametrize(

@@ -44,10 +44,19 @@ def _one(key: str, wanted: Any, fields: Fields, depth: int) -> bool:
         return all(found) if key == "$and" else any(found) if key == "$or" else not any(found)
     if key == "$not":
         return not matches(wanted, fields, depth + 1)
-    value = look_up(key, fields)
-    if isinstance(wanted, Mapping) and any(str(name).startswith("$") for name in wanted):
-        return all(_compare(str(name), value, each) for name, each in wanted.items())
-    return _equal(value, wanted)
+    return _fits(look_up(key, fields), wanted, depth)
+
+
+def _fits(value: Any, wanted: Any, depth: int) -> bool:
+    """Return whether a value equals another one, or fits each of some operators."""
+    if not isinstance(wanted, Mapping) or not any(str(name).startswith("$") for name in wanted):
+        return _equal(value, wanted)
+    if depth > DEEPEST:
+        raise GraphQLError("filters must be a JSON object that is not too deep")
+    return all(
+        not _fits(value, each, depth + 1) if name == "$not" else _compare(str(name), value, each)
+        for name, each in wanted.items()
+    )
 
 
 def look_up(key: str, fields: Fields) -> Any:
@@ -86,6 +95,8 @@ def _compare(name: str, value: Any, wanted: Any) -> bool:
     if name in ("$in", "$nin"):
         listed = wanted if isinstance(wanted, list) else [wanted]
         return any(_equal(value, each) for each in listed) == (name == "$in")
+    if name == "$all":
+        return isinstance(wanted, list) and bool(wanted) and all(_equal(value, each) for each in wanted)
     if name == "$exists":
         return (value is not _ABSENT) == bool(wanted)
     if name == "$regex":
