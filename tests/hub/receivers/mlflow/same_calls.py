@@ -126,6 +126,23 @@ metrics.loss > 0, metrics.loss < 1
 tags.team='Red'AND params.opt='Adam'
 metrics.loss > 1e400
 metrics.loss > inf
+params.opt ILIKE NULL
+created IN ('x')
+attributes.start_time > '5'
+'a' = run_name
+0 < metrics.loss
+metrics.loss > 0 AND 0 < metrics.loss
+tags.team LIKE '%[e]%'
+metrics.loss > metrics.loss
+params.lr = '0.1' AND
+run_id NOT IN ('$a', '$b')
+datasets.context IN ('training', 'eval')
+metrics.loss < 1.2.3
+metrics.loss < - 1
+params.`` = '1'
+tags.a.b.c = '1'
+params.ü = 'x'
+duration > 5
 """.splitlines()
 
 ORDERS = """
@@ -160,6 +177,14 @@ start_time  DESC
 metrics.loss desc nulls first
 ''
 .
+DESC
+`Run name`
+attributes.`Run name`
+tags.`mlflow.runName` DESC
+metrics.'a/b c'
+lifecycle_stage
+source_name
+METRICS.loss
 """.splitlines()
 
 
@@ -179,6 +204,30 @@ def _post(path: str, **fields: Any) -> tuple[str, str, Any]:
 def _pairs(count: int) -> list[dict[str, str]]:
     return [{"key": f"k{at}", "value": "1"} for at in range(count)]
 
+
+ODD: list[tuple[str, str, Any]] = [
+    *(
+        _post("runs/log-metric", run_id="$odd", **point("v", value))
+        for value in ("1e5", "NaN", "inf", "-Infinity", " 1")
+    ),
+    *(_post("runs/log-metric", run_id="$odd", **point("t", 1.0, 0, at)) for at in ("5", 0, 1e3)),
+    *(_post("runs/log-metric", run_id="$odd", **point("s", 1.0, step)) for step in (1.0, "3", -5, None)),
+    *(_post("runs/log-metric", run_id="$odd", **point(key, 1.0)) for key in ("ü", "a b", "a:b", "a,b", "k" * 250, "")),
+    *(_post("runs/log-parameter", run_id="$odd", key=key, value="") for key in ("a", "a", "", "x" * 251)),
+    *(_post("runs/set-tag", run_id="$odd", key="k", value=value) for value in ("v", "", "w" * 8001)),
+    *(_post("runs/log-batch", run_id="$odd", tags=[{"key": "tag", "value": value}]) for value in ("1", "")),
+    *(_post("runs/log-batch", run_id="$odd", params=[{"key": "p", "value": value}]) for value in ("6", "6", "7")),
+    _post("runs/log-batch", run_id="$odd", metrics=[point("x", 1.0), point("x", 1.0)], bogus=1),
+    _post("runs/log-batch", run_id="$odd", metrics=[point("k?", 1.0)], tags=[{"key": "never", "value": "kept"}]),
+    *(_post("runs/update", run_id="$odd", status=status) for status in ("KILLED", "SCHEDULED", "finished", "RUNNING")),
+    _post("runs/update", run_id="$odd", run_name="", end_time=-5),
+    *(("GET", f"metrics/get-history?run_id=$odd&metric_key={key}", None) for key in ("v", "t", "s", "none")),
+    ("GET", "runs/get?run_id=$odd", None),
+    _post("experiments/search", max_results=5, filter="tags.owner != 'us' AND name LIKE '%'"),
+    _post("experiments/search", max_results=5, filter="attribute.name = 'both'"),
+    _post("experiments/search", max_results=5, page_token="x"),
+]
+"""Calls with values of other types and odd names: some are accepted, some refused; then what is kept."""
 
 REFUSED: list[tuple[str, str, Any]] = [
     *(("GET", f"experiments/get{query}", None) for query in ("", "?experiment_id=x", "?experiment_id=99")),

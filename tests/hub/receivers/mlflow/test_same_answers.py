@@ -8,7 +8,7 @@ import pytest
 from tests.hub.conftest import RunningHub
 from tests.hub.receivers.mlflow.both_servers import BothServers
 from tests.hub.receivers.mlflow.rest_calls import RestCalls
-from tests.hub.receivers.mlflow.same_calls import FILTERS, ORDERS, REFUSED, T, point
+from tests.hub.receivers.mlflow.same_calls import FILTERS, ODD, ORDERS, REFUSED, T, point
 from tests.late import late
 from tests.sinks.mlflow_peer import serving
 
@@ -210,6 +210,13 @@ def test_experiment_searches(both: BothServers, body: dict[str, Any]) -> None:
 def test_refusals(both: BothServers, method: str, path: str, body: Any) -> None:
     """What MLflow refuses is refused with the same status, code and message."""
     assert same(both, method, path, body).status in (400, 404)
+
+
+def test_odd_values(both: BothServers) -> None:
+    """Values of other types, odd names and limits are taken and refused alike, and what is kept reads alike."""
+    both.make_run("odd", start_time=T + 200)
+    for method, path, body in ODD:
+        same(both, method, path, body)
 
 
 def test_a_run_with_everything(both: BothServers) -> None:

@@ -115,11 +115,12 @@ def _joined(tokens: Sequence[_Token]) -> Iterator[_Token]:
 
 def _size(tokens: Sequence[_Token], subject: Subject) -> int:
     """Return how many tokens the comparison has that the first one starts; 0 when it starts none."""
-    if tokens[0].kind != "name" or len(tokens) < 2 or tokens[1].kind != "operator":
+    first = ("name", "text", "number") if subject.quoted else ("name",)
+    if tokens[0].kind not in first or len(tokens) < 2 or tokens[1].kind != "operator":
         return 0
     comparator = tokens[1].text.upper()
     if comparator in _NULLS:
-        return 2
+        return 2 if tokens[0].kind == "name" else 0
     is_value = len(tokens) == 3 and tokens[2].kind not in ("comment", "operator") and tokens[2].text not in "+-*/,;."
     if not is_value or (comparator in _LISTS and tokens[2].kind != "list"):
         return 0
@@ -129,12 +130,14 @@ def _size(tokens: Sequence[_Token], subject: Subject) -> int:
 
 def _clause(tokens: Sequence[_Token], subject: Subject) -> Clause:
     comparator = tokens[1].text.upper()
+    if tokens[0].kind != "name":
+        raise refused(f"Invalid comparison clause. Expected 'Identifier' found '{tokens[0].text}'")
     kind, key = _identifier(tokens[0].text, subject)
     if comparator in _NULLS:
         if kind not in (TAG, PARAM):
             raise refused(f"IS NULL / IS NOT NULL is only supported for tags and params, not for '{kind}' '{key}'")
         return Clause(kind, key, comparator, None)
-    value = _value(kind, key, tokens[2], subject)
+    value = _value(kind, key, tokens, subject)
     _check_comparator(kind, key, comparator, subject)
     return Clause(kind, key, comparator, value)
 
@@ -162,16 +165,17 @@ def _bare(text: str) -> str:
     return text
 
 
-def _value(kind: str, key: str, token: _Token, subject: Subject) -> Value:
+def _value(kind: str, key: str, tokens: Sequence[_Token], subject: Subject) -> Value:
+    token = tokens[2]
     if kind == METRIC or (kind == ATTRIBUTE and key in subject.numbers):
         if token.kind != "number":
-            what = "metric" if kind == METRIC else f"numeric attribute: {key}"
+            what = "metric" if kind == METRIC else f"numeric attribute: {_bare(tokens[0].text.rpartition('.')[2])}"
             raise refused(f"Expected numeric value type for {what}. Found {token.text}")
         whole = kind == ATTRIBUTE and token.text.isdecimal() and len(token.text) < 19  # an int64
         return int(token.text) if whole else float(token.text)
     if token.kind == "text" or (token.kind == "name" and token.text[:1] == token.text[-1:] == '"'):
         return token.text[1:-1]
-    if token.kind == "name":
+    if token.kind == "name" and token.text.upper() != "NULL":
         raise refused(
             "Parameter value is either not quoted or unidentified quote types used for string value "
             f"{token.text}. Use either single or double quotes."
@@ -223,12 +227,17 @@ class Order(NamedTuple):
 def parse_order(text: str, subject: Subject) -> Order:
     """Parse one order_by clause."""
     tokens = _tokens(text[:LONGEST])
-    if text != text.strip() or not 1 <= len(tokens) <= 2 or any(token.kind != "name" for token in tokens):
+    is_name = 1 <= len(tokens) <= 2 and all(token.kind == "name" for token in tokens)
+    if text != text.strip() or not is_name or tokens[0].text.upper() in ("ASC", "DESC"):
         raise refused(f"Invalid order_by clause '{text}'. Could not be parsed.")
     word = tokens[1].text.lower() if len(tokens) > 1 else "asc"
     if word not in ("asc", "desc"):
         raise refused(f"Invalid ordering key in order_by clause '{text}'.")
-    return Order(*_identifier(tokens[0].text, subject), word == "asc")
+    kind, key = _identifier(tokens[0].text, subject)
+    if kind == ATTRIBUTE and " " in tokens[0].text:  # the names of columns are for filters alone
+        name = _bare(tokens[0].text.rpartition(".")[2])
+        raise refused(f"Invalid attribute key '{name}' specified. Valid keys are '{sorted(subject.attributes)}'")
+    return Order(kind, key, word == "asc")
 
 
 RUNS = Subject(
