@@ -12,11 +12,12 @@ import pytest
 from starlette.requests import Request
 from starlette.responses import Response
 
+from benchmarks.fuzz_requests import DIALECTS
 from stepscope.hub.home import HubHome
 from stepscope.hub.home_store import open_home_store
 from stepscope.hub.receivers import receiver as receivers
 from stepscope.hub.receivers.ingest import Upload
-from stepscope.hub.receivers.receiver import AccessRules, ReceiverPorts, ReceiverRoute, open_receivers
+from stepscope.hub.receivers.receiver import AccessRules, ReceiverPorts, ReceiverRoute, open_receivers, ordered_routes
 from stepscope.hub.refusals import Refusal, json_response
 from stepscope.hub.security.guard import RequestHead, basic_password
 from stepscope.hub.security.middleware import AccessRule, access_of
@@ -29,6 +30,22 @@ from stepscope.model.records import Metric
 from tests.hub.in_process import request
 from tests.installed import install_package
 
+ROOT = Path(__file__).parents[3]
+CLIENTS = {
+    "datadog": "from datadog",
+    "mlflow": "mlflow.start_run",
+    "tinker": "tinker.ServiceClient",
+    "wandb": "wandb.init",
+}
+"""The dialects, and what a test with the real client of each has in it."""
+OPEN = {
+    "/health",
+    "/version",
+    "/sdk/otel/v1/{signal}",
+    "/stepscope/{project}",
+    "/stepscope/{project}/runs/{run}",
+    "/wandb/files/{ticket}/{name:path}",
+}
 PLACE = "tests.hub.receivers.test_receiver:Foreign"
 
 
@@ -167,6 +184,34 @@ def test_receivers_are_found_by_entry_point(hub: Hub, tmp_path: Path, monkeypatc
     install_package(broken, monkeypatch, "stepscope.receivers", {"gone": "nowhere:Gone"})
     with pytest.raises(ConfigError, match="'gone' is registered as nowhere:Gone and cannot be loaded"):
         open_receivers(hub)
+
+
+def test_every_route_needs_a_token_with_a_scope(hub: Hub) -> None:
+    """But for health checks, redirects to the page, links that are signed, and telemetry that is dropped."""
+    routes = [route for _, route in ordered_routes(open_receivers(hub))]
+    assert {route.path for route in routes if route.scope is None} == OPEN
+    assert {route.scope for route in routes} == {None, "ingest", "read", ("ingest", "read")}
+
+
+@pytest.mark.parametrize(("name", "client"), CLIENTS.items())
+def test_a_dialect_is_complete(name: str, client: str) -> None:
+    """Each has a folder, a page, the contract, fuzzed requests and a test with the real client."""
+    assert (ROOT / "src" / "stepscope" / "hub" / "receivers" / name).is_dir()
+    assert (ROOT / "docs" / "receivers" / f"{name}.md").is_file()
+    assert f"(receivers/{name}.md)" in (ROOT / "docs" / "coming-from.md").read_text()
+    assert name in DIALECTS
+    tests = ROOT / "tests" / "hub" / "receivers"
+    found = "".join(path.read_text() for path in (tests / name).rglob("*.py"))
+    assert client in found
+    assert (
+        "(ReceiverContract)" in found or f"class Test{name.title()}(_Pairs)" in (tests / "test_contract.py").read_text()
+    )
+
+
+def test_every_folder_is_a_dialect() -> None:
+    """One that is added is checked here too."""
+    folder = ROOT / "src" / "stepscope" / "hub" / "receivers"
+    assert {path.parent.name for path in folder.glob("*/__init__.py")} == CLIENTS.keys()
 
 
 def test_two_receivers_cannot_claim_one_path(hub: Hub) -> None:
