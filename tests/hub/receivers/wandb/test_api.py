@@ -1,6 +1,7 @@
 """Files, artifacts, resuming and reading back with the real W&B client, and `wandb sync` of an offline run."""
 
 import json
+import math
 from pathlib import Path
 from typing import Any
 
@@ -55,6 +56,9 @@ found = {
     "table": rows[0]["table"]["_type"],
     "sampled": run.history(keys=["loss", "k"], pandas=False),
     "scanned": [(row["loss"], row["k"]) for row in run.scan_history(keys=["loss", "k"])],
+    "paged": [row["k"] for row in run.scan_history(keys=["k"], page_size=2)],
+    "odd": [float(row["nan"]) for row in run.scan_history(keys=["nan", "k"])],
+    "odd_sampled": [float(row["nan"]) for row in run.history(keys=["nan"], pandas=False)],
     "machine": len(run.history(stream="events", pandas=False)) > 0,
     "files": sorted(file.name for file in run.files()),
     "downloaded": run.file("data.txt").download(root="again").read(),
@@ -105,6 +109,8 @@ def test_runs_and_history_are_read_back(found: dict[str, Any]) -> None:
     middle = [[step, 1 / 3 * (step - 1), step - 1, "nan"] for step in range(1, 6)]
     assert found["history"] == [[0, 0.5, None, "None"], *middle, [6, 99.0, None, "None"]]
     assert found["scanned"] == [row[1:3] for row in middle]
+    assert found["paged"] == [row[2] for row in middle]
+    assert [math.isnan(value) for value in found["odd"] + found["odd_sampled"]] == [True] * 10
     assert [(row["_step"], row["loss"], row["k"]) for row in found["sampled"]] == [tuple(row[:3]) for row in middle]
     assert (found["table"], found["machine"], found["tags"]) == ("table-file", True, ["late"])
 

@@ -30,6 +30,7 @@ run.log({"loss": 99.0})
 run.finish()
 run = wandb.Api().run("old/" + ID)
 found = {"history": [(row["_step"], row["loss"]) for row in run.scan_history()], "state": run.state}
+found["paged"] = [row["_step"] for row in run.scan_history(keys=["loss", "_step"], page_size=5)]
 found |= {"config": run.config, "files": [file.name for file in run.files()]}
 found["artifact"] = [file.name for file in wandb.Api().artifact(f"old/model-{ID}:best").files()]
 print("FOUND", json.dumps(found))
@@ -45,6 +46,7 @@ def test_an_older_client_writes_and_reads(hub: RunningHub, tmp_path: Path, line:
     found = json.loads(next(each for each in output.splitlines() if each.startswith("FOUND "))[6:])
     expected = [[step, 1 / (step + 1)] for step in range(20)] + [[20, 99.0]]
     assert (found["history"], found["state"], found["config"]) == (expected, "finished", {"lr": 3e-4})
+    assert found["paged"] == list(range(21))
     assert "config.yaml" in found["files"]
     assert found["artifact"] == ["data.txt"]
     described = wait_state(hub, run, "finished")

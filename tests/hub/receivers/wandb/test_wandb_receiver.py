@@ -173,15 +173,28 @@ def test_processes_that_share_a_run_count_their_own_lines(hub: RunningHub) -> No
 
 
 def test_rows_without_numbers_are_read_back(hub: RunningHub) -> None:
-    """Lines that hold only a histogram or only media are rows of the history, also behind the last number."""
+    """Lines that hold only a histogram or only media are rows of the history, also behind the last number.
+
+    A nested value is found by the key with dots, which W&B gives it, and by the one that the hub gives it.
+    """
     histogram = {"_type": "histogram", "bins": [0, 1], "values": [3]}
-    rows = [{"loss": 1.0, "_step": 0}, {"h": histogram, "_step": 1}, {"image": {"_type": "image-file"}, "_step": 2}]
+    rows = [
+        {"loss": 1.0, "nest": {"a": 2}, "_step": 0},
+        {"h": histogram, "_step": 1},
+        {"image": {"_type": "image-file"}, "_step": 2},
+    ]
     lines = [json.dumps({**row, "_timestamp": 1.7e9}) for row in rows]
     stream(hub, "media", files={HISTORY: {"offset": 0, "content": lines}})
     query = '{ project(name: "p") { run(name: "media") { historyLineCount history(minStep: 0, maxStep: 9) } } }'
     found = ask(hub, query)["project"]["run"]
     assert found["historyLineCount"] == 3
     assert [json.loads(row)["_step"] for row in found["history"]] == [0, 1, 2]
+    spec = json.dumps({"keys": ["_step", "nest.a", "nest/a"]})
+    query = (
+        'query Q($specs: [JSONString!]!) { project(name: "p") { run(name: "media") { sampledHistory(specs: $specs) }}}'
+    )
+    sampled = ask(hub, query, specs=[spec])["project"]["run"]["sampledHistory"]
+    assert sampled == [[{"_step": 0, "nest.a": 2, "nest/a": 2}]]
 
 
 @pytest.mark.parametrize(

@@ -23,10 +23,8 @@ class RunHistory:
         found = engine.query(f"SELECT DISTINCT series, key, axis FROM series WHERE run = {run} AND {_NOT_HISTORY}")
         self._series = {series: (key, axis) for series, key, axis in found.rows("series", "key", "axis")}
 
-    @property
-    def keys(self) -> list[str]:
-        """Return the metric keys."""
-        return sorted({key for key, _ in self._series.values()})
+        self.keys = sorted({key for key, _ in self._series.values()})
+        """The metric keys."""
 
     def last_values(self) -> dict[str, float]:
         """Return the last value of each metric."""
@@ -46,6 +44,11 @@ class RunHistory:
                 "step"
             ]
         return max((int(step) for step in found if step > NO_STEP), default=-1)
+
+    def steps(self) -> list[int]:
+        """Return the steps that have a row, all or evenly sampled."""
+        main = [series for series, (_, axis) in self._series.items() if not axis]
+        return _chosen(self._steps(main, [f"step > {NO_STEP}"]), MOST_ROWS)
 
     def rows(
         self, keys: Sequence[str] = (), low: int | None = None, high: int | None = None, samples: int | None = None

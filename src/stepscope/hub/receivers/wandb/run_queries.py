@@ -2,6 +2,7 @@
 
 import fnmatch
 import json
+import math
 import mimetypes
 import time
 from collections.abc import Callable, Mapping
@@ -205,6 +206,7 @@ def _fields(row: RunRow, about: TrackedRun | None, state: str) -> Mapping[str, A
         "notes": row.notes,
         "created_at": stamp(row.created if about is None else about.created, "microseconds"),
         "heartbeat_at": stamp(row.received),
+        "duration": max(row.seen - row.started, 0) / 1e9,
         "username": "stepscope",
         "config": plain_config(about.config) if about is not None else row.beginning.get("config") or {},
         "summary_metrics": json.loads(about.summary) if about is not None else {},
@@ -244,11 +246,35 @@ def _sampled(history: RunHistory, spec: Given) -> list[dict[str, Any]]:
     listed = spec.get("keys")
     keys = [key for key in listed if isinstance(key, str)] if isinstance(listed, list) else []
     own = ("_step", "_timestamp", "_runtime")
-    wanted = [key for key in keys if key not in own]
-    rows = history.rows(wanted, _step(spec, "minStep"), _step(spec, "maxStep"), _samples(spec))
-    return [{key: row[key] for key in keys if key in row} for row in rows] if keys else rows
+    stored = {key: _stored_key(history, key) for key in keys}
+    wanted = [stored[key] for key in keys if key not in own]
+    low, high, samples = _step(spec, "minStep"), _step(spec, "maxStep"), _samples(spec)
+    if low is not None and high is not None and samples == high - low + 1:
+        high += 1  # newer clients name the last step of a page, older ones the step behind it
+    rows = history.rows(wanted, low, high, samples)
+    found = [{key: row[stored[key]] for key in keys if stored[key] in row} for row in rows] if keys else rows
+    return [_strict(row) for row in found]
+
+
+def _stored_key(history: RunHistory, key: str) -> str:
+    """Return the key of a nested value, which W&B joins with dots, as it is stored."""
+    joined = key.replace(".", "/")
+    return joined if key not in history.keys and joined in history.keys else key
 
 
 def _live(history: RunHistory, given: Given) -> list[JsonValue]:
     keys = [key for key in items(given, "liveKeys") if isinstance(key, str)]
+    if set(keys) == {"_step"}:  # what a client asks before it scans: no values are read for it
+        return [JsonValue(_step=step) for step in history.steps()]
     return [JsonValue(row) for row in _sampled(history, {"keys": keys, "samples": 10**6})]
+
+
+def _strict(value: Any) -> Any:
+    """Spell NaN and infinities as texts, as W&B does: newer clients read these rows with a parser of strict JSON."""
+    if isinstance(value, Mapping):
+        return {key: _strict(inner) for key, inner in value.items()}
+    if isinstance(value, list):
+        return [_strict(inner) for inner in value]
+    if isinstance(value, float) and not math.isfinite(value):
+        return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
+    return value
