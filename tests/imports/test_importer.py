@@ -67,7 +67,7 @@ def test_the_position_is_in_a_small_segment(tmp_path: Path, capsys: pytest.Captu
 
 
 def test_a_run_without_values_has_its_configuration(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """MLflow runs with parameters alone are imported; a parameter that is added later arrives too."""
+    """MLflow runs with parameters alone are imported; a parameter or a parent that is added later arrives too."""
     folder = tmp_path / "mlruns" / "0" / "abc"
     (folder / "params").mkdir(parents=True)
     (tmp_path / "mlruns" / "0" / "meta.yaml").write_text("name: exp\n")
@@ -80,3 +80,8 @@ def test_a_run_without_values_has_its_configuration(tmp_path: Path, capsys: pyte
     first, second = (each for each in events if each.name == "train.run.started")
     assert [each.attrs["config"] for each in (first, second)] == [{"lr": "0.5"}, {"depth": "3", "lr": "0.5"}]
     assert first.time < second.time
+    (folder / "tags").mkdir()
+    (folder / "tags" / "mlflow.parentRunId").write_text("def")
+    assert not is_same(tmp_path / "home", tmp_path / "mlruns")
+    bring(capsys, tmp_path / "home", tmp_path / "mlruns")
+    assert is_same(tmp_path / "home", tmp_path / "mlruns")

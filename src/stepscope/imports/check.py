@@ -143,7 +143,7 @@ def _description_difference(written: dict[str, Event], run: FoundRun, source: st
     if EVENT_STARTED not in written or EVENT_FINISHED not in written:
         return ["it was not imported"]
     expected, found = description(run, source), written[EVENT_STARTED].attrs
-    for key in ("config", "tags", "notes"):
+    for key in {**expected, **found}:
         if _pack(expected.get(key)) != _pack(found.get(key)):
             return [f"{key} is {expected.get(key)!r:.200} in the source and {found.get(key)!r:.200} here"]
     status = written[EVENT_FINISHED].attrs.get("status")
