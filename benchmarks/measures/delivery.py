@@ -91,7 +91,7 @@ def child(params: dict[str, Any]) -> dict[str, float]:
     (sink,) = registry.parse([{params["kind"]: {address: params["url"]}}], {})
     shipping = Shipping(home, None, [sink])
     began, used = time.time(), time.process_time()
-    assert ship(shipping, wait=False, seconds=120), [report.trouble for report in shipping.reports()]
+    assert ship(shipping, wait=False, seconds=120), [report.problem for report in shipping.reports()]
     took, used = time.time() - began, time.process_time() - used
     (report,) = shipping.reports()
     assert report.counts == {"written": params["rows"]}, report.counts

@@ -22,15 +22,15 @@ def main(fault: str, rank: int) -> None:
             with run.span("data_load"):
                 time.sleep(1.0 if here and fault == "stall" and step == FAULT_STEP else STEP_SECONDS / 4)
                 while here and fault == "hang":
-                    _say("fault")
+                    _report("fault")
                     time.sleep(3600)
             with run.span("forward"):
                 time.sleep(STEP_SECONDS * (1.5 if here and fault == "straggler" else 0.5))
             run.log({"loss": _loss(fault, step, here), "lr": 1e-3})
             if here and step == FAULT_STEP:
-                _say("fault")
+                _report("fault")
             with run.span("all_reduce"):
-                _say(str(step))
+                _report(str(step))
                 if sys.stdin.readline().strip() != "go":
                     break
         step += 1
@@ -44,7 +44,7 @@ def _loss(fault: str, step: int, here: bool) -> float:
     return {"nan": float("nan"), "spike": 40.0 * value}.get(fault, value)
 
 
-def _say(word: str) -> None:
+def _report(word: str) -> None:
     print(word, flush=True)
 
 

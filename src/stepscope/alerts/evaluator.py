@@ -115,7 +115,7 @@ class Evaluator:
             self._adopt(watch)
         machine = watch.machine
         machine.value = finding.value
-        new = machine.judge(at, finding.step, breaching=True, healed=False)
+        new = machine.judge(at, finding.step, breaching=True, recovered=False)
         machine.time = max(now, at)  # absence is measured by our clock
         self._settle(run, watch, new, at, finding.step)
         if (alert := watch.alert) is not None:
@@ -134,7 +134,9 @@ class Evaluator:
                 if not run.ended and series.last_seen >= 0 and now - series.last_seen > limit * 1e9:
                     began = series.last_seen + int(limit * 1e9)
                     since = began if watch.machine.calm else now
-                    self._settle(run, watch, watch.machine.judge(since, None, breaching=True, healed=False), now, None)
+                    self._settle(
+                        run, watch, watch.machine.judge(since, None, breaching=True, recovered=False), now, None
+                    )
         for fingerprint, watch in list(self._changing.items()):
             run = self._runs[watch.subject.run]
             self._settle(run, watch, watch.machine.tick(now), now, None)
@@ -240,7 +242,7 @@ class Evaluator:
         for watch in series.absent:
             if not watch.machine.calm:
                 watch.machine.value = value
-                state = watch.machine.judge(time, step, breaching=False, healed=True)
+                state = watch.machine.judge(time, step, breaching=False, recovered=True)
                 self._settle(run, watch, state, time, step)
 
     def _recorded(self, run: RunSeries, rank: int, record: records.Alert, now: int) -> None:

@@ -71,9 +71,9 @@ class Machine:
             self.error = f"{type(error).__name__}: {error}"[:200]
             return self._move("error")
         self.value = value
-        return self.judge(time, step, breaching, healed=not breaching and self._has_recovered(value))
+        return self.judge(time, step, breaching, recovered=not breaching and self._has_recovered(value))
 
-    def judge(self, time: int, step: int | None, breaching: bool, *, healed: bool) -> State | None:
+    def judge(self, time: int, step: int | None, breaching: bool, *, recovered: bool) -> State | None:
         """Apply a verdict; between the threshold and the recovery value neither flag is set."""
         self.time = time
         state = "firing" if self.state in ("no-data", "error") and self.breached is not None else self.state
@@ -83,7 +83,7 @@ class Machine:
         if state == "pending":
             self.breached = None
             return self._move("inactive")
-        if state in ("firing", "recovering") and healed:
+        if state in ("firing", "recovering") and recovered:
             return self._move(self._recovering(time, step))
         if state == "error":
             return self._move("inactive")

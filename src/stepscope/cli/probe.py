@@ -102,12 +102,12 @@ def _batch(kinds: Sequence[str]) -> Batch:
     host = layout.host_name()
     made = _writer_id(host)
     writer = Writer(id=made, run=PROBES, project="stepscope", host=host, pid=os.getpid(), wall_ns=now)
-    nowhere = (None, None, None, None, 9)
+    no_context = (None, None, None, None, 9)
     records: dict[str, list[Record]] = {
-        "event": [Event(now, *nowhere, EVENT, {"from": "stepscope doctor"})],
+        "event": [Event(now, *no_context, EVENT, {"from": "stepscope doctor"})],
         "metric": [
             Metric(now, 0, None, "stepscope", {"probe": 1.0}),
-            Event(now, *nowhere, EVENT_FINISHED, {"status": "finished"}),
+            Event(now, *no_context, EVENT_FINISHED, {"status": "finished"}),
         ],
         "span": [Span(now, 1_000_000, None, None, os.urandom(16), os.urandom(8), None, EVENT)],
     }

@@ -90,9 +90,9 @@ class Learner:
         advantages = np.zeros_like(rewards)
         running = np.zeros(rewards.shape[1])
         for at in reversed(range(len(rewards))):
-            goes_on = ~ended[at]
-            surprise = rewards[at] + gamma * values[at + 1] * goes_on - values[at]
-            running = surprise + gamma * smoothing * running * goes_on
+            continues = ~ended[at]
+            error = rewards[at] + gamma * values[at + 1] * continues - values[at]
+            running = error + gamma * smoothing * running * continues
             advantages[at] = running
         returns = advantages + values[:-1]
         explained = 1 - np.var(returns - values[:-1]) / max(float(np.var(returns)), 1e-8)

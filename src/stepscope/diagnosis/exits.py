@@ -179,7 +179,7 @@ class Exits:
         failures = [each for each in self._failures.values() if any(place[0] == attempt for place in each.places)]
         failures.sort(key=lambda each: (each.span is not None, each.time))
         if known.dead:
-            return self._death(attempt, known, failures, world)
+            return self._dead_rank(attempt, known, failures, world)
         if not failed:
             return None
         first = next((each for each in failures if each.span is None), None) or next(iter(failures), None)
@@ -199,7 +199,7 @@ class Exits:
             weight=3.0,
         )
 
-    def _death(self, attempt: int, known: _Attempt, failures: list[_Failure], world: int) -> Finding:
+    def _dead_rank(self, attempt: int, known: _Attempt, failures: list[_Failure], world: int) -> Finding:
         ranks = tuple(sorted(known.dead))
         steps = [known.steps[rank] for rank in ranks if rank in known.steps]
         step = max(steps, default=None)

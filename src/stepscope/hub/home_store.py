@@ -93,11 +93,11 @@ def held(where: str, hub: str, *, must_exist: bool) -> Iterator[Store]:
 def _quiet() -> Iterator[None]:
     """Keep the engine from printing its own words beside ours when it cannot open a store."""
     kept = os.dup(2)
-    nowhere = os.open(os.devnull, os.O_WRONLY)
+    null_device = os.open(os.devnull, os.O_WRONLY)
     try:
-        os.dup2(nowhere, 2)
+        os.dup2(null_device, 2)
         yield
     finally:
         os.dup2(kept, 2)
         os.close(kept)
-        os.close(nowhere)
+        os.close(null_device)

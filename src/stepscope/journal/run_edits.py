@@ -233,10 +233,10 @@ def _delete_journals(home: Path, run: str, before: int) -> int:
     folder = layout.runs_folder(home) / run
     going = [name for name in layout.list_writers(home, run) if find_writer(folder / name).wall_ns <= before]
     if len(going) == len(layout.list_writers(home, run)):
-        doomed = [folder] if folder.is_dir() else []
+        removed = [folder] if folder.is_dir() else []
     else:
-        doomed = [folder / name for name in going]
-    for number, path in enumerate(doomed):
+        removed = [folder / name for name in going]
+    for number, path in enumerate(removed):
         os.replace(path, layout.runs_folder(home) / f"{_TRASH}{run}-{os.getpid()}-{os.urandom(4).hex()}-{number}")
     return sum(map(_remove, _trash(home)))
 

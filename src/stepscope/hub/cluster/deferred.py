@@ -146,8 +146,8 @@ class DeferringStore:
             return  # the disk is full, or gone: they wait where they are
         for index in kept:
             outcomes[index] = None
-            again = self._shards[shard].holds(batches[index])
-            self._kept[batches[index].key] = "retried" if again else "deferred"
+            repeated = self._shards[shard].holds(batches[index])
+            self._kept[batches[index].key] = "retried" if repeated else "deferred"
 
     def close(self) -> None:
         """Close the journals."""

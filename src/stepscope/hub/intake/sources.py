@@ -150,8 +150,8 @@ class IntakeReader:
 
     def read(self, limit: int = READ_BYTES) -> list[ReceivedBatch]:
         """Return the next batches, about `limit` bytes at most; none at the end."""
-        found: list[Any] = [parcel for batch in self._tail.read(limit) for parcel in batch.records]
-        return [ReceivedBatch(parcel.receiver, parcel.batch()) for parcel in found]
+        found: list[Any] = [received for batch in self._tail.read(limit) for received in batch.records]
+        return [ReceivedBatch(received.receiver, received.batch()) for received in found]
 
     def rewind(self) -> None:
         """Discard what was read since the last `settle`; it is read again."""

@@ -17,7 +17,7 @@ from stepscope.pump import Progress, Pump
 GROUP_BYTES = 256 * 1024 * 1024
 """More than a full group of records has, which is limited by their number."""
 PACE_SECONDS = 0.5
-HOPELESS_SECONDS = 2.0
+GIVE_UP_SECONDS = 2.0
 """At shutdown, a store whose next retry is this far away is not waited for: the journals keep the rest."""
 _RATE_SECONDS = 30.0
 _STORED = {"written": "stored"}
@@ -99,8 +99,8 @@ class StorePump:
         self._pump.wake()
         while (left := self._deadline - time.monotonic()) > 0:
             progress = self._step()
-            hopeless = self._pump.problem and progress.wait >= HOPELESS_SECONDS
-            if hopeless or progress.wait >= left or (self._pump.at_end and not progress.moved):
+            gives_up = self._pump.problem and progress.wait >= GIVE_UP_SECONDS
+            if gives_up or progress.wait >= left or (self._pump.at_end and not progress.moved):
                 break
             time.sleep(progress.wait)
         self._end()

@@ -95,13 +95,13 @@ def _tokens(engine: Engine, counting: list[int], catalog: Mapping[int, SeriesRow
     )
     rows = list(amounts.rows())
     pace = max(n for _, _, n, *_ in rows) // MOST_TOKENS + 1 if rows else 1
-    courses = engine.query(
+    directions = engine.query(
         f"""SELECT series, attempt, arrayCount((a, b) -> b > a, arrayPopBack(course), arrayPopFront(course)) AS rises,
             arrayCount((a, b) -> b < a, arrayPopBack(course), arrayPopFront(course)) AS falls
         FROM (SELECT series, attempt, arrayMap(each -> each.3, arraySort(groupArray((step, time, value)))) AS course
             FROM metrics WHERE {among} AND step % {pace} = 0 GROUP BY series, attempt)"""
     )
-    moves = {(series, attempt): (rises, falls) for series, attempt, rises, falls in courses.rows()}
+    moves = {(series, attempt): (rises, falls) for series, attempt, rises, falls in directions.rows()}
     for series, attempt, n, total, low, high in rows:
         info, (rises, falls) = catalog[series], moves.get((series, attempt), (0, 0))
         count = sums.tokens.setdefault((info.key, (info.rank, attempt)), TokenCount())

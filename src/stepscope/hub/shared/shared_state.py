@@ -37,7 +37,7 @@ class SharedState:
     def __init__(self, engine: Engine, ownership: Ownership, connect: Callable[[str], Connection] = Connection) -> None:
         self._ownership, self._connect = ownership, connect
         self._known = Documents(engine)
-        self._known.listeners.append(self._tell)
+        self._known.listeners.append(self._notify)
         self._writer = DocumentWriter(engine.shard(_FIRST_SHARD), self._known, ownership.leases[_FIRST_SHARD])
         self._lock = threading.Lock()
         self._connections: dict[str, Connection] = {}
@@ -136,7 +136,7 @@ class SharedState:
             self._writes = 0
             self._writer.compact()
 
-    def _tell(self, changed: Sequence[Document]) -> None:
+    def _notify(self, changed: Sequence[Document]) -> None:
         for kind, listeners in self._listeners.items():
             found = [each for each in changed if each.kind == kind]
             for listener in listeners if found else ():

@@ -4,7 +4,7 @@ import { live } from "./api.js";
 
 const RETRY_MS = 2000,
   EMPTY_MS = 3000,
-  AGAIN_MS = 1000;
+  RELOAD_MS = 1000;
 
 // `read(signal)` is called anew when `deps` change, by `reload()`, and by itself while the hub does not answer.
 // The last value stays visible meanwhile.
@@ -66,7 +66,7 @@ export function usePollUntilComplete(fetched) {
     if (complete) return undefined;
     const timer = setInterval(() => {
       if (!latest.current.loading) latest.current.reload();
-    }, AGAIN_MS);
+    }, RELOAD_MS);
     return () => clearInterval(timer);
   }, [complete]);
 }

@@ -48,7 +48,7 @@ class Shipping:
         self._runs = runs
         for name, chosen in wanted.items():
             worker = self.workers.get(name)
-            # One with other options, such as a token that was mended, takes over when the write under way is done.
+            # One with other options, such as a new token, takes over when the write under way is done.
             if worker is None or (worker.chosen != chosen and worker.stop(0.0)):
                 self.workers[name] = self._start_worker(chosen)
 

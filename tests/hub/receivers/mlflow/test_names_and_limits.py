@@ -18,11 +18,11 @@ FAR = 2**63
 def read(*items: Any) -> tuple[list[Point], int]:
     """Read metrics; also how many of their values were read as NaN."""
     _, batch = read_batch(Fields({"run_id": "a" * 32, "metrics": list(items)}))
-    return list(batch.points), batch.mended
+    return list(batch.points), batch.read_as_nan
 
 
 @pytest.mark.parametrize(
-    ("change", "wanted", "mended"),
+    ("change", "wanted", "read_as_nan"),
     [
         ({}, Point("loss", 0.5, T, 3), 0),
         ({"value": 7}, Point("loss", 7.0, T, 3), 0),
@@ -38,18 +38,18 @@ def read(*items: Any) -> tuple[list[Point], int]:
         ({"model_id": "m"}, Point("loss", 0.5, T, 3, "m"), 0),
     ],
 )
-def test_values_are_the_same_in_any_form(change: Any, wanted: Point, mended: int) -> None:
+def test_values_are_the_same_in_any_form(change: Any, wanted: Point, read_as_nan: int) -> None:
     """A value is read as it is meant, alone and beside values of the usual form."""
-    assert read({**USUAL, **change}) == ([wanted], mended)
-    assert read(USUAL, {**USUAL, **change}) == ([Point("loss", 0.5, T, 3), wanted], mended)
+    assert read({**USUAL, **change}) == ([wanted], read_as_nan)
+    assert read(USUAL, {**USUAL, **change}) == ([Point("loss", 0.5, T, 3), wanted], read_as_nan)
 
 
 def test_nan_is_counted() -> None:
     """A bare NaN and a null are NaN and counted; NaN as a string is NaN."""
-    for value, mended in ((math.nan, 1), (None, 1), ("NaN", 0)):
+    for value, read_as_nan in ((math.nan, 1), (None, 1), ("NaN", 0)):
         (_, point), found = read(USUAL, {**USUAL, "value": value})
         assert math.isnan(point.value)
-        assert found == mended
+        assert found == read_as_nan
 
 
 @pytest.mark.parametrize(

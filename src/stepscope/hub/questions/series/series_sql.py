@@ -187,18 +187,18 @@ class Plan:
         return self._made(found, "good", finite=False, remainders=False)
 
     def _made(self, found: Answer, good: str, *, finite: bool, remainders: bool) -> Buckets:
-        goods = found.array(good)
+        finite_counts = found.array(good)
         with np.errstate(invalid="ignore", divide="ignore"):
-            mean = found.array("sum") / goods
+            mean = found.array("sum") / finite_counts
         return Buckets(
             first=found.array("first_x", "i8") - self.origin,
             last_x=found.array("last_x", "i8") - self.origin,
-            low=np.where(goods > 0, found.array("low"), np.nan),
-            high=np.where(goods > 0, found.array("high"), np.nan),
+            low=np.where(finite_counts > 0, found.array("low"), np.nan),
+            high=np.where(finite_counts > 0, found.array("high"), np.nan),
             mean=mean,
             last=found.array("last"),
             count=found.array("count", "u8"),
-            flags=np.zeros(len(goods), np.uint8) if finite else found.array("flags", "u1"),
+            flags=np.zeros(len(finite_counts), np.uint8) if finite else found.array("flags", "u1"),
             remainders=tuple(found.array(name, "i8") for name in _REST_NAMES) if remainders else None,
         )
 

@@ -43,12 +43,12 @@ class Point(msgspec.Struct, frozen=True, gc=False, rename=_SENT):
 
 
 class LogBatch(NamedTuple):
-    """The content of a log request; `mended` counts values sent as null or a bare token, which are read as NaN."""
+    """The content of a log request; `read_as_nan` counts values sent as null or a bare token, which are read as NaN."""
 
     points: Sequence[Point]
     params: Mapping[str, str]
     tags: Mapping[str, str]
-    mended: int = 0
+    read_as_nan: int = 0
 
 
 def check_name(name: str, path: str) -> None:
@@ -135,9 +135,9 @@ def read_batch(fields: Fields) -> tuple[str, LogBatch]:
     check_run_id(run)
     if plain is None:
         found = [_read_point(item, f"metrics[{at}]") for at, item in enumerate(metrics)]
-        plain, mended = [point for point, _ in found], sum(mended for _, mended in found)
+        plain, read_as_nan = [point for point, _ in found], sum(read_as_nan for _, read_as_nan in found)
     else:
-        mended = 0
+        read_as_nan = 0
     batch = LogBatch(
         plain,
         dict(
@@ -148,7 +148,7 @@ def read_batch(fields: Fields) -> tuple[str, LogBatch]:
             checked_tag(key, item_text(item, "value", f"tags[{at}]"), f"tags[{at}]")
             for at, (key, item) in enumerate(zip(names, tags, strict=True))
         ),
-        mended,
+        read_as_nan,
     )
     _check_limits(len(metrics), len(params), len(tags))
     repeated = [key for at, key in enumerate(keys) if key in keys[:at]]
@@ -204,8 +204,8 @@ def read_point(fields: Fields) -> tuple[str, LogBatch]:
     values = fields.values
     fields.text("key", required=True)
     _check_given(values, "")
-    point, mended = _read_point(values, "")
-    return run, LogBatch([point], {}, {}, mended)
+    point, read_as_nan = _read_point(values, "")
+    return run, LogBatch([point], {}, {}, read_as_nan)
 
 
 def _check_given(item: Mapping[str, Any], path: str) -> None:
@@ -218,7 +218,7 @@ def _check_given(item: Mapping[str, Any], path: str) -> None:
 
 def _read_point(item: Mapping[str, Any], path: str) -> tuple[Point, bool]:
     key = item_text(item, "key", path) if path else str(item["key"])
-    value, mended = _number(item["value"], _joined(path, "value"))
+    value, read_as_nan = _number(item["value"], _joined(path, "value"))
     timestamp = whole_number(_joined(path, "timestamp"), item["timestamp"])
     step = whole_number(_joined(path, "step"), item.get("step") or 0)
     if step < FIRST_STEP:
@@ -231,8 +231,8 @@ def _read_point(item: Mapping[str, Any], path: str) -> tuple[Point, bool]:
     model, dataset, digest = (item.get(name) for name in ("model_id", "dataset_name", "dataset_digest"))
     if model or dataset or digest:
         words = [str(each or "") for each in (model, dataset, digest)]
-        return Point(key, value, timestamp, step, *words), mended
-    return Point(key, value, timestamp, step), mended
+        return Point(key, value, timestamp, step, *words), read_as_nan
+    return Point(key, value, timestamp, step), read_as_nan
 
 
 def _number(value: Any, path: str) -> tuple[float, bool]:

@@ -33,7 +33,7 @@ from stepscope.hub.store.engine import Engine
 from stepscope.model.records import Record
 from stepscope.wire.otlp.otlp_names import HEADER_EXPERIMENT, HEADER_RUN
 
-MENDED = "a metric's value was null or a bare NaN: kept as NaN"
+READ_AS_NAN = "a metric's value was null or a bare NaN: kept as NaN"
 _MOST_MARKS = 10_000
 _pack = msgspec.msgpack.Encoder().encode
 
@@ -90,12 +90,14 @@ class Tracking:
         except Refused as error:
             raise refused(error.refusal.message, TOO_MANY) from None
 
-    def submit(self, run: MlflowRun, records: Sequence[Record], project: str | None, mended: int = 0) -> "Future[None]":
+    def submit(
+        self, run: MlflowRun, records: Sequence[Record], project: str | None, read_as_nan: int = 0
+    ) -> "Future[None]":
         """Submit records of a run to the journal; the future completes once they are on disk."""
         upload = Upload()
         if records:
             self._ingest.add(upload, run_records.writer_of(run), list(records), project)
-        upload.cut[MENDED] += mended
+        upload.cut[READ_AS_NAN] += read_as_nan
         return self._ingest.submit(upload)
 
     def log(self, run_id: str, batch: LogBatch, project: str | None, *, single: bool = False) -> Reply:
@@ -117,10 +119,10 @@ class Tracking:
         """Journal values once."""
         if not batch.points:
             return self.submit(run, [], project)
-        return self.submit_once(run, run_records.metrics(batch.points), project, mended=batch.mended)
+        return self.submit_once(run, run_records.metrics(batch.points), project, read_as_nan=batch.read_as_nan)
 
     def submit_once(
-        self, run: MlflowRun, records: Sequence[Record], project: str | None, sent: str = "", mended: int = 0
+        self, run: MlflowRun, records: Sequence[Record], project: str | None, sent: str = "", read_as_nan: int = 0
     ) -> "Future[None]":
         """Journal records; those of a retried request are recognised and dropped.
 
@@ -131,7 +133,7 @@ class Tracking:
         if known is not None:
             self._ingest.repeat()
             return known
-        safe = self.submit(run, records, project, mended)
+        safe = self.submit(run, records, project, read_as_nan)
         self._repeats.keep_when_safe(key, safe, safe, SAFE)
         return safe
 

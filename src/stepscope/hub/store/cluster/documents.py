@@ -94,7 +94,7 @@ class Documents:
         """Read everything, on every replica that answers if nothing that one of them took may be missed."""
         with self._lock:
             changed = self._load(all_replicas)
-        self._tell(changed)
+        self._notify(changed)
 
     def poll(self) -> None:
         """Read what is new."""
@@ -102,15 +102,15 @@ class Documents:
             rows = self._read(self._cursor())
             stale = not _begins(rows) <= self._begins or self._clock() > self._reload_at
             changed = self._load() if stale else self._apply([row.document for row in rows])
-        self._tell(changed)
+        self._notify(changed)
 
     def add(self, made: Sequence[Document]) -> None:
         """Add versions that were just stored."""
         with self._lock:
             changed = self._apply(made)
-        self._tell(changed)
+        self._notify(changed)
 
-    def _tell(self, changed: Sequence[Document]) -> None:
+    def _notify(self, changed: Sequence[Document]) -> None:
         for listener in self.listeners if changed else ():
             listener(changed)
 

@@ -124,10 +124,10 @@ class Ownership:
         held = self._holders.get(shard)
         owner = self._members.get(held.hub) if held is not None and held.left > 0 else None
         if owner is None or owner.hub == self.member.hub:
-            return self._nobody(shard)
+            return self._unowned(shard)
         return owner
 
-    def _nobody(self, shard: int) -> Retry:
+    def _unowned(self, shard: int) -> Retry:
         why = f"no hub writes to shard {shard + 1} of the store at present"
         return ShardUnavailable(why, shard, after=1.0) if len(self.leases) > 1 else Retry(why, after=1.0)
 

@@ -6,7 +6,7 @@ import { count, quantity } from "../parts/format.js";
 import { lastText } from "../parts/last.js";
 import { inSight } from "./painter.js";
 import { covers, Plot } from "./plot.js";
-import { belowLog, sayX } from "./scales.js";
+import { belowLog, formatX } from "./scales.js";
 
 // `source` gives lines: watch(notify) -> stop, and read() -> { lines, loading, error, superseded, unit }.
 // `look`: { kind, window, log, weight, flags }. `on`: { zoom, reset, pick(mark), hover }.
@@ -220,9 +220,9 @@ function words(mark, plot, look) {
       : "";
   const who = plot.what.lines.filter((each) => !each.ghost).length > 1 ? ` ${line.short || line.name}` : "";
   const near = [flagAt(plot, look.flags), findingAt(look.findings, x)].filter(Boolean).join(", ");
-  const from = covers(mark) ? "" : ` (${sayX(look.kind, marks.x[i])})`;
+  const from = covers(mark) ? "" : ` (${formatX(look.kind, marks.x[i])})`;
   const value = mid === null ? "" : quantity(mid, key, unit);
-  return `${sayX(look.kind, x)}${who}  ${value}${spread}${flag}${from}${near ? "  ⚑ " + near : ""}`;
+  return `${formatX(look.kind, x)}${who}  ${value}${spread}${flag}${from}${near ? "  ⚑ " + near : ""}`;
 }
 
 const findingAt = (findings, x) => (findings || []).find(({ from, to }) => x >= from && x <= to)?.text;

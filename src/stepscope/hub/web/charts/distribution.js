@@ -5,7 +5,7 @@ import { useShownTheme } from "../theme.js";
 import { useFetch, useSize } from "../use.js";
 import { IconButton } from "../parts/controls.js";
 import { count, number, real } from "../parts/format.js";
-import { sayX } from "./scales.js";
+import { formatX } from "./scales.js";
 
 const POINTS = 100; // columns
 const LEFT = 54,
@@ -62,7 +62,7 @@ export function DistributionCard({ id, title, metric, view, run, going, onStep, 
   const [at, setAt] = useState(/** @type {number | null} */ (null));
   const marked = at === null ? null : columns[Math.min(at, columns.length - 1)];
   const say = (column) =>
-    `${sayX(shift ? "relative" : x, column.x - shift)}  median ${number(quantileOf(column, 0.5), 3)}  ` +
+    `${formatX(shift ? "relative" : x, column.x - shift)}  median ${number(quantileOf(column, 0.5), 3)}  ` +
     (column.mean === null ? "" : `mean ${number(column.mean, 3)}  `) +
     `[${number(column.low, 3)} … ${number(column.high, 3)}]  ${count(column.count)} values`;
   const keys = (event) => {
@@ -117,8 +117,8 @@ function Heat({ columns, marked, shift, kind, onPlace, onPick }) {
     ${
       columns.length > 0 &&
       html`<span class="heat-y high">${number(place.high, 3)}</span><span class="heat-y low">${number(place.low, 3)}</span>
-        <span class="heat-x low">${sayX(kind, columns[0].x - shift)}</span>
-        ${columns.length > 1 && html`<span class="heat-x high">${sayX(kind, columns.at(-1).x - shift)}</span>`}`
+        <span class="heat-x low">${formatX(kind, columns[0].x - shift)}</span>
+        ${columns.length > 1 && html`<span class="heat-x high">${formatX(kind, columns.at(-1).x - shift)}</span>`}`
     }
   </div>`;
 }

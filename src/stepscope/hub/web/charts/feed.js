@@ -4,7 +4,7 @@ import { append, catchUp } from "./following.js";
 import { lineOf, rankParams, readAlong, readLines, readSuperseded } from "./reading.js";
 
 const AT_ONCE = 3; // lines in one question
-const AGAIN_MS = 3000; // between two readings of lines over another metric, which the stream cannot continue
+const RELOAD_MS = 3000; // between two readings of lines over another metric, which the stream cannot continue
 const MOST_GHOSTS = 4; // earlier attempts that are drawn, the newest
 
 export class Feed {
@@ -199,7 +199,7 @@ export class Feed {
         this.renewal = 0;
         for (const entry of this.entries.values()) if (entry.watchers.size) this.want(entry.key);
       },
-      Math.max(AGAIN_MS, 5 * this.took),
+      Math.max(RELOAD_MS, 5 * this.took),
     );
   }
 

@@ -179,7 +179,7 @@ export const tickLog = (metric) => (u, places) => {
  * @param {string} kind
  * @param {number | null | undefined} x
  */
-export function sayX(kind, x) {
+export function formatX(kind, x) {
   if (x === null || x === undefined) return "";
   if (kind === "time") return clock(x, { exact: true });
   if (kind === "relative") return lasting(x);

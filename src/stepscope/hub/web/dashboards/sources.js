@@ -4,7 +4,7 @@ import { seriesColour } from "../theme.js";
 import { marksOf } from "../charts/marks.js";
 
 export const POINTS = 800;
-const AGAIN_MS = 4000,
+const RELOAD_MS = 4000,
   MOST_LINES = 12;
 
 // Which names a pattern means; `*` stands for anything. Case does not matter.
@@ -127,7 +127,7 @@ export function quantileSource(run, { keys, spans, levels, x, unit, origin }) {
     },
     read: () => ({ ...state, lines: state.lines.map((line) => ({ ...line, colour: seriesColour(line.at) })) }),
     stir() {
-      if (watchers.size && !busy && performance.now() - loadedAt > AGAIN_MS) load();
+      if (watchers.size && !busy && performance.now() - loadedAt > RELOAD_MS) load();
     },
   };
 }

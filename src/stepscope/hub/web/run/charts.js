@@ -11,7 +11,7 @@ import { DistributionCard } from "../charts/distribution.js";
 import { findingsOf, flagsOf } from "../charts/draw.js";
 import { Feed } from "../charts/feed.js";
 import { pick } from "../charts/pick.js";
-import { sayX } from "../charts/scales.js";
+import { formatX } from "../charts/scales.js";
 
 const POINTS = 800;
 const FIRST = ["trainer", "actor", "evaluator"],
@@ -310,7 +310,7 @@ export function Controls({ view, keys, run, shown, flags }) {
 const option = (key) => [axisText(key), axisText(key) === key ? key : `${key} (metric)`];
 
 function zoomWords({ window: [from, to], x }) {
-  return `${from === null ? "…" : sayX(x, from)} to ${to === null ? "…" : sayX(x, to).replace("step ", "")}`;
+  return `${from === null ? "…" : formatX(x, from)} to ${to === null ? "…" : formatX(x, to).replace("step ", "")}`;
 }
 
 function Smoothing({ value }) {

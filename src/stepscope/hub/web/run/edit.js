@@ -8,7 +8,7 @@ import { Icon, IconButton, Menu } from "../parts/controls.js";
 import { bytes, clock, count, plain } from "../parts/format.js";
 import { Confirm, toast } from "../parts/overlays.js";
 
-const GOING = ["running", "stalled", "importing"];
+const UNFINISHED = ["running", "stalled", "importing"];
 // One function for all renders: Preact would focus a field anew, and select what was typed, at each update of the run.
 const focus = (element) => element?.focus();
 
@@ -85,7 +85,7 @@ export function Described({ run, onEdit }) {
 // Archive, or delete after a question.
 export function Manage({ run, onEdit }) {
   const [asking, setAsking] = useState(false);
-  const going = GOING.includes(run.status),
+  const going = UNFINISHED.includes(run.status),
     name = run.name || run.id;
   const archive = (close) => {
     close();
