@@ -46,22 +46,23 @@ def test_a_run_is_complete_when_the_ledger_has_all_of_it() -> None:
     """And the replicas that are read have caught up; then nothing is asked any more."""
     ledger = Ledger(last=1)
     found = noted(ledger, *(Batch(writer("a"), seq, []) for seq in range(3)), Batch(writer("b"), 1, []))
-    assert (found.is_complete(["a"]), ledger.settled) == (False, ())
-    assert found.is_complete(["b"])
+    assert (found.is_complete("mlflow", ["a"]), ledger.settled) == (False, ())
+    assert found.is_complete("mlflow", ["b"])
     assert "metrics" in ledger.settled
-    assert not found.is_complete()
+    assert not found.is_complete("mlflow")
+    assert found.is_complete("wandb")
     ledger.last = 2
-    assert found.is_complete()
+    assert found.is_complete("mlflow")
     asked = len(ledger.asked)
-    assert found.is_complete()
+    assert found.is_complete("mlflow")
     assert len(ledger.asked) == asked
 
 
 def test_what_nobody_reads_back_is_not_noted() -> None:
     """Batches of other receivers, and those of deleted runs, which are never stored."""
     ledger = Ledger(last=-1)
-    assert noted(ledger, Batch(writer("a"), 0, []), receiver="otlp_http").is_complete()
-    assert noted(ledger, Batch(writer("a"), 0, []), deleted="a").is_complete()
+    assert noted(ledger, Batch(writer("a"), 0, []), receiver="otlp_http").is_complete("mlflow")
+    assert noted(ledger, Batch(writer("a"), 0, []), deleted="a").is_complete("mlflow")
     assert ledger.asked == []
 
 
@@ -70,6 +71,6 @@ def test_the_oldest_are_taken_for_stored() -> None:
     ledger = Ledger(last=-1)
     many = [Batch(writer(f"run{index}"), 0, []) for index in range(read_back.MOST_WRITERS + 1)]
     found = noted(ledger, *many)
-    assert found.is_complete(["run0"])
-    assert not found.is_complete(["run1"])
+    assert found.is_complete("mlflow", ["run0"])
+    assert not found.is_complete("mlflow", ["run1"])
     assert str(writer_key(many[1].writer)) in ledger.asked[-1]

@@ -1,7 +1,7 @@
 """Clients that read what they sent: whether all that was acknowledged to them is in the store and can be read here."""
 
 import threading
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 
 from stepscope.hub.intake.sources import ReceivedBatch
 from stepscope.hub.store import literal
@@ -13,8 +13,7 @@ RECEIVERS = frozenset(("mlflow", "wandb"))
 """The receivers whose clients read values back."""
 MOST_WRITERS = 2_000
 """When more writers than this wait to be looked up, the oldest are taken for stored."""
-SHORTEST_PAUSE = 0.02
-"""Seconds after which a reader asks again, for the first time; then after twice as long, and so on."""
+_SHORTEST_PAUSE, _LONGEST_PAUSE = 0.02, 0.5
 _TABLES = ("runs", "writers", "series", "metrics", "totals", "lifecycle")
 
 
@@ -28,7 +27,8 @@ class ReadBack:
     def __init__(self, engine: Callable[[], Engine], is_deleted: Callable[[Batch], bool]) -> None:
         self._engine, self._is_deleted = engine, is_deleted
         self._lock = threading.Lock()
-        self._waiting: dict[int, tuple[Writer, Ranges]] = {}
+        self._waiting: dict[int, tuple[str, Writer, Ranges]] = {}
+        """The receiver, and the numbers of its batches, by writer; the oldest first."""
 
     def note(self, items: Iterable[ReceivedBatch]) -> None:
         """Note batches that were stored here, forwarded to another hub or deferred."""
@@ -37,16 +37,19 @@ class ReadBack:
                 continue
             key = writer_key(batch.writer)
             with self._lock:
-                _, numbers = self._waiting.pop(key, (None, Ranges()))
+                *_, numbers = self._waiting.pop(key, (Ranges(),))
                 if batch.seq not in numbers:
                     numbers.add(batch.seq)
-                self._waiting[key] = batch.writer, numbers
+                self._waiting[key] = receiver, batch.writer, numbers
                 if len(self._waiting) > MOST_WRITERS:
                     del self._waiting[next(iter(self._waiting))]
 
-    def is_complete(self, runs: Collection[str] | None = None) -> bool:
-        """Return whether everything noted of some runs, or of all, can be read; EngineError while nobody can say."""
-        wanted = self._wanted(runs)
+    def is_complete(self, receiver: str, runs: Collection[str] | None = None) -> bool:
+        """Return whether all that a receiver took for some runs, or for all, can be read.
+
+        EngineError while the store does not say.
+        """
+        wanted = self._wanted(receiver, runs)
         if not wanted:
             return True
         stored = _stored(self._engine(), list(wanted))
@@ -55,21 +58,29 @@ class ReadBack:
         self._engine().settle(_TABLES)
         with self._lock:
             for key, numbers in wanted.items():
-                if key in self._waiting and list(self._waiting[key][1]) == list(numbers):
+                if key in self._waiting and list(self._waiting[key][2]) == list(numbers):
                     del self._waiting[key]
         return True
 
-    def _wanted(self, runs: Collection[str] | None) -> dict[int, Ranges]:
+    def _wanted(self, receiver: str, runs: Collection[str] | None) -> dict[int, Ranges]:
         """The batches to look up; those of runs that were deleted since are not stored any more."""
         with self._lock:
-            for key, (writer, _) in list(self._waiting.items()):
+            for key, (_, writer, _) in list(self._waiting.items()):
                 if self._is_deleted(Batch(writer, 0, [])):
                     del self._waiting[key]
             return {
                 key: numbers.copy()
-                for key, (writer, numbers) in self._waiting.items()
-                if runs is None or writer.run in runs
+                for key, (taker, writer, numbers) in self._waiting.items()
+                if taker == receiver and (runs is None or writer.run in runs)
             }
+
+
+def pauses() -> Iterator[float]:
+    """Seconds to wait before each time that a reader asks again."""
+    pause = _SHORTEST_PAUSE
+    while True:
+        yield pause
+        pause = min(pause * 2, _LONGEST_PAUSE)
 
 
 def _stored(engine: Engine, writers: Sequence[int]) -> dict[int, Ranges]:

@@ -7,7 +7,7 @@ from concurrent.futures import Future
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 
-from stepscope.hub.intake.read_back import SHORTEST_PAUSE
+from stepscope.hub.intake.read_back import pauses
 from stepscope.hub.receivers.bodies import with_body
 from stepscope.hub.receivers.mlflow import (
     experiment_calls,
@@ -176,10 +176,9 @@ class Mlflow:
         try:
             async with asyncio.timeout(STORE_SECONDS):
                 await asyncio.wrap_future(self._tracking.stored(runs))
-                pause = SHORTEST_PAUSE
-                while not await self._readers.run(self._read_back.is_complete, runs):
-                    await asyncio.sleep(pause)
-                    pause *= 2
+                pause = pauses()
+                while not await self._readers.run(self._read_back.is_complete, self.name, runs):
+                    await asyncio.sleep(next(pause))
         except TimeoutError:
             self._tracking.gave_up()
             raise Retry("the store is behind: the values are safe, and can be read later", after=5.0) from None

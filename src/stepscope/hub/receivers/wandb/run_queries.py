@@ -11,7 +11,7 @@ from functools import cache
 from typing import Any
 from urllib.parse import quote
 
-from stepscope.hub.intake.read_back import SHORTEST_PAUSE, ReadBack
+from stepscope.hub.intake.read_back import ReadBack, pauses
 from stepscope.hub.receivers.wandb.artifact_queries import ArtifactQueries, stamp
 from stepscope.hub.receivers.wandb.descriptions import plain_config
 from stepscope.hub.receivers.wandb.graphql import JsonValue, Node
@@ -29,6 +29,7 @@ from stepscope.model.errors import Retry
 from stepscope.model.run_description import tag_text
 from stepscope.model.states import State
 
+RECEIVER = "wandb"
 WAIT_SECONDS = 10.0
 """How long a reader waits for what was just sent to be stored."""
 _STATES: Mapping[State, str] = {"importing": "running", "stalled": "running"}
@@ -93,16 +94,15 @@ class RunQueries:
         except EngineError as error:
             raise Retry(f"the store is failing: {error}", after=5.0) from error
 
-    def _wait(self) -> None:
-        """Wait until everything journaled so far can be read from the store, so that clients read their own writes."""
-        deadline, pause = time.monotonic() + WAIT_SECONDS, SHORTEST_PAUSE
+    def _wait(self, run: str | None = None) -> None:
+        """Wait until what was journaled so far, of one run or of all, can be read: clients read their own writes."""
+        deadline, pause = time.monotonic() + WAIT_SECONDS, pauses()
         try:
             self._stored().result(WAIT_SECONDS)
-            while not self._read_back.is_complete():
+            while not self._read_back.is_complete(RECEIVER, None if run is None else [run]):
                 if time.monotonic() > deadline:
                     raise TimeoutError
-                time.sleep(pause)
-                pause *= 2
+                time.sleep(next(pause))
         except TimeoutError:
             raise Retry("the store does not keep up", after=5.0) from None
         except EngineError as error:
@@ -126,9 +126,9 @@ class RunQueries:
 
     def _find(self, project: str, given: Given, caller: Caller) -> Node | None:
         name = str(given.get("name") or "")
-        self._wait()
         tracked = self._runs.find(project, name) if name else None
         id = tracked.about.run if tracked is not None else name
+        self._wait(id)
         rows = [row for row in list_runs(self._engine(), ids=[id]) if row.project == project]
         return self._run(rows[0], None if tracked is None else tracked.about, caller) if rows else None
 

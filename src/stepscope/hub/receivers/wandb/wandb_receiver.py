@@ -25,7 +25,7 @@ from stepscope.hub.receivers.wandb.graphql import GraphQLError, execute, parse
 from stepscope.hub.receivers.wandb.introspection import with_types
 from stepscope.hub.receivers.wandb.run_files import WandbRunFiles
 from stepscope.hub.receivers.wandb.run_operations import ENTITY, Caller, RunOperations
-from stepscope.hub.receivers.wandb.run_queries import RunQueries
+from stepscope.hub.receivers.wandb.run_queries import RECEIVER, RunQueries
 from stepscope.hub.receivers.wandb.tracked_runs import TrackedRuns
 from stepscope.hub.receivers.wandb.uploads import Uploads, masking, path_in
 from stepscope.hub.refusals import Refusal, Refused, error_response, json_response
@@ -41,7 +41,7 @@ _FILE = "/files/{entity}/{project}/{run}/{path:path}"
 class Wandb:
     """Receives from W&B clients."""
 
-    name = "wandb"
+    name = RECEIVER
     prefixes = ("/graphql", "/files/", "/sdk/otel/", "/wandb/")
 
     def __init__(self, ports: ReceiverPorts) -> None:
