@@ -92,6 +92,33 @@ def test_several_lines(get: Get) -> None:
     assert found[-1]["total"] == 0
 
 
+def test_what_is_known_of_series_is_read_once_for_all_lines(
+    hub: Hub, get: Get, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The number of the run, the series and their totals take three queries, and each line one more."""
+    asked: list[str] = []
+    query = hub.store.engine.query
+
+    def noted(sql: str) -> Any:
+        asked.append(sql)
+        return query(sql)
+
+    monkeypatch.setattr(hub.store.engine, "query", noted)
+    assert len(get("/api/runs/big/series", key=["trainer/loss", "trainer/lr"], by_rank="true")["series"]) == 4
+    assert len(asked) == 3 + 4
+    asked.clear()
+    assert get("/api/runs/again/series", key="trainer/loss", points=60)["series"][0]["superseded"] == 50
+    assert len(asked) == 3 + 1
+
+
+def test_superseded_points_do_not_make_a_line_coarser(get: Get) -> None:
+    """Every point is given where those that are not superseded fit, though all of them would not."""
+    (line,) = get("/api/runs/again/series", key="trainer/loss", points=150)["series"]
+    assert (line["shape"], line["total"], line["shown"], line["superseded"]) == ("raw", 150, 150, 50)
+    (line,) = get("/api/runs/again/series", key="trainer/loss", points=149)["series"]
+    assert (line["shape"], line["total"], line["superseded"]) == ("buckets", 150, 50)
+
+
 def test_attempts(get: Get) -> None:
     """The newest attempt is the line; what it superseded is counted and there on request."""
     (line,) = get("/api/runs/again/series", key="trainer/loss")["series"]

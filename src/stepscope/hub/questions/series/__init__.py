@@ -1,5 +1,6 @@
 """Metrics of a run as chart lines: every point when they fit, else buckets that keep every spike."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
@@ -26,7 +27,7 @@ from stepscope.hub.questions.toolbox.schemas import (
 from stepscope.hub.store import exact
 from stepscope.hub.store.engine import Engine
 from stepscope.hub.store.read.run_catalog import step_of
-from stepscope.hub.store.read.series_catalog import Total, find_series, read_totals
+from stepscope.hub.store.read.series_catalog import SeriesRow, Total, find_series, read_totals
 from stepscope.hub.store.schema import NO_STEP
 from stepscope.model.last_value import MEANING
 from stepscope.model.records import Attrs
@@ -56,14 +57,15 @@ class Series:
 
 def read_series(engine: Engine, query: SeriesQuery) -> Series:
     """Read a line of at most about `points` marks."""
-    totals = _totals(engine, query)
+    catalog = find_series(engine, query.run, keys=[query.key], rank=query.rank)
+    totals = _matching(query, exact_totals(engine, read_totals(engine, query.run, catalog)))
     return _series(engine, query, totals) if totals else Series()
 
 
-def read_by_scope(engine: Engine, query: SeriesQuery) -> list[Series]:
+def _read_by_scope(engine: Engine, query: SeriesQuery, totals: Sequence[Total]) -> list[Series]:
     """Read a line for each instrumentation scope: the same name in two scopes is two instruments."""
     scopes: dict[str, list[Total]] = {}
-    for total in _totals(engine, query):
+    for total in _matching(query, totals):
         scopes.setdefault(total.series.scope, []).append(total)
     return [_series(engine, query, scopes[scope]) for scope in sorted(scopes)] or [Series()]
 
@@ -81,33 +83,40 @@ def _series(engine: Engine, query: SeriesQuery, totals: list[Total]) -> Series:
     )
     if plan.low > plan.high:
         return series
-    everything, total = plan.counts()
-    series = replace(series, total=total, superseded=everything - total)
+    everything = plan.count()
     if query.align and query.x != "step" and len(series.ranks) > 1:
+        total = plan.count_newest(everything)
         buckets = plan.aligned(total, len(series.ranks))
-        return replace(series, buckets=buckets, shown=len(buckets.first), aligned=True)
-    if total <= max(query.points, 1):
-        raw = plan.raw()
-        return replace(series, raw=raw, shown=len(raw.x))
-    buckets = plan.buckets(finite=not series.flags)
-    return replace(series, buckets=buckets, shown=len(buckets.first))
+        shown = replace(series, buckets=buckets, shown=len(buckets.first), aligned=True)
+    else:
+        shown, total = _points_or_buckets(plan, series, everything, max(query.points, 1))
+    return replace(shown, total=total, superseded=max(everything - total, 0))  # points may have come in between
 
 
-def _totals(engine: Engine, query: SeriesQuery) -> list[Total]:
-    catalog = find_series(engine, query.run, key=query.key, rank=query.rank)
-    chosen = {
-        number: row
-        for number, row in catalog.items()
-        if (query.axis is None or row.axis == query.axis)
-        and (query.attrs is None or row.attrs == query.attrs)
-        and (query.scope is None or row.scope == query.scope)
-    }
-    totals = exact_totals(engine, read_totals(engine, query.run, chosen))
-    if isinstance(query.attempt, int):
-        totals = [total for total in totals if total.attempt == query.attempt]
-    if query.x == "step":
-        totals = [total for total in totals if total.last_step != NO_STEP]
-    return totals
+def _points_or_buckets(plan: Plan, series: Series, everything: int, most: int) -> tuple[Series, int]:
+    """The line as points if at most so many are not superseded, else as buckets; and how many points it has."""
+    if everything > most:
+        buckets = plan.buckets(finite=not series.flags)
+        total = int(buckets.count.sum())
+        if total > most:
+            return replace(series, buckets=buckets, shown=len(buckets.first)), total
+    raw = plan.raw()
+    return replace(series, raw=raw, shown=len(raw.x)), len(raw.x)
+
+
+def _matching(query: SeriesQuery, totals: Sequence[Total]) -> list[Total]:
+    """The totals of the series and attempts that a query is about."""
+    return [
+        total
+        for total in totals
+        if total.series.key == query.key
+        and query.rank in (None, total.series.rank)
+        and query.axis in (None, total.series.axis)
+        and (query.attrs is None or total.series.attrs == query.attrs)
+        and query.scope in (None, total.series.scope)
+        and (not isinstance(query.attempt, int) or total.attempt == query.attempt)
+        and (query.x != "step" or total.last_step != NO_STEP)
+    ]
 
 
 def series_json(key: str, rank: int | None, series: Series, x: Axis, attrs: Attrs | None = None) -> dict[str, Any]:
@@ -198,9 +207,10 @@ MOST_LINES = 64
 
 
 def series(reader: Reader, given: dict[str, Any]) -> dict[str, Any]:
-    """Answer `/api/runs/{run}/series`."""
+    """Answer `/api/runs/{run}/series`; what is known of the series is read once for all lines."""
     run, x = reader.number(given["run"]), given["x"]
-    wanted = [(key, *part) for key in given["key"] for part in _parts(reader, run, key, given)]
+    catalog = find_series(reader.engine, run, keys=given["key"], rank=given["rank"])
+    wanted = [(key, *part) for key in given["key"] for part in _parts(catalog, key, given)]
     if len(wanted) > MOST_LINES:
         raise bad_request(f"{len(wanted)} lines are too many: ask for at most {MOST_LINES}")
     attempt = given["attempts"]
@@ -208,6 +218,7 @@ def series(reader: Reader, given: dict[str, Any]) -> dict[str, Any]:
         if not attempt.isascii() or not attempt.isdecimal() or int(attempt) > 65535:
             raise bad_request("attempts must be newest, all or the number of one")
         attempt = int(attempt)
+    totals = exact_totals(reader.engine, read_totals(reader.engine, run, catalog))
     made = []
     scale = 1.0 if x == "step" else 1e9
     for key, rank, attrs in wanted:
@@ -225,17 +236,17 @@ def series(reader: Reader, given: dict[str, Any]) -> dict[str, Any]:
             scope=given["scope"],
             align=given["align"],
         )
-        made += [series_json(key, rank, found, x, attrs) for found in read_by_scope(reader.engine, query)]
+        made += [series_json(key, rank, found, x, attrs) for found in _read_by_scope(reader.engine, query, totals)]
     return {"run": given["run"], "x": x, "series": made}
 
 
-def _parts(reader: Reader, run: int, key: str, given: dict[str, Any]) -> list[tuple[int | None, Attrs | None]]:
+def _parts(catalog: dict[int, SeriesRow], key: str, given: dict[str, Any]) -> list[tuple[int | None, Attrs | None]]:
     """The ranks and attributes that get a line each; None for all of them together."""
     by_rank = given["by_rank"] and given["rank"] is None
     if not by_rank and not given["by_attrs"]:
         return [(given["rank"], None)]
     parts: list[tuple[int | None, Attrs | None]] = []
-    for line in find_series(reader.engine, run, key=key, rank=given["rank"]).values():
+    for line in (each for each in catalog.values() if each.key == key):
         part = (line.rank if by_rank else given["rank"], line.attrs if given["by_attrs"] else None)
         if part not in parts:
             parts.append(part)

@@ -117,13 +117,15 @@ class Plan:
             found.append(f"NOT (attempt = {attempt} AND {among} AND {repeated})")
         return found
 
-    def counts(self) -> tuple[int, int]:
-        """How many points are in range, and how many of them are not superseded."""
+    def count(self) -> int:
+        """How many points are in range."""
         if (self.low, self.high) == self._full_range:
-            everything = sum(total.points for total in self._totals)
-        else:
-            everything = self._count(self._all)
-        return everything, everything if self._newest == self._all else self._count(self._newest)
+            return sum(total.points for total in self._totals)
+        return self._count(self._all)
+
+    def count_newest(self, everything: int) -> int:
+        """How many of them are not superseded."""
+        return everything if self._newest == self._all else self._count(self._newest)
 
     def _count(self, condition: str) -> int:
         return int(self._engine.query(f"SELECT count() AS n FROM metrics WHERE {condition}").one("n"))
