@@ -235,9 +235,11 @@ def prepare(engine: Engine, upgrades: Mapping[int, Upgrade] = UPGRADES) -> int:
             f"the store has schema {present} and this Stepscope knows {newest}: upgrade Stepscope, "
             "or choose another folder with --home"
         )
+    reached = []
     for version in range(present + 1, newest + 1):
         upgrades[version](engine)
-        _note(engine, range(engine.shards), [(version, time.time_ns())])
+        reached.append((version, time.time_ns()))
+    _note(engine, range(engine.shards), reached)
     return newest
 
 
