@@ -37,6 +37,14 @@ def hub(tmp_path: Path) -> Iterator[RunningHub]:
     running.kill()
 
 
+@pytest.fixture(scope="module")
+def crowded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningHub]:
+    """A hub with the runs of several tests, each of which looks for its own."""
+    running = RunningHub(tmp_path_factory.mktemp("crowded") / "home").start()
+    yield running
+    running.kill()
+
+
 ROWS = "[...document.querySelectorAll('.vt-row')].map((row) => row.dataset.id).join()"
 
 
@@ -91,28 +99,28 @@ def test_default_columns_suit_all_runs(hub: RunningHub, show: Opened) -> None:
     until(page, f"{ROWS} === 'bare,sorted'")
 
 
-def test_tags_are_readable(hub: RunningHub, show: Opened) -> None:
+def test_tags_are_readable(crowded: RunningHub, show: Opened) -> None:
     """Tags are shown whole as far as they fit, the others as a number; only a tag that fits nowhere is cut."""
-    send(hub, "tagged", 1)
-    send(hub, "long", 1)
-    for run, tags in {"tagged": {"x": "1", "smoke": True, "dataset": "c4"}, "long": {"w" * 60: True}}.items():
+    send(crowded, "tagged", 1)
+    send(crowded, "long-tag", 1)
+    for run, tags in {"tagged": {"x": "1", "smoke": True, "dataset": "c4"}, "long-tag": {"w" * 60: True}}.items():
         body = json.dumps({"tags": tags}).encode()
-        answer = hub.request("PATCH", f"/api/runs/{run}", body, {"content-type": "application/json"})
+        answer = crowded.request("PATCH", f"/api/runs/{run}", body, {"content-type": "application/json"})
         assert answer.status == 200, answer.body
-    page = show(hub, "runs", width=1440)
+    page = show(crowded, "runs", width=1440)
     row = page.locator(".vt-row[data-id=tagged]")
     row.get_by_text("smoke").wait_for()
     assert row.locator(".chip").evaluate_all("(all) => all.every((each) => each.scrollWidth <= each.clientWidth)")
     assert row.locator(".tags-left").inner_text() == "+1"
-    assert page.locator(".vt-row[data-id=long] .chip").count() == 1
+    assert page.locator(".vt-row[data-id=long-tag] .chip").count() == 1
 
 
 @pytest.mark.parametrize("width", [1280, 390])
-def test_a_long_name_does_not_widen_the_chooser(hub: RunningHub, show: Opened, width: int) -> None:
+def test_a_long_name_does_not_widen_the_chooser(crowded: RunningHub, show: Opened, width: int) -> None:
     """A metric with a name of 300 characters is cut, can be read in full, and the panel is in the window."""
-    send(hub, "long", 1, {"trainer/loss": 1.0, "a" * 300: 2.0})
-    page = show(hub, "runs", width=width)
-    page.get_by_text("long").first.wait_for()
+    send(crowded, f"long-{width}", 1, {"trainer/loss": 1.0, "a" * 300: 2.0})
+    page = show(crowded, "runs", width=width, fresh=True)
+    page.get_by_text(f"long-{width}").first.wait_for()
     page.get_by_role("button", name="Columns").click()
     panel = page.locator(".menu")
     panel.get_by_title("a" * 300).wait_for()
@@ -123,13 +131,13 @@ def test_a_long_name_does_not_widen_the_chooser(hub: RunningHub, show: Opened, w
     page.get_by_role("checkbox", name="a" * 300).check()
 
 
-def test_spellings_of_a_metric_are_one(hub: RunningHub, show: Opened) -> None:
+def test_spellings_of_a_metric_are_one(crowded: RunningHub, show: Opened) -> None:
     """Runs with loss, train/loss or trainer/loss all have a value and a line, and are compared in one chart."""
     spelled = {"said-bare": "loss", "said-train": "train/loss", "said-trainer": "trainer/loss"}
     for run, key in spelled.items():
         for step in range(1, 4):
-            send(hub, run, step, {key: 1.0 / step}, ends=step == 3)
-    page = show(hub, "runs?filter=said-")
+            send(crowded, run, step, {key: 1.0 / step}, ends=step == 3)
+    page = show(crowded, "runs?filter=said-")
     until(page, "document.querySelectorAll('.vt-row .spark polyline').length === 3")
     assert page.locator(".vt-row .mono").all_inner_texts() == ["0.3333"] * 3
     turn_to(page, "compare?" + "&".join(f"run={run}" for run in spelled))
