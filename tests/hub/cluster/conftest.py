@@ -3,6 +3,7 @@
 import os
 import re
 from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
 
 import pytest
 
@@ -14,6 +15,7 @@ from stepscope.hub.store.cluster.server import Server
 from stepscope.hub.store.store import Store, open_server
 from stepscope.testing.clickhouse import PROGRAM, ServerProcess, free_port, make_tls, program, running
 from stepscope.testing.clickhouse_cluster import ClusterProcesses, missing, running_cluster
+from tests.shared import shared
 
 PASSWORD = "s3cret"
 HUB = "0123456789abcdef"
@@ -29,26 +31,31 @@ def address_of(server: AddressOf) -> AddressOf:
     return server
 
 
-@pytest.fixture(scope="package")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[AddressOf]:
-    """One server for all tests."""
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> AddressOf:
+    """One server for all tests of this folder."""
     if named := os.environ.get("STEPSCOPE_TEST_CLICKHOUSE"):
-        yield lambda database: f"{named.rstrip('/')}/{database}"
-        return
+        return lambda database: f"{named.rstrip('/')}/{database}"
     if program() is None:
         pytest.skip(f"{PROGRAM} is not installed")
-    with running(ServerProcess(tmp_path_factory.mktemp("clickhouse"), free_port(), PASSWORD)) as started:
-        yield started.url
+
+    def make() -> AbstractContextManager[ServerProcess]:
+        return running(ServerProcess(tmp_path_factory.mktemp("clickhouse"), free_port(), PASSWORD))
+
+    return shared("ClickHouse server", make).url
 
 
-@pytest.fixture(scope="package")
-def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ClusterProcesses]:
-    """ZooKeeper and four servers for all tests; one that kills a part of it starts it again."""
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> ClusterProcesses:
+    """ZooKeeper and four servers for all tests of this folder; one that kills a part of it starts it again."""
     if lacking := missing():
         pytest.skip(f"not installed: {lacking}")
-    folder = tmp_path_factory.mktemp("cluster")
-    with running_cluster(folder, password=PASSWORD, tls=make_tls(folder)) as started:
-        yield started
+
+    def make() -> AbstractContextManager[ClusterProcesses]:
+        folder = tmp_path_factory.mktemp("cluster")
+        return running_cluster(folder, password=PASSWORD, tls=make_tls(folder))
+
+    return shared("cluster", make)
 
 
 @pytest.fixture(scope="class")
