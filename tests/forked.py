@@ -80,13 +80,13 @@ class Forked:
 
 
 class ForkedHub(Forked):
-    """A hub; what it prints can be read while it runs."""
+    """A hub, or a script that is one; what it prints can be read while it runs."""
 
-    def __init__(self, arguments: list[str], env: Mapping[str, str]) -> None:
+    def __init__(self, arguments: list[str], env: Mapping[str, str], script: Path | None = None) -> None:
         out, err = os.pipe(), os.pipe()
         nothing = os.open(os.devnull, os.O_RDONLY)
         try:
-            super().__init__(["hub", *arguments], env, [nothing, out[1], err[1]])
+            super().__init__(["hub", *arguments], env, [nothing, out[1], err[1]], script)
         finally:
             for each in (nothing, out[1], err[1]):
                 os.close(each)

@@ -3,8 +3,6 @@
 import os
 import re
 import shutil
-import subprocess
-import sys
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
@@ -13,6 +11,7 @@ from typing import Any
 import pytest
 
 from stepscope.model.records import Metric
+from tests.forked import stepscope
 
 Read = Callable[..., Any]
 
@@ -187,7 +186,6 @@ def test_a_question_where_the_store_has_no_room(python: Any, tight_disk: Path) -
     home = tight_disk / "home"
     source = "import stepscope; run = stepscope.init(run_id='r'); run.log({'a': 1.0}, step=3); run.finish()"
     assert python(source, env={"STEPSCOPE_HOME": str(home)}).returncode == 0
-    line = [sys.executable, "-m", "stepscope", "step", "latest", "3", "--home", str(home)]
-    done = subprocess.run(line, capture_output=True, text=True, timeout=300, check=False)
+    done = stepscope("step", "latest", "3", "--home", home)
     assert "the newest records are missing from this output: the store's disk has" in done.stderr
     assert "Traceback" not in done.stderr

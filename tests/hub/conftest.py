@@ -7,7 +7,6 @@ import os
 import re
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -17,6 +16,7 @@ import pytest
 
 import stepscope
 from tests.forked import ForkedHub
+from tests.waiting import wait_until
 
 PACKAGE = Path(stepscope.__file__).parents[1]
 STEPSCOPE = ("-m", "stepscope")
@@ -54,8 +54,9 @@ class RunningHub:
     def start(self) -> "RunningHub":
         """Start it and wait for its one line; on the same ports when it ran before."""
         arguments = ("--port", str(self.port), "--grpc-port", str(self.grpc_port), *self.arguments)
-        if self.program == STEPSCOPE and all(name.startswith("STEPSCOPE_") for name in self.env):
-            self.process = ForkedHub(["--home", str(self.home), *arguments], _environment(self.env))
+        script = Path(self.program[0]) if self.program[0].endswith(".py") else None
+        if (script or self.program == STEPSCOPE) and all(name.startswith("STEPSCOPE_") for name in self.env):
+            self.process = ForkedHub(["--home", str(self.home), *arguments], _environment(self.env), script)
         else:
             self.process = spawn(self.home, *arguments, env=self.env, program=self.program)
         assert self.process.stdout is not None
@@ -119,10 +120,10 @@ class RunningHub:
 
     def wait_stored(self, receiver: str, count: int, seconds: float = 300) -> None:
         """Wait until so many records of a receiver are stored."""
-        deadline = time.monotonic() + seconds
-        while (found := self.stored(receiver)) < count:
-            assert time.monotonic() < deadline, f"{found} of {count} stored: {self.health()}"
-            time.sleep(0.05)
+        try:
+            wait_until(lambda: self.stored(receiver) >= count, seconds)
+        except AssertionError as error:
+            raise AssertionError(f"{self.stored(receiver)} of {count} stored: {self.health()}") from error
 
 
 def spawn(

@@ -5,7 +5,6 @@ import json
 import resource
 import shutil
 import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -14,6 +13,7 @@ import pytest
 
 import stepscope
 from stepscope.wire.otlp.replies import read_status
+from tests.forked import stepscope as command
 from tests.hub import otlp_bodies as bodies
 from tests.hub.conftest import JSON, RunningHub, StartHub, stored_columns
 from tests.hub.test_start import refused
@@ -133,8 +133,7 @@ def test_a_store_is_not_called_damaged_on_a_full_disk(disk: Callable[[int], Path
     run.log({"loss": 1.0}, step=1)
     run.finish()
     for _ in range(2):
-        command = [sys.executable, "-m", "stepscope", "step", "latest", "1", "--home", str(place)]
-        ended = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
+        ended = command("step", "latest", "1", "--home", place)
         assert ended.returncode == 2
         assert ended.stderr.startswith(f"stepscope: the disk of {place}")
         assert ended.stderr.strip().endswith("is full: free some of it")

@@ -12,16 +12,16 @@ pytest.importorskip("chdb")
 
 from stepscope.hub.home import address_of
 from stepscope.hub.serving.serve import _listen
-from tests.hub.conftest import StartHub, spawn
+from tests.forked import stepscope
+from tests.hub.conftest import StartHub
 
 
 def refused(home: Path, *arguments: str) -> str:
     """Start a hub that cannot; what it says, in one line, having exited with 2."""
-    process = spawn(home, *arguments)
-    out, err = process.communicate(timeout=300)
-    assert (process.returncode, out) == (2, ""), err
-    lines = err.strip().splitlines()
-    assert len(lines) == 1, err
+    ended = stepscope("hub", "--home", home, *arguments)
+    assert (ended.returncode, ended.stdout) == (2, ""), ended.stderr
+    lines = ended.stderr.strip().splitlines()
+    assert len(lines) == 1, ended.stderr
     return lines[0]
 
 
@@ -166,9 +166,7 @@ def test_a_removed_lock_file_lets_no_second_hub_in(start_hub: StartHub, removed:
     hub = start_hub()
     for name in removed:
         (hub.home / "hub" / name).unlink()
-    second = spawn(hub.home, "--port", "0", "--grpc-port", "0")
-    said = second.communicate(timeout=300)[1]
-    assert second.returncode == 2
+    said = refused(hub.home, "--port", "0", "--grpc-port", "0")
     assert "another hub" in said
     assert "damaged" not in said
     assert hub.health()["status"] == "ok"

@@ -1,8 +1,5 @@
 """A hub whose store is a real server: what it acknowledged is stored once, whatever dies, and a zombie is fenced."""
 
-import os
-import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
@@ -22,9 +19,10 @@ from stepscope.model.errors import ConfigError, Retry
 from stepscope.model.ports import Batch
 from stepscope.testing.clickhouse import PROGRAM, ServerProcess, free_port, program, running
 from stepscope.testing.stores import floats, line, losses, writer
+from tests.forked import stepscope
 from tests.hub import otlp_bodies as bodies
 from tests.hub.cluster.conftest import PASSWORD
-from tests.hub.conftest import PACKAGE, StartHub
+from tests.hub.conftest import StartHub
 
 Until = Callable[..., None]
 RECEIVER = "otlp_http"
@@ -67,14 +65,7 @@ def test_commands_use_the_same_store(own_server: ServerProcess, tmp_path: Path) 
     store = open_server(own_server.url())
     store.write(Batch(writer("r"), 0, losses([(1, 1.0)])))
     store.close()
-    kept = {key: value for key, value in os.environ.items() if not key.startswith("STEPSCOPE_")}
-    found = subprocess.run(
-        [sys.executable, "-m", "stepscope", "store", "info", "--json", "--home", str(tmp_path / "home")],
-        env={**kept, "PYTHONPATH": str(PACKAGE), "STEPSCOPE_STORE": own_server.url()},
-        capture_output=True,
-        text=True,
-        timeout=300,
-    )
+    found = stepscope("store", "info", "--json", "--home", tmp_path / "home", STEPSCOPE_STORE=own_server.url())
     assert '"points": 1' in found.stdout or '"points":1' in found.stdout, found.stderr
 
 
