@@ -7,7 +7,6 @@ import signal
 import subprocess
 import sys
 import textwrap
-import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -28,6 +27,7 @@ from tests.forked import Forked, ForkedProgram
 from tests.lanes import LANES, lane_of, world_of
 from tests.left_over import pytest_sessionfinish as pytest_sessionfinish
 from tests.shared import close_shared
+from tests.waiting import wait_until
 
 pytest_plugins = ("tests.sinks.mlflow_peer",)
 RUN = "e2e"
@@ -239,16 +239,8 @@ def python(start: Start) -> Python:
 
 @pytest.fixture
 def until() -> Callable[..., None]:
-    """Wait until something is true, asking often at first; the test fails when that takes longer than its deadline."""
-
-    def wait(is_true: Callable[[], object], seconds: float = 300) -> None:
-        deadline, pause = time.monotonic() + seconds, 0.005
-        while not is_true():
-            assert time.monotonic() < deadline, f"not true within {seconds} s"
-            time.sleep(pause)
-            pause = min(pause * 1.5, 0.05)  # what is asked for costs the processor something
-
-    return wait
+    """Wait until something is true; the test fails when that takes longer than its deadline."""
+    return wait_until
 
 
 @pytest.fixture

@@ -26,6 +26,7 @@ from stepscope.hub.security.tokens import Tokens
 from stepscope.hub.service import Hub, HubOptions
 from stepscope.hub.serving.app import build_app
 from tests.hub.conftest import JSON, RunningHub
+from tests.waiting import wait_until
 
 PROGRAM = str(Path(__file__).with_name("short_limits.py"))
 SHORT: dict[str, Any] = {
@@ -270,12 +271,8 @@ def established(hub: RunningHub) -> int:
     return sum(int(each[1].partition(":")[2], 16) == hub.port and each[3] == "01" for each in fields)
 
 
-def wait_for(condition: Any, seconds: float = 300) -> None:
-    """Wait until something is true."""
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
+wait_for = wait_until
+"""The name by which tests of receivers know it."""
 
 
 def test_small_chunks_block_no_other_request(short: RunningHub) -> None:

@@ -4,7 +4,6 @@ import json
 import shutil
 import subprocess
 import sys
-import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -17,6 +16,7 @@ from stepscope.hub.home import tokens_path
 from stepscope.hub.security.tokens import Tokens
 from tests.forked import ROOT, stepscope
 from tests.hub.conftest import JSON, RunningHub, StartHub
+from tests.waiting import wait_until
 
 _SCRIPT = """
 import sys
@@ -68,13 +68,8 @@ def read(hub: RunningHub, run: str = "one") -> dict[str, Any]:
 
 def wait_for(hub: RunningHub, run: str = "one", step: int = 19) -> dict[str, Any]:
     """Wait until a run is stored with its end."""
-    waiting = threading.Event()
-    for _ in range(6000):
-        found = read(hub, run)
-        if found.get("step") == step and found["endings"]:
-            return found
-        waiting.wait(0.05)
-    raise AssertionError(found)
+    wait_until(lambda: (found := read(hub, run)).get("step") == step and found["endings"])
+    return read(hub, run)
 
 
 def listed(hub: RunningHub, query: str = "") -> set[str]:
@@ -246,9 +241,7 @@ def test_late_batches_of_a_deleted_run_are_dropped_and_counted(start_hub: StartH
     assert hub.request("DELETE", "/api/runs/one").status == 200
     shutil.rmtree(there / "cursors")
     assert stepscope(*ship).returncode == 0
-    waiting = threading.Event()
-    while not hub.health()["receivers"]["native"].get("dropped"):
-        waiting.wait(0.05)
+    wait_until(lambda: hub.health()["receivers"]["native"].get("dropped"))
     assert listed(hub, "?archived=show") == {"two"}
 
 
@@ -260,9 +253,7 @@ def test_a_running_run_is_not_deleted(start_hub: StartHub, tmp_path: Path) -> No
     assert process.stdout is not None
     assert process.stdout.readline() == "ready\n"
     hub = start_hub()
-    waiting = threading.Event()
-    while read(hub).get("step") != 19:
-        waiting.wait(0.05)
+    wait_until(lambda: read(hub).get("step") == 19)
     answer = hub.request("DELETE", "/api/runs/one")
     assert answer.status == 409
     assert "running" in answer.json()["error"]["message"]
@@ -284,9 +275,7 @@ def test_tokens_decide_who_edits(start_hub: StartHub, tmp_path: Path) -> None:
         for scopes, project, name in ((["read"], None, "r"), (["admin"], "p", "ada"), (["admin"], "q", "o"))
     )
     hub = start_hub()
-    waiting = threading.Event()
-    while not hub.request("GET", "/api/runs/one", None, reading).json().get("endings"):
-        waiting.wait(0.05)
+    wait_until(lambda: hub.request("GET", "/api/runs/one", None, reading).json().get("endings"))
     body = b'{"name": "renamed"}'
     for headers, status in (({}, 401), (reading, 403), (other, 404)):
         assert hub.request("PATCH", "/api/runs/one", body, headers).status == status
@@ -308,9 +297,7 @@ def test_a_half_sent_run_is_deleted_beside_another(start_hub: StartHub, tmp_path
     assert stepscope("delete", "one", "--yes", "--home", there).returncode == 0
     assert stepscope(*ship).returncode == 0
     wait_for(hub, "one")
-    waiting = threading.Event()
-    while read(hub, "two").get("attempts") != 2 or len(read(hub, "two")["endings"]) != 2:
-        waiting.wait(0.05)
+    wait_until(lambda: (two := read(hub, "two")).get("attempts") == 2 and len(two["endings"]) == 2)
     assert read(hub, "one")["attempts"] == 1
     (loss,) = [key for key in hub.request("GET", "/api/runs/two/keys").json()["keys"] if key["key"] == "loss"]
     assert loss["points"] == 40

@@ -12,6 +12,7 @@ from stepscope.model.ports import Writer
 from stepscope.model.records import Metric, Record
 from stepscope.wire import frames
 from tests.hub.conftest import RunningHub, StartHub, stored_columns
+from tests.waiting import wait_until
 
 OCTETS = "application/octet-stream"
 
@@ -128,9 +129,6 @@ def test_folder(start_hub: StartHub, tmp_path: Path) -> None:
     hub.wait_stored("folder", 10)
     hub.kill()
     hub.start()
-    deadline = time.monotonic() + 300
-    while hub.health()["lag"]["seconds"] or hub.health()["uptime_seconds"] < 2:
-        assert time.monotonic() < deadline
-        time.sleep(0.1)
+    wait_until(lambda: not (health := hub.health())["lag"]["seconds"] and health["uptime_seconds"] >= 2)
     assert hub.stop() == 0
     assert values(hub, "near") == [(step, float(step)) for step in range(30)]

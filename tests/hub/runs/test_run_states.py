@@ -2,8 +2,6 @@
 
 import os
 import signal
-import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -24,7 +22,9 @@ from stepscope.model import names
 from stepscope.model.records import Event, Record
 from tests.cli.journals import START, age, event, finished, metric, this_host, write
 from tests.conftest import Start
+from tests.forked import stepscope
 from tests.hub.conftest import StartHub
+from tests.waiting import wait_until
 
 LONG_AGO = 3600.0
 
@@ -119,9 +119,7 @@ def test_a_new_attempt_on_disk_counts_before_it_is_read(world: World) -> None:
     assert world.status("R").state == "failed"
     living = {"host": this_host(), "pid": os.getpid(), "wall_ns": time.time_ns()}
     write(world.home, "R", [began()], attempt=2, **living)
-    deadline = time.monotonic() + 300
-    while world.status("R").state != "running":
-        assert time.monotonic() < deadline
+    wait_until(lambda: world.status("R").state == "running")
 
 
 def test_a_torn_tail_is_not_waited_for(world: World) -> None:
@@ -205,7 +203,4 @@ def test_a_killed_trainer_is_seen_at_once(
     os.killpg(program.pid, signal.SIGKILL)
     program.process.wait()
     until(lambda: status() == ["crashed"], seconds=10)
-    told = subprocess.run(
-        [sys.executable, "-m", "stepscope", "runs", "--home", str(home)], capture_output=True, text=True
-    ).stdout
-    assert "crashed" in told
+    assert "crashed" in stepscope("runs", "--home", home).stdout
