@@ -16,7 +16,7 @@ from tests.fuzz.target import NAMES, PLANTED, Target, load
 from tests.repeats import repeats
 
 ROOT = Path(__file__).parent.parent.parent
-SECONDS = repeats(6, 60)
+SECONDS = repeats(3, 60)
 """How long atheris tries each target."""
 
 needs_atheris = pytest.mark.skipif(
