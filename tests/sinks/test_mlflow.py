@@ -275,7 +275,7 @@ def test_a_short_run_in_a_thread(peer: MlflowPeer, python: Python, home: Path) -
 def test_the_doctor_is_content(peer: MlflowPeer, tmp_path: Path) -> None:
     """It sends a point, a tag and a span, to one run however often it is asked, and ends it."""
     for _ in range(2):
-        code, lines = doctor(tmp_path, peer.url, experiment=peer.experiment)
+        code, lines = doctor(tmp_path, peer.url, experiment=peer.experiment, timeout=60)
         assert (code, [("accepted a record" in line) for line in lines]) == (0, [True, True]), lines
     run = peer.run()
     assert (run["run_name"], run["status"]) == ("stepscope-doctor", "FINISHED")
