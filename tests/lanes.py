@@ -79,8 +79,18 @@ WORLDS = (
         "tests/web/test_scopes.py",
         "tests/web/test_step.py",
     ),
+    (
+        "tests/web/test_editing.py",
+        "tests/web/test_files.py",
+        "tests/web/test_live.py",
+        "tests/web/test_return.py",
+        "tests/web/test_run_follows.py",
+        "tests/web/test_run_truth.py",
+        "tests/web/test_runs.py",
+        "tests/web/test_table.py",
+    ),
 )
-"""Files that share a cluster, a server, a hub with recorded runs or a large import: one worker makes it, once."""
+"""Files that share a cluster, a server, a hub, a browser or a large import: one worker makes it, once."""
 
 
 def lane_of(path: str) -> str:

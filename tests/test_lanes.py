@@ -3,14 +3,21 @@
 import re
 from pathlib import Path
 
-from tests.lanes import CHAOS, CORE_ANYWAY, LANES, PAGE, lane_of
+from tests.lanes import CHAOS, CORE_ANYWAY, LANES, PAGE, WORLDS, lane_of, world_of
 
 ROOT = Path(__file__).resolve().parents[1]
 
 
 def test_every_path_of_a_lane_exists() -> None:
     """A file that was moved or renamed does not fall back into `make test` unnoticed."""
-    assert [path for path in (*PAGE, *CHAOS, *CORE_ANYWAY) if not (ROOT / path).exists()] == []
+    shared = [path for world in WORLDS for path in world]
+    assert [path for path in (*PAGE, *CHAOS, *CORE_ANYWAY, *shared) if not (ROOT / path).exists()] == []
+
+
+def test_every_file_with_a_browser_is_in_a_world() -> None:
+    """A browser is closed with its world, so none keeps its event loop open for the files that follow."""
+    files = [path.relative_to(ROOT).as_posix() for path in (ROOT / "tests" / "web").rglob("test_*.py")]
+    assert [path for path in files if world_of(path) is None] == ["tests/web/test_node.py"]
 
 
 def test_one_pass_over_the_page_is_in_the_quick_lane() -> None:

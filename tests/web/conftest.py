@@ -6,6 +6,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,7 @@ pytest.importorskip("chdb", reason="the hub's store needs chDB")
 playwright = pytest.importorskip("playwright.sync_api", reason="the page is driven by playwright")
 
 from tests.hub.conftest import PACKAGE, RunningHub  # noqa: E402
+from tests.shared import shared  # noqa: E402
 
 BROWSERS = ("chromium-headless-shell", "chromium", "chromium-browser", "google-chrome")
 """Commands that start a browser, the lightest first."""
@@ -108,11 +110,16 @@ class Browser:
                 tab.context.close()
 
 
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    """The browser; its driver has an event loop running in this thread, so it does not outlive the tests of a file."""
+@pytest.fixture
+def browser() -> Browser:
+    """The browser of a world; its driver has an event loop running in this thread, so it ends with the world."""
     if CHROMIUM is None:
         pytest.skip("chromium is not installed (apt-get install chromium-headless-shell)")
+    return shared("browser", _browser)
+
+
+@contextmanager
+def _browser() -> Iterator[Browser]:
     with playwright.sync_playwright() as driver:
         driven = driver.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
         yield Browser(driven)
@@ -229,13 +236,17 @@ def until(page: Any, script: str, seconds: float = 180) -> Any:
     raise AssertionError(f"not true within {seconds} s: {script} {problem}")
 
 
-@pytest.fixture(scope="session")
-def trained(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningHub]:
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> RunningHub:
     """A hub with a run of four ranks in which things went wrong, crashed and resumed; see training.py.
 
     Its store is in its home, or the empty one at the address that STEPSCOPE_TEST_STORE names.
     """
-    home = tmp_path_factory.mktemp("web") / "home"
+    return shared("trained", lambda: _trained(tmp_path_factory.mktemp("web") / "home"))
+
+
+@contextmanager
+def _trained(home: Path) -> Iterator[RunningHub]:
     named = os.environ.get("STEPSCOPE_TEST_STORE")
     train(home, 0, 250, ago=60)
     train(home, 230, 300, ago=30)

@@ -1,9 +1,9 @@
 """A hub that holds what `recorded.py` makes, for all tests of these views."""
 
-import contextlib
 import json
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from tests.hub.conftest import RunningHub
+from tests.shared import shared
 from tests.web.conftest import wait_for
 from tests.web.views import recorded
 
@@ -36,10 +37,15 @@ class World:
         return answer.json()
 
 
-@pytest.fixture(scope="session")
-def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
+@pytest.fixture(scope="module")
+def world(tmp_path_factory: pytest.TempPathFactory) -> World:
     """The hub with an RL run, a service and a trace of 100,000 spans, all stored."""
-    hub = RunningHub(Path(tmp_path_factory.mktemp("views")) / "home").start()
+    return shared("views", lambda: _world(tmp_path_factory.mktemp("views") / "home"))
+
+
+@contextmanager
+def _world(home: Path) -> Iterator[World]:
+    hub = RunningHub(home).start()
     made = World(hub, "")
     now = time.time_ns()
     made.send([*recorded.rl_run(now), *recorded.service_run(now)])
@@ -50,5 +56,5 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
     hub.wait_stored("import", brought["spans"], 60)
     hub.wait_stored("native", 1)
     yield made
-    with contextlib.suppress(Exception):
+    with suppress(Exception):
         hub.kill()
