@@ -14,6 +14,8 @@ from stepscope.model.errors import ConfigError
 
 VARIABLE = "STEPSCOPE_STORE"
 """Holds the address where no option does, and keeps the password off the command line."""
+_PATIENCE_SECONDS = 120.0
+"""How long replicas that are behind are waited for, as after a restart of everything."""
 
 
 def store_address(given: str | None = None) -> str:
@@ -44,7 +46,8 @@ def _open_folder(place: HubHome) -> Store:
 
 
 def _open_server(place: HubHome, where: str, advertised: str) -> Store:
-    store = open_server(where, member=this_process(place.identity(), advertised), shared=bool(advertised))
+    member = this_process(place.identity(), advertised)
+    store = open_server(where, member=member, shared=bool(advertised), patience=_PATIENCE_SECONDS)
     try:
         known = f"{address.parse(where)} {store.created}"
         if place.read_from != known:

@@ -1,12 +1,13 @@
 """A store on a real cluster, two shards of two replicas, keeps the contract of stores."""
 
-import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 
 import pytest
 
 from stepscope.hub.store import maintenance
+from stepscope.hub.store.cluster import waiting
 from stepscope.hub.store.cluster.address import parse
 from stepscope.hub.store.cluster.ownership import this_process
 from stepscope.hub.store.cluster.server import Server
@@ -75,7 +76,9 @@ class TestClusterStore(StoreContract):
         assert secure.engine.shard(1).query("SELECT count() AS n FROM metrics").one("n") > 0
         secure.close()
 
-    def test_what_only_a_dead_server_has_is_waited_for(self, cluster: ClusterProcesses, database: str) -> None:
+    def test_what_only_a_dead_server_has_is_waited_for(
+        self, cluster: ClusterProcesses, database: str, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         """Nothing is taken back while a replica misses rows that another one acknowledged; then all is there, once."""
         (first, second), _ = cluster.servers
         name = parse(database).database
@@ -86,26 +89,19 @@ class TestClusterStore(StoreContract):
         store.write_many([Batch(writer(f"lag{each}"), 1, losses([(2, 2.0)])) for each in range(2)])
         store.close()
         first.kill()
+        monkeypatch.setattr(waiting, "SETTLE_SECONDS", 0.1)
         with pytest.raises(ConfigError, match="have not caught up"):
             open_server(database, member=this_process(HUB))
-        first.start()
-        other.execute("SYSTEM START FETCHES")
+        with ThreadPoolExecutor(1) as pool:
+            opening = pool.submit(open_server, database, member=this_process(HUB), patience=300)
+            first.start()
+            other.execute("SYSTEM START FETCHES")
+            store = opening.result(300)
+        monkeypatch.undo()
         other.close()
-        store = _open_in_time(database, "have not caught up")
         store.write_many([Batch(writer(f"lag{each}"), 1, losses([(2, 2.0)])) for each in range(2)])
         assert [floats(line(store, f"lag{each}")) for each in range(2)] == [[1.0, 2.0]] * 2
         store.close()
-
-
-def _open_in_time(database: str, *passing: str) -> Store:
-    """Open a store again and again, while its replicas fetch or delete rows."""
-    deadline = time.monotonic() + 300
-    while True:
-        try:
-            return open_server(database, member=this_process(HUB))
-        except ConfigError as error:
-            if not any(why in str(error) for why in passing) or time.monotonic() > deadline:
-                raise
 
 
 def _answers(server: Server, sql: str, expected: list[int]) -> bool:
@@ -122,7 +118,7 @@ class TestCutClusterStore(CutContract):
         def again(before: Store | None) -> Store:
             if before is not None:
                 before.close()
-            opened.append(_open_in_time(cluster.url(run), "have not caught up", "are still being deleted"))
+            opened.append(open_server(cluster.url(run), member=this_process(HUB), patience=300))
             return opened[-1]
 
         yield again

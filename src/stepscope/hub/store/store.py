@@ -11,6 +11,7 @@ from stepscope.hub.store.cluster import address, dialect
 from stepscope.hub.store.cluster.lease import Lease
 from stepscope.hub.store.cluster.ownership import Member, Ownership, this_process
 from stepscope.hub.store.cluster.shards import Placement, Shard, ShardUnavailable
+from stepscope.hub.store.cluster.waiting import Unfinished
 from stepscope.hub.store.embedded import Chdb
 from stepscope.hub.store.engine import Engine, EngineError
 from stepscope.hub.store.store_folder import Folder, full_disk
@@ -251,29 +252,38 @@ def open_store(
 
 
 def open_server(
-    url: str, *, member: Member | None = None, shared: bool = False, clock: Callable[[], int] = time.time_ns
+    url: str,
+    *,
+    member: Member | None = None,
+    shared: bool = False,
+    patience: float = 0.0,
+    clock: Callable[[], int] = time.time_ns,
 ) -> Store:
     """Open the store of a ClickHouse server by its address; ConfigError with what to do when it cannot be used.
 
     `member` is the hub that opens it. It shares the store with other hubs, or is refused while another has a shard.
+    Replicas that fetch or delete rows are waited for up to `patience` seconds.
     """
     where = address.parse(url)
     try:
         from stepscope.hub.store.cluster.server import Server
     except ImportError as error:
         raise ConfigError("a ClickHouse server as the store needs: pip install 'stepscope[cluster]'") from error
-    with contextlib.ExitStack() as undo:
+    deadline = time.monotonic() + patience
+    while True:
         try:
-            engine = Server(where)
-            undo.callback(engine.close)
-            ownership = Ownership(engine, member or this_process(), where.lease)
-            undo.callback(ownership.leave)
-            ownership.join() if shared else ownership.take_all()
-            store = Store(engine, ownership=ownership, clock=clock)
-            undo.pop_all()
-            return store
+            with contextlib.ExitStack() as undo:
+                engine = Server(where)
+                undo.callback(engine.close)
+                ownership = Ownership(engine, member or this_process(), where.lease)
+                undo.callback(ownership.leave)
+                ownership.join() if shared else ownership.take_all()
+                store = Store(engine, ownership=ownership, clock=clock)
+                undo.pop_all()
+                return store
         except EngineError as error:
-            raise ConfigError(f"the store at {where} cannot be opened: {error.cause}") from error
+            if not isinstance(error, Unfinished) or time.monotonic() > deadline:
+                raise ConfigError(f"the store at {where} cannot be opened: {error.cause}") from error
 
 
 def _why(path: Path, error: EngineError) -> str:

@@ -14,6 +14,7 @@ from stepscope.hub.store import literal, schema
 from stepscope.hub.store.cluster import lease
 from stepscope.hub.store.cluster.lease import BEATS, LEASE_SECONDS, NOW, Holder, Lease
 from stepscope.hub.store.cluster.shards import ShardUnavailable
+from stepscope.hub.store.cluster.waiting import Unfinished
 from stepscope.hub.store.engine import Engine, EngineError, Tables
 from stepscope.model.errors import ConfigError, Retry
 
@@ -70,7 +71,10 @@ class Ownership:
         return self._seconds / BEATS
 
     def take_all(self) -> None:
-        """Take every shard; ConfigError while another hub has one, EngineError when a shard is unavailable."""
+        """Take every shard; ConfigError while another hub has one, EngineError when a shard is unavailable.
+
+        Unfinished when a replica that was just read lacked the newest lease.
+        """
         self._read()
         for shard in self._away:
             self._tables[shard].query("SELECT 1 AS there")
@@ -81,7 +85,7 @@ class Ownership:
                 )
         for each in self.leases:
             if not each.take(self._holders.get(each.shard)):
-                raise ConfigError("another hub has taken over the store")
+                raise Unfinished("another hub has taken over the store")
         self._read()
 
     def join(self) -> None:

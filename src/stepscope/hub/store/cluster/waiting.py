@@ -14,6 +14,13 @@ MUTATION_SECONDS = 20.0
 _LONGEST_PAUSE = 0.5
 
 
+class Unfinished(EngineError):
+    """What was waited for takes longer; it may be done later."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(message, UNFINISHED)
+
+
 def catch_up(query: Callable[[str], Answer], tables: Sequence[str], sleep: Callable[[float], None]) -> None:
     """Wait until the replicas that a query reads have all rows of some tables, as far as they know.
 
@@ -60,10 +67,10 @@ def mutate(
 def wait_until_none(
     count: Callable[[], int], why: Callable[[int], str], seconds: float, sleep: Callable[[float], None]
 ) -> None:
-    """Wait until a count is 0; EngineError, which passes, if that takes too long."""
+    """Wait until a count is 0; Unfinished if that takes too long."""
     pause, deadline = 0.01, time.monotonic() + seconds
     while left := count():
         if time.monotonic() > deadline:
-            raise EngineError(why(left), UNFINISHED)
+            raise Unfinished(why(left))
         sleep(pause)
         pause = min(pause * 2, _LONGEST_PAUSE)
