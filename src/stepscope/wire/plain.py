@@ -27,8 +27,9 @@ def plain(value: Any) -> Any:
         return {str(key): plain(inner) for key, inner in value.items()}
     if isinstance(value, (Metric, Span, Log, Event, Alert)):
         return {"kind": kind(value), **plain(msgspec.structs.asdict(value))}
-    if isinstance(value, msgspec.Struct):
-        return plain(msgspec.structs.asdict(value))
+    if isinstance(value, msgspec.Struct):  # by the names that msgspec encodes
+        names = zip(value.__struct_encode_fields__, value.__struct_fields__, strict=True)
+        return {encoded: plain(getattr(value, name)) for encoded, name in names}
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         return {entry.name: plain(getattr(value, entry.name)) for entry in dataclasses.fields(value)}
     try:

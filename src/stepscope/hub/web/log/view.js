@@ -166,17 +166,22 @@ function useLog(wanted, key, live) {
     const mine = now.current.key,
       last = now.current.state.lines.at(-1)?.time;
     const moment = due.current === -Infinity && last !== undefined ? last - LATE : due.current;
-    if (moment !== null && !now.current.state.loading) {
+    if (moment !== null && now.current.live && !now.current.state.loading) {
       due.current = null;
+      const later = () => {
+        due.current = Math.min(moment, due.current ?? Infinity);
+      };
       await since(latest.current, Number.isFinite(moment) ? moment : null).then(
-        ({ whole, lines, more }) =>
+        ({ whole, lines, more }) => {
+          if (!now.current.live) return later();
           setState((old) =>
             old.key !== mine
               ? old
               : { ...old, missing: false, ...(whole ? { lines: joined(old.lines, lines) } : { lines, more }) },
-          ),
+          );
+        },
         () => {
-          due.current = Math.min(moment, due.current ?? Infinity);
+          later();
           return pause(8 * PATIENCE);
         },
       );
