@@ -39,7 +39,7 @@ class Relay:
     """Passes bytes to a server and back; `delay` seconds later, or cut after `cut` bytes of answer."""
 
     def __init__(self, port: int, *, delay: float = 0.0, cut: int | None = None) -> None:
-        self._target, self.delay, self.cut = port, delay, cut
+        self.target, self.delay, self.cut = port, delay, cut
         self._ended = threading.Event()
         self._server = socket.create_server(("127.0.0.1", 0))
         self.port = int(self._server.getsockname()[1])
@@ -56,7 +56,11 @@ class Relay:
         with contextlib.suppress(OSError):
             while True:
                 client, _ = self._server.accept()
-                server = socket.create_connection(("127.0.0.1", self._target))
+                try:
+                    server = socket.create_connection(("127.0.0.1", self.target))
+                except ConnectionRefusedError:
+                    _close(client)
+                    continue
                 self._open += [client, server]
                 threading.Thread(target=self._forth, args=(client, server), daemon=True).start()
                 threading.Thread(target=self._back, args=(server, client), daemon=True).start()
