@@ -11,32 +11,38 @@ unexport PYTHONDONTWRITEBYTECODE
 # jax, tensorflow and torch are large, so they are installed only for FRAMEWORKS=1 and in CI.
 in_ci := $(filter-out 0 false,$(CI))
 frameworks := $(or $(in_ci),$(filter-out 0 false,$(FRAMEWORKS)))
-ready := $(VENV)/.ready $(if $(frameworks),$(VENV)/.ready-frameworks) $(if $(in_ci),$(VENV)/.ready-peers)
+checkable := $(VENV)/.ready $(if $(frameworks),$(VENV)/.ready-frameworks)
+clients := $(foreach name,clients clients-wandb-0.18 clients-wandb-0.15,$(VENV)/$(name)/.ready)
+ready := $(checkable) $(if $(in_ci),$(VENV)/.ready-debian $(VENV)/.ready-peers $(clients))
 
 .DEFAULT_GOAL := help
-.PHONY: help setup fmt check test test-page test-chaos test-all test-pythons bench run cluster lock clean
+.PHONY: help setup fmt check check-python check-page test test-page test-chaos test-all test-pythons bench run cluster lock clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' $(MAKEFILE_LIST)
 
 setup: $(ready) ## make .venv with the locked dependencies and this package
 
-fmt: setup ## format the code, mend what can be mended
+fmt: $(checkable) ## format the code, mend what can be mended
 	@$(VENV)/bin/ruff check --fix-only --quiet
 	@$(VENV)/bin/ruff format --quiet
 	@sh tools/page/run.sh fmt
 
-check: setup ## lint, types, import contracts, sizes, links; stops at the first failure
+check: check-python check-page ## lint, types, import contracts, sizes, links; stops at the first failure
+
+check-python: $(checkable)
 	@echo "check: ruff"        && $(VENV)/bin/ruff check --quiet
 	@echo "check: format"      && $(VENV)/bin/ruff format --check --quiet
 	@echo "check: mypy"        && $(VENV)/bin/mypy --strict --no-error-summary
 	@echo "check: imports"     && out=$$($(VENV)/bin/lint-imports 2>&1) || { echo "$$out"; exit 1; }
 	@echo "check: sizes"       && $(VENV)/bin/python tools/sizes.py
 	@echo "check: links"       && $(VENV)/bin/python tools/links.py
+
+check-page:
 	@sh tools/page/run.sh check
 
-# The lanes of tests/lanes.py, three files or worlds at a time (ARGS=-n0 for one): many tests wait for other processes.
-pytest = $(VENV)/bin/python -m pytest -n 3 --no-loadscope-reorder
+# The lanes of tests/lanes.py, four files or worlds at a time (ARGS=-n0 for one): many tests wait for other processes.
+pytest = $(VENV)/bin/python -m pytest -n 4 --no-loadscope-reorder
 
 test: setup ## run the tests of the core, with one pass over every view of the page
 	@$(pytest) -m core $(ARGS)
@@ -96,16 +102,25 @@ $(VENV)/.ready-frameworks: requirements/frameworks.lock $(VENV)/.ready
 	@touch $@
 
 # What only some tests need: servers and a browser from Debian, a fuzzer where it has a wheel, a daemon from npm.
-$(VENV)/.ready-peers: tools/debian.sh $(VENV)/.ready
+$(VENV)/.ready-debian: tools/debian.sh | $(VENV)/bin/python
 	@sh tools/debian.sh chromium-headless-shell clickhouse-server default-jre-headless libzookeeper-java openssh-client openssh-server openssl prometheus prometheus-alertmanager redis-server
-	@echo "setup: statsd, wandb, trackio"
+	@touch $@
+
+$(VENV)/.ready-peers: $(VENV)/.ready
+	@echo "setup: atheris, aimrocks, statsd"
 	@$(call install,$(VENV)) --only-binary :all: atheris==3.0.0 2>/dev/null || echo "setup: no wheel of atheris for this machine" >&2
 	@$(call install,$(VENV)) --only-binary :all: aimrocks==0.5.2 2>/dev/null || echo "setup: no wheel of aimrocks for this machine" >&2
-	@$(VENV)/bin/python -m venv $(VENV)/clients && $(call install,$(VENV)/clients) wandb==0.31.0 trackio==0.43.0
-	@$(VENV)/bin/python -m venv $(VENV)/clients-wandb-0.18 && $(call install,$(VENV)/clients-wandb-0.18) wandb==0.18.7 "setuptools<80"
-	@$(VENV)/bin/python -m venv $(VENV)/clients-wandb-0.15 && $(call install,$(VENV)/clients-wandb-0.15) wandb==0.15.12 "setuptools<80"
 	@$(VENV)/bin/python -m tests.contrib --fetch asgi || echo "setup: no sources of opentelemetry-instrumentation-asgi" >&2
 	@npm install --silent --no-fund --no-audit --prefix $(VENV)/npm statsd@0.9.0 || echo "setup: npm has no statsd" >&2
+	@touch $@
+
+# Clients whose requirements conflict with ours or with each other's, each in an environment of its own.
+$(VENV)/clients/.ready: packages := wandb==0.31.0 trackio==0.43.0
+$(VENV)/clients-wandb-0.18/.ready: packages := wandb==0.18.7 "setuptools<80"
+$(VENV)/clients-wandb-0.15/.ready: packages := wandb==0.15.12 "setuptools<80"
+$(clients): $(VENV)/.ready
+	@echo 'setup: $(packages)'
+	@$(VENV)/bin/python -m venv $(@D) && $(call install,$(@D)) $(packages)
 	@touch $@
 
 $(BENCH)/.ready: requirements/bench.lock $(BENCH)/bin/python

@@ -1,8 +1,9 @@
 """Commands and programs forked from a process that has imported `stepscope`: tests start hundreds of them."""
 
 import contextlib
+import ctypes
 import gc
-import importlib
+import importlib.util
 import json
 import os
 import select
@@ -222,6 +223,15 @@ def _import_what_commands_need() -> None:
 
         for name in RECEIVERS.names():
             RECEIVERS.find(name)
+        _load_engine()
+
+
+def _load_engine() -> None:
+    """Load chDB's library as its package does; importing the package would start threads, which no fork has."""
+    found = importlib.util.find_spec("chdb")
+    for folder in (found and found.submodule_search_locations) or ():
+        for library in Path(folder).glob("_chdb*.so"):
+            ctypes.CDLL(str(library), mode=sys.getdlopenflags() | os.RTLD_DEEPBIND)
 
 
 def run_program(script: str, arguments: list[str]) -> None:
