@@ -13,7 +13,7 @@ in_ci := $(filter-out 0 false,$(CI))
 frameworks := $(or $(in_ci),$(filter-out 0 false,$(FRAMEWORKS)))
 checkable := $(VENV)/.ready $(if $(frameworks),$(VENV)/.ready-frameworks)
 clients := $(foreach name,clients clients-wandb-0.18 clients-wandb-0.15,$(VENV)/$(name)/.ready)
-ready := $(checkable) $(if $(in_ci),$(VENV)/.ready-debian $(VENV)/.ready-peers $(clients))
+ready := $(checkable) $(if $(in_ci),$(VENV)/.ready-debian $(VENV)/.ready-peers $(clients) $(VENV)/.ready-pythons)
 
 .DEFAULT_GOAL := help
 .PHONY: help setup fmt check check-python check-page test test-page test-chaos test-all test-pythons bench run cluster lock clean
@@ -121,6 +121,10 @@ $(VENV)/clients-wandb-0.15/.ready: packages := wandb==0.15.12 "setuptools<80"
 $(clients): $(VENV)/.ready
 	@echo 'setup: $(packages)'
 	@$(VENV)/bin/python -m venv $(@D) && $(call install,$(@D)) $(packages)
+	@touch $@
+
+$(VENV)/.ready-pythons: tools/pythons.py $(VENV)/.ready
+	@$(VENV)/bin/python tools/pythons.py --setup
 	@touch $@
 
 $(BENCH)/.ready: requirements/bench.lock $(BENCH)/bin/python

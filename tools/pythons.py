@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
+ENVIRONMENTS = ROOT / ".venv-pythons"
 VERSIONS = ("3.12", "3.13", "3.14")
 CORE = ("tests/model", "tests/journal", "tests/sdk", "tests/diagnosis", "tests/test_pump.py")
 """Tests of what runs inside a training process."""
@@ -32,40 +33,40 @@ def interpreters() -> Iterator[tuple[str, str]]:
 
 
 def main(arguments: list[str]) -> int:
-    """Test with each interpreter and return 1 when one failed."""
+    """Test with each interpreter and return 1 when one failed; `--setup` only makes their environments."""
     found = dict(interpreters())
+    for version, python in found.items():
+        set_up(version, python)
+    if arguments == ["--setup"]:
+        return 0
     for version in VERSIONS:
         if version not in found:
             print(f"pythons: no Python {version} on this machine, not tested")
-    failed = [version for version, python in found.items() if not _passes(version, python, arguments)]
+    failed = [version for version in found if not passes(version, arguments)]
     if failed:
         print(f"pythons: failed on {', '.join(failed)}", file=sys.stderr)
     return 1 if failed else 0
 
 
-def _passes(version: str, python: str, arguments: list[str]) -> bool:
-    venv = ROOT / ".venv-pythons" / version
-    if not (venv / ".ready").exists():
-        print(f"pythons: setting up {version}", flush=True)
-        subprocess.run([python, "-m", "venv", "--clear", venv], check=True)
-        line = ["sh", str(ROOT / "tools" / "install.sh"), str(venv)]
-        subprocess.run([*line, "-c", str(ROOT / "requirements" / "dev.lock"), *PACKAGES], check=True)
-        (venv / ".ready").touch()
+def set_up(version: str, python: str) -> None:
+    """Make the environment of an interpreter, with the versions of requirements/dev.lock."""
+    venv = ENVIRONMENTS / version
+    if (venv / ".ready").exists():
+        return
+    print(f"setup: Python {version}", flush=True)
+    subprocess.run([python, "-m", "venv", "--clear", venv], check=True)
+    line = ["sh", str(ROOT / "tools" / "install.sh"), str(venv)]
+    subprocess.run([*line, "-c", str(ROOT / "requirements" / "dev.lock"), *PACKAGES], check=True)
+    (venv / ".ready").touch()
+
+
+def passes(version: str, arguments: list[str]) -> bool:
+    """Test with an interpreter."""
     print(f"pythons: testing with {version}", flush=True)
-    line = [
-        str(venv / "bin" / "python"),
-        "-m",
-        "pytest",
-        "-q",
-        "-n",
-        "4",
-        "--dist",
-        "loadfile",
-        "-p",
-        "no:cacheprovider",
-    ]
+    options = ("-q", "-n", "4", "--dist", "loadfile", "-p", "no:cacheprovider")
+    line = [str(ENVIRONMENTS / version / "bin" / "python"), "-m", "pytest", *options, *CORE, *arguments]
     env = {**os.environ, "PYTHONPATH": str(ROOT / "src")}
-    return subprocess.run([*line, *CORE, *arguments], cwd=ROOT, env=env).returncode == 0
+    return subprocess.run(line, cwd=ROOT, env=env).returncode == 0
 
 
 if __name__ == "__main__":
