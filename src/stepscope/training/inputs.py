@@ -1,4 +1,4 @@
-"""What training code is given, read safely: mappings, tags and instruments; what cannot be used is counted."""
+"""User input read safely: mappings, tags and instruments; invalid input is counted as rejected."""
 
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -16,12 +16,12 @@ def reject(what: str, found: object) -> None:
 
 
 def mapping(what: str, given: Any) -> dict[str, Any]:
-    """Copy a mapping with texts for keys; anything else, or one that cannot be read, is counted as rejected."""
+    """Copy a mapping, its keys as strings; input that is not a readable mapping is counted as rejected."""
     if given is None:
         return {}
     try:
         return {text_of(key): value for key, value in given.items()}
-    except Exception:  # no mapping, or whatever a foreign one raises when it is read
+    except Exception:  # not a mapping, or a user's mapping raised
         reject(what, given)
         return {}
 
@@ -37,10 +37,10 @@ SET = Instrument("set", cumulative=False)
 
 
 def attrs_of(tags: Any) -> dict[str, Any]:
-    """Read tags as attributes: `key:value` texts, or a mapping; a key that comes twice has a list. Never raises."""
+    """Read tags, a mapping or `key:value` strings, as attributes; a repeated key gets a list. Never raises."""
     try:
         return _attrs(tags)
-    except Exception as error:  # whatever a foreign object raises when it is read
+    except Exception as error:  # a user's object raised
         reject("tags", error)
         return {}
 

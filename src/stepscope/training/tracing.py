@@ -1,4 +1,4 @@
-"""Tracing a training loop: set up once, then spans for epochs, batches, validation, data and features."""
+"""Tracing of a training loop: spans for epochs, batches, validation, data loading and feature engineering."""
 
 import sys
 from collections.abc import Callable, Mapping
@@ -11,17 +11,17 @@ from opentelemetry import trace
 import stepscope
 from stepscope.extend import describe_error, message_of, text_of, tracers, wrap
 from stepscope.model import names
-from stepscope.training import starting
+from stepscope.training import run_start
 from stepscope.training.inputs import mapping, reject
 
 _epoch: ContextVar[int | None] = ContextVar("stepscope_epoch", default=None)
 
 
 class LoopTracerProvider(trace.TracerProvider):
-    """Provides tracers that write to the current run, and flushes it; it ends the run that it started."""
+    """Provides tracers that write to the current run; `shutdown` ends the run if `setup_tracing` started it."""
 
-    def __init__(self, began: stepscope.Run | None, undo: Callable[[], None] | None = None) -> None:
-        self._began = began
+    def __init__(self, started: stepscope.Run | None, undo: Callable[[], None] | None = None) -> None:
+        self._started = started
         self._undo = undo
 
     def get_tracer(self, *args: Any, **given: Any) -> trace.Tracer:
@@ -34,12 +34,12 @@ class LoopTracerProvider(trace.TracerProvider):
         return tracers().resource
 
     def force_flush(self, timeout_millis: int = 30_000) -> bool:
-        """Wait until what was recorded is in the journal."""
+        """Wait until all records are in the journal."""
         return bool(stepscope.flush(timeout_millis / 1000))
 
     def shutdown(self) -> None:
-        """End the run and the timing of torch, or write out a run that was joined; a second call only writes out."""
-        run, self._began = self._began, None
+        """Stop timing torch and end the run; a joined run is only flushed, as is any run by a second call."""
+        run, self._started = self._started, None
         if self._undo is not None:
             self._undo()
         if run is None:
@@ -56,33 +56,33 @@ def setup_tracing(
     torch: bool = True,
     **settings: Any,
 ) -> LoopTracerProvider | None:
-    """Start recording under a service's name and send it to an OTLP server; None when nothing can be recorded.
+    """Start recording for a service and send records to an OTLP server; None when nothing can be recorded.
 
-    Never raises, and needs no server: what is not delivered stays in the journal. An endpoint on port 4317 uses
-    gRPC; `None` sends nothing. PyTorch, if it is imported by now, is timed until the provider's `shutdown` or the
-    end of the run, unless `torch` is false or it is timed already. Further arguments are those of `stepscope.init`; a
-    wrong one is left out and named in a warning. A current run is joined, and continues after `shutdown`.
+    Never raises, and needs no server: undelivered records stay in the journal. An endpoint on port 4317 uses
+    gRPC; `None` sends nothing. PyTorch, if already imported, is timed until the provider's `shutdown` or the
+    end of the run, unless `torch` is false or it is timed already. Further arguments are those of `stepscope.init`;
+    an invalid one is ignored with a warning. A current run is joined, and continues after `shutdown`.
     """
-    wanted = starting.otlp(otlp_endpoint) if otlp_endpoint else {}
+    sinks = run_start.otlp(otlp_endpoint) if otlp_endpoint else {}
     name, where = text_of(service_name), text_of(environment)
     attributes = {"environment": where, "deployment.environment": where}
     usual = {"project": name, "service_name": name, "resource_attributes": attributes}
     joins = stepscope.current_run() is not None
-    run = starting.begin_quietly(wanted, {**usual, **settings})
+    run = run_start.join_or_start_safely(sinks, {**usual, **settings})
     if run is None or run.status == "disabled":
         return None
     return LoopTracerProvider(None if joins else run, _time_torch(run) if torch else None)
 
 
 def _time_torch(run: stepscope.Run) -> Callable[[], None] | None:
-    """Time PyTorch until what is returned is called, or the run ends; None when it is not there, or timed already."""
+    """Time PyTorch until the run ends or the returned function is called; None if not imported, or already timed."""
     if "torch" not in sys.modules:
         return None
     try:
         from stepscope.integrations.torch import instrument_once
 
         undo = instrument_once()
-    except Exception as error:  # a torch of another make is no reason to stop training
+    except Exception as error:  # an unsupported torch must not stop training
         run.count("failed", "torch", type(error).__name__)
         run.warn(f"PyTorch is not timed: {describe_error(error)}")
         return None
@@ -92,12 +92,12 @@ def _time_torch(run: stepscope.Run) -> Callable[[], None] | None:
 
 
 def get_tracer(module_name: str = "") -> trace.Tracer:
-    """The tracer of a module; works before `setup_tracing` too, and without a run records nothing."""
+    """The tracer of a module; works before `setup_tracing`, and records nothing without a run."""
     return tracers().get_tracer(text_of(module_name or ""))
 
 
 class TracingContext:
-    """A named span around a block, sync or async; entering gives the span, and an exception marks it and propagates."""
+    """A named span around a block, sync or async; entering returns the span. Exceptions are recorded and propagate."""
 
     def __init__(
         self, tracer: trace.Tracer | None, span_name: str, attributes: Mapping[str, Any] | None = None
@@ -118,7 +118,7 @@ class TracingContext:
             try:
                 entry = self._tracer.start_as_current_span(self._name, attributes=attributes)
                 return entry, entry.__enter__()
-            except Exception as error:  # a tracer that cannot is no reason to stop training
+            except Exception as error:  # a failing tracer must not stop training
                 reject("tracer", error)
         span = stepscope.span(self._name, **attributes)
         return span, span.__enter__()
@@ -164,7 +164,7 @@ def trace_function(tracer: Any = None, func_name: str | None = None) -> Any:
 
 
 class CallContext(TracingContext):
-    """The span of a call, with its outcome; a generator that is closed early did not fail."""
+    """The span of a call, with its outcome; closing a generator early is not a failure."""
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, where: TracebackType | None
@@ -176,7 +176,7 @@ class CallContext(TracingContext):
 
 
 class EpochContext(TracingContext):
-    """The span of an epoch; validations inside it know which epoch it is."""
+    """The span of an epoch; validation spans inside it get its number."""
 
     def __init__(self, tracer: trace.Tracer | None, epoch: int, attributes: Mapping[str, Any]) -> None:
         super().__init__(tracer, "training_epoch", attributes)
@@ -192,7 +192,7 @@ class EpochContext(TracingContext):
     ) -> None:
         try:
             _epoch.reset(self._tokens.pop())
-        except (IndexError, ValueError):  # left where it was not entered
+        except (IndexError, ValueError):  # exited without enter, or in another context
             pass
         super().__exit__(kind, error, where)
 
@@ -213,7 +213,7 @@ def trace_validation(
     val_metric: float | None = None,
     epoch: int | None = None,
 ) -> TracingContext:
-    """A span `validation`; what is known only afterwards is set on it: `val_loss`, `val_metric`, `val.NAME`."""
+    """A span `validation`; results can be set on it later: `val_loss`, `val_metric`, `val.NAME`."""
     given = {"epoch": _epoch.get() if epoch is None else epoch, "val_loss": val_loss, "val_metric": val_metric}
     return _phase(tracer, "validation", {key: value for key, value in given.items() if value is not None})
 

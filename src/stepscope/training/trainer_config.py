@@ -1,4 +1,4 @@
-"""A trainer's config of any type, read as nested dicts: mappings, dataclasses, models, parsed arguments, objects."""
+"""Trainer configs read as nested dicts: mappings, dataclasses, models, parsed arguments, objects."""
 
 import argparse
 import dataclasses
@@ -13,16 +13,16 @@ from stepscope.model.metric_labels import parse_labels
 SECTIONS = ("logging", "telemetry")
 """Sections of a config that may hold settings, besides its top level."""
 DEEPEST = 16
-"""Levels that are read; a config may hold itself."""
+"""Levels that are read; a config may contain itself."""
 
 
 def read(config: Any) -> dict[str, Any]:
-    """Read a config; the parts that are configs themselves are read too, and everything else stays as it is."""
+    """Read a config and the configs nested in it; other values stay as they are."""
     if config is None:
         return {}
     try:
         found = fields_of(config)
-    except Exception as error:  # whatever a foreign object raises when it is read
+    except Exception as error:  # a user's object raised
         raise ConfigError(f"TrainingContext: the config cannot be read: {describe_error(error)}") from None
     if found is None:
         raise ConfigError(
@@ -32,7 +32,7 @@ def read(config: Any) -> dict[str, Any]:
 
 
 def find(given: Mapping[str, Any], key: str) -> Any:
-    """A setting by its name, at the top or in the section of logging or telemetry."""
+    """A setting by name, from the top level or the section `logging` or `telemetry`."""
     if given.get(key) is not None:
         return given[key]
     sections = (_section(given.get(name)) for name in SECTIONS)
@@ -42,12 +42,12 @@ def find(given: Mapping[str, Any], key: str) -> Any:
 def _section(value: Any) -> dict[str, Any]:
     try:
         return fields_of(value) or {}
-    except Exception:  # whatever a foreign object raises when it is read
+    except Exception:  # a user's object raised
         return {}
 
 
 def labels(given: Mapping[str, Any]) -> dict[str, str]:
-    """The `metric_labels` of a config: a mapping, or a text as the variable has it."""
+    """The `metric_labels` of a config: a mapping, or a string in the format of the environment variable."""
     found = find(given, "metric_labels")
     if isinstance(found, str):
         return parse_labels(found)
@@ -58,7 +58,7 @@ def labels(given: Mapping[str, Any]) -> dict[str, str]:
 
 
 def fields_of(config: Any) -> dict[str, Any] | None:
-    """The fields of a mapping or an object, none of them copied; None for what has none."""
+    """The fields of a mapping or object, not copied; None for a value without fields."""
     if isinstance(config, Mapping):
         return {text_of(key): value for key, value in config.items()}
     declared = _declared(type(config))
@@ -71,7 +71,7 @@ def fields_of(config: Any) -> dict[str, Any] | None:
 
 
 def _declared(kind: type) -> list[str]:
-    """The fields that a class declares for its objects, which is all that objects with slots have."""
+    """The fields that a class declares; objects with slots have no others."""
     if dataclasses.is_dataclass(kind):
         return [each.name for each in dataclasses.fields(kind)]
     if hasattr(kind, "__attrs_attrs__"):
@@ -80,7 +80,7 @@ def _declared(kind: type) -> list[str]:
 
 
 def _inner(value: Any, levels: int) -> Any:
-    """A part of a config as it is, or read where it is a config too; one that cannot be read is a text."""
+    """A value of a config, or a nested config as a dict; an unreadable one becomes a string."""
     kind = type(value)
     is_config = isinstance(value, (Mapping, argparse.Namespace, SimpleNamespace)) or bool(
         not isinstance(value, type)
@@ -90,6 +90,6 @@ def _inner(value: Any, levels: int) -> Any:
         return value
     try:
         found = fields_of(value) or {}
-    except Exception:  # whatever a foreign object raises when it is read
+    except Exception:  # a user's object raised
         return text_of(value)
     return {key: _inner(each, levels - 1) for key, each in found.items()}

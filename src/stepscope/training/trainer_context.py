@@ -1,4 +1,4 @@
-"""The dual pipeline of an RL trainer: one config starts it, events become metrics and traces side by side."""
+"""The dual pipeline of an RL trainer: one config starts it, and each event becomes both metrics and trace events."""
 
 import math
 import os
@@ -11,14 +11,14 @@ from opentelemetry import trace
 
 import stepscope
 from stepscope.extend import NO_SPAN, detect_launch, level_of, text_of
-from stepscope.training import starting, trainer_config, trainer_fields
+from stepscope.training import run_start, trainer_config, trainer_fields
 from stepscope.training.trainer_config import find
 from stepscope.training.trainer_fields import Category, MetricRegistry, known
 
 
 @dataclass(frozen=True, slots=True)
 class DistInfo:
-    """Rank and world size, as the launcher left them in the environment."""
+    """Rank and world size, read from the launcher's environment variables."""
 
     rank: int = 0
     local_rank: int = 0
@@ -33,7 +33,7 @@ class DistInfo:
 
     @property
     def is_main(self) -> bool:
-        """Whether this is the first of all ranks."""
+        """Whether this is rank 0."""
         return self.rank == 0
 
 
@@ -50,13 +50,13 @@ EVALUATOR_KEYS = (
 
 
 def summarize(returns: Iterable[float], lengths: Iterable[int], duration_ms: float) -> dict[str, float]:
-    """Sum up episodes under the eight keys; without an episode their values are NaN."""
-    gains, sizes = [float(each) for each in returns], [float(each) for each in lengths]
+    """Summarize episodes under the eight keys; without episodes the values are NaN."""
+    totals, sizes = [float(each) for each in returns], [float(each) for each in lengths]
     return {
-        "episodes": len(gains),
-        "mean_return": _mean(gains),
-        "max_return": max(gains, default=math.nan),
-        "min_return": min(gains, default=math.nan),
+        "episodes": len(totals),
+        "mean_return": _mean(totals),
+        "max_return": max(totals, default=math.nan),
+        "min_return": min(totals, default=math.nan),
         "episode_length_mean": _mean(sizes),
         "episode_length_max": max(sizes, default=math.nan),
         "episode_length_min": min(sizes, default=math.nan),
@@ -74,20 +74,20 @@ def _mean(values: list[float]) -> float:
 
 
 _NO_METRICS = frozenset(("startup", "config_trace"))
-"""Messages of events whose numbers are settings, not measurements."""
+"""Event messages whose numbers are settings, not measurements."""
 
 
 class TrainingContext:
-    """The telemetry of a trainer. No method raises; after `finish`, or the end of the run, calls are counted.
+    """The telemetry of a trainer. No method raises; calls after the end of the run are counted as rejected.
 
-    The run is ended by the code that started it: `began` is whether this context did.
+    Only a context that started the run (`owns_run`) ends it.
     """
 
-    def __init__(self, run: stepscope.Run, dist: DistInfo, registry: MetricRegistry, *, began: bool = False) -> None:
+    def __init__(self, run: stepscope.Run, dist: DistInfo, registry: MetricRegistry, *, owns_run: bool = False) -> None:
         self.run = run
         self.dist = dist
         self.registry = registry
-        self._began = began
+        self._owns_run = owns_run
         self._live = run.status != "disabled"
 
     @classmethod
@@ -101,9 +101,9 @@ class TrainingContext:
         console: bool = False,
         **settings: Any,
     ) -> "TrainingContext":
-        """Start from one config, a mapping or an object with attributes, nested ones too; ConfigError when it is wrong.
+        """Start from one config, a mapping or object that may be nested; ConfigError when it is invalid.
 
-        `otlp_endpoint` is the MLflow server that takes both metrics and traces; without it all stays local. Further
+        `otlp_endpoint` is the MLflow server for metrics and traces; without it everything stays local. Further
         arguments are those of `stepscope.init`. A current run is joined, and continues after `finish`.
         """
         given = trainer_config.read(config)
@@ -116,21 +116,21 @@ class TrainingContext:
         if level_of(level) is not None:
             named["log_level"] = level
         usual = {"name": find(given, "run_name") or f"{service}.pid-{os.getpid()}", "service_name": service, **named}
-        wanted = _sinks(given, registry, console and dist.is_main)
-        began = stepscope.current_run() is None
-        run = starting.begin(wanted, {"config": given, **usual, **settings})
-        if level is not None and "log_level" not in named:  # it is for the trainer's own logger, whatever that takes
+        sinks = _sinks(given, registry, console and dist.is_main)
+        owns_run = stepscope.current_run() is None
+        run = run_start.join_or_start(sinks, {"config": given, **usual, **settings})
+        if level is not None and "log_level" not in named:  # perhaps a level of the trainer's own logger
             run.warn(f"log_level {text_of(level)[:100]!r} is not a known level, and is ignored")
-        return cls(run, dist, registry, began=began)
+        return cls(run, dist, registry, owns_run=owns_run)
 
     def emit(
         self, category: Any = None, given: Mapping[str, Any] | None = None, /, message: str = "", **more: Any
     ) -> None:
-        """Record one event: its numbers as metrics at its step, all of it on the span it happens in.
+        """Record one event: its numbers as metrics at its step, and all its fields on the current span.
 
-        The category may also come as the field `category` or `telemetry`, and the message as the field `message`; a
-        category that is unknown is MISC. Without a step field the step of `run.step` counts, and without that no
-        metric is made. An event that is in no span and made no metric, or has a message, is an event of the run.
+        The category may also be the field `category` or `telemetry`, and the message the field `message`; an unknown
+        category is MISC. Without a step field the step of `run.step` is used; without either no metric is recorded.
+        An event with a message, or with neither a span nor a metric, is also recorded as an event of the run.
         """
         if not self._is_open():
             return
@@ -159,7 +159,7 @@ class TrainingContext:
         if found is None and word is not None:
             self.run.count("unknown", "category", "misc")
             text = text_of(word)[:100]
-            self.run.warn(f"category {text!r} is not known: it is recorded under misc/")
+            self.run.warn(f"unknown category {text!r}: recorded under misc/")
         return found or Category.MISC
 
     def _log(self, category: Category, given: Mapping[str, Any]) -> bool:
@@ -168,7 +168,7 @@ class TrainingContext:
         if not found.numbers:
             return False
         if category is Category.EVALUATOR and (lacks := missing(given)):
-            self.run.warn(f"an evaluation lacks {', '.join(lacks)}")
+            self.run.warn(f"the evaluation lacks {', '.join(lacks)}")
         if found.step is not None:
             axis = None if found.axis == "step" else found.axis
             self.run.log(found.numbers, found.step, category.value, axis=axis)
@@ -176,15 +176,15 @@ class TrainingContext:
             self.run.log(found.numbers, category=category.value)
         else:
             self.run.count("rejected", "metrics", "no step")
-            wanted = ", ".join(trainer_fields.STEP_FIELDS)
-            self.run.warn(f"{category.name} has no step; give one of {wanted}")
+            expected = ", ".join(trainer_fields.STEP_FIELDS)
+            self.run.warn(f"{category.name} event without a step: add one of {expected}")
             return False
         return True
 
     def evaluation(
         self, returns: Iterable[float], lengths: Iterable[int], *, duration_ms: float, **more: Any
     ) -> dict[str, float]:
-        """Record evaluated episodes under the keys that all algorithms share, and return them."""
+        """Record evaluated episodes under the keys that all algorithms share, and return the values."""
         try:
             found = summarize(returns, lengths, duration_ms)
         except Exception as error:
@@ -207,10 +207,10 @@ class TrainingContext:
         return self.run.span(name, **attrs) if self._is_open() else NO_SPAN
 
     def finish(self, status: str = "finished", *, timeout: float | None = None, wait: float = 0.0) -> None:
-        """End the run, or write out one that was joined; a second call does nothing."""
+        """End the run, or flush one that was joined; a second call does nothing."""
         if self._live:
             self._live = False
-            if self._began:
+            if self._owns_run:
                 self.run.finish(status, timeout=timeout, wait=wait)
             else:
                 self.run.flush(timeout)
@@ -227,7 +227,7 @@ class TrainingContext:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, where: TracebackType | None
     ) -> None:
-        if self._live and self._began:
+        if self._live and self._owns_run:
             self._live = False
             self.run.__exit__(kind, error, where)
         elif self._live:
@@ -237,7 +237,7 @@ class TrainingContext:
 
 
 def _sinks(given: Mapping[str, Any], registry: MetricRegistry, console: bool) -> dict[str, dict[str, Any]]:
-    wanted: dict[str, dict[str, Any]] = {}
+    sinks: dict[str, dict[str, Any]] = {}
     endpoint = find(given, "otlp_endpoint")
     if endpoint:
         named = find(given, "mlflow_experiment")
@@ -247,7 +247,7 @@ def _sinks(given: Mapping[str, Any], registry: MetricRegistry, console: bool) ->
             "experiment_id": find(given, "mlflow_experiment_id") if named is None else None,
             "run_id": find(given, "mlflow_run_id"),
         }
-        wanted["mlflow"] = {key: str(value) for key, value in options.items() if value is not None}
+        sinks["mlflow"] = {key: str(value) for key, value in options.items() if value is not None}
     if console:
-        wanted["console"] = {"labels": registry.labels}
-    return wanted
+        sinks["console"] = {"labels": registry.labels}
+    return sinks

@@ -1,4 +1,4 @@
-"""The fields of a trainer's event: its category, its step, its numbers, and their labels."""
+"""The fields of a trainer's event: category, step, numbers, and their labels."""
 
 import os
 from collections.abc import Mapping
@@ -24,7 +24,7 @@ _KNOWN = frozenset(Category)
 
 
 def known(word: Any) -> Category | None:
-    """The category of a word, in upper or lower case, or of its alias (TRAIN, ACT, EVAL); None if unknown."""
+    """The category of a name or alias (TRAIN, ACT, EVAL) in any case; None if unknown."""
     if not isinstance(word, str):
         return None
     prefix = names.CATEGORIES.get(word.strip().strip("/").lower())
@@ -32,12 +32,12 @@ def known(word: Any) -> Category | None:
 
 
 def normalize(word: Any) -> Category:
-    """The category of a word; MISC if unknown."""
+    """The category of a name; MISC if unknown."""
     return known(word) or Category.MISC
 
 
 class Fields(NamedTuple):
-    """What an event has; `axis` is the field that gave the step."""
+    """The sorted fields of an event; `axis` is the field that the step was read from."""
 
     step: int | None
     axis: str | None
@@ -45,7 +45,7 @@ class Fields(NamedTuple):
 
 
 def sort(given: Mapping[str, Any]) -> Fields:
-    """Sort fields. The step must be an integer; a float of that name, or a second step, is a metric."""
+    """Sort fields. The step must be an integer; a float in a step field, or a second step field, is a metric."""
     step, axis = _step(given)
     numbers = {text_of(key): value for key, value in given.items() if key != axis and is_number(value)}
     return Fields(step, axis, numbers)
@@ -64,20 +64,20 @@ def _step(given: Mapping[str, Any]) -> tuple[int | None, str | None]:
 
 
 def is_number(value: Any) -> bool:
-    """Return whether a field is exported as a metric: numbers and scalar tensors are; booleans and texts are not."""
+    """Return whether a field is exported as a metric: numbers and scalar tensors are; booleans and strings are not."""
     if isinstance(value, (int, float)):
         return not isinstance(value, bool)
     try:
         if "bool" in str(getattr(value, "dtype", "")):
             return False
         number_of(value)
-    except Exception:  # Refused, or whatever a foreign object raises when it is read: no number
+    except Exception:  # not a number, or a user's object raised
         return False
     return True
 
 
 class MetricRegistry:
-    """Labels by metric. They change what is displayed, never a metric's key."""
+    """Display labels of metrics; they never change a metric's key."""
 
     def __init__(self, labels: Mapping[str, str] | None = None, env: Mapping[str, str] | None = None) -> None:
         env = os.environ if env is None else env
@@ -89,23 +89,23 @@ class MetricRegistry:
             self.register(key, label)
 
     def register(self, key: str, label: str) -> None:
-        """Set the label of a metric; an empty one is ignored."""
+        """Set the label of a metric; an empty label is ignored."""
         if key and label:
             self.labels[text_of(key)] = self._set_labels[text_of(key)] = text_of(label)
 
     def configure(self, labels: Mapping[str, str]) -> None:
-        """Add the labels of a config: they override the variables and are overridden by those set in code."""
+        """Add the labels of a config: they override environment variables, and labels set in code override them."""
         self.labels.update({text_of(key): text_of(label) for key, label in labels.items()})
         self.labels.update(self._set_labels)
 
     def label(self, key: str) -> str:
-        """The display name of a metric: its label, else its own words, capitalised."""
+        """The display name of a metric: its label, else its key as capitalised words."""
         return metric_labels.label(key, self.labels)
 
     def line(self, category: Any, numbers: Mapping[str, Any]) -> str:
-        """The numbers of one event as one line: `TRAINER - Grad norm: 2.300000 | Critic loss: 0.500000`.
+        """Format the numbers of an event as one line: `TRAINER - Grad norm: 2.300000 | Critic loss: 0.500000`.
 
-        A value that is not a number is shown as text; this waits for one on a device.
+        A value that is not a number is shown as text. Waits for values on a device.
         """
         parts = [f"{self.label(text_of(key))}: {_shown(value)}" for key, value in numbers.items()]
         return f"{normalize(category).name} - {' | '.join(parts) or 'No metrics'}"
@@ -116,6 +116,6 @@ def _shown(value: Any) -> str:
         return metric_labels.number(value)
     try:
         number = number_of(value)
-    except Exception:  # Refused, or whatever a foreign object raises when it is read: no number
+    except Exception:  # not a number, or a user's object raised
         return text_of(value)
     return metric_labels.number(number) if isinstance(number, (int, float)) else text_of(value)

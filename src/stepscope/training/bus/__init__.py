@@ -1,4 +1,4 @@
-"""An event bus in the manner of Erlang's telemetry, with definitions of metrics, reporters and a poller."""
+"""An event bus modelled on Erlang's telemetry, with metric definitions, reporters and a poller."""
 
 from stepscope.training.bus.event_bus import BUS as BUS
 from stepscope.training.bus.event_bus import FAILURE as FAILURE

@@ -1,4 +1,4 @@
-"""Metric definitions: which measurement of which event of the bus becomes which metric."""
+"""Metric definitions: which measurements of which bus events become metrics."""
 
 import inspect
 from collections.abc import Callable, Mapping
@@ -11,17 +11,17 @@ from stepscope.training.bus.event_bus import Name, event_name
 
 KINDS = ("counter", "sum", "last_value", "summary", "distribution")
 ENDS = ("stop", "exception")
-"""How the event of a span may end; a metric named after a span is measured at both."""
+"""The last parts of the events that end a span; a metric named after a span is measured at both."""
 
 _TIMES = {"native": 1e-9, "nanosecond": 1e-9, "microsecond": 1e-6, "millisecond": 1e-3, "second": 1.0}
 _SIZES = {"byte": 1.0, "kilobyte": 1e3, "megabyte": 1e6, "gigabyte": 1e9, "terabyte": 1e12}
-_SPELT = {
+_OTEL_UNITS = {
     "native": "ns", "nanosecond": "ns", "microsecond": "us", "millisecond": "ms", "second": "s",
     "byte": "By", "kilobyte": "kBy", "megabyte": "MBy", "gigabyte": "GBy", "terabyte": "TBy", "unit": "",
 }  # fmt: skip
-"""OpenTelemetry's word for a unit."""
+"""OpenTelemetry's names of units."""
 Unit = str | tuple[str, str]
-"""The unit of the metric, or a pair: that of the measurement and that of the metric. `native` is a nanosecond."""
+"""The unit of the metric, or a pair to convert: (unit of the measurement, unit of the metric). `native` is ns."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,16 +37,16 @@ class Definition:
     tags: tuple[str, ...] = ()
     unit: str = ""
     factor: float = 1.0
-    """What a measurement is multiplied with to be in the unit of the metric."""
+    """The factor that converts a measurement to the unit of the metric."""
     buckets: tuple[float, ...] = ()
     description: str = ""
     keep: Callable[[Mapping[str, Any]], Any] | None = None
-    """Returns from the metadata whether an event counts."""
+    """Decides from the metadata whether an event is measured."""
     tag_values: Callable[[Mapping[str, Any]], Mapping[str, Any]] | None = None
-    """Makes of the metadata the mapping in which tags are looked up."""
+    """Converts the metadata to the mapping that tags are read from."""
 
     def value(self, measurements: Mapping[str, Any], metadata: Mapping[str, Any]) -> float | None:
-        """The number to record, in the unit of the metric; None when the event has none for it."""
+        """The number to record, in the unit of the metric; None when the event lacks the measurement."""
         if self.kind == "counter":
             return 1
         of = self.measurement
@@ -58,7 +58,7 @@ class Definition:
         return float(found) * self.factor
 
     def labels(self, metadata: Mapping[str, Any]) -> dict[str, Any]:
-        """The tags of an event; one that the metadata lacks, or has as None, is left out."""
+        """The tags of an event; those missing or None in the metadata are left out."""
         if not self.tags:
             return {}
         known = metadata if self.tag_values is None else self.tag_values(metadata)
@@ -71,7 +71,7 @@ def counter(name: Any, **options: Any) -> Definition:
 
 
 def sum(name: Any, **options: Any) -> Definition:  # the published name
-    """Add measurements up; they may be negative."""
+    """Sum measurements, which may be negative."""
     return _define("sum", name, options)
 
 
@@ -81,20 +81,20 @@ def last_value(name: Any, **options: Any) -> Definition:
 
 
 def summary(name: Any, **options: Any) -> Definition:
-    """Sum measurements up: how many, how much, quantiles."""
+    """Summarize measurements: count, sum and quantiles."""
     return _define("summary", name, options)
 
 
 def distribution(name: Any, **options: Any) -> Definition:
-    """Count measurements in buckets: those of `reporter_options`, else such as fit the unit."""
+    """Count measurements in buckets: those of `reporter_options`, else defaults for the unit."""
     return _define("distribution", name, options)
 
 
 def listed(given: Any) -> list[Definition]:
-    """The definitions that a reporter is made with, without duplicates; ConfigError for anything else."""
+    """The definitions of a reporter without duplicates; ConfigError for anything else."""
     try:
         found = list(given)
-    except Exception:  # nothing that can be gone through, or whatever a foreign iterator raises
+    except Exception:  # not iterable, or a user's iterator raised
         found = [given]
     for each in found:
         if not isinstance(each, Definition):
@@ -106,7 +106,7 @@ def listed(given: Any) -> list[Definition]:
 
 
 def _define(kind: str, name: Any, options: Mapping[str, Any]) -> Definition:
-    """Make a definition; ConfigError when it makes no sense, for it is written once and read at the start."""
+    """Create a definition; ConfigError when it is invalid."""
     known = list(inspect.signature(_make).parameters)[2:]
     unknown = [key for key in options if key not in known]
     if unknown:
@@ -131,27 +131,29 @@ def _make(
 ) -> Definition:
     parts = _name(name)
     if len(parts) < 2 and event_name is None:
-        raise ConfigError(f"metric {name!r}: name an event and a measurement, such as 'http.request.duration'")
+        raise ConfigError(
+            f"metric {name!r}: the name must contain an event and a measurement, such as 'http.request.duration'"
+        )
     if keep is not None and drop is not None:
-        raise ConfigError(f"metric {name!r}: give keep or drop, not both")
+        raise ConfigError(f"metric {name!r}: pass keep or drop, not both")
     for option, function in (("keep", keep), ("drop", drop), ("tag_values", tag_values)):
         if function is not None and not callable(function):
             raise ConfigError(f"metric {name!r}: {option} must be a function of the metadata")
     dropped = drop
-    wanted = keep if dropped is None else lambda metadata: not dropped(metadata)
-    word, factor = _unit(name, unit)
+    is_kept = keep if dropped is None else lambda metadata: not dropped(metadata)
+    unit_name, factor = _unit(name, unit)
     bounds = _buckets(name, buckets, reporter_options)
     return Definition(
         kind,
         ".".join(parts),
         _events(parts, event_name),
-        _measured(name, parts[-1] if measurement is None else measurement),
+        _measurement(name, parts[-1] if measurement is None else measurement),
         _tags(name, tags),
-        word,
+        unit_name,
         factor,
-        bounds_for(word, bounds) if kind == "distribution" else (),
+        bounds_for(unit_name, bounds) if kind == "distribution" else (),
         text_of(description),
-        wanted,
+        is_kept,
         tag_values,
     )
 
@@ -160,13 +162,13 @@ def _tags(name: Any, tags: Any) -> tuple[str, ...]:
     try:
         if not isinstance(tags, (str, bytes, Mapping)):
             return tuple(text_of(tag) for tag in tags)
-    except Exception:  # nothing that can be gone through, or whatever a foreign iterator raises
+    except Exception:  # not iterable, or a user's iterator raised
         pass
     raise ConfigError(f"metric {name!r}: tags must be a list of names, such as ['status'], got {tags!r}")
 
 
 def _buckets(name: Any, given: Any, reporter_options: Any) -> tuple[float, ...] | None:
-    """The bounds that were given, in either place; None when there are none."""
+    """The bounds from the argument or from `reporter_options`; None without either."""
     if reporter_options is not None and not isinstance(reporter_options, Mapping):
         raise ConfigError(f"metric {name!r}: reporter_options must be a mapping, such as {{'buckets': [10, 100]}}")
     if given is None:
@@ -177,13 +179,13 @@ def _buckets(name: Any, given: Any, reporter_options: Any) -> tuple[float, ...] 
         bounds = tuple(float(bound) for bound in given)
         if bounds and not isinstance(given, (str, bytes)) and is_ordered(bounds):
             return bounds
-    except Exception:  # nothing that can be gone through, or no numbers
+    except Exception:  # not iterable, or not numbers
         pass
-    raise ConfigError(f"metric {name!r}: buckets {given!r} are not numbers in ascending order")
+    raise ConfigError(f"metric {name!r}: buckets must be numbers in ascending order, got {given!r}")
 
 
-def _measured(name: Any, measurement: Any) -> Any:
-    """A key as it is, a function as one of measurements and metadata; one that needs no second gets the first alone."""
+def _measurement(name: Any, measurement: Any) -> Any:
+    """A key, or a function of (measurements, metadata); a function of one argument is wrapped."""
     if isinstance(measurement, str):
         return measurement
     if not callable(measurement):
@@ -192,13 +194,13 @@ def _measured(name: Any, measurement: Any) -> Any:
         inspect.signature(measurement).bind({})
     except TypeError:
         return measurement
-    except ValueError:  # one of C that does not tell
+    except ValueError:  # a C function without a signature
         pass
     return lambda measurements, metadata: measurement(measurements)
 
 
 def _events(parts: Name, given: Any) -> tuple[Name, ...]:
-    """The event given, or the metric's name less its last part: that event, or the end of a span of that name."""
+    """The given event, else the metric's name without its last part: that event, and the ends of that span."""
     if given is not None:
         return (_name(given),)
     event = parts[:-1]
@@ -215,19 +217,22 @@ def _name(given: Any) -> Name:
 
 
 def _unit(name: Any, unit: Any) -> tuple[str, float]:
-    """The metric's unit in OpenTelemetry's word, and what measurements are multiplied with."""
+    """The metric's unit by OpenTelemetry's name, and the conversion factor."""
     if isinstance(unit, str):
-        return _SPELT.get(unit, unit), 1.0
+        return _OTEL_UNITS.get(unit, unit), 1.0
     try:
-        given, wanted = unit
+        source, target = unit
         for known in (_TIMES, _SIZES):
-            if given in known and wanted in known:
-                return _SPELT[wanted], known[given] / known[wanted]
+            if source in known and target in known:
+                return _OTEL_UNITS[target], known[source] / known[target]
     except (TypeError, ValueError):
         pass
-    raise ConfigError(f"metric {name!r}: unit {unit!r} is not a pair of time units ({', '.join(_TIMES)}) or size")
+    known_units = ", ".join((*_TIMES, *_SIZES))
+    raise ConfigError(
+        f"metric {name!r}: unit must be a name or a pair of time or size units ({known_units}), got {unit!r}"
+    )
 
 
 def _plain(value: Any) -> Any:
-    """A tag as records take it."""
+    """A tag as a type that records can hold."""
     return value if isinstance(value, (str, int, float, bool)) else text_of(value)

@@ -1,4 +1,4 @@
-"""An event bus: code says what happens, and functions that are attached to an event are called with it."""
+"""An event bus: emitting an event calls the functions attached to it."""
 
 import inspect
 import itertools
@@ -18,7 +18,7 @@ Execute = Callable[[Any, Any, Any], None]
 
 
 class BusSpan:
-    """Emits the start and the end of a piece of work. Durations are nanoseconds of the monotonic clock."""
+    """Emits the start and end events of a span. Durations are nanoseconds of the monotonic clock."""
 
     def __init__(self, execute: Execute, prefix: tuple[str, ...], metadata: Mapping[str, Any]) -> None:
         self._execute = execute
@@ -27,30 +27,34 @@ class BusSpan:
         context = metadata.get("telemetry_span_context", next(_contexts))
         self._given: dict[str, Any] = {**metadata, "telemetry_span_context": context}
         self.metadata: dict[str, Any] = dict(self._given)
-        """The metadata of `stop`; it may be changed until then."""
+        """The metadata of `stop`; may be changed until then."""
         self.measurements: dict[str, Any] = {}
-        """Measurements of `stop` beside the duration."""
+        """Measurements of `stop`, besides the duration."""
 
     def run(self, function: Callable[[], Any]) -> Any:
-        """Call the function; a coroutine function runs when the answer is awaited."""
+        """Call the function; a coroutine function runs when the result is awaited."""
         if inspect.iscoroutinefunction(function):
-            return self._later(function)
+            return self._run_async(function)
         with self:
-            return self._take(function())
+            return self._unpack(function())
 
-    async def _later(self, function: Callable[[], Any]) -> Any:
+    async def _run_async(self, function: Callable[[], Any]) -> Any:
         with self:
-            return self._take(await function())
+            return self._unpack(await function())
 
-    def _take(self, answer: Any) -> Any:
-        """Split an answer into the result and what `stop` has; any other answer is the result."""
-        if isinstance(answer, tuple) and 2 <= len(answer) <= 3 and all(isinstance(a, Mapping) for a in answer[1:]):
+    def _unpack(self, returned: Any) -> Any:
+        """Return the result; keep the measurements and metadata that may come with it for `stop`."""
+        if (
+            isinstance(returned, tuple)
+            and 2 <= len(returned) <= 3
+            and all(isinstance(a, Mapping) for a in returned[1:])
+        ):
             context = self._given["telemetry_span_context"]
-            self.metadata = {"telemetry_span_context": context, **answer[-1]}
-            if len(answer) == 3:
-                self.measurements.update(answer[1])
-            return answer[0]
-        return answer
+            self.metadata = {"telemetry_span_context": context, **returned[-1]}
+            if len(returned) == 3:
+                self.measurements.update(returned[1])
+            return returned[0]
+        return returned
 
     def __enter__(self) -> "BusSpan":
         self._began = time.monotonic_ns()
@@ -80,17 +84,17 @@ class BusSpan:
 
 
 Name = tuple[str, ...]
-"""The name of an event: `("http", "request", "stop")`. Where one is given, `"http.request.stop"` does as well."""
+"""The name of an event: `("http", "request", "stop")`. Arguments may also be `"http.request.stop"`."""
 Function = Callable[[Name, Mapping[str, Any], Mapping[str, Any], Any], object]
-"""Called with the event, its measurements, its metadata, and the config it was attached with."""
+"""Called with the event, its measurements, its metadata, and the config passed to `attach`."""
 
 FAILURE: Name = ("telemetry", "handler", "failure")
-"""Announces that a function raised and was detached."""
+"""The event emitted when a function raised and was detached."""
 
 
 @dataclass(frozen=True, slots=True)
 class Attachment:
-    """A function that is called at an event."""
+    """A function attached to an event."""
 
     id: str
     event: Name
@@ -99,11 +103,11 @@ class Attachment:
 
 
 class Bus:
-    """Calls functions at events, on the thread of the caller, in the order in which they were attached.
+    """Calls the functions attached to events, on the caller's thread, in the order in which they were attached.
 
-    No method raises for what a function does: one that raises is detached from all its events and announced by
-    the event `telemetry.handler.failure`. `execute` takes no lock. Nothing is promised about a function that is
-    detached while an event is under way: it may be called once more.
+    A function that raises is detached from all its events, and the event `telemetry.handler.failure` is emitted; the
+    exception does not propagate. `execute` takes no lock. A function detached while an event is being emitted may be
+    called once more.
     """
 
     def __init__(self) -> None:
@@ -112,17 +116,17 @@ class Bus:
         self._events: dict[Name, tuple[Attachment, ...]] = {}
 
     def attach(self, handler_id: Any, event: Any, function: Function, config: Any = None) -> bool:
-        """Have a function called at an event; False when the id is taken or something is wrong, which is counted."""
+        """Attach a function to an event; False when the id is in use or an argument is invalid, which is counted."""
         return self.attach_many(handler_id, [event], function, config)
 
     def attach_many(self, handler_id: Any, events: Iterable[Any], function: Function, config: Any = None) -> bool:
-        """Have a function called at several events; False when the id is taken or something is wrong."""
-        wanted = _event_names(events)
-        if not wanted or not callable(function):
+        """Attach a function to several events; False when the id is in use or an argument is invalid."""
+        names = _event_names(events)
+        if not names or not callable(function):
             reject("attach", events)
             return False
         key = text_of(handler_id)
-        made = tuple(Attachment(key, each, function, config) for each in wanted)
+        made = tuple(Attachment(key, each, function, config) for each in names)
         with self._lock:
             if key in self._ids:
                 return False
@@ -132,7 +136,7 @@ class Bus:
         return True
 
     def detach(self, handler_id: Any) -> bool:
-        """Detach what was attached under an id; False when there is nothing."""
+        """Detach the function attached under an id; False when there is none."""
         with self._lock:
             gone = self._ids.pop(text_of(handler_id), ())
             for each in gone:
@@ -144,22 +148,22 @@ class Bus:
         return bool(gone)
 
     def _attached(self, prefix: Any = ()) -> list[Attachment]:
-        """What is attached to events that begin with a prefix; to all events without one."""
-        begin = () if not prefix else event_name(prefix)
-        if begin is None:
+        """The attachments to events with a prefix; all attachments without one."""
+        start = () if not prefix else event_name(prefix)
+        if start is None:
             return []
         with self._lock:
             events = dict(self._events)
-        return [each for event, found in events.items() if event[: len(begin)] == begin for each in found]
+        return [each for event, found in events.items() if event[: len(start)] == start for each in found]
 
     list_handlers = _attached  # the published name
 
     def execute(self, event: Any, measurements: Any = None, metadata: Any = None) -> None:
-        """Emit an event. A plain number for measurements is `{"value": number}`."""
+        """Emit an event. A number instead of measurements means `{"value": number}`."""
         name: Any = event if type(event) is tuple else event_name(event)
         try:
             called = self._events.get(name)
-        except Exception:  # a value that is not a name may not be hashable
+        except Exception:  # an invalid name may be unhashable
             called = None
         if not called:
             if event_name(name) is None:
@@ -175,12 +179,12 @@ class Bus:
                 self._announce(each, error)
 
     def span(self, prefix: Any, metadata: Any = None, function: Any = None) -> Any:
-        """Run a function between the events `start` and `stop`, or `exception`, which it then raises.
+        """Run a function between the events `start` and `stop`; if it raises, `exception` replaces `stop`.
 
-        The function gives `(result, metadata)` or `(result, measurements, metadata)` for `stop`; any other answer is
-        the result itself. For a coroutine function the answer is awaitable. Without a function this is a context
-        manager, sync or async, and the metadata of `stop` is what its `metadata` has become by then. With a prefix
-        that is not a name the function runs without events; a value that is not callable does not run.
+        The function returns `(result, metadata)` or `(result, measurements, metadata)` for `stop`, or the result alone.
+        For a coroutine function the returned value is awaitable. Without a function this is a context manager, sync or
+        async, and `stop` has the value of its attribute `metadata` at exit. With an invalid prefix the function runs
+        without events.
         """
         if function is not None and not callable(function):
             reject("function", function)
@@ -214,7 +218,7 @@ class Bus:
 
 
 def event_name(event: Any) -> Name | None:
-    """Read the name of an event: texts in a row, or one with dots; None when it is neither."""
+    """Parse the name of an event: a sequence of strings, or one with dots; None when it is neither."""
     if isinstance(event, str):
         return tuple(event.split(".")) if event else None
     if not isinstance(event, (tuple, list)) or not event or not all(isinstance(part, str) for part in event):
@@ -223,18 +227,18 @@ def event_name(event: Any) -> Name | None:
 
 
 def _event_names(events: Any) -> list[Name]:
-    """Read the names of several events, each once; none when one of them is no name, or they cannot be read."""
+    """Parse the names of several events, without duplicates; empty when any of them is invalid."""
     if not isinstance(events, Iterable) or isinstance(events, (str, bytes, Mapping)):
         return []
     try:
         found = [event_name(each) for each in events]
-    except Exception:  # whatever a foreign iterator raises
+    except Exception:  # a user's iterator raised
         return []
     return [] if None in found else [each for each in dict.fromkeys(found) if each]
 
 
 def _ignore_event(event: Any, measurements: Any, metadata: Any) -> None:
-    """Ignore an event without a name."""
+    """Ignore an event with an invalid name."""
 
 
 def _mapping(what: str, given: Any) -> Mapping[str, Any]:

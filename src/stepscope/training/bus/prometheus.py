@@ -1,4 +1,4 @@
-"""A reporter that keeps metrics for Prometheus and writes them in its text format."""
+"""A reporter that aggregates metrics and writes them in Prometheus's text format."""
 
 import bisect
 import math
@@ -17,9 +17,9 @@ from stepscope.wire import openmetrics
 from stepscope.wire.openmetrics import Family, FamilyType, Shown
 
 MOST_SETS = 2000
-"""Sets of tags a metric may have; values of further ones are counted as rejected."""
+"""The limit of tag sets per metric; values of further ones are counted as rejected."""
 MOST_SAMPLES = 1000
-"""Samples of a summary that its quantiles are made of: the last ones."""
+"""The number of recent samples that the quantiles of a summary are computed from."""
 QUANTILES = (0.5, 0.9, 0.99)
 
 _TYPES: dict[str, FamilyType] = {
@@ -47,11 +47,11 @@ class Tally:
         self.samples: deque[float] = deque(maxlen=MOST_SAMPLES if of.kind == "summary" else 0)
 
     def add(self, of: Definition, value: float) -> None:
-        """Take a value."""
+        """Add a value."""
         self.count += 1
         self.total += value
         self.last = value
-        if math.isnan(value):  # as Prometheus has it: no bucket but the last holds it, and no quantile is it
+        if math.isnan(value):  # as in Prometheus: in the last bucket only, and not in quantiles
             self.counts[-1] += 1
             return
         self.counts[bisect.bisect_left(of.buckets, value)] += 1
@@ -73,9 +73,9 @@ class Tally:
 
 
 class PrometheusReporter(Reporter):
-    """Keeps metrics, bounded in number, and writes them as a page that Prometheus reads.
+    """Aggregates a bounded number of metrics and writes them as text for Prometheus to scrape.
 
-    ConfigError for metrics, or tags of one, that Prometheus would have under one name.
+    ConfigError for two metrics, or two tags of one metric, with the same name in Prometheus.
     """
 
     def __init__(self, definitions: Iterable[Definition], bus: Bus = BUS) -> None:
@@ -108,7 +108,7 @@ class PrometheusReporter(Reporter):
 
 
 def metric_name(of: Definition) -> str:
-    """Prometheus's name of a metric: with its unit, and `_total` when it counts."""
+    """The Prometheus name of a metric: with its unit, and `_total` for a counter."""
     name = openmetrics.metric_name(of.name)
     unit = _UNITS.get(of.unit, "")
     if unit and not name.endswith(unit):
@@ -117,7 +117,7 @@ def metric_name(of: Definition) -> str:
 
 
 def _check(kept: list[Definition]) -> None:
-    """ConfigError for two metrics with a name in common, and for two tags of one metric."""
+    """ConfigError for two metrics with the same name, or two tags of one metric with the same label."""
     owners: dict[str, Definition] = {}
     for each in kept:
         kind = _TYPES[each.kind]
@@ -143,5 +143,5 @@ def _text(value: Any) -> str:
 
 
 def _writable(text: str) -> str:
-    """A text without halves of characters, which cannot be written."""
+    """A string without lone surrogates, which cannot be encoded."""
     return text.encode("utf-8", "replace").decode()

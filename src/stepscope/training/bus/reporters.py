@@ -1,4 +1,4 @@
-"""Reporters take events of the bus, as metrics or as they are, to the journal or a console; Prometheus is next door."""
+"""Reporters that write the bus's metrics or events to the journal or a console."""
 
 import itertools
 import sys
@@ -16,23 +16,23 @@ from stepscope.training.events.telemetry import Telemetry
 from stepscope.training.inputs import reject
 
 Take = Callable[[Definition, float, dict[str, Any]], None]
-"""Takes one value of a metric, in its unit, with its tags."""
+"""Called with each value of a metric, in its unit, and with its tags."""
 SCOPE = "stepscope.bus"
 _numbers = itertools.count(1)
 
 
 class Listener:
-    """Has a function called at events, from when it is made until it is closed."""
+    """Keeps a function attached to events from its creation until `close`."""
 
     def __init__(self, events: Iterable[Any], function: Function, bus: Bus = BUS) -> None:
         self._bus = bus
         self.id = f"stepscope-reporter-{next(_numbers)}"
-        """What it is attached to the bus under."""
+        """The id of the attachment on the bus."""
         if events != []:
             bus.attach_many(self.id, events, function)
 
     def close(self) -> None:
-        """Take no more."""
+        """Detach the function."""
         self._bus.detach(self.id)
 
     def __enter__(self) -> Self:
@@ -45,10 +45,10 @@ class Listener:
 
 
 class Reporter(Listener):
-    """Has each value of some metrics taken, from when it is made until it is closed.
+    """Passes each value of some metrics to `take`, from its creation until `close`.
 
-    A definition that raises, or a measurement that is no number, costs that value only, and is counted. ConfigError for
-    a value that is not a definition.
+    If a definition raises or a measurement is not a number, only that value is dropped, and counted. ConfigError for
+    an invalid definition.
     """
 
     def __init__(self, definitions: Iterable[Definition], take: Take, bus: Bus = BUS) -> None:
@@ -72,10 +72,10 @@ class Reporter(Listener):
 
 
 class Journal:
-    """Records values as metrics of the current run, and so for every sink.
+    """Records values as metrics of the current run, and thus for every sink.
 
-    Counters, sums and distributions are added up and recorded about once a second; each last value and each sample of
-    a summary is a record of its own, with its step.
+    Counters, sums and distributions are aggregated and recorded about once a second; each last value and each sample
+    of a summary is a separate record, with its step.
     """
 
     def __init__(self) -> None:
@@ -83,7 +83,7 @@ class Journal:
         self._meter = meters().get_meter(SCOPE)
 
     def __call__(self, definition: Definition, value: float, labels: dict[str, Any]) -> None:
-        """Take a value."""
+        """Record a value."""
         made = self._made.get(definition)
         if made is None:
             made = self._made[definition] = self._make(definition)
@@ -112,13 +112,13 @@ class Journal:
 
 
 def journal_reporter(definitions: Iterable[Definition], bus: Bus = BUS) -> Reporter:
-    """Record metrics in the current run, whichever that is."""
+    """Record metrics in whichever run is current."""
     collect_meters()
     return Reporter(definitions, Journal(), bus)
 
 
 def console_reporter(definitions: Iterable[Definition], stream: TextIO | None = None, bus: Bus = BUS) -> Reporter:
-    """Write a line for each value; to standard output unless a stream is given."""
+    """Write a line for each value, to standard output by default."""
     lock = threading.Lock()
 
     def write(of: Definition, value: float, labels: dict[str, Any]) -> None:
@@ -131,9 +131,9 @@ def console_reporter(definitions: Iterable[Definition], stream: TextIO | None = 
 
 
 def event_reporter(events: Iterable[Any], session_id: str | None = None, bus: Bus = BUS) -> Listener:
-    """Record events of the bus as events of the current run, by their names with dots, for whatever server takes those.
+    """Record bus events as events of the current run, under their dotted names.
 
-    Each has its `measurements` and `metadata`, and says which event of this reporter, and so of the session, it is.
+    Each has its `measurements` and `metadata`, and its number within the session.
     """
     session = Telemetry(session_id)
 

@@ -20,7 +20,7 @@ _PAGE = os.sysconf("SC_PAGE_SIZE") if hasattr(os, "sysconf") else 4096
 
 
 def dispatch_runtime_metrics(bus: Bus = BUS) -> None:
-    """Say `vm.memory`, `vm.total_run_queue_lengths`, `vm.system_counts`, `python.gc` and `python.threads`."""
+    """Emit `vm.memory`, `vm.total_run_queue_lengths`, `vm.system_counts`, `python.gc` and `python.threads`."""
     bus.execute(("vm", "memory"), memory(), {})
     bus.execute(("vm", "total_run_queue_lengths"), run_queue_lengths(), {})
     bus.execute(("vm", "system_counts"), {"thread_count": threading.active_count(), "module_count": len(sys.modules)})
@@ -33,12 +33,12 @@ dispatch_vm_metrics = dispatch_runtime_metrics
 
 
 def memory() -> dict[str, int]:
-    """Bytes of this process: `total` that is resident, `virtual`, `shared`, and blocks Python holds."""
+    """Memory of this process in bytes: `total` (resident), `virtual`, `shared`, and blocks allocated by Python."""
     blocks = sys.getallocatedblocks()
     try:
         with open("/proc/self/statm", encoding="ascii") as file:
             size, resident, shared = (int(word) * _PAGE for word in file.read().split()[:3])
-    except (OSError, ValueError):  # no such file on this system
+    except (OSError, ValueError):  # not on Linux
         import resource
 
         unit = 1 if sys.platform == "darwin" else 1024
@@ -47,7 +47,7 @@ def memory() -> dict[str, int]:
 
 
 def run_queue_lengths() -> dict[str, int]:
-    """Tasks of the machine that want to run (`cpu`), that wait for a disk (`io`), and both; nothing but on Linux."""
+    """Tasks of the machine that are runnable (`cpu`), waiting for a disk (`io`), and both; empty except on Linux."""
     try:
         with open("/proc/stat", encoding="ascii") as file:
             found = dict(line.split()[:2] for line in file if line.startswith("procs_"))
@@ -58,10 +58,10 @@ def run_queue_lengths() -> dict[str, int]:
 
 
 class EventLoopLag:
-    """Measures how late an event loop runs what it is asked to run: `python.event_loop` with `lag`.
+    """Measures how late an event loop runs a scheduled call: `python.event_loop` with `lag`.
 
-    A measurement for a `Poller`. Each call emits the lag of the last request and makes the next; while a loop
-    does not answer, the lag grows.
+    A measurement for a `Poller`. Each poll emits the lag of the previous call and schedules the next; while the loop
+    is blocked, the lag grows.
     """
 
     def __init__(self, loop: asyncio.AbstractEventLoop, name: str = "main", bus: Bus = BUS) -> None:
@@ -72,7 +72,7 @@ class EventLoopLag:
         self._lag: int | None = None
 
     def __call__(self) -> None:
-        """Emit the lag in nanoseconds, and ask again."""
+        """Emit the lag in nanoseconds, and schedule the next call."""
         if self._loop.is_closed():
             return
         requested, lag = self._requested, self._lag
@@ -90,20 +90,19 @@ class EventLoopLag:
 
 PERIOD = 10.0
 LONG_PERIOD = 1000.0
-"""A period of so many seconds was probably meant in milliseconds, as Erlang has it."""
+"""A period this long in seconds was probably meant in milliseconds, as in Erlang."""
 Measurement = Callable[[], object] | tuple[Any, Callable[[], Any]] | tuple[Any, str, Iterable[Any]]
-"""A function that says what it measures by itself, or an event and a function whose answer is its measurements.
+"""A function that emits its own events, or (event, function) where the function returns the measurements.
 
-In the manner of Erlang also a module, or its name, the name of a function in it, and the function's arguments; any
-object does for a module.
+As in Erlang also (module, function name, arguments); the module may be given by name, or be any object.
 """
 
 
 class Poller:
-    """Measures every `period` seconds on a thread of its own, first at once, until it is stopped.
+    """Measures every `period` seconds on its own thread, starting immediately, until it is stopped.
 
-    Erlang's poller has its period in milliseconds. A measurement that raises is not asked again; it is counted and
-    named once. A period or measurements that are none are counted, and the usual period or no measurements taken.
+    Erlang's period is in milliseconds. A measurement that raises is counted, named in a warning and not called again.
+    An invalid period or list of measurements is counted and replaced by the default.
     """
 
     def __init__(
@@ -120,12 +119,12 @@ class Poller:
             run.warn(text)
         runtime: list[Measurement] = [lambda: dispatch_runtime_metrics(bus)]
         self.measurements = runtime if measurements is None else _listed(measurements)
-        """Measurements that have not failed."""
+        """The measurements that have not failed."""
         self._stopping = threading.Event()
         self._thread: threading.Thread | None = None
 
     def start(self) -> "Poller":
-        """Begin; a second start does nothing."""
+        """Start the thread; a second call does nothing."""
         if self._thread is None or not self._thread.is_alive():
             self._stopping.clear()
             self._thread = threading.Thread(target=self._loop, name="stepscope-poller", daemon=True)
@@ -133,13 +132,13 @@ class Poller:
         return self
 
     def stop(self, timeout: float = 1.0) -> None:
-        """End, and wait for a measurement that is under way, but no longer than the timeout."""
+        """Stop, and wait at most `timeout` for a running measurement."""
         self._stopping.set()
         if self._thread is not None and self._thread is not threading.current_thread():
             self._thread.join(timeout)
 
     def poll(self) -> None:
-        """Measure once, now and here."""
+        """Measure once, on the calling thread."""
         for each in list(self.measurements):
             try:
                 self._measure(each)
@@ -183,6 +182,6 @@ class Poller:
 def _listed(measurements: Any) -> list[Measurement]:
     try:
         return list(measurements)
-    except Exception:  # nothing that can be gone through, or whatever a foreign iterator raises
+    except Exception:  # not iterable, or a user's iterator raised
         reject("measurements", measurements)
         return []

@@ -10,36 +10,36 @@ import stepscope
 from stepscope.extend import Refused, number_of, step_number, text_of
 from stepscope.model import names
 from stepscope.model.records import Instrument
-from stepscope.training import inputs, starting
+from stepscope.training import inputs, run_start
 from stepscope.training.collector.datadog import NAMESPACE, is_enabled, record_event, sink_options
 from stepscope.training.inputs import mapping
 
 LONGEST = 10_000
-"""Entries that are kept; older ones go."""
+"""Entries that are kept; older ones are dropped."""
 FAMILIES = ("training", "rl", "performance", "custom")
 
 
 class History:
-    """The latest entries, oldest first. Each is a dict with `timestamp`, `family`, `step` and the plain numbers.
+    """The latest entries, oldest first. Each is a dict with `timestamp`, `family`, `step` and the numbers.
 
-    A number that has the name of one of these three is in the run, but not here.
-    Values on a device are not among them: to keep them would keep their memory, to read them would wait.
+    A metric named like one of these three keys is recorded in the run only.
+    Values on a device are left out: keeping them would hold device memory, and reading them would wait.
     """
 
     def __init__(self, longest: int = LONGEST) -> None:
         self._entries: deque[dict[str, Any]] = deque(maxlen=longest)
         self.taken = 0
-        """How many entries there were since the last `clear`."""
+        """The number of entries added since the last `clear`."""
 
     def add(self, family: str, step: int | None, numbers: Mapping[str, Any], now: float | None = None) -> None:
-        """Remember the numbers of one call."""
+        """Add the numbers of one call."""
         plain = {key: value for key, value in numbers.items() if isinstance(value, (int, float))}
         stamp = time.time() if now is None else now
         self._entries.append({**plain, "timestamp": stamp, "family": family, "step": step})
         self.taken += 1
 
     def clear(self) -> None:
-        """Forget all entries."""
+        """Remove all entries."""
         self._entries.clear()
         self.taken = 0
 
@@ -54,14 +54,14 @@ class History:
 
 
 Tags = Any
-"""`key:value` texts, or a mapping."""
+"""`key:value` strings, or a mapping."""
 
 
 class MetricsCollector:
-    """Collects the metrics of one run. No method raises; a value that is None is left out.
+    """Collects the metrics of one run. No method raises; None values are left out.
 
-    Everything goes to the current run of this process; where there is none, one is started under `run_id`. Once that
-    is over calls are counted in it, and only the history takes their numbers.
+    Metrics go to the current run of this process; without one, a run with the id `run_id` is started. After its end,
+    calls are counted as rejected, and their numbers are kept in the history only.
     """
 
     def __init__(self, run_id: str, user_id: str | None = None, enable_datadog: bool = True) -> None:
@@ -71,8 +71,8 @@ class MetricsCollector:
         self.metrics_history = History()
         self._loss: Any = None
         self._step: int | None = None
-        wanted = {"datadog": sink_options(run_tag=True)} if self.enable_datadog and is_enabled() else {}
-        starting.begin_quietly(wanted, {"run_id": self.run_id})
+        sinks = {"datadog": sink_options(run_tag=True)} if self.enable_datadog and is_enabled() else {}
+        run_start.join_or_start_safely(sinks, {"run_id": self.run_id})
         self._latest = stepscope.current_run()
 
     def collect_training_metrics(
@@ -84,7 +84,7 @@ class MetricsCollector:
         extra_metrics: Mapping[str, Any] | None = None,
         tags: Tags = None,
     ) -> None:
-        """Record the metrics of one step, and count the step."""
+        """Record the metrics of one step, and increment the step counter."""
         self._loss = _detached(loss)
         given = {"loss": loss, "grad_norm": grad_norm, "learning_rate": learning_rate}
         run, number = self._collect("training", {**given, **mapping("extra_metrics", extra_metrics)}, step, tags)
@@ -105,7 +105,7 @@ class MetricsCollector:
         extra_metrics: Mapping[str, Any] | None = None,
         tags: Tags = None,
     ) -> None:
-        """Record what a policy's update looked like."""
+        """Record the metrics of a policy update."""
         given = {
             "policy_loss": policy_loss,
             "value_loss": value_loss,
@@ -144,7 +144,7 @@ class MetricsCollector:
         self._record(run, "performance", spent, tags, inputs.MILLISECONDS)
 
     def collect_custom_metrics(self, metrics: Mapping[str, Any], step: int | None = None, tags: Tags = None) -> None:
-        """Record numbers of your own, under `signal.custom.`."""
+        """Record custom numbers under `signal.custom.`."""
         self._collect("custom", mapping("metrics", metrics), step, tags)
 
     def time_operation(self, operation_name: str, tags: Tags = None) -> "Timing":
@@ -161,7 +161,7 @@ class MetricsCollector:
             record_event(run, title, text, alert_type, self._attrs(run, tags))
 
     def get_metrics_summary(self) -> dict[str, Any]:
-        """Sum up what was collected: all keys are there from the start, None where there is nothing yet."""
+        """Summarize the collected metrics; keys without a value yet are None."""
         entries = list(self.metrics_history)
         families: dict[str, dict[str, Any]] = {name: {"num_metrics": 0, "last": {}} for name in FAMILIES}
         for entry in entries:
@@ -179,7 +179,7 @@ class MetricsCollector:
         }
 
     def _run(self) -> stepscope.Run | None:
-        """The current run; where there is none any more, the call is counted in the last one."""
+        """The current run; after its end, the call is counted as rejected in the last run."""
         run = stepscope.current_run()
         if run is not None:
             self._latest = run
@@ -190,9 +190,9 @@ class MetricsCollector:
     def _collect(
         self, family: str, given: Mapping[str, Any], step: Any, tags: Tags
     ) -> tuple[stepscope.Run | None, int | None]:
-        """Remember and record numbers; the run and the step they went to.
+        """Record numbers and add them to the history; return the run and the step.
 
-        A step that is no integer is counted, and the numbers are recorded as if there were none.
+        A step that is not an integer is counted as rejected, and the numbers are recorded without a step.
         """
         run = self._run()
         number = None
@@ -239,7 +239,7 @@ class Timing:
         self._span = stepscope.span(name, **({} if bucket is None else {names.ATTR_BUCKET: bucket}))
         self._began = 0
         self.duration_ms: float | None = None
-        """How long the block took, once it is over."""
+        """The duration of the block, set at its end."""
 
     def __enter__(self) -> "Timing":
         self._span.__enter__()
@@ -268,25 +268,25 @@ class Timing:
 
 
 def create_metrics_collector(run_id: str, user_id: str | None = None, enable_datadog: bool = True) -> MetricsCollector:
-    """Make the collector of a run."""
+    """Create the collector of a run."""
     return MetricsCollector(run_id, user_id, enable_datadog)
 
 
 def _detached(value: Any) -> Any:
-    """A value without what it was computed from, which would keep a whole graph in memory."""
+    """A value detached from its autograd graph, which would stay in memory."""
     try:
         return value.detach() if hasattr(value, "detach") else value
-    except Exception:  # recording the value counts it as rejected; here it is only remembered
+    except Exception:  # counted as rejected when it is recorded
         return None
 
 
 def _read(value: Any) -> Any:
-    """Return the number of a value; this waits for one on a device."""
+    """Return the number of a value; waits for a value on a device."""
     try:
         if value is None or isinstance(value, (int, float)):
             return value
         if hasattr(value, "item"):
             return value.item()
         return number_of(value)
-    except Exception:  # counted when it was recorded; a summary has no number for it
+    except Exception:  # counted as rejected when it was recorded
         return None

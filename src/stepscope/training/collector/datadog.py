@@ -1,4 +1,4 @@
-"""DatadogMetrics: the calls of a DogStatsD client, recorded in the run and delivered by the Datadog sink."""
+"""DatadogMetrics: the API of a DogStatsD client, recorded in the run and delivered by the Datadog sink."""
 
 import functools
 import os
@@ -12,7 +12,7 @@ import stepscope
 from stepscope.extend import number_of, setting, text_of, wrap
 from stepscope.model import names
 from stepscope.model.records import Instrument
-from stepscope.training import inputs, starting
+from stepscope.training import inputs, run_start
 
 NAMESPACE = "signal"
 ENABLED = "DATADOG_ENABLED"
@@ -22,22 +22,22 @@ _CHECKS = {"OK": "INFO", "WARNING": "WARN", "CRITICAL": "ERROR", "UNKNOWN": "WAR
 
 
 def is_enabled(env: Mapping[str, str] | None = None) -> bool:
-    """Return whether the environment asks for Datadog."""
+    """Return whether the environment enables Datadog."""
     found = (os.environ if env is None else env).get(ENABLED, "")
     return found.strip().lower() in ("true", "1", "yes", "on")
 
 
 def sink_options(**given: Any) -> dict[str, Any]:
-    """Options of the Datadog sink: those that are given, and the namespace."""
+    """Options of the Datadog sink: the given ones and the namespace."""
     options = {key: value for key, value in given.items() if value is not None}
     return {"namespace": NAMESPACE, **options}
 
 
 class DatadogMetrics:
-    """A client of Datadog. No method raises; what cannot be recorded is counted in the run.
+    """A Datadog client. No method raises; what cannot be recorded is counted in the run.
 
-    `enabled=True`, or DATADOG_ENABLED=true, starts a run that delivers to Datadog, unless a run is current; that one
-    keeps the sinks it has. `enabled=False` records nothing. `app_key` is taken and not kept: only reading needs one.
+    `enabled=True`, or DATADOG_ENABLED=true, starts a run that delivers to Datadog; a current run keeps its own
+    sinks. `enabled=False` records nothing. `app_key` is ignored: only reading needs one.
     """
 
     def __init__(
@@ -59,34 +59,34 @@ class DatadogMetrics:
         self._chance = chance
         if self.enabled:
             options = sink_options(api_key=api_key, host=host, port=port, run_tag=True)
-            starting.begin_quietly({"datadog": {**options, "namespace": self.namespace}}, {})
+            run_start.join_or_start_safely({"datadog": {**options, "namespace": self.namespace}}, {})
 
     def gauge(self, metric: str, value: Any, tags: Any = None, sample_rate: float = 1.0) -> None:
-        """Record a value that holds until the next."""
+        """Record the current value."""
         self._put(metric, value, tags, sample_rate, inputs.GAUGE)
 
     def histogram(self, metric: str, value: Any, tags: Any = None, sample_rate: float = 1.0) -> None:
-        """Record a sample, of which the Agent makes percentiles for its host."""
+        """Record a sample; the Agent computes percentiles per host."""
         self._put(metric, value, tags, sample_rate, inputs.HISTOGRAM)
 
     def distribution(self, metric: str, value: Any, tags: Any = None, sample_rate: float = 1.0) -> None:
-        """Record a sample, of which Datadog makes percentiles over all hosts."""
+        """Record a sample; Datadog computes percentiles over all hosts."""
         self._put(metric, value, tags, sample_rate, inputs.DISTRIBUTION)
 
     def timing(self, metric: str, value: Any, tags: Any = None, sample_rate: float = 1.0) -> None:
-        """Record how long something took, in milliseconds."""
+        """Record a duration in milliseconds."""
         self._put(metric, value, tags, sample_rate, inputs.TIMING)
 
     def increment(self, metric: str, value: Any = 1, tags: Any = None, sample_rate: float = 1.0) -> None:
-        """Count up."""
+        """Increment a counter."""
         self._put(metric, value, tags, sample_rate, inputs.CHANGE)
 
     def decrement(self, metric: str, value: Any = 1, tags: Any = None, sample_rate: float = 1.0) -> None:
-        """Count down."""
+        """Decrement a counter."""
         self._put(metric, _negative(value), tags, sample_rate, inputs.CHANGE)
 
     def set(self, metric: str, value: Any, tags: Any = None, sample_rate: float = 1.0) -> None:
-        """Record that something was seen; Datadog counts how many different ones there were."""
+        """Record an item of a set; Datadog counts the distinct items."""
         self._put(metric, 1, tags, sample_rate, inputs.SET, {names.ATTR_SET_MEMBER: text_of(value)})
 
     set_metric = set
@@ -128,9 +128,9 @@ class DatadogMetrics:
         if run is None:
             return
         if not isinstance(metric, str) or not metric:
-            run.reject("metric", f"its name is a {type(metric).__name__}, or empty")
+            run.reject("metric", f"the name must be a non-empty str, got {type(metric).__name__}")
             return
-        share = _share(rate)
+        share = _sample_rate(rate)
         if share is None:
             run.count("rejected", "sample_rate", type(rate).__name__)
             share = 1.0
@@ -139,18 +139,18 @@ class DatadogMetrics:
         attrs = {**self.constant_tags, **inputs.attrs_of(tags), **(more or {})}
         if share < 1:
             attrs[names.ATTR_SAMPLE_RATE] = share
-        if _sent_under_another(run, self.namespace):
+        if _has_other_namespace(run, self.namespace):
             attrs[names.ATTR_NAMESPACE] = self.namespace
         run.measure({self._name(metric): value}, attrs, instrument)
 
     def _name(self, metric: str) -> str:
-        """The metric with the namespace in front, once."""
+        """The metric's name with the namespace as prefix, added once."""
         space = self.namespace
         return metric if not space or metric == space or metric.startswith(f"{space}.") else f"{space}.{metric}"
 
 
 class Timed:
-    """Times blocks and functions; each use is a sample."""
+    """Times blocks and functions; each use records a sample."""
 
     def __init__(self, client: DatadogMetrics, metric: str, tags: Any, rate: float) -> None:
         self._given = client, metric, tags, rate
@@ -171,7 +171,7 @@ class Timed:
 
 
 def record_event(run: stepscope.Run, title: Any, text: Any, alert_type: Any, attrs: Mapping[str, Any]) -> None:
-    """Record an event as Datadog knows them; an unknown alert type is info."""
+    """Record a Datadog event; an unknown alert type is info."""
     word = text_of(alert_type).lower()
     if word not in _SEVERITIES:
         run.count("unknown", "alert_type", "info")
@@ -181,12 +181,12 @@ def record_event(run: stepscope.Run, title: Any, text: Any, alert_type: Any, att
 
 @functools.cache
 def get_metrics_client() -> DatadogMetrics:
-    """The client of this process, made on first use from its environment."""
+    """The client of this process, created on first use from the environment."""
     return DatadogMetrics()
 
 
-def _sent_under_another(run: stepscope.Run, namespace: str) -> bool:
-    """Return whether the run's Datadog sink would put a namespace of its own in front of a metric's."""
+def _has_other_namespace(run: stepscope.Run, namespace: str) -> bool:
+    """Return whether the run's Datadog sink would add a different namespace."""
     return any(each.name == "datadog" and each.config.namespace != namespace for each in setting(run, "sinks") or ())
 
 
@@ -197,22 +197,22 @@ def _status(status: Any) -> str:
     return word if word in _STATUSES else "UNKNOWN"
 
 
-def _share(rate: Any) -> float | None:
-    """A sample rate between 0 and 1, None for anything else."""
+def _sample_rate(rate: Any) -> float | None:
+    """A sample rate between 0 and 1; None for anything else."""
     try:
         share = float(rate)
-    except Exception:  # whatever a foreign object raises when it is read
+    except Exception:  # a user's object raised
         return None
     return share if 0 <= share <= 1 else None
 
 
 def _negative(value: Any) -> Any:
-    """The negative of a number as Python has it, for an unsigned one or a truth value of another library has none.
+    """The negative of a number, converted to a Python number first: NumPy's unsigned integers and bools have none.
 
-    What is no number stays, to be counted as such.
+    Anything else is returned unchanged, and counted as rejected when it is recorded.
     """
     try:
         number = number_of(value)
-    except Exception:  # Refused, or whatever a foreign object raises; recording it counts it
+    except Exception:  # not a number, or a user's object raised
         return value
-    return -number if isinstance(number, (int, float)) else value * -1.0  # one on a device stays there
+    return -number if isinstance(number, (int, float)) else value * -1.0  # a tensor stays on its device

@@ -1,4 +1,4 @@
-"""The errors of a client, their kinds, and the rules of three dialects for whose fault they are."""
+"""Client errors, their kinds, and the rules of three dialects for telling user errors from server errors."""
 
 from collections.abc import Iterator
 from enum import Enum
@@ -11,7 +11,7 @@ MOST_CAUSES = 32
 
 
 class RequestErrorCategory(Enum):
-    """Whose fault a failed request is."""
+    """Who caused a failed request."""
 
     UNKNOWN = "unknown"
     USER_ERROR = "user"
@@ -19,7 +19,7 @@ class RequestErrorCategory(Enum):
 
 
 class RequestFailedError(Exception):
-    """A request that was taken and then failed."""
+    """A request that was accepted and then failed."""
 
     def __init__(
         self,
@@ -33,7 +33,7 @@ class RequestFailedError(Exception):
 
 
 class APIStatusError(Exception):
-    """A server answered with a status of failure."""
+    """A server answered with an error status."""
 
     def __init__(self, message: str = "", status_code: int = 500, body: Any = None) -> None:
         super().__init__(message)
@@ -42,7 +42,7 @@ class APIStatusError(Exception):
 
 
 class APIConnectionError(Exception):
-    """A server was not reached."""
+    """A server could not be reached."""
 
 
 class APITimeoutError(APIConnectionError):
@@ -51,19 +51,19 @@ class APITimeoutError(APIConnectionError):
 
 STATUS, TIMEOUT, CONNECTION = "api_status_error", "timeout", "connection_error"
 APPLICATION, OTHER = "application_error", "validation_error"
-"""The kinds of failure, as events name them."""
+"""The kinds of failure, as used in event names."""
 
 _TIMEOUTS = frozenset(("APITimeoutError", "TimeoutError", "TimeoutException", "Timeout"))
 _CONNECTIONS = frozenset(
     ("APIConnectionError", "ConnectionError", "ClientConnectionError", "NetworkError", "RemoteProtocolError",
      "ProxyError", "NewConnectionError", "gaierror")
 )  # fmt: skip
-"""Names of errors in the clients people use, ours and Python's among them: no class of theirs is imported for it."""
+"""Class names of errors in common clients, so that none of them has to be imported."""
 
 _RETRYABLE = {"document": (408, 429), "python": (408,), "elixir": (408, 429)}
 """Statuses from 400 to 499 that are not the user's fault, in each dialect."""
-_OTHERWISE = {"document": True, "python": False, "elixir": False}
-"""Whether an error of unknown kind counts as the user's."""
+_DEFAULT = {"document": True, "python": False, "elixir": False}
+"""Whether an error of unknown kind counts as a user error."""
 _USER_CATEGORIES = ("user", "user_error")
 DIALECTS = tuple(_RETRYABLE)
 
@@ -71,18 +71,18 @@ DIALECTS = tuple(_RETRYABLE)
 def is_user_error(error: BaseException, dialect: str = "document") -> bool:
     """Return whether an error is the user's fault.
 
-    A failed request is judged by its category, an error with a `status_code` by that: 4xx is the user's but for 408,
-    and for 429 unless the dialect is `python`. A failed connection or a timeout is not the user's, whichever client
-    raised it. The dialect `document` looks at the error alone and takes any other error for the user's; `python` and
-    `elixir` look for a user's error in the whole chain of causes, and take any other for the server's. ConfigError
-    for an unknown dialect.
+    A failed request is classified by its category, an error with a `status_code` by its status: 4xx is a user error
+    except 408, and except 429 unless the dialect is `python`. Failed connections and timeouts are never user errors.
+    The dialect `document` considers the error alone and treats other errors as the user's; `python` and `elixir`
+    search the whole chain of causes for a user error and treat other errors as the server's. ConfigError for an
+    unknown dialect.
     """
-    verdict = says_user(error, dialect)
-    return _OTHERWISE[dialect] if verdict is None else verdict
+    verdict = classify(error, dialect)
+    return _DEFAULT[dialect] if verdict is None else verdict
 
 
-def says_user(error: BaseException, dialect: str = "document") -> bool | None:
-    """The same, but None for an error of unknown kind."""
+def classify(error: BaseException, dialect: str = "document") -> bool | None:
+    """The same as `is_user_error`, but None for an error of unknown kind."""
     check_dialect(dialect)
     if dialect == "document":
         return _verdict(error, dialect)
@@ -93,10 +93,10 @@ def says_user(error: BaseException, dialect: str = "document") -> bool | None:
 
 
 def _verdict(error: BaseException, dialect: str) -> bool | None:
-    """Judge one error without its causes."""
+    """Classify one error without its causes."""
     category = part(error, "error_category")
     if category is None and failure(error) == APPLICATION:
-        category = part(error, "category")  # as tinker's own class has it
+        category = part(error, "category")  # the name in tinker's own class
     if category is not None:
         return text_of(getattr(category, "value", category)).lower() in _USER_CATEGORIES
     kind = failure(error)
@@ -107,7 +107,7 @@ def _verdict(error: BaseException, dialect: str) -> bool | None:
 
 
 def failure(error: BaseException) -> str:
-    """The kind of a failure: a status, a timeout, a connection, the work itself, or something else."""
+    """The kind of a failure: status, timeout, connection, the request's work, or other."""
     if status_of(error) is not None:
         return STATUS
     names = {each.__name__ for each in type(error).__mro__}
@@ -119,21 +119,21 @@ def failure(error: BaseException) -> str:
 
 
 def status_of(error: BaseException) -> int | None:
-    """The status a server answered with; None when the error has none."""
+    """The HTTP status of an error; None when it has none."""
     found = part(error, "status_code")
     return found if isinstance(found, int) else None
 
 
 def part(error: BaseException, name: str) -> Any:
-    """An attribute of an error; None for one that it lacks, or that raises."""
+    """An attribute of an error; None when it is missing or raises."""
     try:
         return getattr(error, name, None)
-    except Exception:  # a property of a foreign error, which must not replace that error
+    except Exception:  # a property raised, which must not replace the error
         return None
 
 
 def chain(error: BaseException) -> Iterator[BaseException]:
-    """Yield an error and every error that caused it or was being handled when it was raised; each once."""
+    """Yield an error and its chain of causes and contexts, each error once."""
     seen: set[int] = set()
     waiting: list[BaseException | None] = [error]
     while waiting and len(seen) < MOST_CAUSES:
@@ -145,6 +145,6 @@ def chain(error: BaseException) -> Iterator[BaseException]:
 
 
 def check_dialect(dialect: str) -> None:
-    """ConfigError for a dialect that is not known."""
+    """ConfigError for an unknown dialect."""
     if dialect not in DIALECTS:
         raise ConfigError(f"is_user_error: unknown dialect {dialect!r}; known are {', '.join(DIALECTS)}")

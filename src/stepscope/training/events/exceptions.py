@@ -1,4 +1,4 @@
-"""A decorator that records exceptions on their way out, and whose fault they are."""
+"""A decorator that records the exceptions a function raises, and whether they are user errors."""
 
 import inspect
 from types import TracebackType
@@ -25,13 +25,13 @@ def capture_exceptions(
     severity: str = "ERROR",
     dialect: str | None = None,
 ) -> Any:
-    """Record an exception that leaves a function as the event `exception.NAME`; bare, or with arguments.
+    """Record an exception raised by a function as the event `exception.NAME`; usable with or without arguments.
 
-    Coroutines, generators and methods are supported too. The event goes to what the object's
-    `get_telemetry()` gives, else to the current run. Then the exception propagates, unless it is the user's fault by
-    `is_user_error` and neither `fatal` nor `reraise` is set: such a call gives None, as the document of this decorator
-    has it. What a generator raises always propagates: suppressed, it would look like the generator's end. `fatal` also
-    waits until the event is in the journal. Without a dialect that of the telemetry counts.
+    Coroutines, generators and methods are supported too. The event goes to the telemetry that the object's
+    `get_telemetry()` returns, else to the current run. Then the exception propagates, unless it is a user error
+    (see `is_user_error`) and neither `fatal` nor `reraise` is set: such a call returns None, as specified for this
+    decorator. Exceptions of a generator always propagate: suppressed, they would look like its end. `fatal` also
+    waits until the event is in the journal. The default dialect is that of the telemetry.
     """
     if dialect is not None:
         check_dialect(dialect)
@@ -49,7 +49,7 @@ def capture_exceptions(
 
 
 class _Capture:
-    """One call: records what it raises, and holds back what is the user's fault."""
+    """One call: records its exception, and suppresses user errors."""
 
     def __init__(self, owner: Any, name: str, mode: tuple[bool, bool], severity: str, dialect: str | None) -> None:
         self._owner, self._name, self._severity, self._dialect = owner, name, severity, dialect
@@ -68,7 +68,7 @@ class _Capture:
             telemetry = _telemetry_of(self._owner)
             if telemetry is not None:
                 self._record(telemetry, error)
-        except Exception as problem:  # whatever the user's objects do meanwhile, the exception is what counts
+        except Exception as problem:  # failures of the user's objects must not replace the exception
             run = stepscope.current_run()
             if run is not None:
                 run.count("failed", "capture_exceptions", type(problem).__name__)
@@ -88,7 +88,7 @@ class _Capture:
 
 
 def _telemetry_of(owner: Any) -> Any:
-    """What the object's `get_telemetry()` gives; a class that only its objects can ask is as one without."""
+    """The object's `get_telemetry()`, if it can be called, else telemetry for the current run."""
     found = getattr(owner, "get_telemetry", None)
     if not callable(found) or (isinstance(owner, type) and not inspect.ismethod(found)):
         return Telemetry(start_run=False)

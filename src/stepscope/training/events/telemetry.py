@@ -1,4 +1,4 @@
-"""The events of a client and its sessions; they go to the current run, and from there to every sink."""
+"""The events of a client and its sessions, recorded in the current run and thus for every sink."""
 
 import os
 import threading
@@ -15,13 +15,13 @@ import stepscope
 from stepscope.extend import exception_attrs, is_first_sight, message_of, text_of
 from stepscope.model import names
 from stepscope.model.names import SESSION_END, SESSION_START, SEVERITIES
-from stepscope.training import starting
-from stepscope.training.events import check_dialect, failure, is_user_error, part, says_user, status_of
+from stepscope.training import run_start
+from stepscope.training.events import check_dialect, classify, failure, is_user_error, part, status_of
 from stepscope.training.inputs import mapping, reject
 
 
 class Session:
-    """One session. Without an id its events belong to the session of the run, and the sink numbers them."""
+    """One session. Without an id, its events belong to the run's session and the sink numbers them."""
 
     def __init__(self, id: str | None) -> None:
         self.id = id
@@ -31,7 +31,7 @@ class Session:
         self._open = False
 
     def mark(self) -> dict[str, Any]:
-        """Attributes for the next event: which session, which event, at which position."""
+        """Attributes of the next event: session, event id and position."""
         if self.id is None:
             return {}
         with self._lock:
@@ -44,7 +44,7 @@ class Session:
         }
 
     def start(self) -> dict[str, Any] | None:
-        """Attributes of SESSION_START; None when the session has started."""
+        """Attributes of SESSION_START; None when the session has already started."""
         with self._lock:
             if self._open:
                 return None
@@ -52,7 +52,7 @@ class Session:
         return {names.ATTR_EVENT_TYPE: names.SESSION_START}
 
     def end(self) -> dict[str, Any] | None:
-        """Attributes of SESSION_END, with the duration; None unless the session has started and not ended."""
+        """Attributes of SESSION_END, with the duration; None unless the session is open."""
         with self._lock:
             if not self._open:
                 return None
@@ -66,7 +66,7 @@ _lock = threading.Lock()
 
 
 def session(id: str | None) -> Session:
-    """The session of an id, shared by all that use it at the same time; a new one for None."""
+    """The session with an id, shared by its concurrent users; a new one for None."""
     if id is None:
         return Session(None)
     with _lock:
@@ -77,12 +77,12 @@ def session(id: str | None) -> Session:
 
 
 FLUSH_SECONDS = 5.0
-"""The longest a fatal exception waits until it is in the journal."""
+"""How long a fatal exception waits at most to be written to the journal."""
 _ON = ("1", "true", "yes", "on")
 
 
 class QueueState(Enum):
-    """The state of the queue a request waits in, as the server reports it."""
+    """The state of a request's queue, as reported by the server."""
 
     ACTIVE = "active"
     PAUSED_RATE_LIMIT = "paused_rate_limit"
@@ -91,13 +91,12 @@ class QueueState(Enum):
 
 
 class Telemetry:
-    """Logs the events of one session. No method raises, waits for a server or drops what it took.
+    """Logs the events of one session. No method raises, waits for a server or drops an accepted event.
 
-    Events go to the current run, which writes them to its journal; a server that is down changes nothing here. Where
-    no run is current one is started, with a Tinker sink if TINKER_BASE_URL says where to send, unless TINKER_TELEMETRY
-    is off; `start_run=False` starts none, and then `log` gives False while there is none. The `holder` is kept for the
-    caller and not used. The dialect is the rule of whose fault an error is, for all this instance records; ConfigError
-    for an unknown one.
+    Events go to the current run, which writes them to its journal, even while a server is down. Without a current run
+    one is started, with a Tinker sink if TINKER_BASE_URL is set and TINKER_TELEMETRY is not off. With
+    `start_run=False` none is started, and `log` returns False without a run. The `holder` is stored for the caller
+    and not used. The dialect decides which errors are user errors; ConfigError for an unknown one.
     """
 
     def __init__(
@@ -114,7 +113,7 @@ class Telemetry:
         self.dialect = dialect
         self._session = session(self.session_id)
         if start_run:
-            starting.begin_quietly(_sinks(os.environ), {"name": self.session_id})
+            run_start.join_or_start_safely(_sinks(os.environ), {"name": self.session_id})
 
     def log(self, event_name: str, event_data: Any = None, severity: str = "INFO") -> bool:
         """Record an event with a mapping of data; True when it was accepted."""
@@ -128,50 +127,50 @@ class Telemetry:
         return True
 
     def log_exception(self, exception: Any, severity: str = "ERROR") -> bool:
-        """Record an exception: a user's error as `user_error`, a WARNING; any other with its message and stack."""
+        """Record an exception: a user error as `user_error` with WARNING; any other with its message and stack."""
         if not isinstance(exception, BaseException):
             reject("exception", exception)
             return False
-        if says_user(exception, self.dialect):
+        if classify(exception, self.dialect):
             data = {"error_type": type(exception).__name__, "message": message_of(exception)}
             found = {key: part(exception, key) for key in ("status_code", "body")}
             data |= {key: value for key, value in found.items() if value is not None}
             return self.log("user_error", event_data=data, severity="WARNING")
         run = stepscope.current_run()
         if run is not None:
-            is_first_sight(exception, run.id)  # the end of the process records it no second time
+            is_first_sight(exception, run.id)  # so that the end of the process does not record it again
         return self.log("exception", event_data=exception_attrs(exception), severity=severity)
 
     def log_fatal_exception(self, exception: Any, severity: str = "ERROR") -> bool:
-        """Record an exception that ends the work, and wait until it is in the journal, a few seconds at most."""
+        """Record a fatal exception and wait until it is in the journal, at most FLUSH_SECONDS."""
         taken = self.log_exception(exception, severity)
         return self.flush() and taken
 
     def flush(self, timeout: float = FLUSH_SECONDS) -> bool:
-        """Wait until what was logged is in the journal."""
+        """Wait until all logged events are in the journal."""
         return bool(stepscope.flush(timeout))
 
     def start(self) -> "Telemetry":
         """Record the start of the session, once."""
-        self._note(SESSION_START, self._session.start())
+        self._record_boundary(SESSION_START, self._session.start())
         return self
 
     def close(self, timeout: float = FLUSH_SECONDS) -> bool:
-        """Record the end of the session, once and only if it started, and flush."""
-        self._note(SESSION_END, self._session.end())
+        """Record the end of the session, once and only if it was started, and flush."""
+        self._record_boundary(SESSION_END, self._session.end())
         return self.flush(timeout)
 
-    def _note(self, name: str, attrs: Mapping[str, Any] | None) -> None:
-        """Record the start or the end of the session, unless it is recorded already."""
+    def _record_boundary(self, name: str, attrs: Mapping[str, Any] | None) -> None:
+        """Record the start or end of the session, unless `attrs` is None: it is already recorded."""
         if attrs is not None:
             self.log(name, attrs)
 
     def request(self, request_type: str, **event_data: Any) -> "Request":
-        """Record the life of a request around a block, sync or async: `request.start`, `.complete` or `.error`."""
+        """Record a request around a block, sync or async: `request.start`, then `.complete` or `.error`."""
         return Request(self, text_of(request_type), event_data)
 
     def queue_state(self, state: Any, **event_data: Any) -> bool:
-        """Record a change of the queue: `queue.paused` with its reason, else `queue.` and the state."""
+        """Record a change of the queue's state as `queue.STATE`; `queue.paused` has a reason."""
         word = text_of(getattr(state, "value", state)).lower()
         paused, _, reason = word.partition("_")
         if paused == "paused":
@@ -181,7 +180,7 @@ class Telemetry:
     def polling(
         self, request_id: str, request_type: str, *, clock: Callable[[], float] = time.monotonic
     ) -> "FuturePolling":
-        """Record what happens while a future is polled."""
+        """Record the polling of a future."""
         return FuturePolling(self, text_of(request_id), text_of(request_type), clock)
 
     def __enter__(self) -> "Telemetry":
@@ -196,13 +195,13 @@ class Telemetry:
 
 
 def _sinks(env: Mapping[str, str]) -> dict[str, dict[str, Any]]:
-    """The Tinker sink, where the client's own variables name a service and do not turn telemetry off."""
+    """The Tinker sink, if the client's variables name a service and do not disable telemetry."""
     is_on = env.get("TINKER_TELEMETRY", "1").strip().lower() in _ON
     return {"tinker": {}} if is_on and env.get("TINKER_BASE_URL") else {}
 
 
 class Request:
-    """One request, from its start to its end."""
+    """The context manager of one request."""
 
     def __init__(self, telemetry: Telemetry, request_type: str, event_data: Mapping[str, Any]) -> None:
         self._telemetry = telemetry
@@ -236,7 +235,7 @@ class Request:
 
 
 class FuturePolling:
-    """The polling of one future: number of requests, and failures."""
+    """Counts the polls of one future and records their failures."""
 
     NAME = "APIFuture.result_async"
 
@@ -246,15 +245,15 @@ class FuturePolling:
         self._clock = clock
         self._began = clock()
         self.iteration = 0
-        """The number of requests."""
+        """The number of polls."""
 
     def poll(self) -> int:
-        """Count a request; return its number, from 1."""
+        """Count a poll; return its number, from 1."""
         self.iteration += 1
         return self.iteration
 
     def failed(self, error: BaseException, *, should_retry: bool) -> bool:
-        """Record a failed request, by its kind: a status, a connection, a timeout, the work, the response."""
+        """Record a failed poll by kind: status, connection, timeout, the request's work, or other."""
         data: dict[str, Any] = {
             **self._request,
             "should_retry": bool(should_retry),

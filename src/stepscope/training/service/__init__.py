@@ -1,4 +1,4 @@
-"""A multi-tenant training service: telemetry from one section of its config, its instruments, its correlation keys."""
+"""Telemetry of a multi-tenant training service: configuration, instruments and correlation keys."""
 
 from stepscope.training.service.correlation import correlate as correlate
 from stepscope.training.service.correlation import correlation as correlation

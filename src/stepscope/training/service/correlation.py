@@ -1,4 +1,4 @@
-"""Correlation keys: set once in a context, they are on every span, log and event made in it and below it."""
+"""Correlation keys: set once in a context, they are added to every span, log and event in it."""
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -24,11 +24,11 @@ KEYS = (
     "model_id",
     "user_id",
 )
-"""Keys that may be given without their prefix."""
+"""Keys that may be passed without their prefix."""
 
 
 class Correlation:
-    """The result of `correlate`: a context manager that removes the keys at its end; using it is optional."""
+    """The result of `correlate`: an optional context manager that removes the keys on exit."""
 
     def __init__(self, attrs: Mapping[str, Any]) -> None:
         self._token = extend.carry(attrs)
@@ -43,15 +43,15 @@ class Correlation:
         try:
             if current() is self._entered:
                 detach(self._token)
-        except (ValueError, RuntimeError):  # left in another context than it was entered in
+        except (ValueError, RuntimeError):  # exited in another context
             pass
 
 
 def correlate(**keys: Any) -> Correlation:
-    """Set keys for this context and all below it: `correlate(session_id=...)` is `tuft.session_id` on the wire.
+    """Set keys for this context and those started in it: `correlate(session_id=...)` is sent as `tuft.session_id`.
 
-    They are also set on the current span. Inside a span they last as long as the span, elsewhere as long as the task or
-    thread, or the `with` block. They do not become attributes of metrics: there are too many of them. Never raises.
+    They are also set on the current span. They last until the end of the `with` block, else of the current span, else
+    of the task or thread. They are not added to metrics, because of their high cardinality. Never raises.
     """
     return Correlation({(PREFIX + key if key in KEYS else key): value for key, value in keys.items()})
 
@@ -62,7 +62,7 @@ def correlation() -> dict[str, Any]:
 
 
 def inject_context(carrier: Any = None) -> dict[str, str]:
-    """Write trace, baggage and correlation keys into a dict of texts that can go anywhere."""
+    """Write trace, baggage and correlation keys into a dict of strings, to be sent to another process."""
     if carrier is not None and not isinstance(carrier, dict):
         reject("carrier", carrier)
         carrier = None
@@ -70,7 +70,7 @@ def inject_context(carrier: Any = None) -> dict[str, str]:
 
 
 def extract_context(carrier: Any) -> Context:
-    """Read what `inject_context` wrote; pass it as `context` to a tracer, or enter it with `entered`."""
+    """Read what `inject_context` wrote; pass the result as `context` to a tracer."""
     if carrier is not None and not isinstance(carrier, Mapping):
         reject("carrier", carrier)
         carrier = None
@@ -79,7 +79,7 @@ def extract_context(carrier: Any) -> Context:
 
 @contextmanager
 def entered(carrier: Any) -> Iterator[Context]:
-    """Enter the context of a carrier for a block: its trace, baggage and keys."""
+    """Use the context of a carrier in a `with` block: its trace, baggage and keys."""
     context = extract_context(carrier)
     token = attach(Context({**current(), **context}))
     try:

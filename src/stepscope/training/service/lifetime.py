@@ -1,4 +1,4 @@
-"""The telemetry of a training service: one `telemetry:` section, one call to begin, one to end."""
+"""Start and stop the telemetry of a training service, configured by one `telemetry:` section."""
 
 import os
 import threading
@@ -12,14 +12,14 @@ from opentelemetry import trace
 import stepscope
 from stepscope.extend import collect_meters, text_of
 from stepscope.model.errors import ConfigError
-from stepscope.training import starting, tracing
+from stepscope.training import run_start, tracing
 from stepscope.training.service.service_metrics import get_metrics, machine
 
 ENDPOINT = "TUFT_OTLP_ENDPOINT"
 DEBUG = "TUFT_OTEL_DEBUG"
 _lock = threading.Lock()
 _started_here: list[stepscope.Run] = []
-"""The run that `init_telemetry` started, until it is shut down."""
+"""The run that `init_telemetry` started, until `shutdown_telemetry`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,11 +31,11 @@ class TelemetryConfig:
     otlp_endpoint: str | None = None
     """The OTLP/gRPC endpoint; default: TUFT_OTLP_ENDPOINT, else OTLP's own default."""
     resource_attributes: Mapping[str, str] = field(default_factory=dict)
-    """Attributes of every record."""
+    """Attributes added to every record."""
 
 
 def read_config(source: Any) -> TelemetryConfig:
-    """Read a config: a YAML file, a mapping, with or without the key `telemetry`, or one that is made; all are checked.
+    """Read and check a config: a YAML file, a mapping with or without the key `telemetry`, or a `TelemetryConfig`.
 
     ConfigError names the fix.
     """
@@ -56,11 +56,11 @@ def read_config(source: Any) -> TelemetryConfig:
 
 
 def init_telemetry(config: Any = None, **settings: Any) -> stepscope.Run | None:
-    """Begin recording as a config says: a `TelemetryConfig`, a mapping, or the path of a YAML file; None if disabled.
+    """Start recording by a config: a `TelemetryConfig`, a mapping, or the path of a YAML file; None if disabled.
 
-    Starts a run, or joins the current one. Called again after `shutdown_telemetry` it starts the next; called twice it
-    gives the same. A server that does not answer changes nothing. Further arguments are those of `stepscope.init`.
-    Raises ConfigError for a config that makes no sense, and nothing else.
+    Joins the current run or starts one; a second call returns the same run, and a call after `shutdown_telemetry`
+    starts a new one. Needs no reachable server. Further arguments are those of `stepscope.init`.
+    Raises only ConfigError, for an invalid config.
     """
     chosen = TelemetryConfig(enabled=True) if config is None else read_config(config)
     if not chosen.enabled:
@@ -72,7 +72,7 @@ def init_telemetry(config: Any = None, **settings: Any) -> stepscope.Run | None:
             "service_name": chosen.service_name,
             "resource_attributes": dict(chosen.resource_attributes) or None,
         }
-        run = starting.begin(_wanted(chosen), {**usual, **settings})
+        run = run_start.join_or_start(_sinks_of(chosen), {**usual, **settings})
         if run.status == "disabled":
             return None
         if run is not before:
@@ -84,9 +84,9 @@ def init_telemetry(config: Any = None, **settings: Any) -> stepscope.Run | None:
 
 
 def shutdown_telemetry(timeout: float | None = None) -> bool:
-    """End the run that `init_telemetry` started; one that it joined is flushed and continues without its gauges.
+    """End the run that `init_telemetry` started; a joined run is flushed and continues without the service's gauges.
 
-    Again does nothing.
+    A second call does nothing.
     """
     with _lock:
         run = _started_here.pop() if _started_here else None
@@ -97,16 +97,16 @@ def shutdown_telemetry(timeout: float | None = None) -> bool:
 
 
 def get_tracer(name: str = "tuft") -> trace.Tracer:
-    """The tracer of a module: OpenTelemetry's, writing to the current run; without one it records nothing."""
+    """The OpenTelemetry tracer of a module; it writes to the current run, and records nothing without one."""
     return tracing.get_tracer(name)
 
 
-def _wanted(config: TelemetryConfig) -> starting.Wanted:
-    """The sinks of a config: a console when debugging, which the settings see to, and OTLP otherwise."""
+def _sinks_of(config: TelemetryConfig) -> run_start.Sinks:
+    """The sinks of a config: OTLP; none when debugging, since the settings then enable the console."""
     if os.environ.get(DEBUG) == "1":
         return {}
     endpoint = config.otlp_endpoint or os.environ.get(ENDPOINT)
-    return starting.otlp(endpoint, "grpc") if endpoint else {"otlp": {"protocol": "grpc"}}
+    return run_start.otlp(endpoint, "grpc") if endpoint else {"otlp": {"protocol": "grpc"}}
 
 
 def _is_file(source: Any) -> bool:
@@ -114,7 +114,7 @@ def _is_file(source: Any) -> bool:
 
 
 def _section(source: Any) -> tuple[str, Mapping[str, Any]]:
-    """The source of a config, for messages, and its section `telemetry`."""
+    """The name of a config for error messages, and its section `telemetry`."""
     if isinstance(source, TelemetryConfig):
         return "TelemetryConfig", {each.name: getattr(source, each.name) for each in fields(source)}
     where, content = _content(source)
@@ -139,7 +139,7 @@ def _content(source: Any) -> tuple[str, Mapping[str, Any]]:
         raise ConfigError(f"{source} needs PyYAML to be read: pip install 'stepscope[yaml]'") from None
     try:
         content = yaml_text.load(Path(source).read_text(encoding="utf-8")) or {}
-    except (OSError, ValueError, yaml.YAMLError) as error:  # the second: it is not UTF-8
+    except (OSError, ValueError, yaml.YAMLError) as error:  # ValueError: not UTF-8
         raise ConfigError(f"{source} cannot be read: {error}") from None
     if not isinstance(content, Mapping):
         raise ConfigError(f"{source}: expected a mapping with the key `telemetry:`")

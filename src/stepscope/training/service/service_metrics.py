@@ -1,4 +1,4 @@
-"""The instruments of a training service under their published names, and gauges of the machine it runs on."""
+"""The instruments of a training service under their published names, and gauges of its machine."""
 
 import functools
 import time
@@ -15,7 +15,7 @@ METER = "tuft"
 
 @dataclass(frozen=True, slots=True)
 class ServiceMetrics:
-    """One instrument for each published name; the attribute is the name without `tuft.`, with `_` for its dots."""
+    """One instrument per published name; the attribute is the name without `tuft.`, with `_` instead of dots."""
 
     training_models_active: UpDownCounter
     training_tokens_per_second: Histogram
@@ -35,33 +35,33 @@ class ServiceMetrics:
 
 
 INSTRUMENTS: dict[str, tuple[str, str, str]] = {
-    "tuft.training.models.active": ("up_down_counter", "{model}", "Models that are loaded"),
+    "tuft.training.models.active": ("up_down_counter", "{model}", "Loaded models"),
     "tuft.training.tokens_per_second": ("histogram", "tokens/s", "Tokens trained on per second"),
-    "tuft.training.checkpoints.saved": ("counter", "{checkpoint}", "Checkpoints that were saved"),
+    "tuft.training.checkpoints.saved": ("counter", "{checkpoint}", "Saved checkpoints"),
     "tuft.training.checkpoint.size_bytes": ("histogram", "bytes", "Size of a checkpoint"),
-    "tuft.sampling.sessions.active": ("up_down_counter", "{session}", "Sampling sessions that are open"),
-    "tuft.sampling.requests": ("counter", "{request}", "Requests for samples"),
-    "tuft.sampling.duration": ("histogram", "s", "Time a request for samples took"),
+    "tuft.sampling.sessions.active": ("up_down_counter", "{session}", "Open sampling sessions"),
+    "tuft.sampling.requests": ("counter", "{request}", "Sampling requests"),
+    "tuft.sampling.duration": ("histogram", "s", "Duration of a sampling request"),
     "tuft.sampling.tokens_per_second": ("histogram", "tokens/s", "Tokens sampled per second"),
-    "tuft.sampling.output_tokens": ("histogram", "tokens", "Tokens of a sample"),
-    "tuft.futures.queue_length": ("up_down_counter", "{future}", "Futures that wait"),
-    "tuft.futures.created": ("counter", "{future}", "Futures that were made"),
-    "tuft.futures.completed": ("counter", "{future}", "Futures that ended, by status"),
-    "tuft.futures.wait_time": ("histogram", "s", "Time a future waited"),
-    "tuft.futures.execution_time": ("histogram", "s", "Time a future ran"),
-    "tuft.redis.operation.duration": ("histogram", "s", "Time an operation of Redis took"),
+    "tuft.sampling.output_tokens": ("histogram", "tokens", "Tokens per sample"),
+    "tuft.futures.queue_length": ("up_down_counter", "{future}", "Waiting futures"),
+    "tuft.futures.created": ("counter", "{future}", "Created futures"),
+    "tuft.futures.completed": ("counter", "{future}", "Completed futures by status"),
+    "tuft.futures.wait_time": ("histogram", "s", "Waiting time of a future"),
+    "tuft.futures.execution_time": ("histogram", "s", "Execution time of a future"),
+    "tuft.redis.operation.duration": ("histogram", "s", "Duration of a Redis operation"),
 }
 """The kind, unit and description of each instrument."""
 
 
 def attribute(name: str) -> str:
-    """The attribute of `ServiceMetrics` that holds an instrument."""
+    """The attribute of `ServiceMetrics` for an instrument."""
     return name.removeprefix("tuft.").replace(".", "_")
 
 
 @functools.cache
 def get_metrics() -> ServiceMetrics:
-    """The instruments of this process; always the same. They write to the current run, and without one nowhere."""
+    """The instruments of this process, always the same object. They write to the current run, if any."""
     meter: Any = meters().get_meter(METER)
     return ServiceMetrics(
         **{
@@ -73,7 +73,7 @@ def get_metrics() -> ServiceMetrics:
 
 RESOURCE_METER = "tuft.resources"
 FRESH_SECONDS = 0.5
-"""How long a reading is cached for all gauges."""
+"""How long readings are cached, in seconds."""
 
 GAUGES: dict[str, tuple[str, str, float]] = {
     "tuft.resource.cpu.utilization_percent": ("cpu/utilization", "%", 100.0),
@@ -82,17 +82,17 @@ GAUGES: dict[str, tuple[str, str, float]] = {
     "tuft.resource.memory.utilization_percent": ("memory/utilization", "%", 100.0),
     "tuft.resource.process.memory_used_bytes": ("process/rss_bytes", "By", 1),
 }
-"""For each gauge: which reading it is, its unit, and what the reading is multiplied with."""
+"""For each gauge: its reading, its unit, and the factor for the reading."""
 GPU_GAUGES: dict[str, tuple[str, str, float]] = {
     "tuft.resource.gpu.utilization_percent": ("utilization", "%", 100.0),
     "tuft.resource.gpu.memory_used_bytes": ("memory_used_bytes", "By", 1),
     "tuft.resource.gpu.memory_total_bytes": ("memory_limit_bytes", "By", 1),
 }
-"""The same for each GPU, with the attribute `gpu_id`."""
+"""The same for gauges of each GPU, with the attribute `gpu_id`."""
 
 
 class Machine:
-    """Reads the probes that work here, at most twice a second for all gauges."""
+    """Reads the available probes, at most twice a second for all gauges."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
@@ -100,10 +100,10 @@ class Machine:
         self._read: dict[str, float] = {}
         self._at = float("-inf")
         self.watched = True
-        """Whether anything is observed at all."""
+        """Whether the gauges are observed."""
 
     def readings(self) -> dict[str, float]:
-        """The values of all probes; one that fails is left out."""
+        """The values of all probes; failing probes are left out."""
         if self._clock() - self._at >= FRESH_SECONDS:
             self._at, self._read = self._clock(), {}
             for probe in self._probes:
@@ -114,7 +114,7 @@ class Machine:
         return self._read
 
     def gauge(self, key: str, factor: float) -> Callable[[CallbackOptions], Iterable[Observation]]:
-        """A callback for a reading; without one, such as the first of a rate, nothing is observed."""
+        """A callback for a reading; it observes nothing while there is no reading yet, such as of a rate."""
 
         def observe(options: CallbackOptions) -> Iterable[Observation]:
             found = self.readings().get(key) if self.watched else None
@@ -123,7 +123,7 @@ class Machine:
         return observe
 
     def gpu_gauge(self, key: str, factor: float) -> Callable[[CallbackOptions], Iterable[Observation]]:
-        """A callback for a reading of every GPU."""
+        """A callback for a reading of each GPU."""
 
         def observe(options: CallbackOptions) -> Iterable[Observation]:
             for name, value in self.readings().items() if self.watched else ():
@@ -137,7 +137,7 @@ class Machine:
 
 @functools.cache
 def machine() -> Machine:
-    """The machine of this process, its gauges made; they observe for whatever run is current."""
+    """The machine of this process, with its gauges created; they record into the current run."""
     made = Machine()
     meter = meters().get_meter(RESOURCE_METER)
     for name, (key, unit, factor) in GAUGES.items():
