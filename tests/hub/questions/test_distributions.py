@@ -21,10 +21,11 @@ STEPS = 50
 @pytest.fixture(scope="module", autouse=True)
 def _run(hub: Hub) -> None:
     """A run with histograms of every kind at each of 50 steps, and a metric of two attribute sets."""
-    hub.store.write(Batch(Writer(id="w", run="spread", project="gpt", wall_ns=START), 1, list(_records())))
+    hub.store.write(Batch(Writer(id="w", run="spread", project="gpt", wall_ns=START), 1, distributions()))
 
 
-def _records() -> list[Record]:
+def distributions() -> list[Record]:
+    """Histograms of every kind, exemplars and attributes."""
     found: list[Record] = []
     for step in range(STEPS):
         time = START + step * SECOND
