@@ -93,7 +93,7 @@ class Intake:
         if self._waiting_bytes + size > self._most_waiting:
             return Retry("too many requests at once", after=1.0)
         if not self._has_space():
-            return Retry("the disk of the hub is full", after=10.0)
+            return Retry("the hub's disk is full", after=10.0)
         return None
 
     def _has_space(self) -> bool:

@@ -18,9 +18,9 @@ from stepscope.hub.threads import Workers
 ENCODINGS = ("identity", "gzip", "deflate", "zstd")
 _WINDOW = 64 * 1024 * 1024
 _PIECE = 1024
-"""A byte of zstd can expand to 32 KiB at once, one of gzip to 1 KiB. What follows a member is copied."""
+"""Compressed bytes fed at a time: one byte of zstd can expand to 32 KiB, one of gzip to 1 KiB."""
 MEMBERS = 10_000
-"""Members of a gzip body, frames of a zstd one; bgzip makes one for each 64 KiB."""
+"""The limit of members in a gzip body or frames in a zstd body; bgzip writes one per 64 KiB."""
 _ZEROS, _NOTHING = re.compile(rb"\0*"), re.compile(b"")
 """Padding that is allowed between two members."""
 LARGE = 2 * 1024 * 1024
@@ -44,7 +44,7 @@ def inflate(data: bytes, encoding: str, limit: int) -> bytes:
     else:
         window = {"gzip": 31, "x-gzip": 31, "deflate": 15}[encoding]
         if encoding == "deflate" and not _is_zlib(data):
-            window = -15  # some clients send the bare stream
+            window = -15  # some clients send a raw deflate stream
         out = _inflate(data, lambda: zlib.decompressobj(window), limit, padding=_ZEROS)
     if len(out) > limit:
         raise TooLarge
@@ -56,7 +56,7 @@ def _inflate(data: bytes, begin: Callable[[], Any], limit: int, padding: re.Patt
     parts: list[bytes] = []
     size = offset = members = 0
     while offset < len(data):
-        if members >= MEMBERS:  # each costs as much as a thousand bytes, however empty it is
+        if members >= MEMBERS:  # even an empty one costs as much as a thousand bytes
             raise Broken(f"the compressed body has more than {MEMBERS} parts")
         stream, members = begin(), members + 1
         while not stream.eof:
@@ -110,7 +110,7 @@ async def read_body(request: Request) -> Body:
     except ClientDisconnect:
         raise Refused(Refusal(HTTPStatus.BAD_REQUEST, "the body was cut off")) from None
     if encoding not in ("", "x-gzip", *ENCODINGS):
-        text = f"the Content-Encoding {encoding[:40]!r} is not known; known are {', '.join(ENCODINGS)}"
+        text = f"unknown Content-Encoding {encoding[:40]!r}; use one of {', '.join(ENCODINGS)}"
         raise Refused(Refusal(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, text))
     return Body(data, encoding, most_body(request.scope))
 
@@ -118,7 +118,7 @@ async def read_body(request: Request) -> Body:
 async def with_body(request: Request, workers: Workers, work: Callable[[bytes], Result]) -> Result:
     """Read a body and run `work` on it on a thread.
 
-    It is decompressed by the thread that works on it, so that no more bodies than threads are unpacked at a time.
+    The same thread decompresses it, so that at most as many bodies as threads are unpacked at a time.
     """
     body = await read_body(request)
     return await workers.run(lambda: parse(workers, body.unpacked(), work))

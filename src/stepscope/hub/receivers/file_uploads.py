@@ -1,4 +1,4 @@
-"""Uploaded files: written in parts as they arrive, each complete or not there at all."""
+"""Uploaded files: written in parts as they arrive, and visible only when complete."""
 
 import contextlib
 import os
@@ -16,12 +16,12 @@ from stepscope.journal.run_edits import folder_bytes
 from stepscope.model.errors import Retry
 
 SPARE_BYTES = 256 * 1024**2
-"""Bytes that stay free on the disk."""
+"""Bytes kept free on the disk."""
 _PIECE = 1024 * 1024
 
 
 def sync(file: BinaryIO) -> None:
-    """Bring a file to the disk."""
+    """Flush a file to disk."""
     file.flush()
     os.fsync(file.fileno())
 
@@ -32,7 +32,7 @@ async def keep_file(
     finish: Callable[[BinaryIO], None] = sync,
     note: Callable[[bytes], object] = len,
 ) -> None:
-    """Write the parts of a file whose folder is there; `note` is called with the bytes, `finish` with the open file.
+    """Write the parts of a file in an existing folder; `note` is called with the bytes, `finish` with the open file.
 
     Retry when the disk is full, OSError when it cannot be written.
     """
@@ -42,9 +42,9 @@ async def keep_file(
 
 
 def remove_folder(folder: Path, last: str = "") -> int:
-    """Remove a folder and return its bytes; its file `last` goes last, so that an interrupted removal can be repeated.
+    """Remove a folder, the file `last` last so that an interrupted removal can be repeated; return the bytes freed.
 
-    What cannot be removed is left, and not counted.
+    Files that cannot be removed stay and are not counted.
     """
     before = folder_bytes(folder)
     with contextlib.suppress(OSError):
@@ -72,6 +72,6 @@ async def _copy(parts: AsyncIterator[bytes], file: BinaryIO, note: Callable[[byt
 def _write(file: BinaryIO, data: bytes, note: Callable[[bytes], object]) -> None:
     found = os.statvfs(file.fileno())
     if found.f_bavail * found.f_frsize < SPARE_BYTES + len(data):
-        raise Retry("the disk of the hub is full", after=60.0)
+        raise Retry("the hub's disk is full", after=60.0)
     note(data)
     file.write(data)

@@ -1,4 +1,4 @@
-"""Eviction of silent gRPC connections: the gRPC library refuses new connections at its limit and closes none."""
+"""Eviction of idle gRPC connections: at its limit the gRPC library refuses new ones and closes none."""
 
 import asyncio
 import contextlib
@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection, Iterator
 from typing import NamedTuple
 
 SECONDS = 0.5
-"""Seconds between two checks."""
+"""Seconds between checks."""
 _FILES = "/proc/self/fd"
 _LAST_RECEIVED = struct.Struct("=52xI")
 """Offset in Linux's tcp_info of the milliseconds since the last received data."""
@@ -25,10 +25,10 @@ class Accepted(NamedTuple):
 
 
 class Eviction:
-    """Keeps the connections of one port below a number, closing those that were silent longest.
+    """Limits the connections of one port by closing those that were idle longest.
 
-    Those of the client that has the most go first, and none with a call under way. It needs Linux; elsewhere the
-    limit of the gRPC library holds alone.
+    The client with the most connections loses them first; connections with a running call stay. Works on Linux only;
+    elsewhere only the gRPC library's limit applies.
     """
 
     def __init__(self, port: int, most: int, busy: Callable[[], Collection[int]]) -> None:
@@ -41,7 +41,7 @@ class Eviction:
             self.evict()
 
     def evict(self) -> int:
-        """Close as many connections as there are too many; return how many were closed."""
+        """Close the connections above the limit; return how many were closed."""
         with contextlib.ExitStack() as handles:
             found = list(accepted(self._port, self._most))
             for each in found:
@@ -58,7 +58,7 @@ class Eviction:
 
 
 def accepted(port: int, most: int = 0) -> Iterator[Accepted]:
-    """Yield this process's accepted connections of a port; none when it has at most `most` files open."""
+    """Yield this process's accepted connections on a port; none when at most `most` files are open."""
     try:
         files = os.listdir(_FILES)
     except OSError:
@@ -83,4 +83,4 @@ def _accepted(handle: socket.socket, port: int) -> Accepted | None:
         info = handle.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 256)
         return Accepted(handle, (host, peer_port), _LAST_RECEIVED.unpack_from(info)[0])
     except (OSError, IndexError, TypeError):
-        return None  # listening, closed meanwhile, or no TCP
+        return None  # listening, already closed, or not TCP

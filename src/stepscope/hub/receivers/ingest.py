@@ -1,4 +1,4 @@
-"""What network receivers share: mask, pack, submit to the intake, count the outcome, recognise a repeated request."""
+"""Ingestion shared by receivers: mask, pack, submit to the intake, count outcomes, recognise retried requests."""
 
 import hashlib
 import threading
@@ -27,9 +27,9 @@ _MOST_RUNS = 50_000
 
 
 class Upload:
-    """The content of one request while it is packed; `rejected` counts records, `refused` lists whole batches.
+    """The content of one request; `rejected` counts records by reason, `refused` lists whole batches.
 
-    `key` identifies a request that is the same when it comes again, also at another hub; see `digest`.
+    `key` identifies a retried request, also on another hub; see `digest`.
     """
 
     def __init__(self, key: bytes = b"") -> None:
@@ -39,7 +39,7 @@ class Upload:
         self.rejected: Counter[str] = Counter()
         self.cut: Counter[str] = Counter()
         self.refused: list[tuple[int, str]] = []
-        """Indices in the request of completely rejected batches, and why."""
+        """Indices of completely rejected batches in the request, with the reason."""
 
     def next_part(self) -> int:
         """The number of the next batch of this request; 0 when it has no key."""
@@ -66,7 +66,7 @@ class Ingest:
     ) -> None:
         self.receiver = receiver
         self._ours = ours
-        """Whether our own SDK sends here: its metric keys are not limited, as in local journals."""
+        """Whether the records come from our own SDK: its metric keys are not limited, as in local journals."""
         self._intake = intake
         self._scrubber = scrubber
         self._counters = counters
@@ -74,7 +74,7 @@ class Ingest:
         self._owners = owners
 
     def admit_run(self, run: str) -> None:
-        """Count a run before anything of it is kept; Refused when there are too many."""
+        """Count a run before any of its records is stored; Refused when there are too many."""
         if not self._owners.limits.admits(self.receiver, run):
             self.reject(TOO_MANY_RUNS)
             raise Refused(Refusal(HTTPStatus.BAD_REQUEST, TOO_MANY_RUNS))
@@ -84,7 +84,7 @@ class Ingest:
     ) -> str:
         """Pack the records of one writer; a batch without a sequence number is given one.
 
-        A token's project, when it has one, must be that of the run: else the batch is rejected with that reason.
+        If the token is bound to a project, the run must belong to it, or the batch is rejected.
         """
         if problem := run_id_problem(writer.run):
             upload.rejected[problem] += len(records)
@@ -119,19 +119,21 @@ class Ingest:
         self._counters.add_reasons("rejected", self.receiver, +upload.rejected)
         self._counters.add_reasons("dropped", self.receiver, upload.cut)
         future, taken = self._intake.submit(upload.batches), upload.taken
-        future.add_done_callback(lambda done: self._count(done, taken))  # without the records: the future may be kept
+        future.add_done_callback(
+            lambda done: self._count(done, taken)
+        )  # must not reference the records: the future may be kept
         return future
 
     def reject(self, reason: str, count: int = 1) -> None:
-        """Count what was rejected before it could be packed."""
+        """Count records rejected before packing."""
         self._counters.add("rejected", self.receiver, count, reason)
 
     def drop(self, reason: str, count: int) -> None:
-        """Count what was lost on its way here, or taken and then lost."""
+        """Count records lost in transit or after they were accepted."""
         self._counters.add("dropped", self.receiver, count, reason)
 
     def repeat(self) -> None:
-        """Count a repeated request that was accepted before."""
+        """Count a retried request that was accepted before."""
         self._counters.add("retried", self.receiver, reason="taken before")
 
     def _count(self, done: "Future[None]", taken: int) -> None:
@@ -142,9 +144,9 @@ class Ingest:
 
 
 class RunOwners:
-    """Which project a run belongs to, for tokens that reach one project only: that of its first writer.
+    """The project of each run, that of its first writer, for tokens bound to one project.
 
-    `limits` bounds how many runs there are.
+    `limits` bounds the number of runs.
     """
 
     def __init__(
@@ -159,9 +161,9 @@ class RunOwners:
         self._projects: dict[str, str] = {}
 
     def admits(self, run: str, project: str, bound: str | None) -> bool:
-        """Return whether a writer of a project may write to a run; `bound` is the token's only project.
+        """Return whether a writer of a project may write to a run; `bound` is the project of the token, if any.
 
-        A run without a project gets the writer's from now on.
+        A run without a project gets the writer's.
         """
         if bound is None and not self._matters():
             return True
@@ -174,10 +176,11 @@ class RunOwners:
 
 
 class Writers:
-    """Adds records to uploads with one writer for each origin, the same in every request; the first decides.
+    """Adds records to uploads with one writer per origin, created by its first request and used by all later ones.
 
-    A writer started when its first record was made, since an exporter sends what happened before; the clock is for
-    records from the future of this machine, and for none. A writer whose records are refused is not remembered.
+    The start time of a writer is that of its first record, since exporters send records later than they were made;
+    the clock is used for records without a time or with one in the future. A writer whose records are refused is not
+    kept.
     """
 
     def __init__(self, ingest: Ingest, clock: Callable[[], int] = time.time_ns) -> None:
@@ -204,7 +207,7 @@ def _dated(records: Iterable[Record]) -> list[Record]:
 
 
 LONGEST_SPAN = 30 * 24 * 3600 * 10**9
-"""Nanoseconds after which the start of a span is not believed."""
+"""Nanoseconds; the start of a longer span is ignored as implausible."""
 
 
 def _first_time(record: Record) -> int:
@@ -214,16 +217,16 @@ def _first_time(record: Record) -> int:
 
 SECONDS = 600.0
 MOST = 50_000
-"""How many requests are remembered, and for how long: an OTLP client gives up after a minute or two."""
+"""How many requests are kept, and for how long in seconds: OTLP clients stop retrying after a minute or two."""
 SAFE: "Future[None]" = Future()
-"""The future of every request that is synced: one for all that are remembered."""
+"""The completed future shared by all kept requests that are synced."""
 SAFE.set_result(None)
 
 Answer = TypeVar("Answer")
 
 
 class Repeats(Generic[Answer]):
-    """Recent requests and their answers, in memory. Safe to use from any thread."""
+    """Recent requests and their responses, in memory. Safe to use from any thread."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic, most: int = MOST) -> None:
         self._clock = clock
@@ -232,13 +235,13 @@ class Repeats(Generic[Answer]):
         self._known: dict[bytes, tuple[float, Answer]] = {}
 
     def find(self, key: bytes) -> Answer | None:
-        """The answer to a repeated request; None for a new one, or when it was too long ago."""
+        """The response to a retried request; None for a new or expired one."""
         with self._lock:
             until, answer = self._known.get(key, (0.0, None))
             return answer if until > self._clock() else None
 
     def keep(self, key: bytes, answer: Answer) -> None:
-        """Remember an answer; the oldest are dropped after a time, or when there are too many."""
+        """Keep a response; old ones expire, and the oldest are dropped when there are too many."""
         with self._lock:
             self._known.pop(key, None)
             now = self._clock()
@@ -247,7 +250,7 @@ class Repeats(Generic[Answer]):
             self._known[key] = (now + SECONDS, answer)
 
     def keep_when_safe(self, key: bytes, safe: "Future[None]", answer: Answer, settled: Answer) -> None:
-        """Remember an answer until its request is synced, and then `settled` in its place; forget it on failure."""
+        """Keep a response until its request is synced, then `settled` instead; forget it on failure."""
         self.keep(key, answer)
         safe.add_done_callback(lambda done: self._settle(key, done, settled))
 
@@ -261,13 +264,13 @@ class Repeats(Generic[Answer]):
         return next(iter(self._known.values()))[0]
 
     def forget(self, key: bytes) -> None:
-        """Forget a request that was not accepted after all."""
+        """Forget a request that failed."""
         with self._lock:
             self._known.pop(key, None)
 
 
 def digest(words: Iterable[str], data: bytes) -> bytes:
-    """Compute the key of a request: its bytes, and what else its meaning depends on."""
+    """Compute the key of a request from its bytes and from the words that its meaning depends on."""
     found = hashlib.blake2b(data, digest_size=16)
     for word in words:
         found.update(b"\0" + word.encode("utf-8", "replace"))

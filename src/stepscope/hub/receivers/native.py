@@ -1,4 +1,4 @@
-"""Our own protocol: POST /v1/stepscope with journal frames, a head for each writer and then its batches."""
+"""Our own protocol: POST /v1/stepscope with journal frames, a header for each writer followed by its batches."""
 
 import asyncio
 from concurrent.futures import Future
@@ -23,7 +23,7 @@ UNREADABLE = "unreadable record"
 
 
 class Safe(msgspec.Struct, frozen=True):
-    """How far a writer's batches are safe: all of this request up to and including `seq`."""
+    """Acknowledges a writer's batches of this request up to and including `seq`."""
 
     run: str
     writer: str
@@ -41,15 +41,15 @@ class Native:
         self._workers = ports.workers
 
     def routes(self) -> list[ReceiverRoute]:
-        """The one path."""
+        """Return the only route."""
         return [ReceiverRoute(PATH, self._post)]
 
     def credential(self, head: RequestHead) -> str:
-        """The bearer token."""
+        """Return the bearer token."""
         return bearer(head.headers.get("authorization", ""))
 
     def refuse(self, head: RequestHead, refusal: Refusal) -> Response:
-        """Write an error of the JSON API."""
+        """Return an error of the JSON API."""
         return error_response(refusal)
 
     async def _post(self, request: Request) -> Response:
@@ -60,7 +60,7 @@ class Native:
         return json_response(answer)
 
     def take(self, data: bytes, access: Access) -> tuple[list[Safe], Upload, "Future[None]"]:
-        """Read frames and hand them on; Refused, and nothing taken, when one is damaged."""
+        """Read and submit frames; Refused when any of them is damaged, and then none is accepted."""
         upload = Upload()
         safe: dict[tuple[str, str], int] = {}
         writer: Writer | None = None
@@ -74,7 +74,7 @@ class Native:
                     writer = _head(found.payload, access)
                     continue
                 if writer is None:
-                    raise ValueError("a batch comes before the header of its writer")
+                    raise ValueError("a batch must follow the header of its writer")
                 seq, records, bad = frames.unpack_batch(found.payload)
             except ValueError as error:
                 self._ingest.reject("unreadable request")

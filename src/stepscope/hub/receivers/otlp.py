@@ -1,4 +1,4 @@
-"""OTLP requests: decoded, taken or refused in part; over HTTP at /v1/traces, /v1/metrics, /v1/logs and /."""
+"""OTLP requests: decoded, and accepted or partly rejected; over HTTP at /v1/traces, /v1/metrics, /v1/logs and /."""
 
 import asyncio
 import time
@@ -37,14 +37,14 @@ NO_RECORDED_VALUE = "a point without a recorded value"
 
 
 class Taken(NamedTuple):
-    """A decoded request: a future for when it is synced, and what was rejected."""
+    """A decoded request: a future that completes when it is synced, and what was rejected."""
 
     safe: "Future[None]"
     rejections: Rejections
 
 
 class OtlpReceiver:
-    """Takes export requests of all signals. Safe to use from any thread."""
+    """Receives export requests of all signals. Safe to use from any thread."""
 
     def __init__(self, entry: Ingest, links: RunLinks | None = None) -> None:
         self._entry = entry
@@ -55,9 +55,9 @@ class OtlpReceiver:
     def take(
         self, signal: Signal, encoding: Encoding, data: bytes, headers: Mapping[str, str], access: Access
     ) -> Taken:
-        """Decode a request and hand it on; BadRequest when it cannot be read.
+        """Decode and submit a request; BadRequest when it cannot be decoded.
 
-        A repeated request gets the same answer and is not stored again: its client lost the answer.
+        A retried request gets the same response and is not stored again.
         """
         who = access.token.id if access.token is not None else ""
         scope_headers = (headers.get(HEADER_RUN, ""), headers.get(HEADER_EXPERIMENT, ""))
@@ -108,7 +108,7 @@ class OtlpReceiver:
 
 
 class _Clock:
-    """The time for items that have none; identical requests of such items may be different ones."""
+    """The time for items without one; identical requests with such items may be different requests."""
 
     was_read = False
 
@@ -136,7 +136,7 @@ def guess_signal(encoding: Encoding, data: bytes) -> Signal:
         numbers = {number for number, value in scan(item) if isinstance(value, int)}
     except (LookupError, ValueError):
         return "traces"
-    if 7 in numbers:  # a span's start; the fields of a metric are none of them numbers
+    if 7 in numbers:  # a span's start time; a metric has no numeric field
         return "traces"
     return "logs" if numbers & {1, 11} else "metrics"
 
@@ -163,17 +163,17 @@ class OtlpHttp:
         self._workers = ports.workers
 
     def routes(self) -> list[ReceiverRoute]:
-        """The paths of the three signals, and the root."""
+        """Return the paths of the three signals, and the root."""
         found = [ReceiverRoute(path, self._exporter(signal)) for path, signal in HTTP_PATHS.items()]
         return [*found, ReceiverRoute("/", self._exporter(None))]
 
     def credential(self, head: RequestHead) -> str:
-        """The bearer token, or a password, as MLflow's clients send it."""
+        """Return the bearer token, or the password that MLflow's clients send."""
         header = head.headers.get("authorization", "")
         return bearer(header) or basic_password(header)
 
     def refuse(self, head: RequestHead, refusal: Refusal) -> Response:
-        """Write a google.rpc.Status in the encoding of the request."""
+        """Return a google.rpc.Status in the encoding of the request."""
         encoding = encoding_of(head.headers.get("content-type", ""))
         return error_response(refusal) if encoding is None else status_response(encoding, refusal)
 
@@ -193,7 +193,7 @@ class OtlpHttp:
             taken = await with_body(
                 request, self._workers, lambda data: self._take(signal, encoding, data, headers, access)
             )
-            await asyncio.shield(asyncio.wrap_future(taken.safe))  # a client that leaves cancels only its own wait
+            await asyncio.shield(asyncio.wrap_future(taken.safe))  # a client that disconnects cancels only its own wait
         except BadRequest as error:
             raise Refused(Refusal(HTTPStatus.BAD_REQUEST, str(error))) from None
         return Response(write_reply(encoding, taken.rejections), media_type=CONTENT_TYPES[encoding])

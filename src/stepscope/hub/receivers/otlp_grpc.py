@@ -24,7 +24,7 @@ from stepscope.wire.otlp.replies import BadRequest, Status, write_reply, write_s
 _CODES: dict[int, grpc.StatusCode] = {code.value[0]: code for code in grpc.StatusCode}
 _UNARY = grpc.unary_unary_rpc_method_handler
 _MOST_CALLS = 64
-"""Concurrent calls on all connections; each may hold a message in memory before it is processed."""
+"""The limit of concurrent calls on all connections; each may hold a message in memory."""
 _IDLE_SECONDS, _AGE_SECONDS, _GRACE_SECONDS = 120, 3600, 60
 
 
@@ -56,7 +56,7 @@ class OtlpGrpc:
         self._workers = workers
         self._limits = limits
         self._busy: Counter[int] = Counter()
-        """Ports of the clients whose calls are under way."""
+        """Client ports of running calls."""
         self._evicting: asyncio.Task[None] | None = None
         self._port = 0
         self._server = grpc.aio.server(options=_options(limits), maximum_concurrent_rpcs=_MOST_CALLS)
@@ -75,7 +75,7 @@ class OtlpGrpc:
             port = 0
         if not port:
             raise ConfigError(
-                f"the gRPC port of {address} is in use: stop what uses it or choose another with --grpc-port"
+                f"the gRPC address {address} is in use: stop the other process or choose another port with --grpc-port"
             )
         self._port = int(port)
         return self._port
@@ -83,7 +83,7 @@ class OtlpGrpc:
     async def start(self) -> None:
         """Start serving."""
         await self._server.start()
-        most = self._limits.grpc_connections * 3 // 4  # the rest allows for new ones between two checks
+        most = self._limits.grpc_connections * 3 // 4  # leaves room for new connections between checks
         self._evicting = asyncio.create_task(Eviction(self._port, most, self._busy.keys).run())
 
     async def stop(self, seconds: float) -> None:
@@ -120,7 +120,7 @@ class OtlpGrpc:
 
     @contextlib.contextmanager
     def _under_way(self, peer: str) -> Iterator[None]:
-        """Count a call; `peer` is as in ipv4:127.0.0.1:4317."""
+        """Count a running call; `peer` has the form ipv4:127.0.0.1:4317."""
         port = int(peer.rpartition(":")[2]) if peer.rpartition(":")[2].isdecimal() else 0
         self._busy[port] += 1
         try:

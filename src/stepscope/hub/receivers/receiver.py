@@ -1,4 +1,4 @@
-"""What a receiver is: routes, how its clients authenticate, how it refuses; and which receivers there are."""
+"""The receiver interface (routes, authentication, error responses), and the list of receivers."""
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -40,7 +40,7 @@ RECEIVERS = Plugins(
 
 
 class RunLink(NamedTuple):
-    """A run and its project; the run is empty where only the project is known."""
+    """A run and its project; the run is empty when only the project is known."""
 
     run: str
     project: str
@@ -50,7 +50,7 @@ FindLink = Callable[[Mapping[str, str]], RunLink | None]
 
 
 class RunLinks:
-    """Finds the run that a request names in another dialect, such as a trace for an MLflow experiment.
+    """Finds the run that a request's headers refer to in another dialect, such as a trace of an MLflow experiment.
 
     Receivers that can resolve such headers add a finder; others call `find`.
     """
@@ -59,7 +59,7 @@ class RunLinks:
         self.finders: list[FindLink] = []
 
     def find(self, headers: Mapping[str, str]) -> RunLink | None:
-        """Return the run named by the headers of a request; None when no receiver knows it."""
+        """Return the run that the headers of a request refer to; None when no receiver knows it."""
         for finder in self.finders:
             if (link := finder(headers)) is not None:
                 return link
@@ -72,41 +72,41 @@ class ReceiverRoute:
 
     path: str
     answer: Callable[[Request], Awaitable[Response]]
-    """Answers a request whose token was checked; Refused is written by the receiver's `refuse`."""
+    """Handles a request whose token was checked; Refused becomes a response by the receiver's `refuse`."""
     methods: tuple[str, ...] = ("POST",)
     scope: Scope | tuple[Scope, ...] | None = "ingest"
-    """The scope that a token needs, or several of which one is enough; None for a route that is open to everybody."""
+    """The scope that a token needs, or several of which one is enough; None for a route without authentication."""
     body: int | None = None
-    """Bytes of a body, before and after decompression; None for the hub's limit of an ingest request."""
+    """The limit of a body in bytes, before and after decompression; None for the hub's limit of an ingest request."""
     stream: bool = False
-    """Whether bodies pass through in parts: up to the hub's limit of streams, each part within its limit of time."""
+    """Whether bodies are streamed: up to the hub's number of streams, and each part within its timeout."""
 
     @property
     def order(self) -> tuple[int, int]:
-        """The rank of its path: exact ones are matched first, then the more specific patterns."""
+        """The sort key of its path: exact paths are matched first, then more specific patterns."""
         kind = 2 if ":path}" in self.path else 1 if "{" in self.path else 0
         return kind, -len(self.path.partition("{")[0])
 
 
 class Receiver(Protocol):
-    """Takes one dialect over HTTP and turns it into batches. Every receiver passes `ReceiverContract`."""
+    """Receives one dialect over HTTP and converts it to batches. Every receiver passes `ReceiverContract`."""
 
     @property
     def name(self) -> str:
-        """Names its counters in health and metrics."""
+        """The name of its counters in health and metrics."""
 
     @property
     def prefixes(self) -> Sequence[str]:
-        """Path prefixes below which it rejects requests without a route."""
+        """Path prefixes under which it answers requests without a route with an error."""
 
     def routes(self) -> Sequence[ReceiverRoute]:
-        """The paths it answers."""
+        """Return its routes."""
 
     def credential(self, head: RequestHead) -> str:
-        """The token of a request, from the header or parameter that the dialect uses; empty for none."""
+        """Return the token of a request, from the header or parameter of the dialect; empty without one."""
 
     def refuse(self, head: RequestHead, refusal: Refusal) -> Response:
-        """Write an error in the dialect of the clients, with a retry delay where known."""
+        """Return an error response in the dialect of the clients, with a retry delay where known."""
 
 
 class ReceiverPorts(Protocol):
@@ -115,21 +115,21 @@ class ReceiverPorts(Protocol):
     workers: Workers
     """Threads that decompress and decode bodies."""
     progress: StoreProgress
-    """How far the hub's journal is written and stored, for dialects whose clients read what they just wrote."""
+    """The written and stored positions of the hub's journal, for clients that read their own writes."""
     read_back: ReadBack
-    """What has left the journal and may not be readable yet, on a store that several hubs share."""
+    """Records that left the journal but may not be readable yet, on a store shared by several hubs."""
     closing: list[Callable[[], object]]
-    """Called once when the hub stops and still takes records."""
+    """Called once when the hub stops, while it still accepts records."""
     links: RunLinks
-    """Which run a request belongs to that names it in another dialect's words."""
+    """Finds the run of a request that refers to it in another dialect."""
     ending: list[Callable[[], object]]
     """Called once before the store closes."""
     deleting: list[Callable[[str, int], int]]
-    """Called with a deleted run's id and the time of its deletion in ns, to delete the files that a receiver keeps of
-    the run as it was before; returns the bytes freed. Called again after an interruption."""
+    """Called with a deleted run's id and the time of its deletion in ns, to delete the receiver's files of the run from
+    before that time; returns the bytes freed. Called again after an interruption."""
 
     states: RunStates
-    """The states of runs, for dialects whose clients ask for them."""
+    """The states of runs, for dialects whose clients query them."""
     run_files: list[RunFiles]
     """The files of runs that receivers keep, for the page and the JSON API."""
 
@@ -139,7 +139,7 @@ class ReceiverPorts(Protocol):
 
     @property
     def engine(self) -> Engine:
-        """The store, for dialects whose clients read back."""
+        """The store, for dialects whose clients query it."""
 
     @property
     def files(self) -> Path:
@@ -154,7 +154,7 @@ class ReceiverPorts(Protocol):
 
 
 def open_receivers(ports: ReceiverPorts) -> list[Receiver]:
-    """Make all receivers, the built-in ones and those of other packages; ConfigError names one that cannot be made."""
+    """Create all receivers, built-in and from other packages; ConfigError names one that fails."""
     return [RECEIVERS.find(name)(ports) for name in RECEIVERS.names()]
 
 
@@ -165,7 +165,7 @@ def ordered_routes(receivers: Iterable[Receiver]) -> list[tuple[Receiver, Receiv
 
 
 class AccessRules:
-    """Finds the rule of a request: of a receiver's route, else of a receiver's prefix, else the default."""
+    """Finds the access rule of a request: that of its route, else of the receiver's prefix, else the default."""
 
     def __init__(
         self, receivers: Iterable[Receiver], limits: Limits, default: Callable[[RequestHead], AccessRule]

@@ -14,11 +14,11 @@ _MOST_SEEN = 200_000
 
 
 class RunLimits:
-    """Counts the runs that receivers get records of. Safe to use from any thread.
+    """Counts the runs of each receiver. Safe to use from any thread.
 
-    Each receiver may begin `limits.runs` at once and as many again in a day, so that clients of one dialect do not use
-    up what those of others may begin. A run counts as new when this process has not seen it: to look it up, requests
-    would have to wait for the store. It is looked up only while the store holds as many runs as it may.
+    A token bucket per receiver allows `limits.runs` new runs at once and as many again per day, so that clients of one
+    dialect do not use up the allowance of others. A run is new when this process has not seen it: looking it up would
+    make requests wait for the store. It is looked up only while the store is at its limit of runs.
     """
 
     def __init__(
@@ -32,19 +32,19 @@ class RunLimits:
         self._lock = threading.Lock()
         self._seen: dict[str, None] = {}
         self._left: dict[str, tuple[float, float]] = {}
-        """How many runs each receiver may begin, and since when."""
+        """The number of runs that each receiver may still start, and as of when."""
         self._stored = 0
         self._is_counted = False
         self.counting = Periodic(self.count, first=1.0, every=_COUNT_SECONDS)
         """The thread that counts the runs in the store; start and stop it."""
 
     def count(self) -> None:
-        """Count the runs in the store, unless no new one was seen since the last time."""
+        """Count the runs in the store, unless no new one was seen since the last count."""
         if not self._is_counted:
             self._stored, self._is_counted = self._count(), True
 
     def admits(self, receiver: str, run: str) -> bool:
-        """Return whether records of a run are taken; one that was not seen before is counted."""
+        """Return whether records of a run are accepted; a new run is counted."""
         if run in self._seen:
             return True
         if self._stored >= self._limits.all_runs and self._look_up(run) is None:

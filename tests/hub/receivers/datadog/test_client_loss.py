@@ -21,7 +21,7 @@ def told(losses: ClientLoss, sender: object, sent: int, dropped: int = 0) -> Los
     """A datagram in which a client says what it sent."""
     losses.note("packets_sent", sent)
     losses.note("packets_dropped", dropped)
-    return losses.came(sender)  # type: ignore[arg-type]
+    return losses.count(sender)  # type: ignore[arg-type]
 
 
 def settled() -> ClientLoss:
@@ -35,11 +35,11 @@ def settled() -> ClientLoss:
 def test_loss_is_what_was_sent_and_did_not_come() -> None:
     """Each client is compared with its own datagrams; the one that tells counts for the next time."""
     losses = settled()
-    assert [losses.came(HERE) for _ in range(8)] == [None] * 8
-    assert [losses.came(THERE) for _ in range(3)] == [None] * 3
+    assert [losses.count(HERE) for _ in range(8)] == [None] * 8
+    assert [losses.count(THERE) for _ in range(3)] == [None] * 3
     assert told(losses, HERE, 10) == Loss(2, 0)
     assert told(losses, THERE, 3) is None
-    assert losses.came(HERE) is None
+    assert losses.count(HERE) is None
     assert told(losses, HERE, 2) is None
     assert told(losses, HERE, 5, dropped=4) == Loss(4, 4)
 
@@ -47,7 +47,7 @@ def test_loss_is_what_was_sent_and_did_not_come() -> None:
 def test_a_client_of_a_hub_before_this_one_is_not_blamed() -> None:
     """Soon after the start, the first count of a client may be of datagrams that another process took."""
     losses = ClientLoss(Clock())
-    losses.came(HERE)
+    losses.count(HERE)
     assert told(losses, HERE, 100) is None
     assert told(losses, HERE, 3) == Loss(2, 0)
 
@@ -64,5 +64,5 @@ def test_clients_are_remembered_within_bounds(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr(client_loss, "MOST_CLIENTS", 10)
     losses = settled()
     for port in range(100):
-        losses.came(("127.0.0.1", port))
+        losses.count(("127.0.0.1", port))
     assert len(losses._clients) == 10

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 MOST_CLIENTS = 10_000
 SETTLING_SECONDS = 60.0
-"""A client first seen so soon after the start may have sent datagrams to a hub before this one."""
+"""Clients first seen within this time after the start may have sent datagrams to the previous hub."""
 
 
 class Loss(NamedTuple):
@@ -24,7 +24,7 @@ class _Client:
     def __init__(self, *, trusted: bool) -> None:
         self.received = 0
         self.trusted = trusted
-        """Whether all that it counts was sent to this hub."""
+        """Whether all datagrams that it reports were sent to this hub."""
 
 
 class ClientLoss:
@@ -43,8 +43,8 @@ class ClientLoss:
         """Store one of the counts in the current datagram."""
         self._reported[name] = self._reported.get(name, 0) + value
 
-    def came(self, sender: Hashable) -> Loss | None:
-        """Count a datagram (None for a sender without an address) and return the loss it reported."""
+    def count(self, sender: Hashable) -> Loss | None:
+        """Count a datagram (None for a sender without an address) and return the loss that it reported."""
         client = self._clients.get(sender)
         if client is None:
             while len(self._clients) >= MOST_CLIENTS:

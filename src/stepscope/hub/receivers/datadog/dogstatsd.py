@@ -20,18 +20,18 @@ from stepscope.wire.datadog.dogstatsd_lines import BAD_TEXT
 
 NAME = "dogstatsd"
 DRAIN_SECONDS, INTERVAL_SECONDS = 0.25, 1.0
-"""How long records wait to be handed on, and for how long counts and sets are summed up."""
+"""The interval of submitting records, and the interval over which counts and sets are aggregated."""
 STOP_SECONDS, FAILED_SECONDS = 1.0, 0.1
-"""How long what has come is read when the hub stops, and how long a failure waits."""
+"""How long pending data is read when the hub stops, and the pause after a failure."""
 MOST_LINES = 20_000
-"""Lines after which records are handed on at once."""
+"""The number of lines after which records are submitted immediately."""
 BURST = 256
-"""Datagrams that are read from one socket before the others have their turn."""
+"""Datagrams read from one socket before the next socket is read."""
 DATAGRAM_BYTES = 65_536
 LONGEST_FRAME = 65_536
 MOST_CONNECTIONS = 200
-UNSAFE = "the hub's journal could not take them"
-LOST, UNSENT = "datagrams lost on the way, as their senders count", "datagrams dropped by their senders"
+UNSAFE = "the hub could not write its journal"
+LOST, UNSENT = "datagrams lost in transit, by their senders' counts", "datagrams dropped by their senders"
 BAD_FRAME = "a frame larger than 64 KiB on a stream"
 CUT_FRAME = "a frame that was cut off on a stream"
 TOO_MANY_STREAMS = "too many connections to a stream socket"
@@ -75,7 +75,7 @@ class DogStatsd:
         while not self._stopping.is_set():
             self._turn(DRAIN_SECONDS)
         until = self._clock() + STOP_SECONDS
-        while self._turn(0) and self._clock() < until:  # what the kernel holds; a flood has no end
+        while self._turn(0) and self._clock() < until:  # drain the kernel's buffers, for a limited time
             pass
         self._samples.end_interval(time.time_ns())
         done = self._submit()
@@ -90,8 +90,8 @@ class DogStatsd:
                 key.data(key.fileobj)
             self._samples.settle()
             self._tick(self._clock())
-        except Exception as error:  # a bug must not end the thread: it is counted, and what follows is read
-            self._ingest.reject(f"a failure of the hub: {type(error).__name__}")
+        except Exception as error:  # a bug must not end the thread: count it and go on
+            self._ingest.reject(f"internal error of the hub: {type(error).__name__}")
             self._stopping.wait(FAILED_SECONDS)
             return False
         return bool(ready)
@@ -137,7 +137,7 @@ class DogStatsd:
             text = self._readable(bytes(data))
         host = sender[0] if isinstance(sender, tuple) and not is_local(sender[0]) else ""
         self._samples.take(text, time.time_ns(), host)
-        loss = self._loss.came(sender if isinstance(sender, Hashable) else None)
+        loss = self._loss.count(sender if isinstance(sender, Hashable) else None)
         if loss is not None:
             self._report(loss)
 

@@ -40,7 +40,7 @@ Reply = Callable[["Taken"], Response]
 
 
 class Taken(NamedTuple):
-    """A parsed request: a future for when it is on disk, what was refused, and the event to return, if any."""
+    """A parsed request: a future that completes when it is on disk, rejected items, and the event to return, if any."""
 
     safe: "Future[None]"
     refused: Mapping[str, int]
@@ -112,8 +112,8 @@ class Datadog:
         except BadBody:
             self._ingest.reject("unreadable request")
             raise
-        taken = self._submit(reading, access, b"" if clock.asked else key)
-        if not clock.asked:  # two different requests without times can be identical
+        taken = self._submit(reading, access, b"" if clock.used else key)
+        if not clock.used:  # different requests without times can be identical
             self._repeats.keep_when_safe(key, taken.safe, taken, taken._replace(safe=SAFE))
         return taken
 
@@ -136,10 +136,10 @@ class Datadog:
 class _Clock:
     """The time for items without one."""
 
-    asked = False
+    used = False
 
     def __call__(self) -> int:
-        self.asked = True
+        self.used = True
         return time.time_ns()
 
 
@@ -214,7 +214,7 @@ PATHS: dict[str, tuple[Read, Reply]] = {
     "/api/v2/logs": (_logs, lambda taken: json_response({}, _ACCEPTED)),
     "/v1/input": (_logs, lambda taken: json_response({})),
 }
-"""How the bodies of each path are read, and how it answers."""
+"""The body parser and the response of each path."""
 
 
 async def _validate(request: Request) -> Response:

@@ -12,10 +12,10 @@ TOO_MANY_RUNS = "too many runs and processes at once"
 TOO_MANY_SERIES = "too many series: combinations of a metric and its tags"
 MOST_PROCESSES = 1_000
 MOST_SERIES = 20_000
-"""Of one process."""
+"""The limit of series per process."""
 MOST_SERIES_IN_ALL = 200_000
 IDLE_SECONDS = 600.0
-"""A process silent for so long makes room for others."""
+"""Seconds after which a silent process may be evicted."""
 NO_STEP_YET = 99
 SAMPLES: dict[PointType, Instrument] = {
     "h": Instrument("histogram", cumulative=False),
@@ -33,7 +33,7 @@ class Track:
         self.step: int | None = None
         self.axis: str | None = None
         self.strength = NO_STEP_YET
-        """How surely the metric that gave the step is one; a weaker one does not move it."""
+        """The reliability of the metric that set the step, lower is better; a less reliable one does not change it."""
         self.members: list[Process] = []
 
     def advance(self, step: int, axis: str | None, strength: int, now: int) -> None:
@@ -56,7 +56,7 @@ class Process:
         """Hashes of the series that were admitted."""
         self.records: list[Record] = []
         self.waiting: list[Stream] = []
-        """Streams with values that are in no record yet."""
+        """Streams with values that are not in a record yet."""
         self.counting: list[Stream] = []
         """Streams with sums or members of sets."""
         self.seen = 0.0
@@ -66,7 +66,7 @@ class Process:
         return bool(self.records or self.waiting or self.counting)
 
     def close_values(self) -> None:
-        """Make records of the values that wait."""
+        """Convert pending values to records."""
         for stream in self.waiting:
             stream.close()
         self.waiting.clear()
@@ -87,21 +87,21 @@ class Stream:
     def __init__(self, process: Process, kind: PointType, rate: float, attrs: Attrs) -> None:
         self.process, self.type, self.attrs = process, kind, attrs
         self.step: int | None = None
-        """The step that a tag says; None for that of the process."""
+        """The step from a tag; None for the step of the process."""
         self.axis: str | None = None
         self.instrument = SAMPLES.get(kind)
         self.scale = 1 / rate
         if rate != 1.0 and self.instrument is not None:
             self.attrs = {**attrs, ATTR_SAMPLE_RATE: rate}
         self.keys: dict[str, str] = {}
-        """The key of each metric's name that was admitted."""
+        """The keys of admitted metrics, by name."""
         self.values: dict[str, float] = {}
-        """What the next record holds."""
+        """The values of the next record."""
         self.time = 0
         self.sums: dict[str, float] = {}
         self.members: dict[str, set[str]] = {}
         self.began = 0
-        """When the interval of its sums began."""
+        """When the interval of its sums started."""
 
     def put(self, key: str, value: float, now: int) -> None:
         """Add a value to the pending record; a repeated key starts another, a nanosecond later."""
@@ -134,7 +134,7 @@ class Stream:
         self._record(at, {key: value * self.scale if self.type == "c" else value}, made)
 
     def close(self) -> None:
-        """Make a record of the values that wait."""
+        """Convert pending values to a record."""
         if self.values:
             self._record(self.time, self.values, self.instrument)
             self.values = {}
@@ -167,7 +167,7 @@ class Processes:
         self._tracks: dict[tuple[str, int], Track] = {}
         self._series = 0
         self.forgot = False
-        """Whether processes were forgotten; who holds references to them must look them up again, and resets this."""
+        """Whether processes were evicted. A holder of references resets this and looks them up again."""
 
     def __iter__(self) -> Iterator[Process]:
         return iter(self._known.values())

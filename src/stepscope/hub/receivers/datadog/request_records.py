@@ -14,9 +14,9 @@ from stepscope.wire.datadog.datadog_tags import Place, key_of, place_of, step_ax
 from stepscope.wire.otlp.decode.origin import Group, Origin, Origins
 
 MOST_RANKS, MOST_STEPS = 2_000, 256
-"""Ranks whose steps are remembered, and steps of each; the oldest are forgotten."""
+"""The limits of ranks with step histories, and of steps per rank; the oldest are dropped."""
 MOST_AT_ONCE = 2_048
-"""Steps of a rank that are remembered while a request is sorted."""
+"""The limit of steps per rank while a request is processed."""
 _COUNT = Instrument("sum", cumulative=False)
 _LoggedStep = tuple[int, int, str | None]
 """A time, the step at it, and the step's axis."""
@@ -67,7 +67,7 @@ class Steps:
 
     def __init__(self) -> None:
         self.lock = threading.Lock()
-        """Held while a request is sorted."""
+        """Held while a request is processed."""
         self._known: dict[tuple[str, int], StepHistory] = {}
 
     def find(self, origin: Origin) -> StepHistory | None:

@@ -14,12 +14,12 @@ from stepscope.wire.datadog.dogstatsd_lines import Malformed
 from stepscope.wire.otlp.decode.origin import Origin
 
 MOST_STREAMS = 20_000
-"""Combinations of type, rate and tags whose parsed form is remembered."""
+"""The number of cached combinations of type, rate and tags."""
 MOST_MEMBERS = 50_000
-"""Members of sets that are held; then the interval ends early."""
+"""The limit of set members in memory; beyond it the interval ends early."""
 SELF_TELEMETRY = "datadog.dogstatsd.client."
 _AT = "\n"
-"""Between a line and its sender, in the key of a stream: no line holds it."""
+"""Separates a line from its sender in the key of a stream; no line contains it."""
 _FAR = 2.0**53
 
 
@@ -40,18 +40,18 @@ class Samples:
         on_telemetry: Callable[[str, float], None] = lambda name, value: None,
     ) -> None:
         self.malformed: Counter[str] = Counter()
-        """Lines that were refused since the last `drain`, by reason."""
+        """Rejected lines since the last `drain`, by reason."""
         self.last: Process | None = None
-        """The process of the last line that was taken."""
+        """The process of the last accepted line."""
         self.lines = 0
-        """Lines taken since the last `drain`."""
+        """Lines accepted since the last `drain`."""
         self._processes = processes
         self._host = host
         """The name of this machine."""
         self._on_telemetry = on_telemetry
         """Called with the name and value of each counter that a client reports about itself."""
         self._streams: dict[str, Stream] = {}
-        """By what follows the value of a line, and the sender."""
+        """Streams by the text after a line's value, and the sender."""
         self._members = 0
 
     def take(self, text: str, now: int, host: str = "") -> None:

@@ -13,7 +13,7 @@ from stepscope.model.errors import ConfigError
 
 Transport = Literal["udp", "unix", "unixstream"]
 RECEIVE_BYTES = 8 * 1024 * 1024
-"""What the kernel may hold while the hub is busy, if the system allows it."""
+"""The requested receive buffer, subject to the system's limit."""
 _PERMISSIONS = 0o660
 _PORT = 8125
 
@@ -60,8 +60,8 @@ def check_remote(addresses: Iterable[Address], *, allowed: bool) -> None:
     for address in addresses:
         if address.transport == "udp" and not allowed and not is_loopback(address.host):
             raise ConfigError(
-                f"DogStatsD on {address.host} takes lines from any machine that reaches it, without a token: "
-                "bind 127.0.0.1, or add --dogstatsd-remote where the network is trusted"
+                f"DogStatsD on {address.host} would accept lines from any machine without a token: "
+                "bind 127.0.0.1, or add --dogstatsd-remote if the network is trusted"
             )
 
 

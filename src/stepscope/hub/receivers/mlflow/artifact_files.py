@@ -21,11 +21,11 @@ from stepscope.hub.runs.run_files import PART, StoredFileResponse, disposition
 from stepscope.model.errors import Retry
 
 _UNFIT = (errno.ENAMETOOLONG, errno.ENOTDIR, errno.EISDIR, errno.EEXIST, errno.EINVAL, errno.ELOOP)
-"""Errors that the name of a file causes: the same name is refused for ever."""
+"""Errors caused by a file's name, which a retry cannot fix."""
 _DEEPEST = 64
 _OF_RUN = ("params", "tags", "latest", "datasets", "model_links")
 _OF_MODEL = ("model_params", "model_tags", "model_metrics")
-"""Tables with rows of a run, and of a logged model."""
+"""Tables with rows of runs, and of logged models."""
 
 
 def safe_path(text: str) -> str:
@@ -131,7 +131,7 @@ class ArtifactFiles:
 def delete_run(database: TrackingDatabase, files: ArtifactFiles, run_id: str) -> int:
     """Delete a run, its models and their artifacts; return the bytes of the files.
 
-    The rows go last: after an interruption, the same call finds what is left.
+    The database rows are deleted last, so that an interrupted call can be repeated.
     """
     with database.read() as db:
         row = db.execute("SELECT number, artifact_uri FROM runs WHERE run_id = ?", (run_id,)).fetchone()

@@ -1,4 +1,4 @@
-"""The endpoints under `metrics/`, which wait until earlier writes are stored, and the history that they read."""
+"""The endpoints under `metrics/`, which wait until earlier writes are stored, and their queries."""
 
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
@@ -18,7 +18,7 @@ from stepscope.hub.store.read.run_catalog import run_number
 MOST_RUNS, MOST_VALUES = 100, 25_000
 MOST_SAMPLED = 2500
 _FARTHEST = 2**40
-"""No series has so many values."""
+"""Larger than any series."""
 _BY_TIME = "time, step, if(isNaN(value), 0, value)"
 _BY_STEP = "step, time, if(isNaN(value), 0, value), isNaN(value)"
 

@@ -22,7 +22,7 @@ _BY_STATUS = {
     429: "REQUEST_LIMIT_EXCEEDED",
     503: "TEMPORARILY_UNAVAILABLE",
 }
-"""The code of a refusal that is the hub's own."""
+"""MLflow's error codes for refusals by the hub itself."""
 _CLASSES = {MISSING: "RESOURCE_NOT_FOUND", EXISTS: EXISTS, INVALID_STATE: "CLIENT_INTERNAL_ERROR"}
 SEE_DOCS = " See the API docs for more information about request parameters."
 
@@ -67,11 +67,11 @@ _ABSENT = {
     "scorers": "registry of scorers",
     "webhooks": "registry of webhooks",
 }
-"""What MLflow's server has and a hub does not, by the first part of the path below the API."""
+"""Features of MLflow's server that a hub lacks, by the first part of the path below the API."""
 
 
 def refusal_response(refusal: Refusal, path: str = "") -> Response:
-    """Write a refusal as MLflow's clients read it; that of a call of MLflow's that is not here says what is missing."""
+    """Return a refusal in MLflow's format; for an unsupported MLflow endpoint the message names the missing feature."""
     called = path.partition("/mlflow/")[2]
     absent = _ABSENT.get(called.partition("/")[0], "")
     if refusal.status == HTTPStatus.NOT_FOUND and absent and not isinstance(refusal, MlflowRefusal):

@@ -71,13 +71,13 @@ def find_run(db: sqlite3.Connection, run_id: str, project: str | None, *, active
 
 
 AT_WORK = 10 * 60 * 1000
-"""A run is active when it began or logged a metric at most this many milliseconds ago."""
+"""A run is active if it started or logged a metric at most this many milliseconds ago."""
 
 
 def run_of_trace(db: sqlite3.Connection, run_id: str, experiment: str, now: int) -> RunLink | None:
     """Return the run of a trace: by its id, else the only RUNNING run of the experiment.
 
-    With none or several the experiment alone is known. MLflow's programs that are killed leave their runs RUNNING.
+    With none or several, only the experiment is known. Programs that are killed leave their MLflow runs RUNNING.
     """
     if run_id:
         row = db.execute("SELECT run_id, project FROM runs WHERE run_id = ?", (run_id,)).fetchone()
@@ -166,7 +166,7 @@ _NEWER = """ON CONFLICT (run, key) DO UPDATE
     WHERE (excluded.step, excluded.timestamp, coalesce(excluded.value, 0))
         > (latest.step, latest.timestamp, coalesce(latest.value, 0))"""
 _MOST_ROWS = 100
-"""Rows that one statement writes; one for each row costs half as much again."""
+"""Rows per statement; one statement per row takes 50 % longer."""
 
 
 def set_latest(db: sqlite3.Connection, run: MlflowRun, points: Sequence[Point]) -> None:

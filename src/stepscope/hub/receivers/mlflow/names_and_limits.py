@@ -164,7 +164,7 @@ def _plain_points(items: Sequence[Mapping[str, Any]]) -> list[Point] | None:
     """Return the values of a batch of the usual form, all fields checked at once; None for any other form."""
     try:
         points = msgspec.convert(items, list[Point])
-    except (msgspec.ValidationError, UnicodeEncodeError):  # of half a surrogate pair, which UTF-8 cannot encode
+    except (msgspec.ValidationError, UnicodeEncodeError):  # a lone surrogate, which UTF-8 cannot encode
         return None
     are_plain = [
         _is_plain_key(point.key) and point.value == point.value and 0 <= point.timestamp < _FAR

@@ -105,7 +105,7 @@ class Fields:
         return [_clean(each) for each in found]
 
     def ids(self, name: str) -> list[str]:
-        """Return a list of numbers in strings, or as some clients send them: as integers."""
+        """Return a list of numeric strings, which some clients send as integers."""
         found = self.values.get(name)
         if isinstance(found, list) and any(type(each) is int for each in found):
             return Fields({name: [str(each) if type(each) is int else each for each in found]}).texts(name)
@@ -129,7 +129,7 @@ def whole_number(path: str, value: Any) -> int:
 
 
 def item_text(item: Mapping[str, Any], name: str, path: str) -> str:
-    """Return a string field of a list item; empty when it is missing. A number as a value is taken as its text."""
+    """Return a string field of a list item; empty when it is missing. A number is converted to a string."""
     found = item.get(name)
     if name == "value" and isinstance(found, (int, float)):
         found = str(found)

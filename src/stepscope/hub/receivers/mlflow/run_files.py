@@ -10,7 +10,7 @@ from stepscope.hub.receivers.mlflow.tracking_database import TrackingDatabase
 from stepscope.hub.runs.run_files import RunFile, below, walk, with_steps
 
 _STEP = re.compile(r"images/.+[%+]step[%+](\d{1,18})[%+]timestamp[%+]")
-"""How `mlflow.log_image(key=, step=)` names a file."""
+"""The file names of `mlflow.log_image(key=, step=)`."""
 
 
 class MlflowRunFiles:
@@ -37,7 +37,7 @@ class MlflowRunFiles:
         return None
 
     def _folders(self, run: str) -> Iterator[tuple[str, Path]]:
-        """The folder of a run's artifacts, and those of its models by name and id."""
+        """Yield the folders of a run's artifacts and of its models, with their names."""
         with self._database.read() as db:
             rows = db.execute("SELECT '', '', artifact_uri FROM runs WHERE run_id = ?", (run,)).fetchall()
             rows += db.execute(

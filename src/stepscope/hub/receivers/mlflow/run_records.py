@@ -24,7 +24,7 @@ _STARTED = {
     "mlflow.parentRunId": "parent",
     "mlflow.project.entryPoint": "entry_point",
 }
-"""MLflow's own tags that say how a run was started, and what we call them."""
+"""MLflow's tags about how a run was started, and our attributes for them."""
 
 
 def writer_of(run: MlflowRun) -> Writer:
@@ -49,7 +49,7 @@ def metrics(points: Sequence[Point]) -> list[Record]:
     """Group values by step and time into records; a repeated key starts another record."""
     moments = {(point.timestamp, point.step) for point in points}
     only = {point.key: point.value for point in points}
-    if len(moments) == 1 and len(only) == len(points):  # most batches by far
+    if len(moments) == 1 and len(only) == len(points):  # the usual batch
         time, step = moments.pop()
         return [Metric(nanoseconds(time), step, None, None, dict(only))]
     found: dict[tuple[int, int, int], dict[str, Any]] = {}

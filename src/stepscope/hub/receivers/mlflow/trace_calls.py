@@ -1,4 +1,4 @@
-"""The call with which MLflow's clients describe a trace when it ends; its spans come over OTLP."""
+"""The endpoint to which MLflow's clients send the description of a finished trace; its spans arrive over OTLP."""
 
 import json
 from typing import Any
@@ -18,7 +18,7 @@ _KEPT = ("trace_id", "state", "request_preview", "response_preview", "execution_
 
 
 def end_trace(tracking: Tracking, call: Call) -> Reply:
-    """Keep what a client says of a trace as an event of its run; a trace outside of runs has its spans only."""
+    """Store the description of a trace as an event of its run; without a run only the spans are stored."""
     info = _trace_info(call)
     metadata, tags = _mapping(info, "trace_metadata"), _mapping(info, "tags")
     answer = {"trace": {"trace_info": {**info, "tags": dict([*tags.items(), _SPANS_LOCATION])}}}
@@ -40,7 +40,7 @@ def _trace_info(call: Call) -> dict[str, Any]:
     if not isinstance(info, dict):
         raise missing_value("trace")
     try:
-        text = json.dumps(info, ensure_ascii=False).encode("utf-8", "replace")  # half a surrogate pair is no UTF-8
+        text = json.dumps(info, ensure_ascii=False).encode("utf-8", "replace")  # UTF-8 cannot encode lone surrogates
         found: dict[str, Any] = json.loads(text)
     except RecursionError:
         raise refused("the description of the trace is nested too deep") from None

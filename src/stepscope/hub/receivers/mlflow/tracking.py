@@ -52,7 +52,7 @@ class Reply(NamedTuple):
     body: dict[str, Any]
     safe: Sequence["Future[None]"] = ()
     run: str = ""
-    """The run whose records these are."""
+    """The run of the records."""
 
 
 class Tracking:
@@ -75,7 +75,7 @@ class Tracking:
         self._progress = progress
         self._repeats: Repeats[Future[None]] = Repeats()
         self._marks: dict[str, Mark] = {}
-        """How far the journal was written when the last records of a run were safe."""
+        """The journal position after the last acknowledged records of each run."""
         self._opened: Mark = progress.written
 
     @property
@@ -116,7 +116,7 @@ class Tracking:
         return Reply({}, [*safe, self.submit(run, records, project)] if records else safe, run_id)
 
     def _log_points(self, run: MlflowRun, batch: LogBatch, project: str | None) -> "Future[None]":
-        """Journal values once."""
+        """Journal values; a retry is not journaled again."""
         if not batch.points:
             return self.submit(run, [], project)
         return self.submit_once(run, run_records.metrics(batch.points), project, read_as_nan=batch.read_as_nan)
@@ -126,7 +126,7 @@ class Tracking:
     ) -> "Future[None]":
         """Journal records; those of a retried request are recognised and dropped.
 
-        `sent` is what the client sent, for records that have the time of their arrival.
+        `sent` is the client's data, needed to recognise records whose time is that of their arrival.
         """
         key = digest((run.run_id,), sent.encode() or _pack(records))
         known = self._repeats.find(key)
@@ -150,7 +150,7 @@ class Tracking:
             return run_of_trace(db, run_id, experiment, self.now)
 
     def note_safe(self, run: str) -> None:
-        """Remember the journal position that holds the run's acknowledged records."""
+        """Store the journal position after the run's acknowledged records."""
         if len(self._marks) >= _MOST_MARKS:
             self._marks = {run: mark for run, mark in self._marks.items() if not self._progress.is_stored(mark)}
         self._marks[run] = self._progress.written
@@ -159,6 +159,6 @@ class Tracking:
         """Return a future that completes when all acknowledged records of some runs are in the store."""
         return self._progress.after(max([self._opened, *(self._marks.get(run, (0, 0)) for run in runs)]))
 
-    def gave_up(self) -> None:
+    def stop_waiting(self) -> None:
         """Stop waiting for the journal of an earlier process, whose tail may be torn."""
         self._opened = (0, 0)

@@ -36,9 +36,9 @@ from stepscope.model.errors import Retry
 
 Answer = Callable[[Tracking, Call], Reply]
 MLFLOW_VERSION = "3.17.2"
-"""The version of MLflow's server with which the answers are compared."""
+"""The version of MLflow's server that the responses are compared with."""
 STORE_SECONDS = 30.0
-"""How long a client that reads back waits for the store before it gets 503."""
+"""How long a read waits for the client's own writes to be stored, before it fails with 503."""
 
 _BASES = ("/api/2.0/mlflow", "/ajax-api/2.0/mlflow")
 _READS: dict[str, tuple[str, Answer]] = {
@@ -180,10 +180,10 @@ class Mlflow:
                 while not await self._readers.run(self._read_back.is_complete, self.name, runs):
                     await asyncio.sleep(next(pause))
         except TimeoutError:
-            self._tracking.gave_up()
-            raise Retry("the store is behind: the values are safe, and can be read later", after=5.0) from None
+            self._tracking.stop_waiting()
+            raise Retry("the store is behind: the values are safe and can be read later", after=5.0) from None
         except EngineError as error:
-            raise Retry(f"the store does not answer: {error}", after=5.0) from error
+            raise Retry(f"the store is failing: {error}", after=5.0) from error
 
 
 def _call(request: Request, data: bytes) -> Call:
@@ -198,16 +198,16 @@ async def _all(futures: Sequence["Future[None]"]) -> None:
 
 
 async def _health(request: Request) -> Response:
-    """What containers and load balancers in front of MLflow's server ask for."""
+    """Answer health checks of containers and load balancers."""
     return PlainTextResponse("OK")
 
 
 async def _version(request: Request) -> Response:
-    """The version of MLflow whose API this is."""
+    """Return the MLflow version of the API."""
     return PlainTextResponse(MLFLOW_VERSION)
 
 
 async def _server_info(request: Request) -> Response:
-    """Answer the query for optional server features: none."""
+    """Return the optional server features: none."""
     features = ("workspaces", "trace_archival", "multipart_uploads", "multipart_downloads")
     return json_response({"store_type": "SqlStore", **{f"{name}_enabled": False for name in features}})

@@ -39,8 +39,8 @@ CREATE TABLE model_metrics (model TEXT NOT NULL, run TEXT NOT NULL, key TEXT NOT
 CREATE TABLE model_links (run INTEGER NOT NULL, kind TEXT NOT NULL, model TEXT NOT NULL, step INTEGER);
 CREATE INDEX links_of_run ON model_links (run);
 """
-# A value of NULL is NaN, which SQLite cannot hold. `latest` can be derived from the store; it is here so that searches
-# read one file, and so that clients read what they just wrote.
+# A NULL value is NaN, which SQLite cannot store. `latest` duplicates data of the store so that searches read one file,
+# and so that clients can read their own writes.
 
 
 class TrackingDatabase:
@@ -51,7 +51,7 @@ class TrackingDatabase:
         self._path = path
         self._lock = threading.Lock()
         self._unused: list[sqlite3.Connection] = []
-        """Connections that no reader uses: as many as there were readers at once, whichever threads they had."""
+        """Idle connections: as many as there were concurrent readers, not bound to threads."""
         self._writer = self._open()
         self._writer.execute("PRAGMA journal_mode = WAL")
         self._writer.execute("PRAGMA synchronous = FULL")
@@ -66,7 +66,7 @@ class TrackingDatabase:
         version = self._writer.execute("PRAGMA user_version").fetchone()[0]
         if version > VERSION:
             raise ConfigError(
-                f"{self._path} has version {version} and this Stepscope knows {VERSION}: upgrade Stepscope"
+                f"{self._path} has version {version}, newer than the supported {VERSION}: upgrade Stepscope"
             )
         if version < VERSION:
             self._writer.executescript(f"BEGIN;{_TABLES}PRAGMA user_version = {VERSION};COMMIT;")
@@ -75,7 +75,7 @@ class TrackingDatabase:
     def write(self, *, durable: bool = True) -> Iterator[sqlite3.Connection]:
         """Open a transaction, committed to disk when the context ends without an error.
 
-        Without `durable` it survives a crash of the process only. Retry when the disk refuses the write.
+        Without `durable` it survives a crash of the process but not of the machine. Retry when the write fails.
         """
         with self._lock:
             try:
@@ -92,7 +92,7 @@ class TrackingDatabase:
 
     @contextlib.contextmanager
     def read(self) -> Iterator[sqlite3.Connection]:
-        """Open a read transaction on a connection that is not used elsewhere meanwhile; Retry when that fails."""
+        """Open a read transaction on a connection of its own; Retry when that fails."""
         made: sqlite3.Connection | None = None
         try:
             try:

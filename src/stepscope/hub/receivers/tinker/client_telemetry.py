@@ -36,7 +36,7 @@ class TelemetryReceiver:
         self._records = records
         self._gaps = EventGaps(folder)
         self._joined = joined
-        """Gives the record of an event its trace, where the request it is about is known."""
+        """Adds the trace of its request to the record of an event, where known."""
 
     def take(self, data: bytes, project: str | None) -> "Future[None]":
         """Parse a body and submit its events; the future completes once they are on disk, or with Retry."""

@@ -13,9 +13,9 @@ from stepscope.hub.store.write.ledger import Ranges
 from stepscope.journal.atomic_files import replace_file
 
 MOST_KNOWN = 10_000
-"""Processes held in memory; the others are read from their files again."""
+"""The number of processes in memory; others are reloaded from their files."""
 LARGEST_GAP = 1_000_000
-"""A larger jump is no loss but a number that means nothing."""
+"""A larger jump is not a loss but an invalid position."""
 KEPT_SECONDS = 30 * 24 * 3600.0
 _MOST_RANGES = 1000
 _decode = msgspec.json.Decoder(list[tuple[int, int]]).decode
@@ -33,7 +33,7 @@ class Gaps(NamedTuple):
 class EventGaps:
     """The event positions received, by process, in memory and in one small file each. Safe to use from any thread.
 
-    The files make a restart of the hub invisible. A file that cannot be written is kept in memory.
+    The files preserve positions across restarts of the hub. If a file cannot be written, its content stays in memory.
     """
 
     def __init__(self, folder: Path, now: float | None = None) -> None:

@@ -27,20 +27,20 @@ from stepscope.model.ports import run_id_problem
 from stepscope.model.records import Event, Metric, Record, Span, SpanEvent
 
 MOST_KNOWN = 50_000
-"""Requests, models and sessions that are remembered."""
+"""The limit of requests, models and sessions in memory."""
 POLL = "retrieve_future"
 _TRACEPARENT = re.compile(r"[0-9a-f]{2}-([0-9a-f]{32})-([0-9a-f]{16})-([0-9a-f]{2})\b")
 _INTERNAL, _CLIENT, _ERROR = 1, 3, 2
 _MOST_STATES = 100
 _TRAINING = ("forward_backward", "forward", "optim_step")
 _SET_UP = ("client.config", "client.dynamic_config", "auth.token", "healthz")
-"""What a client asks for before it has a session; a server may not have all of it."""
+"""Requests that a client sends before it has a session; some servers lack some of them."""
 _HEADERS = {
     "x-tinker-request-iteration": "tinker.iteration",
     "x-tinker-request-type": "tinker.request_type",
     "x-stainless-retry-count": "tinker.retries",
 }
-"""The headers that are recorded; none of them is a credential."""
+"""The recorded headers; none of them contains a credential."""
 Value = TypeVar("Value")
 
 
@@ -90,7 +90,7 @@ class Exchange:
     error: str = ""
     headers: dict[str, str] = field(default_factory=dict)
     answer: bytearray = field(default_factory=bytearray)
-    """The answer, as far as it is looked at."""
+    """The part of the response that will be parsed."""
 
     @property
     def traceparent(self) -> bytes:
@@ -148,7 +148,7 @@ class Operations:
             if id and operation.session:
                 _remember(self._sessions, id, operation.session)
         if is_good:
-            self._life(exchange)
+            self._record_session(exchange)
         if exchange.is_poll:
             self._polled(exchange, end)
         elif found.request_id and exchange.name not in (POLL, "retrieve_futures"):
@@ -205,8 +205,8 @@ class Operations:
         if stored is not None:
             self._steps[session] = stored + (self._steps.get(session) or 0)
 
-    def _life(self, exchange: Exchange) -> None:
-        """Record the start, the heartbeats and the end of a session."""
+    def _record_session(self, exchange: Exchange) -> None:
+        """Record the start, a heartbeat or the end of a session."""
         session, project = exchange.operation.session, exchange.operation.project
         if not session or run_id_problem(session):
             return

@@ -17,7 +17,7 @@ from stepscope.hub.upstream import Headers, Passing, Upstream, UpstreamFailed, p
 _ACCESS_ID, _ACCESS_SECRET = b"cf-access-client-id", b"cf-access-client-secret"
 _CREDENTIALS = (b"x-api-key", b"authorization", _ACCESS_SECRET)
 _OURS = re.compile(rf"(tml-|bearer\s+)?{PREFIX}_".encode(), re.IGNORECASE)
-_CLIENT_LEFT = "the client left"
+_CLIENT_LEFT = "the client disconnected"
 
 
 class Proxy:
@@ -45,7 +45,7 @@ class Proxy:
             status = HTTPStatus.GATEWAY_TIMEOUT if error.is_late else HTTPStatus.BAD_GATEWAY
             if not exchange.status:
                 raise Refused(Refusal(status, str(error), 1.0)) from None
-            # The response has begun: the server closes the connection, and the client sees it cut off, too.
+            # The response has started: closing the connection shows the client that it is incomplete.
         finally:
             self._operations.finish(exchange)
 

@@ -1,4 +1,4 @@
-"""A queue of records that no request waits for, stored by a thread a few times a second."""
+"""A queue of records stored in the background, so that no request waits for them."""
 
 import contextlib
 import threading
@@ -11,7 +11,7 @@ from stepscope.model.errors import Retry
 
 Work = Callable[[Upload], object]
 MOST_WAITING = 20_000
-TOO_MANY, FAILED, NOT_STORED = "too many records at once", "record that failed", "record the hub could not store"
+TOO_MANY, FAILED, NOT_STORED = "too many records at once", "conversion failed", "the hub could not store it"
 _SECONDS = 0.2
 _TRIES = 30
 
@@ -49,7 +49,7 @@ class RecordQueue:
             for work in found:
                 try:
                     work(upload)
-                except Exception:  # a record is never worth the requests that it is about
+                except Exception:  # recording must not break the proxied requests
                     self._ingest.reject(FAILED)
             if upload.batches:
                 self._store(upload)

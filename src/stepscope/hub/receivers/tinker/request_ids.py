@@ -12,9 +12,9 @@ from stepscope.hub.receivers.bodies import inflate
 from stepscope.wire.protobuf_fields import fields, text, varint
 
 MOST_BYTES = 64 * 1024
-"""The first bytes of a body, in which ids are looked for: they come first, or bodies are small."""
+"""The number of first bytes of a body in which ids are searched: they come first, or bodies are small."""
 MOST_RESULT = 4 * 1024 * 1024
-"""Results beyond it are passed on without a look at their metrics."""
+"""Metrics of larger results are not read."""
 _ID = re.compile(rb'"(session_id|model_id|sampling_session_id|request_id)"\s*:\s*"([^"\\]{1,300})"')
 _QUEUE = re.compile(rb'"(type|status|queue_state|queue_state_reason|category|state)"\s*:\s*"([^"\\]{1,300})"')
 _ERROR = re.compile(rb'^\s*\{[^{]*"error"\s*:\s*"')

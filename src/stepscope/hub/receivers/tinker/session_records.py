@@ -1,4 +1,4 @@
-"""Records of a Tinker session's life: start, heartbeats, end, and their writers."""
+"""Records of a Tinker session (start, heartbeats, end) and their writers."""
 
 import hashlib
 import time
@@ -16,7 +16,7 @@ from stepscope.model.run_description import LONGEST_NAME
 
 PROJECT = "tinker"
 CATEGORY = "tinker"
-"""The category of the metrics that the hub itself makes of a session."""
+"""The category of metrics that the hub derives from a session."""
 _IDS = uuid.uuid5(uuid.NAMESPACE_URL, "urn:stepscope:tinker")
 _ENDINGS = {"success": "finished", "errored": "failed", "interrupted": "preempted"}
 
@@ -37,7 +37,7 @@ def new_session(idempotency_key: str) -> str:
 
 
 def process_writer(run: str, process: str, resource: Mapping[str, Any]) -> Writer:
-    """Return the writer of one process's events, which does not determine the state of the session."""
+    """Return the writer of one process's events; it does not affect the state of the session."""
     id = f"tinker-{digest(run, process).hex()}"
     return Writer(id=id, run=run, project=PROJECT, main=False, resource=dict(resource))
 
@@ -59,7 +59,7 @@ class SessionRecords:
     def add(
         self, upload: Upload, writer: Writer, records: Sequence[Record], project: str | None, seq: int | None = None
     ) -> bool:
-        """Add records of a writer to an upload, in the token's project if it has one; return whether they are taken."""
+        """Add records of a writer to an upload, in the token's project if any; return whether they are accepted."""
         return not self._writers.add(upload, writer, list(records), project, seq)
 
     def start(self, upload: Upload, session: str, request: Mapping[str, Any], project: str | None) -> None:

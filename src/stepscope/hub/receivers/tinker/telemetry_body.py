@@ -1,4 +1,4 @@
-"""`POST /api/v1/telemetry` bodies, of any version of tinker or tinkex, as events of runs."""
+"""`POST /api/v1/telemetry` bodies of any tinker or tinkex version, converted to events of runs."""
 
 import hashlib
 import json
@@ -18,9 +18,9 @@ from stepscope.wire.otlp.decode.request_limits import bound_values
 from stepscope.wire.otlp.replies import BadRequest
 
 MOST_EVENTS = 10_000
-"""Events of one request; the clients send 100."""
+"""The limit of events per request; the clients send 100."""
 NO_SESSION = "tinker-no-session"
-"""The run of events that name no session."""
+"""The run of events without a session."""
 UNREADABLE_EVENT = "tinker.unreadable_event"
 NOT_JSON, NO_EVENTS, TOO_MANY = "unreadable request", "request without events", "too many events in one request"
 
@@ -30,11 +30,11 @@ _EVENT_FIELDS = frozenset(
 )
 _EXCEPTION_FIELDS = {"error_type": "type", "error_message": "message", "traceback": "stacktrace"}
 _STEPS = (names.ATTR_STEP, "step", "global_step")
-"""Not `iteration`: Tinker's own events count the polls of a future in it."""
+"""Without `iteration`, in which Tinker's own events count the polls of a future."""
 _LARGEST_INDEX, _LARGEST_STEP = 2**31, 2**62
 _LATEST = 2**63 - 1
 _FAILED = 17
-"""The least severity of an event that makes the end of a session a failure."""
+"""The lowest severity that marks the end of a session as a failure."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +82,7 @@ def _parse(data: bytes) -> Any:
     try:
         return msgspec.json.decode(data)
     except msgspec.DecodeError:
-        return json.loads(data)  # takes a bare NaN, too
+        return json.loads(data)  # also accepts a bare NaN
 
 
 def _batches(body: Mapping[str, Any], events: list[Any], clock: Callable[[], int]) -> list[ClientBatch]:
@@ -190,7 +190,7 @@ def _hex(value: Any, size: int) -> bytes | None:
 
 
 def _text(value: Any) -> str:
-    """Return a text or the spelling of a number; half a surrogate pair in it is replaced."""
+    """Return a string, also from a number; lone surrogates are replaced."""
     if value is None or isinstance(value, (dict, list)):
         return ""
     text = str(value)

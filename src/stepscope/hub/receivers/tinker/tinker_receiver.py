@@ -28,11 +28,11 @@ from stepscope.model.ports import run_id_problem
 
 TELEMETRY = "/api/v1/telemetry"
 UPSTREAM = "tinker-upstream"
-"""The option that names the service behind the hub."""
+"""The option with the URL of the upstream service."""
 ALL_METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS")
 _ACCEPTED: dict[str, Any] = {"status": "accepted"}
 _FOR_GOOD = frozenset((400, 413, 415))
-"""Refusals that another try would not change."""
+"""Statuses of refusals that a retry cannot change."""
 
 
 class Tinker:
@@ -83,7 +83,7 @@ class Tinker:
     def refuse(self, head: RequestHead, refusal: Refusal) -> Response:
         """Return `{"detail": ...}`; telemetry that can never be accepted is answered with success and counted.
 
-        A client retries a refused batch every second for the rest of its life, and sends nothing else meanwhile.
+        A client would retry a refused batch every second forever, and send nothing else.
         """
         if head.path == TELEMETRY and refusal.status in _FOR_GOOD:
             self._ingest.reject(refusal.status.phrase.lower())

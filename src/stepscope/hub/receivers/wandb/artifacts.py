@@ -35,7 +35,7 @@ class Artifact(msgspec.Struct, kw_only=True):
     created: int
     updated: int = 0
     version: int | None = None
-    """Given when the artifact is committed."""
+    """Set when the artifact is committed."""
     aliases: list[str] = []
     state: str = PENDING
     description: str | None = None
@@ -44,7 +44,7 @@ class Artifact(msgspec.Struct, kw_only=True):
     client_id: str = ""
     history_step: int | None = None
     manifest: str = ""
-    """The name of the file with the manifest."""
+    """The name of the manifest file."""
     users: list[str] = []
     """The runs that use it."""
     size: int = 0

@@ -14,11 +14,11 @@ from stepscope.model.run_description import LONGEST_NAME, LONGEST_NOTES, MOST_TA
 from stepscope.wire.wandb_rows import Definition, read_definitions
 
 OWN_CONFIG = "_wandb"
-"""The part of a configuration that the client writes for itself."""
+"""The configuration key of the client's own data."""
 
 
 def begin(runs: TrackedRuns, sent: Sent, *, start_over: bool = False, resume: bool = False) -> None:
-    """Record the start of an attempt: the first, a resumed one, or one that starts over (`start_over`)."""
+    """Record the start of an attempt: the first, a resumed one, or a restart with the same id (`start_over`)."""
     about = sent.run.about
     start = about.stream(START)
     fresh = not about.attempt or start_over or resume
@@ -128,7 +128,7 @@ def own_config(config: str, keys: Any) -> str:
 
 
 def own_fields(config: Any) -> dict[str, Any]:
-    """Return what the client wrote for itself into a configuration; nothing if it cannot be read."""
+    """Return the client's own data in a configuration; empty if it cannot be read."""
     settings = (_parsed(config) or {}).get(OWN_CONFIG)
     value = settings.get("value") if isinstance(settings, dict) else None
     return value if isinstance(value, dict) else {}

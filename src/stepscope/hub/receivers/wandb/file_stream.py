@@ -27,10 +27,10 @@ from stepscope.model.redaction import redact
 
 HISTORY, EVENTS, SUMMARY, OUTPUT = "wandb-history.jsonl", "wandb-events.jsonl", "wandb-summary.json", "output.log"
 MOST_LINES = 1_000_000
-"""Lines of one request, and of a gap that an offset may leave."""
+"""The limit of lines per request, and of lines that an offset may skip."""
 _CONSOLE_LINES = 2000
-"""Lines of the console that are compared with what is sent again."""
-UNKNOWN_FILE = "lines of a file that is not streamed here"
+"""The number of last console lines that are compared with lines sent again."""
+UNKNOWN_FILE = "lines of an unknown file"
 
 
 class Chunk(msgspec.Struct):
@@ -61,7 +61,7 @@ class FileStream:
     def take(self, data: bytes, project: str, id: str, bound: str | None, process: str = "") -> "Future[None]":
         """Journal a request; the future completes once it is on disk. Refused when it cannot be parsed.
 
-        `process` tells the processes of a run apart that several write to.
+        `process` identifies a process when several write to the run.
         """
         if len(process) > LONGEST_NAME or not process.isprintable():
             raise Refused(Refusal(HTTPStatus.BAD_REQUEST, "the client id is not valid"))
@@ -113,7 +113,7 @@ class FileStream:
             self._ingest.reject(UNKNOWN_FILE, len(lines[name]))
 
     def _start_over(self, sent: Sent, files: dict[str, Chunk], lines: dict[str, list[str]]) -> None:
-        """Start a new attempt when a stream restarts with a different first line: a new process reuses the id."""
+        """Start a new attempt when a stream restarts with a different first line: a new process reused the id."""
         for name in (HISTORY, EVENTS):
             if name not in files or files[name].offset or not lines[name]:
                 continue
@@ -125,7 +125,7 @@ class FileStream:
     def _take(
         self, sent: Sent, name: str, offset: int, lines: list[str], decode: Callable[[list[str]], Decoded]
     ) -> Decoded:
-        """Journal the new lines of a chunk; lines sent again go into the batches in which they were first sent."""
+        """Journal the new lines of a chunk; lines sent again keep their original batches, and so are stored once."""
         stream = sent.stream(name)
         if not 0 <= offset <= stream.lines + MOST_LINES:
             raise Refused(Refusal(HTTPStatus.BAD_REQUEST, f"the offset {offset} of {name} is out of range"))

@@ -10,7 +10,7 @@ from stepscope.hub.receivers.wandb.client_json import read_json
 MOST_TOKENS = 20_000
 DEEPEST = 40
 MOST_FIELDS = 200_000
-"""Fields of one answer; fragments in fragments can ask for more than anybody can read."""
+"""The limit of fields per response; nested fragments can multiply them."""
 _TOKEN = re.compile(
     r"""[\s,\ufeff]+|\#[^\n\r]*"""
     r"""|(?P<name>[A-Za-z_]\w*)"""
@@ -134,7 +134,7 @@ class _Parser:
         if self._next[0] == "name":
             kind = self._take("name")
             if kind not in ("query", "mutation"):
-                raise GraphQLError(f"{kind!r} is not an operation of this server")
+                raise GraphQLError(f"this server does not support the operation {kind!r}")
             if self._next[0] == "name":
                 name = self._take("name")
             if self._accept("("):
@@ -251,8 +251,8 @@ def execute(
 ) -> dict[str, Any]:
     """Resolve what an operation selects from the root object of its kind.
 
-    A field that an object does not have is null, as clients expect of a server that is older than they are; a root
-    field that is not there is a GraphQLError.
+    An unknown field of an object is null, as clients expect of an older server; an unknown root field is a
+    GraphQLError.
     """
     operation = document.operation(name)
     root = roots.get(operation.kind, {})

@@ -1,4 +1,4 @@
-"""The subset of GraphQL introspection that older clients use to find out which fields a server has."""
+"""The subset of GraphQL introspection with which older clients detect the fields of a server."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -36,7 +36,7 @@ _TYPES: Mapping[str, Sequence[str]] = {
 
 
 def with_types(roots: Mapping[str, Node]) -> dict[str, Node]:
-    """Return the root objects with `__type`, which lists the fields of the types that clients ask about."""
+    """Return the root objects with `__type`, which lists the fields of the types that clients query."""
     known = {**_TYPES, "Query": tuple(roots["query"]), "Mutation": tuple(roots["mutation"])}
     return {**roots, "query": {**roots["query"], "__type": _describe(known)}}
 

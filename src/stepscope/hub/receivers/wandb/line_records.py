@@ -1,4 +1,4 @@
-"""Streamed lines as records: history, system metrics and console."""
+"""Conversion of streamed lines to records: history, system metrics and console."""
 
 import re
 from bisect import bisect_right
@@ -16,17 +16,17 @@ from stepscope.model.names import SEVERITIES
 from stepscope.model.records import Event, Log, Metric, Record
 from stepscope.wire.wandb_rows import Definition, as_step, machine_values, nanoseconds, parts_by_axis, split_row
 
-UNREADABLE = "a line that is no JSON object"
+UNREADABLE = "a line that is not a JSON object"
 EVENT_VALUES = "wandb.values"
-"""What a history line has beside numbers: texts, lists, and media as objects that name their files."""
+"""The event for other values of a history line: strings, lists, and media as objects that name their files."""
 _CONSOLE = re.compile(r"(ERROR )?(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d{1,9})?) ?(.*)", re.DOTALL)
 _LEVEL = re.compile(r"\b(DEBUG|INFO|WARN|WARNING|ERROR|CRITICAL|FATAL)\b|\w+(Warning):")
 _CHATTER = re.compile(r"wandb: |.*(?:\d%\||it/s|s/it)")
-"""What libraries write to stderr although nothing is wrong: the client's own lines, and progress bars."""
+"""Harmless lines on stderr: the client's own lines, and progress bars."""
 _OWN = ("_step", "_timestamp", "_runtime")
-"""What the client adds to each line."""
+"""The fields that the client adds to each line."""
 _FAR, _LATEST = 2**62, 2**33
-"""Limits of steps, and of times in seconds."""
+"""Limits of steps, and of times in seconds since 1970."""
 _parse = msgspec.json.Decoder(list[dict[str, Any]]).decode
 
 
@@ -39,7 +39,7 @@ class Decoded:
     times: list[int] = field(default_factory=list)
     steps: list[int] = field(default_factory=list)
     tail: dict[str, Any] = field(default_factory=dict)
-    """What the last line says of itself: step, time and runtime."""
+    """Step, time and runtime of the last line."""
 
     def step_at(self, time: int, before: int | None) -> int | None:
         """Return the step of the last history line up to a time; `before` when all are later."""
@@ -53,7 +53,7 @@ def read_rows(lines: Sequence[str]) -> list[dict[str, Any] | None]:
     for parse in (_parse, read_json):
         try:
             found = parse(whole)
-        except (ValueError, RecursionError):  # msgspec's are ValueErrors, too
+        except (ValueError, RecursionError):  # msgspec's errors are ValueErrors
             continue
         if len(found) == len(lines) and {dict}.issuperset(map(type, found)):
             return list(found)
@@ -128,14 +128,14 @@ def _plain_records(rows: Sequence[dict[str, Any] | None]) -> Decoded | None:
 
 
 def _columns(rows: Sequence[dict[str, Any]]) -> dict[str, tuple[Any, ...]]:
-    """The columns of rows with the same keys in the same order and only numbers that can be stored, else none."""
+    """Return rows as columns if all have the same keys in the same order and only storable numbers, else nothing."""
     keys = list(rows[0])
     if list(chain.from_iterable(rows)) != keys * len(rows):
         return {}
     columns = dict(zip(keys, zip(*[row.values() for row in rows], strict=True), strict=True))
     for column in columns.values():
         kinds = _kinds(column)
-        # A comparison with NaN is false, so that NaN hides no large integer.
+        # Comparisons with NaN are false, so that a NaN cannot hide a large integer.
         if not kinds <= {float, int} or (int in kinds and not max(map(abs, column)) < 2**63):
             return {}
     return columns
@@ -186,7 +186,7 @@ def console_records(lines: Iterable[str], history: Decoded, before: int | None, 
 
 
 def _stderr_severity(text: str) -> int:
-    """The severity of a line of stderr: the level that it names, else ERROR, unless it is chatter of libraries."""
+    """Return the severity of a stderr line: the level in its text, else ERROR unless it is harmless."""
     found = _LEVEL.search(text[:200])
     if found is not None:
         return SEVERITIES[found[1] or "WARN"]

@@ -58,4 +58,4 @@ class Links:
                 replace_file(path, secrets.token_bytes(32), fsync=True)
             return path.read_bytes()
         except OSError as error:
-            raise Retry(f"the key of links cannot be written: {error}", after=5.0) from error
+            raise Retry(f"the signing key of links cannot be written: {error}", after=5.0) from error

@@ -1,4 +1,4 @@
-"""Nodes of the GraphQL answers: their opaque ids, and lists of them in pages with edges and cursors."""
+"""Nodes of GraphQL responses: opaque ids, and pages of nodes with edges and cursors."""
 
 import base64
 import binascii
@@ -9,11 +9,11 @@ from typing import Any
 from stepscope.hub.receivers.wandb.graphql import GraphQLError, Node
 
 MOST = 1000
-"""Nodes of one page."""
+"""The limit of nodes per page."""
 
 
 def items(given: Mapping[str, Any], name: str) -> list[Any]:
-    """Return the items of a list argument; as in GraphQL, another value stands for a list of it, and null for none."""
+    """Return the items of a list argument; as in GraphQL, a single value is a list of one, and null an empty list."""
     found = given.get(name)
     return [] if found is None else found if isinstance(found, list) else [found]
 
@@ -24,7 +24,7 @@ def write_id(kind: str, *names: str) -> str:
 
 
 def read_id(kind: str, id: str, count: int = 2) -> list[str]:
-    """Return the names in an id of a kind; GraphQLError when it is not one."""
+    """Return the names in an id of a kind; GraphQLError for any other id."""
     try:
         found = json.loads(base64.urlsafe_b64decode(id.encode()))
     except (ValueError, binascii.Error, RecursionError):

@@ -1,4 +1,4 @@
-"""The files of W&B runs for the page: uploads of the run, and the files of the artifacts that it logged."""
+"""The files of W&B runs for the page: uploads of the run, and files of the artifacts that it logged."""
 
 import re
 from collections.abc import Sequence
@@ -11,9 +11,9 @@ from stepscope.hub.refusals import Refused
 from stepscope.hub.runs.run_files import RunFile, with_steps
 
 MOST_FILES = 10_000
-"""Files of artifacts that are listed."""
+"""The limit of listed artifact files."""
 _MEDIA = re.compile(r"media/[^/]+/.+_(\d{1,18})_[0-9a-f]{20}\.")
-"""How the client names media: the key, the step, a digest."""
+"""The client's names of media files: key, step, digest."""
 
 
 class WandbRunFiles:
@@ -62,7 +62,7 @@ class WandbRunFiles:
         return self._runs.folder(about.project, "runs", about.id) / "files"
 
     def _logged(self, about: TrackedRun) -> Sequence[Artifact]:
-        """The versions that a run logged, the newest first."""
+        """Return the artifact versions that a run logged, newest first."""
         logged = [each for each in self._artifacts.all(about.project) if each.run == about.id]
         return [each for each in reversed(logged) if each.state == COMMITTED]
 

@@ -8,13 +8,13 @@ from typing import Any
 from stepscope.hub.receivers.wandb.graphql import GraphQLError
 
 Fields = Mapping[str, Any]
-"""A run as filters see it: state, display_name, tags, config, summary_metrics and so on."""
+"""The filterable fields of a run: state, display_name, tags, config, summary_metrics and so on."""
 DEEPEST = 20
 LONGEST_PATTERN, MOST_STEPS = 500, 10_000_000
 _ESCAPED = re.compile(r"\\[^0-9]|\[\^?\]?(?:\\.|[^\]\\])*\]")
-"""An escaped character or a class of characters, which is one character to match."""
+"""An escaped character or a character class, which matches one character."""
 _UNSAFE = re.compile(r"\)[*+?{]|\(\?|\\[0-9]|[*+?}][*+{]|\{\d*,?\d{4}")
-"""Repeated groups, extensions, references to groups, repetitions of repetitions, and large counts."""
+"""Constructs that can take long: repeated groups, extensions, backreferences, nested repetitions, large counts."""
 _REPEATS = re.compile(r"([*+?|]|\{\d*,?(\d*)\})")
 _ABSENT = object()
 _NAMES = {
@@ -48,7 +48,7 @@ def _one(key: str, wanted: Any, fields: Fields, depth: int) -> bool:
 
 
 def _fits(value: Any, wanted: Any, depth: int) -> bool:
-    """Return whether a value equals another one, or fits each of some operators."""
+    """Return whether a value equals another, or satisfies all operators."""
     if not isinstance(wanted, Mapping) or not any(str(name).startswith("$") for name in wanted):
         return _equal(value, wanted)
     if depth > DEEPEST:
@@ -102,7 +102,7 @@ def _compare(name: str, value: Any, wanted: Any) -> bool:
     if name == "$regex":
         return isinstance(value, str) and _search(str(wanted), value)
     if name not in _ORDERS:
-        raise GraphQLError(f"the operator {name[:40]!r} is not known")
+        raise GraphQLError(f"unknown operator {name[:40]!r}")
     try:
         return value is not _ABSENT and value is not None and _ORDERS[name](value, wanted)
     except TypeError:
@@ -110,7 +110,7 @@ def _compare(name: str, value: Any, wanted: Any) -> bool:
 
 
 def _search(pattern: str, text: str) -> bool:
-    """Search for a regular expression; GraphQLError for one that could take long, as repeated groups could."""
+    """Search for a regular expression; GraphQLError for one that could take long."""
     plain = _ESCAPED.sub("x", pattern)
     if len(pattern) > LONGEST_PATTERN or _UNSAFE.search(plain) or _steps(plain, len(text)) > MOST_STEPS:
         raise GraphQLError(f"the pattern {pattern[:80]!r} is too complex for this hub")
@@ -121,7 +121,7 @@ def _search(pattern: str, text: str) -> bool:
 
 
 def _steps(pattern: str, size: int) -> int:
-    """How many steps the search in a text of a size takes at most: each repetition and each choice multiplies them."""
+    """Return the largest number of steps of a search in a text of a size; repetitions and alternatives multiply it."""
     steps = size + 1
     for sign, most in _REPEATS.findall(pattern):
         steps *= 2 if sign in "?|" else int(most) if most else size + 1

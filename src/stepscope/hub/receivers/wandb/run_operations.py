@@ -22,7 +22,7 @@ from stepscope.model.names import SEVERITIES
 from stepscope.model.records import Alert
 
 ENTITY = "stepscope"
-"""The entity of clients that name none; whatever they name, a project is one and the same."""
+"""The default entity. Entities do not distinguish projects."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,13 +31,13 @@ class Caller:
 
     access: Access
     base: str
-    """The address of this hub as the client knows it."""
+    """The base URL of this hub as seen by the client."""
     authorization: str = ""
     waits: list["Future[None]"] = field(default_factory=list)
-    """What must be safe before the answer goes out."""
+    """Writes that must be on disk before the response is sent."""
 
     entity: str = "stepscope"
-    """The entity that the request names, which has no other meaning than to be answered."""
+    """The entity in the request, which is only echoed."""
 
     def reaches(self, project: str) -> bool:
         """Return whether the token covers a project."""
@@ -94,7 +94,7 @@ class RunOperations:
             sent = Sent(run, caller.access.project)
             describe(self._runs, sent, given)
             caller.waits.append(self._runs.submit(sent))
-            # A resuming client continues at this count; others start over, or send everything again.
+            # A resuming client continues at this count; others start at 0 or send all lines again.
             lines = run.about.stream(HISTORY).lines if resuming else 0
             made = {**bucket(run.about, given.get("entityName")), "historyLineCount": lines}
             return {"bucket": made, "inserted": inserted}

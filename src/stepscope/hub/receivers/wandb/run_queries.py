@@ -31,9 +31,9 @@ from stepscope.model.states import State
 
 RECEIVER = "wandb"
 WAIT_SECONDS = 10.0
-"""How long a reader waits for what was just sent to be stored."""
+"""How long a read waits for the client's own writes to be stored."""
 _STATES: Mapping[State, str] = {"importing": "running", "stalled": "running"}
-"""States of this hub that W&B has no word for."""
+"""W&B's states for those states of this hub that W&B does not have."""
 Given = Mapping[str, Any]
 
 
@@ -95,7 +95,7 @@ class RunQueries:
             raise Retry(f"the store is failing: {error}", after=5.0) from error
 
     def _wait(self, run: str | None = None) -> None:
-        """Wait until what was journaled so far, of one run or of all, can be read: clients read their own writes."""
+        """Wait until all journaled records, of one run or of all, can be read: clients read their own writes."""
         deadline, pause = time.monotonic() + WAIT_SECONDS, pauses()
         try:
             self._stored().result(WAIT_SECONDS)
@@ -104,7 +104,7 @@ class RunQueries:
                     raise TimeoutError
                 time.sleep(next(pause))
         except TimeoutError:
-            raise Retry("the store does not keep up", after=5.0) from None
+            raise Retry("the store is behind: the values are safe and can be read later", after=5.0) from None
         except EngineError as error:
             raise Retry(f"the store is failing: {error}", after=5.0) from error
 
@@ -250,7 +250,7 @@ def _sampled(history: RunHistory, spec: Given) -> list[dict[str, Any]]:
     wanted = [stored[key] for key in keys if key not in own]
     low, high, samples = _step(spec, "minStep"), _step(spec, "maxStep"), _samples(spec)
     if low is not None and high is not None and samples == high - low + 1:
-        high += 1  # newer clients name the last step of a page, older ones the step behind it
+        high += 1  # newer clients send the last step of a page, older ones the step after it
     rows = history.rows(wanted, low, high, samples)
     found = [{key: row[stored[key]] for key in keys if stored[key] in row} for row in rows] if keys else rows
     return [_strict(row) for row in found]
@@ -264,13 +264,13 @@ def _stored_key(history: RunHistory, key: str) -> str:
 
 def _live(history: RunHistory, given: Given) -> list[JsonValue]:
     keys = [key for key in items(given, "liveKeys") if isinstance(key, str)]
-    if set(keys) == {"_step"}:  # what a client asks before it scans: no values are read for it
+    if set(keys) == {"_step"}:  # sent before a scan: values need not be read
         return [JsonValue(_step=step) for step in history.steps()]
     return [JsonValue(row) for row in _sampled(history, {"keys": keys, "samples": 10**6})]
 
 
 def _strict(value: Any) -> Any:
-    """Spell NaN and infinities as texts, as W&B does: newer clients read these rows with a parser of strict JSON."""
+    """Convert NaN and infinities to strings, as W&B does: newer clients parse these rows as strict JSON."""
     if isinstance(value, Mapping):
         return {key: _strict(inner) for key, inner in value.items()}
     if isinstance(value, list):

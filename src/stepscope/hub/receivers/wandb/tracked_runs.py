@@ -27,14 +27,14 @@ from stepscope.model.ports import Writer, run_id_problem
 from stepscope.model.records import Metric, Record
 
 HEARTBEAT_SECONDS = 30.0
-"""The client sends a heartbeat this often when it has nothing else to send."""
+"""The client's heartbeat interval when it has nothing else to send."""
 LONGEST_NAME = 128
-"""Characters of a project or of a run's id, as W&B has it."""
+"""The maximum length of a project name or run id, as in W&B."""
 START, END = "start", "end"
-"""The streams of the one batch that says how an attempt began, and of the one that says how it ended."""
+"""The streams of the batches that record the start and the end of an attempt."""
 _MOST_OPEN = 2000
 MOST_STREAMS = 3000
-"""Streams of one run: three for each process that writes to it."""
+"""The limit of streams per run: three for each process that writes to it."""
 
 
 class Block(msgspec.Struct, frozen=True, array_like=True):
@@ -47,14 +47,14 @@ class Block(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Stream(msgspec.Struct):
-    """How many lines of one streamed file were received."""
+    """The progress of one streamed file."""
 
     lines: int = 0
     first: str = ""
-    """A digest of the first line: another first line comes from a process that starts over."""
+    """A digest of the first line; a different first line means that a new process reused the run id."""
     last: Block | None = None
     tail: str = ""
-    """What a client that resumes needs of the last line, as JSON."""
+    """The fields of the last line that a resuming client needs, as JSON."""
 
 
 class TrackedRun(msgspec.Struct, kw_only=True):
@@ -62,9 +62,9 @@ class TrackedRun(msgspec.Struct, kw_only=True):
 
     project: str
     id: str
-    """The name of the run in addresses; W&B calls the id of a run its name."""
+    """The id of the run in URLs, which W&B calls its name."""
     run: str
-    """The id of the run here."""
+    """The id of the run in the hub."""
     created: int
     started: int = 0
     """When the current attempt started."""
@@ -81,12 +81,12 @@ class TrackedRun(msgspec.Struct, kw_only=True):
     commit: str = ""
     repo: str = ""
     config: str = "{}"
-    """As the client sent it, as JSON; secrets are masked in it, as in the summary."""
+    """The client's configuration as JSON; secrets are masked in it, as in the summary."""
     summary: str = "{}"
     step: int | None = None
     """The step of the last history line."""
     resuming: bool = False
-    """A client asked how to resume it, so that the next one that describes the run is another attempt."""
+    """Whether a client has queried how to resume it, so that the next description starts a new attempt."""
     streams: dict[str, Stream] = {}
 
     def stream(self, name: str) -> Stream:
@@ -117,11 +117,11 @@ class OpenRun:
         self.lock = threading.RLock()
         last = [each.last.seq for each in about.streams.values() if each.last is not None]
         self.unsure = set(last if unsure else ())
-        """Batches of which it is not known whether they are in the journal: they are given to it again."""
+        """Batches that may not be in the journal; they are submitted again."""
         self.console: dict[tuple[str, int], str] = {}
-        """The latest lines of the console, which the client may send again, changed."""
+        """The latest console lines, which the client may send again with changes."""
         self.beat = 0.0
-        """When a heartbeat was last recorded, by the monotonic clock."""
+        """The monotonic time of the last recorded heartbeat."""
 
     def save(self) -> None:
         """Write it to disk; Retry when that fails."""
@@ -137,13 +137,13 @@ class Sent:
 
     run: OpenRun
     project: str | None
-    """The only project that the token reaches."""
+    """The project that the token is bound to, if any."""
     process: str = ""
-    """Id of the process in a run that several write to (`mode="shared"`); each of them counts its own lines."""
+    """The process id in a run with several writers (`mode="shared"`); each of them counts its own lines."""
     upload: Upload = field(default_factory=Upload)
     numbers: set[int] = field(default_factory=set)
     rewritten: list[tuple[str, int]] = field(default_factory=list)
-    """Process and number of the lines of the console that were sent before, with another text."""
+    """Process and number of console lines that were sent before with different text."""
 
     def stream(self, name: str) -> Stream:
         """Return the progress of a stream of the process; Refused when the run has too many."""
@@ -154,7 +154,7 @@ class Sent:
 
 
 class TrackedRuns:
-    """The runs of all W&B clients, in a folder of their own. Safe to use from any thread."""
+    """The runs of all W&B clients, in their own folder. Safe to use from any thread."""
 
     def __init__(
         self, files: Path, ingest: Ingest, engine: Callable[[], Engine], clock: Callable[[], int] = time.time_ns

@@ -48,7 +48,7 @@ class Wandb:
         self._ingest = ports.ingest(self.name)
         self._workers = ports.workers
         self._readers = Workers("wandb", threads=4, waiting=128)
-        """For what waits for the store: neither the page nor the bodies of other requests wait with it."""
+        """Threads for requests that wait for the store, so that neither the page nor other requests wait with them."""
         ports.ending.append(self._readers.close)
         runs = TrackedRuns(ports.files, self._ingest, lambda: ports.engine)
         ports.deleting.append(runs.delete_run)
@@ -157,7 +157,7 @@ class Wandb:
         return RedirectResponse(f"/#/run/{quote(id, safe='')}", HTTPStatus.FOUND)
 
     async def _project_page(self, request: Request) -> Response:
-        """Redirect the project's address that a client prints to the runs of the project on the page."""
+        """Redirect the project URL that the client prints to the project's runs on the page."""
         found = quote(f"project = {json.dumps(request.path_params['project'])}", safe="")
         return RedirectResponse(f"/#/runs?filter={found}", HTTPStatus.FOUND)
 
@@ -185,7 +185,7 @@ class Wandb:
                 raise Refused(Refusal(HTTPStatus.FORBIDDEN, "this token lacks the scope 'ingest'"))
             return {"data": execute(document, with_types(roots), variables, name)}
         except GraphQLError as error:
-            self._ingest.reject("GraphQL that cannot be answered")
+            self._ingest.reject("unsupported GraphQL")
             return {"data": None, "errors": [{"message": str(error)}]}
 
     def _read(self, data: bytes) -> tuple[str, Mapping[str, Any], str | None]:
