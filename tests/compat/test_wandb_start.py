@@ -48,10 +48,10 @@ def test_disabled_by_the_environment(monkeypatch: pytest.MonkeyPatch, place: Pat
 
 def test_what_reinit_means(monkeypatch: pytest.MonkeyPatch) -> None:
     """Only who asks for it gets a new run, and notebooks, where cells run again."""
-    assert [wandb_start.begins_anew(each) for each in (True, "finish_previous", "create_new")] == [True] * 3
-    assert [wandb_start.begins_anew(each) for each in (None, False, "default", "return_previous")] == [False] * 4
+    assert [wandb_start.starts_new_run(each) for each in (True, "finish_previous", "create_new")] == [True] * 3
+    assert [wandb_start.starts_new_run(each) for each in (None, False, "default", "return_previous")] == [False] * 4
     monkeypatch.setitem(sys.modules, "ipykernel", ModuleType("ipykernel"))
-    assert [wandb_start.begins_anew(each) for each in (None, "default", False)] == [True, True, False]
+    assert [wandb_start.starts_new_run(each) for each in (None, "default", False)] == [True, True, False]
 
 
 def test_a_second_init(ignored: Callable[[], set[str]]) -> None:

@@ -1,4 +1,4 @@
-"""What wandb has and Stepscope has not: placeholders that do nothing, exceptions to catch, arguments of any type."""
+"""Stand-ins for unsupported wandb features: placeholders that do nothing, exception classes, argument parsing."""
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -9,7 +9,7 @@ from stepscope.extend import text_of
 
 
 class Error(Exception):
-    """Any error of wandb."""
+    """The parent of wandb's errors."""
 
 
 class CommError(Error):
@@ -17,11 +17,11 @@ class CommError(Error):
 
 
 class AuthenticationError(CommError):
-    """The server does not know the user."""
+    """The user is not authenticated."""
 
 
 class UsageError(Error):
-    """wandb is called wrongly."""
+    """An API was used incorrectly."""
 
 
 class UnsupportedError(UsageError):
@@ -45,17 +45,17 @@ class WandbAttachFailedError(Error):
 
 
 report: Callable[[str], object] = str
-"""Called with the name of each missing feature that a script uses; set by the shim's module."""
+"""Called with the name of each unsupported feature that a script uses; set by `stepscope.compat.wandb`."""
 
 
 def missing(name: str) -> "Absent":
-    """Return a placeholder for a feature of wandb that is missing; counted, and named once."""
+    """Return a placeholder for an unsupported wandb feature; it is counted, and named in one warning."""
     report(name)
     return Absent(name)
 
 
 class Absent:
-    """A placeholder for a feature that Stepscope lacks: can be called, indexed and iterated over, and is empty."""
+    """A placeholder for an unsupported feature: it can be called, indexed and iterated over, and is empty."""
 
     def __init__(self, name: str) -> None:
         self._name = name
@@ -101,8 +101,8 @@ class Absent:
         return f"<no {self._name}>"
 
 
-class Partly(Absent):
-    """A partial module; every other attribute is a placeholder, and counted."""
+class PartialModule(Absent):
+    """A partly supported module; every other attribute is a placeholder, and counted."""
 
     def __init__(self, name: str, **known: Any) -> None:
         super().__init__(name)
@@ -118,18 +118,18 @@ class Partly(Absent):
 
 
 def text(given: Any) -> str | None:
-    """The argument as text; None if it is blank or missing."""
+    """The argument as a string; None if it is blank or missing."""
     found = "" if given is None or isinstance(given, Absent) else text_of(given)
     return found if found.strip() else None
 
 
 def safe(given: Any) -> str | None:
-    """An id that is a valid folder name."""
+    """The argument converted to a run id that is a valid folder name."""
     return re.sub(r"[^A-Za-z0-9._-]+", "-", text(given) or "").strip("-._")[:128] or None
 
 
 def tags_of(given: Any) -> tuple[str, ...]:
-    """Tags as texts; a single one needs no list."""
+    """Tags as strings; a single tag needs no list."""
     if given is None:
         return ()
     several = isinstance(given, Iterable) and not isinstance(given, (str, bytes, Mapping))

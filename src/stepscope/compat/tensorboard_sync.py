@@ -1,4 +1,4 @@
-"""`sync_tensorboard`: record what scripts write to TensorBoard, whichever library writes it."""
+"""`sync_tensorboard`: record what a script writes to TensorBoard, with any library."""
 
 import contextlib
 import functools
@@ -15,7 +15,7 @@ from stepscope.compat.wandb_media import Audio, Histogram, Image, Video
 
 
 class Follower(Protocol):
-    """Receives what is written to TensorBoard; the step is None when none was given."""
+    """Receives the data written to TensorBoard; the step is None when the call has none."""
 
     def log(self, data: dict[str, Any], step: Any) -> None:
         """Receive numbers, histograms and media by tag."""
@@ -35,9 +35,9 @@ _watching = threading.local()
 
 
 def follow(follower: Follower | None) -> None:
-    """Pass everything that is written to TensorBoard from now on to a follower; None stops that.
+    """Pass all data written to TensorBoard from now on to a follower; None stops it.
 
-    Modules that are imported are patched at once, others when they are imported.
+    Imported modules are patched immediately, others on import.
     """
     global _follower
     _follower = follower
@@ -51,7 +51,7 @@ def follow(follower: Follower | None) -> None:
 
 
 def _after(original: Callable[..., Any], read: Callable[..., Passing]) -> Any:
-    """Wrap a function so that its arguments are passed on afterwards; a second patch changes nothing."""
+    """Wrap a function so that its arguments are passed to the follower afterwards; a second patch changes nothing."""
     if hasattr(original, "_stepscope_original"):
         return original
 
@@ -60,7 +60,7 @@ def _after(original: Callable[..., Any], read: Callable[..., Passing]) -> Any:
         result = original(*args, **kwargs)
         follower = _follower
         if follower is not None:
-            with contextlib.suppress(Exception):  # arguments or values of a shape that is not known here
+            with contextlib.suppress(Exception):  # unknown arguments or values
                 read(*args, **kwargs)(follower)
         return result
 
@@ -78,7 +78,7 @@ def _scalars(writer: Any, main_tag: str, tag_scalar_dict: Any, global_step: Any 
 
 
 def _histogram(writer: Any, tag: str, values: Any, global_step: Any = None, *_: Any, **__: Any) -> Passing:
-    # The writer has waited for a tensor on a device by now, so that reading it again takes no further waiting.
+    # The writer has already waited for a tensor on a device, so reading it again does not block.
     read = values.detach().cpu() if hasattr(values, "detach") else values
     return lambda follower: follower.log({tag: Histogram(read)}, global_step)
 
@@ -88,7 +88,7 @@ def _text(writer: Any, tag: str, text_string: Any, global_step: Any = None, *_: 
 
 
 def _media(kind: Callable[[], Any]) -> Callable[..., Passing]:
-    """Read a call that writes media: the data itself is not kept, as with wandb's own media."""
+    """Read a call that writes media; the data itself is not stored, as with wandb's media."""
 
     def read(writer: Any, tag: str, data: Any = None, global_step: Any = None, *_: Any, **__: Any) -> Passing:
         return lambda follower: follower.log({tag: kind()}, global_step)
@@ -97,7 +97,7 @@ def _media(kind: Callable[[], Any]) -> Callable[..., Passing]:
 
 
 def _hyperparameters(writer: Any, hparam_dict: Any, *_: Any, **__: Any) -> Passing:
-    # The writer writes the metrics that come with them with `add_scalar`, which is patched too.
+    # The writer passes the accompanying metrics to `add_scalar`, which is patched too.
     return lambda follower: follower.hyperparameters(hparam_dict)
 
 
@@ -124,14 +124,14 @@ def _tf_media(kind: Callable[[], Any]) -> Callable[..., Passing]:
 
 
 def _tf_step(step: Any) -> Any:
-    """Read the step as a number: TensorFlow keeps it in a variable, and has its own default."""
+    """Return the step as a number: TensorFlow may pass a variable, and has a default step."""
     if step is None:
         step = sys.modules["tensorflow"].summary.experimental.get_step()
     return int(step.numpy()) if hasattr(step, "numpy") else step
 
 
 def _first(value: Any) -> Any:
-    """Return the element of a sequence that has one: writers take those for scalars."""
+    """Return the only element of a sequence of length 1, which writers accept as a scalar."""
     return value[0] if isinstance(value, (list, tuple)) and len(value) == 1 else value
 
 
@@ -180,7 +180,7 @@ _PATCHES: dict[str, Callable[[ModuleType], None]] = {
 
 
 class _Finder(importlib.abc.MetaPathFinder):
-    """An import hook that patches the modules of the writers once they are loaded."""
+    """An import hook that patches the writers' modules when they are loaded."""
 
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None

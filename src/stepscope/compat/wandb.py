@@ -1,4 +1,4 @@
-"""wandb's interface on top of a run: `import stepscope.compat.wandb as wandb`, and a script runs as it is."""
+"""wandb's interface on top of a run: with `import stepscope.compat.wandb as wandb` scripts run unchanged."""
 
 import sys
 from collections.abc import Mapping
@@ -9,7 +9,7 @@ import stepscope
 from stepscope.compat import absent, tensorboard_sync, wandb_media, wandb_start
 from stepscope.compat.absent import CommError as CommError
 from stepscope.compat.absent import Error as Error
-from stepscope.compat.absent import Partly, missing
+from stepscope.compat.absent import PartialModule, missing
 from stepscope.compat.absent import UsageError as UsageError
 from stepscope.compat.wandb_media import Artifact as Artifact
 from stepscope.compat.wandb_media import Audio as Audio
@@ -32,22 +32,22 @@ from stepscope.extend import disabled_run, text_of
 from stepscope.model.names import EVENT_CONFIG
 
 __version__ = "0.31.0"
-"""The version of wandb whose interface this is."""
+"""The version of wandb whose interface is provided."""
 data_types = wandb_media
-errors: Any = Partly(
+errors: Any = PartialModule(
     "errors",
     **{name: found for name, found in vars(absent).items() if isinstance(found, type) and issubclass(found, Error)},
 )
 
 _run: Run | None = None
 _early = Config()
-"""The configuration of the next run, as far as it is set before `init`."""
+"""Configuration set before `init`, for the next run."""
 _missed: set[str] = set()
-"""What was ignored while there was no run to count it."""
+"""Ignored features used before the run started, to be counted in it."""
 
 
 class Settings:
-    """Accepts any settings of wandb; all are ignored."""
+    """Accepts and ignores all settings of wandb."""
 
     def __init__(self, *arguments: Any, **settings: Any) -> None:
         self.__dict__.update(settings)
@@ -70,22 +70,22 @@ def init(
     sync_tensorboard: Any = None,
     **others: Any,
 ) -> Run:
-    """Start a run, as `wandb.init`, or return the current one, unless `reinit` or another `id` is given.
+    """Start a run like `wandb.init`, or return the current one unless `reinit` or another `id` is given.
 
-    A run that `stepscope.init` began is joined. `id` with the id of an earlier run continues it, and with `resume`
-    after its last step. `mode="disabled"` records nothing. With `sync_tensorboard` what is written to TensorBoard is
-    recorded as well. What has no meaning here is counted as ignored. ConfigError
-    when a STEPSCOPE_* variable or stepscope.yaml is wrong, and nothing else.
+    A run started by `stepscope.init` is joined. The `id` of an earlier run continues that run, with `resume` after
+    its last step. `mode="disabled"` records nothing. `sync_tensorboard` also records what is written to TensorBoard.
+    Unsupported arguments are counted as ignored. Raises only ConfigError, when a STEPSCOPE_* variable or
+    stepscope.yaml is invalid.
     """
     if sync_tensorboard:
         _sync_tensorboard()
     start = wandb_start.read({key: value for key, value in locals().items() if key in wandb_start.VARIABLES})
-    going = _live()
-    if going is not None and going.answers(start) and not wandb_start.begins_anew(reinit):
-        going.ignore_other(start, "entity", "project", "name", "notes", "tags", "group", "job_type")
+    active = _live()
+    if active is not None and active.is_requested(start) and not wandb_start.starts_new_run(reinit):
+        active.ignore_other(start, "entity", "project", "name", "notes", "tags", "group", "job_type")
         if as_dict(config) != {}:
-            going.ignore("init.config")
-        return going
+            active.ignore("init.config")
+        return active
     finish()
     run = _begin(start, config)
     if start.resume is not None and not start.resumes:
@@ -102,7 +102,7 @@ def _begin(start: wandb_start.Start, config: Any) -> Run:
     given = as_dict(config)
     settings = {**_early, **(given or {})}
     current = None if start.disabled else stepscope.current_run()
-    if current is not None and current.status != "running":  # a forked child does not forget the run it ended
+    if current is not None and current.status != "running":  # a forked child still has the run of its parent
         current = None
     if start.disabled:
         begun: stepscope.Run = disabled_run()
@@ -124,7 +124,7 @@ def _begin(start: wandb_start.Start, config: Any) -> Run:
 
 
 def _live() -> Run | None:
-    """The active run, if there is one."""
+    """The active run, if any."""
     return None if _run is None or _run.ended else _run
 
 
@@ -144,7 +144,7 @@ def log(data: Any, step: Any = None, commit: bool | None = None, **others: Any) 
 
 
 def define_metric(name: str, step_metric: Any = None, summary: str | None = None, **others: Any) -> Definition:
-    """Define which metric is the axis of others, and how they are summarised; see `Run.define_metric`."""
+    """Define the axis of metrics, and how they are summarized; see `Run.define_metric`."""
     run = _live()
     if run is None:
         return Definition(text_of(name), None, None)
@@ -152,7 +152,7 @@ def define_metric(name: str, step_metric: Any = None, summary: str | None = None
 
 
 def finish(exit_code: int | None = None, quiet: bool | None = None) -> None:
-    """End the run; one with another exit code than 0 has failed."""
+    """End the run; an exit code other than 0 means that it failed."""
     run = _live()
     if run is not None:
         run.finish(exit_code)
@@ -166,7 +166,7 @@ def alert(title: str, text: str = "", level: Any = None, **others: Any) -> None:
 
 
 def watch(*arguments: Any, **others: Any) -> None:
-    """Do nothing, counted; `stepscope.integrations.torch.instrument()` gives the gradient norm."""
+    """Ignored and counted; `stepscope.integrations.torch.instrument()` records the gradient norm."""
     _ignore("watch")
 
 
@@ -175,33 +175,33 @@ def unwatch(*arguments: Any, **others: Any) -> None:
 
 
 def save(*arguments: Any, **others: Any) -> None:
-    """Do nothing, counted: files are not stored."""
+    """Ignored and counted: files are not stored."""
     _ignore("save")
 
 
 def log_artifact(given: Any, name: Any = None, type: Any = None, **others: Any) -> Artifact:
-    """Return the artifact, counted: files are not stored."""
+    """Return the artifact and count the call as ignored: files are not stored."""
     _ignore("log_artifact")
     return artifact_of(given, name, type)
 
 
 def use_artifact(given: Any, type: Any = None, **others: Any) -> Artifact:
-    """Return an artifact without files, counted: there are none."""
+    """Return an artifact without files and count the call as ignored."""
     _ignore("use_artifact")
     return artifact_of(given, given, type)
 
 
 def login(*arguments: Any, **others: Any) -> bool:
-    """Does nothing: no login is needed."""
+    """Do nothing: no login is needed."""
     return True
 
 
 def setup(*arguments: Any, **others: Any) -> None:
-    """Does nothing."""
+    """Do nothing."""
 
 
 def _sync_tensorboard(*arguments: Any, **others: Any) -> None:
-    """Record what is written to TensorBoard as well, in the active run."""
+    """Also record what is written to TensorBoard, in the active run."""
     tensorboard_sync.follow(_Board())
 
 
@@ -209,11 +209,11 @@ class _Board:
     """Records what is written to TensorBoard in the active run."""
 
     def log(self, data: dict[str, Any], step: Any) -> None:
-        """Record numbers and histograms; media are counted as rejected, as those that are logged are."""
+        """Record numbers and histograms; media are counted as rejected, as in `log`."""
         log(data, step)
 
     def text(self, tag: str, text: str, step: Any) -> None:
-        """Record a text as an event."""
+        """Record text as an event."""
         run = _live()
         if run is not None:
             run.log_text(tag, text, step)
@@ -226,14 +226,14 @@ class _Board:
 
 
 join = finish
-"""What `finish` was called once."""
+"""The former name of `finish`."""
 absent.report = _ignore
-util = Partly("util", generate_id=wandb_start.generate_id)
-tensorboard = Partly("tensorboard", patch=_sync_tensorboard, unpatch=lambda: tensorboard_sync.follow(None))
+util = PartialModule("util", generate_id=wandb_start.generate_id)
+tensorboard = PartialModule("tensorboard", patch=_sync_tensorboard, unpatch=lambda: tensorboard_sync.follow(None))
 
 
 def __getattr__(name: str) -> Any:
-    """`run`, `config` and `summary` of the current run, empty before `init`; other names of wandb are absent."""
+    """`run`, `config` and `summary` of the current run, empty before `init`; placeholders for wandb's other names."""
     run = _live()
     if name == "run":
         return run
@@ -247,7 +247,7 @@ def __getattr__(name: str) -> Any:
 
 
 class _Module(ModuleType):
-    """This module: a configuration or a summary that a script assigns to it goes into that of the run."""
+    """The class of this module: assigning `config` or `summary` updates that of the run."""
 
     def __setattr__(self, name: str, value: Any) -> None:
         if name not in ("config", "summary"):

@@ -1,4 +1,4 @@
-"""What wandb can log beside numbers: histograms are recorded; media, tables and artifacts are counted and not kept."""
+"""wandb's values other than numbers: histograms are recorded; media, tables and artifacts are only counted."""
 
 import os
 import tempfile
@@ -16,11 +16,11 @@ DELTA = records.Instrument("histogram", cumulative=False)
 
 
 def from_values(sequence: Any, bins: int) -> records.Histogram | None:
-    """Count the finite numbers of a list, an array or a tensor in this machine's own memory; None when there are none.
+    """Make a histogram of the finite numbers of a list, an array or a CPU tensor; None when there are none.
 
-    ValueError for a tensor on a device, because reading it would block, and for anything but a sequence of numbers.
+    ValueError for a tensor on a device, because reading it would block, and for anything else.
     """
-    import numpy  # installed wherever distributions come from
+    import numpy  # only needed for histograms
 
     if hasattr(sequence, "detach"):
         if not getattr(sequence, "is_cpu", True):
@@ -38,7 +38,7 @@ def from_values(sequence: Any, bins: int) -> records.Histogram | None:
 def from_counts(
     counts: Any, edges: Any, low: float | None = None, high: float | None = None, total: float | None = None
 ) -> records.Histogram | None:
-    """Make a histogram from counts and bin edges, as numpy has them; None when they do not match."""
+    """Make a histogram from numpy's counts and bin edges; None when they do not match."""
     numbers, bounds = tuple(int(count) for count in counts), tuple(float(edge) for edge in edges)
     rising = all(before < after for before, after in pairwise(bounds))
     if not numbers or len(bounds) != len(numbers) + 1 or not rising or min(numbers) < 0:
@@ -48,11 +48,11 @@ def from_counts(
 
 
 class WBValue:
-    """A value of wandb other than a number."""
+    """The parent of wandb's values other than numbers."""
 
 
 class Media(WBValue):
-    """Holds its arguments, because the script may read them."""
+    """Keeps its arguments, because the script may read them."""
 
     def __init__(self, *arguments: Any, **named: Any) -> None:
         self.arguments = arguments
@@ -60,16 +60,16 @@ class Media(WBValue):
         self.__dict__.update(named)
 
     def __getattr__(self, name: str) -> Absent:
-        """Other attributes of wandb's media are missing here, counted."""
+        """Return a placeholder for an unsupported attribute, and count it."""
         if name.startswith("_"):
             raise AttributeError(name)
         return missing(f"{type(self).__name__}.{name}")
 
 
 class Histogram(Media):
-    """A distribution: of a sequence of numbers, or counted before by `numpy.histogram`.
+    """A distribution of a sequence of numbers, or of the result of `numpy.histogram`.
 
-    Nothing is raised: an invalid distribution is counted as rejected when it is logged.
+    Never raises: an invalid distribution is counted as rejected when it is logged.
     """
 
     def __init__(self, sequence: Any = None, np_histogram: Any = None, num_bins: int = 64, **named: Any) -> None:
@@ -77,7 +77,7 @@ class Histogram(Media):
         self.recorded: records.Histogram | None = None
         try:
             self.recorded = from_values(sequence, num_bins) if np_histogram is None else from_counts(*np_histogram)
-        except Exception:  # whatever a foreign sequence raises when it is read
+        except Exception:  # a user's sequence raised
             pass
         made = self.recorded
         self.histogram: list[int] = list(made.counts[1:-1]) if made is not None else []
@@ -85,35 +85,35 @@ class Histogram(Media):
 
 
 class Image(Media):
-    """A picture."""
+    """An image."""
 
 
 class ImageMask(Media):
-    """What a picture shows, point by point."""
+    """A segmentation mask of an image."""
 
 
 class BoundingBoxes2D(Media):
-    """What a picture shows, box by box."""
+    """Bounding boxes of an image."""
 
 
 class Classes(Media):
-    """The names of what pictures show."""
+    """The class labels of images."""
 
 
 class Video(Media):
-    """Moving pictures."""
+    """A video."""
 
 
 class Audio(Media):
-    """A sound."""
+    """An audio clip."""
 
 
 class Html(Media):
-    """A page."""
+    """An HTML document."""
 
 
 class Object3D(Media):
-    """A body."""
+    """A 3D object."""
 
 
 class Molecule(Media):
@@ -121,34 +121,34 @@ class Molecule(Media):
 
 
 class Plotly(Media):
-    """A plot of plotly."""
+    """A plotly figure."""
 
 
 class Bokeh(Media):
-    """A plot of bokeh."""
+    """A bokeh plot."""
 
 
 class Graph(Media):
-    """A network."""
+    """A computation graph."""
 
 
 class JoinedTable(Media):
-    """Two tables."""
+    """A join of two tables."""
 
 
 class PartitionedTable(Media):
-    """A table of many files."""
+    """A table split over several files."""
 
 
 class Table(Media):
-    """Rows under columns; the script can read them again."""
+    """A table in memory, which the script can read."""
 
     def __init__(
         self, columns: Any = None, data: Any = None, rows: Any = None, dataframe: Any = None, **named: Any
     ) -> None:
         super().__init__(**named)
         given: Any = next((each for each in (dataframe, data, rows) if each is not None), ())
-        if hasattr(given, "columns"):  # a frame of pandas
+        if hasattr(given, "columns"):  # a pandas DataFrame
             columns, given = given.columns, given.values
         self.columns: list[Any] = ["Input", "Output", "Expected"] if columns is None else list(columns)
         self.data: list[list[Any]] = [list(row) for row in given]
@@ -168,7 +168,7 @@ class Table(Media):
         self.columns.append(name)
 
     def get_column(self, name: Any, convert_to: str | None = None) -> Any:
-        """List the values of a column; ValueError when there is none of that name."""
+        """Return the values of a column; ValueError for an unknown name."""
         index = self.columns.index(name)
         values = [row[index] for row in self.data]
         if convert_to != "numpy":
@@ -182,12 +182,12 @@ class Table(Media):
         return iter(enumerate(self.data))
 
     def get_index(self) -> list[int]:
-        """List the numbers of the rows."""
+        """Return the indices of the rows."""
         return list(range(len(self.data)))
 
     def get_dataframe(self) -> Any:
-        """Return the rows as a frame of pandas."""
-        import pandas  # only called where it is installed
+        """Return the rows as a pandas DataFrame."""
+        import pandas  # needed only here
 
         return pandas.DataFrame.from_records(self.data, columns=self.columns)
 
@@ -198,10 +198,10 @@ class Table(Media):
             self.add_column(name, [each.get(name) for each in found])
 
     def cast(self, col_name: Any, dtype: Any, optional: bool = False) -> None:
-        """Do nothing: columns have no types here."""
+        """Do nothing: columns have no types."""
 
     def set_pk(self, col_name: Any) -> None:
-        """Do nothing: rows are found by their numbers."""
+        """Do nothing: tables have no primary keys."""
 
     def set_fk(self, col_name: Any, table: Any, table_col: Any) -> None:
         """Do nothing: tables are not joined."""
@@ -214,7 +214,7 @@ class Table(Media):
 
 
 class Artifact:
-    """Holds the description of files; other methods of wandb's artifacts do nothing here."""
+    """The description of an artifact; wandb's other artifact methods do nothing."""
 
     version = "v0"
 
@@ -228,15 +228,15 @@ class Artifact:
         self.aliases: list[str] = []
 
     def wait(self, timeout: float | None = None) -> "Artifact":
-        """Does nothing."""
+        """Do nothing."""
         return self
 
     def download(self, root: Any = None, *arguments: Any, **named: Any) -> str:
-        """Name the folder in which the files would be; there are none."""
+        """Return the folder where the files would be; it has none."""
         return os.path.join("artifacts", self.name) if text(root) is None else os.fspath(root)
 
     def new_file(self, name: str, mode: str = "x", encoding: str | None = None) -> IO[Any]:
-        """Open a file that goes when it is closed."""
+        """Open a temporary file, deleted when it is closed."""
         return tempfile.TemporaryFile(f"{mode.replace('x', 'w').replace('+', '')}+", encoding=encoding)
 
     def __getattr__(self, name: str) -> Absent:
@@ -246,7 +246,7 @@ class Artifact:
 
 
 def artifact_of(given: Any, name: Any = None, type: Any = None) -> Artifact:
-    """The artifact that was given, or one for the path or name that was."""
+    """Return the artifact, or make one from a path or name."""
     if isinstance(given, Artifact):
         return given
     return Artifact(text(name) or os.path.basename(text(given) or ""), type)

@@ -1,4 +1,4 @@
-"""A run with wandb's interface: steps that count themselves, a summary, and a name, tags and notes that may change."""
+"""A run with wandb's interface: automatic steps, a summary, and a name, tags and notes that may change."""
 
 import fnmatch
 import numbers
@@ -20,7 +20,7 @@ from stepscope.model.run_description import read_tags
 
 
 class Summary(dict[str, Any]):
-    """One value for each key; those set by hand stay."""
+    """One value per key; values that the script sets are not overwritten."""
 
     def __getattr__(self, key: str) -> Any:
         try:
@@ -34,7 +34,7 @@ class Summary(dict[str, Any]):
     def take(self, key: str, value: Any, how: str) -> None:
         """Add a value; values on a device are skipped, because reading them would block.
 
-        NaN is the least or the greatest only as long as there is no number.
+        A number always replaces NaN in a minimum or maximum.
         """
         if isinstance(value, bool) or not isinstance(value, numbers.Real) or how == "none":
             return
@@ -46,7 +46,7 @@ class Summary(dict[str, Any]):
 
 @dataclass(frozen=True, slots=True)
 class Definition:
-    """A definition by `define_metric`, for the metrics whose name matches."""
+    """A definition by `define_metric`, for all metrics with a matching name."""
 
     name: str
     step_metric: str | None
@@ -58,19 +58,19 @@ class Definition:
 
 
 MOST_PREFIX = 1024
-"""Characters of joined keys below which nested dicts are searched for histograms; one may hold itself."""
+"""The maximum length of joined keys of nested dicts, in which histograms are searched; a dict may contain itself."""
 
 
 class AlertLevel(Enum):
-    """The severity."""
+    """The severity of an alert."""
 
     INFO = "INFO"
     WARN = "WARN"
     ERROR = "ERROR"
 
 
-class Word:
-    """An attribute of a run that a script may change, which is recorded."""
+class RecordedAttribute:
+    """An attribute of a run whose changes by the script are recorded."""
 
     def __init__(self, read: Callable[[Any], Any]) -> None:
         self._read = read
@@ -88,16 +88,16 @@ class Word:
 
 
 class Run:
-    """A run. Each `log` is one step further, unless it says `commit=False` or names its step.
+    """A run. Each `log` advances the step, unless called with `commit=False` or a step.
 
-    One that was current before is joined, and left running at the end: a run is ended by the code that started it.
+    A current run is joined, and continues after `finish`: only the code that started a run ends it.
     """
 
     offline = False
     sweep_id = sweep_url = project_url = url = None
-    name = Word(lambda given: text(given) or "")
-    notes = Word(text)
-    tags = Word(tags_of)
+    name = RecordedAttribute(lambda given: text(given) or "")
+    notes = RecordedAttribute(text)
+    tags = RecordedAttribute(tags_of)
 
     def __init__(self, run: stepscope.Run, start: Start, config: Mapping[str, Any], *, ours: bool = True) -> None:
         self._run = run
@@ -117,7 +117,7 @@ class Run:
         self._cancel_close = run.on_finish(self._close)
 
     def _first_step(self, start: Start) -> int:
-        """The step after the last one of the run that is continued, if any."""
+        """The step after the last one of the resumed run, if any."""
         if not start.resumes or not self._ours or self.disabled:
             return 0
         last = last_step(self._run.home, self.id, self._run.rank)
@@ -127,12 +127,12 @@ class Run:
 
     @property
     def path(self) -> str:
-        """Whose run it is, in what project, and its id."""
+        """Entity, project and run id."""
         return "/".join(filter(None, (self.entity, self.project, self.id)))
 
     @property
     def dir(self) -> str:
-        """A folder for the script's own files, beside the run's journal; created on first use."""
+        """A folder for the script's own files, next to the run's journal; created on first use."""
         folder = run_folder(self._run) / "files"
         try:
             if not self.disabled:
@@ -151,7 +151,7 @@ class Run:
         return attempts(self._run) > 1
 
     def note_change(self, what: str, before: Any, value: Any) -> None:
-        """Record changes of a run's description: its name, notes or tags."""
+        """Record a change of the run's name, notes or tags."""
         if what == "name":
             self._run.rename(value)
         elif what == "notes":
@@ -161,7 +161,7 @@ class Run:
             self._run.tag(*value)
 
     def describe(self, start: Start) -> None:
-        """Add a script's description to a run that was started before it."""
+        """Add the arguments of `init` to a run that was started before it."""
         if start.notes:
             self._run.note(start.notes)
         self._run.tag(*start.tags)
@@ -170,23 +170,23 @@ class Run:
                 self.ignore(f"init.{key}")
 
     def ignore(self, what: str) -> None:
-        """Count something of wandb that has no meaning here, and name it once."""
+        """Count an unsupported wandb feature, and name it in one warning."""
         self._run.count("ignored", "wandb", what)
         self._run.warn(f"wandb's {what} is not supported and is ignored")
 
-    def answers(self, start: Start) -> bool:
-        """Return whether this is the requested run; one from before a fork never is."""
+    def is_requested(self, start: Start) -> bool:
+        """Return whether this is the requested run; never for a run from before a fork."""
         is_same = start.id in (None, self.id, self._wanted) and self._pid == os.getpid()
         return is_same and (start.mode not in ("online", "offline") if self.disabled else not start.disabled)
 
     def ignore_other(self, start: Start, *keys: str) -> None:
-        """Count requested settings that this run does not have, because it was started differently."""
+        """Count requested settings that differ from those of the current run as ignored."""
         for key in keys:
             if getattr(start, key) and getattr(start, key) != getattr(self, key):
                 self.ignore(f"init.{key}")
 
     def log(self, data: Any, step: Any = None, commit: bool | None = None, **others: Any) -> None:
-        """Record values at this step, the next one, or the one named; steps may come in any order."""
+        """Record values at the current, the next or the given step; steps may come in any order."""
         for key in others:
             self.ignore(f"log.{key}")
         named = None if step is None else _as_step(step)
@@ -199,7 +199,7 @@ class Run:
             return
         for axis, values in self._by_axis(data).items():
             at = self.step if axis is None else _as_step(data[axis])
-            numbers_only, distributions = _parted(values)
+            numbers_only, distributions = _split_histograms(values)
             if numbers_only or not distributions:
                 self._run.log(numbers_only, at, axis=axis)
             for key, histogram in distributions.items():
@@ -210,7 +210,7 @@ class Run:
             self.step += 1
 
     def log_text(self, tag: str, text: str, step: Any = None) -> None:
-        """Record a text as an event named after its tag, at a step if one is given."""
+        """Record text as an event named after its tag, at a step if given."""
         self._run.event(tag, {"text": text}, step=None if step is None else _as_step(step))
 
     def _log_histogram(self, key: str, histogram: Histogram, step: int | None, axis: str | None) -> None:
@@ -229,7 +229,7 @@ class Run:
         return sorted_
 
     def _axis(self, key: str, data: Mapping[str, Any]) -> str | None:
-        """The metric that a key's definition names as its axis, if the same call gives a whole number for it."""
+        """The axis metric of a key's definition, if the same call has an integer for it."""
         found = next((each for each in reversed(self._definitions) if each.matches(key)), None)
         axis = None if found is None else found.step_metric
         value = data.get(axis) if axis is not None and axis != key else None
@@ -242,7 +242,7 @@ class Run:
     def define_metric(
         self, name: str, step_metric: Any = None, summary: str | None = None, **others: Any
     ) -> Definition:
-        """Define the axis of the metrics that match, and whether their summary is min, max, last or none."""
+        """Define the axis of matching metrics, and whether their summary is min, max, last or none."""
         for key in others:
             self.ignore(f"define_metric.{key}")
         chosen = None if summary is None else text_of(summary).split(",")[0]
@@ -261,17 +261,17 @@ class Run:
         self._run.alert(title, word if word in AlertLevel.__members__ else "INFO", text)
 
     def log_artifact(self, given: Any, name: Any = None, type: Any = None, **others: Any) -> Artifact:
-        """Return the artifact, counted: files are not stored."""
+        """Return the artifact and count the call as ignored: files are not stored."""
         self.ignore("log_artifact")
         return artifact_of(given, name, type)
 
     def use_artifact(self, given: Any, type: Any = None, **others: Any) -> Artifact:
-        """Return an artifact without files, counted: there are none."""
+        """Return an artifact without files and count the call as ignored."""
         self.ignore("use_artifact")
         return artifact_of(given, given, type)
 
     def finish(self, exit_code: int | None = None, quiet: bool | None = None) -> None:
-        """Record the summary and end the run; one with another exit code than 0 has failed."""
+        """Record the summary and end the run; an exit code other than 0 means that it failed."""
         if self.ended:
             return
         if self._ours:
@@ -281,20 +281,20 @@ class Run:
         self.ended = True
 
     def _leave(self, exit_code: int | None) -> None:
-        """Leave a run that was started elsewhere; in a forked child nothing is left to do."""
+        """Detach from a run that was started elsewhere; does nothing in a forked child."""
         if exit_code:
             self.ignore("finish.exit_code")
         if self._cancel_close():
             self._close()
 
     def _close(self) -> None:
-        """Record the summary, in whatever way the run ends."""
+        """Record the summary, however the run ends."""
         self.ended = True
         if self.summary:
             self._run.event("train.summary", self.summary)
 
     def __getattr__(self, name: str) -> Any:
-        """Other attributes of wandb's runs are missing here, counted."""
+        """Return a placeholder for an unsupported attribute, and count it."""
         if name.startswith("_"):
             raise AttributeError(name)
         self.ignore(f"run.{name}")
@@ -311,15 +311,15 @@ class Run:
         self.finish(1 if error is not None else 0)
 
 
-def _parted(values: Mapping[str, Any], prefix: str = "") -> tuple[dict[str, Any], dict[str, Histogram]]:
-    """Separate histograms, which are recorded one by one, from the rest."""
+def _split_histograms(values: Mapping[str, Any], prefix: str = "") -> tuple[dict[str, Any], dict[str, Histogram]]:
+    """Separate histograms, which are recorded individually, from the rest."""
     rest: dict[str, Any] = {}
     histograms: dict[str, Histogram] = {}
     for key, value in values.items():
         if isinstance(value, Histogram):
             histograms[prefix + text_of(key)] = value
         elif type(value) is dict and len(prefix) < MOST_PREFIX:
-            rest[key], inner = _parted(value, f"{prefix}{text_of(key)}/")
+            rest[key], inner = _split_histograms(value, f"{prefix}{text_of(key)}/")
             histograms.update(inner)
         else:
             rest[key] = value
@@ -331,5 +331,5 @@ def _as_step(value: Any) -> int | None:
     try:
         is_whole = isinstance(value, numbers.Real) and float(value).is_integer()
         return step_number(int(value) if is_whole else value)
-    except (Refused, OverflowError):  # the latter: an integer no float can hold
+    except (Refused, OverflowError):  # OverflowError: an integer too large for a float
         return None

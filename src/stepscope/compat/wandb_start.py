@@ -22,9 +22,9 @@ VARIABLES = {
     "mode": "WANDB_MODE",
     "resume": "WANDB_RESUME",
 }
-"""The variables for arguments that `init` is not given."""
+"""The environment variables for missing arguments of `init`."""
 _OURS = {"project": "STEPSCOPE_PROJECT", "id": "STEPSCOPE_RUN_ID", "name": "STEPSCOPE_NAME"}
-"""Variables that take precedence over wandb's."""
+"""Stepscope's variables that take precedence over wandb's."""
 _LETTERS = "abcdefghijklmnopqrstuvwxyz0123456789"
 
 
@@ -45,12 +45,12 @@ class Start:
 
     @property
     def disabled(self) -> bool:
-        """Whether nothing is to be recorded."""
+        """Whether recording is disabled."""
         return self.mode == "disabled"
 
     @property
     def resumes(self) -> bool:
-        """Whether the steps of an earlier run with this id are continued."""
+        """Whether to continue the steps of an earlier run with this id."""
         return self.id is not None and (self.resume or "").lower() in ("allow", "must", "auto", "true")
 
     @property
@@ -61,7 +61,7 @@ class Start:
 
 
 def read(given: Mapping[str, Any], env: Mapping[str, str] | None = None) -> Start:
-    """Read what was given to `init`, and for the rest the environment."""
+    """Read the arguments of `init`, with defaults from the environment."""
     env = os.environ if env is None else env
     found = {key: _found(key, given.get(key), env) for key in VARIABLES}
     tags = tags_of(found.pop("tags"))
@@ -75,15 +75,15 @@ def _found(key: str, given: Any, env: Mapping[str, str]) -> Any:
     return [tag for tag in value.split(",") if tag] if key == "tags" else value
 
 
-def begins_anew(reinit: Any) -> bool:
-    """Return whether `init` ends an active run; by default only in a notebook, where cells are run again."""
+def starts_new_run(reinit: Any) -> bool:
+    """Return whether `init` ends the active run; by default only in a notebook, where cells are rerun."""
     if text(reinit) in (None, "default"):
         return "ipykernel" in sys.modules
     return reinit is True or text(reinit) in ("finish_previous", "create_new")
 
 
 def generate_id(length: int = 8) -> str:
-    """Return a random id that does not depend on the seed of the program."""
+    """Return a random id that is independent of the program's seed."""
     return "".join(_LETTERS[byte % len(_LETTERS)] for byte in os.urandom(length))
 
 
@@ -92,7 +92,7 @@ def _ignore_change(value: Any) -> None:
 
 
 class Config(Mapping[str, Any]):
-    """A configuration: keys as items or attributes. Changes of a copy are not recorded."""
+    """A configuration with keys as items or attributes. Changes of a copy are not recorded."""
 
     def __init__(
         self,
@@ -110,7 +110,7 @@ class Config(Mapping[str, Any]):
             self._changed(changes)
 
     def setdefaults(self, values: Any) -> None:
-        """Set the keys that are not there."""
+        """Set missing keys."""
         self.update({key: value for key, value in self._read(values).items() if key not in self._values})
 
     def _read(self, values: Any) -> dict[str, Any]:
@@ -120,11 +120,11 @@ class Config(Mapping[str, Any]):
         return found or {}
 
     def as_dict(self) -> dict[str, Any]:
-        """Copy it."""
+        """Return a copy as a dict."""
         return dict(self._values)
 
     def persist(self) -> None:
-        """Do nothing: every change is recorded when it is made."""
+        """Do nothing: every change is recorded immediately."""
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._values)
@@ -155,7 +155,7 @@ class Config(Mapping[str, Any]):
 
 
 def as_dict(config: Any) -> dict[str, Any] | None:
-    """A configuration as a dict: of a mapping, pairs, or the attributes of an object; None for anything else."""
+    """A configuration as a dict, from a mapping, pairs or the attributes of an object; None for anything else."""
     try:
         if config is None or isinstance(config, Absent):
             return {}
@@ -164,5 +164,5 @@ def as_dict(config: Any) -> dict[str, Any] | None:
         else:
             pairs = (vars(config) if hasattr(config, "__dict__") else dict(config)).items()
         return {text_of(key): value for key, value in pairs}
-    except Exception:  # whatever a foreign object raises when it is read
+    except Exception:  # a user's object raised
         return None
