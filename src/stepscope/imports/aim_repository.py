@@ -1,4 +1,4 @@
-"""Aim: a repository `.aim` with RocksDB databases for each run, and an SQLite database that describes them."""
+"""Aim: a repository `.aim` with RocksDB databases for each run, and an SQLite database with their descriptions."""
 
 import math
 import struct
@@ -19,7 +19,7 @@ from stepscope.model.records import Log, Metric
 from stepscope.model.secret_text import mask_text
 
 _END = 0xFE
-"""Ends each name in a path; a number begins with it too."""
+"""Ends each name in a path; also starts a number."""
 _CUSTOM = 15
 _LATEST = 9e9
 
@@ -29,12 +29,12 @@ Names = tuple[Name, ...]
 
 
 class AimRepository:
-    """A folder `.aim`, or one that holds it."""
+    """A folder `.aim`, or the folder that contains it."""
 
     name = "Aim"
 
     def find(self, path: Path, skip: Skip) -> list[FoundRun]:
-        """Return the runs of a repository; ConfigError when there is one and aimrocks is not installed."""
+        """Return the runs of a repository; ConfigError if aimrocks is not installed."""
         root = next((each for each in (path, path / ".aim") if (each / "meta" / "chunks").is_dir()), None)
         if root is None:
             return []
@@ -48,7 +48,7 @@ class AimRepository:
 
 @dataclass(frozen=True, slots=True)
 class _Description:
-    """What the SQLite database says of a run."""
+    """The description of a run in the SQLite database."""
 
     name: str
     notes: str
@@ -102,7 +102,7 @@ def _run(root: Path, folder: Path, about: _Description | None, skip: Skip) -> Fo
 
 
 def _prefix(context: Any) -> str:
-    """What a context puts before the name of a metric: `train/` for the usual {"subset": "train"}."""
+    """The prefix of a metric's name for a context: `train/` for the usual {"subset": "train"}."""
     if not isinstance(context, dict) or not context:
         return ""
     if set(context) == {"subset"}:
@@ -111,7 +111,7 @@ def _prefix(context: Any) -> str:
 
 
 class _Sequences:
-    """The sequences of a run: values, steps and times under the same numbers."""
+    """The sequences of a run: values, steps and times at the same indices."""
 
     attempt = 1
     name = "sequences"
@@ -120,11 +120,11 @@ class _Sequences:
         self._folder, self._id, self._prefixes, self._count, self.time = folder, id, prefixes, count, time
 
     def size(self) -> int:
-        """How many sequences there are."""
+        """The number of sequences."""
         return self._count
 
     def read(self, position: dict[str, Any] | None, skip: Skip) -> Iterator[Chunk]:
-        """Yield, sequence by sequence, the values later than the last one read."""
+        """Yield the values later than the last one read, one sequence after the other."""
         times: dict[str, float] = dict(position["times"]) if position else {}
         chunk, done = NextChunk(skip), 0
         for version in (("v2", "chunks"), ("chunks",)):
@@ -151,14 +151,14 @@ class _Sequences:
 
 @dataclass(slots=True)
 class _Object:
-    """A value that is not a number: its type, and its data where that is a text."""
+    """A value that is not a number: its type, and its data if it is a string."""
 
     kind: str
     data: Any = None
 
 
 def _sorted(items: Iterator[tuple[Names, Any]], after: float) -> list[tuple[float, int, Any]]:
-    """Join the columns of a sequence and sort by time; only what is later than a time."""
+    """Join the columns of a sequence and sort by time; only values later than `after`."""
     columns: dict[Name, dict[Name, Any]] = {"val": {}, "step": {}, "time": {}}
     for path, value in items:
         column = columns.get(path[2]) if len(path) > 3 else None
@@ -176,12 +176,12 @@ def _sorted(items: Iterator[tuple[Names, Any]], after: float) -> list[tuple[floa
 
 
 def _items(folder: Path, prefix: Names, skip: Skip) -> Iterator[tuple[Names, Any]]:
-    """Yield the values of a database below a path, with the rest of their paths; what cannot be read is counted."""
+    """Yield the values of a database below a path, with the rest of their paths; unreadable databases are counted."""
     import aimrocks
 
     if not (folder / "CURRENT").is_file():
         return
-    with tempfile.TemporaryDirectory() as logs:  # else RocksDB writes into the repository
+    with tempfile.TemporaryDirectory() as logs:  # otherwise RocksDB writes logs into the repository
         options = aimrocks.Options(create_if_missing=False, db_log_dir=logs)
         try:
             yield from _walk(aimrocks.DB(str(folder), options, read_only=True), _key(prefix))
@@ -195,7 +195,7 @@ def _walk(database: Any, prefix: bytes) -> Iterator[tuple[Names, Any]]:
     for key, data in items:
         if not key.startswith(prefix):
             return
-        # Large values lie apart, with nothing in their place.
+        # Large values are stored separately, with an empty value in their place.
         held = data or database.get(b"BLOBS\xfe" + key) or b""
         path = _path(key[len(prefix) :])
         if path and held:
@@ -222,7 +222,7 @@ def _path(key: bytes) -> Names:
 
 
 def _value(data: bytes) -> Any:
-    """Read a value: its type in the first byte, then its content; a list or an object is empty at first."""
+    """Decode a value: the first byte is its type; lists and objects start empty."""
     kind, content = data[0], data[1:]
     try:
         if kind == 1:
@@ -249,7 +249,7 @@ def _put(into: dict[Name, Any], path: Names, value: Any) -> None:
 
 
 def _tidy(value: Any) -> Any:
-    """Make lists of dicts whose keys are all numbers."""
+    """Convert dicts whose keys are all numbers to lists."""
     if isinstance(value, _Object):
         return value.kind
     if not isinstance(value, dict):

@@ -1,4 +1,4 @@
-"""Compares an imported run with its source: every value of every series, texts, alerts, files and the description."""
+"""Comparison of an imported run with its source: values of all series, texts, alerts, files and the description."""
 
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
@@ -19,13 +19,13 @@ _pack = msgspec.msgpack.Encoder().encode
 _MASK = 2**64 - 1
 
 Datum = tuple[str, tuple[Any, ...]]
-"""One thing to compare: the series it belongs to, and step, time and value."""
+"""An item to compare: its series, and its step, time and value."""
 Sums = dict[str, tuple[int, int]]
-"""By series, how many data there are and the sum of their hashes, which is the same in any order."""
+"""By series, the number of items and the sum of their hashes, which does not depend on the order."""
 
 
 class Comparison(NamedTuple):
-    """The result: how many values and other records the source has, and the first difference."""
+    """The result: the number of records in the source, and the first difference."""
 
     records: int
     difference: str = ""
@@ -39,7 +39,7 @@ class Comparison(NamedTuple):
 def compare(home: Path, run: FoundRun, source: str) -> Comparison:
     """Read the source again and compare it with the journals; memory is bounded by the number of series.
 
-    The order does not count: what grows while it is imported arrives in another order than it is read later.
+    The order is ignored: a source that grows during the import is read in another order later.
     """
     count = 0
     for part in run.parts:
@@ -70,20 +70,20 @@ def _first_difference(part: Part, folder: Path, theirs: Sums, ours: Sums) -> str
     for series in {**theirs, **ours}:
         if theirs.get(series) != ours.get(series):
             counts = [found.get(series, (0, 0))[0] for found in (theirs, ours)]
-            return f"{series} has {counts[0]:,} in the source and {counts[1]:,} here; {_where(part, folder, series)}"
+            return f"{series}: {counts[0]:,} in the source, {counts[1]:,} imported; {_where(part, folder, series)}"
     return ""
 
 
 def _where(part: Part, folder: Path, series: str) -> str:
-    """Find the first datum of a series that differs; this series alone is in memory."""
+    """Find the first difference in a series; only this series is held in memory."""
     theirs, ours = (
         sorted((datum for name, datum in data if name == series), key=_order)
         for data in (_source_data(part), _journal_data(folder, {}))
     )
     for one, other in zip_longest(theirs, ours):
         if one is None or other is None or _pack(one) != _pack(other):
-            return f"the first difference is {_shown(one)} in the source and {_shown(other)} here"
-    return "they changed meanwhile"
+            return f"the first difference is {_shown(one)} in the source, {_shown(other)} imported"
+    return "the source changed during the comparison"
 
 
 def _order(datum: tuple[Any, ...]) -> tuple[Any, ...]:
@@ -117,7 +117,7 @@ def _source_data(part: Part, on_file: Callable[[SourceFile], None] = lambda file
 
 
 def _journal_data(folder: Path, written: dict[str, Event]) -> Iterator[Datum]:
-    """Yield what was imported; the last events of each name that the import itself wrote are put aside."""
+    """Yield the imported items; the latest of the import's own events goes to `written` by name."""
     for batch in read_writer(folder):
         for record in batch.records:
             if isinstance(record, Event) and _is_ours(record):
@@ -127,7 +127,7 @@ def _journal_data(folder: Path, written: dict[str, Event]) -> Iterator[Datum]:
 
 
 def _is_ours(event: Event) -> bool:
-    """Whether the import itself wrote an event, which the source does not have."""
+    """Whether the import itself wrote an event, which is not in the source."""
     start = event.name == EVENT_STARTED and IMPORTED_FROM in event.attrs
     return start or event.name in (EVENT_POSITION, EVENT_FINISHED)
 
@@ -136,7 +136,7 @@ def _add_file_difference(folder: Path, found: list[str], file: SourceFile) -> No
     try:
         found += [] if (folder / file.name).read_bytes() == file.data else [f"the file {file.name} differs"]
     except OSError as error:
-        found.append(f"the file {file.name} cannot be read here: {error.strerror}")
+        found.append(f"the imported file {file.name} cannot be read: {error.strerror}")
 
 
 def _description_difference(written: dict[str, Event], run: FoundRun, source: str) -> list[str]:
@@ -145,6 +145,6 @@ def _description_difference(written: dict[str, Event], run: FoundRun, source: st
     expected, found = description(run, source), written[EVENT_STARTED].attrs
     for key in {**expected, **found}:
         if _pack(expected.get(key)) != _pack(found.get(key)):
-            return [f"{key} is {expected.get(key)!r:.200} in the source and {found.get(key)!r:.200} here"]
+            return [f"{key} is {expected.get(key)!r:.200} in the source, {found.get(key)!r:.200} imported"]
     status = written[EVENT_FINISHED].attrs.get("status")
-    return [] if status == run.status else [f"the status is {run.status} in the source and {status} here"]
+    return [] if status == run.status else [f"the status is {run.status} in the source, {status} imported"]

@@ -1,4 +1,4 @@
-"""Writes the content of a source as the journals of a run; what was imported before is skipped."""
+"""Import of a run: its content is written to journals; what was imported before is skipped."""
 
 import hashlib
 from collections.abc import Iterator
@@ -19,21 +19,21 @@ from stepscope.model.records import Event
 from stepscope.model.redaction import redact
 
 EVENT_POSITION = "stepscope.import.position"
-"""Last in each batch: how far the source was read. Batches are atomic, so nothing is imported twice."""
+"""The last event of each batch: the position in the source. Batches are atomic, so nothing is imported twice."""
 IMPORTED_FROM = "imported_from"
-"""In the start of an imported run: the tool."""
+"""In the start event of an imported run: the tool."""
 HOST = "import"
 _ABOUT = "_about"
-"""In a position: the digest of the run's description as it was stored."""
+"""In a position: the digest of the stored description of the run."""
 _ENDED = "_ended"
-"""In a position: whether the end of the run is stored behind it."""
+"""In a position: whether the end of the run is stored after it."""
 _LONGEST_TEXT = 1024 * 1024
 _pack = msgspec.msgpack.Encoder().encode
 _row = msgspec.msgpack.Decoder(list[Any])
 
 
 class Progress(NamedTuple):
-    """How far the import of a run is."""
+    """The progress of the import of a run."""
 
     part: str
     done: int
@@ -44,7 +44,7 @@ class Progress(NamedTuple):
 
 
 def import_run(home: Path, run: FoundRun, source: str, skip: Skip, project: str | None = None) -> Iterator[Progress]:
-    """Import what is new in a run, and yield its progress; ConfigError while another process imports the same run."""
+    """Import the new content of a run and yield the progress; ConfigError while another process imports it."""
     named = replace(run, name=_text(run.name), project=_text(run.project if project is None else project))
     folder = layout.runs_folder(home) / run.id
     folder.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -64,7 +64,7 @@ def _import_part(home: Path, run: FoundRun, part: Part, source: str, skip: Skip)
     digest = hashlib.sha256(_pack((about, run.status))).hexdigest()[:16]
     described = known == digest
     journal, size = Journal(folder, writer), part.size()
-    latest = part.time if known is None else max(part.time, until + 1)  # the latest description is the valid one
+    latest = part.time if known is None else max(part.time, until + 1)  # the latest description is used
     try:
         for chunk in part.read(before, skip):
             for file in chunk.files:
@@ -79,7 +79,7 @@ def _import_part(home: Path, run: FoundRun, part: Part, source: str, skip: Skip)
             described, ended = True, False
             yield Progress(part.name, size, size, 0, 1)
         if described and not ended:
-            journal.close()  # a small last segment: the position is read from it again and again while files grow
+            journal.close()  # a small last segment: the position is read from it repeatedly while files grow
             end = _event(latest, EVENT_FINISHED, {"status": run.status})
             journal.append([end, _mark(latest, {**(before or {}), _ENDED: True}, digest)])
     finally:
@@ -87,7 +87,7 @@ def _import_part(home: Path, run: FoundRun, part: Part, source: str, skip: Skip)
 
 
 def _text(name: str) -> str:
-    """A name that can be stored; those of files may hold any bytes."""
+    """A storable name; file names may contain any bytes."""
     return name.encode(errors="replace").decode()
 
 
@@ -128,13 +128,13 @@ def writer_of(home: Path, run: FoundRun, part: Part, source: str) -> tuple[Path,
 
 
 def keep_time(folder: Path, part: Part) -> None:
-    """Give a part the time at which its import began, where that is stored: the time of a file changes as it grows."""
+    """Set the time of a part to that of its first import, if any: the time of a file changes as it grows."""
     if layout.list_segments(folder):
         part.time = find_writer(folder).wall_ns
 
 
 def description(run: FoundRun, source: str) -> dict[str, Any]:
-    """What the start of an imported run says of it, with secrets masked."""
+    """The attributes of the start event of an imported run, with secrets masked."""
     attrs: dict[str, Any] = {"config": run.config, IMPORTED_FROM: source, **run.started}
     attrs |= {"tags": run.tags} if run.tags else {}
     attrs |= {"notes": run.notes} if run.notes else {}
@@ -143,7 +143,7 @@ def description(run: FoundRun, source: str) -> dict[str, Any]:
 
 
 def _storable(value: Any) -> Any:
-    """Copy nested values; a number beyond 64 bits becomes a text, and so does anything that is no plain value."""
+    """Copy nested values; integers beyond 64 bits and values of other types become strings."""
     if isinstance(value, dict):
         return {_text(str(key)): _storable(inner) for key, inner in value.items()}
     if isinstance(value, (list, tuple)):
@@ -154,25 +154,25 @@ def _storable(value: Any) -> Any:
 
 
 def _latest(chunk: Chunk, before: int) -> int:
-    """The time of the last record of a chunk, which is its second field."""
+    """The latest time in a chunk; a record's time is its second field."""
     return max(before, _row.decode(chunk.records[-1])[1]) if chunk.records else before
 
 
 class Stored(NamedTuple):
-    """How far a source was read into a writer's folder."""
+    """The import state in a writer's folder."""
 
     position: dict[str, Any] | None
-    """None when no content was imported yet."""
+    """The position in the source; None when no content was imported yet."""
     digest: str | None
-    """Of the description of the run; None when not even that was imported."""
+    """The digest of the run's description; None when that was not imported yet."""
     ended: bool
-    """Whether the end of the run is stored too."""
+    """Whether the end of the run is stored."""
     time: int
-    """Of the last record."""
+    """The time of the last record."""
 
 
 def last_position(folder: Path) -> Stored:
-    """Find how far a source was read into a writer's folder."""
+    """Read the import state of a writer's folder."""
     for path in reversed(layout.list_segments(folder)):
         found = None
         for batch in Tail(folder, Position(segment=int(path.stem))).read_all():

@@ -1,4 +1,4 @@
-"""MLflow's own stores: an SQLite database, and folders of text files."""
+"""MLflow's local stores: an SQLite database, and folders of text files."""
 
 import json
 import math
@@ -16,7 +16,7 @@ from stepscope.journal import layout
 from stepscope.model.records import Metric, Value
 
 _LOCAL = ("", "file")
-"""Schemes of addresses that are paths on this machine."""
+"""URI schemes of local paths."""
 _MOST_COUNTED = 100_000
 _TRASH = ".trash"
 """The folder of deleted experiments."""
@@ -24,13 +24,13 @@ CHUNK_ROWS = 10_000
 READ_BYTES = 1024 * 1024
 LONGEST_TEXT = 1024 * 1024
 LATEST_MS = 9 * 10**12
-"""No time in milliseconds is later: it would not fit into 64 bits of nanoseconds."""
+"""The latest time in milliseconds that fits into 64 bits as nanoseconds."""
 _LARGEST = 1.7976931348623157e308
-"""What the database holds for infinity."""
+"""The database's value for infinity."""
 _STATUSES = {"FAILED": "failed", "KILLED": "preempted", "4": "failed", "5": "preempted"}
 _DELETED, _ARTIFACTS = "deleted runs", "artifacts"
 _LEFT_OUT = {"datasets": "datasets", "logged_models": "logged models", "trace_info": "traces"}
-"""Tables of the database that have no place here, and what is in them."""
+"""Tables that are not imported, and what they contain."""
 
 
 class MlflowDatabase:
@@ -79,13 +79,13 @@ def _skip_some(skip: Skip, reason: str, count: int) -> None:
 
 
 def count_files(uri: str) -> int:
-    """Return how many files are below an address, up to a limit; 0 when it is not on this machine."""
+    """Return the number of files below a URI, up to a limit; 0 if it is not on this machine."""
     try:
         place = urlsplit(uri)
         if place.scheme not in _LOCAL or not place.path:
             return 0
         return sum(path.is_file() for path in islice(Path(unquote(place.path)).rglob("*"), _MOST_COUNTED))
-    except (OSError, ValueError):  # a database may hold any text
+    except (OSError, ValueError):  # a database may contain any text
         return 0
 
 
@@ -99,11 +99,11 @@ class _DatabaseRun:
         self.name = f"metrics of {id}"
 
     def size(self) -> int:
-        """How many values the run has."""
+        """The number of values of the run."""
         return count_rows(self._file, "SELECT count(*) FROM metrics WHERE run_uuid = ?", self._id)
 
     def read(self, position: dict[str, Any] | None, skip: Skip) -> Iterator[Chunk]:
-        """Yield the values behind a row."""
+        """Yield the values after a row."""
         last, done = (int(position["row"]), int(position["done"])) if position else (0, 0)
         query = (
             "SELECT rowid, key, value, timestamp, step, is_nan FROM metrics"
@@ -128,7 +128,7 @@ def _number(value: Any, is_nan: Any) -> Any:
 
 
 class _Values:
-    """Collects values; those of one moment and step that follow each other are one record."""
+    """Collects values; consecutive ones with the same time and step become one record."""
 
     def __init__(self, skip: Skip) -> None:
         self._skip, self.chunk = skip, NextChunk(skip)
@@ -136,7 +136,7 @@ class _Values:
         self._values: dict[str, Value] = {}
 
     def add(self, key: Any, value: Any, time: Any, step: Any) -> None:
-        """Add a value; its time is in milliseconds. One that makes no sense is left out and counted."""
+        """Add a value with its time in milliseconds; an invalid one is left out and counted."""
         whole = isinstance(time, int) and isinstance(step, int)
         if not (whole and isinstance(value, (int, float)) and isinstance(key, str) and 0 <= time < LATEST_MS):
             self._skip("values that cannot be read", 1)
@@ -153,7 +153,7 @@ class _Values:
         self._at, self._values = None, {}
 
     def take(self, position: dict[str, Any], done: int) -> Chunk:
-        """Return the chunk of what was added."""
+        """Return the chunk of the added values."""
         self._flush()
         return self.chunk.take(position, done)
 
@@ -164,7 +164,7 @@ class MlflowFolder:
     name = "MLflow (files)"
 
     def find(self, path: Path, skip: Skip) -> list[FoundRun]:
-        """Return the runs that are not deleted, also when the folder that has `mlruns` is given."""
+        """Return the runs that are not deleted, in the given folder or its subfolder `mlruns`."""
         files = [*sorted(path.glob("*/*/meta.yaml")), *sorted(path.glob("mlruns/*/*/meta.yaml"))]
         trash = [*path.glob(f"{_TRASH}/*/*/meta.yaml"), *path.glob(f"mlruns/{_TRASH}/*/*/meta.yaml")]
         _skip_some(skip, _DELETED, len(trash))
@@ -197,7 +197,7 @@ def _meta(file: Path) -> dict[str, str]:
 
 
 def _scalar(text: str) -> str:
-    """Read a plain or quoted YAML scalar; double quotes have escapes, of which JSON knows all that MLflow writes."""
+    """Read a plain or quoted YAML scalar; MLflow uses only those escapes in double quotes that JSON has too."""
     if text[:1] == "'" == text[-1:]:
         return text[1:-1].replace("''", "'")
     if text[:1] == '"' == text[-1:]:
@@ -209,7 +209,7 @@ def _scalar(text: str) -> str:
 
 
 def _texts(folder: Path) -> dict[str, Any]:
-    """The files of a folder with their contents; keys may have slashes, which are folders."""
+    """The contents of the files of a folder by key; slashes in keys are subfolders."""
     files = [file for file in sorted(folder.rglob("*")) if file.is_file()]
     return {file.relative_to(folder).as_posix(): _text_of(file) for file in files}
 
@@ -236,18 +236,18 @@ class _FolderRun:
         return [file for file in sorted(self._folder.rglob("*")) if file.is_file()]
 
     def size(self) -> int:
-        """Bytes of all files."""
+        """The size of all files in bytes."""
         return sum(map(self._size, self._files()))
 
     def read(self, position: dict[str, Any] | None, skip: Skip) -> Iterator[Chunk]:
-        """Yield the whole lines behind the offsets of the files."""
+        """Yield the complete lines after the files' offsets."""
         offsets: dict[str, int] = dict(position["offsets"]) if position else {}
         values = _Values(skip)
         for path in self._files():
             key = path.relative_to(self._folder).as_posix()
             with open(path, "rb") as file:
                 if offsets.get(key, 0) > self._size(path):
-                    skip(f"{key}: shorter than before, so it is another file: not read", 1)
+                    skip(f"{key}: not read, because it is shorter than before (a different file)", 1)
                     continue
                 file.seek(offsets.get(key, 0))
                 while lines := [line for line in file.readlines(READ_BYTES) if line.endswith(b"\n")]:
@@ -282,7 +282,7 @@ def _found(
 
 
 def databases(path: Path) -> list[Path]:
-    """The files of SQLite at a path: the file itself, or those in the folder."""
+    """The SQLite files at a path: the file itself, or those in the folder."""
     files = [path] if path.is_file() else sorted(path.glob("*.db")) if path.is_dir() else []
     return [file for file in files if _is_sqlite(file)]
 
@@ -293,14 +293,14 @@ def _is_sqlite(file: Path) -> bool:
 
 
 def connect(file: Path) -> sqlite3.Connection:
-    """Open a database to read; another process may write to it."""
+    """Open a database for reading; another process may write to it."""
     database = sqlite3.connect(f"{file.resolve().as_uri()}?mode=ro", uri=True, timeout=10.0)
     database.text_factory = lambda data: data.decode(errors="replace")
     return database
 
 
 def select(file: Path, query: str, values: tuple[Any, ...], skip: Skip) -> list[tuple[Any, ...]]:
-    """Return the rows of a query; none, and the reason counted, when the database cannot be read."""
+    """Return the rows of a query; empty, with the reason counted, when the database cannot be read."""
     try:
         with closing(connect(file)) as database:
             return database.execute(query, values).fetchall()
@@ -310,7 +310,7 @@ def select(file: Path, query: str, values: tuple[Any, ...], skip: Skip) -> list[
 
 
 def count_rows(file: Path, query: str, key: str) -> int:
-    """The number of rows that a query counts; 0 where the database cannot be read."""
+    """The result of a count query; 0 when the database cannot be read."""
     return sum(int(count) for (count,) in select(file, query, (key,), lambda reason, count: None))
 
 

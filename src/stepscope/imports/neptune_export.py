@@ -1,4 +1,4 @@
-"""Neptune: the Parquet files that `neptune-exporter` writes, a few for each run."""
+"""Neptune: the Parquet files of `neptune-exporter`, several for each run."""
 
 import math
 from collections.abc import Iterator
@@ -22,18 +22,18 @@ _CONFIG = {
     "datetime": "datetime_value",
     "string_set": "string_set_value",
 }
-"""Types of attributes that have one value, and the column that holds it."""
+"""Attribute types with a single value, and the column of the value."""
 BATCH_ROWS = 10_000
 _MAGIC = b"PAR1"
 
 
 class NeptuneExport:
-    """Folders of Parquet files named RUN_part_N.parquet; those of one run are read together."""
+    """Folders of Parquet files named RUN_part_N.parquet; the files of a run are read together."""
 
     name = "Neptune exporter"
 
     def find(self, path: Path, skip: Skip) -> list[FoundRun]:
-        """Return the runs of all files; ConfigError when there are some and pyarrow is not installed."""
+        """Return the runs of all files; ConfigError if pyarrow is not installed."""
         if path.is_file():
             files = [path] if path.suffix == ".parquet" else []
         else:
@@ -59,7 +59,7 @@ def _open(file: Path) -> Any:
 
 
 def _owner(file: Path, skip: Skip) -> tuple[str, str] | None:
-    """The project and the run of a file; None when it is not one of the exporter's."""
+    """The project and the run of a file; None if the exporter did not write it."""
     try:
         opened = _open(file)
         if not set(opened.schema_arrow.names) >= _NEEDED:
@@ -69,7 +69,7 @@ def _owner(file: Path, skip: Skip) -> tuple[str, str] | None:
             row = batch.to_pylist()[0]
             return str(row["project_id"]), str(row["run_id"])
         skip("empty Parquet files", 1)
-    except (OSError, ValueError) as error:  # what pyarrow raises is one of these
+    except (OSError, ValueError) as error:  # pyarrow's errors are of these types
         skip(f"{file.name}: {str(error)[:100]}", 1)
     return None
 
@@ -105,7 +105,7 @@ def _ns(moment: Any) -> int:
 
 
 def _rows(file: Path, first: int, columns: list[str] | None, skip: Skip) -> Iterator[dict[str, Any]]:
-    """Yield the rows from one on; row groups before it are not read."""
+    """Yield the rows from `first` on; earlier row groups are not read."""
     try:
         opened = _open(file)
         known = None if columns is None else [name for name in columns if name in opened.schema_arrow.names]
@@ -135,17 +135,17 @@ class _ExportFile:
         self.name = path.name
 
     def size(self) -> int:
-        """How many rows the file has."""
+        """The number of rows in the file."""
         try:
             return int(_open(self._path).metadata.num_rows)
         except (OSError, ValueError):
             return 0
 
     def read(self, position: dict[str, Any] | None, skip: Skip) -> Iterator[Chunk]:
-        """Yield the rows behind one."""
+        """Yield the rows after a position."""
         done = int(position["row"]) if position else 0
         if done > self.size():
-            skip(f"{self.name}: shorter than before, so it is another file: not read", 1)
+            skip(f"{self.name}: not read, because it is shorter than before (a different file)", 1)
             return
         chunk, before = NextChunk(skip), done
         for row in _rows(self._path, done, None, skip):
@@ -178,7 +178,7 @@ class _ExportFile:
 
 
 def _histogram(value: Any) -> Histogram | None:
-    """Read the edges of bins and the counts between them; None for densities, which are no counts."""
+    """Read bin edges and counts; None for densities, which are not counts."""
     if not isinstance(value, dict) or value.get("type") not in (None, "COUNTING"):
         return None
     edges, counts = value.get("edges") or [], value.get("values") or []

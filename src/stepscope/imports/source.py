@@ -1,4 +1,4 @@
-"""The shape of a source: it recognises files of one tool, and reads the runs in them."""
+"""The interface of a source, which recognises the files of one tool and reads their runs."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -14,9 +14,9 @@ Skip = Callable[[str, int], None]
 """Counts what cannot be imported, by reason."""
 CHUNK_RECORDS = 10_000
 CHUNK_BYTES = 4 * 1024 * 1024
-"""A chunk ends at the first of these, so that memory is bounded whatever the source holds."""
+"""Limits of a chunk in rows and bytes, which bound memory for any source."""
 LARGEST_RECORD = 16 * 1024 * 1024
-"""Bytes of a packed record; a larger one is left out."""
+"""The size limit of a packed record in bytes; larger ones are left out."""
 
 
 class SourceFile(NamedTuple):
@@ -28,12 +28,12 @@ class SourceFile(NamedTuple):
 
 
 class Chunk(NamedTuple):
-    """Packed records of a part, in the order of the source, and the position behind them."""
+    """Packed records of a part, in the order of the source, and the position after them."""
 
     records: list[bytes]
     position: dict[str, Any]
     points: int
-    """Metric values among the records."""
+    """The number of metric values in the records."""
     done: int
     """How much of the part has been read, in its own units."""
     files: tuple[SourceFile, ...] = ()
@@ -45,13 +45,13 @@ class Part(Protocol):
     name: str
     attempt: int
     time: int
-    """When it began, in ns; 0 when unknown."""
+    """Its start time in ns; 0 when unknown."""
 
     def size(self) -> int:
-        """The size of all there is now, in the units of `Chunk.done`."""
+        """The current size, in the units of `Chunk.done`."""
 
     def read(self, position: dict[str, Any] | None, skip: Skip) -> Iterator[Chunk]:
-        """Yield everything behind a position that is there now."""
+        """Yield the current content after a position."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +59,7 @@ class FoundRun:
     """A run that a source found."""
 
     id: str
-    """The same whenever the same files are imported."""
+    """The id of the run, the same in every import of the same files."""
     project: str
     name: str
     parts: list[Part]
@@ -68,7 +68,7 @@ class FoundRun:
     notes: str = ""
     status: str = "finished"
     started: dict[str, str] = field(default_factory=dict)
-    """Other attributes of its start: `group`, `job_type`, `parent`."""
+    """Other attributes of the start event: `group`, `job_type`, `parent`."""
 
 
 class Source(Protocol):
@@ -77,21 +77,21 @@ class Source(Protocol):
     name: str
 
     def find(self, path: Path, skip: Skip) -> list[FoundRun]:
-        """Return the runs in a file or below a folder; none when there are no files of this tool."""
+        """Return the runs in a file or below a folder; empty when it has no files of this tool."""
 
 
 _encode = msgspec.msgpack.Encoder().encode
 
 
 def pack(record: Record) -> bytes:
-    """Pack a record; ValueError for a text that is no Unicode, OverflowError for a step or number that is too large."""
+    """Pack a record; ValueError for invalid Unicode, OverflowError for a step or number that is too large."""
     if record.step is not None and not FIRST_STEP <= record.step <= LAST_STEP:
         raise OverflowError("a step is out of range")
     return _encode(record)
 
 
 class NextChunk:
-    """Collects records until they are worth a chunk."""
+    """Collects the records of the next chunk."""
 
     def __init__(self, skip: Skip) -> None:
         self._skip = skip
@@ -100,7 +100,7 @@ class NextChunk:
 
     @property
     def is_full(self) -> bool:
-        """Whether a chunk should be taken before more is added."""
+        """Whether `take` should be called before more is added."""
         return len(self._records) >= CHUNK_RECORDS or self._size >= CHUNK_BYTES
 
     @property
@@ -109,7 +109,7 @@ class NextChunk:
         return not self._records
 
     def add(self, record: Record, points: int = 0) -> None:
-        """Add a record with so many metric values; one that cannot be stored is left out and counted."""
+        """Add a record with its number of metric values; one that cannot be stored is left out and counted."""
         try:
             packed = pack(record)
         except (ValueError, OverflowError):
@@ -130,7 +130,7 @@ class NextChunk:
         row: Mapping[str, Any],
         definitions: Sequence[Definition] = (),
     ) -> None:
-        """Add the numbers of a row as metrics on the axes that are defined for them, nested ones under joined keys.
+        """Add the numbers of a row as metrics on their defined axes; nested numbers get joined keys.
 
         The rest is left out and counted.
         """
@@ -143,7 +143,7 @@ class NextChunk:
             self.add(Metric(time, step if axis is None else at, axis, category, part), len(part))
 
     def take(self, position: dict[str, Any], done: int) -> Chunk:
-        """Return the chunk, and begin the next."""
+        """Return the chunk and start the next."""
         made = Chunk(self._records, position, self._points, done)
         self._records, self._size, self._points = [], 0, 0
         return made

@@ -1,4 +1,4 @@
-"""Tables of values in text files: CSV with a heading, and JSON lines."""
+"""Tables of values in text files: CSV with a header line, and JSON lines."""
 
 import csv
 import hashlib
@@ -14,23 +14,23 @@ from stepscope.journal import layout
 from stepscope.wire.wandb_rows import number
 
 STEPS = ("step", "_step", "global_step", "Step", "iteration", "iter", "trainer/global_step", "epoch")
-"""Columns that hold the step; the first that a row has counts."""
+"""Columns of the step; the first one present in a row is used."""
 TIMES = ("_timestamp", "timestamp", "time", "wall_time", "Wall time")
-"""Columns that hold the time: seconds or milliseconds since 1970, or a text such as 2026-01-31T12:00:00Z."""
+"""Columns of the time: seconds or milliseconds since 1970, or a string such as 2026-01-31T12:00:00Z."""
 _IGNORED = ("_runtime",)
 LONGEST_LINE = 16 * 1024 * 1024
 _LATEST = 9e9
-"""Seconds; a larger number is in milliseconds, as Java and JavaScript have them."""
+"""The latest time in seconds; a larger number is in milliseconds, as in Java and JavaScript."""
 _DECIMAL_COMMA = re.compile(r"\s*[+-]?\d*,\d+(?:[eE][+-]?\d+)?\s*", re.ASCII)
-"""A number as spreadsheets of many countries write it, with semicolons between the cells."""
+"""A number with a decimal comma, as in spreadsheets of many countries."""
 _INTEGER = re.compile(r"\s*[+-]?\d{1,30}\s*", re.ASCII)
 
 Row = Mapping[str, Any] | None
-"""The cells of a line; None for one that cannot be read."""
+"""The cells of a line; None when it cannot be read."""
 
 
 class Format(Protocol):
-    """How lines become rows."""
+    """Converts lines to rows."""
 
     def begin(self, file: BinaryIO) -> None:
         """Read the lines before the first row."""
@@ -39,11 +39,11 @@ class Format(Protocol):
         """Read a line, without the newline."""
 
     def is_whole(self, line: bytes) -> bool:
-        """Return whether a last line without a newline is all there."""
+        """Return whether a last line without a newline is complete."""
 
 
 class Csv:
-    """A file of values parted by commas, semicolons or tabs, whose first line names the columns."""
+    """A file of values separated by commas, semicolons or tabs, with the column names in the first line."""
 
     name = "CSV"
 
@@ -73,7 +73,7 @@ def _files(path: Path, suffix: str, skip: Skip) -> list[Path]:
 
 
 def _is_text(file: Path, skip: Skip) -> bool:
-    """Return whether a file is UTF-8 as far as its first bytes say."""
+    """Return whether the first bytes of a file are UTF-8."""
     with open(file, "rb") as opened:
         start = opened.read(2)
     if start in (b"\xff\xfe", b"\xfe\xff"):
@@ -101,17 +101,17 @@ class _Table:
         self.time = int(path.stat().st_mtime * 1e9)
 
     def size(self) -> int:
-        """Bytes of the file."""
+        """The size of the file in bytes."""
         return self._path.stat().st_size
 
     def read(self, position: dict[str, Any] | None, skip: Skip) -> Iterator[Chunk]:
-        """Yield the whole lines behind an offset."""
+        """Yield the complete lines after an offset."""
         chunk = NextChunk(skip)
         with open(self._path, "rb") as file:
             self._format.begin(file)
             offset, row = (int(position["offset"]), int(position["row"])) if position else (file.tell(), 0)
             if offset > self.size():
-                skip(f"{self.name}: shorter than before, so it is another file: not read", 1)
+                skip(f"{self.name}: not read, because it is shorter than before (a different file)", 1)
                 return
             file.seek(offset)
             before = offset
@@ -140,7 +140,7 @@ class _Table:
 
 
 def _lines(file: BinaryIO, skip: Skip) -> Iterator[tuple[int, bytes]]:
-    """Yield the lines with their sizes; an empty one in place of one that is too long."""
+    """Yield the lines with their sizes; an empty line replaces one that is too long."""
     while line := file.readline(LONGEST_LINE):
         size = len(line)
         if size < LONGEST_LINE or line.endswith(b"\n"):
@@ -177,12 +177,12 @@ class _JsonFormat:
     """A JSON object on each line."""
 
     def begin(self, file: BinaryIO) -> None:
-        """Skip the mark of UTF-8, if there is one."""
+        """Skip the byte order mark, if any."""
         if file.read(3) != b"\xef\xbb\xbf":
             file.seek(0)
 
     def row(self, line: bytes) -> Row:
-        """Read an object."""
+        """Parse an object."""
         try:
             found = json.loads(line)
         except (ValueError, RecursionError):
@@ -190,19 +190,19 @@ class _JsonFormat:
         return found if isinstance(found, dict) else None
 
     def is_whole(self, line: bytes) -> bool:
-        """An object that is closed is whole."""
+        """A closed object is complete."""
         return self.row(line) is not None
 
 
 class _CsvFormat:
-    """Cells that a comma, semicolon or tab parts; the first line names the columns."""
+    """Cells separated by commas, semicolons or tabs, with the column names in the first line."""
 
     def __init__(self) -> None:
         self._names: list[str] = []
         self._delimiter = ","
 
     def begin(self, file: BinaryIO) -> None:
-        """Read the names of the columns."""
+        """Read the column names."""
         heading = file.readline(LONGEST_LINE).decode("utf-8-sig", "replace").rstrip("\r\n")
         self._delimiter = max(",;\t", key=heading.count)
         self._names = _distinct(self._cells(heading) or [])
@@ -217,7 +217,7 @@ class _CsvFormat:
         return {name: _cell(cell) for name, cell in zip(self._names, cells, strict=True) if cell != ""}
 
     def is_whole(self, line: bytes) -> bool:
-        """A number may be cut off anywhere."""
+        """Never: a number may be cut off anywhere."""
         return False
 
     def _cells(self, line: str) -> list[str] | None:

@@ -20,21 +20,21 @@ from stepscope.wire.tensorboard_scalars import Scalars
 
 CHUNK_BYTES = 2 << 20
 LARGEST_EVENT = 64 << 20
-"""Bytes of an event; a larger one is left out, unread."""
+"""The size limit of an event in bytes; larger ones are skipped."""
 _NAME = re.compile(r".*\.tfevents\..*")
 _STARTED = re.compile(r"\.tfevents\.(\d{10})\.")
 _LATEST = 9e9
-"""No time in seconds is later: it would not fit into 64 bits of nanoseconds."""
+"""The latest time in seconds that fits into 64 bits as nanoseconds."""
 _HEADER = 12
-"""Bytes before the data of a record: its length, and a checksum of the length."""
+"""The size of a record's header: the length of the data, and its checksum."""
 _FOOTER = 4
 _length = struct.Struct("<Q").unpack_from
 _SUFFIXES = {b"\x89PNG": ".png", b"\xff\xd8": ".jpg", b"GIF8": ".gif", b"RIFF": ".wav"}
-"""How files begin, and how their names end."""
+"""The first bytes of files, and the extensions of their names."""
 
 
 class TensorBoard:
-    """Folders of event files; as in TensorBoard, each folder that holds some is a run."""
+    """Folders of event files; as in TensorBoard, each folder with event files is a run."""
 
     name = "TensorBoard"
 
@@ -64,7 +64,7 @@ def _started(file: Path) -> int:
 
 
 class EventFile:
-    """One event file. A program that is started again writes the next one, which is the next attempt."""
+    """One event file. A restarted program writes another file, which is the next attempt."""
 
     def __init__(self, path: Path, attempt: int) -> None:
         self.path, self.attempt = path, attempt
@@ -72,14 +72,14 @@ class EventFile:
         self.time = _started(path)
 
     def size(self) -> int:
-        """Bytes of the file."""
+        """The size of the file in bytes."""
         return self.path.stat().st_size
 
     def read(self, position: dict[str, Any] | None, skip: Skip) -> Iterator[Chunk]:
-        """Yield the whole records behind an offset; a record that is still being written is left for later."""
+        """Yield the complete records after an offset."""
         offset, size = int(position["offset"]) if position else 0, self.size()
         if offset > size:
-            skip(f"{self.name}: shorter than before, so it is another file: not read", 1)
+            skip(f"{self.name}: not read, because it is shorter than before (a different file)", 1)
             return
         reader = _Reader(skip)
         with open(self.path, "rb") as file:
@@ -105,7 +105,7 @@ class EventFile:
 
 
 class _Reader:
-    """Turns the records of a file into packed records of ours."""
+    """Converts the records of a file to packed records of ours."""
 
     def __init__(self, skip: Skip) -> None:
         self._skip = skip
@@ -114,18 +114,18 @@ class _Reader:
         self._files: list[SourceFile] = []
         self._points = 0
         self.missing = 0
-        """Bytes of the first record, when a buffer has less."""
+        """The size of the first record, if the buffer is shorter."""
         self.broken = False
-        """Whether a length was damaged, so that no record can be found behind it."""
+        """Whether a length is damaged, so that later records cannot be found."""
 
     def chunk(self, offset: int) -> Chunk:
-        """Return what was read, up to an offset, and begin anew."""
+        """Return the records up to an offset as a chunk, and start the next."""
         made = Chunk(self._records, {"offset": offset}, self._points, offset, tuple(self._files))
         self._records, self._files, self._points = [], [], 0
         return made
 
     def take(self, data: bytes) -> int:
-        """Read the whole records of a buffer and return how many bytes they have."""
+        """Read the complete records of a buffer and return their size in bytes."""
         starts, sizes, end = self._bodies(data)
         packed, bad = self._scalars.pack(data, starts, sizes)
         if bad:
@@ -139,11 +139,11 @@ class _Reader:
         return end
 
     def _bodies(self, data: bytes) -> tuple[list[int], list[int], int]:
-        """Find the whole records: where their data starts, its sizes, and where the last one ends."""
+        """Find the complete records: the starts and sizes of their data, and the end of the last one."""
         starts: list[int] = []
         sizes: list[int] = []
         heads: dict[bytes, bool] = {}
-        """Whether the length and its checksum fit each other: a file has few lengths."""
+        """Whether the length matches its checksum; cached, since a file has few different lengths."""
         at, end = 0, len(data)
         while at + _HEADER <= end:
             head = data[at : at + _HEADER]
@@ -191,7 +191,7 @@ class _Reader:
             self._skip(value.kind, 1)
 
     def _media(self, time: int, step: int, tag: str, index: int, media: Media) -> None:
-        """Keep a file, and an event at its step that names it."""
+        """Add a file, and an event at its step with its name."""
         folder = f"{layout.slug(tag)}-{_digest(tag.encode(errors='replace'))}"
         suffix = next((end for start, end in _SUFFIXES.items() if media.data.startswith(start)), ".bin")
         name = f"{media.kind}/{folder}/{step}-{index}-{_digest(media.data)}{suffix}"

@@ -63,11 +63,11 @@ class _Table:
         self.name = table
 
     def size(self) -> int:
-        """How many rows the run has."""
+        """The number of rows of the run."""
         return count_rows(self._file, f"SELECT count(*) FROM {self._table} WHERE {self._id} = ?", self._key)
 
     def read(self, position: dict[str, Any] | None, skip: Skip) -> Iterator[Chunk]:
-        """Yield the rows behind one."""
+        """Yield the rows after a position."""
         last, done = (int(position["row"]), int(position["done"])) if position else (0, 0)
         what = {"metrics": "step, metrics", "system_metrics": "NULL, metrics", "alerts": "step, title, text, level"}
         query = (

@@ -1,4 +1,4 @@
-"""Weights & Biases: the `.wandb` files of offline runs, and of runs that are being written."""
+"""Weights & Biases: the `.wandb` files of offline and running runs."""
 
 import json
 import struct
@@ -22,13 +22,13 @@ _PREFIX = struct.Struct("<IHB")
 _FULL, _FIRST, _MIDDLE, _LAST = 1, 2, 3, 4
 _HISTORY, _OUTPUT, _CONFIG, _STATS, _ALERT, _METRIC, _OUTPUT_RAW, _RUN, _EXIT = 2, 4, 5, 7, 10, 12, 13, 17, 18
 _LATEST = 9e9
-"""No time in seconds is later: it would not fit into 64 bits of nanoseconds."""
+"""The latest time in seconds that fits into 64 bits as nanoseconds."""
 _MOST_DEFINITIONS = 1000
 _LEFT_OUT = {3: "summaries", 6: "file lists", 8: "artifacts", 25: "uses of artifacts"}
 
 
 class WandbFiles:
-    """Files named run-ID.wandb, as `wandb` writes them beside each run."""
+    """Files named run-ID.wandb, which `wandb` writes for each run."""
 
     name = "Weights & Biases"
 
@@ -61,7 +61,7 @@ def _found(file: Path, skip: Skip) -> FoundRun | None:
 
 
 def _about(file: Path) -> dict[str, Any]:
-    """Read the description of the run: the first record about it, and how it ended."""
+    """Read the description of the run from its first record, and its status from its exit record."""
     found: dict[str, Any] = {}
     for _, record in read_records(file, len(HEADER), lambda reason, count: None):
         try:
@@ -95,7 +95,7 @@ def _run(data: bytes) -> dict[str, Any]:
 
 
 def _items(data: bytes) -> dict[str, Any]:
-    """Read the items of a configuration, history or statistics record: keys with values as JSON."""
+    """Read the items of a configuration, history or statistics record: keys with JSON values."""
     found: dict[str, Any] = {}
     for number, field in fields(data):
         if number not in (1, 3):
@@ -136,14 +136,14 @@ class WandbFile:
         self.name = path.name
 
     def size(self) -> int:
-        """Bytes of the file."""
+        """The size of the file in bytes."""
         return self.path.stat().st_size
 
     def read(self, position: dict[str, Any] | None, skip: Skip) -> Iterator[Chunk]:
-        """Yield the whole records behind an offset."""
+        """Yield the complete records after an offset."""
         offset = int(position["offset"]) if position else len(HEADER)
         if offset > self.size():
-            skip(f"{self.name}: shorter than before, so it is another file: not read", 1)
+            skip(f"{self.name}: not read, because it is shorter than before (a different file)", 1)
             return
         reader = _Reader(skip, position)
         for after, record in read_records(self.path, offset, skip):
@@ -164,7 +164,7 @@ class _Reader:
         self._step: int | None = position.get("step") if position else None
         self._time = int(position.get("time", 0)) if position else 0
         self._metrics: list[dict[str, str]] = position.get("metrics", []) if position else []
-        """The definitions of metrics so far, with the numbers of their fields as names."""
+        """The metric definitions so far, with protobuf field numbers as keys."""
         self._definitions = read_definitions(self._metrics)
         self.chunk = NextChunk(skip)
 
@@ -228,7 +228,7 @@ class _Reader:
 
 
 def read_records(path: Path, offset: int, skip: Skip) -> Iterator[tuple[int, bytes]]:
-    """Yield the records behind an offset, each with the offset behind it; damage costs a block."""
+    """Yield the records after an offset, each with its end offset; damage loses one block."""
     parts: list[bytes] = []
     with open(path, "rb") as file:
         start = offset - offset % BLOCK
