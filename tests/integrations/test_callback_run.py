@@ -3,7 +3,7 @@
 from pathlib import Path
 
 import stepscope
-from stepscope.integrations.joining import Joined, counted
+from stepscope.integrations.callback_run import CallbackRun, counted
 
 
 class Mute(Exception):
@@ -34,7 +34,7 @@ def test_an_error_that_says_nothing(place: Path) -> None:
 
 def test_a_run_of_its_own_stays_its_own(place: Path) -> None:
     """After an exception that somebody caught nobody ended the run: who began it begins again, and ends it."""
-    joined = Joined({})
+    joined = CallbackRun({})
     run = joined.begin({})
     assert joined.begin({"again": 1}) is run
     joined.end()
@@ -44,7 +44,7 @@ def test_a_run_of_its_own_stays_its_own(place: Path) -> None:
 
 def test_a_run_of_another_is_not_ended(place: Path) -> None:
     """Neither by who joined it, nor by who had one of its own before."""
-    joined = Joined({})
+    joined = CallbackRun({})
     first = joined.begin({})
     second = stepscope.init()
     assert first.status == "finished"
@@ -56,10 +56,10 @@ def test_a_run_of_another_is_not_ended(place: Path) -> None:
 
 def test_a_pause(place: Path) -> None:
     """A run that is paused is gone on with by who began it, and ended when another begins."""
-    one, other = Joined({}), Joined({})
+    one, other = CallbackRun({}), CallbackRun({})
     run = one.begin({})
     one.pause()
-    assert (one.begun, one.current) == (None, run)
+    assert (one.active, one.current) == (None, run)
     assert one.begin({}) is run
     one.pause()
     later = other.begin({})

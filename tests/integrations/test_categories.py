@@ -2,7 +2,7 @@
 
 from itertools import permutations
 
-from stepscope.integrations.joining import Categories
+from stepscope.integrations.callback_run import Categories
 
 PREFIXES = {"train_": "trainer", "eval_": "evaluator", "val_": "evaluator", "test_": "evaluator"}
 

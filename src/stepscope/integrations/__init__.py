@@ -1,1 +1,1 @@
-"""Frameworks that training code uses, one module each, imported only on use."""
+"""Integrations of frameworks, one module each, imported only on use."""

@@ -1,4 +1,4 @@
-"""The run of a framework's callback, joined or started, and the categories of its values."""
+"""The run of a framework's callback, and the categories of its values."""
 
 import functools
 from collections.abc import Callable, Collection, Mapping
@@ -13,11 +13,11 @@ Method = Callable[..., None]
 _ACTIVE = ("running", "disabled")
 
 
-class Joined:
-    """The run of a callback. A run that was started here is ended here; one that was joined continues."""
+class CallbackRun:
+    """The run of a callback. A run that it started also ends with it; a joined run continues."""
 
-    _paused: ClassVar["Joined | None"] = None
-    """The callback whose run is kept open in case more follows."""
+    _paused: ClassVar["CallbackRun | None"] = None
+    """The callback whose run is kept open because more may follow."""
 
     def __init__(self, settings: Mapping[str, Any]) -> None:
         self._settings = dict(settings)
@@ -28,23 +28,23 @@ class Joined:
         self._spans: dict[str, Any] = {}
 
     @property
-    def begun(self) -> stepscope.Run | None:
-        """The run between `begin` and `end`, unless it is paused or was ended elsewhere."""
+    def active(self) -> stepscope.Run | None:
+        """The run between `begin` and `end`, unless it is paused or was ended by other code."""
         run = self._begun
-        return run if run is not None and run.status in _ACTIVE and Joined._paused is not self else None
+        return run if run is not None and run.status in _ACTIVE and CallbackRun._paused is not self else None
 
     @property
     def current(self) -> stepscope.Run | None:
-        """The run that was begun; before and after that the process's current one."""
-        return self.begun or stepscope.current_run()
+        """The active run, else the current run of the process."""
+        return self.active or stepscope.current_run()
 
     def begin(self, config: Mapping[str, Any]) -> stepscope.Run:
-        """Join the current run, or start one with the settings; ConfigError when they are wrong.
+        """Join the current run, or start one with the settings; ConfigError when they are invalid.
 
-        A run of its own that an exception or a pause left open is joined too, and is still its own.
+        A run that it started and that an exception or a pause left open is continued.
         """
         self.leave()
-        paused, Joined._paused = Joined._paused, None
+        paused, CallbackRun._paused = CallbackRun._paused, None
         if paused is not None and paused is not self:
             paused.end()
         run = stepscope.current_run()
@@ -58,61 +58,61 @@ class Joined:
         return run
 
     def enter_step(self, number: int) -> None:
-        """Enter a step, which counts as productive except for spans with another bucket."""
+        """Enter a step, whose time counts as productive except for spans with another bucket."""
         self.leave_step()
         if self.current is not None:
             self._step = self.current.step(number).__enter__()
             self._step.set_attribute(ATTR_BUCKET, "productive")
 
     def leave_step(self) -> None:
-        """Leave the step, if the code is in one."""
+        """Leave the current step, if any."""
         step, self._step = self._step, None
         if step is not None:
             step.__exit__(None, None, None)
 
     def enter(self, name: str, bucket: str) -> None:
-        """Begin a phase, unless it has begun already."""
+        """Start a phase, unless it is running."""
         if self.current is not None and name not in self._spans:
             self._spans[name] = self.current.span(name, **{ATTR_BUCKET: bucket}).__enter__()
 
     def leave_phase(self, name: str) -> None:
-        """End a phase, if it has begun."""
+        """End a phase, if it is running."""
         span = self._spans.pop(name, None)
         if span is not None:
             span.__exit__(None, None, None)
 
     def enter_evaluation(self, config: Callable[[], Mapping[str, Any]]) -> None:
-        """Begin an evaluation, unless it has begun already; where no run is current, it is a run of its own."""
+        """Start an evaluation, unless one is running; without a current run it gets its own run."""
         if self.current is None:
             self.begin(config())
             self._alone = True
         self.enter(EVALUATE, "overhead")
 
     def leave_evaluation(self) -> None:
-        """End an evaluation, if it has begun, and its run if it had one of its own."""
+        """End the evaluation, if one is running, and its own run if it has one."""
         self.leave_phase(EVALUATE)
         if self._alone:
             self.end()
 
     def leave(self) -> None:
-        """End every phase, the newest first, and the step."""
+        """End all phases, newest first, and the step."""
         for name in reversed(list(self._spans)):
             self.leave_phase(name)
         self.leave_step()
 
     def pause(self) -> None:
-        """End what is open, but keep a run that was started here open, because more may follow.
+        """End open phases and the step, but keep a run that it started open, because more may follow.
 
-        It ends with the process, or when a framework's callback begins something else.
+        That run ends with the process, or when another callback begins.
         """
         if not self._ours:
             self.end()
             return
         self.leave()
-        Joined._paused = self
+        CallbackRun._paused = self
 
     def end(self, status: str = "finished", error: BaseException | None = None) -> None:
-        """End what is open, and the run if it was started here; an exception is recorded in either case."""
+        """End open phases, the step, and the run if it was started here; an exception is recorded in either case."""
         self.leave()
         run, self._begun = self._begun, None
         ours, self._ours, self._alone = self._ours, False, False
@@ -125,7 +125,7 @@ class Joined:
 
 
 def counted(method: Method) -> Method:
-    """Make a callback's method one that cannot raise into training: what fails is counted and named once."""
+    """Make a callback method that cannot raise into training: failures are counted, with one warning."""
 
     @functools.wraps(method)
     def call(self: Any, *arguments: Any, **named: Any) -> None:
@@ -146,18 +146,18 @@ def counted(method: Method) -> Method:
 class Categories:
     """Sorts values into categories by the prefix of their keys, which is then removed.
 
-    It stays on where it is one of `kept`, and where the short name is taken: a key that had no prefix comes first,
-    then the one that had the name in an earlier call, then those of earlier prefixes. Their order in a call counts
-    for nothing.
+    A prefix in `kept` stays, and so does one whose removal would make two keys equal. The short name goes to a key
+    without a prefix, else to the key that had it in an earlier call, else to that of the earlier prefix in
+    `prefixes`. The order of the keys in a call does not matter.
     """
 
-    def __init__(self, prefixes: Mapping[str, str], otherwise: str = "trainer", kept: Collection[str] = ()) -> None:
+    def __init__(self, prefixes: Mapping[str, str], default: str = "trainer", kept: Collection[str] = ()) -> None:
         self._prefixes = prefixes
-        self._otherwise = otherwise
+        self._default = default
         self._kept = kept
         self._ranks = {prefix: rank for rank, prefix in enumerate(("", *prefixes))}
         self._owners: dict[tuple[str, str], str] = {}
-        """The key that has a name in a category."""
+        """The key that uses a name in a category."""
 
     def sort(self, values: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
         """Sort the values of one call: names and values by category."""
@@ -165,7 +165,7 @@ class Categories:
         found.sort(key=lambda each: (self._ranks[each[0]], each[1]))
         sorted_: dict[str, dict[str, Any]] = {}
         for prefix, key, value in found:
-            category = self._prefixes.get(prefix, self._otherwise)
+            category = self._prefixes.get(prefix, self._default)
             sorted_.setdefault(category, {})[self._name(category, prefix, key)] = value
         return sorted_
 

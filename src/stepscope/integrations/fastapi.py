@@ -1,4 +1,4 @@
-"""FastAPI: one span for each request, below the caller's, and the standard metrics of a server."""
+"""FastAPI: one span for each request, as a child of the caller's span, and the standard server metrics."""
 
 from collections.abc import Iterable
 from typing import Any
@@ -8,10 +8,10 @@ from stepscope.model.errors import ConfigError
 
 
 def instrument(app: Any, *, excluded_urls: str | Iterable[str] | None = None) -> Any:
-    """Record an app's requests in the run current at that time, each as one span; return the app.
+    """Record each request of an app as a span of the current run; return the app.
 
-    `excluded_urls` are regular expressions of paths that are not recorded, such as one that clients poll. Needs
-    opentelemetry-instrumentation-fastapi: ConfigError without it.
+    `excluded_urls` are regular expressions of paths that are not recorded, such as one that clients poll. ConfigError
+    if opentelemetry-instrumentation-fastapi is not installed.
     """
     excluded = excluded_urls if excluded_urls is None or isinstance(excluded_urls, str) else ",".join(excluded_urls)
     _instrumentor().instrument_app(

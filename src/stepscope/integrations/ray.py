@@ -16,21 +16,21 @@ from stepscope.extend import attach, current, detach, environment, extract, inje
 from stepscope.model.errors import ConfigError
 
 ARGUMENT = "_stepscope"
-"""The keyword argument in which a call carries its run and context."""
+"""The keyword argument that carries the run and context of a call."""
 VARIABLE = "STEPSCOPE_CARRIED_RUN"
 RUN_FIELD = "stepscope-run"
 _lock = threading.Lock()
 _described: tuple[Any, str] = (None, "")
-"""The run that was described last, and its description."""
-_joined = ""
-"""The description by which this worker joined its run."""
+"""The last described run and its description, as a cache."""
+_callback_run = ""
+"""The description of the run that this worker joined."""
 
 
 def carried(target: Any = None, /, *, name: str | None = None) -> Any:
-    """Decorate a function or class below `ray.remote`: each call brings the caller's run, trace and keys with it.
+    """Decorate a function or class below `ray.remote`: each call carries the caller's run, trace and keys.
 
-    In the worker the run is joined, and a span is around each call of the function, or of each public method of the
-    class, named `Class.method`. Called without Ray, it is a span around the call. Nothing here raises.
+    The worker joins the run, and each call of the function, or of a public method of the class, has a span, named
+    `Class.method` for methods. Called without Ray, only the span is added. Never raises.
     """
     if target is None:
         return lambda given: carried(given, name=name)
@@ -44,9 +44,9 @@ def carried(target: Any = None, /, *, name: str | None = None) -> Any:
 
 
 def runtime_env(given: Mapping[str, Any] | None = None) -> dict[str, Any]:
-    """A `runtime_env` for `ray.init` with which every worker joins the current run as it starts, decorated or not.
+    """Return a `runtime_env` for `ray.init` with which every worker joins the current run at its start.
 
-    Given values are kept; without a run nothing is added. ConfigError when its setup hook is not a function.
+    Given values are kept; without a run nothing is added. ConfigError if the given setup hook is not a function.
     """
     env = dict(given or {})
     run = stepscope.current_run()
@@ -56,7 +56,7 @@ def runtime_env(given: Mapping[str, Any] | None = None) -> dict[str, Any]:
     env["env_vars"] = {**variables, **env.get("env_vars", {})}
     other = env.get("worker_process_setup_hook")
     if other is not None and not callable(other):
-        raise ConfigError("runtime_env: worker_process_setup_hook is not a function: it cannot be combined with ours")
+        raise ConfigError("runtime_env: worker_process_setup_hook must be a function, to be combined with ours")
     env["worker_process_setup_hook"] = join_worker if other is None else functools.partial(_both, other)
     return env
 
@@ -72,7 +72,7 @@ def _both(other: Callable[[], object]) -> None:
 
 
 def outgoing() -> dict[str, str]:
-    """The context that a call carries: trace, baggage and keys of the caller, and its run."""
+    """The context for an outgoing call: trace, baggage and keys of the caller, and its run."""
     carrier = inject()
     run = stepscope.current_run()
     if run is not None:
@@ -81,7 +81,7 @@ def outgoing() -> dict[str, str]:
 
 
 def _describe(run: stepscope.Run) -> str:
-    """What a worker needs to join a run, as text; made once for each run."""
+    """The description that a worker needs to join a run, as text; cached."""
     global _described
     known, text = _described
     if known is not run:
@@ -102,9 +102,9 @@ def _describe(run: stepscope.Run) -> str:
 
 
 def _join(text: str | None) -> None:
-    """Make a run the current one of this worker; one that it wrote to before is finished."""
-    global _joined
-    if not text or (text == _joined and stepscope.current_run() is not None):
+    """Make a run the current one of this worker; the previous one is finished."""
+    global _callback_run
+    if not text or (text == _callback_run and stepscope.current_run() is not None):
         return
     try:
         wanted = msgspec.json.decode(text)
@@ -113,15 +113,15 @@ def _join(text: str | None) -> None:
             if run is None or run.id != wanted["run_id"]:
                 joined = stepscope.init(**wanted, probes=False)
                 join_as_member(joined)
-            _joined = text
+            _callback_run = text
     except Exception as error:
         run = stepscope.current_run()
         if run is not None:
             run.count("rejected", "ray", type(error).__name__)
 
 
-class _Inside:
-    """The context that a call carries, and a span in it."""
+class _CallContext:
+    """The received context of a call, with a span."""
 
     __slots__ = ("_carrier", "_name", "_span", "_token")
 
@@ -144,12 +144,12 @@ class _Inside:
         if self._token is not None:
             try:
                 detach(self._token)
-            except (ValueError, RuntimeError):  # a generator that was ended elsewhere
+            except (ValueError, RuntimeError):  # a generator that was closed in another context
                 pass
 
 
 def _send(invocation: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
-    """Add the context to a call; Ray calls this in the caller's process, wherever its handle came from."""
+    """Add the context to a call; Ray runs this in the caller's process."""
 
     def send(args: Any, kwargs: Any) -> Any:
         return invocation(args, {**(kwargs or {}), ARGUMENT: outgoing()})
@@ -158,29 +158,29 @@ def _send(invocation: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
 
 
 def _wrap(function: Callable[..., Any], name: str) -> Any:
-    wrapped: Any = _same_sort(function, name)
+    wrapped: Any = _wrap_same_kind(function, name)
     try:
         signature = inspect.signature(function)
     except (TypeError, ValueError):
         return function
-    if ARGUMENT in signature.parameters:  # decorated before
+    if ARGUMENT in signature.parameters:  # already decorated
         return function
     added = inspect.Parameter(ARGUMENT, inspect.Parameter.KEYWORD_ONLY, default=None)
     given = list(signature.parameters.values())
     at = len(given) - (bool(given) and given[-1].kind is inspect.Parameter.VAR_KEYWORD)
     wrapped.__signature__ = signature.replace(parameters=[*given[:at], added, *given[at:]])
     wrapped.__ray_invocation_decorator__ = _send
-    del wrapped.__wrapped__  # Ray reads signature and decorator off what is innermost
+    del wrapped.__wrapped__  # Ray would read signature and decorator from the innermost function
     return wrapped
 
 
-def _same_sort(function: Callable[..., Any], name: str) -> Any:
-    """Wrap a function in one of the same kind, which Ray inspects, that calls it inside a span."""
+def _wrap_same_kind(function: Callable[..., Any], name: str) -> Any:
+    """Wrap a function in one of the same kind (coroutine, generator, plain), since Ray inspects it, with a span."""
     if inspect.iscoroutinefunction(function):
 
         @functools.wraps(function)
         async def later(*args: Any, _stepscope: Any = None, **kwargs: Any) -> Any:
-            with _Inside(_stepscope, name):
+            with _CallContext(_stepscope, name):
                 return await function(*args, **kwargs)
 
         return later
@@ -188,7 +188,7 @@ def _same_sort(function: Callable[..., Any], name: str) -> Any:
 
         @functools.wraps(function)
         async def stream(*args: Any, _stepscope: Any = None, **kwargs: Any) -> Any:
-            with _Inside(_stepscope, name):
+            with _CallContext(_stepscope, name):
                 async for item in function(*args, **kwargs):
                     yield item
 
@@ -197,14 +197,14 @@ def _same_sort(function: Callable[..., Any], name: str) -> Any:
 
         @functools.wraps(function)
         def items(*args: Any, _stepscope: Any = None, **kwargs: Any) -> Any:
-            with _Inside(_stepscope, name):
+            with _CallContext(_stepscope, name):
                 yield from function(*args, **kwargs)
 
         return items
 
     @functools.wraps(function)
     def call(*args: Any, _stepscope: Any = None, **kwargs: Any) -> Any:
-        with _Inside(_stepscope, name):
+        with _CallContext(_stepscope, name):
             return function(*args, **kwargs)
 
     return call

@@ -10,11 +10,11 @@ from ray.tune import Callback
 
 import stepscope
 from stepscope.extend import Refused, join_as_member, step_number
-from stepscope.integrations.joining import Joined, counted
+from stepscope.integrations.callback_run import CallbackRun, counted
 from stepscope.model.names import EVENT_CONFIG, STEP_FIELDS
 
 REPORTS = "report"
-"""The axis of values that name no step: how many reports there were."""
+"""The axis of values without a step: the number of the report."""
 ITERATIONS = "training_iteration"
 STEP_KEYS = (*STEP_FIELDS, ITERATIONS)
 TRIAL = "tune.trial"
@@ -26,27 +26,27 @@ FLUSH_SECONDS = 1.0
 
 
 class StepscopeTrainCallback(UserCallback):  # type: ignore[misc]
-    """Records what workers report: the first one's under `trainer/`, the others' under `trainer/worker_N/`.
+    """Records the reports of workers: those of the first under `trainer/`, of others under `trainer/worker_N/`.
 
-    The step is the strongest of `STEP_KEYS` that the report has as an integer, else the number of the report. The run
-    is the one that was current where the callback was made, which also ends it; else the controller has a run of its
-    own, with the arguments of `stepscope.init`.
+    The step is the first integer among the report's `STEP_KEYS`, by priority, else the number of the report. The run is
+    the one that was current where the callback was created, and that process ends it; without one, the controller
+    starts a run with the arguments of `stepscope.init`.
     """
 
     def __init__(self, **settings: Any) -> None:
         run = stepscope.current_run()
         self._another = None if run is None else {"run_id": run.id, "project": run.project, "home": str(run.home)}
         self._settings = settings
-        self._joined: Joined | None = None
+        self._callback_run: CallbackRun | None = None
         self._reports = 0
 
     def _run(self, context: Any) -> stepscope.Run | None:
-        if self._joined is None:
-            self._joined = Joined({"probes": False, **self._settings, **(self._another or {})})
-            run = self._joined.begin({"ray": str(getattr(context.run_config, "name", ""))})
+        if self._callback_run is None:
+            self._callback_run = CallbackRun({"probes": False, **self._settings, **(self._another or {})})
+            run = self._callback_run.begin({"ray": str(getattr(context.run_config, "name", ""))})
             if self._another is not None:
                 join_as_member(run)
-        return self._joined.current
+        return self._callback_run.current
 
     @counted
     def after_report(self, run_context: Any, metrics: Sequence[Mapping[str, Any]], checkpoint: Any) -> None:
@@ -60,11 +60,11 @@ class StepscopeTrainCallback(UserCallback):  # type: ignore[misc]
             run.log({f"worker_{rank}": values} if rank else values, step, "trainer", axis=axis)
         if checkpoint is not None:
             run.event("train.checkpoint", {"path": str(checkpoint.path)}, step=step)
-        run.flush(FLUSH_SECONDS)  # this process gets no notice of its end
+        run.flush(FLUSH_SECONDS)  # this process is not notified of its end
 
     @counted
     def after_exception(self, run_context: Any, worker_exceptions: Mapping[int, BaseException]) -> None:
-        """Record what workers raised; Ray may start them again, which is then part of the same run."""
+        """Record the workers' exceptions; workers that Ray restarts continue the same run."""
         run = self._run(run_context)
         if run is not None:
             for rank, error in worker_exceptions.items():
@@ -76,24 +76,24 @@ class StepscopeTrainCallback(UserCallback):  # type: ignore[misc]
 class StepscopeTuneCallback(Callback):  # type: ignore[misc]
     """Records the results of each trial under `trainer/TRIAL/`, by training iteration, and a span for each trial.
 
-    Joins the current run, or starts one with the arguments of `stepscope.init` and ends it with the experiment; it
-    has failed when every trial has.
+    Joins the current run, or starts one with the arguments of `stepscope.init` and ends it with the experiment, as
+    failed if all trials failed.
     """
 
     def __init__(self, **settings: Any) -> None:
-        self._joined = Joined(settings)
+        self._callback_run = CallbackRun(settings)
         self._spans: dict[str, Any] = {}
         self._failed: set[str] = set()
 
     @counted
     def setup(self, *arguments: Any, **info: Any) -> None:
         """Join or start the run."""
-        self._joined.begin({})
+        self._callback_run.begin({})
 
     @counted
     def on_trial_start(self, iteration: int, trials: Any, trial: Any, **info: Any) -> None:
-        """Begin a trial's span and record its configuration."""
-        run = self._joined.current
+        """Start a trial's span and record its configuration."""
+        run = self._callback_run.current
         if run is not None and trial.trial_id not in self._spans:
             self._spans[trial.trial_id] = run.span(TRIAL, **{"tune.trial.id": trial.trial_id})
             run.event(EVENT_CONFIG, {"tune.trial.id": trial.trial_id, **trial.config})
@@ -101,7 +101,7 @@ class StepscopeTuneCallback(Callback):  # type: ignore[misc]
     @counted
     def on_trial_result(self, iteration: int, trials: Any, trial: Any, result: Mapping[str, Any], **info: Any) -> None:
         """Record a result."""
-        run = self._joined.current
+        run = self._callback_run.current
         values = {key: value for key, value in result.items() if key not in _NO_METRICS and _is_number(value)}
         if run is not None and values:
             run.log({trial.trial_id: values}, result.get(ITERATIONS), "trainer", axis=ITERATIONS)
@@ -122,8 +122,8 @@ class StepscopeTuneCallback(Callback):  # type: ignore[misc]
         if span is not None:
             span.fail(error)
             span.end()
-        if self._joined.current is not None:
-            self._joined.current.exception(error, **{"tune.trial.id": trial.trial_id})
+        if self._callback_run.current is not None:
+            self._callback_run.current.exception(error, **{"tune.trial.id": trial.trial_id})
 
     @counted
     def on_experiment_end(self, trials: Sequence[Any], **info: Any) -> None:
@@ -132,7 +132,7 @@ class StepscopeTuneCallback(Callback):  # type: ignore[misc]
             span.end()
         self._spans.clear()
         failed = bool(trials) and all(trial.trial_id in self._failed for trial in trials)
-        self._joined.end("failed" if failed else "finished")
+        self._callback_run.end("failed" if failed else "finished")
 
 
 def _step(metrics: Mapping[str, Any], reports: int) -> tuple[int, str | None]:
@@ -152,7 +152,7 @@ def _is_number(value: Any) -> bool:
 
 
 def _error(trial: Any) -> BaseException:
-    """What a trial raised, which Ray keeps in a file of the driver's."""
+    """The exception of a trial, which Ray stores in a file on the driver."""
     try:
         with open(trial.pickled_error_file, "rb") as file:
             error = cloudpickle.load(file)

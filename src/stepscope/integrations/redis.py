@@ -17,15 +17,15 @@ _MARK = "_stepscope_instrumented"
 
 
 def instrument(client: Any, duration: Histogram | None = None) -> Any:
-    """Record what a client does, sync or asyncio, pipelines too; the client itself. A second time does nothing.
+    """Record the commands and pipelines of a sync or asyncio client; return the client. A second call does nothing.
 
-    `duration` is where durations go in seconds, with the attribute `operation`; by default the published histogram.
-    Everything is recorded in the run that is current at that time, whichever OpenTelemetry provider is set.
+    `duration` is the histogram of durations in seconds, with the attribute `operation`; by default the published one.
+    Commands are recorded in the run that is current at the time, whichever OpenTelemetry provider is set.
     """
     if not getattr(client, _MARK, False):
         if duration is None:
             duration = (
-                extend.meters().get_meter("tuft").create_histogram(DURATION, "s", "Time an operation of Redis took")
+                extend.meters().get_meter("tuft").create_histogram(DURATION, "s", "Duration of a Redis operation")
             )
         tracer = extend.tracers().get_tracer("tuft.redis_store")
         client.execute_command = _timed(client.execute_command, _command, tracer, duration)
@@ -41,7 +41,7 @@ def _command(*args: Any, **kwargs: Any) -> str:
 
 
 def _recorded_pipeline(make: Callable[..., Any], tracer: trace.Tracer, duration: Histogram) -> Callable[..., Any]:
-    """Make pipelines whose execution is one operation."""
+    """Create pipelines whose execution is one operation."""
 
     @functools.wraps(make)
     def pipeline(*args: Any, **kwargs: Any) -> Any:

@@ -1,4 +1,4 @@
-"""A callback for Stable-Baselines3: its logger's values, and spans of sampling and training."""
+"""A callback for Stable-Baselines3: logged values, and spans of sampling and training."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -7,7 +7,7 @@ from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.logger import KVWriter
 
 import stepscope
-from stepscope.integrations.joining import Categories, Joined, counted
+from stepscope.integrations.callback_run import CallbackRun, Categories, counted
 
 AXIS = "timesteps"
 PREFIXES = {"train/": "trainer", "rollout/": "actor", "eval/": "evaluator"}
@@ -17,7 +17,7 @@ _SAID = ("learning_rate", "n_steps", "batch_size", "n_epochs", "gamma", "gae_lam
 
 
 class _Writer(KVWriter):  # type: ignore[misc]
-    """Receives what the logger of an algorithm dumps."""
+    """Receives the values of the algorithm's logger."""
 
     def __init__(self, run: stepscope.Run) -> None:
         self._run = run
@@ -25,12 +25,12 @@ class _Writer(KVWriter):  # type: ignore[misc]
 
     @counted
     def write(self, key_values: Mapping[str, Any], key_excluded: Mapping[str, Any], step: int = 0) -> None:
-        """Record the values at a number of timesteps."""
+        """Record values; the step is the number of timesteps."""
         for category, values in self._categories.sort(key_values).items():
             self._run.log(values, step, category, axis=AXIS)
 
     def close(self) -> None:
-        """Does nothing."""
+        """Do nothing."""
 
 
 class StepscopeCallback(BaseCallback):  # type: ignore[misc]
@@ -42,33 +42,33 @@ class StepscopeCallback(BaseCallback):  # type: ignore[misc]
 
     def __init__(self, *, verbose: int = 0, **settings: Any) -> None:
         super().__init__(verbose)
-        self._joined = Joined(settings)
+        self._callback_run = CallbackRun(settings)
 
     @counted
     def _on_training_start(self) -> None:
         parameters = {key: getattr(self.model, key) for key in _SAID if hasattr(self.model, key)}
-        run = self._joined.begin({"algorithm": type(self.model).__name__, **parameters})
-        self._take_writers_out()  # an exception leaves one in
+        run = self._callback_run.begin({"algorithm": type(self.model).__name__, **parameters})
+        self._remove_writers()  # one may be left after an exception
         self.logger.output_formats.append(_Writer(run))
 
     @counted
     def _on_rollout_start(self) -> None:
-        self._joined.leave_phase(TRAIN)
-        self._joined.enter(SAMPLE, "productive")
+        self._callback_run.leave_phase(TRAIN)
+        self._callback_run.enter(SAMPLE, "productive")
 
     @counted
     def _on_rollout_end(self) -> None:
-        self._joined.leave_phase(SAMPLE)
-        self._joined.enter(TRAIN, "productive")
+        self._callback_run.leave_phase(SAMPLE)
+        self._callback_run.enter(TRAIN, "productive")
 
     def _on_step(self) -> bool:
         return True
 
     @counted
     def _on_training_end(self) -> None:
-        self._take_writers_out()
-        self._joined.end()
+        self._remove_writers()
+        self._callback_run.end()
 
-    def _take_writers_out(self) -> None:
+    def _remove_writers(self) -> None:
         formats = self.logger.output_formats
         formats[:] = [each for each in formats if not isinstance(each, _Writer)]

@@ -1,4 +1,4 @@
-"""PyTorch timed through its own hooks: data, forward, backward, optimizer, collectives, checkpoints, gradient norm."""
+"""Timing of PyTorch by its hooks: data, forward, backward, optimizer, collectives, checkpoints, gradient norm."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -15,7 +15,7 @@ __all__ = ["Window", "instrument", "instrument_once", "profile", "uninstrument"]
 
 
 class Removable(Protocol):
-    """Something that can be removed from torch again."""
+    """An installed hook or patch."""
 
     def remove(self) -> None:
         """Remove it."""
@@ -23,11 +23,11 @@ class Removable(Protocol):
 
 @dataclass(slots=True, eq=False)
 class Installed:
-    """What is installed in torch now."""
+    """The hooks and patches currently installed in torch."""
 
     parts: list[Removable] = field(default_factory=list)
     active: list[bool] = field(default_factory=list)
-    """Not empty while timing is on; functions that others have wrapped check it."""
+    """Not empty while timing is on; checked by replaced functions that cannot be restored."""
 
 
 _installed: list[Installed] = []
@@ -43,11 +43,11 @@ def instrument(
     gpu: bool = True,
     grad_norm: int = 10,
 ) -> None:
-    """Time what PyTorch does in the current run, whichever that is at the time; a second call starts afresh.
+    """Time PyTorch into whichever run is current; a second call replaces the first.
 
-    Each part can be left out. `gpu` measures phases on the device too, by events that are read later, never waited
-    for. `grad_norm` is how many optimizer steps lie between two gradient norms; 0 for none. Nothing of this raises
-    into training; what goes wrong is counted.
+    Each part can be disabled. `gpu` also measures phases on the device, by events that are read later without waiting.
+    `grad_norm` is the number of optimizer steps between gradient norms; 0 disables them. Failures are counted and
+    never raise into training.
     """
     uninstrument()
     state = Installed(active=[True])
@@ -84,7 +84,7 @@ def instrument_once() -> Callable[[], None] | None:
 
 
 def uninstrument() -> None:
-    """Leave torch as it was before `instrument`; without one nothing happens."""
+    """Undo `instrument`; does nothing without it."""
     while _installed:
         state = _installed.pop()
         state.active.clear()

@@ -1,4 +1,4 @@
-"""Calls of torch that have no hooks, timed in place: loading a batch, collectives, checkpoints."""
+"""Timing of torch functions without hooks: batch loading, collectives, checkpoints."""
 
 import functools
 import importlib
@@ -34,7 +34,7 @@ class Replaced:
             setattr(place, name, self._ours)
 
     def remove(self) -> None:
-        """Restore the function, unless ours was wrapped by another: then ours stays in the chain and only passes on."""
+        """Restore the function; if other code wrapped ours, it stays in the chain and only forwards calls."""
         for place, earlier in self._earlier:
             if vars(place).get(self._name) is self._ours:
                 setattr(place, self._name, earlier)
@@ -43,7 +43,7 @@ class Replaced:
 def timed(
     clock: GpuClock | None, name: str, bucket: str, describe: Describe, active: list[bool]
 ) -> Callable[[Call], Call]:
-    """Make calls of a function spans; a call inside another one that is timed here is not."""
+    """Record calls of a function as spans, except calls inside another timed call."""
 
     def around(original: Call) -> Call:
         @functools.wraps(original)
@@ -92,7 +92,7 @@ def _batch(args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
 
 
 def _exchange(args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
-    """The bytes of the first tensor, and whether the call returns before the exchange is done."""
+    """The bytes of the first tensor, and whether the call is asynchronous."""
     found: dict[str, Any] = {"dl.async": True} if kwargs.get("async_op") else {}
     first = next((each for each in (*args, *kwargs.values()) if isinstance(each, torch.Tensor)), None)
     if first is not None:
@@ -108,13 +108,13 @@ def _file(args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
 
 
 def loading(active: list[bool]) -> list[Replaced]:
-    """Time how long the loop waits for a batch of a DataLoader."""
+    """Time how long the loop waits for each batch of a DataLoader."""
     place = importlib.import_module("torch.utils.data.dataloader")._BaseDataLoaderIter
     return [Replaced("__next__", [place], timed(None, "train.data_load", "idle", _batch, active))]
 
 
 def collectives(clock: GpuClock, active: list[bool]) -> list[Replaced]:
-    """Time the collectives that Python code calls; those that DDP starts in C++ are not seen."""
+    """Time collectives called from Python; those that DDP starts in C++ are not timed."""
     if not torch.distributed.is_available():
         return []
     inner = importlib.import_module("torch.distributed.distributed_c10d")

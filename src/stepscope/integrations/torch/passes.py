@@ -1,4 +1,4 @@
-"""Forward and backward of the outermost module, optimizer steps, and the gradient norm."""
+"""Timing of the outermost module's forward and backward passes and of optimizer steps; the gradient norm."""
 
 import contextvars
 import sys
@@ -10,7 +10,7 @@ from torch.nn.modules.module import register_module_forward_pre_hook
 from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 
 import stepscope
-from stepscope.integrations.torch.phases import CATEGORY, GpuClock, Phase, in_backward, quietly
+from stepscope.integrations.torch.phases import CATEGORY, GpuClock, Phase, in_backward, never_raising
 from stepscope.model.names import ATTR_BUCKET
 
 FORWARD = "train.forward"
@@ -22,10 +22,10 @@ _MOST_OUTPUTS = 16
 
 
 class ModuleTiming:
-    """Times one forward and one backward at a time; others, of threads beside it, are not timed meanwhile.
+    """Times one forward and one backward pass at a time; concurrent ones of other threads are not timed.
 
-    A hook of torch for all modules waits for the next call of any module, which is the outermost one. It is out of
-    the way while that module runs, so the modules inside cost nothing.
+    A global module hook catches the next call of any module, which is the outermost one. It is removed while that
+    module runs, so that inner modules cost nothing.
     """
 
     def __init__(self, clock: GpuClock) -> None:
@@ -34,25 +34,25 @@ class ModuleTiming:
         self._module: Any = None
         self._forward: Phase | None = None
         self._outside: BaseException | None = None
-        """The exception that was being handled when the forward pass began."""
+        """The exception being handled when the forward pass started."""
         self._handle: Any = None
         self._backward: Phase | None = None
         methods = (self._enter, self._leave, self._backward_ends, self._backward_begins)
-        self._hooks = [quietly(each) for each in methods]
+        self._hooks = [never_raising(each) for each in methods]
 
     def install(self) -> None:
-        """Wait for the next call of a module."""
+        """Install the hook for the next call of a module."""
         if self._waiting is None:
             self._waiting = register_module_forward_pre_hook(self._on_call)
 
     def _on_call(self, module: Any, args: Any) -> None:
-        if torch.compiler.is_compiling():  # asked here, so that a compiled frame depends on nothing below
+        if torch.compiler.is_compiling():  # checked first, so that compiled code does not depend on anything below
             return
         self._hooks[0](module)
 
     def _enter(self, run: stepscope.Run, module: Any) -> None:
         if self._forward is not None or in_backward():
-            return  # another thread, or an activation that is computed again
+            return  # another thread, or activation recomputation
         self.settle()
         if self._waiting is not None:
             self._waiting.remove()
@@ -77,14 +77,14 @@ class ModuleTiming:
         failed = error if error is not self._outside else None
         self._outside = None
         if failed is None:
-            self._forget_handle()  # else torch is walking through the hooks; it is taken out before the next call
+            self._forget_handle()  # otherwise torch is iterating over the hooks, and it is removed before the next call
         if forward is not None:
             forward.end(failed)
         if failed is None and torch.is_grad_enabled():
             self._await_backward(output)
 
     def _await_backward(self, output: Any) -> None:
-        """Register for the gradient of an output: it marks the start of the backward pass."""
+        """Register a hook on the gradient of an output, which marks the start of the backward pass."""
         context = contextvars.copy_context()
         begin = self._hooks[3]
 
@@ -96,7 +96,7 @@ class ModuleTiming:
             tensor.register_hook(on_gradient)
 
     def _backward_begins(self, run: stepscope.Run, context: contextvars.Context) -> None:
-        # torch calls back when the whole pass is over; its own DDP and FSDP use the same mechanism.
+        # torch calls back at the end of the whole pass; DDP and FSDP use the same mechanism.
         engine = torch.autograd.Variable._execution_engine
         self._backward = Phase(self._clock, BACKWARD, {ATTR_BUCKET: "productive"}, context)
         engine.queue_callback(self._hooks[2])
@@ -107,7 +107,7 @@ class ModuleTiming:
             backward.end()
 
     def settle(self) -> None:
-        """End what an exception left open, and wait for modules again; called where neither pass can be running."""
+        """End phases left open by an exception and reinstall the hook; called where no pass can be running."""
         for phase in (self._forward, self._backward):
             if phase is not None:
                 phase.abandon()
@@ -128,7 +128,7 @@ class ModuleTiming:
 
 
 def differentiable(output: Any) -> list[Any]:
-    """The first tensors of an output that gradients flow back through."""
+    """The first tensors of an output that require gradients."""
     found = (each for each in _tensors(output, _DEPTH) if each.requires_grad and not each.is_leaf)
     return [each for each, _ in zip(found, range(_MOST_OUTPUTS), strict=False)]
 
@@ -148,7 +148,7 @@ def _tensors(output: Any, depth: int) -> Iterator[Any]:
 
 OPTIMIZER_STEP = "train.optimizer_step"
 AXIS = "optimizer_step"
-"""The axis of values recorded outside any `run.step`: how many optimizer steps there were."""
+"""The axis of values recorded outside `run.step`: the number of optimizer steps."""
 
 
 class OptimizerTiming:
@@ -165,7 +165,7 @@ class OptimizerTiming:
 
     def install(self) -> None:
         """Install the hooks."""
-        before, after = quietly(self._before), quietly(self._after)
+        before, after = never_raising(self._before), never_raising(self._after)
         self._handles = [register_optimizer_step_pre_hook(before), register_optimizer_step_post_hook(after)]
 
     def _before(self, run: stepscope.Run, optimizer: Any, args: Any, kwargs: Any) -> None:
@@ -197,12 +197,12 @@ class OptimizerTiming:
         if not gradients or any(each.is_sparse for each in gradients):
             return
         if any(type(each) is not torch.Tensor for each in gradients):
-            text = "no gradient norm: gradients that are spread over ranks need an exchange between them"
+            text = "no gradient norm: gradients are sharded over ranks, and combining them needs communication"
             run.warn(text)
             return
         with torch.no_grad():
             norm = torch.nn.utils.get_total_norm(gradients)
-            if getattr(optimizer, "grad_scale", None) is not None:  # a fused optimizer unscales by itself, later
+            if getattr(optimizer, "grad_scale", None) is not None:  # a fused optimizer unscales later
                 norm = norm / optimizer.grad_scale
         step, axis = self._place(run)
         run.log({"grad_norm": norm}, step, CATEGORY, axis=axis)

@@ -1,4 +1,4 @@
-"""A phase of training that begins in one hook and ends in another: a span, and its GPU time by CUDA events."""
+"""Phases that start in one hook and end in another: a span, and GPU time measured by CUDA events."""
 
 from collections import deque
 from collections.abc import Callable
@@ -13,7 +13,7 @@ import stepscope
 
 CATEGORY = "torch"
 MOST_ROUNDS = 1000
-"""Rounds that may wait for the device; beyond that the oldest are dropped and counted."""
+"""The limit of rounds waiting for the device; beyond it the oldest are dropped and counted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +26,7 @@ class Mark:
 
 @dataclass(frozen=True, slots=True)
 class Stretch:
-    """A phase between two marks."""
+    """The device time of a phase, between two marks."""
 
     phase: str
     begin: Mark
@@ -35,7 +35,7 @@ class Stretch:
 
 @dataclass(frozen=True, slots=True)
 class Round:
-    """The phases up to an optimizer's step, and the step they belong to."""
+    """The phases of one optimizer step, and that step."""
 
     run: stepscope.Run
     step: int
@@ -43,7 +43,7 @@ class Round:
     stretches: list[Stretch]
 
     def passed(self) -> bool:
-        """Return whether the device has finished all of it."""
+        """Return whether the device has finished all phases."""
         return all(each.end.event.query() for each in self.stretches)
 
     def log(self) -> None:
@@ -56,7 +56,7 @@ class Round:
 
 
 class GpuClock:
-    """Marks phases in the current stream. Nothing is marked without CUDA, or while a graph is captured."""
+    """Marks phases in the current CUDA stream; does nothing without CUDA, or during graph capture."""
 
     def __init__(self, wanted: bool) -> None:
         self._wanted = wanted
@@ -65,22 +65,22 @@ class GpuClock:
         self._rounds: deque[Round] = deque()
 
     def mark(self) -> Mark | None:
-        """Mark where the current stream is."""
+        """Mark the current position of the stream."""
         if not self._wanted or not torch.cuda.is_initialized() or torch.cuda.is_current_stream_capturing():
             return None
         device = torch.cuda.current_device()
         free = self._free.get(device)
         event = free.pop() if free else torch.cuda.Event(enable_timing=True)
-        event.record(torch.cuda.current_stream(device))  # without a stream torch looks for the device anew, slowly
+        event.record(torch.cuda.current_stream(device))  # passing the stream avoids a slow device lookup
         return Mark(device, event)
 
     def measure(self, phase: str, begin: Mark | None) -> None:
-        """End a phase here; one that began on another device is left out."""
+        """End a phase; one that started on another device is left out."""
         if begin is not None and (end := self.mark()) is not None and end.device == begin.device:
             self._open.append(Stretch(phase, begin, end))
 
     def close_round(self, run: stepscope.Run, step: int, axis: str | None) -> None:
-        """Assign the phases since the last call to a step, and record the rounds the device has finished."""
+        """Assign the phases since the last call to a step, and record finished rounds."""
         stretches, self._open = self._open, []
         if stretches:
             self._rounds.append(Round(run, step, axis, stretches))
@@ -89,7 +89,7 @@ class GpuClock:
         self.collect()
 
     def collect(self) -> None:
-        """Record the rounds the device has finished; queries the device without waiting."""
+        """Record the rounds that the device has finished, without waiting for it."""
         if self._rounds and torch.cuda.is_current_stream_capturing():
             return
         while self._rounds and self._rounds[0].passed():
@@ -100,14 +100,14 @@ class GpuClock:
                     self._free.setdefault(mark.device, []).append(mark.event)
 
     def close(self) -> None:
-        """Record what is finished and count the rest as dropped: the run ends."""
+        """Record finished rounds and count the rest as dropped, at the end of the run."""
         self.collect()
         while self._rounds:
             self._rounds.popleft().run.count("dropped", "metric", "device")
 
 
 class Phase:
-    """One phase that is open; the span is current in the thread that began it."""
+    """An open phase; its span is current in the thread that started it."""
 
     __slots__ = ("_clock", "_mark", "_name", "_span")
 
@@ -128,13 +128,13 @@ class Phase:
         self._span.__exit__(None if error is None else type(error), error, None)
 
     def abandon(self) -> None:
-        """End a phase whose end no hook has seen."""
+        """End a phase whose end was not observed."""
         self._span.set_status(StatusCode.ERROR, "did not end")
         self._span.__exit__(None, None, None)
 
 
-def quietly(work: Callable[..., None]) -> Callable[..., None]:
-    """Make a hook that cannot raise into torch: what fails is counted and named once."""
+def never_raising(work: Callable[..., None]) -> Callable[..., None]:
+    """Make a hook that never raises into torch: failures are counted, with one warning."""
 
     def hook(*arguments: Any) -> None:
         if torch.compiler.is_compiling() or (run := stepscope.current_run()) is None:
@@ -148,7 +148,7 @@ def quietly(work: Callable[..., None]) -> Callable[..., None]:
 
 
 def failed(run: stepscope.Run, work: str, error: Exception) -> None:
-    """Count an error in a timing, and report it once; a device in a bad state shows in torch's own call."""
+    """Count a failure of the timing, with one warning; a faulty device also fails in torch's own calls."""
     run.count("failed", "torch", type(error).__name__)
     run.warn(f"timing torch failed in {work}: {error!r}", about=f"torch {work}")
 

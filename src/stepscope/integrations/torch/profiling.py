@@ -1,4 +1,4 @@
-"""A window of torch's profiler over some optimizer steps; its Chrome trace becomes part of the run."""
+"""Profiling of some optimizer steps by torch's profiler; the Chrome trace is stored with the run."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -14,7 +14,7 @@ EVENT = "torch.profile"
 
 
 class Window:
-    """A profile of the steps from `first` up to, not including, `end`, counted from 0 at the call of `profile`."""
+    """A profile of the steps in [first, end), counted from 0 at the call of `profile`."""
 
     def __init__(self, run: stepscope.Run, first: int, end: int, make: Callable[[], Any]) -> None:
         self._run = run
@@ -25,7 +25,7 @@ class Window:
         self._profiler: Any = None
         self._step: int | None = None
         self.path: Path | None = None
-        """The trace, once it is written."""
+        """The path of the trace, once written."""
         self._handle = register_optimizer_step_post_hook(lambda *_: self._advance())
         run.on_finish(self.stop)
         if first == 0:
@@ -47,7 +47,7 @@ class Window:
         self._profiler = profiler
 
     def stop(self) -> None:
-        """End the window now, if it is open, and write what it has. A second call does nothing."""
+        """End the window, if it is open, and write the trace. A second call does nothing."""
         self._handle.remove()
         profiler, self._profiler = self._profiler, None
         if profiler is not None:
@@ -76,8 +76,8 @@ class Window:
 def profile(steps: int | range = 3, **options: Any) -> Window | None:
     """Profile the next `steps` optimizer steps of the current run, or those of a range; None without a run.
 
-    The Chrome trace is in the run's folder, and an event `torch.profile` names it. `options` are those of
-    `torch.profiler.profile`. The window costs what the profiler costs; writing the trace holds up the step after it.
+    The Chrome trace is written to the run's folder, and the event `torch.profile` has its path. `options` are those of
+    `torch.profiler.profile`. The overhead is the profiler's; writing the trace delays the next step.
     """
     run = stepscope.current_run()
     if run is None:
