@@ -120,7 +120,7 @@ $(VENV)/clients-wandb-0.18/.ready: packages := wandb==0.18.7 "setuptools<80"
 $(VENV)/clients-wandb-0.15/.ready: packages := wandb==0.15.12 "setuptools<80"
 $(clients): $(VENV)/.ready
 	@echo 'setup: $(packages)'
-	@$(VENV)/bin/python -m venv $(@D) && $(call install,$(@D)) $(packages)
+	@$(VENV)/bin/python -m venv --without-pip $(@D) && $(call install,$(@D)) $(packages)
 	@touch $@
 
 $(VENV)/.ready-pythons: tools/pythons.py $(VENV)/.ready

@@ -54,7 +54,7 @@ def set_up(version: str, python: str) -> None:
     if (venv / ".ready").exists():
         return
     print(f"setup: Python {version}", flush=True)
-    subprocess.run([python, "-m", "venv", "--clear", venv], check=True)
+    subprocess.run([python, "-m", "venv", "--clear", "--without-pip", venv], check=True)
     line = ["sh", str(ROOT / "tools" / "install.sh"), str(venv)]
     subprocess.run([*line, "-c", str(ROOT / "requirements" / "dev.lock"), *PACKAGES], check=True)
     (venv / ".ready").touch()
