@@ -7,6 +7,7 @@ import pytest
 
 from tests.hub.conftest import RunningHub
 from tests.hub.receivers.mlflow.both_servers import BothServers
+from tests.hub.receivers.mlflow.odd_searches import ODD_FILTERS, ODD_ORDERS, ODD_PAGES, of_experiments
 from tests.hub.receivers.mlflow.rest_calls import RestCalls
 from tests.hub.receivers.mlflow.same_calls import FILTERS, ODD, ORDERS, REFUSED, T, point
 from tests.late import late
@@ -66,6 +67,46 @@ def test_filters(both: BothServers, text: str) -> None:
 def test_orders(both: BothServers, text: str) -> None:
     """NaN comes behind numbers and missing values last, however the order is."""
     same(both, "POST", "runs/search", {"experiment_ids": ["$experiment"], "order_by": [text], "max_results": 100})
+
+
+def differences(both: BothServers, path: str, bodies: list[dict[str, Any]]) -> list[Any]:
+    """Ask all, and return what is answered otherwise; where MLflow's server fails, a hub must not."""
+    found = []
+    for body in bodies:
+        theirs, ours = both.ask("POST", path, {"max_results": 100, **body})
+        if ours.status >= 500 if theirs.status >= 500 else ours != theirs:
+            found.append((body, theirs, ours))
+    return found
+
+
+def test_odd_filters(both: BothServers) -> None:
+    """Hundreds of malformed filters are refused with MLflow's words, and what is odd but a filter finds the same."""
+    bodies = [{"experiment_ids": ["$experiment"], "filter": text} for text in ODD_FILTERS]
+    assert differences(both, "runs/search", bodies) == []
+    of_others = list(dict.fromkeys(map(of_experiments, ODD_FILTERS)))
+    assert differences(both, "experiments/search", [{"filter": text} for text in of_others]) == []
+
+
+def test_odd_orders(both: BothServers) -> None:
+    """So it is with orders."""
+    bodies = [{"experiment_ids": ["$experiment"], "order_by": [text]} for text in ODD_ORDERS]
+    assert differences(both, "runs/search", bodies) == []
+    others = [{"order_by": [of_experiments(text)]} for text in ODD_ORDERS]
+    assert differences(both, "experiments/search", others) == []
+
+
+def test_odd_pages(both: BothServers) -> None:
+    """Garbage for a page token and sizes of pages out of range."""
+    assert differences(both, "runs/search", [{"experiment_ids": ["$experiment"], **body} for body in ODD_PAGES]) == []
+    assert differences(both, "experiments/search", ODD_PAGES) == []
+
+
+@pytest.mark.parametrize("text", ["run_id = ('a')", "run_id LIKE ('a', 'b')", "dataset.name != ('a')"])
+def test_a_list_without_in(both: BothServers, text: str) -> None:
+    """It is refused with MLflow's code; MLflow shows the error of its database, and a hub says what is wrong."""
+    theirs, ours = both.ask("POST", "runs/search", {"experiment_ids": ["$experiment"], "filter": text})
+    assert (theirs.status, theirs.body["error_code"]) == (ours.status, ours.body["error_code"]) == (400, "BAD_REQUEST")
+    assert "needs IN or NOT IN" in ours.body["message"]
 
 
 def test_experiment_ids(both: BothServers) -> None:

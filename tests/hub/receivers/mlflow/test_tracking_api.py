@@ -168,6 +168,17 @@ def test_numbers_beyond_an_int64_are_no_trouble_of_the_hub(server: RestCalls) ->
     assert [answer.status for answer in asked] == [200, 200, 200, 404, 400]
 
 
+def test_many_orders_and_clauses(server: RestCalls) -> None:
+    """Sixty orders are sorted by at once, where thirty kept a thread busy for good; more are refused."""
+    server.create_run()
+    orders, clauses = [f"metrics.m{at}" for at in range(61)], [f"start_time > {at}" for at in range(401)]
+    assert server.post("runs/search", {"experiment_ids": ["0"], "order_by": orders[:60]}).status == 200
+    assert server.post("runs/search", {"experiment_ids": ["0"], "filter": " AND ".join(clauses[:400])}).status == 200
+    for many in ({"order_by": orders}, {"filter": " AND ".join(clauses)}):
+        answer = server.post("runs/search", {"experiment_ids": ["0"], **many})
+        assert (answer.status, answer.body["error_code"]) == (400, "BAD_REQUEST")
+
+
 def test_a_sample_of_an_interval_is_even(server: RestCalls) -> None:
     """It has the first and the last value, and those between in equal distances."""
     run = server.create_run()

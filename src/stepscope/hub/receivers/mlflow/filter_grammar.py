@@ -1,11 +1,21 @@
-"""MLflow's filter strings and order_by: AND-ed comparisons of metrics, params, tags, attributes and datasets."""
+"""MLflow's filter strings and order_by: AND-ed comparisons of metrics, params, tags, attributes and datasets.
+
+MLflow reads them with `sqlparse`, and its messages quote what that makes of a text. So does this module.
+"""
 
 import ast
-import re
+import shlex
 from collections.abc import Collection, Iterator, Sequence
+from itertools import islice
 from typing import NamedTuple, TypeAlias
 
-from stepscope.hub.receivers.mlflow.mlflow_errors import refused
+import sqlparse
+from sqlparse import tokens as types
+from sqlparse.exceptions import SQLParseError
+from sqlparse.sql import Comparison, Identifier, Parenthesis, Token, TokenList
+
+from stepscope.hub.receivers.mlflow.mlflow_errors import BAD_REQUEST, refused
+from stepscope.hub.refusals import Refused
 
 METRIC, PARAM, TAG, ATTRIBUTE, DATASET = KINDS = ("metric", "parameter", "tag", "attribute", "dataset")
 _KINDS = {
@@ -15,18 +25,11 @@ _KINDS = {
     **dict.fromkeys(("attribute", "attributes", "attr", "run"), ATTRIBUTE),
     **dict.fromkeys(("dataset", "datasets"), DATASET),
 }
-_ALIASES = {"created": "start_time", "Created": "start_time"} | dict.fromkeys(
-    ("run name", "Run name", "Run Name"), "run_name"
-)
+_TIME_ALIASES = {"created": "start_time", "Created": "start_time"}
+_ALIASES = _TIME_ALIASES | dict.fromkeys(("run name", "Run name", "Run Name"), "run_name")
+_NUMBERS = (types.Literal.Number.Integer, types.Literal.Number.Float)
 _NUMERIC, _TEXTUAL = ("=", "!=", "<", "<=", ">", ">="), ("=", "!=", "LIKE", "ILIKE")
 _NULLS, _LISTS = ("IS NULL", "IS NOT NULL"), ("IN", "NOT IN")
-_TOKEN = re.compile(
-    r"""\s+ | (?P<comment>/\*.*?\*/|--[^\n]*) | (?P<text>'(?:''|\\'|[^'])*')
-    | (?P<list>\((?:[^()'"]|'[^']*'|"[^"]*")*\))
-    | (?P<name>(?:[^\W\d]\w*|`[^`]*`|"[^"]*")(?:\.(?:\w+|`[^`]*`|"[^"]*"|'[^']*'))*)
-    | (?P<number>-?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?) | (?P<operator><=|>=|!=|<>|==|=|<|>|~) | (?P<other>\S)""",
-    re.VERBOSE | re.DOTALL,
-)
 LONGEST = 100_000
 """Characters of one filter."""
 
@@ -40,11 +43,12 @@ class Subject(NamedTuple):
     numbers: Collection[str]
     lists: Collection[str]
     """Attributes that are compared with a list of texts."""
-    kinds: Collection[str] = KINDS
-    valid: str = f"Valid values are {list(KINDS)}"
-    """What MLflow says of another kind."""
-    quoted: bool = True
-    """Whether MLflow's messages quote clauses that cannot be read; else a name for a value is one of them."""
+    aliases: Collection[str] = ()
+    """Other names of attributes, in filters."""
+    order_aliases: Collection[str] = ()
+    """Other names of attributes, in orders."""
+    words: Collection[str] | None = None
+    """The entities that may be named; without these, all."""
 
 
 class Clause(NamedTuple):
@@ -56,146 +60,144 @@ class Clause(NamedTuple):
     value: Value
 
 
-class _Token(NamedTuple):
-    kind: str
-    text: str
-
-
 def parse_filter(text: str, subject: Subject) -> list[Clause]:
-    """Parse a filter string, or refuse it, with MLflow's messages where it has them."""
+    """Parse a filter string, or refuse it with MLflow's message. Comparators are not checked."""
+    if not text:
+        return []
+    try:
+        statements = split_statements(text)
+    except SQLParseError:
+        raise refused(f"Error on parsing filter '{text}'") from None
+    if not statements:
+        raise refused(f"Invalid filter '{text}'. Could not be parsed.")
+    if len(statements) > 1:
+        raise refused(f"Search filter contained multiple expression {text!r}. Provide AND-ed expression list.")
+    tokens = list(join_lists(statements[0].tokens))
+    strange = [str(each) for each in tokens if not isinstance(each, Comparison) and not _is(each, "AND")]
+    if strange:
+        shown = strange if subject.words else [f"'{each}'" for each in strange]
+        raise refused(f"Invalid clause(s) in filter string: {', '.join(shown)}")
+    return [_clause(each, subject) for each in tokens if isinstance(each, Comparison)]
+
+
+def split_statements(text: str) -> list[TokenList]:
+    """Return the statements of a text; of many only the first two. What `sqlparse` raises goes on."""
     if len(text) > LONGEST:
         raise refused(f"Invalid filter. It is longer than {LONGEST} characters.")
-    if text and not text.strip():
-        raise refused(f"Invalid filter '{text}'. Could not be parsed.")
-    tokens = [token for token in _tokens(text) if token.text.upper() != "AND"]
-    if any(token.text == ";" for token in tokens[:-1]):
-        raise refused(f"Search filter contained multiple expression {text!r}. Provide AND-ed expression list.")
-    comparisons, strange = _comparisons(tokens, subject)
-    if any(token.kind == "other" and token.text == "," for token in tokens):
-        strange = [text]
-    if strange:
-        quoted = [f"'{each}'" for each in strange] if subject.quoted else strange
-        raise refused(f"Invalid clause(s) in filter string: {', '.join(quoted)}")
-    return [_clause(each, subject) for each in comparisons]
+    return list(islice(sqlparse.parsestream(text), 2))
 
 
-def _comparisons(tokens: Sequence[_Token], subject: Subject) -> tuple[list[Sequence[_Token]], list[str]]:
-    """Return the tokens of each comparison, and those that belong to none."""
-    found, strange = [], []
-    at = 0
-    while at < len(tokens):
-        size = _size(tokens[at : at + 3], subject)
-        if size:
-            found.append(tokens[at : at + size])
+def _is(token: Token, word: str) -> bool:
+    return bool(token.match(types.Keyword, [word]))
+
+
+def join_lists(tokens: Sequence[Token]) -> Iterator[Token]:
+    """Join comparisons with lists and with NULL, which `sqlparse` leaves apart.
+
+    As in MLflow, a name takes the two or three tokens behind it even if they are no such comparison.
+    """
+    rest = [token for token in tokens if not token.is_whitespace]
+    while len(rest) >= 3:
+        if not isinstance(rest[0], Identifier):
+            yield rest.pop(0)
+            continue
+        name, second, third = rest[:3]
+        if _is(second, "IN") and isinstance(third, Parenthesis):
+            yield Comparison(TokenList([name, second, third]))
+            del rest[:3]
+        elif _is(second, "IS") and third.ttype is types.Keyword and third.value.upper() in ("NULL", "NOT NULL"):
+            yield Comparison(TokenList([name, Token(types.Keyword, f"IS {third.value.upper()}")]))
+            del rest[:3]
+        elif _is(second, "NOT") and _is(third, "IN") and len(rest) > 3 and isinstance(rest[3], Parenthesis):
+            yield Comparison(TokenList([name, Token(types.Keyword, "NOT IN"), rest[3]]))
+            del rest[:4]
         else:
-            strange.append(tokens[at].text)
-        at += size or 1
-    return found, strange
+            yield from rest[:4]
+            del rest[:4]
+    yield from rest
 
 
-def _tokens(text: str) -> list[_Token]:
-    found = [_Token(str(each.lastgroup), each[0]) for each in _TOKEN.finditer(text) if each.lastgroup]
-    return list(_joined(found))
+def _clause(comparison: Comparison, subject: Subject) -> Clause:
+    tokens = [token for token in comparison.tokens if not token.is_whitespace]
+    is_null = len(tokens) == 2 and tokens[1].value.upper() in _NULLS
+    if len(tokens) != 3 and not is_null:
+        raise refused(f"Invalid comparison clause. Expected 3 tokens found {len(tokens)}")
+    if not isinstance(tokens[0], Identifier):
+        raise refused(f"Invalid comparison clause. Expected 'Identifier' found '{tokens[0]}'")
+    kind, key = _identifier(tokens[0].value, subject, subject.aliases)
+    if is_null:
+        _check_null(kind, key, subject)
+        return Clause(kind, key, tokens[1].value, None)
+    comparator = tokens[1].value if subject.words else tokens[1].value.upper()
+    return Clause(kind, _ALIASES.get(key, key), comparator, _value(kind, key, tokens[2], subject))
 
 
-def _joined(tokens: Sequence[_Token]) -> Iterator[_Token]:
-    """Join operators of several words into one token each."""
-    at = 0
-    while at < len(tokens):
-        for words in ("IS NOT NULL", "IS NULL", "NOT IN", "NOT LIKE", "NOT ILIKE", "IN", "LIKE", "ILIKE"):
-            size = len(words.split())
-            if " ".join(each.text.upper() for each in tokens[at : at + size]) == words:
-                yield _Token("operator", words)
-                at += size
-                break
-        else:
-            yield tokens[at]
-            at += 1
+def _check_null(kind: str, key: str, subject: Subject) -> None:
+    start = "IS NULL / IS NOT NULL is only supported for tags"
+    if subject.words and kind != TAG:
+        raise refused(f"{start}, not for attribute '{key}'")
+    if kind not in (TAG, PARAM):
+        raise refused(f"{start} and params, not for '{kind}' '{key}'")
 
 
-def _size(tokens: Sequence[_Token], subject: Subject) -> int:
-    """Return how many tokens the comparison has that the first one starts; 0 when it starts none."""
-    first = ("name", "text", "number") if subject.quoted else ("name",)
-    if tokens[0].kind not in first or len(tokens) < 2 or tokens[1].kind != "operator":
-        return 0
-    comparator = tokens[1].text.upper()
-    if comparator in _NULLS:
-        return 2 if tokens[0].kind == "name" else 0
-    is_value = len(tokens) == 3 and tokens[2].kind not in ("comment", "operator") and tokens[2].text not in "+-*/,;."
-    if not is_value or (comparator in _LISTS and tokens[2].kind != "list"):
-        return 0
-    bare = tokens[2].kind == "name" and tokens[2].text[0] not in '"`'
-    return 0 if bare and not subject.quoted else 3
-
-
-def _clause(tokens: Sequence[_Token], subject: Subject) -> Clause:
-    comparator = tokens[1].text.upper()
-    if tokens[0].kind != "name":
-        raise refused(f"Invalid comparison clause. Expected 'Identifier' found '{tokens[0].text}'")
-    kind, key = _identifier(tokens[0].text, subject)
-    if comparator in _NULLS:
-        if kind not in (TAG, PARAM):
-            raise refused(f"IS NULL / IS NOT NULL is only supported for tags and params, not for '{kind}' '{key}'")
-        return Clause(kind, key, comparator, None)
-    value = _value(kind, key, tokens, subject)
-    _check_comparator(kind, key, comparator, subject)
-    return Clause(kind, key, comparator, value)
-
-
-def _identifier(text: str, subject: Subject) -> tuple[str, str]:
+def _identifier(text: str, subject: Subject, aliases: Collection[str]) -> tuple[str, str]:
     head, dot, rest = text.partition(".")
-    word, key = (_bare(head), rest) if dot else (ATTRIBUTE, text)
+    word, key = (head, rest) if dot else (ATTRIBUTE, text)
+    if subject.words and word not in subject.words:
+        raise refused(f"Invalid entity type '{word}'. Valid entity types are {tuple(subject.words)}")
+    word = trimmed(word, "`")
     kind = _KINDS.get(word)
-    if kind is None or kind not in subject.kinds:
-        raise refused(f"Invalid entity type '{word}'. {subject.valid}")
-    key = _bare(key)
-    if kind == ATTRIBUTE:
-        key = _ALIASES.get(key, key)
-        if key not in subject.attributes:
-            raise refused(f"Invalid attribute key '{key}' specified. Valid keys are '{sorted(subject.attributes)}'")
+    if kind is None:
+        raise refused(f"Invalid entity type '{word}'. Valid values are {list(KINDS)}")
+    key = trimmed(trimmed(key, "'", '"'), "`")
+    if kind == ATTRIBUTE and key not in subject.attributes and key not in aliases:
+        known = sorted({*subject.attributes, *aliases})
+        raise refused(f"Invalid attribute key '{key}' specified. Valid keys are '{known}'")
     if kind == DATASET and key not in ("name", "digest", "context"):
         raise refused(f"Invalid dataset key '{key}' specified. Valid keys are '['context', 'digest', 'name']'")
     return kind, key
 
 
-def _bare(text: str) -> str:
-    for mark in ('"', "'", "`"):
+def trimmed(text: str, *marks: str) -> str:
+    """Remove the first kind of quotes that is around a text."""
+    for mark in marks:
         if len(text) > 1 and text[0] == text[-1] == mark:
             return text[1:-1]
     return text
 
 
-def _value(kind: str, key: str, tokens: Sequence[_Token], subject: Subject) -> Value:
-    token = tokens[2]
-    if kind == METRIC or (kind == ATTRIBUTE and key in subject.numbers):
-        if token.kind != "number":
-            what = "metric" if kind == METRIC else f"numeric attribute: {_bare(tokens[0].text.rpartition('.')[2])}"
-            raise refused(f"Expected numeric value type for {what}. Found {token.text}")
-        whole = kind == ATTRIBUTE and token.text.isdecimal() and len(token.text) < 19  # an int64
-        return int(token.text) if whole else float(token.text)
-    if token.kind == "text" or (token.kind == "name" and token.text[:1] == token.text[-1:] == '"'):
-        return token.text[1:-1]
-    if token.kind == "name" and token.text.upper() != "NULL":
-        raise refused(
-            "Parameter value is either not quoted or unidentified quote types used for string value "
-            f"{token.text}. Use either single or double quotes."
-        )
-    if token.kind == "list" and kind in (ATTRIBUTE, DATASET):
+def _value(kind: str, key: str, token: Token, subject: Subject) -> Value:
+    if kind == METRIC or (kind == ATTRIBUTE and _ALIASES.get(key, key) in subject.numbers):
+        if token.ttype not in _NUMBERS:
+            what = "metric" if kind == METRIC else f"numeric attribute: {key}"
+            raise refused(f"Expected numeric value type for {what}. Found {token.value}")
+        whole = kind == ATTRIBUTE and token.ttype is types.Literal.Number.Integer and len(token.value) < 19  # an int64
+        return int(token.value) if whole else float(token.value)
+    if token.ttype is types.Literal.String.Single or isinstance(token, Identifier):
+        text = trimmed(token.value, "'", '"')
+        if text == token.value:
+            raise refused(
+                "Parameter value is either not quoted or unidentified quote types used for string value "
+                f"{token.value}. Use either single or double quotes."
+            )
+        return text
+    if isinstance(token, Parenthesis) and kind in (ATTRIBUTE, DATASET):
         if kind == ATTRIBUTE and key not in subject.lists:
             names = sorted(subject.lists)
             raise refused(f"Only {names} attributes support comparison with a list of quoted string values.")
-        return _list(token.text)
+        return read_list(token.value)
     if kind in (PARAM, TAG):
-        raise refused(f"Expected a quoted string value for {kind} (e.g. 'my-value'). Got value {token.text}")
+        raise refused(f"Expected a quoted string value for {kind} (e.g. 'my-value'). Got value {token.value}")
     what = "attributes" if kind == ATTRIBUTE else "dataset attributes"
-    raise refused(f"Expected a quoted string value for {what}. Got value {token.text}")
+    raise refused(f"Expected a quoted string value for {what}. Got value {token.value}")
 
 
-def _list(text: str) -> tuple[str, ...]:
+def read_list(text: str) -> tuple[str, ...]:
+    """Read a list of texts in parentheses."""
     start = "While parsing a list in the query, expected"
     try:
-        read = ast.literal_eval(text)  # a single pair of parentheses: no nesting
-    except (ValueError, SyntaxError):
+        read = ast.literal_eval(text)
+    except (ValueError, SyntaxError, TypeError, MemoryError, RecursionError):
         raise refused(f"{start} a non-empty list of string values, but got ill-formed list.") from None
     found = read if isinstance(read, tuple) else (read,)
     if not found:
@@ -205,15 +207,19 @@ def _list(text: str) -> tuple[str, ...]:
     return found
 
 
-def _check_comparator(kind: str, key: str, comparator: str, subject: Subject) -> None:
-    if kind == METRIC or (kind == ATTRIBUTE and key in subject.numbers):
-        known: tuple[str, ...] = _NUMERIC
-    elif kind in (PARAM, TAG):
-        known = (*_TEXTUAL, *_NULLS)
-    else:
-        known = (*_TEXTUAL, *_LISTS)
-    if comparator not in known:
-        raise refused(f"Invalid comparator '{comparator}' not one of '{', '.join(known)}'")
+def check_comparators(clauses: Sequence[Clause], subject: Subject) -> None:
+    """Refuse comparators that a kind does not have."""
+    for kind, key, comparator, value in clauses:
+        if kind == METRIC or (kind == ATTRIBUTE and key in subject.numbers):
+            known: tuple[str, ...] = _NUMERIC
+        elif kind in (PARAM, TAG):
+            known = (*_TEXTUAL, *_NULLS)
+        else:
+            known = (*_TEXTUAL, *_LISTS)
+        if comparator not in known:
+            raise refused(f"Invalid comparator '{comparator}' not one of '{', '.join(known)}'")
+        if isinstance(value, tuple) and comparator not in _LISTS:
+            raise refused(f"A list of values needs IN or NOT IN, got '{comparator}'", BAD_REQUEST)
 
 
 class Order(NamedTuple):
@@ -226,45 +232,49 @@ class Order(NamedTuple):
 
 def parse_order(text: str, subject: Subject) -> Order:
     """Parse one order_by clause."""
-    tokens = _tokens(text[:LONGEST])
-    is_name = 1 <= len(tokens) <= 2 and all(token.kind == "name" for token in tokens)
-    if text != text.strip() or not is_name or tokens[0].text.upper() in ("ASC", "DESC"):
-        raise refused(f"Invalid order_by clause '{text}'. Could not be parsed.")
-    word = tokens[1].text.lower() if len(tokens) > 1 else "asc"
+    unread = refused(f"Invalid order_by clause '{text}'. Could not be parsed.")
+    try:
+        statements = split_statements(text)
+    except SQLParseError:
+        raise refused(f"Error on parsing order_by clause '{text}'") from None
+    if len(statements) != 1:
+        raise unread
+    name, words = _order_words(statements[0].tokens, unread)
+    if len(words) > 2:
+        raise unread
+    word = words[1].lower() if len(words) == 2 else "asc"
     if word not in ("asc", "desc"):
         raise refused(f"Invalid ordering key in order_by clause '{text}'.")
-    kind, key = _identifier(tokens[0].text, subject)
-    if kind == ATTRIBUTE and " " in tokens[0].text:  # the names of columns are for filters alone
-        name = _bare(tokens[0].text.rpartition(".")[2])
-        raise refused(f"Invalid attribute key '{name}' specified. Valid keys are '{sorted(subject.attributes)}'")
-    return Order(kind, key, word == "asc")
+    kind, key = _identifier(words[0] if len(words) == 2 else name.strip(), subject, subject.order_aliases)
+    return Order(kind, _ALIASES.get(key, key), word == "asc")
+
+
+def _order_words(tokens: Sequence[Token], unread: Refused) -> tuple[str, list[str]]:
+    """Return a name with its direction, as it is written and as words without quotes."""
+    first = tokens[0]
+    timestamp = bool(first.match(types.Name.Builtin, ["timestamp"]))
+    if len(tokens) == 1 and (timestamp or isinstance(first, Identifier)):
+        name = "timestamp" if timestamp else first.value
+    elif timestamp and all(each.is_whitespace for each in tokens[1:-1]) and tokens[-1].ttype is types.Keyword.Order:
+        name = f"timestamp {tokens[-1].value}"
+    else:
+        raise unread
+    try:
+        return name, shlex.split(name.replace("`", '"'))
+    except ValueError:  # a quote that is not closed
+        raise unread from None
 
 
 RUNS = Subject(
     ("artifact_uri", "end_time", "run_id", "run_name", "start_time", "status", "user_id"),
     ("start_time", "end_time"),
     ("run_id",),
-)
-MODELS = Subject(
-    (
-        *("creation_time", "creation_timestamp", "creation_timestamp_ms", "last_updated_timestamp"),
-        *("last_updated_timestamp_ms", "model_id", "model_type", "name", "source_run_id", "status"),
-    ),
-    (
-        "creation_time",
-        "creation_timestamp",
-        "creation_timestamp_ms",
-        "last_updated_timestamp",
-        "last_updated_timestamp_ms",
-    ),
-    ("model_id", "name", "source_run_id", "status", "model_type"),
-    (METRIC, PARAM, TAG, ATTRIBUTE),
+    tuple(_ALIASES),
+    tuple(_TIME_ALIASES),
 )
 EXPERIMENTS = Subject(
     ("creation_time", "experiment_id", "last_update_time", "name"),
     ("creation_time", "last_update_time"),
     ("experiment_id",),
-    (ATTRIBUTE, TAG),
-    "Valid entity types are ('attribute', 'tag', 'tags')",
-    quoted=False,
+    words=("attribute", "tag", "tags"),
 )

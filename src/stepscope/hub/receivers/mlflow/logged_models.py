@@ -5,12 +5,20 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from stepscope.hub.receivers.mlflow.experiments import ACTIVE, DELETED, check_active, experiment_number, find_experiment
-from stepscope.hub.receivers.mlflow.filter_grammar import ATTRIBUTE, METRIC, MODELS, PARAM, TAG, Clause, parse_filter
+from stepscope.hub.receivers.mlflow.filter_grammar import ATTRIBUTE, METRIC, PARAM, TAG, Clause
 from stepscope.hub.receivers.mlflow.mlflow_errors import MISSING, missing_value, refused, wrong_type
 from stepscope.hub.receivers.mlflow.mlflow_runs import json_number
+from stepscope.hub.receivers.mlflow.model_filters import parse_model_filter
 from stepscope.hub.receivers.mlflow.names_and_limits import read_pairs
 from stepscope.hub.receivers.mlflow.request_fields import Fields
-from stepscope.hub.receivers.mlflow.run_search import check_count, compare, page_token, pair_condition, read_offset
+from stepscope.hub.receivers.mlflow.run_search import (
+    check_clauses,
+    check_count,
+    compare,
+    page_token,
+    pair_condition,
+    read_offset,
+)
 from stepscope.hub.receivers.mlflow.tracking import Call, Reply, Tracking
 from stepscope.model.redaction import redact
 
@@ -142,7 +150,9 @@ def search(tracking: Tracking, call: Call) -> Reply:
     if call.project is not None:
         conditions.append("m.project = ?")
         values.append(call.project)
-    for test, given in map(_condition, parse_filter(fields.text("filter"), MODELS)):
+    clauses = parse_model_filter(fields.text("filter"), _COLUMNS)
+    check_clauses(clauses, fields.items("order_by"))
+    for test, given in map(_condition, clauses):
         conditions.append(test)
         values += given
     terms, named = _order(fields)

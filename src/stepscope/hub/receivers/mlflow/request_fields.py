@@ -1,14 +1,13 @@
 """Typed access to the fields of a request, from its JSON body or query string, with MLflow's error messages."""
 
 import json
-import math
 from collections.abc import Mapping
 from typing import Any
 from urllib.parse import parse_qs
 
 import msgspec
 
-from stepscope.hub.receivers.mlflow.mlflow_errors import invalid_value, missing_value, refused, wrong_type
+from stepscope.hub.receivers.mlflow.mlflow_errors import missing_value, refused, wrong_type
 
 _MOST = 2**63
 
@@ -122,9 +121,9 @@ def whole_number(path: str, value: Any) -> int:
     if isinstance(value, float) and value.is_integer():
         value = int(value)
     if isinstance(value, bool) or not isinstance(value, int):
-        raise wrong_type(path, value if not isinstance(value, float) or math.isfinite(value) else str(value))
+        raise wrong_type(path, value)
     if not -_MOST <= value < _MOST:
-        raise invalid_value(path, value)
+        raise wrong_type(path, value)
     return value
 
 
