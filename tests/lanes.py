@@ -15,6 +15,7 @@ CHAOS = (
     "tests/hub/cluster/",
     "tests/hub/receivers/wandb/test_api.py",
     "tests/hub/receivers/wandb/test_client.py",
+    "tests/hub/receivers/wandb/test_delete.py",
     "tests/hub/receivers/wandb/test_old_clients.py",
     "tests/hub/receivers/wandb/test_outage.py",
     "tests/hub/test_connections.py",

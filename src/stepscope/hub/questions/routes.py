@@ -29,7 +29,6 @@ from stepscope.hub.threads import Workers
 
 USER = "x-stepscope-user"
 """The header with the user, for the record of an edit; the name of a token takes precedence."""
-_LONGEST_USER = 100
 SANDBOX = "default-src 'none'; style-src 'unsafe-inline'; img-src data:; sandbox; frame-ancestors 'none'"
 """The policy of stored files: no scripts, no requests, an origin of their own."""
 
@@ -187,16 +186,9 @@ def _answer(source: Source, endpoint: Endpoint, request: Request, body: Body | N
     if body is not None:
         given["body"] = body.unpacked()
     access = access_of(request.scope)
-    who = _who(access, request.headers.get(USER, ""))
+    who = access.user(request.headers.get(USER, ""))
     reader = replace(source.reader, project=access.project, stop=stop, who=who)
     return endpoint.answer(reader, given)
-
-
-def _who(access: Access, sent: str) -> str:
-    """The user: the name of the token, or what the client sent where no token is needed."""
-    if access.token is not None:
-        return access.token.name or f"token {access.token.id}"
-    return sent[:_LONGEST_USER].strip() or "local"
 
 
 async def _pieces(workers: Workers, pieces: Iterator[bytes]) -> AsyncIterator[bytes]:

@@ -14,6 +14,7 @@ from stepscope.hub.intake.store_progress import StoreProgress
 from stepscope.hub.limits import Limits
 from stepscope.hub.receivers.ingest import Ingest
 from stepscope.hub.refusals import Refusal
+from stepscope.hub.runs.deletion import RunDeletion
 from stepscope.hub.runs.run_files import RunFiles
 from stepscope.hub.runs.run_states import RunStates
 from stepscope.hub.security.guard import RequestHead
@@ -128,6 +129,8 @@ class ReceiverPorts(Protocol):
     """Called with a deleted run's id and the time of its deletion in ns, to delete the receiver's files of the run from
     before that time; returns the bytes freed. Called again after an interruption."""
 
+    deletion: RunDeletion
+    """Deletes runs, for dialects whose clients can ask for it."""
     states: RunStates
     """The states of runs, for dialects whose clients query them."""
     run_files: list[RunFiles]

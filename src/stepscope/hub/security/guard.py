@@ -15,6 +15,7 @@ from stepscope.hub.security.tokens import RateLimits, Scope, Token, Tokens
 COOKIE = "stepscope_token"
 _SAFE_METHODS = ("GET", "HEAD", "OPTIONS")
 _OPEN = ("/healthz", "/api/session")
+_LONGEST_USER = 100
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +32,12 @@ class Access:
     def allows(self, scope: Scope) -> bool:
         """Return whether the client has a scope, for paths that serve several purposes."""
         return self.token is None or self.token.allows(scope)
+
+    def user(self, named: str = "") -> str:
+        """Return the name of the token; where none is needed, the name that the client gives itself, or `local`."""
+        if self.token is not None:
+            return self.token.name or f"token {self.token.id}"
+        return named[:_LONGEST_USER].strip() or "local"
 
 
 class RequestHead(NamedTuple):

@@ -23,12 +23,12 @@ class Addressed(Protocol):
         """Its address."""
 
 
-def run_wandb(hub: Addressed, place: Path, source: str, *, python: Path = PYTHON) -> str:
+def run_wandb(hub: Addressed, place: Path, source: str, *, python: Path = PYTHON, key: str = KEY) -> str:
     """Run a program with wandb against a hub; its output."""
     if not python.exists():
         pytest.skip(f"{python.parents[1].name} is not installed (make setup CI=true)")
     place.mkdir(parents=True, exist_ok=True)
-    known = {"PATH": "/usr/bin:/bin", "HOME": str(place), "WANDB_BASE_URL": hub.url, "WANDB_API_KEY": KEY}
+    known = {"PATH": "/usr/bin:/bin", "HOME": str(place), "WANDB_BASE_URL": hub.url, "WANDB_API_KEY": key}
     done = subprocess.run(
         [python, "-c", source], cwd=place, env=known, capture_output=True, text=True, timeout=300, check=False
     )

@@ -81,6 +81,13 @@ class ArtifactQueries:
 
         return {"outputArtifacts": made, "inputArtifacts": used}
 
+    def delete_of_run(self, project: str, run: str) -> None:
+        """Delete the artifacts that a run logged."""
+        for each in self._artifacts.all(project):
+            if each.run == run:
+                each.state = DELETED
+                self._artifacts.save(each)
+
     def _types(self, project: str, caller: Caller) -> list[Node]:
         names = dict.fromkeys(each.type for each in self._artifacts.committed(project))
         return [self._type(project, name, caller) for name in names]

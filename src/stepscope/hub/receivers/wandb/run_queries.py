@@ -14,20 +14,21 @@ from urllib.parse import quote
 from stepscope.hub.intake.read_back import ReadBack, pauses
 from stepscope.hub.receivers.wandb.artifact_queries import ArtifactQueries, stamp
 from stepscope.hub.receivers.wandb.descriptions import plain_config
-from stepscope.hub.receivers.wandb.graphql import JsonValue, Node
+from stepscope.hub.receivers.wandb.graphql import GraphQLError, JsonValue, Node
 from stepscope.hub.receivers.wandb.links import Links
-from stepscope.hub.receivers.wandb.nodes import connection, items, write_id
+from stepscope.hub.receivers.wandb.nodes import connection, items, read_id, write_id
 from stepscope.hub.receivers.wandb.run_filters import matches, read_filters, sort_key
 from stepscope.hub.receivers.wandb.run_history import RunHistory, read_spec
 from stepscope.hub.receivers.wandb.run_operations import Caller, bucket, project_node, project_number
 from stepscope.hub.receivers.wandb.tracked_runs import TrackedRun, TrackedRuns
 from stepscope.hub.receivers.wandb.uploads import list_files
+from stepscope.hub.runs.deletion import RunDeletion
 from stepscope.hub.runs.run_states import RunStates
 from stepscope.hub.store.engine import Engine, EngineError
 from stepscope.hub.store.read.run_catalog import RunRow, list_runs
 from stepscope.model.errors import Retry
 from stepscope.model.run_description import tag_text
-from stepscope.model.states import State
+from stepscope.model.states import UNFINISHED, State
 
 RECEIVER = "wandb"
 WAIT_SECONDS = 10.0
@@ -49,9 +50,10 @@ class RunQueries:
         stored: Callable[[], "Future[None]"],
         states: RunStates,
         read_back: ReadBack,
+        deletion: RunDeletion,
     ) -> None:
         self._runs, self._engine, self._artifacts, self._links = runs, engine, artifacts, links
-        self._stored, self._states, self._read_back = stored, states, read_back
+        self._stored, self._states, self._read_back, self._deletion = stored, states, read_back, deletion
 
     def queries(self, caller: Caller) -> Node:
         """Return the root query fields."""
@@ -60,6 +62,31 @@ class RunQueries:
             "models": lambda given: connection(self._projects(caller), given),
             "projects": lambda given: connection(self._projects(caller), given),
         }
+
+    def mutations(self, caller: Caller) -> Node:
+        """Return the mutations on runs that clients no longer log to."""
+        return {"deleteRun": lambda given: self._delete(given.get("input"), caller)}
+
+    def _delete(self, given: Any, caller: Caller) -> Node:
+        """Delete a run as `stepscope delete` does: it must have ended, and the token needs the scope `admin`."""
+        asked = given if isinstance(given, Mapping) else {}
+        project, id = read_id("Run", str(asked.get("id")))
+        caller.admit(project)
+        if not caller.access.allows("admin"):
+            raise GraphQLError("deleting a run needs a key with the scope 'admin', which this one lacks")
+        row, tracked = self._row(project, id)
+        if row is None:
+            raise GraphQLError(f"there is no run {id[:80]!r} in the project {project[:80]!r}")
+        state = self._states.state(row)
+        if state in UNFINISHED:
+            raise GraphQLError(f"the run {row.id} is {state}: end it before you delete it")
+        try:
+            self._deletion.delete(row, caller.access.user())
+        except OSError as error:
+            raise Retry(f"the run cannot be deleted: {error.strerror or error}", after=5.0) from error
+        if asked.get("deleteArtifacts"):
+            self._artifacts.delete_of_run(project, id if tracked is None else tracked.id)
+        return {"clientMutationId": None}
 
     def _projects(self, caller: Caller) -> list[Node]:
         names = dict.fromkeys(row.project for row in self._rows(None))
@@ -125,12 +152,16 @@ class RunQueries:
         return connection([self._run(*each, caller) for each in self._listed(project, given)], given)
 
     def _find(self, project: str, given: Given, caller: Caller) -> Node | None:
-        name = str(given.get("name") or "")
+        row, tracked = self._row(project, str(given.get("name") or ""))
+        return None if row is None else self._run(row, tracked, caller)
+
+    def _row(self, project: str, name: str) -> tuple[RunRow | None, TrackedRun | None]:
+        """Return a run by its id at W&B, and what its client said of it."""
         tracked = self._runs.find(project, name) if name else None
         id = tracked.about.run if tracked is not None else name
         self._wait(id)
         rows = [row for row in list_runs(self._engine(), ids=[id]) if row.project == project]
-        return self._run(rows[0], None if tracked is None else tracked.about, caller) if rows else None
+        return rows[0] if rows else None, None if tracked is None else tracked.about
 
     def _tracked(self, row: RunRow) -> TrackedRun | None:
         found = self._runs.of_run(row.project, row.id)

@@ -66,6 +66,8 @@ class TrackedRun(msgspec.Struct, kw_only=True):
     run: str
     """The id of the run in the hub."""
     created: int
+    unique: str = ""
+    """A part of the writers' names that differs from those of a deleted run with this id, whose batches are known."""
     started: int = 0
     """When the current attempt started."""
     attempt: int = 0
@@ -97,7 +99,7 @@ class TrackedRun(msgspec.Struct, kw_only=True):
         """Return the writer of an attempt's records."""
         number = attempt or self.attempt
         return Writer(
-            id=f"wandb-a{number}",
+            id=f"wandb-{self.unique}-a{number}" if self.unique else f"wandb-a{number}",
             run=self.run,
             project=self.project,
             name=self.name or self.id,
@@ -225,7 +227,8 @@ class TrackedRuns:
             found = self._open.get((project, id))
             if found is None:
                 folder = self.make(self.folder(project, "runs", id))
-                about = TrackedRun(project=project, id=id, run=run, created=self.clock())
+                now = self.clock()
+                about = TrackedRun(project=project, id=id, run=run, created=now, unique=f"{now:x}")
                 found = self._open[project, id] = OpenRun(folder, about, unsure=False)
                 self._recent.append(found)
             return found

@@ -63,6 +63,7 @@ class Wandb:
             lambda: ports.progress.after(ports.progress.written),
             ports.states,
             ports.read_back,
+            ports.deletion,
         )
         self._stream = FileStream(runs, self._ingest)
         self._operations = RunOperations(runs)
@@ -172,7 +173,11 @@ class Wandb:
         query, variables, name = self._read(data)
         caller = replace(caller, entity=_entity(variables))
         roots = {
-            "mutation": {**self._operations.mutations(caller), **self._artifact_queries.mutations(caller)},
+            "mutation": {
+                **self._operations.mutations(caller),
+                **self._run_queries.mutations(caller),
+                **self._artifact_queries.mutations(caller),
+            },
             "query": {
                 **self._operations.queries(caller),
                 **self._run_queries.queries(caller),
