@@ -1,4 +1,4 @@
-"""The vocabulary of training code, on top of the public API: contexts, collectors, traced loops, events, services."""
+"""Interfaces of other training systems on top of the public API: contexts, collectors, tracing, events, services."""
 
 from stepscope.training.bus import Bus as Bus
 from stepscope.training.bus.runtime import Poller as Poller
