@@ -19,8 +19,13 @@ JARS = Path("/usr/share/java")
 _ZOOKEEPER = "org.apache.zookeeper.server.ZooKeeperServerMain"
 _CONNECTED = "DDLWorker: Waiting a watch"
 """An old server that is given a statement for the cluster before it has found ZooKeeper crashes."""
-_JAVA = ("-Xmx128m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Dzookeeper.forceSync=no")
-"""Little compilation, and no fsync for each change: processes are killed here, not machines."""
+_JAVA = (
+    *("-Xmx128m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-XX:-UsePerfData", "-Dzookeeper.forceSync=no"),
+    *("-Dzookeeper.nio.numWorkerThreads=0", "-Dzookeeper.nio.numSelectorThreads=1"),
+    *("-Dzookeeper.digest.enabled=false", "-Dzookeeper.skipACL=yes"),
+)
+"""Little compilation, few threads, no checksum of all data and no fsync for each change: processes are killed here, not
+machines."""
 _LIBRARIES = (
     "zookeeper",
     "zookeeper-jute",
