@@ -92,6 +92,7 @@ class TestClusterStore(StoreContract):
         monkeypatch.setattr(waiting, "SETTLE_SECONDS", 0.1)
         with pytest.raises(ConfigError, match="have not caught up"):
             open_server(database, member=this_process(HUB))
+        monkeypatch.setattr(waiting, "SETTLE_SECONDS", 2.0)  # each time the store is opened anew, which costs a second
         with ThreadPoolExecutor(1) as pool:
             opening = pool.submit(open_server, database, member=this_process(HUB), patience=300)
             first.start()
