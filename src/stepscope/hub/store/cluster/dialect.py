@@ -15,7 +15,7 @@ TIMEOUT = 159
 _RECENT_SECONDS = 60
 """A mutation that was not done for so long may never be."""
 _MUTATION = re.compile(r"\s*ALTER\s+TABLE\s+(\w+)\s+(?:DELETE|UPDATE)\b", re.IGNORECASE)
-
+_READ = re.compile(r"\b(?:FROM|JOIN)\s+(\w+)")
 _BEHIND = "inserts_in_queue > 0 OR (log_pointer <= log_max_index AND log_max_index > 0)"
 """A log with one entry looks like an empty one, so that the very first insert is not waited for."""
 _NEVER = 1_000_000_000
@@ -124,15 +124,22 @@ def replicas_behind(tables: Sequence[str]) -> str:
     )
 
 
-def misses_rows() -> str:
-    """The query for how many tables of a server lack rows that another one took, or may: it has just been started.
+def misses_rows(tables: Sequence[str]) -> str:
+    """The query for how many of some tables of a server, or of all, lack rows that another one took, or may.
 
-    Without ZooKeeper a server knows only what it was about to fetch, and no server takes rows.
+    One that has just been started may. Without ZooKeeper a server knows only what it was about to fetch, and no server
+    takes rows.
     """
     return (
         f"SELECT countIf({_BEHIND} OR absolute_delay > {_NEVER}) AS behind "
         "FROM system.replicas WHERE database = currentDatabase()"
+        + (f" AND table IN {literal.texts(tables)}" if tables else "")
     )
+
+
+def tables_read(sql: str) -> list[str]:
+    """The names of the tables that a query of ours reads, itself or in a subquery."""
+    return sorted(set(_READ.findall(sql)))
 
 
 def read_only_tables() -> str:

@@ -136,19 +136,19 @@ class Server:
         try:
             return self._ask(sql, dialect.CURRENT)
         except EngineError as error:
-            skipping = self._without_some(error)
+            skipping = self._without_some(error, dialect.tables_read(sql))
         found = self._ask(sql, skipping)
         if skipping:
             self._note(self.shards_away())
         return found
 
-    def _without_some(self, error: EngineError) -> dialect.Settings:
-        """Note what an answer will lack, and return the settings by which it is given; else raise the error."""
+    def _without_some(self, error: EngineError, tables: Sequence[str]) -> dialect.Settings:
+        """Note what an answer from some tables will lack, and return the settings by which it is given; else raise."""
         if error.code not in missing_shards.AWAY and error.code != missing_shards.BEHIND:
             raise error
         allowed = missing_shards.allowed() is not None
         if error.code == missing_shards.BEHIND:
-            behind = self._shards_behind()
+            behind = self._shards_behind(tables)
             if behind and not allowed:
                 raise error
             self._note(behind)
@@ -156,7 +156,7 @@ class Server:
         away = self.shards_away() if allowed else []
         if not allowed or len(away) == self.shards:
             raise error
-        self._note([*away, *self._shards_behind()])
+        self._note([*away, *self._shards_behind(tables)])
         return dialect.SKIPPING if away else {}
 
     def _note(self, shards: Sequence[int]) -> None:
@@ -180,13 +180,16 @@ class Server:
         found = self._ask(dialect.living_shards(self._cluster.cluster, self._cluster.servers), dialect.SKIPPING)
         return [number for number in range(1, self.shards + 1) if number not in found["shard"]]
 
-    def _shards_behind(self) -> list[int]:
-        """The shards of which each replica that answers lacks rows, or may; their numbers begin with 1."""
+    def _shards_behind(self, tables: Sequence[str] = ()) -> list[int]:
+        """The shards of which each replica that answers lacks rows of some tables, or may; their numbers begin with 1.
+
+        All tables are asked for when none is given; each costs several requests to ZooKeeper.
+        """
         database, found = f"{self._address.database}_shard", dict[int, list[bool]]()
         for host in self._address.hosts:  # one after the other: this may run on one of the threads
             shard, _ = self._places.get(host) or self._place(host) or (0, 0)
             with suppress(EngineError), closing(self._pool.connect(only=host, database=database)) as session:
-                found.setdefault(shard, []).append(bool(session.query(dialect.misses_rows()).one("behind")))
+                found.setdefault(shard, []).append(bool(session.query(dialect.misses_rows(tables)).one("behind")))
         return [shard for shard, replicas in sorted(found.items()) if shard and all(replicas)]
 
     def cluster_state(self) -> ClusterState | None:
