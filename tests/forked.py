@@ -162,7 +162,7 @@ def _server(imported: str) -> _ForkServer:
 
 
 def close() -> None:
-    """End the processes to fork from; what was forked goes on."""
+    """End the template processes; forked processes continue."""
     with _starting:
         while _servers:
             _servers.popitem()[1].close()

@@ -1,4 +1,4 @@
-"""Packages installed beside ours, for tests of entry points."""
+"""Additional installed packages, for tests of entry points."""
 
 from collections.abc import Mapping
 from pathlib import Path

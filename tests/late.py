@@ -8,7 +8,7 @@ import pytest
 
 
 class _Late:
-    """Stands for a module that is imported when an attribute of it is first read."""
+    """A proxy for a module that is imported when an attribute is first read."""
 
     def __init__(self, name: str) -> None:
         self._name = name

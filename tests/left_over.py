@@ -39,7 +39,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def running(wanted: Callable[[Left], bool]) -> list[Left]:
-    """The processes that this run of pytest started and that are running; a zombie is none."""
+    """The running processes that this run of pytest started, without zombies."""
     session, found = os.environ[MARK], []
     for entry in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError):  # it has ended, or is not ours

@@ -137,7 +137,7 @@ def test_reaching_into_a_run_is_noticed() -> None:
 
 
 def test_the_rooms_of_the_hub() -> None:
-    """The document names every package of the hub, few modules are beside them, and no package has one module."""
+    """The document names every package of the hub; few modules are outside packages, and no package has one module."""
     hub = SOURCE / "hub"
     folders = sorted({path.parent for path in hub.glob("*/*.py")})
     assert [each.name for each in folders if f"`{each.name}`" not in PAGE.read_text()] == []

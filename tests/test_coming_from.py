@@ -38,7 +38,7 @@ def named(records: list[Record]) -> set[str]:
 
 
 def test_every_row_has_a_program() -> None:
-    """As many rows as programs, and none that nobody checks."""
+    """Each row has a program, and each program is tested."""
     rows = re.findall(r"^\| (?!you have|---)", PAGE[PAGE.index("| you have") :], re.MULTILINE)
     assert len(rows) == len(programs()) == len(LEFT_BEHIND)
     assert set(programs()) == set(LEFT_BEHIND)
@@ -54,7 +54,7 @@ def test_the_index_names_every_page() -> None:
 
 @pytest.mark.parametrize("heading", LEFT_BEHIND)
 def test_the_program_records_what_it_says(heading: str, tmp_path: Path) -> None:
-    """It runs as it stands, says nothing, and leaves a run with what it reported."""
+    """A program of the page runs unchanged, prints nothing, and records a run."""
     environment = {"STEPSCOPE_HOME": str(tmp_path), "STEPSCOPE_SHIPPER": "none", "PYTHONPATH": str(ROOT / "src")}
     code = programs()[heading]
     done = subprocess.run([sys.executable, "-c", code], env=environment, cwd=tmp_path, capture_output=True, text=True)

@@ -67,7 +67,7 @@ def test_compose_has_every_host_and_file(compose: dict[str, Any]) -> None:
 
 
 def test_the_hubs_name_every_server(compose: dict[str, Any]) -> None:
-    """Of the cluster that the servers have, with the read-only user of theirs."""
+    """The hubs' address names every server of the cluster and its read-only user."""
     from stepscope.hub.store.cluster.address import parse
 
     for name in ("hub-0", "hub-1"):

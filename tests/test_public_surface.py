@@ -60,7 +60,7 @@ SHIM |= {"define_metric", "note_change"}
 
 @pytest.mark.parametrize("room", ROOMS)
 def test_only_public_attributes_of_a_run_are_used(room: str) -> None:
-    """Nobody reaches behind the public surface of a run."""
+    """No code uses the private attributes of a run."""
     allowed = PUBLIC | SHIM if room == "compat" else PUBLIC
     wrong = [
         f"{path.relative_to(SOURCE)}:{line}: run.{name}"

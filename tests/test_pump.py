@@ -110,7 +110,7 @@ def test_in_order_and_once(tmp_path: Path) -> None:
 
 
 def test_nothing_to_do_takes_no_time(tmp_path: Path) -> None:
-    """With no journals a step only says when to come again."""
+    """Without journals a step only returns the time of the next one."""
     assert make_pump(tmp_path, Peer(), Clock()).step() == Progress(False, 0.25)
 
 
@@ -135,7 +135,7 @@ def test_retry_waits_longer_and_longer(tmp_path: Path) -> None:
 
 
 def test_a_sink_that_says_when_is_promising(tmp_path: Path) -> None:
-    """Trouble with a time to come back may end by then; trouble without one may not."""
+    """A failure with a retry delay may end by then; one without may not."""
     write_journal(tmp_path, 10)
     clock = Clock()
     afters: list[float | None] = [None, 7.5]
@@ -200,7 +200,7 @@ def test_rejected_records_are_set_aside(tmp_path: Path) -> None:
 @settings(max_examples=15)
 @given(poison=st.sets(st.integers(0, 99), max_size=5), together=st.booleans())
 def test_poison_is_found(tmp_path_factory: pytest.TempPathFactory, poison: set[int], together: bool) -> None:
-    """A record on which the sink stumbles, or for which it refuses a whole entry, is alone in the quarantine."""
+    """A record on which the sink fails, or for which it rejects a whole entry, is quarantined alone."""
     home = tmp_path_factory.mktemp("home")
     write_journal(home, 100)
 
@@ -276,7 +276,7 @@ def test_full_quarantine_drops_and_counts(tmp_path: Path) -> None:
 
 
 def test_a_full_quarantine_holds_what_the_sink_stumbles_on(tmp_path: Path) -> None:
-    """A bug drops nothing: without room to set a record aside it waits, until somebody makes some."""
+    """A bug drops nothing: if the quarantine is full, the record waits for room."""
     write_journal(tmp_path, 10)
 
     def answer(batches: Sequence[Batch]) -> Mapping[str, int]:
@@ -319,7 +319,7 @@ def test_told_of_every_outcome(tmp_path: Path) -> None:
 
 
 def test_a_kill_repeats_the_group_under_way_only(tmp_path: Path) -> None:
-    """A pump that dies in mid-delivery leaves cursors from which another goes on: nothing missing, order kept."""
+    """After a pump died in the middle of a delivery, another continues from its cursors without loss, in order."""
     write_journal(tmp_path, 500)
 
     class Killed(BaseException):

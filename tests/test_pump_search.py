@@ -17,7 +17,7 @@ from tests.test_pump import Clock, Peer, entries, make_pump, run_dry, steps_of, 
 def test_a_record_on_which_the_server_fails_is_found(
     tmp_path_factory: pytest.TempPathFactory, poison: set[int], outage: int
 ) -> None:
-    """HTTP 500 for what holds a poison record, beside outages: it alone is quarantined, the rest is delivered once."""
+    """With HTTP 500 for a poison record, and outages, only that record is quarantined; the rest is delivered once."""
     home = tmp_path_factory.mktemp("home")
     write_journal(home, 200)
     clock = Clock()
@@ -56,7 +56,7 @@ def test_a_server_that_always_fails_is_waited_for(tmp_path: Path) -> None:
 
 
 def test_a_single_poison_record_waits_for_others(tmp_path: Path) -> None:
-    """With one record nobody can tell a poison from a server that is down; once others come it is found."""
+    """A single poison record looks like a failing server; it is found once others arrive."""
     write_journal(tmp_path, 1)
     clock = Clock()
 

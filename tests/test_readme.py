@@ -61,7 +61,7 @@ def commands() -> list[str]:
 
 @pytest.mark.parametrize("command", commands())
 def test_every_command_is_documented(command: str) -> None:
-    """Each command stands in the README or in a page of docs."""
+    """Each command is in the README or in a page of docs."""
     assert any(f"stepscope {command}" in page.read_text() for page in PAGES)
 
 
@@ -82,7 +82,7 @@ def shown_at_the_terminal() -> list[tuple[str, str]]:
 
 @pytest.mark.parametrize(("line", "comment"), shown_at_the_terminal())
 def test_the_readme_says_what_a_command_needs(line: str, comment: str, tmp_path: Path) -> None:
-    """With the core alone a command works, or the README names what it asks for."""
+    """With the core package alone a command works, or the README names the extra it needs."""
     environment = {"STEPSCOPE_HOME": str(tmp_path / "home"), "PATH": "", "PYTHONPATH": str(ROOT / "src")}
     command = [sys.executable, "-c", ALONE, *shlex.split(line)[1:]]
     done = subprocess.run(command, env=environment, cwd=tmp_path, capture_output=True, text=True, check=False)
@@ -92,7 +92,7 @@ def test_the_readme_says_what_a_command_needs(line: str, comment: str, tmp_path:
 
 
 def test_the_pages_show_every_picture() -> None:
-    """No picture lies about that nobody looks at, and the tool takes those that are shown."""
+    """Every picture is used, and the tool takes those that are shown."""
     shown = {name for page in PAGES for name in re.findall(r"\]\((?:docs/)?images/([^)]+)\)", page.read_text())}
     assert {path.name for path in ROOT.glob("docs/images/*")} == shown == {shot.file for shot in SHOTS}
 

@@ -1,4 +1,4 @@
-"""Delivery: retries, a rate cap, and a dead notifier that delays nobody."""
+"""Delivery: retries, a rate limit, and a dead notifier that does not delay others."""
 
 import threading
 from collections.abc import Callable
@@ -126,7 +126,7 @@ def test_options_come_from_variables() -> None:
 
 
 def test_all_of_a_hub() -> None:
-    """A notification goes to the one it is for; an unknown name is said."""
+    """A notification goes to the selected notifier; an unknown name is reported."""
     plan = Plan()
     all_of_them = Deliveries({"contract": plan})
     assert all_of_them.send(example())

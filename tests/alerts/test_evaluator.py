@@ -52,7 +52,7 @@ def test_an_alert_says_what_where_and_since_when() -> None:
 
 
 def test_values_of_the_past_are_history() -> None:
-    """Nobody is notified of what happened hours ago in a run that is imported now."""
+    """Old records of an imported run send no notifications."""
     rules = from_python([{"name": "high", "when": "> 5"}])
     evaluator = Evaluator(rules)
     evaluator.feed(writer(), [point(9.0, 1, time=NS)], now=2 * 3600 * NS)
@@ -222,7 +222,7 @@ def test_runs_that_fell_silent_are_let_go() -> None:
 
 
 def test_a_restart_neither_forgets_nor_fires_again() -> None:
-    """Open alerts are taken up by a new evaluator, pending ones too; a wait goes on where it was."""
+    """A new evaluator restores open and pending alerts, and continues their timers."""
     rules = from_python([{"name": "high", "when": "> 5"}, {"name": "long", "when": "> 5", "for": "10 steps"}])
     old = Evaluator(rules)
     feed(old, [6, 6, 6])
@@ -279,7 +279,7 @@ def test_the_cost_of_a_point() -> None:
 
 @given(values=st.lists(st.sampled_from((0.0, 1.5, 3, 7.0, 10**400, math.nan, math.inf)), max_size=40))
 def test_rules_on_one_series_do_not_see_each_other(values: list[float]) -> None:
-    """Values that none of several rules objects to are passed over at once; each rule fires as if it were alone."""
+    """Values within the limits of all rules are skipped quickly; each rule fires as if it were alone."""
     described = [
         {"name": "high", "when": "> 2", "for": "2 steps"},
         {"name": "higher", "when": "> 5", "keep_firing": "3 steps"},

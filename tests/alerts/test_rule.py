@@ -1,4 +1,4 @@
-"""Rules: what may be written, and what is said where it makes no sense."""
+"""Rules: the accepted syntax, and the errors for invalid ones."""
 
 import math
 from typing import Any

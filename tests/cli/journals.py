@@ -62,7 +62,7 @@ def event(name: str, **attrs: Any) -> Event:
 
 
 def finished(status: str = "finished") -> Event:
-    """The last word of a writer."""
+    """The exit record of a writer."""
     return event(names.EVENT_FINISHED, status=status)
 
 

@@ -1,4 +1,4 @@
-"""The hub that a command starts for itself, and the line of progress beside it."""
+"""The hub that a command starts for itself, and its progress line."""
 
 import io
 import socket
@@ -12,7 +12,7 @@ from stepscope.hub.home import address_of
 
 
 def test_a_port_in_use_is_left_alone() -> None:
-    """0 stands for any other; a port that nobody has is taken."""
+    """A free port is used; 0 means that another one must be chosen."""
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
@@ -34,7 +34,7 @@ def test_a_hub_that_runs_is_used_and_one_that_was_started_is_stopped(tmp_path: P
 
 
 def test_a_hub_that_cannot_start_says_why(tmp_path: Path) -> None:
-    """In its own words."""
+    """The command prints the hub's own error message."""
     pytest.importorskip("uvicorn", reason="the hub needs uvicorn")
     (tmp_path / "thesis.tex").touch()
     with pytest.raises(HubFailed, match="is not a Stepscope home"), serving(tmp_path, lambda line: None):
@@ -42,7 +42,7 @@ def test_a_hub_that_cannot_start_says_why(tmp_path: Path) -> None:
 
 
 def test_progress_without_a_terminal_is_a_line_now_and_then() -> None:
-    """Not more often than it should be, and the last one always."""
+    """Progress lines are rate-limited, and the last one is always printed."""
     now = 0.0
     out = io.StringIO()
     show = plain(out, lambda: now)

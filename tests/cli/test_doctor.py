@@ -84,7 +84,7 @@ def test_damage_is_a_warning_with_the_place(tmp_path: Path, capsys: pytest.Captu
 def test_wrong_settings_fail_and_the_rest_is_still_looked_at(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """One trouble does not hide another."""
+    """One problem does not hide another."""
     monkeypatch.setenv("STEPSCOPE_PROBE_INTERVAL", "never")
     found = examine(tmp_path, capsys, code=1)
     assert found["settings"]["mark"] == "fail"
@@ -108,7 +108,7 @@ def test_settings_in_force_are_told_without_secrets(
 def test_the_launcher_and_its_variables_are_told(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Who started this process, and as which rank it would record."""
+    """The doctor shows the launcher of this process and the rank it would record as."""
     monkeypatch.setenv("SLURM_JOB_ID", "42")
     monkeypatch.setenv("SLURM_PROCID", "3")
     monkeypatch.setenv("SLURM_NTASKS", "8")

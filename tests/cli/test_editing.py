@@ -128,7 +128,7 @@ def test_a_running_run_is_refused(tmp_path: Path) -> None:
 
 
 def test_a_deleted_run_leaves_the_cursors_of_others(tmp_path: Path) -> None:
-    """Who opens the cursors of a sink next finds those of the runs that are left, as they were."""
+    """After a deletion, the cursors of the other runs are unchanged."""
     from stepscope.journal import layout
     from stepscope.journal.following import Following
 

@@ -42,7 +42,7 @@ def test_an_unknown_option_is_named(line: str, message: str, capsys: pytest.Capt
 
 @pytest.mark.parametrize("command", COMMANDS)
 def test_every_command_names_an_unknown_option(command: str, capsys: pytest.CaptureFixture[str]) -> None:
-    """Also before a verb and before arguments that are missing."""
+    """Unknown options are reported before missing subcommands and arguments."""
     with pytest.raises(SystemExit):
         main([command, "--nothing-like-it", "1"])
     assert "unknown option --nothing-like-it" in capsys.readouterr().err

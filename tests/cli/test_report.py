@@ -102,7 +102,7 @@ def test_what_a_run_says_is_text_and_nothing_else(page: tuple[_Page, str]) -> No
 
 
 def test_a_spike_and_a_nan_are_in_the_drawing() -> None:
-    """The band reaches the spike, a mark stands where there was no number, and the line has a hole there."""
+    """The band extends to the spike; a NaN is marked and leaves a gap in the line."""
     drawn = chart([Mark(0, 1, 1, 1), Mark(1, 1, 50, 2), Mark(2, None, None, None, 1), Mark(3, 1, 1, 1)], [1])
     assert re.search(r'<polygon class=band points="[^"]* 169.3,8.0 ', drawn) or ",8.0 " in drawn
     assert "NaN at step 2" in drawn
@@ -111,7 +111,7 @@ def test_a_spike_and_a_nan_are_in_the_drawing() -> None:
 
 
 def labels(*values: float) -> list[str]:
-    """What is written beside the axis of values, from the top."""
+    """The labels of the value axis, from the top."""
     drawn = chart([Mark(step, value, value, value) for step, value in enumerate(values)])
     return re.findall(r'<text x="[^"]*" y="[^"]*" text-anchor="end">([^<]*)</text>', drawn)[:-1]
 
@@ -142,7 +142,7 @@ def test_marks_of_raw_points_take_all_ranks_of_a_step_together() -> None:
 
 
 def test_the_last_step_is_that_of_the_last_point() -> None:
-    """Not where the last stretch begins."""
+    """The last step is not the start of the last bucket."""
     columns = {"x": [0, 2, 498], "x_last": [1, 3, 499], "min": [1.0, 1.0, 5.0], "max": [2.0, 2.0, 7.0],
                "mean": [1.5, 1.5, 6.0], "last": [2.0, 1.0, 7.0], "flags": [0, 0, 0]}  # fmt: skip
     line = {"shape": "buckets", "columns": columns}
@@ -150,6 +150,6 @@ def test_the_last_step_is_that_of_the_last_point() -> None:
 
 
 def test_a_report_tells_the_last_value(page: tuple[_Page, str]) -> None:
-    """The loss of step 299 stands beside the chart's name."""
+    """The chart's title shows the loss of step 299."""
     _, text = page
     assert '<b>trainer/loss</b><span title="last value at step 299">1.4</span>' in text

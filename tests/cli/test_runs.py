@@ -92,7 +92,7 @@ def test_an_empty_home_is_no_error(tmp_path: Path, capsys: pytest.CaptureFixture
 
 
 def test_many_runs_are_cut_and_counted(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """What is not shown is said; the latest are shown; programs get all."""
+    """The latest runs are shown with a note about the others; JSON has all."""
     for number in range(60):
         write(tmp_path, f"R{number:02d}", [metric(1, loss=1.0)])
         os.utime(tmp_path / "runs" / f"R{number:02d}", (number, number))
@@ -127,7 +127,7 @@ def test_status_of_the_dead_the_living_and_the_silent(tmp_path: Path, capsys: py
 
 
 def test_values_survive_a_long_silence(tmp_path: Path) -> None:
-    """A hung run that only beats its heart still shows its last loss and step."""
+    """A hung run with heartbeats only still shows its last loss and step."""
     beats = [[Metric(START, None, None, "stepscope", {"open_spans": 1})] for _ in range(100)]
     write(tmp_path, "R", [metric(7, loss=0.5)], *beats)
     seen = listed_run(tmp_path, "R")

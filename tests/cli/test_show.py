@@ -117,7 +117,7 @@ def test_an_unknown_run_exits_2(home: Path, capsys: pytest.CaptureFixture[str]) 
 
 
 def test_booleans_are_the_numbers_they_equal(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """They are shown as the store has them, by every command."""
+    """Every command shows booleans as numbers, as the store does."""
     write(tmp_path, "R", [metric(1, solved=False), metric(2, solved=True)])
     assert main(["show", "R", "--home", str(tmp_path)]) == 0
     (line,) = [line for line in capsys.readouterr().out.splitlines() if "trainer/solved" in line]

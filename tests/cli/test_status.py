@@ -30,7 +30,7 @@ def writer(**who: object) -> Writer:
 
 
 def test_a_process_of_another_host_is_not_looked_for() -> None:
-    """Pids of other hosts are not ours, and no pid is nobody's: only silence can tell."""
+    """For pids of other hosts, or without a pid, only the time of the last record is used."""
     assert process_alive(writer(pid=os.getpid(), wall_ns=time.time_ns())) is None
     assert process_alive(writer(host=this_host(), pid=0)) is None
 
@@ -88,7 +88,7 @@ def _json(home: Path, capsys: pytest.CaptureFixture[str], command: str) -> Any:
 def test_a_process_that_ends_while_its_journal_is_read_has_not_crashed(
     home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Whether it lives is asked first: its last words are written by then, or still come."""
+    """The process is checked before its records are read, so that its exit record is not missed."""
     write(home, "R", [metric(1, loss=1.0)], host=this_host(), pid=os.getpid(), wall_ns=time.time_ns())
     order: list[str] = []
     # Nobody outside sees which of the two came first, so both are listened to; they do what they always do.
@@ -101,7 +101,7 @@ def test_a_process_that_ends_while_its_journal_is_read_has_not_crashed(
 
 
 def test_who_watches_reads_before_a_process_has_crashed(home: Path) -> None:
-    """A process that ended since the last look may have written its last words, which are read first."""
+    """The exit record of a process that ended since the last check is read first."""
     with subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"]) as other:
         write(home, "R", [metric(1, loss=1.0)], host=this_host(), pid=other.pid, wall_ns=time.time_ns())
         watched = Watched(home, "R")
@@ -145,7 +145,7 @@ def test_a_process_nobody_has_reaped_is_dead() -> None:
 
 
 def test_no_pid_is_nobody() -> None:
-    """A writer of unknown pid is not taken for a process group."""
+    """A writer with an unknown pid is not treated as a process group."""
     assert not is_alive(0, time.time_ns())
     assert not is_alive(NOBODY, time.time_ns())
     assert not is_alive(10**30, time.time_ns())

@@ -132,7 +132,7 @@ def test_the_attempt_that_is_named(tmp_path: Path) -> None:
 
 
 def test_a_rank_alone_and_the_next_trouble(tmp_path: Path) -> None:
-    """`--rank` leaves nothing of other ranks, values neither; a spike is trouble, as on the page."""
+    """`--rank` shows only that rank; a spike is a finding, as on the page."""
     for rank in (0, 1):
         values = [metric(step, loss=50.0 if step == 40 else 1.0, held_bytes=3.0e9 + rank) for step in range(60)]
         line = msgspec.structs.replace(log(f"said by rank {rank}"), step=20)
@@ -157,7 +157,7 @@ def test_a_rank_alone_and_the_next_trouble(tmp_path: Path) -> None:
 
 
 def test_histograms_are_copied(tmp_path: Path) -> None:
-    """By `read` and by `export`, with bounds and counts as lists; they are no points, and points are none of them."""
+    """`read` and `export` return histograms with bounds and counts as lists, separate from points."""
     spread = Histogram(3, 6.0, 1.0, 3.0, (2.0,), (2, 1))
     records = [Metric(1_700_000_000_000_000_000 + step, step, None, None, {"weights": spread}) for step in (1, 2)]
     write(tmp_path, "R", [*records, metric(3, loss=0.5)])
@@ -192,6 +192,6 @@ def test_a_step_takes_as_long_as_its_longest_rank(tmp_path: Path) -> None:
 
 
 def test_every_open_span_is_told_with_its_ranks() -> None:
-    """Those of one name in one line, however many ranks wait in it."""
+    """Open spans of the same name are on one line, for any number of ranks."""
     spans = [{"name": "all_reduce", "rank": rank} for rank in range(12)] + [{"name": "save", "rank": 3}]
     assert list(open_spans(spans)) == ["all_reduce on ranks 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11", "save on rank 3"]

@@ -42,7 +42,7 @@ def test_ranks_stand_beside_each_other_and_what_is_slow_is_marked() -> None:
 
 
 def test_spans_that_repeat_keep_their_own_rows() -> None:
-    """The second `load` of a rank stands beside the second of the other."""
+    """The second `load` of one rank is in the same row as the second of the other."""
     spans = (span("step", 0, 0, 9), span("load", 1, 1, 2), span("load", 1, 4, 3))
     rows = merged([lane(0, *spans), lane(1, *spans[:2])])
     assert [[path[-1], sorted(cells)] for path, cells in rows.items()] == [
@@ -53,7 +53,7 @@ def test_spans_that_repeat_keep_their_own_rows() -> None:
 
 
 def test_of_many_ranks_the_slowest_are_shown() -> None:
-    """And it is said that there are more."""
+    """The table notes that there are more ranks."""
     lanes = [lane(rank, span("step", 0, 0, 10 + rank), critical=rank == 19) for rank in range(20)]
     head, row = [line for line in side_by_side(lanes) if line]
     assert "the 8 slowest of 20 ranks" in head

@@ -100,7 +100,7 @@ def test_tables_that_can_not_be_loaded_are_told(home: Path, capsys: pytest.Captu
 
 
 def test_a_newer_schema_is_told(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """With both versions and the fix."""
+    """The error has both versions and the fix."""
     place = HubHome(home)
     store = open_home_store(place)
     store.engine.insert("versions", {"version": numbers("UInt32", [99]), "time": numbers("Int64", [0])})

@@ -57,7 +57,7 @@ def test_a_span_stands_where_it_ended(tmp_path: Path, capsys: pytest.CaptureFixt
 
 @pytest.mark.parametrize("kind", ["metric", "alert"])
 def test_one_kind_across_segments(tmp_path: Path, capsys: pytest.CaptureFixture[str], kind: str) -> None:
-    """As many as asked for are found, however far back."""
+    """The requested number of records is found, also in older segments."""
     rare = [[alert("nan"), alert("inf")]] + [[metric(n, loss=1.0)] for n in range(200)]
     write(tmp_path, "R", *rare, segment_bytes=500)
     lines = tail(tmp_path, capsys, "--kind", kind, "-n", "2")
@@ -101,7 +101,7 @@ def test_following_sees_new_records_new_segments_and_new_writers_once(tmp_path: 
 
 
 def test_follow_in_a_real_process_until_ctrl_c(tmp_path: Path) -> None:
-    """Records come as they are written, and Ctrl-C ends it without a word."""
+    """Records are printed as they are written, and Ctrl-C ends the command silently."""
     who = Writer(id="r0-a1-h-1-abc", run="R", project="p")
     journal = Journal(tmp_path / "runs" / "R" / who.id, who)
     journal.append([msgspec.msgpack.encode(Metric(START, 1, None, None, {"x": 1}))])

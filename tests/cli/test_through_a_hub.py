@@ -74,7 +74,7 @@ def test_runs(start_hub: StartHub, capsys: pytest.CaptureFixture[str]) -> None:
 def test_a_hub_that_refuses_does_not_hide_the_journals(
     start_hub: StartHub, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
-    """Without a token the hub says so, and the journals are read."""
+    """If the hub requires a token, the command reports it and reads the journals."""
     home = tmp_path / "home"
     assert main(["hub", "token", "create", "--home", str(home), "--scope", "read"]) == 0
     write(home, "here", [metric(4, loss=0.25), finished()])

@@ -71,7 +71,7 @@ def test_bytes_are_scaled() -> None:
 
 
 def test_numbers_that_are_none_are_marked() -> None:
-    """With how many there were, and where the first was."""
+    """Non-finite values are marked with their count and the position of the first."""
     values = [1.0] * 1000
     values[500] = values[501] = math.nan
     made = course(values)
@@ -195,7 +195,7 @@ def test_steps_a_second_are_of_the_steps_that_were_made(tmp_path: Path) -> None:
 
 
 def test_json_has_the_findings(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """For programs."""
+    """`--json` prints the findings as JSON."""
     assert main(["top", "R", "--json", "--home", str(run)]) == 0
     told = json.loads(capsys.readouterr().out)
     assert (told["step"], told["metrics"]["trainer/loss"]["points"]) == (119, 260)

@@ -9,7 +9,7 @@ from stepscope.compat.wandb_start import as_dict
 
 
 def test_absent_is_as_good_as_none() -> None:
-    """It is no text, no id, no tag and no configuration."""
+    """A placeholder is ignored as text, id, tag and configuration."""
     nothing = Absent("sdk.lib.runid").generate_id()
     assert (text(nothing), safe(nothing), tags_of(nothing), as_dict(nothing)) == (None, None, (), {})
     assert (text(" "), safe("a/b c"), tags_of("one"), tags_of([1, 2])) == (None, "a-b-c", ("one",), ("1", "2"))
@@ -32,5 +32,5 @@ def test_every_generated_id_is_another(ignored: Callable[[], set[str]]) -> None:
 
 
 def test_a_path_that_is_absent_is_one_at_which_nothing_lies() -> None:
-    """Whatever a script does with a path works until it opens it."""
+    """A placeholder works as a path until it is opened."""
     assert not os.path.exists(os.path.join(wandb.restore("model.pt").name, "x"))

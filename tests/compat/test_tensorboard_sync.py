@@ -113,7 +113,7 @@ def test_a_ppo_script_records_what_it_writes(tmp_path: Path, read: Read, environ
 
 
 def test_nothing_is_recorded_unasked_or_after_the_end(writer: Any, read: Read) -> None:
-    """Without `sync_tensorboard` the writers are nobody's, and after the end they write their files only."""
+    """Without `sync_tensorboard`, and after the end of the run, writers only write their files."""
     wandb.init()
     writer.add_scalar("early", 1.0, 1)
     wandb.tensorboard.patch(root_logdir="board")

@@ -83,7 +83,7 @@ def test_summary(read: Read) -> None:
 
 
 def test_what_has_no_meaning_is_counted(read: Read) -> None:
-    """Arguments, media and calls that mean nothing here are counted; the numbers beside them are kept."""
+    """Unsupported arguments, media and calls are counted; numbers in the same call are kept."""
     run = wandb.init(
         id="a/b c", settings=wandb.Settings(start_method="fork"), resume="never", dir="/x", config="file.yaml"
     )

@@ -18,7 +18,7 @@ def configs(read: Read) -> list[Any]:
 
 
 def test_a_mapping() -> None:
-    """Its values can be listed, compared and printed."""
+    """The configuration can be listed, compared and printed."""
     wandb.init(config={"lr": 0.1, "depth": 3})
     assert list(wandb.config.values()) == [0.1, 3]
     assert wandb.config == {"lr": 0.1, "depth": 3} == dict(wandb.config)
@@ -27,7 +27,7 @@ def test_a_mapping() -> None:
 
 
 def test_a_copy_is_nobodys(read: Read) -> None:
-    """It can be copied and pickled, and changes of the copy are not the run's."""
+    """A configuration can be copied and pickled; changes of the copy do not affect the run."""
     wandb.init(config={"layers": [1, 2]})
     for duplicate in (copy.deepcopy(wandb.config), copy.copy(wandb.config), pickle.loads(pickle.dumps(wandb.config))):
         assert isinstance(duplicate, Config)

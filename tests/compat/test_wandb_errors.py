@@ -19,7 +19,7 @@ def test_another_exception_passes() -> None:
 
 
 def test_their_tree() -> None:
-    """They descend from each other as wandb's do."""
+    """The exceptions have wandb's class hierarchy."""
     assert issubclass(wandb.errors.AuthenticationError, wandb.CommError)
     assert issubclass(wandb.errors.UnsupportedError, wandb.UsageError)
     assert issubclass(wandb.UsageError, wandb.Error)

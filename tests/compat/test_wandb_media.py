@@ -1,4 +1,4 @@
-"""What wandb can log beside numbers can be made, distinguished and read again."""
+"""wandb's media classes can be created, distinguished and read."""
 
 import pytest
 

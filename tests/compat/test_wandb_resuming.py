@@ -1,4 +1,4 @@
-"""A run that is resumed goes on after its last step."""
+"""A resumed run continues after its last step."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -15,7 +15,7 @@ Ignored = Callable[[], set[str]]
 
 @pytest.mark.parametrize("resume", ["allow", "must", True])
 def test_steps_go_on(place: Path, resume: str | bool, ignored: Ignored) -> None:
-    """Also over an attempt that logged nothing."""
+    """A resumed run continues after its last step, even if an attempt in between logged nothing."""
     wandb.init(id="fixed")
     for value in range(3):
         wandb.log({"loss": value})

@@ -32,7 +32,7 @@ def attrs(events: list[Any], name: str) -> list[Any]:
 def test_the_summary_is_recorded_however_the_run_ends(
     python: Python, records: Callable[..., list[Record]], end: str
 ) -> None:
-    """Once, and before the run's exit record."""
+    """The summary is recorded once, before the run's exit record."""
     python(LOGGED + f"    {end}")
     events = [each for each in records(Event) if isinstance(each, Event)]
     assert attrs(events, "train.summary") == [{"loss": 1.0, "best": 7}]
@@ -40,7 +40,7 @@ def test_the_summary_is_recorded_however_the_run_ends(
 
 
 def test_a_forked_child_begins_a_run_of_its_own(python: Python, home: Path) -> None:
-    """As wandb does; and only the process that made the summary records it."""
+    """As in wandb, a forked child starts its own run; only the parent records its summary."""
     done = python(
         LOGGED
         + """
@@ -67,7 +67,7 @@ def test_a_forked_child_begins_a_run_of_its_own(python: Python, home: Path) -> N
 
 @pytest.mark.parametrize("way", ["run", "module", "block", "stepscope"])
 def test_three_trials_are_three_runs(place: Path, way: str) -> None:
-    """However a run ends, `wandb.run` is None after it."""
+    """After the end of a run, however it ended, `wandb.run` is None."""
     for trial in range(3):
         assert wandb.run is None
         run = wandb.init()
@@ -117,7 +117,7 @@ def test_what_scripts_build_from_a_run(place: Path) -> None:
 
 
 def test_a_folder_that_cannot_be_made(place: Path, ignored: Callable[[], set[str]]) -> None:
-    """Is one for what is thrown away, counted."""
+    """If the folder cannot be created, a temporary one is used, and counted."""
     run = wandb.init(id="mine")
     stepscope.flush(10)
     (place / "runs" / "mine" / "files").write_text("in the way")
@@ -126,7 +126,7 @@ def test_a_folder_that_cannot_be_made(place: Path, ignored: Callable[[], set[str
 
 
 def test_a_run_of_stepscope_is_joined(read: Read, ignored: Callable[[], set[str]]) -> None:
-    """It takes the values, and goes on when wandb's is over: who began a run ends it."""
+    """A joined run records the values and continues after wandb's `finish`."""
     outer = stepscope.init(project="outer", run_id="outer")
     for value in (1, 2):
         run = wandb.init(project="inner", id="other", config={"lr": value})
@@ -143,7 +143,7 @@ def test_a_run_of_stepscope_is_joined(read: Read, ignored: Callable[[], set[str]
 
 
 def test_a_run_that_was_joined_ends_first(read: Read) -> None:
-    """Its summary is recorded with it, and wandb's run is over too."""
+    """When the joined run ends, its summary is recorded and wandb's run ends too."""
     outer = stepscope.init(run_id="outer")
     wandb.init()
     wandb.log({"loss": 1})
@@ -154,7 +154,7 @@ def test_a_run_that_was_joined_ends_first(read: Read) -> None:
 
 
 def test_disabled_beside_a_run_of_stepscope(read: Read) -> None:
-    """Nothing of wandb's gets into it, and it goes on."""
+    """The other run is not affected, and continues."""
     outer = stepscope.init(run_id="outer")
     wandb.init(mode="disabled")
     wandb.log({"leak": 1})
@@ -164,7 +164,7 @@ def test_disabled_beside_a_run_of_stepscope(read: Read) -> None:
 
 
 def test_an_error_in_a_block_of_a_joined_run(read: Read) -> None:
-    """It is recorded, and the process that began the run decides how it ends."""
+    """The exception is recorded; the code that started the run decides its status."""
     with stepscope.init(run_id="outer"), pytest.raises(ArithmeticError), wandb.init():
         raise ArithmeticError("diverged")
     events = read(Event)

@@ -1,4 +1,4 @@
-"""What a run is to be is said by `init`, else by wandb's variables."""
+"""The arguments of `init`, with defaults from wandb's variables."""
 
 import sys
 from collections.abc import Callable
@@ -31,7 +31,7 @@ def test_the_environment_says_what_init_does_not(monkeypatch: pytest.MonkeyPatch
 
 
 def test_disabled_by_the_environment(monkeypatch: pytest.MonkeyPatch, place: Path) -> None:
-    """Nothing is recorded, and everything can be done all the same, also a second `init`; the argument is stronger."""
+    """In disabled mode all calls work and nothing is recorded; the argument overrides the variable."""
     monkeypatch.setenv("WANDB_MODE", "disabled")
     run = wandb.init(config={"lr": 1}, id="x")
     run.log({"a": 1})
@@ -47,7 +47,7 @@ def test_disabled_by_the_environment(monkeypatch: pytest.MonkeyPatch, place: Pat
 
 
 def test_what_reinit_means(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Only who asks for it gets a new run, and notebooks, where cells run again."""
+    """`init` starts a new run only on request, and in notebooks, where cells are rerun."""
     assert [wandb_start.starts_new_run(each) for each in (True, "finish_previous", "create_new")] == [True] * 3
     assert [wandb_start.starts_new_run(each) for each in (None, False, "default", "return_previous")] == [False] * 4
     monkeypatch.setitem(sys.modules, "ipykernel", ModuleType("ipykernel"))
@@ -55,7 +55,7 @@ def test_what_reinit_means(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_second_init(ignored: Callable[[], set[str]]) -> None:
-    """It returns the run that goes on and counts what it wants otherwise, unless asked to begin another."""
+    """A second `init` returns the active run and counts different arguments, unless a new run is requested."""
     first = wandb.init(project="p", id="one", config={"lr": 1})
     assert wandb.init() is first
     assert wandb.init(project="p", id="one") is first

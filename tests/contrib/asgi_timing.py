@@ -22,7 +22,7 @@ async def receive_output(self: Any, timeout: float = 1.0) -> Any:
 
 
 def _is_idle(communicator: Any) -> bool:
-    """Tell whether the application waits for a message that nobody has sent."""
+    """Return whether the application waits for a message that was not sent."""
     return bool(communicator.input_queue.empty() and communicator.input_queue._getters)
 
 

@@ -124,7 +124,7 @@ def test_exit_ends_it_after_the_summary(
 
 
 def test_too_few_steps_are_refused(start: Start) -> None:
-    """With how many there must be."""
+    """The error has the minimum number of steps."""
     process = start("--steps", "10")
     _, err = process.communicate(timeout=300)
     assert process.returncode == 2

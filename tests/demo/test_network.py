@@ -19,7 +19,7 @@ from stepscope.demo.ppo import (  # noqa: E402
 
 
 def test_the_gradient_is_that_of_the_loss() -> None:
-    """Against differences of the loss itself."""
+    """The gradient equals finite differences of the loss."""
     network = Network((2, 8, 1), seed=1)
     points, labels = spirals(32, seed=2)
     network.backward(loss_of(network.forward(points), labels)[1])
@@ -54,7 +54,7 @@ def exchanges(tmp_path: Path) -> tuple[list[Exchange], list[tuple[socket.socket,
 
 
 def test_all_ranks_get_the_mean_of_all_gradients(tmp_path: Path) -> None:
-    """Turn after turn, however the ranks are scheduled."""
+    """All ranks get the same mean in every round, in any schedule."""
     ranks, _ = exchanges(tmp_path)
     got: dict[int, list[float]] = {0: [], 1: [], 2: []}
 
@@ -71,7 +71,7 @@ def test_all_ranks_get_the_mean_of_all_gradients(tmp_path: Path) -> None:
 
 
 def test_a_rank_that_is_gone_is_noticed(tmp_path: Path) -> None:
-    """With which one it was."""
+    """The error names the missing rank."""
     ranks, pairs = exchanges(tmp_path)
     pairs[1][1].close()
     pairs[0][1].sendall(b"!")

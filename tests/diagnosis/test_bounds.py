@@ -134,7 +134,7 @@ def test_no_kind_hides_another() -> None:
 
 @pytest.mark.usefixtures("small")
 def test_findings_that_are_withdrawn_leave_nothing() -> None:
-    """Also where others were dropped before."""
+    """A withdrawn finding leaves no state, even after others were dropped."""
     found = KeptFindings()
     made = [SPIKE.finding("high", 0, key=f"key{at}", weight=float(at)) for at in range(kept.MOST + 1)]
     for each in made:
@@ -145,7 +145,7 @@ def test_findings_that_are_withdrawn_leave_nothing() -> None:
 
 
 def test_the_rarest_are_dropped() -> None:
-    """Beyond the limit the less used half goes."""
+    """Beyond the limit the less used half is dropped."""
     uses = {f"k{at}": at for at in range(11)}
     assert drop_rarest(uses, 11, int) == []
     assert drop_rarest(uses, 10, int) == ["k0", "k1", "k2", "k3", "k4", "k5"]

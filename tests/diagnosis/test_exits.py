@@ -1,4 +1,4 @@
-"""How attempts end: deaths, crashes, and failures that the run goes on after."""
+"""How attempts end: deaths, crashes, and failures that the run survives."""
 
 from typing import Any
 
@@ -90,7 +90,7 @@ def test_an_exit_record_that_comes_late_takes_the_death_back() -> None:
 
 
 def test_an_exception_that_ends_an_attempt_is_a_crash_and_one_that_does_not_is_an_error() -> None:
-    """A run that goes on has errors."""
+    """Failures that the run survives are errors."""
     made = Diagnosis()
     steps(made, 0, 0, 7)
     made.feed(0, raised(8, 7, "builtins.ValueError", "bad"))

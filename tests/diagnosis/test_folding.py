@@ -29,7 +29,7 @@ def test_a_stall_is_a_symptom_of_its_own_rank_only(late: str, rank: int, lost: f
 
 @pytest.mark.parametrize(("step", "lost", "folded"), [(40, 0.9, True), (40, 3.0, False), (43, 0.9, False)])
 def test_ranks_that_wait_for_a_stalled_one_are_its_symptoms(step: int, lost: float, folded: bool) -> None:
-    """They wait in the same step, and not longer than it stalls."""
+    """Waiting ranks are symptoms if they wait in the same step, not longer than the stall."""
     found = fold([finding("data_stall", 0, 40, 1.0), finding("slow_span", 3, step, lost)], KINDS, {})
     assert [each.kind for each in found] == (["data_stall"] if folded else ["data_stall", "slow_span"])
 

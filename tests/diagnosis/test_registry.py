@@ -78,7 +78,7 @@ class _Raises:
 
 
 def test_a_detector_that_raises_is_dropped_and_named() -> None:
-    """The diagnosis goes on, and one finding says which detector failed."""
+    """The diagnosis continues, and one finding names the failed detector."""
     diagnosis = Diagnosis(detectors=[_Raises])
     for step in range(3):
         diagnosis.feed(0, Span(step, 1, step, None, b"t" * 16, b"s" * 8, b"p" * 8, "forward"))

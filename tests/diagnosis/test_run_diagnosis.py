@@ -1,4 +1,4 @@
-"""Diagnosis of whole runs: healthy ones are left in peace, and a finding says all that is known."""
+"""Diagnosis of whole runs: healthy runs have no findings, and a finding is complete."""
 
 import math
 

@@ -1,4 +1,4 @@
-"""File systems in real trouble: one that is small, one that never answers. Both need root to be mounted."""
+"""Faulty file systems: a small one, and one that never answers. Mounting both needs root."""
 
 import contextlib
 import ctypes
@@ -43,7 +43,7 @@ def tight_disk(tmp_path: Path) -> Iterator[Path]:
 
 @pytest.fixture
 def read_only_disk(tmp_path: Path) -> Iterator[Path]:
-    """A file system nobody can write to, root neither."""
+    """A read-only file system, also for root."""
     with mounted("tmpfs", tmp_path / "read-only", "size=512k,ro") as place:
         yield place
 

@@ -70,7 +70,7 @@ def check(records: Read, offered: int = 2000, home: Path | None = None) -> dict[
 
 
 def test_nothing_is_dropped(python: Python, records: Read) -> None:
-    """With room for all, everything is written."""
+    """With enough memory and disk, every record is written."""
     done = python(OFFER + "    offer(stepscope.init())")
     assert done.returncode == 0, done.stderr
     assert not totals(check(records), "dropped")

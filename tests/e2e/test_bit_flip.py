@@ -67,7 +67,7 @@ def test_one_bit_costs_one_batch(segment: Path) -> None:
 
 
 def test_a_torn_tail_costs_the_last_batch(segment: Path) -> None:
-    """Cut anywhere, the journal is read up to the last whole batch, and goes on where more arrives."""
+    """A truncated journal is read up to the last complete batch, and continued when more arrives."""
     data, whole = segment.read_bytes(), batches(segment)
     for cut in random.Random(2).sample(range(len(data)), FLIPS):
         segment.write_bytes(data[:cut])
@@ -89,7 +89,7 @@ def test_rubbish_at_the_end(segment: Path, tail: bytes) -> None:
 
 
 def test_strange_files(segment: Path, home: Path) -> None:
-    """Empty segments, foreign files and folders in the way are passed over."""
+    """Empty segments, other files and folders are skipped."""
     whole = batches(segment)
     (segment.parent / "000001.seg").touch()
     (segment.parent / "000002.seg").mkdir()

@@ -1,4 +1,4 @@
-"""A disk that is full, read-only, missing or gone: training goes on, one warning, and what was kept arrives later."""
+"""With a full, read-only or missing disk training continues, with one warning; kept records are written later."""
 
 import os
 import re
@@ -91,7 +91,7 @@ def test_full_and_freed(start: Any, until: Any, records: Read, small_disk: Path)
 
 
 def test_folder_removed(start: Any, until: Any, records: Read, home: Path) -> None:
-    """When somebody deletes the folder under a living run, the run makes it again; only what was deleted is gone."""
+    """If the folder is deleted during a run, it is created again; only the deleted records are lost."""
     trainer = start(TRAINER)
     go_on(trainer, until, "healthy")
     wait_said(trainer, until, "healthy is safe: True")
@@ -137,7 +137,7 @@ NEVER = """
 
 
 def test_a_disk_that_can_only_be_read(python: Any, read_only_disk: Path) -> None:
-    """On a read-only file system the program ends as ever, with one warning and the count of what was not kept."""
+    """On a read-only file system the program ends normally, with one warning and the count of lost records."""
     done = python(NEVER, read_only_disk / "home")
     assert done.returncode == 0
     assert "Traceback" not in done.stderr
@@ -154,7 +154,7 @@ def test_a_place_that_cannot_be(python: Any) -> None:
 
 
 def test_no_home(python: Any, records: Read) -> None:
-    """A user without HOME and without an entry in the list of users records beside the work."""
+    """A user without HOME and without a passwd entry records in the working folder."""
     if os.geteuid() != 0:
         pytest.skip("becoming a user without a home needs root")
     with tempfile.TemporaryDirectory() as work:

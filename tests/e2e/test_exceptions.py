@@ -90,7 +90,7 @@ def test_captured(python: Python, records: Read) -> None:
 
 
 def test_on_other_threads(python: Python, records: Read) -> None:
-    """An exception that ends a thread is recorded; the run goes on and ends well."""
+    """An exception that ends a thread is recorded; the run continues and finishes."""
     done = python(
         """
     import threading

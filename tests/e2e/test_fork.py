@@ -1,4 +1,4 @@
-"""After a fork: the child writes for itself, the parent's records are written once, nobody waits for ever."""
+"""After a fork: the child has its own writer, the parent's records are written once, nothing deadlocks."""
 
 from collections import Counter
 from collections.abc import Callable

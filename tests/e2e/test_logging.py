@@ -17,7 +17,7 @@ def bodies(records: Read) -> list[str]:
 
 
 def test_once_with_trace_and_step(python: Python, records: Read) -> None:
-    """A line carries the trace, span and step it was written in, its severity, its logger and where it stands."""
+    """A line has its trace, span, step, severity, logger and source location."""
     done = python(
         """
     import logging
@@ -80,7 +80,7 @@ def test_output_is_the_same(python: Python, records: Read) -> None:
 )
 @pytest.mark.parametrize("first", [True, False], ids=["before", "after"])
 def test_configured_by_others(python: Python, records: Read, configure: str, first: bool) -> None:
-    """A program may configure logging before or after init: it takes effect, and lines are recorded all the same."""
+    """Logging can be configured before or after init: it takes effect, and lines are still recorded."""
     begin = "run = stepscope.init()"
     lines = (configure, begin) if first else (begin, configure)
     done = python(
@@ -171,7 +171,7 @@ def test_a_listener_that_fails(python: Python, records: Read) -> None:
 
 
 def test_odd_lines(python: Python, records: Read) -> None:
-    """Lines that cannot be formatted, or whose parts cannot be written, are counted and harm nobody."""
+    """Lines that cannot be formatted or stored are counted, without side effects."""
     done = python(
         """
     import logging

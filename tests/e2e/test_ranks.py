@@ -1,4 +1,4 @@
-"""The ranks of one job land in one run, each with its rank, and nobody coordinates them."""
+"""The ranks of a job record into one run, each with its rank, without coordination."""
 
 from collections import Counter
 from collections.abc import Callable

@@ -39,7 +39,7 @@ def begin(start: Any, until: Any, *, before: str = "pass", asked: bool = True) -
 
 
 def test_not_asked_for(start: Any, until: Any, records: Read) -> None:
-    """Without the setting SIGTERM kills as ever, and nobody claims to know how the run ended."""
+    """Without the setting SIGTERM kills the process as usual, and the run has no exit record."""
     trainer = begin(start, until, asked=False)
     until(lambda: records(Metric))
     trainer.send(signal.SIGTERM)
@@ -104,7 +104,7 @@ def test_other_threads_log_on(start: Any, until: Any, records: Read) -> None:
 
 
 def test_ignored_before(start: Any, until: Any, records: Read) -> None:
-    """Where SIGTERM was ignored it still is, beside the mark that it came."""
+    """If SIGTERM was ignored, the process continues, and the run is recorded as preempted."""
     trainer = begin(start, until, before="signal.signal(signal.SIGTERM, signal.SIG_IGN)")
     trainer.send(signal.SIGTERM)
     until(lambda: endings(records))

@@ -54,7 +54,7 @@ def sinks(*servers: Server, **options: object) -> str:
 
 
 def shippers(home: Path) -> list[int]:
-    """The pids of the shippers at work in a home."""
+    """The pids of the running shippers of a home."""
     found = []
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit():
@@ -141,7 +141,7 @@ def test_a_killed_trainer_is_delivered(
 def test_killed_shippers_lose_nothing(
     python: Python, home: Path, server: Server, until: Callable[..., None], seed: int, ends: None
 ) -> None:
-    """SIGKILL at random moments: the next shipper goes on, and what comes twice is no more than a group a kill."""
+    """After SIGKILL at random moments the next shipper continues, with at most one group sent twice per kill."""
     chance = random.Random(seed)
     python(TRAIN, 0, 40_000, env={"STEPSCOPE_SINKS": sinks(server), "STEPSCOPE_SHIPPER": "none"})
     kills = 0
@@ -169,7 +169,7 @@ def test_killed_shippers_lose_nothing(
 
 
 def test_dead_destinations_are_not_felt(python: Python, home: Path, server: Server, ends: None) -> None:
-    """A sink that refuses, one that hangs: the trainer ends in its time, the well one gets everything."""
+    """With a refusing and a hanging sink the trainer ends in time, and the healthy sink gets everything."""
     with running() as hangs, running() as gone:
         hangs.always = Reply(hang=True)
         gone.stop()
@@ -224,7 +224,7 @@ def test_finish_can_wait(python: Python, server: Server, until: Callable[..., No
 
 @pytest.mark.parametrize("shipper", ["process", "thread"])
 def test_finish_waits_through_trouble(python: Python, server: Server, shipper: str, ends: None) -> None:
-    """A sink that refuses at first is tried again while somebody waits for it."""
+    """A sink that refuses at first is retried while `finish` waits for it."""
     program = """
         import stepscope
         run = stepscope.init(capture_logs=False, otel=False)
@@ -251,7 +251,7 @@ def test_a_sink_that_says_when_is_waited_for(python: Python, server: Server) -> 
 
 @pytest.mark.parametrize("shipper", ["process", "thread", "none"])
 def test_flush_reports_what_is_undelivered(python: Python, server: Server, shipper: str, ends: None) -> None:
-    """True as soon as the journal has it; the bytes that sinks lack are reported, until there are none."""
+    """`finish` is true once the journal has everything; undelivered bytes are reported until there are none."""
     program = """
         import sys, time, stepscope
         run = stepscope.init(capture_logs=False, otel=False)

@@ -56,7 +56,7 @@ def relayed(*, delay: float = 0.0, cut: int | None = None) -> Address:
 
 @contextlib.contextmanager
 def at(port: Callable[[], contextlib.AbstractContextManager[int]], scheme: str = "http") -> Address:
-    """A port where nobody answers."""
+    """A port without a listener."""
     with port() as number:
         yield f"{scheme}://127.0.0.1:{number}"
 
@@ -91,7 +91,7 @@ def ends(home: Path) -> Iterator[None]:
 @pytest.mark.parametrize("shipper", ["process", "thread"])
 @pytest.mark.parametrize("fault", FAULTS)
 def test_the_exit_is_bounded(python: Python, fault: str, shipper: str, ends: None) -> None:
-    """OTLP over HTTP and gRPC and a hub, all in the same trouble: the program ends in time, and well."""
+    """With OTLP over HTTP and gRPC and a hub all failing, the program ends in time and successfully."""
     with FAULTS[fault]() as address:
         grpc = {"endpoint": address, "protocol": "grpc"}
         sinks = [{"otlp": {"endpoint": address}}, {"otlp": grpc}, {"hub": {"url": address}}]

@@ -39,7 +39,7 @@ TRAIN = """
 
 
 def kill(pid: int) -> None:
-    """Send SIGKILL; one that ended by itself is no trouble."""
+    """Send SIGKILL; the process may have ended already."""
     try:
         os.kill(pid, signal.SIGKILL)
     except ProcessLookupError:

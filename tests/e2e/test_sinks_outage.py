@@ -64,7 +64,7 @@ class Counting:
 
 @pytest.fixture
 def port() -> Iterator[int]:
-    """A port that nobody has."""
+    """A free port."""
     with refused() as found:
         yield found
 

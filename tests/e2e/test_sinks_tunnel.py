@@ -79,7 +79,7 @@ class Machine:
 
 
 def listens(port: int) -> bool:
-    """Tell whether somebody listens on a port."""
+    """Return whether a port has a listener."""
     with socket.socket() as probe:
         return probe.connect_ex(("127.0.0.1", port)) == 0
 

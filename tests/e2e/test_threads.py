@@ -185,7 +185,7 @@ def test_ended_elsewhere(python: Python, records: Read) -> None:
 
 
 def test_work_that_outlives_its_span(python: Python, records: Read) -> None:
-    """A task that goes on after the step and the span it was started in still belongs to them."""
+    """A task that outlives its step and span still belongs to them."""
     done = python(
         """
     import asyncio

@@ -32,7 +32,7 @@ telemetry: {{enabled: true, service_name: tuft, otlp_endpoint: "http://127.0.0.1
 
 
 def free_port() -> int:
-    """A port that nobody uses."""
+    """A free port."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         return int(free.getsockname()[1])

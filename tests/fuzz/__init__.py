@@ -1,1 +1,1 @@
-"""Every decoder against bytes that nobody planned: `python -m tests.fuzz NAME -max_total_time=600`."""
+"""Fuzzing of every decoder: `python -m tests.fuzz NAME -max_total_time=600`."""

@@ -20,7 +20,7 @@ from stepscope.wire import frames
 
 
 class Tray:
-    """Stands where the intake is, and keeps batches in memory: a sync for each input would be the whole cost."""
+    """Replaces the intake and keeps batches in memory: a sync for each input would dominate the cost."""
 
     def __init__(self) -> None:
         self.batches: list[bytes] = []

@@ -22,7 +22,7 @@ def client(tmp_path_factory: pytest.TempPathFactory) -> Iterator[HubClient]:
 
 
 def test_a_run_is_found_by_id_beginning_name_or_as_the_latest(client: HubClient) -> None:
-    """As among journals; probes of the doctor are nobody's latest run."""
+    """Runs are found as among journals; the doctor's probe runs are never `latest`."""
     found = {text: resolve_run(client, Path("home"), text) for text in ("latest", "new", "newe", "OLD")}
     assert found == {"latest": "new", "new": "new", "newe": "newer", "OLD": "old"}
     with pytest.raises(UnknownRun, match="no run 'x'"):
@@ -30,7 +30,7 @@ def test_a_run_is_found_by_id_beginning_name_or_as_the_latest(client: HubClient)
 
 
 def test_a_run_too_old_to_be_listed_is_found_by_its_id(client: HubClient, monkeypatch: pytest.MonkeyPatch) -> None:
-    """However many runs a hub has, an id is an id."""
+    """A run is found by its id among any number of runs."""
     monkeypatch.setattr(clients, "MOST", 3)  # so that four runs are too many to be listed
     assert resolve_run(client, Path("home"), "old") == "old"
     assert resolve_run(client, Path("home"), "latest") == "new"

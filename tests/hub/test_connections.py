@@ -193,7 +193,7 @@ def is_answered(connection: socket.socket, seconds: float) -> bool:
 
 
 def test_every_route_bounds_the_time_of_its_body(short: RunningHub, routes: list[Answered]) -> None:
-    """No route waits for ever for the rest of a body."""
+    """Every route has a timeout for the rest of a body."""
     waiting = []
     for method, path, _ in routes:
         connection = connect(short.port)
@@ -235,7 +235,7 @@ def test_headers_have_a_time_limit(short: RunningHub, start: bytes) -> None:
 
 
 def test_body_after_the_answer(short: RunningHub) -> None:
-    """A body that nobody reads and that never ends keeps no connection open."""
+    """An endless unread body does not keep a connection open."""
     with connect(short.port) as connection:
         connection.sendall(head("GET", "/healthz", "content-length: 1000000"))
         with pytest.raises((ConnectionError, TimeoutError)):  # noqa: PT012

@@ -127,7 +127,7 @@ def test_a_hub_does_not_start_on_a_full_disk(start_hub: StartHub, disk: Callable
 
 
 def test_a_store_is_not_called_damaged_on_a_full_disk(disk: Callable[[int], Path]) -> None:
-    """Neither when it cannot be made, nor when not even its folder can."""
+    """A full disk is reported as such, whether the store or its folder cannot be created."""
     place = disk(1)
     run = stepscope.init(run_id="x", home=str(place), probes=False, capture_logs=False, otel=False)
     run.log({"loss": 1.0}, step=1)

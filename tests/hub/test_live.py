@@ -19,7 +19,7 @@ def nothing() -> None:
 
 
 def test_a_watcher_gets_what_concerns_it() -> None:
-    """Only the batches of its run and project come, and it is woken for them."""
+    """A subscriber gets only the batches of its run and project, and is woken for them."""
     live, woken = Live(), []
     mine, _ = live.subscribe(lambda: woken.append(1), run="r", project="p")
     live.take(items("other"))
@@ -61,7 +61,7 @@ def test_a_slow_watcher_loses_and_is_told() -> None:
 
 
 def test_only_so_many_may_watch() -> None:
-    """Beyond a number of subscriptions, and after the end, nobody may begin."""
+    """Subscriptions beyond the limit, and after the hub's end, are refused."""
     live = Live(most_subscriptions=1)
     first, _ = live.subscribe(nothing)
     with pytest.raises(TooMany):
@@ -74,7 +74,7 @@ def test_only_so_many_may_watch() -> None:
 
 
 def test_what_another_hub_could_not_send_is_a_gap() -> None:
-    """Every subscription is told, and one that comes back with a cursor from before gets no incomplete history."""
+    """Every subscription gets a gap, and one that resumes from an earlier cursor gets no incomplete history."""
     live = Live()
     mine, _ = live.subscribe(nothing, run="r")
     live.take(items())

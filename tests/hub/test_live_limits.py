@@ -35,7 +35,7 @@ def ended(connection: socket.socket) -> None:
 
 
 def test_a_revoked_token_ends_its_stream(tmp_path: Path) -> None:
-    """The stream of a token that is revoked ends; that of another goes on."""
+    """The stream of a revoked token ends; others continue."""
     home = tmp_path / "home"
     tokens = Tokens(home / "hub" / "tokens.json")
     (gone, first), (_, second) = tokens.create(["read"]), tokens.create(["read"])

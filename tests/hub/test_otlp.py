@@ -120,7 +120,7 @@ def test_partial_success(hub: RunningHub) -> None:
 
 
 def test_points_without_a_recorded_value_are_counted(hub: RunningHub) -> None:
-    """They are neither stored nor refused, and health says how many there were."""
+    """Points without a value are neither stored nor refused, and counted in health."""
     request = full_messages.metrics()
     request.resource_metrics[0].scope_metrics[0].metrics[1].sum.data_points[0].flags = 1
     answer = hub.post("/v1/metrics", request.SerializeToString())

@@ -178,7 +178,7 @@ def test_project_of_a_token(guarded: "tuple[RunningHub, dict[str, str]]") -> Non
 
 @pytest.mark.skipif(shutil.which("openssl") is None, reason="openssl is not installed")
 def test_tls(start_hub: StartHub, tmp_path: Path) -> None:
-    """With a certificate both ports speak TLS."""
+    """With a certificate both ports use TLS."""
     import http.client
     import ssl
 

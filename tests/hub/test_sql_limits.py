@@ -1,4 +1,4 @@
-"""User-supplied queries at a real hub: bounded in rows, bytes, memory and time, cancelled, and in nobody's way."""
+"""User-supplied queries on a real hub: bounded in rows, bytes, memory and time, and cancellable."""
 
 import json
 import socket
@@ -54,7 +54,7 @@ def test_rows_are_bounded_in_the_engine(hub: RunningHub) -> None:
     ],
 )
 def test_costly_statements_end(hub: RunningHub, sql: str) -> None:
-    """Whatever a statement builds, it ends with a sentence, in bounded memory."""
+    """A costly statement ends with an error message, in bounded memory."""
     before = rss(hub)
     found = ask(hub, sql, seconds=2.0)
     assert found.status in (400, 503), found.body[:200]
@@ -149,7 +149,7 @@ def test_a_large_answer_is_streamed(hub: RunningHub) -> None:
 
 
 def test_a_failure_after_the_first_rows_is_reported(hub: RunningHub) -> None:
-    """What fails when rows were sent already ends the answer with an error, and it is JSON all the same."""
+    """A failure after rows were sent ends the answer with an error, and it is still valid JSON."""
     answer = ask(hub, PADDED.format(10_000, 1000, LATE.format(9999)), rows=10_000)
     found = answer.json()
     assert (answer.status, found["more"]) == (200, True)

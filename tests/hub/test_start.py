@@ -126,7 +126,7 @@ def test_files_that_are_no_certificate(tmp_path: Path) -> None:
 
 @pytest.mark.skipif(shutil.which("openssl") is None, reason="openssl is not installed")
 def test_keys_that_do_not_open_the_certificate(tmp_path: Path) -> None:
-    """The key of another certificate, and one with a password that nobody is there to give, are refused."""
+    """A key of another certificate, or one with a password, is refused."""
     cert, other, locked = tmp_path / "cert.pem", tmp_path / "other.pem", tmp_path / "locked.pem"
     make = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-subj", "/CN=localhost"]
     cipher = ["-passout", "pass:secret", "-keyout", str(locked), "-out", str(cert)]
@@ -162,7 +162,7 @@ def test_answers_do_not_wait_for_acks() -> None:
 
 @pytest.mark.parametrize("removed", [("lock",), ("lock", "store/lock")], ids=["one", "both"])
 def test_a_removed_lock_file_lets_no_second_hub_in(start_hub: StartHub, removed: tuple[str, ...]) -> None:
-    """The folder itself is locked: a second hub names the first, calls nothing damaged, and the first goes on."""
+    """The folder is locked: a second hub names the first, reports no damage, and the first continues."""
     hub = start_hub()
     for name in removed:
         (hub.home / "hub" / name).unlink()

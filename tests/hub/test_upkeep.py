@@ -46,7 +46,7 @@ def test_goes_on() -> None:
 
 
 def test_a_hub_keeps_what_it_is_told(tmp_path: Path, until: Callable[..., None]) -> None:
-    """`--keep` drops a run that nobody heard of for so long, and health counts it."""
+    """`--keep` deletes a run without recent records, and health counts it."""
     pytest.importorskip("chdb")
     hub = RunningHub(tmp_path / "home", ("--keep", "3s"), program=("-c", _SOON)).start()
     try:
@@ -60,6 +60,6 @@ def test_a_hub_keeps_what_it_is_told(tmp_path: Path, until: Callable[..., None])
 
 
 def test_how_much_is_kept_is_read() -> None:
-    """As people write it."""
+    """`--keep` and `--max-bytes` are parsed with their usual units."""
     args = parser().parse_args(["hub", "--keep", "90d", "--max-bytes", "50GB"])
     assert (args.keep, args.max_bytes) == (90 * 86400, 50 * 10**9)

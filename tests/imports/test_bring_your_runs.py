@@ -84,7 +84,7 @@ def test_every_command_of_the_page_is_tried() -> None:
 
 @pytest.mark.parametrize("command", COMMANDS)
 def test_the_command(command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It imports values, and `--check` agrees."""
+    """The command imports values, and `--check` finds no difference."""
     monkeypatch.setenv("MLFLOW_ALLOW_FILE_STORE", "true")
     WRITERS[command](tmp_path)
     env = {**os.environ, "HOME": str(tmp_path), "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}

@@ -68,7 +68,7 @@ def test_odd_json_lines(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> N
 def test_a_line_that_is_too_long_costs_itself(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What stands behind it arrives."""
+    """Records after the damage are imported."""
     monkeypatch.setattr("stepscope.imports.tables.LONGEST_LINE", 100)
     lines = [b'{"a": 1}', b'{"b": ' + b"1" * 1000 + b"}", b'{"c": 3}', b""]
     found, left_out = table(capsys, tmp_path / "a", "a.jsonl", b"\n".join(lines))
@@ -89,7 +89,7 @@ def test_empty_files(name: str, tmp_path: Path, capsys: pytest.CaptureFixture[st
 
 
 def test_utf_16_is_refused_with_advice(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """As some programs save tables."""
+    """Tables in UTF-16 are refused with advice."""
     (tmp_path / "a.csv").write_text("step,loss\n1,2\n", "utf-16")
     assert main(["import", str(tmp_path / "a.csv"), "--home", str(tmp_path / "home")]) == 2
     assert "save them as UTF-8" in capsys.readouterr().err
@@ -206,7 +206,7 @@ def trackio_database(path: Path) -> None:
 
 
 def test_odd_trackio_rows(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Times that are none, steps beyond all bounds and rows that are no JSON."""
+    """Invalid times, steps out of range and rows that are not JSON."""
     trackio_database(tmp_path / "p.db")
     done = bring(capsys, tmp_path / "home", tmp_path / "p.db")
     assert (done["runs"][0]["values"], done["left_out"]) == (22, {"rows that cannot be read": 1})

@@ -173,7 +173,7 @@ def test_columns_and_single_records_agree(tmp_path: Path, monkeypatch: pytest.Mo
 def test_an_event_that_is_too_large_is_left_out(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It is passed over without being read; what stands behind it arrives."""
+    """An oversized event is skipped unread; later events are imported."""
     monkeypatch.setattr(tensorboard, "CHUNK_BYTES", 1000)
     monkeypatch.setattr(tensorboard, "LARGEST_EVENT", 5000)
     data = scalar(b"a", 1, 1.0) + record(b"\x09" + bytes(8) + b"\x1a\xf0\x2e" + bytes(6000)) + scalar(b"a", 2, 2.0)

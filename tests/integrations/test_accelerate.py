@@ -56,7 +56,7 @@ def test_before_its_start_a_tracker_does_nothing(read: Read) -> None:
 
 
 def test_names_that_differ_by_their_prefix(read: Read) -> None:
-    """None of them overwrites another."""
+    """Keys that differ only by their prefix do not overwrite each other."""
     from accelerate import Accelerator
 
     accelerator = Accelerator(log_with=integration.StepscopeTracker(), cpu=True)

@@ -1,4 +1,4 @@
-"""How a callback comes to a run and leaves it; what its methods raise is counted, and training goes on."""
+"""How a callback joins and leaves a run; exceptions of its methods are counted, and training continues."""
 
 from pathlib import Path
 
@@ -25,7 +25,7 @@ class Callback:
 
 
 def test_an_error_that_says_nothing(place: Path) -> None:
-    """It is counted, and does not reach the framework."""
+    """An exception without a message is counted, and does not reach the framework."""
     run = stepscope.init(shipper="none")
     for _ in range(2):
         Callback().on_step()
@@ -33,7 +33,7 @@ def test_an_error_that_says_nothing(place: Path) -> None:
 
 
 def test_a_run_of_its_own_stays_its_own(place: Path) -> None:
-    """After an exception that somebody caught nobody ended the run: who began it begins again, and ends it."""
+    """A run left open by a caught exception is continued and ended by the callback that started it."""
     joined = CallbackRun({})
     run = joined.begin({})
     assert joined.begin({"again": 1}) is run
@@ -43,7 +43,7 @@ def test_a_run_of_its_own_stays_its_own(place: Path) -> None:
 
 
 def test_a_run_of_another_is_not_ended(place: Path) -> None:
-    """Neither by who joined it, nor by who had one of its own before."""
+    """A callback does not end a run that it joined, even if it had its own run before."""
     joined = CallbackRun({})
     first = joined.begin({})
     second = stepscope.init()
@@ -55,7 +55,7 @@ def test_a_run_of_another_is_not_ended(place: Path) -> None:
 
 
 def test_a_pause(place: Path) -> None:
-    """A run that is paused is gone on with by who began it, and ended when another begins."""
+    """A paused run is continued by its own callback, and ended when another begins."""
     one, other = CallbackRun({}), CallbackRun({})
     run = one.begin({})
     one.pause()

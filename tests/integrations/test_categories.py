@@ -8,7 +8,7 @@ PREFIXES = {"train_": "trainer", "eval_": "evaluator", "val_": "evaluator", "tes
 
 
 def test_a_prefix_tells_the_category() -> None:
-    """It is taken off, unless it is all there is of the key or is to stay."""
+    """A prefix is removed, unless it is the whole key or in `kept`."""
     found = Categories(PREFIXES, kept=("test_",)).sort({"train_loss": 1, "eval_acc": 2, "test_acc": 3, "eval_": 4})
     assert found == {"trainer": {"loss": 1, "eval_": 4}, "evaluator": {"acc": 2, "test_acc": 3}}
 

@@ -73,7 +73,7 @@ def test_an_evaluation_after_fit(read: Read) -> None:
 
 
 def test_an_evaluation_after_a_fit_that_failed(read: Read, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It is not taken for a validation of that fit."""
+    """An evaluation after a failed fit is not treated as its validation."""
 
     def explode(*arguments: Any, **named: Any) -> None:
         raise ArithmeticError("diverged")
@@ -91,7 +91,7 @@ def test_an_evaluation_after_a_fit_that_failed(read: Read, monkeypatch: pytest.M
 
 
 def test_an_evaluation_alone(read: Read, status: Callable[[], str | None]) -> None:
-    """With no run it is one of its own, which ends with it."""
+    """Without a current run, an evaluation has its own run, which ends with it."""
     fitted(integration.StepscopeCallback(first_step=7), fit=False)
     assert stepscope.current_run() is None
     assert [each.step for each in read(Metric) if each.category == "evaluator" and "loss" in each.values] == [7]

@@ -103,7 +103,7 @@ def test_fit_and_test_are_one_run(read: Read, status: Callable[[], str | None]) 
 
 
 def test_another_logger_is_another_run(place: Path) -> None:
-    """It ends the one before; so does a callback that has no logger of ours."""
+    """Another logger ends the previous run; so does a callback without a `StepscopeLogger`."""
     fit_and_test(integration.StepscopeLogger())
     first = stepscope.current_run()
     fit_and_test(integration.StepscopeLogger(), integration.StepscopeCallback())

@@ -104,7 +104,7 @@ def test_each_run_has_its_own(place: Path) -> None:
 
 
 def test_beside_a_foreign_provider(place: Path) -> None:
-    """Spans and durations come to the run although the process's OpenTelemetry is somebody else's."""
+    """Spans and durations are recorded even if another library set OpenTelemetry's providers."""
     text = """
         from opentelemetry import metrics, trace
         from opentelemetry.sdk.metrics import MeterProvider

@@ -40,7 +40,7 @@ def test_a_failure_leaves_the_old_file(tmp_path: Path) -> None:
 
 
 def test_a_folder_that_cannot_be_synced_is_passed_over(tmp_path: Path) -> None:
-    """Not every file system can."""
+    """A file system that cannot sync folders is supported."""
     atomic_files.sync_folder(tmp_path / "missing")
 
 
@@ -65,7 +65,7 @@ def test_one_process_holds_a_lock(tmp_path: Path) -> None:
 
 
 def test_a_lock_can_be_waited_for(tmp_path: Path) -> None:
-    """With `wait` the next holder gets it as soon as the last one ends."""
+    """With `wait`, a process gets the lock as soon as its holder ends."""
     path = tmp_path / "lock"
     code = (
         "import sys; from pathlib import Path; from stepscope.journal.atomic_files import FileLock\n"

@@ -133,7 +133,7 @@ def test_a_failure_at_one_writer_loses_nothing_of_another(tmp_path: Path) -> Non
 
 
 def test_what_could_not_be_saved_is_saved_next(tmp_path: Path) -> None:
-    """Also when nothing was read in between."""
+    """Positions that could not be saved are saved next time, even if nothing was read in between."""
     append(tmp_path, range(3))
     following = Following(tmp_path, "s")
     following.read(10**6)
@@ -176,7 +176,7 @@ def test_silent_writers_are_looked_at_rarely(tmp_path: Path) -> None:
 
 
 def test_unread_counts_bytes(tmp_path: Path) -> None:
-    """Until it is settled it counts as unread."""
+    """Bytes count as unread until they are settled."""
     append(tmp_path, range(100))
     following = Following(tmp_path, "s")
     whole = following.unread()
@@ -188,7 +188,7 @@ def test_unread_counts_bytes(tmp_path: Path) -> None:
 
 
 def test_folders_that_went_are_forgotten(tmp_path: Path) -> None:
-    """A run that was deleted is no trouble."""
+    """A deleted run is not an error."""
     append(tmp_path, range(3))
     clock = Clock()
     following = Following(tmp_path, "s", clock=clock)
@@ -291,7 +291,7 @@ def test_a_file_that_cannot_be_read_is_not_taken_for_an_empty_one(tmp_path: Path
 
 
 def test_a_failed_save_leaves_the_file_as_it_was(tmp_path: Path) -> None:
-    """It raises OSError and leaves nothing beside the old file."""
+    """A failed save raises OSError and leaves only the old file."""
     cursors = Cursors(tmp_path, "sink")
     cursors.set("w", HERE)
     cursors.save()

@@ -1,4 +1,4 @@
-"""A disk that is full or read-only: the append fails whole, what was written stays readable, and it goes on."""
+"""On a full or read-only disk an append fails as a whole, earlier records stay readable, and writing resumes later."""
 
 import errno
 import subprocess

@@ -40,7 +40,7 @@ points = st.lists(st.tuples(numbers | st.booleans(), st.none() | st.integers(-9,
 
 @given(st.lists(st.tuples(points, st.integers(0, 1)), max_size=6))
 def test_many_points_at_once_are_the_same_as_one_by_one(groups: list[tuple[list[Any], int]]) -> None:
-    """Whatever the values, the order of times and the ranks."""
+    """Adding points together or one by one gives the same summary, for any values, times and ranks."""
     slow, quick = new_key("loss", 0), new_key("loss", 0)
     for group, rank in groups:
         for value, step, time in group:
@@ -52,7 +52,7 @@ def test_many_points_at_once_are_the_same_as_one_by_one(groups: list[tuple[list[
 
 @given(st.lists(st.lists(st.floats(-9, 9), max_size=300), max_size=12))
 def test_a_curve_drawn_in_parts_is_the_same(parts: list[list[float]]) -> None:
-    """However the values are parted."""
+    """A curve does not depend on how its values are split."""
     slow, quick = Curve(), Curve()
     for part in parts:
         for value in part:
@@ -95,7 +95,7 @@ def test_a_distribution_without_a_sum_is_not_nan() -> None:
 
 
 def test_a_foreign_summary_has_only_a_mean() -> None:
-    """Where no ends are known none are made up."""
+    """For a summary without minimum and maximum, the mean is used for both."""
     key = new_key("latency", 0)
     key.add(Summary(2, 3.0, ((0.5, 1.0),)), None, 1, 0, 1)
     assert (key.last, key.low, key.high) == (1.5, 1.5, 1.5)

@@ -37,7 +37,7 @@ def test_other_folders_are_not_taken_for_writers(name: str) -> None:
 
 
 def test_segments_are_listed_in_the_order_they_were_written(tmp_path: Path) -> None:
-    """Order is that of the numbers, also past six digits; files of other names are passed over."""
+    """Segments are sorted by number, also past six digits; other files are skipped."""
     indices = [0, 7, 999_999, 1_000_000, 10_000_000]
     for index in reversed(indices):
         layout.segment_path(tmp_path, index).touch()

@@ -23,7 +23,7 @@ def test_round_trip(tmp_path: Path) -> None:
 
 
 def test_oldest_first(tmp_path: Path) -> None:
-    """Entries keep their order; discarding deletes one, twice is no trouble."""
+    """Entries keep their order; discarding deletes one, and may be repeated."""
     quarantine = Quarantine(tmp_path, "s")
     for number in range(5):
         quarantine.set_aside(BATCH, f"reason {number}")
@@ -35,7 +35,7 @@ def test_oldest_first(tmp_path: Path) -> None:
 
 
 def test_bounded(tmp_path: Path) -> None:
-    """It takes so much and no more, until somebody makes room."""
+    """The quarantine accepts no more than its limit until room is made."""
     quarantine = Quarantine(tmp_path, "s", most_entries=2)
     quarantine.set_aside(BATCH, "x")
     quarantine.set_aside(BATCH, "x")
@@ -56,7 +56,7 @@ def test_damaged_lots_are_passed_over(tmp_path: Path) -> None:
 
 
 def test_damaged_lots_are_reported(tmp_path: Path) -> None:
-    """With what is still known of them; they count, and can be discarded."""
+    """Damaged entries are listed with what is known of them, counted, and can be discarded."""
     quarantine = Quarantine(tmp_path, "s", most_entries=2)
     quarantine.set_aside(BATCH, "too odd")
     (entry,) = quarantine.entries()

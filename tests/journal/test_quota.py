@@ -89,7 +89,7 @@ def test_a_metric_that_is_not_finite_stays() -> None:
 
 
 def test_logs_and_spans_go_and_events_and_alerts_stay() -> None:
-    """Whatever their number, also under `hard`."""
+    """Events and alerts are kept in any number, also under `hard`."""
     records = [pack(record) for number in range(5) for record in others(number)]
     for hard in (False, True):
         kept, dropped = quota.thin(records, hard=hard)
@@ -167,7 +167,7 @@ def test_the_oldest_go_first_and_what_stays_is_spread_evenly(folder: Path, open_
 
 
 def test_a_folder_that_fits_is_left_alone(folder: Path, open_journal: OpenJournal) -> None:
-    """Nothing is rewritten below the quota, and no folder is no trouble."""
+    """Below the quota nothing is rewritten; a missing folder is not an error."""
     fill(open_journal(segment_bytes=1000), 20)
     before = {path: path.stat().st_mtime_ns for path in layout.list_segments(folder)}
     assert quota.enforce(folder, size_of(folder), None, pause=no_pause) == {}
@@ -177,7 +177,7 @@ def test_a_folder_that_fits_is_left_alone(folder: Path, open_journal: OpenJourna
 
 @pytest.mark.parametrize("odd", ["nan", "keys"])
 def test_metrics_that_would_stay_go_when_nothing_else_can(folder: Path, open_journal: OpenJournal, odd: str) -> None:
-    """A loss that is NaN for ever, or a new key each step, does not fill the disk."""
+    """A permanent NaN, or a new key in each step, does not fill the disk."""
     journal = open_journal(segment_bytes=4000)
     for step in range(1000):
         changed = metric(step, value=math.nan) if odd == "nan" else metric(step, f"key{step}")

@@ -31,7 +31,7 @@ def home(tmp_path: Path) -> Path:
     ],
 )
 def test_a_run_is_found_by_id_beginning_name_or_as_the_latest(home: Path, given: str, meant: str) -> None:
-    """Whatever a person has at hand names the run."""
+    """A run is found by its id, a prefix of it, its name, or `latest`."""
     assert find_run(home, given) == meant
 
 
@@ -85,7 +85,7 @@ def test_a_damaged_head_gives_no_name(home: Path) -> None:
 
 @pytest.mark.parametrize("stray", [".hid", "20250103-empty"])
 def test_latest_skips_empty_runs(home: Path, stray: str) -> None:
-    """However new it is; a run without a record can still be named."""
+    """`latest` skips a run without records, which can still be selected by name."""
     (home / "runs" / stray).mkdir()
     assert find_run(home, "latest") == "20250102-bbbb"
     if stray != ".hid":

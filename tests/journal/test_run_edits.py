@@ -55,7 +55,7 @@ def test_an_edit_that_the_disk_does_not_take_is_not_there(tmp_path: Path, monkey
 
 
 def test_edits_of_other_processes_are_seen(tmp_path: Path) -> None:
-    """A reader sees what somebody else appended since it last looked."""
+    """A reader sees edits that others appended since its last read."""
     reader = Edits(tmp_path)
     assert reader.of("run") == ()
     Edits(tmp_path).append("run", "me", Change(tags={"a": True}))

@@ -55,7 +55,7 @@ spans = st.builds(
 
 @given(st.lists(metrics | spans | st.just(log("x")) | st.just(alert("a")), max_size=40))
 def test_a_batch_is_folded_as_its_records_are(records: list[Record]) -> None:
-    """However many records a batch holds, the summary is that of batches of one."""
+    """The summary does not depend on how records are grouped into batches."""
     whole = fold([batch(*records)] if records else [])
     parts = fold([batch(record, seq=seq) for seq, record in enumerate(records)])
     assert repr(whole) == repr(parts)

@@ -54,7 +54,7 @@ def test_everything_comes_back_in_order(folder: Path, small: list[Batch], writer
 
 
 def test_a_position_can_be_taken_up_anywhere(folder: Path, small: list[Batch], writer: Writer) -> None:
-    """A new tail goes on behind the last batch of the old one, after every batch, by the cursors' file too."""
+    """A new tail continues after the last batch of the old one, also from a saved cursor."""
     tail = Tail(folder)
     for done in range(len(small) + 1):
         cursors = Cursors(folder.parents[2], "sink")
@@ -200,7 +200,7 @@ def test_a_head_of_any_size_is_found(folder: Path, writer: Writer) -> None:
 
 
 def test_empty_and_headless_segments_are_passed_over(folder: Path, small: list[Batch], writer: Writer) -> None:
-    """Segments with nothing, only a head, or only garbage hold nobody up."""
+    """Empty segments, segments with only a header, and garbage are skipped."""
     layout.segment_path(folder, 3).touch()
     layout.segment_path(folder, 4).write_bytes(frames.pack_head(writer))
     layout.segment_path(folder, 5).write_bytes(b"garbage")
@@ -225,7 +225,7 @@ def test_a_removed_segment_is_passed_over(folder: Path, small: list[Batch]) -> N
 
 
 def test_a_segment_that_cannot_be_opened_is_waited_for(folder: Path, small: list[Batch]) -> None:
-    """A passing failure of the file system skips nothing; only a segment that is gone is passed over."""
+    """A temporary file system error skips nothing; only a missing segment is skipped."""
     path = layout.list_segments(folder)[0]
     kept = path.rename(path.with_suffix(".kept"))
     path.symlink_to(path)  # opening it fails with ELOOP
@@ -239,7 +239,7 @@ def test_a_segment_that_cannot_be_opened_is_waited_for(folder: Path, small: list
 def test_a_segment_rewritten_under_a_reader_is_read_on_where_it_was(
     folder: Path, open_journal: OpenJournal, in_place: bool
 ) -> None:
-    """After the quota rewrote a segment a reader goes on behind its last batch: none twice, none left out."""
+    """After the quota rewrote a segment a reader continues after its last batch, without duplicates or gaps."""
     journal = open_journal()
     for number in range(0, 100, 2):
         journal.append([metric(number), log(number)])
@@ -262,7 +262,7 @@ def test_a_segment_rewritten_under_a_reader_is_read_on_where_it_was(
 
 
 def test_a_batch_written_twice_is_returned_once(folder: Path, writer: Writer) -> None:
-    """Within a read and across segments a number seen is passed over."""
+    """A repeated sequence number is skipped, within a read and across segments."""
     folder.mkdir(parents=True)
     head, first, second = frames.pack_head(writer), *(frames.pack_batch(n, [log(n)]) for n in range(2))
     layout.segment_path(folder, 0).write_bytes(head + first + first + second)

@@ -130,7 +130,7 @@ def test_a_segment_cut_by_another_is_not_continued(folder: Path, open_journal: O
 
 
 def test_a_folder_with_segments_is_continued(folder: Path, open_journal: OpenJournal) -> None:
-    """A second journal in the same folder goes on with the numbers, over empty and torn segments."""
+    """A second journal in the same folder continues the numbering, also after empty and torn segments."""
     first = open_journal(segment_bytes=1)
     for number in range(3):
         first.append([pack(number)])
@@ -236,7 +236,7 @@ def test_a_batch_seen_before_its_fsync_failed_is_not_numbered_twice(
 def test_a_batch_too_large_to_be_read_is_refused(
     folder: Path, open_journal: OpenJournal, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It raises ValueError when it is written, and the journal goes on."""
+    """Writing an oversized batch raises ValueError; later batches are written."""
     journal = open_journal()
     journal.append([pack(0)])
     monkeypatch.setattr(frames, "LIMIT", 500)
@@ -260,7 +260,7 @@ def test_a_folder_that_may_not_be_written_raises(folder: Path, open_journal: Ope
 
 
 def test_a_file_in_place_of_the_folder_raises(folder: Path, open_journal: OpenJournal) -> None:
-    """Whatever stands in the way is an OSError until it is gone."""
+    """A file in place of the folder is an OSError until it is removed."""
     folder.parent.mkdir(parents=True)
     folder.touch()
     journal = open_journal()

@@ -24,7 +24,7 @@ def test_each_case_has_one_value_and_one_text(case: dict[str, Any]) -> None:
 
 
 def test_nothing_has_no_last_value() -> None:
-    """Without points there is no value, step or time."""
+    """A summary without points has no last value, step or time."""
     assert (LastValue().value, LastValue().step, LastValue().time) == (None, None, 0)
 
 

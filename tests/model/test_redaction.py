@@ -33,7 +33,7 @@ primary_key sort_key key_dim query.key public_key path pat pattern attn_pattern 
 
 @pytest.mark.parametrize("key", SECRETS.split())
 def test_a_key_that_names_a_secret_is_known(key: str) -> None:
-    """In any case, with any separator, alone or behind a prefix."""
+    """Secret names are recognised in any case, with any separator, with or without a prefix."""
     assert is_secret(key)
 
 
@@ -95,7 +95,7 @@ def test_what_is_remembered_is_short(monkeypatch: pytest.MonkeyPatch) -> None:
     "value", ["****", "REDACTED", "[REDACTED]", "<redacted>", "?", "xxxx", "sk-***abcd", "", None, True]
 )
 def test_masking_is_idempotent(value: object) -> None:
-    """A value that somebody else has masked, or that is none, is not masked again."""
+    """An already masked or missing value is not masked again."""
     assert redact({"password": value, "headers": [("authorization", value)]}) == {
         "password": value,
         "headers": [["authorization", value]],

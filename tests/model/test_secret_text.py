@@ -28,7 +28,7 @@ def test_an_innocent_text_is_unchanged(text: str) -> None:
 
 @given(st.text(alphabet="pasword=:@/-tkens'\"{}[]<>\\ .?&1A\n", max_size=200))
 def test_masking_twice_changes_nothing(text: str) -> None:
-    """Whatever the text, what is masked once stays."""
+    """Masking a masked text again does not change it."""
     once = mask_text(text)
     assert mask_text(once) == once
 

@@ -75,7 +75,7 @@ def test_a_reported_end_stays(said: State, alive: bool | None) -> None:
 
 
 def test_writes_on() -> None:
-    """A writer that goes on after its end is running again."""
+    """A writer that continues after its end is running again."""
     assert writer_state(WriterFacts(1, NOW, "finished", NOW - 60), NOW) == "running"
     assert writer_state(WriterFacts(1, NOW - 58, "finished", NOW - 60), NOW) == "finished"
 
@@ -101,7 +101,7 @@ FORKED = WriterFacts(1, AGO, main=False)
     ],
 )
 def test_ranks_are_summed_up_by_what_needs_attention(writers: list[WriterFacts], state: State | None) -> None:
-    """One failed rank is a failed run; a forked process does not decide, unless nobody else is known."""
+    """One failed rank fails the run; a forked process counts only if no other is known."""
     assert run_state(writers, NOW) == state
 
 

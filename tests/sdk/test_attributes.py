@@ -47,7 +47,7 @@ def test_keys_of_bytes() -> None:
 
 
 def test_attributes_of_the_resource(tmp_path: Path) -> None:
-    """They are masked too."""
+    """Secrets in resource attributes are masked."""
     said = {"api_key": "sk-1", "team": "blue", "service.name": "trainer"}
     run = stepscope.init(project="p", home=tmp_path, probes=False, otel=False, resource_attributes=said)
     run.finish()

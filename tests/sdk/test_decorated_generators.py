@@ -97,7 +97,7 @@ def test_async_generators_move_as_plain_ones(
 def test_an_async_generator_left_open_is_closed_by_the_loop(
     run: stepscope.Run, decorate: Callable[..., Any], dropped: bool
 ) -> None:
-    """At the loop's end, or when it is dropped, its `finally` runs once, to its end, and nobody complains."""
+    """At the end of the loop, or when dropped, the generator's `finally` runs once, without warnings."""
     complaints: list[Any] = []
     seen: list[Any] = []
     kept: list[Any] = []

@@ -1,4 +1,4 @@
-"""What nobody should give to a run, and somebody will: kept as well as it can be, or counted, and never raised."""
+"""Invalid input is recorded as far as possible or counted, and never raises."""
 
 import argparse
 import logging
@@ -44,7 +44,7 @@ def own(recording: Recording, kind: type) -> list[Any]:
 
 
 def test_dicts_that_hold_themselves() -> None:
-    """Neither a metric nor an attribute that holds itself many times is followed for ever."""
+    """Recursive metrics and attributes are cut at a depth."""
     itself: dict[str, Any] = {"loss": 1.0}
     for key in "abc":
         itself[key] = itself
@@ -177,7 +177,7 @@ def test_secrets_by_other_names() -> None:
     ],
 )
 def test_settings_that_cannot_be(wrong: dict[str, Any]) -> None:
-    """What would stumble later is refused by `init`."""
+    """`init` refuses settings that would fail later."""
     with pytest.raises(ConfigError):
         settings.load(wrong, {})
 

@@ -28,7 +28,7 @@ from stepscope.sdk.outcomes import DeliveryStatus
     ],
 )
 def test_a_status_says_what_is_missing(status: DeliveryStatus, delivered: bool | None, text: str) -> None:
-    """What is printed cannot be taken for a delivery that did not happen."""
+    """The printed status does not suggest a delivery that did not happen."""
     assert (status.delivered, str(status)) == (delivered, text)
     assert f"delivered={delivered}, " in repr(status)
 
@@ -45,7 +45,7 @@ def test_a_dead_sink_is_in_every_status(tmp_path: Path) -> None:
 
 
 def test_dropped_records_are_in_the_status(tmp_path: Path) -> None:
-    """What was lost on the way to the journal is not passed over; dropped events of a span are no records."""
+    """Records lost before the journal are counted; dropped events of a span are not records."""
     run = stepscope.init(home=tmp_path, capture_logs=False, otel=False)
     assert run.finish().dropped == 0
     run.log({"loss": 1.0}, step=0)

@@ -26,7 +26,7 @@ def other(kind: int, text: str = "x" * 100) -> bytes:
 
 
 def recorder(quota: int = QUOTA) -> Recorder:
-    """A recorder nobody drains; what a flusher does when it is woken is done at once."""
+    """A recorder without a flusher thread; the flusher's work is done synchronously."""
     box = Recorder(quota, Outcomes(), lambda: None)
     box.wake = lambda: box.thin(lambda seconds: None)
     return box
@@ -164,7 +164,7 @@ def test_the_quota_counts_what_small_records_really_take() -> None:
 
 
 def test_a_caller_holds_the_quota_where_the_flusher_cannot() -> None:
-    """On a disk that hangs nobody thins with care: a quarter beyond the quota, every second record goes at once."""
+    """While the disk hangs, every second record is dropped once memory is a quarter beyond the quota."""
     box = Recorder(QUOTA, Outcomes(), lambda: None)
     between = 50
     slack = between * weight([metric(50_000)])

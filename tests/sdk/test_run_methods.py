@@ -93,7 +93,7 @@ def test_tags_are_read_in_every_form(given: object, tags: dict[str, object]) -> 
 
 
 def test_a_run_can_be_described_while_it_runs(tmp_path: Path) -> None:
-    """The last word about a name, the notes and each tag counts; nonsense raises nothing."""
+    """The last change of the name, the notes and each tag wins; invalid input does not raise."""
     run = stepscope.init(home=tmp_path, probes=False, name="first", tags=["old", "stays"])
     run.tag("new", seed=3)
     stepscope.untag("old")

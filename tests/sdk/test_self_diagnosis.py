@@ -72,7 +72,7 @@ def test_what_on_alert_raises_is_counted(tmp_path: Path) -> None:
 
 
 def test_without_a_callback_nothing_is_diagnosed_here(tmp_path: Path) -> None:
-    """The hub diagnoses every run, so the trainer does so only for somebody who is called, or when asked to."""
+    """The trainer diagnoses only with `on_alert` or the setting, since the hub diagnoses every run."""
     run = _begin(tmp_path)
     assert not run.diagnosis.wanted
     run.finish()
@@ -82,7 +82,7 @@ def test_without_a_callback_nothing_is_diagnosed_here(tmp_path: Path) -> None:
 
 
 def test_the_diagnosis_can_be_turned_off(tmp_path: Path) -> None:
-    """Without it nothing is looked for."""
+    """With the setting off, nothing is diagnosed."""
     run = _begin(tmp_path, diagnosis=False)
     _nan(run)
     run.finish()
@@ -143,7 +143,7 @@ def test_it_works_in_slices(run: stepscope.Run, until: Callable[..., None]) -> N
 
 
 def test_a_training_loop_lowers_its_learning_rate(tmp_path: Path, until: Callable[..., None]) -> None:
-    """A model that diverges tells its loop, which goes on with a lower rate and learns."""
+    """The callback of a diverging model lowers the learning rate, and training succeeds."""
     torch = pytest.importorskip("torch")
     torch.manual_seed(0)
     inputs = torch.randn(256, 8)

@@ -1,4 +1,4 @@
-"""Where settings come from, and what is said of wrong ones."""
+"""Sources of settings, and the errors for invalid ones."""
 
 import inspect
 from pathlib import Path
@@ -54,7 +54,7 @@ def test_unknown_names_are_named_with_the_known_ones(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("text", ["telemtry: {project: x}", "project: x"])
 def test_a_file_without_its_key_is_refused(tmp_path: Path, text: str) -> None:
-    """Settings that would be passed over are an error; an empty file, or an empty part, is none."""
+    """Ignored settings are an error; an empty file or section is not."""
     with pytest.raises(ConfigError, match=f"under the key `telemetry:`, found {text.partition(':')[0]}"):
         load(tmp_path, text)
     assert load(tmp_path, "telemetry:").project == "default"
@@ -172,7 +172,7 @@ def test_a_misspelt_variable_is_named_with_the_one_it_looks_like() -> None:
 def test_a_misspelt_variable_is_warned_of(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """The run starts all the same."""
+    """The run still starts."""
     monkeypatch.setenv("STEPSCOPE_SINK", "console")
     with stepscope.init(home=tmp_path, probes=False) as run:
         run.log({"loss": 0.5})

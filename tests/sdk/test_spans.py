@@ -173,7 +173,7 @@ def test_entered_twice(run: stepscope.Run) -> None:
 
 
 def test_an_exception_finds_room_among_events(run: stepscope.Run, records: Records) -> None:
-    """Events beyond the bound are counted; the exception that ends the span is noted all the same."""
+    """Events beyond the limit are counted; the exception that ends the span is always recorded."""
 
     def work() -> None:
         with run.span("busy") as span:

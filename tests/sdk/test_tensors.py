@@ -117,7 +117,7 @@ def test_tensorflow_scalars(run: stepscope.Run, records: Records) -> None:
 
 
 def test_a_tensor_without_memory_costs_only_itself(torch: Any, run: stepscope.Run, records: Records) -> None:
-    """It is rejected in the call; its neighbours are kept."""
+    """A tensor without memory is rejected in the call; the other values are kept."""
     run.log({"loss": 0.25, "cpu": torch.tensor(1.0), "odd": torch.ones((), device="meta")}, step=0)
     assert [m.values for m in records(Metric) if "loss" in m.values] == [{"loss": 0.25, "cpu": 1.0}]
     assert run.outcomes.snapshot()["rejected/value/on device meta, which holds no values"] == 1

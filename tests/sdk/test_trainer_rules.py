@@ -1,4 +1,4 @@
-"""Rules in the trainer: checked by `init`, evaluated beside the loop, recorded, and passed to `on_alert`."""
+"""Rules in the trainer: checked by `init`, evaluated outside the loop, recorded, and passed to `on_alert`."""
 
 import math
 import subprocess
@@ -43,7 +43,7 @@ def test_a_rule_fires_and_resolves_without_a_hub(tmp_path: Path, diagnosis: bool
 
 
 def test_on_alert_is_called(tmp_path: Path) -> None:
-    """The callback gets the breach while the run goes on, and can change what the loop does."""
+    """The callback is called during the run, and can change the loop."""
     called, heard = threading.Event(), list[Finding]()
 
     def on_alert(finding: Finding) -> None:

@@ -93,7 +93,7 @@ def test_nested_dicts_flatten() -> None:
 
 
 def test_endless_nesting_ends() -> None:
-    """A dict that holds itself is refused, not followed for ever."""
+    """A recursive dict is rejected."""
     loop: dict[str, Any] = {"n": 1}
     loop["self"] = loop
     flat, refused = flatten(loop)

@@ -80,7 +80,7 @@ NOTHING: list[Callable[[Any], Any]] = [
 
 @pytest.mark.parametrize("act", NOTHING)
 def test_a_call_without_what_it_needs_is_counted(run: Run, act: Callable[[Any], Any]) -> None:
-    """Also as a function of the module."""
+    """A call without required arguments is counted, also for the module's functions."""
     act(run)
     act(stepscope)
     assert rejected(run) == 2
@@ -89,13 +89,13 @@ def test_a_call_without_what_it_needs_is_counted(run: Run, act: Callable[[Any], 
 
 
 def test_a_span_named_by_keyword_keeps_its_name(run: Run) -> None:
-    """It is what somebody meant."""
+    """A span name passed as a keyword is accepted."""
     assert run.span(name="forward").name == "forward"
 
 
 @pytest.mark.parametrize("act", NOTHING)
 def test_nothing_raises_without_a_run(tmp_path: Path, act: Callable[[Any], Any]) -> None:
-    """Neither the functions nor a run that records nothing."""
+    """Neither the module's functions nor a disabled run raise."""
     stepscope.finish()
     off = stepscope.init(home=tmp_path, disabled=True)
     for on in (stepscope, off):

@@ -1,4 +1,4 @@
-"""Ways a network fails, each with real sockets: nobody there, packets swallowed, silence, slowness, cut connections."""
+"""Network failures with real sockets: no listener, lost packets, no answer, slow answers, cut connections."""
 
 import contextlib
 import socket

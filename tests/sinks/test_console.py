@@ -219,7 +219,7 @@ def test_letters_that_the_terminal_lacks() -> None:
 
 
 def read_all(fd: int) -> str:
-    """What was written to a terminal that nobody writes to any more."""
+    """The output on a terminal after its writer closed it."""
     found = b""
     with contextlib.suppress(OSError):
         while part := os.read(fd, 65536):

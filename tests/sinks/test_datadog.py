@@ -1,4 +1,4 @@
-"""The Datadog sink's options and variables: which way, to whom, and what is said of wrong ones."""
+"""The Datadog sink's options and variables: transport, destination, and errors."""
 
 from typing import Any
 
@@ -46,7 +46,7 @@ def test_tags_of_the_environment() -> None:
 
 
 def test_logs_go_to_their_own_host() -> None:
-    """Unless an address was given for everything."""
+    """Logs have a separate default host, unless an address is set for everything."""
     assert Datadog.read({}, {"DD_API_KEY": "k"}).logs_intake == "https://http-intake.logs.datadoghq.com"
     assert Datadog.read({"url": "http://hub:4318"}, {"DD_API_KEY": "k"}).logs_intake == "http://hub:4318"
 
@@ -73,7 +73,7 @@ def test_wrong_ones_name_the_fix(options: dict[str, Any], env: dict[str, str], w
 
 
 def test_the_client_is_needed_for_an_agent(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without it the error says what to install; the intake needs nothing."""
+    """Without the client the error says what to install; the intake does not need it."""
     monkeypatch.setattr("stepscope.sinks.datadog.find_spec", lambda name: None)
     with pytest.raises(ConfigError, match=r"stepscope\[datadog\]"):
         Datadog.read({}, {})

@@ -203,7 +203,7 @@ def test_an_unreachable_server_is_retried(peer: IntakePeer) -> None:
 
 
 def test_time_for_one_delivery(peer: IntakePeer) -> None:
-    """Events go one by one; when the time is over it goes on, and none is sent twice."""
+    """Events are sent one by one; after a timeout delivery resumes, and none is sent twice."""
     ticks = iter([0.0, 0.1, 0.2, 0.3, 99.0])
     sink = IntakeSink(
         peer.url, peer.url, KEY, Translator(Spelling()), timeout=5.0, now=lambda: NOW, clock=lambda: next(ticks, 99.0)
@@ -218,7 +218,7 @@ def test_time_for_one_delivery(peer: IntakePeer) -> None:
 
 
 def test_logs_have_a_host_of_their_own(peer: IntakePeer) -> None:
-    """As Datadog has it."""
+    """Logs are sent to Datadog's separate host for logs."""
     other = Server()
     try:
         sink = IntakeSink(peer.url, f"{other.url}/logs", KEY, Translator(Spelling()), timeout=5.0, now=lambda: NOW)

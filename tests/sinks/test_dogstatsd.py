@@ -1,4 +1,4 @@
-"""DogStatsD against real sockets: what arrives, in which datagrams, and what is said when nobody reads."""
+"""DogStatsD with real sockets: what arrives, in which datagrams, and the errors without a reader."""
 
 import math
 import re
@@ -74,7 +74,7 @@ class TestContract(SinkContract):
 
 
 def test_every_type_arrives(peer: Listener, sink: Sink) -> None:
-    """With its rate and its tags."""
+    """Every metric type arrives with its rate and tags."""
     words = {"gauge": "g", "histogram": "h", "distribution": "d", "timing": "ms"}
     records: list[Record] = [
         Metric(T, None, None, None, {f"x.{word}": 1.5}, {"a": "b"}, Instrument(word, cumulative=False))
@@ -93,7 +93,7 @@ def test_every_type_arrives(peer: Listener, sink: Sink) -> None:
 
 
 def test_events_and_checks_arrive(peer: Listener, sink: Sink) -> None:
-    """As lines of their own."""
+    """Events and checks arrive as separate lines."""
     check = Event(T, None, None, None, None, 9, "rl.kl", {names.ATTR_CHECK_STATUS: "CRITICAL"}, "too high")
     sink.write([Batch(WRITERS[0], 0, [Event(T, None, None, None, None, 13, "Hé", {}, "one\ntwo"), check])])
     event, checked = peer.read()
@@ -113,7 +113,7 @@ def test_datagrams_are_full_and_no_fuller(peer: Listener, address: Address) -> N
 
 
 def test_an_event_without_listeners(kind: str, tmp_path: Path) -> None:
-    """A missing Agent is said at once; when it comes, each record arrives once."""
+    """A missing Agent is reported immediately; when it starts, each record arrives once."""
     if kind == "udp":
         with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as free:
             free.bind(("127.0.0.1", 0))
@@ -132,7 +132,7 @@ def test_an_event_without_listeners(kind: str, tmp_path: Path) -> None:
 
 
 def test_an_unknown_host() -> None:
-    """Is said in one line."""
+    """An unknown host is reported in one line."""
     with pytest.raises(Retry, match="DNS"):
         open_sink(Address("no-such-host.invalid", 8125)).write(example_batches())
 
@@ -155,7 +155,7 @@ def test_an_agent_that_does_not_read(tmp_path: Path) -> None:
 
 
 def test_old_and_future_points_are_counted(peer: Listener, address: Address) -> None:
-    """Datadog drops them without a word; late gauges carry their own time; nothing is tried again."""
+    """Old points, which Datadog drops silently, are rejected; late gauges carry their own time; nothing is retried."""
     hour = 3600
     ages = {"fresh": 1, "late": 600, "old": hour + 60, "future": -hour}
     records: list[Record] = [
@@ -198,7 +198,7 @@ def test_overlong_lines(peer: Listener, sink: Sink) -> None:
 
 
 def test_delivery_is_bounded_and_goes_on(peer: Listener, address: Address) -> None:
-    """A write that takes its whole time says that it goes on, and each line arrives once."""
+    """A write that reaches its timeout is resumed, and each line arrives once."""
     ticks = iter([0.0, 0.1, 0.1, 0.1, 9.0])
     records: list[Record] = [Metric(T, None, None, None, {"x": float(n)}) for n in range(2000)]
     sink = open_sink(address, clock=lambda: next(ticks, 9.0), timeout=1.0)
@@ -212,7 +212,7 @@ def test_delivery_is_bounded_and_goes_on(peer: Listener, address: Address) -> No
 
 
 def test_through_the_pump(tmp_path: Path) -> None:
-    """From a journal to the socket, with rejections counted and nothing left."""
+    """The pump delivers a journal to the socket completely, and counts rejections."""
     peer = Listener(tmp_path / "p.sock")
     writer = WRITERS[0]
     journal = Journal(layout.writer_folder(tmp_path, writer.run, writer.id), writer)

@@ -31,7 +31,7 @@ def find_daemon(node: str) -> Path | None:
 
 
 def free_port(kind: socket.SocketKind) -> int:
-    """A port that nobody has just now."""
+    """A free port."""
     with socket.socket(socket.AF_INET, kind) as free:
         free.bind(("127.0.0.1", 0))
         return int(free.getsockname()[1])

@@ -51,7 +51,7 @@ def sink_of(kind: str, address: str, timeout: float = 5.0) -> Sink:
 
 @contextlib.contextmanager
 def nowhere(fault: str) -> Iterator[str]:
-    """The address of nobody."""
+    """An address without a listener."""
     if fault == "dns":
         yield "http://no-such-host.invalid:4318"
         return
@@ -101,7 +101,7 @@ def test_slow(kind: str, peer: Any) -> None:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_cut_in_the_middle_of_the_answer(kind: str, peer: Any) -> None:
-    """Nobody knows what became of the request, so it is offered again; nothing is missing then."""
+    """A request with an unknown outcome is sent again; nothing is lost."""
     relay = Relay(port_of(peer), cut=12)
     try:
         with closing(sink_of(kind, f"http://127.0.0.1:{relay.port}", timeout=2.0)) as sink:
@@ -260,7 +260,7 @@ def test_a_record_that_breaks_the_server(tmp_path: Path, kind: str) -> None:
 
 @pytest.mark.parametrize("kind", DENIALS)
 def test_a_wrong_token_keeps_everything_in_the_journal(tmp_path: Path, kind: str) -> None:
-    """However long nobody mends it, nothing is refused and the trouble is named; afterwards all is taken."""
+    """During an outage nothing is rejected and the error is reported; afterwards everything is delivered."""
     write_journal(tmp_path)
     make, opened, denial = DENIALS[kind]
     peer, now = make(), 0.0

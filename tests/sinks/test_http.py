@@ -22,7 +22,7 @@ BROKEN = ("http://[::1", "http://ada:PASS@[::1", "http://ada:PASS@host:99999", "
 
 @pytest.mark.parametrize("url", [*BROKEN, "host:1", "ftp://host", "http://", "http://host:0", ""])
 def test_what_is_no_address(url: str) -> None:
-    """Whatever is written there is an answer, never an error of the parser."""
+    """Any text as an address gives a clear error, never one of the parser."""
     assert not is_address(url)
     with pytest.raises(ConfigError):
         Connection(url)
@@ -64,7 +64,7 @@ def test_what_no_header_can_carry_is_a_wrong_setting(name: str) -> None:
 
 
 def test_an_answer_that_is_not_http() -> None:
-    """As from a gRPC port: the reason says what to do, and shows no bytes."""
+    """For a non-HTTP answer, such as from a gRPC port, the error says what to do, without raw bytes."""
     with socket.create_server(("127.0.0.1", 0)) as server:
 
         def answer() -> None:

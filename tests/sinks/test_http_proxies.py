@@ -113,7 +113,7 @@ BASIC = "Basic bWU6cEBzcw=="
 
 
 def test_plain_requests_go_through_the_proxy(monkeypatch: pytest.MonkeyPatch) -> None:
-    """With the whole address, and with the password that the proxy wants."""
+    """Plain requests to a proxy have the full URL and the proxy's credentials."""
     with running() as server, proxy_to(server) as proxy:
         monkeypatch.setenv("HTTP_PROXY", proxy.url)
         with closing(Otlp.read({"endpoint": f"http://{NAME}:4318"}, {}).open()) as sink:
@@ -197,7 +197,7 @@ def test_no_proxy(host: str, rules: str, direct: bool) -> None:
 
 
 def test_which_variable() -> None:
-    """Lower case stands above upper case, the scheme's own above ALL_PROXY; HTTP_PROXY is not trusted under CGI."""
+    """Lower case overrides upper case, the scheme's variable overrides ALL_PROXY; HTTP_PROXY is ignored under CGI."""
     env = {"HTTP_PROXY": "up:1", "http_proxy": "low:2", "ALL_PROXY": "all:3"}
     assert str(find_proxy("http", "far", 80, env)) == "low:2"
     assert str(find_proxy("https", "far", 443, env)) == "all:3"

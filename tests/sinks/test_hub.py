@@ -88,7 +88,7 @@ def test_token_and_compression(peer: HubPeer) -> None:
 
 
 def test_what_the_hub_rejected_is_counted(peer: HubPeer, sink: Sink) -> None:
-    """By the hub's own reasons."""
+    """Rejected records are counted by the hub's reasons."""
     peer.replies = [Reply(body=b'{"safe": [], "written": 8, "rejected": {"too many keys": 6}}')]
     assert sink.write(example_batches()) == {"too many keys": 6}
 
@@ -110,7 +110,7 @@ def test_packed_records_go_as_they_are() -> None:
 
 
 def test_something_else_answers(peer: HubPeer, sink: Sink) -> None:
-    """A web server that says 200 to everything is not taken for a hub, and a login page neither."""
+    """A web server that answers 200 to everything, or a login page, is not accepted as a hub."""
     peer.replies = [Reply(body=b"<html>It works!</html>"), Reply(302, {"Location": "/login"})]
     with pytest.raises(Retry, match="not from a Stepscope hub"):
         sink.write(example_batches())

@@ -64,7 +64,7 @@ def finished(status: str, second: int = 60) -> Event:
 
 
 def span(number: int, name: str = "train.step", parent: bytes | None = None, trace: int | None = None) -> Span:
-    """A span whose ids nobody else has in this test."""
+    """A span with unique ids."""
     ids = (T + (trace or number)).to_bytes(16, "big"), number.to_bytes(8, "big")
     return Span(T + number, 1_000_000, number, None, *ids, parent, name)
 
@@ -104,7 +104,7 @@ def test_numbers_that_are_none(peer: MlflowPeer, sink: Sink) -> None:
 
 
 def test_keys_mlflow_does_not_take(peer: MlflowPeer, sink: Sink) -> None:
-    """They are changed, not refused, and no two become one."""
+    """Keys that MLflow does not allow are replaced by distinct valid keys."""
     keys = ["acc%", "acc$", "acc_", "/abs", "a//b", "../up", "x" * 400, "x" * 401, "naïve", "with space", ""]
     assert not sink.write([batch(*(loss(1, 1.0, key) for key in keys))])
     found = [each["key"] for each in peer.run()["metrics"]]
@@ -257,7 +257,7 @@ def linked(peer: MlflowPeer) -> list[dict[str, Any]]:
 
 
 def test_a_short_run_in_a_thread(peer: MlflowPeer, python: Python, home: Path) -> None:
-    """The traces of a program that ends at once wait for their run, which is created beside them."""
+    """The traces of a short program wait for their run, which is created concurrently."""
     program = """
         import stepscope
         for number in range(5):

@@ -66,7 +66,7 @@ def test_a_create_whose_answer_is_lost(peer: MlflowPeer) -> None:
 
 
 def test_a_create_that_comes_through_late(peer: MlflowPeer) -> None:
-    """A second is made only when the first does not show for a while; the late one is deleted, for nobody used it."""
+    """A second run is created only if the first does not appear for a while; the late, unused one is deleted."""
     clock = Clock()
     peer.once(Deed(drop=True), creates)
     sink = MetricsSink(target(peer), clock=clock)
@@ -137,7 +137,7 @@ def test_a_record_on_which_the_server_breaks(peer: MlflowPeer, tmp_path: Path) -
 
 
 def test_no_run_yet_and_traces_go(peer: MlflowPeer) -> None:
-    """Runs cannot be created: spans arrive all the same; when they can, metrics follow and the traces are linked."""
+    """If runs cannot be created, spans still arrive; later metrics follow and the traces are linked."""
     clock = Clock()
     peer.decide = lambda passed: Deed(500, {}, b"no") if creates(passed) else None
     metrics, traces = MetricsSink(target(peer)), TracesSink(target(peer), clock=clock)
@@ -253,7 +253,7 @@ def test_server_down_at_the_start_and_in_between(peer: MlflowPeer, mlflow_server
 
 
 def test_a_dead_trainer_failed(peer: MlflowPeer) -> None:
-    """Who leaves without a word is FAILED; what it said after all stands above that, and so does a new attempt."""
+    """A trainer without an exit record is FAILED; a late exit record or a new attempt overrides this."""
     sink = MetricsSink(target(peer), dead=lambda writer: True)
     sink.write([batch(loss(1)), batch(loss(1), rank=1)])
     sink.close()
@@ -316,7 +316,7 @@ def environment() -> dict[str, str]:
 
 
 def test_a_dead_server_delays_no_other(peer: MlflowPeer, tmp_path: Path) -> None:
-    """Two sinks, one dead: the well one gets everything."""
+    """Of two sinks, one of them dead, the healthy one gets everything."""
     write_run(tmp_path, 500, spans=5)
     line = [*ship_line(tmp_path, ("http://127.0.0.1:9", "dead"), (peer.url, peer.experiment)), "--timeout", "20"]
     done = subprocess.run(line, env=environment(), capture_output=True, text=True, timeout=300)

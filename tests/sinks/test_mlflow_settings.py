@@ -1,4 +1,4 @@
-"""Options and variables of the MLflow sink, what is said of wrong ones, and what the doctor says of a server."""
+"""Options and variables of the MLflow sink, their errors, and the doctor's report on a server."""
 
 import json
 import os
@@ -82,14 +82,14 @@ def test_parts() -> None:
     ],
 )
 def test_wrong_ones_name_the_fix(options: dict[str, Any], words: str) -> None:
-    """And do not tell secrets."""
+    """Errors for invalid options name the fix and contain no secrets."""
     with pytest.raises(ConfigError, match=words) as caught:
         Mlflow.read(options, {})
     assert "secret" not in str(caught.value)
 
 
 def test_every_option_is_on_the_page() -> None:
-    """With its variable."""
+    """Every option is documented with its variable."""
     page = PAGE.read_text()
     for name in Options.__struct_fields__:
         assert f"`{name}`" in page, name
@@ -131,7 +131,7 @@ def test_the_doctor_explains(gate: Gate, tmp_path: Path, deed: Deed, words: str)
 
 
 def test_the_doctor_explains_what_does_not_answer(gate: Gate, tmp_path: Path) -> None:
-    """A closed tunnel, a port without TLS, a name nobody knows."""
+    """A closed tunnel, a port without TLS, an unknown host name."""
     code, lines = doctor(tmp_path, gate.url.replace("http:", "https:"))
     assert (code, all("is the server really speaking TLS" in line for line in lines)) == (1, True)
     gate.close()
@@ -142,7 +142,7 @@ def test_the_doctor_explains_what_does_not_answer(gate: Gate, tmp_path: Path) ->
 
 
 def test_tls_that_is_not_checked(tmp_path: Path) -> None:
-    """A certificate nobody signed is refused with the fix, and taken where that was asked for."""
+    """A self-signed certificate is refused with the fix, and accepted with `insecure_tls`."""
     if shutil.which("openssl") is None:
         pytest.skip("openssl, which makes the certificate, is not installed")
     paths = str(tmp_path / "cert.pem"), str(tmp_path / "key.pem")

@@ -136,7 +136,7 @@ def test_what_was_taken_is_not_sent_again(peer: OtlpPeer, sink: Sink) -> None:
 
 @pytest.mark.parametrize("reply", [Reply(hang=True), Reply(drip=True)], ids=["hangs", "drips"])
 def test_bounded_by_the_timeout(peer: OtlpPeer, reply: Reply) -> None:
-    """A server that accepts and says nothing, or says it for ever, costs the timeout and no more."""
+    """A server that never answers, or never finishes its answer, takes no longer than the timeout."""
     peer.always = reply
     began = time.monotonic()
     with pytest.raises(Retry):
@@ -145,7 +145,7 @@ def test_bounded_by_the_timeout(peer: OtlpPeer, reply: Reply) -> None:
 
 
 def test_cut_off_answers_are_tried_again(peer: OtlpPeer, sink: Sink) -> None:
-    """Nobody knows what became of it, and twice is better than never."""
+    """A request with an unknown outcome is sent again."""
     peer.replies = [Reply(cut=True)]
     with pytest.raises(Retry, match="cut off"):
         sink.write(example_batches())
@@ -172,7 +172,7 @@ def test_an_unreachable_server_is_retried(sink: Sink, peer: OtlpPeer) -> None:
 
 @pytest.fixture
 def certificate(tmp_path: Path) -> tuple[str, str]:
-    """A certificate of 127.0.0.1 that nobody signed, and its key."""
+    """A self-signed certificate for 127.0.0.1, and its key."""
     if shutil.which("openssl") is None:
         pytest.skip("openssl, which makes the certificate, is not installed")
     paths = str(tmp_path / "cert.pem"), str(tmp_path / "key.pem")

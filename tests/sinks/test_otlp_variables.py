@@ -46,7 +46,7 @@ def test_options_stand_above_variables() -> None:
 
 
 def test_signal_variables_stand_above_general_ones() -> None:
-    """For every variable that has both."""
+    """A signal's variable overrides the general one, for every variable."""
     env = {
         P + "HEADERS": "a=general",
         P + "TRACES_HEADERS": "A=own",
@@ -71,7 +71,7 @@ def test_signal_variables_stand_above_general_ones() -> None:
 
 
 def test_headers_are_baggage() -> None:
-    """Keys are lowered, values unquoted, what is no pair is passed over."""
+    """Keys are lower-cased, values unquoted, invalid pairs skipped."""
     found = parse_headers("Authorization=Basic%20a%3Db, x-two = 2 ,broken,,=3")
     assert found == {"authorization": "Basic a=b", "x-two": "2"}
 
@@ -88,7 +88,7 @@ def test_headers_are_baggage() -> None:
     ],
 )
 def test_wrong_values_name_the_fix(env: dict[str, str], words: str) -> None:
-    """A variable nobody can obey is an error, and says what would be right."""
+    """An invalid variable is an error with the valid values."""
     with pytest.raises(ConfigError, match=words):
         Otlp.read({}, env)
 

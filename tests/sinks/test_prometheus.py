@@ -76,7 +76,7 @@ def peer(sink: PrometheusSink) -> Scraper:
 
 
 class TestContract(SinkContract):
-    """Every sink's contract; nobody answers a sink that is fetched from."""
+    """Every sink's contract; a scraped sink gets no answers."""
 
     can_be_busy = False
     can_refuse = False
@@ -91,7 +91,7 @@ LABELS = '{project="sinks",rank="0",run="contract"}'
 
 
 def test_latest_values(sink: PrometheusSink) -> None:
-    """The latest by time stands, also when an older one comes later; NaN is a value."""
+    """The latest value by time is shown, even if an older one arrives later; NaN is a value."""
     write(sink, Metric(T + 5, 5, None, "trainer", {"loss": 0.5, "bad": math.nan, "ok": True}))
     write(sink, Metric(T + 1, 1, None, "trainer", {"loss": 0.1}))
     assert samples(sink) == {
@@ -144,7 +144,7 @@ def test_instruments(sink: PrometheusSink) -> None:
 
 
 def test_runs_ranks_and_attributes_are_labels(sink: PrometheusSink) -> None:
-    """Escaped, in any language; the step is none."""
+    """Labels are escaped and may be in any language; the step is not a label."""
     write(sink, Metric(T, 3, "timesteps", None, {"x": 1.0}, {"größe": 'a"b\\c\nd', "step": 3, "run": "mine"}))
     write(sink, Metric(T, 3, None, None, {"x": 2.0}), writer=WRITERS[1])
     found = samples(sink)
@@ -171,7 +171,7 @@ def test_stale_runs_drop_out() -> None:
 
 
 def test_the_number_of_series_is_bounded(sink: PrometheusSink) -> None:
-    """What is too much is refused, counted and shown; what is known goes on; stale ones make room."""
+    """Series beyond the limit are rejected, counted and shown; known series continue; stale ones expire."""
     moment = [NOW]
     with closing(PrometheusSink(Prometheus(port=0, max_series=10, stale=60), now=lambda: moment[0])) as small:
         many = [Metric(T, None, None, None, {"x": 1.0}, {"n": n}) for n in range(25)]
@@ -196,7 +196,7 @@ def test_what_has_no_place_is_counted(sink: PrometheusSink) -> None:
 
 
 def test_a_port_that_is_taken(sink: PrometheusSink) -> None:
-    """Is said in one line, waited for, and had when it is free again."""
+    """A port in use is reported in one line, and used as soon as it is free."""
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = int(taken.getsockname()[1])
         other = Prometheus(port=port).open()

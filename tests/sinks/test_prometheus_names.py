@@ -56,7 +56,7 @@ def colliding() -> list[Record]:
 
 
 def test_one_name_in_two_scopes_is_two_series(sink: PrometheusSink) -> None:
-    """They differ in `otel_scope_name`."""
+    """The same name in two scopes is two series with different `otel_scope_name`."""
     write(sink, *colliding())
     lines = [line for line in fetch(sink).splitlines() if line.startswith("stepscope_requests_total")]
     assert [(line.partition('otel_scope_name="')[2].partition('"')[0], line[-2:]) for line in lines] == [

@@ -1,4 +1,4 @@
-"""The `sinks` setting: what it may say, and what is said of wrong ones."""
+"""The `sinks` setting: its syntax and its errors."""
 
 import re
 from pathlib import Path
@@ -23,7 +23,7 @@ def test_names_and_options() -> None:
 
 
 def test_a_text_is_parted_by_commas() -> None:
-    """As a variable of the environment has it."""
+    """A string of sinks is split at commas, as in an environment variable."""
     assert [each.name for each in registry.parse("local, console,hub", {})] == ["console", "hub"]
 
 
@@ -35,7 +35,7 @@ def test_a_text_may_be_json(text: str) -> None:
 
 
 def test_no_error_tells_an_option() -> None:
-    """What stands beside the name of a sink may be a secret."""
+    """Errors do not show options, which may be secrets."""
     with pytest.raises(ConfigError, match="neither a name") as raised:
         registry.parse([{"hub": {"token": "SECRET"}, "otlp": {}}], {})
     assert "SECRET" not in str(raised.value)
@@ -89,7 +89,7 @@ class Acme(msgspec.Struct, frozen=True):
 
 
 def test_others_register_by_entry_point(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A package that is installed beside ours adds a sink by one line; one that cannot be loaded is named."""
+    """Another installed package adds a sink by an entry point; one that cannot be loaded is reported."""
     points = {"acme": "acme_sink:Acme", "broken": "no_such_module:X"}
     install_package(tmp_path, monkeypatch, "stepscope.sinks", points, acme_sink=ACME)
     (chosen,) = registry.parse([{"acme": {"room": "attic"}}], {})
@@ -121,7 +121,7 @@ ADDRESSED = {
 @pytest.mark.parametrize("bad", ["http://h:99999", "http://h:port", "http://h:0", "ftp://h", "http://", "h"])
 @pytest.mark.parametrize("name", ADDRESSED)
 def test_an_address_that_cannot_be_is_refused_before_training_starts(name: str, bad: str) -> None:
-    """Not by the shipper, an hour later, in a log that nobody reads."""
+    """An invalid address raises from `init`, not later in the shipper's log."""
     option, others = ADDRESSED[name]
     with pytest.raises(ConfigError, match=rf"sinks: {name}: .*use http"):
         registry.parse([{name: {option: bad, **others}}], {})

@@ -54,7 +54,7 @@ def test_only_events_and_alerts_unless_asked(peer: TinkerPeer) -> None:
 
 
 def test_a_hundred_events_in_a_request(peer: TinkerPeer, sink: Sink) -> None:
-    """Of one process each, numbered from 0 without a gap, in order."""
+    """A request has at most 100 events of one process, in order and numbered from 0 without gaps."""
     assert not sink.write([Batch(WRITERS[0], 0, events(250)), Batch(WRITERS[1], 0, events(10))])
     assert not sink.write([Batch(WRITERS[0], 1, events(5))])
     assert [len(request.events) for request in peer.told] == [100, 100, 50, 10, 5]
@@ -81,7 +81,7 @@ def test_a_repeated_request_can_be_recognised(peer: TinkerPeer, sink: Sink) -> N
 
 @pytest.mark.parametrize("status", [408, 409, 429, 502, 503, 504])
 def test_retried(peer: TinkerPeer, sink: Sink, status: int) -> None:
-    """As the service's own client does."""
+    """The same statuses are retried as by the service's own client."""
     peer.instead = [Reply(status)]
     with pytest.raises(Retry, match=str(status)):
         sink.write(example_batches())
@@ -138,14 +138,14 @@ def test_sessions_that_take_turns(peer: TinkerPeer, sink: Sink) -> None:
 
 @pytest.mark.parametrize("body", [b"{}", b"<html>It works!</html>", b'{"status": "ok"}', b"[1]"])
 def test_something_else_answers(peer: TinkerPeer, sink: Sink, body: bytes) -> None:
-    """A success that is not the service's is none."""
+    """A success response of another server does not count as accepted."""
     peer.instead = [Reply(200, {}, body)]
     with pytest.raises(Retry, match="not from a Tinker service"):
         sink.write(example_batches())
 
 
 def test_204_is_accepted(peer: TinkerPeer, sink: Sink) -> None:
-    """As the service's own client has it."""
+    """204 counts as accepted, as for the service's own client."""
     peer.instead = [Reply(204)] * 2
     assert not sink.write(example_batches())
 

@@ -53,7 +53,7 @@ def test_nothing_is_done_when_nothing_is_missing(tmp_path: Path) -> None:
 
 
 def test_others_are_told_what_is_missing(tmp_path: Path) -> None:
-    """Without root nothing is installed, the names are printed, and set-up goes on."""
+    """Without root nothing is installed, the names are printed, and set-up continues."""
     machine = Machine(tmp_path, user=1000)
     answer = machine.install("redis-server")
     assert (answer.returncode, machine.notes.read_text()) == (0, "")

@@ -32,7 +32,7 @@ def root(tmp_path: Path) -> Path:
 
 
 def complaints(root: Path, text: str, capsys: pytest.CaptureFixture[str]) -> list[str]:
-    """Return what is said about a page at docs/page.md, having checked that the exit status agrees."""
+    """Return the messages for a page at docs/page.md, after checking the exit status."""
     (root / "docs/page.md").write_text(text)
     status = links.main(root)
     lines = capsys.readouterr().out.splitlines()

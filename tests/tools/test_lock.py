@@ -1,4 +1,4 @@
-"""The locks name exact versions, agree with one another, and tie nobody to an index or an architecture."""
+"""The locks have exact versions, are consistent, and do not depend on an index or an architecture."""
 
 import re
 import tomllib

@@ -8,7 +8,7 @@ from tools import sizes
 
 
 def found(root: Path, name: str, text: str) -> list[str]:
-    """Write one file under root and return what is said about it."""
+    """Write one file under root and return the messages about it."""
     path = root / name
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(text)
@@ -47,7 +47,7 @@ def test_a_function_may_have_60_lines_and_no_more(tmp_path: Path, start: str) ->
 
 
 def test_a_class_may_be_longer_than_a_function(tmp_path: Path) -> None:
-    """Only its methods are held to the limit of functions."""
+    """The function limit applies to the methods of a class, not to the class."""
     assert found(tmp_path, "src/a.py", "class Long:\n" + "    x = 1\n" * 100) == []
 
 
@@ -82,7 +82,7 @@ def test_logging_handlers_may_be_called_so(tmp_path: Path, code: str) -> None:
 
 
 def test_a_handler_of_anything_else_may_not(tmp_path: Path) -> None:
-    """Only logging's own classes give the right to the word, not any base class."""
+    """Only subclasses of logging's handlers may use the word."""
     assert len(found(tmp_path, "src/a.py", "import logging\nclass EventHandler(Event): ...\n")) == 1
 
 

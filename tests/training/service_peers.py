@@ -15,7 +15,7 @@ EXAMPLES = Path(__file__).parents[2] / "examples"
 
 @pytest.fixture(scope="session")
 def redis_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """A Redis server of our own; skips, naming it, where there is none."""
+    """A private Redis server; skips the test by name if it is not installed."""
     server = shutil.which("redis-server")
     if server is None:
         pytest.skip("redis-server is not installed")

@@ -44,7 +44,7 @@ def test_an_id_is_taken_once() -> None:
 
 
 def test_list_by_prefix() -> None:
-    """Those whose event begins with a prefix are listed."""
+    """Attachments to events with a prefix are listed."""
     bus, keep = Bus(), Keep()
     bus.attach_many("many", ["a.b", "a.c", "d", "a.b"], keep)
     assert [each.event for each in bus.list_handlers("a")] == [("a", "b"), ("a", "c")]
@@ -78,7 +78,7 @@ def test_one_that_raises_is_detached_and_announced(run: stepscope.Run, read: Rea
 
 
 def test_one_that_raises_at_failures_ends_too() -> None:
-    """An announcement whose taker raises does not go on for ever."""
+    """A failure handler that raises does not recurse endlessly."""
     bus = Bus()
 
     def bad(*said: Any) -> None:
@@ -109,7 +109,7 @@ def test_spans_by_function_and_by_block() -> None:
 
 
 def test_async_spans() -> None:
-    """A coroutine function is awaited inside its span, and its exception goes on."""
+    """A coroutine function is awaited inside its span, and its exception propagates."""
     bus, keep = Bus(), Keep()
     bus.attach_many("all", ["w.stop", "w.exception"], keep)
 
@@ -129,7 +129,7 @@ def test_async_spans() -> None:
 
 
 def test_wrong_input_is_counted(run: stepscope.Run) -> None:
-    """No call raises for names, functions or maps that are none."""
+    """No call raises for invalid names, functions or mappings."""
     bus, keep = Bus(), Keep()
     assert not bus.attach("x", 3, keep)
     assert not bus.attach("x", "a", "no function")  # type: ignore[arg-type]
@@ -164,7 +164,7 @@ def test_an_invalid_event_name_is_counted_and_not_forwarded(run: stepscope.Run, 
 
 
 def test_an_event_without_listeners_is_not_counted(run: stepscope.Run) -> None:
-    """It is an event like any other."""
+    """An event without listeners is valid and not counted."""
     Bus().execute(("a", "b"), {"x": 1})
     assert not [name for name in run.outcomes.snapshot() if name.startswith("rejected")]
 

@@ -27,7 +27,7 @@ class Logging:
 
 @dataclass(slots=True)
 class WithLock:
-    """A config with a part that nobody can copy."""
+    """A config with a part that cannot be copied."""
 
     lock: Any = field(default_factory=threading.Lock)
     logging: Logging = field(default_factory=Logging)
@@ -73,14 +73,14 @@ def nobody_ships(monkeypatch: pytest.MonkeyPatch) -> None:
     ],
 )
 def test_settings_in_a_section_of_any_make(make: Any) -> None:
-    """They are found, and the run has the whole config."""
+    """Settings in a section of any type are found, and the run has the whole config."""
     with TrainingContext.initialize(make()) as context:
         assert context.run.name == "nested"
         assert {each.name for each in context.run.settings.sinks} == {"mlflow"}
 
 
 def test_nested_parts_are_in_the_run_s_config(read: Read) -> None:
-    """As mappings, however they were made; one that holds itself ends somewhere."""
+    """Nested configs of any type become mappings; a recursive one is cut at a depth."""
     config: dict[str, Any] = {"optimizer": argparse.Namespace(lr=0.1, schedule=Struct(2.0, None))}
     config["again"] = config
     with TrainingContext.initialize(config):
@@ -89,7 +89,7 @@ def test_nested_parts_are_in_the_run_s_config(read: Read) -> None:
 
 
 def test_a_config_that_cannot_be_read() -> None:
-    """It is a wrong setting; a part of one is a text."""
+    """An unreadable config raises ConfigError; an unreadable part becomes a string."""
 
     class Broken(dict[str, Any]):
         def items(self) -> Any:
@@ -103,7 +103,7 @@ def test_a_config_that_cannot_be_read() -> None:
 
 
 def test_labels_as_text() -> None:
-    """They are read as the variable's; any other type is reported."""
+    """Labels in a string are parsed like the variable; any other type is an error."""
     with TrainingContext.initialize({"metric_labels": "a=B,c=D"}) as context:
         assert [context.registry.label(key) for key in "ac"] == ["B", "D"]
     with TrainingContext.initialize({"logging": argparse.Namespace(metric_labels={"a": "B"})}) as context:
@@ -113,7 +113,7 @@ def test_labels_as_text() -> None:
 
 
 def test_the_message_may_be_a_field(read: Read) -> None:
-    """As a category may: it means the same in the mapping and as an argument."""
+    """The message may be a field, like the category, in the mapping or as an argument."""
     with TrainingContext.initialize() as context:
         context.emit("TRAINER", {"message": "startup", "step": 1, "lr": 3})
         context.emit("TRAINER", message="startup", step=1, lr=3)

@@ -95,7 +95,7 @@ def test_events_and_checks(metrics: DatadogMetrics, agent: Listener, until: Unti
 
 
 def test_events_are_in_the_journal(run: stepscope.Run, read: Read) -> None:
-    """With text, alert type and tags; a status that nobody knows is UNKNOWN."""
+    """Events have text, alert type and tags; an unknown check status is UNKNOWN."""
     metrics = DatadogMetrics()
     metrics.event("T", "text", "nonsense", ["a:b"])
     for status in ("ok", 1, "CRITICAL", "strange", None):
@@ -109,7 +109,7 @@ def test_events_are_in_the_journal(run: stepscope.Run, read: Read) -> None:
 
 
 def test_sampling(run: stepscope.Run, read: Read) -> None:
-    """The client draws, the record says which share it stands for."""
+    """The client samples, and the record has the sample rate."""
     draws = iter([0.05, 0.5, 0.0999, 0.1])
     metrics = DatadogMetrics(chance=lambda: next(draws))
     for duration_ms in range(4):
@@ -232,14 +232,14 @@ def _collector_after_the_end() -> MetricsCollector:
 
 
 def test_a_wrong_destination_does_not_stop_training(place: Path, read: Read) -> None:
-    """Recording goes on without it."""
+    """Recording continues without it."""
     metrics = DatadogMetrics(enabled=True, host="localhost", port=99999999)
     metrics.gauge("x", 1.0)
     assert by_key(read(Metric)).keys() == {"signal.x"}
 
 
 def test_sinks_of_the_settings_stay(monkeypatch: pytest.MonkeyPatch, agent: Listener) -> None:
-    """What a person configured is kept beside Datadog; a Datadog of theirs is replaced by what the code says."""
+    """Configured sinks are kept in addition to Datadog; a configured Datadog sink is replaced by the one in code."""
     monkeypatch.setenv("STEPSCOPE_SINKS", "console,datadog")
     DatadogMetrics(enabled=True, namespace="other")
     run = stepscope.current_run()
@@ -264,13 +264,13 @@ def test_each_client_has_its_namespace(agent: Listener, until: Until) -> None:
 
 
 def test_a_namespace_is_noted_only_where_it_is_needed(run: stepscope.Run, read: Read) -> None:
-    """With no sink that would put another in front there is no attribute for it."""
+    """The attribute is set only if a sink would add a different namespace."""
     DatadogMetrics(namespace="other").gauge("x", 1)
     assert read(Metric)[0].attrs == {}
 
 
 def test_generators_are_timed_to_their_end(run: stepscope.Run, read: Read) -> None:
-    """Not only until they are made."""
+    """Generators are timed until their end, not only their creation."""
     metrics = DatadogMetrics()
 
     @metrics.timed("g")

@@ -120,7 +120,7 @@ class Client:
 
 
 def test_functions_of_every_sort(run: stepscope.Run, read: Read) -> None:
-    """What a generator raises is recorded and goes on; methods of a class work, and what they raise is recorded."""
+    """Exceptions of a generator are recorded and propagate; exceptions of methods are recorded."""
     client = Client(Telemetry("s"))
 
     async def gather() -> None:

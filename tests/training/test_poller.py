@@ -16,7 +16,7 @@ from tests.training.conftest import Mute
 
 
 def watched(bus: Bus, *events: str) -> dict[str, list[tuple[Any, Any]]]:
-    """What is said at some events."""
+    """Record the measurements of some events."""
     seen: dict[str, list[tuple[Any, Any]]] = {each: [] for each in events}
     bus.attach_many(
         "watch", list(events), lambda event, measured, said, _: seen[".".join(event)].append((measured, said))
@@ -131,7 +131,7 @@ def test_a_module_a_function_and_its_arguments(run: stepscope.Run) -> None:
 
 
 def test_measurements_that_are_none(run: stepscope.Run) -> None:
-    """They are counted, and nothing is measured."""
+    """Invalid measurements are counted and ignored."""
     Poller(5).poll()  # type: ignore[arg-type]
     Poller([5]).poll()  # type: ignore[list-item]
     counts = run.outcomes.snapshot()

@@ -56,7 +56,7 @@ def test_the_journal(run: stepscope.Run) -> None:
 
 
 def test_a_second_run_counts_from_nothing(run: stepscope.Run) -> None:
-    """A reporter goes on with the next run, whose counters are its own."""
+    """A reporter continues with the next run, which has its own counters."""
     bus = Bus()
     journal_reporter(ALL, bus)
     for amount in (2, 3):
@@ -186,14 +186,14 @@ def test_buckets_of_any_make() -> None:
 
 @pytest.mark.parametrize("given", [None, 5, [5], "abc", [counter("a.b"), None]])
 def test_what_is_no_definition_raises(given: Any) -> None:
-    """From every reporter, as from the definitions themselves."""
+    """Every reporter raises ConfigError for anything but a definition."""
     for make in (journal_reporter, console_reporter, PrometheusReporter):
         with pytest.raises(stepscope.ConfigError, match="not a definition"):
             make(given)
 
 
 def test_a_definition_counts_once() -> None:
-    """However often it is listed, and without a list."""
+    """A definition is measured once, even if listed twice or passed without a list."""
     bus, made = Bus(), counter("a.b.count")
     twice, alone = PrometheusReporter([made, counter("a.b.count")], bus), PrometheusReporter(made, bus)  # type: ignore[arg-type]
     bus.execute("a.b")
@@ -214,7 +214,7 @@ def test_a_definition_counts_once() -> None:
     ],
 )
 def test_prometheus_refuses_one_name_for_two(given: Any) -> None:
-    """A page with two families of a name, or two labels of one, is none that Prometheus reads."""
+    """Two metrics, or two labels, with the same name in Prometheus raise ConfigError."""
     with pytest.raises(stepscope.ConfigError, match="Prometheus"):
         PrometheusReporter(given, Bus())
 
@@ -228,7 +228,7 @@ def test_prometheus_writes_halves_of_characters() -> None:
 
 
 def test_an_event_of_its_own_and_dropping() -> None:
-    """`event_name` stands above the name, and `drop` leaves events out."""
+    """`event_name` overrides the name, and `drop` excludes events."""
     bus = Bus()
     made = counter("any.name", event_name="x.y", drop=lambda said: said.get("skip"), tag_values=lambda said: {"t": 1})
     reporter = PrometheusReporter([made], bus)

@@ -47,7 +47,7 @@ def test_a_run_id_is_made_safe(agent: Listener, run_id: Any) -> None:
 
 
 def test_two_odd_ids_are_two_runs() -> None:
-    """Also where the same is left of them."""
+    """Two invalid ids give two runs, even if their valid characters are the same."""
     found = set()
     for run_id in ("a/b", "a b", "a-b"):
         create_metrics_collector(run_id=run_id)
@@ -79,7 +79,7 @@ def test_odd_sinks_cost_themselves(odd: Any) -> None:
 
 
 def test_sinks_that_cannot_be_read() -> None:
-    """Whatever an iterator raises is a wrong setting, and no more."""
+    """An iterator of sinks that raises is a ConfigError."""
     assert setup_tracing(sinks=broken())
     assert sinks() == ["otlp"]
     stepscope.finish()
@@ -88,7 +88,7 @@ def test_sinks_that_cannot_be_read() -> None:
 
 
 def test_sinks_are_an_argument_like_any_other(monkeypatch: pytest.MonkeyPatch) -> None:
-    """They take the place of those in the settings; what is wanted is beside them."""
+    """The argument `sinks` replaces the setting; requested sinks are added."""
     monkeypatch.setenv("STEPSCOPE_SINKS", "tinker")
     TrainingContext.initialize({}, sinks=["console"])
     assert sinks() == ["console"]
@@ -116,7 +116,7 @@ def test_a_sink_with_options_stands_above_one_that_is_wanted() -> None:
 
 
 def test_unknown_arguments_of_those_that_raise() -> None:
-    """They are a wrong setting, with or without a run."""
+    """Unknown arguments raise ConfigError, with or without a run."""
     for _ in range(2):
         for call in (TrainingContext.initialize, init_telemetry):
             with pytest.raises(stepscope.ConfigError, match="bogus"):
@@ -125,7 +125,7 @@ def test_unknown_arguments_of_those_that_raise() -> None:
 
 
 def test_a_joined_run_and_a_wrong_argument(run: stepscope.Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It is joined all the same, and keeps its sinks."""
+    """With an invalid argument, the current run is still joined and keeps its sinks."""
     notices: list[str] = []
     monkeypatch.setattr(run.outcomes, "notice", lambda topic, about, text: notices.append(text))
     assert setup_tracing(bogus=1)
@@ -151,7 +151,7 @@ def test_a_joined_run_and_a_wrong_argument(run: stepscope.Run, monkeypatch: pyte
     ],
 )
 def test_a_service_tells_what_is_wrong(config: Any, arguments: dict[str, Any]) -> None:
-    """It raises nothing else, and starts nothing."""
+    """An invalid config raises only ConfigError, and starts nothing."""
     chosen = {"enabled": True, **config} if isinstance(config, dict) else config
     with pytest.raises(stepscope.ConfigError):
         init_telemetry(chosen, **arguments)
@@ -159,7 +159,7 @@ def test_a_service_tells_what_is_wrong(config: Any, arguments: dict[str, Any]) -
 
 
 def test_a_service_s_config_without_attributes(tmp_path: Path) -> None:
-    """None is as good as nothing, and a file that is not text is reported."""
+    """`None` means no attributes; a file that is not text is an error."""
     assert init_telemetry(TelemetryConfig(enabled=True, resource_attributes=None))  # type: ignore[arg-type]
     (tmp_path / "bad.yaml").write_bytes(b"\xff\xfe\x00")
     with pytest.raises(stepscope.ConfigError):

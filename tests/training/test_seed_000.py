@@ -64,7 +64,7 @@ def test_initialization_path(place: Path, monkeypatch: pytest.MonkeyPatch) -> No
     ],
 )
 def test_categories_and_prefixes(context: TrainingContext, read: Read, word: Any, key: str) -> None:
-    """Each category has its prefix; aliases and case do not matter, and what nobody knows is under misc."""
+    """Each category has its prefix; aliases and case are ignored, and unknown categories are under misc."""
     context.emit(word, step=1, x=1.0)
     assert keys(read(Metric)) == [key]
 
@@ -106,7 +106,7 @@ def test_precedence_of_step_fields(context: TrainingContext, read: Read) -> None
 
 
 def test_a_float_is_no_step(context: TrainingContext, read: Read) -> None:
-    """It is a metric, as in the original; another field is the step."""
+    """A float in a step field is a metric, as in the original; another field is the step."""
     context.emit("TRAINER", step=1.5, update=2)
     (metric,) = read(Metric)
     assert (metric.step, metric.axis, metric.values) == (2, "update", {"step": 1.5})
@@ -211,7 +211,7 @@ def test_bad_input_is_counted(context: TrainingContext) -> None:
 
 
 def test_wrong_configuration_raises() -> None:
-    """As from `stepscope.init`, and nothing else does."""
+    """Only ConfigError is raised, as from `stepscope.init`."""
     with pytest.raises(stepscope.ConfigError):
         TrainingContext.initialize({"otlp_endpoint": "file:///x"})
     with pytest.raises(stepscope.ConfigError):

@@ -257,7 +257,7 @@ def test_log_exceptions(telemetry: Telemetry, read: Read) -> None:
 
 
 def test_a_session_starts_and_ends_once(telemetry: Telemetry, read: Read) -> None:
-    """However often it is closed, and whatever went wrong meanwhile."""
+    """Start and end are recorded once, for any number of calls and after errors."""
 
     def fail() -> None:
         with telemetry:

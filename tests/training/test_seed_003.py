@@ -186,7 +186,7 @@ def test_metrics_in_a_training_loop(read: Read, capsys: pytest.CaptureFixture[st
 
 
 def test_local_metrics() -> None:
-    """Without Datadog metrics are collected all the same, and summed up."""
+    """Without Datadog, metrics are still collected and summarized."""
     collector = create_metrics_collector(
         run_id="run_123",
         enable_datadog=False,  # Disable Datadog
@@ -220,7 +220,7 @@ def test_history_is_bounded() -> None:
 
 
 def test_tensors_are_welcome(read: Read) -> None:
-    """They are read without keeping what they were computed from."""
+    """Tensors are accepted without keeping their autograd graph."""
     torch = pytest.importorskip("torch", reason="torch is not installed")
     weight = torch.ones(3, requires_grad=True)
     collector = create_metrics_collector(run_id="tensors")
@@ -272,7 +272,7 @@ def test_an_invalid_step_is_dropped_alone(read: Read, step: Any) -> None:
 
 
 def test_calls_after_the_end_are_counted() -> None:
-    """Each in the run that is over, once."""
+    """Each call after the end is counted once in the ended run."""
     collector = create_metrics_collector(run_id="over", enable_datadog=False)
     run = stepscope.current_run()
     assert run is not None

@@ -258,13 +258,13 @@ def test_wrong_settings_do_not_stop_training(read: Read, monkeypatch: pytest.Mon
 
 
 def test_disabled(monkeypatch: pytest.MonkeyPatch) -> None:
-    """There is no provider then."""
+    """When disabled, `setup_tracing` returns None."""
     monkeypatch.setenv("STEPSCOPE_DISABLED", "1")
     assert setup_tracing("s") is None
 
 
 def test_odd_attributes_and_tracers(run: stepscope.Run, read: Read) -> None:
-    """They cost themselves only."""
+    """Invalid attributes and tracers do not affect other data."""
     with TracingContext(get_tracer("m"), "a", "no mapping"):  # type: ignore[arg-type]
         pass
     with TracingContext("no tracer", "b", {1: object()}) as span:  # type: ignore[arg-type,dict-item]

@@ -114,7 +114,7 @@ def read_back(home: Path, run: stepscope.Run, answers: dict[str, Any]) -> Record
 
 
 def test_the_service_works(recorded: Recorded) -> None:
-    """It trains, saves, samples, and tells what failed."""
+    """The example service trains, saves, samples, and reports failures."""
     answers = recorded.answers
     assert answers["forward_backward"]["result"] == {"loss": 2.25, "tokens": 2}
     assert answers["optim_step"]["result"]["weight"] == pytest.approx(0.3)
@@ -212,7 +212,7 @@ def test_a_poll_is_one_http_span(recorded: Recorded) -> None:
 
 
 def test_redis_spans_say_the_operation_and_no_key(recorded: Recorded) -> None:
-    """They have db.system and db.operation, and what the context carries."""
+    """Redis spans have db.system, db.operation and the context's keys, but no Redis keys."""
     for name in ("SET", "GET", "DEL", "SCAN"):
         attrs = recorded.named(f"redis.{name}")[0].attrs
         assert (attrs["db.system"], attrs["db.operation"]) == ("redis", name)

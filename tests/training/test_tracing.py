@@ -104,7 +104,7 @@ def test_pytorch_is_timed(torch: Any, read: Read) -> None:
 
 
 def test_the_end_of_the_run_ends_the_timing(torch: Any, read: Read) -> None:
-    """However it ends; the next run has none of it."""
+    """The timing ends with the run, however it ends, and does not continue in the next."""
     setup_tracing(otlp_endpoint=None)
     stepscope.finish()
     stepscope.init(otel=False)
@@ -133,7 +133,7 @@ def test_pytorch_is_left_alone_when_asked(torch: Any, read: Read) -> None:
 
 
 def test_a_torch_that_cannot_be_timed_does_not_stop_training(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It is counted; and where torch is not imported, nothing imports it."""
+    """A failure to time torch is counted; torch is never imported for it."""
     for name in [each for each in sys.modules if each.startswith("stepscope.integrations.torch")]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, "torch", ModuleType("torch"))

@@ -284,7 +284,7 @@ def test_a_frame_inside_a_damaged_frame_is_no_frame() -> None:
 
 
 def test_damage_at_the_end_is_told_from_a_frame_that_is_still_written() -> None:
-    """Only what follows, or the end of the file, says that bytes were damage."""
+    """A damaged last frame is reported only once another frame follows or the file has ended."""
     broken = bytearray(batch(1, "one"))
     broken[-1] ^= 1
     after = batch(2, "two")

@@ -43,7 +43,7 @@ odd_sum 2.0"""
 
 
 def test_samples_are_the_same_in_both() -> None:
-    """Only what is said about them differs."""
+    """Both formats have the same samples and differ only in metadata."""
     for form in ("openmetrics", "text"):
         text = expose(FAMILIES, form).decode()
         assert "\n".join(line for line in text.splitlines() if not line.startswith("#")) == SAMPLES

@@ -43,7 +43,7 @@ def test_other_ranks_say_so_in_words() -> None:
 
 
 def test_exceptions() -> None:
-    """With type, message and traceback, the last only when there is one."""
+    """An exception has type, message and, if present, traceback."""
     attrs = {"exception.type": "ValueError", "exception.message": "boom", "exception.stacktrace": "at x"}
     found = event(Event(T, 3, None, None, None, 21, "exception", attrs))
     assert (found.event, found.error_type, found.error_message) == ("UNHANDLED_EXCEPTION", "ValueError", "boom")
@@ -64,7 +64,7 @@ def test_exceptions() -> None:
     ],
 )
 def test_everything_else_is_generic(record: Record, name: str, data: dict[str, Any]) -> None:
-    """With run, rank and step beside what it says."""
+    """Other records become generic events with run, rank and step."""
     found = event(record)
     assert type(found).__name__ == "GenericEvent"
     assert found.event_name == name
@@ -115,7 +115,7 @@ def test_an_event_of_a_session_is_the_mapping_that_was_logged() -> None:
 
 
 def test_session_marks_of_a_client() -> None:
-    """They are the service's own types, on every rank."""
+    """A client's session events have the service's own types, on every rank."""
     writer = Writer(id="r1-a1-h-2-x", run="r1", project="gpt", rank=1, world_size=2)
     start = Event(T, None, None, None, None, 9, "SESSION_START", {"tinker.event": "SESSION_START"})
     assert type(event(start, writer=writer)).__name__ == "SessionStartEvent"

@@ -5,7 +5,7 @@ import socket
 
 
 def free_port() -> int:
-    """A port that nobody listens on."""
+    """A port without a listener."""
     with contextlib.closing(socket.socket()) as probe:
         probe.bind(("127.0.0.1", 0))
         port: int = probe.getsockname()[1]

@@ -40,7 +40,7 @@ class MailInbox:
         self._answers.append("451 try again later")
 
     def refuse(self) -> None:
-        """Refuse the next for ever."""
+        """Reject the next message permanently."""
         self._answers.append("554 not here")
 
     def texts(self) -> list[str]:

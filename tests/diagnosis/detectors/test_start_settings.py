@@ -18,7 +18,7 @@ def diagnosed(*changes: tuple[int, dict[str, Any]]) -> list[tuple[str, tuple[int
 
 
 def test_a_later_setting_that_differs_is_named() -> None:
-    """With the rank that has another one than most."""
+    """The finding names the rank whose setting differs from the majority."""
     same = [(rank, {"data": {"batch_size": 8}}) for rank in (0, 1)]
     assert diagnosed(*same, (2, {"data": {"batch_size": 4}})) == [("config_differs", (2,), "config.data.batch_size")]
 

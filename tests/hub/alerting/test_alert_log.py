@@ -49,7 +49,7 @@ def test_a_torn_or_damaged_entry_costs_itself(tmp_path: Path) -> None:
 
 
 def test_a_disk_that_takes_nothing_is_reported_and_caught_up(tmp_path: Path) -> None:
-    """While the folder is away the trouble is said; what was not written is written with the next change."""
+    """While the folder is missing the error is reported; unwritten entries are written with the next change."""
     folder = tmp_path / "hub"
     folder.mkdir()
     log = AlertLog(folder)

@@ -195,7 +195,7 @@ def test_silences_and_marks(open_hub: Callable[..., Alerting], clock: Clock) -> 
 def test_too_much_is_passed_over(
     open_hub: Callable[..., Alerting], clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """When records come faster than they are evaluated, some are passed over and counted; nobody waits."""
+    """If records arrive faster than they are evaluated, some are skipped and counted; ingest does not wait."""
     alerting = open_hub(RULES)
     monkeypatch.setattr("stepscope.hub.alerting.waiting_records.MOST_WAITING", 3)
     for step in range(5):

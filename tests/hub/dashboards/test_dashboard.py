@@ -50,7 +50,7 @@ def test_mistakes(text: str, line: int, word: str) -> None:
 
 @given(st.text(max_size=60) | st.text(alphabet="title: charts-[]{}&*!|>\n'\"#,ab1.", max_size=80))
 def test_nothing_but_mistakes_is_raised(text: str) -> None:
-    """Whatever is written, it is a dashboard or a mistake."""
+    """Any text is parsed as a dashboard or reported as an error."""
     with contextlib.suppress(Mistake):
         parse(text)
 

@@ -123,7 +123,7 @@ def test_findings_missed_by_the_thread_are_read_from_the_store(world: World) -> 
 
 
 def test_a_queue_that_overflows_is_counted(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its runs are replayed from the store."""
+    """After an overflow, the affected runs are replayed from the store."""
     world.store(batch(1, [began(), *losses(0, 60)]))
     world.settle()
     monkeypatch.setattr(thread, "MOST_WAITING", 10)
@@ -135,7 +135,7 @@ def test_a_queue_that_overflows_is_counted(world: World, monkeypatch: pytest.Mon
 
 
 def test_states_are_bounded_and_come_back(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The run heard of longest ago is let go with its findings stored; when it goes on it is replayed."""
+    """The least recently active run is evicted with its findings stored, and replayed when it continues."""
     monkeypatch.setattr(thread, "MOST_RUNS", 1)
     world.store(batch(1, [began(), *losses(0, 90)], run="a"))
     world.settle()
@@ -228,7 +228,7 @@ def test_what_an_earlier_hub_left_is_not_complete_before_it_is_diagnosed(world: 
 
 
 def test_a_batch_too_large_for_the_queue_is_not_forgotten(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its run is incomplete until it is replayed, also when nothing else waits."""
+    """The run of such a batch is incomplete until it is replayed, even if nothing else is queued."""
     world.store(batch(1, [began(), *losses(0, 60)]))
     world.settle()
     monkeypatch.setattr(thread, "MOST_WAITING", 10)

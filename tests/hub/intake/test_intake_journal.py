@@ -76,7 +76,7 @@ def test_groups(tmp_path: Path) -> None:
 
 
 def test_resumes(tmp_path: Path) -> None:
-    """A reader goes on where the last one settled, and stored segments are removed, but for the newest."""
+    """A reader continues at the settled position, and stored segments except the newest are removed."""
     intake = Intake(tmp_path / "journal" / "intake", WRITER, most_bytes=80_000)
     cursors = Cursors(tmp_path, "store")
     source = IntakeReader(intake.folder, cursors, Counters(), intake.measure)
@@ -126,7 +126,7 @@ def test_broken_disk(tmp_path: Path) -> None:
 
 
 def test_folder_that_is_not_ours(tmp_path: Path) -> None:
-    """Nothing is acknowledged and nothing made while the folder is another's; afterwards it goes on."""
+    """While the folder is replaced nothing is acknowledged or created; afterwards the journal continues."""
     place = HubHome(tmp_path / "home")
     intake = Intake(place.journal, WRITER, check=place.check)
     intake.submit([packed_batch(0)]).result(10)

@@ -36,7 +36,7 @@ def test_large_integers_and_half_pairs_are_kept_as_text() -> None:
 
 
 def test_a_time_that_does_not_fit_spoils_only_its_record() -> None:
-    """A record whose own time cannot be packed is counted; those beside it are stored."""
+    """A record whose time cannot be packed is counted; the others are stored."""
     good, bad = Event(1, None, None, None, None, 9, "good\ud800"), Event(2**70, None, None, None, None, 9, "bad")
     parts, lost = pack_parts("tinker", WRITER, [good, bad], SequenceNumbers())
     assert ([decode(part).records[0].name for part in parts], lost) == (["good?"], 1)

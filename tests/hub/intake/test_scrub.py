@@ -104,7 +104,7 @@ def test_keys() -> None:
 
 
 def test_names_that_are_known_still_have_their_values_looked_at() -> None:
-    """Again and again: a long text, a nested secret and a secret beside them, under names met before."""
+    """Long texts and secrets, also nested, are handled each time, under known names too."""
     scrubber = Scrubber(SMALL)
     for _ in range(3):
         for value in (1, "short", "x" * 50, {"password": "x"}):

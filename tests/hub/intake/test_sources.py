@@ -148,7 +148,7 @@ def test_vanished(tmp_path: Path, clock: Clock) -> None:
 
 
 def test_damage_is_counted(tmp_path: Path, clock: Clock) -> None:
-    """A damaged frame costs itself and is counted."""
+    """A damaged frame is counted and affects no other."""
     target = journal(tmp_path, "a")
     for step in range(3):
         write(target, step)

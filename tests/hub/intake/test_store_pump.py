@@ -1,4 +1,4 @@
-"""The pump between journals and store, with a store that refuses, stumbles and recovers."""
+"""The pump between journals and store, with a store that rejects, fails and recovers."""
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -55,7 +55,7 @@ class ScriptedStore:
         self.groups: list[int] = []
 
     def write_many(self, batches: Sequence[Batch]) -> list[Outcome]:
-        """Answer for each, and keep what is safe; nothing when it stumbles."""
+        """Return an outcome for each batch, and keep stored ones; nothing on failure."""
         self.groups.append(len(batches))
         answers = [None if batch.seq in self.taken else self.answer(batch.seq) for batch in batches]
         outcomes: list[Outcome] = []
@@ -69,7 +69,7 @@ class ScriptedStore:
 
 
 class World:
-    """A pump at work on five batches, and what became of them."""
+    """A pump with five batches, and their outcomes."""
 
     def __init__(self, home: Path, answer: Callable[[int], Outcome | Exception], *others: Source, **options: int):
         self.store, self.source, self.counters = ScriptedStore(answer), ListSource(5), Counters()
@@ -119,7 +119,7 @@ def test_retry(tmp_path: Path) -> None:
 
 
 def test_reject(tmp_path: Path) -> None:
-    """Records refused for ever are counted by reason and set aside, the others are stored."""
+    """Permanently rejected records are counted by reason and quarantined; the others are stored."""
     world = World(tmp_path, lambda seq: Reject("bad id", [0]) if seq == 1 else None).run()
     assert world.source.settled == 5
     assert (world.counters.total("stored", "test"), world.counters.total("rejected", "test")) == (9, 1)
@@ -127,7 +127,7 @@ def test_reject(tmp_path: Path) -> None:
 
 
 def test_a_refusal_is_remembered_while_others_wait(tmp_path: Path) -> None:
-    """A store that takes a group in parts names a bad record once; it is set aside all the same."""
+    """A store that commits a group in parts reports a bad record once; it is still quarantined."""
     tries: list[int] = []
 
     def answer(seq: int) -> Outcome:
@@ -140,7 +140,7 @@ def test_a_refusal_is_remembered_while_others_wait(tmp_path: Path) -> None:
 
 
 def test_stumble(tmp_path: Path) -> None:
-    """A batch on which the store stumbles is found and set aside whole; the others are stored."""
+    """A batch on which the store fails is found and quarantined whole; the others are stored."""
     world = World(tmp_path, lambda seq: ZeroDivisionError() if seq == 3 else None).run()
     assert (sorted(world.store.taken), world.source.settled) == ([0, 1, 2, 4], 5)
     assert world.counters.total("rejected", "test") == 2
@@ -177,7 +177,7 @@ def test_a_full_quarantine_holds_what_the_store_stumbles_on(tmp_path: Path) -> N
 
 
 class FailingSource(ListSource):
-    """A source that stumbles every second time."""
+    """A source that fails every second time."""
 
     def __init__(self) -> None:
         super().__init__(0)
@@ -192,7 +192,7 @@ class FailingSource(ListSource):
 
 
 def test_failing_source(tmp_path: Path) -> None:
-    """When one source stumbles nothing that another has given is lost."""
+    """A failing source does not lose records of another source."""
     world = World(tmp_path, lambda seq: None, FailingSource()).run()
     assert (sorted(world.store.taken), world.source.settled) == ([0, 1, 2, 3, 4], 5)
     assert world.counters.total("retried", "pump") >= 1

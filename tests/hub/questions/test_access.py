@@ -32,7 +32,7 @@ def seen_by(hub: Hub, ask: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def test_a_token_is_needed(seen_by: Callable[..., Any]) -> None:
-    """Nobody reads without a token of scope read."""
+    """Reading needs a token with the scope `read`."""
     assert seen_by("", "/api/runs").status_code == 401
     assert seen_by("writer", "/api/runs").status_code == 403
     assert seen_by("all", "/api/runs").json()["total"] == 14

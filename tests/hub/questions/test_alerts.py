@@ -141,7 +141,7 @@ TEXTS = st.one_of(
 @settings(max_examples=60, suppress_health_check=list(HealthCheck))
 @given(TEXTS)
 def test_fuzzed_rules_are_no_server_error(ask: Ask, text: str) -> None:
-    """Whatever is sent as rules is refused or previewed, never a 5xx."""
+    """Any rules text is refused or previewed, never answered with a 5xx."""
     answer = ask("POST", "/api/alerts/preview", json={"yaml": text, "run": "small-3"})
     assert answer.status_code == 200, answer.text
 

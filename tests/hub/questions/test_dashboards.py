@@ -35,7 +35,7 @@ def test_the_built_in_ones(get: Get) -> None:
 
 
 def test_keep_read_and_delete(ask: Ask, get: Get, hub: Hub) -> None:
-    """A dashboard that is kept lies in the home folder as it was sent, and goes when it is deleted."""
+    """A saved dashboard is a file in the home folder, unchanged, until it is deleted."""
     kept = ask("PUT", "/api/dashboards/my-own_1", json={"yaml": OWN})
     assert kept.status_code == 200
     assert kept.json()["dashboard"]["charts"][0]["bands"][0] == {
@@ -53,7 +53,7 @@ def test_keep_read_and_delete(ask: Ask, get: Get, hub: Hub) -> None:
 
 
 def test_a_version_that_was_replaced_is_not_replaced_unseen(ask: Ask, get: Get) -> None:
-    """Who names the version that was read is refused when somebody else saved another since."""
+    """A save with an outdated version is refused."""
     assert ask("PUT", "/api/dashboards/both", json={"yaml": OWN, "version": ""}).status_code == 200
     version = get("/api/dashboards/both")["version"]
     newer = {"yaml": OWN.replace("Mine", "Newer"), "version": version}
@@ -83,7 +83,7 @@ def _dashboards(hub: Hub) -> list[str]:
 
 
 def test_the_built_in_ones_stay(ask: Ask) -> None:
-    """They can be neither replaced nor deleted."""
+    """Built-in dashboards can be neither replaced nor deleted."""
     for method, options in (("PUT", {"json": {"yaml": OWN}}), ("DELETE", {})):
         refused = ask(method, "/api/dashboards/rl", **options)
         assert refused.status_code == 400

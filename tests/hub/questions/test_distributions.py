@@ -95,7 +95,7 @@ def test_nothing(get: Get) -> None:
 
 
 def test_exemplars(get: Get) -> None:
-    """Exemplars lead from a point to its span; what is none is left out."""
+    """Exemplars link a point to its span; invalid ones are left out."""
     found = get("/api/runs/spread/exemplars", key="wait", limit=1000)["exemplars"]
     assert [each["step"] for each in found] == list(range(49, -1, -1))
     first = found[0]

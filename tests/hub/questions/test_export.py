@@ -30,7 +30,7 @@ def test_jsonl_and_csv(ask: Callable[..., Any]) -> None:
 
 @pytest.mark.parametrize("what", ["metrics", "histograms", "exemplars"])
 def test_the_run_is_named_in_a_first_column(ask: Callable[..., Any], what: str) -> None:
-    """Also in text, where files of several runs are put together with ease."""
+    """The run id is the first column, also in text formats, so that files can be concatenated."""
     given = {"what": what, "run_column": "true"}
     named = ask("GET", "/api/runs/big/export", params={**given, "format": "csv"}).text.splitlines()
     plain = ask("GET", "/api/runs/big/export", params={"what": what, "format": "csv"}).text.splitlines()

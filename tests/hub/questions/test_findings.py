@@ -24,7 +24,7 @@ def test_what_went_wrong_is_named(get: Get) -> None:
 
 
 def test_a_restart_is_named(get: Get) -> None:
-    """With where it went on."""
+    """The finding has the step at which the run resumed."""
     first = get("/api/runs/again/findings")["findings"][0]
     assert (first["kind"], first["attempt"]) == ("crash", 1)
     assert "attempt 2 resumed at step 50, 50 steps were repeated" in first["text"]
@@ -41,7 +41,7 @@ def test_a_finding_explains_itself(get: Get) -> None:
 
 
 def test_runs_have_the_count_of_their_findings(get: Get) -> None:
-    """With the severity of the worst; runs can be sorted and picked by it."""
+    """Runs have the number of findings and the worst severity, and can be sorted and filtered by them."""
     rows = get("/api/runs", sort="-findings", filter="findings > 0")["runs"]
     counts = {row["id"]: (row["findings"], row["worst_finding"]) for row in rows}
     assert counts["again"][1] == "FATAL"

@@ -55,7 +55,7 @@ def test_an_exported_trace_is_what_was_sent(ask: Ask) -> None:
 
 
 def test_resources_that_differ_in_any_attribute_are_two_processes() -> None:
-    """Else the second would be shown with the attributes of the first."""
+    """Each distinct resource is a process with its own attributes."""
     sent = full_messages.traces()
     for part, zone in zip(sent.resource_spans, ("a", "b"), strict=True):
         part.resource.CopyFrom(full_messages.resource("same"))
@@ -86,7 +86,7 @@ def test_keys_without_finite_values_have_no_extremes(get: Get) -> None:
 
 
 def test_integers_beyond_doubles_keep_every_digit(ask: Ask, get: Get) -> None:
-    """In keys, lines and exports, as digits."""
+    """Keys, series and exports have all digits of large integers."""
     (key,) = [key for key in get("/api/runs/full/keys")["keys"] if key["key"] == "bytes"]
     assert (key["min"], key["max"]) == (EXACT - 1, EXACT)
     assert str(EXACT) in ask("GET", "/api/runs/full/series", params={"key": "bytes", "x": "time"}).text
@@ -113,7 +113,7 @@ def test_thinned_lines_keep_every_digit_too(ask: Ask, get: Get, hub: Hub) -> Non
 
 
 def test_histograms_are_exported(ask: Ask) -> None:
-    """In every format, each with its scope and all its parts."""
+    """Histograms are exported in every format, with scope and all fields."""
     rows = lines(ask, "histograms")
     assert [(row["key"], row["scope"], row["type"]) for row in rows] == [
         ("latency", "lib", "histogram"),
@@ -146,7 +146,7 @@ def test_exemplars_are_exported(ask: Ask) -> None:
 
 
 def test_logs_keep_scope_flags_and_observed_time(ask: Ask, get: Get) -> None:
-    """In the export and in the API, events as well as logs."""
+    """The export and the API return scope, flags and observed time of logs and events."""
     rows = {row["name"] or row["body"]: row for row in lines(ask, "logs")}
     assert {(row["scope"], row["attrs"]["otel.scope.version"]) for row in rows.values()} == {("lib", "1.2")}
     assert [rows[name]["flags"] for name in ("hot", "seen", "train.preempted")] == [1, 0, 1]

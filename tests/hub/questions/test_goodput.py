@@ -28,12 +28,12 @@ def test_shares_of_a_run(get: Get) -> None:
 
 
 def test_an_unknown_run(get: Get) -> None:
-    """It is not found."""
+    """An unknown run is a 404."""
     get("/api/runs/nobody/goodput", expect=404)
 
 
 def nested() -> Batch:
-    """A run whose bucketed spans lie in each other, with tokens and a bucket that nobody knows."""
+    """A run with nested spans with buckets, tokens, and an unknown bucket."""
 
     def span(name: str, start: int, lasts: int, id: int, parent: int | None, bucket: str | None = None) -> Span:
         above = None if parent is None else parent.to_bytes(8, "big")

@@ -77,7 +77,7 @@ def test_records_of_a_run() -> None:
 
 
 def test_kinds_and_keys() -> None:
-    """Only the kinds and metrics asked for are sent."""
+    """Only the requested kinds and metrics are sent."""
     live = Live()
 
     async def use(stream: AsyncIterator[bytes]) -> Any:
@@ -91,7 +91,7 @@ def test_kinds_and_keys() -> None:
 
 
 def test_which_runs_moved() -> None:
-    """Without a run only the runs that moved are named."""
+    """Without a run, the stream has only the ids of changed runs."""
     live = Live()
 
     async def use(stream: AsyncIterator[bytes]) -> Any:
@@ -103,7 +103,7 @@ def test_which_runs_moved() -> None:
 
 
 def test_beats_and_the_end() -> None:
-    """When nothing happens a beat comes; when the hub closes the stream ends."""
+    """Heartbeats are sent while idle; the stream ends when the hub stops."""
     live = Live()
 
     async def use(stream: AsyncIterator[bytes]) -> Any:
@@ -151,7 +151,7 @@ def test_wrong_parameters() -> None:
 
 
 def test_findings_that_change_are_events() -> None:
-    """Of one run with all that is found, of all runs with how many."""
+    """The stream of a run has its findings, the stream of all runs their numbers."""
     found = Finding("spike", "ERROR", "loss spiked", step=7, ranks=(1,), key="loss")
     for query, data in (
         ("run=r", {"run": "r", "findings": [as_json(found)]}),

@@ -1,4 +1,4 @@
-"""The metrics of runs: their keys, what a short name stands for, and sparklines."""
+"""The metrics of runs: keys, short names, and sparklines."""
 
 import pytest
 
@@ -32,7 +32,7 @@ def runs(hub: Hub) -> None:
 
 
 def test_the_loss_of_every_run_is_shown(get: Get) -> None:
-    """The value and which metric it is; what is evaluated or a record stands back behind what is trained on."""
+    """A short name resolves to a value and its key; training metrics take precedence over evaluation metrics."""
     found = get("/api/runs", filter="project = spelled", metric="loss")["runs"]
     assert {run["id"]: run["values"]["loss"]["key"] for run in found} == {
         run: key for run, (_, _, key) in SPELLINGS.items()
@@ -43,21 +43,21 @@ def test_the_loss_of_every_run_is_shown(get: Get) -> None:
 
 
 def test_the_small_lines_are_of_the_same_metrics(get: Get) -> None:
-    """The line in a row is of the metric whose value stands beside it."""
+    """A sparkline belongs to the same metric as the value next to it."""
     found = get("/api/sparks", run=list(SPELLINGS), metric="loss")["sparks"]
     assert {each["run"]: each["key"] for each in found} == {run: key for run, (_, _, key) in SPELLINGS.items()}
 
 
 @pytest.mark.parametrize("name", ["trainer/loss", "train/loss"])
 def test_a_category_has_one_meaning(get: Get, name: str) -> None:
-    """By any of its words, and without one; filter and order go by it too."""
+    """A metric is found by any alias of its category, or without one, also in filters and orders."""
     found = get("/api/runs", filter=f"project = spelled and metrics.{name} > 0", sort=f"metrics.{name}", metric=name)
     assert [run["id"] for run in found["runs"]] == ["category", "prefix", "bare"]
     assert [run["values"][name]["key"] for run in found["runs"]] == ["trainer/loss", "train/loss", "loss"]
 
 
 def test_keys_have_one_name(get: Get) -> None:
-    """By which runs are compared, whatever they were recorded as."""
+    """Keys have a normalized name, by which runs are compared."""
     named = {run: {key["key"]: key["name"] for key in get(f"/api/runs/{run}/keys")["keys"]} for run in SPELLINGS}
     assert named["category"]["trainer/loss"] == named["prefix"]["train/loss"] == "trainer/loss"
     assert named["bare"]["loss"] == "loss"
@@ -85,7 +85,7 @@ def test_an_unknown_metric_is_reported(get: Get) -> None:
     ],
 )
 def test_plain_words_find_runs(get: Get, text: str, ids: set[str]) -> None:
-    """By name, id, project or tag."""
+    """Words match name, id, project or tag."""
     text = text.replace("team=nobody-has-it", '"team=nobody-has-it"')
     assert {run["id"] for run in get("/api/runs", filter=text)["runs"]} == ids
 
@@ -101,7 +101,7 @@ def test_a_field_alone_is_no_search(get: Get) -> None:
 
 
 def test_the_newest_start_comes_first(get: Get) -> None:
-    """However late a run came to the hub."""
+    """Runs are sorted by their start, not by their arrival at the hub."""
     started = [run["started"] for run in get("/api/runs", limit=1000)["runs"]]
     assert started == sorted(started, reverse=True)
 
@@ -124,7 +124,7 @@ def test_sparks_take_the_first_metric_that_a_run_has(get: Get) -> None:
 
 
 def test_sparks_need_a_run_and_a_metric(get: Get) -> None:
-    """Neither may be left out."""
+    """Both parameters are required."""
     get("/api/sparks", expect=400, metric=["loss"])
     get("/api/sparks", expect=400, run=["big"])
 

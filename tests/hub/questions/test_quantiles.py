@@ -13,7 +13,7 @@ from tests.hub.questions.world import SPIKE, STEPS
 
 
 def test_durations_of_spans(get: Get) -> None:
-    """In ms, one stretch for each step where they fit."""
+    """Durations are in ms, with one interval per step if they fit."""
     found = get("/api/runs/big/quantiles", span="train.step")
     (line,) = found["series"]
     assert found["q"] == [0.5, 0.99]
@@ -47,7 +47,7 @@ def histogram(*counts: int) -> Histogram:
 
 
 def test_interpolation() -> None:
-    """A quantile lies in its bucket, as far as its share."""
+    """A quantile is interpolated within its bucket."""
     counted = bucket_counts(histogram(10, 10, 0))
     assert counted is not None
     assert quantile(counted, 0.5) == 10.0

@@ -132,7 +132,7 @@ def test_attempts(get: Get) -> None:
 
 
 def test_a_line_needs_a_key(get: Get) -> None:
-    """Without a key there is nothing to draw."""
+    """The parameter `key` is required."""
     assert "key is missing" in get("/api/runs/big/series", expect=400)["error"]["message"]
 
 

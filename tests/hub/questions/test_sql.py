@@ -51,7 +51,7 @@ def test_any_octets(ask: Callable[..., Any]) -> None:
     ],
 )
 def test_refusals(ask: Callable[..., Any], body: Any) -> None:
-    """Whatever is not a harmless SELECT is a 400 that says why."""
+    """Anything but a harmless SELECT is a 400 with the reason."""
     response = ask("POST", "/api/sql", json=body)
     assert response.status_code == 400
     assert response.json()["error"]["message"]

@@ -191,7 +191,7 @@ def test_a_permitted_query_is_answered(store: Store, statement: str) -> None:
 
 
 def test_answers_are_limited(store: Store) -> None:
-    """In rows, with a mark that there is more, in time and in memory."""
+    """Answers are limited in rows (with `more`), time and memory."""
     short, rows = read(store, "SELECT step FROM metrics ORDER BY step", Limits(rows=10))
     assert ([row[0] for row in rows], short.more) == (list(range(10)), True)
     assert not read(store, "SELECT step FROM metrics LIMIT 10", Limits(rows=10))[0].more

@@ -54,7 +54,7 @@ def test_logs_alerts_and_the_machine(get: Get) -> None:
 
 
 def test_the_way_to_other_steps(get: Get) -> None:
-    """The steps beside it, and the nearest ones at which something was wrong."""
+    """The adjacent steps, and the nearest steps with an anomaly."""
     found = get("/api/runs/big/steps/95")
     assert (found["previous"], found["next"]) == (94, 96)
     assert found["previous_anomaly"]["step"] == BAD
@@ -88,7 +88,7 @@ def test_all_of_a_step_is_of_the_attempt_that_is_named(get: Get) -> None:
 
 
 def test_an_attempt_that_never_came_to_a_step_is_refused(get: Get) -> None:
-    """With those that did."""
+    """The error lists the attempts that reached the step."""
     said = get("/api/runs/again/steps/120", attempt=1, expect=404)["error"]["message"]
     assert said == "attempt 1 did not reach step 120; attempt 2 did"
     assert "attempts 1, 2 did" in get("/api/runs/again/steps/60", attempt=7, expect=404)["error"]["message"]

@@ -143,7 +143,7 @@ def test_import_of_what_is_partly_there(ask: Ask, get: Get, hub: Hub) -> None:
 
 
 def test_a_span_that_began_is_ended_by_a_file(hub: Hub) -> None:
-    """Only what has an end is there; one that is open is known as either."""
+    """An imported span with an end replaces a stored open one; an open span counts as already stored."""
     stored = read_range(hub.store.engine, SpanRange(trace_id=trace_of(8, 0)), limit=1)[0][0].span
     begun = structs.replace(stored, duration=None)
     id = stored.trace_id, stored.span_id
@@ -182,7 +182,7 @@ def test_files_that_are_none(ask: Ask, data: bytes, word: str) -> None:
 
 
 def test_import_needs_admin_and_keeps_to_its_project(hub: Hub, ask: Ask) -> None:
-    """Nobody brings anything in without the scope; a token of one project cannot write to runs of another."""
+    """Importing needs the scope; a token of one project cannot write to runs of another."""
     tokens = hub.guard.tokens
     texts = {"read": tokens.create(["read"])[1], "one": tokens.create(["admin"], project="tiny")[1]}
     data = json.dumps(CHROME).encode()

@@ -44,12 +44,12 @@ def test_parents_come_first() -> None:
 
 
 def test_a_lost_parent_makes_a_root() -> None:
-    """A span whose parent is not known stands at the top."""
+    """A span with an unknown parent is a root."""
     assert [node.row.span.name for node in build_trees([row(2, 9, 0, 1), row(3, 3, 1, 1)])] == ["s2", "s3"]
 
 
 def test_critical_path_of_parallel_children() -> None:
-    """Of children at work at the same time the one that ended last counts."""
+    """Of concurrent children, the one that ended last is on the critical path."""
     roots = build_trees([row(1, None, 0, 100), row(2, 1, 10, 30), row(3, 1, 10, 60), row(4, 1, 80, 10)])
     assert critical(roots) == {"s1": 10 + 10 + 10, "s2": 0, "s3": 60, "s4": 10}
 

@@ -258,7 +258,7 @@ class TinkerSender(AtHub):
 
 
 class FolderSender(AtHub):
-    """A trainer's journal beside the hub."""
+    """A trainer's journal in the hub's home."""
 
     def request(self, run: str, steps: Sequence[int]) -> tuple[str, list[bytes]]:
         """The name of a run, and packed records."""
@@ -347,14 +347,14 @@ class TestMlflow(_Pairs):
 
 
 class TestTinker(_Pairs):
-    """Tinker's telemetry: a client repeats for ever what is refused, so garbage is accepted and counted."""
+    """Tinker's telemetry: a client retries refused requests forever, so garbage is accepted and counted."""
 
     sender_type = TinkerSender
     can_refuse = False
 
 
 class TestFolder(_Pairs):
-    """Journals in the home folder: nobody sends, so nobody can be refused or asked to wait."""
+    """Journals in the home folder have no client that could be refused or asked to retry."""
 
     sender_type = FolderSender
     can_repeat = can_refuse = has_tokens = can_be_busy = False

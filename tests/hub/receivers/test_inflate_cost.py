@@ -57,7 +57,7 @@ def test_zstd_windows(window: int) -> None:
 
 
 def test_bombs() -> None:
-    """A kilobyte that stands for a gigabyte is refused as soon as it is beyond the limit."""
+    """A kilobyte that expands to a gigabyte is refused as soon as it exceeds the limit."""
     packer = zlib.compressobj(9, zlib.DEFLATED, 31)
     data = b"".join([*(packer.compress(bytes(MEGA)) for _ in range(200)), packer.flush()])
     with pytest.raises(TooLarge):

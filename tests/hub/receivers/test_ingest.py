@@ -61,7 +61,7 @@ def test_a_writer_starts_with_its_first_record(tmp_path: Path) -> None:
 
 
 def test_refused_writers_take_no_memory(tmp_path: Path) -> None:
-    """A client that creates runs beyond the limit is refused in constant memory, and a run that is admitted goes on."""
+    """A client that creates runs beyond the limit is refused in constant memory; admitted runs continue."""
     intake, limits = Intake(tmp_path / "journal" / "intake", WRITER), RunLimits(Limits(runs=1))
     entry = Ingest("test", intake, Scrubber(Limits()), Counters(), SequenceNumbers(), RunOwners(limits=limits))
     writers = Writers(entry, clock=lambda: 100)
@@ -83,7 +83,7 @@ def test_refused_writers_take_no_memory(tmp_path: Path) -> None:
 @pytest.mark.parametrize("run", ["", "x" * 4097, "two\nlines", "nul\0", "del\x7f", "line\u2028separator"])
 @pytest.mark.parametrize("seq", [None, 7])
 def test_run_ids_out_of_bounds_are_refused(tmp_path: Path, run: str, seq: int | None) -> None:
-    """Their records are counted with the reason, and nothing of them is written."""
+    """Records with invalid run ids are counted by reason and not written."""
     intake, counters = Intake(tmp_path / "journal" / "intake", WRITER), Counters()
     entry = Ingest("test", intake, Scrubber(Limits()), counters, SequenceNumbers(), RunOwners())
     upload = Upload()

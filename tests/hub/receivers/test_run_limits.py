@@ -140,7 +140,7 @@ def test_every_receiver_counts_and_reports_runs_beyond_the_limit(
 
 
 def test_a_refused_run_leaves_no_files(hub: Hub) -> None:
-    """Neither the database of MLflow nor the folder of W&B has what was refused."""
+    """A refused run is neither in MLflow's database nor in W&B's folder."""
     app = build_app(hub)
     for path, options in (mlflow("no"), mlflow("no"), wandb("no-1"), wandb("no-2")):
         request(app, "POST", path, **options)

@@ -174,7 +174,7 @@ def test_two_ranks_agree(world: World) -> None:
 
 
 def test_a_pid_that_was_given_again_is_not_the_writer(world: World) -> None:
-    """A process that began long after the writer is somebody else, and silence decides."""
+    """A process that started long after the writer is another one; the time of the last record decides."""
     age(write(world.home, "R", [began()], host=this_host(), pid=os.getpid(), wall_ns=START), LONG_AGO)
     world.read_all()
     assert (world.status("R").state, listed_run(world.home, "R").status) == ("crashed", "crashed")

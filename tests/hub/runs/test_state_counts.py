@@ -70,7 +70,7 @@ def test_stored_runs_count_after_a_restart() -> None:
     ],
 )
 def test_a_late_edit_does_not_revive_a_run(late: Record, state: str) -> None:
-    """A stored end holds when the run is edited or a batch of it comes again, and not when its process goes on."""
+    """A stored end stays when the run is edited or a batch is repeated, but not when its process continues."""
     world = World()
     world.presence.take([ReceivedBatch("test", Batch(Writer(id="w", run="a", project="p"), 0, [late]))])
     assert world.states.state(row("a", "failed")) == state

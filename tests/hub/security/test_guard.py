@@ -52,7 +52,7 @@ def test_last_token_opens_nothing(tmp_path: Path, clock: Clock) -> None:
 
 
 def test_required(tmp_path: Path) -> None:
-    """A hub that others can reach lets nobody in without a token, also when there are none."""
+    """A hub on a non-loopback address requires a token, even if none exists."""
     watching = guard(Tokens(tmp_path / "tokens.json"), required=True)
     assert isinstance(watching.check(RequestHead("POST", "/v1/logs", LOCAL), "ingest", ""), Refusal)
     assert isinstance(watching.admit("", "ingest"), Refusal)
@@ -90,7 +90,7 @@ def test_rates(clock: Clock) -> None:
 
 
 def test_a_rate_is_that_of_all_hubs(clock: Clock) -> None:
-    """What one hub lets pass is counted at the other as soon as it is told; nothing is counted twice."""
+    """Requests at one hub are counted at the other as soon as they are reported, and not twice."""
     here, there = RateLimits(10, clock), RateLimits(10, clock)
     assert [here.take("a", 2.0) for _ in range(4)] == [0.0] * 4
     there.add_elsewhere(here.passed())
@@ -137,7 +137,7 @@ def test_commands(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
 
 @pytest.mark.parametrize("rate", [0.0, -1.0, float("nan"), float("-inf")])
 def test_a_rate_that_is_none_lets_nothing_pass_and_nobody_spin(clock: Clock, rate: float) -> None:
-    """Whatever the file says, Retry-After is an hour at most."""
+    """For any rate in the file, Retry-After is at most an hour."""
     rates = RateLimits(1000, clock)
     assert [rates.take("a", rate) for _ in range(3)] == [3600.0] * 3
     assert rates.take("a") == 0.0

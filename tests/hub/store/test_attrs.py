@@ -17,7 +17,7 @@ NESTED = st.recursive(SCALARS, lambda inner: st.lists(inner, max_size=3) | st.di
 
 @given(st.dictionaries(TEXT, NESTED))
 def test_any_attributes_come_back(values: dict[str, Any]) -> None:
-    """With their types, however nested."""
+    """Attributes keep their types at any nesting."""
     block = attrs.block([{}, values])
     encoded = [attrs.encode_value(value) for value in values.values()]
     assert len(block["attr_types"]) == 2

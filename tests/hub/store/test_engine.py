@@ -42,7 +42,7 @@ def test_a_wrong_user_query_is_not_reported_as_damage(code: int, text: str) -> N
     ],
 )
 def test_why_a_store_is_not_opened(error: EngineError, said: str, tmp_path: object) -> None:
-    """Only one that is damaged is called so."""
+    """Only a damaged store is reported as damaged."""
     why = _why(tmp_path, error)  # type: ignore[arg-type]
     assert said in why
     assert str(tmp_path) in why

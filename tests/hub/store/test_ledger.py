@@ -8,7 +8,7 @@ from stepscope.hub.store.write.ledger import Ranges
 
 @given(st.lists(st.integers(0, 60), unique=True), st.lists(st.integers(0, 60), unique=True))
 def test_ranges_hold_what_was_added(first: list[int], later: list[int]) -> None:
-    """In any order, copied or loaded, as few ranges as can be."""
+    """Ranges added in any order, copied or loaded, are merged into as few as possible."""
     ranges = Ranges((number, number) for number in first)
     copy = ranges.copy()
     for number in later:

@@ -75,7 +75,7 @@ def test_runs_go_by_bytes_but_not_the_living(store: Store, clock: Clock) -> None
 
 
 def test_a_dropped_run_does_not_come_back_unless_it_goes_on(store: Store, clock: Clock) -> None:
-    """Its old batches are known; a new one begins it again under another number."""
+    """Its old batches are not stored again; a new batch starts it again with another number."""
     before = {row.id: row.number for row in list_runs(store.engine)}
     retain(store, keep=86400, clock=clock)
     assert ids(store) == {"day20", "day21"}

@@ -35,7 +35,7 @@ input()
 
 
 def test_a_foreign_folder_is_refused(tmp_path: Path) -> None:
-    """And left as it was."""
+    """A folder of another program is refused and not changed."""
     (tmp_path / "thesis.txt").write_text("mine")
     with pytest.raises(ConfigError, match="not a Stepscope store: choose an empty folder"):
         open_store(tmp_path)
@@ -50,7 +50,7 @@ def test_a_file_is_refused(tmp_path: Path) -> None:
 
 
 def test_a_second_process_is_refused_with_the_name_of_the_holder(tmp_path: Path) -> None:
-    """Until that one is gone."""
+    """A second process is refused until the first one ends."""
     with subprocess.Popen(
         [sys.executable, "-c", HOLD, str(tmp_path / "store")], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     ) as holder:
@@ -68,7 +68,7 @@ class TestWithEngine:
         pytest.importorskip("chdb")
 
     def test_a_newer_store_is_refused(self, tmp_path: Path) -> None:
-        """With both versions in the message."""
+        """The error has both schema versions."""
         store = open_store(tmp_path / "store")
         store.engine.insert("versions", {"version": numbers("UInt32", [99]), "time": numbers("Int64", [0])})
         store.close()
@@ -133,7 +133,7 @@ class TestWithEngine:
         store.close()
 
     def test_a_store_of_version_4_goes_on(self, tmp_path: Path) -> None:
-        """It gets the tables of findings; its runs are to be diagnosed."""
+        """The store gets the tables of findings, and its runs are diagnosed."""
         store = open_store(tmp_path / "store")
         store.write(Batch(writer("r"), 0, losses([(1, 2.0)])))
         for table in schema.FIFTH:

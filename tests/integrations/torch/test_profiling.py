@@ -58,7 +58,7 @@ def test_the_run_ends_before_the_window(read: Read) -> None:
 
 
 def test_wrong_steps_are_counted() -> None:
-    """Steps that are none are refused, not raised; so are options torch does not know."""
+    """Invalid steps are rejected without an exception; so are unknown options."""
     assert integration.profile(3) is None
     run = stepscope.init()
     assert integration.profile(0) is None

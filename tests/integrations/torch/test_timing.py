@@ -149,7 +149,7 @@ def test_a_failing_forward(run: stepscope.Run, read: Read) -> None:
 
 
 def test_a_failing_backward(run: stepscope.Run, read: Read) -> None:
-    """A backward pass that nobody ended is marked, and the next one is timed."""
+    """A backward pass without an end is marked as failed, and the next one is timed."""
     integration.instrument()
     net = model()
 
@@ -334,7 +334,7 @@ def test_without_a_run_nothing_happens(place: Path) -> None:
 
 
 def test_a_hook_that_fails_is_counted(run: stepscope.Run) -> None:
-    """What goes wrong in our hooks is counted, and training goes on."""
+    """Failures in our hooks are counted, and training continues."""
     integration.instrument(grad_norm=1)
     weight = torch.nn.Parameter(torch.ones(3))
     optimizer = torch.optim.SGD([weight], lr=0.1)

@@ -62,7 +62,7 @@ def test_real_providers_are_left_alone(python: Python, left: Left) -> None:
 
 
 def test_a_provider_that_cannot_be_loaded_stops_nothing(python: Python, left: Left) -> None:
-    """A wrong OTEL_PYTHON_TRACER_PROVIDER costs OpenTelemetry's own spans; the run goes on."""
+    """With an invalid OTEL_PYTHON_TRACER_PROVIDER OpenTelemetry's spans are lost; the run continues."""
     done = python(
         "import stepscope\nwith stepscope.init() as run: run.span('ours').end()",
         env={"OTEL_PYTHON_TRACER_PROVIDER": "missing"},

@@ -60,7 +60,7 @@ def test_a_counter_is_a_cumulative_sum_with_its_step() -> None:
 
 
 def test_only_what_changed_is_journaled(until: Callable[..., None]) -> None:
-    """Points that nobody adds to are not written again."""
+    """Unchanged points are not written again."""
     busy, idle = meter.create_up_down_counter("busy"), meter.create_up_down_counter("idle")
     with recorded(otel=True) as recording:
         idle.add(-1)
@@ -89,7 +89,7 @@ def test_a_histogram_counts_what_is_finite() -> None:
 
 
 def test_a_histogram_with_negatives_has_no_total() -> None:
-    """Its sum would say nothing; count, low and high stay."""
+    """A histogram with negative values has no sum, which would be meaningless, but count, min and max."""
     reward = meter.create_histogram("reward", explicit_bucket_boundaries_advisory=[-1, 0, 1])
     with recorded(otel=True) as recording:
         for value in (-5, 0.5, -0.5):

@@ -28,7 +28,7 @@ INTERNAL, SERVER, CLIENT = 1, 2, 3
 
 
 def free_port() -> int:
-    """A port nobody listens on."""
+    """A port without a listener."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])

@@ -1,4 +1,4 @@
-"""Meters: which instruments are the same, and what is said when they are not."""
+"""Meters: which instruments are identical, and the warnings for conflicts."""
 
 import logging
 import math
@@ -73,7 +73,7 @@ def test_histograms_are_exponential_when_asked(monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_instruments_are_bounded(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
-    """An unbounded number of names gives a warning and is not kept for ever."""
+    """An unbounded number of names gives a warning, and memory stays bounded."""
     monkeypatch.setattr(meters, "MOST_INSTRUMENTS", 3)
     provider = meters.MeterProvider(CurrentRun())
     with caplog.at_level(logging.WARNING, "stepscope"):
@@ -84,7 +84,7 @@ def test_instruments_are_bounded(monkeypatch: pytest.MonkeyPatch, caplog: pytest
 
 
 def test_nothing_raises() -> None:
-    """Names and units that are none make instruments all the same."""
+    """Instruments with invalid names and units still work."""
     with recorded(otel=True) as recording:
         meter = metrics.get_meter(None, attributes="text")  # type: ignore[arg-type]
         meter.create_counter(5, None, None).add(1)  # type: ignore[arg-type]

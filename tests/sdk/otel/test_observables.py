@@ -87,7 +87,7 @@ def test_a_callback_that_raises_is_counted_and_the_others_go_on() -> None:
 
 
 def test_a_callback_that_hangs_holds_up_nobody() -> None:
-    """Records are written and the run ends in bounded time while a callback waits for ever."""
+    """Records are written and the run ends in bounded time although a callback hangs."""
     release, asked = threading.Event(), threading.Event()
 
     def hang(options: CallbackOptions) -> Iterable[Observation]:

@@ -73,7 +73,7 @@ def test_start_span_does_not_make_current() -> None:
 
 
 def test_a_remote_parent_is_continued() -> None:
-    """Below a span of another process the trace goes on, with its flags and state, through our spans too."""
+    """Spans below a remote parent continue its trace, with flags and state."""
     context = trace.set_span_in_context(trace.NonRecordingSpan(REMOTE), Context())
     with recorded(otel=True) as recording:
         server = tracer.start_span("server", context)
@@ -256,7 +256,7 @@ def test_without_a_run_spans_record_nothing_and_pass_on() -> None:
 
 
 def test_the_next_run_records_again() -> None:
-    """OpenTelemetry forbids replacing providers; a second run is written to all the same, alone."""
+    """Providers cannot be replaced, but after a second init they write to the new run only."""
     with recorded(otel=True) as first:
         left_open = tracer.start_span("first")
     with recorded(otel=True) as second:
@@ -317,7 +317,7 @@ def test_nothing_raises() -> None:
 
 
 def test_what_an_instrumentation_has_masked_stays_as_it_is() -> None:
-    """Its marks in headers, statements and addresses are not masked again."""
+    """Values already masked in headers, statements and URLs are not masked again."""
     masked = {
         "http.request.header.authorization": ["[REDACTED]"],
         "http.response.header.set_cookie": ["****"],

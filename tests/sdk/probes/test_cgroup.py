@@ -104,6 +104,6 @@ def test_odd_groups_mean_the_mount_itself_or_nothing(groups: str, tmp_path: Path
 
 
 def test_this_machine() -> None:
-    """Whatever rules this process, asking does not fail."""
+    """Reading the limits of this process never fails."""
     for found in (cgroup.find_memory(), cgroup.find_cpu()):
         assert found is None or found.used() >= 0

@@ -108,7 +108,7 @@ def test_no_probe_left_ends_the_thread() -> None:
 
 
 def test_a_write_that_raises_is_reported_once_and_reading_goes_on() -> None:
-    """A destination in trouble does not end the probes."""
+    """A failing destination does not stop the probes."""
     said: list[str] = []
     probe = Fake("a")
 
@@ -123,7 +123,7 @@ def test_a_write_that_raises_is_reported_once_and_reading_goes_on() -> None:
 
 
 def test_a_notice_that_raises_hurts_nobody() -> None:
-    """Not even a callback that raises ends the probes."""
+    """A callback that raises does not stop the probes."""
     written: list[Reading] = []
 
     def notice(text: str) -> None:
@@ -176,7 +176,7 @@ def test_stop_is_bounded_when_a_probe_hangs() -> None:
 
 
 def test_starting_twice_is_starting_once_and_a_stopped_one_starts_again() -> None:
-    """There is never more than one thread."""
+    """Starting twice starts one thread; a stopped watch can be started again."""
     seen: list[str] = []
     told = threading.Event()
 
@@ -197,7 +197,7 @@ def test_starting_twice_is_starting_once_and_a_stopped_one_starts_again() -> Non
 
 
 def test_stop_without_start() -> None:
-    """There is nothing to stop, so it has stopped."""
+    """Stopping before the start succeeds."""
     assert Probes(lambda reading: None).stop(0)
 
 

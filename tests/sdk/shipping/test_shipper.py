@@ -10,7 +10,7 @@ from stepscope.sdk.shipping.shipper import leave_behind, lock_home
 
 
 def test_a_forked_process_does_not_keep_the_lock(tmp_path: Path) -> None:
-    """A child that was forked while somebody looked at the lock has no part in it."""
+    """A child forked while the lock was checked does not hold it."""
     lock = lock_home(tmp_path, "h")
     read, write = os.pipe()
     child = os.fork()

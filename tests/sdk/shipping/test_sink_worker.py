@@ -99,7 +99,7 @@ def test_every_record_has_one_count(tmp_path: Path) -> None:
 
 
 def test_long_stretches_without_a_record_that_passes() -> None:
-    """They are settled at once, and the caller gets its turn now and then."""
+    """Long ranges without a matching record are settled immediately, with regular returns to the caller."""
     nothing = [Batch(WRITER, seq, [Metric(seq, 0, None, "system", {"cpu": 1.0})]) for seq in range(MOST_READS + 5)]
     source = Source([*nothing, batch(1000)])
     records = Filtered(source, ONLY_LOSS)
@@ -128,7 +128,7 @@ NAME = "r0-a1-host-1-abc"
 
 
 class Peer:
-    """Takes what it is given, but for every so many offers."""
+    """Accepts batches, except every n-th offer."""
 
     timeout = 1.0
 
@@ -192,7 +192,7 @@ def test_a_busy_sink_gets_nothing_twice(tmp_path: Path) -> None:
 
 
 def test_numbered_batches_stay_whole(tmp_path: Path) -> None:
-    """Where the destination tells batches by number."""
+    """Batches are not split for a destination that identifies them by number."""
     write_journal(tmp_path, [packed(step) for step in range(500)])
     peer = Peer(divisible=False)
     deliver(tmp_path, peer)
@@ -215,7 +215,7 @@ def test_delivered_when_the_last_piece_is(tmp_path: Path) -> None:
 
 
 def test_unreadable_records_are_counted(tmp_path: Path) -> None:
-    """And cost the others nothing."""
+    """Unreadable records are counted, and the others are delivered."""
     write_journal(tmp_path, [packed(1), msgspec.msgpack.encode([99, "what"]), packed(2)])
     peer = Peer()
     assert deliver(tmp_path, peer).unreadable == 1

@@ -34,7 +34,7 @@ def test_foreign_names_stay_apart() -> None:
 
 
 def test_overlong_names_are_cut() -> None:
-    """To what Datadog takes."""
+    """Names are truncated to Datadog's limit."""
     assert len(metric_name("a" * 500, "ns")) == 200
 
 
@@ -45,7 +45,7 @@ def test_tags_are_as_the_client_would_have_them(text: str) -> None:
 
 
 def test_overlong_tags_are_cut() -> None:
-    """To what Datadog takes; the client leaves that to the Agent."""
+    """Tags are truncated to Datadog's limit, which the client leaves to the Agent."""
     assert tag("k", "ü" * 500) == "k:" + "ü" * 198
 
 

@@ -66,7 +66,7 @@ def test_sample_rates(client: Recorder) -> None:
 
 
 def test_late_gauges_carry_their_time(client: Recorder) -> None:
-    """And only they: the Agent does not add up counts that do."""
+    """Only late gauges carry their time: the Agent does not sum counts with a time."""
     client.gauge_with_timestamp("a.b", 0.5, T, list(TAGS))
     assert [line(point("g", 0.5), now=T + 60)] == client.lines
     assert "|T" not in line(point("c", 1), now=T + 60)

@@ -30,7 +30,7 @@ def one(value: float, instrument: Instrument, **attrs: object) -> Metric:
 
 
 def test_step_metrics_are_gauges() -> None:
-    """With the category in front, bools as numbers."""
+    """Keys are prefixed with the category, and bools are numbers."""
     found = points(Metric(T, 1, None, "trainer", {"loss": 0.5, "ok": True}), spelling=Spelling(namespace="ns"))
     assert found == [("g", "ns.trainer.loss", 0.5), ("g", "ns.trainer.ok", 1)]
 
@@ -66,7 +66,7 @@ def test_statsd_types() -> None:
 
 
 def test_sample_rates_are_kept() -> None:
-    """As a rate, never as a tag; a rate that is none is 1."""
+    """A sample rate is kept as a rate, never as a tag; an invalid one is 1."""
     for said, rate in ((0.25, 0.25), (0, 1.0), (7, 1.0), ("no", 1.0), (math.nan, 1.0)):
         (point,) = translate(one(1, Instrument("timing"), **{names.ATTR_SAMPLE_RATE: said})).items
         assert isinstance(point, Point)
@@ -164,7 +164,7 @@ def test_a_record_of_another_run_is_not_found_under_this_one() -> None:
 
 
 def test_overlong_events_are_cut_visibly() -> None:
-    """To the lengths Datadog takes."""
+    """Events are truncated visibly to Datadog's limits."""
     (found,) = translate(Event(T, 1, None, None, None, 9, "t" * 500, {}, "ä" * 9000)).items
     assert isinstance(found, Notice)
     assert (len(found.title), len(found.text)) == (100, 4000)
@@ -194,7 +194,7 @@ def test_logs() -> None:
 
 
 def test_spans_are_passed_over() -> None:
-    """They go to Datadog another way."""
+    """Spans are skipped: they are sent to Datadog by OTLP."""
     found = translate(Span(T, 1, 1, None, b"\1" * 16, b"\1" * 8, None, "train.step"))
     assert found == ([], {})
 

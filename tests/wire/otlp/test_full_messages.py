@@ -24,7 +24,7 @@ def test_every_field_comes_back(signal: Signal, encoding: Encoding) -> None:
 
 
 def test_a_scope_attribute_that_clashes_with_a_field_is_counted() -> None:
-    """It is left out, and the reply says so."""
+    """A scope attribute that clashes with a field is left out, and the reply reports it."""
     sent = full_messages.traces()
     sent.resource_spans[0].scope_spans[0].scope.attributes.extend(full_messages.pairs(version="9"))
     decoded = decode("traces", "protobuf", sent.SerializeToString())

@@ -26,7 +26,7 @@ def test_the_media_type_decides(content_type: str, encoding: str | None) -> None
 
 
 def test_every_alias_of_the_step_is_understood() -> None:
-    """Those of the model come first, in their order."""
+    """All step aliases are recognised, those of the model first, in their order."""
     assert otlp_names.STEPS[: len(STEP_ALIASES)] == STEP_ALIASES
 
 

@@ -40,7 +40,7 @@ def test_all_wire_types_are_scanned() -> None:
 
 @pytest.mark.parametrize("data", [b"\x08", b"\x08\xff", b"\x0a\x05ab", b"\x09abc", b"\x0b", b"\x08" + b"\xff" * 11])
 def test_what_is_cut_off_is_no_message(data: bytes) -> None:
-    """Only ValueError leaves the scanner."""
+    """A truncated message raises only ValueError."""
     with pytest.raises(ValueError, match=r"cut off|too long|wire type"):
         list(scan(data))
 

@@ -43,7 +43,7 @@ def parsed(signal: Signal, encoding: Encoding, body: bytes) -> Any:
 @pytest.mark.parametrize("signal", SIGNALS)
 @pytest.mark.parametrize("encoding", ENCODINGS)
 def test_full_success_leaves_partial_success_unset(signal: Signal, encoding: Encoding) -> None:
-    """As the specification asks."""
+    """As specified, full success leaves `partial_success` unset."""
     body = write_reply(encoding, Rejections(signal))
     assert not parsed(signal, encoding, body).HasField("partial_success")
     assert read_reply(signal, encoding, body) == PartialSuccess()
@@ -110,13 +110,13 @@ def test_any_answer_can_be_read(encoding: Encoding, body: bytes, signal: Signal)
 
 @given(encoding=st.sampled_from(ENCODINGS), message=st.text(alphabet=st.characters(), max_size=20))
 def test_any_message_can_be_written(encoding: Encoding, message: str) -> None:
-    """Also with lone surrogates."""
+    """Any message can be encoded, also with lone surrogates."""
     assert read_status(encoding, write_status(encoding, Status(3, message))).code == 3
 
 
 @pytest.mark.parametrize("count", [-5, "x", {}, [], None, "12"])
 def test_odd_counts_in_json_are_harmless(count: Any) -> None:
-    """They say nothing, or what they can."""
+    """Counts in JSON that are not integers count as 0."""
     body = json.dumps({"partialSuccess": {"rejectedSpans": count, "errorMessage": "m"}}).encode()
     assert read_reply("traces", "json", body).rejected == (12 if count == "12" else 0)
 

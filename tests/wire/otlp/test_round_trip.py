@@ -70,7 +70,7 @@ def test_the_writer_comes_back_as_origin(index: int) -> None:
 
 
 def test_trace_state_and_foreign_severities_return_to_their_fields() -> None:
-    """They are attributes in a record only because it has no field for them."""
+    """Trace state and severity text, attributes in a record, return to their OTLP fields."""
     span = Span(5, 1, None, None, bytes(range(16)), bytes(range(8)), None, "s", attrs={"w3c.tracestate": "a=b"})
     log = Log(5, None, None, None, None, 10, "x", {"otel.severity_text": "NOTICE"})
     traces, logs = encode([(WRITER, [span, log])]).requests

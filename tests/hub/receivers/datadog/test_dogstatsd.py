@@ -27,7 +27,7 @@ GARBAGE = (b"\0" * 100, b"\xff\xfe", b":::|||", b"a:1|g|#\xff", b"_e{99999,1}:x"
 
 
 class DogStatsdSender(AtHub):
-    """Datagrams by hand; nobody is answered."""
+    """Hand-written datagrams, which get no answer."""
 
     hub: DatadogHub
 
@@ -158,7 +158,7 @@ class Endless:
 
 
 def test_a_flood_does_not_keep_a_hub_from_stopping() -> None:
-    """What has come is read when the hub stops, for a while; a sender who goes on does not hold it."""
+    """When the hub stops, pending data is read for a limited time; a continuing sender does not delay it."""
     tray = Tray()
     ingest = Ingest("dogstatsd", tray, Scrubber(Limits()), Counters(), SequenceNumbers(), RunOwners())  # type: ignore[arg-type]
     (opened,) = open_sockets([udp_address("127.0.0.1:0")])

@@ -122,7 +122,7 @@ def test_the_official_client(datadog_hub: DatadogHub, client: Any) -> None:
 
 
 def test_steps_of_one_second(datadog_hub: DatadogHub) -> None:
-    """As many steps as values in a second belong to each other in their order."""
+    """As many steps as values within a second are paired in order."""
     tags = ["run_id:second"]
     points = [{"timestamp": NOW, "value": value} for value in (7, 8, 9)]
     body = {"series": [{"metric": name, "points": points, "tags": tags} for name in ("a.train.step", "loss")]}

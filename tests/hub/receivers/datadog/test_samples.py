@@ -15,7 +15,7 @@ NOW = 1_700_000_000_000_000_000
 
 
 class Clock:
-    """A clock that stands still until it is moved."""
+    """A clock that is advanced by hand."""
 
     now = 1000.0
 
@@ -77,7 +77,7 @@ def test_a_container_is_one_process() -> None:
 
 
 def test_lines_may_end_in_cr_lf() -> None:
-    """As a client on Windows or `printf | nc` sends them."""
+    """Lines may end in CR LF, as sent from Windows."""
     assert points(records_of(["a:1|g\r\nb:2|g|#k:v\r\n", "c:3|g\r"])) == [
         ("a", 1, None, ""), ("b", 2, None, ""), ("c", 3, None, "")
     ]  # fmt: skip
@@ -132,7 +132,7 @@ def test_what_is_not_finite_is_kept() -> None:
 
 
 def test_events_and_checks_are_records() -> None:
-    """They belong to the run and the step of their tags."""
+    """Events and checks belong to the run and step of their tags."""
     found = records_of(
         ["train.step:4|g|#run_id:r", "_e{1,4}:T|text|t:error|#run_id:r,a:b", "_sc|up|2|#run_id:r|m:down"]
     )
@@ -163,7 +163,7 @@ def test_events_and_checks_are_records() -> None:
     ],
 )
 def test_malformed_lines_are_counted_by_reason(line: str, reason: str) -> None:
-    """One malformed line costs itself alone, before and after its neighbours were seen."""
+    """A malformed line does not affect other lines, before or after they are cached."""
     made = Samples(Processes(), "box")
     for _ in range(2):
         made.take(f"a:1|g\n{line}\na:2|g\n\n", NOW)

@@ -48,7 +48,7 @@ def test_unix_addresses() -> None:
 
 
 def test_other_machines_need_to_be_allowed() -> None:
-    """DogStatsD has no tokens, so only loopback is bound unless somebody says otherwise."""
+    """DogStatsD has no tokens, so only loopback is bound unless explicitly allowed."""
     with pytest.raises(ConfigError, match="--dogstatsd-remote"):
         check_remote([udp_address("0.0.0.0:0")], allowed=False)
     check_remote([udp_address("0.0.0.0:0")], allowed=True)

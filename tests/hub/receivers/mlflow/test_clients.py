@@ -72,7 +72,7 @@ def test_lightning_by_its_logger_and_by_autologging(hub: RunningHub, tmp_path: P
 
 
 def test_the_callback_of_transformers(hub: RunningHub, tmp_path: Path) -> None:
-    """Its hundred and more params come in batches, its losses one by one."""
+    """The callback's 100+ params arrive in batches, its losses one by one."""
     found = play(hub, "transformers_trainer.py", tmp_path, "torch", "transformers")
     assert found == {"params": True, "losses": 4, "status": "FINISHED"}
 

@@ -63,7 +63,7 @@ def test_an_experiment_header_finds_the_only_run_at_work(hub: RunningHub, server
 
 
 def test_traces_are_not_guessed_into_a_run(hub: RunningHub, server: RestCalls, experiment: str) -> None:
-    """With two runs at work the spans are a run of their own, in the experiment's project."""
+    """With two active runs the spans form a separate run, in the experiment's project."""
     runs = [server.create_run(experiment, start_time=now()) for _ in range(2)]
     row = send(hub, "three", x_mlflow_experiment_id=experiment)
     assert row["id"] not in runs

@@ -88,7 +88,7 @@ def test_a_run_is_an_ordinary_run(hub: RunningHub, server: RestCalls) -> None:
 
 
 def test_a_run_that_goes_on_after_its_end_is_a_new_attempt(hub: RunningHub, server: RestCalls) -> None:
-    """Its history is that of both attempts."""
+    """The history contains both attempts."""
     run = server.create_run()
     server.post("runs/log-metric", {"run_id": run, **point("loss", 2.0, 1)})
     for status in ("FAILED", "RUNNING"):
@@ -155,7 +155,7 @@ def test_the_same_value_twice_is_one(server: RestCalls) -> None:
 
 
 def test_numbers_beyond_an_int64_are_no_trouble_of_the_hub(server: RestCalls) -> None:
-    """In a filter, a page token or an id they find nothing, or are refused."""
+    """Numbers beyond an int64 in a filter, page token or id match nothing or are refused."""
     run, far = server.create_run(), "9" * 40
     token = base64.b64encode(b'{"offset": 9000000000000000000}').decode()
     asked = [
@@ -180,7 +180,7 @@ def test_many_orders_and_clauses(server: RestCalls) -> None:
 
 
 def test_a_sample_of_an_interval_is_even(server: RestCalls) -> None:
-    """It has the first and the last value, and those between in equal distances."""
+    """A sample has the first and last value, and evenly spaced ones between."""
     run = server.create_run()
     server.post(
         "runs/log-batch", {"run_id": run, "metrics": [point("v", step, step, T + step) for step in range(1000)]}

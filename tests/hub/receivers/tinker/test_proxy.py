@@ -123,7 +123,7 @@ def test_an_answer_that_breaks_off_breaks_off(proxy: RunningHub) -> None:
 
 
 def test_no_service_is_an_error_that_clients_retry(start_hub: StartHub) -> None:
-    """A service that is down is a 502 with a time to come again, and telemetry is taken all the same."""
+    """A service that is down is a 502 with `Retry-After`; telemetry is still accepted."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         hub = start_hub("--tinker-upstream", f"http://127.0.0.1:{free.getsockname()[1]}")

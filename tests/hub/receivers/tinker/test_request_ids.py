@@ -35,12 +35,12 @@ def forward_backward() -> bytes:
     ],
 )
 def test_ids(headers: dict[str, str], data: bytes, ids: Ids) -> None:
-    """Also from the first bytes of a body, and from a compressed one."""
+    """Ids are read from the first bytes of a body, also if it is compressed."""
     assert read_ids(headers, data) == ids
 
 
 def test_the_model_of_a_forward_pass() -> None:
-    """It is read from the client's protobuf, plain or compressed."""
+    """The model id is read from the client's protobuf, plain or compressed."""
     pytest.importorskip("tinker")
     data = forward_backward()
     for headers, body in ((PROTOBUF, data), ({**PROTOBUF, "content-encoding": "zstd"}, zstandard.compress(data))):
@@ -67,7 +67,7 @@ def test_polls(status: int, body: dict[str, Any], poll: Poll) -> None:
 
 
 def test_metrics() -> None:
-    """Numbers of a result are metrics, in JSON and in protobuf; what is none is left out."""
+    """Numbers of a result are metrics, in JSON and protobuf; other values are left out."""
     pytest.importorskip("tinker")
     assert read_metrics(JSON, b'{"metrics": {"loss": 1.5, "note": "x", "flag": null}}') == {"loss": 1.5}
     output: Any = import_module("tinker.proto.tinker_public_pb2").ForwardBackwardOutput()

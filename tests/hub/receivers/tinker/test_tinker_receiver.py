@@ -1,4 +1,4 @@
-"""A hub takes telemetry of Tinker clients: every event once, losses shown, secrets masked, nothing refused for ever."""
+"""A hub stores telemetry of Tinker clients: every event once, losses reported, secrets masked."""
 
 import json
 import random
@@ -168,7 +168,7 @@ def restarted(start_hub: StartHub) -> RunningHub:
 
 
 def test_nothing_acknowledged_is_lost_with_the_hub(restarted: RunningHub) -> None:
-    """Killed right after its answers, it has every event when it is back, once, and takes the restart for no gap."""
+    """A hub killed right after its answers has every event once after the restart, and reports no gap."""
     hub = restarted
     for start in range(0, 200, 10):
         send(hub, batch("killed", range(start, start + 10)))

@@ -1,4 +1,4 @@
-"""The W&B receiver at a real hub, with requests as its clients send them and as nobody should."""
+"""The W&B receiver of a real hub, with valid and invalid requests."""
 
 import base64
 import hashlib
@@ -94,7 +94,7 @@ def test_a_hub_that_was_killed_knows_the_lines_again(hub: RunningHub) -> None:
 
 
 def test_another_process_with_the_same_id_is_another_attempt(hub: RunningHub) -> None:
-    """Lines that begin again with another first line are not taken for a repeat; in another order of keys they are."""
+    """Lines that restart with a different first line are not treated as retries; a different order of keys is."""
     assert stream(hub, "again", files=block(0, 0, 1), complete=True, exitcode=1).status == 200
     swapped = json.dumps({"_timestamp": 1.7e9, "_step": 0, "loss": 0.0})
     assert stream(hub, "again", files={HISTORY: {"offset": 0, "content": [swapped]}}).status == 200
@@ -205,7 +205,7 @@ def test_rows_without_numbers_are_read_back(hub: RunningHub) -> None:
     ],
 )
 def test_what_the_hub_cannot_do_is_refused_in_words(hub: RunningHub, query: str, variables: dict[str, str]) -> None:
-    """Sweeps and forks get an error that names the hub, which the client prints, and no run comes of it."""
+    """Sweeps and forks get an error that the client prints, and create no run."""
     body = json.dumps({"query": query, "variables": variables}).encode()
     answer = hub.post("/graphql", body, JSON).json()
     assert answer["errors"][0]["message"].startswith("this Stepscope hub")

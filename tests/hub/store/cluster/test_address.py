@@ -24,7 +24,7 @@ def test_what_is_left_out_has_a_default() -> None:
 
 
 def test_the_password_is_in_no_text() -> None:
-    """Neither in what an address is printed as, nor in what is said of a wrong one."""
+    """Passwords are neither in a printed address nor in errors about one."""
     found = parse(f"clickhouse://me:{SECRET}@a:9000/runs?cluster=main")
     assert str(found) == "clickhouse://me@a:9000/runs?cluster=main"
     assert "p@ss" not in repr(found)
@@ -56,7 +56,7 @@ def test_a_wrong_address_says_what_is_wrong(text: str, said: str) -> None:
 
 
 def test_a_folder_is_no_address() -> None:
-    """Only our schemes are meant as one."""
+    """Only our URL schemes are addresses."""
     assert [is_address(text) for text in ("clickhouse://a", "clickhouses://a", "/data", "http://a")] == [
         *(True, True, False, False)
     ]

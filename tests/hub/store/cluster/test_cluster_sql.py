@@ -32,7 +32,7 @@ def test_versions_of_rows_are_kept() -> None:
 
 
 def test_the_view_works_on_each_shard() -> None:
-    """From the rows that arrive there to the totals there."""
+    """The view of each shard aggregates the rows of that shard into its totals."""
     (view,) = SQL.statements(schema.FIRST_VIEW)
     assert "db_shard.totals_view ON CLUSTER main TO db_shard.totals AS" in view
     assert "FROM db_shard.totals_in GROUP BY" in view

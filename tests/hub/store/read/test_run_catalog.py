@@ -107,7 +107,7 @@ def test_the_newest_comes_first_in_every_project(store: Store) -> None:
 
 
 def test_a_run_that_was_dropped_is_gone(store: Store) -> None:
-    """And one of the same name that comes later is a new one."""
+    """A later run of the same name is a new run."""
     store.write(Batch(writer("a"), 0, losses([(7, 2.0)])))
     assert steps(store) == {"a": 7}
     assert retain(store, keep=1.0, clock=lambda: 2**62).runs == 1
@@ -117,7 +117,7 @@ def test_a_run_that_was_dropped_is_gone(store: Store) -> None:
 
 
 def test_a_run_starts_with_its_first_record_when_that_is_earlier(store: Store) -> None:
-    """Also when older records come later; its duration is never negative."""
+    """The start moves back when older records arrive later; the duration is never negative."""
     late = structs.replace(writer("a"), wall_ns=T + 10**12)
     store.write(Batch(late, 0, [Metric(T + 5, 1, None, None, {"k": 1.0}), Metric(T + 9, 2, None, None, {"k": 1.0})]))
     (row,) = list_runs(store.engine)
@@ -130,7 +130,7 @@ def test_a_run_starts_with_its_first_record_when_that_is_earlier(store: Store) -
 
 
 def test_a_run_stored_before_first_records_were_known(store: Store) -> None:
-    """It started at its latest record at the latest."""
+    """Such a run started no later than its latest record."""
     store.write(Batch(structs.replace(writer("a"), wall_ns=T + 10**12), 0, losses([(1, 2.0)])))
     store.engine.execute("ALTER TABLE ledger UPDATE began = 0 WHERE 1")
     (row,) = list_runs(store.engine, ids=["a"])
@@ -138,7 +138,7 @@ def test_a_run_stored_before_first_records_were_known(store: Store) -> None:
 
 
 def test_settings_that_change_later_are_in_the_configuration(store: Store) -> None:
-    """In order of time; a start that is newer sets its own again."""
+    """Settings are applied in order of time; a newer start event overrides them."""
 
     def event(at: int, name: str, **attrs: object) -> Event:
         return Event(T + at, None, None, None, None, 9, name, dict(attrs))

@@ -82,7 +82,7 @@ def test_severity_from_number_or_word(
 
 
 def test_an_event_name_makes_an_event(encoding: Encoding) -> None:
-    """With its body and the scope among its attributes."""
+    """A log with an event name becomes an event with its body, and the scope as attributes."""
     message = log({"n": 1}, event_name="train.loss_spike", body=AnyValue(int_value=5), trace_id=TRACE)
     found = one(message, encoding, scope=InstrumentationScope(name="lib"))
     assert found == Event(TIME, None, None, TRACE, None, 0, "train.loss_spike", {"n": 1, "otel.scope.name": "lib"}, 5)
@@ -105,7 +105,7 @@ def test_alert_firing_makes_an_alert(encoding: Encoding) -> None:
 
 
 def test_what_a_scope_says_rides_on_its_logs(encoding: Encoding) -> None:
-    """Its version, beside the record's own attributes."""
+    """A scope's version is added to the attributes of its logs."""
     found = one(log({"a": 1}), encoding, scope=InstrumentationScope(name="lib", version="2"))
     assert isinstance(found, Log)
     assert (found.scope, found.attrs) == ("lib", {"a": 1, "otel.scope.version": "2"})

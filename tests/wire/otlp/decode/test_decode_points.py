@@ -200,12 +200,12 @@ def test_no_recorded_value_is_a_gap(encoding: Encoding) -> None:
 
 
 def test_what_a_scope_says_rides_on_its_points(encoding: Encoding) -> None:
-    """It is part of a series' identity."""
+    """The scope is part of a series' identity."""
     found = one(gauge(attrs={"a": 1}), encoding, scope=InstrumentationScope(version="2"))
     assert found.attrs == {"a": 1, "otel.scope.version": "2"}
 
 
 def test_a_metric_without_data_holds_no_points(encoding: Encoding) -> None:
-    """Nor does it count as a refusal."""
+    """A metric without data has no points, and is not counted as rejected."""
     found = decoded("metrics", request("metrics", [pb.Metric(name="x")]), encoding)
     assert (found.groups, found.rejections.count) == ([], 0)

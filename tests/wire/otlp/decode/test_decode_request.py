@@ -168,7 +168,7 @@ def test_an_empty_request_holds_nothing(signal: Signal, encoding: Encoding, body
      b'{"resourceSpans": [{"resource": {"attributes": [7]}}]}', b'"\\ud800"'],
 )  # fmt: skip
 def test_a_request_of_the_wrong_shape_is_refused_as_a_whole(body: bytes) -> None:
-    """Where resources and scopes cannot be read there is nothing to keep."""
+    """A request whose resources or scopes cannot be read is refused as a whole."""
     with pytest.raises(BadRequest, match="the body is"):
         decode("traces", "json", body)
 

@@ -46,7 +46,7 @@ def values(found: Decoded) -> list[Any]:
 
 @pytest.mark.parametrize("spell", [str.lower, str.upper])
 def test_ids_are_hex_in_either_case_everywhere(spell: Any) -> None:
-    """In spans, parents, links, logs and exemplars."""
+    """Ids may be upper- or lower-case hex in spans, parents, links, logs and exemplars."""
     trace, span = spell(TRACE.hex()), spell(SPAN.hex())
     (found,) = records(
         spans(
@@ -143,7 +143,7 @@ def test_every_kind_of_attribute(value: Any, read: Any) -> None:
 
 
 def test_unknown_fields_and_nulls_are_ignored() -> None:
-    """At every level."""
+    """Unknown fields and nulls are ignored at every level."""
     item = {**GOOD, "kind": None, "status": None, "events": None, "attributes": None, "new": {"x": [1]}}
     scope = {"scope": None, "schemaUrl": None, "spans": [item], "deprecatedSpans": 1}
     part = {"resource": {"attributes": [], "entityRefs": [1]}, "scopeSpans": [scope], "more": None}
@@ -205,7 +205,7 @@ def test_nesting_has_a_limit() -> None:
 
 
 def test_a_malformed_point_is_refused_alone() -> None:
-    """Its metric and the other points stay."""
+    """A malformed point does not affect its metric and the other points."""
     found = points("gauge", {"timeUnixNano": 1, "asDouble": 1}, {"timeUnixNano": 1, "asDouble": "x"}, 7)
     assert values(found) == [1.0]
     assert found.rejections.count == 2
@@ -239,7 +239,7 @@ def test_half_a_surrogate_pair_costs_one_letter(name: str, kept: str) -> None:
 
 
 def test_ids_that_are_no_hex_are_named_and_the_rest_is_kept() -> None:
-    """Of links, parents and logs; the ids of an exemplar are left out."""
+    """Invalid ids of links, parents and logs are reported; those of exemplars are left out."""
     found = spans({**GOOD, "name": "s", "parentSpanId": "zz", "links": [{"traceId": TRACE.hex(), "spanId": "zz"}]})
     (span,) = records(found)
     assert isinstance(span, Span)

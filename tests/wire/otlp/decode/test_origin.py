@@ -99,7 +99,7 @@ def test_the_project(resource: dict[str, Any], project: str) -> None:
 
 
 def test_rank_and_attempt_from_the_resource() -> None:
-    """As numbers, or as text from OTEL_RESOURCE_ATTRIBUTES."""
+    """Rank and attempt are read as numbers, or as strings from OTEL_RESOURCE_ATTRIBUTES."""
     said = {"dl.rank": 3, "dl.world_size": 8, "dl.local_rank": 1, "train.job.attempt": 2}
     for resource in (said, {key: str(value) for key, value in said.items()}):
         (origin,) = origins({**resource, "host.name": "h", "process.pid": 9, "train.run.name": "base"})
@@ -109,7 +109,7 @@ def test_rank_and_attempt_from_the_resource() -> None:
 
 @pytest.mark.parametrize("rank", [-1, 2**31, "x", 1.5, True, "٣", "9" * 50])
 def test_an_impossible_rank_is_none(rank: Any) -> None:
-    """It does not cost the records."""
+    """An invalid rank is ignored, and the records are kept."""
     assert origins({"dl.rank": rank})[0].rank == 0
 
 
@@ -123,7 +123,7 @@ def test_a_record_may_say_its_rank() -> None:
 
 
 def test_points_may_say_their_run() -> None:
-    """As spans do."""
+    """Points may name their run, like spans."""
     metric = gauge("loss", {"train.run.id": "a", "train.step": 5})
     (group,) = decoded("metrics", request("metrics", [metric]), "json").groups
     assert (group.origin.run, group.records[0].step) == ("a", 5)
@@ -143,7 +143,7 @@ def test_the_key_tells_processes_apart() -> None:
 
 @pytest.mark.parametrize("encoding", ENCODINGS)
 def test_the_schema_of_a_resource_is_kept(encoding: Encoding) -> None:
-    """Among its attributes."""
+    """The schema URL of a resource becomes one of its attributes."""
     message = request("traces", [span()])
     message.resource_spans[0].schema_url = "https://example.org/1"
     (group,) = decoded("traces", message, encoding).groups

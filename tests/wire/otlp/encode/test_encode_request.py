@@ -85,7 +85,7 @@ def test_scopes_are_grouped() -> None:
 
 
 def test_the_step_can_be_stripped_from_points_only() -> None:
-    """For backends in which every attribute value is a series of its own."""
+    """The step can be left out of points, for backends that create a series per attribute value."""
     records: list[Record] = [Metric(TIME, 7, "tokens", None, {"loss": 0.5}, {"a": 1}), span()]
     for steps in (True, False):
         traces, metrics = encode([(WRITER, records)], steps=steps).requests
@@ -128,7 +128,7 @@ def test_units_and_temporality_keep_metrics_apart() -> None:
 
 @pytest.mark.parametrize("limit", [2_000, 20_000, LIMIT])
 def test_no_request_is_larger_than_the_limit(limit: int) -> None:
-    """However uneven the records, every one of them is in exactly one request."""
+    """Each record is in exactly one request, for records of any sizes."""
     chance = random.Random(5)
     records: list[Record] = []
     for n in range(400):
@@ -149,7 +149,7 @@ def test_no_request_is_larger_than_the_limit(limit: int) -> None:
 
 
 def test_a_record_larger_than_the_limit_goes_alone() -> None:
-    """It cannot be split; the server will say what it thinks of it."""
+    """An oversized record is sent alone: it cannot be split."""
     records = [span(), span(text="x" * 5_000), span()]
     sizes = [len(request.body) > 1_000 for request in encode([(WRITER, records)], limit=1_000).requests]
     assert sizes.count(True) == 1
@@ -187,7 +187,7 @@ def test_a_sender_needs_no_protobuf_library() -> None:
 
 
 def test_an_alert_is_the_event_alert_firing() -> None:
-    """With the rule's name as an attribute and the message as its body."""
+    """An alert is an event `alert.firing` with the rule's name as an attribute and the message as body."""
     (request,) = encode(
         [(WRITER, [Alert(TIME, 3, None, None, None, 17, "loss.nan", "NaN!", {"v": math.nan})])]
     ).requests
@@ -199,7 +199,7 @@ def test_an_alert_is_the_event_alert_firing() -> None:
 
 
 def test_a_writer_is_described() -> None:
-    """In OpenTelemetry's names and ours."""
+    """A writer is described by OpenTelemetry's and our attribute names."""
     writer = Writer(
         id="w", run="R", project="P", name="base", attempt=2, rank=3, world_size=8, local_rank=1, host="h", pid=9
     )

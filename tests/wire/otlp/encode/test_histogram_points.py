@@ -73,7 +73,7 @@ def test_histograms_subtract(first: list[float], second: list[float]) -> None:
 def test_exponential_histograms_add_up_at_the_coarser_scale(
     first: list[float], second: list[float], one: int, other: int
 ) -> None:
-    """Whatever scale each came with."""
+    """Exponential histograms of any scales are added at the coarser scale."""
     total = add(exponential(first, one), exponential(second, other))
     scale = min(one, other)
     coarse = add(exponential(first, scale), exponential(second, scale))

@@ -34,7 +34,7 @@ def converted(
 
 
 def test_deltas_are_added_up() -> None:
-    """From the start of the first."""
+    """Deltas are summed from the start of the first."""
     deltas = [point(time, 2, cumulative=False, start=time - 10) for time in (110, 120, 130)]
     assert converted("cumulative", *deltas) == [(2, 100, True), (4, 100, True), (6, 100, True)]
 
@@ -74,13 +74,13 @@ def test_what_has_no_temporality_passes(wanted: Literal["cumulative", "delta"]) 
 
 
 def test_up_down_counters_stay_cumulative() -> None:
-    """As OpenTelemetry's delta preference has it."""
+    """Up/down counters stay cumulative, as with OpenTelemetry's delta preference."""
     record = point(5, -1, cumulative=True, monotonic=False)
     assert Temporality("delta").convert(WRITER, record) is record
 
 
 def test_series_are_told_apart() -> None:
-    """By writer, attributes and instrument, but not by exemplars."""
+    """Series are distinguished by writer, attributes and instrument, not by exemplars."""
     temporality = Temporality("cumulative")
     other = structs.replace(WRITER, id="v")
 

@@ -13,7 +13,7 @@ from tests.wire.otlp import strategies
 
 @given(strategies.values)
 def test_values_are_read_back(value: Any) -> None:
-    """Whatever its kind and nesting."""
+    """A value of any type and nesting can be read back."""
     found = any_value(AnyValue.FromString(write_value(value)))
     assert repr(found) == repr(value)
 
@@ -40,7 +40,7 @@ def test_pairs_are_read_back_twice(attrs: dict[str, Any]) -> None:
     ],
 )
 def test_what_otlp_has_no_kind_for_becomes_text(value: Any, read: Any) -> None:
-    """And nothing raises."""
+    """Values without an OTLP type become strings, without an exception."""
     found = any_value(AnyValue.FromString(write_value(value)))
     assert found == read
     assert type(found) is type(read)
@@ -64,13 +64,13 @@ def test_memory_is_bounded() -> None:
 
 
 def test_some_keys_can_be_left_out() -> None:
-    """Those that are fields of their own on the wire."""
+    """Keys that are separate fields in OTLP can be left out."""
     written = Pairs(b"\x0a").write({"a": 1, "b": 2}, ("b",))
     assert attributes(KeyValueList.FromString(written).values) == {"a": 1}
 
 
 def test_the_step_and_its_axis() -> None:
-    """As two attributes, the second only for an axis with a name."""
+    """The step and its axis are two attributes, the second only for a named axis."""
     pairs = Pairs(b"\x0a")
     assert pairs.write_step(None, None) == b""
     assert attributes(KeyValueList.FromString(pairs.write_step(-5, None)).values) == {"train.step": -5}
