@@ -75,10 +75,13 @@ settings.load_profile("busy machine")
 
 
 _ENVIRONMENT = dict(os.environ)
+_LARGE = {"jax", "keras", "lightning", "mlflow", "ray", "tensorflow", "torch", "transformers"}
 
 
 def pytest_collection_finish() -> None:
-    """Undo what imported frameworks set in the environment: with Keras' backend set, TensorFlow crashes in a child."""
+    """Refuse imports that each worker would pay for, and undo what imported frameworks set in the environment."""
+    if large := _LARGE & sys.modules.keys():
+        raise pytest.UsageError(f"imported at collection: {', '.join(sorted(large))}; see tests/late.py")
     for name in os.environ.keys() - _ENVIRONMENT.keys():
         if not name.startswith("PYTEST_"):
             del os.environ[name]

@@ -1,5 +1,6 @@
 """An unmodified script with the real W&B client: what arrives is an ordinary run, with every value."""
 
+import importlib.util
 import json
 import math
 from pathlib import Path
@@ -8,7 +9,6 @@ from typing import Any
 import msgspec
 import numpy as np
 import pytest
-import tensorboardX
 
 from stepscope.imports.wandb_files import WandbFiles
 from stepscope.model.records import Metric
@@ -86,7 +86,8 @@ OF_FULL = "run IN (SELECT run FROM runs WHERE id = 'full')"
 def full(hub: RunningHub, tmp_path_factory: pytest.TempPathFactory) -> tuple[RunningHub, Path]:
     """A hub with the runs of the scripts, and the folder in which they ran."""
     place = tmp_path_factory.mktemp("full")
-    site = str(Path(tensorboardX.__file__).parents[1])
+    (package,) = importlib.util.find_spec("tensorboardX").submodule_search_locations  # type: ignore[union-attr,misc]
+    site = str(Path(package).parent)
     run_wandb(hub, place, f"SITE = {site!r}\n{SCRIPT}\n{TRAINERS}")
     wait_state(hub, "full", "failed")
     return hub, place
