@@ -9,6 +9,7 @@ CHAOS = (
     "tests/e2e/",
     "tests/fuzz/",
     "tests/imports/test_bring_your_runs.py",
+    "tests/imports/test_follow.py",
     "tests/imports/test_tensorboard.py",
     "tests/integrations/",
     "tests/diagnosis/test_real_runs.py",

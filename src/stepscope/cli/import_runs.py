@@ -52,7 +52,10 @@ def command(args: argparse.Namespace, pause: Callable[[float], None] = time.slee
     if args.check:
         return _check(args, home)
     done, left_out = _once(args, home)
-    _report(args, done, left_out)
+    if args.follow and not done:
+        print(f"nothing to import yet: waiting for {', '.join(map(str, args.path))}", file=sys.stderr)
+    else:
+        _report(args, done, left_out)
     try:
         while args.follow:
             pause(FOLLOW_SECONDS)
@@ -73,7 +76,7 @@ def _found(args: argparse.Namespace, skip: Skip) -> Iterator[tuple[Source, Found
         if found and (beside := _runs(TABLES, path, lambda reason, count: None)):
             why[TABLES_BESIDE] += len(beside)
         found = found or _runs(TABLES, path, _into(why))
-        if not found:
+        if not found and not args.follow:
             seen = _listed(why) or ", ".join(each.name for each in SOURCES)
             raise ConfigError(f"{path} has nothing that can be imported: {seen}")
         for reason, count in why.items():

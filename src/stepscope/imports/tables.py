@@ -32,8 +32,8 @@ Row = Mapping[str, Any] | None
 class Format(Protocol):
     """Converts lines to rows."""
 
-    def begin(self, file: BinaryIO) -> None:
-        """Read the lines before the first row."""
+    def begin(self, file: BinaryIO) -> str:
+        """Read the lines before the first row, and return a digest of them."""
 
     def row(self, line: bytes) -> Row:
         """Read a line, without the newline."""
@@ -108,13 +108,16 @@ class _Table:
         """Yield the complete lines after an offset."""
         chunk = NextChunk(skip)
         with open(self._path, "rb") as file:
-            self._format.begin(file)
+            heading = self._format.begin(file)
             offset, row = (int(position["offset"]), int(position["row"])) if position else (file.tell(), 0)
+            if position and heading != position.get("heading", heading):
+                offset = _offset_of(file, row, self.size())
             if offset > self.size():
                 skip(f"{self.name}: not read, because it is shorter than before (a different file)", 1)
                 return
             file.seek(offset)
             before = offset
+            found = {"heading": heading} if heading else {}
             for size, line in _lines(file, skip):
                 if not line.endswith(b"\n") and not self._format.is_whole(line):
                     skip("unfinished last lines", 1)
@@ -125,9 +128,9 @@ class _Table:
                     row += 1
                 if chunk.is_full:
                     before = offset
-                    yield chunk.take({"offset": offset, "row": row}, offset)
+                    yield chunk.take({"offset": offset, "row": row, **found}, offset)
             if offset > before:
-                yield chunk.take({"offset": offset, "row": row}, offset)
+                yield chunk.take({"offset": offset, "row": row, **found}, offset)
 
     def _add(self, chunk: NextChunk, values: Row, row: int, skip: Skip) -> None:
         if values is None:
@@ -137,6 +140,17 @@ class _Table:
         times = [found for name in TIMES if (found := _time(values.get(name))) is not None]
         rest = {name: value for name, value in values.items() if name not in (*STEPS[:-1], *TIMES, *_IGNORED)}
         chunk.add_row(times[0] if times else self.time, steps[0] if steps else row, None, rest)
+
+
+def _offset_of(file: BinaryIO, row: int, size: int) -> int:
+    """Return where a row begins in a file that was written anew with other columns; behind its end without that row."""
+    rows = 0
+    while rows < row:
+        line = file.readline(LONGEST_LINE)
+        if not line.endswith(b"\n"):
+            return size + 1
+        rows += bool(line.strip())
+    return file.tell()
 
 
 def _lines(file: BinaryIO, skip: Skip) -> Iterator[tuple[int, bytes]]:
@@ -176,10 +190,11 @@ def _time(value: Any) -> int | None:
 class _JsonFormat:
     """A JSON object on each line."""
 
-    def begin(self, file: BinaryIO) -> None:
+    def begin(self, file: BinaryIO) -> str:
         """Skip the byte order mark, if any."""
         if file.read(3) != b"\xef\xbb\xbf":
             file.seek(0)
+        return ""
 
     def row(self, line: bytes) -> Row:
         """Parse an object."""
@@ -201,11 +216,12 @@ class _CsvFormat:
         self._names: list[str] = []
         self._delimiter = ","
 
-    def begin(self, file: BinaryIO) -> None:
+    def begin(self, file: BinaryIO) -> str:
         """Read the column names."""
         heading = file.readline(LONGEST_LINE).decode("utf-8-sig", "replace").rstrip("\r\n")
         self._delimiter = max(",;\t", key=heading.count)
         self._names = _distinct(self._cells(heading) or [])
+        return hashlib.sha256(heading.encode()).hexdigest()[:16]
 
     def row(self, line: bytes) -> Row:
         """Read as many cells as there are columns; empty cells are left out."""

@@ -32,6 +32,9 @@ class WandbFiles:
 
     name = "Weights & Biases"
 
+    def __init__(self) -> None:
+        self._known: dict[Path, _Description] = {}
+
     def find(self, path: Path, skip: Skip) -> list[FoundRun]:
         """Return a run for each file."""
         files = (
@@ -41,16 +44,27 @@ class WandbFiles:
             if path.is_dir()
             else []
         )
-        return [found for file in files if (found := _found(file, skip)) is not None]
+        return [found for file in files if (found := self._found(file, skip)) is not None]
+
+    def _found(self, file: Path, skip: Skip) -> FoundRun | None:
+        with open(file, "rb") as opened:
+            start = opened.read(BLOCK)
+        if not start.startswith(HEADER):
+            skip("empty .wandb files" if not start else ".wandb files of an unknown format", 1)
+            return None
+        known = self._known.get(file)
+        if known is None or known.offset > file.stat().st_size or not start.startswith(known.start[: known.offset]):
+            known = _Description()
+        known.start = start
+        known.read_more(file)
+        self._known[file] = known
+        if known.is_empty:
+            skip(".wandb files without a record yet", 1)
+            return None
+        return _run_of(file, known.about)
 
 
-def _found(file: Path, skip: Skip) -> FoundRun | None:
-    with open(file, "rb") as opened:
-        start = opened.read(len(HEADER))
-    if start != HEADER:
-        skip("empty .wandb files" if not start else ".wandb files of an unknown format", 1)
-        return None
-    about = _about(file)
+def _run_of(file: Path, about: dict[str, Any]) -> FoundRun:
     id = about.get("id") or file.stem.removeprefix("run-")
     part = WandbFile(file, about.get("time", 0))
     return FoundRun(
@@ -60,20 +74,38 @@ def _found(file: Path, skip: Skip) -> FoundRun | None:
     )  # fmt: skip
 
 
-def _about(file: Path) -> dict[str, Any]:
-    """Read the description of the run from its first record, and its status from its exit record."""
-    found: dict[str, Any] = {}
-    for _, record in read_records(file, len(HEADER), lambda reason, count: None):
-        try:
-            for number, field in fields(record):
-                if number == _RUN and not found:
-                    found = _run(field)
-                elif number == _EXIT:
-                    code = next((signed(value) for part, value in fields(field) if part == 1), 0)
-                    found["status"] = "failed" if code else "finished"
-        except ValueError:
-            continue
-    return found
+class _Description:
+    """The description of a run from its first record, and its status from its exit record, as far as they were read."""
+
+    def __init__(self) -> None:
+        self.about: dict[str, Any] = {}
+        self.offset = len(HEADER)
+        self.start = b""
+        """The beginning of the file, by which another file of its name is recognised."""
+        self._damaged = 0
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether nothing was written yet."""
+        return self.offset == len(HEADER) and not self._damaged
+
+    def read_more(self, file: Path) -> None:
+        """Read what was added to the file."""
+
+        def skip(reason: str, count: int) -> None:
+            self._damaged += count
+
+        for after, record in read_records(file, self.offset, skip):
+            self.offset = after
+            try:
+                for number, field in fields(record):
+                    if number == _RUN and not self.about:
+                        self.about = _run(field)
+                    elif number == _EXIT:
+                        code = next((signed(value) for part, value in fields(field) if part == 1), 0)
+                        self.about["status"] = "failed" if code else "finished"
+            except ValueError:
+                continue
 
 
 def _run(data: bytes) -> dict[str, Any]:
@@ -251,4 +283,6 @@ def read_records(path: Path, offset: int, skip: Skip) -> Iterator[tuple[int, byt
                 if kind in (_FULL, _LAST):
                     yield start + at, b"".join(parts)
                     parts = []
+            if last:
+                return  # what is added meanwhile continues this block
             start += BLOCK
