@@ -104,7 +104,7 @@ def test_a_killed_hub_neither_forgets_nor_repeats(home: Path, server: Server) ->
     after = states(hub)["high loss"]
     assert (after["id"], after["state"], after["count"]) == (before["id"], "firing", 1)
     trainer.log(1)
-    wait_for(lambda: ("resolved", "high loss") in told(server), 120)
+    wait_for(lambda: ("resolved", "high loss") in told(server))
     assert [each for each in told(server) if each[1] == "high loss"].count(("firing", "high loss")) == 1
     assert "S3CRET" not in hub.request("GET", "/api/alerts/rules").body.decode()
     trainer.end()
@@ -116,7 +116,7 @@ def test_a_finding_is_pushed_and_a_dead_server_is_waited_for(home: Path, server:
     server.replies += [Reply(503), Reply(503)]
     hub, trainer = RunningHub(home).start(), Trainer(home)
     trainer.log(*(1 + 0.01 * (step % 3) for step in range(30)), math.nan, math.nan)
-    wait_for(lambda: any(name == "not_finite" for _, name in told(server)), 120)
+    wait_for(lambda: any(name == "not_finite" for _, name in told(server)))
     found = states(hub)["not_finite"]
     assert found["severity"] in ("ERROR", "FATAL")
     assert found["key"] == "trainer/loss"

@@ -29,6 +29,7 @@ GOOD = {
     "compat.wandb": "import stepscope",
     "integrations.ray": "import stepscope",
     "demo.train": "import stepscope",
+    "hub.receivers.mlflow.grammar": "import sqlparse",
     "hub.app": "import starlette\nfrom stepscope.alerts import rules",
     "hub.store.engine": "",
     "hub.store.embedded": "import chdb\nfrom stepscope.hub.store import engine",
@@ -59,6 +60,7 @@ BAD = [
     ("hub.store.cluster.server", "from stepscope.hub.store import embedded", "The engine port knows no engine"),
     ("sdk.app", "import uvicorn", "The web framework only in hub"),
     ("sdk.shown", "import rich", "The terminal's library only where something is shown"),
+    ("hub.grammar", "import sqlparse", "The parser of MLflow's filters only where they are read"),
     ("hub.agents", "import mcp", "Model Context Protocol only in its command"),
     ("sinks.client", "import mlflow", "Destinations are spoken to on the wire, not through their clients"),
 ]
