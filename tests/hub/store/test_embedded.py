@@ -15,8 +15,8 @@ from stepscope.hub.store import embedded
 engine = embedded.Chdb(Path(sys.argv[1]) / "store")
 known = engine.query("SELECT name FROM system.server_settings")["name"]
 print(sorted(set(embedded._SERVER) - set(known)))
-for _ in range(10):
-    engine.query("SELECT number % 7 AS n, min(number), sum(number) FROM numbers(100) GROUP BY n ORDER BY n")
+for many in range(100, 110):
+    engine.query(f"SELECT number % 7 AS n, min(number), sum(number) FROM numbers({many}) GROUP BY n ORDER BY n")
 print(engine.query("SELECT sum(value) AS n FROM system.events WHERE event = 'CompileFunction'").one("n"))
 engine.close()
 """

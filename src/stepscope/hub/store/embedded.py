@@ -4,7 +4,6 @@ import json
 import os
 import re
 import secrets
-import tempfile
 import threading
 from collections.abc import Generator, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -15,6 +14,7 @@ from typing import Any
 import msgspec
 
 from stepscope.hub.store import native_format
+from stepscope.hub.store.answer_cache import AnswerCache
 from stepscope.hub.store.columns import Answer, Block, rows_of
 from stepscope.hub.store.engine import (
     GUARDS,
@@ -28,6 +28,7 @@ from stepscope.hub.store.engine import (
     row_stream,
     too_long,
 )
+from stepscope.hub.store.memory_file import memory_file
 from stepscope.model.errors import ConfigError
 
 DATABASE = "stepscope"
@@ -98,6 +99,7 @@ class Chdb:
         self._server = {**_SERVER, "max_server_memory_usage": memory}
         self._session = {**_SESSION, "max_threads": threads, "max_memory_usage": memory * 3 // 4}
         self._idle: list[Any] = []
+        self._answers = AnswerCache()  # nobody else can write in the folder
         self._lock = threading.Lock()
         self._closed = False
         self._threads = ThreadPoolExecutor(threads, "stepscope-store")
@@ -108,13 +110,19 @@ class Chdb:
 
     def execute(self, sql: str) -> None:
         """Run a statement; mutations are waited for."""
-        with self._connection() as connection:
-            _run(connection, sql)
+        try:
+            self._command(sql)
+        finally:
+            self._answers.clear()
 
     def query(self, sql: str) -> Answer:
-        """Return the columns of a SELECT."""
-        with self._connection() as connection:
-            return native_format.decode(_run(connection, sql, "Native"))
+        """Return the columns of a SELECT, which must have the same answer as long as nothing is written."""
+        answer, version = self._answers.get(sql), self._answers.version
+        if answer is None:
+            with self._connection() as connection:
+                answer = _run(connection, sql, "Native")
+            self._answers.put(sql, answer, version)
+        return native_format.decode(answer)
 
     def query_all(self, sql: str) -> list[Answer]:
         """Return the one answer there is."""
@@ -122,7 +130,8 @@ class Chdb:
 
     def query_many(self, questions: Sequence[str]) -> list[Answer]:
         """Run several SELECTs concurrently."""
-        return list(self._threads.map(self.query, questions))
+        unknown = sum(sql not in self._answers for sql in questions)
+        return list((self._threads.map if unknown > 1 else map)(self.query, questions))
 
     def insert(self, table: str, block: Block) -> None:
         """Add rows, handed over as a file in memory.
@@ -131,10 +140,12 @@ class Chdb:
         """
         names = ", ".join(block)
         structure = ", ".join(f"{name} {native_format.type_of(column)}" for name, column in block.items())
-        with _file(native_format.encode(block)) as path, self._connection() as connection:
-            found = _answer(
-                connection, f"INSERT INTO {table} ({names}) SELECT {names} FROM file('{path}', 'Native', '{structure}')"
-            )
+        try:
+            with memory_file(native_format.encode(block)) as path, self._connection() as connection:
+                source = f"file('{path}', 'Native', '{structure}')"
+                found = _answer(connection, f"INSERT INTO {table} ({names}) SELECT {names} FROM {source}")
+        finally:
+            self._answers.clear()
         if found.rows_written() < rows_of(block):
             raise EngineError(f"{table} took {found.rows_written()} rows of {rows_of(block)}", NOT_ENOUGH_SPACE)
 
@@ -153,7 +164,7 @@ class Chdb:
     def _kill(self, mark: str) -> None:
         """Kill the query of a marked session, if it is still running."""
         with suppress(EngineError):
-            self.execute(f"KILL QUERY WHERE Settings['log_comment'] = '{mark}' ASYNC")
+            self._command(f"KILL QUERY WHERE Settings['log_comment'] = '{mark}' ASYNC")
 
     def tree(self, sql: str) -> str | None:
         """Return the syntax tree of a statement.
@@ -187,6 +198,7 @@ class Chdb:
     def close(self) -> None:
         """Wait for running queries and close every connection; afterwards another process may open the folder."""
         self._closed = True
+        self._answers.clear()
         self._threads.shutdown()
         with self._lock:
             idle, self._idle = self._idle, []
@@ -235,7 +247,11 @@ class Chdb:
     def _return_memory(self) -> None:
         """Return freed memory to the system, which the allocator would keep."""
         with suppress(EngineError):
-            self.execute("SYSTEM JEMALLOC PURGE")
+            self._command("SYSTEM JEMALLOC PURGE")
+
+    def _command(self, sql: str) -> None:
+        with self._connection() as connection:
+            _run(connection, sql)
 
     def _connect(self, extra: dict[str, Any] | None = None) -> Any:
         settings = {**self._server, **self._session, **(extra or {})}
@@ -264,25 +280,6 @@ def _address(folder: Path) -> str:
     if set(path) & set("?&#%\n"):
         raise ConfigError(f"the store cannot be in {path!r}: choose a path without ? & # %")
     return path
-
-
-@contextmanager
-def _file(data: bytes) -> Iterator[str]:
-    """Make data readable by the engine under a path: in memory where the system can, else in a file."""
-    if not hasattr(os, "memfd_create"):
-        with tempfile.NamedTemporaryFile() as file:
-            file.write(data)
-            file.flush()
-            yield file.name
-        return
-    place = os.memfd_create("stepscope")
-    try:
-        written = 0
-        while written < len(data):
-            written += os.write(place, memoryview(data)[written:])
-        yield f"/proc/self/fd/{place}"
-    finally:
-        os.close(place)
 
 
 def _run(connection: Any, sql: str, format: str = "Null") -> bytes:
