@@ -1,6 +1,7 @@
 """The step inspector: what was slow and why, on which rank, and the way to the steps beside."""
 
 import re
+from typing import Any
 
 from tests.hub.conftest import RunningHub
 from tests.web.conftest import Opened, turn_to, until
@@ -17,6 +18,26 @@ def test_slow_step_is_explained(trained: RunningHub, show: Opened) -> None:
     assert cause.locator("xpath=..").get_by_role("rowheader").inner_text() == "train.data_load"
     assert dialog.locator(".spans thead th").count() == 6
     assert dialog.locator(".lane").count() == 4
+
+
+def test_a_step_opened_before_its_run_was_diagnosed_is_explained_later(trained: RunningHub, show: Opened) -> None:
+    """Until then the inspector says that it is looking for problems, not that nothing is unusual."""
+    page = show(trained, "run/four-ranks?q=trainer/loss", fresh=True)
+    page.locator(".run-findings li").first.wait_for()
+    early: list[bool] = []
+
+    def not_diagnosed_yet(route: Any) -> None:
+        answer = route.fetch()
+        early.append(len(early) < 2)
+        undone = {"complete": False, "findings": []} if early[-1] else {}
+        route.fulfill(response=answer, json={**answer.json(), **undone})
+
+    page.route(f"**/steps/{SPIKE}**", not_diagnosed_yet)
+    page.evaluate(f"location.hash += '&step={SPIKE}'")
+    findings = page.get_by_role("region", name="Findings")
+    findings.get_by_text("Looking for problems").wait_for()
+    findings.get_by_text("trainer/loss spiked to 41.5").wait_for()
+    assert early == [True, True, False]
 
 
 def test_a_narrow_screen_cuts_no_number(trained: RunningHub, show: Opened) -> None:

@@ -9,6 +9,7 @@ from stepscope.model.ports import Batch, Writer
 from stepscope.model.records import Alert, Log, Metric, Record, Span
 from tests.hub.questions.conftest import Get
 from tests.hub.questions.world import BAD, FAILED, SPIKE, START, STEPS
+from tests.waiting import wait_until
 
 
 def test_values_against_the_steps_before(get: Get) -> None:
@@ -62,6 +63,12 @@ def test_the_way_to_other_steps(get: Get) -> None:
     first, last = get("/api/runs/big/steps/0"), get(f"/api/runs/big/steps/{STEPS - 1}")
     assert (first["previous"], first["previous_anomaly"]) == (None, None)
     assert (last["next"], last["next_anomaly"]) == (None, None)
+
+
+def test_whether_the_run_is_diagnosed_is_said(get: Get) -> None:
+    """Without findings a step is unsuspicious only once all records of its run are diagnosed."""
+    wait_until(lambda: get("/api/runs/big/findings")["complete"])
+    assert get(f"/api/runs/big/steps/{SPIKE}")["complete"] is True
 
 
 def test_a_step_that_never_was(get: Get) -> None:

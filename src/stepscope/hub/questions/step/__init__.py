@@ -170,7 +170,7 @@ def _reading(reading: Reading) -> dict[str, Any]:
 def inspect(reader: Reader, given: dict[str, Any]) -> dict[str, Any]:
     """Answer `/api/runs/{run}/steps/{step}`."""
     run, step = reader.number(given["run"]), given["step"]
-    reader.diagnosed(given["run"])
+    share = reader.diagnosed(given["run"])
     before, after = nearest_anomalies(reader.engine, run, step)
     view = read_step(reader.engine, run, step, window=given["window"], attempt=given["attempt"])
     found, marks = read_findings(reader.engine, run), reader.marks
@@ -178,6 +178,7 @@ def inspect(reader: Reader, given: dict[str, Any]) -> dict[str, Any]:
         found = unexpected(found, given["run"], reader.recorded(given["run"]).project, marks)
     return {
         **step_json(view, given["run"], found),
+        "complete": share >= 1.0,
         "window": given["window"],
         "previous_anomaly": _place(before),
         "next_anomaly": _place(after),
@@ -299,6 +300,7 @@ ENDPOINTS = (
             logs=list_of(RECORD),
             alerts=list_of(RECORD),
             system=list_of(_READING),
+            complete=BOOLEAN,
             window=INTEGER,
             previous_anomaly=_ANOMALY,
             next_anomaly=_ANOMALY,

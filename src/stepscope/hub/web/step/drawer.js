@@ -2,7 +2,7 @@
 import { html, useEffect, useState } from "../h.js";
 import { get, runPath } from "../api.js";
 import { href } from "../router.js";
-import { useFetch, useKey } from "../use.js";
+import { useFetch, useKey, usePollUntilComplete } from "../use.js";
 import { Icon, IconButton, Select } from "../parts/controls.js";
 import { clock, millis } from "../parts/format.js";
 import { Drawer } from "../parts/overlays.js";
@@ -13,6 +13,7 @@ import { Values } from "./values.js";
 
 export function StepDrawer({ run, step, at, attempt, onStep, onClose }) {
   const fetched = useFetch((signal) => get(runPath(run, "steps", step), { attempt }, signal), [run, step, attempt]);
+  usePollUntilComplete(fetched);
   const now =
     !fetched.error && fetched.value?.step === step && (attempt ?? fetched.value.attempt) === fetched.value.attempt
       ? fetched.value
@@ -102,8 +103,10 @@ export function Findings({ step }) {
             (each, at) => html`<li key=${at} class=${each.severity === "WARN" ? "warn" : "bad"}>
       <${Icon} name=${ICONS[each.kind] || "warn"} /><span>${each.text}</span></li>`,
           )
-        : html`<li class="good"><${Icon} name="check" />
+        : step.complete
+          ? html`<li class="good"><${Icon} name="check" />
           <span>Nothing unusual compared with the previous ${step.window} steps.</span></li>`
+          : html`<li><span>Looking for problems…</span></li>`
     }</ul>
   </section>`;
 }
@@ -116,18 +119,22 @@ let cached = { run: null, until: 0, found: Promise.resolve([]) };
 // Findings are of the whole run and may take the hub a while: what was found just now is found again.
 function findings(run) {
   if (cached.run !== run || cached.until < Date.now()) {
-    const found = get(runPath(run, "findings")).then((answer) => answer.findings);
-    cached = { run, until: Date.now() + CACHE_MS, found };
-    found.catch(() => {
+    const expire = () => {
       cached = { ...cached, until: 0 };
+    };
+    const found = get(runPath(run, "findings")).then((answer) => {
+      if (!answer.complete) expire();
+      return answer.findings;
     });
+    cached = { run, until: Date.now() + CACHE_MS, found };
+    found.catch(expire);
   }
   return cached.found;
 }
 
 // Returns [previous, next] of a step's answer, each { step, reason, attempt } or null.
 function useAnomalies(run, now) {
-  const named = useFetch(() => findings(run), [run]).value || [];
+  const named = useFetch(() => findings(run), [run, now?.complete === false]).value || [];
   if (!now) return [null, null];
   const places = named
     .filter(({ step, muted }) => step !== null && !muted)
