@@ -5,7 +5,7 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -19,6 +19,7 @@ playwright = pytest.importorskip("playwright.sync_api", reason="the page is driv
 
 from tests.hub.conftest import PACKAGE, RunningHub  # noqa: E402
 from tests.shared import shared  # noqa: E402
+from tests.waiting import wait_until  # noqa: E402
 
 BROWSERS = ("chromium-headless-shell", "chromium", "chromium-browser", "google-chrome")
 """Commands that start a browser, the lightest first."""
@@ -26,10 +27,12 @@ CHROMIUM = next(filter(None, map(shutil.which, BROWSERS)), None)
 FLAGS = [
     "--no-sandbox",
     "--disable-gpu",
+    "--in-process-gpu",
     "--force-device-scale-factor=1",
     "--enable-precise-memory-info",
-    "--js-flags=--expose-gc",
+    "--js-flags=--expose-gc --no-opt",
 ]
+"""Without a process that only draws, and without optimised machine code, which takes longer to make than tests last."""
 SECONDS = 180_000
 """Milliseconds that anything on the page may take before a test fails; enough for a machine ten times overloaded."""
 NO_VIEW = "none"
@@ -186,14 +189,6 @@ def train(home: Path, first: int, last: int, *, ago: float, ranks: int = 4, run:
     subprocess.run(line, env={**kept, **here}, check=True, timeout=600)
 
 
-def wait_for(is_true: Callable[[], object], seconds: float = 180) -> None:
-    """Ask until something is true."""
-    deadline = time.monotonic() + seconds
-    while not is_true():
-        assert time.monotonic() < deadline, f"not true within {seconds} s"
-        time.sleep(0.05)
-
-
 def leave_view(page: Any) -> None:
     """Leave the view of a page, so that nothing of it is there any more."""
     page.evaluate(f"location.hash = '#/{NO_VIEW}'")
@@ -251,6 +246,7 @@ def _trained(home: Path) -> Iterator[RunningHub]:
     train(home, 0, 250, ago=60)
     train(home, 230, 300, ago=30)
     hub = RunningHub(home, env={"STEPSCOPE_STORE": named} if named else {}).start()
-    wait_for(lambda: hub.request("GET", "/api/runs/four-ranks").json().get("counts", {}).get("spans", 0) >= 8960)
+    wait_until(lambda: hub.request("GET", "/api/runs/four-ranks").json().get("counts", {}).get("spans", 0) >= 8960)
+    wait_until(lambda: hub.request("GET", "/api/runs/four-ranks/findings").json()["complete"])
     yield hub
     hub.kill()

@@ -3,19 +3,17 @@
 import json
 import re
 from collections.abc import Iterable, Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-from stepscope.hub.home import HubHome
 from stepscope.hub.store.engine import Engine
-from stepscope.hub.store.store import open_store
 from stepscope.model.names import EVENT_FINISHED
 from stepscope.model.ports import Batch, Writer
 from stepscope.model.records import Event, Metric, Record
 from tests.hub.conftest import RunningHub
 from tests.web.conftest import Opened, turn_to, until
+from tests.web.stored import hub_with
 from tests.web.training import NAN, NAN_RANK, SPIKE, SPIKE_RANK
 
 MILLION = 1_000_000
@@ -29,22 +27,14 @@ def stored(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningHub]:
 
     One has 200 metrics, one begins at step a million, one has more points than a chart has pixels.
     """
-    home: Path = tmp_path_factory.mktemp("million") / "home"
-    place = HubHome(home)
-    store = open_store(place.store)
-    store.write(_batch("million", 1, [(0, {"loss": 1.0}), (MILLION - 1, {"loss": 1.0})], last=True))
-    _fill_up(store.engine)
     layers = ((step, {f"layer{n:03d}/norm": n + step / 10 for n in range(200)}) for step in range(100))
     few = ((MILLION + n, {"loss": float(n), "zero": 0.0}) for n in range(20))
     long = ((n, {"loss": 7.5 if n == 4999 else float(n % 2)}) for n in range(5000))
-    store.write_many(
-        [_batch(run, 1, points, last=True) for run, points in (("many", layers), ("late", few), ("long", long))]
-    )
-    store.close()
-    place.close()
-    hub = RunningHub(home).start()
-    yield hub
-    hub.kill()
+    ends = ((0, {"loss": 1.0}), (MILLION - 1, {"loss": 1.0}))
+    runs = {"million": ends, "many": layers, "late": few, "long": long}
+    batches = [_batch(run, 1, points, last=True) for run, points in runs.items()]
+    with hub_with(tmp_path_factory.mktemp("million") / "home", batches, _fill_up) as hub:
+        yield hub
 
 
 def _fill_up(engine: Engine) -> None:
@@ -52,7 +42,7 @@ def _fill_up(engine: Engine) -> None:
     points = f"""SELECT series, number + 1 AS step, {START} + step * 50000000 AS time, 1 AS attempt, commit,
         if(step = {LONE_SPIKE}, 1e6, 1 + step % 97 / 970) AS value
         FROM numbers({MILLION - 2}) AS counted
-        CROSS JOIN (SELECT max(series) AS series, max(commit) AS commit FROM metrics) AS known"""
+        CROSS JOIN (SELECT series, commit FROM metrics WHERE step = {MILLION - 1}) AS known"""
     columns = "series, step, time, attempt, commit, value"
     engine.execute(f"INSERT INTO metrics ({columns}) SELECT {columns} FROM ({points})")
     engine.execute(

@@ -8,7 +8,8 @@ import pytest
 
 import stepscope
 from tests.hub.conftest import RunningHub
-from tests.web.conftest import Opened, turn_to, until, wait_for
+from tests.waiting import wait_until
+from tests.web.conftest import Opened, turn_to, until
 
 TAGS = {"first": ["sweep", "team=red"], "second": ["team=blue"], "third": []}
 NUMBERS = itertools.count()
@@ -33,7 +34,7 @@ def project(hub: RunningHub) -> str:
             for step in range(30):
                 made.log({"loss": 1 / (step + 1)}, step=step)
     path = f"/api/runs?filter=project%20%3D%20{name}"
-    wait_for(lambda: [run["status"] for run in hub.request("GET", path).json()["runs"]] == ["finished"] * 3)
+    wait_until(lambda: [run["status"] for run in hub.request("GET", path).json()["runs"]] == ["finished"] * 3)
     return name
 
 

@@ -11,7 +11,8 @@ from stepscope.cli.main import main
 from tests.hub.conftest import JSON, RunningHub
 from tests.hub.questions.test_files import png
 from tests.late import late
-from tests.web.conftest import Opened, until, wait_for
+from tests.waiting import wait_until
+from tests.web.conftest import Opened, until
 from tests.web.looks import SIZES, look_over
 
 tensorboardX = late("tensorboardX")
@@ -51,7 +52,7 @@ def hub(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningHub]:
     assert made.post("/files/team/vision/media/file_stream", body, JSON).status == 200
     for name, data in FILES.items():
         assert made.request("PUT", f"/files/team/vision/media/{name}", data).status == 200
-    wait_for(lambda: made.request("GET", "/api/runs/media").status == 200)
+    wait_until(lambda: made.request("GET", "/api/runs/media").status == 200)
     yield made
     made.kill()
 

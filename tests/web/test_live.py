@@ -9,7 +9,8 @@ import pytest
 
 import stepscope
 from tests.hub.conftest import RunningHub
-from tests.web.conftest import Opened, until, wait_for
+from tests.waiting import wait_until
+from tests.web.conftest import Opened, until
 
 HEAP = "(gc(), performance.memory.usedJSHeapSize)"
 BEFORE = 20
@@ -51,7 +52,7 @@ def going(hub: RunningHub, request: pytest.FixtureRequest) -> Iterator[tuple[Run
     trainer.go(BEFORE, 0, threading.Event())
     trainer.run.flush()
     path = f"/api/runs/{trainer.run.id}"
-    wait_for(lambda: hub.request("GET", path).json().get("counts", {}).get("points", 0) >= 3 * BEFORE)
+    wait_until(lambda: hub.request("GET", path).json().get("counts", {}).get("points", 0) >= 3 * BEFORE)
     yield hub, trainer
     trainer.run.finish()
 

@@ -7,7 +7,8 @@ import pytest
 
 import stepscope
 from tests.hub.conftest import RunningHub
-from tests.web.conftest import Opened, leave_view, turn_to, until, wait_for
+from tests.waiting import wait_until
+from tests.web.conftest import Opened, leave_view, turn_to, until
 
 AWAY = "The hub does not answer"
 
@@ -21,7 +22,7 @@ def started(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningHub]:
         run.log({"loss": 1 / (1 + step)}, step=step, category="trainer")
     run.finish()
     hub = RunningHub(home).start()
-    wait_for(lambda: hub.request("GET", "/api/runs/short").status == 200)
+    wait_until(lambda: hub.request("GET", "/api/runs/short").status == 200)
     yield hub
     hub.kill()
 
@@ -131,7 +132,7 @@ def test_a_module_that_is_broken_does_not_reload_for_ever(there: RunningHub, sho
     page.on("load", lambda loaded: loads.append(loaded))
     page.route("**/health/view.js", lambda route: route.fulfill(status=404))
     page.evaluate("location.hash = '#/health'")
-    wait_for(lambda: page.wait_for_timeout(100) or loads)
+    wait_until(lambda: page.wait_for_timeout(100) or loads)
     page.get_by_text("This view cannot be loaded").wait_for()
     page.wait_for_timeout(12_000)
     assert len(loads) == 1

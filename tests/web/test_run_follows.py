@@ -8,7 +8,8 @@ import pytest
 
 import stepscope
 from tests.hub.conftest import RunningHub
-from tests.web.conftest import Opened, until, wait_for
+from tests.waiting import wait_until
+from tests.web.conftest import Opened, until
 
 BEFORE = 120
 
@@ -28,7 +29,7 @@ def going(hub: RunningHub, request: pytest.FixtureRequest) -> Iterator[Any]:
     _log(run, 0, BEFORE)
     run.flush()
     path = f"/api/runs/{run.id}"
-    wait_for(lambda: hub.request("GET", path).json().get("counts", {}).get("points", 0) >= 2 * BEFORE)
+    wait_until(lambda: hub.request("GET", path).json().get("counts", {}).get("points", 0) >= 2 * BEFORE)
     yield run
     run.finish()
 

@@ -2,18 +2,16 @@
 
 import json
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-from stepscope.hub.home import HubHome
-from stepscope.hub.store.store import open_store
 from stepscope.model.names import EVENT_FINISHED
 from stepscope.model.ports import Batch, Writer
 from stepscope.model.records import Alert, Event, Metric, Record, Span
 from tests.hub.conftest import RunningHub
 from tests.web.conftest import Opened, turn_to, until
+from tests.web.stored import hub_with
 
 START = 1_790_000_000 * 10**9
 SECOND = 10**9
@@ -96,18 +94,11 @@ def _notes(made: list[Batch]) -> None:
 @pytest.fixture(scope="module")
 def told(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningHub]:
     """A hub with these runs."""
-    home: Path = tmp_path_factory.mktemp("told") / "home"
-    place = HubHome(home)
-    store = open_store(place.store)
     made: list[Batch] = []
     for write in (_pairs, _again, _scales, _notes):
         write(made)
-    assert store.write_many(made) == [None] * len(made)
-    store.close()
-    place.close()
-    hub = RunningHub(home).start()
-    yield hub
-    hub.kill()
+    with hub_with(tmp_path_factory.mktemp("told") / "home", made) as hub:
+        yield hub
 
 
 def _words(page: Any, key: str, wanted: str) -> str:

@@ -5,13 +5,12 @@ from pathlib import Path
 
 import pytest
 
-from stepscope.hub.home import HubHome
-from stepscope.hub.store.store import open_store
 from stepscope.model import names
 from stepscope.model.ports import Batch, Writer
 from stepscope.model.records import Event, Metric, Record
 from tests.hub.conftest import RunningHub
 from tests.web.conftest import Opened, turn_to, until
+from tests.web.stored import hub_with
 
 MANY = 2000
 START = 1_790_000_000 * 10**9
@@ -20,15 +19,8 @@ START = 1_790_000_000 * 10**9
 @pytest.fixture(scope="module")
 def crowd(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningHub]:
     """A hub with two thousand runs, stored directly: starting so many trainers would take long."""
-    home: Path = tmp_path_factory.mktemp("crowd") / "home"
-    place = HubHome(home)
-    store = open_store(place.store)
-    store.write_many([_batch(number) for number in range(MANY)])
-    store.close()
-    place.close()
-    hub = RunningHub(home).start()
-    yield hub
-    hub.kill()
+    with hub_with(tmp_path_factory.mktemp("crowd") / "home", [_batch(number) for number in range(MANY)]) as hub:
+        yield hub
 
 
 def _batch(number: int) -> Batch:

@@ -8,7 +8,8 @@ from opentelemetry.proto.metrics.v1.metrics_pb2 import Gauge, Metric, NumberData
 from opentelemetry.proto.resource.v1.resource_pb2 import Resource
 
 from tests.hub.conftest import RunningHub
-from tests.web.conftest import Opened, turn_to, until, wait_for
+from tests.waiting import wait_until
+from tests.web.conftest import Opened, turn_to, until
 
 START = 1_790_000_000 * 10**9
 
@@ -38,7 +39,7 @@ def test_two_scopes_are_two_lines_and_two_rows(trained: RunningHub, show: Opened
         ]
     )
     assert trained.post("/v1/metrics", sent.SerializeToString()).status == 200
-    wait_for(lambda: trained.request("GET", "/api/runs/scoped").json().get("counts", {}).get("points") == 10)
+    wait_until(lambda: trained.request("GET", "/api/runs/scoped").json().get("counts", {}).get("points") == 10)
     page = show(trained, "run/scoped?q=queue")
     until(page, "document.querySelectorAll('.chart-legend span').length === 2")
     legend = page.evaluate("document.querySelector('.chart-legend').innerText")

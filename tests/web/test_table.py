@@ -12,7 +12,8 @@ from stepscope.model import names
 from stepscope.model.ports import Batch, Writer
 from stepscope.model.records import Event, Metric, Record
 from tests.hub.conftest import RunningHub
-from tests.web.conftest import Opened, turn_to, until, wait_for
+from tests.waiting import wait_until
+from tests.web.conftest import Opened, turn_to, until
 from tests.web.views.recorded import native
 
 
@@ -26,7 +27,7 @@ def send(hub: RunningHub, run: str, step: int, metrics: dict[str, Any] | None = 
     writer = Writer(id=f"of-{run}", run=run, project="web", name=run, wall_ns=now)
     answer = hub.post("/v1/stepscope", native([Batch(writer, step, records)]), "application/octet-stream")
     assert answer.status == 200, answer.body
-    wait_for(lambda: run in {each["id"] for each in hub.request("GET", "/api/runs").json()["runs"]})
+    wait_until(lambda: run in {each["id"] for each in hub.request("GET", "/api/runs").json()["runs"]})
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ import pytest
 
 from tests.hub.conftest import RunningHub
 from tests.shared import shared
-from tests.web.conftest import wait_for
+from tests.waiting import wait_until
 from tests.web.views import recorded
 
 
@@ -28,7 +28,7 @@ class World:
         answer = self.hub.post("/v1/stepscope", recorded.native(batches), "application/octet-stream")
         assert answer.status == 200, answer.body
         for run in {batch.writer.run for batch in batches}:
-            wait_for(lambda run=run: self.hub.request("GET", f"/api/runs/{run}").status == 200)
+            wait_until(lambda run=run: self.hub.request("GET", f"/api/runs/{run}").status == 200)
 
     def ask(self, path: str) -> Any:
         """Ask the API."""

@@ -8,7 +8,8 @@ import pytest
 
 import stepscope
 from tests.hub.conftest import RunningHub
-from tests.web.conftest import Opened, turn_to, until, wait_for
+from tests.waiting import wait_until
+from tests.web.conftest import Opened, turn_to, until
 
 RULES = "rules:\n  - {name: high loss, key: trainer/loss, when: '> 5', severity: ERROR}\n"
 
@@ -25,7 +26,7 @@ def firing(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningHub]:
         with run.step(step), run.span("forward_backward"):
             run.log({"loss": 9.0 if step >= 20 else 1.0}, category="trainer")
     run.flush()
-    wait_for(lambda: _alerts(hub))
+    wait_until(lambda: _alerts(hub))
     yield hub
     run.finish()
     hub.kill()
@@ -87,7 +88,7 @@ def test_silence_acknowledge_expect(show: Opened, firing: RunningHub) -> None:
     for _ in range(2):
         before = rows.count()
         rows.first.get_by_role("button", name="Remove").click()
-        wait_for(lambda before=before: page.wait_for_timeout(30) or rows.count() < before)
+        wait_until(lambda before=before: page.wait_for_timeout(30) or rows.count() < before)
     page.get_by_text("Nothing is silenced").wait_for()
 
 

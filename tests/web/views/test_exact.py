@@ -9,7 +9,8 @@ import pytest
 from stepscope.model import names
 from stepscope.model.ports import Batch, Writer
 from stepscope.model.records import Event, Log, Metric, Record, Span
-from tests.web.conftest import turn_to, until, wait_for
+from tests.waiting import wait_until
+from tests.web.conftest import turn_to, until
 from tests.web.views.conftest import World
 
 SEEDS = (123456789, 123456788)
@@ -33,7 +34,7 @@ def exact(world: World) -> World:
             Log(now, 1, None, None, None, 9, "numbered line", dict(ATTRS)),
         ]
         world.send([Batch(writer, 1, records)])
-    wait_for(lambda: len(world.ask("/api/runs?filter=project%20%3D%20exact")["runs"]) == 2)
+    wait_until(lambda: len(world.ask("/api/runs?filter=project%20%3D%20exact")["runs"]) == 2)
     return world
 
 

@@ -10,7 +10,8 @@ import pytest
 from stepscope.model.ports import Batch, Writer
 from stepscope.model.records import Alert, Log
 from tests.hub.conftest import RunningHub
-from tests.web.conftest import until, wait_for
+from tests.waiting import wait_until
+from tests.web.conftest import until
 from tests.web.views.conftest import World
 from tests.web.views.recorded import FAILED, RUN, trace_of
 
@@ -46,7 +47,7 @@ def test_a_held_tail_catches_up(world: World, show: Any) -> None:
     page.locator(".log-state.open").wait_for()
     page.get_by_role("button", name="Pause").click()
     world.send(lines("tail-2", 2, ["second", "third"]))
-    wait_for(lambda: world.ask("/api/logs?run=tail-2&limit=10")["logs"][0]["body"] == "third")
+    wait_until(lambda: world.ask("/api/logs?run=tail-2&limit=10")["logs"][0]["body"] == "third")
     assert page.locator(".log-line").count() == 1
     page.get_by_role("button", name="Resume").click()
     page.get_by_text("third", exact=True).wait_for()
@@ -124,7 +125,7 @@ def test_nothing_is_missing_after_the_hub_was_away(own: World, show: Any, many: 
         page.context.set_offline(True)  # so that the page is back only after the lines are stored
     own.hub.start()
     own.send(lines("hole", 2, [f"away {at}" for at in range(many)], apart=1700))
-    wait_for(lambda: own.ask("/api/logs?run=hole&limit=1")["logs"][0]["body"] == f"away {many - 1}")
+    wait_until(lambda: own.ask("/api/logs?run=hole&limit=1")["logs"][0]["body"] == f"away {many - 1}")
     for page in pages:
         page.context.set_offline(False)
         page.locator(".log-state.open").wait_for()
