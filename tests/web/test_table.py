@@ -18,7 +18,7 @@ from tests.web.views.recorded import native
 
 
 def send(hub: RunningHub, run: str, step: int, metrics: dict[str, Any] | None = None, *, ends: bool = False) -> None:
-    """Send a run's values at a step; the step numbers the batch too."""
+    """Send a run's values at a step, and wait until they are stored; the step numbers the batch too."""
     now = time.time_ns()
     records: list[Record] = [Event(now, None, None, None, None, 9, names.EVENT_STARTED, {})]
     records.append(Metric(now, step, None, None, metrics or {"trainer/loss": 1.0}))
@@ -27,7 +27,8 @@ def send(hub: RunningHub, run: str, step: int, metrics: dict[str, Any] | None = 
     writer = Writer(id=f"of-{run}", run=run, project="web", name=run, wall_ns=now)
     answer = hub.post("/v1/stepscope", native([Batch(writer, step, records)]), "application/octet-stream")
     assert answer.status == 200, answer.body
-    wait_until(lambda: run in {each["id"] for each in hub.request("GET", "/api/runs").json()["runs"]})
+    path = "/api/runs"
+    wait_until(lambda: (run, step) in {(each["id"], each["step"]) for each in hub.request("GET", path).json()["runs"]})
 
 
 @pytest.fixture
