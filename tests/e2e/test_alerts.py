@@ -15,7 +15,7 @@ pytest.importorskip("chdb", reason="the hub's store needs chDB")
 
 from tests.hub.conftest import PACKAGE, RunningHub
 from tests.sinks.servers import Reply, Server
-from tests.web.conftest import wait_for
+from tests.waiting import wait_until
 
 TRAINER = """
 import math, sys, stepscope
@@ -94,17 +94,17 @@ def test_a_killed_hub_neither_forgets_nor_repeats(home: Path, server: Server) ->
     """An alert fires once, survives SIGKILL of the hub, and is resolved by the hub that comes next."""
     hub, trainer = RunningHub(home).start(), Trainer(home)
     trainer.log(1, 1, 90)
-    wait_for(lambda: ("firing", "high loss") in told(server))
-    wait_for(lambda: states(hub)["high loss"]["delivered"])
+    wait_until(lambda: ("firing", "high loss") in told(server))
+    wait_until(lambda: states(hub)["high loss"]["delivered"])
     before = states(hub)["high loss"]
     hub.kill()
     trainer.log(91)
     hub.start()
-    wait_for(lambda: states(hub)["high loss"]["last_step"] == 3)
+    wait_until(lambda: states(hub)["high loss"]["last_step"] == 3)
     after = states(hub)["high loss"]
     assert (after["id"], after["state"], after["count"]) == (before["id"], "firing", 1)
     trainer.log(1)
-    wait_for(lambda: ("resolved", "high loss") in told(server))
+    wait_until(lambda: ("resolved", "high loss") in told(server))
     assert [each for each in told(server) if each[1] == "high loss"].count(("firing", "high loss")) == 1
     assert "S3CRET" not in hub.request("GET", "/api/alerts/rules").body.decode()
     trainer.end()
@@ -116,7 +116,7 @@ def test_a_finding_is_pushed_and_a_dead_server_is_waited_for(home: Path, server:
     server.replies += [Reply(503), Reply(503)]
     hub, trainer = RunningHub(home).start(), Trainer(home)
     trainer.log(*(1 + 0.01 * (step % 3) for step in range(30)), math.nan, math.nan)
-    wait_for(lambda: any(name == "not_finite" for _, name in told(server)))
+    wait_until(lambda: any(name == "not_finite" for _, name in told(server)))
     found = states(hub)["not_finite"]
     assert found["severity"] in ("ERROR", "FATAL")
     assert found["key"] == "trainer/loss"
