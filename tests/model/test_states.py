@@ -54,15 +54,15 @@ def test_a_writer_that_reported_no_end(silence: float, alive: bool | None, unrea
         (WriterFacts(1, NOW - 300, beats=False), "stalled"),
         (WriterFacts(1, NOW - 3600, beats=False), "finished"),
         (WriterFacts(1, NOW - 3600, beats=False, unread=True), "importing"),
-        (WriterFacts(1, NOW - 299, "failed", AGO, beats=False), "running"),
-        (WriterFacts(1, NOW - 300, "failed", AGO, beats=False), "failed"),
+        (WriterFacts(1, NOW, "failed", AGO, beats=False), "failed"),
+        (WriterFacts(1, NOW, "finished", AGO, beats=False, unread=True), "finished"),
         (WriterFacts(1, NOW, main=False), "running"),
         (WriterFacts(1, NOW, main=False, alive=False), "ended"),
         (WriterFacts(1, AGO, main=False), "ended"),
     ],
 )
 def test_other_writers(facts: WriterFacts, state: WriterState) -> None:
-    """Clients without heartbeats are given more time, and their end holds again; forked ones never report an end."""
+    """Clients without heartbeats are given more time, and their end holds; forked ones never report an end."""
     assert writer_state(facts, NOW) == state
 
 

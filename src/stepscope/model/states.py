@@ -66,11 +66,12 @@ def ending_of(word: object) -> State:
 
 
 def writer_state(facts: WriterFacts, now: float) -> WriterState:
-    """Return the state of one writer; one that writes on after its end is running again.
+    """Return the state of one writer; one that sends heartbeats after its end is running again.
 
-    Where silence means nothing, as without heartbeats, the reported end holds again once it is silent.
+    One without heartbeats stays ended, as a run of MLflow or W&B does to which a value is added later: a client that
+    resumes such a run starts a new attempt.
     """
-    if facts.reported_end is not None and facts.seen <= facts.reported_at + STALLED_SECONDS:
+    if facts.reported_end is not None and (not facts.beats or facts.seen <= facts.reported_at + STALLED_SECONDS):
         return facts.reported_end
     if facts.alive is False:
         return "importing" if facts.unread else _gone(facts)
@@ -81,8 +82,6 @@ def writer_state(facts: WriterFacts, now: float) -> WriterState:
         return "running"
     if facts.unread:
         return "importing"
-    if facts.reported_end is not None and not facts.beats:
-        return facts.reported_end
     return "stalled" if facts.alive or silence < lost else _gone(facts)
 
 
