@@ -32,6 +32,8 @@ def read(*items: Any) -> tuple[list[Point], int]:
         ({"value": 10**400}, Point("loss", math.inf, T, 3), 0),
         ({"timestamp": str(T), "step": "4"}, Point("loss", 0.5, T, 4), 0),
         ({"step": None}, Point("loss", 0.5, T, 0), 0),
+        ({"step": "1e2"}, Point("loss", 0.5, T, 100), 0),
+        ({"step": False}, Point("loss", 0.5, T, 0), 0),
         ({"step": FIRST_STEP}, Point("loss", 0.5, T, FIRST_STEP), 0),
         ({"step": LAST_STEP}, Point("loss", 0.5, T, LAST_STEP), 0),
         ({"key": "Verlust é"}, Point("Verlust é", 0.5, T, 3), 0),
@@ -56,6 +58,9 @@ def test_nan_is_counted() -> None:
     ("change", "message"),
     [
         ({"key": ["x"]}, "Hint: Value was of type 'list'"),
+        ({"step": []}, "Hint: Value was of type 'list'"),
+        ({"step": {}}, "Hint: Value was of type 'dict'"),
+        ({"step": "1.5"}, "Hint: Value was of type"),
         ({"key": ""}, "Missing value for required parameter 'metrics[1].key'"),
         ({"key": "a//b"}, "This name would resolve to 'a/b'"),
         ({"key": "x" * 251}, "'Metric name' exceeds the maximum length of 250"),

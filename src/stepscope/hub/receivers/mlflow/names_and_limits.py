@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from stepscope.hub.receivers.mlflow.mlflow_errors import invalid_value, missing_value, refused, wrong_type
-from stepscope.hub.receivers.mlflow.request_fields import Fields, item_key, item_text, whole_number
+from stepscope.hub.receivers.mlflow.request_fields import Fields, item_key, item_text, step_number, whole_number
 from stepscope.hub.refusals import Refused
 from stepscope.model.records import FIRST_STEP
 from stepscope.model.redaction import redact
@@ -220,7 +220,7 @@ def _read_point(item: Mapping[str, Any], path: str) -> tuple[Point, bool]:
     key = item_text(item, "key", path) if path else str(item["key"])
     value, read_as_nan = _number(item["value"], _joined(path, "value"))
     timestamp = whole_number(_joined(path, "timestamp"), item["timestamp"])
-    step = whole_number(_joined(path, "step"), item.get("step") or 0)
+    step = step_number(_joined(path, "step"), item.get("step"))
     if step < FIRST_STEP:
         raise invalid_value(_joined(path, "step"), step)
     check_name(key, _joined(path, "name"))

@@ -112,10 +112,10 @@ class Fields:
 
 
 def whole_number(path: str, value: Any) -> int:
-    """Return an int64 or raise Refused."""
+    """Return an int64, also from text such as `7` and `1e2`, or raise Refused."""
     if isinstance(value, str):
         try:
-            value = int(value)
+            value = int(value) if value.strip().lstrip("-").isdecimal() else float(value)
         except ValueError:
             raise wrong_type(path, value) from None
     if isinstance(value, float) and value.is_integer():
@@ -125,6 +125,11 @@ def whole_number(path: str, value: Any) -> int:
     if not -_MOST <= value < _MOST:
         raise wrong_type(path, value)
     return value
+
+
+def step_number(path: str, value: Any) -> int:
+    """Return the step of a metric or model; 0 when it is missing, null, false or empty."""
+    return 0 if value in (None, False, "") else whole_number(path, value)
 
 
 def item_text(item: Mapping[str, Any], name: str, path: str) -> str:

@@ -8,7 +8,7 @@ from typing import Any
 from stepscope.hub.receivers.mlflow.mlflow_errors import missing_value
 from stepscope.hub.receivers.mlflow.mlflow_runs import MlflowRun, find_run
 from stepscope.hub.receivers.mlflow.names_and_limits import check_length, check_run_id
-from stepscope.hub.receivers.mlflow.request_fields import Fields, item_text, whole_number
+from stepscope.hub.receivers.mlflow.request_fields import Fields, item_text, step_number
 from stepscope.hub.receivers.mlflow.tracking import Call, Reply, Tracking
 from stepscope.model.redaction import redact
 
@@ -44,7 +44,7 @@ def log_outputs(tracking: Tracking, call: Call) -> Reply:
     if "models" not in fields.values:
         raise missing_value("models")
     models = _model_ids(fields)
-    steps = [whole_number(f"models[{at}].step", item.get("step") or 0) for at, item in enumerate(items)]
+    steps = [step_number(f"models[{at}].step", item.get("step")) for at, item in enumerate(items)]
     with tracking.database.write() as db:
         run = find_run(db, run_id, call.project, active=True)
         _link(db, run, WRITTEN, list(zip(models, steps, strict=True)))
