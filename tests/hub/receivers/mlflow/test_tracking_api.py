@@ -169,7 +169,7 @@ def test_numbers_beyond_an_int64_are_no_trouble_of_the_hub(server: RestCalls) ->
 
 
 def test_many_orders_and_clauses(server: RestCalls) -> None:
-    """Sixty orders are sorted by at once, where thirty kept a thread busy for good; more are refused."""
+    """Sixty orders are sorted by at once, where thirty kept a thread busy for minutes; more are refused."""
     server.create_run()
     orders, clauses = [f"metrics.m{at}" for at in range(61)], [f"start_time > {at}" for at in range(401)]
     assert server.post("runs/search", {"experiment_ids": ["0"], "order_by": orders[:60]}).status == 200
