@@ -9,6 +9,7 @@ from stepscope.model import names
 from stepscope.model.ports import Batch, Writer
 from stepscope.model.records import Event, Metric, Record
 from tests.hub.conftest import RunningHub
+from tests.waiting import wait_until
 from tests.web.conftest import Opened, turn_to, until
 from tests.web.stored import hub_with
 
@@ -59,8 +60,9 @@ def test_filter_completes_and_explains(crowd: RunningHub, show: Opened) -> None:
     field.type("metrics.trainer/lo")
     page.get_by_role("option").filter(has_text="metrics.trainer/loss").wait_for()
     page.keyboard.press("ArrowDown")
+    page.locator("#filter-option-0[aria-selected=true]").wait_for()
     page.keyboard.press("Tab")
-    assert field.input_value() == "metrics.trainer/loss "
+    wait_until(lambda: field.input_value() == "metrics.trainer/loss ")
     page.get_by_role("option").filter(has_text="<=").wait_for()
     field.type("< 1.005 and project = p")
     page.get_by_role("option").filter(has_text="p3").wait_for()
