@@ -12,7 +12,7 @@ from pathlib import Path
 
 import numpy
 
-from stepscope.wire.crc32c import crc32c, masked
+from stepscope.dialects.tensorboard.wire.crc32c import crc32c, masked
 
 _TAGS = ("train/loss", "train/accuracy", "lr", "grad/norm", "eval/loss", "time/step", "tokens", "gpu/util")
 _FIRST_STEP = 1 << 14

@@ -18,11 +18,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from stepscope.dialects.mlflow.receiver.experiments import create_default
+from stepscope.dialects.mlflow.receiver.names_and_limits import Point
+from stepscope.dialects.mlflow.receiver.run_table import MlflowRun, create_run, set_latest, set_params, set_tags
+from stepscope.dialects.mlflow.receiver.tracking_database import TrackingDatabase
 from stepscope.hub.home import HubHome
-from stepscope.hub.receivers.mlflow.experiments import create_default
-from stepscope.hub.receivers.mlflow.mlflow_runs import MlflowRun, create_run, set_latest, set_params, set_tags
-from stepscope.hub.receivers.mlflow.names_and_limits import Point
-from stepscope.hub.receivers.mlflow.tracking_database import TrackingDatabase
 
 RUNS, METRICS = 5_000, 100
 ROUNDS, SEARCHES = 100, 3

@@ -29,7 +29,7 @@ from tests.left_over import pytest_sessionfinish as pytest_sessionfinish
 from tests.shared import close_shared
 from tests.waiting import wait_until
 
-pytest_plugins = ("tests.sinks.mlflow_peer",)
+pytest_plugins = ("tests.dialects.mlflow.server_peer",)
 RUN = "e2e"
 """The run every program writes to unless its environment says otherwise."""
 PACKAGE = Path(stepscope.__file__).parents[1]

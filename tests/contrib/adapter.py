@@ -16,6 +16,7 @@ from opentelemetry.sdk.util.instrumentation import InstrumentationScope
 from opentelemetry.test.test_base import TestBase
 
 from stepscope.model import records
+from stepscope.model.otel_names import ATTR_EXEMPLARS, ATTR_FLAGS, ATTR_TRACE_STATE
 from stepscope.sdk import launch, settings
 from stepscope.sdk.otel.current_run import SCOPE, CurrentRun
 from stepscope.sdk.otel.meter import MeterProvider
@@ -23,7 +24,6 @@ from stepscope.sdk.otel.tracer import TracerProvider
 from stepscope.sdk.run import Run
 from stepscope.sdk.span_fields import IS_REMOTE
 from stepscope.wire import frames
-from stepscope.wire.otlp.otlp_names import ATTR_EXEMPLARS, ATTR_FLAGS, ATTR_TRACE_STATE
 
 _HOME = Path(tempfile.gettempdir()) / "stepscope-contrib-writes-nothing"
 _HIDDEN = frozenset({ATTR_EXEMPLARS, ATTR_FLAGS, ATTR_TRACE_STATE})

@@ -14,11 +14,11 @@ from pathlib import Path
 import pytest
 
 import stepscope
+from tests.dialects.mlflow.server_peer import MlflowPeer, MlflowServer
+from tests.dialects.mlflow.sink.test_settings import doctor
 from tests.e2e.test_sinks_delivery import shippers
 from tests.late import late
 from tests.sinks.faults import refused
-from tests.sinks.mlflow_peer import MlflowPeer, MlflowServer
-from tests.sinks.test_mlflow_settings import doctor
 
 late("mlflow")
 

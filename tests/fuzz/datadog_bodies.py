@@ -4,10 +4,10 @@ import json
 from collections.abc import Iterator
 from typing import Any, cast
 
-from stepscope.hub.receivers.datadog.http_intake import PATHS, Datadog
+from stepscope.dialects.datadog.receiver.http_intake import PATHS, Datadog
+from stepscope.dialects.datadog.wire.requests import BadBody
 from stepscope.hub.refusals import Refused
 from stepscope.hub.security.guard import Access
-from stepscope.wire.datadog.datadog_requests import BadBody
 from tests.fuzz.hub_path import HubPath
 from tests.fuzz.native_frames import _Ports
 

@@ -2,8 +2,8 @@
 
 from collections.abc import Iterator
 
-from stepscope.hub.receivers.datadog.processes import Processes
-from stepscope.hub.receivers.datadog.samples import Samples
+from stepscope.dialects.datadog.listener.processes import Processes
+from stepscope.dialects.datadog.listener.samples import Samples
 from stepscope.hub.receivers.ingest import Upload
 from stepscope.model.records import Metric
 from tests.fuzz.hub_path import HubPath

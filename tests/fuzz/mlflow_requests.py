@@ -4,7 +4,7 @@ import json
 import random
 from typing import Any
 
-from tests.hub.receivers.mlflow.rest_calls import RestCalls
+from tests.dialects.mlflow.receiver.rest_calls import RestCalls
 
 CALLS = (
     *("experiments/create", "experiments/search", "experiments/update", "experiments/set-experiment-tag"),

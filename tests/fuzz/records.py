@@ -2,6 +2,7 @@
 
 import math
 
+from stepscope.model import otel_names
 from stepscope.model.ports import Writer
 from stepscope.model.records import (
     Alert,
@@ -18,7 +19,6 @@ from stepscope.model.records import (
     Summary,
     Value,
 )
-from stepscope.wire.otlp import otlp_names
 
 TIME = 1_790_000_000_000_000_000
 TRACE, SPAN = bytes(range(1, 17)), bytes(range(1, 9))
@@ -43,7 +43,7 @@ def every_kind() -> list[list[Record]]:
         [Metric(TIME, None, None, None, {"odd": odd}) for odd in (math.nan, math.inf, -math.inf, -(2**63))],
         [Metric(TIME, 12, "epoch", None, {"n": 7}, ATTRS, Instrument("sum", "1", "how many", True, True, TIME - 5))],
         *([Metric(TIME, 3, None, None, {kind: value},
-                  {otlp_names.ATTR_EXEMPLARS: [EXEMPLAR]} if kind != "summary" else {},
+                  {otel_names.ATTR_EXEMPLARS: [EXEMPLAR]} if kind != "summary" else {},
                   Instrument(kind, "s", "", False))] for kind, value in DISTRIBUTIONS),
         [Span(TIME, 5, 12, None, TRACE, SPAN, None, "train.step"),
          Span(TIME, 5, 12, "epoch", TRACE, b"\2" * 8, SPAN, "forward", 1, 2, "failed", ATTRS,

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
+from tests.dialects.mlflow.receiver.rest_calls import RestCalls
 from tests.fuzz.mlflow_requests import Noise
 from tests.hub.conftest import RunningHub
-from tests.hub.receivers.mlflow.rest_calls import RestCalls
 from tests.repeats import repeats
 
 REQUESTS = repeats(300, 10_000)

@@ -4,10 +4,10 @@ import tempfile
 from collections.abc import Iterable
 from pathlib import Path
 
-from stepscope.hub.receivers.tinker.client_telemetry import TelemetryReceiver
-from stepscope.hub.receivers.tinker.session_records import SessionRecords
+from stepscope.dialects.tinker.receiver.client_telemetry import TelemetryReceiver
+from stepscope.dialects.tinker.receiver.session_records import SessionRecords
+from tests.dialects.tinker.receiver.test_telemetry_body import DOCUMENT_ELIXIR, DOCUMENT_PYTHON, TINKER_036, TINKEX
 from tests.fuzz.hub_path import HubPath
-from tests.hub.receivers.tinker.test_telemetry_body import DOCUMENT_ELIXIR, DOCUMENT_PYTHON, TINKER_036, TINKEX
 
 
 def check(data: bytes) -> None:

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from tests.dialects.aim.test_importer import DATA
+from tests.dialects.neptune.test_importer import write_export
 from tests.imports.clients import run_client
-from tests.imports.test_aim_repository import DATA
-from tests.imports.test_neptune_export import write_export
 
 PAGE = Path(__file__).parents[2] / "docs" / "bring-your-runs.md"
 _ROW = re.compile(r"^\| (.+?) \| `(stepscope import [^`]+)` \|$", re.MULTILINE)

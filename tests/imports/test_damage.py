@@ -10,12 +10,12 @@ from pathlib import Path
 import pytest
 
 from stepscope.cli.main import main
+from stepscope.dialects.mlflow.importer import MlflowDatabase, MlflowFolder, count_files
+from stepscope.dialects.trackio.importer import Trackio
+from stepscope.dialects.wandb.importer import HEADER, WandbFiles
 from stepscope.imports import source
-from stepscope.imports.mlflow_stores import MlflowDatabase, MlflowFolder, count_files
 from stepscope.imports.source import Source
 from stepscope.imports.tables import Csv, JsonLines
-from stepscope.imports.trackio import Trackio
-from stepscope.imports.wandb_files import HEADER, WandbFiles
 from stepscope.model.records import Event, Metric
 from stepscope.testing import read_run
 from tests.imports.importing import bring, import_in_pieces, is_same
@@ -270,7 +270,7 @@ def test_every_import_goes_on_where_it_was(
     monkeypatch.setattr(source, "CHUNK_RECORDS", 7)
     for module in ("mlflow_stores", "trackio"):
         monkeypatch.setattr(f"stepscope.imports.{module}.CHUNK_ROWS", 10)
-    monkeypatch.setattr("stepscope.imports.mlflow_stores.READ_BYTES", 50)
+    monkeypatch.setattr("stepscope.dialects.mlflow.importer.READ_BYTES", 50)
     assert callable(write)
     write(tmp_path / name)
     assert import_in_pieces(tmp_path / "home", kind, tmp_path / name) > 2

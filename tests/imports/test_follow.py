@@ -130,7 +130,7 @@ def test_a_wandb_run_in_progress(tmp_path: Path, capsys: pytest.CaptureFixture[s
 
 def test_a_block_that_grows_while_it_is_read(tmp_path: Path) -> None:
     """What is appended between two reads continues the block; it was taken for the next, and left out as damaged."""
-    from stepscope.imports.wandb_files import BLOCK, HEADER, read_records
+    from stepscope.dialects.wandb.importer import BLOCK, HEADER, read_records
 
     with client(WANDB, tmp_path) as go_on:
         for _ in range(4):

@@ -10,6 +10,10 @@ from typing import Any
 import msgspec
 import pytest
 
+from stepscope.dialects.datadog.sink.parts import IntakeSink
+from stepscope.dialects.datadog.wire.translate import Spelling, Translator
+from stepscope.dialects.otlp.sink import Otlp
+from stepscope.dialects.tinker.sink import Tinker
 from stepscope.journal.following import Following
 from stepscope.journal.quarantine import Quarantine
 from stepscope.journal.segments import Journal
@@ -17,18 +21,14 @@ from stepscope.model.errors import Retry
 from stepscope.model.ports import Sink, Writer
 from stepscope.model.records import Metric
 from stepscope.pump import Pump
-from stepscope.sinks.datadog.datadog_sinks import IntakeSink
 from stepscope.sinks.hub import Hub
-from stepscope.sinks.otlp import Otlp
-from stepscope.sinks.tinker import Tinker
 from stepscope.testing.sinks import closing, example_batches
-from stepscope.wire.datadog.datadog_translate import Spelling, Translator
 from stepscope.wire.otlp.replies import Status
+from tests.dialects.otlp.sink.test_grpc_channel import GrpcPeer
+from tests.dialects.otlp.sink.test_http import OtlpPeer
 from tests.sinks.faults import Relay, blackhole, refused, silent
 from tests.sinks.servers import Received, Reply, Server, http_date
 from tests.sinks.test_hub import HubPeer
-from tests.sinks.test_otlp_grpc import GrpcPeer
-from tests.sinks.test_otlp_http import OtlpPeer
 
 KINDS = ("otlp_http", "otlp_grpc", "hub")
 COUNT = 200

@@ -12,10 +12,10 @@ from pathlib import Path
 
 import pytest
 
+from stepscope.dialects.otlp.sink import Otlp
 from stepscope.model.errors import ConfigError, Retry
 from stepscope.sinks.http import find_proxy
 from stepscope.sinks.hub import Hub
-from stepscope.sinks.otlp import Otlp
 from stepscope.testing.sinks import closing, example_batches
 from tests.sinks.servers import Server, running
 from tests.sinks.test_hub import HubPeer

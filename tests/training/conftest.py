@@ -11,7 +11,7 @@ from stepscope.model import names
 from stepscope.model.records import Metric, Record
 from stepscope.testing import read_run
 from stepscope.training.collector.datadog import get_metrics_client
-from tests.sinks.dogstatsd_listener import Line, Listener
+from tests.dialects.datadog.sink.dogstatsd_listener import Line, Listener
 
 Read = Callable[..., list[Any]]
 Until = Callable[..., None]

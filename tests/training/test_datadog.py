@@ -15,7 +15,7 @@ from stepscope.model.records import Event, Metric
 from stepscope.testing import read_run
 from stepscope.training.collector import MetricsCollector, create_metrics_collector
 from stepscope.training.collector.datadog import DatadogMetrics, get_metrics_client
-from tests.sinks.dogstatsd_listener import Listener
+from tests.dialects.datadog.sink.dogstatsd_listener import Listener
 from tests.training.conftest import Mute, Read, Until, arrived, broken, by_key, of_user
 
 

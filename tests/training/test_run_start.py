@@ -9,7 +9,7 @@ import stepscope
 from stepscope.journal.layout import is_safe
 from stepscope.training import DatadogMetrics, TrainingContext, create_metrics_collector, init_telemetry, setup_tracing
 from stepscope.training.service import TelemetryConfig, shutdown_telemetry
-from tests.sinks.dogstatsd_listener import Listener
+from tests.dialects.datadog.sink.dogstatsd_listener import Listener
 from tests.training.conftest import broken
 
 

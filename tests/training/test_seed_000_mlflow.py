@@ -12,7 +12,7 @@ import stepscope
 from stepscope.model.records import Metric
 from stepscope.testing import read_run
 from stepscope.training import TrainingContext
-from tests.sinks.mlflow_peer import API, Deed, MlflowPeer, MlflowServer
+from tests.dialects.mlflow.server_peer import API, Deed, MlflowPeer, MlflowServer
 from tests.sinks.servers import Received, Reply, Server
 from tests.training.conftest import of_user
 from tests.training.test_seed_000 import keys

@@ -11,8 +11,8 @@ from stepscope.training.bus.reporters import event_reporter
 from stepscope.training.events.exceptions import RequestErrorCategory, RequestFailedError, is_user_error
 from stepscope.training.events.telemetry import Telemetry
 from tests.conftest import Python
+from tests.dialects.tinker.sink_peer import TinkerPeer
 from tests.late import late
-from tests.sinks.tinker_peer import TinkerPeer
 from tests.training.conftest import Until
 
 tinker = late("tinker")

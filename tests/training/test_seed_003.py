@@ -10,7 +10,7 @@ import stepscope
 from stepscope.model import names
 from stepscope.model.records import Metric, Span
 from stepscope.training.collector import MetricsCollector, create_metrics_collector
-from tests.sinks.dogstatsd_listener import Listener
+from tests.dialects.datadog.sink.dogstatsd_listener import Listener
 from tests.training.conftest import Read, Until, arrived, by_key
 
 GAUGE, COUNT, HISTOGRAM = "g", "c", "h"

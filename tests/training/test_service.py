@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 
 import stepscope
+from stepscope.model.otel_names import ATTR_EXEMPLARS
 from stepscope.model.records import Histogram, Log, Metric, Span
 from stepscope.testing import read_batches
 from stepscope.training.service import init_telemetry, shutdown_telemetry
-from stepscope.wire.otlp.otlp_names import ATTR_EXEMPLARS
 from tests.ray_peer import connected
 from tests.training.service_peers import EXAMPLES, python_path
 from tests.training.service_peers import redis_url as redis_url

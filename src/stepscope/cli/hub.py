@@ -16,7 +16,7 @@ from stepscope.model.formatting import size as shown
 from stepscope.wire.plain import dumps
 
 if TYPE_CHECKING:
-    from stepscope.hub.receivers.datadog.sockets import Address
+    from stepscope.dialects.datadog.listener.sockets import Address
 
 _NEEDED = "the hub needs more packages: pip install 'stepscope[hub]'"
 _TIMES = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 7 * 86400}
@@ -147,7 +147,7 @@ def command(args: argparse.Namespace) -> int:
 
 
 def _dogstatsd(args: argparse.Namespace) -> "tuple[Address, ...]":
-    from stepscope.hub.receivers.datadog.sockets import udp_address, unix_address
+    from stepscope.dialects.datadog.listener.sockets import udp_address, unix_address
 
     try:
         return (*map(udp_address, args.dogstatsd), *map(unix_address, args.dogstatsd_socket))

@@ -11,16 +11,16 @@ from typing import Any
 from stepscope.cli import text
 from stepscope.cli.options import Commands, add_command, home_of
 from stepscope.cli.progress import progress
-from stepscope.imports.aim_repository import AimRepository
+from stepscope.dialects.aim.importer import AimRepository
+from stepscope.dialects.mlflow.importer import MlflowDatabase, MlflowFolder
+from stepscope.dialects.neptune.importer import NeptuneExport
+from stepscope.dialects.tensorboard.importer import TensorBoard
+from stepscope.dialects.trackio.importer import Trackio
+from stepscope.dialects.wandb.importer import WandbFiles
 from stepscope.imports.check import compare
 from stepscope.imports.importer import import_run
-from stepscope.imports.mlflow_stores import MlflowDatabase, MlflowFolder
-from stepscope.imports.neptune_export import NeptuneExport
 from stepscope.imports.source import FoundRun, Skip, Source
 from stepscope.imports.tables import Csv, JsonLines
-from stepscope.imports.tensorboard import TensorBoard
-from stepscope.imports.trackio import Trackio
-from stepscope.imports.wandb_files import WandbFiles
 from stepscope.model import formatting
 from stepscope.model.errors import ConfigError
 from stepscope.wire.plain import dumps

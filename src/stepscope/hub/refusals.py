@@ -10,7 +10,7 @@ import msgspec
 from starlette.responses import Response
 
 from stepscope.model.errors import StepscopeError
-from stepscope.wire.otlp.otlp_names import CONTENT_TYPES, Encoding
+from stepscope.model.otel_names import CONTENT_TYPES, Encoding
 from stepscope.wire.otlp.replies import Status, write_status
 
 

@@ -11,6 +11,7 @@ from typing import Any
 
 from msgspec import to_builtins
 
+from stepscope.dialects.datadog.listener.sockets import Address
 from stepscope.hub.alerting.alerting_thread import Alerting
 from stepscope.hub.cluster import forwarding, peers
 from stepscope.hub.cluster.forwarding import BODY_BYTES, Forwarded, connector
@@ -29,7 +30,6 @@ from stepscope.hub.intake.scrub import Scrubber
 from stepscope.hub.intake.sources import FolderReceiver, IntakeReader
 from stepscope.hub.intake.store_pump import SINK
 from stepscope.hub.limits import Limits
-from stepscope.hub.receivers.datadog.sockets import Address
 from stepscope.hub.receivers.ingest import Ingest, RunOwners
 from stepscope.hub.receivers.receiver import RunLinks
 from stepscope.hub.receivers.run_limits import RunLimits

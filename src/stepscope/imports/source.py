@@ -8,7 +8,7 @@ from typing import Any, NamedTuple, Protocol
 import msgspec
 
 from stepscope.model.records import FIRST_STEP, LAST_STEP, Metric, Record
-from stepscope.wire.wandb_rows import Definition, parts_by_axis, split_row
+from stepscope.wire.nested_rows import Definition, parts_by_axis, split_row
 
 Skip = Callable[[str, int], None]
 """Counts what cannot be imported, by reason."""

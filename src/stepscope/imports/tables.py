@@ -11,7 +11,7 @@ from typing import Any, BinaryIO, Protocol
 
 from stepscope.imports.source import Chunk, FoundRun, NextChunk, Skip
 from stepscope.journal import layout
-from stepscope.wire.wandb_rows import number
+from stepscope.wire.nested_rows import number
 
 STEPS = ("step", "_step", "global_step", "Step", "iteration", "iter", "trainer/global_step", "epoch")
 """Columns of the step; the first one present in a row is used."""

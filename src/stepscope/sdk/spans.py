@@ -9,6 +9,7 @@ from opentelemetry import trace
 from opentelemetry.context import Context
 
 from stepscope.model import names
+from stepscope.model.otel_names import ATTR_DROPPED_EVENTS, ATTR_DROPPED_LINKS
 from stepscope.model.records import SPAN
 from stepscope.sdk import context as ids
 from stepscope.sdk.attributes import LONGEST, clean, clean_value, safe_text
@@ -33,7 +34,6 @@ from stepscope.sdk.exception_records import exception_attrs, message_of
 from stepscope.sdk.run_protocols import PackedLink, Part, Resource
 from stepscope.sdk.span_fields import HAS_IS_REMOTE, MOST_LINKS, Limits, link, nanoseconds, unusual_fields
 from stepscope.sdk.writer_identity import resource_of
-from stepscope.wire.otlp.otlp_names import ATTR_DROPPED_EVENTS, ATTR_DROPPED_LINKS
 
 _SAMPLED = trace.TraceFlags(trace.TraceFlags.SAMPLED)
 _NO_STATE = trace.TraceState()

@@ -116,12 +116,12 @@ SINKS = Plugins(
     "stepscope.sinks",
     {
         "console": "stepscope.sinks.console:Console",
-        "datadog": "stepscope.sinks.datadog:Datadog",
+        "datadog": "stepscope.dialects.datadog.sink:Datadog",
         "hub": "stepscope.sinks.hub:Hub",
-        "mlflow": "stepscope.sinks.mlflow:Mlflow",
-        "otlp": "stepscope.sinks.otlp:Otlp",
-        "prometheus": "stepscope.sinks.prometheus:Prometheus",
-        "tinker": "stepscope.sinks.tinker:Tinker",
+        "mlflow": "stepscope.dialects.mlflow.sink:Mlflow",
+        "otlp": "stepscope.dialects.otlp.sink:Otlp",
+        "prometheus": "stepscope.dialects.prometheus.sink:Prometheus",
+        "tinker": "stepscope.dialects.tinker.sink:Tinker",
     },
 )
 """The built-in sinks; other packages register theirs in the entry point group."""

@@ -13,8 +13,8 @@ from stepscope.hub.limits import Limits
 from stepscope.hub.security.tokens import Tokens
 from stepscope.hub.service import Hub, HubOptions
 from stepscope.hub.serving.app import build_app
+from stepscope.model.otel_names import ATTR_EXEMPLARS
 from stepscope.model.records import Instrument, Metric
-from stepscope.wire.otlp.otlp_names import ATTR_EXEMPLARS
 from tests.hub.in_process import request
 
 NOW = 1_750_000_000

@@ -7,9 +7,9 @@ import pytest
 
 from stepscope.hub.questions.distributions import buckets
 from stepscope.hub.service import Hub
+from stepscope.model.otel_names import ATTR_EXEMPLARS
 from stepscope.model.ports import Batch, Writer
 from stepscope.model.records import ExponentialHistogram, Histogram, Instrument, Metric, Record, Summary
-from stepscope.wire.otlp.otlp_names import ATTR_EXEMPLARS
 from tests.hub.questions.conftest import Get
 from tests.hub.questions.world import SECOND, START
 

@@ -8,16 +8,16 @@ from typing import Any
 import grpc
 import pytest
 
+from stepscope.dialects.otlp.receiver import OtlpReceiver
 from stepscope.hub.intake.counters import Counters
 from stepscope.hub.intake.intake_journal import SequenceNumbers
 from stepscope.hub.intake.scrub import Scrubber
 from stepscope.hub.limits import Limits
 from stepscope.hub.receivers.ingest import SAFE, SECONDS, Ingest, Repeats, RunOwners, Upload, digest
-from stepscope.hub.receivers.otlp import OtlpReceiver
 from stepscope.hub.security.guard import Access
 from stepscope.hub.security.tokens import Token
 from stepscope.model.errors import Retry
-from stepscope.wire.otlp.otlp_names import GRPC_METHODS
+from stepscope.model.otel_names import GRPC_METHODS
 from tests.hub import otlp_bodies as bodies
 from tests.hub.conftest import JSON, RunningHub
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from stepscope.hub.receivers.wandb.run_files import _MEDIA
+from stepscope.dialects.wandb.receiver.run_files import _MEDIA
 from stepscope.hub.runs.run_files import ImportedFiles, RunFile, StoredFileResponse, disposition, with_steps
 
 

@@ -17,10 +17,10 @@ from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
+from stepscope.model.otel_names import ATTR_FLAGS, ATTR_TRACE_STATE
 from stepscope.model.records import Event, ExponentialHistogram, Histogram, Log, Metric, Span
 from stepscope.sdk.otel import meter as meters
 from stepscope.testing import recorded
-from stepscope.wire.otlp.otlp_names import ATTR_FLAGS, ATTR_TRACE_STATE
 
 REMOTE = trace.SpanContext(77, 88, True, trace.TraceFlags(1), trace.TraceState([("a", "1")]))
 Said = dict[str, Any]

@@ -8,10 +8,10 @@ from collections.abc import Callable
 import numpy as np
 from opentelemetry import metrics
 
+from stepscope.model.otel_names import ATTR_EXEMPLARS
 from stepscope.model.records import Histogram, Metric
 from stepscope.sdk.otel import instrument_series
 from stepscope.testing import Recording, recorded
-from stepscope.wire.otlp.otlp_names import ATTR_EXEMPLARS
 
 meter = metrics.get_meter("measuring", "1")
 

@@ -13,9 +13,9 @@ NOTIFIERS = Plugins(
     "notifier",
     "stepscope.notifiers",
     {
-        "alertmanager": "stepscope.alerts.notifiers.alertmanager:Alertmanager",
+        "alertmanager": "stepscope.dialects.alertmanager.notifier:Alertmanager",
         "command": "stepscope.alerts.notifiers.command:Command",
-        "datadog": "stepscope.alerts.notifiers.datadog:Datadog",
+        "datadog": "stepscope.dialects.datadog.notifier:Datadog",
         "desktop": "stepscope.alerts.notifiers.desktop:Desktop",
         "email": "stepscope.alerts.notifiers.email:Email",
         "log": "stepscope.alerts.notifiers.log:Log",

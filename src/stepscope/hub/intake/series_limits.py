@@ -5,8 +5,8 @@ import time
 from collections.abc import Callable, Iterable
 
 from stepscope.hub.limits import Limits
+from stepscope.model.otel_names import ATTR_EXEMPLARS
 from stepscope.model.records import Metric
-from stepscope.wire.otlp.otlp_names import ATTR_EXEMPLARS
 
 MOST_RUNS = 5_000
 """Runs whose series are remembered; the oldest are forgotten."""

@@ -39,8 +39,8 @@ from stepscope.hub.store.engine import Engine
 from stepscope.hub.store.read.log_rows import LogRow, read_log_rows
 from stepscope.model import names
 from stepscope.model.names import SEVERITIES
+from stepscope.model.otel_names import ATTR_SCOPE_NAME
 from stepscope.model.records import Alert, Log, kind
-from stepscope.wire.otlp.otlp_names import ATTR_SCOPE_NAME
 from stepscope.wire.plain import plain
 
 

@@ -29,12 +29,12 @@ RECEIVERS = Plugins(
     "receiver",
     "stepscope.receivers",
     {
-        "datadog": "stepscope.hub.receivers.datadog.http_intake:Datadog",
-        "mlflow": "stepscope.hub.receivers.mlflow.tracking_api:Mlflow",
+        "datadog": "stepscope.dialects.datadog.receiver.http_intake:Datadog",
+        "mlflow": "stepscope.dialects.mlflow.receiver.tracking_api:Mlflow",
         "native": "stepscope.hub.receivers.native:Native",
-        "otlp_http": "stepscope.hub.receivers.otlp:OtlpHttp",
-        "tinker": "stepscope.hub.receivers.tinker.tinker_receiver:Tinker",
-        "wandb": "stepscope.hub.receivers.wandb.wandb_receiver:Wandb",
+        "otlp_http": "stepscope.dialects.otlp.receiver:OtlpHttp",
+        "tinker": "stepscope.dialects.tinker.receiver.service:Tinker",
+        "wandb": "stepscope.dialects.wandb.receiver.service:Wandb",
     },
 )
 """The built-in receivers; other packages register theirs in the entry point group."""

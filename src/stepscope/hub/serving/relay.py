@@ -19,7 +19,7 @@ from stepscope.hub.shared.client_homes import MOVABLE, RECEIVERS, ClientHomes
 from stepscope.hub.store.cluster.ownership import Member
 from stepscope.hub.upstream import Passing, Upstream, UpstreamFailed, pass_on
 from stepscope.model.errors import Retry
-from stepscope.wire.otlp.otlp_names import HEADER_EXPERIMENT, HEADER_RUN
+from stepscope.model.otel_names import HEADER_EXPERIMENT, HEADER_RUN
 
 MARK = b"x-stepscope-relayed"
 """The header with the secret of the hub that is asked: it answers itself, and passes nothing on."""

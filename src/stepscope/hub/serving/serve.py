@@ -15,14 +15,14 @@ from dataclasses import replace
 import uvicorn
 from starlette.routing import BaseRoute
 
+from stepscope.dialects.datadog.listener.dogstatsd import NAME as DOGSTATSD
+from stepscope.dialects.datadog.listener.dogstatsd import DogStatsd
+from stepscope.dialects.datadog.listener.sockets import Opened, check_remote, close_socket, open_sockets
+from stepscope.dialects.otlp.listener.grpc_server import OtlpGrpc
+from stepscope.dialects.otlp.receiver import OtlpReceiver
 from stepscope.hub.home import HubHome
 from stepscope.hub.home_store import open_home_store
 from stepscope.hub.limits import Limits
-from stepscope.hub.receivers.datadog.dogstatsd import NAME as DOGSTATSD
-from stepscope.hub.receivers.datadog.dogstatsd import DogStatsd
-from stepscope.hub.receivers.datadog.sockets import Opened, check_remote, close_socket, open_sockets
-from stepscope.hub.receivers.otlp import OtlpReceiver
-from stepscope.hub.receivers.otlp_grpc import OtlpGrpc
 from stepscope.hub.security.guard import is_loopback
 from stepscope.hub.security.tokens import Tokens
 from stepscope.hub.service import Hub, HubOptions

@@ -11,13 +11,13 @@ from opentelemetry import trace
 from opentelemetry.context import Context
 from opentelemetry.util.types import Attributes
 
+from stepscope.model.otel_names import ATTR_EXEMPLARS
 from stepscope.model.records import METRIC, Instrument
 from stepscope.sdk.context import NO_MARK, SPAN_KEY, Mark, current, current_mark, pack
 from stepscope.sdk.otel.aggregate import Aggregate, Number, fitting
 from stepscope.sdk.otel.current_run import CurrentRun, clean_attributes
 from stepscope.sdk.run_protocols import Part
 from stepscope.sdk.values import flatten
-from stepscope.wire.otlp.otlp_names import ATTR_EXEMPLARS
 
 MOST_SETS = 2000
 """Attribute sets of one instrument; further ones share the overflow set."""

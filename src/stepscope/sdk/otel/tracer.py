@@ -13,13 +13,13 @@ from opentelemetry import trace
 from opentelemetry.context import Context
 from opentelemetry.util.types import Attributes
 
+from stepscope.model.otel_names import ATTR_DROPPED_LINKS
 from stepscope.sdk.attributes import clean_own, plain_texts, safe_text
 from stepscope.sdk.context import CARRIED_KEY, SPAN_KEY, attach, current, detach
 from stepscope.sdk.otel.current_run import CurrentRun, attributes_of_scope, clean_attributes
 from stepscope.sdk.run_protocols import PackedLink, Part, Resource
 from stepscope.sdk.span_fields import MOST_LINKS, link, nanoseconds, read_limits
 from stepscope.sdk.spans import Span, StepSpan
-from stepscope.wire.otlp.otlp_names import ATTR_DROPPED_LINKS
 
 _LOW = 2**64 - 1
 

@@ -11,6 +11,9 @@ from typing import Any
 
 from msgspec import structs
 
+from stepscope.dialects.chrome.wire import files as chrome
+from stepscope.dialects.chrome.wire.events import is_chrome
+from stepscope.dialects.chrome.wire.files import Lane, write
 from stepscope.hub.questions.toolbox.endpoint import Endpoint, Reader, Stream, safe_name
 from stepscope.hub.questions.toolbox.params import Param, bad_request, not_found, unavailable
 from stepscope.hub.questions.toolbox.schemas import ANYTHING, COUNTS, INTEGER, TEXT, list_of, map_of, object_of
@@ -25,9 +28,6 @@ from stepscope.hub.store.write.ledger import writer_key
 from stepscope.model.errors import Retry
 from stepscope.model.ports import Writer
 from stepscope.model.records import Record, Span
-from stepscope.wire.chrome import chrome_files as chrome
-from stepscope.wire.chrome.chrome_events import is_chrome
-from stepscope.wire.chrome.chrome_files import Lane, write
 from stepscope.wire.otlp.decode.decode_request import decode
 from stepscope.wire.otlp.decode.origin import Group
 from stepscope.wire.otlp.decode.request_limits import bound_values

@@ -14,9 +14,9 @@ from stepscope.hub.store.columns import Block, Ints, Lists, ends_of, numbers, te
 from stepscope.hub.store.engine import Tables
 from stepscope.hub.store.schema import ERA
 from stepscope.hub.store.write.ledger import writer_key
+from stepscope.model.otel_names import ATTR_EXEMPLARS
 from stepscope.model.ports import Writer, run_id_problem
 from stepscope.model.records import Attrs, Instrument
-from stepscope.wire.otlp.otlp_names import ATTR_EXEMPLARS
 
 WEEK_NS = 7 * 24 * 3600 * 10**9
 MOST_SLOTS = 2_000_000

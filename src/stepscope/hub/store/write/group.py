@@ -15,9 +15,9 @@ from stepscope.hub.store.write.ledger import COUNTS
 from stepscope.hub.store.write.point_rows import Points
 from stepscope.hub.store.write.span_log_rows import Lines, Spans, Traces
 from stepscope.model.errors import Reject
+from stepscope.model.otel_names import ATTR_EXEMPLARS
 from stepscope.model.ports import Batch
 from stepscope.model.records import Alert, Event, Log, Metric, Record, Span, began_at, has_steps_in_range, recorded_at
-from stepscope.wire.otlp.otlp_names import ATTR_EXEMPLARS
 
 UNFIT = (TypeError, ValueError, OverflowError, RecursionError, AttributeError)
 """What making a column raises for an invalid value."""

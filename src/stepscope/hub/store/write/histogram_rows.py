@@ -8,8 +8,8 @@ from stepscope.hub.store.columns import Block, Lists, Numbers, ends_of, fixed, n
 from stepscope.hub.store.exact import remainders
 from stepscope.hub.store.schema import NO_STEP
 from stepscope.hub.store.write.catalog import Catalog, Source, label
+from stepscope.model.otel_names import ATTR_EXEMPLARS
 from stepscope.model.records import Attrs, ExponentialHistogram, Histogram, Metric, Summary
-from stepscope.wire.otlp.otlp_names import ATTR_EXEMPLARS
 
 Distribution = Histogram | ExponentialHistogram | Summary
 

@@ -8,7 +8,9 @@ from typing import Any, NamedTuple
 
 from msgspec import structs
 
+from stepscope.model import otel_names
 from stepscope.model.names import ATTR_STEP, SEVERITIES
+from stepscope.model.otel_names import Encoding, Signal
 from stepscope.model.records import (
     FIRST_STEP,
     Alert,
@@ -23,7 +25,6 @@ from stepscope.model.records import (
     Span,
     Value,
 )
-from stepscope.wire.otlp import otlp_names
 from stepscope.wire.otlp.decode import json_request, protobuf_request
 from stepscope.wire.otlp.decode.origin import (
     LATEST,
@@ -40,7 +41,6 @@ from stepscope.wire.otlp.decode.origin import (
     Scope,
     is_id,
 )
-from stepscope.wire.otlp.otlp_names import Encoding, Signal
 from stepscope.wire.otlp.replies import Rejections
 
 BAD_TRACE_ID = "the trace id is not 16 bytes (32 hex digits in JSON) or all zero"
@@ -123,8 +123,8 @@ def take_logs(
             time = observed = observed or clock()
         elif observed == time:
             observed = 0
-        if not event_name and type(attrs.get(otlp_names.ATTR_EVENT_NAME)) is str:
-            event_name = attrs.pop(otlp_names.ATTR_EVENT_NAME)
+        if not event_name and type(attrs.get(otel_names.ATTR_EVENT_NAME)) is str:
+            event_name = attrs.pop(otel_names.ATTR_EVENT_NAME)
         linked = is_id(trace_id, 16)
         if _is_unfit(trace_id, NO_TRACE) or _is_unfit(span_id, NO_SPAN if linked else b""):
             refused.warn(BAD_CONTEXT, event_name)
@@ -148,17 +148,17 @@ def _severity(number: int, text: str, attrs: Attrs) -> int:
     """Read the severity; a word that OpenTelemetry does not know stays as an attribute."""
     known = SEVERITIES.get(text.upper()) if text else 0
     if known is None:
-        attrs[otlp_names.ATTR_SEVERITY_TEXT] = text
+        attrs[otel_names.ATTR_SEVERITY_TEXT] = text
     return number if 0 < number <= 24 else known or 0
 
 
 def _event(context: _Context, name: str, body: Any, attrs: Attrs, scope_name: str, seen: tuple[int, int]) -> Record:
     """Make an event; `alert.firing` with a rule's name is an alert."""
     if scope_name:
-        attrs[otlp_names.ATTR_SCOPE_NAME] = scope_name
-    rule = attrs.get(otlp_names.ATTR_ALERT)
-    if name == otlp_names.EVENT_ALERT and type(rule) is str:
-        del attrs[otlp_names.ATTR_ALERT]
+        attrs[otel_names.ATTR_SCOPE_NAME] = scope_name
+    rule = attrs.get(otel_names.ATTR_ALERT)
+    if name == otel_names.EVENT_ALERT and type(rule) is str:
+        del attrs[otel_names.ATTR_ALERT]
         return Alert(*context, rule, body if type(body) is str else "", attrs, *seen)
     return Event(*context, name, attrs, body, *seen)
 

@@ -7,8 +7,8 @@ from typing import Any
 
 import msgspec
 
+from stepscope.model import otel_names
 from stepscope.model.records import Attrs, Link, SpanEvent
-from stepscope.wire.otlp import otlp_names
 from stepscope.wire.otlp.decode.json_values import (
     MALFORMED,
     any_value,
@@ -193,7 +193,7 @@ def logs(data: bytes, refused: Rejections) -> Iterator[RawResource[RawLog]]:
 
 
 def _resources(
-    signal: otlp_names.Signal, data: bytes, noun: str, items: Callable[[Any], Iterable[Item]], refused: Rejections
+    signal: otel_names.Signal, data: bytes, noun: str, items: Callable[[Any], Iterable[Item]], refused: Rejections
 ) -> Iterator[RawResource[Item]]:
     """Iterate over resources and scopes; malformed ones make the whole request malformed."""
     document = parse(data)
@@ -212,8 +212,8 @@ def _resource(part: Any) -> Attrs:
     resource = as_object(part.get("resource"))
     attrs = attributes(resource.get("attributes"))
     if schema_url := as_text(part.get("schemaUrl")):
-        attrs[otlp_names.ATTR_RESOURCE_SCHEMA] = schema_url
-    note_dropped(attrs, (otlp_names.ATTR_RESOURCE_DROPPED, as_count(resource.get("droppedAttributesCount"))))
+        attrs[otel_names.ATTR_RESOURCE_SCHEMA] = schema_url
+    note_dropped(attrs, (otel_names.ATTR_RESOURCE_DROPPED, as_count(resource.get("droppedAttributesCount"))))
     return attrs
 
 
@@ -228,7 +228,7 @@ def _span(span: Any, refused: Rejections) -> RawSpan:
     get = span.get
     attrs = attributes(get("attributes"))
     if state := get("traceState"):
-        attrs[otlp_names.ATTR_TRACE_STATE] = as_text(state)
+        attrs[otel_names.ATTR_TRACE_STATE] = as_text(state)
     for field, name in _DROPPED:
         if field in span and (dropped := as_count(span[field])):
             attrs[name] = dropped
@@ -243,24 +243,24 @@ def _span(span: Any, refused: Rejections) -> RawSpan:
 
 
 _DROPPED = (
-    ("droppedAttributesCount", otlp_names.ATTR_DROPPED),
-    ("droppedEventsCount", otlp_names.ATTR_DROPPED_EVENTS),
-    ("droppedLinksCount", otlp_names.ATTR_DROPPED_LINKS),
+    ("droppedAttributesCount", otel_names.ATTR_DROPPED),
+    ("droppedEventsCount", otel_names.ATTR_DROPPED_EVENTS),
+    ("droppedLinksCount", otel_names.ATTR_DROPPED_LINKS),
 )
 
 
 def _event(event: Any) -> SpanEvent:
     attrs = attributes(event.get("attributes"))
-    note_dropped(attrs, (otlp_names.ATTR_DROPPED, as_count(event.get("droppedAttributesCount"))))
+    note_dropped(attrs, (otel_names.ATTR_DROPPED, as_count(event.get("droppedAttributesCount"))))
     return SpanEvent(min(as_count(event.get("timeUnixNano")), LATEST), as_text(event.get("name")), attrs)
 
 
 def _link(link: Any) -> Link:
     attrs = attributes(link.get("attributes"))
     if state := as_text(link.get("traceState")):
-        attrs[otlp_names.ATTR_TRACE_STATE] = state
+        attrs[otel_names.ATTR_TRACE_STATE] = state
     dropped, flags = as_count(link.get("droppedAttributesCount")), as_flags(link.get("flags"))
-    note_dropped(attrs, (otlp_names.ATTR_DROPPED, dropped), (otlp_names.ATTR_FLAGS, flags))
+    note_dropped(attrs, (otel_names.ATTR_DROPPED, dropped), (otel_names.ATTR_FLAGS, flags))
     return Link(as_id(link.get("traceId")), as_id(link.get("spanId")), attrs)
 
 
@@ -275,7 +275,7 @@ def _log(record: Any) -> RawLog:
     get = record.get
     attrs = attributes(get("attributes"))
     if dropped := as_count(get("droppedAttributesCount")):
-        attrs[otlp_names.ATTR_DROPPED] = dropped
+        attrs[otel_names.ATTR_DROPPED] = dropped
     return (
         as_int(get("timeUnixNano")), as_int(get("observedTimeUnixNano")),
         as_int(get("severityNumber")), as_text(get("severityText")), as_text(get("eventName")),

@@ -5,11 +5,11 @@ from functools import lru_cache
 from struct import Struct
 from typing import Any
 
+from stepscope.model import otel_names
 from stepscope.model.names import ATTR_LOCAL_RANK, ATTR_RANK, ATTR_RUN_ID, ATTR_STEP, ATTR_WORLD_SIZE
+from stepscope.model.otel_names import ATTR_SCOPE, ATTR_STEP_NAME, ATTR_TRACE_STATE
 from stepscope.model.ports import Writer
 from stepscope.model.records import Attrs
-from stepscope.wire.otlp import otlp_names
-from stepscope.wire.otlp.otlp_names import ATTR_SCOPE, ATTR_STEP_NAME, ATTR_TRACE_STATE
 from stepscope.wire.otlp.protobuf_writing import MASK, delimited, text, varint
 
 _DOUBLE = Struct("<cd").pack
@@ -96,7 +96,7 @@ def write_value(value: Any) -> bytes:
 
 
 _ATTRS = Pairs(b"\x0a")
-_ASIDE = frozenset((otlp_names.ATTR_RESOURCE_SCHEMA, otlp_names.ATTR_RESOURCE_DROPPED))
+_ASIDE = frozenset((otel_names.ATTR_RESOURCE_SCHEMA, otel_names.ATTR_RESOURCE_DROPPED))
 
 
 def resource_of(writer: Writer) -> Attrs:
@@ -111,16 +111,16 @@ def resource_of(writer: Writer) -> Attrs:
         "service.name": writer.project,
         **writer.resource,
         ATTR_RUN_ID: writer.run,
-        otlp_names.ATTR_PROJECT: writer.project,
+        otel_names.ATTR_PROJECT: writer.project,
         ATTR_RANK: writer.rank,
         ATTR_WORLD_SIZE: writer.world_size,
         ATTR_LOCAL_RANK: writer.local_rank,
-        otlp_names.ATTR_ATTEMPT: writer.attempt,
+        otel_names.ATTR_ATTEMPT: writer.attempt,
     }
     given = attrs.get("service.instance.id")
     attrs["service.instance.id"] = given if given and writer.main else instance
     if writer.name:
-        attrs[otlp_names.ATTR_RUN_NAME] = writer.name
+        attrs[otel_names.ATTR_RUN_NAME] = writer.name
     if writer.named_host:
         attrs["host.name"] = writer.named_host
     if writer.pid:
@@ -131,9 +131,9 @@ def resource_of(writer: Writer) -> Attrs:
 def write_resource(attrs: Attrs) -> bytes:
     """Write a resource with its schema URL, to be followed by its scopes."""
     inside = _ATTRS.write(attrs, _ASIDE)
-    if type(dropped := attrs.get(otlp_names.ATTR_RESOURCE_DROPPED)) is int and dropped:
+    if type(dropped := attrs.get(otel_names.ATTR_RESOURCE_DROPPED)) is int and dropped:
         inside += b"\x10" + varint(dropped & MASK)
-    schema_url = attrs.get(otlp_names.ATTR_RESOURCE_SCHEMA)
+    schema_url = attrs.get(otel_names.ATTR_RESOURCE_SCHEMA)
     return delimited(b"\x0a", inside) + (text(b"\x1a", schema_url) if type(schema_url) is str else b"")
 
 

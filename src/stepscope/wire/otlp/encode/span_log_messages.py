@@ -3,9 +3,9 @@
 from struct import Struct
 from typing import Any
 
+from stepscope.model import otel_names
 from stepscope.model.names import severity_word
 from stepscope.model.records import Alert, Attrs, Event, Link, Log, Span, SpanEvent
-from stepscope.wire.otlp import otlp_names
 from stepscope.wire.otlp.encode.scope_messages import Pairs, write_value
 from stepscope.wire.otlp.protobuf_writing import MASK, delimited, name, text, varint
 
@@ -15,13 +15,13 @@ _UINT32 = 2**32 - 1
 _ATTRS, _EVENT_ATTRS, _LINK_ATTRS = Pairs(b"\x4a"), Pairs(b"\x1a"), Pairs(b"\x22")
 _FLAGS = Struct("<I").pack
 _DROPPED = (
-    (otlp_names.ATTR_DROPPED, b"\x50"),
-    (otlp_names.ATTR_DROPPED_EVENTS, b"\x60"),
-    (otlp_names.ATTR_DROPPED_LINKS, b"\x70"),
+    (otel_names.ATTR_DROPPED, b"\x50"),
+    (otel_names.ATTR_DROPPED_EVENTS, b"\x60"),
+    (otel_names.ATTR_DROPPED_LINKS, b"\x70"),
 )
-_ASIDE = frozenset((otlp_names.ATTR_TRACE_STATE, *(name for name, _ in _DROPPED)))
-_EVENT_ASIDE = frozenset((otlp_names.ATTR_DROPPED,))
-_LINK_ASIDE = frozenset((otlp_names.ATTR_TRACE_STATE, otlp_names.ATTR_DROPPED, otlp_names.ATTR_FLAGS))
+_ASIDE = frozenset((otel_names.ATTR_TRACE_STATE, *(name for name, _ in _DROPPED)))
+_EVENT_ASIDE = frozenset((otel_names.ATTR_DROPPED,))
+_LINK_ASIDE = frozenset((otel_names.ATTR_TRACE_STATE, otel_names.ATTR_DROPPED, otel_names.ATTR_FLAGS))
 
 
 def write_span(span: Span, duration: int, attrs: Attrs) -> bytes:
@@ -51,7 +51,7 @@ def write_span(span: Span, duration: int, attrs: Attrs) -> bytes:
 
 def _event(event: SpanEvent) -> bytes:
     attrs = _EVENT_ATTRS.write(event.attrs, _EVENT_ASIDE)
-    dropped = _count(b"\x20", event.attrs.get(otlp_names.ATTR_DROPPED))
+    dropped = _count(b"\x20", event.attrs.get(otel_names.ATTR_DROPPED))
     return _TIME(b"\x09", event.time & MASK) + text(b"\x12", event.name) + attrs + dropped
 
 
@@ -61,13 +61,13 @@ def _link(link: Link) -> bytes:
     written += _LINK_ATTRS.write(attrs, _LINK_ASIDE)
     if _LINK_ASIDE.isdisjoint(attrs):
         return written
-    written += _state(attrs) + _count(b"\x28", attrs.get(otlp_names.ATTR_DROPPED))
-    flags = attrs.get(otlp_names.ATTR_FLAGS)
+    written += _state(attrs) + _count(b"\x28", attrs.get(otel_names.ATTR_DROPPED))
+    flags = attrs.get(otel_names.ATTR_FLAGS)
     return written + b"\x35" + _FLAGS(flags & _UINT32) if type(flags) is int else written
 
 
 def _state(attrs: Attrs) -> bytes:
-    state = attrs.get(otlp_names.ATTR_TRACE_STATE)
+    state = attrs.get(otel_names.ATTR_TRACE_STATE)
     return text(b"\x1a", state) if type(state) is str else b""
 
 
@@ -80,7 +80,7 @@ _LOG_TIME = Struct("<cQ").pack
 _LOG_UINT32 = 2**32 - 1
 _LOG_ATTRS = Pairs(b"\x32")
 _LOG_FLAGS = Struct("<cI").pack
-_LOG_ASIDE = frozenset((otlp_names.ATTR_SEVERITY_TEXT, otlp_names.ATTR_DROPPED))
+_LOG_ASIDE = frozenset((otel_names.ATTR_SEVERITY_TEXT, otel_names.ATTR_DROPPED))
 
 
 def write_log(record: Log | Event | Alert, attrs: Attrs) -> bytes:
@@ -88,7 +88,7 @@ def write_log(record: Log | Event | Alert, attrs: Attrs) -> bytes:
 
     An event has a name, and an alert is the event `alert.firing`.
     """
-    word = attrs.get(otlp_names.ATTR_SEVERITY_TEXT)
+    word = attrs.get(otel_names.ATTR_SEVERITY_TEXT)
     if type(word) is not str:
         word = severity_word(record.severity) if record.severity else ""
     parts = [
@@ -100,7 +100,7 @@ def write_log(record: Log | Event | Alert, attrs: Attrs) -> bytes:
         delimited(b"\x4a", record.trace_id) if record.trace_id else b"",
         delimited(b"\x52", record.span_id) if record.span_id else b"",
     ]
-    if type(dropped := attrs.get(otlp_names.ATTR_DROPPED)) is int:
+    if type(dropped := attrs.get(otel_names.ATTR_DROPPED)) is int:
         parts.append(b"\x38" + varint(dropped & _LOG_UINT32))
     if record.flags:
         parts.append(_LOG_FLAGS(b"\x45", record.flags & _LOG_UINT32))
@@ -108,8 +108,8 @@ def write_log(record: Log | Event | Alert, attrs: Attrs) -> bytes:
     if isinstance(record, Alert):
         body = record.message or None
         parts += [
-            name(b"\x62", otlp_names.EVENT_ALERT),
-            _LOG_ATTRS.write({otlp_names.ATTR_ALERT: record.name}),
+            name(b"\x62", otel_names.EVENT_ALERT),
+            _LOG_ATTRS.write({otel_names.ATTR_ALERT: record.name}),
         ]
     else:
         body = record.body

@@ -1,0 +1,1 @@
+"""One folder for each foreign system, always with the same file names."""

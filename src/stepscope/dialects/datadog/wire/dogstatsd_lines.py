@@ -1,0 +1,188 @@
+"""Lines of DogStatsD, protocol 1.0 to 1.6, as a server reads them: metrics, events and service checks."""
+
+import math
+import re
+from typing import NamedTuple
+
+from stepscope.dialects.datadog.wire.items import ALERT_TYPES, LONGEST, Check, Notice, PointType
+
+NO_VALUE = "a metric without a value"
+NO_TYPE = "a metric without a type"
+NO_NAME = "a metric without a name"
+LONG_NAME = f"a metric whose name is longer than {LONGEST} characters"
+BAD_TYPE = "an unknown metric type"
+BAD_NUMBER = "a value that is not a number"
+BAD_COUNT = "a count that is not finite"
+BAD_RATE = "an invalid sample rate"
+BAD_TIME = "an invalid timestamp"
+BAD_EVENT = "a malformed event"
+BAD_CHECK = "a malformed service check"
+BAD_TEXT = "a line that is not UTF-8"
+
+EVENT, CHECK = "_e{", "_sc|"
+SECOND = 1_000_000_000
+_LATEST = 2**63 // SECOND - 1
+_TYPES: dict[str, PointType] = {"g": "g", "c": "c", "ms": "ms", "h": "h", "d": "d", "s": "s"}
+_LENGTHS = re.compile(r"_e\{(\d{1,7}),(\d{1,7})\}:")
+_STATUSES = {"0": 0, "1": 1, "2": 2, "3": 3}
+_AFTER_MESSAGE = re.compile(r"((?:\|(?:c|e|card):[^|]*)+)$")
+"""The official client puts these behind the message of a check, which the protocol wants to be the last field."""
+
+
+class Malformed(ValueError):
+    """A line that is not in the protocol; its text is one of a few reasons, so that it can be counted by it."""
+
+
+class Fields(NamedTuple):
+    """What follows the value of a metric."""
+
+    type: PointType
+    rate: float = 1.0
+    tags: tuple[str, ...] = ()
+    container: str = ""
+    external: str = ""
+
+
+def split_time(fields: str) -> tuple[str, int | None]:
+    """Take the timestamp out of the fields of a metric; in nanoseconds, None when there is none."""
+    if "|T" not in fields:
+        return fields, None
+    parts = fields.split("|")
+    times = [part for part in parts if part[:1] == "T"]
+    return "|".join(part for part in parts if part[:1] != "T"), read_time(times[-1][1:])
+
+
+def read_time(text: str) -> int:
+    """Read seconds since 1970 as nanoseconds."""
+    if not (text.isascii() and text.isdigit() and 0 < len(text) < 12) or not 0 < int(text) <= _LATEST:
+        raise Malformed(BAD_TIME)
+    return int(text) * SECOND
+
+
+def read_fields(text: str) -> Fields:
+    """Read what follows the value of a metric, in any order; fields that are not known are ignored."""
+    kind, *others = text.split("|")
+    if not kind:
+        raise Malformed(NO_TYPE)
+    if kind not in _TYPES:
+        raise Malformed(BAD_TYPE)
+    tags: tuple[str, ...] = ()
+    rate, container, external = 1.0, "", ""
+    for field in others:
+        if field[:1] == "#":
+            tags = split_tags(field[1:])
+        elif field[:1] == "@":
+            rate = _rate(field[1:])
+        elif field[:2] == "c:":
+            container = field[2:]
+        elif field[:2] == "e:":
+            external = field[2:]
+    return Fields(_TYPES[kind], rate, tags, container, external)
+
+
+def split_tags(text: str) -> tuple[str, ...]:
+    """Split tags at commas, without the empty ones."""
+    return tuple(tag for each in text.split(",") if (tag := each.strip()))
+
+
+def _rate(text: str) -> float:
+    try:
+        rate = float(text)
+    except ValueError:
+        rate = 0.0
+    if not 0 < rate <= 1:
+        raise Malformed(BAD_RATE)
+    return rate
+
+
+def read_number(text: str) -> float:
+    """Read a value; NaN and infinities are numbers, digits with underscores are not."""
+    try:
+        if "_" not in text:
+            return int(text) if len(text) > 15 and text.isdigit() and len(text) < 19 else float(text)
+    except ValueError:
+        pass
+    raise Malformed(BAD_NUMBER if text else NO_VALUE)
+
+
+def read_count(text: str) -> float:
+    """Read a value that is added to others."""
+    number = read_number(text)
+    if not math.isfinite(number):
+        raise Malformed(BAD_COUNT)
+    return number
+
+
+def read_event(line: str, now: int) -> Notice:
+    """Read an event; the lengths in front count bytes, and a client that counts characters is understood."""
+    found = _LENGTHS.match(line)
+    if found is None:
+        raise Malformed(BAD_EVENT)
+    rest = line[found.end() :]
+    title, text, fields = _parts(rest.encode("utf-8", "surrogatepass"), rest, int(found[1]), int(found[2]))
+    tags: tuple[str, ...] = ()
+    at, host, key, priority, source, kind = now, "", "", "", "", "info"
+    container, external = "", ""
+    for field in fields.split("|")[1:]:
+        name, value = field[:2], field[2:]
+        if field[:1] == "#":
+            tags = split_tags(field[1:])
+        elif name == "d:":
+            at = read_time(value)
+        elif name == "h:":
+            host = value
+        elif name == "k:":
+            key = value
+        elif name == "p:":
+            priority = value
+        elif name == "s:":
+            source = value
+        elif name == "t:" and value in ALERT_TYPES:
+            kind = value
+        elif name == "c:":
+            container = value
+        elif name == "e:":
+            external = value
+    return Notice(0, _lines(title), _lines(text), kind, tags, at, host, key, priority, source, container, external)
+
+
+def _parts(data: bytes, text: str, title: int, body: int) -> tuple[str, str, str]:
+    end = title + 1 + body
+    if len(data) >= end and data[title : title + 1] == b"|" and data[end : end + 1] in (b"|", b""):
+        try:
+            return data[:title].decode(), data[title + 1 : end].decode(), data[end:].decode()
+        except UnicodeDecodeError:
+            pass
+    if len(text) >= end and text[title] == "|" and text[end : end + 1] in ("|", ""):
+        return text[:title], text[title + 1 : end], text[end:]
+    raise Malformed(BAD_EVENT)
+
+
+def read_check(line: str, now: int) -> Check:
+    """Read a service check: the message is the last field and may hold bars."""
+    head, _, message = line.partition("|m:")
+    parts = head.split("|")
+    if message and (after := _AFTER_MESSAGE.search(message)):
+        message = message[: after.start()]
+        parts += after[1].split("|")
+    if len(parts) < 3 or not parts[1] or parts[2] not in _STATUSES:
+        raise Malformed(BAD_CHECK)
+    tags: tuple[str, ...] = ()
+    at, host, container, external = now, "", "", ""
+    for field in parts[3:]:
+        if field[:1] == "#":
+            tags = split_tags(field[1:])
+        elif field[:2] == "d:":
+            at = read_time(field[2:])
+        elif field[:2] == "h:":
+            host = field[2:]
+        elif field[:2] == "c:":
+            container = field[2:]
+        elif field[:2] == "e:":
+            external = field[2:]
+    text = _lines(message.replace("m\\:", "m:"))
+    return Check(0, parts[1][:LONGEST], _STATUSES[parts[2]], text, tags, at, host, container, external)
+
+
+def _lines(text: str) -> str:
+    return text.replace("\\n", "\n")

@@ -1,0 +1,82 @@
+"""Filter strings of `logged-models/search`, which MLflow reads by other rules than those of runs."""
+
+import re
+from collections.abc import Collection
+
+from sqlparse.exceptions import SQLParseError
+from sqlparse.sql import Comparison
+
+from stepscope.dialects.mlflow.receiver.errors import BAD_REQUEST, refused
+from stepscope.dialects.mlflow.receiver.filter_grammar import (
+    ATTRIBUTE,
+    METRIC,
+    PARAM,
+    TAG,
+    Clause,
+    join_lists,
+    read_list,
+    split_statements,
+    trimmed,
+)
+
+_KINDS = {"attributes": ATTRIBUTE, "metrics": METRIC, "params": PARAM, "tags": TAG}
+_ENTITY = re.compile(r"([a-z]+)\.(.+)", re.DOTALL)
+_TIMES = (
+    *("creation_time", "creation_timestamp", "creation_timestamp_ms"),
+    *("last_updated_timestamp", "last_updated_timestamp_ms"),
+)
+_NUMERIC, _TEXTUAL = ("<", "<=", ">", ">=", "=", "!="), ("=", "!=", "LIKE", "ILIKE", "IN", "NOT IN")
+
+
+def parse_model_filter(text: str, attributes: Collection[str]) -> list[Clause]:
+    """Parse a filter string of logged models, or refuse it with MLflow's message."""
+    if not text:
+        return []
+    start = f"Invalid filter string: {text!r}."
+    try:
+        statements = split_statements(text)
+    except SQLParseError as error:
+        raise refused(f"{start} {error!r}") from None
+    if len(statements) != 1:
+        raise refused(f"{start} Expected a single SQL expression.")
+    found = []
+    for each in join_lists(statements[0].tokens):
+        if isinstance(each, Comparison):
+            found.append(_clause(each, attributes))
+        elif each.value.strip().upper() != "AND":
+            raise refused(
+                f"{start} Expected a list of comparisons separated by 'AND' "
+                "(e.g. 'metrics.loss > 0.1 AND params.lr = 0.01')."
+            )
+    return found
+
+
+def _clause(comparison: Comparison, attributes: Collection[str]) -> Clause:
+    tokens = [str(token) for token in comparison.tokens if not token.is_whitespace]
+    if len(tokens) != 3:
+        raise refused(f"Invalid comparison: {comparison}. Expected a comparison with 3 tokens.")
+    name, comparator, value = tokens[0], tokens[1].upper(), tokens[2]
+    word, key = match.groups() if (match := _ENTITY.fullmatch(name)) else ("attributes", name)
+    kind, key = _KINDS.get(word), key.strip("`")
+    if kind is None:
+        raise refused(f"Invalid entity type: {word!r}. Expected one of {list(_KINDS)}.")
+    numeric = kind == METRIC or (kind == ATTRIBUTE and key in _TIMES)
+    known = _NUMERIC if numeric else _TEXTUAL
+    if comparator not in known:
+        raise refused(f"Invalid comparison operator for {word}.{key}: {comparator!r}. Expected one of {known}.")
+    if kind == ATTRIBUTE and key not in attributes:
+        raise refused(f"Invalid attribute key '{key}' specified. Valid keys are '{sorted(attributes)}'")
+    if numeric:
+        return Clause(kind, key, comparator, _number(name, value))
+    if not (value.startswith("(") and value.endswith(")")):
+        return Clause(kind, key, comparator, trimmed(value, '"').strip("'"))
+    if comparator not in ("IN", "NOT IN"):
+        raise refused(f"A list of values needs IN or NOT IN, got '{comparator}'", BAD_REQUEST)
+    return Clause(kind, key, comparator, read_list(value))
+
+
+def _number(name: str, text: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        raise refused(f"Expected numeric value type for {name}. Found {text}") from None

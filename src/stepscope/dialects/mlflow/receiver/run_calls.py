@@ -1,0 +1,179 @@
+"""The endpoints under `runs/`."""
+
+import json
+from typing import Any
+
+from stepscope.dialects.mlflow.receiver import run_records
+from stepscope.dialects.mlflow.receiver import run_table as mlflow_runs
+from stepscope.dialects.mlflow.receiver.errors import refused, wrong_type
+from stepscope.dialects.mlflow.receiver.experiment_calls import read_view
+from stepscope.dialects.mlflow.receiver.experiments import ACTIVE, DELETED, experiment_number
+from stepscope.dialects.mlflow.receiver.names_and_limits import (
+    LogBatch,
+    checked_param,
+    checked_tag,
+    read_batch,
+    read_pairs,
+    read_point,
+)
+from stepscope.dialects.mlflow.receiver.run_search import DEFAULT_RUNS, search_runs
+from stepscope.dialects.mlflow.receiver.run_table import ENDED, STATUSES, MlflowRun, find_run
+from stepscope.dialects.mlflow.receiver.tracking import Call, Reply, Tracking
+from stepscope.model.records import Record
+from stepscope.model.redaction import redact
+
+MODELS_TAG = "mlflow.log-model.history"
+
+
+def create(tracking: Tracking, call: Call) -> Reply:
+    """Create a run."""
+    fields = call.fields
+    tags = read_pairs(fields)
+    wanted = MlflowRun(
+        number=0,
+        run_id=tracking.new_id(),
+        experiment=experiment_number(fields.text("experiment_id") or "0"),
+        name=str(redact(fields.text("run_name"))),
+        user_id=fields.text("user_id"),
+        status="RUNNING",
+        start_time=fields.whole("start_time") or 0,
+        end_time=None,
+        stage=ACTIVE,
+        artifact_uri="",
+        project="",
+    )
+    tracking.admit_run(wanted.run_id)
+    with tracking.database.write() as db:
+        run = mlflow_runs.create_run(db, wanted, tags, call.project)
+        records = tracking.record_start(db, run)
+        described = mlflow_runs.describe_runs(db, [run], with_outputs=False)[0]
+    return Reply({"run": described}, [tracking.submit(run, records, call.project)], run.run_id)
+
+
+def get(tracking: Tracking, call: Call) -> Reply:
+    """Return a run with its data."""
+    run_id = call.fields.run()
+    with tracking.database.read() as db:
+        run = find_run(db, run_id, call.project)
+        return Reply({"run": mlflow_runs.describe_runs(db, [run], with_models=True)[0]})
+
+
+def search(tracking: Tracking, call: Call) -> Reply:
+    """Return a page of runs."""
+    fields = call.fields
+    most = fields.whole("max_results")
+    with tracking.database.read() as db:
+        found, token = search_runs(
+            db,
+            fields.ids("experiment_ids"),
+            fields.text("filter"),
+            fields.texts("order_by"),
+            read_view(fields, "run_view_type"),
+            DEFAULT_RUNS if most is None else most,
+            fields.text("page_token"),
+            call.project,
+        )
+        body: dict[str, Any] = {"runs": mlflow_runs.describe_runs(db, found)} if found else {}
+    return Reply({**body, "next_page_token": token} if token else body)
+
+
+def update(tracking: Tracking, call: Call) -> Reply:
+    """Change the status, the end or the name of a run."""
+    fields = call.fields
+    run_id, end, name = fields.run(), fields.whole("end_time"), str(redact(fields.text("run_name")))
+    with tracking.database.write() as db:
+        known = find_run(db, run_id, call.project, active=True)
+        run = mlflow_runs.update_run(db, known, _status(fields.values.get("status")), end, name)
+        records = tracking.record_start(db, run) if run.attempt > known.attempt else []
+    records += run_records.edited({mlflow_runs.NAME_TAG: name}, tracking.clock()) if name else []
+    records += [run_records.finished(run, tracking.clock())] if run.status in ENDED and run != known else []
+    return Reply({"run_info": mlflow_runs.describe_info(run)}, [tracking.submit(run, records, call.project)], run_id)
+
+
+def _status(given: Any) -> str:
+    """Return a status given by name or number; empty when it is missing or an unknown name, which changes nothing."""
+    if type(given) is int and 1 <= given <= len(STATUSES):
+        return STATUSES[given - 1]
+    if given is not None and not isinstance(given, str):
+        raise wrong_type("status", given)
+    return given if given in STATUSES else ""
+
+
+def delete(tracking: Tracking, call: Call) -> Reply:
+    """Delete a run: it is archived in the hub and can be restored."""
+    return _move(tracking, call, DELETED)
+
+
+def restore(tracking: Tracking, call: Call) -> Reply:
+    """Restore a run."""
+    return _move(tracking, call, ACTIVE)
+
+
+def _move(tracking: Tracking, call: Call, stage: str) -> Reply:
+    run_id = call.fields.run()
+    with tracking.database.write() as db:
+        run = find_run(db, run_id, call.project)
+        mlflow_runs.move_run(db, run, stage)
+    records = [run_records.archived(tracking.clock(), archived=stage == DELETED)]
+    return Reply({}, [tracking.submit(run, records, call.project)], run_id)
+
+
+def log_metric(tracking: Tracking, call: Call) -> Reply:
+    """Log one value."""
+    return tracking.log(*read_point(call.fields), call.project)
+
+
+def log_batch(tracking: Tracking, call: Call) -> Reply:
+    """Log metrics, params and tags atomically."""
+    return tracking.log(*read_batch(call.fields), call.project)
+
+
+def log_parameter(tracking: Tracking, call: Call) -> Reply:
+    """Log one param."""
+    fields = call.fields
+    run_id, key, value = fields.run(), fields.text("key", required=True), fields.text("value")
+    params = dict([checked_param(key, value)])
+    return tracking.log(run_id, LogBatch((), params, {}), call.project, single=True)
+
+
+def set_tag(tracking: Tracking, call: Call) -> Reply:
+    """Set one tag."""
+    fields = call.fields
+    run_id, key, value = fields.run(), fields.text("key", required=True), fields.text("value")
+    return tracking.log(run_id, LogBatch((), {}, dict([checked_tag(key, value)])), call.project)
+
+
+def log_model(tracking: Tracking, call: Call) -> Reply:
+    """Add a model to the tag mlflow.log-model.history, for clients before MLflow 3."""
+    run_id, text = call.fields.run(), call.fields.text("model_json", required=True)
+    try:
+        model = json.loads(text)
+    except (ValueError, RecursionError):
+        raise refused(f"Malformed model info. \n {text} \n is not a valid JSON.") from None
+    missing = {"artifact_path", "flavors", "utc_time_created", "run_id"} - set(model if isinstance(model, dict) else ())
+    if missing:
+        raise refused(f"Model json is missing mandatory fields: {missing}")
+    entry = {key: value for key, value in model.items() if key not in ("mlflow_version", "saved_input_example_info")}
+    with tracking.database.write() as db:
+        run = find_run(db, run_id, call.project, active=True)
+        before = mlflow_runs.read_tags(db, run).get(MODELS_TAG, "[]")
+        mlflow_runs.set_tags(db, run, dict([checked_tag(MODELS_TAG, json.dumps([*_listed(before), redact(entry)]))]))
+    return Reply({})
+
+
+def _listed(text: str) -> list[Any]:
+    try:
+        found = json.loads(text)
+    except ValueError:
+        found = None
+    return found if isinstance(found, list) else []
+
+
+def delete_tag(tracking: Tracking, call: Call) -> Reply:
+    """Remove one tag."""
+    run_id, key = call.fields.run(), call.fields.text("key", required=True)
+    with tracking.database.write() as db:
+        run = find_run(db, run_id, call.project, active=True)
+        mlflow_runs.delete_tag(db, run, key)
+    records: list[Record] = run_records.edited({key: None}, tracking.clock())
+    return Reply({}, [tracking.submit(run, records, call.project)], run_id)

@@ -1,0 +1,164 @@
+"""The state shared by all endpoints: the tracking database, the hub's journal and store."""
+
+import sqlite3
+import time
+import uuid
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future
+from typing import Any, NamedTuple
+
+import msgspec
+
+from stepscope.dialects.mlflow.receiver import run_records
+from stepscope.dialects.mlflow.receiver.errors import TOO_MANY, refused
+from stepscope.dialects.mlflow.receiver.names_and_limits import LogBatch
+from stepscope.dialects.mlflow.receiver.request_fields import Fields
+from stepscope.dialects.mlflow.receiver.run_table import (
+    MlflowRun,
+    find_run,
+    read_params,
+    read_tags,
+    run_of_trace,
+    set_latest,
+    set_model_metrics,
+    set_params,
+    set_tags,
+)
+from stepscope.dialects.mlflow.receiver.tracking_database import TrackingDatabase
+from stepscope.hub.intake.store_progress import Mark, StoreProgress
+from stepscope.hub.receivers.ingest import SAFE, Ingest, Repeats, Upload, digest
+from stepscope.hub.receivers.receiver import RunLink
+from stepscope.hub.refusals import Refused
+from stepscope.hub.store.engine import Engine
+from stepscope.model.otel_names import HEADER_EXPERIMENT, HEADER_RUN
+from stepscope.model.records import Record
+
+READ_AS_NAN = "a metric's value was null or a bare NaN: kept as NaN"
+_MOST_MARKS = 10_000
+_pack = msgspec.msgpack.Encoder().encode
+
+
+class Call(NamedTuple):
+    """One request: its fields, its path parameters, and the project of its token."""
+
+    fields: Fields
+    path: Mapping[str, str]
+    project: str | None
+
+
+class Reply(NamedTuple):
+    """The response to a call, and the future it waits for: its records on disk."""
+
+    body: dict[str, Any]
+    safe: Sequence["Future[None]"] = ()
+    run: str = ""
+    """The run of the records."""
+
+
+class Tracking:
+    """The state of the receiver. Safe to use from any thread."""
+
+    def __init__(
+        self,
+        database: TrackingDatabase,
+        ingest: Ingest,
+        engine: Callable[[], Engine],
+        progress: StoreProgress,
+        clock: Callable[[], int] = time.time_ns,
+        new_id: Callable[[], str] = lambda: uuid.uuid4().hex,
+    ) -> None:
+        self.database = database
+        self.engine = engine
+        self.clock = clock
+        self.new_id = new_id
+        self._ingest = ingest
+        self._progress = progress
+        self._repeats: Repeats[Future[None]] = Repeats()
+        self._marks: dict[str, Mark] = {}
+        """The journal position after the last acknowledged records of each run."""
+        self._opened: Mark = progress.written
+
+    @property
+    def now(self) -> int:
+        """Return the time in milliseconds."""
+        return self.clock() // run_records.MILLION
+
+    def admit_run(self, run: str) -> None:
+        """Count a new run; Refused when there are too many."""
+        try:
+            self._ingest.admit_run(run)
+        except Refused as error:
+            raise refused(error.refusal.message, TOO_MANY) from None
+
+    def submit(
+        self, run: MlflowRun, records: Sequence[Record], project: str | None, read_as_nan: int = 0
+    ) -> "Future[None]":
+        """Submit records of a run to the journal; the future completes once they are on disk."""
+        upload = Upload()
+        if records:
+            self._ingest.add(upload, run_records.writer_of(run), list(records), project)
+        upload.cut[READ_AS_NAN] += read_as_nan
+        return self._ingest.submit(upload)
+
+    def log(self, run_id: str, batch: LogBatch, project: str | None, *, single: bool = False) -> Reply:
+        """Log metrics, params and tags of a run: all, or none when one is refused."""
+        with self.database.write(durable=bool(batch.params or batch.tags)) as db:
+            run = find_run(db, run_id, project, active=True)
+            fresh = set_params(db, run, batch.params, single=single)
+            set_tags(db, run, batch.tags)
+            safe = [self._log_points(run, batch, project)]  # synced while the database is written
+            set_latest(db, run, batch.points)
+            set_model_metrics(db, run, batch.points)
+            config = (read_params(db, run), read_tags(db, run)) if fresh else None
+        now = self.clock()
+        records: list[Record] = [run_records.started(*config, now)] if config else []
+        records += run_records.edited(batch.tags, now) if batch.tags else []
+        return Reply({}, [*safe, self.submit(run, records, project)] if records else safe, run_id)
+
+    def _log_points(self, run: MlflowRun, batch: LogBatch, project: str | None) -> "Future[None]":
+        """Journal values; a retry is not journaled again."""
+        if not batch.points:
+            return self.submit(run, [], project)
+        return self.submit_once(run, run_records.metrics(batch.points), project, read_as_nan=batch.read_as_nan)
+
+    def submit_once(
+        self, run: MlflowRun, records: Sequence[Record], project: str | None, sent: str = "", read_as_nan: int = 0
+    ) -> "Future[None]":
+        """Journal records; those of a retried request are recognised and dropped.
+
+        `sent` is the client's data, needed to recognise records whose time is that of their arrival.
+        """
+        key = digest((run.run_id,), sent.encode() or _pack(records))
+        known = self._repeats.find(key)
+        if known is not None:
+            self._ingest.repeat()
+            return known
+        safe = self.submit(run, records, project, read_as_nan)
+        self._repeats.keep_when_safe(key, safe, safe, SAFE)
+        return safe
+
+    def record_start(self, db: sqlite3.Connection, run: MlflowRun) -> list[Record]:
+        """Return a start event with the current params and tags."""
+        return [run_records.started(read_params(db, run), read_tags(db, run), self.clock())]
+
+    def find_link(self, headers: Mapping[str, str]) -> RunLink | None:
+        """Return the run of a trace: the one in a header, or the only running one of the experiment."""
+        run_id, experiment = headers.get(HEADER_RUN, "").strip(), headers.get(HEADER_EXPERIMENT, "").strip()
+        if not run_id and not experiment.isdecimal():
+            return None
+        with self.database.read() as db:
+            return run_of_trace(db, run_id, experiment, self.now)
+
+    def note_safe(self, run: str) -> None:
+        """Store the journal position after the run's acknowledged records."""
+        if len(self._marks) >= _MOST_MARKS:
+            self._marks = {run: mark for run, mark in self._marks.items() if not self._progress.is_stored(mark)}
+        self._marks[run] = self._progress.written
+
+    def stored(self, runs: Sequence[str]) -> "Future[None]":
+        """Return a future that completes when all acknowledged records of some runs are in the store."""
+        return self._progress.after(max([self._opened, *(self._marks.get(run, (0, 0)) for run in runs)]))
+
+    def stop_waiting(self) -> None:
+        """Stop waiting for the journal of an earlier process, whose tail may be torn."""
+        self._opened = (0, 0)

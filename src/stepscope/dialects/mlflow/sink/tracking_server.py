@@ -1,0 +1,201 @@
+"""Calls of an MLflow server with their errors classified, and its experiments, found or created."""
+
+import time
+from collections.abc import Callable, Mapping
+from typing import Any
+from urllib.parse import urlencode, urlsplit
+
+import msgspec
+
+from stepscope.dialects.mlflow.sink import Target
+from stepscope.dialects.mlflow.wire import API
+from stepscope.model.errors import Retry
+from stepscope.sinks.http import Answer, Connection, retry_after
+
+MOST_ANSWER = 64 * 1024 * 1024
+"""Size limit of responses: that for a run has all its params and the latest value of every metric."""
+WAIT = frozenset({429, 503})
+UNCLEAR = frozenset({502, 504})
+"""Statuses of a gateway: the server may or may not have processed the request."""
+AGENT = "Stepscope"
+OVER = "slow: the time limit of one delivery is over; it continues"
+
+
+class NoAnswer(Retry):
+    """The outcome of a request is unknown."""
+
+
+class NoRestApi(Retry):
+    """The server has no MLflow REST API: it may be a plain collector of traces."""
+
+
+class Refused(Exception):
+    """The server rejected a request."""
+
+    def __init__(self, status: int, code: str, message: str) -> None:
+        super().__init__(f"HTTP {status}: {message[:300]}".rstrip(": "))
+        self.status, self.code, self.message = status, code, message
+
+    @property
+    def is_absent(self) -> bool:
+        """Whether the named object does not exist, or was deleted."""
+        return self.code == "RESOURCE_DOES_NOT_EXIST" or "must be in the 'active'" in self.message
+
+    @property
+    def is_no_api(self) -> bool:
+        """Whether the path does not exist and the response is not MLflow's."""
+        return self.status in (404, 405, 501) and not self.code
+
+    @property
+    def blames_a_record(self) -> bool:
+        """Whether the content may be the cause, rather than credentials or address."""
+        return self.status in (400, 413, 422) and not self.is_absent
+
+
+class Server:
+    """One connection to a tracking server. `allow` sets a common time limit for the next calls."""
+
+    def __init__(self, target: Target, clock: Callable[[], float] = time.monotonic) -> None:
+        self._connection = Connection(target.uri, target.tls)
+        self._root = urlsplit(target.uri).path.rstrip("/")
+        self._clock, self._deadline = clock, float("inf")
+        self._headers = {"user-agent": AGENT}
+        if target.authorization:
+            self._headers["authorization"] = target.authorization
+
+    def allow(self, seconds: float) -> None:
+        """Set a common time limit for the next calls, in seconds."""
+        self._deadline = self._clock() + seconds
+
+    def get(self, path: str, **query: str) -> dict[str, Any]:
+        """Send a GET request."""
+        return _read(self.send("GET", f"{API}{path}?{urlencode(query)}"))
+
+    def post(self, path: str, body: Mapping[str, Any] | bytes, *, once: bool = False) -> dict[str, Any]:
+        """Send a POST request; with `once` it is never repeated after a lost connection."""
+        packed = body if isinstance(body, bytes) else msgspec.json.encode(body)
+        return _read(self.send("POST", f"{API}{path}", packed, {"content-type": "application/json"}, once=once))
+
+    def send(
+        self, method: str, path: str, body: bytes = b"", headers: Mapping[str, str] | None = None, *, once: bool = False
+    ) -> Answer:
+        """Send a request; Refused, Retry when it may be sent again, or NoAnswer when the outcome is unknown."""
+        left = self._deadline - self._clock()
+        if left <= 0:
+            raise Retry(OVER, after=0.0)
+        sent = {**self._headers, **(headers or {})}
+        try:
+            answer = self._connection.ask(method, self._root + path, body, sent, left, most=MOST_ANSWER, once=once)
+        except Retry as error:
+            raise NoAnswer(str(error)) from error
+        if 200 <= answer.status < 300:
+            return answer
+        refused = _refused(answer)
+        if answer.status in WAIT:
+            raise Retry(str(refused), retry_after(answer.headers))
+        if answer.status in UNCLEAR:
+            raise NoAnswer(str(refused), retry_after(answer.headers))
+        raise refused
+
+    def close(self) -> None:
+        """Close the connection."""
+        self._connection.close()
+
+
+def retry_of(error: Refused, more: str = "") -> Retry:
+    """Convert an error to a Retry."""
+    return (NoRestApi if error.is_no_api else Retry)(f"{error}{more}")
+
+
+def _read(answer: Answer) -> dict[str, Any]:
+    try:
+        found = msgspec.json.decode(answer.body or b"{}")
+    except ValueError:
+        found = None
+    if not isinstance(found, dict):
+        raise Retry("the response is not from an MLflow server: check the address")
+    return found
+
+
+def _refused(answer: Answer) -> Refused:
+    if 300 <= answer.status < 400:
+        return Refused(
+            answer.status, "", f"a redirect to {answer.headers.get('location', 'nowhere')[:200]}, not followed"
+        )
+    try:
+        found = msgspec.json.decode(answer.body)
+        code = str(found.get("error_code", ""))
+        return Refused(answer.status, code, str(found.get("message") or found.get("detail") or ""))
+    except (ValueError, AttributeError):
+        text = answer.body[:200].decode("utf-8", "replace")
+        return Refused(answer.status, "", "" if "<" in text else text)
+
+
+class Experiments:
+    """The ids of experiments, looked up once, created when missing."""
+
+    def __init__(self, server: Server, target: Target) -> None:
+        self._server, self._target = server, target
+        self._known: dict[str, str] = {}
+        self._is_name = target.known_as == "name"
+
+    @property
+    def given(self) -> str | None:
+        """The configured id, which needs no lookup; digits count as an id until the server does not know it."""
+        wanted = self._target.experiment
+        is_id = wanted is not None and wanted.isdecimal() and int(wanted) < 2**63 and not self._is_name
+        return wanted if is_id or self._target.known_as == "id" else None
+
+    def find(self, project: str) -> str:
+        """The id of the experiment for a project; Retry, with the reason, when there is none."""
+        if self._target.known_as == "id" and self._target.experiment:
+            return self._target.experiment
+        wanted = self._target.experiment or project
+        if wanted not in self._known:
+            try:
+                self._known[wanted] = self._look_up(wanted)
+            except Refused as error:
+                raise retry_of(error, f" (experiment {wanted!r})") from error
+        return self._known[wanted]
+
+    def forget(self) -> None:
+        """Look all of them up again; digits that are not an id may be a name."""
+        self._known.clear()
+        self._is_name = True
+
+    def _look_up(self, wanted: str) -> str:
+        if self._target.experiment and self._target.known_as is None and wanted.isdecimal() and int(wanted) < 2**63:
+            try:
+                return _id(self._server.get("experiments/get", experiment_id=wanted))
+            except Refused as error:
+                if not error.is_absent:
+                    raise
+        return self._by_name(wanted) or self._create(wanted)
+
+    def _by_name(self, name: str) -> str | None:
+        try:
+            return _id(self._server.get("experiments/get-by-name", experiment_name=name))
+        except Refused as error:
+            if error.is_absent:
+                return None
+            raise
+
+    def _create(self, name: str) -> str:
+        try:
+            return str(self._server.post("experiments/create", {"name": name})["experiment_id"])
+        except Refused as error:
+            if error.code == "RESOURCE_ALREADY_EXISTS":  # another process created it
+                found = self._by_name(name)
+                if found is not None:
+                    return found
+            raise
+
+
+def _id(answer: dict[str, Any]) -> str:
+    try:
+        found = answer["experiment"]
+        if found.get("lifecycle_stage", "active") != "active":
+            raise Retry(f"the experiment {found.get('name')!r} was deleted in MLflow: restore it, or name another")
+        return str(found["experiment_id"])
+    except (KeyError, TypeError, AttributeError):
+        raise Retry("the response is not from an MLflow server: check the address") from None

@@ -1,0 +1,209 @@
+"""OTLP requests: decoded, and accepted or partly rejected; over HTTP at /v1/traces, /v1/metrics, /v1/logs and /."""
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable, Mapping
+from concurrent.futures import Future
+from http import HTTPStatus
+from typing import NamedTuple
+
+from msgspec import structs
+from starlette.requests import Request
+from starlette.responses import Response
+
+from stepscope.hub.receivers.bodies import with_body
+from stepscope.hub.receivers.ingest import SAFE, Ingest, Repeats, Upload, Writers, digest
+from stepscope.hub.receivers.receiver import ReceiverPorts, ReceiverRoute, RunLinks
+from stepscope.hub.refusals import Refusal, Refused, error_response, status_response
+from stepscope.hub.security.guard import Access, RequestHead, basic_password, bearer
+from stepscope.hub.security.middleware import access_of
+from stepscope.model.otel_names import (
+    ATTR_PROJECT,
+    CONTENT_TYPES,
+    HEADER_EXPERIMENT,
+    HEADER_RUN,
+    HTTP_PATHS,
+    SIGNALS,
+    Encoding,
+    Signal,
+    encoding_of,
+)
+from stepscope.wire.otlp.decode.decode_request import decode
+from stepscope.wire.otlp.decode.request_limits import bound_values
+from stepscope.wire.otlp.protobuf_writing import scan
+from stepscope.wire.otlp.replies import BadRequest, Rejections, write_reply
+
+NO_RECORDED_VALUE = "a point without a recorded value"
+
+
+class Taken(NamedTuple):
+    """A decoded request: a future that completes when it is synced, and what was rejected."""
+
+    safe: "Future[None]"
+    rejections: Rejections
+
+
+class OtlpReceiver:
+    """Receives export requests of all signals. Safe to use from any thread."""
+
+    def __init__(self, entry: Ingest, links: RunLinks | None = None) -> None:
+        self._entry = entry
+        self._links = links or RunLinks()
+        self._writers = Writers(entry)
+        self._repeats: Repeats[Taken] = Repeats()
+
+    def take(
+        self, signal: Signal, encoding: Encoding, data: bytes, headers: Mapping[str, str], access: Access
+    ) -> Taken:
+        """Decode and submit a request; BadRequest when it cannot be decoded.
+
+        A retried request gets the same response and is not stored again.
+        """
+        who = access.token.id if access.token is not None else ""
+        scope_headers = (headers.get(HEADER_RUN, ""), headers.get(HEADER_EXPERIMENT, ""))
+        key = digest((signal, encoding, who, *scope_headers), data)
+        if (known := self._repeats.find(key)) is not None:
+            self._entry.repeat()
+            return known
+        clock = _Clock()
+        taken = self._take(signal, encoding, data, headers, access, clock, key)
+        if not clock.was_read:
+            rejections = taken.rejections if taken.rejections.message else _NOTHING[taken.rejections.signal]
+            self._repeats.keep_when_safe(key, taken.safe, taken, Taken(SAFE, rejections))
+        return taken
+
+    def _take(
+        self,
+        signal: Signal,
+        encoding: Encoding,
+        data: bytes,
+        headers: Mapping[str, str],
+        access: Access,
+        clock: "_Clock",
+        key: bytes,
+    ) -> Taken:
+        try:
+            if encoding == "json":
+                bound_values(data)
+            link = self._links.find(headers)
+            named = {**headers, HEADER_RUN: link.run} if link is not None and link.run else headers
+            decoded = decode(signal, encoding, data, named, clock)
+        except BadRequest:
+            self._entry.reject("unreadable request")
+            raise
+        upload = Upload(b"" if clock.was_read else key)
+        for origin, records in decoded.groups:
+            if link is not None and link.run in ("", origin.run) and ATTR_PROJECT not in origin.resource:
+                origin = structs.replace(origin, project=link.project)
+            self._writers.add(upload, origin.writer(), records, access.project)
+        rejections = decoded.rejections
+        for reason, count in rejections.reasons.items():
+            self._entry.reject(reason, count)
+        upload.cut.update(rejections.warnings)
+        upload.cut[NO_RECORDED_VALUE] += decoded.gaps
+        safe = self._entry.submit(upload)
+        for reason, count in (+upload.rejected).items():
+            rejections.add(reason, count=count)
+        return Taken(safe, rejections)
+
+
+class _Clock:
+    """The time for items without one; identical requests with such items may be different requests."""
+
+    was_read = False
+
+    def __call__(self) -> int:
+        self.was_read = True
+        return time.time_ns()
+
+
+_NOTHING = {signal: Rejections(signal) for signal in SIGNALS}
+
+
+_JSON_NAMES: tuple[tuple[bytes, Signal], ...] = (
+    (b'"resourceSpans"', "traces"),
+    (b'"resourceMetrics"', "metrics"),
+    (b'"resourceLogs"', "logs"),
+)
+
+
+def guess_signal(encoding: Encoding, data: bytes) -> Signal:
+    """Detect the signal from the first item; traces when there is none."""
+    if encoding == "json":
+        return next((signal for name, signal in _JSON_NAMES if name in data), "traces")
+    try:
+        item = _first(_first(_first(data, 1), 2), 2)
+        numbers = {number for number, value in scan(item) if isinstance(value, int)}
+    except (LookupError, ValueError):
+        return "traces"
+    if 7 in numbers:  # a span's start time; a metric has no numeric field
+        return "traces"
+    return "logs" if numbers & {1, 11} else "metrics"
+
+
+def _first(message: bytes, number: int) -> bytes:
+    """The first value of a repeated field; LookupError when there is none."""
+    for field, value in scan(message):
+        if field == number and isinstance(value, bytes):
+            return value
+    raise LookupError(number)
+
+
+Answer = Callable[[Request], Awaitable[Response]]
+
+
+class OtlpHttp:
+    """The receiver of OTLP/HTTP."""
+
+    name = "otlp_http"
+    prefixes = ("/v1/",)
+
+    def __init__(self, ports: ReceiverPorts) -> None:
+        self._receiver = OtlpReceiver(ports.ingest(self.name), ports.links)
+        self._workers = ports.workers
+
+    def routes(self) -> list[ReceiverRoute]:
+        """Return the paths of the three signals, and the root."""
+        found = [ReceiverRoute(path, self._exporter(signal)) for path, signal in HTTP_PATHS.items()]
+        return [*found, ReceiverRoute("/", self._exporter(None))]
+
+    def credential(self, head: RequestHead) -> str:
+        """Return the bearer token, or the password that MLflow's clients send."""
+        header = head.headers.get("authorization", "")
+        return bearer(header) or basic_password(header)
+
+    def refuse(self, head: RequestHead, refusal: Refusal) -> Response:
+        """Return a google.rpc.Status in the encoding of the request."""
+        encoding = encoding_of(head.headers.get("content-type", ""))
+        return error_response(refusal) if encoding is None else status_response(encoding, refusal)
+
+    def _exporter(self, signal: Signal | None) -> Answer:
+        async def export(request: Request) -> Response:
+            encoding = encoding_of(request.headers.get("content-type", ""))
+            if encoding is None:
+                known = " or ".join(CONTENT_TYPES.values())
+                raise Refused(Refusal(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, f"the Content-Type must be {known}"))
+            return await self._export(request, signal, encoding)
+
+        return export
+
+    async def _export(self, request: Request, signal: Signal | None, encoding: Encoding) -> Response:
+        access, headers = access_of(request.scope), dict(request.headers)
+        try:
+            taken = await with_body(
+                request, self._workers, lambda data: self._take(signal, encoding, data, headers, access)
+            )
+            await asyncio.shield(asyncio.wrap_future(taken.safe))  # a client that disconnects cancels only its own wait
+        except BadRequest as error:
+            raise Refused(Refusal(HTTPStatus.BAD_REQUEST, str(error))) from None
+        return Response(write_reply(encoding, taken.rejections), media_type=CONTENT_TYPES[encoding])
+
+    def _take(
+        self,
+        signal: Signal | None,
+        encoding: Encoding,
+        data: bytes,
+        headers: Mapping[str, str],
+        access: Access,
+    ) -> Taken:
+        return self._receiver.take(signal or guess_signal(encoding, data), encoding, data, headers, access)

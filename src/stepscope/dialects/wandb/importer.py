@@ -1,0 +1,288 @@
+"""Weights & Biases: the `.wandb` files of offline and running runs."""
+
+import json
+import struct
+import zlib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from stepscope.imports.source import Chunk, FoundRun, NextChunk, Skip
+from stepscope.journal import layout
+from stepscope.model.names import EVENT_CONFIG, SEVERITIES
+from stepscope.model.records import Alert, Event, Log
+from stepscope.model.redaction import redact
+from stepscope.model.secret_text import mask_text
+from stepscope.wire.nested_rows import as_step, machine_values, nanoseconds, read_definitions
+from stepscope.wire.protobuf_fields import fields, signed, text
+
+HEADER = b":W&B\xe1\xbe\x00"
+BLOCK = 32 * 1024
+_PREFIX = struct.Struct("<IHB")
+_FULL, _FIRST, _MIDDLE, _LAST = 1, 2, 3, 4
+_HISTORY, _OUTPUT, _CONFIG, _STATS, _ALERT, _METRIC, _OUTPUT_RAW, _RUN, _EXIT = 2, 4, 5, 7, 10, 12, 13, 17, 18
+_LATEST = 9e9
+"""The latest time in seconds that fits into 64 bits as nanoseconds."""
+_MOST_DEFINITIONS = 1000
+_LEFT_OUT = {3: "summaries", 6: "file lists", 8: "artifacts", 25: "uses of artifacts"}
+
+
+class WandbFiles:
+    """Files named run-ID.wandb, which `wandb` writes for each run."""
+
+    name = "Weights & Biases"
+
+    def __init__(self) -> None:
+        self._known: dict[Path, _Description] = {}
+
+    def find(self, path: Path, skip: Skip) -> list[FoundRun]:
+        """Return a run for each file."""
+        files = (
+            [path]
+            if path.suffix == ".wandb" and path.is_file()
+            else sorted(path.rglob("*.wandb"))
+            if path.is_dir()
+            else []
+        )
+        return [found for file in files if (found := self._found(file, skip)) is not None]
+
+    def _found(self, file: Path, skip: Skip) -> FoundRun | None:
+        with open(file, "rb") as opened:
+            start = opened.read(BLOCK)
+        if not start.startswith(HEADER):
+            skip("empty .wandb files" if not start else ".wandb files of an unknown format", 1)
+            return None
+        known = self._known.get(file)
+        if known is None or known.offset > file.stat().st_size or not start.startswith(known.start[: known.offset]):
+            known = _Description()
+        known.start = start
+        known.read_more(file)
+        self._known[file] = known
+        if known.is_empty:
+            skip(".wandb files without a record yet", 1)
+            return None
+        return _run_of(file, known.about)
+
+
+def _run_of(file: Path, about: dict[str, Any]) -> FoundRun:
+    id = about.get("id") or file.stem.removeprefix("run-")
+    part = WandbFile(file, about.get("time", 0))
+    return FoundRun(
+        id if layout.is_safe(id) else layout.slug(id), about.get("project") or "uncategorized", about.get("name") or id,
+        [part], about.get("config", {}), about.get("tags", []), about.get("notes", ""), about.get("status", "finished"),
+        about.get("started", {}),
+    )  # fmt: skip
+
+
+class _Description:
+    """The description of a run from its first record, and its status from its exit record, as far as they were read."""
+
+    def __init__(self) -> None:
+        self.about: dict[str, Any] = {}
+        self.offset = len(HEADER)
+        self.start = b""
+        """The beginning of the file, by which another file of its name is recognised."""
+        self._damaged = 0
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether nothing was written yet."""
+        return self.offset == len(HEADER) and not self._damaged
+
+    def read_more(self, file: Path) -> None:
+        """Read what was added to the file."""
+
+        def skip(reason: str, count: int) -> None:
+            self._damaged += count
+
+        for after, record in read_records(file, self.offset, skip):
+            self.offset = after
+            try:
+                for number, field in fields(record):
+                    if number == _RUN and not self.about:
+                        self.about = _run(field)
+                    elif number == _EXIT:
+                        code = next((signed(value) for part, value in fields(field) if part == 1), 0)
+                        self.about["status"] = "failed" if code else "finished"
+            except ValueError:
+                continue
+
+
+def _run(data: bytes) -> dict[str, Any]:
+    every: dict[int, list[Any]] = {}
+    for number, field in fields(data):
+        every.setdefault(number, []).append(field)
+    last = {number: values[-1] for number, values in every.items()}
+    started = dict(fields(last[17])) if 17 in last else {}
+    return {
+        "id": text(last.get(1)),
+        "project": text(last.get(3)),
+        "name": text(last.get(8)),
+        "notes": text(last.get(9)),
+        "tags": [text(tag) for tag in every.get(10, [])],
+        "config": _items(last.get(4, b"")),
+        "started": {name: text(last[number]) for number, name in ((6, "group"), (7, "job_type")) if last.get(number)},
+        "time": int(started.get(1, 0)) * 10**9 + int(started.get(2, 0)),
+    }
+
+
+def _items(data: bytes) -> dict[str, Any]:
+    """Read the items of a configuration, history or statistics record: keys with JSON values."""
+    found: dict[str, Any] = {}
+    for number, field in fields(data):
+        if number not in (1, 3):
+            continue
+        names, value = [], None
+        for part, inner in fields(field):
+            if part in (1, 2):
+                names.append(text(inner))
+            elif part == 16:
+                value = _json(inner)
+        if names and not names[0].startswith("_wandb"):
+            _put(found, names, value)
+    return found
+
+
+def _put(into: dict[str, Any], names: list[str], value: Any) -> None:
+    """Store a value under nested keys."""
+    for name in names[:-1]:
+        inner = into.setdefault(name, {})
+        into = inner if isinstance(inner, dict) else {}
+    into[names[-1]] = value
+
+
+def _json(data: bytes) -> Any:
+    try:
+        return json.loads(data)
+    except (ValueError, RecursionError):
+        return text(data)
+
+
+class WandbFile:
+    """One file; a resumed run continues in another."""
+
+    attempt = 1
+
+    def __init__(self, path: Path, time: int) -> None:
+        self.path, self.time = path, time
+        self.name = path.name
+
+    def size(self) -> int:
+        """The size of the file in bytes."""
+        return self.path.stat().st_size
+
+    def read(self, position: dict[str, Any] | None, skip: Skip) -> Iterator[Chunk]:
+        """Yield the complete records after an offset."""
+        offset = int(position["offset"]) if position else len(HEADER)
+        if offset > self.size():
+            skip(f"{self.name}: not read, because it is shorter than before (a different file)", 1)
+            return
+        reader = _Reader(skip, position)
+        for after, record in read_records(self.path, offset, skip):
+            try:
+                reader.take(record)
+            except (ValueError, TypeError, OverflowError, struct.error):
+                skip("records that cannot be read", 1)
+            offset = after
+            if reader.chunk.is_full:
+                yield reader.chunk.take(reader.position(offset), offset)
+        if not reader.chunk.is_empty:
+            yield reader.chunk.take(reader.position(offset), offset)
+
+
+class _Reader:
+    def __init__(self, skip: Skip, position: dict[str, Any] | None) -> None:
+        self._skip = skip
+        self._step: int | None = position.get("step") if position else None
+        self._time = int(position.get("time", 0)) if position else 0
+        self._metrics: list[dict[str, str]] = position.get("metrics", []) if position else []
+        """The metric definitions so far, with protobuf field numbers as keys."""
+        self._definitions = read_definitions(self._metrics)
+        self.chunk = NextChunk(skip)
+
+    def position(self, offset: int) -> dict[str, Any]:
+        return {"offset": offset, "step": self._step, "time": self._time, "metrics": self._metrics}
+
+    def take(self, record: bytes) -> None:
+        for number, field in fields(record):
+            if number == _HISTORY:
+                self._history(_items(field))
+            elif number == _STATS:
+                self._statistics(field)
+            elif number in (_OUTPUT, _OUTPUT_RAW):
+                self._output(field)
+            elif number == _ALERT:
+                self._alert(dict(fields(field)))
+            elif number == _METRIC:
+                self._define({str(part): text(value) for part, value in fields(field) if part in (1, 2, 4)})
+            elif number == _CONFIG:
+                self.chunk.add(self._event(redact(_items(field))))
+            elif number in _LEFT_OUT:
+                self._skip(_LEFT_OUT[number], 1)
+
+    def _event(self, config: dict[str, Any]) -> Event:
+        return Event(self._time, None, None, None, None, 9, EVENT_CONFIG, config)
+
+    def _define(self, metric: dict[str, str]) -> None:
+        if len(self._metrics) >= _MOST_DEFINITIONS:
+            self._skip("definitions of metrics", 1)
+            return
+        self._metrics = [*self._metrics, metric]
+        self._definitions = read_definitions(self._metrics)
+
+    def _history(self, row: dict[str, Any]) -> None:
+        step = as_step(row.pop("_step", None))
+        self._step = step if step is not None else self._step or 0
+        stamp = row.pop("_timestamp", None)
+        if isinstance(stamp, (int, float)) and 0 <= stamp < _LATEST:
+            self._time = nanoseconds(stamp)
+        row.pop("_runtime", None)
+        self.chunk.add_row(self._time, self._step, None, row, self._definitions)
+
+    def _statistics(self, data: bytes) -> None:
+        stamp = next((dict(fields(field)) for number, field in fields(data) if number == 2), {})
+        time = int(stamp.get(1, 0)) * 10**9 + int(stamp.get(2, 0)) or self._time
+        self.chunk.add_row(time, self._step, "system", machine_values(_items(data)))
+
+    def _output(self, data: bytes) -> None:
+        found = dict(fields(data))
+        stamp = dict(fields(found.get(2, b"")))
+        time = int(stamp.get(1, 0)) * 10**9 + int(stamp.get(2, 0)) or self._time
+        line = text(found.get(3)).rstrip("\n")
+        if line:
+            severity = SEVERITIES["ERROR"] if found.get(1) == 0 else SEVERITIES["INFO"]
+            self.chunk.add(Log(time, self._step, None, None, None, severity, mask_text(line), {}, "console"))
+
+    def _alert(self, found: dict[int, Any]) -> None:
+        severity = SEVERITIES.get(text(found.get(3)).upper(), SEVERITIES["WARN"])
+        title, body = mask_text(text(found.get(1))), mask_text(text(found.get(2)))
+        self.chunk.add(Alert(self._time, self._step, None, None, None, severity, title, body))
+
+
+def read_records(path: Path, offset: int, skip: Skip) -> Iterator[tuple[int, bytes]]:
+    """Yield the records after an offset, each with its end offset; damage loses one block."""
+    parts: list[bytes] = []
+    with open(path, "rb") as file:
+        start = offset - offset % BLOCK
+        file.seek(start)
+        while block := file.read(BLOCK):
+            at, last = max(offset - start, 0), len(block) < BLOCK
+            while at + _PREFIX.size <= len(block):
+                crc, size, kind = _PREFIX.unpack_from(block, at)
+                body = block[at + _PREFIX.size : at + _PREFIX.size + size]
+                if kind == 0 and not any(block[at:]):
+                    break
+                if len(body) < size and last:
+                    return  # it is being written
+                if zlib.crc32(bytes([kind]) + body) != crc or kind > _LAST:
+                    skip("damaged blocks", 1)
+                    parts = []
+                    break
+                at += _PREFIX.size + size
+                parts = [body] if kind in (_FULL, _FIRST) else [*parts, body]
+                if kind in (_FULL, _LAST):
+                    yield start + at, b"".join(parts)
+                    parts = []
+            if last:
+                return  # what is added meanwhile continues this block
+            start += BLOCK

@@ -1,0 +1,234 @@
+"""Artifacts: collections of versions with aliases, a manifest per version, and files deduplicated by digest."""
+
+import base64
+import binascii
+import contextlib
+import secrets
+import threading
+from collections.abc import Iterable, Mapping
+from http import HTTPStatus
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from stepscope.dialects.wandb.receiver.line_records import read_row
+from stepscope.dialects.wandb.receiver.nodes import items
+from stepscope.dialects.wandb.receiver.tracked_runs import TrackedRuns, check_name
+from stepscope.hub.refusals import Refusal, Refused
+from stepscope.journal.atomic_files import replace_file
+from stepscope.model.errors import Retry
+from stepscope.model.redaction import redact
+
+PENDING, COMMITTED, DELETED = "PENDING", "COMMITTED", "DELETED"
+LATEST = "latest"
+
+
+class Artifact(msgspec.Struct, kw_only=True):
+    """One version of a collection."""
+
+    project: str
+    id: str
+    collection: str
+    type: str
+    digest: str
+    created: int
+    updated: int = 0
+    version: int | None = None
+    """Set when the artifact is committed."""
+    aliases: list[str] = []
+    state: str = PENDING
+    description: str | None = None
+    metadata: str = "{}"
+    run: str = ""
+    client_id: str = ""
+    history_step: int | None = None
+    manifest: str = ""
+    """The name of the manifest file."""
+    users: list[str] = []
+    """The runs that use it."""
+    size: int = 0
+    files: int = 0
+
+    @property
+    def name(self) -> str:
+        """Return the name with the version, `model:v3`."""
+        return f"{self.collection}:v{self.version}"
+
+
+class Entry(msgspec.Struct, frozen=True):
+    """The manifest entry of one file."""
+
+    digest: str
+    size: int = 0
+    ref: str | None = None
+
+
+class Manifest(msgspec.Struct, frozen=True):
+    """The files of an artifact by name."""
+
+    contents: dict[str, Entry] = {}
+
+
+class Artifacts:
+    """The artifacts of all projects, on disk and in memory. Safe to use from any thread."""
+
+    def __init__(self, runs: TrackedRuns) -> None:
+        self._runs = runs
+        self._lock = threading.RLock()
+        self._projects: dict[str, dict[str, Artifact]] = {}
+
+    def all(self, project: str) -> list[Artifact]:
+        """Return the artifacts of a project that are not deleted, oldest first."""
+        with self._lock:
+            found = [each for each in self._project(project).values() if each.state != DELETED]
+            return sorted(found, key=lambda each: (each.created, each.id))
+
+    def _project(self, project: str) -> dict[str, Artifact]:
+        check_name("project", project)
+        known = self._projects.get(project)
+        if known is None:
+            known = self._projects[project] = {}
+            for path in sorted(self._runs.folder(project, "artifacts").glob("*/artifact.json")):
+                with contextlib.suppress(OSError, msgspec.DecodeError):
+                    artifact = msgspec.json.decode(path.read_bytes(), type=Artifact)
+                    known[artifact.id] = artifact
+        return known
+
+    def get(self, project: str, id: str) -> Artifact | None:
+        """Return the artifact with this id."""
+        with self._lock:
+            return self._project(project).get(id)
+
+    def committed(self, project: str, collection: str | None = None, type: str | None = None) -> list[Artifact]:
+        """Return the committed versions of one collection or of all, oldest first."""
+        return [
+            each
+            for each in self.all(project)
+            if each.state == COMMITTED and collection in (None, each.collection) and type in (None, each.type)
+        ]
+
+    def find(self, project: str, name: str) -> Artifact | None:
+        """Return the artifact named `model:v3` or `model:best`; without a version or alias, the latest."""
+        collection, _, alias = name.rpartition("/")[2].partition(":")
+        return self.version(project, collection, alias or LATEST)
+
+    def version(self, project: str, collection: str, alias: str) -> Artifact | None:
+        """Return the version of a collection by alias, version or digest."""
+        for each in reversed(self.committed(project, collection)):
+            if alias in each.aliases or alias in (f"v{each.version}", each.digest):
+                return each
+        return None
+
+    def create(self, project: str, given: Mapping[str, Any]) -> Artifact:
+        """Create a version of a collection, or return the existing one with the same content."""
+        collection = _name(given, "artifactCollectionName", "artifactCollectionNames")
+        digest = str(given.get("digest") or "")
+        aliases = [each["alias"] for each in items(given, "aliases") if isinstance(each, Mapping) and _is_text(each)]
+        with self._lock:
+            same = [each for each in self.committed(project, collection) if digest and each.digest == digest]
+            if same:
+                self._give_aliases(same[-1], aliases)
+                return same[-1]
+            metadata = read_row(given["metadata"]) if isinstance(given.get("metadata"), str) else None
+            step = given.get("historyStep")
+            made = Artifact(
+                project=project,
+                id=secrets.token_hex(12),
+                collection=collection,
+                type=_name(given, "artifactTypeName"),
+                digest=digest,
+                created=self._runs.clock(),
+                aliases=aliases,
+                description=_text(given.get("description")),
+                metadata=msgspec.json.encode(redact(metadata or {})).decode(),
+                run=_text(given.get("runName")) or "",
+                client_id=_text(given.get("clientID")) or "",
+                history_step=step if isinstance(step, int) else None,
+            )
+            self.save(made)
+            return made
+
+    def save(self, artifact: Artifact) -> None:
+        """Write an artifact to disk; Retry when that fails."""
+        artifact.updated = self._runs.clock()
+        folder = self._runs.make(self.folder(artifact))
+        try:
+            replace_file(folder / "artifact.json", msgspec.json.encode(artifact), fsync=True)
+        except OSError as error:
+            raise Retry(f"an artifact cannot be written: {error}", after=5.0) from error
+        with self._lock:
+            self._project(artifact.project)[artifact.id] = artifact
+
+    def folder(self, artifact: Artifact) -> Path:
+        """Return the folder of its description and manifest."""
+        return self._runs.folder(artifact.project, "artifacts", artifact.id)
+
+    def object(self, project: str, digest: str) -> Path:
+        """Return the path of the file with this MD5, in hexadecimal."""
+        if len(digest) != 32 or not set(digest) <= set("0123456789abcdef"):
+            raise Refused(Refusal(HTTPStatus.BAD_REQUEST, f"{digest[:80]!r} is not an MD5 in hexadecimal"))
+        return self._runs.folder(project, "objects", digest[:2]) / digest
+
+    def commit(self, artifact: Artifact) -> None:
+        """Publish a version: give it a number and move its aliases to it."""
+        with self._lock:
+            if artifact.state == COMMITTED:
+                return
+            numbers = [each.version for each in self.all(artifact.project) if each.collection == artifact.collection]
+            artifact.version = max([number for number in numbers if number is not None], default=-1) + 1
+            artifact.state = COMMITTED
+            contents = self.manifest(artifact).contents
+            artifact.files, artifact.size = len(contents), sum(each.size for each in contents.values())
+            self._give_aliases(artifact, [*artifact.aliases, LATEST])
+
+    def _give_aliases(self, artifact: Artifact, aliases: Iterable[str]) -> None:
+        wanted = list(dict.fromkeys(aliases))
+        for each in self.committed(artifact.project, artifact.collection):
+            if each is not artifact and not set(each.aliases).isdisjoint(wanted):
+                each.aliases = [alias for alias in each.aliases if alias not in wanted]
+                self.save(each)
+        artifact.aliases = list(dict.fromkeys([*artifact.aliases, *wanted]))
+        self.save(artifact)
+
+    def change_aliases(self, artifact: Artifact, add: Iterable[str] = (), remove: Iterable[str] = ()) -> None:
+        """Move aliases to a version, and remove some from it."""
+        with self._lock:
+            gone = set(remove)
+            artifact.aliases = [alias for alias in artifact.aliases if alias not in gone]
+            self._give_aliases(artifact, add)
+
+    def manifest(self, artifact: Artifact) -> Manifest:
+        """Return the manifest of an artifact; an empty one when it cannot be read."""
+        try:
+            data = (self.folder(artifact) / artifact.manifest).read_bytes() if artifact.manifest else b"{}"
+            return msgspec.json.decode(data, type=Manifest)
+        except (OSError, msgspec.DecodeError):
+            return Manifest()
+
+
+def hex_digest(text: Any) -> str:
+    """Convert an MD5 from base64, as in manifests, to hexadecimal; empty when it is invalid."""
+    try:
+        found = base64.b64decode(str(text), validate=True)
+    except (ValueError, binascii.Error):
+        return ""
+    return found.hex() if len(found) == 16 else ""
+
+
+def _is_text(alias: Mapping[str, Any]) -> bool:
+    return isinstance(alias.get("alias"), str) and 0 < len(alias["alias"]) <= 128
+
+
+def _text(given: Any) -> str | None:
+    return redact(given)[:65536] if isinstance(given, str) else None
+
+
+def _name(given: Mapping[str, Any], *fields: str) -> str:
+    for field in fields:
+        found = given.get(field)
+        found = found[0] if isinstance(found, list) and found else found
+        if isinstance(found, str) and found:
+            check_name(field, found)
+            return found
+    raise Refused(Refusal(HTTPStatus.BAD_REQUEST, f"{fields[0]} is missing"))

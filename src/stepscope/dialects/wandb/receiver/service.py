@@ -1,0 +1,225 @@
+"""The HTTP routes for W&B clients of version 0.15 and later: GraphQL, file_stream and uploads."""
+
+import asyncio
+import json
+import secrets
+from collections.abc import Mapping
+from dataclasses import replace
+from http import HTTPStatus
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+from starlette.concurrency import run_in_threadpool
+from starlette.requests import Request
+from starlette.responses import RedirectResponse, Response
+
+from stepscope.dialects.wandb.receiver import links
+from stepscope.dialects.wandb.receiver.artifact_queries import ArtifactQueries
+from stepscope.dialects.wandb.receiver.artifacts import Artifacts
+from stepscope.dialects.wandb.receiver.client_json import read_json
+from stepscope.dialects.wandb.receiver.file_stream import FileStream
+from stepscope.dialects.wandb.receiver.graphql import GraphQLError, execute, parse
+from stepscope.dialects.wandb.receiver.introspection import with_types
+from stepscope.dialects.wandb.receiver.run_files import WandbRunFiles
+from stepscope.dialects.wandb.receiver.run_operations import ENTITY, Caller, RunOperations
+from stepscope.dialects.wandb.receiver.run_queries import RECEIVER, RunQueries
+from stepscope.dialects.wandb.receiver.tracked_runs import TrackedRuns
+from stepscope.dialects.wandb.receiver.uploads import Uploads, masking, path_in
+from stepscope.hub.receivers.bodies import read_body, with_body
+from stepscope.hub.receivers.receiver import ReceiverPorts, ReceiverRoute
+from stepscope.hub.refusals import Refusal, Refused, error_response, json_response
+from stepscope.hub.runs.run_files import StoredFileResponse
+from stepscope.hub.security.guard import RequestHead, basic_password, bearer
+from stepscope.hub.security.middleware import access_of
+from stepscope.hub.threads import Workers
+
+_STREAM = "/files/{entity}/{project}/{run}/file_stream"
+_FILE = "/files/{entity}/{project}/{run}/{path:path}"
+
+
+class Wandb:
+    """Receives from W&B clients."""
+
+    name = RECEIVER
+    prefixes = ("/graphql", "/files/", "/sdk/otel/", "/wandb/")
+
+    def __init__(self, ports: ReceiverPorts) -> None:
+        self._ingest = ports.ingest(self.name)
+        self._workers = ports.workers
+        self._readers = Workers("wandb", threads=4, waiting=128)
+        """Threads for requests that wait for the store, so that neither the page nor other requests wait with them."""
+        ports.ending.append(self._readers.close)
+        runs = TrackedRuns(ports.files, self._ingest, lambda: ports.engine)
+        ports.deleting.append(runs.delete_run)
+        self._links, self._artifacts = links.Links(runs), Artifacts(runs)
+        ports.run_files.append(WandbRunFiles(runs, self._artifacts))
+        self._artifact_queries = ArtifactQueries(self._artifacts, self._links)
+        self._run_queries = RunQueries(
+            runs,
+            lambda: ports.engine,
+            self._artifact_queries,
+            self._links,
+            lambda: ports.progress.after(ports.progress.written),
+            ports.states,
+            ports.read_back,
+            ports.deletion,
+        )
+        self._stream = FileStream(runs, self._ingest)
+        self._operations = RunOperations(runs)
+        self._runs, self._uploads = runs, Uploads(runs)
+
+    def routes(self) -> list[ReceiverRoute]:
+        """Return the routes: GraphQL, file streams, files, and the client's own telemetry, which is dropped."""
+        return [
+            ReceiverRoute("/graphql", self._graphql, scope=("ingest", "read")),
+            ReceiverRoute(_STREAM, self._file_stream),
+            ReceiverRoute(_FILE, self._upload, methods=("PUT",), stream=True),
+            ReceiverRoute(_FILE, self._download, methods=("GET",), scope="read"),
+            ReceiverRoute(links.PATH, self._linked, methods=("GET",), scope=None),
+            ReceiverRoute("/wandb/objects/{project}/{digest}", self._object, methods=("PUT",), stream=True),
+            ReceiverRoute("/wandb/manifests/{project}/{artifact}", self._manifest, methods=("PUT",), stream=True),
+            ReceiverRoute(f"/{ENTITY}/{{project}}/runs/{{run}}", self._page, methods=("GET",), scope=None),
+            ReceiverRoute(f"/{ENTITY}/{{project}}", self._project_page, methods=("GET",), scope=None),
+            ReceiverRoute("/sdk/otel/v1/{signal}", _drop, scope=None),
+        ]
+
+    def credential(self, head: RequestHead) -> str:
+        """Return the API key, which is the password; the dash that old clients require is not part of the token."""
+        header = head.headers.get("authorization", "")
+        return (basic_password(header) or bearer(header)).replace("-", "")
+
+    def refuse(self, head: RequestHead, refusal: Refusal) -> Response:
+        """Return a JSON error in W&B's format, with Retry-After where known."""
+        response = error_response(refusal)
+        response.body = json.dumps({"error": refusal.message, "errors": [{"message": refusal.message}]}).encode()
+        response.headers["content-length"] = str(len(response.body))
+        return response
+
+    async def _file_stream(self, request: Request) -> Response:
+        access, path = access_of(request.scope), request.path_params
+        process = request.headers.get("x-wandb-async-client-id", "")
+        safe = await with_body(
+            request,
+            self._workers,
+            lambda data: self._stream.take(data, path["project"], path["run"], access.project, process),
+        )
+        await asyncio.shield(asyncio.wrap_future(safe))
+        return json_response({"limits": {}})
+
+    async def _upload(self, request: Request) -> Response:
+        path = request.path_params
+        self._caller(request).admit(path["project"])
+        run = await self._readers.run(self._runs.find_or_make, path["project"], path["run"])
+        mask = masking(path["path"], run.about.config)
+        await self._uploads.keep(run.folder / "files", path["path"], request.stream(), mask)
+        return json_response({})
+
+    def _caller(self, request: Request, entity: str = ENTITY) -> Caller:
+        base = f"{request.url.scheme}://{request.headers.get('host', '')}"
+        return Caller(access_of(request.scope), base, request.headers.get("authorization", ""), entity=entity)
+
+    async def _download(self, request: Request) -> Response:
+        path = request.path_params
+        self._caller(request).admit(path["project"])
+        return _file(path_in(self._runs.folder(path["project"], "runs", path["run"]) / "files", path["path"]))
+
+    async def _linked(self, request: Request) -> Response:
+        kind, project, *names = self._links.read(request.path_params["ticket"])
+        if kind == "run":
+            return _file(path_in(self._runs.folder(project, "runs", names[0]) / "files", names[1]))
+        if kind == "object":
+            return _file(self._artifacts.object(project, names[0]))
+        return _file(self._runs.folder(project, "artifacts", names[0]) / names[1])
+
+    async def _object(self, request: Request) -> Response:
+        path = request.path_params
+        self._caller(request).admit(path["project"])
+        place = self._artifacts.object(path["project"], path["digest"])
+        await self._uploads.keep(place.parent, place.name, request.stream(), digest=place.name)
+        return json_response({})
+
+    async def _manifest(self, request: Request) -> Response:
+        path = request.path_params
+        self._caller(request).admit(path["project"])
+        artifact = self._artifacts.get(path["project"], path["artifact"])
+        if artifact is None:
+            raise Refused(Refusal(HTTPStatus.NOT_FOUND, "no such artifact"))
+        name = f"manifest-{secrets.token_hex(4)}.json"
+        await self._uploads.keep(self._artifacts.folder(artifact), name, request.stream())
+        artifact.manifest = name
+        await run_in_threadpool(self._artifacts.save, artifact)
+        return json_response({})
+
+    async def _page(self, request: Request) -> Response:
+        """Redirect the run URL that the client prints to the run on the page."""
+        known = self._runs.find(request.path_params["project"], request.path_params["run"])
+        id = request.path_params["run"] if known is None else known.about.run
+        return RedirectResponse(f"/#/run/{quote(id, safe='')}", HTTPStatus.FOUND)
+
+    async def _project_page(self, request: Request) -> Response:
+        """Redirect the project URL that the client prints to the project's runs on the page."""
+        found = quote(f"project = {json.dumps(request.path_params['project'])}", safe="")
+        return RedirectResponse(f"/#/runs?filter={found}", HTTPStatus.FOUND)
+
+    async def _graphql(self, request: Request) -> Response:
+        caller = self._caller(request)
+        answer = await with_body(request, self._readers, lambda data: self._execute(data, caller))
+        for each in caller.waits:
+            await asyncio.shield(asyncio.wrap_future(each))
+        return Response(json.dumps(answer), media_type="application/json")
+
+    def _execute(self, data: bytes, caller: Caller) -> dict[str, Any]:
+        query, variables, name = self._read(data)
+        caller = replace(caller, entity=_entity(variables))
+        roots = {
+            "mutation": {
+                **self._operations.mutations(caller),
+                **self._run_queries.mutations(caller),
+                **self._artifact_queries.mutations(caller),
+            },
+            "query": {
+                **self._operations.queries(caller),
+                **self._run_queries.queries(caller),
+                **self._artifact_queries.queries(caller),
+            },
+        }
+        try:
+            document = parse(query)
+            if document.operation(name).kind == "mutation" and not caller.access.allows("ingest"):
+                raise Refused(Refusal(HTTPStatus.FORBIDDEN, "this token lacks the scope 'ingest'"))
+            return {"data": execute(document, with_types(roots), variables, name)}
+        except GraphQLError as error:
+            self._ingest.reject("unsupported GraphQL")
+            return {"data": None, "errors": [{"message": str(error)}]}
+
+    def _read(self, data: bytes) -> tuple[str, Mapping[str, Any], str | None]:
+        try:
+            found = read_json(data)
+        except (ValueError, RecursionError):
+            found = None
+        if not isinstance(found, dict) or not isinstance(found.get("query"), str):
+            self._ingest.reject("unreadable request")
+            raise Refused(Refusal(HTTPStatus.BAD_REQUEST, 'send JSON with a GraphQL "query"'))
+        variables, name = found.get("variables"), found.get("operationName")
+        return found["query"], variables if isinstance(variables, dict) else {}, name if isinstance(name, str) else None
+
+
+def _entity(variables: Mapping[str, Any]) -> str:
+    """Return the entity in the variables of a request."""
+    found = variables.get("entity") or variables.get("entityName")
+    return found if isinstance(found, str) else ENTITY
+
+
+def _file(path: Path) -> Response:
+    headers = {"Content-Disposition": "attachment"}  # an uploaded file is never rendered as a page of the hub
+    try:
+        return StoredFileResponse(path, headers=headers)
+    except OSError:
+        raise Refused(Refusal(HTTPStatus.NOT_FOUND, "no such file")) from None
+
+
+async def _drop(request: Request) -> Response:
+    """Read and discard the client's own telemetry."""
+    await read_body(request)
+    return json_response({})

@@ -1,0 +1,289 @@
+"""The same calls to MLflow's own server and to a hub: their answers are compared field by field."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from tests.dialects.mlflow.receiver.both_servers import BothServers
+from tests.dialects.mlflow.receiver.odd_searches import ODD_FILTERS, ODD_ORDERS, ODD_PAGES, of_experiments
+from tests.dialects.mlflow.receiver.rest_calls import RestCalls
+from tests.dialects.mlflow.receiver.same_calls import FILTERS, ODD, ORDERS, REFUSED, T, point
+from tests.dialects.mlflow.server_peer import serving
+from tests.hub.conftest import RunningHub
+from tests.late import late
+
+LETTERS = "abcdefghij"
+
+
+def fill(both: BothServers) -> None:
+    """Make ten runs at both: metrics that are NaN, infinite or missing, params, tags, a dataset, one run deleted."""
+    for at, name in enumerate(LETTERS):
+        both.make_run(name, start_time=T + at, user_id="me" if at % 2 else "you")
+        both.ask("POST", "runs/log-batch", _logged(at, f"${name}"))
+    both.ask("POST", "runs/update", {"run_id": "$b", "status": "FINISHED", "end_time": T + 50})
+    both.ask("POST", "runs/update", {"run_id": "$c", "status": "FAILED", "end_time": T + 60})
+    dataset = {"name": "train", "digest": "d1", "source_type": "local", "source": "{}"}
+    inputs = [{"dataset": dataset, "tags": [{"key": "mlflow.data.context", "value": "training"}]}]
+    both.ask("POST", "runs/log-inputs", {"run_id": "$d", "datasets": inputs})
+    both.ask("POST", "runs/delete", {"run_id": "$j"})
+
+
+@pytest.fixture(scope="module")
+def both(hub: RunningHub, tmp_path_factory: pytest.TempPathFactory) -> Iterator[BothServers]:
+    """Both servers, with the same runs."""
+    late("mlflow")
+    with serving(tmp_path_factory.mktemp("mlflow")) as theirs:
+        found = BothServers(RestCalls(theirs.port), RestCalls(hub.port))
+        tags = [{"key": "owner", "value": "us"}]
+        found.make("$experiment", "experiments/create", {"name": "both", "tags": tags}, "experiment_id")
+        fill(found)
+        yield found
+
+
+def _logged(at: int, run: str) -> dict[str, Any]:
+    values = [0.5, "NaN", "Infinity", -1.0, 0.25, 0.5, "-Infinity", 3.0]
+    metrics = [point("loss", values[at], at)] if at < len(values) else []
+    metrics += [point("a/b c", at, step, T + step) for step in range(3)]
+    params = [{"key": "lr", "value": str(at / 10)}] + ([{"key": "opt", "value": "Adam"}] if at % 3 else [])
+    tags = [{"key": "team", "value": "Red" if at < 5 else "blue"}] + ([{"key": "rare", "value": ""}] if at == 4 else [])
+    return {"run_id": run, "metrics": metrics, "params": params, "tags": tags}
+
+
+def same(both: BothServers, method: str, path: str, body: Any = None) -> Any:
+    """Ask both, compare, and return the answer."""
+    theirs, ours = both.ask(method, path, body)
+    assert ours == theirs
+    return ours
+
+
+@pytest.mark.parametrize("text", FILTERS)
+def test_filters(both: BothServers, text: str) -> None:
+    """A filter finds the same runs in the same order, or is refused with the same code and message."""
+    same(both, "POST", "runs/search", {"experiment_ids": ["$experiment"], "filter": text, "max_results": 100})
+
+
+@pytest.mark.parametrize("text", ORDERS)
+def test_orders(both: BothServers, text: str) -> None:
+    """NaN comes behind numbers and missing values last, however the order is."""
+    same(both, "POST", "runs/search", {"experiment_ids": ["$experiment"], "order_by": [text], "max_results": 100})
+
+
+def differences(both: BothServers, path: str, bodies: list[dict[str, Any]]) -> list[Any]:
+    """Ask all, and return what is answered otherwise; where MLflow's server fails, a hub must not."""
+    found = []
+    for body in bodies:
+        theirs, ours = both.ask("POST", path, {"max_results": 100, **body})
+        if ours.status >= 500 if theirs.status >= 500 else ours != theirs:
+            found.append((body, theirs, ours))
+    return found
+
+
+def test_odd_filters(both: BothServers) -> None:
+    """Hundreds of malformed filters are refused with MLflow's words, and what is odd but a filter finds the same."""
+    bodies = [{"experiment_ids": ["$experiment"], "filter": text} for text in ODD_FILTERS]
+    assert differences(both, "runs/search", bodies) == []
+    of_others = list(dict.fromkeys(map(of_experiments, ODD_FILTERS)))
+    assert differences(both, "experiments/search", [{"filter": text} for text in of_others]) == []
+
+
+def test_odd_orders(both: BothServers) -> None:
+    """So it is with orders."""
+    bodies = [{"experiment_ids": ["$experiment"], "order_by": [text]} for text in ODD_ORDERS]
+    assert differences(both, "runs/search", bodies) == []
+    others = [{"order_by": [of_experiments(text)]} for text in ODD_ORDERS]
+    assert differences(both, "experiments/search", others) == []
+
+
+def test_odd_pages(both: BothServers) -> None:
+    """Garbage for a page token and sizes of pages out of range."""
+    assert differences(both, "runs/search", [{"experiment_ids": ["$experiment"], **body} for body in ODD_PAGES]) == []
+    assert differences(both, "experiments/search", ODD_PAGES) == []
+
+
+@pytest.mark.parametrize("text", ["run_id = ('a')", "run_id LIKE ('a', 'b')", "dataset.name != ('a')"])
+def test_a_list_without_in(both: BothServers, text: str) -> None:
+    """It is refused with MLflow's code; MLflow shows the error of its database, and a hub says what is wrong."""
+    theirs, ours = both.ask("POST", "runs/search", {"experiment_ids": ["$experiment"], "filter": text})
+    assert (theirs.status, theirs.body["error_code"]) == (ours.status, ours.body["error_code"]) == (400, "BAD_REQUEST")
+    assert "needs IN or NOT IN" in ours.body["message"]
+
+
+def test_experiment_ids(both: BothServers) -> None:
+    """Ids may be integers; what is no id is refused, also an empty one."""
+    for ids in ([], ["0", "$experiment"], [7_777_777], ["x"], [""], ["-1"]):
+        same(both, "POST", "runs/search", {"experiment_ids": ids})
+
+
+def test_a_blank_filter(both: BothServers) -> None:
+    """It is no filter, and refused."""
+    same(both, "POST", "runs/search", {"experiment_ids": ["$experiment"], "filter": "  "})
+
+
+def test_version_and_health(both: BothServers) -> None:
+    """What is in front of a server asks whether it is well, and for its version."""
+    same(both, "GET", "/health")
+    same(both, "GET", "/version")
+
+
+def test_what_is_not_here(both: BothServers) -> None:
+    """A call of MLflow's that a hub does not have is a 404 in MLflow's form that says what is missing."""
+    paths = ("registered-models/create", "model-versions/create", "/api/3.0/mlflow/traces/search")
+    for path, missing in zip(paths, ("no model registry", "no model registry", "no search for traces"), strict=True):
+        answer = both.servers[1].post(path, {"name": "x"})
+        assert (answer.status, answer.body["error_code"]) == (404, "ENDPOINT_NOT_FOUND")
+        assert missing in answer.body["message"]
+
+
+def test_several_orders(both: BothServers) -> None:
+    """Each breaks the ties of the one before; the same one twice is refused, here with 400."""
+    for orders in (["tags.team", "metrics.loss DESC"], ["params.opt DESC", "start_time ASC"]):
+        same(both, "POST", "runs/search", {"experiment_ids": ["$experiment"], "order_by": orders})
+    body = {"experiment_ids": ["$experiment"], "order_by": ["metrics.loss", "metrics.loss"]}
+    theirs, ours = both.ask("POST", "runs/search", body)
+    assert (theirs.status, ours.status) == (500, 400)
+    assert ours.body["message"] == theirs.body["message"]
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        {"experiment_ids": []},
+        {},
+        {"experiment_ids": ["x"]},
+        {"experiment_ids": ["$experiment", "99"]},
+        {"experiment_ids": "1"},
+        {"experiment_ids": ["$experiment"], "run_view_type": "DELETED_ONLY"},
+        {"experiment_ids": ["$experiment"], "run_view_type": "active_only"},
+        {"experiment_ids": ["$experiment"], "run_view_type": 3, "max_results": 2},
+        {"experiment_ids": ["$experiment"], "page_token": "eyJvZmZzZXQiOiA5OTk5fQ=="},
+        {"experiment_ids": ["$experiment"], "run_view_type": "ALL", "order_by": ["metrics.`a/b c`"]},
+        {"experiment_ids": ["$experiment"], "max_results": 0},
+        {"experiment_ids": ["$experiment"], "max_results": 50001},
+        {"experiment_ids": ["$experiment"], "max_results": "x"},
+        {"experiment_ids": ["$experiment"], "page_token": "zz"},
+        {"experiment_ids": ["$experiment"], "page_token": "e30="},
+        {"experiment_ids": ["$experiment"], "page_token": "bm8="},
+        {"experiment_ids": ["$experiment"], "filter": 5},
+        {"experiment_ids": ["$experiment"], "order_by": "metrics.loss"},
+    ],
+    ids=str,
+)
+def test_searches(both: BothServers, body: dict[str, Any]) -> None:
+    """Views, sizes and tokens of pages, and what is wrong with them."""
+    same(both, "POST", "runs/search", body)
+
+
+def test_pages(both: BothServers) -> None:
+    """Pages follow one another, each run once, with the same tokens."""
+    seen, token = [], ""
+    while True:
+        body = {
+            "experiment_ids": ["$experiment"],
+            "max_results": 4,
+            "order_by": ["metrics.`a/b c`"],
+            "page_token": token,
+        }
+        answer = same(both, "POST", "runs/search", body)
+        seen += [run["info"]["run_name"] for run in answer.body["runs"]]
+        token = answer.body.get("next_page_token", "")
+        if not token:
+            break
+    assert seen == list(LETTERS[:9])
+
+
+@pytest.mark.parametrize(
+    ("path", "count"),
+    [
+        ("metrics/get-history?run_id=$a&metric_key=a%2Fb+c", 3),
+        ("metrics/get-history?run_id=$a&metric_key=a%2Fb+c&max_results=2", 2),
+        ("metrics/get-history?run_id=$a&metric_key=a%2Fb+c&max_results=2&page_token=eyJvZmZzZXQiOiAyfQ==", 1),
+        ("metrics/get-history?run_uuid=$a&metric_key=loss", 1),
+        ("metrics/get-history?run_id=$b&metric_key=loss", 1),
+        ("metrics/get-history?run_id=$a&metric_key=loss&max_results=-1", None),
+        ("metrics/get-history?metric_key=loss", None),
+        ("metrics/get-history-bulk-interval?run_ids=$a&run_ids=$b&metric_key=a%2Fb+c", 6),
+        ("metrics/get-history-bulk-interval?run_ids=$a&metric_key=a%2Fb+c&max_results=2", 2),
+        ("metrics/get-history-bulk-interval?run_ids=$a&metric_key=a%2Fb+c&max_results=1", 1),
+        ("metrics/get-history-bulk-interval?run_ids=$a&metric_key=a%2Fb+c&start_step=1&end_step=2", 2),
+        ("metrics/get-history-bulk-interval?run_ids=$a&metric_key=a%2Fb+c&start_step=2&end_step=1", None),
+        ("metrics/get-history-bulk-interval?run_ids=$a&metric_key=a%2Fb+c&start_step=2", None),
+        ("metrics/get-history-bulk-interval?run_ids=$a&metric_key=loss&max_results=0", None),
+        ("metrics/get-history-bulk-interval?run_ids=$a&metric_key=loss&max_results=2501", None),
+        ("metrics/get-history-bulk-interval?run_ids=$a", None),
+        ("metrics/get-history-bulk-interval?metric_key=loss", None),
+        ("metrics/get-history-bulk-interval?metric_key=loss" + "&run_ids=x" * 101, None),
+        ("/ajax-api/2.0/mlflow/metrics/get-history-bulk?run_id=$a&metric_key=a%2Fb+c", 3),
+        ("/ajax-api/2.0/mlflow/metrics/get-history-bulk?run_id=$a&metric_key=a%2Fb+c&max_results=2", 2),
+        ("/ajax-api/2.0/mlflow/metrics/get-history-bulk?run_id=$a", None),
+        ("/ajax-api/2.0/mlflow/metrics/get-history-bulk?metric_key=loss", None),
+        ("/ajax-api/2.0/mlflow/metrics/get-history-bulk?metric_key=loss" + "&run_id=x" * 101, None),
+    ],
+)
+def test_histories(both: BothServers, path: str, count: int | None) -> None:
+    """Whole, by pages, of several runs, of an interval; and what is wrong with a question."""
+    answer = same(both, "GET", path)
+    assert (len(answer.body["metrics"]) if answer.status == 200 else None) == count
+
+
+EXPERIMENT_SEARCHES = (
+    *({"max_results": 10}, {"max_results": 1}, {"max_results": 0}, {"max_results": 10, "view_type": "ALL"}),
+    *({"max_results": 10, "order_by": ["name ASC"]}, {"max_results": 10, "order_by": ["experiment_id DESC"]}),
+    *({"max_results": 10, "filter": text} for text in ("name = 'both'", "name LIKE 'bo%'", "tags.owner = 'us'")),
+    *(
+        {"max_results": 10, "filter": text}
+        for text in ("tags.owner IS NULL", "experiment_id = '0'", "creation_time > 0")
+    ),
+    *({"max_results": 10, "filter": text} for text in ("params.x = '1'", "foo = 'x'", "experiment_id = 'x'")),
+    *({"max_results": 10, "order_by": [text]} for text in ("tags.owner", "foo", "name UP")),
+    *({"max_results": 10, "filter": text} for text in ("name", "name = both", "name ILIKE 'BO%'", "name IN ('both')")),
+    {"max_results": 10, "view_type": "unknown"},
+)
+
+
+@pytest.mark.parametrize("body", EXPERIMENT_SEARCHES, ids=str)
+def test_experiment_searches(both: BothServers, body: dict[str, Any]) -> None:
+    """Experiments by name, tag, id and time, in any order."""
+    same(both, "POST", "experiments/search", body)
+
+
+@pytest.mark.parametrize(("method", "path", "body"), REFUSED, ids=lambda given: str(given)[:60])
+def test_refusals(both: BothServers, method: str, path: str, body: Any) -> None:
+    """What MLflow refuses is refused with the same status, code and message."""
+    assert same(both, method, path, body).status in (400, 404)
+
+
+def test_odd_values(both: BothServers) -> None:
+    """Values of other types, odd names and limits are taken and refused alike, and what is kept reads alike."""
+    both.make_run("odd", start_time=T + 200)
+    for method, path, body in ODD:
+        same(both, method, path, body)
+
+
+def test_a_run_with_everything(both: BothServers) -> None:
+    """Inputs, outputs, models with their metrics, long values and renamed runs read alike."""
+    both.make_run("whole", start_time=T + 100, tags=[{"key": "t", "value": "v"}])
+    model = {"experiment_id": "$experiment", "name": "m", "model_type": "agent", "source_run_id": "$whole"}
+    both.make("$model", "logged-models", {**model, "params": [{"key": "a", "value": "1"}]}, "model", "info", "model_id")
+    measured = {**point("acc", 0.5, 1), "model_id": "$model", "dataset_name": "d", "dataset_digest": "x"}
+    used = [{"dataset": {"name": "n", "digest": "d", "source_type": "s", "source": "{}", "schema": "sc"}}]
+    for method, path, body in (
+        ("POST", "runs/log-batch", {"run_id": "$whole", "metrics": [measured, point("loss", 2.0, 3)]}),
+        ("POST", "runs/log-parameter", {"run_id": "$whole", "key": "long", "value": "x" * 7000}),
+        ("POST", "runs/set-tag", {"run_id": "$whole", "key": "long", "value": "x" * 9000}),
+        ("POST", "runs/set-tag", {"run_id": "$whole", "key": "mlflow.runName", "value": "third"}),
+        ("POST", "runs/log-inputs", {"run_id": "$whole", "datasets": used, "models": [{"model_id": "$model"}]}),
+        ("POST", "runs/outputs", {"run_id": "$whole", "models": [{"model_id": "$model", "step": 3}]}),
+        ("PATCH", "logged-models/$model", {"model_id": "$model", "status": "LOGGED_MODEL_READY"}),
+        ("PATCH", "logged-models/$model/tags", {"tags": [{"key": "t", "value": "v"}, {"key": "u", "value": "w"}]}),
+        ("DELETE", "logged-models/$model/tags/t", None),
+        ("POST", "logged-models/search", {"experiment_ids": ["$experiment"], "filter": "metrics.acc > 0.1"}),
+        ("GET", "logged-models/$model", None),
+        ("GET", "runs/get?run_id=$whole", None),
+        ("POST", "runs/search", {"experiment_ids": ["$experiment"], "filter": "run_name = 'third'"}),
+        ("POST", "runs/update", {"run_id": "$whole", "status": 5, "end_time": T + 9, "run_name": "fourth"}),
+        ("POST", "runs/update", {"run_id": "$whole", "status": "BOGUS"}),
+        ("DELETE", "logged-models/$model", None),
+        ("GET", "logged-models/$model", None),
+    ):
+        same(both, method, path, body)
