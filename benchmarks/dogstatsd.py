@@ -74,7 +74,7 @@ def main(argv: list[str] | None = None) -> int:
         try:
             hub.wait_until_idle(20)
             before = hub.cpu_s()
-            address = re.search(r"DogStatsD on (\S+)", hub.said)
+            address = re.search(r"DogStatsD on ([^\s)]+)", hub.said)
             assert address is not None, hub.said
             seconds = send(address[1], packets, args.rate / args.each)
             hub.wait_until_idle(60)

@@ -21,9 +21,10 @@ from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportM
 
 from stepscope.journal.layout import writer_folder
 from stepscope.journal.segments import Journal
-from stepscope.model import names, otel_names
+from stepscope.model import names
 from stepscope.model.ports import Writer
 from stepscope.model.records import Metric
+from stepscope.wire.otlp import names as otlp_names
 from tests.hub.conftest import RunningHub
 from tests.hub.otlp_bodies import attribute
 
@@ -92,7 +93,7 @@ def otlp_step(rank: Rank) -> bytes:
         names.ATTR_RUN_ID: rank.run,
         names.ATTR_RANK: rank.rank,
         names.ATTR_WORLD_SIZE: rank.world,
-        otel_names.ATTR_ATTEMPT: rank.attempt,
+        otlp_names.ATTR_ATTEMPT: rank.attempt,
     }
     part.resource.attributes.extend(attribute(key, value) for key, value in told.items())
     scope, now = part.scope_metrics.add(), time.time_ns()

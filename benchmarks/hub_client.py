@@ -128,7 +128,7 @@ def GRPC(port: int, signal: str) -> Send:
     """One channel over gRPC."""
     import grpc
 
-    from stepscope.model.otel_names import GRPC_METHODS
+    from stepscope.wire.otlp.names import GRPC_METHODS
 
     options = [("grpc.use_local_subchannel_pool", 1)]
     export = grpc.insecure_channel(f"127.0.0.1:{port}", options).unary_unary(GRPC_METHODS[signal])  # type: ignore[index]

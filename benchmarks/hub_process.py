@@ -14,7 +14,7 @@ from typing import Any
 
 from benchmarks.spawn import end_group, environment, last_words
 
-_LINE = re.compile(r"stepscope hub: http://([^ ]+):(\d+) \(OTLP/gRPC on port (\d+)\)")
+_LINE = re.compile(r"stepscope hub: http://([^ ]+):(\d+) .*?\(OTLP/gRPC on port (\d+)\)")
 _TICK = os.sysconf("SC_CLK_TCK")
 _PAGE = os.sysconf("SC_PAGE_SIZE")
 PROTOBUF = {"content-type": "application/x-protobuf"}

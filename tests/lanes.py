@@ -63,7 +63,7 @@ WORLDS = (
         "tests/sdk/test_attributes.py",
         "tests/sdk/test_self_diagnosis.py",
         "tests/sdk/test_tensors.py",
-        "tests/dialects/tensorboard/test_shim.py",
+        "tests/dialects/wandb/shim/test_tensorboard_sync.py",
     ),
     (
         "tests/e2e/test_sinks_tunnel.py",

@@ -4,8 +4,8 @@ from collections.abc import Iterator
 
 from stepscope.dialects.otlp.receiver import OtlpReceiver, guess_signal
 from stepscope.hub.security.guard import Access
-from stepscope.model.otel_names import SIGNALS, Encoding, Signal
 from stepscope.wire.otlp.encode.encode_request import encode
+from stepscope.wire.otlp.names import SIGNALS, Encoding, Signal
 from stepscope.wire.otlp.replies import BadRequest, write_reply
 from tests.fuzz.hub_path import HubPath
 from tests.fuzz.records import WRITER, every_kind

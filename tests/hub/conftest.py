@@ -21,7 +21,7 @@ from tests.waiting import wait_until
 PACKAGE = Path(stepscope.__file__).parents[1]
 STEPSCOPE = ("-m", "stepscope")
 PROTOBUF, JSON = "application/x-protobuf", "application/json"
-_LINE = re.compile(r"stepscope hub: https?://([^ ]+):(\d+) \(OTLP/gRPC on port (\d+)\)")
+_LINE = re.compile(r"stepscope hub: https?://([^ ]+):(\d+) .*?\(OTLP/gRPC on port (\d+)\)")
 
 
 @dataclass

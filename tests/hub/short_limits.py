@@ -41,7 +41,9 @@ def main() -> int:
         _hold_queries(Path(hold))
     limits = replace(Limits(), **json.loads(os.environ["STEPSCOPE_TEST_LIMITS"]))
     tls = (given.tls_cert, given.tls_key) if given.tls_cert else None
-    options = HubOptions(home=given.home, port=given.port, grpc_port=given.grpc_port, tls=tls, limits=limits)
+    options = HubOptions(
+        home=given.home, port=given.port, dialects={"grpc-port": given.grpc_port}, tls=tls, limits=limits
+    )
     return serve(options, lambda text: print(text, flush=True), lambda hub: mount(hub, "0"))
 
 

@@ -15,6 +15,7 @@ from stepscope.model.records import Event, Metric
 from stepscope.testing import read_run
 from stepscope.training.collector import MetricsCollector, create_metrics_collector
 from stepscope.training.collector.datadog import DatadogMetrics, get_metrics_client
+from stepscope.wire import foreign_names
 from tests.dialects.datadog.sink.dogstatsd_listener import Listener
 from tests.training.conftest import Mute, Read, Until, arrived, broken, by_key, of_user
 
@@ -103,7 +104,7 @@ def test_events_are_in_the_journal(run: stepscope.Run, read: Read) -> None:
     create_metrics_collector(run_id=run.id, user_id="u").send_event("S", "x", "error")
     event, *checks, sent = [each for each in read(Event) if not each.name.startswith("train.run")]
     assert event.attrs == {"a": "b", "text": "text", "datadog.alert_type": "info"}
-    words = [each.attrs[names.ATTR_CHECK_STATUS] for each in checks]
+    words = [each.attrs[foreign_names.ATTR_CHECK_STATUS] for each in checks]
     assert words == ["OK", "WARNING", "CRITICAL", "UNKNOWN", "UNKNOWN"]
     assert (sent.severity, sent.attrs["user_id"]) == (17, "u")
 

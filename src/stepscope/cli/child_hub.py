@@ -10,9 +10,10 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from stepscope.hub.home import address_of
+from stepscope.model.dialects import hub_options
 from stepscope.model.errors import StepscopeError
 
-HOST, PORT, GRPC_PORT = "127.0.0.1", 4318, 4317
+HOST, PORT = "127.0.0.1", 4318
 STOP_SECONDS = 20.0
 _LINE = re.compile(r"stepscope hub: (\S+)")
 
@@ -29,12 +30,12 @@ def serving(home: Path, report: Callable[[str], None]) -> Iterator[str]:
         report(f"using the hub that already has {home} open")
         yield running
         return
-    port, grpc_port = _free(PORT), _free(GRPC_PORT)
+    port = _free(PORT)
     if port != PORT:
         report(f"port {PORT} is in use: the hub uses a free one")
     from stepscope.demo.launcher import stopping  # with numpy, which only the demo needs
 
-    process = _start(home, port, grpc_port)
+    process = _start(home, port)
     with stopping([process], STOP_SECONDS):
         yield _address(process)
 
@@ -50,10 +51,13 @@ def _free(port: int) -> int:
     return port
 
 
-def _start(home: Path, port: int, grpc_port: int) -> "subprocess.Popen[str]":
+def _start(home: Path, port: int) -> "subprocess.Popen[str]":
     line = [sys.executable, "-m", "stepscope", "hub", "--home", str(home), "--host", HOST]
+    for option in hub_options():
+        if option.port:
+            line += [option.flag, str(_free(option.default))]
     return subprocess.Popen(
-        [*line, "--port", str(port), "--grpc-port", str(grpc_port)],
+        [*line, "--port", str(port)],
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,

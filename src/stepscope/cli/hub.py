@@ -6,17 +6,15 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from urllib.parse import urlsplit
 
 from stepscope import __version__
 from stepscope.cli.options import Commands, home_of
+from stepscope.model.dialects import hub_options
 from stepscope.model.errors import ConfigError
 from stepscope.model.formatting import size as shown
 from stepscope.wire.plain import dumps
-
-if TYPE_CHECKING:
-    from stepscope.dialects.datadog.listener.sockets import Address
 
 _NEEDED = "the hub needs more packages: pip install 'stepscope[hub]'"
 _TIMES = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 7 * 86400}
@@ -37,8 +35,7 @@ def add(commands: Commands) -> None:
         "--advertise", default="", metavar="URL", help="where other hubs on the same store reach this one"
     )
     made.add_argument("--host", default="127.0.0.1", help="the address to bind; other than loopback needs a token")
-    made.add_argument("--port", type=int, default=4318, help="HTTP: OTLP, JSON API and page (4318)")
-    made.add_argument("--grpc-port", type=int, default=4317, help="OTLP/gRPC (4317)")
+    made.add_argument("--port", type=int, default=4318, help="HTTP: all dialects, JSON API and page (4318)")
     made.add_argument("--keep", type=duration, metavar="TIME", help="delete runs older than this: 90d, 12h")
     made.add_argument(
         "--max-bytes", type=size(10**6), metavar="SIZE", help="delete the oldest runs when the store is larger: 50GB"
@@ -62,12 +59,7 @@ def add(commands: Commands) -> None:
         metavar="URL",
         help="an origin that may call the JSON API from a browser (CORS)",
     )
-    made.add_argument(
-        "--tinker-upstream",
-        metavar="URL",
-        help="the service to which requests of Tinker clients are forwarded",
-    )
-    _add_dogstatsd(made)
+    _add_dialects(made)
     made.set_defaults(command=command)
     _add_tokens(made)
 
@@ -76,23 +68,18 @@ def _add_home(made: argparse.ArgumentParser) -> None:
     made.add_argument("--home", type=Path, help="the folder of all journals (STEPSCOPE_HOME, ~/.stepscope)")
 
 
-def _add_dogstatsd(made: argparse.ArgumentParser) -> None:
-    several: dict[str, Any] = {"action": "append", "default": []}
-    made.add_argument(
-        "--dogstatsd",
-        **several,
-        metavar="HOST:PORT",
-        help="receive DogStatsD over UDP on this address, such as 127.0.0.1:8125",
-    )
-    made.add_argument(
-        "--dogstatsd-socket",
-        **several,
-        metavar="PATH",
-        help="receive DogStatsD on a Unix socket; unixstream://PATH for a stream socket",
-    )
-    made.add_argument(
-        "--dogstatsd-remote", action="store_true", help="accept DogStatsD from other machines; it has no authentication"
-    )
+def _add_dialects(made: argparse.ArgumentParser) -> None:
+    """Add the options that dialects declare."""
+    for option in hub_options():
+        settings: dict[str, Any] = {"help": option.help}
+        if option.switch:
+            settings["action"] = "store_true"
+        elif option.several:
+            settings |= {"action": "append", "default": [], "metavar": option.metavar}
+        else:
+            kind = int if option.port else str
+            settings |= {"default": option.default, "metavar": option.metavar, "type": kind}
+        made.add_argument(option.flag, **settings)
 
 
 def _add_tokens(made: argparse.ArgumentParser) -> None:
@@ -132,27 +119,15 @@ def command(args: argparse.Namespace) -> int:
         advertise=args.advertise,
         host=args.host,
         port=args.port,
-        grpc_port=args.grpc_port,
         tls=(args.tls_cert, args.tls_key) if args.tls_cert is not None else None,
         allow_hosts=tuple(args.allow_host),
         allow_origins=tuple(args.allow_origin),
         keep_seconds=args.keep,
         max_bytes=args.max_bytes,
         journal_bytes=args.journal_bytes,
-        receivers={"tinker-upstream": args.tinker_upstream} if args.tinker_upstream else {},
-        dogstatsd=_dogstatsd(args),
-        dogstatsd_remote=args.dogstatsd_remote,
+        dialects={option.name: getattr(args, option.name.replace("-", "_")) for option in hub_options()},
     )
     return serve(options, _print_line, lambda hub: mount(hub, __version__))
-
-
-def _dogstatsd(args: argparse.Namespace) -> "tuple[Address, ...]":
-    from stepscope.dialects.datadog.listener.sockets import udp_address, unix_address
-
-    try:
-        return (*map(udp_address, args.dogstatsd), *map(unix_address, args.dogstatsd_socket))
-    except ValueError as error:
-        raise ConfigError(f"--dogstatsd: {error}") from error
 
 
 def create_token(args: argparse.Namespace) -> int:

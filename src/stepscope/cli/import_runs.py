@@ -11,35 +11,30 @@ from typing import Any
 from stepscope.cli import text
 from stepscope.cli.options import Commands, add_command, home_of
 from stepscope.cli.progress import progress
-from stepscope.dialects.aim.importer import AimRepository
-from stepscope.dialects.mlflow.importer import MlflowDatabase, MlflowFolder
-from stepscope.dialects.neptune.importer import NeptuneExport
-from stepscope.dialects.tensorboard.importer import TensorBoard
-from stepscope.dialects.trackio.importer import Trackio
-from stepscope.dialects.wandb.importer import WandbFiles
 from stepscope.imports.check import compare
 from stepscope.imports.importer import import_run
 from stepscope.imports.source import FoundRun, Skip, Source
 from stepscope.imports.tables import Csv, JsonLines
 from stepscope.model import formatting
+from stepscope.model.dialects import load, with_part
 from stepscope.model.errors import ConfigError
 from stepscope.wire.plain import dumps
 
-TOOLS: tuple[Source, ...] = (
-    TensorBoard(), WandbFiles(), MlflowDatabase(), MlflowFolder(), Trackio(), AimRepository(), NeptuneExport()
-)  # fmt: skip
 TABLES: tuple[Source, ...] = (Csv(), JsonLines())
 """Tried only where a path holds no files of a known tool."""
-SOURCES = (*TOOLS, *TABLES)
 TABLES_BESIDE = "CSV and JSON lines beside the runs of other tools: name them to import them"
 """They may be artifacts of those runs."""
 FOLLOW_SECONDS = 1.0
 
 
+def tools() -> list[Source]:
+    """List the tools whose files can be imported: those of all dialects."""
+    return [source for each in with_part("importer") for source in load(each.importer)]
+
+
 def add(commands: Commands) -> None:
     """Register the command."""
-    names = ", ".join(each.name for each in SOURCES)
-    made = add_command(commands, "import", f"import runs from files of other tools ({names})", command)
+    made = add_command(commands, "import", "import runs from files of other tools, CSV and JSON lines", command)
     made.add_argument("path", metavar="PATH", nargs="+", type=Path, help="files or folders; the format is detected")
     made.add_argument("--project", help="the project of the imported runs, instead of the one found")
     made.add_argument("--follow", action="store_true", help="keep importing while the files grow, until Ctrl-C")
@@ -72,12 +67,12 @@ def _found(args: argparse.Namespace, skip: Skip) -> Iterator[tuple[Source, Found
         if not path.exists():
             raise ConfigError(f"there is no file or folder {path}")
         why: Counter[str] = Counter()
-        found = _runs(TOOLS, path, _into(why))
+        found = _runs(tools(), path, _into(why))
         if found and (beside := _runs(TABLES, path, lambda reason, count: None)):
             why[TABLES_BESIDE] += len(beside)
         found = found or _runs(TABLES, path, _into(why))
         if not found and not args.follow:
-            seen = _listed(why) or ", ".join(each.name for each in SOURCES)
+            seen = _listed(why) or ", ".join(each.name for each in (*tools(), *TABLES))
             raise ConfigError(f"{path} has nothing that can be imported: {seen}")
         for reason, count in why.items():
             skip(reason, count)

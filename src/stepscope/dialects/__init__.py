@@ -1,1 +1,1 @@
-"""One folder for each foreign system, always with the same file names."""
+"""One folder for each foreign system, always with the same file names; `dialect.py` declares what it has."""

@@ -1,4 +1,4 @@
-"""Error responses: a google.rpc.Status to OTLP clients, `{"error": ...}` to others."""
+"""Error responses: a status, a message and when to retry, as `{"error": ...}`."""
 
 import math
 from collections.abc import Mapping
@@ -10,8 +10,6 @@ import msgspec
 from starlette.responses import Response
 
 from stepscope.model.errors import StepscopeError
-from stepscope.model.otel_names import CONTENT_TYPES, Encoding
-from stepscope.wire.otlp.replies import Status, write_status
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,26 +40,6 @@ def changed_meanwhile(name: str) -> Refused:
     return Refused(Refusal(HTTPStatus.CONFLICT, text))
 
 
-_CODES = {
-    HTTPStatus.BAD_REQUEST: 3,
-    HTTPStatus.REQUEST_TIMEOUT: 4,
-    HTTPStatus.NOT_FOUND: 5,
-    HTTPStatus.FORBIDDEN: 7,
-    HTTPStatus.MISDIRECTED_REQUEST: 7,
-    HTTPStatus(413): 8,
-    HTTPStatus.TOO_MANY_REQUESTS: 8,
-    HTTPStatus.METHOD_NOT_ALLOWED: 12,
-    HTTPStatus.SERVICE_UNAVAILABLE: 14,
-    HTTPStatus.UNAUTHORIZED: 16,
-}
-"""The codes of google.rpc."""
-
-
-def rpc_code(status: HTTPStatus) -> int:
-    """The google.rpc code of a rejection."""
-    return _CODES.get(status, 3)
-
-
 def json_response(value: Any, status: int = 200) -> Response:
     """Respond with JSON; NaN and infinities become null."""
     return Response(msgspec.json.encode(value), status, media_type="application/json")
@@ -73,17 +51,6 @@ def error_response(refusal: Refusal, headers: Mapping[str, str] | None = None) -
     response = json_response(body, refusal.status)
     response.headers.update({**refusal_headers(refusal), **(headers or {})})
     return response
-
-
-def status_response(encoding: Encoding, refusal: Refusal) -> Response:
-    """Respond with an error of OTLP, in the request's encoding."""
-    status = Status(rpc_code(refusal.status), refusal.message, refusal.retry_after)
-    return Response(
-        write_status(encoding, status),
-        refusal.status,
-        headers=refusal_headers(refusal),
-        media_type=CONTENT_TYPES[encoding],
-    )
 
 
 def refusal_headers(refusal: Refusal) -> dict[str, str]:

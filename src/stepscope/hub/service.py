@@ -11,7 +11,6 @@ from typing import Any
 
 from msgspec import to_builtins
 
-from stepscope.dialects.datadog.listener.sockets import Address
 from stepscope.hub.alerting.alerting_thread import Alerting
 from stepscope.hub.cluster import forwarding, peers
 from stepscope.hub.cluster.forwarding import BODY_BYTES, Forwarded, connector
@@ -70,7 +69,6 @@ class HubOptions:
     """The URL at which other hubs on the same store reach this one; empty for the address that it binds."""
     host: str = "127.0.0.1"
     port: int = 4318
-    grpc_port: int = 4317
     tls: tuple[Path, Path] | None = None
     """The files of certificate and key."""
     allow_hosts: tuple[str, ...] = ()
@@ -79,12 +77,8 @@ class HubOptions:
     max_bytes: int | None = None
     journal_bytes: int = 4096 * MEGA
     limits: Limits = field(default_factory=Limits)
-    receivers: Mapping[str, str] = field(default_factory=dict)
-    """Options of receivers, by name."""
-    dogstatsd: tuple[Address, ...] = ()
-    """Where DogStatsD listens; nowhere unless asked."""
-    dogstatsd_remote: bool = False
-    """Whether it may listen to other machines, for it has no tokens."""
+    dialects: Mapping[str, Any] = field(default_factory=dict)
+    """The values of the options that dialects declare, by name."""
     only_run: str | None = None
     """The one run whose journals are read; None for all."""
 
@@ -226,9 +220,9 @@ class Hub:
         return self.home.folder / "files"
 
     @property
-    def settings(self) -> Mapping[str, str]:
-        """The options of receivers."""
-        return self.options.receivers
+    def settings(self) -> Mapping[str, Any]:
+        """The options of dialects."""
+        return self.options.dialects
 
     def ingest(self, receiver: str, *, ours: bool = False) -> Ingest:
         """Create the object that masks, packs and journals the records of a receiver; `ours` for our own SDK."""

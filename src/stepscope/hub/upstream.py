@@ -127,7 +127,7 @@ class Upstream:
         except ValueError:
             parts, port = urlsplit(""), None
         if parts.scheme not in ("http", "https") or not parts.hostname or parts.query or parts.fragment:
-            raise ConfigError(f"--tinker-upstream {url!r} is not an address: use https://HOST/PATH or http://HOST:PORT")
+            raise ConfigError(f"the upstream {url!r} is not an address: use https://HOST/PATH or http://HOST:PORT")
         self._tls = (tls or ssl.create_default_context()) if parts.scheme == "https" else None
         self._host, self._port = parts.hostname, port or (443 if self._tls else 80)
         self.authority = parts.netloc.rpartition("@")[2].encode()

@@ -1,13 +1,13 @@
-"""Plugins by name, built in or registered by other packages as entry points, and their options read into structs."""
+"""Plugins by name, from dialects, the core or other packages' entry points, and their options read into structs."""
 
 import difflib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from importlib import import_module
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import msgspec
 
+from stepscope.model.dialects import Part, find_dialect, load, with_part
 from stepscope.model.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -18,21 +18,22 @@ Options = TypeVar("Options")
 
 @dataclass(frozen=True, slots=True)
 class Plugins:
-    """One kind of plugin: what it is called, its entry point group, and the built-in ones as `module:attribute`."""
+    """One kind of plugin: the part of a dialect that it is, its entry point group, and the core's own ones."""
 
-    kind: str
+    kind: Part
     group: str
     built_in: Mapping[str, str]
+    """Those of no foreign system, as `module:attribute`."""
 
     def names(self) -> list[str]:
         """List the names that can be used here."""
-        return sorted({*self.built_in, *self._registered()})
+        return sorted({*self.built_in, *(each.name for each in with_part(self.kind)), *self._registered()})
 
     def find(self, name: str, also: Iterable[str] = ()) -> Any:
         """Import a plugin; ConfigError lists the known names, `also` among them, or says why it cannot be loaded."""
-        if name in self.built_in:
-            module, _, attribute = self.built_in[name].partition(":")
-            return getattr(import_module(module), attribute)
+        dialect = None if name in self.built_in else find_dialect(name)
+        if place := self.built_in.get(name) or (getattr(dialect, self.kind) if dialect is not None else ""):
+            return load(place)
         point = self._registered().get(name)
         if point is None:
             known = sorted({*self.names(), *also})

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable, Mapping
 from fnmatch import translate
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar, cast
+from typing import Any, Protocol, TypeVar, cast
 
 import msgspec
 from msgspec import structs
@@ -17,9 +17,6 @@ from stepscope.model.names import EVENT_EDITED, EVENT_FINISHED, EVENT_STARTED
 from stepscope.model.plugins import Plugins, read_options
 from stepscope.model.ports import Sink
 from stepscope.model.records import KINDS, Log, Metric, Record, kind
-
-if TYPE_CHECKING:
-    pass
 
 OPTIONS = ("include", "exclude")
 """The options that every sink has."""
@@ -114,17 +111,9 @@ DEBUG = ("STEPSCOPE_DEBUG", "TUFT_OTEL_DEBUG")
 SINKS = Plugins(
     "sink",
     "stepscope.sinks",
-    {
-        "console": "stepscope.sinks.console:Console",
-        "datadog": "stepscope.dialects.datadog.sink:Datadog",
-        "hub": "stepscope.sinks.hub:Hub",
-        "mlflow": "stepscope.dialects.mlflow.sink:Mlflow",
-        "otlp": "stepscope.dialects.otlp.sink:Otlp",
-        "prometheus": "stepscope.dialects.prometheus.sink:Prometheus",
-        "tinker": "stepscope.dialects.tinker.sink:Tinker",
-    },
+    {"console": "stepscope.sinks.console:Console", "hub": "stepscope.sinks.hub:Hub"},
 )
-"""The built-in sinks; other packages register theirs in the entry point group."""
+"""Our own sinks; those of foreign systems are parts of dialects."""
 
 
 class Config(Protocol):

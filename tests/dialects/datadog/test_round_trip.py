@@ -8,9 +8,9 @@ import pytest
 from stepscope.dialects.datadog.sink.agent_socket import Address, Agent
 from stepscope.dialects.datadog.sink.parts import DogStatsdSink, IntakeSink
 from stepscope.dialects.datadog.wire.translate import Spelling, Translator
-from stepscope.model import names
 from stepscope.model.ports import Batch, Sink, Writer
 from stepscope.model.records import Event, Instrument, Log, Metric, Record
+from stepscope.wire import foreign_names
 from tests.dialects.datadog.conftest import DatadogHub
 from tests.hub.test_connections import wait_for
 
@@ -29,7 +29,7 @@ def recorded() -> list[Record]:
         made.append(Metric(at, step, None, None, {"trainer/tokens": 512 * (step + 1)}, {"split": "train"}, COUNT))
         made.append(Metric(at, step, None, None, {"trainer/latency": step * 0.1}, {}, SAMPLE))
     made.append(Event(start + 3 * SECOND, 3, None, None, None, 13, "milestone", {"note": "x"}, "two\nlines"))
-    check = {names.ATTR_CHECK_STATUS: "CRITICAL"}
+    check = {foreign_names.ATTR_CHECK_STATUS: "CRITICAL"}
     made.append(Event(start + 3 * SECOND, None, None, None, None, 17, "kl", check, "too|high"))
     made.append(Log(start + 3 * SECOND, 3, None, bytes(range(16)), bytes(range(1, 9)), 17, "oh", {"a": 1}, "my.logger"))
     return made

@@ -17,7 +17,7 @@ from stepscope.hub.receivers.ingest import SAFE, SECONDS, Ingest, Repeats, RunOw
 from stepscope.hub.security.guard import Access
 from stepscope.hub.security.tokens import Token
 from stepscope.model.errors import Retry
-from stepscope.model.otel_names import GRPC_METHODS
+from stepscope.wire.otlp.names import GRPC_METHODS
 from tests.hub import otlp_bodies as bodies
 from tests.hub.conftest import JSON, RunningHub
 

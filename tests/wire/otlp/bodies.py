@@ -10,9 +10,9 @@ from opentelemetry.proto.logs.v1.logs_pb2 import LogRecord
 from opentelemetry.proto.metrics.v1.metrics_pb2 import Metric
 from opentelemetry.proto.trace.v1.trace_pb2 import Span
 
-from stepscope.model.otel_names import Encoding, Signal
 from stepscope.wire.otlp.decode.decode_request import Decoded, decode
 from stepscope.wire.otlp.encode.to_json import to_json
+from stepscope.wire.otlp.names import Encoding, Signal
 
 TIME = 1_700_000_000_000_000_000
 TRACE = bytes(range(1, 17))

@@ -21,9 +21,10 @@ from stepscope.model.records import (
     SpanEvent,
     Summary,
 )
+from stepscope.wire.otlp import names as otlp_names
 from stepscope.wire.otlp.decode.origin import MARKS
 
-_TAKEN = {*MARKS, "world_size", otel_names.ATTR_STEP_NAME, otel_names.ATTR_EVENT_NAME, otel_names.ATTR_ALERT}
+_TAKEN = {*MARKS, "world_size", otlp_names.ATTR_STEP_NAME, otel_names.ATTR_EVENT_NAME, otlp_names.ATTR_ALERT}
 
 times = st.integers(1, 2**62)
 int64 = st.integers(-(2**63), 2**63 - 1)

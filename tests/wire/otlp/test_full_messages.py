@@ -2,11 +2,11 @@
 
 import pytest
 
-from stepscope.model.otel_names import Encoding, Signal
 from stepscope.wire.otlp.decode.decode_request import decode
 from stepscope.wire.otlp.decode.origin import SCOPE_CLASH
 from stepscope.wire.otlp.encode.encode_request import encode
 from stepscope.wire.otlp.encode.to_json import to_json
+from stepscope.wire.otlp.names import Encoding, Signal
 from tests.wire.otlp import full_messages
 
 

@@ -12,7 +12,7 @@ from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportM
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceResponse
 
 from stepscope.model.errors import StepscopeError
-from stepscope.model.otel_names import SIGNALS, Encoding, Signal
+from stepscope.wire.otlp.names import SIGNALS, Encoding, Signal
 from stepscope.wire.otlp.replies import (
     INVALID_ARGUMENT,
     UNAVAILABLE,

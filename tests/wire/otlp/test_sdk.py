@@ -19,8 +19,8 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 from opentelemetry.trace import Link, SpanKind, Status, StatusCode
 
 from stepscope.model import records as model
-from stepscope.model.otel_names import Encoding
 from stepscope.wire.otlp.encode.encode_request import encode
+from stepscope.wire.otlp.names import Encoding
 from tests.wire.otlp.bodies import ENCODINGS, decoded, records
 
 RESOURCE = Resource.create(

@@ -13,16 +13,14 @@ NOTIFIERS = Plugins(
     "notifier",
     "stepscope.notifiers",
     {
-        "alertmanager": "stepscope.dialects.alertmanager.notifier:Alertmanager",
         "command": "stepscope.alerts.notifiers.command:Command",
-        "datadog": "stepscope.dialects.datadog.notifier:Datadog",
         "desktop": "stepscope.alerts.notifiers.desktop:Desktop",
         "email": "stepscope.alerts.notifiers.email:Email",
         "log": "stepscope.alerts.notifiers.log:Log",
         "webhook": "stepscope.alerts.notifiers.webhook:Webhook",
     },
 )
-"""The built-in notifiers; other packages register theirs in the entry point group."""
+"""Our own notifiers; those of foreign systems are parts of dialects."""
 _VARIABLE = re.compile(r"\$\{(\w+)\}")
 Options = TypeVar("Options")
 

@@ -11,9 +11,7 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any
 
-from stepscope.dialects.mlflow.importer import select
-from stepscope.imports.source import Chunk, FoundRun, NextChunk, Skip
-from stepscope.journal import layout
+from stepscope.extend.importer import Chunk, FoundRun, NextChunk, Skip, Source, layout, select
 from stepscope.model.errors import ConfigError
 from stepscope.model.records import Log, Metric
 from stepscope.model.secret_text import mask_text
@@ -257,3 +255,6 @@ def _tidy(value: Any) -> Any:
     if value and all(isinstance(key, int) for key in value):
         return [_tidy(value[key]) for key in sorted(value, key=int)]
     return {str(key): _tidy(inner) for key, inner in value.items()}
+
+
+SOURCES: tuple[Source, ...] = (AimRepository(),)

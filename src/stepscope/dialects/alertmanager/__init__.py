@@ -1,1 +1,1 @@
-"""alertmanager."""
+"""Alertmanager."""

@@ -6,13 +6,9 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from stepscope.alerts.alert import Alert
-from stepscope.alerts.dispatch import Notification
-from stepscope.alerts.notifiers.registry import convert
-from stepscope.alerts.notifiers.shapes import moment
-from stepscope.alerts.notifiers.webhook import Poster, host_of
+from stepscope.extend.notifier import Alert, Notification, Poster, convert, host_of, moment
+from stepscope.extend.sink import is_address
 from stepscope.model.errors import ConfigError
-from stepscope.sinks.http import is_address
 
 PATH = "/api/v2/alerts"
 _LASTS = 8 * 3600 * 1_000_000_000

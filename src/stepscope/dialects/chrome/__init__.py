@@ -1,1 +1,1 @@
-"""chrome."""
+"""Chrome's trace files."""

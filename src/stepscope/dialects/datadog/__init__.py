@@ -1,1 +1,1 @@
-"""datadog."""
+"""Datadog."""

@@ -5,15 +5,13 @@ from typing import Any
 
 import msgspec
 
-from stepscope.alerts.alert import Alert
-from stepscope.alerts.dispatch import Notification
-from stepscope.alerts.rule import severity_number
 from stepscope.dialects.datadog.sink import Datadog as DatadogSink
+from stepscope.extend.notifier import Alert, Notification, severity_number
 from stepscope.model import records
 from stepscope.model.errors import Reject
-from stepscope.model.names import ATTR_CHECK_STATUS
 from stepscope.model.ports import Batch, Writer
 from stepscope.model.records import Event, Record
+from stepscope.wire.foreign_names import ATTR_CHECK_STATUS
 
 CHECK = "stepscope.alert"
 _STATUS = {"INFO": "OK", "WARN": "WARNING"}

@@ -1,1 +1,1 @@
-"""neptune."""
+"""Neptune."""

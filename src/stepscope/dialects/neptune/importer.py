@@ -7,8 +7,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from stepscope.imports.source import Chunk, FoundRun, NextChunk, Part, Skip
-from stepscope.journal import layout
+from stepscope.extend.importer import Chunk, FoundRun, NextChunk, Part, Skip, Source, layout
 from stepscope.model.errors import ConfigError
 from stepscope.model.records import Histogram, Log, Metric
 from stepscope.model.secret_text import mask_text
@@ -186,3 +185,6 @@ def _histogram(value: Any) -> Histogram | None:
         return None
     whole = tuple(int(each) for each in counts)
     return Histogram(sum(whole), None, edges[0], edges[-1], tuple(edges[1:-1]), whole)
+
+
+SOURCES: tuple[Source, ...] = (NeptuneExport(),)

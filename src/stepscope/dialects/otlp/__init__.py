@@ -1,1 +1,1 @@
-"""otlp."""
+"""OpenTelemetry's protocol."""

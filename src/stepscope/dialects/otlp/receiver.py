@@ -11,13 +11,30 @@ from msgspec import structs
 from starlette.requests import Request
 from starlette.responses import Response
 
-from stepscope.hub.receivers.bodies import with_body
-from stepscope.hub.receivers.ingest import SAFE, Ingest, Repeats, Upload, Writers, digest
-from stepscope.hub.receivers.receiver import ReceiverPorts, ReceiverRoute, RunLinks
-from stepscope.hub.refusals import Refusal, Refused, error_response, status_response
-from stepscope.hub.security.guard import Access, RequestHead, basic_password, bearer
-from stepscope.hub.security.middleware import access_of
-from stepscope.model.otel_names import (
+from stepscope.dialects.otlp.status import status_response
+from stepscope.extend.receiver import (
+    SAFE,
+    Access,
+    Ingest,
+    ReceiverPorts,
+    ReceiverRoute,
+    Refusal,
+    Refused,
+    Repeats,
+    RequestHead,
+    RunLinks,
+    Upload,
+    Writers,
+    access_of,
+    basic_password,
+    bearer,
+    digest,
+    error_response,
+    with_body,
+)
+from stepscope.wire.otlp.decode.decode_request import decode
+from stepscope.wire.otlp.decode.request_limits import bound_values
+from stepscope.wire.otlp.names import (
     ATTR_PROJECT,
     CONTENT_TYPES,
     HEADER_EXPERIMENT,
@@ -28,8 +45,6 @@ from stepscope.model.otel_names import (
     Signal,
     encoding_of,
 )
-from stepscope.wire.otlp.decode.decode_request import decode
-from stepscope.wire.otlp.decode.request_limits import bound_values
 from stepscope.wire.otlp.protobuf_writing import scan
 from stepscope.wire.otlp.replies import BadRequest, Rejections, write_reply
 

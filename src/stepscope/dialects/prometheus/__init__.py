@@ -1,1 +1,1 @@
-"""prometheus."""
+"""Prometheus."""

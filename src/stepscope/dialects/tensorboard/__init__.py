@@ -1,1 +1,1 @@
-"""tensorboard."""
+"""TensorBoard."""

@@ -10,8 +10,7 @@ from typing import Any
 from stepscope.dialects.tensorboard.wire.crc32c import matches
 from stepscope.dialects.tensorboard.wire.events import Event, Media, Value, parse_event
 from stepscope.dialects.tensorboard.wire.scalars import Scalars
-from stepscope.imports.source import LARGEST_RECORD, Chunk, FoundRun, Part, Skip, SourceFile, pack
-from stepscope.journal import layout
+from stepscope.extend.importer import LARGEST_RECORD, Chunk, FoundRun, Part, Skip, Source, SourceFile, layout, pack
 from stepscope.model.names import EVENT_STARTED
 from stepscope.model.records import Event as OurEvent
 from stepscope.model.records import Log, Metric
@@ -215,3 +214,6 @@ class _Reader:
 
 def _digest(data: bytes) -> str:
     return hashlib.sha256(data).hexdigest()[:8]
+
+
+SOURCES: tuple[Source, ...] = (TensorBoard(),)

@@ -12,23 +12,24 @@ import msgspec
 from msgspec import structs
 
 from stepscope.dialects.tinker import wire
-from stepscope.model.errors import ConfigError, Retry
-from stepscope.model.ports import Batch, Writer
-from stepscope.model.records import KINDS, Span, kind
-from stepscope.sinks.delivery_progress import Delivery
-from stepscope.sinks.http import (
+from stepscope.extend.sink import (
     BLAMES_A_RECORD,
     DENIED,
+    OWN_RECORDS,
     SERVER_ERROR,
     Answer,
     Connection,
+    Delivery,
     Tls,
     check_address,
+    convert,
     retry_after,
     sendable,
     without_secrets,
 )
-from stepscope.sinks.registry import OWN_RECORDS, convert
+from stepscope.model.errors import ConfigError, Retry
+from stepscope.model.ports import Batch, Writer
+from stepscope.model.records import KINDS, Span, kind
 
 Kind = Literal["metric", "span", "log", "event", "alert"]
 _WAIT = DENIED | {408, 409, 425, 429}

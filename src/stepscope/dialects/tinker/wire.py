@@ -11,6 +11,7 @@ from stepscope.model import names
 from stepscope.model.ports import Writer
 from stepscope.model.records import Alert, Event, Log, Metric, Record, Span, kind
 from stepscope.model.redaction import redact
+from stepscope.wire import foreign_names as foreign
 from stepscope.wire.plain import plain
 
 PATH = "/api/v1/telemetry"
@@ -21,7 +22,13 @@ _IDS = uuid.uuid5(uuid.NAMESPACE_URL, "urn:stepscope:tinker")
 _pack = msgspec.msgpack.Encoder().encode
 _encode = msgspec.json.Encoder().encode
 _OURS = frozenset(
-    (names.ATTR_SESSION_ID, names.ATTR_EVENT_ID, names.ATTR_EVENT_INDEX, names.ATTR_EVENT_TYPE, names.ATTR_DURATION)
+    (
+        foreign.ATTR_SESSION_ID,
+        foreign.ATTR_EVENT_ID,
+        foreign.ATTR_EVENT_INDEX,
+        foreign.ATTR_EVENT_TYPE,
+        foreign.ATTR_DURATION,
+    )
 )
 """Attributes that are fields of the event or of its request, and no part of its data."""
 _SEVERITIES = ((21, "CRITICAL"), (17, "ERROR"), (13, "WARNING"), (9, "INFO"))
@@ -39,13 +46,13 @@ def process_uuid(writer: Writer) -> str:
 
 def session_of(writer: Writer, record: Record) -> str:
     """The session of a record: the one its client named, else that of the run's attempt."""
-    session = record.attrs.get(names.ATTR_SESSION_ID)
+    session = record.attrs.get(foreign.ATTR_SESSION_ID)
     return session if isinstance(session, str) and session else session_id(writer)
 
 
 def has_own_number(record: Record) -> bool:
     """Return whether the client numbered the event itself."""
-    return isinstance(record.attrs.get(names.ATTR_EVENT_INDEX), int)
+    return isinstance(record.attrs.get(foreign.ATTR_EVENT_INDEX), int)
 
 
 def event_of(writer: Writer, record: Record, number: int) -> dict[str, Any]:
@@ -55,7 +62,7 @@ def event_of(writer: Writer, record: Record, number: int) -> dict[str, Any]:
     the process that have none of their own, from 0.
     """
     attrs = record.attrs
-    event_id, index = attrs.get(names.ATTR_EVENT_ID), attrs.get(names.ATTR_EVENT_INDEX)
+    event_id, index = attrs.get(foreign.ATTR_EVENT_ID), attrs.get(foreign.ATTR_EVENT_INDEX)
     made: dict[str, Any] = {
         "event": "GENERIC_EVENT",
         "event_id": event_id if isinstance(event_id, str) else str(uuid.uuid5(_IDS, _digest(writer, record))),
@@ -96,15 +103,18 @@ def _digest(writer: Writer, record: Record) -> str:
 
 def _session_mark(writer: Writer, event: Event) -> dict[str, Any] | None:
     """The type of an event that starts or ends a session, of a client or of rank 0 of a run; None for any other."""
-    marked = event.attrs.get(names.ATTR_EVENT_TYPE)
+    marked = event.attrs.get(foreign.ATTR_EVENT_TYPE)
     first = writer.main and writer.rank == 0
-    if marked == names.SESSION_START or (first and event.name == names.EVENT_STARTED):
-        return {"event": names.SESSION_START}
-    if marked == names.SESSION_END:
-        return {"event": names.SESSION_END, "duration": str(event.attrs.get(names.ATTR_DURATION, "0:00:00"))}
+    if marked == foreign.SESSION_START or (first and event.name == names.EVENT_STARTED):
+        return {"event": foreign.SESSION_START}
+    if marked == foreign.SESSION_END:
+        return {
+            "event": foreign.SESSION_END,
+            "duration": str(event.attrs.get(foreign.ATTR_DURATION, "0:00:00")),
+        }
     if first and event.name == names.EVENT_FINISHED:
         passed = timedelta(microseconds=max(event.time - (writer.wall_ns or event.time), 0) // 1000)
-        return {"event": names.SESSION_END, "duration": str(passed)}
+        return {"event": foreign.SESSION_END, "duration": str(passed)}
     return None
 
 
@@ -143,7 +153,7 @@ def _data(writer: Writer, record: Record) -> dict[str, Any]:
     mapping and nothing else.
     """
     attrs: dict[str, Any] = plain(redact({key: value for key, value in record.attrs.items() if key not in _OURS}))
-    if names.ATTR_SESSION_ID in record.attrs:
+    if foreign.ATTR_SESSION_ID in record.attrs:
         return attrs
     if isinstance(record, Event):
         return _context(writer, record, (names.ATTR_RUN_ID, names.ATTR_RANK, names.ATTR_STEP)) | attrs

@@ -1,1 +1,1 @@
-"""trackio."""
+"""Trackio."""

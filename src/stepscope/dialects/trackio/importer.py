@@ -8,9 +8,19 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from stepscope.dialects.mlflow.importer import connect, count_rows, databases, select, tables
-from stepscope.imports.source import Chunk, FoundRun, NextChunk, Skip
-from stepscope.journal import layout
+from stepscope.extend.importer import (
+    Chunk,
+    FoundRun,
+    NextChunk,
+    Skip,
+    Source,
+    connect,
+    count_rows,
+    databases,
+    layout,
+    select,
+    tables,
+)
 from stepscope.model.names import SEVERITIES
 from stepscope.model.records import Alert
 from stepscope.model.secret_text import mask_text
@@ -115,3 +125,6 @@ def _ns(stamp: Any) -> int:
         return 0
     moment = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
     return max(int(moment.timestamp() * 1e6) * 1000, 0) if moment.year < 2250 else 0
+
+
+SOURCES: tuple[Source, ...] = (Trackio(),)

@@ -1,1 +1,1 @@
-"""wandb."""
+"""Weights & Biases."""

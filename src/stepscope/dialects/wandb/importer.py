@@ -7,8 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from stepscope.imports.source import Chunk, FoundRun, NextChunk, Skip
-from stepscope.journal import layout
+from stepscope.extend.importer import Chunk, FoundRun, NextChunk, Skip, Source, layout
 from stepscope.model.names import EVENT_CONFIG, SEVERITIES
 from stepscope.model.records import Alert, Event, Log
 from stepscope.model.redaction import redact
@@ -286,3 +285,6 @@ def read_records(path: Path, offset: int, skip: Skip) -> Iterator[tuple[int, byt
             if last:
                 return  # what is added meanwhile continues this block
             start += BLOCK
+
+
+SOURCES: tuple[Source, ...] = (WandbFiles(),)

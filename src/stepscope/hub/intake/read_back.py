@@ -7,10 +7,9 @@ from stepscope.hub.intake.sources import ReceivedBatch
 from stepscope.hub.store import literal
 from stepscope.hub.store.engine import Engine
 from stepscope.hub.store.write.ledger import Ranges, writer_key
+from stepscope.model.dialects import with_part
 from stepscope.model.ports import Batch, Writer
 
-RECEIVERS = frozenset(("mlflow", "wandb"))
-"""The receivers whose clients read values back."""
 MOST_WRITERS = 2_000
 """When more writers than this wait to be looked up, the oldest are taken for stored."""
 _SHORTEST_PAUSE, _LONGEST_PAUSE = 0.02, 0.5
@@ -26,6 +25,7 @@ class ReadBack:
 
     def __init__(self, engine: Callable[[], Engine], is_deleted: Callable[[Batch], bool]) -> None:
         self._engine, self._is_deleted = engine, is_deleted
+        self._receivers = frozenset(each.name for each in with_part("receiver") if each.reads_back)
         self._lock = threading.Lock()
         self._waiting: dict[int, tuple[str, Writer, Ranges]] = {}
         """The receiver, and the numbers of its batches, by writer; the oldest first."""
@@ -33,7 +33,7 @@ class ReadBack:
     def note(self, items: Iterable[ReceivedBatch]) -> None:
         """Note batches that were stored here, forwarded to another hub or deferred."""
         for receiver, batch in items:
-            if receiver not in RECEIVERS or self._is_deleted(batch):
+            if receiver not in self._receivers or self._is_deleted(batch):
                 continue
             key = writer_key(batch.writer)
             with self._lock:

@@ -25,19 +25,8 @@ from stepscope.hub.threads import Workers
 from stepscope.model.errors import ConfigError
 from stepscope.model.plugins import Plugins
 
-RECEIVERS = Plugins(
-    "receiver",
-    "stepscope.receivers",
-    {
-        "datadog": "stepscope.dialects.datadog.receiver.http_intake:Datadog",
-        "mlflow": "stepscope.dialects.mlflow.receiver.tracking_api:Mlflow",
-        "native": "stepscope.hub.receivers.native:Native",
-        "otlp_http": "stepscope.dialects.otlp.receiver:OtlpHttp",
-        "tinker": "stepscope.dialects.tinker.receiver.service:Tinker",
-        "wandb": "stepscope.dialects.wandb.receiver.service:Wandb",
-    },
-)
-"""The built-in receivers; other packages register theirs in the entry point group."""
+RECEIVERS = Plugins("receiver", "stepscope.receivers", {"native": "stepscope.hub.receivers.native:Native"})
+"""Our own receiver; those of foreign systems are parts of dialects."""
 
 
 class RunLink(NamedTuple):
@@ -149,8 +138,8 @@ class ReceiverPorts(Protocol):
         """The folder for uploaded files, with a subfolder for each receiver."""
 
     @property
-    def settings(self) -> Mapping[str, str]:
-        """Options of receivers, by name, such as `tinker-upstream`."""
+    def settings(self) -> Mapping[str, Any]:
+        """The values of the options that dialects declare, by name."""
 
     def ingest(self, receiver: str, *, ours: bool = False) -> Ingest:
         """Create the object that masks, packs and journals the records of a receiver."""

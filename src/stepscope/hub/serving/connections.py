@@ -229,7 +229,7 @@ class LimitedProtocol(H11Protocol):
             self._reading_due = None
 
 
-class Listener:
+class HttpListener:
     """Accepts connections; replaces asyncio's server in uvicorn, which would accept without limit."""
 
     def __init__(

@@ -15,16 +15,15 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from stepscope.hub.refusals import Refusal, Refused
 from stepscope.hub.security.guard import Guard, RequestHead
 from stepscope.hub.security.middleware import AccessRule, secured, too_slow
-from stepscope.hub.shared.client_homes import MOVABLE, RECEIVERS, ClientHomes
+from stepscope.hub.shared.client_homes import ClientHomes
 from stepscope.hub.store.cluster.ownership import Member
 from stepscope.hub.upstream import Passing, Upstream, UpstreamFailed, pass_on
+from stepscope.model.dialects import with_part
 from stepscope.model.errors import Retry
-from stepscope.model.otel_names import HEADER_EXPERIMENT, HEADER_RUN
 
 MARK = b"x-stepscope-relayed"
 """The header with the secret of the hub that is asked: it answers itself, and passes nothing on."""
 _FILES = re.compile(r"/api/runs/[^/]+/(?:files|files/(?:content|text|table)|media)")
-_MLFLOW_HEADERS = (HEADER_RUN, HEADER_EXPERIMENT)
 _NO_BODY: Message = {"type": "http.request", "body": b"", "more_body": False}
 _SECONDS = 10.0
 _SILENT_SECONDS = 900.0
@@ -46,6 +45,8 @@ class Relay:
         self._app, self._homes, self._guard, self._rule_of, self._tls = app, homes, guard, rule_of, tls
         self._seconds = body_seconds
         self._secret = homes.secret.encode()
+        self._headers = {header: each.name for each in with_part("receiver") for header in each.headers}
+        """The receivers to whose runs a request of another dialect may refer, by header."""
         self._upstreams: dict[str, Upstream] = {}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -68,9 +69,9 @@ class Relay:
     def _receiver(self, head: RequestHead) -> str:
         """The receiver whose clients' state a request needs; empty for others."""
         name = str(getattr(self._rule_of(head).policy, "name", ""))
-        if name == "otlp_http" and any(each in head.headers for each in _MLFLOW_HEADERS):
-            return "mlflow"
-        return name if name in RECEIVERS else ""
+        if name in self._homes.receivers:
+            return name
+        return next((owner for header, owner in self._headers.items() if header in head.headers), "") if name else ""
 
     async def _ask_keeper(self, receiver: str, head: RequestHead, scope: Scope, receive: Receive, send: Send) -> None:
         taken: list[Message] = []
@@ -81,7 +82,7 @@ class Relay:
                 await self._pass(keeper, scope, receive, send, taken[0])
                 return
         except (Retry, Refused) as error:
-            if receiver not in MOVABLE or isinstance(error, (_Cut, Refused)):
+            if not self._homes.receivers[receiver] or isinstance(error, (_Cut, Refused)):
                 await self._refuse(head, _refusal(error), scope, receive, send)
                 return
         await self._app(scope, _replayed(taken, receive), send)
@@ -127,7 +128,7 @@ class Relay:
 
     def _away(self) -> str:
         """Why files may be missing: a hub that keeps some is unavailable; empty when all of them answer."""
-        for receiver in RECEIVERS:
+        for receiver in self._homes.receivers:
             try:
                 if not self._homes.must_write(receiver):
                     self._homes.keeper(receiver)

@@ -15,19 +15,16 @@ from dataclasses import replace
 import uvicorn
 from starlette.routing import BaseRoute
 
-from stepscope.dialects.datadog.listener.dogstatsd import NAME as DOGSTATSD
-from stepscope.dialects.datadog.listener.dogstatsd import DogStatsd
-from stepscope.dialects.datadog.listener.sockets import Opened, check_remote, close_socket, open_sockets
-from stepscope.dialects.otlp.listener.grpc_server import OtlpGrpc
-from stepscope.dialects.otlp.receiver import OtlpReceiver
 from stepscope.hub.home import HubHome
 from stepscope.hub.home_store import open_home_store
 from stepscope.hub.limits import Limits
+from stepscope.hub.receivers.listener import Listener, ListenerOptions, make_listeners
 from stepscope.hub.security.guard import is_loopback
 from stepscope.hub.security.tokens import Tokens
 from stepscope.hub.service import Hub, HubOptions
+from stepscope.hub.serving.addresses import bracketed, listen
 from stepscope.hub.serving.app import build_app
-from stepscope.hub.serving.connections import Connections, LimitedProtocol, Listener, most_connections
+from stepscope.hub.serving.connections import Connections, HttpListener, LimitedProtocol, most_connections
 from stepscope.model.errors import ConfigError
 
 DRAIN_SECONDS = 5.0
@@ -38,7 +35,6 @@ SWITCH_SECONDS = 0.0005
 the store is busy waits for many turns."""
 YOUNG_OBJECTS = 20_000
 """New objects after which the interpreter looks for cycles; Python's 700 are less than one request makes."""
-_LAST_PORT = 65535
 Routes = Callable[[Hub], Sequence[BaseRoute]]
 
 
@@ -48,16 +44,15 @@ def serve(options: HubOptions, report: Callable[[str], None], routes: Routes = l
     if not options.store:
         check_access(options, tokens)
     _check_tls(options)
-    listener = _listen(options.host, options.port, "--port")
-    _listen(options.host, options.grpc_port, "--grpc-port").close()
-    check_remote(options.dogstatsd, allowed=options.dogstatsd_remote)
+    listener = listen(options.host, options.port, "--port")
+    listeners = make_listeners(ListenerOptions(options.host, options.tls, options.dialects))
     with contextlib.ExitStack() as undo:
         undo.callback(listener.close)
+        for each in listeners:
+            undo.callback(each.close)
+            each.bind()
         home = HubHome(options.home)
         undo.callback(home.close)
-        opened = open_sockets(options.dogstatsd)
-        for each in opened:
-            undo.callback(close_socket, each)
         store = open_home_store(home, options.store, advertised(options, listener.getsockname()[1]))
         undo.callback(store.close)
         hub = Hub(options, home, store, tokens)
@@ -68,13 +63,13 @@ def serve(options: HubOptions, report: Callable[[str], None], routes: Routes = l
         sys.setswitchinterval(SWITCH_SECONDS)
         gc.freeze()  # modules and what a hub keeps for good are not searched for cycles again
         gc.set_threshold(YOUNG_OBJECTS)
-        return asyncio.run(_Process(hub, listener, opened, routes(hub)).run(report))
+        return asyncio.run(_Process(hub, listener, listeners, routes(hub)).run(report))
 
 
 def advertised(options: HubOptions, port: int) -> str:
     """The URL at which other hubs on the same store reach this one."""
     host = socket.gethostname() if options.host.strip("[]") in ("0.0.0.0", "::") else options.host
-    return options.advertise.rstrip("/") or f"{options.scheme}://{_bracketed(host)}:{port}"
+    return options.advertise.rstrip("/") or f"{options.scheme}://{bracketed(host)}:{port}"
 
 
 def check_access(options: HubOptions, tokens: Tokens) -> None:
@@ -90,11 +85,11 @@ class _Process:
     """The servers of a hub on one event loop."""
 
     def __init__(
-        self, hub: Hub, listener: socket.socket, opened: Sequence[Opened], routes: Sequence[BaseRoute]
+        self, hub: Hub, listener: socket.socket, listeners: Sequence[Listener], routes: Sequence[BaseRoute]
     ) -> None:
         self._hub = hub
         self._listener = listener
-        self._opened = opened
+        self._listeners = listeners
         self._routes = routes
         self._stop = asyncio.Event()
 
@@ -104,41 +99,39 @@ class _Process:
         try:
             http_most, grpc_most = most_connections(options.limits)
             limits = replace(options.limits, connections=http_most, grpc_connections=grpc_most)
-            grpc = OtlpGrpc(OtlpReceiver(hub.ingest("otlp_grpc")), hub.guard, limits, hub.workers)
-            port = grpc.bind(f"{_bracketed(options.host)}:{options.grpc_port}", options.tls)
+            for each in self._listeners:
+                each.open(hub, limits)
             loop = asyncio.get_running_loop()
             for number in (signal.SIGTERM, signal.SIGINT):
                 loop.add_signal_handler(number, self._stop.set)
-            await self._serve(grpc, port, limits, report)
+            await self._serve(limits, report)
         finally:
             await asyncio.to_thread(hub.close)
+            for each in self._listeners:
+                each.close()
         return 0
 
-    async def _serve(self, grpc: OtlpGrpc, port: int, limits: Limits, report: Callable[[str], None]) -> None:
-        """Start both servers, and stop them in any case; `port` is that of gRPC."""
+    async def _serve(self, limits: Limits, report: Callable[[str], None]) -> None:
+        """Start all servers, and stop them in any case."""
         hub, options = self._hub, self._hub.options
         server = _Server(_config(build_app(hub, self._routes), options), limits)
         serving = asyncio.create_task(server.serve([self._listener]))
-        dogstatsd = DogStatsd(hub.ingest(DOGSTATSD), self._opened) if self._opened else None
         try:
-            await grpc.start()
             hub.start()
-            if dogstatsd is not None:
-                dogstatsd.start()
-            address = f"{options.scheme}://{_bracketed(options.host)}:{self._listener.getsockname()[1]}"
+            for each in self._listeners:
+                await each.start()
+            address = f"{options.scheme}://{bracketed(options.host)}:{self._listener.getsockname()[1]}"
             hub.home.announce(address)
             hub.alerting.deliver(address)
-            also = f", DogStatsD on {' and '.join(str(each.address) for each in self._opened)}" if self._opened else ""
-            report(f"stepscope hub: {address} (OTLP/gRPC on port {port}), home {options.home}{also}")
+            shown = "".join(f" ({each.shown})" for each in self._listeners if each.shown)
+            report(f"stepscope hub: {address}{shown}, home {options.home}")
             stopping = asyncio.create_task(self._stop.wait())
             await asyncio.wait((stopping, serving), return_when=asyncio.FIRST_COMPLETED)
         finally:
             _end_within(STOP_SECONDS)
-            if dogstatsd is not None:
-                await asyncio.to_thread(dogstatsd.stop)
             await asyncio.to_thread(hub.end_subscriptions)
             server.should_exit = True
-            await asyncio.gather(grpc.stop(DRAIN_SECONDS), serving)
+            await asyncio.gather(*(each.stop(DRAIN_SECONDS) for each in self._listeners), serving)
 
 
 def _end_within(seconds: float) -> None:
@@ -168,7 +161,7 @@ class _Server(uvicorn.Server):
             return LimitedProtocol(self.config, self.server_state, {}, limits=self._limits, connections=connections)
 
         self.servers = [
-            Listener(each, make, self.config.ssl, connections, self._limits)  # type: ignore[misc]
+            HttpListener(each, make, self.config.ssl, connections, self._limits)  # type: ignore[misc]
             for each in sockets or ()
         ]
         self.started = True
@@ -196,25 +189,6 @@ def _config(app: object, options: HubOptions) -> uvicorn.Config:
     )
 
 
-def _listen(host: str, port: int, option: str) -> socket.socket:
-    if not 0 <= port <= _LAST_PORT:
-        raise ConfigError(f"{option} {port} is not a valid port: choose one up to {_LAST_PORT}, or 0 for a free one")
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    # Named, so that asyncio knows the protocol and sends each answer without waiting for the ack of its headers.
-    listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
-    try:
-        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        listener.bind((host.strip("[]"), port))
-        listener.listen(1024)
-    except OSError as error:
-        listener.close()
-        raise ConfigError(
-            f"port {port} on {host} cannot be used ({error.strerror or error}): stop what uses it "
-            f"or choose another with {option}"
-        ) from error
-    return listener
-
-
 def _check_tls(options: HubOptions) -> None:
     if options.tls is None:
         return
@@ -231,7 +205,3 @@ def _check_tls(options: HubOptions) -> None:
             f"{certificate} and {key} are not a certificate and its key ({why}): "
             "--tls-cert and --tls-key name PEM files, the key without a password"
         ) from error
-
-
-def _bracketed(host: str) -> str:
-    return f"[{host}]" if ":" in host and not host.startswith("[") else host

@@ -10,17 +10,17 @@ from stepscope.hub.refusals import Refused
 from stepscope.hub.shared.shared_state import POLL_SECONDS, SharedState
 from stepscope.hub.store.cluster.documents import DocumentWrite
 from stepscope.hub.store.cluster.ownership import Member, Ownership
+from stepscope.model.dialects import with_part
 from stepscope.model.errors import Retry
 
 KIND = "client_home"
-RECEIVERS = ("datadog", "mlflow", "tinker", "wandb")
-"""Receivers whose clients read back what they sent, or go on where they were."""
-
-MOVABLE = ("datadog", "tinker")
-"""Those of which another hub takes over at once: it counts on from there, and no client waits for files."""
-
 _POLLS = 8
 """After so many polls a hub knows what another one wrote, if the store answers."""
+
+
+def stateful_receivers() -> dict[str, bool]:
+    """The receivers for whose clients a hub keeps state, and whether another hub may take it over at once."""
+    return {each.name: each.client_state == "movable" for each in with_part("receiver") if each.client_state != "none"}
 
 
 class ClientHomes:
@@ -28,6 +28,8 @@ class ClientHomes:
 
     def __init__(self, state: SharedState, ownership: Ownership, sleep: Callable[[float], None] = time.sleep) -> None:
         self._state, self._ownership, self._sleep = state, ownership, sleep
+        self.receivers = stateful_receivers()
+        """The receivers with state, and whether another hub may take it over."""
 
     @property
     def secret(self) -> str:
@@ -36,7 +38,7 @@ class ClientHomes:
 
     def adopt(self, files: Path) -> None:
         """Keep the clients whose files are in this home already, unless another hub does; Retry when that must wait."""
-        for receiver in RECEIVERS:
+        for receiver in self.receivers:
             if not self._known(receiver) and _has_clients(files / receiver):
                 self._take(receiver)
 
@@ -56,7 +58,7 @@ class ClientHomes:
         """Return whether `keeper` changes the store, which takes a while: this hub begins to keep these clients."""
         hub = self._known(receiver)
         living = {self._ownership.member.hub, *(each.hub for each in self.others())}
-        return not hub or (receiver in MOVABLE and hub not in living)
+        return not hub or (self.receivers[receiver] and hub not in living)
 
     def others(self) -> list[Member]:
         """The other hubs that are alive and take requests."""
@@ -82,7 +84,7 @@ class ClientHomes:
 
 
 def _has_clients(folder: Path) -> bool:
-    """Return whether clients have left something; MLflow's database is there before the first one comes."""
+    """Return whether clients have left something; a database may be there before the first one comes."""
     database = folder / "tracking.db"
     if not database.exists():
         return folder.is_dir() and any(folder.iterdir())

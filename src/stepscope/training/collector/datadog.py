@@ -13,6 +13,7 @@ from stepscope.extend import number_of, setting, text_of, wrap
 from stepscope.model import names
 from stepscope.model.records import Instrument
 from stepscope.training import inputs, run_start
+from stepscope.wire import foreign_names
 
 NAMESPACE = "signal"
 ENABLED = "DATADOG_ENABLED"
@@ -107,7 +108,7 @@ class DatadogMetrics:
         if run is None:
             return
         word = _status(status)
-        attrs = {**self.constant_tags, **inputs.attrs_of(tags), names.ATTR_CHECK_STATUS: word}
+        attrs = {**self.constant_tags, **inputs.attrs_of(tags), foreign_names.ATTR_CHECK_STATUS: word}
         if message is not None:
             attrs["message"] = text_of(message)
         run.event(check_name, attrs, _CHECKS[word])
@@ -140,7 +141,7 @@ class DatadogMetrics:
         if share < 1:
             attrs[names.ATTR_SAMPLE_RATE] = share
         if _has_other_namespace(run, self.namespace):
-            attrs[names.ATTR_NAMESPACE] = self.namespace
+            attrs[foreign_names.ATTR_NAMESPACE] = self.namespace
         run.measure({self._name(metric): value}, attrs, instrument)
 
     def _name(self, metric: str) -> str:

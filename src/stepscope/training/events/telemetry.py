@@ -13,11 +13,12 @@ from typing import Any
 
 import stepscope
 from stepscope.extend import exception_attrs, is_first_sight, message_of, text_of
-from stepscope.model import names
-from stepscope.model.names import SESSION_END, SESSION_START, SEVERITIES
+from stepscope.model.names import SEVERITIES
 from stepscope.training import run_start
 from stepscope.training.events import check_dialect, classify, failure, is_user_error, part, status_of
 from stepscope.training.inputs import mapping, reject
+from stepscope.wire import foreign_names
+from stepscope.wire.foreign_names import SESSION_END, SESSION_START
 
 
 class Session:
@@ -38,9 +39,9 @@ class Session:
             index = self._index
             self._index += 1
         return {
-            names.ATTR_SESSION_ID: self.id,
-            names.ATTR_EVENT_ID: str(uuid.uuid4()),
-            names.ATTR_EVENT_INDEX: index,
+            foreign_names.ATTR_SESSION_ID: self.id,
+            foreign_names.ATTR_EVENT_ID: str(uuid.uuid4()),
+            foreign_names.ATTR_EVENT_INDEX: index,
         }
 
     def start(self) -> dict[str, Any] | None:
@@ -49,7 +50,7 @@ class Session:
             if self._open:
                 return None
             self._open, self._began = True, time.monotonic_ns()
-        return {names.ATTR_EVENT_TYPE: names.SESSION_START}
+        return {foreign_names.ATTR_EVENT_TYPE: foreign_names.SESSION_START}
 
     def end(self) -> dict[str, Any] | None:
         """Attributes of SESSION_END, with the duration; None unless the session is open."""
@@ -58,7 +59,7 @@ class Session:
                 return None
             self._open = False
             passed = timedelta(microseconds=(time.monotonic_ns() - self._began) // 1000)
-        return {names.ATTR_EVENT_TYPE: names.SESSION_END, names.ATTR_DURATION: str(passed)}
+        return {foreign_names.ATTR_EVENT_TYPE: foreign_names.SESSION_END, foreign_names.ATTR_DURATION: str(passed)}
 
 
 _known: "weakref.WeakValueDictionary[str, Session]" = weakref.WeakValueDictionary()

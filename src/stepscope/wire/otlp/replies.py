@@ -6,7 +6,7 @@ from typing import Any
 import msgspec
 
 from stepscope.model.errors import StepscopeError
-from stepscope.model.otel_names import Encoding, Signal
+from stepscope.wire.otlp.names import Encoding, Signal
 from stepscope.wire.otlp.protobuf_writing import MASK, delimited, scan, text, varint
 
 _EXAMPLES = 3

@@ -25,6 +25,7 @@ from stepscope.model.ports import Batch, Sink
 from stepscope.model.records import Event, Instrument, Metric, Record
 from stepscope.pump import Pump
 from stepscope.testing.sinks import WRITERS, SinkContract, closing, example_batches
+from stepscope.wire import foreign_names
 from tests.dialects.datadog.sink.dogstatsd_listener import Listener
 
 NOW = 1_700_000_001.0
@@ -94,7 +95,7 @@ def test_every_type_arrives(peer: Listener, sink: Sink) -> None:
 
 def test_events_and_checks_arrive(peer: Listener, sink: Sink) -> None:
     """Events and checks arrive as separate lines."""
-    check = Event(T, None, None, None, None, 9, "rl.kl", {names.ATTR_CHECK_STATUS: "CRITICAL"}, "too high")
+    check = Event(T, None, None, None, None, 9, "rl.kl", {foreign_names.ATTR_CHECK_STATUS: "CRITICAL"}, "too high")
     sink.write([Batch(WRITERS[0], 0, [Event(T, None, None, None, None, 13, "Hé", {}, "one\ntwo"), check])])
     event, checked = peer.read()
     assert re.match(r"_e\{3,\d+\}:Hé\|one\\ntwo\|d:1700000000\|p:normal\|t:warning\|#", event)

@@ -21,6 +21,7 @@ from stepscope.model.ports import Batch, Sink
 from stepscope.model.records import Alert, Event, Instrument, Log, Metric, Record
 from stepscope.pump import Pump
 from stepscope.testing.sinks import WRITERS, SinkContract, closing, example_batches
+from stepscope.wire import foreign_names
 from tests.dialects.datadog.sink.intake_peer import KEY, NOW, IntakePeer
 from tests.sinks.faults import blackhole
 from tests.sinks.servers import Reply, Server, http_date
@@ -61,7 +62,7 @@ def write(sink: Sink, *records: Record) -> object:
 def test_every_path(peer: IntakePeer, sink: Sink) -> None:
     """Gauges and counts, samples, events, checks and logs go where they belong, in the documented shapes."""
     delta, timing = Instrument("sum", cumulative=False), Instrument("timing", cumulative=False)
-    check = {names.ATTR_CHECK_STATUS: "WARNING"}
+    check = {foreign_names.ATTR_CHECK_STATUS: "WARNING"}
     refused = write(
         sink,
         Metric(T, 3, None, "trainer", {"loss": 0.5}),
@@ -152,7 +153,7 @@ def test_requests_keep_the_limits(peer: IntakePeer, sink: Sink) -> None:
 def test_old_points_are_counted_and_not_sent(peer: IntakePeer, sink: Sink) -> None:
     """An hour for points, 18 hours for events and logs, 10 minutes for checks; never tried again."""
     hour = 3600 * 10**9
-    check = {names.ATTR_CHECK_STATUS: "OK"}
+    check = {foreign_names.ATTR_CHECK_STATUS: "OK"}
     refused = write(
         sink,
         Metric(T - 2 * hour, None, None, None, {"a": 1.0}),

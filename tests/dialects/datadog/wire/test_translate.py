@@ -7,6 +7,7 @@ from stepscope.dialects.datadog.wire.translate import NOT_FINITE, Spelling, Tran
 from stepscope.model import names
 from stepscope.model.ports import Batch, Writer
 from stepscope.model.records import Alert, Event, Histogram, Instrument, Log, Metric, Record, Span, Summary
+from stepscope.wire import foreign_names as foreign
 from stepscope.wire.otlp.encode.encode_request import BASELINE
 
 WRITER = Writer(id="w", run="r1", project="gpt", host="node1")
@@ -174,7 +175,7 @@ def test_overlong_events_are_cut_visibly() -> None:
 def test_service_checks() -> None:
     """An event with a status is a check; a status nobody knows is UNKNOWN."""
     for said, status in (("OK", 0), ("warning", 1), ("CRITICAL", 2), ("what", 3), (2, 2), (9, 3), (None, 3)):
-        event = Event(T, None, None, None, None, 9, "rl.kl", {names.ATTR_CHECK_STATUS: said, "a": "b"}, "too high")
+        event = Event(T, None, None, None, None, 9, "rl.kl", {foreign.ATTR_CHECK_STATUS: said, "a": "b"}, "too high")
         (found,) = translate(event).items
         assert isinstance(found, Check)
         assert (found.name, found.status, found.message) == ("rl.kl", status, "too high")

@@ -9,9 +9,9 @@ import pytest
 
 from stepscope.dialects.otlp.sink import Otlp
 from stepscope.model.errors import Reject, Retry
-from stepscope.model.otel_names import GRPC_METHODS
 from stepscope.model.ports import Sink
 from stepscope.testing.sinks import SinkContract, example_batches
+from stepscope.wire.otlp.names import GRPC_METHODS
 from stepscope.wire.otlp.replies import Status, write_status
 from tests.sinks.servers import REQUESTS, metric_steps
 

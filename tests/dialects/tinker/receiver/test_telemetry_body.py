@@ -8,6 +8,7 @@ import pytest
 from stepscope.dialects.tinker.receiver.telemetry_body import MOST_EVENTS, NO_SESSION, UNREADABLE_EVENT, read_body
 from stepscope.model import names
 from stepscope.model.records import Event
+from stepscope.wire import foreign_names
 
 TINKER_036 = b"""{"events":[
 {"event":"SESSION_START","event_id":"11111111-0000-4000-8000-000000000000","event_session_index":0,"severity":"INFO",
@@ -43,7 +44,7 @@ def test_tinkers_own_body() -> None:
     """Starts, events, exceptions and ends keep their names, severities, data and times."""
     start, failed, raised, end = events(TINKER_036)
     assert [each.name for each in (start, failed, raised, end)] == [
-        names.SESSION_START,
+        foreign_names.SESSION_START,
         "APIFuture.result_async.api_status_error",
         names.EVENT_EXCEPTION,
         names.EVENT_FINISHED,
@@ -54,7 +55,7 @@ def test_tinkers_own_body() -> None:
     assert (failed.attrs["elapsed_time"], failed.step) == (None, None)
     assert raised.attrs["exception.type"] == "ValueError"
     assert raised.attrs["exception.stacktrace"] == "Traceback ..."
-    assert (end.attrs["status"], end.attrs[names.ATTR_DURATION]) == ("failed", "0:00:03.000000")
+    assert (end.attrs["status"], end.attrs[foreign_names.ATTR_DURATION]) == ("failed", "0:00:03.000000")
     (batch,), _ = read_body(TINKER_036)
     assert (batch.run, [event.index for event in batch.events]) == ("sess-1", [0, 1, 2, 3])
     assert batch.resource["tinker.sdk_version"] == "0.36.0"
@@ -65,7 +66,7 @@ def test_tinkexs_body() -> None:
     """Measurements and metadata stay as they came; an id need be no UUID, and the process may be unnamed."""
     (record,) = events(TINKEX)
     assert (record.name, record.attrs["measurements"]) == ("tinkex.http.request.stop", {"duration": 1200345})
-    assert record.attrs[names.ATTR_EVENT_ID] == "0123456789abcdef0123456789abcdef"
+    assert record.attrs[foreign_names.ATTR_EVENT_ID] == "0123456789abcdef0123456789abcdef"
 
 
 @pytest.mark.parametrize(("body", "key"), [(DOCUMENT_PYTHON, "duration_ms"), (DOCUMENT_ELIXIR, "tinker.measurements")])
@@ -73,7 +74,7 @@ def test_the_documents_bodies(body: bytes, key: str) -> None:
     """Events without id, position or kind are read, with their session beside or inside them and times as numbers."""
     (record,) = events(body)
     assert record.time == 1_790_000_000_250_000_000
-    assert (record.attrs[names.ATTR_SESSION_ID], key in record.attrs) == ("doc", True)
+    assert (record.attrs[foreign_names.ATTR_SESSION_ID], key in record.attrs) == ("doc", True)
 
 
 def test_events_without_an_id_have_the_same_one_again() -> None:
@@ -100,7 +101,7 @@ def test_unknown_fields_are_kept() -> None:
     }
     (record,) = events(json.dumps(body).encode())
     assert (record.name, record.attrs["tinker.fresh"]) == ("NEW_KIND", [1, {"a": None}])
-    assert (record.attrs["tinker.region"], record.attrs[names.ATTR_EVENT_ID]) == ("eu", "7")
+    assert (record.attrs["tinker.region"], record.attrs[foreign_names.ATTR_EVENT_ID]) == ("eu", "7")
 
 
 @pytest.mark.parametrize(

@@ -5,9 +5,9 @@ from typing import Any
 import pytest
 from opentelemetry.proto.common.v1.common_pb2 import AnyValue, InstrumentationScope
 
-from stepscope.model.otel_names import Encoding
 from stepscope.model.records import Alert, Event, Log, Record
 from stepscope.wire.otlp.decode.decode_request import BAD_CONTEXT
+from stepscope.wire.otlp.names import Encoding
 from tests.wire.otlp.bodies import ENCODINGS, SPAN, TIME, TRACE, decoded, log, records, request
 
 pytestmark = pytest.mark.parametrize("encoding", ENCODINGS)

@@ -7,9 +7,9 @@ import pytest
 from opentelemetry.proto.common.v1.common_pb2 import InstrumentationScope
 from opentelemetry.proto.metrics.v1 import metrics_pb2 as pb
 
-from stepscope.model.otel_names import Encoding
 from stepscope.model.records import ExponentialHistogram, Histogram, Instrument, Metric, Summary
 from stepscope.wire.otlp.decode import decode_request
+from stepscope.wire.otlp.names import Encoding
 from tests.wire.otlp.bodies import ENCODINGS, SPAN, TIME, TRACE, attributes, decoded, gauge, records, request
 
 pytestmark = pytest.mark.parametrize("encoding", ENCODINGS)

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from stepscope.model.otel_names import SIGNALS, Encoding, Signal
 from stepscope.wire import frames
 from stepscope.wire.otlp.decode.decode_request import Decoded, decode
+from stepscope.wire.otlp.names import SIGNALS, Encoding, Signal
 from stepscope.wire.otlp.replies import BadRequest
 from tests.wire.otlp.bodies import ENCODINGS, SPAN, TIME, TRACE, decoded, gauge, log, records, request, span
 

@@ -6,10 +6,10 @@ import pytest
 from opentelemetry.proto.common.v1.common_pb2 import InstrumentationScope
 from opentelemetry.proto.trace.v1 import trace_pb2
 
-from stepscope.model.otel_names import Encoding
 from stepscope.model.records import Link, Span, SpanEvent
 from stepscope.wire.otlp.decode.decode_request import BAD_END, BAD_PARENT, BAD_SPAN_ID, BAD_TIME, BAD_TRACE_ID
 from stepscope.wire.otlp.decode.origin import BAD_LINK
+from stepscope.wire.otlp.names import Encoding
 from tests.wire.otlp.bodies import (
     ENCODINGS,
     SPAN,

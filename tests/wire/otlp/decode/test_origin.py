@@ -6,10 +6,10 @@ from typing import Any
 import pytest
 
 from stepscope.model.names import STEP_FIELDS
-from stepscope.model.otel_names import RESOURCE_RUN_ALIASES, RUN_ALIASES, STEPS, Encoding
 from stepscope.model.records import FIRST_STEP
 from stepscope.training.trainer_fields import sort
 from stepscope.wire.otlp.decode.origin import Origin, Origins, take_step
+from stepscope.wire.otlp.names import RESOURCE_RUN_ALIASES, RUN_ALIASES, STEPS, Encoding
 from tests.wire.otlp.bodies import ENCODINGS, decoded, gauge, request, span
 
 

@@ -4,9 +4,9 @@ from typing import Any
 
 import pytest
 
-from stepscope.model.otel_names import SIGNALS, Signal
 from stepscope.wire.otlp.decode import request_limits
 from stepscope.wire.otlp.decode.decode_request import decode
+from stepscope.wire.otlp.names import SIGNALS, Signal
 from stepscope.wire.otlp.protobuf_writing import delimited, varint
 from stepscope.wire.otlp.replies import BadRequest
 from tests.wire.otlp.bodies import ENCODINGS, decoded, gauge, log, records, request, span

@@ -14,8 +14,7 @@ from stepscope.dialects.datadog.listener.processes import Processes
 from stepscope.dialects.datadog.listener.samples import Samples
 from stepscope.dialects.datadog.listener.sockets import Opened, close_socket
 from stepscope.dialects.datadog.wire.dogstatsd_lines import BAD_TEXT
-from stepscope.hub.receivers.ingest import Ingest, Upload, Writers
-from stepscope.hub.security.guard import is_loopback
+from stepscope.extend.receiver import Ingest, Upload, Writers, is_loopback
 from stepscope.model.records import Instrument, Metric
 
 NAME = "dogstatsd"

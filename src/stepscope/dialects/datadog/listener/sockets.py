@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Literal, NamedTuple
 from urllib.parse import urlsplit
 
-from stepscope.hub.security.guard import is_loopback
+from stepscope.extend.receiver import is_loopback
 from stepscope.model.errors import ConfigError
 
 Transport = Literal["udp", "unix", "unixstream"]

@@ -24,12 +24,24 @@ from stepscope.dialects.datadog.wire.requests import (
     read_logs,
     read_series,
 )
-from stepscope.hub.receivers.bodies import with_body
-from stepscope.hub.receivers.ingest import SAFE, Repeats, Upload, Writers, digest
-from stepscope.hub.receivers.receiver import ReceiverPorts, ReceiverRoute
-from stepscope.hub.refusals import Refusal, Refused, json_response, refusal_headers
-from stepscope.hub.security.guard import Access, RequestHead, bearer
-from stepscope.hub.security.middleware import access_of
+from stepscope.extend.receiver import (
+    SAFE,
+    Access,
+    ReceiverPorts,
+    ReceiverRoute,
+    Refusal,
+    Refused,
+    Repeats,
+    RequestHead,
+    Upload,
+    Writers,
+    access_of,
+    bearer,
+    digest,
+    json_response,
+    refusal_headers,
+    with_body,
+)
 
 LOGS = ("/api/v2/logs", "/v1/input")
 _LOG_PARAMETERS = ("ddsource", "ddtags", "hostname", "service")

@@ -11,10 +11,9 @@ from msgspec import structs
 from stepscope.dialects.datadog.sink.agent_socket import Address, Agent, most_bytes_of
 from stepscope.dialects.datadog.wire.items import tag
 from stepscope.dialects.datadog.wire.translate import Spelling, Translator
+from stepscope.extend.sink import OWN_RECORDS, check_address, convert, sendable, without_secrets
 from stepscope.model.errors import ConfigError
 from stepscope.model.ports import Sink
-from stepscope.sinks.http import check_address, sendable, without_secrets
-from stepscope.sinks.registry import OWN_RECORDS, convert
 
 SITE = "datadoghq.com"
 _SOCKET_SCHEMES = ("unix", "unixstream", "unixgram")

@@ -20,19 +20,19 @@ from stepscope.dialects.datadog.wire.payloads import (
     write_plain_line,
 )
 from stepscope.dialects.datadog.wire.translate import Translator
-from stepscope.model.errors import Retry
-from stepscope.model.ports import Batch
-from stepscope.sinks.delivery_progress import Delivery
-from stepscope.sinks.http import (
+from stepscope.extend.sink import (
     BLAMES_A_RECORD,
     DENIED,
     SERVER_ERROR,
     Answer,
     Connection,
+    Delivery,
     explain,
     retry_after,
     without_secrets,
 )
+from stepscope.model.errors import Retry
+from stepscope.model.ports import Batch
 
 LATE = "too old or too far in the future for Datadog"
 

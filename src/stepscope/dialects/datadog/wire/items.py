@@ -6,10 +6,12 @@ from functools import lru_cache
 from typing import Any, Literal, NamedTuple
 
 from stepscope.model import names
-from stepscope.model.otel_names import ATTR_EXEMPLARS, PLAIN_STEPS, RESOURCE_RUN_ALIASES, STEPS
+from stepscope.model.otel_names import ATTR_EXEMPLARS
 from stepscope.model.ports import Writer
 from stepscope.model.records import Alert, Attrs, Event, Log, Record
 from stepscope.model.redaction import redact
+from stepscope.wire import foreign_names as foreign
+from stepscope.wire.otlp.names import PLAIN_STEPS, RESOURCE_RUN_ALIASES, STEPS
 from stepscope.wire.plain import dumps, plain
 
 PointType = Literal["g", "c", "h", "d", "ms", "s"]
@@ -101,7 +103,13 @@ _ODD_IN_TAG = re.compile(r"[^\w\-:/.]")
 _RUNS = frozenset((*RESOURCE_RUN_ALIASES, "run"))
 _STEPS = frozenset((*STEPS, *PLAIN_STEPS))
 _OURS = frozenset(
-    (names.ATTR_SAMPLE_RATE, names.ATTR_SET_MEMBER, ATTR_EXEMPLARS, names.ATTR_EVENT_ID, names.ATTR_EVENT_INDEX)
+    (
+        names.ATTR_SAMPLE_RATE,
+        names.ATTR_SET_MEMBER,
+        ATTR_EXEMPLARS,
+        foreign.ATTR_EVENT_ID,
+        foreign.ATTR_EVENT_INDEX,
+    )
 )
 _OUR_PREFIXES = ("datadog.", "statsd.")
 
@@ -190,7 +198,7 @@ def notice_of(writer: Writer, where: int, record: Record, tags: tuple[str, ...])
 
 def check_of(writer: Writer, where: int, event: Event, tags: tuple[str, ...], run_tag: bool) -> Check:
     """Convert an event with a check's status to a service check; an unknown status is UNKNOWN."""
-    given = event.attrs[names.ATTR_CHECK_STATUS]
+    given = event.attrs[foreign.ATTR_CHECK_STATUS]
     status = STATUSES.get(given.upper(), _UNKNOWN) if isinstance(given, str) else given
     if status not in (0, 1, 2, _UNKNOWN):
         status = _UNKNOWN

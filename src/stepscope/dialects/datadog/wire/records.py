@@ -14,6 +14,7 @@ from stepscope.dialects.datadog.wire.items import (
 )
 from stepscope.model import names
 from stepscope.model.records import Attrs, Event, Log
+from stepscope.wire import foreign_names
 
 _ALERT_SEVERITIES = {"error": 17, "warning": 13, "info": 9, "success": 9}
 _CHECK_SEVERITIES = (9, 13, 17, 13)
@@ -40,7 +41,7 @@ def event_record(notice: Notice, attrs: Attrs, step: Step) -> Event:
 
 def check_record(check: Check, attrs: Attrs, step: Step) -> Event:
     """Make the record of a service check: an event with the check's name and status."""
-    record_attrs: Attrs = {names.ATTR_CHECK_STATUS: _STATUS_WORDS[check.status], **attrs}
+    record_attrs: Attrs = {foreign_names.ATTR_CHECK_STATUS: _STATUS_WORDS[check.status], **attrs}
     severity = _CHECK_SEVERITIES[check.status]
     return Event(check.time, *step, None, None, severity, check.name, record_attrs, check.message or None)
 

@@ -4,9 +4,9 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from stepscope.model.names import ATTR_RANK, ATTR_STEP, ATTR_WORLD_SIZE, CATEGORIES, STEP_ALIASES
-from stepscope.model.otel_names import ATTR_PROJECT, ATTR_RUN_NAME, PLAIN_STEPS, RESOURCE_RUN_ALIASES
 from stepscope.model.records import Attrs
 from stepscope.wire.otlp.decode.origin import Origin, small_int
+from stepscope.wire.otlp.names import ATTR_PROJECT, ATTR_RUN_NAME, PLAIN_STEPS, RESOURCE_RUN_ALIASES
 
 UNKNOWN = "datadog"
 """The project, and the first part of the run's id, where no tag says more."""

@@ -23,6 +23,7 @@ from stepscope.dialects.datadog.wire.items import (
 from stepscope.model import names
 from stepscope.model.ports import Batch, Writer
 from stepscope.model.records import Event, Instrument, Metric, Record, Summary, Value
+from stepscope.wire import foreign_names
 from stepscope.wire.otlp.encode.encode_request import BASELINE
 from stepscope.wire.otlp.encode.metric_points import Temporality
 
@@ -101,7 +102,7 @@ class Translator:
             self._metric(writer, tags, where, record, done)
             return
         run_tag = self._spelling.run_tag
-        if isinstance(record, Event) and names.ATTR_CHECK_STATUS in record.attrs:
+        if isinstance(record, Event) and foreign_names.ATTR_CHECK_STATUS in record.attrs:
             done.items.append(check_of(writer, where, record, tags, run_tag))
             return
         notice = notice_of(writer, where, record, tags)
@@ -125,7 +126,7 @@ class Translator:
             record = converted
         tags = joined(tags, record_tags)
         rate = _rate(record.attrs.get(names.ATTR_SAMPLE_RATE))
-        given = record.attrs.get(names.ATTR_NAMESPACE)
+        given = record.attrs.get(foreign_names.ATTR_NAMESPACE)
         namespace = given if isinstance(given, str) else self._spelling.namespace
         for key, value in record.points():
             for suffix, kind, number, more in _parts(record, value):

@@ -12,9 +12,7 @@ from stepscope.dialects.mlflow.receiver.errors import MISSING, refused
 from stepscope.dialects.mlflow.receiver.request_fields import Fields, read_query
 from stepscope.dialects.mlflow.receiver.run_table import find_run
 from stepscope.dialects.mlflow.receiver.tracking import Tracking
-from stepscope.hub.receivers.receiver import ReceiverRoute
-from stepscope.hub.refusals import json_response
-from stepscope.hub.security.middleware import access_of
+from stepscope.extend.receiver import ReceiverRoute, access_of, json_response
 
 _BASES = ("/api/2.0", "/ajax-api/2.0")
 

@@ -16,8 +16,7 @@ from stepscope.dialects.mlflow.receiver.experiments import ARTIFACTS
 from stepscope.dialects.mlflow.receiver.logged_models import find
 from stepscope.dialects.mlflow.receiver.run_table import find_run
 from stepscope.dialects.mlflow.receiver.tracking_database import TrackingDatabase
-from stepscope.hub.receivers.file_uploads import keep_file, remove_folder
-from stepscope.hub.runs.run_files import PART, StoredFileResponse, disposition
+from stepscope.extend.receiver import PART, StoredFileResponse, disposition, keep_file, remove_folder
 from stepscope.model.errors import Retry
 
 _UNFIT = (errno.ENAMETOOLONG, errno.ENOTDIR, errno.EISDIR, errno.EEXIST, errno.EINVAL, errno.ELOOP)

@@ -7,7 +7,7 @@ from typing import Any
 
 from starlette.responses import Response
 
-from stepscope.hub.refusals import Refusal, Refused, error_response, json_response
+from stepscope.extend.receiver import Refusal, Refused, error_response, json_response
 
 INVALID, MISSING, EXISTS = "INVALID_PARAMETER_VALUE", "RESOURCE_DOES_NOT_EXIST", "RESOURCE_ALREADY_EXISTS"
 BAD_REQUEST, INVALID_STATE, TOO_MANY = "BAD_REQUEST", "INVALID_STATE", "RESOURCE_LIMIT_EXCEEDED"

@@ -15,7 +15,7 @@ from sqlparse.exceptions import SQLParseError
 from sqlparse.sql import Comparison, Identifier, Parenthesis, Token, TokenList
 
 from stepscope.dialects.mlflow.receiver.errors import BAD_REQUEST, refused
-from stepscope.hub.refusals import Refused
+from stepscope.extend.receiver import Refused
 
 METRIC, PARAM, TAG, ATTRIBUTE, DATASET = KINDS = ("metric", "parameter", "tag", "attribute", "dataset")
 _KINDS = {

@@ -9,11 +9,7 @@ from stepscope.dialects.mlflow.receiver.run_records import MILLION
 from stepscope.dialects.mlflow.receiver.run_search import page_token, read_offset
 from stepscope.dialects.mlflow.receiver.run_table import find_run, json_number
 from stepscope.dialects.mlflow.receiver.tracking import Call, Reply, Tracking
-from stepscope.hub.refusals import Refused
-from stepscope.hub.store import literal
-from stepscope.hub.store.columns import Answer
-from stepscope.hub.store.engine import Engine
-from stepscope.hub.store.read.run_catalog import run_number
+from stepscope.extend.receiver import Answer, Engine, Refused, literal, run_number
 
 MOST_RUNS, MOST_VALUES = 100, 25_000
 MOST_SAMPLED = 2500

@@ -11,7 +11,7 @@ import msgspec
 
 from stepscope.dialects.mlflow.receiver.errors import invalid_value, missing_value, refused, wrong_type
 from stepscope.dialects.mlflow.receiver.request_fields import Fields, item_key, item_text, step_number, whole_number
-from stepscope.hub.refusals import Refused
+from stepscope.extend.receiver import Refused
 from stepscope.model.records import FIRST_STEP
 from stepscope.model.redaction import redact
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from stepscope.dialects.mlflow.receiver.artifact_files import ArtifactFiles
 from stepscope.dialects.mlflow.receiver.tracking_database import TrackingDatabase
-from stepscope.hub.runs.run_files import RunFile, below, walk, with_steps
+from stepscope.extend.receiver import RunFile, below, walk, with_steps
 
 _STEP = re.compile(r"images/.+[%+]step[%+](\d{1,18})[%+]timestamp[%+]")
 """The file names of `mlflow.log_image(key=, step=)`."""

@@ -12,7 +12,7 @@ from msgspec import Struct, structs
 from stepscope.dialects.mlflow.receiver.errors import MISSING, refused
 from stepscope.dialects.mlflow.receiver.experiments import ACTIVE, check_active, find_experiment
 from stepscope.dialects.mlflow.receiver.names_and_limits import Point
-from stepscope.hub.receivers.receiver import RunLink
+from stepscope.extend.receiver import RunLink
 
 NAME_TAG = "mlflow.runName"
 STATUSES = ("RUNNING", "SCHEDULED", "FINISHED", "FAILED", "KILLED")

@@ -6,7 +6,7 @@ from typing import Any
 from stepscope.dialects.mlflow.receiver.errors import missing_value, refused
 from stepscope.dialects.mlflow.receiver.run_table import find_run
 from stepscope.dialects.mlflow.receiver.tracking import Call, Reply, Tracking
-from stepscope.hub.refusals import Refused
+from stepscope.extend.receiver import Refused
 from stepscope.model.records import Event
 from stepscope.model.redaction import redact
 

@@ -25,13 +25,20 @@ from stepscope.dialects.mlflow.receiver.run_table import (
     set_tags,
 )
 from stepscope.dialects.mlflow.receiver.tracking_database import TrackingDatabase
-from stepscope.hub.intake.store_progress import Mark, StoreProgress
-from stepscope.hub.receivers.ingest import SAFE, Ingest, Repeats, Upload, digest
-from stepscope.hub.receivers.receiver import RunLink
-from stepscope.hub.refusals import Refused
-from stepscope.hub.store.engine import Engine
-from stepscope.model.otel_names import HEADER_EXPERIMENT, HEADER_RUN
+from stepscope.extend.receiver import (
+    SAFE,
+    Engine,
+    Ingest,
+    Mark,
+    Refused,
+    Repeats,
+    RunLink,
+    StoreProgress,
+    Upload,
+    digest,
+)
 from stepscope.model.records import Record
+from stepscope.wire.otlp.names import HEADER_EXPERIMENT, HEADER_RUN
 
 READ_AS_NAN = "a metric's value was null or a bare NaN: kept as NaN"
 _MOST_MARKS = 10_000

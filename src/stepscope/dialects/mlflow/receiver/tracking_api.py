@@ -23,15 +23,21 @@ from stepscope.dialects.mlflow.receiver.request_fields import Fields, read_json,
 from stepscope.dialects.mlflow.receiver.run_files import MlflowRunFiles
 from stepscope.dialects.mlflow.receiver.tracking import Call, Reply, Tracking
 from stepscope.dialects.mlflow.receiver.tracking_database import TrackingDatabase
-from stepscope.hub.intake.read_back import pauses
-from stepscope.hub.receivers.bodies import with_body
-from stepscope.hub.receivers.receiver import ReceiverPorts, ReceiverRoute
-from stepscope.hub.refusals import Refusal, json_response
-from stepscope.hub.security.guard import RequestHead, basic_password, bearer
-from stepscope.hub.security.middleware import access_of
-from stepscope.hub.security.tokens import Scope
-from stepscope.hub.store.engine import EngineError
-from stepscope.hub.threads import Workers
+from stepscope.extend.receiver import (
+    EngineError,
+    ReceiverPorts,
+    ReceiverRoute,
+    Refusal,
+    RequestHead,
+    Scope,
+    Workers,
+    access_of,
+    basic_password,
+    bearer,
+    json_response,
+    pauses,
+    with_body,
+)
 from stepscope.model.errors import Retry
 
 Answer = Callable[[Tracking, Call], Reply]

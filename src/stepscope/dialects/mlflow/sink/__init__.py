@@ -8,10 +8,9 @@ from urllib.parse import unquote, urlsplit, urlunsplit
 import msgspec
 
 from stepscope.dialects.mlflow.wire import TRACES
+from stepscope.extend.sink import SELF_TELEMETRY, Tls, convert, is_address, sendable, without_secrets
 from stepscope.model.errors import ConfigError
 from stepscope.model.ports import Sink
-from stepscope.sinks.http import Tls, is_address, sendable, without_secrets
-from stepscope.sinks.registry import SELF_TELEMETRY, convert
 
 DEFAULT = "http://127.0.0.1:5000"
 VARIABLES = {

@@ -12,7 +12,7 @@ from stepscope.dialects.mlflow import wire as mlflow
 from stepscope.dialects.mlflow.sink import Target
 from stepscope.dialects.mlflow.sink.tracking_server import Experiments, NoAnswer, Refused, Server, retry_of
 from stepscope.dialects.mlflow.wire import pair_batches, start_tags
-from stepscope.journal.layout import is_alive, slug
+from stepscope.extend.sink import is_alive, slug
 from stepscope.model.errors import Retry
 from stepscope.model.names import EVENT_FINISHED
 from stepscope.model.ports import Batch, Writer

@@ -8,13 +8,12 @@ from stepscope.dialects.mlflow.sink import Target
 from stepscope.dialects.mlflow.sink.run_mapping import Ends, Entry, Found, Runs, by_run, is_dead
 from stepscope.dialects.mlflow.sink.tracking_server import Refused, Server
 from stepscope.dialects.mlflow.wire import metric_batches, pair_batches, points
+from stepscope.extend.sink import SERVER_ERROR, Delivery
 from stepscope.model.errors import Retry
 from stepscope.model.names import EVENT_EDITED, EVENT_FINISHED, EVENT_STARTED
 from stepscope.model.ports import Batch, Writer
 from stepscope.model.records import Alert, Event, Log, Metric
 from stepscope.model.run_description import config_of
-from stepscope.sinks.delivery_progress import Delivery
-from stepscope.sinks.http import SERVER_ERROR
 
 NO_LOGS = "MLflow has no log records"
 GONE = "the run was deleted in MLflow; the rest goes to a new one"

@@ -8,13 +8,12 @@ from stepscope.dialects.mlflow.sink import Target
 from stepscope.dialects.mlflow.sink.run_mapping import Entry, Found, Runs, by_run
 from stepscope.dialects.mlflow.sink.tracking_server import NoAnswer, NoRestApi, Refused, Server
 from stepscope.dialects.mlflow.wire import TRACES
+from stepscope.extend.sink import SERVER_ERROR, Delivery, compress
 from stepscope.model.errors import Retry
-from stepscope.model.otel_names import CONTENT_TYPES, HEADER_EXPERIMENT, HEADER_RUN
 from stepscope.model.ports import Batch, Writer
 from stepscope.model.records import Record, Span
-from stepscope.sinks.delivery_progress import Delivery
-from stepscope.sinks.http import SERVER_ERROR, compress
 from stepscope.wire.otlp.encode.encode_request import BAD_IDS, Request, encode
+from stepscope.wire.otlp.names import CONTENT_TYPES, HEADER_EXPERIMENT, HEADER_RUN
 
 MOST_SPANS = 500
 """Spans of whole traces in one request; MLflow stores all of a request or nothing."""

@@ -9,8 +9,8 @@ import msgspec
 
 from stepscope.dialects.mlflow.sink import Target
 from stepscope.dialects.mlflow.wire import API
+from stepscope.extend.sink import Answer, Connection, retry_after
 from stepscope.model.errors import Retry
-from stepscope.sinks.http import Answer, Connection, retry_after
 
 MOST_ANSWER = 64 * 1024 * 1024
 """Size limit of responses: that for a run has all its params and the latest value of every metric."""

@@ -12,13 +12,10 @@ import grpc
 
 from stepscope.dialects.otlp.listener.eviction import Eviction
 from stepscope.dialects.otlp.receiver import OtlpReceiver, Taken
-from stepscope.hub.limits import Limits
-from stepscope.hub.receivers.bodies import parse
-from stepscope.hub.refusals import Refusal, Refused, rpc_code
-from stepscope.hub.security.guard import Access, Guard, bearer
-from stepscope.hub.threads import Workers
+from stepscope.dialects.otlp.status import rpc_code
+from stepscope.extend.receiver import Access, Guard, Limits, Refusal, Refused, Workers, bearer, parse
 from stepscope.model.errors import ConfigError, Retry
-from stepscope.model.otel_names import GRPC_METHODS, Signal
+from stepscope.wire.otlp.names import GRPC_METHODS, Signal
 from stepscope.wire.otlp.replies import BadRequest, Status, write_reply, write_status
 
 _CODES: dict[int, grpc.StatusCode] = {code.value[0]: code for code in grpc.StatusCode}

@@ -8,23 +8,24 @@ from urllib.parse import urlsplit
 import msgspec
 
 from stepscope.dialects.otlp.sink.variables import OtlpOptions, Target, targets
-from stepscope.model.errors import ConfigError, Reject, Retry, ServerError
-from stepscope.model.otel_names import CONTENT_TYPES, Encoding, Signal
-from stepscope.model.ports import Batch
-from stepscope.sinks.delivery_progress import Delivery
-from stepscope.sinks.http import (
+from stepscope.extend.sink import (
     BLAMES_A_RECORD,
+    OWN_RECORDS,
     RETRYABLE,
     SERVER_ERROR,
     Answer,
     Connection,
+    Delivery,
     compress,
+    convert,
     retry_after,
     without_secrets,
 )
-from stepscope.sinks.registry import OWN_RECORDS, convert
+from stepscope.model.errors import ConfigError, Reject, Retry, ServerError
+from stepscope.model.ports import Batch
 from stepscope.wire.otlp.encode.encode_request import OPEN_SPAN, Request, encode
 from stepscope.wire.otlp.encode.metric_points import Temporality
+from stepscope.wire.otlp.names import CONTENT_TYPES, Encoding, Signal
 from stepscope.wire.otlp.replies import PartialSuccess, read_reply, read_status
 
 AGENT = "Stepscope OTel-OTLP-Exporter-Python/stepscope"

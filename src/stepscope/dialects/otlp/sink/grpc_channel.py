@@ -7,10 +7,10 @@ from urllib.parse import urlsplit
 import grpc
 
 from stepscope.dialects.otlp.sink.variables import Target
+from stepscope.extend.sink import Tls, is_here
 from stepscope.model.errors import ConfigError, Reject, Retry, ServerError
-from stepscope.model.otel_names import GRPC_METHODS, Signal
-from stepscope.sinks.http import Tls, is_here
 from stepscope.wire.otlp.encode.encode_request import Request
+from stepscope.wire.otlp.names import GRPC_METHODS, Signal
 from stepscope.wire.otlp.replies import PartialSuccess, read_reply, read_status
 
 _RETRYABLE = frozenset(

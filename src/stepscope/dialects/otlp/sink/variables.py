@@ -6,9 +6,9 @@ from urllib.parse import unquote, urlsplit, urlunsplit
 
 import msgspec
 
+from stepscope.extend.sink import Tls, check_address, sendable
 from stepscope.model.errors import ConfigError
-from stepscope.model.otel_names import SIGNALS, Signal
-from stepscope.sinks.http import Tls, check_address, sendable
+from stepscope.wire.otlp.names import SIGNALS, Signal
 
 Protocol = Literal["http/protobuf", "http/json", "grpc"]
 PROTOCOLS: tuple[Protocol, ...] = ("http/protobuf", "http/json", "grpc")

@@ -12,10 +12,10 @@ from typing import Any
 import msgspec
 
 from stepscope.dialects.prometheus.sink.latest_values import Series
+from stepscope.extend.sink import convert
 from stepscope.model.errors import ConfigError, Retry
 from stepscope.model.ports import Batch
 from stepscope.model.records import Metric
-from stepscope.sinks.registry import convert
 from stepscope.wire.openmetrics import CONTENT_TYPES, Family, choose, expose
 
 PATH = "/metrics"

@@ -13,10 +13,11 @@ from stepscope.dialects.tinker.receiver.session_records import (
     session_writer,
 )
 from stepscope.dialects.tinker.receiver.telemetry_body import ClientBatch, ClientEvent, read_body
-from stepscope.hub.receivers.ingest import Ingest, Upload
+from stepscope.extend.receiver import Ingest, Upload
 from stepscope.model import names
 from stepscope.model.ports import Writer
 from stepscope.model.records import Event, Metric, Record
+from stepscope.wire import foreign_names
 
 LOST = "event lost by its client"
 EVENT_LOST = "tinker.events_lost"
@@ -79,6 +80,6 @@ def _lost(gaps: Gaps, moment: int, session: str) -> list[Record]:
     """Return a metric with the number of missing events, and an event when it grew."""
     found: list[Record] = [Metric(moment, None, None, CATEGORY, {"lost_events": gaps.missing})]
     if gaps.new > 0:
-        attrs = {"count": gaps.new, "first": gaps.first, "last": gaps.last, names.ATTR_SESSION_ID: session}
+        attrs = {"count": gaps.new, "first": gaps.first, "last": gaps.last, foreign_names.ATTR_SESSION_ID: session}
         found.append(Event(moment, None, None, None, None, 13, EVENT_LOST, attrs))
     return found

@@ -9,8 +9,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from stepscope.hub.store.write.ledger import Ranges
-from stepscope.journal.atomic_files import replace_file
+from stepscope.extend.receiver import Ranges, replace_file
 
 MOST_KNOWN = 10_000
 """The number of processes in memory; others are reloaded from their files."""

@@ -21,10 +21,10 @@ from stepscope.dialects.tinker.receiver.request_ids import (
 )
 from stepscope.dialects.tinker.receiver.session_records import CATEGORY, SessionRecords, read_object, session_writer
 from stepscope.dialects.tinker.receiver.telemetry_body import NO_SESSION, ClientEvent
-from stepscope.hub.security.guard import RequestHead
-from stepscope.model import names
+from stepscope.extend.receiver import RequestHead
 from stepscope.model.ports import run_id_problem
 from stepscope.model.records import Event, Metric, Record, Span, SpanEvent
+from stepscope.wire import foreign_names
 
 MOST_KNOWN = 50_000
 """The limit of requests, models and sessions in memory."""
@@ -299,7 +299,7 @@ class Operations:
 
 def _known(operation: Operation) -> dict[str, Any]:
     fields = {
-        names.ATTR_SESSION_ID: operation.session,
+        foreign_names.ATTR_SESSION_ID: operation.session,
         "tinker.model_id": operation.model_id,
         "tinker.request_id": operation.request_id,
     }

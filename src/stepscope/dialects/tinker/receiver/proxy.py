@@ -9,10 +9,18 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from stepscope.dialects.tinker.receiver.operations import Exchange, Operations, lower_headers
-from stepscope.hub.refusals import Refusal, Refused
-from stepscope.hub.security.middleware import HEAD, access_of
-from stepscope.hub.security.tokens import PREFIX
-from stepscope.hub.upstream import Headers, Passing, Upstream, UpstreamFailed, pass_on
+from stepscope.extend.receiver import (
+    HEAD,
+    PREFIX,
+    Headers,
+    Passing,
+    Refusal,
+    Refused,
+    Upstream,
+    UpstreamFailed,
+    access_of,
+    pass_on,
+)
 
 _ACCESS_ID, _ACCESS_SECRET = b"cf-access-client-id", b"cf-access-client-secret"
 _CREDENTIALS = (b"x-api-key", b"authorization", _ACCESS_SECRET)

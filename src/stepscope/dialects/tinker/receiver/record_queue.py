@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable
 from concurrent.futures import Future
 
-from stepscope.hub.receivers.ingest import Ingest, Upload
+from stepscope.extend.receiver import Ingest, Upload
 from stepscope.model.errors import Retry
 
 Work = Callable[[Upload], object]

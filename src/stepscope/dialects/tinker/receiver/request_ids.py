@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import msgspec
 import zstandard
 
-from stepscope.hub.receivers.bodies import inflate
+from stepscope.extend.receiver import inflate
 from stepscope.wire.protobuf_fields import fields, text, varint
 
 MOST_BYTES = 64 * 1024

@@ -14,16 +14,23 @@ from stepscope.dialects.tinker.receiver.operations import Operations
 from stepscope.dialects.tinker.receiver.proxy import Proxy
 from stepscope.dialects.tinker.receiver.record_queue import RecordQueue
 from stepscope.dialects.tinker.receiver.session_records import SessionRecords, new_session, read_object
-from stepscope.hub.receivers.bodies import with_body
-from stepscope.hub.receivers.ingest import Upload
-from stepscope.hub.receivers.receiver import ReceiverPorts, ReceiverRoute
-from stepscope.hub.refusals import Refusal, Refused, json_response, refusal_headers
-from stepscope.hub.security.guard import RequestHead, bearer
-from stepscope.hub.security.middleware import access_of
-from stepscope.hub.security.tokens import PREFIX
-from stepscope.hub.store.engine import Engine
-from stepscope.hub.store.read.run_catalog import list_runs
-from stepscope.hub.upstream import Upstream
+from stepscope.extend.receiver import (
+    PREFIX,
+    Engine,
+    ReceiverPorts,
+    ReceiverRoute,
+    Refusal,
+    Refused,
+    RequestHead,
+    Upload,
+    Upstream,
+    access_of,
+    bearer,
+    json_response,
+    list_runs,
+    refusal_headers,
+    with_body,
+)
 from stepscope.model.ports import run_id_problem
 
 TELEMETRY = "/api/v1/telemetry"

@@ -8,11 +8,12 @@ from typing import Any
 
 import msgspec
 
-from stepscope.hub.receivers.ingest import Ingest, Upload, Writers
+from stepscope.extend.receiver import Ingest, Upload, Writers
 from stepscope.model import names
 from stepscope.model.ports import Writer
 from stepscope.model.records import Event, Metric, Record
 from stepscope.model.run_description import LONGEST_NAME
+from stepscope.wire import foreign_names
 
 PROJECT = "tinker"
 CATEGORY = "tinker"
@@ -72,7 +73,7 @@ class SessionRecords:
         attrs: dict[str, Any] = {
             "config": config,
             names.ATTR_RECEIVED_FROM: "tinker",
-            names.ATTR_SESSION_ID: session,
+            foreign_names.ATTR_SESSION_ID: session,
         }
         if request.get("tags"):
             attrs["tags"] = request["tags"]
@@ -91,7 +92,7 @@ class SessionRecords:
         """Record the end of a session; `request` is the request body."""
         reason = request.get("reason")
         word = reason.get("type") if isinstance(reason, dict) else None
-        attrs: dict[str, Any] = {"status": _ENDINGS.get(str(word), "finished"), names.ATTR_SESSION_ID: session}
+        attrs: dict[str, Any] = {"status": _ENDINGS.get(str(word), "finished"), foreign_names.ATTR_SESSION_ID: session}
         if request.get("detail"):
             attrs["detail"] = str(request["detail"])
         event = Event(self._clock(), None, None, None, None, 9, names.EVENT_FINISHED, attrs)

@@ -14,6 +14,7 @@ import msgspec
 from stepscope.model import names
 from stepscope.model.ports import run_id_problem
 from stepscope.model.records import Event
+from stepscope.wire import foreign_names as foreign
 from stepscope.wire.otlp.decode.request_limits import bound_values
 from stepscope.wire.otlp.replies import BadRequest
 
@@ -118,18 +119,21 @@ def _event(
         identity = f"{content}/{alike[content]}"
     index = event.get("event_session_index")
     index = index if type(index) is int and 0 <= index < _LARGEST_INDEX else None
-    attrs = _attributes(event, unknown) | {names.ATTR_SESSION_ID: session, names.ATTR_EVENT_ID: identity}
+    attrs = _attributes(event, unknown) | {
+        foreign.ATTR_SESSION_ID: session,
+        foreign.ATTR_EVENT_ID: identity,
+    }
     if index is not None:
-        attrs[names.ATTR_EVENT_INDEX] = index
+        attrs[foreign.ATTR_EVENT_INDEX] = index
     elif event.get("event_session_index") is not None:
         attrs["tinker.event_session_index"] = event["event_session_index"]
     moment = _nanoseconds(event.get("timestamp"))
     if moment is None:
         attrs["tinker.timestamp"] = event.get("timestamp")
     name = _name(event)
-    if name in (names.SESSION_START, names.SESSION_END):
-        attrs[names.ATTR_EVENT_TYPE] = name
-    if name == names.SESSION_END:
+    if name in (foreign.SESSION_START, foreign.SESSION_END):
+        attrs[foreign.ATTR_EVENT_TYPE] = name
+    if name == foreign.SESSION_END:
         name, attrs["status"] = names.EVENT_FINISHED, _ending(before)
     trace = _hex(attrs.get("trace_id"), 16)
     record = Event(moment or clock(), _step(attrs), None, trace, None, _severity(event), name, attrs)

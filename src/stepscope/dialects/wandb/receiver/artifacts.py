@@ -15,8 +15,7 @@ import msgspec
 from stepscope.dialects.wandb.receiver.line_records import read_row
 from stepscope.dialects.wandb.receiver.nodes import items
 from stepscope.dialects.wandb.receiver.tracked_runs import TrackedRuns, check_name
-from stepscope.hub.refusals import Refusal, Refused
-from stepscope.journal.atomic_files import replace_file
+from stepscope.extend.receiver import Refusal, Refused, replace_file
 from stepscope.model.errors import Retry
 from stepscope.model.redaction import redact
 

@@ -19,8 +19,7 @@ from stepscope.dialects.wandb.receiver.line_records import (
     read_row,
 )
 from stepscope.dialects.wandb.receiver.tracked_runs import END, LONGEST_NAME, Block, Sent, TrackedRuns
-from stepscope.hub.receivers.ingest import Ingest
-from stepscope.hub.refusals import Refusal, Refused
+from stepscope.extend.receiver import Ingest, Refusal, Refused
 from stepscope.model.names import EVENT_FINISHED, SEVERITIES
 from stepscope.model.records import Event, Record
 from stepscope.model.redaction import redact

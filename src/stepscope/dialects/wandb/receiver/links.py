@@ -11,8 +11,7 @@ from http import HTTPStatus
 from urllib.parse import quote
 
 from stepscope.dialects.wandb.receiver.tracked_runs import TrackedRuns
-from stepscope.hub.refusals import Refusal, Refused
-from stepscope.journal.atomic_files import replace_file
+from stepscope.extend.receiver import Refusal, Refused, replace_file
 from stepscope.model.errors import Retry
 
 SECONDS = 3600

@@ -7,8 +7,7 @@ from pathlib import Path
 from stepscope.dialects.wandb.receiver.artifacts import COMMITTED, Artifact, Artifacts, hex_digest
 from stepscope.dialects.wandb.receiver.tracked_runs import TrackedRun, TrackedRuns
 from stepscope.dialects.wandb.receiver.uploads import list_files, path_in
-from stepscope.hub.refusals import Refused
-from stepscope.hub.runs.run_files import RunFile, with_steps
+from stepscope.extend.receiver import Refused, RunFile, with_steps
 
 MOST_FILES = 10_000
 """The limit of listed artifact files."""

@@ -5,10 +5,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from stepscope.dialects.wandb.receiver.line_records import EVENT_VALUES
-from stepscope.hub.store import literal
-from stepscope.hub.store.engine import Engine
-from stepscope.hub.store.read.log_rows import read_log_rows
-from stepscope.hub.store.schema import LAST, NO_STEP
+from stepscope.extend.receiver import LAST, NO_STEP, Engine, literal, read_log_rows
 from stepscope.model.records import Event
 
 MOST_ROWS = 100_000

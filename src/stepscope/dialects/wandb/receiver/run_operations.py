@@ -15,9 +15,7 @@ from stepscope.dialects.wandb.receiver.graphql import GraphQLError, JsonValue, N
 from stepscope.dialects.wandb.receiver.nodes import items, read_id, write_id
 from stepscope.dialects.wandb.receiver.tracked_runs import OpenRun, Sent, TrackedRun, TrackedRuns
 from stepscope.dialects.wandb.receiver.uploads import path_in
-from stepscope.hub.receivers.ingest import Repeats, digest
-from stepscope.hub.refusals import Refusal, Refused
-from stepscope.hub.security.guard import Access
+from stepscope.extend.receiver import Access, Refusal, Refused, Repeats, digest
 from stepscope.model.names import SEVERITIES
 from stepscope.model.records import Alert
 

@@ -21,11 +21,7 @@ from stepscope.dialects.wandb.receiver.run_history import RunHistory, read_spec
 from stepscope.dialects.wandb.receiver.run_operations import Caller, bucket, project_node, project_number
 from stepscope.dialects.wandb.receiver.tracked_runs import TrackedRun, TrackedRuns
 from stepscope.dialects.wandb.receiver.uploads import list_files
-from stepscope.hub.intake.read_back import ReadBack, pauses
-from stepscope.hub.runs.deletion import RunDeletion
-from stepscope.hub.runs.run_states import RunStates
-from stepscope.hub.store.engine import Engine, EngineError
-from stepscope.hub.store.read.run_catalog import RunRow, list_runs
+from stepscope.extend.receiver import Engine, EngineError, ReadBack, RunDeletion, RunRow, RunStates, list_runs, pauses
 from stepscope.model.errors import Retry
 from stepscope.model.run_description import tag_text
 from stepscope.model.states import UNFINISHED, State

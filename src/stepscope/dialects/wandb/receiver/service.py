@@ -26,13 +26,22 @@ from stepscope.dialects.wandb.receiver.run_operations import ENTITY, Caller, Run
 from stepscope.dialects.wandb.receiver.run_queries import RECEIVER, RunQueries
 from stepscope.dialects.wandb.receiver.tracked_runs import TrackedRuns
 from stepscope.dialects.wandb.receiver.uploads import Uploads, masking, path_in
-from stepscope.hub.receivers.bodies import read_body, with_body
-from stepscope.hub.receivers.receiver import ReceiverPorts, ReceiverRoute
-from stepscope.hub.refusals import Refusal, Refused, error_response, json_response
-from stepscope.hub.runs.run_files import StoredFileResponse
-from stepscope.hub.security.guard import RequestHead, basic_password, bearer
-from stepscope.hub.security.middleware import access_of
-from stepscope.hub.threads import Workers
+from stepscope.extend.receiver import (
+    ReceiverPorts,
+    ReceiverRoute,
+    Refusal,
+    Refused,
+    RequestHead,
+    StoredFileResponse,
+    Workers,
+    access_of,
+    basic_password,
+    bearer,
+    error_response,
+    json_response,
+    read_body,
+    with_body,
+)
 
 _STREAM = "/files/{entity}/{project}/{run}/file_stream"
 _FILE = "/files/{entity}/{project}/{run}/{path:path}"

@@ -15,12 +15,17 @@ from weakref import WeakValueDictionary
 
 import msgspec
 
-from stepscope.hub.receivers.file_uploads import remove_folder
-from stepscope.hub.receivers.ingest import Ingest, Upload
-from stepscope.hub.refusals import Refusal, Refused
-from stepscope.hub.store.engine import Engine, EngineError
-from stepscope.hub.store.read.run_catalog import list_runs
-from stepscope.journal.atomic_files import replace_file
+from stepscope.extend.receiver import (
+    Engine,
+    EngineError,
+    Ingest,
+    Refusal,
+    Refused,
+    Upload,
+    list_runs,
+    remove_folder,
+    replace_file,
+)
 from stepscope.model.errors import Retry
 from stepscope.model.names import ATTR_HEARTBEAT
 from stepscope.model.ports import Writer, run_id_problem

@@ -12,9 +12,7 @@ from urllib.parse import unquote
 from starlette.concurrency import run_in_threadpool
 
 from stepscope.dialects.wandb.receiver.tracked_runs import TrackedRuns, file_name
-from stepscope.hub.receivers.file_uploads import keep_file
-from stepscope.hub.refusals import Refusal, Refused
-from stepscope.hub.runs.run_files import RunFile, walk
+from stepscope.extend.receiver import Refusal, Refused, RunFile, keep_file, walk
 from stepscope.model.errors import Retry
 from stepscope.model.redaction import redact
 from stepscope.model.secret_text import mask_text

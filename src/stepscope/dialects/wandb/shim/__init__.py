@@ -6,8 +6,7 @@ from types import ModuleType
 from typing import Any
 
 import stepscope
-from stepscope.dialects.tensorboard import shim as tensorboard_sync
-from stepscope.dialects.wandb.shim import absent
+from stepscope.dialects.wandb.shim import absent, tensorboard_sync
 from stepscope.dialects.wandb.shim import media as wandb_media
 from stepscope.dialects.wandb.shim import start as wandb_start
 from stepscope.dialects.wandb.shim.absent import CommError as CommError

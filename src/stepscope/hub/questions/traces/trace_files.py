@@ -1,19 +1,15 @@
-"""Trace files: export of spans as OTLP or Chrome JSON, and import, which stores each span once."""
+"""Trace files: export of spans in the formats of dialects, and import, which stores each span once."""
 
 import hashlib
 import json
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import TimeoutError as LateError
-from dataclasses import dataclass, field
 from typing import Any
 
 from msgspec import structs
 
-from stepscope.dialects.chrome.wire import files as chrome
-from stepscope.dialects.chrome.wire.events import is_chrome
-from stepscope.dialects.chrome.wire.files import Lane, write
 from stepscope.hub.questions.toolbox.endpoint import Endpoint, Reader, Stream, safe_name
 from stepscope.hub.questions.toolbox.params import Param, bad_request, not_found, unavailable
 from stepscope.hub.questions.toolbox.schemas import ANYTHING, COUNTS, INTEGER, TEXT, list_of, map_of, object_of
@@ -25,18 +21,12 @@ from stepscope.hub.store import literal
 from stepscope.hub.store.engine import Engine
 from stepscope.hub.store.read.run_catalog import read_writers
 from stepscope.hub.store.write.ledger import writer_key
+from stepscope.model.dialects import load, with_part
 from stepscope.model.errors import Retry
 from stepscope.model.ports import Writer
 from stepscope.model.records import Record, Span
-from stepscope.wire.otlp.decode.decode_request import decode
-from stepscope.wire.otlp.decode.origin import Group
-from stepscope.wire.otlp.decode.request_limits import bound_values
-from stepscope.wire.otlp.decode.split_request import split_spans
-from stepscope.wire.otlp.encode.encode_request import encode
-from stepscope.wire.otlp.encode.to_json import to_json
-from stepscope.wire.otlp.replies import BadRequest
+from stepscope.wire.trace_format import BadRequest, Group, TraceFile, TraceFormat, bound_values
 
-OTLP, CHROME = "otlp", "chrome"
 MOST_BYTES = 256 * 1024 * 1024
 MOST_VALUES = 16_000_000
 """Values of the JSON: a trace of 200,000 spans with ten attributes each, as we write it, has 10 million."""
@@ -59,16 +49,24 @@ def export(reader: Reader, given: dict[str, Any]) -> Stream:
     if not rows:
         raise no_spans(given)
     title = given["trace_id"].hex() if given["trace_id"] is not None else f"{given['run']}-step-{given['step']}"
-    if given["format"] == CHROME:
-        return Stream("application/json", f"{safe_name(title)}.chrome.json", write(title, _lanes(rows, owners)))
-    return Stream("application/json", f"{safe_name(title)}.otlp.json", _write_otlp(_by_writer(reader, rows, owners)))
+    name = given["format"] or default_format()
+    parts = _formats()[name].write(title, _by_writer(reader, rows, owners))
+    return Stream("application/json", f"{safe_name(title)}.{name}.json", parts)
 
 
-def _lanes(rows: Sequence[SpanRow], owners: dict[int, str]) -> list[Lane]:
-    grouped: dict[tuple[str, int, int], list[Span]] = {}
-    for row in rows:
-        grouped.setdefault((owners[row.run], row.rank, row.attempt), []).append(row.span)
-    return [Lane(run, rank, spans) for (run, rank, _), spans in sorted(grouped.items())]
+def format_names() -> tuple[str, ...]:
+    """Name the formats: the dialects that have one."""
+    return tuple(each.name for each in with_part("trace_format"))
+
+
+def default_format() -> str:
+    """Name the format of exports that ask for none: the first that keeps all that a span has."""
+    found = _formats()
+    return next((name for name, each in found.items() if each.lossless), next(iter(found), ""))
+
+
+def _formats() -> dict[str, TraceFormat]:
+    return {each.name: load(each.trace_format)() for each in with_part("trace_format")}
 
 
 Batches = list[tuple[Writer, list[Span]]]
@@ -94,34 +92,15 @@ def _by_writer(reader: Reader, rows: Sequence[SpanRow], owners: dict[int, str]) 
     return batches
 
 
-def _write_otlp(batches: Batches) -> Iterator[bytes]:
-    """Write one document: the lists of all requests joined."""
-    yield b'{"resourceSpans":['
-    for number, request in enumerate(encode(batches).requests):
-        inside = to_json("traces", request.body).removeprefix(b'{"resourceSpans":[').removesuffix(b"]}")
-        yield (b",\n" if number else b"") + inside
-    yield b"]}\n"
-
-
-@dataclass(frozen=True, slots=True)
-class TraceFile:
-    """The content of a trace file."""
-
-    format: str
-    groups: list[Group]
-    rejected: dict[str, int]
-    ignored: dict[str, int] = field(default_factory=dict)
-
-
-def read_file(body: bytes, run: str, project: str, now: int) -> TraceFile:
-    """Read a file of either format; Refused when it is of neither."""
+def read_file(body: bytes, run: str, project: str, now: int) -> tuple[str, TraceFile]:
+    """Read a file of any format, and name the format; Refused when it is of none."""
     try:
         data = inflate(body, "gzip", MOST_BYTES) if body.startswith(_GZIP) else body
         bound_values(data, MOST_VALUES)
-        if is_chrome(data):
-            made = chrome.read(data, now, run=run, project=project)
-            return TraceFile("chrome", made.groups, made.rejections.reasons, made.ignored)
-        return _read_otlp(data)
+        for name, each in _formats().items():
+            if each.matches(data):
+                return name, each.read(data, now, run, project)
+        raise BadRequest(_why_unknown(data))
     except BadRequest as error:
         raise bad_request(f"the file cannot be read: {error}") from None
     except TooLarge:
@@ -130,36 +109,23 @@ def read_file(body: bytes, run: str, project: str, now: int) -> TraceFile:
         raise bad_request(str(error)) from None
 
 
-def _read_otlp(data: bytes) -> TraceFile:
-    """A document, or one on each line as collectors write them; what one process sent on many lines is one group."""
-    lines = [line for line in data.splitlines() if line.strip()]
-    many = len(lines) > 1 and all(line.lstrip().startswith(b'{"resourceSpans"') for line in lines)
-    groups: dict[str, Group] = {}
-    rejected: Counter[str] = Counter()
-    for part in lines if many else split_spans(data, _BATCH):
-        if b'"resourceSpans"' not in part:
-            raise BadRequest(_why_unknown(part))
-        found = decode("traces", "json", part)
-        for group in found.groups:
-            groups.setdefault(group.origin.key, Group(group.origin, [])).records.extend(group.records)
-        rejected.update(found.rejections.reasons)
-    return TraceFile("otlp", list(groups.values()), dict(rejected))
-
-
 def _why_unknown(data: bytes) -> str:
-    """Why a file is of neither format: where its JSON breaks, if it does."""
+    """Why a file is of no format: where its JSON breaks, if it does."""
     try:
         json.loads(data or b"{}")
     except (ValueError, RecursionError) as error:
         return f"it is not JSON: {error}"
-    return "it has neither resourceSpans (OTLP) nor traceEvents (Chrome)"
+    signs = sorted(_formats().values(), key=lambda each: not each.lossless)
+    return f"it has neither {' nor '.join(each.sign for each in signs)}"
 
 
 Known = Callable[[Sequence[Span]], Mapping[Id, Iterable[str]]]
 """Returns the runs in which spans are stored already."""
 
 
-def submit(ingest: Ingest, found: TraceFile, number: int, project: str | None, known: Known) -> dict[str, Any]:
+def submit(
+    ingest: Ingest, format: str, found: TraceFile, number: int, project: str | None, known: Known
+) -> dict[str, Any]:
     """Journal the new records of a file and wait until they are safe; each span is stored once.
 
     `number` is a hash of the file's content and numbers its batches, so that a retry is idempotent.
@@ -182,7 +148,7 @@ def submit(ingest: Ingest, found: TraceFile, number: int, project: str | None, k
         after = getattr(error, "after", None) or 5.0
         raise unavailable(str(error) or "the disk is slow", after) from None
     rejected = Counter(found.rejected) + upload.rejected
-    made = {"format": found.format, **new.summary(), "rejected": dict(+rejected), "ignored": found.ignored}
+    made = {"format": format, **new.summary(), "rejected": dict(+rejected), "ignored": found.ignored}
     return {**made, "traces": _traces(found.groups)}
 
 
@@ -273,9 +239,9 @@ def import_file(reader: Reader, given: dict[str, Any]) -> dict[str, Any]:
     """Answer `POST /api/spans/import`."""
     if reader.ingest is None:
         raise not_found("importing traces needs a running hub: start one with `stepscope hub`")
-    found = read_file(given["body"], given["run"] or "", given["project"] or "imports", time.time_ns())
+    format, found = read_file(given["body"], given["run"] or "", given["project"] or "imports", time.time_ns())
     number = int.from_bytes(hashlib.blake2b(given["body"], digest_size=7).digest(), "big")
-    return submit(reader.ingest, found, number, reader.project, lambda spans: _known(reader, spans))
+    return submit(reader.ingest, format, found, number, reader.project, lambda spans: _known(reader, spans))
 
 
 def _known(reader: Reader, spans: Sequence[Span]) -> dict[Id, list[str]]:
@@ -289,19 +255,19 @@ ENDPOINTS = (
     Endpoint(
         "/api/spans/export",
         "exportSpans",
-        "A trace, or steps of a run, as a file: OTLP's JSON, or Chrome's, which Perfetto opens.",
+        "A trace, or steps of a run, as a file in one of the formats.",
         export,
         ANYTHING,
-        (*RANGE_PARAMS, Param("format", "choice", "the format", OTLP, choices=(OTLP, CHROME))),
+        (*RANGE_PARAMS, Param("format", "choice", "the format", default_format(), choices=format_names())),
     ),
     Endpoint(
         "/api/spans/import",
         "importSpans",
-        "Import a trace file, gzip or not: OTLP's JSON, one document or one on each line, or Chrome's. "
+        "Import a trace file of any of the formats, gzip or not. "
         "Spans that are stored already, in any run, are counted and skipped.",
         import_file,
         object_of(
-            format={"type": "string", "enum": [OTLP, CHROME]},
+            format={"type": "string", "enum": list(format_names())},
             runs=list_of(TEXT),
             steps=list_of(object_of(run=TEXT, first_step=INTEGER, last_step=INTEGER)),
             traces=list_of(TEXT),
@@ -312,7 +278,7 @@ ENDPOINTS = (
             ignored=map_of(INTEGER),
         ),
         (
-            Param("run", "text", "the run that a Chrome trace is stored as"),
+            Param("run", "text", "the run of spans whose file names none"),
             Param("project", "text", "and its project", "imports"),
         ),
         method="POST",

@@ -10,7 +10,6 @@ from msgspec import structs
 
 from stepscope.model import otel_names
 from stepscope.model.names import ATTR_STEP, SEVERITIES
-from stepscope.model.otel_names import Encoding, Signal
 from stepscope.model.records import (
     FIRST_STEP,
     Alert,
@@ -25,6 +24,7 @@ from stepscope.model.records import (
     Span,
     Value,
 )
+from stepscope.wire.otlp import names as otlp_names
 from stepscope.wire.otlp.decode import json_request, protobuf_request
 from stepscope.wire.otlp.decode.origin import (
     LATEST,
@@ -41,6 +41,7 @@ from stepscope.wire.otlp.decode.origin import (
     Scope,
     is_id,
 )
+from stepscope.wire.otlp.names import Encoding, Signal
 from stepscope.wire.otlp.replies import Rejections
 
 BAD_TRACE_ID = "the trace id is not 16 bytes (32 hex digits in JSON) or all zero"
@@ -156,9 +157,9 @@ def _event(context: _Context, name: str, body: Any, attrs: Attrs, scope_name: st
     """Make an event; `alert.firing` with a rule's name is an alert."""
     if scope_name:
         attrs[otel_names.ATTR_SCOPE_NAME] = scope_name
-    rule = attrs.get(otel_names.ATTR_ALERT)
-    if name == otel_names.EVENT_ALERT and type(rule) is str:
-        del attrs[otel_names.ATTR_ALERT]
+    rule = attrs.get(otlp_names.ATTR_ALERT)
+    if name == otlp_names.EVENT_ALERT and type(rule) is str:
+        del attrs[otlp_names.ATTR_ALERT]
         return Alert(*context, rule, body if type(body) is str else "", attrs, *seen)
     return Event(*context, name, attrs, body, *seen)
 

@@ -9,6 +9,7 @@ import msgspec
 
 from stepscope.model import otel_names
 from stepscope.model.records import Attrs, Link, SpanEvent
+from stepscope.wire.otlp import names as otlp_names
 from stepscope.wire.otlp.decode.json_values import (
     MALFORMED,
     any_value,
@@ -193,7 +194,7 @@ def logs(data: bytes, refused: Rejections) -> Iterator[RawResource[RawLog]]:
 
 
 def _resources(
-    signal: otel_names.Signal, data: bytes, noun: str, items: Callable[[Any], Iterable[Item]], refused: Rejections
+    signal: otlp_names.Signal, data: bytes, noun: str, items: Callable[[Any], Iterable[Item]], refused: Rejections
 ) -> Iterator[RawResource[Item]]:
     """Iterate over resources and scopes; malformed ones make the whole request malformed."""
     document = parse(data)

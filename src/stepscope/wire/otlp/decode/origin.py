@@ -9,9 +9,10 @@ from msgspec import Struct, structs
 
 from stepscope.model import otel_names
 from stepscope.model.names import ATTR_LOCAL_RANK, ATTR_RANK, ATTR_STEP, ATTR_WORLD_SIZE
-from stepscope.model.otel_names import ATTR_STEP_NAME, PLAIN_STEPS, STEPS
 from stepscope.model.ports import Writer
 from stepscope.model.records import FIRST_STEP, LAST_STEP, Attrs, Link, Record, SpanEvent, Value
+from stepscope.wire.otlp import names as otlp_names
+from stepscope.wire.otlp.names import ATTR_STEP_NAME, PLAIN_STEPS, STEPS
 from stepscope.wire.otlp.replies import Rejections
 
 Item = TypeVar("Item")
@@ -110,7 +111,7 @@ def _name(attrs: Attrs) -> str | None:
     return name if type(name) is str and name else None
 
 
-MARKS = frozenset((*otel_names.STEPS, *otel_names.RUN_ALIASES, ATTR_RANK, "rank"))
+MARKS = frozenset((*otlp_names.STEPS, *otlp_names.RUN_ALIASES, ATTR_RANK, "rank"))
 """Attributes of a record that identify its origin, not what it measured."""
 
 _MOST = 2**31
@@ -180,7 +181,7 @@ class Place:
         if MARKS.isdisjoint(attrs):
             return self.home, step, axis
         origin = self._origin
-        run = first_text(attrs, otel_names.RUN_ALIASES[: self._strength + 1]) or origin.run
+        run = first_text(attrs, otlp_names.RUN_ALIASES[: self._strength + 1]) or origin.run
         rank, world_size = _rank_of(attrs, origin)
         if run == origin.run and rank == origin.rank:
             return self.home, step, axis
@@ -202,15 +203,15 @@ class Origins:
     def enter(self, resource: Attrs) -> Place:
         """Recognise the origin of a resource."""
         run, strength = self._run_of(resource)
-        experiment = self._headers.get(otel_names.HEADER_EXPERIMENT)
+        experiment = self._headers.get(otlp_names.HEADER_EXPERIMENT)
         if experiment:
-            resource = {**resource, otel_names.ATTR_EXPERIMENT: experiment}
+            resource = {**resource, otlp_names.ATTR_EXPERIMENT: experiment}
         rank = small_int(resource.get(ATTR_RANK, resource.get("rank")), 0)
         origin = Origin(
             run=run,
-            project=first_text(resource, (otel_names.ATTR_PROJECT, "service.namespace")) or _service(resource),
-            name=first_text(resource, (otel_names.ATTR_RUN_NAME,)) or None,
-            attempt=max(1, small_int(resource.get(otel_names.ATTR_ATTEMPT), 1)),
+            project=first_text(resource, (otlp_names.ATTR_PROJECT, "service.namespace")) or _service(resource),
+            name=first_text(resource, (otlp_names.ATTR_RUN_NAME,)) or None,
+            attempt=max(1, small_int(resource.get(otlp_names.ATTR_ATTEMPT), 1)),
             rank=rank,
             world_size=max(rank + 1, small_int(resource.get(ATTR_WORLD_SIZE, resource.get("world_size")), 1)),
             local_rank=small_int(resource.get(ATTR_LOCAL_RANK), 0),
@@ -232,11 +233,11 @@ class Origins:
         return [group for group in self._groups.values() if group.records]
 
     def _run_of(self, resource: Attrs) -> tuple[str, int]:
-        for strength, alias in enumerate(otel_names.RESOURCE_RUN_ALIASES):
+        for strength, alias in enumerate(otlp_names.RESOURCE_RUN_ALIASES):
             if run := first_text(resource, (alias,)):
                 return run, strength
-        weakest = len(otel_names.RESOURCE_RUN_ALIASES)
-        if run := self._headers.get(otel_names.HEADER_RUN, "").strip():
+        weakest = len(otlp_names.RESOURCE_RUN_ALIASES)
+        if run := self._headers.get(otlp_names.HEADER_RUN, "").strip():
             return run, weakest
         instance = first_text(resource, ("service.instance.id",)) or "-".join(
             text for key in ("host.name", "process.pid") if (text := first_text(resource, (key,)))

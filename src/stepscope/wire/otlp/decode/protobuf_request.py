@@ -10,6 +10,7 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTrace
 
 from stepscope.model import otel_names
 from stepscope.model.records import Attrs, ExponentialHistogram, Histogram, Link, SpanEvent, Summary
+from stepscope.wire.otlp import names as otlp_names
 from stepscope.wire.otlp.decode.origin import (
     BAD_LINK,
     LATEST,
@@ -161,7 +162,7 @@ def logs(data: bytes, refused: Rejections) -> Iterator[RawResource[RawLog]]:
         yield _resource(part), ((_scope(scope, refused), _logs(scope.log_records)) for scope in part.scope_logs)
 
 
-def _parse(signal: otel_names.Signal, message: Any, data: bytes) -> Any:
+def _parse(signal: otlp_names.Signal, message: Any, data: bytes) -> Any:
     bound_protobuf(signal, data)
     try:
         return message.FromString(data)

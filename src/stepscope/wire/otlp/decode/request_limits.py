@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple
 
-from stepscope.model.otel_names import Signal
+from stepscope.wire.otlp.names import Signal
 from stepscope.wire.otlp.replies import BadRequest
 
 MOST_GROUPS = 20_000

@@ -5,12 +5,12 @@ from dataclasses import dataclass
 from itertools import count
 from typing import NamedTuple
 
-from stepscope.model.otel_names import SIGNALS, Signal
 from stepscope.model.ports import Writer
 from stepscope.model.records import Alert, Event, Log, Metric, Record, Span
 from stepscope.wire.otlp.encode.metric_points import Temporality, write_metrics
 from stepscope.wire.otlp.encode.scope_messages import resource_of, write_resource, write_scope
 from stepscope.wire.otlp.encode.span_log_messages import write_log, write_span
+from stepscope.wire.otlp.names import SIGNALS, Signal
 from stepscope.wire.otlp.protobuf_writing import delimited
 
 LIMIT = 4 * 1024 * 1024

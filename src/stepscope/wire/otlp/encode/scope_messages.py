@@ -7,9 +7,11 @@ from typing import Any
 
 from stepscope.model import otel_names
 from stepscope.model.names import ATTR_LOCAL_RANK, ATTR_RANK, ATTR_RUN_ID, ATTR_STEP, ATTR_WORLD_SIZE
-from stepscope.model.otel_names import ATTR_SCOPE, ATTR_STEP_NAME, ATTR_TRACE_STATE
+from stepscope.model.otel_names import ATTR_SCOPE, ATTR_TRACE_STATE
 from stepscope.model.ports import Writer
 from stepscope.model.records import Attrs
+from stepscope.wire.otlp import names as otlp_names
+from stepscope.wire.otlp.names import ATTR_STEP_NAME
 from stepscope.wire.otlp.protobuf_writing import MASK, delimited, text, varint
 
 _DOUBLE = Struct("<cd").pack
@@ -111,16 +113,16 @@ def resource_of(writer: Writer) -> Attrs:
         "service.name": writer.project,
         **writer.resource,
         ATTR_RUN_ID: writer.run,
-        otel_names.ATTR_PROJECT: writer.project,
+        otlp_names.ATTR_PROJECT: writer.project,
         ATTR_RANK: writer.rank,
         ATTR_WORLD_SIZE: writer.world_size,
         ATTR_LOCAL_RANK: writer.local_rank,
-        otel_names.ATTR_ATTEMPT: writer.attempt,
+        otlp_names.ATTR_ATTEMPT: writer.attempt,
     }
     given = attrs.get("service.instance.id")
     attrs["service.instance.id"] = given if given and writer.main else instance
     if writer.name:
-        attrs[otel_names.ATTR_RUN_NAME] = writer.name
+        attrs[otlp_names.ATTR_RUN_NAME] = writer.name
     if writer.named_host:
         attrs["host.name"] = writer.named_host
     if writer.pid:

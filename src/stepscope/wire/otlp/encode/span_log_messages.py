@@ -6,6 +6,7 @@ from typing import Any
 from stepscope.model import otel_names
 from stepscope.model.names import severity_word
 from stepscope.model.records import Alert, Attrs, Event, Link, Log, Span, SpanEvent
+from stepscope.wire.otlp import names as otlp_names
 from stepscope.wire.otlp.encode.scope_messages import Pairs, write_value
 from stepscope.wire.otlp.protobuf_writing import MASK, delimited, name, text, varint
 
@@ -108,8 +109,8 @@ def write_log(record: Log | Event | Alert, attrs: Attrs) -> bytes:
     if isinstance(record, Alert):
         body = record.message or None
         parts += [
-            name(b"\x62", otel_names.EVENT_ALERT),
-            _LOG_ATTRS.write({otel_names.ATTR_ALERT: record.name}),
+            name(b"\x62", otlp_names.EVENT_ALERT),
+            _LOG_ATTRS.write({otlp_names.ATTR_ALERT: record.name}),
         ]
     else:
         body = record.body

@@ -10,7 +10,7 @@ from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsSer
 from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceRequest
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
-from stepscope.model.otel_names import Signal
+from stepscope.wire.otlp.names import Signal
 
 _MESSAGES: dict[Signal, Any] = {
     "traces": ExportTraceServiceRequest,

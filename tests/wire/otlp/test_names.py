@@ -2,8 +2,8 @@
 
 import pytest
 
-from stepscope.model import otel_names
 from stepscope.model.names import STEP_ALIASES
+from stepscope.wire.otlp import names as otlp_names
 
 
 @pytest.mark.parametrize(
@@ -22,14 +22,14 @@ from stepscope.model.names import STEP_ALIASES
 )
 def test_the_media_type_decides(content_type: str, encoding: str | None) -> None:
     """Parameters and case do not."""
-    assert otel_names.encoding_of(content_type) == encoding
+    assert otlp_names.encoding_of(content_type) == encoding
 
 
 def test_every_alias_of_the_step_is_understood() -> None:
     """All step aliases are recognised, those of the model first, in their order."""
-    assert otel_names.STEPS[: len(STEP_ALIASES)] == STEP_ALIASES
+    assert otlp_names.STEPS[: len(STEP_ALIASES)] == STEP_ALIASES
 
 
 def test_paths_and_methods_cover_every_signal() -> None:
     """HTTP and gRPC alike."""
-    assert set(otel_names.HTTP_PATHS.values()) == set(otel_names.GRPC_METHODS) == set(otel_names.SIGNALS)
+    assert set(otlp_names.HTTP_PATHS.values()) == set(otlp_names.GRPC_METHODS) == set(otlp_names.SIGNALS)

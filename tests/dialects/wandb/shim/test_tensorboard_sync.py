@@ -12,7 +12,7 @@ import pytest
 
 import stepscope
 import stepscope.compat.wandb as wandb
-from stepscope.dialects.tensorboard import shim as tensorboard_sync
+from stepscope.dialects.wandb.shim import tensorboard_sync
 from stepscope.model.records import Event, Histogram, Metric
 from tests.dialects.wandb.shim.conftest import Read
 from tests.late import late

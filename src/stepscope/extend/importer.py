@@ -1,0 +1,23 @@
+"""What importers of dialects use."""
+
+from stepscope.imports.source import LARGEST_RECORD, Chunk, FoundRun, NextChunk, Part, Skip, Source, SourceFile, pack
+from stepscope.imports.sqlite import connect, count_rows, databases, select, tables
+from stepscope.journal import layout
+
+__all__ = [
+    "LARGEST_RECORD",
+    "Chunk",
+    "FoundRun",
+    "NextChunk",
+    "Part",
+    "Skip",
+    "Source",
+    "SourceFile",
+    "connect",
+    "count_rows",
+    "databases",
+    "layout",
+    "pack",
+    "select",
+    "tables",
+]

@@ -1,0 +1,105 @@
+"""What receivers, listeners and media readers of dialects use of the hub."""
+
+from stepscope.hub.intake.read_back import ReadBack, pauses
+from stepscope.hub.intake.store_progress import Mark, StoreProgress
+from stepscope.hub.limits import Limits
+from stepscope.hub.questions.files.media_reader import KINDS, MAX_TEXT, Media, file_entry, place_of
+from stepscope.hub.receivers.bodies import inflate, parse, read_body, with_body
+from stepscope.hub.receivers.file_uploads import keep_file, remove_folder
+from stepscope.hub.receivers.ingest import SAFE, Ingest, Repeats, Upload, Writers, digest
+from stepscope.hub.receivers.listener import ListenerOptions, ListenerPorts
+from stepscope.hub.receivers.receiver import ReceiverPorts, ReceiverRoute, RunLink, RunLinks
+from stepscope.hub.refusals import Refusal, Refused, error_response, json_response, refusal_headers
+from stepscope.hub.runs.deletion import RunDeletion
+from stepscope.hub.runs.run_files import PART, RunFile, StoredFileResponse, below, disposition, walk, with_steps
+from stepscope.hub.runs.run_states import RunStates
+from stepscope.hub.security.guard import Access, Guard, RequestHead, basic_password, bearer, is_loopback
+from stepscope.hub.security.middleware import HEAD, access_of
+from stepscope.hub.security.tokens import PREFIX, Scope
+from stepscope.hub.serving.addresses import bracketed, listen
+from stepscope.hub.store import literal
+from stepscope.hub.store.columns import Answer
+from stepscope.hub.store.engine import Engine, EngineError
+from stepscope.hub.store.read.log_rows import LogRow, read_log_rows
+from stepscope.hub.store.read.run_catalog import RunRow, list_runs, run_number
+from stepscope.hub.store.schema import LAST, NO_STEP
+from stepscope.hub.store.write.ledger import Ranges
+from stepscope.hub.threads import Workers
+from stepscope.hub.upstream import Headers, Passing, Upstream, UpstreamFailed, pass_on
+from stepscope.journal.atomic_files import replace_file
+
+__all__ = [
+    "HEAD",
+    "KINDS",
+    "LAST",
+    "MAX_TEXT",
+    "NO_STEP",
+    "PART",
+    "PREFIX",
+    "SAFE",
+    "Access",
+    "Answer",
+    "Engine",
+    "EngineError",
+    "Guard",
+    "Headers",
+    "Ingest",
+    "Limits",
+    "ListenerOptions",
+    "ListenerPorts",
+    "LogRow",
+    "Mark",
+    "Media",
+    "Passing",
+    "Ranges",
+    "ReadBack",
+    "ReceiverPorts",
+    "ReceiverRoute",
+    "Refusal",
+    "Refused",
+    "Repeats",
+    "RequestHead",
+    "RunDeletion",
+    "RunFile",
+    "RunLink",
+    "RunLinks",
+    "RunRow",
+    "RunStates",
+    "Scope",
+    "StoreProgress",
+    "StoredFileResponse",
+    "Upload",
+    "Upstream",
+    "UpstreamFailed",
+    "Workers",
+    "Writers",
+    "access_of",
+    "basic_password",
+    "bearer",
+    "below",
+    "bracketed",
+    "digest",
+    "disposition",
+    "error_response",
+    "file_entry",
+    "inflate",
+    "is_loopback",
+    "json_response",
+    "keep_file",
+    "list_runs",
+    "listen",
+    "literal",
+    "parse",
+    "pass_on",
+    "pauses",
+    "place_of",
+    "read_body",
+    "read_log_rows",
+    "refusal_headers",
+    "remove_folder",
+    "replace_file",
+    "run_number",
+    "walk",
+    "with_body",
+    "with_steps",
+]

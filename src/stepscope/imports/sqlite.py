@@ -1,0 +1,46 @@
+"""SQLite databases of other tools, read while those write."""
+
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+from stepscope.imports.source import Skip
+
+
+def databases(path: Path) -> list[Path]:
+    """The SQLite files at a path: the file itself, or those in the folder."""
+    files = [path] if path.is_file() else sorted(path.glob("*.db")) if path.is_dir() else []
+    return [file for file in files if _is_sqlite(file)]
+
+
+def _is_sqlite(file: Path) -> bool:
+    with open(file, "rb") as opened:
+        return opened.read(16) == b"SQLite format 3\0"
+
+
+def connect(file: Path) -> sqlite3.Connection:
+    """Open a database for reading; another process may write to it."""
+    database = sqlite3.connect(f"{file.resolve().as_uri()}?mode=ro", uri=True, timeout=10.0)
+    database.text_factory = lambda data: data.decode(errors="replace")
+    return database
+
+
+def tables(database: sqlite3.Connection) -> set[str]:
+    """The names of the tables of a database."""
+    return {name for (name,) in database.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
+
+
+def select(file: Path, query: str, values: tuple[Any, ...], skip: Skip) -> list[tuple[Any, ...]]:
+    """Return the rows of a query; empty, with the reason counted, when the database cannot be read."""
+    try:
+        with closing(connect(file)) as database:
+            return database.execute(query, values).fetchall()
+    except sqlite3.Error as error:
+        skip(f"{file.name}: {error}", 1)
+        return []
+
+
+def count_rows(file: Path, query: str, key: str) -> int:
+    """The result of a count query; 0 when the database cannot be read."""
+    return sum(int(count) for (count,) in select(file, query, (key,), lambda reason, count: None))

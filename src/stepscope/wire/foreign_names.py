@@ -1,0 +1,17 @@
+"""Attributes by which records of foreign systems keep what those systems have as fields."""
+
+ATTR_NAMESPACE = "datadog.namespace"
+"""On a metric whose name already has a namespace, or needs none: a Datadog sink adds no other."""
+ATTR_CHECK_STATUS = "datadog.check"
+"""Makes an event a service check: OK, WARNING, CRITICAL or UNKNOWN; the event's name is the check's."""
+
+ATTR_SESSION_ID = "tinker.session_id"
+"""On an event of a client's telemetry: the session it belongs to, as the client named it."""
+ATTR_EVENT_ID = "tinker.event_id"
+ATTR_EVENT_INDEX = "tinker.event_session_index"
+"""The position of an event in its session, from 0."""
+ATTR_EVENT_TYPE = "tinker.event"
+"""On an event that marks its session: SESSION_START or SESSION_END."""
+SESSION_START, SESSION_END = "SESSION_START", "SESSION_END"
+ATTR_DURATION = "tinker.duration"
+"""On SESSION_END: how long the session lasted, as `H:MM:SS.ffffff`."""
