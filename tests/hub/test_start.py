@@ -11,7 +11,7 @@ import pytest
 pytest.importorskip("chdb")
 
 from stepscope.hub.home import address_of
-from stepscope.hub.serving.serve import _listen
+from stepscope.hub.serving.addresses import listen
 from tests.forked import stepscope
 from tests.hub.conftest import StartHub
 
@@ -155,7 +155,7 @@ def test_moved_store(start_hub: StartHub) -> None:
 
 def test_answers_do_not_wait_for_acks() -> None:
     """The listening socket names its protocol: only then does asyncio switch Nagle's algorithm off for connections."""
-    listener = _listen("127.0.0.1", 0, "--port")
+    listener = listen("127.0.0.1", 0, "--port")
     with listener, socket.create_connection(listener.getsockname()), listener.accept()[0] as accepted:
         assert accepted.proto == socket.IPPROTO_TCP
 

@@ -20,7 +20,7 @@ SOON, PATIENCE = 2.0, 8.0
 """A sink that requests a retry within the first time is retried, for at most the second."""
 _ADVICE = (
     ("HTTP 401", "set a valid token or key"),
-    ("HTTP 403: Invalid Host header", "the server does not accept this host name: mlflow server --allowed-hosts"),
+    ("HTTP 403: Invalid Host header", "the server does not accept this host name: add it to the names that it allows (--allowed-hosts)"),
     ("HTTP 403", "this token may not write there"),
     ("HTTP 407", "the proxy requires a user name and a password: HTTPS_PROXY=http://NAME:PASSWORD@HOST:PORT"),
     ("HTTP 404", "the server is there, the path is not: check the path of the address"),
@@ -33,7 +33,7 @@ _ADVICE = (
     ),
     ("gRPC UNAUTHENTICATED", "set a valid token or key"),
     ("gRPC PERMISSION_DENIED", "this token may not write there"),
-    ("gRPC UNIMPLEMENTED", "the server has no such service: is this an OTLP/gRPC port?"),
+    ("gRPC UNIMPLEMENTED", "the server has no such service: is this the gRPC port of a collector?"),
     ("gRPC DEADLINE_EXCEEDED", "the server hangs, a firewall swallows the packets, or something else listens there"),
     ("gRPC UNAVAILABLE", "nothing answers gRPC there: server down, tunnel closed, or an HTTP port"),
 )

@@ -343,7 +343,7 @@ class Hub:
         }
 
     def metrics(self) -> list[Family]:
-        """List the same as metric families for Prometheus."""
+        """List the same as metric families, for `/metrics`."""
         return families(self.counters.snapshot(), self.health())
 
     def _bytes_behind(self) -> int:

@@ -134,7 +134,7 @@ class Span(Struct, array_like=True, tag=SPAN, frozen=True, gc=False):
     links: tuple[Link, ...] = ()
     scope: str = ""
     flags: int = 0
-    """OTLP's span flags: those of the trace in the low byte, then whether the parent is remote."""
+    """OpenTelemetry's span flags: those of the trace in the low byte, then whether the parent is remote."""
 
 
 class Log(Struct, array_like=True, tag=LOG, frozen=True, gc=False):

@@ -68,7 +68,7 @@ def ending_of(word: object) -> State:
 def writer_state(facts: WriterFacts, now: float) -> WriterState:
     """Return the state of one writer; one that sends heartbeats after its end is running again.
 
-    One without heartbeats stays ended, as a run of MLflow or W&B does to which a value is added later: a client that
+    One without heartbeats stays ended, as a run of a foreign client does to which a value is added later: a client that
     resumes such a run starts a new attempt.
     """
     if facts.reported_end is not None and (not facts.beats or facts.seen <= facts.reported_at + STALLED_SECONDS):

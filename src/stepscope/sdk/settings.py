@@ -73,7 +73,7 @@ class Settings:
     resource_attributes: Mapping[str, str] = field(default_factory=dict)
     """OpenTelemetry resource attributes of every record."""
     sinks: "tuple[Chosen, ...]" = ()
-    """Where records are delivered besides the journal, such as `[console, {otlp: {endpoint: ...}}]`."""
+    """Where records are delivered besides the journal, such as `[console, {hub: {endpoint: ...}}]`."""
     shipper: str = "process"
     """What delivers to remote sinks: a separate `process`, a `thread` of this one, or `none` (`stepscope ship`)."""
 

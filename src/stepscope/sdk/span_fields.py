@@ -16,7 +16,7 @@ LATEST = 2**63 - 1
 MOST_LINKS = 128
 HAS_IS_REMOTE = 0x100
 IS_REMOTE = 0x200
-"""OTLP's span flags beside those of the trace: whether it is known where the parent is, and that it is elsewhere."""
+"""OpenTelemetry's span flags beside those of the trace: whether it is known where the parent is, and that it is elsewhere."""
 
 _BOOLS = frozenset(("bool", "bool_"))
 
@@ -92,7 +92,7 @@ class Limits:
         )
 
     def _attributes(self, attrs: dict[str, Any], most: int | None) -> dict[str, Any]:
-        aside = {key: value for key, value in attrs.items() if _is_otlp_field(key)}
+        aside = {key: value for key, value in attrs.items() if _is_protocol_field(key)}
         limited = {
             key: value if self.length is None else self._cut(value) for key, value in attrs.items() if key not in aside
         }
@@ -124,8 +124,8 @@ def unusual_fields(
     return attrs, events, links, flags | (trace.TraceFlags.SAMPLED if origin is None else origin.trace_flags)
 
 
-def _is_otlp_field(key: str) -> bool:
-    """Return whether a key holds a field of OTLP that is not an attribute there."""
+def _is_protocol_field(key: str) -> bool:
+    """Return whether a key holds a field of the protocol that is not an attribute there."""
     return (
         key.startswith((otel_names.ATTR_SCOPE, "otel.dropped_", otel_names.ATTR_FLAGS))
         or key == otel_names.ATTR_TRACE_STATE

@@ -55,7 +55,7 @@ class Span(trace.Span):
     parent: bytes | None = None
     kind = trace.SpanKind.INTERNAL
     kind_number = 1
-    """The kind as recorded: OTLP's number, which is that of OpenTelemetry's API plus one."""
+    """The kind as recorded: the protocol's number, which is that of OpenTelemetry's API plus one."""
     status = 0
     message = ""
     scope = ""

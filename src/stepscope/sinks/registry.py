@@ -175,7 +175,7 @@ def parse(given: Any, env: Mapping[str, str] | None = None) -> tuple[Chosen, ...
     elif isinstance(given, str):
         given = [part.strip() for part in given.split(",") if part.strip()]
     if isinstance(given, Mapping) or not isinstance(given, Iterable):
-        raise ConfigError("sinks: expected a list, such as [local, console, {otlp: {endpoint: http://host:4318}}]")
+        raise ConfigError("sinks: expected a list, such as [local, console, {hub: {endpoint: http://host:4318}}]")
     chosen: dict[str, Chosen] = {}
     for each in given:
         if isinstance(each, Chosen):  # read before

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from tests.dialects.datadog.conftest import DatadogHub
 
-ROOT = Path(__file__).parents[4]
+ROOT = Path(__file__).parents[3]
 PAGE = (ROOT / "docs/receivers/datadog.md").read_text()
 
 

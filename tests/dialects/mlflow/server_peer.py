@@ -24,7 +24,7 @@ import pytest
 from tests.late import late
 from tests.shared import shared
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 START_SECONDS = 500.0
 API = "/api/2.0/mlflow/"
 

@@ -11,11 +11,11 @@ _REJECTED = ("values that cannot be recorded", "See the counts by reason in `ste
 _REASONS = {
     "datagrams": (
         "UDP lost datagrams between the client and the hub",
-        "Send over a Unix stream socket, or more lines in each datagram: `DogStatsd(disable_buffering=False)`.",
+        "Send over a Unix stream socket, or more lines in each datagram: let the client buffer.",
     ),
     "unsent_datagrams": (
         "the client dropped datagrams because its socket was full",
-        "Send over a Unix stream socket, or more lines in each datagram: `DogStatsd(disable_buffering=False)`.",
+        "Send over a Unix stream socket, or more lines in each datagram: let the client buffer.",
     ),
 }
 """Cause and advice by drop reason, where they differ from the kind's."""

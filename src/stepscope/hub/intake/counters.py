@@ -1,4 +1,4 @@
-"""Counters of record outcomes, as JSON and as metric families for Prometheus."""
+"""Counters of record outcomes, as JSON and as metric families for `/metrics`."""
 
 import threading
 from collections import Counter
@@ -88,7 +88,7 @@ def outcomes(counts: Mapping[Label, int]) -> dict[str, Any]:
 
 
 def families(counts: Mapping[Label, int], health: Mapping[str, Any]) -> list[Family]:
-    """List counters and gauges as Prometheus has them."""
+    """List counters and gauges as metric families."""
     made = [
         Family(f"stepscope_hub_{outcome}", "counter", _HELP[outcome], _counted(counts, outcome)) for outcome in OUTCOMES
     ]

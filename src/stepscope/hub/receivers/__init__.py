@@ -1,1 +1,1 @@
-"""Where records come in: the native protocol, OTLP over HTTP and gRPC, MLflow, W&B, Datadog and Tinker."""
+"""Where records come in: the interfaces of receivers and listeners, and the native protocol."""

@@ -217,7 +217,7 @@ def _first_time(record: Record) -> int:
 
 SECONDS = 600.0
 MOST = 50_000
-"""How many requests are kept, and for how long in seconds: OTLP clients stop retrying after a minute or two."""
+"""How many requests are kept, and for how long in seconds: clients stop retrying after a minute or two."""
 SAFE: "Future[None]" = Future()
 """The completed future shared by all kept requests that are synced."""
 SAFE.set_result(None)

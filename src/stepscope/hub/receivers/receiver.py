@@ -40,7 +40,7 @@ FindLink = Callable[[Mapping[str, str]], RunLink | None]
 
 
 class RunLinks:
-    """Finds the run that a request's headers refer to in another dialect, such as a trace of an MLflow experiment.
+    """Finds the run that a request's headers refer to in another dialect, such as a trace that names a tracked run.
 
     Receivers that can resolve such headers add a finder; others call `find`.
     """

@@ -81,7 +81,7 @@ def below(folder: Path, name: str) -> Path | None:
 
 
 class ImportedFiles:
-    """The files of imported runs, such as images of TensorBoard."""
+    """The files of imported runs, such as images."""
 
     def __init__(self, home: Path) -> None:
         self._runs = runs_folder(home)

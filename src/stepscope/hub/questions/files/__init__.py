@@ -120,7 +120,7 @@ def table(reader: Reader, given: dict[str, Any]) -> dict[str, Any]:
 
 
 def _read_json(path: Path) -> tuple[list[str], Sequence[Sequence[Any]]]:
-    """Read a table as W&B and MLflow write it: an object with columns and data."""
+    """Read a table that was logged as JSON: an object with columns and data."""
     found = json.loads(path.read_bytes())
     columns, rows = (found.get("columns"), found.get("data")) if isinstance(found, dict) else (None, None)
     if not isinstance(columns, list) or not isinstance(rows, list) or not all(isinstance(row, list) for row in rows):
@@ -164,7 +164,7 @@ ENDPOINTS = (
     Endpoint(
         "/api/runs/{run}/files/table",
         "readTableFile",
-        "Rows of a table that W&B or MLflow logged, or of a CSV or TSV file.",
+        "Rows of a logged table, or of a CSV or TSV file.",
         table,
         object_of(name=TEXT, columns=list_of(TEXT), rows=list_of(list_of(ANYTHING)), total=INTEGER, next=NEXT),
         (RUN, _NAME, _ARTIFACT, LIMIT, OFFSET),

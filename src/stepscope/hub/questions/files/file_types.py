@@ -37,7 +37,7 @@ _TABLE = re.compile(rb'\s*\{\s*"columns"\s*:\s*\[')
 _CONTROLS = bytes(set(range(32)) - set(b"\t\n\r\f\x1b"))
 TEXT = FileType("text", "text/plain; charset=utf-8")
 TABLE = FileType("table", TEXT.media_type)
-"""A table as W&B and MLflow write it: JSON with columns and data."""
+"""A logged table: JSON with columns and data."""
 BINARY = FileType("binary", "application/octet-stream")
 SVG = FileType("image", "image/svg+xml")
 """An image that can hold scripts: it is sent with a policy that forbids them."""

@@ -1,0 +1,62 @@
+"""Run a program and write down which files of the package execute in it, from a signal on: `traced.py OUT ARGUMENTS`.
+
+SIGUSR1 begins (and forgets what ran before), SIGUSR2 writes the files, in the order of their first call, to OUT. Only
+functions count: a module that is imported and never called does not execute. Threads of background work that no
+request waits for do not count either.
+"""
+
+import os
+import runpy
+import signal
+import sys
+import threading
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+BACKGROUND = ("stepscope-diagnosing", "stepscope-alerts", "stepscope-upkeep", "stepscope-tokens", "stepscope-counts")
+BACKGROUND += ("stepscope-probes", "stepscope-notify", "stepscope-reaper", "stepscope-diagnosis", "stepscope-on-alert")
+
+
+class Trace:
+    """The files of a package whose functions were called."""
+
+    def __init__(self, package: Path) -> None:
+        self._package = f"{package}{os.sep}"
+        self.files: dict[str, None] = {}
+
+    def note(self, frame: FrameType, event: str, argument: Any) -> None:
+        """Note a call; the profile function of all threads."""
+        code = frame.f_code
+        if event != "call" or code.co_name == "<module>" or not code.co_filename.startswith(self._package):
+            return
+        if not threading.current_thread().name.startswith(BACKGROUND):
+            self.files[code.co_filename.removeprefix(self._package)] = None
+
+    def start(self) -> None:
+        """Trace every thread that is started from now on, and this one."""
+        threading.setprofile(self.note)
+        sys.setprofile(self.note)
+
+    def write(self, path: Path) -> None:
+        """Write the files, one on each line, at once."""
+        part = path.with_suffix(".part")
+        part.write_text("\n".join(list(self.files)))
+        part.replace(path)
+
+
+def main() -> None:
+    """Trace `python -m stepscope ARGUMENTS`."""
+    import stepscope
+
+    out = Path(sys.argv[1])
+    trace = Trace(Path(stepscope.__file__).parent)
+    signal.signal(signal.SIGUSR1, lambda number, frame: trace.files.clear())
+    signal.signal(signal.SIGUSR2, lambda number, frame: trace.write(out))
+    sys.argv = ["stepscope", *sys.argv[2:]]
+    trace.start()
+    runpy.run_module("stepscope", run_name="__main__")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,133 @@
+"""Trace the walks of docs/architecture.md in running programs: `python -m tests.harness.walks` prints them."""
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import urllib.request
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import stepscope
+from tests.waiting import wait_until
+
+ROOT = Path(__file__).resolve().parents[2]
+TRACED = Path(__file__).with_name("traced.py")
+TRAINER = """
+import sys
+from pathlib import Path
+import stepscope
+from tests.harness.traced import Trace
+trace = Trace(Path(stepscope.__file__).parent)
+trace.start()
+run = stepscope.init(project="walk", run_id="walk", probes=False)
+trace.files.clear()
+for step in range(3):
+    with run.step(step):
+        run.log({"loss": 1.0})
+run.flush()
+trace.write(Path(sys.argv[1]))
+run.finish()
+"""
+SPANS = """
+import sys
+from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
+from opentelemetry.sdk.resources import Resource
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+provider = TracerProvider(resource=Resource({"train.run.id": "walk", "service.name": "walk"}))
+provider.add_span_processor(SimpleSpanProcessor(OTLPSpanExporter(sys.argv[1] + "/v1/traces")))
+with provider.get_tracer("walk").start_as_current_span("train.step", attributes={"train.step": 3}):
+    pass
+provider.shutdown()
+"""
+
+
+class TracedHub:
+    """A hub whose executed files are written down."""
+
+    def __init__(self, folder: Path) -> None:
+        self._out = folder / "hub-files"
+        self._env = {**os.environ, "STEPSCOPE_HOME": str(folder / "home"), "PYTHONPATH": str(ROOT)}
+        line = [sys.executable, str(TRACED), str(self._out), "hub", "--port", "0", "--grpc-port", "0"]
+        self._process = subprocess.Popen(line, env=self._env, stdout=subprocess.PIPE, text=True)
+        assert self._process.stdout is not None
+        self.address = self._process.stdout.readline().split()[2].rstrip(",")
+
+    def run(self, program: str, *arguments: str) -> None:
+        """Run a program beside it."""
+        subprocess.run([sys.executable, "-c", program, *arguments], env=self._env, check=True, cwd=ROOT)
+
+    def begin(self) -> None:
+        """Forget what ran until now."""
+        self._process.send_signal(signal.SIGUSR1)
+
+    def ask(self, path: str) -> Any:
+        """Get an answer of the API; None when there is none yet."""
+        with contextlib.suppress(OSError), urllib.request.urlopen(self.address + path) as answer:
+            return json.load(answer)
+
+    def files(self) -> list[str]:
+        """What ran since `begin`."""
+        self._out.unlink(missing_ok=True)
+        self._process.send_signal(signal.SIGUSR2)
+        wait_until(self._out.exists)
+        return self._out.read_text().splitlines()
+
+    def stop(self) -> None:
+        """End it."""
+        self._process.terminate()
+        self._process.communicate()
+
+
+@contextlib.contextmanager
+def traced_hub() -> Iterator[tuple[TracedHub, Path]]:
+    """A traced hub on a home of its own."""
+    with tempfile.TemporaryDirectory() as place:
+        hub = TracedHub(Path(place))
+        try:
+            wait_until(lambda: hub.ask("/api/health"))
+            yield hub, Path(place)
+        finally:
+            hub.stop()
+
+
+def log_to_series() -> list[str]:
+    """Files executed from `log()` in a trainer to the answer that a chart draws."""
+    with traced_hub() as (hub, folder):
+        hub.begin()
+        hub.run(TRAINER, str(folder / "trainer-files"))
+        wait_until(lambda: (hub.ask("/api/runs/walk/series?key=loss") or {}).get("series"))
+        trainer = (folder / "trainer-files").read_text().splitlines()
+        return list(dict.fromkeys([*trainer, *hub.files()]))
+
+
+def otlp_to_inspector() -> list[str]:
+    """Files executed from an OTLP span to the answer of the step inspector."""
+    with traced_hub() as (hub, folder):
+        hub.begin()
+        hub.run(SPANS, hub.address)
+        wait_until(lambda: (hub.ask("/api/runs/walk/steps/3") or {}).get("ranks"))
+        return hub.files()
+
+
+WALKS: dict[str, Callable[[], list[str]]] = {
+    "From `log()` to the series of a chart": log_to_series,
+    "From an OTLP span to the step inspector": otlp_to_inspector,
+}
+
+
+def main() -> None:
+    """Print the walks."""
+    print(Path(stepscope.__file__).parent)
+    for title, trace in WALKS.items():
+        files = trace()
+        print(f"\n{title}: {len(files)} files", *files, sep="\n  ")
+
+
+if __name__ == "__main__":
+    main()

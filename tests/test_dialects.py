@@ -1,0 +1,132 @@
+"""The core knows no foreign system: it names none, and works where every dialect is removed."""
+
+import ast
+import io
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tokenize
+from pathlib import Path
+
+import pytest
+
+from stepscope.model.dialects import PARTS, Dialect, all_dialects, find_dialect, load
+from stepscope.model.errors import ConfigError
+from stepscope.sinks import registry
+
+ROOT = Path(__file__).resolve().parents[1]
+SOURCE = ROOT / "src" / "stepscope"
+DIALECTS = sorted(path.parent.name for path in (SOURCE / "dialects").glob("*/dialect.py"))
+BESIDE = ("dialects", "wire", "compat", "training", "integrations", "demo", "testing")
+"""Folders that may name foreign systems: their own, what dialects share, and what imitates or uses them."""
+EXCEPTIONS = {
+    "model/secret_text.py": "names of keys and prefixes of tokens that are masked",
+    "sdk/otel/meter.py": "a standard OTEL_ variable",
+    "sdk/settings.py": "the settings of a training service",
+}
+FILES = ("__init__", "dialect", "importer", "listener", "media", "notifier", "receiver", "shim", "sink", "status")
+FILES += ("trace_format", "wire")
+NAMES = re.compile("|".join(("dogstatsd", "w&b", *DIALECTS)), re.IGNORECASE)
+
+
+def core_files() -> list[Path]:
+    """The Python files of the core."""
+    return [path for path in sorted(SOURCE.rglob("*.py")) if path.relative_to(SOURCE).parts[0] not in BESIDE]
+
+
+def named(path: Path) -> list[str]:
+    """The words of a file, comments and docstrings included, that name a foreign system."""
+    tokens = tokenize.generate_tokens(io.StringIO(path.read_text()).readline)
+    kinds = (tokenize.NAME, tokenize.STRING, tokenize.COMMENT)
+    words = [word for token in tokens if token.type in kinds for word in re.findall(r"[A-Za-z&]+", token.string)]
+    return [word for word in words if NAMES.fullmatch(word)]
+
+
+def test_the_core_names_no_dialect() -> None:
+    """Neither in code nor in comments; each exception has a reason and is still needed."""
+    found = {str(path.relative_to(SOURCE)): named(path) for path in core_files()}
+    assert {path for path, words in found.items() if words} <= EXCEPTIONS.keys()
+    assert EXCEPTIONS.keys() <= found.keys()
+
+
+def test_a_name_is_found(tmp_path: Path) -> None:
+    """In an import, a string and a comment."""
+    bad = tmp_path / "bad.py"
+    bad.write_text('from stepscope.dialects.wandb import wire\nx = "send it to MLflow"  # as Datadog does\n')
+    assert named(bad) == ["wandb", "MLflow", "Datadog"]
+
+
+@pytest.mark.parametrize("name", DIALECTS)
+def test_a_dialect_has_the_same_file_names(name: str) -> None:
+    """Its parts are where a reader of another dialect looks for them, and its declaration names what exists."""
+    folder = SOURCE / "dialects" / name
+    parts = {path.stem for path in folder.iterdir() if path.suffix == ".py" or (path / "__init__.py").exists()}
+    assert parts <= set(FILES)
+    declared = find_dialect(name)
+    assert isinstance(declared, Dialect)
+    assert declared.name == name
+    for part in PARTS:
+        if place := getattr(declared, part):
+            assert load(place) is not None
+            assert place.startswith(f"stepscope.dialects.{name}.{part}")
+
+
+@pytest.mark.parametrize("name", DIALECTS)
+def test_nothing_imports_a_dialect(name: str) -> None:
+    """Only its own modules import it, so that its folder can be deleted."""
+    wanted = f"stepscope.dialects.{name}"
+    for path in sorted(SOURCE.rglob("*.py")):
+        if path.is_relative_to(SOURCE / "dialects" / name):
+            continue
+        for node in ast.walk(ast.parse(path.read_text())):
+            modules = [node.module or ""] if isinstance(node, ast.ImportFrom) else []
+            modules += [each.name for each in node.names] if isinstance(node, ast.Import) else []
+            assert not [each for each in modules if f"{each}.".startswith(f"{wanted}.")], path
+
+
+def test_an_unknown_sink_names_those_of_all_dialects() -> None:
+    """The list is made from the declarations."""
+    with pytest.raises(ConfigError) as caught:
+        registry.parse(["otpl"])
+    for each in all_dialects().values():
+        assert (f"{each.name}," in f"{caught.value},") == bool(each.sink)
+
+
+PROGRAM = """
+import importlib, json, pkgutil, sys, urllib.request
+import stepscope
+from stepscope.model.dialects import all_dialects
+from stepscope.sinks import registry
+assert dict(all_dialects()) == {}, all_dialects()
+assert registry.names() == ["console", "hub", "local"]
+for module in pkgutil.walk_packages(stepscope.__path__, "stepscope."):
+    if module.name.split(".")[1] not in ("__main__", "compat", "testing"):
+        importlib.import_module(module.name)
+run = stepscope.init(project="alone", name="core", run_id="alone")
+for step in range(20):
+    with run.step(step):
+        run.log({"loss": 1 / (step + 1)})
+assert run.finish().dropped == 0
+"""
+
+
+def test_the_core_works_without_any_dialect(tmp_path: Path) -> None:
+    """Every other module can be imported, a run is recorded, and the commands show it."""
+    package = tmp_path / "package" / "stepscope"
+    shutil.copytree(SOURCE, package, ignore=shutil.ignore_patterns("__pycache__", "dialects"))
+    env = {**os.environ, "PYTHONPATH": str(package.parent), "STEPSCOPE_HOME": str(tmp_path / "home")}
+
+    def python(*arguments: str) -> str:
+        done = subprocess.run([sys.executable, *arguments], env=env, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stderr[-3000:]
+        return done.stdout
+
+    python("-c", PROGRAM)
+    assert "alone" in python("-m", "stepscope", "runs")
+    assert "loss" in python("-m", "stepscope", "show", "alone")
+    assert "--port" in python("-m", "stepscope", "hub", "--help")
+    (tmp_path / "table.csv").write_text("step,loss\n1,0.5\n2,0.25\n")
+    assert "2 values" in python("-m", "stepscope", "import", str(tmp_path / "table.csv"))
+    assert "1" in python("-m", "stepscope", "step", "alone", "3", "--json")
