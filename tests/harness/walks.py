@@ -108,7 +108,7 @@ def log_to_series() -> list[str]:
 
 def otlp_to_inspector() -> list[str]:
     """Files executed from an OTLP span to the answer of the step inspector."""
-    with traced_hub() as (hub, folder):
+    with traced_hub() as (hub, _):
         hub.begin()
         hub.run(SPANS, hub.address)
         wait_until(lambda: (hub.ask("/api/runs/walk/steps/3") or {}).get("ranks"))

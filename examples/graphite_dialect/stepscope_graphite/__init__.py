@@ -1,0 +1,1 @@
+"""Graphite's plaintext protocol as a dialect of Stepscope."""
