@@ -86,8 +86,11 @@ class Run:
         )
         self.finishing: list[Callable[[float, float], object]] = []
         """Called when all is in the journal, with the deadline and the time to wait for sinks; must not raise."""
+        self.request_delivery: Callable[[], None] = lambda: None
         self.undelivered: Callable[[], int | None] = lambda: 0
         """Returns the bytes of this process's journal that the slowest remote sink lacks; reads the disk."""
+        self.on_undelivered: Callable[[int | None], None] = lambda left: None
+        """Called at the end of the run with what `undelivered` returned, unless that is 0; must not raise."""
         self.refusals: Callable[[], tuple[int, int] | None] = lambda: (0, 0)
         """Returns how many records of this process sinks rejected, and how many are in quarantine; None if unknown."""
         self.elsewhere: Callable[[], Run]
@@ -319,7 +322,11 @@ class Run:
         for each in self.finishing:
             each(deadline, until)
         # Do not read the disk when time is up: it may be what was slow.
-        return self._outcome(self._recorded, until if wait else None, look=bool(wait) or time.monotonic() < deadline)
+        outcome = self._outcome(self._recorded, until if wait else None, look=bool(wait) or time.monotonic() < deadline)
+        if outcome.undelivered != 0:
+            self.on_undelivered(outcome.undelivered)
+            self.flusher.start()  # prints the warning
+        return outcome
 
     def _ended_as(self, status: Any) -> str:
         word = text_of(status).strip().lower()
