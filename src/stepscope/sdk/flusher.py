@@ -189,7 +189,7 @@ class Flusher:
     def _quietly(self, work: Callable[[], None]) -> None:
         try:
             work()
-        except Exception as error:
+        except BaseException as error:  # a callback of the program may raise SystemExit; this thread must not end
             self._outcomes.add("failed", "cycle", type(error).__name__)
             self._outcomes.notice("cycle", type(error).__name__, f"the flusher ignored an error: {error!r}")
 

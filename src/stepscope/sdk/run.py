@@ -30,6 +30,7 @@ from stepscope.sdk.context import (
 )
 from stepscope.sdk.exception_records import exception_attrs, is_first_sight
 from stepscope.sdk.flusher import Flusher
+from stepscope.sdk.interrupts import pass_on
 from stepscope.sdk.launch import Launch, new_run_id
 from stepscope.sdk.outcomes import NOTHING_LEFT, DeliveryStatus, Outcomes
 from stepscope.sdk.recorder import Recorder
@@ -151,7 +152,8 @@ class Run:
             else:
                 self._log_other(metrics, step, axis, category)
                 return
-        except Exception:
+        except BaseException as raised:
+            pass_on(raised)
             self._log_other(metrics, step, axis, category)
             return
         recorder = self.recorder
@@ -185,7 +187,8 @@ class Run:
                 self.recorder.put(pack((METRIC, *row)))
         except Refused as reason:
             self.outcomes.reject("log", str(reason))
-        except Exception as error:
+        except BaseException as error:
+            pass_on(error)
             self.outcomes.reject("log", type(error).__name__)
 
     def log_system(self, readings: Mapping[str, int | float]) -> None:
@@ -205,7 +208,8 @@ class Run:
         if unknown:
             self.outcomes.reject_arguments("step", unknown)
         number = n if type(n) is int and FIRST_STEP <= n <= LAST_STEP else self._step_number(n)
-        return StepSpan(self, Mark(number, None if name == "step" else text_of(name)))
+        axis = name if type(name) is str else text_of(name)
+        return StepSpan(self, Mark(number, None if axis == "step" else axis))
 
     span = open_span
     tag = run_methods.tag
@@ -255,7 +259,8 @@ class Run:
             self.recorder.put(
                 pack_any((kind, _time_ns(), *at, *current_ids(), number, safe_text(text_of(name)), *texts, attrs))
             )
-        except Exception as error:
+        except BaseException as error:
+            pass_on(error)
             self.outcomes.reject(text_of(name), f"{type(error).__name__}")
 
     def _severity(self, kind: int, word: Any) -> int:
@@ -332,14 +337,15 @@ class Run:
         word = text_of(status).strip().lower()
         if word not in names.ENDINGS:
             known = ", ".join(names.ENDINGS)
-            self.outcomes.notice_text(f"finish({status!r}) is recorded as finished; known states are {known}")
+            self.outcomes.notice_text(f"finish({word!r}) is recorded as finished; known states are {known}")
         return names.ENDINGS.get(word, "finished")
 
     def _bounded(self, seconds: Any) -> float:
         """Return a timeout as float, at most a day; `exit_timeout` for an invalid value."""
         try:
             number = float(seconds)
-        except (TypeError, ValueError, OverflowError):
+        except BaseException as raised:
+            pass_on(raised)
             return self.settings.exit_timeout
         return self.settings.exit_timeout if number != number else min(max(number, 0.0), MOST_SECONDS)
 
