@@ -82,7 +82,7 @@ def test_everything_arrives_and_the_shipper_goes(
     python: Python, home: Path, server: Server, until: Callable[..., None], ends: None
 ) -> None:
     """A trainer that ends at once leaves a shipper that delivers all of it, once, and ends."""
-    done = python(TRAIN, 0, 5000, env={"STEPSCOPE_SINKS": sinks(server)})
+    done = python(TRAIN, 0, 5000, env={"STEPSCOPE_SINKS": sinks(server), "STEPSCOPE_QUIET": "1"})
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
     until(lambda: len(server.steps()) >= 5000)
     until(lambda: not shippers(home))

@@ -98,6 +98,7 @@ def test_the_exit_is_bounded(python: Python, fault: str, shipper: str, ends: Non
         env = {
             "STEPSCOPE_SINKS": json.dumps(sinks),
             "STEPSCOPE_SHIPPER": shipper,
+            "STEPSCOPE_QUIET": "1",
             "STEPSCOPE_EXIT_TIMEOUT": str(BOUND),
         }
         done = python(TRAIN, env=env)

@@ -15,6 +15,7 @@ import pytest
 
 from stepscope.journal import layout, segments
 from stepscope.journal.segments import Journal, Tail
+from stepscope.model.ports import Writer
 from stepscope.model.records import Event, Log
 from stepscope.wire import frames
 
@@ -269,3 +270,41 @@ def test_a_file_in_place_of_the_folder_raises(folder: Path, open_journal: OpenJo
     folder.unlink()
     journal.append([pack(0)])
     assert written(folder) == [(0, [0])]
+
+
+def test_a_descriptor_that_became_another_file_is_left_alone(
+    folder: Path, tmp_path: Path, open_journal: OpenJournal
+) -> None:
+    """After a program closed all descriptors and opened its own files, none of them gets a byte or is closed."""
+    journal = open_journal()
+    journal.append([pack(1)])
+    first = journal._fd
+    other = os.open(tmp_path / "mine", os.O_RDWR | os.O_CREAT)
+    os.dup2(other, first)
+    journal.append([pack(2)])
+    journal.close()
+    assert (tmp_path / "mine").read_bytes() == b""
+    assert os.path.samestat(os.fstat(first), os.fstat(other))
+    assert written(folder) == [(0, [1]), (1, [2])]
+    assert journal.damages == 0
+    os.close(first)
+    os.close(other)
+
+
+def test_a_closed_descriptor_costs_nothing(folder: Path, open_journal: OpenJournal) -> None:
+    """A batch after the descriptor was closed goes into the next segment, without an error."""
+    journal = open_journal()
+    journal.append([pack(1)])
+    os.close(journal._fd)
+    journal.append([pack(2)])
+    assert written(folder) == [(0, [1]), (1, [2])]
+
+
+def test_each_segment_is_announced_before_its_first_batch(folder: Path, writer: Writer) -> None:
+    """`on_segment` is called once the segment exists, and before a batch is in it."""
+    seen: list[list[tuple[int, list[int]]]] = []
+    journal = Journal(folder, writer, segment_bytes=1, on_segment=lambda: seen.append(written(folder)))
+    journal.append([pack(1)])
+    journal.append([pack(2)])
+    journal.close()
+    assert seen == [[], [(0, [1])]]

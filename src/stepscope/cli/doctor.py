@@ -13,13 +13,12 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import msgspec
-
 from stepscope import __version__
 from stepscope.cli import text
 from stepscope.cli.options import Commands, add_command, home_of
 from stepscope.cli.probe import advise
 from stepscope.cli.probe import probe as probe_sink
+from stepscope.cli.ship import describe
 from stepscope.journal import layout
 from stepscope.journal.quarantine import Quarantine, quarantined
 from stepscope.model import formatting
@@ -28,8 +27,7 @@ from stepscope.model.redaction import redact
 from stepscope.sdk import launch, settings
 from stepscope.sdk.probes import watch
 from stepscope.sdk.settings import MIB
-from stepscope.sdk.shipping import sink_requests
-from stepscope.sdk.shipping.sink_worker import Report
+from stepscope.sdk.shipping.delivery_state import latest_reports, pending
 from stepscope.wire import frames
 from stepscope.wire.plain import dumps, plain
 
@@ -168,13 +166,10 @@ def _examine(path: Path) -> tuple[int, int]:
 
 
 def check_delivery(home: Path) -> Iterator[Finding]:
-    """Why sinks are behind, as their shippers last reported."""
-    reports = []
-    for path in sink_requests.folder(home).glob("*.report"):
-        with contextlib.suppress(OSError, ValueError):
-            reports.append(msgspec.json.decode(path.read_bytes(), type=Report))
-    latest = {report.sink: report for report in sorted(reports, key=lambda report: report.time)}
-    for report in latest.values():
+    """What is not delivered, which process is working on it, and why sinks are behind, as shippers last reported."""
+    for left in pending(home):
+        yield Finding(OK if left.shipper else WARN, "delivery", describe(left), left)
+    for report in latest_reports(home).values():
         if report.problem:
             when = text.moment(int(report.time * 1e9))
             message = f"{report.sink} ({report.place}) at {when}: {advise(report.problem)}"

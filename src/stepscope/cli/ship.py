@@ -7,16 +7,20 @@ import signal
 import sys
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
+from stepscope.cli import text
 from stepscope.cli.options import Commands, add_command, home_of
 from stepscope.journal.atomic_files import Locked
 from stepscope.journal.layout import host_name
 from stepscope.model import formatting
 from stepscope.model.errors import ConfigError
 from stepscope.sdk import settings
+from stepscope.sdk.shipping.delivery_state import Pending, pending, running_shippers
 from stepscope.sdk.shipping.shipper import lock_home
-from stepscope.sdk.shipping.shipper_process import GIVE_UP_SECONDS, Shipping, ship
+from stepscope.sdk.shipping.shipper_process import Shipping, ship
+from stepscope.sdk.shipping.sink_requests import GIVE_UP_SECONDS
 from stepscope.sdk.shipping.sink_worker import Report
 from stepscope.sinks import registry
 from stepscope.wire.plain import dumps
@@ -31,12 +35,15 @@ def add(commands: Commands) -> None:
     made = add_command(commands, "ship", "deliver what is still undelivered, and report the outcome", command)
     made.add_argument("--sink", action="append", metavar="SINK", help="deliver to this sink: its name, or JSON")
     made.add_argument("--timeout", type=float, metavar="SECONDS", help="stop after this many seconds")
+    made.add_argument("--status", action="store_true", help="show what is undelivered and which shippers run")
     made.add_argument("--background", action="store_true", help=argparse.SUPPRESS)
 
 
 def command(args: argparse.Namespace) -> int:
     """Deliver; 0 when nothing is left, 1 when something is."""
     home = home_of(args)
+    if args.status:
+        return _status(home, as_json=args.json)
     host = host_name()
     try:
         home.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -60,10 +67,10 @@ def _in_background(shipping: Shipping) -> int:
     signal.signal(signal.SIGTERM, _leave)
     try:
         while ship(shipping):
-            shipping.forget_delivered()
+            forgotten = shipping.forget_delivered()
             # A trainer that registered at this moment found this shipper running, and relies on it.
             shipping.refresh()
-            if shipping.is_done():
+            if forgotten and shipping.is_done():
                 return 0
         return 1
     finally:
@@ -92,6 +99,30 @@ def _by_hand(args: argparse.Namespace) -> int:
     else:
         print("\n".join(map(line_of, reports)))
     return 0 if done else 1
+
+
+def _status(home: Path, *, as_json: bool) -> int:
+    """Show what is not delivered yet and which shippers run; 0 when nothing is left, 1 when something is."""
+    shippers, left = running_shippers(home), pending(home)
+    if as_json:
+        print(dumps({"delivered": not left, "shippers": shippers, "pending": left}))
+        return 1 if left else 0
+    lines = [f"a shipper (pid {pid}) runs on {host}" for host, pid in shippers.items()]
+    lines += [describe(each) for each in left] or ["nothing is undelivered"]
+    print("\n".join(map(text.clean, lines)))
+    return 1 if left else 0
+
+
+def describe(left: Pending) -> str:
+    """Describe in one line what a sink lacks, and what becomes of it."""
+    head = f"run {left.run}: {formatting.size(left.unread)} not delivered to {left.sink} ({left.place})"
+    if left.shipper is None:
+        doing = "no shipper is running; `stepscope ship` delivers it"
+    elif left.gives_up_at is None:
+        doing = f"process {left.shipper} is delivering it"
+    else:
+        doing = f"process {left.shipper} keeps trying until {text.moment(int(left.gives_up_at * 1e9))}"
+    return "; ".join(filter(None, (head, left.problem, doing)))
 
 
 def chosen_sinks(given: list[str] | None) -> tuple[registry.Chosen, ...]:

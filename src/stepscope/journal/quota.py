@@ -69,9 +69,11 @@ def enforce(
     current: Path | None,
     *,
     pause: Callable[[float], None] = time.sleep,
+    on_thinned: Callable[[Path, Counter[str]], None] = lambda path, dropped: None,
 ) -> Counter[str]:
     """Thin a writer's closed segments, oldest first, until the folder fits; count what was dropped by kind.
 
+    `on_thinned` gets the same counts for each segment.
     Each pass thins every closed segment once more. When that gains nothing more, non-finite values and the only metric
     of a series are dropped too: only events and alerts can keep a folder above its quota.
     """
@@ -80,7 +82,7 @@ def enforce(
     for hard in (False, True):
         gone: Counter[str] | None = None
         while (gone is None or gone) and sum(sizes.values()) > quota:
-            gone = _thin_once(sizes, quota, current, hard, pause)
+            gone = _thin_once(sizes, quota, current, hard, pause, on_thinned)
             dropped += gone
     return dropped
 
@@ -93,7 +95,12 @@ def _size(path: Path) -> int:
 
 
 def _thin_once(
-    sizes: dict[Path, int], quota: int, current: Path | None, hard: bool, pause: Callable[[float], None]
+    sizes: dict[Path, int],
+    quota: int,
+    current: Path | None,
+    hard: bool,
+    pause: Callable[[float], None],
+    on_thinned: Callable[[Path, Counter[str]], None],
 ) -> Counter[str]:
     """Thin the closed segments in turn, until the folder fits."""
     turns: Turns = {}
@@ -103,9 +110,27 @@ def _thin_once(
             break
         if path != current:
             with contextlib.suppress(OSError):
-                dropped += _thin_segment(path, turns, hard, pause)
+                gone = _thin_segment(path, turns, hard, pause)
+                on_thinned(path, gone)
+                dropped += gone
             sizes[path] = _size(path)
     return dropped
+
+
+def count_kinds(path: Path) -> Counter[str]:
+    """Count the readable records of a segment by kind; none when it is gone."""
+    found: Counter[str] = Counter()
+    try:
+        data = path.read_bytes()
+    except OSError:
+        return found
+    for frame in frames.scan(data, final=True):
+        if isinstance(frame, frames.Damage) or frames.is_head(frame.payload):
+            continue
+        with contextlib.suppress(ValueError, IndexError):
+            records = frames.raw_records(frame.payload[frames.BATCH_BYTES - 5 :])
+            found.update(KINDS[tag] for tag in map(kind_of, records) if tag < len(KINDS))
+    return found
 
 
 def _thin_segment(path: Path, turns: Turns, hard: bool, pause: Callable[[float], None]) -> Counter[str]:

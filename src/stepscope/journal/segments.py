@@ -1,6 +1,7 @@
 """Segments of a writer: append frames, and read them back, also while they are written."""
 
 import contextlib
+import errno
 import os
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -224,13 +225,18 @@ class Journal:
         *,
         segment_bytes: int = SEGMENT_BYTES,
         fsync: bool = False,
+        on_segment: Callable[[], None] = lambda: None,
     ) -> None:
+        """Touch nothing yet. `on_segment` is called for each new segment, before its first batch; must not raise."""
         self.folder = folder
         self.writer = writer
+        self._on_segment = on_segment
         self.seq = 0
         self.segment_bytes = segment_bytes
         self._fsync = fsync
         self._fd = -1
+        self._file = (0, 0)
+        """Device and inode of the open segment."""
         self._path: Path | None = None
         self._size = 0
         self._full = 0
@@ -244,9 +250,8 @@ class Journal:
         On return the batch survives the death of the process, with `fsync` also that of the machine. ValueError when
         the records together are larger than a frame may be.
         """
-        intact = self._fd < 0 or self._is_intact()
-        self.damages += not intact
-        if self._size >= self._full or not intact:
+        self.check()
+        if self._size >= self._full:
             self.close()
         if self._fd < 0:
             self._open()
@@ -255,10 +260,19 @@ class Journal:
         self._write(data)
         return len(data)
 
+    def check(self) -> None:
+        """Leave the open segment if it was removed or changed, or if its descriptor was closed or taken over."""
+        if self._fd < 0:
+            return
+        intact = self._is_intact()
+        self.damages += not intact
+        if not intact or not self._is_open():
+            self.close()
+
     def close(self) -> None:
-        """Close the open segment; a later append opens the next."""
-        if self._fd >= 0:
-            fd, self._fd = self._fd, -1
+        """Close the open segment; a later append opens the next. A descriptor of another file stays open."""
+        is_open, fd, self._fd = self._is_open(), self._fd, -1
+        if is_open:
             with contextlib.suppress(OSError):
                 os.close(fd)
 
@@ -280,6 +294,8 @@ class Journal:
         path = layout.segment_path(self.folder, index)
         self._fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND, 0o600)
         self._size = 0
+        found = os.fstat(self._fd)
+        self._file = found.st_dev, found.st_ino
         try:
             self._write(frames.pack_head(self.writer))
             if self._fsync:
@@ -292,9 +308,13 @@ class Journal:
             raise
         self._path, self._next_index = path, index + 1
         self._full = max(self.segment_bytes, self._size + 1)  # at least one batch, or retries would accumulate heads
+        self._on_segment()
 
     def _write(self, data: bytes) -> None:
         """Write all data, or truncate what was written."""
+        if not self._is_open():
+            self._fd = -1
+            raise OSError(errno.EBADF, "the descriptor of the journal was closed by another part of the program")
         left = memoryview(data)
         try:
             while left:
@@ -309,9 +329,29 @@ class Journal:
     def _take_back(self) -> None:
         """Truncate what a failed write left; if that fails too, start a new segment."""
         try:
+            found = os.fstat(self._fd)
+            if (found.st_dev, found.st_ino) != self._file:
+                self._fd = -1
+                return
             os.ftruncate(self._fd, self._size)
         except OSError:
-            self.close()
+            fd, self._fd = self._fd, -1
+            with contextlib.suppress(OSError):
+                os.close(fd)
+
+    def _is_open(self) -> bool:
+        """Return whether the descriptor is still that of the segment.
+
+        Programs that close all descriptors, as daemons do, give the same numbers to their own files. The size is
+        compared because a new file may have the inode of a removed segment.
+        """
+        try:
+            found = os.fstat(self._fd)
+            if (found.st_dev, found.st_ino) != self._file:
+                return False
+            return found.st_size == self._size or os.path.samestat(found, os.stat(self._path or ""))
+        except OSError:
+            return False
 
     def _is_intact(self) -> bool:
         """Return whether the open segment still exists with the expected size."""

@@ -108,6 +108,8 @@ def _begin(run: Run) -> None:
     run.elsewhere = run_here
     closing = run.periodic.closing
     closing.append(lambda: _forget(run))
+    if run.settings.sinks:
+        _begin_delivery(run)  # before anything is recorded: the journal is opened with the first record
     process_hooks.follow(run)
     closing.append(process_hooks.watch(run))
     if run.settings.capture_logs:
@@ -116,8 +118,6 @@ def _begin(run: Run) -> None:
         closing.append(_join_opentelemetry(run))
     if run.settings.probes:
         closing.append(_start_probes(run))
-    if run.settings.sinks:
-        _begin_delivery(run)
     description = run_methods.described(run.settings)
     started = {"config": run.config, **description, "launcher": run.launch.launcher, **launch.describe()}
     run.event(names.EVENT_STARTED, started)

@@ -8,6 +8,7 @@ from typing import Any
 from stepscope.model.redaction import key_text, mask_bytes, mask_list, masked
 from stepscope.model.secret_text import is_secret, mask_text
 from stepscope.sdk.context import text_of
+from stepscope.sdk.interrupts import pass_on
 
 LONGEST = 64 * 1024
 """Characters of one string; a longer one is truncated and marked."""
@@ -119,12 +120,16 @@ class _Copy:
         self._left -= 1
         if depth == 0 or self._left < 0:
             return CUT
-        if isinstance(value, Mapping):
-            return self.mapping(value, depth - 1)
-        if isinstance(value, (list, tuple, set, frozenset, ItemsView)):
-            return self.several(list(value), depth - 1)
-        inside = _inside(value)
-        return _foreign(value) if inside is None else self.value(inside, depth - 1)
+        try:
+            if isinstance(value, Mapping):
+                return self.mapping(value, depth - 1)
+            if isinstance(value, (list, tuple, set, frozenset, ItemsView)):
+                return self.several(list(value), depth - 1)
+            inside = _inside(value)
+            return _foreign(value) if inside is None else self.value(inside, depth - 1)
+        except BaseException as raised:  # an object may raise anything when it is asked
+            pass_on(raised)
+            return f"<{kind.__name__}>"
 
 
 def _inside(value: Any) -> Any:
@@ -151,7 +156,8 @@ def _number(value: Any) -> Any:
     try:
         plain = type(value) in (torch.Tensor, torch.nn.Parameter)  # one of another kind may have to ask other ranks
         return value.item() if plain and value.is_cpu and value.dim() == 0 else None
-    except Exception:  # torch is only half imported, or inside a transform, where there is no number yet
+    except BaseException as raised:  # torch is only half imported, or inside a transform, where there is no number yet
+        pass_on(raised)
         return None
 
 

@@ -12,6 +12,8 @@ from opentelemetry import context as _otel
 from opentelemetry import trace
 from opentelemetry.context import Context
 
+from stepscope.sdk.interrupts import pass_on
+
 
 class Mark(NamedTuple):
     """A step and the name of its axis (None for plain `step`)."""
@@ -126,7 +128,8 @@ def text_of(value: object) -> str:
     """Return the text of any object, even one whose `__str__` raises."""
     try:
         return str(value)
-    except Exception:
+    except BaseException as raised:
+        pass_on(raised)
         return f"<{type(value).__name__}>"
 
 

@@ -5,6 +5,7 @@ import traceback
 from typing import Any
 
 from stepscope.sdk.attributes import LONGEST, safe_text
+from stepscope.sdk.interrupts import pass_on
 
 _KEY = "__stepscope_seen__"
 
@@ -21,8 +22,8 @@ def is_first_sight(error: BaseException, run_id: str) -> bool:
         if notes.get(_KEY) == note:
             return False
         notes[_KEY] = note
-    except Exception:  # it cannot be marked: better recorded twice than never
-        pass
+    except BaseException as raised:  # it cannot be marked: better recorded twice than never
+        pass_on(raised)
     return True
 
 
@@ -32,7 +33,8 @@ def exception_attrs(error: BaseException) -> dict[str, Any]:
     name = kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"
     try:
         stack = "".join(traceback.format_exception(error))
-    except Exception as inner:
+    except BaseException as inner:
+        pass_on(inner)
         stack = f"(no stack: {type(inner).__name__})"
     return {
         "exception.type": name,
@@ -45,5 +47,6 @@ def message_of(error: BaseException) -> str:
     """Return the message of an exception, even one whose `__str__` raises."""
     try:
         return safe_text(str(error)[:LONGEST])
-    except Exception:
+    except BaseException as raised:
+        pass_on(raised)
         return "(no message)"

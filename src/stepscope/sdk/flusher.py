@@ -5,6 +5,7 @@ import threading
 import time
 from collections import Counter, deque
 from collections.abc import Callable
+from pathlib import Path
 from typing import Protocol
 
 from stepscope.journal import quota
@@ -82,6 +83,9 @@ class Flusher:
         """Whether the last round wrote everything."""
         self._retry_at = 0.0
         self._segment: object = None
+        self._held: dict[Path, Counter[str]] = {}
+        """The records in each segment of the journal, by kind."""
+        self._damages = 0
 
     @property
     def started(self) -> bool:
@@ -171,6 +175,8 @@ class Flusher:
         self._quietly(self._recorder.thin)
         if last or count or now >= self._retry_at:
             self._quietly(self._drain)
+        if last or count:
+            self._quietly(self._check_journal)
         self._quietly(self._print_notices)
         diagnosis = self._diagnosis
         if diagnosis is not None and diagnosis.last and not last:
@@ -183,7 +189,7 @@ class Flusher:
     def _quietly(self, work: Callable[[], None]) -> None:
         try:
             work()
-        except Exception as error:
+        except BaseException as error:  # a callback of the program may raise SystemExit; this thread must not end
             self._outcomes.add("failed", "cycle", type(error).__name__)
             self._outcomes.notice("cycle", type(error).__name__, f"the flusher ignored an error: {error!r}")
 
@@ -228,15 +234,38 @@ class Flusher:
         if self.journal is None:
             self.journal = self._open_journal()
         self.journal.append(batch)
-        if self.journal.damages:
-            self._outcomes.notice(
-                "journal",
-                "damage",
-                f"the journal in {self.journal.folder} was removed or changed; what it held is lost, "
-                "and recording continues in a new segment",
-            )
-        for kind, count in Counter([packed[3] if packed[0] == 0xDC else packed[1] for packed in batch]).items():
-            self._outcomes.add("written", KINDS[kind], count=count)
+        written = Counter([packed[3] if packed[0] == 0xDC else packed[1] for packed in batch])
+        counts = Counter({KINDS[kind]: count for kind, count in written.items()})
+        for kind, count in counts.items():
+            self._outcomes.add("written", kind, count=count)
+        current = self.journal.current()
+        if current is not None:
+            self._held.setdefault(current, Counter()).update(counts)
+        self._count_removed(current)
+
+    def _check_journal(self) -> None:
+        """Find out whether the journal was removed after the last write, for a call that waits for it."""
+        if self.journal is not None:
+            self.journal.check()
+            self._count_removed(self.journal.current())
+
+    def _count_removed(self, current: Path | None) -> None:
+        """Count what was in removed or changed segments as dropped, besides having been written."""
+        if self.journal is None or self.journal.damages == self._damages:
+            return
+        self._damages = self.journal.damages
+        self._outcomes.notice(
+            "journal",
+            "damage",
+            f"the journal in {self.journal.folder} was removed or changed; what it held is lost and counted as "
+            "dropped, and recording continues in a new segment",
+        )
+        for path in [path for path in self._held if path != current]:
+            left = quota.count_kinds(path)
+            for kind, count in (self._held.pop(path) - left).items():
+                self._outcomes.add("dropped", kind, "removed", count)
+            if left:
+                self._held[path] = left
 
     def _keep_quota(self) -> None:
         """Thin the journal when a new segment was started; not at the end, when the last counters are written."""
@@ -244,8 +273,12 @@ class Flusher:
         if self.journal is not None and current != self._segment and not self._stopping:
             self._segment = current
             room = self._disk_quota - self.journal.segment_bytes
-            for name, count in quota.enforce(self.journal.folder, room, current).items():
+            for name, count in quota.enforce(self.journal.folder, room, current, on_thinned=self._note_thinned).items():
                 self._outcomes.add("dropped", name, "disk", count)
+
+    def _note_thinned(self, path: Path, dropped: "Counter[str]") -> None:
+        if path in self._held:
+            self._held[path] -= dropped
 
     def _report_unwritable(self, error: OSError) -> None:
         self._retry_at = time.monotonic() + RETRY_SECONDS

@@ -10,6 +10,7 @@ from stepscope.model.records import LOG
 from stepscope.sdk.attributes import clean, safe_text
 from stepscope.sdk.context import CARRIED_KEY, current, current_ids, pack_any
 from stepscope.sdk.exception_records import exception_attrs
+from stepscope.sdk.interrupts import pass_on
 from stepscope.sdk.run_protocols import Part
 
 _OWN = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
@@ -41,7 +42,8 @@ class RunHandler(logging.Handler):
                 safe_text(record.name),
             )
             run.recorder.put(pack_any(line))
-        except Exception as error:
+        except BaseException as error:
+            pass_on(error)
             run.outcomes.add("rejected", "log", type(error).__name__)
 
 
@@ -102,7 +104,7 @@ def capture(run: Part) -> Callable[[], None]:
     taker = RunHandler(run, level_number(run.settings.log_level))
     earlier = logging.Logger.callHandlers
 
-    def pass_on(logger: logging.Logger, record: logging.LogRecord) -> None:
+    def call_handlers(logger: logging.Logger, record: logging.LogRecord) -> None:
         wanted = record.levelno >= taker.level and not is_ours(record.name)
         if wanted:
             _recorded.append(_time_of(record))
@@ -114,8 +116,8 @@ def capture(run: Part) -> Callable[[], None]:
 
     def undo() -> None:
         taker.setLevel(NEVER)
-        if logging.Logger.callHandlers is pass_on:
+        if logging.Logger.callHandlers is call_handlers:
             logging.Logger.callHandlers = earlier  # type: ignore[method-assign]
 
-    logging.Logger.callHandlers = pass_on  # type: ignore[assignment, method-assign]
+    logging.Logger.callHandlers = call_handlers  # type: ignore[assignment, method-assign]
     return undo

@@ -14,6 +14,7 @@ MOST_NOTICES = 1000
 class Outcomes:
     """Counters of one process. `written + dropped` records and `rejected` values account for all that was offered.
 
+    What is dropped for the reasons `disk` and `removed` was written before, and is counted as both.
     Nothing here waits for a lock but `snapshot`: any call may come from a signal handler that interrupted another.
     """
 
@@ -99,7 +100,7 @@ class DeliveryStatus:
     recorded: bool = True
     """Whether everything is in the journal, but for what was dropped."""
     dropped: int = 0
-    """Records of this process that were dropped: memory or disk was full, or the run had ended."""
+    """Records of this process that were dropped: memory or disk was full, the journal removed, or the run had ended."""
 
     @property
     def delivered(self) -> bool | None:

@@ -7,6 +7,7 @@ from typing import Any
 from stepscope.model import names
 from stepscope.model.records import EVENT, METRIC, SPAN
 from stepscope.sdk.context import NO_MARK, pack
+from stepscope.sdk.interrupts import pass_on
 from stepscope.sdk.run_protocols import Part
 from stepscope.sdk.tensors import Row, Transfer
 
@@ -146,5 +147,6 @@ class PeriodicWork:
     def _quietly(self, work: Callable[[], object]) -> None:
         try:
             work()
-        except Exception as error:
+        except BaseException as error:
+            pass_on(error)
             self._run.outcomes.add("failed", "duty", type(error).__name__)

@@ -30,6 +30,7 @@ from stepscope.sdk.context import (
 )
 from stepscope.sdk.exception_records import exception_attrs, is_first_sight
 from stepscope.sdk.flusher import Flusher
+from stepscope.sdk.interrupts import pass_on
 from stepscope.sdk.launch import Launch, new_run_id
 from stepscope.sdk.outcomes import NOTHING_LEFT, DeliveryStatus, Outcomes
 from stepscope.sdk.recorder import Recorder
@@ -86,8 +87,11 @@ class Run:
         )
         self.finishing: list[Callable[[float, float], object]] = []
         """Called when all is in the journal, with the deadline and the time to wait for sinks; must not raise."""
+        self.request_delivery: Callable[[], None] = lambda: None
         self.undelivered: Callable[[], int | None] = lambda: 0
         """Returns the bytes of this process's journal that the slowest remote sink lacks; reads the disk."""
+        self.on_undelivered: Callable[[int | None], None] = lambda left: None
+        """Called at the end of the run with what `undelivered` returned, unless that is 0; must not raise."""
         self.refusals: Callable[[], tuple[int, int] | None] = lambda: (0, 0)
         """Returns how many records of this process sinks rejected, and how many are in quarantine; None if unknown."""
         self.elsewhere: Callable[[], Run]
@@ -148,7 +152,8 @@ class Run:
             else:
                 self._log_other(metrics, step, axis, category)
                 return
-        except Exception:
+        except BaseException as raised:
+            pass_on(raised)
             self._log_other(metrics, step, axis, category)
             return
         recorder = self.recorder
@@ -182,7 +187,8 @@ class Run:
                 self.recorder.put(pack((METRIC, *row)))
         except Refused as reason:
             self.outcomes.reject("log", str(reason))
-        except Exception as error:
+        except BaseException as error:
+            pass_on(error)
             self.outcomes.reject("log", type(error).__name__)
 
     def log_system(self, readings: Mapping[str, int | float]) -> None:
@@ -202,7 +208,8 @@ class Run:
         if unknown:
             self.outcomes.reject_arguments("step", unknown)
         number = n if type(n) is int and FIRST_STEP <= n <= LAST_STEP else self._step_number(n)
-        return StepSpan(self, Mark(number, None if name == "step" else text_of(name)))
+        axis = name if type(name) is str else text_of(name)
+        return StepSpan(self, Mark(number, None if axis == "step" else axis))
 
     span = open_span
     tag = run_methods.tag
@@ -252,7 +259,8 @@ class Run:
             self.recorder.put(
                 pack_any((kind, _time_ns(), *at, *current_ids(), number, safe_text(text_of(name)), *texts, attrs))
             )
-        except Exception as error:
+        except BaseException as error:
+            pass_on(error)
             self.outcomes.reject(text_of(name), f"{type(error).__name__}")
 
     def _severity(self, kind: int, word: Any) -> int:
@@ -319,20 +327,25 @@ class Run:
         for each in self.finishing:
             each(deadline, until)
         # Do not read the disk when time is up: it may be what was slow.
-        return self._outcome(self._recorded, until if wait else None, look=bool(wait) or time.monotonic() < deadline)
+        outcome = self._outcome(self._recorded, until if wait else None, look=bool(wait) or time.monotonic() < deadline)
+        if outcome.undelivered != 0:
+            self.on_undelivered(outcome.undelivered)
+            self.flusher.start()  # prints the warning
+        return outcome
 
     def _ended_as(self, status: Any) -> str:
         word = text_of(status).strip().lower()
         if word not in names.ENDINGS:
             known = ", ".join(names.ENDINGS)
-            self.outcomes.notice_text(f"finish({status!r}) is recorded as finished; known states are {known}")
+            self.outcomes.notice_text(f"finish({word!r}) is recorded as finished; known states are {known}")
         return names.ENDINGS.get(word, "finished")
 
     def _bounded(self, seconds: Any) -> float:
         """Return a timeout as float, at most a day; `exit_timeout` for an invalid value."""
         try:
             number = float(seconds)
-        except (TypeError, ValueError, OverflowError):
+        except BaseException as raised:
+            pass_on(raised)
             return self.settings.exit_timeout
         return self.settings.exit_timeout if number != number else min(max(number, 0.0), MOST_SECONDS)
 

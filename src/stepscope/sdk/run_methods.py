@@ -10,6 +10,7 @@ from stepscope.model.run_description import LONGEST_NAME, LONGEST_NOTES, MOST_TA
 from stepscope.sdk import values
 from stepscope.sdk.attributes import clean
 from stepscope.sdk.context import Mark, pack_any, text_of
+from stepscope.sdk.interrupts import pass_on
 from stepscope.sdk.outcomes import Outcomes
 from stepscope.sdk.periodic import PeriodicWork
 from stepscope.sdk.recorder import Recorder
@@ -41,7 +42,8 @@ def tag(run: Described, /, *tags: Any, **named: Any) -> None:
     """
     try:
         _edit(run, {"tags": {**read_tags(tags), **read_tags(named)}})
-    except Exception as error:
+    except BaseException as error:
+        pass_on(error)
         run.outcomes.reject("tag", type(error).__name__)
 
 
@@ -50,7 +52,8 @@ def untag(run: Described, /, *names: Any, **unknown: Any) -> None:
     run.outcomes.reject_arguments("untag", unknown)
     try:
         _edit(run, {"tags": dict.fromkeys(read_tags(names))})
-    except Exception as error:
+    except BaseException as error:
+        pass_on(error)
         run.outcomes.reject("untag", type(error).__name__)
 
 
@@ -122,7 +125,8 @@ def measure(
             run.recorder.put(pack_any((METRIC, *row)))
     except Refused as reason:
         run.outcomes.reject("measure", str(reason))
-    except Exception as error:
+    except BaseException as error:
+        pass_on(error)
         run.outcomes.reject("measure", type(error).__name__)
 
 

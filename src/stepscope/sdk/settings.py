@@ -45,7 +45,7 @@ class Settings:
     disabled: bool = False
     """Make every call a no-op."""
     quiet: bool | None = None
-    """Do not print the run id; by default it is printed if standard error is a terminal."""
+    """Do not print the run id, nor at the end that a shipper goes on; by default the id is printed at a terminal."""
     flush_interval: float = 0.1
     """Seconds between writes of what was recorded."""
     exit_timeout: float = 5.0

@@ -31,6 +31,7 @@ from stepscope.sdk.context import (
     text_of,
 )
 from stepscope.sdk.exception_records import exception_attrs, message_of
+from stepscope.sdk.interrupts import pass_on
 from stepscope.sdk.run_protocols import PackedLink, Part, Resource
 from stepscope.sdk.span_fields import HAS_IS_REMOTE, MOST_LINKS, Limits, link, nanoseconds, unusual_fields
 from stepscope.sdk.writer_identity import resource_of
@@ -173,7 +174,8 @@ class Span(trace.Span):
         if not packed or len(packed) > LONGEST:
             try:
                 packed = self.packed()
-            except Exception as error:
+            except BaseException as error:
+                pass_on(error)
                 self._refuse("span", error)
                 return
         recorder = run.recorder
@@ -185,7 +187,8 @@ class Span(trace.Span):
         """Return the duration up to a given end; an invalid time is counted, and now is used instead."""
         try:
             return max(nanoseconds(end_time) - self.start, 0)
-        except Exception as error:
+        except BaseException as error:
+            pass_on(error)
             self._refuse("end_time", error)
             return _monotonic_ns() - self._began
 
@@ -238,29 +241,33 @@ class Span(trace.Span):
         if self.duration is None:
             try:
                 self._attrs[str(key)] = clean_value(str(key), value)
-            except Exception as error:
+            except BaseException as error:
+                pass_on(error)
                 self._refuse("attributes", error)
 
     def set_attributes(self, attributes: Mapping[str, Any]) -> None:
         """Set several attributes."""
-        if self.duration is None and attributes:
+        if self.duration is None:
             try:
                 self._attrs.update(clean(attributes))
-            except Exception as error:
+            except BaseException as error:
+                pass_on(error)
                 self._refuse("attributes", error)
 
     def add_event(self, name: str, attributes: Mapping[str, Any] | None = None, timestamp: int | None = None) -> None:
         """Add an event; exceptions are kept beyond the limit on other events."""
         if self.duration is not None:
             return
-        if len(self._events) >= MOST_EVENTS + (MOST_EXCEPTIONS if name == names.EVENT_EXCEPTION else 0):
-            self._drop("span event", ATTR_DROPPED_EVENTS)
-            return
         try:
+            text = str(name)
+            if len(self._events) >= MOST_EVENTS + (MOST_EXCEPTIONS if text == names.EVENT_EXCEPTION else 0):
+                self._drop("span event", ATTR_DROPPED_EVENTS)
+                return
             self.usual = False
             at = _time_ns() if timestamp is None else nanoseconds(timestamp)
-            self._events = (*self._events, (at, safe_text(str(name)), clean(attributes)))
-        except Exception as error:
+            self._events = (*self._events, (at, safe_text(text), clean(attributes)))
+        except BaseException as error:
+            pass_on(error)
             self._refuse("event", error)
 
     def add_link(self, context: trace.SpanContext, attributes: Mapping[str, Any] | None = None) -> None:
@@ -273,7 +280,8 @@ class Span(trace.Span):
                 return
             self.usual = False
             self._links = (*self._links, link(context, attributes))
-        except Exception as error:
+        except BaseException as error:
+            pass_on(error)
             self._refuse("link", error)
 
     def _drop(self, what: str, attribute: str) -> None:
@@ -294,7 +302,9 @@ class Span(trace.Span):
         if code is trace.StatusCode.OK or code is trace.StatusCode.ERROR:
             self.usual = False
             self.status = code.value
-            self.message = safe_text(text_of(text or "")[:LONGEST]) if code is trace.StatusCode.ERROR else ""
+            self.message = (
+                safe_text(text_of("" if text is None else text)[:LONGEST]) if code is trace.StatusCode.ERROR else ""
+            )
 
     def record_exception(
         self,
@@ -305,8 +315,12 @@ class Span(trace.Span):
     ) -> None:
         """Add an exception as an event with its type, message and stack trace."""
         exception_attributes = exception_attrs(exception)
-        if isinstance(attributes, Mapping):
-            exception_attributes.update(attributes)
+        try:
+            if isinstance(attributes, Mapping):
+                exception_attributes.update(attributes)
+        except BaseException as raised:
+            pass_on(raised)
+            self._refuse("attributes", raised)
         self.add_event(names.EVENT_EXCEPTION, exception_attributes, timestamp)
 
     def fail(self, error: BaseException) -> None:
@@ -316,7 +330,7 @@ class Span(trace.Span):
         self.record_exception(error)
         self.blame(error)
 
-    def _refuse(self, what: str, error: Exception) -> None:
+    def _refuse(self, what: str, error: BaseException) -> None:
         self._run.outcomes.add("rejected", what, type(error).__name__)
 
     def blame(self, error: BaseException) -> None:

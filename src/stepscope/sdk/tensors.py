@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple
 
 from stepscope.model.records import FIRST_STEP, LAST_STEP, Instrument
+from stepscope.sdk.interrupts import pass_on
 
 Number = int | float
 
@@ -21,7 +22,8 @@ def step_number(step: Any) -> int:
     """Return an integer that every store takes as a step, or raise Refused."""
     try:
         number = operator.index(step)
-    except Exception:  # TypeError, or whatever a foreign object raises when it is asked
+    except BaseException as raised:  # TypeError, or whatever a foreign object raises when it is asked
+        pass_on(raised)
         raise Refused(f"step must be an integer, got {type(step).__name__}") from None
     if not FIRST_STEP <= number <= LAST_STEP:
         raise Refused("step is out of range")

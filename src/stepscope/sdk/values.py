@@ -9,6 +9,7 @@ from typing import Any
 from stepscope.model.records import ExponentialHistogram, Histogram, Summary
 from stepscope.sdk import tensors
 from stepscope.sdk.context import text_of
+from stepscope.sdk.interrupts import pass_on
 from stepscope.sdk.tensors import Number, Refused, plain
 
 DEPTH = 16
@@ -67,7 +68,8 @@ def _flatten(
                 _flatten(f"{key}/", value, flat, refuse, depth - 1, left)
         except Refused as reason:
             refuse(key, str(reason))
-        except Exception as error:
+        except BaseException as error:
+            pass_on(error)
             refuse(key, f"unreadable {type(error).__name__}")
 
 

@@ -41,7 +41,12 @@ def open_journal(run: Part) -> Journal:
         resource=resource_of(run),
     )
     folder = layout.writer_folder(run.home, run.id, writer.id)
-    return Journal(folder, writer, segment_bytes=min(SEGMENT_BYTES, run.settings.disk_quota // 4))
+    return Journal(
+        folder,
+        writer,
+        segment_bytes=min(SEGMENT_BYTES, run.settings.disk_quota // 4),
+        on_segment=run.request_delivery,
+    )
 
 
 def find_attempt(home: Path, run: str, rank: int, host: str, start: str, *, least: int = 1) -> tuple[int, bool]:

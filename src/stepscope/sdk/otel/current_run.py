@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from stepscope.sdk.attributes import clean
+from stepscope.sdk.interrupts import pass_on
 from stepscope.sdk.run_protocols import Part, Resource
 from stepscope.sdk.writer_identity import resource_of
 
@@ -44,7 +45,8 @@ def attributes_of_scope(
         if schema_url:
             scope_attrs[f"{SCOPE}schema_url"] = str(schema_url)
         return clean(scope_attrs)
-    except Exception:  # whatever a foreign object raises when its text is asked for
+    except BaseException as raised:  # whatever a foreign object raises when its text is asked for
+        pass_on(raised)
         return {}
 
 
@@ -52,6 +54,7 @@ def clean_attributes(run: Part, attributes: Any) -> dict[str, Any]:
     """Copy a caller's attributes; anything but a mapping is counted as rejected."""
     try:
         return clean(attributes)
-    except Exception as error:
+    except BaseException as error:
+        pass_on(error)
         run.outcomes.add("rejected", "attributes", type(error).__name__)
         return {}

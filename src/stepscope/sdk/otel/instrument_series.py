@@ -14,6 +14,7 @@ from opentelemetry.util.types import Attributes
 from stepscope.model.otel_names import ATTR_EXEMPLARS
 from stepscope.model.records import METRIC, Instrument
 from stepscope.sdk.context import NO_MARK, SPAN_KEY, Mark, current, current_mark, pack
+from stepscope.sdk.interrupts import pass_on
 from stepscope.sdk.otel.aggregate import Aggregate, Number, fitting
 from stepscope.sdk.otel.current_run import CurrentRun, clean_attributes
 from stepscope.sdk.run_protocols import Part
@@ -94,7 +95,8 @@ class Series:
             return
         try:
             point = self._by_attributes[tuple(attributes.items())] if attributes else self._bare
-        except Exception:
+        except BaseException as raised:
+            pass_on(raised)
             point = self._find(run, attributes)
         kind = type(amount)
         if kind is not float and kind is not int:
@@ -131,8 +133,8 @@ class Series:
         if len(self._by_attributes) < MOST_SPELLINGS:
             try:
                 self._by_attributes[tuple(attributes.items())] = point
-            except Exception:  # unhashable values take this path each time
-                pass
+            except BaseException as raised:  # unhashable values take this path each time
+                pass_on(raised)
         return point
 
     def _add(self, attrs: dict[str, Any]) -> Point:
@@ -192,7 +194,8 @@ def _exemplar(amount: Number, where: Mapping[str, Any] | None) -> tuple[Number, 
         context = span.get_span_context() if isinstance(span, trace.Span) else None
         known = isinstance(context, trace.SpanContext) and context.is_valid and context.trace_flags.sampled
         return (amount, time.time_ns(), context) if known and context is not None else None
-    except Exception:  # any object may be given as the context
+    except BaseException as raised:  # any object may be given as the context
+        pass_on(raised)
         return None
 
 
@@ -212,6 +215,7 @@ def as_number(run: Part, name: str, amount: Any) -> Number | None:
             return None
         number: Number | None = flat.get(name)
         return number
-    except Exception as error:
+    except BaseException as error:
+        pass_on(error)
         run.outcomes.reject(name, type(error).__name__)
         return None

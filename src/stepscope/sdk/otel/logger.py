@@ -12,6 +12,7 @@ from stepscope.model.records import EVENT, LOG
 from stepscope.sdk.attributes import clean, clean_value
 from stepscope.sdk.context import CARRIED_KEY, SPAN_KEY, Mark, current, pack_any
 from stepscope.sdk.exception_records import exception_attrs
+from stepscope.sdk.interrupts import pass_on
 from stepscope.sdk.log_capture import INJECTED, is_ours, is_recorded
 from stepscope.sdk.otel.current_run import SCOPE, CurrentRun, attributes_of_scope, clean_attributes
 from stepscope.sdk.run_protocols import Part, Resource
@@ -93,7 +94,8 @@ class Logger(api.Logger):
                 )
                 record.exception = exception
             self._put(run, record)
-        except Exception as error:
+        except BaseException as error:
+            pass_on(error)
             run.outcomes.add("rejected", "log", type(error).__name__)
 
     def enabled(
@@ -136,7 +138,8 @@ def _times(run: Part, record: api.LogRecord) -> tuple[int, int]:
     for name, given in (("timestamp", record.timestamp), ("observed_timestamp", record.observed_timestamp)):
         try:
             found.append(nanoseconds(given or 0))
-        except Exception as error:
+        except BaseException as error:
+            pass_on(error)
             run.outcomes.add("rejected", name, type(error).__name__)
             found.append(0)
     own, observed = found

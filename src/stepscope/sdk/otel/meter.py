@@ -14,6 +14,7 @@ from opentelemetry.util.types import Attributes
 
 from stepscope.model.records import METRIC, Instrument
 from stepscope.sdk.context import NO_MARK, current_mark, pack
+from stepscope.sdk.interrupts import pass_on
 from stepscope.sdk.otel import observables
 from stepscope.sdk.otel.aggregate import Aggregate, Explicit, Exponential, Sum, bounds_for, fitting, is_ordered
 from stepscope.sdk.otel.current_run import CurrentRun, attributes_of_scope, clean_attributes
@@ -75,7 +76,8 @@ class Gauge(_ApiGauge):  # type: ignore[misc]
             return
         try:
             attrs = self._by_attributes[tuple(attributes.items())] if attributes else self._bare
-        except Exception:
+        except BaseException as raised:
+            pass_on(raised)
             attrs = self._clean(run, attributes)
         if type(amount) is not float:
             number = as_number(run, self._name, amount)
@@ -95,8 +97,8 @@ class Gauge(_ApiGauge):  # type: ignore[misc]
         if len(self._by_attributes) < MOST_SPELLINGS:
             try:
                 self._by_attributes[tuple(attributes.items())] = attrs
-            except Exception:  # unhashable values take this path each time
-                pass
+            except BaseException as raised:  # unhashable values take this path each time
+                pass_on(raised)
         return attrs
 
 
@@ -296,7 +298,8 @@ class Collector:
         for series in list(self._meters.series):
             try:
                 series.journal(self._run, now)
-            except Exception as error:
+            except BaseException as error:
+                pass_on(error)
                 self._run.outcomes.add("failed", "collect", type(error).__name__)
 
     def _observe(self) -> None:
@@ -304,5 +307,6 @@ class Collector:
         for source in list(self._meters.sources):
             try:
                 source.journal(self._run, now)
-            except Exception as error:
+            except BaseException as error:
+                pass_on(error)
                 self._run.outcomes.add("failed", "collect", type(error).__name__)

@@ -13,6 +13,7 @@ from opentelemetry.context import Context
 from stepscope.model.names import ATTR_RUN_ID
 from stepscope.sdk.attributes import clean
 from stepscope.sdk.context import CARRIED_KEY, SPAN_KEY, attach, current
+from stepscope.sdk.interrupts import pass_on
 from stepscope.sdk.otel.current_run import CURRENT, CurrentRun
 
 _SAMPLED = trace.TraceFlags(trace.TraceFlags.SAMPLED)
@@ -89,7 +90,8 @@ def inject(carrier: dict[str, str] | None = None) -> dict[str, str]:
         propagate.inject(written)
         if attrs := carried():
             written[FIELD] = msgspec.json.encode(attrs).decode()
-    except Exception as error:
+    except BaseException as error:
+        pass_on(error)
         _count("inject", error)
     return written
 
@@ -100,11 +102,12 @@ def extract(carrier: Mapping[str, str] | None) -> Context:
         context = propagate.extract(dict(carrier or {}), Context())
         found = msgspec.json.decode(carrier[FIELD]) if carrier and FIELD in carrier else None
         return Context({**context, CARRIED_KEY: clean(found)}) if isinstance(found, dict) else context
-    except Exception as error:
+    except BaseException as error:
+        pass_on(error)
         _count("extract", error)
         return Context()
 
 
-def _count(what: str, error: Exception) -> None:
+def _count(what: str, error: BaseException) -> None:
     if CURRENT.run is not None:
         CURRENT.run.outcomes.add("rejected", what, type(error).__name__)

@@ -16,6 +16,7 @@ from opentelemetry.util.types import Attributes
 from stepscope.model.otel_names import ATTR_DROPPED_LINKS
 from stepscope.sdk.attributes import clean_own, plain_texts, safe_text
 from stepscope.sdk.context import CARRIED_KEY, SPAN_KEY, attach, current, detach
+from stepscope.sdk.interrupts import pass_on
 from stepscope.sdk.otel.current_run import CurrentRun, attributes_of_scope, clean_attributes
 from stepscope.sdk.run_protocols import PackedLink, Part, Resource
 from stepscope.sdk.span_fields import MOST_LINKS, link, nanoseconds, read_limits
@@ -245,7 +246,8 @@ class Tracer(trace.Tracer):
             if self._limits is not None:
                 span.limits, span.special = self._limits, True
             return self._sampled(run, span, above)
-        except Exception as error:
+        except BaseException as error:
+            pass_on(error)
             if run is not None:
                 run.outcomes.add("rejected", "span", type(error).__name__)
             return trace.INVALID_SPAN
@@ -287,7 +289,8 @@ class Tracer(trace.Tracer):
     def _attrs(self, run: Part, attributes: Any) -> dict[str, Any]:
         try:
             return clean_own({**self._scope_attrs, **(attributes or {})})
-        except Exception:  # not a mapping, or keys that are no text
+        except BaseException as raised:  # not a mapping, or keys that are no text
+            pass_on(raised)
             return {**self._scope_attrs, **clean_attributes(run, attributes)}
 
 
@@ -310,7 +313,8 @@ def _link(run: Part, span: Span, links: Any, above: trace.Span | None) -> None:
         packed.append(link(run.above.get_span_context()))
     try:
         packed += [link(each.context, each.attributes) for each in links if each.context.is_valid]
-    except Exception as error:
+    except BaseException as error:
+        pass_on(error)
         run.outcomes.add("rejected", "link", type(error).__name__)
     span._links = packed[:MOST_LINKS]
     if len(packed) > MOST_LINKS:
@@ -322,5 +326,6 @@ def _start_at(run: Part, span: Span, start: Any) -> None:
     try:
         span.start = nanoseconds(start)
         span._began -= max(time_ns() - span.start, 0)
-    except Exception as error:
+    except BaseException as error:
+        pass_on(error)
         run.outcomes.add("rejected", "start_time", type(error).__name__)

@@ -10,12 +10,14 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
 from stepscope.journal import quarantine
-from stepscope.journal.atomic_files import FileLock, Locked
+from stepscope.journal.atomic_files import FileLock, Locked, holder
 from stepscope.journal.following import Following
 from stepscope.journal.layout import host_name
+from stepscope.model import formatting
 from stepscope.sdk.run import Run
 from stepscope.sdk.shipping import sink_requests
 from stepscope.sdk.shipping.sink_events import COUNT_SECONDS, counters
+from stepscope.sdk.shipping.sink_requests import GIVE_UP_SECONDS
 from stepscope.sdk.shipping.sink_worker import SinkWorker
 from stepscope.sinks.registry import Chosen
 
@@ -43,6 +45,9 @@ def begin(run: Run) -> None:
     run.undelivered = lambda: undelivered(run, remote)
     if remote:
         run.refusals = lambda: _refusals(run)
+        run.on_undelivered = lambda left: _announce(run, remote, left)
+        if run.settings.shipper != "none":
+            run.request_delivery = lambda: _request(run, remote)
     near = [each for each in run.settings.sinks if not each.config.remote]
     if run.settings.shipper == "thread":
         near += remote
@@ -56,6 +61,36 @@ def begin(run: Run) -> None:
         run.periodic.collectors.append(threads)
         run.periodic.closing.append(threads.report_counters)
         run.finishing.append(threads.leave)
+
+
+def _request(run: Run, sinks: Sequence[Chosen]) -> None:
+    """Register the sinks of a run; a shipper delivers what a process that was killed could not."""
+    server = os.getpid() if run.settings.shipper == "thread" else 0
+    try:
+        sink_requests.register(run.home, run.id, host_name(), sinks, server=server)
+    except OSError as error:
+        run.outcomes.notice(
+            "shipper",
+            "request",
+            f"the sinks of this run cannot be noted in {sink_requests.folder(run.home)} ({error}); "
+            "if it is killed, name them: `stepscope ship --sink SINK`",
+        )
+
+
+def _announce(run: Run, sinks: Sequence[Chosen], left: int | None) -> None:
+    """Warn that the end of a run leaves something to deliver, and name the process that goes on with it."""
+    if run.rank or run.settings.quiet:
+        return
+    amount = "an unknown amount" if left is None else formatting.size(left)
+    names = ", ".join(map(repr, sinks))
+    doing = "`stepscope ship` delivers it"
+    if run.settings.shipper == "process":
+        pid = holder(sink_requests.folder(run.home) / f"{host_name()}.lock")
+        doing = (
+            f"a background process{f' (pid {pid})' if pid else ''} goes on with it, for at most "
+            f"{GIVE_UP_SECONDS / 3600:g} hours; `stepscope ship --status` shows it"
+        )
+    run.outcomes.notice_text(f"not delivered yet to {names}: {amount}; {doing}")
 
 
 def undelivered(run: Run, sinks: Iterable[Chosen]) -> int | None:
@@ -110,7 +145,7 @@ class Call:
 
     def _ensure(self) -> None:
         home, host = self._run.home, host_name()
-        sink_requests.register(home, self._run.id, host, self._sinks)
+        _request(self._run, self._sinks)
         if self._child is not None and self._child.poll() is None:
             return
         try:
@@ -158,8 +193,8 @@ class _Threads:
         self._run = run
         self._sinks = [each for each in sinks if each.config.remote or run.rank == 0]
         self._workers: list[SinkWorker] = []
-        self._pid = self._registered = 0
-        """The process that serves the sinks and has registered for it; a forked child starts again."""
+        self._pid = 0
+        """The process that serves the sinks; a forked child starts again."""
         self._counted_at = time.monotonic()
 
     def __call__(self) -> None:
@@ -167,9 +202,6 @@ class _Threads:
             return
         if self._pid != os.getpid():
             self.start()
-        if self._registered != self._pid:
-            self._registered = self._pid
-            self._register()
         if time.monotonic() - self._counted_at >= COUNT_SECONDS:
             self.report_counters()
 
@@ -216,13 +248,6 @@ class _Threads:
         if drained and self._workers:
             sink_requests.forget(self._run.home, self._run.id, host_name(), server=os.getpid())
         self._workers = []
-
-    def _register(self) -> None:
-        """Register for `stepscope ship`, which delivers what is left once this process is gone."""
-        remote = [each for each in self._sinks if each.config.remote]
-        if remote:
-            with contextlib.suppress(OSError):
-                sink_requests.register(self._run.home, self._run.id, host_name(), remote, server=os.getpid())
 
     def _start_worker(self, chosen: Chosen) -> SinkWorker:
         pid = os.getpid()

@@ -10,14 +10,13 @@ from stepscope.journal.layout import host_name, is_alive
 from stepscope.journal.segments import find_writer
 from stepscope.sdk.shipping import sink_requests
 from stepscope.sdk.shipping.sink_events import COUNT_SECONDS, MOST_RUNS, ShipperJournal, counters
+from stepscope.sdk.shipping.sink_requests import GIVE_UP_SECONDS
 from stepscope.sdk.shipping.sink_worker import Report, SinkWorker
 from stepscope.sinks.registry import Chosen
 
 LOOK_SECONDS = 0.5
 SILENT_SECONDS = 30.0
 """A trainer that has been silent for this long is not waited for; it starts another shipper when it writes again."""
-GIVE_UP_SECONDS = 24 * 3600.0
-"""How long a shipper keeps trying failing sinks when no trainer is left."""
 
 
 class Shipping:
@@ -33,6 +32,8 @@ class Shipping:
         self._counted_at = 0.0
         self._unreported = True
         """Whether the counters may have changed since they were last recorded."""
+        self._checked: dict[str, dict[Path, int]] = {}
+        """The segments of each run, with their sizes, before they were last checked."""
 
     def refresh(self) -> None:
         """Start workers for sinks requested since the last call."""
@@ -64,6 +65,22 @@ class Shipping:
                 if self._lives(layout.writer_folder(self.home, run, name), now):
                     return True
         return False
+
+    def check_all(self) -> None:
+        """Check every journal once more; what is written from now on is not delivered by this check."""
+        self._checked = {run: self._sizes(run) for run in set().union(*self._runs.values())}
+        for worker in self.workers.values():
+            worker.check_all()
+
+    def _sizes(self, run: str) -> dict[Path, int]:
+        folders = [layout.writer_folder(self.home, run, name) for name in layout.list_writers(self.home, run)]
+        paths = [path for folder in folders for path in layout.list_segments(folder)]
+        return {path: _size(path) for path in paths}
+
+    def gives_up_at(self, moment: float | None) -> None:
+        """Set when delivery ends at the latest, for the reports; None while a trainer is waited for."""
+        for worker in self.workers.values():
+            worker.gives_up_at = moment
 
     def reports(self) -> list[Report]:
         """Return the state of each sink."""
@@ -100,11 +117,19 @@ class Shipping:
         if self._shipper_journal is not None:
             self._shipper_journal.close()
 
-    def forget_delivered(self) -> None:
-        """Remove the requests of runs whose trainers are gone; call it only when everything is delivered."""
-        if not self._given:
-            for request in self._sink_requests():
-                sink_requests.forget(self.home, request.run, request.host, server=request.server)
+    def forget_delivered(self) -> bool:
+        """Remove the requests of runs whose trainers are gone; call it only when everything is delivered.
+
+        A process first starts its journal, then makes its request, then writes. One that started after the last check
+        finds the request gone and makes it again, or is found here, and its request is restored; then return False.
+        """
+        requests = [] if self._given else self._sink_requests()
+        for request in requests:
+            sink_requests.forget(self.home, request.run, request.host, server=request.server)
+        changed = [each for each in requests if self._sizes(each.run) != self._checked.get(each.run)]
+        for each in changed:
+            sink_requests.register(self.home, each.run, each.host, each.sinks, server=each.server)
+        return not changed
 
     def _sink_requests(self) -> list[sink_requests.SinkRequest]:
         """Return the requests of runs that no live process delivers itself."""
@@ -157,6 +182,13 @@ def _newest(folder: Path) -> float:
         return 0.0
 
 
+def _size(path: Path) -> int:
+    try:
+        return path.stat().st_size
+    except OSError:
+        return 0
+
+
 def ship(
     shipping: Shipping,
     *,
@@ -179,12 +211,12 @@ def ship(
         done = not awaited and all(worker.drained for worker in shipping.workers.values())
         if done and checked and not shipping.report_counters():
             return True
-        if done:  # check every journal once more
-            for worker in shipping.workers.values():
-                worker.check_all()
+        if done:
+            shipping.check_all()
         checked = done
         now = time.monotonic()
         last = now if awaited else last
+        shipping.gives_up_at(None if awaited else time.time() + seconds - (now - last))
         if now - last > seconds:
             return False
         on_reports(shipping.reports())

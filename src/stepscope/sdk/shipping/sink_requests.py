@@ -11,6 +11,9 @@ from stepscope.journal.atomic_files import replace_file
 from stepscope.sinks import registry
 from stepscope.sinks.registry import Chosen, RecordFilter
 
+GIVE_UP_SECONDS = 24 * 3600.0
+"""How long a shipper keeps trying failing sinks when no trainer is left."""
+
 
 class _Sink(msgspec.Struct):
     name: str

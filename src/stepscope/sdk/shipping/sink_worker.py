@@ -165,6 +165,8 @@ class Report(msgspec.Struct, frozen=True):
     unread: int
     """Bytes of journal still to be delivered."""
     time: float
+    gives_up_at: float | None = None
+    """When the shipper stops trying, in seconds of the wall clock; None while it waits for trainers."""
 
 
 class _Opening:
@@ -243,6 +245,7 @@ class SinkWorker:
             source.counts = self.pump.counts
         self._watch = Watch(chosen.id, lambda: sink.place, write_records) if write_records is not None else None
         self.drained = False
+        self.gives_up_at: float | None = None
         self._report_path = sink_requests.folder(home) / f"{chosen.id}@{report}.report" if report else None
         self._reported = 0.0
         self._check_all = False
@@ -271,7 +274,9 @@ class SinkWorker:
             unread = self.following.unread_now()
         except (OSError, RuntimeError):  # the thread may be adding a writer
             unread = -1
-        return Report(self.chosen.id, self._sink.place, counts, self.pump.problem, unread, time.time())
+        return Report(
+            self.chosen.id, self._sink.place, counts, self.pump.problem, unread, time.time(), self.gives_up_at
+        )
 
     def _loop(self) -> None:
         if self._kept_in is not None:

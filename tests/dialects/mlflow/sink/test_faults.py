@@ -295,7 +295,7 @@ def test_trainers_and_their_shipper(peer: MlflowPeer, start: Start, python: Pyth
     until(lambda: peer.run()["status"] == "FAILED")
     before = sorted(peer.steps())
     assert before == list(range(len(before)))
-    done = python(TRAIN, 200_000, 200_010, env={"STEPSCOPE_SINKS": sinks})
+    done = python(TRAIN, 200_000, 200_010, env={"STEPSCOPE_SINKS": sinks, "STEPSCOPE_QUIET": "1"})
     assert (done.returncode, done.stderr) == (0, "")
     until(lambda: peer.run()["status"] == "FINISHED")
     assert sorted(peer.steps()) == [*before, *range(200_000, 200_010)]
