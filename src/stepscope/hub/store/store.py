@@ -4,6 +4,7 @@ import contextlib
 import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from pathlib import Path
 
 from stepscope.hub.store import schema
@@ -53,7 +54,9 @@ class Store:
             recovery.prepare(engine)
             requests.prepare(engine)
         self._committers = [
-            Committer(engine.shard(index), clock, Shard(index, engine.shards), lease)
+            Committer(
+                engine.shard(index), clock, Shard(index, engine.shards), lease, partial(engine.note_commit, index)
+            )
             for index, lease in enumerate(leases)
         ]
         self._placement = Placement(engine)

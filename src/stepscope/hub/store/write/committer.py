@@ -34,12 +34,18 @@ class Committer:
     """
 
     def __init__(
-        self, engine: Tables, clock: Callable[[], int], shard: Shard = WHOLE, lease: Lease | None = None
+        self,
+        engine: Tables,
+        clock: Callable[[], int],
+        shard: Shard = WHOLE,
+        lease: Lease | None = None,
+        on_commit: Callable[[int], None] = lambda commit: None,
     ) -> None:
         self._engine = engine
         self._clock = clock
         self._shard = shard
         self._lease = lease
+        self._on_commit = on_commit
         self._epoch = 0
         """The epoch in which the caches were filled."""
         self._ledger = Ledger(engine, shard)
@@ -126,6 +132,7 @@ class Committer:
         self._insert({"ledger": loaded.block(entries, number, self._clock())})
         self._confirm(self._epoch)
         self._last = number
+        self._on_commit(number)
         self._ledger.accept(entries)
         self._requests.accept(requests)
         for part, refusal in built.refusals.items():
