@@ -50,6 +50,10 @@ class Conflict(StepscopeError):
     """A document, which is named, was changed by somebody else since it was read."""
 
 
+class Unconfirmed(EngineError):
+    """Documents were sent to the store, which did not confirm them; they may count."""
+
+
 Kinds = dict[str, dict[str, Document]]
 Listener = Callable[[Sequence[Document]], object]
 
@@ -189,7 +193,10 @@ class DocumentWriter:
         """The last version that was tried."""
 
     def write(self, wanted: Sequence[DocumentWrite]) -> list[Document]:
-        """Store changes, all or none; Conflict, Fenced when another hub has the shard, EngineError."""
+        """Store changes, all or none; Conflict, Fenced when another hub has the shard, EngineError.
+
+        Unconfirmed when they may be stored all the same.
+        """
         with self._lock:
             self._lease.check()
             epoch = self._lease.epoch
@@ -197,7 +204,10 @@ class DocumentWriter:
                 self._begin(epoch)
             made = self._numbered(wanted)
             if made:
-                self._store([_Row(each, 0) for each in made], epoch)
+                try:
+                    self._store([_Row(each, 0) for each in made], epoch)
+                except EngineError as error:
+                    raise Unconfirmed(error.cause, error.code) from error
                 self._documents.add(made)
             return made
 
