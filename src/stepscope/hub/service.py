@@ -313,7 +313,7 @@ class Hub:
         cluster = self.cluster
         parts = (
             *(self.intake.problem, self.damage, cluster.problem if cluster is not None else "", self.pump.problem),
-            *(self.upkeep.problem, self._shards.problem, self.deletion.problem),
+            *(self.upkeep.problem, self._shards.problem, self.deletion.problem, self._ignored_aborts()),
             self.shared.problem if self.shared is not None else "",
         )
         problem = self.home.problem() or next(filter(None, parts), "")
@@ -334,6 +334,7 @@ class Hub:
                 "records_per_second": round(self.pump.rate(), 1),
                 "bytes": self._store_bytes(),
                 "expired_runs": self.expired,
+                "ignored_aborts": self.store.ignored_aborts(),
             },
             "cluster": None if cluster is None else to_builtins(cluster),
             "folder": {"writers": self.folder.writers},
@@ -361,6 +362,13 @@ class Hub:
         except EngineError:
             pass  # a busy or closing store is reported elsewhere
         return self.state_counts.counts()
+
+    def _ignored_aborts(self) -> str:
+        count = self.store.ignored_aborts()
+        if not count:
+            return ""
+        which = "a commit" if count == 1 else f"{count} commits"
+        return f"a hub that had lost its shard tried to take back {which} of another hub: nothing was deleted"
 
     def _store_bytes(self) -> int:
         now = time.monotonic()

@@ -11,7 +11,7 @@ from stepscope.hub.store.cluster.missing_shards import partial_answers
 from stepscope.hub.store.cluster.ownership import Ownership, this_process
 from stepscope.hub.store.cluster.server import Server
 from stepscope.hub.store.cluster.shards import run_hash
-from stepscope.hub.store.engine import EngineError, Limits
+from stepscope.hub.store.engine import Engine, EngineError, Limits
 from stepscope.hub.store.store import Store
 from stepscope.model.ports import Batch
 from stepscope.testing.clickhouse_cluster import ClusterProcesses, missing
@@ -112,8 +112,38 @@ def test_an_answer_of_a_replica_that_is_behind_says_so(cluster: ClusterProcesses
     store.close()
 
 
+def test_a_replica_that_does_not_know_what_it_lacks_is_found_out(
+    cluster: ClusterProcesses, until: Callable[..., None]
+) -> None:
+    """An answer without a commit that this hub wrote, or once read, is partial, or refused where it may not be."""
+    url = cluster.url("silent")
+    with ExitStack() as undo:
+        one = joined(url)
+        undo.callback(one.close)
+        two = undo.enter_context(closing(Server(parse(url))))
+        one.write(Batch(writer(RUN), 0, losses([(0, 1.0)])))
+        until(lambda: two.query("SELECT id FROM runs")["id"] == [RUN], 300)
+        two.cluster_state()
+        cut_off(cluster, url, ("ledger", "runs"))
+        server, _ = cluster.servers[0]
+        server.kill()
+        undo.callback(server.start)
+        for engine in (one.engine, two):
+            until(lambda engine=engine: answer(engine) == ([], [1]), 300)
+            with pytest.raises(EngineError) as raised:
+                engine.query("SELECT id FROM runs")
+            assert raised.value.passing
+            with partial_answers() as missing, engine.ask("SELECT id FROM runs", Limits()) as asked:
+                assert (list(asked.blocks), missing.numbers) == ([], [1])
+
+
 def read(store: Store) -> tuple[list[str], list[int]]:
     """The runs of the first shard that are read, and the shards that the answer lacks."""
+    return answer(store.engine)
+
+
+def answer(engine: Engine) -> tuple[list[str], list[int]]:
+    """The same of an engine."""
     with partial_answers() as missing:
-        found = store.engine.query("SELECT id FROM runs")["id"]
+        found = engine.query("SELECT id FROM runs")["id"]
     return list(found), missing.numbers

@@ -69,6 +69,7 @@ _ERRORS = {
     "429": "Too many requests; retry after Retry-After.",
     "500": "A part of the store is damaged; a retry does not help.",
     "503": "Temporarily unavailable; retry after Retry-After.",
+    "504": "It is not known whether the change was stored; a repeat changes nothing twice.",
 }
 
 

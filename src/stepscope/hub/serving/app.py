@@ -187,8 +187,9 @@ async def _refused(request: Request, error: Any) -> Response:
 
 async def _retry(request: Request, error: Any) -> Response:
     """Answer that a client must retry: its records could not be journaled now."""
-    refusal = Refusal(HTTPStatus.SERVICE_UNAVAILABLE, str(error), error.after or 5.0)
-    return refusal_response(request.scope, refusal)
+    unknown = isinstance(error, shared_state.OutcomeUnknown)
+    status = HTTPStatus.GATEWAY_TIMEOUT if unknown else HTTPStatus.SERVICE_UNAVAILABLE
+    return refusal_response(request.scope, Refusal(status, str(error), error.after or 5.0))
 
 
 async def _fail(request: Request, error: Exception) -> Response:

@@ -9,7 +9,14 @@ from http import HTTPStatus
 import msgspec
 
 from stepscope.hub.refusals import Refusal, Refused, changed_meanwhile
-from stepscope.hub.store.cluster.documents import Conflict, Document, Documents, DocumentWrite, DocumentWriter
+from stepscope.hub.store.cluster.documents import (
+    Conflict,
+    Document,
+    Documents,
+    DocumentWrite,
+    DocumentWriter,
+    Unconfirmed,
+)
 from stepscope.hub.store.cluster.ownership import Member, Ownership
 from stepscope.hub.store.engine import Engine, EngineError
 from stepscope.hub.threads import Periodic
@@ -19,6 +26,8 @@ from stepscope.sinks.http import Connection
 PATH = "/hubs/documents"
 POLL_SECONDS = 0.25
 _SECONDS = 10.0
+_AGAIN_SECONDS = 5.0
+"""How long the hub that writes is waited for, and how long when it is asked again because it did not answer."""
 _FIRST_SHARD = 0
 _COMPACT_EVERY = 1000
 """After so many writes, superseded versions may be deleted."""
@@ -26,6 +35,14 @@ _COMPACT_EVERY = 1000
 _encode = msgspec.msgpack.Encoder().encode
 _writes = msgspec.msgpack.Decoder(list[DocumentWrite]).decode
 _documents = msgspec.msgpack.Decoder(list[Document]).decode
+
+
+class OutcomeUnknown(Retry):
+    """A change may be stored, now or later, or not; to repeat it is safe, since it has the same keys and values."""
+
+    def __init__(self, why: str) -> None:
+        told = f"it is not known whether the change was stored ({why}): send it again, which changes nothing twice"
+        super().__init__(told, after=2.0)
 
 
 class SharedState:
@@ -80,7 +97,10 @@ class SharedState:
         return self._known.all(kind)
 
     def write(self, *wanted: DocumentWrite) -> None:
-        """Change documents, all or none. Refused when one is not as expected; Retry, with why, when it must wait."""
+        """Change documents, all or none. Refused when one is not as expected; Retry, with why, when it must wait.
+
+        OutcomeUnknown when they may have been changed and nobody says whether they were: it was tried twice then.
+        """
         if not wanted:
             return
         with self._lock:
@@ -88,10 +108,23 @@ class SharedState:
         self._known.add(made)
 
     def _write(self, wanted: Sequence[DocumentWrite]) -> list[Document]:
+        unknown: OutcomeUnknown | None = None
+        for seconds in (_SECONDS, _AGAIN_SECONDS):
+            try:
+                return self._try(wanted, seconds)
+            except OutcomeUnknown as error:
+                unknown = error
+            except Retry:
+                if unknown is None:
+                    raise
+        assert unknown is not None
+        raise unknown
+
+    def _try(self, wanted: Sequence[DocumentWrite], seconds: float) -> list[Document]:
         owner = self._ownership.writer(_FIRST_SHARD)
         if isinstance(owner, Retry):
             raise Retry(f"nothing can be changed now: {owner}", after=2.0)
-        return self._store(wanted) if owner is None else self._send(owner, _encode(wanted))
+        return self._store(wanted) if owner is None else self._send(owner, _encode(wanted), seconds)
 
     def _store(self, wanted: Sequence[DocumentWrite]) -> list[Document]:
         try:
@@ -99,23 +132,29 @@ class SharedState:
             return self._writer.write(wanted)
         except Conflict as error:
             raise changed_meanwhile(str(error)) from None
+        except Unconfirmed as error:
+            raise OutcomeUnknown(str(error)) from error
         except EngineError as error:
             raise Retry(f"nothing can be changed while the store does not accept writes: {error}", after=2.0) from error
 
-    def _send(self, owner: Member, body: bytes) -> list[Document]:
+    def _send(self, owner: Member, body: bytes, seconds: float) -> list[Document]:
         connection = self._connections.get(owner.address)
         if connection is None:
             connection = self._connections[owner.address] = self._connect(owner.address)
         try:
-            answer = connection.post(PATH, body, owner.headers, _SECONDS)
+            answer = connection.post(PATH, body, owner.headers, seconds)
         except Retry as error:
-            why = f"nothing can be changed now: the hub at {owner.address}, which writes it, does not answer: {error}"
-            raise Retry(why, after=2.0) from error
+            why = f"the hub at {owner.address}, which writes it, does not answer: {error}"
+            if isinstance(error.__cause__, ConnectionRefusedError):
+                raise Retry(f"nothing can be changed now: {why}", after=2.0) from error
+            raise OutcomeUnknown(why) from error
         if answer.status == HTTPStatus.OK:
             return _documents(answer.body)
         text = _message(answer.body)
         if answer.status == HTTPStatus.CONFLICT:
             raise Refused(Refusal(HTTPStatus.CONFLICT, text))
+        if answer.status == HTTPStatus.GATEWAY_TIMEOUT:
+            raise OutcomeUnknown(f"the hub at {owner.address} does not know it: {text}")
         raise Retry(text, after=2.0)
 
     def take(self, data: bytes) -> bytes:

@@ -192,6 +192,9 @@ class Chdb:
     def settle(self, tables: Sequence[str]) -> None:
         """Return at once: there are no replicas."""
 
+    def note_commit(self, shard: int, commit: int) -> None:
+        """Do nothing: every answer has what was written before."""
+
     def drop_unregistered(self) -> None:
         """Do nothing: there are no replicas."""
 

@@ -230,6 +230,9 @@ class Engine(Tables, Protocol):
     def cluster_state(self) -> ClusterState | None:
         """What of a cluster answers; None when the store is not on one. May take seconds."""
 
+    def note_commit(self, shard: int, commit: int) -> None:
+        """Note that a commit to a shard is complete, so that an answer that lacks it is recognised."""
+
     def close(self) -> None:
         """Close the engine."""
 

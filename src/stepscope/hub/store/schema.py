@@ -193,12 +193,12 @@ def second(engine: Engine) -> None:
 
 def third(engine: Engine) -> None:
     """Add the columns that are new in version 3."""
-    _add_columns(engine, THIRD)
+    add_columns(engine, THIRD)
 
 
 def fourth(engine: Engine) -> None:
     """Add the columns that are new in version 4."""
-    _add_columns(engine, FOURTH)
+    add_columns(engine, FOURTH)
 
 
 def fifth(engine: Engine) -> None:
@@ -209,10 +209,11 @@ def fifth(engine: Engine) -> None:
 
 def sixth(engine: Engine) -> None:
     """Add the column that is new in version 6."""
-    _add_columns(engine, SIXTH)
+    add_columns(engine, SIXTH)
 
 
-def _add_columns(engine: Engine, columns: Mapping[str, Mapping[str, str]]) -> None:
+def add_columns(engine: Engine, columns: Mapping[str, Mapping[str, str]]) -> None:
+    """Add the columns that tables lack."""
     found = engine.query("SELECT table, name FROM system.columns WHERE database = currentDatabase()")
     present = set(zip(found["table"], found["name"], strict=True))
     for table, added in columns.items():

@@ -4,11 +4,12 @@ import contextlib
 import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from pathlib import Path
 
 from stepscope.hub.store import schema
 from stepscope.hub.store.cluster import address, dialect
-from stepscope.hub.store.cluster.lease import Lease
+from stepscope.hub.store.cluster.lease import Fenced, Lease
 from stepscope.hub.store.cluster.ownership import Member, Ownership, this_process
 from stepscope.hub.store.cluster.shards import Placement, Shard, ShardUnavailable
 from stepscope.hub.store.cluster.waiting import Unfinished
@@ -53,7 +54,9 @@ class Store:
             recovery.prepare(engine)
             requests.prepare(engine)
         self._committers = [
-            Committer(engine.shard(index), clock, Shard(index, engine.shards), lease)
+            Committer(
+                engine.shard(index), clock, Shard(index, engine.shards), lease, partial(engine.note_commit, index)
+            )
             for index, lease in enumerate(leases)
         ]
         self._placement = Placement(engine)
@@ -64,6 +67,9 @@ class Store:
         for index in self.held():
             try:
                 self._committers[index].recover_if_needed()
+            except Fenced:
+                if ownership is None or not ownership.shared:
+                    raise
             except EngineError as error:
                 if not (error.passing and ownership is not None and ownership.shared and engine.shards > 1):
                     raise
@@ -151,6 +157,10 @@ class Store:
                 self._committers[shard].check()
                 undo.callback(self._committers[shard].forget)
             work()
+
+    def ignored_aborts(self) -> int:
+        """Commits that a hub without the shard aborted: they count, and nothing of them was deleted."""
+        return sum(each.ignored_aborts for each in self._committers)
 
     def is_written_here(self, number: int) -> bool:
         """Return whether this process writes the records of a run, by its number."""

@@ -160,6 +160,11 @@ def living_shards(cluster: str, table: str) -> str:
     return f"SELECT DISTINCT shard_num AS shard FROM {table} WHERE cluster = {literal.text(cluster)} AND is_local"
 
 
+def newest_commits(shards: int) -> str:
+    """The query for the newest commit of each shard that has any: every shard numbers its own."""
+    return f"SELECT run % {shards} AS shard, max(commit) AS newest FROM ledger GROUP BY shard"
+
+
 def databases(names: Sequence[str]) -> str:
     """The query for how many of some databases a server has."""
     return f"SELECT count() AS found FROM system.databases WHERE name IN {literal.texts(names)}"

@@ -50,6 +50,10 @@ class Conflict(StepscopeError):
     """A document, which is named, was changed by somebody else since it was read."""
 
 
+class Unconfirmed(EngineError):
+    """Documents were sent to the store, which did not confirm them; they may count."""
+
+
 Kinds = dict[str, dict[str, Document]]
 Listener = Callable[[Sequence[Document]], object]
 
@@ -189,23 +193,31 @@ class DocumentWriter:
         """The last version that was tried."""
 
     def write(self, wanted: Sequence[DocumentWrite]) -> list[Document]:
-        """Store changes, all or none; Conflict, Fenced when another hub has the shard, EngineError."""
+        """Store changes, all or none; Conflict, Fenced when another hub has the shard, EngineError.
+
+        Unconfirmed when they may be stored all the same.
+        """
         with self._lock:
             self._lease.check()
-            if self._lease.epoch != self._epoch:
-                self._begin()
+            epoch = self._lease.epoch
+            if epoch != self._epoch:
+                self._begin(epoch)
             made = self._numbered(wanted)
             if made:
-                self._store([_Row(each, 0) for each in made])
+                try:
+                    self._store([_Row(each, 0) for each in made], epoch)
+                except EngineError as error:
+                    raise Unconfirmed(error.cause, error.code) from error
                 self._documents.add(made)
             return made
 
-    def _begin(self) -> None:
+    def _begin(self, epoch: int) -> None:
         self._tables.settle(("documents",))
         self._documents.load(all_replicas=True)
         newest = self._documents.newest
-        self._last = max(self._lease.epoch << _EPOCH_BITS, newest, self._last) + 1
-        self._store([_Row(Document("", "", self._last, ""), newest)])
+        self._last = max(epoch << _EPOCH_BITS, newest, self._last) + 1
+        self._lease.check(epoch)
+        self._store([_Row(Document("", "", self._last, ""), newest)], epoch)
 
     def _numbered(self, wanted: Sequence[DocumentWrite]) -> list[Document]:
         made = []
@@ -220,11 +232,11 @@ class DocumentWriter:
             made.append(Document(each.kind, each.key, self._last, each.value or "", each.value is None))
         return made
 
-    def _store(self, rows: Sequence[_Row]) -> None:
+    def _store(self, rows: Sequence[_Row], epoch: int) -> None:
         self._epoch = 0
         self._tables.insert("documents", _block(rows))
-        self._lease.check()
-        self._epoch = self._lease.epoch
+        self._lease.check(epoch)
+        self._epoch = epoch
 
     def compact(self) -> None:
         """Delete superseded versions once there are many."""

@@ -4,6 +4,7 @@ import contextvars
 import logging
 import secrets
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager, suppress
@@ -14,6 +15,7 @@ from stepscope.hub.store import literal
 from stepscope.hub.store.cluster import dialect, missing_shards
 from stepscope.hub.store.cluster.address import Address, of_sql_user
 from stepscope.hub.store.cluster.cluster_sql import ClusterSql
+from stepscope.hub.store.cluster.commit_levels import CommitLevels
 from stepscope.hub.store.cluster.lease import BEATS
 from stepscope.hub.store.cluster.pool import Pool
 from stepscope.hub.store.cluster.readable_rows import readable_rows
@@ -31,6 +33,7 @@ from stepscope.hub.store.engine import (
     Tables,
     row_stream,
 )
+from stepscope.hub.store.schema import PUBLIC
 from stepscope.model.errors import ConfigError
 
 _WITHOUT_SOME: dialect.Settings = {"distributed_ddl_task_timeout": 6}
@@ -38,6 +41,9 @@ _WITHOUT_SOME: dialect.Settings = {"distributed_ddl_task_timeout": 6}
 
 An old server takes half of an even number and waits for ever for an odd one: to it, the driver sends it unsigned.
 """
+_LEVELS_SECONDS = 0.25
+"""Answers are taken to have what others had so long ago."""
+_OF_RUNS = frozenset(PUBLIC)
 
 
 class Server:
@@ -62,6 +68,8 @@ class Server:
         )
         self._places: dict[tuple[str, int], tuple[int, int]] = {}
         """The shard and the replica that each server of the address is, beginning with 1, as far as they answered."""
+        self._levels = CommitLevels()
+        self._levels_checked = float("-inf")
         self._shard_tables = [self._tables_of(index) for index in range(self.shards)] if self._cluster else []
         self._check_sql_user()
 
@@ -133,14 +141,51 @@ class Server:
         sql = self._asked(sql)
         if self._cluster is None:
             return self._ask(sql)
+        tables = dialect.tables_read(sql)
         try:
-            return self._ask(sql, dialect.CURRENT)
+            found = self._ask(sql, dialect.CURRENT)
+            skipping: dialect.Settings = {}
         except EngineError as error:
-            skipping = self._without_some(error, dialect.tables_read(sql))
-        found = self._ask(sql, skipping)
+            skipping = self._without_some(error, tables)
+            found = self._ask(sql, skipping)
         if skipping:
             self._note(self.shards_away())
+        if _OF_RUNS.intersection(tables):
+            self._check_levels()
         return found
+
+    def _check_levels(self) -> None:
+        """Note the shards of which answers lack a commit that is known to be there; EngineError where none may lack.
+
+        A replica without ZooKeeper does not know what it lacks, so that the server itself takes it for current.
+        """
+        if time.monotonic() < self._levels_checked + _LEVELS_SECONDS or not self._levels.expected():
+            return
+        behind = self._levels.behind(self._read_levels())
+        if not behind:
+            self._levels_checked = time.monotonic()
+        elif missing_shards.allowed() is None:
+            raise EngineError(f"the replica of shard {behind[0]} that answers lacks commits", missing_shards.BEHIND)
+        self._note(behind)
+
+    def _read_levels(self) -> dict[int, int]:
+        """The newest commit of each shard in the answers of this moment; without the shards that do not answer."""
+        found = self._ask(dialect.newest_commits(self.shards), dialect.SKIPPING)
+        return dict(found.rows("shard", "newest"))
+
+    def note_commit(self, shard: int, commit: int) -> None:
+        """Note that a commit is complete: an answer that lacks it a little later comes from a replica behind."""
+        self._levels.note(shard, commit)
+
+    def _learn_levels(self) -> None:
+        """Ask every replica for its newest commit: another hub may have written it."""
+        replicas = Counter(shard for shard, _ in self._places.values())
+        for index, tables in enumerate(self._shard_tables):
+            with suppress(EngineError):
+                found = tables.query_all(dialect.newest_commits(self.shards))
+                newest = max((dict(each.rows("shard", "newest")).get(index, 0) for each in found), default=0)
+                learn = self._levels.replace if len(found) == replicas[index + 1] else self._levels.note
+                learn(index, newest)
 
     def _without_some(self, error: EngineError, tables: Sequence[str]) -> dialect.Settings:
         """Note what an answer from some tables will lack, and return the settings by which it is given; else raise."""
@@ -201,6 +246,7 @@ class Server:
             missing = tuple(self.shards_away())
         except EngineError:
             missing = tuple(range(1, self.shards + 1))
+        self._learn_levels()
         return ClusterState(self.shards, missing, len(self._address.hosts), down, self._has_zookeeper())
 
     def _answers(self, host: tuple[str, int]) -> bool:
@@ -256,7 +302,7 @@ class Server:
         if self._cluster is None or missing_shards.allowed() is None:
             return {}
         away = self.shards_away()
-        self._note([*away, *self._shards_behind()])
+        self._note([*away, *self._shards_behind(), *self._levels.behind(self._read_levels())])
         return dialect.SKIPPING if away else {}
 
     def _kill(self, session: Session, mark: str) -> None:

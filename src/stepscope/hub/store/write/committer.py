@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 
 from stepscope.hub.store.cluster.lease import Lease
 from stepscope.hub.store.cluster.shards import WHOLE, Shard, ShardUnavailable
@@ -33,17 +34,23 @@ class Committer:
     """
 
     def __init__(
-        self, engine: Tables, clock: Callable[[], int], shard: Shard = WHOLE, lease: Lease | None = None
+        self,
+        engine: Tables,
+        clock: Callable[[], int],
+        shard: Shard = WHOLE,
+        lease: Lease | None = None,
+        on_commit: Callable[[int], None] = lambda commit: None,
     ) -> None:
         self._engine = engine
         self._clock = clock
         self._shard = shard
         self._lease = lease
+        self._on_commit = on_commit
         self._epoch = 0
         """The epoch in which the caches were filled."""
         self._ledger = Ledger(engine, shard)
         self._catalog = Catalog(engine, clock, shard)
-        self._recovery = Recovery(engine, self._ledger, shard, shared=lease is not None)
+        self._recovery = Recovery(engine, self._ledger, shard, lease)
         self._requests = Requests(engine, shared=lease is not None)
         self._last = 0
         self._broken = True
@@ -55,9 +62,19 @@ class Committer:
         if self._lease is not None:
             self._lease.check()
 
+    def _confirm(self, epoch: int) -> None:
+        """Raise EngineError unless this hub has had the shard since an epoch, as the store says."""
+        if self._lease is not None:
+            self._lease.check(epoch)
+
     def _guard(self) -> None:
         if self._lease is not None:
-            self._lease.guard()
+            self._lease.guard(self._epoch)
+
+    @property
+    def ignored_aborts(self) -> int:
+        """Commits that another hub aborted after it had lost the shard; they count, and nothing of them was deleted."""
+        return len(self._recovery.ignored)
 
     def write(self, batches: Sequence[Batch]) -> list[Outcome]:
         """Store batches and return the outcome of each; those stored before are skipped."""
@@ -113,8 +130,9 @@ class Committer:
         requests = [(source.run_numbers.number, source.key, batches[index].request) for index, source in fresh]
         self._insert(self._requests.blocks(requests, number, self._clock()))
         self._insert({"ledger": loaded.block(entries, number, self._clock())})
-        self.check()
+        self._confirm(self._epoch)
         self._last = number
+        self._on_commit(number)
         self._ledger.accept(entries)
         self._requests.accept(requests)
         for part, refusal in built.refusals.items():
@@ -178,13 +196,16 @@ class Committer:
         """Delete the rows of incomplete commits, after a failure or when this hub has just got the shard."""
         if not self.must_recover():
             return
+        self.check()
         epoch = self._current_epoch()
+        confirm = partial(self._confirm, epoch)
         self._broken = True
-        self._last = self._recovery.recover(self._clock, self._guard, epoch)
+        self._last = self._recovery.recover(self._clock, confirm, epoch)
         self._ledger.forget()
         self._requests.forget()
         if epoch != self._epoch:
             self._catalog.begin_epoch(epoch)
+            confirm()  # numbers that were just read are used in this epoch alone
         if epoch:
             self._sweeps = [time.monotonic() + seconds for seconds in _SWEEP_SECONDS]
         self._broken, self._epoch = False, epoch
@@ -192,7 +213,7 @@ class Committer:
     def sweep_if_due(self) -> None:
         """Delete what arrived late of commits that were aborted, and requests that are no longer repeated."""
         if self._sweeps and time.monotonic() >= self._sweeps[0]:
-            self._recovery.sweep(self._guard)
+            self._recovery.sweep(partial(self._confirm, self._epoch))
             self._sweeps.pop(0)
         self._requests.expire_if_due(self._clock(), self._guard)
 
