@@ -13,7 +13,7 @@ HANG = Kind(
     "FATAL",
     "a deadlock, or a call that does not return",
     "Take a stack trace of the missing rank (py-spy dump).",
-    explains=("data_stall", "slow_span", "gpu_idle"),
+    explains=("data_stall", "slow_span", "gpu_idle", "dead_rank", "crash"),
     lasts=True,
 )
 SECONDS = 10.0
@@ -53,6 +53,7 @@ class Hang:
         self._last: dict[int, int] = {}
         self._step: dict[int, int] = {}
         self._open: dict[int, dict[bytes, _Opened]] = {}
+        self._beats: dict[int, int] = {}
         self._gone: set[int] = set()
         self._evaluated = False
         """Whether nothing was received since the last evaluation."""
@@ -88,6 +89,15 @@ class Hang:
     def gone(self, rank: int) -> None:
         """Record that a rank has ended or died."""
         self._gone.add(rank)
+
+    def beat(self, rank: int, time: int) -> tuple[Finding, ...]:
+        """Record a heartbeat, and evaluate the time up to which all living ranks have written one.
+
+        So a hang is found from the records alone, also when they are replayed.
+        """
+        self._beats[rank] = max(time, self._beats.get(rank, 0))
+        living = [rank for rank in self._last if rank not in self._gone]
+        return self.tick(min((self._beats.get(rank, 0) for rank in living), default=0))
 
     def tick(self, now: int) -> tuple[Finding, ...]:
         """Report a hang when no rank has made progress for longer than ever before.
