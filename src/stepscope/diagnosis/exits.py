@@ -17,7 +17,7 @@ CRASH = Kind(
     "FATAL",
     "the process ended with a failure",
     "Read the traceback of that rank in its log.",
-    explains=("hang", "new_error", "data_stall", "slow_span", "missing_steps", "straggler"),
+    explains=("hang", "collective_mismatch", "new_error", "data_stall", "slow_span", "missing_steps", "straggler"),
     expects="every process to end with the status finished",
 )
 DEAD_RANK = Kind(
@@ -25,7 +25,7 @@ DEAD_RANK = Kind(
     "FATAL",
     "the process was killed: out of memory, a signal, or the machine",
     "Check the kernel log and the scheduler of that machine.",
-    explains=("hang", "data_stall", "slow_span", "missing_steps", "straggler", "new_error"),
+    explains=("hang", "collective_mismatch", "data_stall", "slow_span", "missing_steps", "straggler", "new_error"),
 )
 ERROR = Kind(
     "error",

@@ -13,6 +13,7 @@ BEFORE = 3
 """A symptom may begin this many steps before its cause."""
 NEAR = 8
 """Symptoms of causes that do not last begin within this many steps."""
+_HANGS = frozenset(("hang", "collective_mismatch"))
 LAST_RECORD_NS = 3_000_000_000
 """The last record of a process that ended comes at most this long after the progress that it ended."""
 _STALLS = frozenset(("data_stall", "slow_span", "periodic_stall"))
@@ -64,7 +65,7 @@ def _explains(cause: Finding, other: Finding, kinds: Kinds) -> bool:
         return False
     if cause.kind in _ENDS and cause.attempt != other.attempt:
         return False
-    if "hang" in (cause.kind, other.kind) and not _came_before(cause, other):
+    if not _HANGS.isdisjoint((cause.kind, other.kind)) and not _came_before(cause, other):
         return False
     if cause.step is None or other.step is None:
         return True

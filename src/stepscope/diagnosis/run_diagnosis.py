@@ -384,5 +384,7 @@ class Diagnosis:
             self.run.configure(rank, config)
         if event.name == names.EVENT_FINISHED:
             self._hang.gone(rank)
+        elif event.name == names.EVENT_POSITION:
+            self._hang.positioned(rank, event)
         for take in self._on_event:
             self._keep_all(take(rank, event))

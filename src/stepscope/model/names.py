@@ -53,6 +53,16 @@ EVENT_EXITED = "process.exited"
 ALERT_FINDING = "stepscope.finding"
 """An alert about a finding of the diagnosis in the trainer; `stepscope.finding.kind` and others describe it."""
 
+EVENT_POSITION = "process.position"
+"""Where a process stands still: `stack`, `seconds`, and of torch.distributed `collective`, `groups` and `recent`."""
+COLLECTIVES = (
+    "all_reduce", "all_reduce_coalesced", "all_gather", "all_gather_coalesced", "all_gather_into_tensor",
+    "all_gather_object", "all_to_all", "all_to_all_single", "barrier", "broadcast", "broadcast_object_list", "gather",
+    "gather_object", "monitored_barrier", "reduce", "reduce_scatter", "reduce_scatter_tensor", "scatter",
+    "scatter_object_list",
+)  # fmt: skip
+"""The collectives of torch.distributed."""
+
 ATTR_SAMPLE_RATE = "statsd.rate"
 """On a sampled value: the sampling rate; sums are divided by it."""
 ATTR_SET_MEMBER = "statsd.member"

@@ -12,6 +12,7 @@ from stepscope.sdk.attributes import clean
 from stepscope.sdk.context import Mark, pack_any, text_of
 from stepscope.sdk.outcomes import Outcomes
 from stepscope.sdk.periodic import PeriodicWork
+from stepscope.sdk.positions import Positions
 from stepscope.sdk.recorder import Recorder
 from stepscope.sdk.settings import Settings
 from stepscope.sdk.tensors import Refused, Row, step_number
@@ -88,6 +89,7 @@ class Extended(Protocol):
 
     outcomes: Outcomes
     periodic: PeriodicWork
+    positions: Positions
     recorder: Recorder
 
     @property
@@ -143,6 +145,11 @@ def on_finish(run: Extended, call: Callable[[], object], /) -> Callable[[], bool
         return True
 
     return cancel
+
+
+def on_position(run: Extended, call: Callable[[], Mapping[str, Any]], /) -> None:
+    """Have `call` add attributes to each report of where this process stands still; it runs on the flusher's thread."""
+    run.positions.details.append(call)
 
 
 def count(run: Extended, outcome: str, kind: str, reason: str | None = None, number: int = 1) -> None:
