@@ -115,3 +115,147 @@ def test_a_span_that_failed_by_an_exception_is_told_once() -> None:
     made.feed(0, failed_span(3, 3, "train.backward", "boom", 1))
     made.feed(0, raised(3, 3, "RuntimeError", "boom"))
     assert only(made).text == "RuntimeError: boom at step 3"
+
+
+def uncaught(time: int, step: int, kind: str, message: str) -> Event:
+    """The exception that ended a process."""
+    attrs = {"exception.type": kind, "exception.message": message, "uncaught": True}
+    return Event(time * SECOND, step, None, None, None, 21, names.EVENT_EXCEPTION, attrs)
+
+
+def exited(time: float, signal: str) -> Event:
+    """What was seen of the end of a process from outside of it."""
+    return Event(int(time * SECOND), None, None, None, None, 9, names.EVENT_EXITED, {"signal": signal})
+
+
+def four() -> Diagnosis:
+    """Four ranks that have taken 100 steps."""
+    made = Diagnosis(world=4)
+    for rank in range(4):
+        steps(made, rank, 0, 99)
+    return made
+
+
+def test_the_exception_that_came_first_is_not_replaced_by_what_the_launcher_did_then() -> None:
+    """Ranks that the launcher killed after another ran out of memory are a consequence, whenever they are seen."""
+    made = four()
+    made.feed(2, uncaught(100, 100, "torch.OutOfMemoryError", "CUDA out of memory. Tried to allocate 2 GiB"))
+    made.feed(2, ended(100, "failed"))
+    before = only(made)
+    for rank in (0, 1, 3):
+        made.died(rank, (103 + rank) * SECOND)
+    after = only(made)
+    assert before.identity == after.identity
+    assert (after.kind, after.ranks, after.step) == ("crash", (2,), 100)
+    assert "out of memory" in after.text.lower()
+    assert after.cause == "the memory of the GPU is full"
+    assert after.symptoms == ("ranks 0, 1, 3 died without an exit record afterwards",)
+
+
+def test_a_killed_rank_is_told_from_those_that_the_launcher_ended() -> None:
+    """The rank that got SIGKILL is the root; those that got SIGTERM are a consequence, in whatever order they come."""
+    made = four()
+    for rank in (0, 1, 3):
+        made.feed(rank, exited(100.4, "SIGTERM"))
+        made.died(rank, 100 * SECOND)
+    made.feed(2, exited(100.1, "SIGKILL"))
+    made.died(2, 99 * SECOND)
+    found = only(made)
+    assert (found.kind, found.ranks) == ("dead_rank", (2,))
+    assert found.text.startswith("rank 2 was killed by SIGKILL at step 99")
+    assert found.symptoms == ("ranks 0, 1, 3 were ended by SIGTERM afterwards",)
+
+
+def test_an_exception_about_the_connection_is_a_consequence() -> None:
+    """Ranks that lose their connection to a killed one raise; the killed one is the root, even without a signal."""
+    made = four()
+    text = "[/pytorch/gloo/transport/tcp/pair.cc:547] Connection closed by peer [127.0.0.1]:4242"
+    for rank in (0, 1, 3):
+        made.feed(rank, uncaught(100, 100, "RuntimeError", text))
+        made.feed(rank, ended(101, "failed"))
+    assert (only(made).kind, only(made).ranks) == ("crash", (0,))
+    made.died(2, 99 * SECOND)
+    found = only(made)
+    assert (found.kind, found.ranks) == ("dead_rank", (2,))
+    assert found.symptoms == (f"RuntimeError: {text} on ranks 0, 1, 3",)
+
+
+def test_a_job_that_was_ended_from_outside_says_so() -> None:
+    """Without a root of its own, a run that got SIGTERM on every rank was ended by its scheduler or launcher."""
+    made = four()
+    for rank in range(4):
+        made.feed(rank, exited(100 + rank / 10, "SIGTERM"))
+        made.died(rank, 99 * SECOND)
+    found = only(made)
+    assert (found.kind, found.severity, found.ranks) == ("dead_rank", "ERROR", (0, 1, 2, 3))
+    assert found.text.startswith("every rank was ended by SIGTERM at step 99")
+    assert "scheduler" in found.cause
+
+
+def test_a_handled_exception_is_not_blamed_for_a_later_crash() -> None:
+    """The exception that ended the process counts, not one that another rank caught long before."""
+    made = four()
+    made.feed(0, raised(10, 10, "OSError", "retry"))
+    made.feed(3, uncaught(100, 99, "ValueError", "bad token"))
+    made.feed(3, ended(100, "failed"))
+    crash = next(each for each in made.findings() if each.kind == "crash")
+    assert (crash.ranks, crash.text) == ((3,), "rank 3 ended at step 99 with ValueError: bad token")
+
+
+def spans(made: Diagnosis) -> None:
+    """Four ranks that take 40 steps of a tenth of a second, with spans."""
+    for step in range(40):
+        for rank in range(4):
+            id = bytes([rank + 1]) + step.to_bytes(7, "big")
+            made.feed(rank, Span(step * SECOND // 10, SECOND // 11, step, None, bytes(16), id, None, "train.step"))
+
+
+def beat(made: Diagnosis, rank: int, time: int) -> None:
+    """A heartbeat."""
+    made.feed(rank, Metric(time * SECOND, None, None, "stepscope", {"beats": 1}))
+
+
+def stuck(made: Diagnosis, rank: int, name: str) -> None:
+    """A rank reports that it has been in a span for a while."""
+    made.feed(rank, Span(4 * SECOND, None, 40, None, bytes(16), bytes([9, rank]) * 4, None, name))
+
+
+def test_a_hang_is_not_swallowed_by_the_deaths_that_ended_it() -> None:
+    """Ranks that are killed because they hung are a consequence of the hang."""
+    made = Diagnosis(world=4)
+    spans(made)
+    for rank in range(4):
+        stuck(made, rank, "train.data_load" if rank == 2 else "all_reduce")
+        beat(made, rank, 30)
+    made.tick(31 * SECOND)
+    assert only(made).kind == "hang"
+    for rank in range(4):
+        made.died(rank, 60 * SECOND)
+    found = only(made)
+    assert (found.kind, found.ranks) == ("hang", (2,))
+    assert found.symptoms == ("every rank died without an exit record at step 40",)
+
+
+def test_a_hang_is_found_from_the_records_alone() -> None:
+    """Heartbeats without progress are a hang also where nobody watched the clock, as when a run is replayed."""
+    made = Diagnosis(world=4)
+    spans(made)
+    for rank in range(4):
+        stuck(made, rank, "train.data_load" if rank == 2 else "all_reduce")
+    for time in (9, 14, 19):
+        for rank in range(4):
+            beat(made, rank, time)
+    assert (only(made).kind, only(made).ranks) == ("hang", (2,))
+
+
+def test_the_wait_for_a_killed_rank_is_not_a_hang() -> None:
+    """Ranks that wait for one that was killed are a consequence of its death."""
+    made = Diagnosis(world=4)
+    spans(made)
+    for rank in (0, 1, 3):
+        stuck(made, rank, "all_reduce")
+        beat(made, rank, 14)
+    made.tick(15 * SECOND)
+    made.died(2, 4 * SECOND)
+    found = only(made)
+    assert (found.kind, found.ranks) == ("dead_rank", (2,))

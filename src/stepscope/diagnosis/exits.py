@@ -5,6 +5,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
+from stepscope.diagnosis.ending import End, consequences, end_of, ranks_in_words, root_of
+from stepscope.diagnosis.failure_classes import class_of
 from stepscope.diagnosis.finding import Finding, Kind, on_ranks, seconds
 from stepscope.model import names
 from stepscope.model.records import Event, Span
@@ -15,7 +17,7 @@ CRASH = Kind(
     "FATAL",
     "the process ended with a failure",
     "Read the traceback of that rank in its log.",
-    explains=("new_error", "data_stall", "slow_span"),
+    explains=("hang", "collective_mismatch", "new_error", "data_stall", "slow_span", "missing_steps", "straggler"),
     expects="every process to end with the status finished",
 )
 DEAD_RANK = Kind(
@@ -23,7 +25,7 @@ DEAD_RANK = Kind(
     "FATAL",
     "the process was killed: out of memory, a signal, or the machine",
     "Check the kernel log and the scheduler of that machine.",
-    explains=("hang", "data_stall", "slow_span", "missing_steps", "straggler", "new_error"),
+    explains=("hang", "collective_mismatch", "data_stall", "slow_span", "missing_steps", "straggler", "new_error"),
 )
 ERROR = Kind(
     "error",
@@ -33,6 +35,10 @@ ERROR = Kind(
     explains=("new_error",),
     expects="no exception and no failed span",
 )
+_UNCAUGHT = "an exception that nothing caught"
+_ENDED = "the launcher or scheduler ended the job: it was cancelled, preempted, or out of time"
+_ENDED_ADVICE = "See the scheduler's record of the job; start it again from the last checkpoint."
+_OOM_KILL = "oom_kill event"
 WELL = ("finished", "preempted")
 """The statuses of a successful exit."""
 MOST_FAILURES = 256
@@ -44,6 +50,7 @@ LONGEST = 400
 """The most characters of a failure that are compared."""
 _DIGITS = re.compile(r"0x[0-9a-f]+|\d+", re.IGNORECASE)
 _ERROR = 2
+_FATAL = 21
 Place = tuple[int, int, int | None]
 """An attempt, a rank and a step."""
 
@@ -69,8 +76,13 @@ class _Attempt:
 
     first: int | None = None
     steps: dict[int, int] = field(default_factory=dict)
-    ended: dict[int, str] = field(default_factory=dict)
+    ended: dict[int, tuple[str, int]] = field(default_factory=dict)
+    """The status and time of exit records."""
     dead: dict[int, int] = field(default_factory=dict)
+    exited: dict[int, tuple[int, Mapping[str, Any]]] = field(default_factory=dict)
+    """What other processes saw of their ends."""
+    thrown: dict[int, tuple[bool, str, int]] = field(default_factory=dict)
+    """The exception of each rank that ended it, else its last one: whether it did, the text and the time."""
     usual_step: float = 0.0
     """The median step time when the first of its processes died, in seconds."""
 
@@ -120,12 +132,19 @@ class Exits:
             self._attempts.setdefault(attempt, _Attempt())
         elif event.name == names.EVENT_FINISHED:
             known = self._attempts.setdefault(attempt, _Attempt())
-            known.ended[rank] = ending_of(event.attrs.get("status", "finished"))
+            known.ended[rank] = ending_of(event.attrs.get("status", "finished")), event.time
             known.dead.pop(rank, None)
+        elif event.name == names.EVENT_EXITED:
+            self._attempts.setdefault(attempt, _Attempt()).exited[rank] = event.time, event.attrs
         elif event.name == names.EVENT_EXCEPTION:
             if len(self._thrown) < MOST_THROWN:
                 self._thrown.update(((attempt, rank, event.step), (attempt, rank, None)))
-            self._fail(None, described(event.attrs), rank, attempt, event.step, event.time)
+            what = described(event.attrs)
+            thrown = self._attempts.setdefault(attempt, _Attempt()).thrown
+            fatal = event.severity >= _FATAL or bool(event.attrs.get("uncaught"))
+            if fatal or not thrown.get(rank, (False,))[0]:
+                thrown[rank] = fatal, what, event.time
+            self._fail(None, what, rank, attempt, event.step, event.time)
         else:
             return
         self.changes += 1
@@ -175,45 +194,65 @@ class Exits:
 
     def _ending(self, attempt: int, newest: int, world: int) -> Finding | None:
         known = self._attempts[attempt]
-        failed = {rank: status for rank, status in known.ended.items() if status not in WELL}
         failures = [each for each in self._failures.values() if any(place[0] == attempt for place in each.places)]
         failures.sort(key=lambda each: (each.span is not None, each.time))
-        if known.dead:
-            return self._dead_rank(attempt, known, failures, world)
-        if not failed:
+        ends = _ends(known, failures)
+        if not ends:
             return None
-        first = next((each for each in failures if each.span is None), None) or next(iter(failures), None)
-        rank = first.rank if first is not None else min(failed)
-        reason = f"with {_failed(first)}" if first is not None else f"and reported {failed[rank]}"
-        step = known.steps.get(rank)
+        root = root_of(ends)
+        words = {each.words for each in ends}
+        besides = (f"{_failed(each)} on rank {each.rank}" for each in failures if _failed(each) not in words)
+        symptoms = tuple([*consequences(ends, root), *besides][:16])
+        if root[0].how in ("exception", "status"):
+            return self._crash(attempt, known, root[0], symptoms)
+        return self._dead_rank(attempt, known, root, symptoms, world)
+
+    def _crash(self, attempt: int, known: _Attempt, root: End, symptoms: tuple[str, ...]) -> Finding:
+        step = known.steps.get(root.rank)
         place = f" at step {step}" if step is not None else ""
+        reason = f"with {root.words}" if root.how == "exception" else f"and reported {root.words}"
+        about = root.failure
         return CRASH.finding(
-            f"rank {rank} ended{place} {reason}{self._resumed(attempt, step)}",
-            first.time if first is not None else 0,
+            f"rank {root.rank} ended{place} {reason}{self._resumed(attempt, step)}",
+            root.time,
             step=step,
-            ranks=(rank,),
-            span=first.span if first is not None else None,
-            cause="an exception that nothing caught" if first is not None else "",
-            symptoms=tuple(f"{_failed(each)} on rank {each.rank}" for each in failures if each is not first)[:16],
+            ranks=(root.rank,),
+            span=root.span,
+            severity="WARN" if about is not None and about.name == "user_cancelled" else None,
+            cause=about.cause if about is not None else _UNCAUGHT if root.how == "exception" else "",
+            advice=about.advice if about is not None else "",
+            symptoms=symptoms,
             attempt=attempt,
             weight=3.0,
         )
 
-    def _dead_rank(self, attempt: int, known: _Attempt, failures: list[_Failure], world: int) -> Finding:
-        ranks = tuple(sorted(known.dead))
+    def _dead_rank(
+        self, attempt: int, known: _Attempt, root: list[End], symptoms: tuple[str, ...], world: int
+    ) -> Finding:
+        first, ranks = root[0], tuple(sorted(each.rank for each in root))
         steps = [known.steps[rank] for rank in ranks if rank in known.steps]
         step = max(steps, default=None)
         place = f" at step {step}" if step is not None else ""
-        who = f"rank {ranks[0]}" if len(ranks) == 1 else f"ranks {', '.join(map(str, ranks[:8]))}"
         everyone = len(ranks) > 1 and len(ranks) >= world
+        who = "every rank" if everyone else ranks_in_words(ranks)
+        were = "was" if everyone or len(ranks) == 1 else "were"
+        did = "died without an exit record"
+        if first.how == "signal":
+            did = f"{were} {'ended' if first.follows else 'killed'} by {first.words}"
         pace = f"a step every {seconds(known.usual_step)}, or " if known.usual_step else ""
+        about = first.failure
+        if known.exited.get(first.rank, (0, {}))[1].get("oom_kill"):
+            about = class_of(_OOM_KILL)
         return DEAD_RANK.finding(
-            f"{'every rank' if everyone else who} died without an exit record{place}{self._resumed(attempt, step)}",
-            min(known.dead.values()),
+            f"{who} {did}{place}{self._resumed(attempt, step)}",
+            min(each.time for each in root),
             step=step,
             ranks=ranks,
             expects=f"{pace}an exit record when a process ends",
-            symptoms=tuple(f"{_failed(each)} on rank {each.rank}" for each in failures)[:16],
+            severity="ERROR" if first.follows else None,
+            cause=about.cause if about is not None else _ENDED if first.follows else "",
+            advice=about.advice if about is not None else _ENDED_ADVICE if first.follows else "",
+            symptoms=symptoms,
             attempt=attempt,
             weight=3.0,
         )
@@ -227,6 +266,32 @@ class Exits:
         repeats = step - start + 1 if step is not None else 0
         repeated = f", {repeats} step{'s' * (repeats > 1)} were repeated" if repeats > 0 else ""
         return f"; attempt {begun} resumed at step {start}{repeated}"
+
+
+def _ends(known: _Attempt, failures: list[_Failure]) -> list[End]:
+    """Return the ends of the processes that did not finish."""
+    found = []
+    for rank, (status, time) in known.ended.items():
+        if status in WELL:
+            continue
+        thrown = known.thrown.get(rank)
+        failed = next((each for each in failures if each.rank == rank), None)
+        if thrown is not None:
+            found.append(end_of(rank, thrown[2], "exception", thrown[1]))
+        elif failed is not None:
+            found.append(end_of(rank, failed.time, "exception", _failed(failed), failed.span))
+        else:
+            found.append(end_of(rank, time, "status", status))
+    for rank in {*known.dead, *known.exited} - known.ended.keys():
+        at, seen = known.exited.get(rank, (known.dead.get(rank, 0), {}))
+        thrown, signal = known.thrown.get(rank), seen.get("signal")
+        if thrown is not None and thrown[0]:  # it was killed while it ended
+            found.append(end_of(rank, thrown[2], "exception", thrown[1]))
+        elif signal:
+            found.append(end_of(rank, at, "signal", str(signal)))
+        elif rank in known.dead:
+            found.append(end_of(rank, at, "vanished", ""))
+    return found
 
 
 def described(attrs: Mapping[str, Any]) -> str:

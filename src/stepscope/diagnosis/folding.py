@@ -13,6 +13,9 @@ BEFORE = 3
 """A symptom may begin this many steps before its cause."""
 NEAR = 8
 """Symptoms of causes that do not last begin within this many steps."""
+_HANGS = frozenset(("hang", "collective_mismatch"))
+LAST_RECORD_NS = 3_000_000_000
+"""The last record of a process that ended comes at most this long after the progress that it ended."""
 _STALLS = frozenset(("data_stall", "slow_span", "periodic_stall"))
 _LATE = frozenset(("straggler", "intermittent_straggler"))
 MILDER = 3.0
@@ -62,6 +65,8 @@ def _explains(cause: Finding, other: Finding, kinds: Kinds) -> bool:
         return False
     if cause.kind in _ENDS and cause.attempt != other.attempt:
         return False
+    if not _HANGS.isdisjoint((cause.kind, other.kind)) and not _came_before(cause, other):
+        return False
     if cause.step is None or other.step is None:
         return True
     if cause.kind == other.kind == "slow_span" and (cause.step != other.step or _lost(cause) < _lost(other)):
@@ -76,6 +81,15 @@ def _explains(cause: Finding, other: Finding, kinds: Kinds) -> bool:
     if other.step < cause.step - window:
         return False
     return _lasts(cause, kinds) or other.step <= (cause.last or cause.step) + NEAR
+
+
+def _came_before(cause: Finding, other: Finding) -> bool:
+    """Return whether a process ended before others hung, or hung, all the time alive, before it ended."""
+    if cause.kind in _ENDS:
+        return cause.time <= other.time + LAST_RECORD_NS
+    if other.kind in _ENDS:
+        return cause.attempt == other.attempt and other.time > cause.time + LAST_RECORD_NS
+    return True
 
 
 def _explains_lost_time(cause: Finding, other: Finding) -> bool:

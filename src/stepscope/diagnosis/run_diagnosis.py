@@ -1,6 +1,6 @@
 """The diagnosis engine: feeds the records of a run to the detectors and collects their findings."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from math import isfinite
@@ -35,7 +35,7 @@ from stepscope.model.records import Alert, Event, Log, Metric, Record, Span, Val
 from stepscope.model.run_description import config_of
 
 Takes = tuple[Callable[[], Finding | None], ...]
-VERSION = 6
+VERSION = 7
 """Incremented when findings change: runs diagnosed by an older version are diagnosed again."""
 MOST_SERIES = 20_000
 """The most series that are watched. Beyond that..."""
@@ -52,9 +52,9 @@ EXPLAINING = frozenset(("lr", "stage", "loss_scale"))
 class Plan:
     """The keys of a record by how they are processed. Keys without a role are left out unless compared across ranks."""
 
-    __slots__ = ("counters", "done", "moves", "shared", "watched", "world")
+    __slots__ = ("beats", "counters", "done", "moves", "shared", "watched", "world")
 
-    def __init__(self, names: Iterable[str], world: int) -> None:
+    def __init__(self, keys: Collection[str], world: int) -> None:
         """Start with the full names of the keys, and the number of ranks."""
         self.world = world
         self.watched: tuple[tuple[str, Series, Any, tuple[Any, ...], tuple[Any, ...]], ...] = ()
@@ -64,8 +64,10 @@ class Plan:
         """How many shared keys were done when `shared` was made."""
         self.counters: tuple[tuple[str, str], ...] = ()
         """Keys that count lost records, with their full names."""
-        self.moves = any(not name.startswith(("system/", "stepscope/")) for name in names)
+        self.moves = any(not name.startswith(("system/", "stepscope/")) for name in keys)
         """Whether a record like this is progress of the loop."""
+        self.beats = names.KEY_BEATS in keys
+        """Whether it is a heartbeat."""
 
 
 class Diagnosis:
@@ -223,6 +225,8 @@ class Diagnosis:
             self._steps[rank] = step
             if run.resumed is None and run.attempt > 1:
                 run.resumed = step
+        elif plan.beats:
+            self._keep_all(self._hang.beat(rank, time))
         for key, series, add, each_value, each_block in plan.watched:
             block = add(step if step is not None else series.count + series.bad, time, values[key])
             for take in each_value:
@@ -380,5 +384,7 @@ class Diagnosis:
             self.run.configure(rank, config)
         if event.name == names.EVENT_FINISHED:
             self._hang.gone(rank)
+        elif event.name == names.EVENT_POSITION:
+            self._hang.positioned(rank, event)
         for take in self._on_event:
             self._keep_all(take(rank, event))

@@ -45,9 +45,23 @@ EVENT_EDITED = "train.run.edited"
 """A process of a run changed its name, notes or tags; the attributes are those of a `Change`."""
 EVENT_CLOCK = "stepscope.clock_jump"
 """The clock of a process was set; `seconds` is the difference."""
+KEY_BEATS = "stepscope/beats"
+"""The metric that counts the heartbeats of a process; it is in each of them."""
 EVENT_EXCEPTION = "exception"
+EVENT_EXITED = "process.exited"
+"""The end of a process as another one saw it: `signal` or `status`, where they are known."""
 ALERT_FINDING = "stepscope.finding"
 """An alert about a finding of the diagnosis in the trainer; `stepscope.finding.kind` and others describe it."""
+
+EVENT_POSITION = "process.position"
+"""Where a process stands still: `stack`, `seconds`, and of torch.distributed `collective`, `groups` and `recent`."""
+COLLECTIVES = (
+    "all_reduce", "all_reduce_coalesced", "all_gather", "all_gather_coalesced", "all_gather_into_tensor",
+    "all_gather_object", "all_to_all", "all_to_all_single", "barrier", "broadcast", "broadcast_object_list", "gather",
+    "gather_object", "monitored_barrier", "reduce", "reduce_scatter", "reduce_scatter_tensor", "scatter",
+    "scatter_object_list",
+)  # fmt: skip
+"""The collectives of torch.distributed."""
 
 ATTR_SAMPLE_RATE = "statsd.rate"
 """On a sampled value: the sampling rate; sums are divided by it."""

@@ -88,6 +88,7 @@ class OffRun(Run):
     note = _off(Run.note)
     rename = _off(Run.rename)
     on_finish = _off(Run.on_finish, lambda: False)
+    on_position = _off(Run.on_position)
     count = _off(Run.count)
     reject = _off(Run.reject)
     warn = _off(Run.warn)

@@ -11,7 +11,7 @@ from opentelemetry import trace
 
 from stepscope.model import names
 from stepscope.model.records import ALERT, EVENT, FIRST_STEP, LAST_STEP, METRIC
-from stepscope.sdk import periodic, run_methods, values
+from stepscope.sdk import periodic, positions, run_methods, values
 from stepscope.sdk.attributes import clean, safe_text
 from stepscope.sdk.context import (
     CARRIED_KEY,
@@ -75,6 +75,8 @@ class Run:
         self.flusher: Flusher
         self.recorder = Recorder(settings.memory_quota, self.outcomes, lambda: self.flusher.start())
         self.periodic = periodic.PeriodicWork(self)
+        self.positions = positions.Positions(self)
+        self.periodic.collectors.append(self.positions)
         self.diagnosis = SelfDiagnosis(self)
         self.flusher = Flusher(
             self.recorder,
@@ -218,6 +220,7 @@ class Run:
     rename = run_methods.rename
     measure = run_methods.measure
     on_finish = run_methods.on_finish
+    on_position = run_methods.on_position
     count = run_methods.count
     reject = run_methods.reject
     warn = run_methods.warn

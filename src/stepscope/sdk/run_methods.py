@@ -13,6 +13,7 @@ from stepscope.sdk.context import Mark, pack_any, text_of
 from stepscope.sdk.interrupts import pass_on
 from stepscope.sdk.outcomes import Outcomes
 from stepscope.sdk.periodic import PeriodicWork
+from stepscope.sdk.positions import Positions
 from stepscope.sdk.recorder import Recorder
 from stepscope.sdk.settings import Settings
 from stepscope.sdk.tensors import Refused, Row, step_number
@@ -91,6 +92,7 @@ class Extended(Protocol):
 
     outcomes: Outcomes
     periodic: PeriodicWork
+    positions: Positions
     recorder: Recorder
 
     @property
@@ -147,6 +149,11 @@ def on_finish(run: Extended, call: Callable[[], object], /) -> Callable[[], bool
         return True
 
     return cancel
+
+
+def on_position(run: Extended, call: Callable[[], Mapping[str, Any]], /) -> None:
+    """Have `call` add attributes to each report of where this process stands still; it runs on the flusher's thread."""
+    run.positions.details.append(call)
 
 
 def count(run: Extended, outcome: str, kind: str, reason: str | None = None, number: int = 1) -> None:

@@ -1,8 +1,13 @@
 """A hang: who waits and who is missing is reported once the position of the ranks is known."""
 
+from typing import Any
+
+import pytest
+
 from stepscope.diagnosis.finding import Finding
 from stepscope.diagnosis.run_diagnosis import Diagnosis
-from stepscope.model.records import Span
+from stepscope.model import names
+from stepscope.model.records import Event, Span
 
 SECOND = 10**9
 STEPS = 40
@@ -63,3 +68,63 @@ def test_a_rank_that_reports_late_is_no_longer_blamed() -> None:
     assert found.ranks == (1,)
     stuck(made, 0, "all_reduce")
     assert hangs(made, 12.0) == [found]
+
+
+def standing(made: Diagnosis, rank: int, stack: str, begun: int, collective: str = "", numel: int = 10) -> None:
+    """A rank reports where it stands still."""
+    attrs: dict[str, Any] = {"stack": stack, "groups": {"0": {"begun": begun, "size": 3}}, "seconds": 2.0}
+    if collective:
+        attrs["collective"] = {"name": collective, "numel": numel, "dtype": "float32"}
+    made.feed(rank, Event(HUNG + 3 * SECOND, STEPS, None, None, None, 9, names.EVENT_POSITION, attrs))
+
+
+BACKWARD = "/home/me/train.py:40 main\n/usr/lib/python3.11/site-packages/torch/autograd/graph.py:9 _engine_run_backward"
+
+
+def test_the_rank_outside_the_backward_pass_is_missing() -> None:
+    """Without any span, the stacks tell who waits in the backward pass and who never came there, and at which line."""
+    made = running()
+    for rank in (0, 2):
+        standing(made, rank, BACKWARD, 42)
+    standing(made, 1, "/home/me/train.py:33 main\n/home/me/data.py:12 load", 41)
+    (found,) = hangs(made, 6.0)
+    assert found.ranks == (1,)
+    assert "ranks 0, 2 waiting in backward, rank 1 never arrived (at data.py:12 in load)" in found.text
+    assert found.symptoms[0] == "rank 1: train.py:33 main > data.py:12 load"
+    assert found.symptoms[1].startswith("ranks 0, 2: ")
+
+
+def test_the_rank_that_began_fewer_collectives_is_missing() -> None:
+    """When all ranks are in a collective, the one that has begun fewer is a collective behind."""
+    made = running()
+    for rank in (0, 2):
+        standing(made, rank, BACKWARD, 42, "all_reduce")
+    standing(made, 1, BACKWARD, 41, "all_reduce")
+    (found,) = hangs(made, 6.0)
+    assert found.ranks == (1,)
+
+
+@pytest.mark.parametrize(("collective", "numel", "text"), [
+    ("broadcast", 10, "rank 1 in broadcast of 10 float32, ranks 0, 2 in all_reduce of 10 float32"),
+    ("all_reduce", 12, "rank 1 in all_reduce of 12 float32, ranks 0, 2 in all_reduce of 10 float32"),
+])  # fmt: skip
+def test_collectives_that_do_not_match(collective: str, numel: int, text: str) -> None:
+    """The rank whose collective differs from that of the others, in kind or size, is named, with both."""
+    made = running()
+    for rank in (0, 2):
+        standing(made, rank, BACKWARD, 42, "all_reduce")
+    standing(made, 1, BACKWARD, 42, collective, numel)
+    made.tick(HUNG + 6 * SECOND)
+    (found,) = made.findings()
+    assert (found.kind, found.ranks) == ("collective_mismatch", (1,))
+    assert text in found.text
+
+
+def test_a_rank_that_reports_nothing_is_said_to() -> None:
+    """A stopped process leaves no stack and no heartbeat."""
+    made = running()
+    for rank in (0, 2):
+        standing(made, rank, BACKWARD, 42)
+    (found,) = hangs(made, 9.0)
+    assert found.ranks == (1,)
+    assert "rank 1 never arrived (it reports nothing: stopped, or its machine is unreachable)" in found.text

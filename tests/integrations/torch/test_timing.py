@@ -256,10 +256,10 @@ def test_collectives(run: stepscope.Run, read: Read, tmp_path: Path) -> None:
         dist.destroy_process_group()
     run.finish()
     first, second, third = [each for each in read(Span) if each.name.startswith("train.collective")]
-    assert first.attrs == {"train.bucket": "overhead", "dl.bytes": 40}
+    assert first.attrs == {"train.bucket": "overhead", "dl.bytes": 40, "dl.dtype": "float32", "dl.sequence": 1}
     assert (first.name, first.step) == ("train.collective.all_reduce", 3)
     assert second.name == "train.collective.all_gather_object"
-    assert third.attrs["dl.async"] is True
+    assert (third.attrs["dl.async"], third.attrs["dl.sequence"]) == (True, 3)
 
 
 def test_uninstrument_leaves_torch_as_it_was(run: stepscope.Run, read: Read) -> None:

@@ -1,21 +1,43 @@
 """Hang: no rank makes progress; which ranks wait in which span, and which never arrived."""
 
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import ClassVar, NamedTuple
 
 from stepscope.diagnosis.detector import RunState, drop_rarest
+from stepscope.diagnosis.ending import ranks_in_words
 from stepscope.diagnosis.finding import Finding, Kind, seconds
+from stepscope.diagnosis.positions import (
+    Collective,
+    Place,
+    Position,
+    behind,
+    mismatched,
+    odd_ones,
+    position_of,
+    silent,
+    stacks_in_words,
+)
 from stepscope.diagnosis.span_names import traits
-from stepscope.model.records import Span
+from stepscope.model.records import Event, Span
 
 HANG = Kind(
     "hang",
     "FATAL",
     "a deadlock, or a call that does not return",
     "Take a stack trace of the missing rank (py-spy dump).",
-    explains=("data_stall", "slow_span", "gpu_idle"),
+    explains=("data_stall", "slow_span", "gpu_idle", "dead_rank", "crash"),
     lasts=True,
 )
+MISMATCH = Kind(
+    "collective_mismatch",
+    "FATAL",
+    "ranks called different collectives at the same point: a branch that not all of them take, or different shapes",
+    "Compare the lines below: make every rank call the same collectives in the same order, with the same sizes.",
+    explains=("data_stall", "slow_span", "gpu_idle", "dead_rank", "crash", "hang"),
+    lasts=True,
+)
+_LOOK_AT_STACKS = "Look at the stacks below: the rank that differs from the others is where to begin."
 SECONDS = 10.0
 STEPS = 5.0
 """No rank has made progress for this many median steps, or for `SECONDS`, whichever is less."""
@@ -25,6 +47,7 @@ FIRST_PATIENCE = 120.0
 REPORT_SECONDS = 5.0
 """A rank reports its open span within this many seconds; missing ranks are not named before."""
 
+SILENT_NS = 15_000_000_000
 MOST_OPEN = 256
 """The most open spans of a rank; those that began first are dropped: they never end."""
 MOST_NAMES = 1024
@@ -40,7 +63,7 @@ class _Opened(NamedTuple):
 class Hang:
     """Watches for silence: ranks that wait in an open span, and ranks that never arrived."""
 
-    KINDS: ClassVar[tuple[Kind, ...]] = (HANG,)
+    KINDS: ClassVar[tuple[Kind, ...]] = (HANG, MISMATCH)
 
     def __init__(self, run: RunState) -> None:
         self._run = run
@@ -53,6 +76,8 @@ class Hang:
         self._last: dict[int, int] = {}
         self._step: dict[int, int] = {}
         self._open: dict[int, dict[bytes, _Opened]] = {}
+        self._beats: dict[int, int] = {}
+        self._positions: dict[int, Position] = {}
         self._gone: set[int] = set()
         self._evaluated = False
         """Whether nothing was received since the last evaluation."""
@@ -85,9 +110,24 @@ class Hang:
             drop_rarest(self._longest, MOST_NAMES, int)
             self._longest[span.name] = took
 
+    def positioned(self, rank: int, event: Event) -> None:
+        """Record the report of a process that stands still."""
+        self._positions[rank] = position_of(event)
+        self._evaluated = False
+
     def gone(self, rank: int) -> None:
         """Record that a rank has ended or died."""
         self._gone.add(rank)
+
+    def beat(self, rank: int, time: int) -> tuple[Finding, ...]:
+        """Record a heartbeat, and evaluate the time up to which all living ranks have written one.
+
+        So a hang is found from the records alone, also when they are replayed. A rank that is stopped writes none, and
+        is not waited for.
+        """
+        self._beats[rank] = max(time, self._beats.get(rank, 0))
+        beats = [self._beats.get(rank, 0) for rank in self._last if rank not in self._gone]
+        return self.tick(max(min(beats), max(beats) - SILENT_NS) if beats else 0)
 
     def tick(self, now: int) -> tuple[Finding, ...]:
         """Report a hang when no rank has made progress for longer than ever before.
@@ -95,10 +135,12 @@ class Hang:
         A late report of an open span may change which ranks are missing: the first finding is then withdrawn.
         """
         found, reported = self._hang(now), self._reported
-        if found is None or (reported is not None and found.identity == reported.identity):
+        if found is None or (reported is not None and _same(found, reported)):
             return ()
         self._reported = found
-        return (found,) if reported is None else (replace(reported, weight=-1.0), found)
+        if reported is None or found.identity == reported.identity:
+            return (found,)
+        return replace(reported, weight=-1.0), found
 
     def _hang(self, now: int) -> Finding | None:
         usual = self._run.usual_step
@@ -112,55 +154,72 @@ class Hang:
         inside = {rank: _innermost(self._open.get(rank, {})) for rank in living}
         if any(span is not None and quiet < self._patience(span) for span in inside.values()):
             return None
-        if quiet < REPORT_SECONDS and None in inside.values():
+        places = {rank: self._place(rank, inside[rank]) for rank in living}
+        if quiet < REPORT_SECONDS and not all(place.known for place in places.values()):
             return None
-        waiting = tuple(sorted(rank for rank, span in inside.items() if span is not None and traits(span.name).waiting))
-        missing = tuple(rank for rank in sorted(living) if rank not in waiting)
-        if not waiting and all(span is None for span in inside.values()) and quiet < 3 * SECONDS:
+        if quiet < 3 * SECONDS and not any(place.known for place in places.values()):
             return None
         self._evaluated = True
-        return self._finding(now, quiet, longest, waiting, missing, inside)
+        return self._finding(now, quiet, longest, places)
 
-    def _patience(self, span: _Opened) -> float:
+    def _place(self, rank: int, span: "_Opened | None") -> Place:
+        position = self._positions.get(rank)
+        if position is not None and position.time < self._last.get(rank, 0):
+            position = None  # it has moved since
+        return Place(None if span is None else span.name, position)
+
+    def _patience(self, span: "_Opened") -> float:
         about = traits(span.name)
         if about.waiting or not about.rare:
             return 0.0
         longest = self._longest.get(span.name)
         return PATIENCE * longest / 1e9 if longest is not None else FIRST_PATIENCE
 
-    def _finding(
-        self,
-        now: int,
-        quiet: float,
-        longest: float,
-        waiting: tuple[int, ...],
-        missing: tuple[int, ...],
-        inside: dict[int, _Opened | None],
-    ) -> Finding:
-        name = next((span.name for rank in waiting if (span := inside[rank]) is not None), None)
-        where = next((span.name for rank in missing if (span := inside[rank]) is not None), None)
+    def _finding(self, now: int, quiet: float, longest: float, places: Mapping[int, Place]) -> Finding:
         step = max(self._step.values(), default=None)
-        there = f" (in {where})" if where else ""
-        cause, blamed = "", missing
-        if waiting and missing:
-            text = f"{_who(waiting)} waiting in {name}, {_who(missing)} never arrived{there}"
-            text = f"hang at step {step} for {seconds(quiet)}: {text}"
+        head = f"hang at step {step} for {seconds(quiet)}"
+        different = mismatched(places)
+        missing = _missing(places)
+        waiting = tuple(rank for rank in sorted(places) if rank not in missing and places[rank].waits)
+        name = next((place.collective.name for rank in waiting if (place := places[rank]).collective), None)
+        span = next((each for rank in waiting or missing if (each := places[rank].span)), None)
+        kind, blamed, cause = HANG, missing, ""
+        if different:
+            kind, blamed = MISMATCH, odd_ones(different) or tuple(sorted(places))
+            text = f"{head}: {_differing(different)}"
+            span = next((each for rank in blamed if (each := places[rank].span)), span)
+        elif waiting and missing:
+            text = f"{head}: {ranks_in_words(waiting)} waiting in {span or name or 'backward'}, "
+            text += f"{ranks_in_words(missing)} never arrived{self._about(missing, places, now)}"
             cause = "a rank is stuck outside the collective that the others wait in"
         elif waiting:
-            text, blamed = f"hang at step {step} for {seconds(quiet)}: {_who(waiting)} waiting in {name}", ()
+            text, blamed = f"{head}: {ranks_in_words(waiting)} waiting in {span or name or 'backward'}", ()
+            cause = "every rank is in the same collective: the network between them, or a rank that is not recorded"
         else:
-            text = f"nothing has moved for {seconds(quiet)} since step {step}" + (f", in {where}" if where else "")
-        return HANG.finding(
+            where = next((place.where for place in places.values() if place.where), "")
+            text = f"nothing has moved for {seconds(quiet)} since step {step}" + (f", {where}" if where else "")
+        return kind.finding(
             text,
             now - int(quiet * 1e9),
             step=step,
             ranks=blamed,
-            span=name or where,
+            span=span,
             value=quiet,
             expected=(0.0, longest),
             cause=cause,
+            advice=_LOOK_AT_STACKS if any(place.position for place in places.values()) and kind is HANG else "",
+            symptoms=tuple(stacks_in_words(places))[:8],
             weight=4.0,
         )
+
+    def _about(self, missing: tuple[int, ...], places: Mapping[int, Place], now: int) -> str:
+        """Describe where the missing ranks are."""
+        where = next((place.where for rank in missing if (place := places[rank]).where), "")
+        if where:
+            return f" ({where})"
+        latest = {rank: max(self._beats.get(rank, 0), self._last.get(rank, 0)) for rank in missing}
+        gone = silent(latest, missing, now - int(REPORT_SECONDS * 1e9))
+        return " (it reports nothing: stopped, or its machine is unreachable)" if gone == missing else ""
 
 
 def _innermost(spans: dict[bytes, _Opened]) -> _Opened | None:
@@ -168,6 +227,28 @@ def _innermost(spans: dict[bytes, _Opened]) -> _Opened | None:
     return max(spans.values(), key=lambda span: span.time, default=None)
 
 
-def _who(ranks: tuple[int, ...]) -> str:
-    named = ", ".join(str(rank) for rank in ranks[:6])
-    return f"rank {named}" if len(ranks) == 1 else f"ranks {named}"
+def _missing(places: Mapping[int, Place]) -> tuple[int, ...]:
+    """Return the ranks that the others wait for."""
+    outside = tuple(rank for rank in sorted(places) if not places[rank].waits)
+    if outside and len(outside) < len(places):
+        return outside
+    if late := behind(places):
+        return late
+    if outside:
+        odd = odd_ones({rank: place.position.stack for rank, place in places.items() if place.position is not None})
+        return odd or outside
+    return ()
+
+
+def _differing(inside: Mapping[int, Collective]) -> str:
+    """Describe collectives that do not fit together, the rarest first."""
+    alike: dict[Collective, list[int]] = {}
+    for rank in sorted(inside):
+        alike.setdefault(inside[rank], []).append(rank)
+    parts = sorted(alike.items(), key=lambda each: (len(each[1]), each[1]))
+    return ", ".join(f"{ranks_in_words(ranks)} in {what.in_words()}" for what, ranks in parts)
+
+
+def _same(found: Finding, reported: Finding) -> bool:
+    """Return whether a finding says nothing new but how long it lasts."""
+    return found.identity == reported.identity and found.symptoms == reported.symptoms

@@ -6,7 +6,7 @@ from statistics import median
 from typing import ClassVar
 
 from stepscope.diagnosis.detector import Found, RunState, StepTimes, drop_rarest
-from stepscope.diagnosis.finding import Finding, Kind
+from stepscope.diagnosis.finding import Finding, Kind, seconds
 from stepscope.diagnosis.series_history import exp
 from stepscope.diagnosis.span_names import traits
 
@@ -42,6 +42,10 @@ LATE_WINDOW = 240
 LATE_LEAST = 6
 APART = 3
 """Late steps closer than this count once: on a busy machine they come in a row."""
+ARRIVALS = STEPS + 8
+"""The others must have waited for the same rank in nine of ten of so many steps; a slow span is found before that."""
+ARRIVAL_SHARE = 0.15
+"""... for this share of a step."""
 MOST_NAMES = 1024
 """The most span names that are compared; the rarest are dropped."""
 BY_CHANCE = 1e-6
@@ -61,6 +65,8 @@ class Stragglers:
         self._latest: dict[tuple[str, int], int] = {}
         self._seen: dict[str, int] = defaultdict(int)
         self._reported: set[tuple[str, str, int]] = set()
+        self._arrivals: deque[tuple[int, int, float, float]] = deque(maxlen=ARRIVALS)
+        """Steps with the rank that the others waited for, for how long, and the share of the step."""
 
     def row(self, row: dict[int, StepTimes]) -> Found:
         """Evaluate a step that all ranks have finished."""
@@ -75,7 +81,45 @@ class Stragglers:
                 new = self._compare(name, newest.step, newest.ended, took)
                 if new is not None:
                     found.append(new)
+        late = self._arrive(newest, row)
+        if late is not None:
+            found.append(late)
         return found
+
+    def _arrive(self, newest: StepTimes, row: dict[int, StepTimes]) -> Finding | None:
+        """Judge who comes last to the collectives: all leave them together, so the last one waits least.
+
+        It needs no common clock, and sees also time that is lost between two steps.
+        """
+        waited = {rank: _waited(times) for rank, times in row.items()}
+        if len(waited) < 3:
+            return None
+        last = min(waited, key=lambda rank: waited[rank])
+        others = median(each for rank, each in waited.items() if rank != last)
+        lost = others - waited[last]
+        self._arrivals.append((newest.step, last, lost, lost / max(newest.took, 1e-9)))
+        recent = self._arrivals
+        mine = [each for each in recent if each[1] == last]
+        if len(recent) < ARRIVALS or len(mine) < 0.9 * ARRIVALS or median(share for *_, share in mine) < ARRIVAL_SHARE:
+            return None
+        if any(kind == STRAGGLER.name and rank == last for kind, _, rank in self._reported):
+            return None
+        name = max((each for each in newest.own if traits(each).waiting), key=lambda each: newest.own[each])
+        self._reported.add((STRAGGLER.name, name, last))
+        usual = median(lost for _, _, lost, _ in mine)
+        return STRAGGLER.finding(
+            f"the other ranks have waited {seconds(usual)} a step for rank {last} since step {mine[0][0]}, in {name}",
+            newest.ended,
+            step=mine[0][0],
+            last=newest.step,
+            ranks=(last,),
+            span=name,
+            value=usual,
+            expected=(0.0, ARRIVAL_SHARE * newest.took),
+            cause="that rank is slower in something that is no span: between steps, or in code that is not timed",
+            advice="Put spans around what that rank does between its collectives, or look at its stack.",
+            weight=usual / max(newest.took, 1e-9),
+        )
 
     def _compare(self, name: str, step: int, time: int, took: dict[int, float]) -> Finding | None:
         self._seen[name] += 1
@@ -136,6 +180,11 @@ class Stragglers:
             expected=(others * 0.9, others * 1.1),
             weight=ratio,
         )
+
+
+def _waited(times: StepTimes) -> float:
+    """Return the time that a rank spent in collectives in a step."""
+    return sum(took for name, took in times.own.items() if traits(name).waiting)
 
 
 def _chance(often: int, total: int, share: float) -> float:

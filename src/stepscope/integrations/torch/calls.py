@@ -4,22 +4,20 @@ import functools
 import importlib
 import os
 import threading
+from collections import deque
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import torch
 
 import stepscope
 from stepscope.integrations.torch.phases import GpuClock, Phase, failed
-from stepscope.model.names import ATTR_BUCKET
+from stepscope.model.names import ATTR_BUCKET, COLLECTIVES
 
 Call = Callable[..., Any]
 Describe = Callable[[tuple[Any, ...], dict[str, Any]], dict[str, Any]]
-COLLECTIVES = (
-    "all_reduce", "all_gather", "all_gather_into_tensor", "all_gather_object", "all_to_all", "all_to_all_single",
-    "barrier", "broadcast", "broadcast_object_list", "gather", "reduce", "reduce_scatter", "reduce_scatter_tensor",
-    "scatter",
-)  # fmt: skip
+RECENT = 16
 _inside = threading.local()
 
 
@@ -91,13 +89,37 @@ def _batch(args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
     return {}
 
 
-def _exchange(args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
-    """The bytes of the first tensor, and whether the call is asynchronous."""
-    found: dict[str, Any] = {"dl.async": True} if kwargs.get("async_op") else {}
-    first = next((each for each in (*args, *kwargs.values()) if isinstance(each, torch.Tensor)), None)
-    if first is not None:
-        found["dl.bytes"] = first.nbytes
-    return found
+class CollectiveLog:
+    """The last collectives that Python code of this process called: their number in the group, name, size and dtype."""
+
+    def __init__(self) -> None:
+        self._called: dict[str, int] = {}
+        self._last: deque[tuple[str, int, str, int, str]] = deque(maxlen=RECENT)
+        self._known: Any = None
+
+    def describe(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
+        """Note a call, and return the attributes of its span."""
+        run = stepscope.current_run()
+        if run is not self._known and run is not None:
+            self._known = run
+            run.on_position(self.recent)
+        found: dict[str, Any] = {"dl.async": True} if kwargs.get("async_op") else {}
+        first = next((each for each in (*args, *kwargs.values()) if isinstance(each, torch.Tensor)), None)
+        numel, dtype = 0, ""
+        if first is not None:
+            numel, dtype = first.numel(), str(first.dtype).removeprefix("torch.")
+            found["dl.bytes"], found["dl.dtype"] = first.nbytes, dtype
+        label = next((each.group_name for each in (*kwargs.values(), *args) if hasattr(each, "group_name")), None)
+        if label is not None:
+            found["dl.group"] = label
+        group = label or ""
+        found["dl.sequence"] = number = self._called[group] = self._called.get(group, 0) + 1
+        self._last.append((group, number, name, numel, dtype))
+        return found
+
+    def recent(self) -> dict[str, Any]:
+        """Return the last calls for a report of where this process stands still."""
+        return {"recent": [list(each) for each in list(self._last)]}
 
 
 def _file(args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
@@ -114,13 +136,16 @@ def loading(active: list[bool]) -> list[Replaced]:
 
 
 def collectives(clock: GpuClock, active: list[bool]) -> list[Replaced]:
-    """Time collectives called from Python; those that DDP starts in C++ are not timed."""
+    """Time collectives called from Python; those that DDP starts in C++ are timed together, after the backward pass."""
     if not torch.distributed.is_available():
         return []
     inner = importlib.import_module("torch.distributed.distributed_c10d")
     places = [inner, torch.distributed]
+    log = CollectiveLog()
     return [
-        Replaced(name, places, timed(clock, f"train.collective.{name}", "overhead", _exchange, active))
+        Replaced(
+            name, places, timed(clock, f"train.collective.{name}", "overhead", partial(log.describe, name), active)
+        )
         for name in COLLECTIVES
     ]
 

@@ -17,6 +17,8 @@ FORWARD = "train.forward"
 INFERENCE = "inference.forward"
 """A forward pass without gradients: its purpose depends on the caller, so it has no bucket."""
 BACKWARD = "train.backward"
+GRADIENT_SYNC = "train.collective.gradient_sync"
+"""What is left to wait for of the collectives that DDP or FSDP began in the backward pass."""
 _DEPTH = 3
 _MOST_OUTPUTS = 16
 
@@ -37,7 +39,8 @@ class ModuleTiming:
         """The exception being handled when the forward pass started."""
         self._handle: Any = None
         self._backward: Phase | None = None
-        methods = (self._enter, self._leave, self._backward_ends, self._backward_begins)
+        self._sync: Phase | None = None
+        methods = (self._enter, self._leave, self._backward_ends, self._backward_begins, self._sync_ends)
         self._hooks = [never_raising(each) for each in methods]
 
     def install(self) -> None:
@@ -105,13 +108,23 @@ class ModuleTiming:
         backward, self._backward = self._backward, None
         if backward is not None:
             backward.end()
+        if backward is not None and has_peers():
+            # DDP and FSDP wait for their collectives in callbacks that were queued during the pass: after this one,
+            # and before the next.
+            self._sync = Phase(self._clock, GRADIENT_SYNC, {ATTR_BUCKET: "overhead"}, backward.context)
+            torch.autograd.Variable._execution_engine.queue_callback(self._hooks[4])
+
+    def _sync_ends(self, run: stepscope.Run) -> None:
+        sync, self._sync = self._sync, None
+        if sync is not None:
+            sync.end()
 
     def settle(self) -> None:
         """End phases left open by an exception and reinstall the hook; called where no pass can be running."""
-        for phase in (self._forward, self._backward):
+        for phase in (self._forward, self._backward, self._sync):
             if phase is not None:
                 phase.abandon()
-        self._forward = self._backward = self._module = None
+        self._forward = self._backward = self._sync = self._module = None
         self._forget_handle()
         self.install()
 
@@ -125,6 +138,12 @@ class ModuleTiming:
         self.settle()
         self._waiting.remove()
         self._waiting = None
+
+
+def has_peers() -> bool:
+    """Return whether this process belongs to a group with others."""
+    distributed = torch.distributed
+    return bool(distributed.is_available() and distributed.is_initialized() and distributed.get_world_size() > 1)
 
 
 def differentiable(output: Any) -> list[Any]:

@@ -109,12 +109,13 @@ class GpuClock:
 class Phase:
     """An open phase; its span is current in the thread that started it."""
 
-    __slots__ = ("_clock", "_mark", "_name", "_span")
+    __slots__ = ("_clock", "_mark", "_name", "_span", "context")
 
     def __init__(
         self, clock: GpuClock | None, name: str, attrs: dict[str, Any], context: Context | None = None
     ) -> None:
         self._clock = clock
+        self.context = context
         self._name = name.rpartition(".")[2]
         self._span = (
             stepscope.span(name, **attrs) if context is None else context.run(stepscope.span, name, **attrs)

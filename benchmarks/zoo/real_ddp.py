@@ -1,0 +1,251 @@
+"""Real DDP that goes wrong: four processes over gloo with `instrument()` and no span by the user, one fault each."""
+
+import argparse
+import multiprocessing
+import os
+import signal
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from stepscope.cli.journal_diagnosis import JournalDiagnosis
+from stepscope.diagnosis.finding import SEVERITIES
+
+WORLD = 4
+AT = 25
+"""The step at which a rank goes wrong."""
+RUN = "ddp"
+Found = list[dict[str, Any]]
+
+
+@dataclass(frozen=True)
+class Case:
+    """A fault: the rank that has it, what it is called, and words of the text and cause."""
+
+    rank: int
+    kinds: tuple[str, ...]
+    words: tuple[str, ...] = ()
+    steps: int = 10_000
+    ends: bool = False
+    """Whether the launcher ends the others, which must not change the finding."""
+    others: tuple[str, ...] = ()
+    """Other kinds that are true besides."""
+    instrumented: bool = True
+
+
+CASES: dict[str, Case] = {
+    "sleeps": Case(2, ("hang",), ("rank 2 never arrived", "pause")),
+    "sleeps_init_alone": Case(2, ("hang",), ("rank 2 never arrived", "pause"), instrumented=False),
+    "stopped": Case(2, ("hang",), ("rank 2 never arrived",)),
+    "mismatch": Case(2, ("collective_mismatch",), ("rank 2 in broadcast", "ranks 0, 1, 3 in all_reduce")),
+    "mismatch_ahead": Case(2, ("collective_mismatch",), ("rank 2 in broadcast", "ranks 0, 1, 3 in all_reduce")),
+    "straggler": Case(1, ("straggler",), ("rank 1",), steps=AT + 60),
+    "straggler_between": Case(1, ("straggler",), ("rank 1",), steps=AT + 60),
+    "oom": Case(2, ("crash",), ("rank 2", "memory of the GPU"), ends=True),
+    "killed": Case(2, ("dead_rank",), ("rank 2", "SIGKILL"), ends=True),
+    "perturbed": Case(3, ("replicas_differ",), ("rank 3",), steps=AT + 60),
+    "healthy": Case(-1, (), steps=AT + 60),
+}
+
+
+def pause(seconds: float) -> None:
+    """Do nothing for a while; the name shows in the stack."""
+    time.sleep(seconds)
+
+
+def train(name: str, rank: int, home: Path) -> None:
+    """Be one rank of a small DDP training, and go wrong if it is this one."""
+    import torch
+    from torch import distributed, nn
+
+    import stepscope
+    from stepscope.integrations.torch import instrument
+
+    log = os.open(home / f"rank{rank}.log", os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+    os.dup2(log, 1)
+    os.dup2(log, 2)
+    torch.set_num_threads(1)
+    torch.manual_seed(7)
+    os.environ.update(
+        RANK=str(rank), LOCAL_RANK=str(rank), WORLD_SIZE=str(WORLD), STEPSCOPE_HOME=str(home), STEPSCOPE_CONSOLE="true"
+    )
+    distributed.init_process_group("gloo", init_method=f"file://{home}/meeting", rank=rank, world_size=WORLD)
+    run = stepscope.init(run_id=RUN, otel=False, quiet=True)
+    if CASES[name].instrumented:
+        instrument()
+    model = nn.Sequential(nn.Linear(32, 64), nn.ReLU(), nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, 1))
+    wrapped = nn.parallel.DistributedDataParallel(model)
+    optimizer = torch.optim.AdamW(wrapped.parameters(), lr=1e-3)
+    torch.manual_seed(100 + rank)
+    for step in range(CASES[name].steps):
+        faulty = rank == CASES[name].rank and step >= AT
+        if faulty and name == "straggler_between":
+            time.sleep(0.03)
+        with run.step(step):
+            if faulty:
+                _go_wrong(name, step, model)
+            inputs = torch.rand(128, 32)
+            loss = (wrapped(inputs) - 3 * inputs[:, :8].mean(1, keepdim=True)).square().mean()
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+            mean = loss.detach().clone()
+            if faulty and step == AT and name.startswith("mismatch"):
+                distributed.broadcast(mean, src=0 if name == "mismatch" else rank)
+            else:
+                distributed.all_reduce(mean)
+            run.log({"loss": loss.item(), "mean_loss": float(mean) / WORLD})
+    distributed.barrier()
+    run.finish()
+
+
+def _go_wrong(name: str, step: int, model: Any) -> None:
+    import torch
+
+    if name == "straggler":
+        time.sleep(0.03)
+    if step != AT:
+        return
+    if name.startswith("sleeps"):
+        pause(3600)
+    elif name == "stopped":
+        os.kill(os.getpid(), signal.SIGSTOP)
+    elif name == "oom":
+        raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has 79.1 GiB in all.")
+    elif name == "killed":
+        os.kill(os.getpid(), signal.SIGKILL)
+    elif name == "perturbed":
+        with torch.no_grad():
+            model[2].weight.mul_(1.01)
+
+
+class Launcher:
+    """Four ranks; when one fails the others get SIGTERM, as torchrun does, and SIGKILL if they do not end."""
+
+    def __init__(self, name: str, home: Path) -> None:
+        ready = multiprocessing.get_context("forkserver")  # torch is imported once for all ranks
+        ready.set_forkserver_preload(
+            ["torch.distributed", "torch._dynamo", "stepscope", "stepscope.integrations.torch"]
+        )
+        self._processes = [ready.Process(target=train, args=(name, rank, home)) for rank in range(WORLD)]
+        self._failed_at = 0.0
+        for process in self._processes:
+            process.start()
+
+    def look(self) -> bool:
+        """End the others if one failed; return whether any still runs."""
+        codes = [process.exitcode for process in self._processes]
+        if any(code not in (None, 0) for code in codes) and not self._failed_at:
+            self._failed_at = time.monotonic()
+            self._signal(signal.SIGTERM)
+        elif self._failed_at and time.monotonic() - self._failed_at > 5.0:
+            self._signal(signal.SIGKILL)
+        return any(code is None for code in codes)
+
+    def _signal(self, number: int) -> None:
+        for process in self._processes:
+            if process.exitcode is None and process.pid is not None:
+                os.kill(process.pid, number)
+
+    def stop(self) -> None:
+        """End the ranks that still run."""
+        for process in self._processes:
+            process.kill()
+            process.join()
+
+
+@dataclass
+class Outcome:
+    """What was found: when the case was named, and at the end."""
+
+    named: bool
+    seconds: float
+    """From the first time that something was found."""
+    first: Found = field(default_factory=list)
+    last: Found = field(default_factory=list)
+
+    @property
+    def right(self) -> bool:
+        """Whether it was named, and at the end still is."""
+        return self.named
+
+
+def is_named(case: Case, found: Found) -> bool:
+    """Whether the findings above INFO are those of the case, and no others."""
+    grave = [each for each in found if each["severity"] in SEVERITIES]
+    if not case.kinds:
+        return not grave
+    mine = [each for each in grave if each["kind"] in case.kinds and each["ranks"] == [case.rank]]
+    rest = [each for each in grave if each not in mine and each["kind"] not in case.others]
+    text = " ".join([each["text"] + each["cause"] + " ".join(each["symptoms"]) for each in mine])
+    return len(mine) == 1 and not rest and all(word in text for word in case.words)
+
+
+def run_case(name: str, seconds: float = 240.0, keep: Callable[[Path], None] = lambda home: None) -> Outcome:
+    """Run a case until it is named, or its ranks ended; then end them, and diagnose what is left once more."""
+    case = CASES[name]
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
+        home = Path(folder)
+        began = time.monotonic()
+        launcher = Launcher(name, home)
+        diagnosis = JournalDiagnosis(home, RUN)
+        named, found, at = False, [], 0.0
+        try:
+            settled = 0
+            while time.monotonic() - began < seconds and settled < 3:
+                running = launcher.look()
+                settled += not running
+                while diagnosis.advance(0.5):
+                    pass
+                found = diagnosis.findings()
+                if not named and case.kinds and is_named(case, found):
+                    named, at = True, time.monotonic() - began
+                if named and running and not case.ends and case.steps == 10_000:
+                    break
+                time.sleep(0.2 if running else 1.0)
+        finally:
+            launcher.stop()
+        time.sleep(1.0)
+        fresh = JournalDiagnosis(home, RUN)
+        while fresh.advance(5.0):
+            pass
+        last = fresh.findings()
+        keep(home)
+        return Outcome(is_named(case, found) and is_named(case, last), at, found, last)
+
+
+def describe(found: Iterable[dict[str, Any]]) -> str:
+    """Findings as lines."""
+    return "\n".join(
+        f"    {each['severity']} {each['kind']} {each['ranks']}: {each['text']}\n      {each['cause']}"
+        + "".join(f"\n      - {symptom}" for symptom in each["symptoms"])
+        for each in found
+    )
+
+
+def main() -> int:
+    """Run cases several times and print how often each was right."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("cases", nargs="*", help=f"of {', '.join(CASES)}; all if none is given")
+    parser.add_argument("--times", type=int, default=1)
+    parser.add_argument("--verbose", action="store_true", help="print findings that are right too")
+    args = parser.parse_args()
+    right: Counter[str] = Counter()
+    for _ in range(args.times):
+        for name in args.cases or CASES:
+            outcome = run_case(name)
+            right[name] += outcome.right
+            print(f"{name}: {'right' if outcome.right else 'WRONG'} after {outcome.seconds:.1f} s", flush=True)
+            if args.verbose or not outcome.right:
+                print(f"  live:\n{describe(outcome.first)}\n  afterwards:\n{describe(outcome.last)}", flush=True)
+    print("; ".join(f"{name} {right[name]} of {args.times}" for name in args.cases or CASES))
+    return int(any(right[name] < args.times for name in args.cases or CASES))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

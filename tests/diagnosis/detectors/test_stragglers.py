@@ -1,0 +1,40 @@
+"""Stragglers: the rank for which the others wait is named, wherever its time goes."""
+
+import random
+
+from stepscope.diagnosis.finding import Finding
+from stepscope.diagnosis.run_diagnosis import Diagnosis
+from stepscope.model.records import Span
+
+MS = 1_000_000
+SYNC = "train.collective.gradient_sync"
+
+
+def diagnosed(late: dict[int, float], steps: int = 120, since: int = 40, jitter: float = 1.0) -> list[Finding]:
+    """Four ranks that compute for 10 ms and meet; some come late from what is outside of their steps."""
+    made, random_ = Diagnosis(world=4), random.Random(3)
+    now, ids = 0, 0
+    for step in range(steps):
+        begins = {rank: now + int(MS * (late.get(rank, 0.0) if step >= since else 0.0)) for rank in range(4)}
+        works = {rank: int(MS * (10 + jitter * random_.random())) for rank in range(4)}
+        now = max(begins[rank] + works[rank] for rank in range(4)) + MS
+        for rank in range(4):
+            ids += 2
+            root, inner = ids.to_bytes(8, "big"), (ids + 1).to_bytes(8, "big")
+            arrived = begins[rank] + works[rank]
+            made.feed(rank, Span(arrived, now - arrived, step, None, bytes(16), inner, root, SYNC))
+            made.feed(rank, Span(begins[rank], now - begins[rank], step, None, bytes(16), root, None, "train.step"))
+    return [each for each in made.findings() if "straggler" in each.kind]
+
+
+def test_a_rank_that_loses_time_between_steps_is_named() -> None:
+    """No span is slower on that rank, but it waits least in the collectives."""
+    (found,) = diagnosed({1: 5.0})
+    assert (found.kind, found.ranks, found.span) == ("straggler", (1,), SYNC)
+    assert abs((found.step or 0) - 40) <= 4
+    assert "for rank 1" in found.text
+
+
+def test_ranks_that_are_late_by_turns_are_none() -> None:
+    """On a busy machine another rank comes last each time."""
+    assert diagnosed({}, jitter=8.0) == []
