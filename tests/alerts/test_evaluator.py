@@ -319,3 +319,21 @@ def test_ever_new_names_need_no_more_memory(monkeypatch: pytest.MonkeyPatch) -> 
         sizes += [size_of(evaluator)] if step in (599, 1199) else []
     assert sizes[1] < 1.25 * sizes[0]
     assert evaluator.matcher.skipped
+
+
+@pytest.mark.parametrize("pattern", ["trainer/loss", "train/loss", "trainer/*", "train/lo*", "*/loss"])
+@pytest.mark.parametrize("recorded", [("trainer", "loss"), (None, "train/loss"), (None, "Train/loss")])
+def test_a_rule_watches_a_metric_in_any_spelling(pattern: str, recorded: tuple[str | None, str]) -> None:
+    """A rule applies to a metric whichever word its category is logged and written with."""
+    category, key = recorded
+    evaluator = Evaluator(from_python([{"name": "high", "key": pattern, "when": "> 5"}]))
+    evaluator.feed(writer(), [Metric(0, 0, None, category, {key: 9.0})], 0)
+    assert [alert.state for alert in evaluator.changed.values()] == ["firing"]
+
+
+@pytest.mark.parametrize("category", ["train", "trainer"])
+def test_a_category_is_any_word_for_it(category: str) -> None:
+    """The category of a rule is one, whichever word it is written with."""
+    evaluator = Evaluator(from_python([{"name": "high", "category": category, "when": "> 5"}]))
+    evaluator.feed(writer(), [Metric(0, 0, None, None, {"train/loss": 9.0, "eval/loss": 9.0})], 0)
+    assert [alert.subject.key for alert in evaluator.changed.values()] == ["train/loss"]

@@ -1,7 +1,10 @@
 """Names: aliases lead to one word, severities are OpenTelemetry's."""
 
+import re
+
 import pytest
 
+from stepscope.hub.serving.page import WEB
 from stepscope.model import names
 
 
@@ -62,3 +65,26 @@ def test_spellings() -> None:
     """The key itself comes first, then its category in other words, then none; without one, any category."""
     assert names.spellings("train/loss") == ["train/loss", "trainer/loss", "loss"]
     assert names.spellings("loss")[:3] == ["loss", "trainer/loss", "train/loss"]
+
+
+@pytest.mark.parametrize(
+    ("name", "key"),
+    [
+        ("train/loss", "train/loss"),
+        ("trainer/loss", "train/loss"),
+        ("eval/loss", "Eval/loss"),
+        ("trainer/lr", "lr"),
+        ("kl", "trainer/kl"),
+        ("actor/lr", None),
+        ("trainer/loss/", None),
+    ],
+)
+def test_a_name_means_a_recorded_key(name: str, key: str | None) -> None:
+    """A name means itself, else the key in another spelling of its category, else the trainer's."""
+    assert names.recorded_key(name, ["train/loss", "Eval/loss", "lr", "trainer/kl"]) == key
+
+
+def test_the_page_knows_the_same_categories() -> None:
+    """The page's words for categories are those of the model."""
+    text = (WEB / "parts" / "metric_names.js").read_text().partition("export const CATEGORIES = {")[2].partition("}")[0]
+    assert dict(re.findall(r'(\w+): "(\w+)"', text)) == names.CATEGORIES

@@ -33,6 +33,7 @@ def passing(records: RecordFilter) -> list[Record]:
     ("options", "passed"),
     [
         ({"include": ["trainer/*"]}, [LOSS]),
+        ({"include": ["train/*"]}, [LOSS]),
         ({"include": "trainer/*, kind:alert"}, [LOSS, ALERT]),
         ({"include": ["kind:metric"], "exclude": ["s*/*"]}, [LOSS, OTEL]),
         ({"include": ["my.*"]}, [LOG]),

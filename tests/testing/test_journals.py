@@ -24,6 +24,7 @@ def test_a_loop_under_test() -> None:
         home = recording.run.home
         assert recording.records == []
     assert recording.series("trainer/loss") == [(0, 1.0), (1, 0.5), (2, 1 / 3)]
+    assert recording.series("train/loss") == recording.series("trainer/loss")
     assert [span.name for span in recording.of(Span)] == ["forward", names.SPAN_STEP] * 3 + [names.SPAN_RUN]
     assert all(metric.category == "trainer" for metric in recording.of(Metric))
     assert recording.of(Event)[0].attrs["config"] == {"lr": 0.1}

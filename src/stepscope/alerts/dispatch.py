@@ -7,7 +7,8 @@ from typing import Literal
 import msgspec
 
 from stepscope.alerts.alert import Alert, Expected, Silence, expected_by, worst
-from stepscope.alerts.rule import Compiled, patterns
+from stepscope.alerts.rule import Compiled, key_patterns, patterns
+from stepscope.model.names import canonical_key
 
 Status = Literal["firing", "resolved"]
 NS = 1_000_000_000
@@ -188,9 +189,12 @@ def _rank(severity: str) -> int:
 def matches(silence: Silence, alert: Alert) -> bool:
     """Return whether a silence applies to an alert."""
     about = alert.subject
-    pairs = ((silence.rule, (about.rule, f"finding {about.finding}")), (silence.key, (about.key,)))
-    run = (about.run, alert.run_name or about.run)
-    return all(any(patterns([glob]).fullmatch(text) for text in texts) for glob, texts in (*pairs, (silence.run, run)))
+    checks = (
+        (patterns([silence.rule]), (about.rule, f"finding {about.finding}")),
+        (key_patterns([silence.key]), (about.key, canonical_key(about.key))),
+        (patterns([silence.run]), (about.run, alert.run_name or about.run)),
+    )
+    return all(any(pattern.fullmatch(text) for text in texts) for pattern, texts in checks)
 
 
 def mute_reason(

@@ -10,7 +10,7 @@ from typing import Any, Literal
 import msgspec
 
 from stepscope.model.errors import ConfigError, StepscopeError
-from stepscope.model.names import SEVERITIES
+from stepscope.model.names import SEVERITIES, canonical_key, category_of
 
 Severity = Literal["INFO", "WARN", "ERROR", "FATAL"]
 Aggregate = Literal["max", "min", "mean", "sum", "spread", "count"]
@@ -152,8 +152,11 @@ class Compiled:
         """Return whether it applies to a key."""
         if self.condition.kind == "finding":
             return False
+        same = canonical_key(key)
         category = self.rule.category
-        return (not category or key.startswith(category + "/")) and self.keys.fullmatch(key) is not None
+        if category and not key.startswith(f"{category}/") and not same.startswith(f"{category_of(category)}/"):
+            return False
+        return self.keys.fullmatch(key) is not None or self.keys.fullmatch(same) is not None
 
     def wants_run(self, id: str, project: str, name: str) -> bool:
         """Return whether it applies to a run."""
@@ -185,7 +188,7 @@ def compile_rule(rule: Rule, source: str = "") -> Compiled:
         warm_up=read_duration("warm_up", rule.warm_up),
         no_data=_seconds("no_data", rule.no_data),
         repeat=_seconds("repeat", rule.repeat),
-        keys=patterns(keys),
+        keys=key_patterns(keys),
         runs=(patterns([rule.run.id]), patterns([rule.run.project]), patterns([rule.run.name])),
         ranks=ranks,
         inhibits=patterns(rule.inhibits) if rule.inhibits else None,
@@ -210,6 +213,11 @@ def from_python(given: Sequence[Rule | Mapping[str, Any]], source: str = "init")
         except (msgspec.ValidationError, RuleError, TypeError, ValueError) as error:
             raise ConfigError(f"alerts: rule {index + 1}: {error}") from None
     return tuple(found.values())
+
+
+def key_patterns(globs: Sequence[str]) -> re.Pattern[str]:
+    """Compile patterns of keys; their categories are in the canonical spelling too."""
+    return patterns(list(dict.fromkeys([*globs, *map(canonical_key, globs)])))
 
 
 def patterns(globs: Sequence[str]) -> re.Pattern[str]:

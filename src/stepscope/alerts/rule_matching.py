@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from stepscope.alerts.alert import Alert, Subject
 from stepscope.alerts.rule import Compiled
 from stepscope.alerts.state_machine import Machine
+from stepscope.model.names import canonical_key
 
 MOST_OF_RULE = 500
 """Series that one rule watches; more are counted."""
@@ -159,14 +160,16 @@ class Matcher:
         self._by_prefix: dict[str, list[int]] = {}
         """Rules by the text before the first wildcard of their patterns, so that a key is compared with few rules."""
         for place, rule in enumerate(self.rules):
-            for glob in (rule.rule.key,) if isinstance(rule.rule.key, str) else rule.rule.key:
+            globs = (rule.rule.key,) if isinstance(rule.rule.key, str) else rule.rule.key
+            for glob in {*globs, *map(canonical_key, globs)}:
                 self._by_prefix.setdefault(_WILDCARD.split(glob, maxsplit=1)[0], []).append(place)
 
     def _watching(self, run: RunSeries, key: str) -> list[Compiled]:
         """The rules that watch a key of a run, in their order; other ranks mostly have the same keys."""
         known = run.rules.get(key)
         if known is None:
-            places = {place for end in range(len(key) + 1) for place in self._by_prefix.get(key[:end], ())}
+            starts = {name[:end] for name in (key, canonical_key(key)) for end in range(len(name) + 1)}
+            places = {place for start in starts for place in self._by_prefix.get(start, ())}
             found = (self.rules[place] for place in sorted(places) if self.rules[place].wants_key(key))
             known = run.rules[key] = [rule for rule in found if rule.wants_run(run.id, run.project, run.name)]
         return known

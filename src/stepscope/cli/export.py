@@ -2,9 +2,8 @@
 
 import argparse
 import contextlib
-import difflib
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import BinaryIO
 
@@ -45,9 +44,6 @@ def command(args: argparse.Namespace) -> int:
     format = args.format or format_of(args.output)
     given = {"format": format, "what": args.what, "key": args.key, "rank": args.rank}
     with open_run(home_of(args), args.run) as (client, run):
-        if args.key:
-            known = {row["key"] for row in client.get("/api/runs/{run}/keys", run=run)["keys"]}
-            check_keys(args.key, known, run)
         if args.output == "-":
             client.copy(sys.stdout.buffer, "/api/runs/{run}/export", run=run, **given)
             return 0
@@ -73,16 +69,6 @@ def _export_all(args: argparse.Namespace) -> int:
     changed = f"{formatting.count(done.written)} of {formatting.count(done.runs)} runs are new or have changed"
     print(f"{changed}: {formatting.amount(done.files, 'file')}, {formatting.size(done.bytes)} in {args.parquet}")
     return 0
-
-
-def check_keys(keys: Iterable[str], known: set[str], run: str) -> None:
-    """ConfigError for a metric the run does not have."""
-    for key in keys:
-        if key not in known:
-            near = difflib.get_close_matches(key, known, n=3) or sorted(known)[:3]
-            raise ConfigError(
-                f"{run} has no metric {key!r}; it has {', '.join(near)}{' ...' * (len(known) > len(near))}"
-            )
 
 
 def format_of(name: str) -> str:

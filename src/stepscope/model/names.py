@@ -1,5 +1,7 @@
 """Names on the wire: span names, attributes, categories, severities, and their aliases."""
 
+from collections.abc import Collection
+
 SPAN_RUN = "train.run"
 SPAN_STEP = "train.step"
 
@@ -121,6 +123,19 @@ def canonical_key(key: str) -> str:
     category, slash, rest = key.partition("/")
     prefix = CATEGORIES.get(category.lower()) if slash else None
     return key if prefix is None or not rest else f"{prefix}/{rest}"
+
+
+def recorded_key(name: str, keys: Collection[str]) -> str | None:
+    """The one of some keys that a metric's name means: itself, else in another spelling of its category.
+
+    A key without a category is the trainer's where that has no such key.
+    """
+    if name in keys:
+        return name
+    wanted = canonical_key(name)
+    bare = wanted.removeprefix("trainer/") if "/" in wanted else f"trainer/{wanted}"
+    found = {canonical_key(key): key for key in sorted(keys, reverse=True)}
+    return found.get(wanted) or found.get(bare)
 
 
 def spellings(key: str) -> list[str]:

@@ -13,7 +13,7 @@ from msgspec import structs
 
 from stepscope.journal.layout import slug
 from stepscope.model.errors import ConfigError
-from stepscope.model.names import EVENT_EDITED, EVENT_FINISHED, EVENT_STARTED
+from stepscope.model.names import EVENT_EDITED, EVENT_FINISHED, EVENT_STARTED, canonical_key
 from stepscope.model.plugins import Plugins, read_options
 from stepscope.model.ports import Sink
 from stepscope.model.records import KINDS, Log, Metric, Record, kind
@@ -31,8 +31,8 @@ _MEMO = 10_000
 class RecordFilter(msgspec.Struct, frozen=True):
     """Patterns as in a shell. A record passes if it matches `include`, or that is empty, and no pattern of `exclude`.
 
-    A pattern matches the key of a metric with its category (`trainer/loss`), the name of a span, event or alert, the
-    logger of a log line, or with `kind:` in front a kind of record (`kind:log`).
+    A pattern matches the key of a metric with its category (`trainer/loss`) in any spelling of it, the name of a span,
+    event or alert, the logger of a log line, or with `kind:` in front a kind of record (`kind:log`).
     """
 
     include: tuple[str, ...] = ()
@@ -96,6 +96,8 @@ def _passes(include: tuple[str, ...], exclude: tuple[str, ...], kind: str, name:
 def _matches(pattern: str, kind: str, name: str) -> bool:
     if pattern.startswith(_KIND):
         return pattern.removeprefix(_KIND) == kind
+    if kind == "metric" and _compiled(canonical_key(pattern)).match(canonical_key(name)):
+        return True
     return _compiled(pattern).match(name) is not None
 
 

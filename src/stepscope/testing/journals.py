@@ -10,6 +10,7 @@ from typing import Any
 
 import stepscope
 from stepscope.journal import layout, segments
+from stepscope.model.names import canonical_key
 from stepscope.model.ports import Batch
 from stepscope.model.records import Metric, Record, Value
 
@@ -35,7 +36,8 @@ def read_run(home: str | os.PathLike[str], run_id: str) -> list[Record]:
 def series(records: Iterable[Record], key: str) -> list[tuple[int | None, Value]]:
     """List the (step, value) pairs of one metric, such as `trainer/loss`, in the order of the records."""
     metrics = (record for record in records if isinstance(record, Metric))
-    return [(metric.step, value) for metric in metrics for name, value in metric.points() if name == key]
+    points = ((metric.step, name, value) for metric in metrics for name, value in metric.points())
+    return [(step, value) for step, name, value in points if canonical_key(name) == canonical_key(key)]
 
 
 @dataclass(slots=True)

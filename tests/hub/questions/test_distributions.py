@@ -90,7 +90,6 @@ def test_range_and_time(get: Get) -> None:
 def test_nothing(get: Get) -> None:
     """A metric without distributions has none."""
     assert _histograms(get, key="split") == []
-    assert _histograms(get, key="nothing") == []
     assert get("/api/runs/spread/exemplars", key="weights")["exemplars"] == []
 
 

@@ -1,5 +1,8 @@
 """The metrics of runs: keys, short names, and sparklines."""
 
+import json
+from typing import Any
+
 import pytest
 
 from stepscope.hub.service import Hub
@@ -136,3 +139,45 @@ def test_keys(get: Get) -> None:
     loss = keys["trainer/loss"]
     assert (loss["points"], loss["max"], loss["ranks"], loss["category"]) == (2 * STEPS, 50.0, [0, 1], "trainer")
     assert loss["flags"] & 1
+
+
+@pytest.mark.parametrize("name", ["trainer/loss", "train/loss"])
+@pytest.mark.parametrize("run", ["category", "prefix", "bare"])
+def test_what_is_shown_can_be_asked_for(get: Get, ask: Any, run: str, name: str) -> None:
+    """Lines, quantiles and exports take a metric in any spelling of its category, and answer with the recorded key."""
+    key = SPELLINGS[run][2]
+    (line,) = get(f"/api/runs/{run}/series", key=[name, key])["series"]
+    assert (line["key"], line["total"]) == (key, 5)
+    (line,) = get(f"/api/runs/{run}/quantiles", key=name)["series"]
+    assert (line["name"], sum(line["columns"]["count"])) == (key, 5)
+    for path in ("histograms", "exemplars"):
+        assert get(f"/api/runs/{run}/{path}", key=name)["key"] == key
+    rows = ask("GET", f"/api/runs/{run}/export", params={"key": name}).text.splitlines()
+    assert [json.loads(row)["key"] for row in rows] == [key] * 5
+
+
+@pytest.mark.parametrize("path", ["series", "quantiles", "histograms", "exemplars", "export"])
+def test_an_unknown_metric_is_an_error(get: Get, path: str) -> None:
+    """A metric that a run does not have is refused, with the nearest names it has."""
+    error = get(f"/api/runs/prefix/{path}", expect=404, key="train/lss")["error"]
+    assert error["message"] == "prefix has no metric 'train/lss'; did you mean train/loss?"
+    few = get(f"/api/runs/prefix/{path}", expect=404, key="zzz")["error"]["message"]
+    assert few == "prefix has no metric 'zzz'; it has max_loss, train/loss, val_loss"
+
+
+def test_a_rank_without_a_metric_is_not_an_error(get: Get) -> None:
+    """A metric that another rank has is known: the line is empty."""
+    (line,) = get("/api/runs/big/series", key="train/loss", rank=7)["series"]
+    assert (line["key"], line["total"]) == ("trainer/loss", 0)
+
+
+def test_a_statement_without_rows_names_the_recorded_key(ask: Any) -> None:
+    """SQL that looks for a metric under a name that no run recorded is answered with the names that were."""
+
+    def hints(key: str) -> Any:
+        sql = f"SELECT series FROM series WHERE key = '{key}'"
+        return ask("POST", "/api/sql", json={"sql": sql}).json().get("hints", [])
+
+    assert hints("train/los") == ["no metric is recorded as 'train/los'; did you mean train/loss or trainer/loss?"]
+    assert hints("eval/loss") == ["no metric is recorded as 'eval/loss'; it is 'evaluator/loss'"]
+    assert hints("train/loss") == []

@@ -34,8 +34,8 @@ def test_points(get: Get) -> None:
 
 
 def test_nothing_and_nonsense(get: Get) -> None:
-    """What a run does not have is empty; a quantile is a number from 0 to 1."""
-    (line,) = get("/api/runs/big/quantiles", key="nothing")["series"]
+    """Spans that a run does not have are empty; a quantile is a number from 0 to 1."""
+    (line,) = get("/api/runs/big/quantiles", span="nothing")["series"]
     assert line["columns"] == {"x": [], "x_last": [], "count": [], "q0.5": [], "q0.99": []}
     for wrong in ("x", "2", "nan", "-1"):
         assert "from 0 to 1" in get("/api/runs/big/quantiles", expect=400, key="a", q=wrong)["error"]["message"]

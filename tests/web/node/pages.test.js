@@ -5,6 +5,7 @@ import { Exact, readExactly, spelled } from "../parts/exact.js";
 import { href, parse } from "../router.js";
 import { bytes, count, lasting, number } from "../parts/format.js";
 import { fitting } from "../runs/columns.js";
+import { matching } from "../dashboards/sources.js";
 import { complete } from "../runs/filter.js";
 import { moved, ticks, whole, zoomed } from "../trace/model.js";
 
@@ -82,4 +83,12 @@ test("the addresses that MLflow's clients print lead to the run, or to all runs"
   const read = (text) => [parse(text).name, parse(text).parts];
   assert.deepEqual(read("#/experiments/0/runs/8c0f?x=time"), ["run", ["8c0f"]]);
   assert.deepEqual(read("#/experiments/12"), ["runs", []]);
+});
+
+test("a dashboard finds a metric in any spelling of its category", () => {
+  const names = ["train/loss", "trainer/lr", "eval/loss", "loss"];
+  assert.deepEqual(matching(["trainer/loss"], names), ["train/loss"]);
+  assert.deepEqual(matching(["train/*"], names), ["train/loss", "trainer/lr"]);
+  assert.deepEqual(matching(["*/loss"], names), ["train/loss", "eval/loss"]);
+  assert.deepEqual(matching(["evaluator/*", "loss"], names), ["eval/loss", "loss"]);
 });

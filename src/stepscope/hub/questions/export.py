@@ -11,6 +11,7 @@ import numpy as np
 
 from stepscope.hub.questions.distributions import DistributionRow, ExemplarRow, every_distribution, every_exemplar
 from stepscope.hub.questions.logs import find_alerts, find_logs, record_json
+from stepscope.hub.questions.series.metric_keys import find_metrics
 from stepscope.hub.questions.toolbox.conditions import RecordQuery
 from stepscope.hub.questions.toolbox.endpoint import RUN, Endpoint, Reader, Stream, safe_name
 from stepscope.hub.questions.toolbox.params import Param, bad_request
@@ -215,6 +216,8 @@ WHAT = ("metrics", "histograms", "exemplars", "spans", "logs", "alerts")
 def export(reader: Reader, given: dict[str, Any]) -> Stream:
     """Answer `/api/runs/{run}/export`."""
     run = reader.run(given["run"])
+    if given["key"]:
+        given = {**given, "key": find_metrics(reader.engine, run.number, given["key"])[0]}
     what, named = given["what"], run.id if given["run_column"] else None
     try:
         if what == "metrics":
@@ -338,7 +341,7 @@ ENDPOINTS = (
             RUN,
             Param("format", "choice", "the format", "jsonl", choices=tuple(MEDIA_TYPES)),
             Param("what", "choice", "the kind of record", "metrics", choices=WHAT),
-            Param("key", "text", "points of this metric only", many=64),
+            Param("key", "text", "points of this metric only, in any spelling of its category", many=64),
             Param("rank", "integer", "points of this rank only", low=0, high=2**32 - 1),
             Param("run_column", "boolean", "name the run in a first column of points, histograms and exemplars", False),
         ),

@@ -25,6 +25,7 @@ from stepscope.hub.security.guard import Access
 from stepscope.hub.security.middleware import access_of
 from stepscope.hub.store.read.log_rows import LogRow
 from stepscope.hub.store.write.finding_rows import worst
+from stepscope.model.names import canonical_key
 from stepscope.model.ports import Batch
 from stepscope.model.records import KINDS, Metric, Span, Value, kind, mean_of
 from stepscope.wire.plain import word
@@ -35,11 +36,12 @@ def batch_json(batch: Batch, kinds: Sequence[str] = KINDS, keys: Sequence[str] =
     writer = batch.writer
     points: dict[str, dict[str, list[Any]]] = {}
     others: dict[str, list[dict[str, Any]]] = {}
+    wanted = frozenset(map(canonical_key, keys))
     for record in batch.records:
         if kind(record) not in kinds:
             continue
         if isinstance(record, Metric):
-            _add_points(points, record, keys)
+            _add_points(points, record, wanted)
         elif isinstance(record, Span):
             row = SpanRow(0, writer.rank, writer.attempt, record)
             others.setdefault("spans", []).append(span_json(row, writer.run))
@@ -52,9 +54,9 @@ def batch_json(batch: Batch, kinds: Sequence[str] = KINDS, keys: Sequence[str] =
     return {**who, **({"points": points} if points else {}), **others}
 
 
-def _add_points(points: dict[str, dict[str, list[Any]]], record: Metric, keys: Sequence[str]) -> None:
+def _add_points(points: dict[str, dict[str, list[Any]]], record: Metric, wanted: frozenset[str]) -> None:
     for key, value in record.points():
-        if keys and key not in keys:
+        if wanted and canonical_key(key) not in wanted:
             continue
         columns = points.setdefault(key, {"step": [], "time": [], "value": []})
         columns["step"].append(record.step)
@@ -87,7 +89,7 @@ _HEADERS = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
 PARAMS = (
     Param("run", "text", "a run; without one, only the runs that changed are sent"),
     Param("kind", "choice", "records of this kind only", many=len(KINDS), choices=KINDS),
-    Param("key", "text", "points of this metric only", many=64),
+    Param("key", "text", "points of this metric only, in any spelling of its category", many=64),
     Param("cursor", "text", "resume after this event, as Last-Event-ID does"),
 )
 

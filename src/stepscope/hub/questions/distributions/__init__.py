@@ -7,6 +7,7 @@ from typing import Any
 
 from msgspec import Struct
 
+from stepscope.hub.questions.series.metric_keys import find_metrics
 from stepscope.hub.questions.toolbox.conditions import newest, pages
 from stepscope.hub.questions.toolbox.endpoint import (
     LIMIT,
@@ -95,9 +96,9 @@ def cumulative_series(engine: Engine, run: int, series: Collection[int]) -> dict
 def histograms(reader: Reader, given: dict[str, Any]) -> dict[str, Any]:
     """Answer `/api/runs/{run}/histograms`."""
     run, x = reader.number(given["run"]), given["x"]
-    catalog = find_series(reader.engine, run, key=given["key"], rank=given["rank"])
+    (key,), catalog = find_metrics(reader.engine, run, [given["key"]], given["rank"])
     extents = _extents(reader.engine, given, catalog) if catalog else {}
-    made = {"run": given["run"], "key": given["key"], "x": x, "more": len(extents) > MOST_SERIES}
+    made = {"run": given["run"], "key": key, "x": x, "more": len(extents) > MOST_SERIES}
     if not extents:
         return {**made, "series": []}
     low, high = min(extent[1] for extent in extents.values()), max(extent[2] for extent in extents.values())
@@ -276,10 +277,10 @@ def _read_exemplars(engine: Engine, catalog: dict[int, SeriesRow], rest: str) ->
 
 def exemplars(reader: Reader, given: dict[str, Any]) -> dict[str, Any]:
     """Answer `/api/runs/{run}/exemplars`."""
-    catalog = find_series(reader.engine, reader.number(given["run"]), key=given["key"], rank=given["rank"])
+    (key,), catalog = find_metrics(reader.engine, reader.number(given["run"]), [given["key"]], given["rank"])
     since, until = nanoseconds(given["since"]), nanoseconds(given["until"])
     found = newest(partial(_read_exemplars, reader.engine, catalog), catalog, since, until, given["limit"])
-    return {"run": given["run"], "key": given["key"], "exemplars": [_exemplar_json(row) for row in found]}
+    return {"run": given["run"], "key": key, "exemplars": [_exemplar_json(row) for row in found]}
 
 
 def _exemplar_json(row: ExemplarRow) -> dict[str, Any]:

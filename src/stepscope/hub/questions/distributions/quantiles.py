@@ -6,12 +6,13 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from stepscope.hub.questions.distributions import DistributionRow, cumulative_series, read_distributions
+from stepscope.hub.questions.series.metric_keys import find_metrics
 from stepscope.hub.questions.toolbox.endpoint import RUN, Endpoint, Reader
 from stepscope.hub.questions.toolbox.params import Param, bad_request
 from stepscope.hub.questions.toolbox.schemas import TEXT, list_of, object_of
 from stepscope.hub.store import literal
 from stepscope.hub.store.engine import Engine
-from stepscope.hub.store.read.series_catalog import SeriesRow, find_series
+from stepscope.hub.store.read.series_catalog import SeriesRow
 from stepscope.hub.store.schema import NO_STEP
 from stepscope.hub.store.write.histogram_rows import Distribution
 from stepscope.model.records import ExponentialHistogram, Histogram
@@ -196,7 +197,11 @@ def quantiles(reader: Reader, given: dict[str, Any]) -> dict[str, Any]:
         raise bad_request(f"ask for at most {MOST_LINES} keys and spans")
     levels = [_level(text) for text in given["q"]] or [0.5, 0.99]
     run, x = reader.number(given["run"]), given["x"]
-    found = [("key", key, _of_key(reader, run, key, x, given["points"], levels)) for key in given["key"]]
+    keys, catalog = find_metrics(reader.engine, run, given["key"]) if given["key"] else ([], {})
+    by_key: dict[str, dict[int, SeriesRow]] = {key: {} for key in keys}
+    for number, row in catalog.items():
+        by_key[row.key][number] = row
+    found = [("key", key, _of_key(reader, run, mine, x, given["points"], levels)) for key, mine in by_key.items()]
     found += [("span", name, _of_span(reader, run, name, x, given["points"], levels)) for name in given["span"]]
     return {"run": given["run"], "x": x, "q": levels, "series": [_line(*each, x, levels) for each in found]}
 
@@ -220,10 +225,9 @@ def _of_span(reader: Reader, run: int, name: str, x: Axis, points: int, levels: 
     return Buckets(found.first, found.last, found.count, in_ms)
 
 
-def _of_key(reader: Reader, run: int, key: str, x: Axis, points: int, levels: list[float]) -> Buckets:
-    catalog = find_series(reader.engine, run, key=key)
-    if not catalog:
-        return _NOTHING
+def _of_key(
+    reader: Reader, run: int, catalog: dict[int, SeriesRow], x: Axis, points: int, levels: list[float]
+) -> Buckets:
     bounds = point_extent(reader.engine, catalog, x)
     if bounds is not None:
         return point_quantiles(reader.engine, catalog, Extent(x, *bounds, points), levels)
@@ -264,7 +268,7 @@ ENDPOINTS = (
         ),
         (
             RUN,
-            Param("key", "text", "a metric", many=MOST_LINES),
+            Param("key", "text", "a metric, in any spelling of its category", many=MOST_LINES),
             Param("span", "text", "the name of spans", many=MOST_LINES),
             Param("q", "text", "a quantile from 0 to 1; by default 0.5 and 0.99", many=8),
             Param("x", "choice", "the x axis", "step", choices=("step", "time")),

@@ -25,7 +25,7 @@ from stepscope.hub.questions.runs.run_filter import (
     holds,
     words_of,
 )
-from stepscope.hub.questions.series.metric_keys import WELL_KNOWN
+from stepscope.hub.questions.series.metric_keys import WELL_KNOWN, nearest
 from stepscope.hub.runs.run_states import RunStatus
 from stepscope.hub.store.read.run_catalog import Latest, RunRow
 from stepscope.model import names
@@ -112,14 +112,6 @@ def check_present(
         near = [f"{kind}.{name}" for name in nearest(rest, others)]
         hint = f"; did you mean {' or '.join(near)}?" if near else ""
         raise ExpressionError(f"no run has {field}{hint}", position)
-
-
-def nearest(name: str, others: Sequence[str]) -> list[str]:
-    """Similar names, compared with and without their category."""
-    bare = {other.rpartition("/")[2]: other for other in reversed(others)}
-    found = difflib.get_close_matches(name, others, 2, 0.6)
-    found += [bare[close] for close in difflib.get_close_matches(name.rpartition("/")[2], bare, 2, 0.6)]
-    return list(dict.fromkeys(found))[:2]
 
 
 def _settings(rows: Sequence[RunRow]) -> list[str]:

@@ -7,7 +7,7 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
-from stepscope.hub.questions.series.metric_keys import exact_totals, last_json
+from stepscope.hub.questions.series.metric_keys import exact_totals, find_metrics, last_json
 from stepscope.hub.questions.series.series_sql import Axis, Buckets, Plan, Raw, SeriesQuery
 from stepscope.hub.questions.toolbox.endpoint import RUN, Endpoint, Reader, to_int64
 from stepscope.hub.questions.toolbox.params import Param, bad_request
@@ -209,8 +209,8 @@ MOST_LINES = 64
 def series(reader: Reader, given: dict[str, Any]) -> dict[str, Any]:
     """Answer `/api/runs/{run}/series`; what is known of the series is read once for all lines."""
     run, x = reader.number(given["run"]), given["x"]
-    catalog = find_series(reader.engine, run, keys=given["key"], rank=given["rank"])
-    wanted = [(key, *part) for key in given["key"] for part in _parts(catalog, key, given)]
+    keys, catalog = find_metrics(reader.engine, run, given["key"], given["rank"])
+    wanted = [(key, *part) for key in keys for part in _parts(catalog, key, given)]
     if len(wanted) > MOST_LINES:
         raise bad_request(f"{len(wanted)} lines are too many: ask for at most {MOST_LINES}")
     attempt = given["attempts"]
@@ -277,7 +277,13 @@ ENDPOINTS = (
         object_of(run=TEXT, x=TEXT, series=list_of(_LINE)),
         (
             RUN,
-            Param("key", "text", "a metric, such as trainer/loss", required=True, many=MOST_LINES),
+            Param(
+                "key",
+                "text",
+                "a metric, such as trainer/loss, in any spelling of its category",
+                required=True,
+                many=MOST_LINES,
+            ),
             Param("x", "choice", "the x axis", "step", choices=("step", "time", "relative")),
             Param("points", "integer", "at most about this many marks", default=1000, low=1, high=20_000),
             Param("from", "number", "the least x"),

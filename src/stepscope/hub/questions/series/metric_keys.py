@@ -1,5 +1,6 @@
 """The metrics of runs: those of one run with extent and extremes, what a short name means, and sparklines."""
 
+import difflib
 import re
 from collections.abc import Collection, Iterable, Sequence
 from functools import reduce
@@ -10,7 +11,7 @@ from typing import Any
 from msgspec import structs
 
 from stepscope.hub.questions.toolbox.endpoint import RUN, Endpoint, Reader
-from stepscope.hub.questions.toolbox.params import Param
+from stepscope.hub.questions.toolbox.params import Param, not_found
 from stepscope.hub.questions.toolbox.schemas import (
     ATTRS,
     BOOLEAN,
@@ -26,7 +27,7 @@ from stepscope.hub.questions.toolbox.schemas import (
 )
 from stepscope.hub.store import attrs, exact, literal
 from stepscope.hub.store.engine import Engine
-from stepscope.hub.store.read.run_catalog import list_runs, step_of
+from stepscope.hub.store.read.run_catalog import list_runs, run_ids, step_of
 from stepscope.hub.store.read.series_catalog import SeriesRow, Total, find_series, read_totals, span_of
 from stepscope.hub.store.schema import NO_STEP
 from stepscope.model import names
@@ -35,6 +36,8 @@ from stepscope.wire.plain import plain, word
 
 MOST_RUNS = 100
 MOST_KEYS = 60
+MAX_NAMES = 100_000
+"""The most metrics of a run that a name is looked for in."""
 _EVALUATION = re.compile(r"(^|[/._-])(eval|evaluator|val|valid|validation|test)([/._-]|$)")
 _NOT_TRAINING = re.compile(r"(^|[/._-])(eval|evaluator|val|valid|validation|test|best|min|max|std|grad)([/._-]|$)")
 _PATTERNS: dict[str, tuple[re.Pattern[str], ...]] = {
@@ -167,6 +170,56 @@ def metric_names(engine: Engine, runs: Sequence[int] | None = None, limit: int =
         GROUP BY key ORDER BY amount DESC, key LIMIT {int(limit)}"""
     )
     return dict(found.rows("key", "amount"))
+
+
+def find_metrics(
+    engine: Engine, run: int, wanted: Sequence[str], rank: int | None = None
+) -> tuple[list[str], dict[int, SeriesRow]]:
+    """The keys of some metrics, named in any spelling of their categories, and their series.
+
+    Refused for a metric that the run does not have, with the nearest that it has.
+    """
+    catalog = find_series(engine, run, keys=wanted, rank=rank)
+    if {*wanted} <= {row.key for row in catalog.values()}:
+        return list(dict.fromkeys(wanted)), catalog
+    known = metric_names(engine, [run], MAX_NAMES)
+    keys = list(dict.fromkeys(_known_key(engine, run, name, known) for name in wanted))
+    return keys, find_series(engine, run, keys=keys, rank=rank)
+
+
+def _known_key(engine: Engine, run: int, name: str, known: Collection[str]) -> str:
+    key = names.recorded_key(name, known)
+    if key is None:
+        shown = [each for each in known if not each.startswith("stepscope/")]
+        (id,) = run_ids(engine, {run}).values()
+        raise not_found(f"{id} has no metric {name[:200]!r}{hint_of(name, shown)}")
+    return key
+
+
+def unrecorded_keys(engine: Engine, keys: Sequence[str]) -> list[str]:
+    """Those of some keys that no run has."""
+    if not keys:
+        return []
+    found = engine.query(f"SELECT DISTINCT key FROM series WHERE key IN {literal.texts(keys)}")
+    return [key for key in keys if key not in found["key"]]
+
+
+def hint_of(name: str, others: Sequence[str]) -> str:
+    """The end of an error about an unknown metric: the nearest names, or some of those there are."""
+    near = nearest(name, others)
+    if near:
+        return f"; did you mean {' or '.join(near)}?"
+    first = sorted(others)[:3]
+    return f"; it has {', '.join(first)}{' ...' * (len(others) > len(first))}" if first else "; it has none"
+
+
+def nearest(name: str, others: Sequence[str]) -> list[str]:
+    """Similar names, compared with and without their category."""
+    name = name[:200]
+    bare = {other.rpartition("/")[2]: other for other in reversed(others)}
+    found = difflib.get_close_matches(name, others, 2, 0.6)
+    found += [bare[close] for close in difflib.get_close_matches(name.rpartition("/")[2], bare, 2, 0.6)]
+    return list(dict.fromkeys(found))[:2]
 
 
 def visible_keys(reader: Reader) -> list[str]:

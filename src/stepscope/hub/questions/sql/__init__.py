@@ -1,11 +1,13 @@
 """The endpoint `/api/sql`: a user-supplied SELECT over the store's tables, answered as the engine builds the rows."""
 
 import math
+import re
 from collections.abc import Generator
 from typing import Annotated, Any
 
 import msgspec
 
+from stepscope.hub.questions.series.metric_keys import MAX_NAMES, hint_of, metric_names, unrecorded_keys
 from stepscope.hub.questions.sql.sql_check import Forbidden, run_select
 from stepscope.hub.questions.toolbox import partial
 from stepscope.hub.questions.toolbox.endpoint import Endpoint, Reader, Stream
@@ -14,10 +16,14 @@ from stepscope.hub.questions.toolbox.schemas import ANYTHING, BOOLEAN, INTEGER, 
 from stepscope.hub.store.cluster import missing_shards
 from stepscope.hub.store.engine import Damaged, EngineError, Limits
 from stepscope.hub.store.maintenance import describe
+from stepscope.model.names import recorded_key
 
 MOST_ROWS, MOST_SECONDS = 10_000, 30.0
 FIRST_BYTES = 1024 * 1024
 """An answer up to this size is sent when it is complete, so that it is either whole or an HTTP error."""
+MAX_HINTS = 10
+_QUOTED = re.compile(r"'([^'\\]*)'")
+_KEY = re.compile(r"\bkey\b")
 _WORDS = {"nan": "NaN", "-nan": "NaN", "inf": "Infinity", "-inf": "-Infinity"}
 
 
@@ -56,16 +62,18 @@ def _pieces(reader: Reader, request: SqlRequest) -> Generator[bytes, None, None]
             floats = ["Float" in type for type in found.types]
             columns = [{"name": name, "type": type} for name, type in zip(found.names, found.types, strict=True)]
             held += b'{"columns":' + _encode(columns) + b',"rows":['
-            comma = b""
+            comma, empty = b"", True
             for block in found.blocks:
                 rows = [list(map(_json_cell, row, floats)) for row in block]
                 held += comma + _encode(rows)[1:-1]
-                comma = b","
+                comma, empty = b",", False
                 if begun or len(held) > FIRST_BYTES:
                     begun = True
                     yield bytes(held)
                     held.clear()
-            held += b'],"more":' + _encode(found.more) + _partial() + b"}"
+            held += (
+                b'],"more":' + _encode(found.more) + _partial() + (_hints(reader, request.sql) if empty else b"") + b"}"
+            )
     except Forbidden as error:
         raise bad_request(str(error)) from None
     except EngineError as error:
@@ -82,6 +90,21 @@ def _partial() -> bytes:
     """The field that says which shards the rows lack; empty when they lack none."""
     missing = missing_shards.allowed()
     return b"," + _encode(partial.partial_field(missing))[1:-1] if missing else b""
+
+
+def _hints(reader: Reader, sql: str) -> bytes:
+    """The field that says what a statement without rows may have meant: metrics under the keys they are recorded as."""
+    named = [name for name in dict.fromkeys(_QUOTED.findall(sql)) if name][:MAX_HINTS] if _KEY.search(sql) else []
+    unknown = unrecorded_keys(reader.engine, named)
+    if not unknown:
+        return b""
+    known = metric_names(reader.engine, limit=MAX_NAMES)
+    hints = []
+    for name in unknown:
+        key = recorded_key(name, known)
+        hint = f"; it is {key!r}" if key is not None else hint_of(name, list(known))
+        hints.append(f"no metric is recorded as {name[:200]!r}{hint}")
+    return b',"hints":' + _encode(hints)
 
 
 def _error_json(error: EngineError) -> dict[str, str]:
@@ -133,6 +156,10 @@ _SCHEMA = object_of(columns=list_of(object_of(name=TEXT, type=TEXT)), rows=list_
 _SCHEMA["properties"]["error"] = {
     **object_of(code=TEXT, message=TEXT),
     "description": "Why the statement failed after its first rows were sent; `more` is true then.",
+}
+_SCHEMA["properties"]["hints"] = {
+    **list_of(TEXT),
+    "description": "Of a statement without rows: metrics it names that no run recorded, and keys it may mean.",
 }
 
 ENDPOINTS = (

@@ -169,7 +169,7 @@ class Endpoint:
 RUN = Param("run", "text", "the id of a run", required=True, place="path")
 """The run in a path."""
 EXACT_RUN = Param("run", "text", "records of this run")
-METRIC = Param("key", "text", "a metric, such as actor/length", required=True)
+METRIC = Param("key", "text", "a metric, such as actor/length, in any spelling of its category", required=True)
 RANK_ONLY = Param("rank", "integer", "of this rank only", low=0, high=2**32 - 1)
 LIMIT = Param("limit", "integer", "at most this many", default=100, low=1, high=1000)
 OFFSET = Param("offset", "integer", "skip this many", default=0, low=0, high=1_000_000)

@@ -2,27 +2,26 @@
 import { get, runPath } from "../api.js";
 import { seriesColour } from "../theme.js";
 import { marksOf } from "../charts/marks.js";
+import { canonicalKey } from "../parts/metric_names.js";
 
 export const POINTS = 800;
 const RELOAD_MS = 4000,
   MOST_LINES = 12;
 
-// Which names a pattern means; `*` stands for anything. Case does not matter.
+// Which names a pattern means; `*` stands for anything. Neither case nor the spelling of a category matters.
 export function matching(patterns, names) {
-  const found = [];
+  const found = new Set();
   for (const pattern of patterns) {
-    const test = new RegExp(
-      "^" +
-        pattern
-          .split("*")
-          .map((part) => part.replace(/[.+?^${}()|[\]\\/]/g, "\\$&"))
-          .join(".*") +
-        "$",
-      "i",
-    );
-    for (const name of names) if (test.test(name) && !found.includes(name)) found.push(name);
+    const tests = [...new Set([pattern, canonicalKey(pattern)])].map(globTest);
+    const fits = (name) => tests.some((test) => test.test(name) || test.test(canonicalKey(name)));
+    for (const name of names) if (fits(name)) found.add(name);
   }
-  return found.slice(0, MOST_LINES);
+  return [...found].slice(0, MOST_LINES);
+}
+
+function globTest(pattern) {
+  const parts = pattern.split("*").map((part) => part.replace(/[.+?^${}()|[\]\\/]/g, "\\$&"));
+  return new RegExp("^" + parts.join(".*") + "$", "i");
 }
 
 // The shortest distinct suffix of a name.

@@ -25,7 +25,8 @@ export function ResultTable({ answer }) {
       html`<span class=${"sql-cell" + (row.cells[at] === null ? " muted" : "")}
           title=${text(row.cells[at])}>${text(row.cells[at]).slice(0, 300)}</span>`,
   }));
-  if (!answer.rows.length) return html`<${Empty} title="No rows."><//>`;
+  if (!answer.rows.length)
+    return html`<${Empty} title="No rows.">${(answer.hints || []).map((hint) => html`<p key=${hint}>${hint}</p>`)}<//>`;
   return html`<${VirtualTable} label="Rows" columns=${columns} rows=${rows} keyOf=${(row) => row.n} rowHeight=${26}
       sort=${sort} onSort=${setSort} />`;
 }
