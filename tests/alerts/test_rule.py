@@ -86,12 +86,13 @@ def test_packs_are_on_and_can_be_switched_off() -> None:
 
 
 def test_kl_thresholds_are_those_of_the_pack() -> None:
-    """KL above 0.05 is a warning and above 0.1 an error, for the usual names and not for a coefficient."""
+    """KL above 0.05 is a warning and above 0.1 an error, for an update; one to a reference is left alone."""
     bounds = {rule.name: (rule.condition.high, rule.severity) for rule in pack_rules("rl")}
     assert bounds == {"rl: KL warning": (0.05, "WARN"), "rl: KL critical": (0.1, "ERROR")}
     rule = pack_rules("rl")[0]
     assert all(rule.wants_key(key) for key in ("trainer/kl", "signal.rl.kl_divergence", "train/approx_kl"))
     assert not any(rule.wants_key(key) for key in ("trainer/kl_coef", "trainer/kl_target", "trainer/loss"))
+    assert not any(rule.wants_key(key) for key in ("kl", "objective/kl", "actor/kl_loss", "kl_policy_base"))
 
 
 def test_rules_in_python() -> None:

@@ -7,9 +7,10 @@ from stepscope.alerts.rule import Compiled, Rule, compile_rule
 PACKS = ("findings", "training", "rl", "service", "system")
 
 _KL = [
-    *("kl", "*/kl", "*.kl", "kl_divergence", "*/kl_divergence", "*.kl_divergence"),
-    *("approx_kl", "*/approx_kl", "*.approx_kl", "*/kl_mean", "*/mean_kl", "*/approxkl"),
+    *("trainer/kl", "*.kl", "kl_divergence", "*/kl_divergence", "*.kl_divergence"),
+    *("approx_kl", "*/approx_kl", "*.approx_kl", "*/approxkl", "*/approxkl_avg", "*/ppo_kl"),
 ]
+"""KL divergences of an update. One to a reference model grows in a healthy run, and `kl` alone is often that one."""
 _RULES: dict[str, tuple[Rule, ...]] = {
     "findings": (
         Rule(

@@ -1,51 +1,27 @@
-"""The role of a metric, by its name: a loss is judged differently from a learning rate."""
+"""The role of a metric, by its name: a framework's own table first, then rules that hold for all."""
 
 import re
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
+
+from stepscope.diagnosis.vocabularies import ALL
+from stepscope.diagnosis.vocabulary import Vocabulary
 
 _WORDS = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+")
 _SETTINGS = frozenset(
     ("coef", "coeff", "coefficient", "weight", "target", "beta", "threshold", "limit", "eps", "epsilon")
 )
-_SPREADS = frozenset(("std", "min", "max", "var", "p95", "p99", "p50", "stderr", "count", "num"))
+_MEANS = frozenset(("mean", "avg", "average", "total", "pooled", "all", "step"))
+"""Statistics at the end of a key that say nothing about what is measured."""
+_SPREADS = frozenset(("std", "min", "max", "var", "p10", "p90", "p95", "p99", "p50", "stderr", "count", "num"))
 _HELD_OUT = frozenset(("val", "valid", "validation", "eval", "evaluator", "evaluation", "test", "dev", "heldout"))
 _SIDE_LOSSES = frozenset(
     (
-        "policy",
-        "actor",
-        "pg",
-        "pi",
-        "value",
-        "critic",
-        "vf",
-        "v",
-        "q",
-        "qf",
-        "td",
-        "alpha",
-        "temperature",
-        "entropy",
-        "d",
-        "g",
-        "gen",
-        "disc",
-        "discriminator",
-        "generator",
-        "adv",
-        "adversarial",
-        "aux",
-        "auxiliary",
-        "surrogate",
-        "kl",
-        "reward",
-        "mpo",
-        "baseline",
-        "imitation",
-        "contrastive",
-        "commitment",
-        "codebook",
-        "gan",
+        *("policy", "actor", "pg", "pi", "value", "critic", "vf", "v", "q", "qf", "td", "alpha", "temperature"),
+        *("entropy", "d", "g", "gen", "disc", "discriminator", "generator", "adv", "adversarial", "aux", "auxiliary"),
+        *("surrogate", "kl", "reward", "mpo", "baseline", "imitation", "contrastive", "commitment", "codebook", "gan"),
+        *("z", "balancing", "balance", "router", "mtp", "indexer", "draft"),
     )
 )
 _ACCURACIES = frozenset(
@@ -56,11 +32,16 @@ _STAGES = frozenset(
 )
 """Settings that may change during a run: a change explains what follows."""
 _RATES = re.compile(
-    r"(per_s(ec(ond)?)?|_per_s$|/s$|throughput|\b(tps|sps|fps|tflops|mfu|wps)\b|tokens_s$|samples_s$|it_s$|items_s$)"
+    r"(per_s(ec(ond)?)?(?=$|_per_)|/s$|throughput|\b(tps|sps|fps|tflops|mfu|wps)\b|(tokens|samples|it|items)_s$)"
 )
 _TIMES = re.compile(
-    r"\b(step|iter|iteration|batch)[ _](time|duration|seconds|ms)\b|^(time_per_step|step_s|sec_per_step|s_it)$"
+    r"\b(step|iter|iteration|batch)[ _](time|duration|seconds|ms)\b|^((sec|seconds|time)_per_step|step_s|s_it)$"
 )
+_ANSWERS = frozenset(
+    ("completion", "completions", "response", "responses", "prompt", "prompts", "length", "generation")
+)
+"""What is cut off when it is too long: a clip ratio of these is no clip fraction of updates."""
+_LOSSES = frozenset(("loss", "losses", "nll", "ce", "perplexity", "ppl", "bpb", "xent", "rmse", "mse", "logloss"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,20 +53,85 @@ class Role:
 
 
 UNKNOWN = Role("")
+_IN_HELD_OUT = "held_out_"
+"""Before a role in a vocabulary: the name is of held-out data, though none of its words says so."""
+
+
+def recognised(keys: Iterable[str]) -> Vocabulary | None:
+    """Return the vocabulary of the framework that logs these keys."""
+    return next((found for key in keys if (found := _SIGNS.get(key)) is not None), None)
 
 
 @lru_cache(maxsize=16384)
-def role_of(key: str) -> Role:
-    """Return the role of a metric by its name, or `UNKNOWN`."""
+def role_of(key: str, framework: str = "") -> Role:
+    """Return the role of a metric by its name, and the name of the framework that logs it; or `UNKNOWN`."""
     words = [word.lower() for word in _WORDS.findall(key)]
     if not words:
         return UNKNOWN
-    last = [word.lower() for word in _WORDS.findall(key.rsplit("/", 1)[-1])] or words
-    held_out = not _HELD_OUT.isdisjoint(words)
     if key.startswith(("system/", "system.")):
         return Role(_resource(key))
-    name = _meaning(set(words), set(last), " ".join(last), "_".join(last))
+    held_out = not _HELD_OUT.isdisjoint(words)
+    if framework in _HERE and key not in _OWN.exact and (here := _told(_HERE[framework], key)) is not None:
+        return Role(here)  # `val/clipfrac_avg` is of the value function: not held-out data
+    told = _told(_OWN, key)
+    if told is None and held_out and "/" in key:
+        told = _told(_OWN, key.split("/", 1)[1])  # `test/env/all/reward/total`
+    if told is not None:
+        name = told.removeprefix(_IN_HELD_OUT)
+        return Role(name, held_out or name != told) if name else UNKNOWN
+    last = _last(key) or words
+    name = _meaning(set(words), set(last), " ".join(last), "_".join(last), key)
     return Role(name, held_out) if name else UNKNOWN
+
+
+def _last(key: str) -> list[str]:
+    """The words of the last part of a key that says what is measured, without a statistic at its end."""
+    parts = key.split("/")
+    while len(parts) > 1:
+        words = [word.lower() for word in _WORDS.findall(parts[-1].split("@", 1)[0])]
+        if words and not _MEANS.issuperset(words):
+            break
+        parts.pop()
+    words = [word.lower() for word in _WORDS.findall(parts[-1])]
+    while len(words) > 1 and words[-1] in ("mean", "avg", "average"):
+        words.pop()
+    return words
+
+
+class _Table:
+    """Names by role, for lookup."""
+
+    def __init__(self, tables: Iterable[Mapping[str, tuple[str, ...]]]) -> None:
+        self.exact: dict[str, str] = {}
+        self.begins: list[tuple[str, str]] = []
+        self.ends: list[tuple[str, str]] = []
+        for table in tables:
+            for role, names in table.items():
+                for name in names:
+                    self._add(name, role)
+
+    def _add(self, name: str, role: str) -> None:
+        if name.endswith("*"):
+            self.begins.append((name[:-1], role))
+        elif name.startswith("*"):
+            self.ends.append((name[1:], role))
+        else:
+            self.exact[name] = role
+
+
+def _told(table: _Table, key: str) -> str | None:
+    """The role of a key in a table; None when it is not there."""
+    found = table.exact.get(key)
+    if found is None:
+        found = next((role for prefix, role in table.begins if key.startswith(prefix)), None)
+    if found is None:
+        found = next((role for suffix, role in table.ends if key.endswith(suffix)), None)
+    return found
+
+
+_OWN = _Table(each.own for each in ALL)
+_HERE = {each.name: _Table([each.here]) for each in ALL}
+_SIGNS = {sign: each for each in ALL for sign in each.signs}
 
 
 def _resource(key: str) -> str:
@@ -97,11 +143,19 @@ def _resource(key: str) -> str:
         return "disk_free"
     if key.endswith(("limit_bytes", "total_bytes")):
         return "limit"
-    return ""
+    return _HOST.get(key.replace(".", "/"), "")
 
 
-def _meaning(words: set[str], last: set[str], spaced: str, joined: str) -> str:
-    """Return the role from the words of the whole key and of its last part."""
+_HOST = {
+    "system/cpu/load_1m": "host_load",
+    "system/cpu/count": "host_cpus",
+    "system/cpu/pressure": "host_pressure",
+    "system/cpu/throttled_seconds_per_second": "host_throttled",
+}
+
+
+def _meaning(words: set[str], last: set[str], spaced: str, joined: str, key: str) -> str:
+    """Return the role from the words of the whole key and of the part that says what is measured."""
     if last & _SETTINGS:
         return ""
     if ("loss" in last and last & {"scale", "scaler", "scaling"}) or joined in ("grad_scale", "scaler_scale", "scale"):
@@ -110,26 +164,45 @@ def _meaning(words: set[str], last: set[str], spaced: str, joined: str) -> str:
         return "lr"
     if any(word.startswith("grad") or word == "gnorm" for word in words) and ({"norm", "gnorm"} & words):
         return "grad_norm"
-    if _RATES.search(joined):
+    if last & {"param", "params", "parameter", "weight", "weights"} and "norm" in last:
+        return "param_norm"
+    if "update" in last and last & {"ratio", "weight"}:
+        return "update_ratio"
+    if _RATES.search(joined) or "mfu" in words:
         return "throughput"
-    if _TIMES.search(spaced) or _TIMES.search(joined):
+    if _TIMES.search(spaced) or _TIMES.search(joined) or key in ("time/step", "timing/step", "dt"):
         return "step_time"
-    if last & _SPREADS:
+    if _SPREADS & last and "explained" not in last and not last & {"zero"}:
         return ""
-    return _training(words, last, joined)
+    return _policies(words, last, joined) or _training(words, last, joined)
+
+
+def _policies(words: set[str], last: set[str], joined: str) -> str:
+    """Roles of reinforcement learning and preference optimisation."""
+    if ("truncat" in joined or joined in ("clip_ratio", "clipped_ratio")) and (words & _ANSWERS or "truncat" in joined):
+        return "truncation" if not last & {"length", "len"} else "length"
+    if "clip" in joined and ("frac" in joined or "ratio" in joined) and "grad" not in joined:
+        return "rare_clip_fraction" if last & {"vf", "value", "lower"} else "clip_fraction"
+    if "explained" in last and ("variance" in last or "var" in last):
+        return "explained_variance"
+    if "zero" in last and last & {"std", "advantage", "spread"}:
+        return "zero_advantage"
+    if "mismatch" in last:
+        return "mismatch_kl" if "kl" in last else "mismatch"
+    if last & {"staleness", "stale"} or joined in ("policy_age", "off_policy_steps"):
+        return "staleness"
+    if last & {"margin", "margins"}:
+        return "margin"
+    return ""
 
 
 def _training(words: set[str], last: set[str], joined: str) -> str:
-    if "clip" in joined and ("frac" in joined or "ratio" in joined) and "grad" not in joined:
-        return "clip_fraction"
-    if "explained" in last and ("variance" in last or "var" in joined):
-        return "explained_variance"
     if "cross_entropy" in joined:
         return "loss"
-    if last & {"loss", "losses", "nll", "ce", "perplexity", "ppl", "bpb", "xent"}:
-        return "side_loss" if (last | words) & _SIDE_LOSSES - {"value"} or "value" in last else "loss"
-    if "kl" in last or "kld" in last:
-        return "kl"
+    if last & _LOSSES or (last <= {"policy", "value", "discriminator", "generator"} and "loss" in words):
+        return "side_loss" if _is_side(words, last) else "loss"
+    if last & {"kl", "kld", "approxkl"}:
+        return "reference_kl" if last & {"ref", "reference", "base"} else "kl"
     if "entropy" in last:
         return "entropy"
     if last & {"stage", "phase", "curriculum", "epoch"} or joined in _STAGES:
@@ -142,4 +215,12 @@ def _training(words: set[str], last: set[str], joined: str) -> str:
         return "accuracy"
     if last & {"retries", "retry", "timeouts", "errors", "failures"}:
         return "failures"
+    if "skipped" in last:
+        return "skipped"
     return ""
+
+
+def _is_side(words: set[str], last: set[str]) -> bool:
+    return bool((last | words) & _SIDE_LOSSES - {"value", "z", "d", "g", "v", "q"}) or bool(
+        last & {"value", "z", "d", "g", "v", "q"}
+    )

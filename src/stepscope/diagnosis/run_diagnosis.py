@@ -27,7 +27,7 @@ from stepscope.diagnosis.folding import fold
 from stepscope.diagnosis.isolation import Guarded, guarded_take
 from stepscope.diagnosis.kept_findings import KeptFindings
 from stepscope.diagnosis.raised_alerts import RaisedAlerts
-from stepscope.diagnosis.roles import role_of
+from stepscope.diagnosis.roles import Role, recognised, role_of
 from stepscope.diagnosis.series_history import Series
 from stepscope.diagnosis.timing import Timing
 from stepscope.model import names
@@ -93,6 +93,8 @@ class Diagnosis:
         self._plans: dict[tuple[int, str | None, tuple[str, ...]], Plan] = {}
         self._planned = 0
         """The number of keys in the plans."""
+        self._framework = ""
+        """The framework whose names the run uses, once they are recognised."""
         self._full_until = -(10**18)
         """The step up to which no room is made for more series."""
         self._not_finite, self._lost, self._desync = NotFinite(self.run), LostRecords(self.run), Desync(self.run)
@@ -251,7 +253,7 @@ class Diagnosis:
         finite: dict[str, Value] = {}
         bad: list[tuple[str, float, Series | None]] = []
         for (name, value), key in zip(record.points(), record.values, strict=True):
-            series = self._watch(name, rank) if role_of(name).name else None
+            series = self._watch(name, rank) if self._role(name).name else None
             if isinstance(value, float) and not isfinite(value):
                 bad.append((name, value, series))
             elif isinstance(value, (int, float)) and -LARGEST < value < LARGEST:
@@ -282,7 +284,9 @@ class Diagnosis:
         rank, category, keys = place
         full = {key: key if category is None else f"{category}/{key}" for key in keys}
         plan, dropped = Plan(full.values(), self.run.world), self._desync.dropped
-        roles = {key: role_of(name).name for key, name in full.items()}
+        if not self._framework:
+            self._recognise(full.values())
+        roles = {key: self._role(name).name for key, name in full.items()}
         watched = []
         for key in sorted(keys, key=lambda each: roles[each] not in EXPLAINING):
             series = self._watch(full[key], rank) if roles[key] else None
@@ -300,6 +304,21 @@ class Diagnosis:
             self._plans[place] = plan
         return plan
 
+    def _role(self, key: str) -> Role:
+        return role_of(key, self._framework)
+
+    def _recognise(self, keys: Iterable[str]) -> None:
+        """Find out which framework's names these are; series that mean something else in it begin anew."""
+        vocabulary = recognised(keys)
+        if vocabulary is None:
+            return
+        self._framework = vocabulary.name
+        gone = {place for place, each in self.run.series.items() if each.role != self._role(each.key)}
+        self.run.drop(gone)
+        for place in gone:
+            del self._detectors[place]
+        self._clear_plans()
+
     def _clear_plans(self) -> None:
         self._plans.clear()
         self._planned = 0
@@ -309,7 +328,7 @@ class Diagnosis:
         known = self.run.series.get((key, rank))
         if known is not None or (len(self.run.series) >= MOST_SERIES and not self._make_room()):
             return known
-        role = role_of(key)
+        role = self._role(key)
         series = Series(key, rank, role)
         self.run.add(series)
         each_value: list[Any] = []

@@ -8,6 +8,10 @@ from stepscope.diagnosis.series_history import Series
 
 MOST = 64
 RAISED = 1.3
+STAGE_SHARE = 0.05
+"""A stage with other values than before in a larger share of its values is a measurement..."""
+FEW = 3
+"""... but this many changes are always possible."""
 
 
 class Changes:
@@ -18,10 +22,11 @@ class Changes:
     HELD_OUT: ClassVar[bool | None] = None
     EACH: ClassVar[Literal["value", "block"]] = "value"
 
-    __slots__ = ("_run", "_series", "_stage")
+    __slots__ = ("_count", "_key", "_run", "_series", "_stage")
 
     def __init__(self, series: Series, run: RunState) -> None:
         self._series, self._run, self._stage = series, run, series.role.name == "stage"
+        self._key, self._count = f"{series.role.name}:{series.key}", 0
 
     def take(self) -> None:
         """Record a sharply raised rate, or a stage with a new integer value."""
@@ -30,5 +35,9 @@ class Changes:
         if value == before or series.count < 2:
             return
         if value == round(value, 6) if self._stage else value > RAISED * before > 0:
-            self._run.changes.append(Change(series.step, f"{series.role.name}:{series.key}", before, value))
+            self._count += 1
+            if self._stage and self._count > max(FEW, STAGE_SHARE * series.count):
+                self._run.changes = [each for each in self._run.changes if each.key != self._key]
+                return
+            self._run.changes.append(Change(series.step, self._key, before, value))
             del self._run.changes[:-MOST]

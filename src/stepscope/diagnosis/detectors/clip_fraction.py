@@ -33,10 +33,10 @@ class ClipFraction:
     HELD_OUT: ClassVar[bool | None] = False
     EACH: ClassVar[Literal["value", "block"]] = "value"
 
-    __slots__ = ("_high", "_low", "_reported", "_series")
+    __slots__ = ("_high", "_low", "_reported", "_run", "_series")
 
     def __init__(self, series: Series, run: RunState) -> None:
-        self._series = series
+        self._series, self._run = series, run
         self._high = self._low = 0
         self._reported: set[str] = set()
 
@@ -68,9 +68,15 @@ class ClipFraction:
         if usual > 0.02:
             begun = series.steps[-ROW]
             since = f"since step {begun}, usually {number(usual)}"
-        elif series.count >= FROM_START and series.highest < NONE:
+        elif series.count >= FROM_START and series.highest < NONE and self._several_updates():
             begun, since = series.first_step, "from the start"
         else:
             return None
         self._reported.add("zero")
         return ZERO.about(series, begun, f"{series.key} has been 0 {since}: the policy hardly changes", GOOD)
+
+    def _several_updates(self) -> bool:
+        """Return whether a batch is used for several updates: with one, the ratio is 1 and nothing can be clipped."""
+        return (
+            self._run.setting("ppo_epochs", "num_ppo_epochs", "n_epochs", "num_iterations", "update_epochs") or 1
+        ) > 1
