@@ -8,7 +8,7 @@ from urllib.parse import urlencode, urlsplit
 import msgspec
 
 from stepscope.model.errors import Retry
-from stepscope.sinks.http import Answer, Connection, retry_after
+from stepscope.sinks.http import Answer, Connection, not_from, retry_after
 from stepscope.sinks.mlflow import Target
 from stepscope.wire.mlflow import API
 
@@ -18,6 +18,7 @@ WAIT = frozenset({429, 503})
 UNCLEAR = frozenset({502, 504})
 """Statuses of a gateway: the server may or may not have processed the request."""
 AGENT = "Stepscope"
+SERVICE = "an MLflow server"
 OVER = "slow: the time limit of one delivery is over; it continues"
 
 
@@ -109,11 +110,11 @@ def retry_of(error: Refused, more: str = "") -> Retry:
 
 def _read(answer: Answer) -> dict[str, Any]:
     try:
-        found = msgspec.json.decode(answer.body or b"{}")
+        found = msgspec.json.decode(answer.body)
     except ValueError:
         found = None
     if not isinstance(found, dict):
-        raise Retry("the response is not from an MLflow server: check the address")
+        raise not_from(SERVICE, answer)
     return found
 
 
