@@ -13,7 +13,6 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
 import stepscope
-from stepscope.model import names
 from stepscope.model.records import Span
 from stepscope.testing import read_run
 from stepscope.training.tracing import (

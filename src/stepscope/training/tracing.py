@@ -59,9 +59,10 @@ def setup_tracing(
     """Start recording for a service and send records to an OTLP server; None when nothing can be recorded.
 
     Never raises, and needs no server: undelivered records stay in the journal. An endpoint on port 4317 uses
-    gRPC; `None` sends nothing. The span of the run itself, `train.run`, is recorded and not sent. PyTorch, if already imported, is timed until the provider's `shutdown` or the
-    end of the run, unless `torch` is false or it is timed already. Further arguments are those of `stepscope.init`;
-    an invalid one is ignored with a warning. A current run is joined, and continues after `shutdown`.
+    gRPC; `None` sends nothing. The span of the run itself, `train.run`, is recorded but not sent. PyTorch, if already
+    imported, is timed until the provider's `shutdown` or the end of the run, unless `torch` is false or it is timed
+    already. Further arguments are those of `stepscope.init`; an invalid one is ignored with a warning. A current run
+    is joined, and continues after `shutdown`.
     """
     sinks = _spans_of_the_program(run_start.otlp(otlp_endpoint)) if otlp_endpoint else {}
     name, where = text_of(service_name), text_of(environment)
