@@ -196,6 +196,16 @@ def test_too_many_tags_are_refused_by_name(datadog_hub: DatadogHub, client: Any)
         assert (answer.status, TOO_MANY_TAGS in str(answer.json())) == (400, True)
 
 
+@pytest.mark.parametrize(
+    ("method", "path"), [("PUT", "/v0.4/traces"), ("PUT", "/v0.5/traces"), ("POST", "/v0.6/stats")]
+)
+def test_tracers_are_told_where_spans_go(datadog_hub: DatadogHub, method: str, path: str) -> None:
+    """The requests of Datadog's tracers are refused with a sentence that names OTLP and its path."""
+    answer = datadog_hub.request(method, path, b"\x90", {"content-type": "application/msgpack"})
+    (said,) = answer.json()["errors"]
+    assert (answer.status, "OTLP" in said, "/v1/traces" in said) == (404, True, True)
+
+
 def test_the_key_is_the_token(start_guarded: RunningHub) -> None:
     """In a header or a parameter; the path that validates keys says whether it is one."""
     token = IntakeSender(start_guarded).token("ingest")
