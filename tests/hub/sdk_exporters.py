@@ -4,6 +4,7 @@ import logging
 from typing import Any
 
 import grpc
+from opentelemetry import trace as trace
 from opentelemetry.exporter.otlp.proto.grpc import _log_exporter as grpc_logs
 from opentelemetry.exporter.otlp.proto.grpc import metric_exporter as grpc_metrics
 from opentelemetry.exporter.otlp.proto.grpc import trace_exporter as grpc_traces

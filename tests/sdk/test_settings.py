@@ -138,6 +138,15 @@ def test_resource_attributes_follow_otel(tmp_path: Path) -> None:
     assert found.resource_attributes == {"team": "a b", "deployment.environment": "prod"}
 
 
+def test_resource_attributes_of_all_sources_are_merged(tmp_path: Path) -> None:
+    """As OpenTelemetry merges resources: all attributes are kept, and of equal ones that of the stronger source."""
+    env = {"OTEL_RESOURCE_ATTRIBUTES": "team=otel,a=1", "STEPSCOPE_RESOURCE_ATTRIBUTES": "team=ours,b=2"}
+    file = "telemetry: {resource_attributes: {team: file, c: '3'}}"
+    found = load(tmp_path, file, env=env, resource_attributes={"team": "init", "d": "4"})
+    assert found.resource_attributes == {"team": "init", "a": "1", "b": "2", "c": "3", "d": "4"}
+    assert load(tmp_path, file, env=env).resource_attributes["team"] == "ours"
+
+
 def test_the_file_of_another_place(tmp_path: Path) -> None:
     """STEPSCOPE_CONFIG names the file, and a missing one is an error."""
     other = tmp_path / "other.yaml"

@@ -12,6 +12,7 @@ import pytest
 
 from stepscope.dialects.datadog.sink.parts import IntakeSink
 from stepscope.dialects.datadog.wire.translate import Spelling, Translator
+from stepscope.dialects.mlflow.sink import Mlflow
 from stepscope.dialects.otlp.sink import Otlp
 from stepscope.dialects.tinker.sink import Tinker
 from stepscope.journal.following import Following
@@ -282,6 +283,53 @@ def test_a_wrong_token_keeps_everything_in_the_journal(tmp_path: Path, kind: str
     finally:
         peer.stop()
     assert not list(Quarantine(tmp_path, "s").entries())
+
+
+def open_example_intake(url: str) -> Sink:
+    """The sink of Datadog's intake, at the time of the examples."""
+    return IntakeSink(url, url, "k", Translator(Spelling()), timeout=5.0, now=lambda: 1.7e9)
+
+
+def open_mlflow(url: str, part: int) -> Sink:
+    """The sink of MLflow's runs, or that of its traces."""
+    return Mlflow.read({"uri": url, "experiment_id": "1"}, {}).parts[part].open()
+
+
+OVER_HTTP: dict[str, tuple[str, Callable[[str], Sink]]] = {
+    "otlp protobuf": ("an OTLP server", lambda url: sink_of("otlp_http", url)),
+    "otlp json": ("an OTLP server", lambda url: Otlp.read({"endpoint": url, "protocol": "http/json"}, {}).open()),
+    "hub": ("a Stepscope hub", lambda url: sink_of("hub", url)),
+    "datadog": ("Datadog's intake", open_example_intake),
+    "tinker": ("a Tinker service", lambda url: Tinker.read({"url": url}, {}).open()),
+    "mlflow runs": ("an MLflow server", lambda url: open_mlflow(url, 0)),
+    "mlflow traces": ("an MLflow server", lambda url: open_mlflow(url, 1)),
+}
+PAGE = b"<!doctype html><title>Sign in</title>"
+PAGES = {
+    "html": Reply(200, {"Content-Type": "text/html; charset=utf-8"}, PAGE),
+    "undeclared": Reply(200, {}, PAGE),
+    "called json": Reply(200, {"Content-Type": "application/json"}, PAGE),
+    "called protobuf": Reply(202, {"Content-Type": "application/x-protobuf"}, PAGE),
+    "text": Reply(200, {"Content-Type": "text/plain"}, b"OK"),
+    "json list": Reply(200, {"Content-Type": "application/json"}, b"[]"),
+}
+
+
+@pytest.mark.parametrize("page", PAGES)
+@pytest.mark.parametrize("kind", OVER_HTTP)
+def test_a_page_is_no_delivery(kind: str, page: str) -> None:
+    """A success that the service did not write delivers nothing; the error says what answered, and where to look."""
+    service, open_sink = OVER_HTTP[kind]
+    server = Server()
+    server.always = PAGES[page]
+    try:
+        with closing(open_sink(server.url)) as sink:
+            for _ in range(2):
+                with pytest.raises(Retry, match=f"HTTP 20[02].*not from {service}.*Check the address"):
+                    sink.write(example_batches())
+        assert server.requests >= 2
+    finally:
+        server.stop()
 
 
 RESTARTS: dict[str, Callable[[int], Any]] = {

@@ -56,7 +56,25 @@ def test_custom_metrics_and_types(metrics: DatadogMetrics, agent: Listener, unti
         "signal.custom.hosts": ("s", "h1"),
         "signal.test.metric": ("g", 1.0),
     }
-    assert {"env:production", "team:ml", "run_id:123"} <= set(found["signal.custom.my_metric"].tags)
+    assert set(found["signal.custom.my_metric"].tags) == {"env:production", "team:ml", "run_id:123"}
+    assert set(found["signal.test.metric"].tags) == {"env:production", "team:ml"}, "no tag of its own: each is billed"
+
+
+def test_the_run_of_the_caller_is_kept(agent: Listener, until: Until) -> None:
+    """A `run_id` that the caller wrote is a tag of gauges, a collector's metrics and checks, without `run_tag`."""
+    stepscope.init(sinks=[{"datadog": {"namespace": "signal"}}], run_id="other", otel=False)
+    metrics, collector = DatadogMetrics(), create_metrics_collector(run_id="run_123")
+    metrics.gauge("custom.mine", 1.0, tags=["run_id:123"])
+    metrics.gauge("custom.plain", 1.0)
+    collector.collect_training_metrics(loss=0.5, step=1)
+    metrics.service_check("rl.kl", "OK", tags=["run_id:123", "text:no message", "team:ml"])
+    until(lambda: any(line.startswith("_sc|rl.kl") for line in agent.read()))
+    found = arrived(agent, until, lambda lines: any(line.name == "signal.training.loss" for line in lines))
+    assert found["signal.custom.mine"].tags == ["run_id:123"]
+    assert found["signal.custom.plain"].tags == []
+    assert found["signal.training.loss"].tags == ["run_id:run_123"]
+    (check,) = [line for line in agent.read() if line.startswith("_sc|rl.kl")]
+    assert check.partition("|#")[2] == "run_id:123,text:no_message,team:ml", "no message is made of tags"
 
 
 def test_events_and_checks(metrics: DatadogMetrics, agent: Listener, until: Until) -> None:

@@ -13,7 +13,6 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
 import stepscope
-from stepscope.model import names
 from stepscope.model.records import Span
 from stepscope.testing import read_run
 from stepscope.training.tracing import (
@@ -171,15 +170,18 @@ def test_trace_function(read: Read, with_tracer: bool) -> None:
     ]
 
 
-def test_on_the_wire(collector: Server, until: Until) -> None:
-    """Spans arrive at /v1/traces, whatever of the path was given, under the service's name and environment."""
+def test_on_the_wire(collector: Server, until: Until, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The program's spans, and only these, arrive at /v1/traces, under the service's name and environment."""
+    monkeypatch.setenv("OTEL_RESOURCE_ATTRIBUTES", "team=fx,environment=of%20the%20machine")
     provider = setup_tracing("sequence-training", collector.url, environment="production")
     assert provider is not None
     train_multitask(provider.get_tracer("train"), epochs=1, batches=2)
     assert provider.force_flush()
     until(lambda: collector.messages("/v1/traces"))
+    run = stepscope.current_run()
     provider.shutdown()
-    until(lambda: len(_arrived(collector)) >= 4)
+    assert run is not None
+    assert run.finish(wait=300).delivered
     assert sorted(span.name for span in _arrived(collector)) == [
         "batch_processing",
         "batch_processing",
@@ -188,7 +190,7 @@ def test_on_the_wire(collector: Server, until: Until) -> None:
     ]
     resource = collector.messages("/v1/traces")[0].resource_spans[0].resource
     said = {each.key: each.value.string_value for each in resource.attributes}
-    assert said["service.name"] == "sequence-training"
+    assert (said["service.name"], said["team"]) == ("sequence-training", "fx")
     assert (said["environment"], said["deployment.environment"]) == ("production", "production")
     epoch = next(span for span in _arrived(collector) if span.name == "training_epoch")
     others = [span for span in _arrived(collector) if span.name != "training_epoch"]
@@ -203,7 +205,6 @@ def _arrived(collector: Server) -> list[Any]:
         for resource in message.resource_spans
         for scope in resource.scope_spans
         for span in scope.spans
-        if span.name != names.SPAN_RUN
     ]
 
 

@@ -20,7 +20,10 @@ SOON, PATIENCE = 2.0, 8.0
 """A sink that requests a retry within the first time is retried, for at most the second."""
 _ADVICE = (
     ("HTTP 401", "set a valid token or key"),
-    ("HTTP 403: Invalid Host header", "the server does not accept this host name: add it to the names that it allows (--allowed-hosts)"),
+    (
+        "HTTP 403: Invalid Host header",
+        "the server refuses this host name: add it to its --allowed-hosts",
+    ),
     ("HTTP 403", "this token may not write there"),
     ("HTTP 407", "the proxy requires a user name and a password: HTTPS_PROXY=http://NAME:PASSWORD@HOST:PORT"),
     ("HTTP 404", "the server is there, the path is not: check the path of the address"),

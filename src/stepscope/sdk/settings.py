@@ -111,7 +111,9 @@ def load(
     ):
         for key, value in values.items():
             if key not in ("name", "notes", "group", "job_type") or value not in (None, ""):  # empty: not given
-                merged[key] = _checked(key, value, source)
+                checked = _checked(key, value, source)
+                # As OpenTelemetry merges resources: the attributes of all sources, the later ones first.
+                merged[key] = {**merged.get(key, {}), **checked} if key == "resource_attributes" else checked
     merged["sinks"] = _sinks(merged.get("sinks"), env)
     return Settings(**merged)
 

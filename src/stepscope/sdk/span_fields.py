@@ -16,7 +16,7 @@ LATEST = 2**63 - 1
 MOST_LINKS = 128
 HAS_IS_REMOTE = 0x100
 IS_REMOTE = 0x200
-"""OpenTelemetry's span flags beside those of the trace: whether it is known where the parent is, and that it is elsewhere."""
+"""OpenTelemetry's span flags: whether it is known where the parent is, and that it is elsewhere."""
 
 _BOOLS = frozenset(("bool", "bool_"))
 

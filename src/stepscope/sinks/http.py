@@ -349,6 +349,16 @@ def retry_after(headers: Mapping[str, str], now: Callable[[], float] = time.time
     return seconds if seconds > 0 else None
 
 
+def not_from(service: str, answer: Answer) -> Retry:
+    """Make the error for a success that the service did not write: a proxy, a login page or another server did."""
+    kind = answer.headers.get("content-type", "").partition(";")[0].strip()[:80] or "no content type"
+    shown = answer.body[:60].decode("utf-8", "replace")
+    return Retry(
+        f"HTTP {answer.status}, but the response is not from {service} ({kind}, {shown!r}): nothing counts as"
+        " delivered. Check the address, and proxies or login pages in front of it"
+    )
+
+
 def compress(body: bytes) -> bytes:
     """Compress a body with gzip, for speed."""
     return gzip.compress(body, 1, mtime=0)

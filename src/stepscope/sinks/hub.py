@@ -19,6 +19,7 @@ from stepscope.sinks.http import (
     check_address,
     compress,
     is_here,
+    not_from,
     retry_after,
     sendable,
     without_secrets,
@@ -129,7 +130,7 @@ def _rejected(answer: Answer, batches: Sequence[Batch]) -> dict[str, int]:
         rejected = {str(reason): int(count) for reason, count in found["rejected"].items() if int(count) > 0}
         refused = {int(number): str(reason) for number, reason in found.get("refused", ())}
     except (ValueError, TypeError, KeyError, AttributeError):
-        raise Retry("the response is not from a Stepscope hub: check the address") from None
+        raise not_from("a Stepscope hub", answer) from None
     where: list[int] = []
     start = 0
     for number, batch in enumerate(batches):

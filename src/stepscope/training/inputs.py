@@ -58,6 +58,8 @@ def _attrs(tags: Any) -> dict[str, Any]:
         before = found.get(key)
         if before is None or before == value:
             found[key] = value
+        elif isinstance(before, list):
+            before.append(value)
         else:
-            found[key] = [*before, value] if isinstance(before, list) else [before, value]
+            found[key] = [before, value]
     return found

@@ -59,11 +59,12 @@ def setup_tracing(
     """Start recording for a service and send records to an OTLP server; None when nothing can be recorded.
 
     Never raises, and needs no server: undelivered records stay in the journal. An endpoint on port 4317 uses
-    gRPC; `None` sends nothing. PyTorch, if already imported, is timed until the provider's `shutdown` or the
-    end of the run, unless `torch` is false or it is timed already. Further arguments are those of `stepscope.init`;
-    an invalid one is ignored with a warning. A current run is joined, and continues after `shutdown`.
+    gRPC; `None` sends nothing. The span of the run itself, `train.run`, is recorded but not sent. PyTorch, if already
+    imported, is timed until the provider's `shutdown` or the end of the run, unless `torch` is false or it is timed
+    already. Further arguments are those of `stepscope.init`; an invalid one is ignored with a warning. A current run
+    is joined, and continues after `shutdown`.
     """
-    sinks = run_start.otlp(otlp_endpoint) if otlp_endpoint else {}
+    sinks = _spans_of_the_program(run_start.otlp(otlp_endpoint)) if otlp_endpoint else {}
     name, where = text_of(service_name), text_of(environment)
     attributes = {"environment": where, "deployment.environment": where}
     usual = {"project": name, "service_name": name, "resource_attributes": attributes}
@@ -72,6 +73,11 @@ def setup_tracing(
     if run is None or run.status == "disabled":
         return None
     return LoopTracerProvider(None if joins else run, _time_torch(run) if torch else None)
+
+
+def _spans_of_the_program(sinks: run_start.Sinks) -> run_start.Sinks:
+    """Leave out the root span of the run: the top level is the program's own, such as its epochs."""
+    return {name: {**options, "exclude": [names.SPAN_RUN]} for name, options in sinks.items()}
 
 
 def _time_torch(run: stepscope.Run) -> Callable[[], None] | None:

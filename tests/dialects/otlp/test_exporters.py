@@ -47,6 +47,22 @@ def test_everything_is_stored(fed: RunningHub, run: str) -> None:
     assert set(stored_columns(fed.home, sql)["value"]) == {float(sdk.COUNT)}
 
 
+def test_links_have_the_attributes_that_were_given(hub: RunningHub) -> None:
+    """The flags that an exporter writes for links are a field, not an attribute, whether sampled, local or remote."""
+    context = sdk.trace.SpanContext(7, 9, True, sdk.trace.TraceFlags(1))
+    exporter = sdk.over_http(hub)[0]
+    provider = sdk.TracerProvider(resource=sdk.Resource({"train.run.id": "linked"}))
+    provider.add_span_processor(sdk.BatchSpanProcessor(exporter))
+    tracer = provider.get_tracer("t")
+    with tracer.start_as_current_span("first") as first:
+        given = [sdk.trace.Link(first.get_span_context(), {"why": "retry"}), sdk.trace.Link(context)]
+        tracer.start_span("second", links=given).end()
+    provider.shutdown()
+    hub.wait_stored("otlp_http", 2)
+    (span,) = hub.request("GET", "/api/spans?run=linked&name=second").json()["spans"]
+    assert [(link["attrs"], link["flags"]) for link in span["links"]] == [({"why": "retry"}, 0x101), ({}, 0x301)]
+
+
 def _call(hub: RunningHub, body: bytes, signal: str = "trace.v1.TraceService", **options: Any) -> bytes:
     limits = [("grpc.max_send_message_length", -1)]
     with grpc.insecure_channel(f"127.0.0.1:{hub.grpc_port}", options=limits) as channel:

@@ -23,6 +23,7 @@ from stepscope.extend.sink import (
     Tls,
     check_address,
     convert,
+    not_from,
     retry_after,
     sendable,
     without_secrets,
@@ -173,7 +174,7 @@ def _must_be_accepted(answer: Answer) -> None:
     except (msgspec.DecodeError, TypeError, KeyError):
         accepted = False
     if not accepted:
-        raise Retry("the response is not from a Tinker service: check the address")
+        raise not_from("a Tinker service", answer)
 
 
 def _reason(answer: Answer) -> str:

@@ -59,7 +59,7 @@ class DatadogMetrics:
         self._silent = enabled is False
         self._chance = chance
         if self.enabled:
-            options = sink_options(api_key=api_key, host=host, port=port, run_tag=True)
+            options = sink_options(api_key=api_key, host=host, port=port)
             run_start.join_or_start_safely({"datadog": {**options, "namespace": self.namespace}}, {})
 
     def gauge(self, metric: str, value: Any, tags: Any = None, sample_rate: float = 1.0) -> None:

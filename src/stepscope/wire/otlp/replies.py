@@ -17,6 +17,10 @@ class BadRequest(StepscopeError, ValueError):
     """The bytes are not an OTLP request of this signal; the only exception that decoding raises."""
 
 
+class NotOtlp(StepscopeError, ValueError):
+    """The body of a success is not OTLP's: something else answered, and nothing is known to be accepted."""
+
+
 @dataclass(slots=True)
 class Rejections:
     """The rejected items and parts of items of one request, for `partial_success` and the hub's counters."""
@@ -127,16 +131,41 @@ def write_status(encoding: Encoding, status: Status) -> bytes:
     return out
 
 
+def read_http_reply(signal: Signal, sent: Encoding, content_type: str, body: bytes) -> PartialSuccess:
+    """Read the body of a 2xx as its content type says; NotOtlp for a page, or another text.
+
+    An empty body is OTLP's full success, whatever it is called. Some servers declare JSON as text, or nothing at all.
+    """
+    if not body:
+        return PartialSuccess()
+    declared = content_type.partition(";")[0].strip().lower()
+    if "json" in declared or (declared == "text/plain" and body.lstrip()[:1] == b"{"):
+        return read_reply(signal, "json", body)
+    if "protobuf" in declared:
+        return read_reply(signal, "protobuf", body)
+    if declared in ("", "application/octet-stream"):
+        return read_reply(signal, sent, body)
+    raise NotOtlp(f"{declared} is not a content type of OTLP")
+
+
 def read_reply(signal: Signal, encoding: Encoding, body: bytes) -> PartialSuccess:
-    """Read the body of a 2xx; an unreadable one is ignored, because the request was accepted."""
+    """Read a response message; NotOtlp when the body is none. Unknown fields and odd counts are ignored."""
     try:
         if encoding == "protobuf":
             return _partial_success(_last(body, 1, b""))
-        partial = (msgspec.json.decode(body) or {}).get("partialSuccess") or {}
-        message = partial.get("errorMessage") or ""
-        return PartialSuccess(max(int(partial.get(_REJECTED[signal]) or 0), 0), str(message))
-    except (AttributeError, OverflowError, RecursionError, TypeError, ValueError):
+        document = msgspec.json.decode(body)
+    except (RecursionError, ValueError) as error:
+        raise NotOtlp(str(error)) from None
+    if not isinstance(document, dict):
+        raise NotOtlp("the JSON is not an object")
+    partial = document.get("partialSuccess")
+    if not isinstance(partial, dict):
         return PartialSuccess()
+    try:
+        rejected = max(int(partial.get(_REJECTED[signal]) or 0), 0)
+    except (OverflowError, TypeError, ValueError):
+        rejected = 0
+    return PartialSuccess(rejected, str(partial.get("errorMessage") or ""))
 
 
 def read_status(encoding: Encoding, body: bytes) -> Status:

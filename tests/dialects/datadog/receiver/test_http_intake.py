@@ -16,6 +16,7 @@ from datadog.api.exceptions import ApiError
 
 from stepscope.dialects.datadog.receiver.http_intake import LOGS
 from stepscope.dialects.datadog.wire import requests
+from stepscope.dialects.datadog.wire.dogstatsd_lines import MAX_TAGS, TOO_MANY_TAGS
 from stepscope.testing.receivers import ReceiverContract, Reply, Sender
 from tests.dialects.datadog.conftest import DatadogHub
 from tests.hub.conftest import JSON, RunningHub
@@ -176,6 +177,33 @@ def test_refusals(datadog_hub: DatadogHub, client: Any) -> None:
     protobuf = datadog_hub.post("/api/v2/series", b"\x0a\x00", "application/x-protobuf")
     assert (protobuf.status, "application/json" in protobuf.json()["errors"][0]) == (415, True)
     assert datadog_hub.post("/api/v1/events", b'{"title": "t"}', JSON).status == 400
+
+
+def test_too_many_tags_are_refused_by_name(datadog_hub: DatadogHub, client: Any) -> None:
+    """A series, an event, a check or a log with too many different tags is refused and named; repetitions are one."""
+    tags, same = [f"t{n}:1" for n in range(MAX_TAGS + 1)], ["run_id:tagged", *["t:1"] * 80_000]
+    points = [{"timestamp": NOW, "value": 1.0}]
+    series = [{"metric": "kept", "points": points, "tags": same}, {"metric": "a", "points": points, "tags": tags}]
+    answer = datadog_hub.post("/api/v2/series", json.dumps({"series": series}).encode(), JSON)
+    assert (answer.status, answer.json()["errors"]) == (202, [f"{TOO_MANY_TAGS} (1)"])
+    assert datadog_hub.wait_rows("tagged", 1, "s.key") == [["kept"]]
+    for path, body in (
+        ("/api/v1/events", {"title": "t", "text": "t", "tags": tags}),
+        ("/api/v1/check_run", {"check": "c", "status": 0, "tags": tags}),
+        ("/api/v2/logs", [{"message": "m", "ddtags": ",".join(tags)}]),
+    ):
+        answer = datadog_hub.post(path, json.dumps(body).encode(), JSON)
+        assert (answer.status, TOO_MANY_TAGS in str(answer.json())) == (400, True)
+
+
+@pytest.mark.parametrize(
+    ("method", "path"), [("PUT", "/v0.4/traces"), ("PUT", "/v0.5/traces"), ("POST", "/v0.6/stats")]
+)
+def test_tracers_are_told_where_spans_go(datadog_hub: DatadogHub, method: str, path: str) -> None:
+    """The requests of Datadog's tracers are refused with a sentence that names OTLP and its path."""
+    answer = datadog_hub.request(method, path, b"\x90", {"content-type": "application/msgpack"})
+    (said,) = answer.json()["errors"]
+    assert (answer.status, "OTLP" in said, "/v1/traces" in said) == (404, True, True)
 
 
 def test_the_key_is_the_token(start_guarded: RunningHub) -> None:

@@ -51,12 +51,11 @@ def test_overlong_tags_are_cut() -> None:
 
 def test_tags_of_attributes() -> None:
     """Scalars, lists and bare tags; bools in lower case."""
-    found = list(tags_of({"env": "x", "ok": True, "n": 3, "l": ["a", "b"], "bare": "", "none": None}, run_tag=False))
+    found = list(tags_of({"env": "x", "ok": True, "n": 3, "l": ["a", "b"], "bare": "", "none": None}))
     assert found == ["env:x", "ok:true", "n:3", "l:a", "l:b", "bare", "none"]
 
 
 def test_costly_tags() -> None:
-    """A step is never a tag, a run only when asked for, and what is meant for us is none."""
+    """A step is never a tag, nor is what is meant for us; the run that a caller wrote is one."""
     attrs = {"step": 3, "global_step": 3, "train.step": 3, "run_id": "r", "statsd.rate": 0.5, "datadog.priority": "low"}
-    assert list(tags_of(attrs, run_tag=False)) == []
-    assert list(tags_of(attrs, run_tag=True)) == ["run_id:r"]
+    assert list(tags_of(attrs)) == ["run_id:r"]

@@ -112,13 +112,17 @@ def test_what_is_not_finite_is_counted_and_told() -> None:
 
 
 def test_tags_of_the_writer() -> None:
-    """Constant tags, the project, the rank of several; the run when asked for."""
+    """Constant tags, the project, the rank of several; the run when asked for, or when the record has one."""
     many = Writer(id="w", run="r1", project="gpt", rank=3, world_size=8)
-    metric = Metric(T, None, None, None, {"a": 1.0}, {"env": "own", "run_id": "r1"})
+    metric = Metric(T, None, None, None, {"a": 1.0}, {"env": "own"})
     (plain,) = translate(metric, writer=many, spelling=Spelling(tags=("env:prod",))).items
     (full,) = translate(metric, writer=many, spelling=Spelling(run_tag=True, rank_tag=False)).items
     assert plain.tags == ("env:prod", "project:gpt", "rank:3", "env:own")
-    assert full.tags == ("project:gpt", "env:own", "run_id:r1")
+    assert full.tags == ("project:gpt", "run_id:r1", "env:own")
+    own = Metric(T, None, None, None, {"a": 1.0}, {"run_id": "r2"})
+    assert [each.tags for each in translate(own, writer=many, spelling=Spelling(rank_tag=False)).items] == [
+        ("project:gpt", "run_id:r2")
+    ]
     (bare,) = translate(metric, writer=Writer(id="w", run="r1", project="default")).items
     assert bare.tags == ("env:own",)
 
@@ -180,6 +184,11 @@ def test_service_checks() -> None:
         assert isinstance(found, Check)
         assert (found.name, found.status, found.message) == ("rl.kl", status, "too high")
         assert found.tags == ("project:gpt", "a:b")
+    for attrs, message in (({"message": "given"}, "given"), ({"text": "a tag"}, ""), ({"a": "b"}, "")):
+        event = Event(T, None, None, None, None, 9, "c", {foreign.ATTR_CHECK_STATUS: "OK", **attrs})
+        (found,) = translate(event).items
+        assert isinstance(found, Check)
+        assert found.message == message, "no message is made of attributes"
 
 
 def test_logs() -> None:

@@ -106,6 +106,24 @@ def test_every_2xx_is_success(peer: OtlpPeer, sink: Sink, status: int) -> None:
     assert not sink.write(example_batches())
 
 
+@pytest.mark.parametrize(
+    ("content_type", "body"),
+    [
+        ("text/html", b""),
+        ("application/json", b"{}"),
+        ("application/json; charset=utf-8", b'{"partialSuccess": null, "id": 7}'),
+        ("text/plain; charset=utf-8", b"{}\n"),
+        ("application/x-protobuf", b"\x0a\x00"),
+        ("application/octet-stream", b"\x0a\x00"),
+    ],
+)
+def test_forms_of_full_success(peer: OtlpPeer, sink: Sink, content_type: str, body: bytes) -> None:
+    """OTLP's response in either encoding, also when a server declares it as text or sends nothing."""
+    peer.replies = [Reply(200, {"Content-Type": content_type}, body)] * 3
+    assert not sink.write(example_batches())
+    assert peer.requests == 3
+
+
 def test_retry_after_forms(peer: OtlpPeer, sink: Sink) -> None:
     """Seconds and HTTP dates are both understood; one that asks for nothing leaves it to the pump."""
     for text, wanted in (("120", 120.0), (http_date(90), 90.0), (http_date(-90), None), ("0", None), ("soon", None)):
@@ -119,7 +137,7 @@ def test_partial_success_is_counted(peer: OtlpPeer, sink: Sink) -> None:
     """What the server refused of an accepted request is counted, and never sent again."""
     peer.replies = [Reply(), Reply(200, {"Content-Type": "application/x-protobuf"}, b"\x0a\x09\x08\x03\x12\x05stale")]
     assert sink.write(example_batches()) == {"stale": 3}
-    peer.replies = [Reply(200, {}, b"\x0a\x07\x12\x05hello"), Reply(200, {}, b"\xff\xff")]
+    peer.replies = [Reply(200, {}, b"\x0a\x07\x12\x05hello")]
     assert sink.write(example_batches(seq=1)) == {}
     assert peer.requests == 6
 

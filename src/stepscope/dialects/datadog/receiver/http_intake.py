@@ -75,7 +75,8 @@ class Datadog:
     def routes(self) -> list[ReceiverRoute]:
         """Return the routes, with full paths: Tinker's API has the same prefix."""
         found = [ReceiverRoute(path, self._taker(path, reply)) for path, (_, reply) in PATHS.items()]
-        return [*found, ReceiverRoute("/api/v1/validate", _validate, methods=("GET",))]
+        validate = ReceiverRoute("/api/v1/validate", _validate, methods=("GET",))
+        return [*found, validate, *(ReceiverRoute(path, _no_traces, methods=("POST", "PUT")) for path in TRACES)]
 
     def credential(self, head: RequestHead) -> str:
         """Return the API key from a header or parameter, or a bearer token."""
@@ -227,6 +228,21 @@ PATHS: dict[str, tuple[Read, Reply]] = {
     "/v1/input": (_logs, lambda taken: json_response({})),
 }
 """The body parser and the response of each path."""
+
+
+TRACES = (
+    *(f"/{version}/traces" for version in ("v0.2", "v0.3", "v0.4", "v0.5", "v0.7", "v1.0", "api/v0.2")),
+    "/v0.6/stats",
+)
+"""Where tracers of Datadog send spans to an Agent, an Agent to Datadog, and both their statistics."""
+NO_TRACES = (
+    "the hub does not read the trace format of Datadog's tracers: send spans by OTLP to /v1/traces of this hub, with"
+    " OpenTelemetry's SDK, or through an OpenTelemetry Collector, which has a receiver for these tracers"
+)
+
+
+async def _no_traces(request: Request) -> Response:
+    raise Refused(Refusal(HTTPStatus.NOT_FOUND, NO_TRACES))
 
 
 async def _validate(request: Request) -> Response:

@@ -91,6 +91,9 @@ class RequestRecords:
         self._steps = steps
         self._origins = Origins()
         self._places: dict[Hashable, Place] = {}
+        self._distinct: dict[tuple[str, ...], int] = {}
+        self._numbers: dict[int, tuple[int, tuple[str, ...]]] = {}
+        """Numbers of tags by identity, with the tags, so that no other tuple gets the same identity."""
 
     def sort(self, items: Sequence[Item]) -> list[Group]:
         """Return the records of items, by process."""
@@ -106,10 +109,18 @@ class RequestRecords:
         return self._origins.groups()
 
     def _place(self, tags: tuple[str, ...], host: str) -> Place:
-        place = self._places.get((tags, host))
+        number = self._number(tags)
+        place = self._places.get((number, host))
         if place is None:
-            place = self._places[tags, host] = place_of(tags, host)
+            place = self._places[number, host] = place_of(tags, host)
         return place
+
+    def _number(self, tags: tuple[str, ...]) -> int:
+        """A number for equal tags: all points of a series share the tuple, which takes long to hash."""
+        known = self._numbers.get(id(tags))
+        if known is None:
+            known = self._numbers[id(tags)] = self._distinct.setdefault(tags, len(self._distinct)), tags
+        return known[0]
 
     def _note_step(self, point: Point) -> StepHistory | None:
         """Add the step of a step gauge; None for any other metric."""
@@ -129,15 +140,16 @@ class RequestRecords:
 
     def _add_points(self, points: Sequence[Point]) -> None:
         """Combine points with the same time and step into one record, as long as their keys differ."""
-        totals = Counter((point.name, point.tags, point.host, point.time) for point in points)
+        totals = Counter((point.name, self._number(point.tags), point.host, point.time) for point in points)
         seen: Counter[Hashable] = Counter()
         open_records: dict[Hashable, dict[str, Any]] = {}
         for point in points:
-            same = (point.name, point.tags, point.host, point.time)
+            tags = self._number(point.tags)
+            same = (point.name, tags, point.host, point.time)
             place = self._place(point.tags, point.host)
             step, axis = self._step_of(place, point.time, seen[same], totals[same])
             seen[same] += 1
-            moment = (point.type, point.tags, point.host, point.time, step, axis)
+            moment = (point.type, tags, point.host, point.time, step, axis)
             key = key_of(point.name)
             values = open_records.get(moment)
             if values is None or key in values:

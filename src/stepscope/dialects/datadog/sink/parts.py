@@ -28,6 +28,7 @@ from stepscope.extend.sink import (
     Connection,
     Delivery,
     explain,
+    not_from,
     retry_after,
     without_secrets,
 )
@@ -212,6 +213,8 @@ class IntakeSink:
         headers = {**self._headers, "content-encoding": "deflate"} if body.compressed else self._headers
         answer = self._connections[name].post(self._paths[name], body.content, headers, timeout)
         if 200 <= answer.status < 300:
+            if not _is_intake(answer):
+                raise not_from("Datadog's intake", answer)
             for error in _errors(answer):
                 self._delivery.refuse(error)
             del items[: body.held]
@@ -242,6 +245,14 @@ class IntakeSink:
         elif answer.status == 413:
             text = f"too large for one request. {text}"
         return f"HTTP {answer.status}: {text[:300]}".rstrip(": .")
+
+
+def _is_intake(answer: Answer) -> bool:
+    """Whether a success is the intake's: a JSON object, or empty, as the intakes of some collectors answer."""
+    try:
+        return not answer.body or isinstance(msgspec.json.decode(answer.body), dict)
+    except msgspec.DecodeError:
+        return False
 
 
 def _errors(answer: Answer) -> list[str]:

@@ -2,6 +2,7 @@
 
 import math
 import re
+from collections.abc import Iterable
 from typing import NamedTuple
 
 from stepscope.dialects.datadog.wire.items import ALERT_TYPES, LONGEST, Check, Notice, PointType
@@ -18,6 +19,9 @@ BAD_TIME = "an invalid timestamp"
 BAD_EVENT = "a malformed event"
 BAD_CHECK = "a malformed service check"
 BAD_TEXT = "a line that is not UTF-8"
+MAX_TAGS = 500
+"""Different tags of one item: every record of a series has all of them."""
+TOO_MANY_TAGS = f"more than {MAX_TAGS} different tags on one item"
 
 EVENT, CHECK = "_e{", "_sc|"
 SECOND = 1_000_000_000
@@ -81,8 +85,16 @@ def read_fields(text: str) -> Fields:
 
 
 def split_tags(text: str) -> tuple[str, ...]:
-    """Split tags at commas, without the empty ones."""
-    return tuple(tag for each in text.split(",") if (tag := each.strip()))
+    """Split tags at commas, without the empty ones and repetitions."""
+    return distinct(text.split(","))
+
+
+def distinct(tags: Iterable[str]) -> tuple[str, ...]:
+    """Each tag once, as Datadog has them, in order; Malformed when there are too many."""
+    found = dict.fromkeys(tag for each in tags if (tag := each.strip()))
+    if len(found) > MAX_TAGS:
+        raise Malformed(TOO_MANY_TAGS)
+    return tuple(found)
 
 
 def _rate(text: str) -> float:

@@ -10,8 +10,9 @@ from stepscope.model.otel_names import ATTR_EXEMPLARS
 from stepscope.model.ports import Writer
 from stepscope.model.records import Alert, Attrs, Event, Log, Record
 from stepscope.model.redaction import redact
+from stepscope.wire import foreign_names
 from stepscope.wire import foreign_names as foreign
-from stepscope.wire.otlp.names import PLAIN_STEPS, RESOURCE_RUN_ALIASES, STEPS
+from stepscope.wire.otlp.names import PLAIN_STEPS, STEPS
 from stepscope.wire.plain import dumps, plain
 
 PointType = Literal["g", "c", "h", "d", "ms", "s"]
@@ -100,7 +101,6 @@ _ODD = re.compile(r"[^A-Za-z0-9_.]")
 _FOREIGN = re.compile(r"[^\x00-\x7f]")
 _DOTS = re.compile(r"\.{2,}")
 _ODD_IN_TAG = re.compile(r"[^\w\-:/.]")
-_RUNS = frozenset((*RESOURCE_RUN_ALIASES, "run"))
 _STEPS = frozenset((*STEPS, *PLAIN_STEPS))
 _OURS = frozenset(
     (
@@ -147,10 +147,10 @@ def joined(tags: tuple[str, ...], record_tags: Iterable[str]) -> tuple[str, ...]
     return tuple(dict.fromkeys((*kept, *record_tags)))
 
 
-def tags_of(attrs: Attrs, *, run_tag: bool) -> Iterator[str]:
-    """Convert attributes to tags: never the step, the run id only if requested; a list becomes one tag per element."""
+def tags_of(attrs: Attrs) -> Iterator[str]:
+    """Convert attributes to tags, but never the step; a list becomes one tag per element."""
     for key, value in attrs.items():
-        if key in _STEPS or key in _OURS or key.startswith(_OUR_PREFIXES) or (key in _RUNS and not run_tag):
+        if key in _STEPS or key in _OURS or key.startswith(_OUR_PREFIXES):
             continue
         if isinstance(value, (list, tuple)):
             yield from (tag(key, _text(each)) for each in value)
@@ -196,17 +196,20 @@ def notice_of(writer: Writer, where: int, record: Record, tags: tuple[str, ...])
     )
 
 
-def check_of(writer: Writer, where: int, event: Event, tags: tuple[str, ...], run_tag: bool) -> Check:
-    """Convert an event with a check's status to a service check; an unknown status is UNKNOWN."""
-    given = event.attrs[foreign.ATTR_CHECK_STATUS]
+def check_of(writer: Writer, where: int, event: Event, tags: tuple[str, ...]) -> Check:
+    """Convert an event with a check's status to a service check; an unknown status is UNKNOWN.
+
+    Its message is the body or the attribute `message`; all other attributes are tags.
+    """
+    given = event.attrs[foreign_names.ATTR_CHECK_STATUS]
     status = STATUSES.get(given.upper(), _UNKNOWN) if isinstance(given, str) else given
     if status not in (0, 1, 2, _UNKNOWN):
         status = _UNKNOWN
-    message = event.body if isinstance(event.body, str) else _event_text(event)
+    given = event.body if event.body is not None else event.attrs.get("message", "")
+    message = given if isinstance(given, str) else dumps(redact(given), indent=None)
     name = cut(event.name or "check", LONGEST)
-    return Check(
-        where, name, int(status), cut(message, LONGEST_MESSAGE), _tags(tags, event, run_tag), event.time, writer.host
-    )
+    all_tags = _tags(tags, event, ("message",))
+    return Check(where, name, int(status), cut(message, LONGEST_MESSAGE), all_tags, event.time, writer.host)
 
 
 def log_of(writer: Writer, where: int, record: Record, tags: tuple[str, ...], service: str) -> LogLine | None:
@@ -230,15 +233,15 @@ def cut(text: str, longest: int) -> str:
     return text if len(text) <= longest else text[: longest - 1] + "…"
 
 
-def _tags(tags: tuple[str, ...], record: Event | Alert, run_tag: bool) -> tuple[str, ...]:
-    """Add the attributes that are short enough for a tag."""
-    short = {key: value for key, value in record.attrs.items() if key not in _TEXTS and len(str(value)) <= LONGEST}
-    return joined(tags, tags_of(redact(short), run_tag=run_tag))
+def _tags(tags: tuple[str, ...], record: Event | Alert, texts: tuple[str, ...]) -> tuple[str, ...]:
+    """Add the attributes that are short enough for a tag and are not among the texts."""
+    short = {key: value for key, value in record.attrs.items() if key not in texts and len(str(value)) <= LONGEST}
+    return joined(tags, tags_of(redact(short)))
 
 
 def _notice_tags(writer: Writer, tags: tuple[str, ...], record: Event | Alert) -> tuple[str, ...]:
     """The tags of an event on the event stream, where tags are free: run and step are always included."""
-    found = _tags(joined(tags, (tag("run_id", writer.run),)), record, run_tag=True)
+    found = _tags(joined(tags, (tag("run_id", writer.run),)), record, _TEXTS)
     return found if record.step is None else (*found, tag("step", record.step))
 
 

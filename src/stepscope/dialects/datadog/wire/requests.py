@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from stepscope.dialects.datadog.wire.dogstatsd_lines import split_tags
+from stepscope.dialects.datadog.wire.dogstatsd_lines import Malformed, distinct, split_tags
 from stepscope.dialects.datadog.wire.items import ALERT_TYPES, LONGEST, Check, Item, LogLine, Notice, Point, PointType
 from stepscope.model.names import ATTR_RANK, ATTR_RUN_ID, STEP_ALIASES
 
@@ -62,7 +62,9 @@ def read_series(body: Any) -> Reading:
     found = Reading()
     for series in _series(body, found):
         kind = series.get("type", series.get("metric_type"))
-        point = _point(series, _SERIES_TYPES.get(kind if isinstance(kind, (str, int)) else None, "g"))
+        point = _point(series, _SERIES_TYPES.get(kind if isinstance(kind, (str, int)) else None, "g"), found)
+        if point is None:
+            continue
         for pair in series["points"]:
             at, value = _pair(pair)
             number = _number(value)
@@ -77,7 +79,9 @@ def read_distributions(body: Any) -> Reading:
     """Read distribution points: at each time a list of samples."""
     found = Reading()
     for series in _series(body, found):
-        point = _point(series, "d")
+        point = _point(series, "d", found)
+        if point is None:
+            continue
         for pair in series["points"]:
             at, values = _pair(pair)
             if at is None or not isinstance(values, list):
@@ -104,13 +108,19 @@ def _series(body: Any, found: Reading) -> Iterator[dict[str, Any]]:
             found.refused[BAD_SERIES] += 1
 
 
-def _point(series: dict[str, Any], kind: PointType) -> Point:
+def _point(series: dict[str, Any], kind: PointType, found: Reading) -> Point | None:
+    """Read what the points of a series share; None when its tags are refused."""
     host = series.get("host")
     listed = series.get("resources")
     for resource in listed if isinstance(listed, list) else ():
         if isinstance(resource, dict) and resource.get("type") == "host" and not host:
             host = resource.get("name")
-    return Point(0, kind, text(series["metric"]), 0.0, read_tags(series.get("tags")), 0, text(host))
+    try:
+        tags = read_tags(series.get("tags"))
+    except Malformed as error:
+        found.refused[str(error)] += len(series["points"])
+        return None
+    return Point(0, kind, text(series["metric"]), 0.0, tags, 0, text(host))
 
 
 def _pair(point: Any) -> tuple[int | None, Any]:
@@ -148,23 +158,27 @@ def text(value: Any) -> str:
 
 
 def read_tags(value: Any) -> tuple[str, ...]:
-    """Read tags given as a list or as one text with commas."""
+    """Read tags given as a list or as one text with commas; Malformed when there are too many."""
     if isinstance(value, str):
         return split_tags(text(value))
-    return tuple(tag for each in value if (tag := text(each).strip())) if isinstance(value, list) else ()
+    return distinct(map(text, value)) if isinstance(value, list) else ()
 
 
 def read_event(body: Any, clock: Clock) -> Notice:
     """Read the one event of a request; BadBody when it is invalid."""
     if not isinstance(body, dict) or not isinstance(body.get("title"), str) or not isinstance(body.get("text"), str):
         raise BadBody(BAD_EVENT)
+    try:
+        tags = read_tags(body.get("tags"))
+    except Malformed as error:
+        raise BadBody(str(error)) from None
     kind = body.get("alert_type")
     return Notice(
         0,
         text(body["title"]),
         text(body["text"]),
         kind if isinstance(kind, str) and kind in ALERT_TYPES else "info",
-        read_tags(body.get("tags")),
+        tags,
         _time(body.get("date_happened"), _SECOND) or clock(),
         text(body.get("host")),
         text(body.get("aggregation_key")),
@@ -184,8 +198,12 @@ def read_checks(body: Any, clock: Clock) -> Reading:
         if not name or type(status) is not int or not 0 <= status <= 3:
             found.refused[BAD_CHECK] += 1
             continue
-        at = _time(check.get("timestamp"), _SECOND) or clock()
-        tags, host = read_tags(check.get("tags")), text(check.get("host_name"))
+        try:
+            tags = read_tags(check.get("tags"))
+        except Malformed as error:
+            found.refused[str(error)] += 1
+            continue
+        at, host = _time(check.get("timestamp"), _SECOND) or clock(), text(check.get("host_name"))
         found.items.append(Check(0, name[:LONGEST], status, text(check.get("message")), tags, at, host))
     return found
 
@@ -195,23 +213,30 @@ def read_logs(body: Any, parameters: Mapping[str, str], clock: Clock) -> Reading
     found = Reading()
     if not isinstance(body, (dict, list, str)):
         raise BadBody("the body is not a log or a list of them")
+    try:
+        shared = split_tags(parameters.get("ddtags", ""))
+    except Malformed as error:
+        raise BadBody(str(error)) from None
     for log in body if isinstance(body, list) else [body]:
         if isinstance(log, str):
             log = {"message": log}
-        if isinstance(log, dict):
-            found.items.append(_log(log, parameters, clock))
-        else:
+        if not isinstance(log, dict):
             found.refused[BAD_LOG] += 1
+            continue
+        try:
+            found.items.append(_log(log, parameters, shared, clock))
+        except Malformed as error:
+            found.refused[str(error)] += 1
     return found
 
 
-def _log(log: dict[str, Any], parameters: Mapping[str, str], clock: Clock) -> LogLine:
+def _log(log: dict[str, Any], parameters: Mapping[str, str], shared: tuple[str, ...], clock: Clock) -> LogLine:
     attrs = {text(key): value for key, value in log.items() if key not in _LOG_FIELDS}
     attrs |= {"ddsource": parameters["ddsource"]} if parameters.get("ddsource") and "ddsource" not in attrs else {}
     message = log.get("message", log.get("msg"))
     status = next((log[key] for key in ("status", "level", "severity") if isinstance(log.get(key), str)), "info")
     service = text(log.get("service")) or parameters.get("service", "")
-    tags = read_tags(log.get("ddtags")) + split_tags(parameters.get("ddtags", ""))
+    tags = read_tags(log.get("ddtags")) + shared
     tags += tuple(f"{key}:{text(attrs.pop(key))}" for key in _LOG_PLACES if text(attrs.get(key)))
     at = _log_time(log.get("timestamp")) or clock()
     host = text(log.get("hostname")) or parameters.get("hostname", "")

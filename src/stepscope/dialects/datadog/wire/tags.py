@@ -47,9 +47,10 @@ def place_of(tags: Iterable[str], host: str = "", container: str = "", external:
             fields.setdefault(key, value)
         elif key not in attrs:
             attrs[key] = value
+        elif isinstance(before := attrs[key], list):
+            before.append(value)
         else:
-            before = attrs[key]
-            attrs[key] = [*before, value] if isinstance(before, list) else [before, value]
+            attrs[key] = [before, value]
     step, axis = _take_step(attrs, fields.get("axis"))
     return Place(_origin(fields, host, container, external), attrs, step, axis)
 

@@ -101,9 +101,8 @@ class Translator:
         if isinstance(record, Metric):
             self._metric(writer, tags, where, record, done)
             return
-        run_tag = self._spelling.run_tag
         if isinstance(record, Event) and foreign_names.ATTR_CHECK_STATUS in record.attrs:
-            done.items.append(check_of(writer, where, record, tags, run_tag))
+            done.items.append(check_of(writer, where, record, tags))
             return
         notice = notice_of(writer, where, record, tags)
         if notice is not None:
@@ -114,7 +113,7 @@ class Translator:
                 done.items.append(line)
 
     def _metric(self, writer: Writer, tags: tuple[str, ...], where: int, record: Metric, done: Translated) -> None:
-        record_tags = tuple(tags_of(record.attrs, run_tag=self._spelling.run_tag)) if record.attrs else ()
+        record_tags = tuple(tags_of(record.attrs))
         if record.step is not None:
             named = joined(tags, (each for each in record_tags if each.partition(":")[0] in WRITER_TAGS))
             self._step(writer, named, where, record, record.step, done)

@@ -6,14 +6,15 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from stepscope.dialects.mlflow.sink import Target
 from stepscope.dialects.mlflow.sink.run_mapping import Entry, Found, Runs, by_run
-from stepscope.dialects.mlflow.sink.tracking_server import NoAnswer, NoRestApi, Refused, Server
+from stepscope.dialects.mlflow.sink.tracking_server import SERVICE, NoAnswer, NoRestApi, Refused, Server
 from stepscope.dialects.mlflow.wire import TRACES
-from stepscope.extend.sink import SERVER_ERROR, Delivery, compress
+from stepscope.extend.sink import SERVER_ERROR, Delivery, compress, not_from
 from stepscope.model.errors import Retry
 from stepscope.model.ports import Batch, Writer
 from stepscope.model.records import Record, Span
 from stepscope.wire.otlp.encode.encode_request import BAD_IDS, Request, encode
 from stepscope.wire.otlp.names import CONTENT_TYPES, HEADER_EXPERIMENT, HEADER_RUN
+from stepscope.wire.otlp.replies import NotOtlp, read_http_reply
 
 MOST_SPANS = 500
 """Spans of whole traces in one request; MLflow stores all of a request or nothing."""
@@ -151,7 +152,12 @@ class TracesSink:
 
     def _send(self, request: Request, headers: Mapping[str, str]) -> None:
         try:
-            self._server.send("POST", TRACES, compress(request.body), headers)
+            answer = self._server.send("POST", TRACES, compress(request.body), headers)
+            content_type = answer.headers.get("content-type", "")
+            partial = read_http_reply(request.signal, "protobuf", content_type, answer.body)
+            self._delivery.refuse(partial.message or "partial success", partial.rejected)
+        except NotOtlp:
+            raise not_from(SERVICE, answer) from None
         except Refused as error:
             if error.status == 422 and HEADER_EXPERIMENT not in headers:
                 raise Retry(f"{error}: MLflow's REST API does not answer; give `experiment_id`") from error

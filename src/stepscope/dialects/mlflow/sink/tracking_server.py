@@ -9,7 +9,7 @@ import msgspec
 
 from stepscope.dialects.mlflow.sink import Target
 from stepscope.dialects.mlflow.wire import API
-from stepscope.extend.sink import Answer, Connection, retry_after
+from stepscope.extend.sink import Answer, Connection, not_from, retry_after
 from stepscope.model.errors import Retry
 
 MOST_ANSWER = 64 * 1024 * 1024
@@ -18,6 +18,7 @@ WAIT = frozenset({429, 503})
 UNCLEAR = frozenset({502, 504})
 """Statuses of a gateway: the server may or may not have processed the request."""
 AGENT = "Stepscope"
+SERVICE = "an MLflow server"
 OVER = "slow: the time limit of one delivery is over; it continues"
 
 
@@ -109,11 +110,11 @@ def retry_of(error: Refused, more: str = "") -> Retry:
 
 def _read(answer: Answer) -> dict[str, Any]:
     try:
-        found = msgspec.json.decode(answer.body or b"{}")
+        found = msgspec.json.decode(answer.body)
     except ValueError:
         found = None
     if not isinstance(found, dict):
-        raise Retry("the response is not from an MLflow server: check the address")
+        raise not_from(SERVICE, answer)
     return found
 
 

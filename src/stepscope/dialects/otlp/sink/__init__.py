@@ -18,6 +18,7 @@ from stepscope.extend.sink import (
     Delivery,
     compress,
     convert,
+    not_from,
     retry_after,
     without_secrets,
 )
@@ -26,7 +27,7 @@ from stepscope.model.ports import Batch
 from stepscope.wire.otlp.encode.encode_request import OPEN_SPAN, Request, encode
 from stepscope.wire.otlp.encode.metric_points import Temporality
 from stepscope.wire.otlp.names import CONTENT_TYPES, Encoding, Signal
-from stepscope.wire.otlp.replies import PartialSuccess, read_reply, read_status
+from stepscope.wire.otlp.replies import NotOtlp, PartialSuccess, read_http_reply, read_status
 
 AGENT = "Stepscope OTel-OTLP-Exporter-Python/stepscope"
 
@@ -56,7 +57,11 @@ class HttpSend:
             body = compress(body)
         answer = self._connection.post(self._path, body, self._headers, min(timeout, self._target.timeout))
         if 200 <= answer.status < 300:
-            return read_reply(request.signal, self._answer_encoding(answer), answer.body)
+            content_type = answer.headers.get("content-type", "")
+            try:
+                return read_http_reply(request.signal, self._encoding, content_type, answer.body)
+            except NotOtlp:
+                raise not_from("an OTLP server", answer) from None
         reason = self._reason(answer)
         if answer.status == SERVER_ERROR:
             raise ServerError(reason, request.where, retry_after(answer.headers, self._now))

@@ -11,7 +11,7 @@ from stepscope.extend.sink import Tls, is_here
 from stepscope.model.errors import ConfigError, Reject, Retry, ServerError
 from stepscope.wire.otlp.encode.encode_request import Request
 from stepscope.wire.otlp.names import GRPC_METHODS, Signal
-from stepscope.wire.otlp.replies import PartialSuccess, read_reply, read_status
+from stepscope.wire.otlp.replies import NotOtlp, PartialSuccess, read_reply, read_status
 
 _RETRYABLE = frozenset(
     {
@@ -52,7 +52,10 @@ class GrpcSend:
             )
         except grpc.RpcError as error:
             raise _refusal(error, request) from error
-        return read_reply(request.signal, "protobuf", body)
+        try:
+            return read_reply(request.signal, "protobuf", body)
+        except NotOtlp as error:
+            raise Retry(f"gRPC OK, but the response is not from an OTLP server ({error}): check the address") from None
 
     def close(self) -> None:
         """Close the channel."""

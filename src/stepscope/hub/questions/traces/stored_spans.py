@@ -44,6 +44,7 @@ from stepscope.hub.store import attrs, literal
 from stepscope.hub.store.engine import Engine
 from stepscope.hub.store.read.run_catalog import step_of
 from stepscope.hub.store.schema import NO_STEP
+from stepscope.model.otel_names import ATTR_FLAGS
 from stepscope.model.records import Link, Span, SpanEvent
 from stepscope.wire.plain import plain
 
@@ -198,14 +199,19 @@ def span_json(row: SpanRow, run: str, begin: int | None = None) -> dict[str, Any
         "flags": what.flags,
         "attrs": plain(what.attrs),
         "events": [{"time": seconds(e.time), "name": e.name, "attrs": plain(e.attrs)} for e in what.events],
-        "links": [
-            {"trace_id": link.trace_id.hex(), "span_id": link.span_id.hex(), "attrs": plain(link.attrs)}
-            for link in what.links
-        ],
+        "links": [_link_json(link) for link in what.links],
     }
     if begin is not None:
         made["offset_ms"] = milliseconds(what.time - begin)
     return made
+
+
+def _link_json(link: Link) -> dict[str, Any]:
+    """A link; its flags are kept among its attributes, and shown apart from those that the user gave."""
+    given = {key: value for key, value in link.attrs.items() if key != ATTR_FLAGS}
+    flags = link.attrs.get(ATTR_FLAGS, 0)
+    made = {"trace_id": link.trace_id.hex(), "span_id": link.span_id.hex(), "attrs": plain(given)}
+    return {**made, "flags": flags if isinstance(flags, int) else 0}
 
 
 def _named(words: tuple[str, ...], number: int) -> str:
@@ -231,7 +237,7 @@ SPAN_FIELDS: dict[str, Schema] = {
     "flags": INTEGER,
     "attrs": ATTRS,
     "events": list_of(object_of(time=SECONDS, name=TEXT, attrs=ATTRS)),
-    "links": list_of(object_of(trace_id=TEXT, span_id=TEXT, attrs=ATTRS)),
+    "links": list_of(object_of(trace_id=TEXT, span_id=TEXT, attrs=ATTRS, flags=INTEGER)),
 }
 
 
