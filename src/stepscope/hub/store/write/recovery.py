@@ -44,10 +44,10 @@ class Recovery:
 
         Repeated after a failure, it goes on; no commit may have been tried meanwhile in the same epoch.
         """
-        self._engine.settle(("ledger", *FACTS, *(("aborted", "requests") if self._shared else ())))
+        self._engine.settle(("ledger", *FACTS, "requests", *(("aborted",) if self._shared else ())))
         if not self._shared:
             last = self._ledger.last_commit()
-            self._delete(f"commit > {last}", guard)
+            self._delete(f"commit > {last}", guard, ("requests",))
             return last
         self._engine.drop_unregistered()  # before the ledger is read: an entry that one replica has is not written
         if self._begun != epoch:
