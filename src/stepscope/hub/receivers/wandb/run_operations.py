@@ -14,6 +14,7 @@ from stepscope.hub.receivers.wandb.descriptions import describe, own_config, own
 from stepscope.hub.receivers.wandb.file_stream import EVENTS, HISTORY, OUTPUT
 from stepscope.hub.receivers.wandb.graphql import GraphQLError, JsonValue, Node
 from stepscope.hub.receivers.wandb.nodes import items, read_id, write_id
+from stepscope.hub.receivers.wandb.query_limits import QueryCost
 from stepscope.hub.receivers.wandb.tracked_runs import OpenRun, Sent, TrackedRun, TrackedRuns
 from stepscope.hub.receivers.wandb.uploads import path_in
 from stepscope.hub.refusals import Refusal, Refused
@@ -38,6 +39,7 @@ class Caller:
 
     entity: str = "stepscope"
     """The entity in the request, which is only echoed."""
+    cost: QueryCost = field(default_factory=QueryCost)
 
     def reaches(self, project: str) -> bool:
         """Return whether the token covers a project."""
