@@ -17,7 +17,7 @@ _INTERVAL = 1000
 """The position of every thousandth entry is remembered, and a query is checked as often."""
 _MAX_KNOWN = 100
 _SPACE = re.compile(r"[ \t\r\n]*")
-_scan = json.JSONDecoder().raw_decode
+_scan = json.JSONDecoder().scan_once
 
 
 class Damaged(ValueError):
@@ -61,6 +61,9 @@ class _Pieces:
     def peek(self) -> str:
         """Return the next character that is not a space."""
         while True:
+            char = self._text[self._at : self._at + 1]
+            if char > " ":
+                return char
             found = _SPACE.match(self._text, self._at)
             self._at = found.end() if found else self._at
             if self._at < len(self._text):
@@ -80,7 +83,7 @@ class _Pieces:
         while True:
             try:
                 end = _scan(self._text, self._at)[1]
-            except (ValueError, RecursionError):
+            except (ValueError, StopIteration, RecursionError):
                 end = 0
             if end and end < len(self._text):  # a number at the end may go on
                 raw = self._text[self._at : end].encode("latin-1")
