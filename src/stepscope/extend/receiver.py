@@ -14,7 +14,7 @@ from stepscope.hub.runs.deletion import RunDeletion
 from stepscope.hub.runs.run_files import PART, RunFile, StoredFileResponse, below, disposition, walk, with_steps
 from stepscope.hub.runs.run_states import RunStates
 from stepscope.hub.security.guard import Access, Guard, RequestHead, basic_password, bearer, is_loopback
-from stepscope.hub.security.middleware import HEAD, access_of
+from stepscope.hub.security.middleware import HEAD, access_of, too_large
 from stepscope.hub.security.tokens import PREFIX, Scope
 from stepscope.hub.serving.addresses import bracketed, listen
 from stepscope.hub.store import literal
@@ -99,6 +99,7 @@ __all__ = [
     "remove_folder",
     "replace_file",
     "run_number",
+    "too_large",
     "walk",
     "with_body",
     "with_steps",

@@ -50,9 +50,9 @@ class Store:
         self.is_deleted: Callable[[Batch], bool] = lambda batch: False
         """Returns whether a batch belongs to a deleted run; such a batch is skipped like one that was stored before."""
         leases: Sequence[Lease | None] = ownership.leases if ownership is not None else [None] * engine.shards
+        requests.prepare(engine)
         if ownership is not None:
             recovery.prepare(engine)
-            requests.prepare(engine)
         self._committers = [
             Committer(
                 engine.shard(index), clock, Shard(index, engine.shards), lease, partial(engine.note_commit, index)

@@ -1,6 +1,7 @@
 """The endpoints under `runs/`."""
 
 import json
+from functools import partial
 from typing import Any
 
 from stepscope.dialects.mlflow.receiver import run_records
@@ -83,11 +84,18 @@ def update(tracking: Tracking, call: Call) -> Reply:
     run_id, end, name = fields.run(), fields.whole("end_time"), str(redact(fields.text("run_name")))
     with tracking.database.write() as db:
         known = find_run(db, run_id, call.project, active=True)
-        run = mlflow_runs.update_run(db, known, _status(fields.values.get("status")), end, name)
+        status = _status(fields.values.get("status"))
+        run = mlflow_runs.update_run(db, known, status, end, name)
         records = tracking.record_start(db, run) if run.attempt > known.attempt else []
     records += run_records.edited({mlflow_runs.NAME_TAG: name}, tracking.clock()) if name else []
-    records += [run_records.finished(run, tracking.clock())] if run.status in ENDED and run != known else []
-    return Reply({"run_info": mlflow_runs.describe_info(run)}, [tracking.submit(run, records, call.project)], run_id)
+    safe = [tracking.submit(run, records, call.project)]
+    if run.status in ENDED and (status or run != known):  # also when repeated: the end may not have been journaled
+        ended = [run_records.finished(run, tracking.clock())]
+        sent = f"finished {run.attempt} {run.status} {run.end_time}"
+        is_corrected = known.status in ENDED and run.status != known.status
+        submitted = tracking.submit if is_corrected else partial(tracking.submit_once, sent=sent)
+        safe.append(submitted(run, ended, call.project))
+    return Reply({"run_info": mlflow_runs.describe_info(run)}, safe, run_id)
 
 
 def _status(given: Any) -> str:

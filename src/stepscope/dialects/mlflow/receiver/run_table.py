@@ -142,8 +142,8 @@ def read_tags(db: sqlite3.Connection, run: MlflowRun) -> dict[str, str]:
     return dict(db.execute("SELECT key, value FROM tags WHERE run = ?", (run.number,)))
 
 
-def set_params(db: sqlite3.Connection, run: MlflowRun, params: Mapping[str, str], *, single: bool = False) -> bool:
-    """Log params and return whether any is new; changing a value is refused, with a message for one or for many."""
+def set_params(db: sqlite3.Connection, run: MlflowRun, params: Mapping[str, str], *, single: bool = False) -> None:
+    """Log params; changing a value is refused, with a message for one or for many."""
     known = read_params(db, run) if params else {}
     changed = {key: value for key, value in params.items() if known.get(key, value) != value}
     for key, value in changed.items() if single else ():
@@ -158,7 +158,6 @@ def set_params(db: sqlite3.Connection, run: MlflowRun, params: Mapping[str, str]
         )
     fresh = [(run.number, key, value) for key, value in params.items() if key not in known]
     db.executemany("INSERT INTO params VALUES (?, ?, ?)", fresh)
-    return bool(fresh)
 
 
 _NEWER = """ON CONFLICT (run, key) DO UPDATE

@@ -1,5 +1,6 @@
 """The state shared by all endpoints: the tracking database, the hub's journal and store."""
 
+import json
 import sqlite3
 import time
 import uuid
@@ -98,10 +99,13 @@ class Tracking:
             raise refused(error.refusal.message, TOO_MANY) from None
 
     def submit(
-        self, run: MlflowRun, records: Sequence[Record], project: str | None, read_as_nan: int = 0
+        self, run: MlflowRun, records: Sequence[Record], project: str | None, read_as_nan: int = 0, key: bytes = b""
     ) -> "Future[None]":
-        """Submit records of a run to the journal; the future completes once they are on disk."""
-        upload = Upload()
+        """Submit records of a run to the journal; the future completes once they are on disk.
+
+        The store drops records whose key it has stored before.
+        """
+        upload = Upload(key)
         if records:
             self._ingest.add(upload, run_records.writer_of(run), list(records), project)
         upload.cut[READ_AS_NAN] += read_as_nan
@@ -111,16 +115,18 @@ class Tracking:
         """Log metrics, params and tags of a run: all, or none when one is refused."""
         with self.database.write(durable=bool(batch.params or batch.tags)) as db:
             run = find_run(db, run_id, project, active=True)
-            fresh = set_params(db, run, batch.params, single=single)
+            set_params(db, run, batch.params, single=single)
             set_tags(db, run, batch.tags)
             safe = [self._log_points(run, batch, project)]  # synced while the database is written
             set_latest(db, run, batch.points)
             set_model_metrics(db, run, batch.points)
-            config = (read_params(db, run), read_tags(db, run)) if fresh else None
-        now = self.clock()
-        records: list[Record] = [run_records.started(*config, now)] if config else []
-        records += run_records.edited(batch.tags, now) if batch.tags else []
-        return Reply({}, [*safe, self.submit(run, records, project)] if records else safe, run_id)
+            start = self.record_start(db, run) if batch.params else []
+        if start:  # also for known params: the process that added them may have died before it journaled them
+            sent = "started", run_records.writer_of(run).id, sorted(batch.params.items())
+            safe.append(self.submit_once(run, start, project, json.dumps(sent)))
+        if batch.tags and (edit := run_records.edited(batch.tags, self.clock())):
+            safe.append(self.submit(run, edit, project))
+        return Reply({}, safe, run_id)
 
     def _log_points(self, run: MlflowRun, batch: LogBatch, project: str | None) -> "Future[None]":
         """Journal values; a retry is not journaled again."""
@@ -131,7 +137,7 @@ class Tracking:
     def submit_once(
         self, run: MlflowRun, records: Sequence[Record], project: str | None, sent: str = "", read_as_nan: int = 0
     ) -> "Future[None]":
-        """Journal records; those of a retried request are recognised and dropped.
+        """Journal records; those of a retried request are recognised and dropped, also by the hub's next process.
 
         `sent` is the client's data, needed to recognise records whose time is that of their arrival.
         """
@@ -140,7 +146,7 @@ class Tracking:
         if known is not None:
             self._ingest.repeat()
             return known
-        safe = self.submit(run, records, project, read_as_nan)
+        safe = self.submit(run, records, project, read_as_nan, key)
         self._repeats.keep_when_safe(key, safe, safe, SAFE)
         return safe
 

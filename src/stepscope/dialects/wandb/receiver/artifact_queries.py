@@ -11,12 +11,12 @@ from stepscope.dialects.wandb.receiver.artifacts import (
     DELETED,
     Artifact,
     Artifacts,
-    Entry,
     hex_digest,
 )
 from stepscope.dialects.wandb.receiver.client_json import read_json
 from stepscope.dialects.wandb.receiver.graphql import GraphQLError, Node
 from stepscope.dialects.wandb.receiver.links import Links
+from stepscope.dialects.wandb.receiver.manifests import Listed
 from stepscope.dialects.wandb.receiver.nodes import connection, items, read_id, write_id
 from stepscope.dialects.wandb.receiver.run_operations import Caller, project_node
 from stepscope.model.redaction import redact
@@ -200,19 +200,25 @@ class ArtifactQueries:
         )
 
     def _files(self, artifact: Artifact, given: Given, caller: Caller) -> Node:
-        return connection(self._chosen_files(artifact, items(given, "names"), caller), given)
+        return self._chosen_files(artifact, items(given, "names"), given, caller)
 
     def _by_entries(self, artifact: Artifact, given: Given, caller: Caller) -> Node:
         asked = [each.get("name") for each in items(given, "entries") if isinstance(each, Mapping)]
-        return connection(self._chosen_files(artifact, asked, caller), {})
+        return self._chosen_files(artifact, asked, {}, caller)
 
-    def _chosen_files(self, artifact: Artifact, names: Sequence[Any], caller: Caller) -> list[Node]:
-        """Return the files of some names; without names, all of them."""
-        contents = self._artifacts.manifest(artifact).contents
-        wanted = [name for name in names if isinstance(name, str) and name in contents] if names else list(contents)
-        return [self._file(artifact, name, contents[name], caller) for name in dict.fromkeys(wanted)]
+    def _chosen_files(self, artifact: Artifact, names: Sequence[Any], given: Given, caller: Caller) -> Node:
+        """Return a page of the files of some names; without names, of all of them."""
+        found: Sequence[Listed]
+        if names:
+            asked = dict.fromkeys(name for name in names if isinstance(name, str))
+            known = self._artifacts.named_files(artifact, asked, caller.cost.check)
+            found = [known[name] for name in asked if name in known]
+        else:
+            found = self._artifacts.files(artifact, caller.cost.check)
+        return connection(found, given, node=lambda each: self._file(artifact, each, caller))
 
-    def _file(self, artifact: Artifact, name: str, entry: Entry, caller: Caller) -> Node:
+    def _file(self, artifact: Artifact, listed: Listed, caller: Caller) -> Node:
+        name, entry, _ = listed
         digest = hex_digest(entry.digest)
         url = self._links.make(caller.base, name, "object", artifact.project, digest) if digest else entry.ref
         return {

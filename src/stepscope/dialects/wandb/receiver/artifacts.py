@@ -5,7 +5,7 @@ import binascii
 import contextlib
 import secrets
 import threading
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from http import HTTPStatus
 from pathlib import Path
 from typing import Any
@@ -13,6 +13,7 @@ from typing import Any
 import msgspec
 
 from stepscope.dialects.wandb.receiver.line_records import read_row
+from stepscope.dialects.wandb.receiver.manifests import Damaged, Listed, ManifestFiles, Manifests, count_files
 from stepscope.dialects.wandb.receiver.nodes import items
 from stepscope.dialects.wandb.receiver.tracked_runs import TrackedRuns, check_name
 from stepscope.extend.receiver import Refusal, Refused, replace_file
@@ -55,20 +56,6 @@ class Artifact(msgspec.Struct, kw_only=True):
         return f"{self.collection}:v{self.version}"
 
 
-class Entry(msgspec.Struct, frozen=True):
-    """The manifest entry of one file."""
-
-    digest: str
-    size: int = 0
-    ref: str | None = None
-
-
-class Manifest(msgspec.Struct, frozen=True):
-    """The files of an artifact by name."""
-
-    contents: dict[str, Entry] = {}
-
-
 class Artifacts:
     """The artifacts of all projects, on disk and in memory. Safe to use from any thread."""
 
@@ -76,6 +63,7 @@ class Artifacts:
         self._runs = runs
         self._lock = threading.RLock()
         self._projects: dict[str, dict[str, Artifact]] = {}
+        self._manifests = Manifests()
 
     def all(self, project: str) -> list[Artifact]:
         """Return the artifacts of a project that are not deleted, oldest first."""
@@ -177,8 +165,6 @@ class Artifacts:
             numbers = [each.version for each in self.all(artifact.project) if each.collection == artifact.collection]
             artifact.version = max([number for number in numbers if number is not None], default=-1) + 1
             artifact.state = COMMITTED
-            contents = self.manifest(artifact).contents
-            artifact.files, artifact.size = len(contents), sum(each.size for each in contents.values())
             self._give_aliases(artifact, [*artifact.aliases, LATEST])
 
     def _give_aliases(self, artifact: Artifact, aliases: Iterable[str]) -> None:
@@ -197,13 +183,28 @@ class Artifacts:
             artifact.aliases = [alias for alias in artifact.aliases if alias not in gone]
             self._give_aliases(artifact, add)
 
-    def manifest(self, artifact: Artifact) -> Manifest:
-        """Return the manifest of an artifact; an empty one when it cannot be read."""
+    def set_manifest(self, artifact: Artifact, name: str) -> None:
+        """Use an uploaded file as the manifest of an artifact; Refused when it is none."""
+        path = self.folder(artifact) / name
         try:
-            data = (self.folder(artifact) / artifact.manifest).read_bytes() if artifact.manifest else b"{}"
-            return msgspec.json.decode(data, type=Manifest)
-        except (OSError, msgspec.DecodeError):
-            return Manifest()
+            files, size = count_files(path)
+        except Damaged as error:
+            path.unlink(missing_ok=True)
+            raise Refused(Refusal(HTTPStatus.BAD_REQUEST, f"the manifest cannot be read: {error}")) from None
+        except OSError as error:
+            raise Retry(f"a manifest cannot be read: {error}", after=5.0) from error
+        artifact.manifest, artifact.files, artifact.size = name, files, size
+        self.save(artifact)
+
+    def files(self, artifact: Artifact, check: Callable[[], None] = lambda: None) -> Sequence[Listed]:
+        """Return the files of an artifact, of which only those that are used are read."""
+        return ManifestFiles(self._manifests, self.folder(artifact) / artifact.manifest, artifact.files, check)
+
+    def named_files(
+        self, artifact: Artifact, names: Collection[str], check: Callable[[], None] = lambda: None
+    ) -> Mapping[str, Listed]:
+        """Return the files of some names."""
+        return self._manifests.named(self.folder(artifact) / artifact.manifest, names, check)
 
 
 def hex_digest(text: Any) -> str:

@@ -2,9 +2,11 @@
 
 import hashlib
 import json
+import re
 from collections.abc import Callable
 from concurrent.futures import Future
 from http import HTTPStatus
+from itertools import islice
 from typing import Any
 
 import msgspec
@@ -25,8 +27,15 @@ from stepscope.model.records import Event, Record
 from stepscope.model.redaction import redact
 
 HISTORY, EVENTS, SUMMARY, OUTPUT = "wandb-history.jsonl", "wandb-events.jsonl", "wandb-summary.json", "output.log"
-MOST_LINES = 1_000_000
-"""The limit of lines per request, and of lines that an offset may skip."""
+MAX_LINES = 400_000
+"""Of one request; clients send at most 10 MB, and a line of the console has 25 characters before its text."""
+MAX_STRINGS = MAX_LINES + 1000
+"""The lines of a request, and the names around them."""
+MAX_SKIPPED = 1_000_000
+"""Lines that an offset may skip."""
+_ITEM = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"', re.DOTALL)
+_BREAKS = "\n\r\v\f\x1c\x1d\x1e\x85\u2028\u2029"
+"""Where `str.splitlines` splits."""
 _CONSOLE_LINES = 2000
 """The number of last console lines that are compared with lines sent again."""
 UNKNOWN_FILE = "lines of an unknown file"
@@ -77,13 +86,15 @@ class FileStream:
             return self._runs.submit(sent)
 
     def _read(self, data: bytes) -> Posted:
+        if data.count(b'",') > MAX_LINES and sum(1 for _ in islice(_ITEM.finditer(data), MAX_STRINGS)) == MAX_STRINGS:
+            raise _too_many_lines()  # before they are in memory, where each takes fifty times its bytes
         try:
             posted = _decode(data or b"{}")
         except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
             self._ingest.reject("unreadable request")
             raise Refused(Refusal(HTTPStatus.BAD_REQUEST, f"not a file_stream request: {error}")) from None
-        if sum(len(chunk.content) for chunk in (posted.files or {}).values() if chunk.content) > MOST_LINES * 50:
-            raise Refused(Refusal(HTTPStatus(413), f"more than {MOST_LINES} lines; send smaller requests"))
+        if sum(_count_lines(chunk) for chunk in (posted.files or {}).values()) > MAX_LINES:
+            raise _too_many_lines()
         return posted
 
     def _take_files(self, sent: Sent, files: dict[str, Chunk]) -> None:
@@ -126,7 +137,7 @@ class FileStream:
     ) -> Decoded:
         """Journal the new lines of a chunk; lines sent again keep their original batches, and so are stored once."""
         stream = sent.stream(name)
-        if not 0 <= offset <= stream.lines + MOST_LINES:
+        if not 0 <= offset <= stream.lines + MAX_SKIPPED:
             raise Refused(Refusal(HTTPStatus.BAD_REQUEST, f"the offset {offset} of {name} is out of range"))
         last = stream.last
         if last is not None and last.seq in sent.run.unsure and offset <= last.start < offset + len(lines):
@@ -158,14 +169,16 @@ class FileStream:
             return Decoded(console_records(block, history, before, now))
 
         taken = sent.stream(OUTPUT).lines
-        numbered = [((sent.process, number), line) for number, line in enumerate(lines, offset)]
-        changed = {at: line for at, line in numbered[: max(taken - offset, 0)] if known.get(at, line) != line}
+        repeated = zip(range(offset, taken), lines, strict=False)
+        numbered = [((sent.process, number), line) for number, line in repeated]
+        changed = {at: line for at, line in numbered if known.get(at, line) != line}
         if changed:
             self._runs.add(sent, decode(list(changed.values())).records)
             sent.rewritten.extend(changed)
         if offset + len(lines) > taken or not changed:
             self._take(sent, OUTPUT, offset, lines, decode)
-        known.update(numbered[-_CONSOLE_LINES:])
+        last = max(len(lines) - _CONSOLE_LINES, 0)
+        known.update(((sent.process, offset + at), lines[at]) for at in range(last, len(lines)))
         while len(known) > 2 * _CONSOLE_LINES:
             del known[next(iter(known))]
 
@@ -186,6 +199,17 @@ class FileStream:
         attrs = {"status": status, "exit_code": code}
         records.append(Event(now, None, None, None, None, SEVERITIES["INFO"], EVENT_FINISHED, attrs))
         stream.last = self._runs.add(sent, records, stream.last)
+
+
+def _count_lines(chunk: Chunk) -> int:
+    """Return the number of lines of a chunk, at least; those of a short text are not counted one by one."""
+    if isinstance(chunk.content, list):
+        return len(chunk.content)
+    return sum(map(chunk.content.count, _BREAKS)) if len(chunk.content) > MAX_LINES else 0
+
+
+def _too_many_lines() -> Refused:
+    return Refused(Refusal(HTTPStatus(413), f"the request has more than {MAX_LINES} lines; send smaller requests"))
 
 
 def _lines(chunk: Chunk) -> list[str]:

@@ -1,7 +1,7 @@
 """The part of GraphQL that W&B clients use: operations, variables, aliases, fragments, @include and @skip."""
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -247,22 +247,31 @@ def parse(text: str) -> Document:
 
 
 def execute(
-    document: Document, roots: Mapping[str, Node], variables: Mapping[str, Any], name: str | None = None
+    document: Document,
+    roots: Mapping[str, Node],
+    variables: Mapping[str, Any],
+    name: str | None = None,
+    check: Callable[[], None] = lambda: None,
 ) -> dict[str, Any]:
     """Resolve what an operation selects from the root object of its kind.
 
     An unknown field of an object is null, as clients expect of an older server; an unknown root field is a
-    GraphQLError.
+    GraphQLError. `check` is called again and again, and ends the execution when it raises.
     """
     operation = document.operation(name)
     root = roots.get(operation.kind, {})
     known = {**operation.defaults, **variables}
-    return _Execution(document.fragments, known).object(operation.selections, root, 0, strict=True)
+    return _Execution(document.fragments, known, check).object(operation.selections, root, 0, strict=True)
 
 
 class _Execution:
-    def __init__(self, fragments: Mapping[str, tuple[Selection, ...]], variables: Mapping[str, Any]) -> None:
-        self._fragments, self._variables = fragments, variables
+    def __init__(
+        self,
+        fragments: Mapping[str, tuple[Selection, ...]],
+        variables: Mapping[str, Any],
+        check: Callable[[], None],
+    ) -> None:
+        self._fragments, self._variables, self._check = fragments, variables, check
         self._count = 0
 
     def object(
@@ -274,6 +283,7 @@ class _Execution:
                 raise GraphQLError(f"this Stepscope hub does not support {field.name[:80]!r} of the W&B API")
             value = node.get(field.name)
             if callable(value):
+                self._check()
                 value = value(self._given(field.arguments or {}))
             made = self._complete(field, value, depth)
             before = found.get(field.alias)

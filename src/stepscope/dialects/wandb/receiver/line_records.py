@@ -1,8 +1,8 @@
 """Conversion of streamed lines to records: history, system metrics and console."""
 
 import re
-from bisect import bisect_right
-from collections.abc import Iterable, Sequence
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from itertools import chain
@@ -25,6 +25,8 @@ _CHATTER = re.compile(r"wandb: |.*(?:\d%\||it/s|s/it)")
 """Harmless lines on stderr: the client's own lines, and progress bars."""
 _OWN = ("_step", "_timestamp", "_runtime")
 """The fields that the client adds to each line."""
+_BLOCK = 20_000
+"""Lines that are parsed at a time."""
 _FAR, _LATEST = 2**62, 2**33
 """Limits of steps, and of times in seconds since 1970."""
 _parse = msgspec.json.Decoder(list[dict[str, Any]]).decode
@@ -40,6 +42,15 @@ class Decoded:
     steps: list[int] = field(default_factory=list)
     tail: dict[str, Any] = field(default_factory=dict)
     """Step, time and runtime of the last line."""
+
+    def add(self, later: "Decoded") -> None:
+        """Add the records of later lines."""
+        self.records += later.records
+        self.rejected += later.rejected
+        self.tail = later.tail or self.tail
+        newer = bisect_left(later.times, self.times[-1]) if self.times else 0
+        self.times += later.times[newer:]
+        self.steps += later.steps[newer:]
 
     def step_at(self, time: int, before: int | None) -> int | None:
         """Return the step of the last history line up to a time; `before` when all are later."""
@@ -73,6 +84,22 @@ def history_records(
     lines: Sequence[str], definitions: Sequence[Definition], now: int, before: int | None = None
 ) -> Decoded:
     """Convert history lines to metrics and events; a line without a step has the step `before` it."""
+    decoded = Decoded()
+    for block in _blocks(lines):
+        part = _history_block(block, definitions, now, before)
+        before = part.steps[-1] if part.steps else before
+        decoded.add(part)
+    return decoded
+
+
+def _blocks(lines: Sequence[str]) -> Iterator[Sequence[str]]:
+    """Return lines in blocks: parsed, they take far more memory."""
+    return (lines[at : at + _BLOCK] for at in range(0, len(lines), _BLOCK))
+
+
+def _history_block(
+    lines: Sequence[str], definitions: Sequence[Definition], now: int, before: int | None = None
+) -> Decoded:
     rows = read_rows(lines)
     if rows and not definitions and (plain := _plain_records(rows)) is not None:
         return plain
@@ -159,7 +186,7 @@ def _tail(own: Sequence[Any] | None) -> dict[str, Any]:
 def machine_records(lines: Sequence[str], history: Decoded, before: int | None, now: int) -> Decoded:
     """Convert system metrics to metrics of the category `system`."""
     decoded = Decoded()
-    for row in read_rows(lines):
+    for row in chain.from_iterable(map(read_rows, _blocks(lines))):
         if row is None:
             decoded.rejected += 1
             continue

@@ -3,7 +3,7 @@
 import base64
 import binascii
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from stepscope.dialects.wandb.receiver.graphql import GraphQLError, Node
@@ -36,21 +36,26 @@ def read_id(kind: str, id: str, count: int = 2) -> list[str]:
     return found[1:]
 
 
-def connection(nodes: Sequence[Node], given: Mapping[str, Any], *also: str) -> Node:
-    """Return one page of a list, given `first` and `after`; `also` are node fields repeated on the edges."""
+def connection(
+    found: Sequence[Any], given: Mapping[str, Any], *also: str, node: Callable[[Any], Node] = lambda each: each
+) -> Node:
+    """Return one page of a list, given `first` and `after`; `also` are node fields repeated on the edges.
+
+    `node` converts what was found, that of the page only.
+    """
     first, after = given.get("first"), given.get("after")
     size = min(max(first, 0), MOST) if isinstance(first, int) else MOST
     start = _position(after)
-    page = nodes[start : start + size]
+    page = [node(each) for each in found[start : start + size]]
     edges = [
-        {"node": node, "cursor": str(start + at), **{name: node.get(name) for name in also}}
-        for at, node in enumerate(page, 1)
+        {"node": each, "cursor": str(start + at), **{name: each.get(name) for name in also}}
+        for at, each in enumerate(page, 1)
     ]
     end = str(start + len(page)) if page else None
     return {
-        "totalCount": len(nodes),
+        "totalCount": len(found),
         "edges": edges,
-        "pageInfo": {"__typename": "PageInfo", "endCursor": end, "hasNextPage": start + len(page) < len(nodes)},
+        "pageInfo": {"__typename": "PageInfo", "endCursor": end, "hasNextPage": start + len(page) < len(found)},
     }
 
 

@@ -43,9 +43,9 @@ class WandbRunFiles:
                 return path_in(self._folder(about), name)
             for each in self._logged(about):
                 named = artifact in (each.name, each.id, each.client_id)
-                entry = self._artifacts.manifest(each).contents.get(name) if named else None
-                if entry is not None:
-                    return self._artifacts.object(each.project, hex_digest(entry.digest))
+                found = self._artifacts.named_files(each, [name]) if named else {}
+                if name in found:
+                    return self._artifacts.object(each.project, hex_digest(found[name].entry.digest))
         except Refused:
             pass
         return None
@@ -67,7 +67,7 @@ class WandbRunFiles:
 
     def _files_of(self, artifact: Artifact) -> Sequence[RunFile]:
         found = []
-        for name, entry in list(self._artifacts.manifest(artifact).contents.items())[:MOST_FILES]:
+        for name, entry, _ in self._artifacts.files(artifact)[:MOST_FILES]:
             digest = hex_digest(entry.digest)
             if entry.ref is None and digest:
                 path = self._artifacts.object(artifact.project, digest)

@@ -13,6 +13,7 @@ from stepscope.dialects.wandb.receiver.descriptions import describe, own_config,
 from stepscope.dialects.wandb.receiver.file_stream import EVENTS, HISTORY, OUTPUT
 from stepscope.dialects.wandb.receiver.graphql import GraphQLError, JsonValue, Node
 from stepscope.dialects.wandb.receiver.nodes import items, read_id, write_id
+from stepscope.dialects.wandb.receiver.query_limits import QueryCost
 from stepscope.dialects.wandb.receiver.tracked_runs import OpenRun, Sent, TrackedRun, TrackedRuns
 from stepscope.dialects.wandb.receiver.uploads import path_in
 from stepscope.extend.receiver import Access, Refusal, Refused, Repeats, digest
@@ -36,6 +37,7 @@ class Caller:
 
     entity: str = "stepscope"
     """The entity in the request, which is only echoed."""
+    cost: QueryCost = field(default_factory=QueryCost)
 
     def reaches(self, project: str) -> bool:
         """Return whether the token covers a project."""

@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from functools import cache
-from typing import Any
+from typing import Any, NamedTuple
 from urllib.parse import quote
 
 from stepscope.dialects.wandb.receiver.artifact_queries import ArtifactQueries, stamp
@@ -53,10 +53,11 @@ class RunQueries:
 
     def queries(self, caller: Caller) -> Node:
         """Return the root query fields."""
+        lists = _Lists(self, caller)
         return {
-            "project": lambda given: self._project(given, caller),
-            "models": lambda given: connection(self._projects(caller), given),
-            "projects": lambda given: connection(self._projects(caller), given),
+            "project": lambda given: self._project(given, lists),
+            "models": lambda given: self._projects(given, lists),
+            "projects": lambda given: self._projects(given, lists),
         }
 
     def mutations(self, caller: Caller) -> Node:
@@ -84,25 +85,29 @@ class RunQueries:
             self._artifacts.delete_of_run(project, id if tracked is None else tracked.id)
         return {"clientMutationId": None}
 
-    def _projects(self, caller: Caller) -> list[Node]:
-        names = dict.fromkeys(row.project for row in self._rows(None))
-        return [self._node(name, caller) for name in names if caller.reaches(name)]
+    def _projects(self, given: Given, lists: "_Lists") -> Node:
+        names = dict.fromkeys(row.project for row in lists.rows(None))
+        reached = [name for name in names if lists.caller.reaches(name)]
+        return connection(reached, given, node=lambda name: self._node(name, lists))
 
-    def _project(self, given: Given, caller: Caller) -> Node | None:
+    def _project(self, given: Given, lists: "_Lists") -> Node | None:
         name = given.get("name")
-        if not isinstance(name, str) or not name or not caller.access.allows("read"):
+        if not isinstance(name, str) or not name or not lists.caller.access.allows("read"):
             return None
-        caller.admit(name)
-        return self._node(name, caller)
+        lists.caller.admit(name)
+        return self._node(name, lists)
 
-    def _node(self, name: str, caller: Caller) -> Node:
+    def _node(self, name: str, lists: "_Lists") -> Node:
+        caller = lists.caller
         return {
             **project_node(name, caller.entity),
             "readOnly": False,
-            "createdAt": lambda given: stamp(min((row.created for row in self._rows(name)), default=0)),
+            "createdAt": lambda given: stamp(min((row.created for row in lists.rows(name)), default=0)),
             "isBenchmark": False,
-            "runCount": lambda given: len(self._listed(name, given)),
-            "runs": lambda given: self._page(name, given, caller),
+            "runCount": lambda given: len(lists.chosen(name, given)),
+            "runs": lambda given: connection(
+                lists.chosen(name, given), given, node=lambda each: self._run(each.row, each.about, caller)
+            ),
             "run": lambda given: self._find(name, given, caller),
             "bucket": lambda given: self._find(name, given, caller),
             "sweeps": lambda given: connection([], given),
@@ -110,7 +115,8 @@ class RunQueries:
             **self._artifacts.of_project(name, caller),
         }
 
-    def _rows(self, project: str | None) -> list[RunRow]:
+    def rows(self, project: str | None) -> list[RunRow]:
+        """Return the runs of a project, or all, once what was journaled can be read."""
         self._wait()
         try:
             return list_runs(self._engine(), project=project)
@@ -131,21 +137,16 @@ class RunQueries:
         except EngineError as error:
             raise Retry(f"the store is failing: {error}", after=5.0) from error
 
-    def _listed(self, project: str, given: Given) -> list[tuple[RunRow, TrackedRun | None]]:
-        rows = [(row, self._tracked(row)) for row in self._rows(project) if not row.archived]
-        filters = read_filters(given.get("filters"))
-        described = [(_fields(row, about, self._state(row)), row, about) for row, about in rows]
-        found = [each for each in described if matches(filters, each[0])]
-        key, down = sort_key(str(given.get("order") or "+created_at"))
-        return [(row, about) for _, row, about in sorted(found, key=lambda each: key(each[0]), reverse=down)]
+    def listed(self, row: RunRow) -> "_Listed":
+        """Return a run with what its client said of it, and with its fields for filters."""
+        found = self._runs.of_run(row.project, row.id)
+        about = None if found is None else found.about
+        return _Listed(row, about, _fields(row, about, self._state(row)))
 
     def _state(self, row: RunRow) -> str:
         """Return the state of a run, in W&B's words."""
         state = self._states.state(row)
         return _STATES.get(state, state)
-
-    def _page(self, project: str, given: Given, caller: Caller) -> Node:
-        return connection([self._run(*each, caller) for each in self._listed(project, given)], given)
 
     def _find(self, project: str, given: Given, caller: Caller) -> Node | None:
         row, tracked = self._row(project, str(given.get("name") or ""))
@@ -159,13 +160,14 @@ class RunQueries:
         rows = [row for row in list_runs(self._engine(), ids=[id]) if row.project == project]
         return rows[0] if rows else None, None if tracked is None else tracked.about
 
-    def _tracked(self, row: RunRow) -> TrackedRun | None:
-        found = self._runs.of_run(row.project, row.id)
-        return None if found is None else found.about
-
     def _run(self, row: RunRow, about: TrackedRun | None, caller: Caller) -> Node:
         known = about or TrackedRun(project=row.project, id=row.id, run=row.id, created=row.created)
-        history = cache(lambda: RunHistory(self._engine(), row.number, row.started))
+
+        @cache
+        def history() -> RunHistory:
+            caller.cost.read()
+            return RunHistory(self._engine(), row.number, row.started)
+
         tags = [tag_text(name, value) for name, value in row.tags.items()]
         return {
             **bucket(known, caller.entity),
@@ -220,6 +222,30 @@ class RunQueries:
             and (not isinstance(pattern, str) or fnmatch.fnmatchcase(each.name, pattern.replace("%", "*")))
         ]
         return {**connection(found, given), "uploadHeaders": caller.upload_headers}
+
+
+class _Listed(NamedTuple):
+    """A run of a list."""
+
+    row: RunRow
+    about: TrackedRun | None
+    fields: Mapping[str, Any]
+
+
+class _Lists:
+    """The lists of runs in one request, each read once however often it is selected."""
+
+    def __init__(self, queries: RunQueries, caller: Caller) -> None:
+        self.caller = caller
+        self.rows = cache(queries.rows)
+        self._listed = cache(lambda project: [queries.listed(row) for row in self.rows(project) if not row.archived])
+
+    def chosen(self, project: str, given: Given) -> list[_Listed]:
+        """Return the runs of a project that match the filters, in order."""
+        filters, check = read_filters(given.get("filters")), self.caller.cost.check
+        found = [each for each in self._listed(project) if matches(filters, each.fields, check=check)]
+        key, down = sort_key(str(given.get("order") or "+created_at"))
+        return sorted(found, key=lambda each: key(each.fields), reverse=down)
 
 
 def _fields(row: RunRow, about: TrackedRun | None, state: str) -> Mapping[str, Any]:

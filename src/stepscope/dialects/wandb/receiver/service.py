@@ -3,8 +3,9 @@
 import asyncio
 import json
 import secrets
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import replace
+from functools import partial
 from http import HTTPStatus
 from pathlib import Path
 from typing import Any
@@ -19,8 +20,10 @@ from stepscope.dialects.wandb.receiver.artifact_queries import ArtifactQueries
 from stepscope.dialects.wandb.receiver.artifacts import Artifacts
 from stepscope.dialects.wandb.receiver.client_json import read_json
 from stepscope.dialects.wandb.receiver.file_stream import FileStream
-from stepscope.dialects.wandb.receiver.graphql import GraphQLError, execute, parse
+from stepscope.dialects.wandb.receiver.graphql import Document, GraphQLError, execute, parse
 from stepscope.dialects.wandb.receiver.introspection import with_types
+from stepscope.dialects.wandb.receiver.manifests import MAX_BYTES
+from stepscope.dialects.wandb.receiver.query_limits import CLIENT_LEFT, ClientTurns
 from stepscope.dialects.wandb.receiver.run_files import WandbRunFiles
 from stepscope.dialects.wandb.receiver.run_operations import ENTITY, Caller, RunOperations
 from stepscope.dialects.wandb.receiver.run_queries import RECEIVER, RunQueries
@@ -40,11 +43,14 @@ from stepscope.extend.receiver import (
     error_response,
     json_response,
     read_body,
+    too_large,
     with_body,
 )
 
 _STREAM = "/files/{entity}/{project}/{run}/file_stream"
 _FILE = "/files/{entity}/{project}/{run}/{path:path}"
+MAX_MUTATIONS = 20
+"""Mutations per request; clients send one."""
 
 
 class Wandb:
@@ -58,7 +64,9 @@ class Wandb:
         self._workers = ports.workers
         self._readers = Workers("wandb", threads=4, waiting=128)
         """Threads for requests that wait for the store, so that neither the page nor other requests wait with them."""
-        ports.ending.append(self._readers.close)
+        self._queries, self._turns = Workers("wandb-queries", threads=2, waiting=128), ClientTurns()
+        """Threads for queries that may take long, so that clients that log do not wait for them."""
+        ports.ending += [self._readers.close, self._queries.close]
         runs = TrackedRuns(ports.files, self._ingest, lambda: ports.engine)
         ports.deleting.append(runs.delete_run)
         self._links, self._artifacts = links.Links(runs), Artifacts(runs)
@@ -155,9 +163,8 @@ class Wandb:
         if artifact is None:
             raise Refused(Refusal(HTTPStatus.NOT_FOUND, "no such artifact"))
         name = f"manifest-{secrets.token_hex(4)}.json"
-        await self._uploads.keep(self._artifacts.folder(artifact), name, request.stream())
-        artifact.manifest = name
-        await run_in_threadpool(self._artifacts.save, artifact)
+        await self._uploads.keep(self._artifacts.folder(artifact), name, _bounded(request.stream(), MAX_BYTES))
+        await run_in_threadpool(self._artifacts.set_manifest, artifact, name)
         return json_response({})
 
     async def _page(self, request: Request) -> Response:
@@ -173,14 +180,47 @@ class Wandb:
 
     async def _graphql(self, request: Request) -> Response:
         caller = self._caller(request)
-        answer = await with_body(request, self._readers, lambda data: self._execute(data, caller))
+        answer = await with_body(request, self._readers, lambda data: self._answer(data, caller))
+        if not isinstance(answer, str):
+            answer = await self._answer_query(request, caller, answer)
         for each in caller.waits:
             await asyncio.shield(asyncio.wrap_future(each))
-        return Response(json.dumps(answer), media_type="application/json")
+        return Response(answer, media_type="application/json")
 
-    def _execute(self, data: bytes, caller: Caller) -> dict[str, Any]:
+    async def _answer_query(self, request: Request, caller: Caller, execute: Callable[[], str]) -> str:
+        """Execute a query that may take long, one of each client at a time; it ends when its client disconnects."""
+        client = caller.access.token.id if caller.access.token else request.client.host if request.client else ""
+        leaving = asyncio.ensure_future(_disconnected(request))
+        leaving.add_done_callback(lambda done: None if done.cancelled() else caller.cost.cancel())
+        try:
+            async with self._turns.turn(client):
+                return await self._queries.run(execute)
+        finally:
+            leaving.cancel()
+
+    def _answer(self, data: bytes, caller: Caller) -> "str | Callable[[], str]":
+        """Answer a mutation or a quick query; return the function that answers any other query."""
         query, variables, name = self._read(data)
         caller = replace(caller, entity=_entity(variables))
+        try:
+            document = parse(query)
+            operation = document.operation(name)
+            if operation.kind == "mutation" and not caller.access.allows("ingest"):
+                raise Refused(Refusal(HTTPStatus.FORBIDDEN, "this token lacks the scope 'ingest'"))
+            if operation.kind == "mutation" and len(operation.selections) > MAX_MUTATIONS:
+                raise GraphQLError(f"one request may have {MAX_MUTATIONS} mutations")
+        except GraphQLError as error:
+            return self._failed(error)
+        answer = partial(self._execute, document, variables, name, caller)
+        quick = {"__type", "__typename", *self._operations.queries(caller)}
+        is_quick = operation.kind == "mutation" or all(each.name in quick for each in operation.selections)
+        return answer() if is_quick else answer
+
+    def _failed(self, error: GraphQLError, reason: str = "unsupported GraphQL") -> str:
+        self._ingest.reject(reason)
+        return json.dumps({"data": None, "errors": [{"message": str(error)}]})
+
+    def _execute(self, document: Document, variables: Mapping[str, Any], name: str | None, caller: Caller) -> str:
         roots = {
             "mutation": {
                 **self._operations.mutations(caller),
@@ -194,13 +234,10 @@ class Wandb:
             },
         }
         try:
-            document = parse(query)
-            if document.operation(name).kind == "mutation" and not caller.access.allows("ingest"):
-                raise Refused(Refusal(HTTPStatus.FORBIDDEN, "this token lacks the scope 'ingest'"))
-            return {"data": execute(document, with_types(roots), variables, name)}
+            caller.cost.begin()
+            return json.dumps({"data": execute(document, with_types(roots), variables, name, caller.cost.check)})
         except GraphQLError as error:
-            self._ingest.reject("unsupported GraphQL")
-            return {"data": None, "errors": [{"message": str(error)}]}
+            return self._failed(error, CLIENT_LEFT if caller.cost.cancelled else "unsupported GraphQL")
 
     def _read(self, data: bytes) -> tuple[str, Mapping[str, Any], str | None]:
         try:
@@ -226,6 +263,22 @@ def _file(path: Path) -> Response:
         return StoredFileResponse(path, headers=headers)
     except OSError:
         raise Refused(Refusal(HTTPStatus.NOT_FOUND, "no such file")) from None
+
+
+async def _bounded(parts: AsyncIterator[bytes], most: int) -> AsyncIterator[bytes]:
+    """Pass on the parts of an upload; Refused when they are too large."""
+    size = 0
+    async for part in parts:
+        size += len(part)
+        if size > most:
+            raise Refused(too_large(most))
+        yield part
+
+
+async def _disconnected(request: Request) -> None:
+    """Return when the client of a request, whose body has been read, disconnects."""
+    while (await request.receive())["type"] != "http.disconnect":
+        pass
 
 
 async def _drop(request: Request) -> Response:

@@ -51,7 +51,7 @@ class Committer:
         self._ledger = Ledger(engine, shard)
         self._catalog = Catalog(engine, clock, shard)
         self._recovery = Recovery(engine, self._ledger, shard, lease)
-        self._requests = Requests(engine, shared=lease is not None)
+        self._requests = Requests(engine)
         self._last = 0
         self._broken = True
         """Whether rows of an incomplete commit may be in the tables."""
@@ -117,6 +117,8 @@ class Committer:
         if fresh:
             self._commit_fresh(batches, fresh, outcomes)
             self._catalog.saved()
+        if self._lease is None:  # on a shared store `sweep_if_due` does it
+            self._requests.expire_if_due(self._clock(), self._guard)
         return outcomes
 
     def _commit_fresh(

@@ -81,10 +81,10 @@ class Recovery:
         `confirm` raises unless this hub still has the shard, in that epoch. Repeated after a failure, it goes on; no
         commit may have been tried meanwhile in the same epoch.
         """
-        self._engine.settle(("ledger", *FACTS, *(("aborted", "requests") if self._lease is not None else ())))
+        self._engine.settle(("ledger", *FACTS, "requests", *(("aborted",) if self._lease is not None else ())))
         if self._lease is None:
             last = self._ledger.last_commit()
-            self._delete(f"commit > {last}", confirm)
+            self._delete(f"commit > {last}", confirm, ("requests",))
             return last
         self._engine.drop_unregistered()  # before the ledger is read: an entry that one replica has is not written
         if self._begun != epoch:

@@ -1,4 +1,4 @@
-"""Requests of clients that do not number their batches: a retry that reached another hub is recognised by its bytes."""
+"""Requests of clients that do not number their batches: a retry is recognised by its bytes, also by a later process."""
 
 from collections.abc import Callable, Iterable, Sequence
 
@@ -26,8 +26,8 @@ class Requests:
     Their rows are written before the ledger entry of their commit, and do not count when that commit was aborted.
     """
 
-    def __init__(self, engine: Tables, *, shared: bool) -> None:
-        self._engine, self._shared = engine, shared
+    def __init__(self, engine: Tables) -> None:
+        self._engine = engine
         self._known: dict[int, set[int]] = {}
         self._size = 0
         self._expire_at = 0
@@ -35,7 +35,7 @@ class Requests:
     def load(self, batches: Iterable[tuple[int, Batch]], aborted: Sequence[int], now: int) -> None:
         """Look up the requests of writers, given with their batches."""
         missing = {writer for writer, batch in batches if batch.request and writer not in self._known}
-        if not missing or not self._shared:
+        if not missing:
             return
         valid = f"commit NOT IN {literal.integers(aborted)}" if aborted else "1"
         found = self._engine.query_all(
@@ -53,7 +53,7 @@ class Requests:
 
     def blocks(self, stored: Sequence[Stored], commit: int, received: int) -> dict[str, Block]:
         """Make the rows of a commit."""
-        rows = [each for each in stored if each[2]] if self._shared else []
+        rows = [each for each in stored if each[2]]
         return {TABLE: _block(rows, commit, received)} if rows else {}
 
     def accept(self, stored: Iterable[Stored]) -> None:
@@ -67,7 +67,7 @@ class Requests:
 
     def expire_if_due(self, now: int, guard: Callable[[], None]) -> None:
         """Delete requests that no client repeats any more, once in the time for which they are kept."""
-        if not self._shared or now < self._expire_at:
+        if now < self._expire_at:
             return
         old = f"received < {now - KEPT_NS}"
         if self._engine.query(f"SELECT count() AS found FROM {TABLE} WHERE {old}").one("found"):
@@ -82,7 +82,7 @@ class Requests:
 
 
 def prepare(engine: Engine) -> None:
-    """Create the table if it is missing; one hub alone remembers the requests itself."""
+    """Create the table if it is missing."""
     schema.create(engine, TABLE, _COLUMNS)
 
 
