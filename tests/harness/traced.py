@@ -1,8 +1,8 @@
 """Run a program and write down which files of the package execute in it, from a signal on: `traced.py OUT ARGUMENTS`.
 
-SIGUSR1 begins (and forgets what ran before), SIGUSR2 writes the files, in the order of their first call, to OUT. Only
-functions count: a module that is imported and never called does not execute. Threads of background work that no
-request waits for do not count either.
+SIGUSR1 begins (and forgets what ran before), SIGUSR2 writes the files, in the order of their first call and with the
+name of their thread, to OUT. Only functions count: a module that is imported and never called does not execute. Threads
+of background work that no request waits for do not count either.
 """
 
 import os
@@ -23,15 +23,17 @@ class Trace:
 
     def __init__(self, package: Path) -> None:
         self._package = f"{package}{os.sep}"
-        self.files: dict[str, None] = {}
+        self.calls: dict[tuple[str, str], None] = {}
+        """Threads and files, in the order of the first call."""
 
     def note(self, frame: FrameType, event: str, argument: Any) -> None:
         """Note a call; the profile function of all threads."""
         code = frame.f_code
         if event != "call" or code.co_name == "<module>" or not code.co_filename.startswith(self._package):
             return
-        if not threading.current_thread().name.startswith(BACKGROUND):
-            self.files[code.co_filename.removeprefix(self._package)] = None
+        thread = threading.current_thread().name
+        if not thread.startswith(BACKGROUND):
+            self.calls[thread, code.co_filename.removeprefix(self._package)] = None
 
     def start(self) -> None:
         """Trace every thread that is started from now on, and this one."""
@@ -39,9 +41,9 @@ class Trace:
         sys.setprofile(self.note)
 
     def write(self, path: Path) -> None:
-        """Write the files, one on each line, at once."""
+        """Write threads and files, one pair on each line, at once."""
         part = path.with_suffix(".part")
-        part.write_text("\n".join(list(self.files)))
+        part.write_text("\n".join(f"{thread}\t{file}" for thread, file in list(self.calls)))
         part.replace(path)
 
 
@@ -51,7 +53,7 @@ def main() -> None:
 
     out = Path(sys.argv[1])
     trace = Trace(Path(stepscope.__file__).parent)
-    signal.signal(signal.SIGUSR1, lambda number, frame: trace.files.clear())
+    signal.signal(signal.SIGUSR1, lambda number, frame: trace.calls.clear())
     signal.signal(signal.SIGUSR2, lambda number, frame: trace.write(out))
     sys.argv = ["stepscope", *sys.argv[2:]]
     trace.start()

@@ -25,8 +25,10 @@ from tests.harness.traced import Trace
 trace = Trace(Path(stepscope.__file__).parent)
 trace.start()
 run = stepscope.init(project="walk", run_id="walk", probes=False)
-trace.files.clear()
-for step in range(3):
+run.log({"loss": 2.0}, step=0)
+run.flush()
+trace.calls.clear()
+for step in range(1, 4):
     with run.step(step):
         run.log({"loss": 1.0})
 run.flush()
@@ -41,10 +43,19 @@ from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 provider = TracerProvider(resource=Resource({"train.run.id": "walk", "service.name": "walk"}))
 provider.add_span_processor(SimpleSpanProcessor(OTLPSpanExporter(sys.argv[1] + "/v1/traces")))
-with provider.get_tracer("walk").start_as_current_span("train.step", attributes={"train.step": 3}):
+with provider.get_tracer("walk").start_as_current_span("train.step", attributes={"train.step": int(sys.argv[2])}):
     pass
 provider.shutdown()
 """
+
+
+MOVING = ("stepscope-pump", "stepscope-intake")
+"""Threads that move records from journals to the store."""
+
+
+def _read(path: Path) -> list[tuple[str, str]]:
+    pairs = [line.split("\t") for line in path.read_text().splitlines()]
+    return [(thread, file) for thread, file in pairs]
 
 
 class TracedHub:
@@ -71,12 +82,23 @@ class TracedHub:
         with contextlib.suppress(OSError), urllib.request.urlopen(self.address + path) as answer:
             return json.load(answer)
 
-    def files(self) -> list[str]:
-        """What ran since `begin`."""
+    def calls(self) -> list[tuple[str, str]]:
+        """Threads and files of what ran since `begin`."""
         self._out.unlink(missing_ok=True)
         self._process.send_signal(signal.SIGUSR2)
         wait_until(self._out.exists)
-        return self._out.read_text().splitlines()
+        return _read(self._out)
+
+    def stored(self, is_there: Callable[[], bool]) -> list[str]:
+        """Files that moved records to the store since `begin`, once what was sent last is there."""
+        wait_until(is_there)
+        return [file for thread, file in self.calls() if thread.startswith(MOVING)]
+
+    def answered(self, path: str) -> list[str]:
+        """Files that answer one request."""
+        self.begin()
+        assert self.ask(path) is not None
+        return [file for thread, file in self.calls() if not thread.startswith(MOVING)]
 
     def stop(self) -> None:
         """End it."""
@@ -101,18 +123,24 @@ def log_to_series() -> list[str]:
     with traced_hub() as (hub, folder):
         hub.begin()
         hub.run(TRAINER, str(folder / "trainer-files"))
-        wait_until(lambda: (hub.ask("/api/runs/walk/series?key=loss") or {}).get("series"))
-        trainer = (folder / "trainer-files").read_text().splitlines()
-        return list(dict.fromkeys([*trainer, *hub.files()]))
+        trainer = [file for _, file in _read(folder / "trainer-files")]
+        stored = hub.stored(lambda: (hub.ask("/api/runs/walk") or {}).get("status") == "finished")
+        return _once(trainer, stored, hub.answered("/api/runs/walk/series?key=loss"))
 
 
 def otlp_to_inspector() -> list[str]:
     """Files executed from an OTLP span to the answer of the step inspector."""
     with traced_hub() as (hub, _):
         hub.begin()
-        hub.run(SPANS, hub.address)
-        wait_until(lambda: (hub.ask("/api/runs/walk/steps/3") or {}).get("ranks"))
-        return hub.files()
+        hub.run(SPANS, hub.address, "3")
+        received = [file for thread, file in hub.calls() if not thread.startswith(MOVING)]
+        hub.run(SPANS, hub.address, "4")  # when it is stored, everything that follows the first commit has run
+        stored = hub.stored(lambda: bool((hub.ask("/api/runs/walk/steps/4") or {}).get("ranks")))
+        return _once(received, stored, hub.answered("/api/runs/walk/steps/3"))
+
+
+def _once(*parts: list[str]) -> list[str]:
+    return list(dict.fromkeys(file for part in parts for file in part))
 
 
 WALKS: dict[str, Callable[[], list[str]]] = {
