@@ -42,7 +42,8 @@ check-page:
 	@sh tools/page/run.sh check
 
 # The lanes of tests/lanes.py, four files or worlds at a time (ARGS=-n0 for one): many tests wait for other processes.
-pytest = $(VENV)/bin/python -m pytest -n 4 --no-loadscope-reorder
+# In CI a test that fails and passes alone is named and counted: tools/retest.py.
+pytest = $(VENV)/bin/python $(if $(in_ci),tools/retest.py,-m pytest) -n 4 --no-loadscope-reorder
 
 test: setup ## run the tests of the core, with one pass over every view of the page
 	@$(pytest) -m core $(ARGS)
