@@ -42,7 +42,8 @@ check-page:
 	@sh tools/page/run.sh check
 
 # The lanes of tests/lanes.py, four files or worlds at a time (ARGS=-n0 for one): many tests wait for other processes.
-pytest = $(VENV)/bin/python -m pytest -n 4 --no-loadscope-reorder
+# In CI a test that fails and passes alone is named and counted: tools/retest.py.
+pytest = $(VENV)/bin/python $(if $(in_ci),tools/retest.py,-m pytest) -n 4 --no-loadscope-reorder
 
 test: setup ## run the tests of the core, with one pass over every view of the page
 	@$(pytest) -m core $(ARGS)
@@ -62,10 +63,10 @@ test-pythons: setup ## run the tests of the core on every newer Python found her
 bench: $(BENCH)/.ready-package ## measure Stepscope and its peers in one run, in an environment of their own
 	@$(BENCH)/bin/python benchmarks/run.py $(ARGS)
 
-run: $(VENV)/.ready-run ## train the demo model and show the run
+run: $(VENV)/.ready-run $(if $(findstring --cluster,$(ARGS)),$(VENV)/.ready-cluster) ## train the demo model and show the run
 	@$(VENV)/bin/stepscope demo $(ARGS)
 
-cluster: setup ## run a ClickHouse cluster of 2 shards x 2 replicas on loopback until Ctrl-C
+cluster: setup $(VENV)/.ready-cluster ## run a ClickHouse cluster of 2 shards x 2 replicas on loopback until Ctrl-C
 	@$(VENV)/bin/python -m stepscope.testing.clickhouse_cluster $(or $(ARGS),build/cluster)
 
 lock: setup ## resolve requirements/*.lock anew; ARGS=bench for one of them
@@ -99,6 +100,12 @@ $(VENV)/.ready: requirements/dev.lock $(VENV)/.ready-run
 $(VENV)/.ready-frameworks: requirements/frameworks.lock $(VENV)/.ready
 	@echo "setup: requirements/frameworks.lock"
 	@$(call install,$(VENV)) -r requirements/frameworks.lock
+	@touch $@
+
+# What a ClickHouse cluster on this machine needs: its programs, and the driver in the version that was tested.
+$(VENV)/.ready-cluster: $(VENV)/.ready-run
+	@sh tools/debian.sh clickhouse-server default-jre-headless libzookeeper-java
+	@$(call install,$(VENV)) -c requirements/dev.lock clickhouse-driver
 	@touch $@
 
 # What only some tests need: servers and a browser from Debian, a fuzzer where it has a wheel, a daemon from npm.

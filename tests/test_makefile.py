@@ -3,9 +3,12 @@
 import os
 import re
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
+
+from stepscope.testing.clickhouse_cluster import DEBIAN, INSTALL
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -49,6 +52,15 @@ def test_a_user_is_spared_what_developers_need() -> None:
     ]
     assert places == sorted(places)
     assert "dev.lock" not in commands
+
+
+def test_a_cluster_is_installed_where_it_is_asked_for() -> None:
+    """`make run ARGS=--cluster` and `make cluster` install its programs and the driver; `make run` does not."""
+    for arguments in (("run", "ARGS=--cluster"), ("cluster",)):
+        commands = plan(*arguments)
+        steps = [f"tools/debian.sh {' '.join(DEBIAN)}", "-c requirements/dev.lock clickhouse-driver", "stepscope"]
+        assert all(step in commands for step in steps)
+    assert "debian.sh" not in plan("run")
 
 
 def test_what_a_user_gets_is_what_was_tested() -> None:
@@ -99,3 +111,13 @@ def test_check_runs_every_stage() -> None:
     """The stages announce themselves, in order."""
     stages = re.findall(r'^echo "check: (\w+)"', plan("check"), re.MULTILINE)
     assert stages == ["ruff", "format", "mypy", "imports", "sizes", "links"]
+
+
+def test_a_cluster_says_what_to_install(tmp_path: Path) -> None:
+    """Where its programs are missing, the command that installs them is named, as on the page about the demo."""
+    line = [sys.executable, "-m", "stepscope.testing.clickhouse_cluster", str(tmp_path)]
+    env = {**os.environ, "PATH": str(tmp_path)}
+    done = subprocess.run(line, env=env, capture_output=True, text=True)
+    assert (done.returncode, INSTALL in done.stderr) == (1, True), done.stderr
+    page = (ROOT / "docs" / "demo.md").read_text()
+    assert all(f"`{command}`" in page for command in INSTALL.split(" && "))

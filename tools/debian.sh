@@ -15,5 +15,5 @@ if [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null; then
     # shellcheck disable=SC2086  # a list of names, each an argument of its own
     apt-get install -y -qq --no-install-recommends $missing >/dev/null
 else
-    echo "setup: not installed, tests that need it will be skipped:$missing" >&2
+    echo "setup: not installed, what needs it is skipped or refused; as root: apt-get install$missing" >&2
 fi

@@ -35,6 +35,22 @@ def run(capsys: pytest.CaptureFixture[str], *words: str, code: int = 0) -> str:
     return said.out + said.err
 
 
+def blocks(page: str) -> list[str]:
+    """The YAML of a page of the docs, in order."""
+    root = Path(__file__).parents[2]
+    return re.findall(r"```yaml\n(.*?)```", (root / "docs" / page).read_text(), re.DOTALL)
+
+
+def test_the_example_of_the_docs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The tests on the page about alerts pass against the rules on the same page, and notice a changed rule."""
+    rules, tests = (next(each for each in blocks("alerts.md") if each.startswith(word)) for word in ("rules:", "file:"))
+    (tmp_path / "alerts.yaml").write_text(rules)
+    (tmp_path / "tests.yaml").write_text(tests)
+    assert "0 failed" in run(capsys, "test", str(tmp_path / "tests.yaml"))
+    (tmp_path / "alerts.yaml").write_text(rules.replace("for: 20 steps", "for: 2 steps"))
+    assert "FAILED" in run(capsys, "test", str(tmp_path / "tests.yaml"), code=1)
+
+
 def test_check(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Files are right, or wrong at a line and column with what to write; without any the packs are in force."""
     home = ["--home", str(tmp_path)]

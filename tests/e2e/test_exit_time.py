@@ -35,10 +35,10 @@ WAYS = {
         "failed",
         {"exception.type": "KeyboardInterrupt"},
     ),
-    "os._exit": ("time.sleep(0.3); os._exit(4)", 4, None, None),
-    "SIGTERM": ("time.sleep(0.3); os.kill(os.getpid(), signal.SIGTERM)", -signal.SIGTERM, None, None),
-    "SIGKILL": ("time.sleep(0.3); os.kill(os.getpid(), signal.SIGKILL)", -signal.SIGKILL, None, None),
-    "abort": ("time.sleep(0.3); os.abort()", -signal.SIGABRT, None, None),
+    "os._exit": ("run.flush(300); os._exit(4)", 4, None, None),
+    "SIGTERM": ("run.flush(300); os.kill(os.getpid(), signal.SIGTERM)", -signal.SIGTERM, None, None),
+    "SIGKILL": ("run.flush(300); os.kill(os.getpid(), signal.SIGKILL)", -signal.SIGKILL, None, None),
+    "abort": ("run.flush(300); os.abort()", -signal.SIGABRT, None, None),
 }
 PROGRAM = """
     import os, signal, sys, time
@@ -94,7 +94,8 @@ def test_ways_out(python: Python, records: Read, way: str) -> None:
 
 GOES_ON = {
     "threads that Python waits for": (
-        "threading.Thread(target=lambda: (time.sleep(0.2), run.log({'after': 1}))).start(); raise ValueError('shape')",
+        "late = lambda: (threading.main_thread().join(), run.log({'after': 1})); "
+        "threading.Thread(target=late).start(); raise ValueError('shape')",
         1,
         "failed",
         True,
@@ -202,14 +203,14 @@ def test_threads_that_end_later(python: Python, records: Read) -> None:
     """What threads and exit functions log after the last line of the program is recorded too."""
     done = python(
         """
-    import atexit, threading, time
+    import atexit, threading
     import stepscope
 
     run = stepscope.init()
     atexit.register(lambda: run.log({"at exit": 1.0}))
 
     def late():
-        time.sleep(0.2)
+        threading.main_thread().join()
         run.log({"late": 1.0})
 
     threading.Thread(target=late).start()

@@ -11,6 +11,7 @@ import pytest
 from tests.hub import otlp_bodies as bodies
 from tests.hub.conftest import PROTOBUF, RunningHub, StartHub, stored_columns
 from tests.repeats import repeats
+from tests.waiting import wait_until
 
 KILLS = repeats(6, 20)
 BATCH = 20
@@ -68,7 +69,8 @@ def test_kill_during_ingest(start_hub: StartHub) -> None:
         time.sleep(0.3 + dice.random())
         hub.kill()
         hub.start()
-    time.sleep(0.5)
+    before = [client.sent for client in clients]
+    wait_until(lambda: all(client.sent > sent for client, sent in zip(clients, before, strict=True)))
     for client in clients:
         client.done.set()
         client.join()

@@ -1,8 +1,6 @@
 """The document of the RL trainer's dual pipeline on the wire: metrics and traces to MLflow, and traces without it."""
 
 import math
-import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +14,7 @@ from tests.dialects.mlflow.server_peer import API, Deed, MlflowPeer, MlflowServe
 from tests.sinks.servers import Received, Reply, Server
 from tests.training.conftest import of_user
 from tests.training.test_seed_000 import keys
+from tests.waiting import wait_until
 
 
 def _has(peer: MlflowPeer, key: str) -> bool:
@@ -31,14 +30,6 @@ def train(config: dict[str, Any]) -> TrainingContext:
     return context
 
 
-def wait_for(is_true: Callable[[], object]) -> None:
-    """Ask now and then; the test fails when five minutes were not enough."""
-    deadline = time.monotonic() + 300
-    while not is_true():
-        assert time.monotonic() < deadline, "five minutes were not enough"
-        time.sleep(0.1)
-
-
 def test_metrics_and_traces_reach_mlflow(mlflow_server: MlflowServer) -> None:
     """One endpoint takes both: metrics by category, traces linked to the run that holds them."""
     peer = MlflowPeer(mlflow_server)
@@ -50,7 +41,7 @@ def test_metrics_and_traces_reach_mlflow(mlflow_server: MlflowServer) -> None:
         context.evaluation([1.0], [5], duration_ms=2.0, policy_version=3)
         context.emit("MISC", timesteps=4096, steps_per_second=900)
         context.run.flush(10)
-        wait_for(lambda: peer.experiment_id() and peer.traces() and _has(peer, "misc/steps_per_second"))
+        wait_until(lambda: peer.experiment_id() and peer.traces() and _has(peer, "misc/steps_per_second"))
         (loss,) = peer.history("trainer/actor_loss")
         assert (loss["value"], loss["step"]) == (0.25, 3)
         assert [point["value"] for point in peer.history("evaluator/mean_return")] == [1.0]
@@ -72,7 +63,7 @@ def test_metrics_fail_alone(mlflow_server: MlflowServer, place: Path) -> None:
         with context.step(1, "policy_version"), context.span("optimize"):
             context.emit("TRAINER", loss=0.5)
         context.run.flush(10)
-        wait_for(lambda: peer.experiment_id() and peer.traces())
+        wait_until(lambda: peer.experiment_id() and peer.traces())
         context.finish()
         assert peer.runs() == []
     finally:
@@ -88,7 +79,7 @@ def test_traces_need_no_rest_api(mlflow_server: MlflowServer, trouble: Deed) -> 
     peer.decide = lambda passed: trouble if API in passed.path else None
     try:
         context = train({"otlp_endpoint": peer.url, "mlflow_experiment_id": experiment})
-        wait_for(peer.traces)
+        wait_until(peer.traces)
         sent = [each for each in peer.passed if each.path == "/v1/traces"]
         assert {each.headers["x-mlflow-experiment-id"] for each in sent} == {experiment}
         peer.decide = lambda passed: None
@@ -112,7 +103,7 @@ def test_traces_reach_a_plain_collector() -> None:
     collector.decide = decide
     try:
         context = train({"otlp_endpoint": collector.url})
-        wait_for(lambda: got)
+        wait_until(lambda: got)
         assert "x-mlflow-experiment-id" not in got[0].headers
         assert context.run.finish(timeout=2).undelivered
     finally:

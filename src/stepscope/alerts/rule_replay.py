@@ -27,6 +27,14 @@ class Expectation(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     rank: int | None = None
 
 
+class TestedRun(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The run that the values of a test belong to, for rules about some runs only."""
+
+    id: str = "test"
+    project: str = "test"
+    name: str | None = None
+
+
 class RuleTest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A table of values, one for each step, and what is expected."""
 
@@ -37,6 +45,7 @@ class RuleTest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     every: str | float = 1
     """The time from one step to the next."""
     rank: int = 0
+    run: TestedRun = TestedRun()
 
 
 class BadTest(StepscopeError):
@@ -67,7 +76,8 @@ def run_test(rules: Sequence[Compiled], test: RuleTest) -> list[str]:
         if each.rule not in names:
             raise BadTest(f"{test.name}: there is no rule {each.rule!r}; there are {', '.join(sorted(names))}")
     evaluator = Evaluator(rules, "test")
-    writer = Writer(id="test", run="test", project="test", rank=test.rank)
+    about = test.run
+    writer = Writer(id="test", run=about.id, project=about.project, name=about.name, rank=test.rank)
     found: list[str] = []
     last = max([each.step for each in test.expect] + [len(values) for values in table.values()], default=0)
     if last > MOST_VALUES:

@@ -87,7 +87,7 @@ def _clustered() -> Iterator[None]:
             assert process.stderr is not None
             name, _, address = process.stdout.readline().strip().partition("=")
             if not address:
-                raise ConfigError(f"--cluster: {process.stderr.read().strip()}; Debian has these programs")
+                raise ConfigError(f"--cluster: {process.stderr.read().strip()}")
             os.environ[name] = address.strip("'")
             yield
             del os.environ[name]

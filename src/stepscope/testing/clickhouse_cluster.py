@@ -1,6 +1,7 @@
 """A real cluster on loopback: ZooKeeper and ClickHouse servers in shards and replicas, each a process of its own."""
 
 import contextlib
+import importlib.util
 import shutil
 import signal
 import socket
@@ -38,10 +39,17 @@ _LIBRARIES = (
 )
 
 
+DEBIAN = ("clickhouse-server", "default-jre-headless", "libzookeeper-java")
+"""The packages that have the programs of a cluster."""
+INSTALL = f"apt-get install {' '.join(DEBIAN)} && pip install 'stepscope[cluster]'"
+"""The command that installs what a cluster needs."""
+
+
 def missing() -> str:
     """Name what a cluster needs and is not installed; empty when all is there."""
-    wanted = {"clickhouse-server": program(), "java": shutil.which("java")}
-    wanted["libzookeeper-java"] = "there" if (JARS / "zookeeper.jar").exists() else None
+    wanted = {"clickhouse-server": bool(program()), "java": bool(shutil.which("java"))}
+    wanted["libzookeeper-java"] = (JARS / "zookeeper.jar").exists()
+    wanted["clickhouse-driver"] = importlib.util.find_spec("clickhouse_driver") is not None
     return ", ".join(name for name, found in wanted.items() if not found)
 
 
@@ -200,7 +208,7 @@ def running_cluster(folder: Path, *, password: str = "", tls: Tls | None = None)
 def main(folder: str) -> None:
     """Run a cluster in a folder until SIGINT or SIGTERM."""
     if lacking := missing():
-        raise SystemExit(f"not installed: {lacking}")
+        raise SystemExit(f"not installed: {lacking}; on Debian: {INSTALL}")
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     with contextlib.suppress(KeyboardInterrupt), running_cluster(Path(folder).absolute()) as cluster:
         sys.stdout.write(f"STEPSCOPE_STORE='{cluster.url()}'\n")

@@ -1,6 +1,5 @@
 """The plain dialect against the real statsd daemon from npm."""
 
-import contextlib
 import os
 import shutil
 import socket
@@ -17,6 +16,7 @@ from stepscope.model import names
 from stepscope.model.ports import Batch
 from stepscope.model.records import Instrument, Metric, Record
 from stepscope.testing.sinks import WRITERS
+from tests.waiting import wait_until
 
 CONFIG = """{{port: {port}, mgmt_port: {admin}, address: "127.0.0.1", mgmt_address: "127.0.0.1",
 backends: ["./backends/console"], flushInterval: 600000}}"""
@@ -52,6 +52,13 @@ class Daemon:
                 answer += data
         return answer.decode()
 
+    def answers(self) -> bool:
+        """Whether it listens already."""
+        try:
+            return bool(self.ask("counters"))
+        except OSError:
+            return False
+
 
 @pytest.fixture
 def daemon(tmp_path: Path) -> Iterator[Daemon]:
@@ -67,12 +74,7 @@ def daemon(tmp_path: Path) -> Iterator[Daemon]:
     config.write_text(CONFIG.format(port=made.port, admin=made._admin))
     process = subprocess.Popen([node, "stats.js", str(config)], cwd=folder, stdout=subprocess.DEVNULL)
     try:
-        deadline = time.monotonic() + 300
-        while time.monotonic() < deadline:
-            with contextlib.suppress(OSError):
-                made.ask("counters")
-                break
-            time.sleep(0.05)
+        wait_until(made.answers)
         yield made
     finally:
         process.kill()
@@ -92,9 +94,7 @@ def test_a_statsd_daemon_takes_it(daemon: Daemon) -> None:
     sink = Datadog.read({"host": "127.0.0.1", "port": daemon.port, "plain": True, "namespace": "ns"}, {}).open()
     assert not sink.write([Batch(WRITERS[0], 0, records)])
     sink.close()
-    deadline = time.monotonic() + 300
-    while "forward" not in daemon.ask("timers") and time.monotonic() < deadline:
-        time.sleep(0.02)
+    wait_until(lambda: "forward" in daemon.ask("timers"))
     gauges, counters, timers = daemon.ask("gauges"), daemon.ask("counters"), daemon.ask("timers")
     assert "'ns.trainer.loss': 0.25" in gauges
     assert "'ns.trainer.entropy': -1.5" in gauges

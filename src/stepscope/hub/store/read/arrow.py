@@ -34,7 +34,7 @@ def pyarrow() -> Any:
         import pyarrow
         import pyarrow.parquet
     except ImportError as error:
-        raise ConfigError("Arrow and Parquet need pyarrow: pip install 'stepscope[hub]' pyarrow") from error
+        raise ConfigError("Arrow and Parquet need pyarrow: pip install 'stepscope[hub]'") from error
     return pyarrow
 
 
