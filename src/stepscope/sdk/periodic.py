@@ -8,6 +8,7 @@ from stepscope.model import names
 from stepscope.model.records import EVENT, METRIC, SPAN
 from stepscope.sdk.context import NO_MARK, pack
 from stepscope.sdk.interrupts import pass_on
+from stepscope.sdk.masking import Unmasked
 from stepscope.sdk.run_protocols import Part
 from stepscope.sdk.tensors import Row, Transfer
 
@@ -71,7 +72,8 @@ class PeriodicWork:
                 if not transfer.ready():
                     return
                 for row in transfer.finish(self._run.outcomes.reject):
-                    self._run.recorder.append(pack((METRIC, *row)))
+                    packed = pack((METRIC, *row))
+                    self._run.recorder.append(Unmasked(packed) if row.attrs else packed)
             except Exception as error:
                 self._lose(transfer.rows, error)
             self._transfer = None

@@ -12,7 +12,7 @@ from opentelemetry import trace
 from stepscope.model import names
 from stepscope.model.records import ALERT, EVENT, FIRST_STEP, LAST_STEP, METRIC
 from stepscope.sdk import periodic, run_methods, values
-from stepscope.sdk.attributes import clean, safe_text
+from stepscope.sdk.attributes import clean, safe_text, shorten
 from stepscope.sdk.context import (
     CARRIED_KEY,
     NO_MARK,
@@ -32,6 +32,7 @@ from stepscope.sdk.exception_records import exception_attrs, is_first_sight
 from stepscope.sdk.flusher import Flusher
 from stepscope.sdk.interrupts import pass_on
 from stepscope.sdk.launch import Launch, new_run_id
+from stepscope.sdk.masking import Unmasked
 from stepscope.sdk.outcomes import NOTHING_LEFT, DeliveryStatus, Outcomes
 from stepscope.sdk.recorder import Recorder
 from stepscope.sdk.run_protocols import OpenSpan, PackedLink
@@ -238,7 +239,7 @@ class Run:
         step: int | None = None, **attrs: Any,
     ) -> None:  # fmt: skip
         """Record something that needs attention; further arguments become its attributes."""
-        self._note(ALERT, name, severity, step, attrs, safe_text(text_of(message)))
+        self._note(ALERT, name, severity, step, attrs, shorten(text_of(message)))
 
     def exception(self, error: BaseException | None = None, *, severity: str = "ERROR", **attrs: Any) -> None:
         """Record an exception with its type, message and stack."""
@@ -256,9 +257,8 @@ class Run:
             number = self._severity(kind, severity)
             given = data if data is None or isinstance(data, Mapping) else {"value": data}
             attrs = {**current().get(CARRIED_KEY, {}), **clean(given)}
-            self.recorder.put(
-                pack_any((kind, _time_ns(), *at, *current_ids(), number, safe_text(text_of(name)), *texts, attrs))
-            )
+            record = (kind, _time_ns(), *at, *current_ids(), number, shorten(text_of(name)), *texts, attrs)
+            self.recorder.put(Unmasked(pack_any(record)))
         except BaseException as error:
             pass_on(error)
             self.outcomes.reject(text_of(name), f"{type(error).__name__}")
