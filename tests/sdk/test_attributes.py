@@ -83,7 +83,8 @@ def test_what_is_cut_says_so() -> None:
     """Lists, dicts and texts end with what is left out, and are within their bounds with it."""
     found = clean({"list": list(range(1000)), "dict": dict.fromkeys(map(str, range(300))), "text": "x" * 100_000})
     assert (found["list"][-2:], len(found["list"])) == ([254, "… (745 more)"], MOST)
-    assert (found["dict"]["stepscope.cut"], len(found["dict"])) == (45, MOST)
+    assert (found["dict"]["stepscope.cut"], len(found["dict"])) == (46, MOST)
+    assert found["dict"]["stepscope.cut_keys"] == "0 … 45"
     assert (found["text"][-22:], len(found["text"])) == ("x… (100000 characters)", LONGEST)
     assert (Limits().attributes, Limits().text) == (MOST, LONGEST)  # so a hub does not cut away the words about it
     assert clean({"list": [0] * MOST, "dict": dict.fromkeys(map(str, range(MOST)))})["list"] == [0] * MOST
@@ -108,13 +109,13 @@ def test_texts_of_objects_are_cut_the_same() -> None:
 def test_clean_is_clean() -> None:
     """Cleaning again changes nothing: the numbers in the signs are those of what was given."""
     found = clean({
-        **{str(number): number for number in range(300)},
-        "0": list(range(1000)),
-        "1": {"text": "x" * 100_000, "headers": [(b"cookie", b"X")], b"token": 1},
-        "2": {str(number): number for number in range(300)},
+        **{str(number): number for number in range(297)},
+        "a": list(range(1000)),
+        "b": {"text": "x" * 100_000, "headers": [(b"cookie", b"X")], b"token": 1},
+        "c": {str(number): number for number in range(300)},
     })  # fmt: skip
     assert clean(found) == found
-    assert found["stepscope.cut"] == found["2"]["stepscope.cut"] == 45
+    assert found["stepscope.cut"] == found["c"]["stepscope.cut"] == 46
 
 
 def test_a_config_is_cut_once() -> None:
@@ -123,7 +124,7 @@ def test_a_config_is_cut_once() -> None:
         pass
     (started,) = [one for one in recording.records if isinstance(one, Event) and one.name == EVENT_STARTED]
     config = started.attrs["config"]
-    assert (config["many"]["stepscope.cut"], config["text"][-21:]) == (45, "… (100000 characters)")
+    assert (config["many"]["stepscope.cut"], config["text"][-21:]) == (46, "… (100000 characters)")
 
 
 def test_long_lines_say_so() -> None:

@@ -5,6 +5,7 @@ import sys
 from collections.abc import ItemsView, Mapping
 from typing import Any
 
+from stepscope.model.attribute_limit import left_out
 from stepscope.model.redaction import key_text
 from stepscope.model.secret_text import mask_text
 from stepscope.sdk.context import text_of
@@ -22,6 +23,8 @@ CUT = "…"
 """Marks what was truncated."""
 CUT_KEY = "stepscope.cut"
 """Key of the number of entries that were left out of a dict."""
+CUT_KEYS_KEY = "stepscope.cut_keys"
+"""Key of the first and the last of these entries."""
 harmless: set[str] = set()
 """Keys that neither name a secret nor hold one, as far as the flusher has seen them."""
 plain_texts: set[str] = set()
@@ -80,14 +83,27 @@ class _Copy:
         self._left = MOST_VALUES
 
     def mapping(self, attrs: Mapping[Any, Any], depth: int) -> dict[str, Any]:
+        if len(attrs) > MOST:
+            return self._cut(dict(attrs), depth)
         copied: dict[str, Any] = {}
-        room = MOST if len(attrs) <= MOST else MOST - 1
-        for position, (key, value) in enumerate(attrs.items()):
-            if position >= room:
-                copied[CUT_KEY] = len(attrs) - room
-                break
+        for key, value in attrs.items():
             name = key if type(key) is str else text_of(key_text(key))
             copied[shorten(name)] = self.value(value, depth)
+        return copied
+
+    def _cut(self, attrs: dict[Any, Any], depth: int) -> dict[str, Any]:
+        """Copy a dict with too many entries, and say how many and which were left out, also by an earlier cut."""
+        earlier, first = attrs.pop(CUT_KEY, 0), attrs.pop(CUT_KEYS_KEY, "")
+        named = {key if type(key) is str else text_of(key_text(key)): value for key, value in attrs.items()}
+        gone = left_out(list(named), MOST - 2)
+        for key in gone:
+            del named[key]
+        copied = self.mapping(named, depth)
+        if not gone:  # several keys had the same text
+            return copied
+        copied[CUT_KEY] = len(gone) + (earlier if type(earlier) is int else 0)
+        start = first.partition(f" {CUT} ")[0] if type(first) is str and first else gone[0]
+        copied[CUT_KEYS_KEY] = f"{shorten(start)} {CUT} {shorten(gone[-1])}"
         return copied
 
     def several(self, values: list[Any], depth: int) -> list[Any]:
