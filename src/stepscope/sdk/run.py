@@ -35,6 +35,7 @@ from stepscope.sdk.launch import Launch, new_run_id
 from stepscope.sdk.masking import Unmasked
 from stepscope.sdk.outcomes import NOTHING_LEFT, DeliveryStatus, Outcomes
 from stepscope.sdk.recorder import Recorder
+from stepscope.sdk.run_config import RunConfig
 from stepscope.sdk.run_protocols import OpenSpan, PackedLink
 from stepscope.sdk.self_diagnosis import SelfDiagnosis
 from stepscope.sdk.settings import MOST_SECONDS, Settings
@@ -64,7 +65,7 @@ class Run:
         self.project = safe_text(settings.project)
         self.name = None if settings.name is None else safe_text(settings.name)
         self.rank = launch.rank
-        self.config = clean(config)
+        self._config = RunConfig(config, self._record_config)
         self.status = "running"
         self.main = True
         self.pid = os.getpid()
@@ -117,6 +118,22 @@ class Run:
     def home(self) -> Path:
         """The home folder of this run's journal."""
         return self.settings.home
+
+    @property
+    def config(self) -> dict[str, Any]:
+        """The settings of the run; what is assigned is recorded."""
+        return self._config
+
+    @config.setter
+    def config(self, values: Any) -> None:
+        if not isinstance(values, Mapping):
+            self.reject("config", f"must be a dict, got {type(values).__name__}")
+            return
+        self._config = RunConfig(values, self._record_config)
+        self._record_config(self._config)
+
+    def _record_config(self, changes: Mapping[str, Any]) -> None:
+        self.event(names.EVENT_CONFIG, changes)
 
     def log(
         self, metrics: Mapping[str, Any] | None = None, step: int | None = None, category: str | None = None,
@@ -308,6 +325,7 @@ class Run:
             return self._outcome(self._recorded, time.monotonic() + self._bounded(wait) if wait else None)
         self.outcomes.reject_arguments("finish", unknown)
         self._finished = True
+        self._config.record_changes()
         if self.status == "running":
             self.status = self._ended_as(status)
         deadline = time.monotonic() + self._bounded(timeout)
@@ -357,7 +375,8 @@ class Run:
             left = self.undelivered()
         rejected, quarantined = self.refusals() or (None, None)
         done = recorded and (until is None or (left == 0 and not rejected))
-        return DeliveryStatus(done, left, rejected, quarantined, recorded, self.outcomes.dropped())
+        dropped, keys = self.outcomes.dropped(), self.outcomes.rejected_keys()
+        return DeliveryStatus(done, left, rejected, quarantined, recorded, dropped, keys)
 
     def after_fork(self) -> None:
         """Become a separate writer in a forked child."""
