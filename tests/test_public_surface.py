@@ -1,6 +1,9 @@
 """Training, integrations, compat and the demo use the public surface of a run, and nothing behind it."""
 
 import ast
+import importlib
+import re
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -8,6 +11,7 @@ import pytest
 
 import stepscope
 from stepscope import extend
+from stepscope.training.moved_modules import MOVED
 
 SOURCE = Path(stepscope.__file__).parent
 ROOMS = ("compat", "demo", "integrations", "training")
@@ -89,3 +93,56 @@ def test_what_integrations_use_is_documented() -> None:
     missing = [name for name in extend.__all__ if f"`{name}" not in text]
     missing += [name for name in ("measure", "count", "reject", "warn", "on_finish") if f"`run.{name}(" not in text]
     assert missing == []
+
+
+NAMES = Path(__file__).with_name("public_names.txt")
+
+
+def _listed() -> dict[str, set[str]]:
+    """The public names by module, as listed."""
+    lines = NAMES.read_text(encoding="utf-8").splitlines()
+    found: dict[str, set[str]] = {}
+    for line in lines:
+        module, _, names = line.partition(": ")
+        found.setdefault(module, set()).update(names.split())
+    return found
+
+
+def _own(module: str) -> set[str]:
+    """The names a module offers: its `__all__`, else what it defines and what it passes on from this package."""
+    loaded = importlib.import_module(module)
+    if hasattr(loaded, "__all__"):
+        return set(loaded.__all__)
+    found = {name: value for name, value in vars(loaded).items() if not name.startswith("_")}
+    return {name for name, value in found.items() if str(getattr(value, "__module__", "")).startswith("stepscope")}
+
+
+@pytest.mark.parametrize("module", _listed())
+def test_public_names_stay(module: str) -> None:
+    """Each listed name can be imported; one that moves or goes needs a line in the changelog, and in the list."""
+    loaded = importlib.import_module(module)
+    assert sorted(name for name in _listed()[module] if not hasattr(loaded, name)) == []
+
+
+@pytest.mark.parametrize("module", ["stepscope", "stepscope.extend", "stepscope.training"])
+def test_new_public_names_are_listed(module: str) -> None:
+    """What the front modules offer is in the list."""
+    assert sorted(_own(module) - _listed()[module] - {"moved_modules"}) == []
+
+
+@pytest.mark.parametrize("earlier", MOVED)
+def test_modules_that_moved_can_be_imported(earlier: str) -> None:
+    """An earlier name gives the same objects, and says where they are now."""
+    name, present = f"stepscope.training.{earlier}", importlib.import_module(f"stepscope.training.{MOVED[earlier]}")
+    names = [each for each in vars(present) if not each.startswith("_")]
+    sys.modules.pop(name, None)
+    with pytest.warns(DeprecationWarning, match=f"{name} is now {present.__name__}"):
+        found = importlib.import_module(name)
+    assert names
+    assert all(getattr(found, each) is getattr(present, each) for each in names)
+
+
+def test_a_module_that_never_was_is_not_found() -> None:
+    """Other imports fail as they did."""
+    with pytest.raises(ModuleNotFoundError, match=re.escape("stepscope.training.bus.nothing")):
+        importlib.import_module("stepscope.training.bus.nothing")

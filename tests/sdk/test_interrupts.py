@@ -85,6 +85,12 @@ def test_no_call_raises_what_an_object_raised(call: str, kind: type[BaseExceptio
     assert raised is None
 
 
+def test_a_contained_exit_is_not_the_status_of_the_run(run: stepscope.Run) -> None:
+    """A program that goes on after an object called `sys.exit(3)` has not failed."""
+    run.log({"loss": Hostile(SystemExit)})
+    assert run.exit_status is None
+
+
 def test_the_flusher_outlives_a_callback_that_exits(run: stepscope.Run) -> None:
     """A collector that raises SystemExit is counted; records are written as before."""
     run.periodic.collectors.append(lambda: sys.exit(3))

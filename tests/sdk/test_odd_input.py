@@ -140,14 +140,14 @@ def test_times_no_clock_can_count(seconds: Any, tmp_path: Path) -> None:
 
 def test_numpy_and_settings_in_attributes() -> None:
     """Numbers of numpy stay numbers; objects of settings are looked into, so that their secrets are masked."""
-    found = clean({
+    found = redact(clean({
         "score": np.float32(0.5),
         "count": np.int64(3),
         "long": np.longdouble(1.5),
         "row": np.array([1, 2]),
         "settings": Settings(),
         "arguments": argparse.Namespace(lr=1, password="p"),
-    })  # fmt: skip
+    }))  # fmt: skip
     assert found == {
         "score": 0.5,
         "count": 3,
@@ -161,7 +161,11 @@ def test_numpy_and_settings_in_attributes() -> None:
 def test_secrets_by_other_names() -> None:
     """Keys of services, headers and passwords in words people use; arguments in Hydra's way."""
     given = {"openai_key": 1, "db_pwd": 2, "auth_header": 3, "sort_key": 4, "primary_key": 5}
-    assert [key for key, value in clean(given).items() if value == MASK] == ["openai_key", "db_pwd", "auth_header"]
+    assert [key for key, value in redact(clean(given)).items() if value == MASK] == [
+        "openai_key",
+        "db_pwd",
+        "auth_header",
+    ]
     safe = redact(["train.py", "api_key=sk-X", "+model.password=Y", "lr=3", "--token", "Z"])
     assert safe == ["train.py", "api_key=[redacted]", "+model.password=[redacted]", "lr=3", "--token", "[redacted]"]
 

@@ -310,3 +310,18 @@ def test_captured_exceptions(run: stepscope.Run, records: Records) -> None:
         ("ValueError", 21),
         ("OSError", 17),
     ]
+
+
+def test_a_span_with_too_many_attributes_keeps_those_set_last(run: stepscope.Run, records: Records) -> None:
+    """Of an epoch with 2,500 losses, what has a name of its own stays, the last losses too; the rest is counted."""
+    with run.span("training_epoch", epoch=1) as span:
+        for step in range(2500):
+            span.set_attribute(f"loss_at_step_{step}", 1.0 / (step + 1))
+        span.set_attribute("train_loss", 0.25)
+        span.set_attribute("val_loss", 0.5)
+    found = by_name(records)["training_epoch"]
+    assert (found.attrs["epoch"], found.attrs["train_loss"], found.attrs["val_loss"]) == (1, 0.25, 0.5)
+    assert "loss_at_step_2499" in found.attrs
+    assert len(found.attrs) == 256
+    assert found.attrs["stepscope.cut"] == 2500 + 3 - 254
+    assert found.attrs["stepscope.cut_keys"] == "loss_at_step_0 … loss_at_step_2248"

@@ -1,7 +1,9 @@
 """Addresses of web servers: which are one, and how they are shown without what is secret in them."""
 
+import os
 import socket
 import threading
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -9,6 +11,7 @@ import pytest
 from stepscope.model.errors import ConfigError, Retry
 from stepscope.sinks import registry
 from stepscope.sinks.http import Connection, is_address, without_secrets
+from tests.sinks.servers import running
 
 PLACES: dict[str, dict[str, Any]] = {
     "hub": {"url": "http://ada:PASS@host:1/x"},
@@ -111,3 +114,20 @@ def test_a_broken_address_is_a_wrong_setting(name: str, url: str) -> None:
         registry.parse([{name: options}], {})
     assert "PASS" not in str(caught.value)
     assert "SS@" not in str(caught.value)
+
+
+def test_a_descriptor_that_became_a_file_is_left_alone(tmp_path: Path) -> None:
+    """After a program closed all descriptors and opened its own files, requests use a new connection."""
+    with running() as server:
+        connection = Connection(server.url)
+        assert connection.post("/v1/logs", b"one", {}, 60).status == 200
+        assert connection._open is not None
+        number = connection._open.sock.fileno()
+        with open(tmp_path / "mine", "wb") as mine:
+            os.dup2(mine.fileno(), number)
+            assert connection.post("/v1/logs", b"two", {}, 60).status == 200
+            connection.close()
+            assert os.path.samestat(os.fstat(number), os.fstat(mine.fileno()))
+        os.close(number)
+        assert (tmp_path / "mine").read_bytes() == b""
+        assert [each.body for each in server.received] == [b"one", b"two"]

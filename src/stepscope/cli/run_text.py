@@ -77,6 +77,7 @@ def report(shown: Shown, width: int = text.WIDTH) -> str:
         ("EXCEPTIONS", _exceptions(summary)),
         ("EVENTS", _events(summary)),
         ("LOGS", [pairs(summary.logs)] if summary.logs else []),
+        ("REJECTED", [text.clean(f"{key!r}: {why}") for key, why in summary.rejected_keys.items()]),
         ("RECORDED", _counters(summary)),
     ]
     lines = [line for title, body in sections if body for line in _section(title, body)]

@@ -183,6 +183,8 @@ class RunSummary:
     edits: list[Edit] = field(default_factory=list)
     """Edits recorded by its own processes, and later edits found by `read_run`."""
     config: dict[str, Any] = field(default_factory=dict)
+    rejected_keys: dict[str, Any] = field(default_factory=dict)
+    """Keys of which a process could not record a value, with the reason."""
     environment: dict[str, Any] = field(default_factory=dict)
     writers: dict[str, WriterSummary] = field(default_factory=dict)
     keys: dict[str, KeySummary] = field(default_factory=dict)
@@ -297,6 +299,9 @@ class RunSummary:
             self._take_start(event, writer.writer)
         elif event.name == names.EVENT_CONFIG:
             self.config |= event.attrs
+        elif event.name == names.EVENT_REJECTED:
+            keys = event.attrs.get("keys")
+            self.rejected_keys |= keys if isinstance(keys, dict) else {}
         elif event.name == names.EVENT_EDITED:
             edit = edit_of(writer.writer, event, len(self.edits))
             self.edits += [edit] if edit is not None else []

@@ -1,12 +1,13 @@
-"""Attributes of records: copied when given, secrets masked, sizes bounded."""
+"""Attributes of records: copied when given, and bounded in size; the flusher masks them."""
 
 import dataclasses
 import sys
 from collections.abc import ItemsView, Mapping
 from typing import Any
 
-from stepscope.model.redaction import key_text, mask_bytes, mask_list, masked
-from stepscope.model.secret_text import is_secret, mask_text
+from stepscope.model.attribute_limit import left_out
+from stepscope.model.redaction import key_text
+from stepscope.model.secret_text import mask_text
 from stepscope.sdk.context import text_of
 from stepscope.sdk.interrupts import pass_on
 
@@ -22,17 +23,19 @@ CUT = "…"
 """Marks what was truncated."""
 CUT_KEY = "stepscope.cut"
 """Key of the number of entries that were left out of a dict."""
+CUT_KEYS_KEY = "stepscope.cut_keys"
+"""Key of the first and the last of these entries."""
 harmless: set[str] = set()
-"""Cache of keys that neither name a secret nor hold one."""
+"""Keys that neither name a secret nor hold one, as far as the flusher has seen them."""
 plain_texts: set[str] = set()
-"""Cache of short strings without secrets, mostly recurring names and values."""
+"""Short strings without secrets that the flusher has seen, mostly recurring names and values."""
 LONGEST_PLAIN = 64
 NUMBERS = frozenset((int, float, bool))
-_FLAT = (float, bool, type(None))
+_FLAT = (float, bool, bytes, type(None))
 
 
 def clean(attrs: Mapping[str, Any] | None) -> dict[str, Any]:
-    """Copy attributes so that later changes do not affect them, and mask secrets.
+    """Copy attributes so that later changes do not affect them. Secrets in them are masked before they are written.
 
     Truncation marks fit the same limits, so a hub that truncates again changes nothing.
     """
@@ -41,35 +44,26 @@ def clean(attrs: Mapping[str, Any] | None) -> dict[str, Any]:
     return _Copy().mapping(attrs, DEPTH)
 
 
-def clean_own(attrs: dict[str, Any]) -> dict[str, Any]:
-    """Like `clean`, for a dict that nothing else references: it is copied only if something must change.
+def is_known(attrs: Mapping[str, Any]) -> bool:
+    """Return whether attributes can be recorded as they are: known keys, with numbers or known strings as values.
 
     Integers that do not fit into 64 bits are left to the encoder.
     """
     for key, value in attrs.items():
         kind = type(value)
         if key not in harmless or (value not in plain_texts if kind is str else kind not in NUMBERS):
-            break
-    else:
-        return attrs
-    if len(harmless) < MOST_HARMLESS:
-        harmless.update(key for key in attrs if not is_secret(key) and safe_text(key) is key)
-    return clean(attrs)
+            return False
+    return True
 
 
-def clean_value(key: str, value: Any) -> Any:
+def clean_value(value: Any) -> Any:
     """Copy one attribute's value."""
-    return masked(value) if is_secret(key) else _Copy().value(value, DEPTH)
+    return _Copy().value(value, DEPTH)
 
 
 def safe_text(text: str) -> str:
-    """Truncate a string that is too long and mask the secrets in it."""
-    if text in plain_texts:
-        return text
-    safe = mask_text(text if len(text) <= LONGEST else shorten(text))
-    if safe is text and len(text) <= LONGEST_PLAIN and len(plain_texts) < MOST_HARMLESS:
-        plain_texts.add(text)
-    return safe
+    """Truncate a string that is too long and mask the secrets in it, for what is not masked by the flusher."""
+    return mask_text(shorten(text))
 
 
 def shorten(text: str) -> str:
@@ -89,20 +83,32 @@ class _Copy:
         self._left = MOST_VALUES
 
     def mapping(self, attrs: Mapping[Any, Any], depth: int) -> dict[str, Any]:
+        if len(attrs) > MOST:
+            return self._cut(dict(attrs), depth)
         copied: dict[str, Any] = {}
-        room = MOST if len(attrs) <= MOST else MOST - 1
-        for position, (key, value) in enumerate(attrs.items()):
-            if position >= room:
-                copied[CUT_KEY] = len(attrs) - room
-                break
+        for key, value in attrs.items():
             name = key if type(key) is str else text_of(key_text(key))
-            safe = name if name in harmless else safe_text(name)
-            copied[safe] = masked(value) if is_secret(name) else self.value(value, depth)
+            copied[shorten(name)] = self.value(value, depth)
+        return copied
+
+    def _cut(self, attrs: dict[Any, Any], depth: int) -> dict[str, Any]:
+        """Copy a dict with too many entries, and say how many and which were left out, also by an earlier cut."""
+        earlier, first = attrs.pop(CUT_KEY, 0), attrs.pop(CUT_KEYS_KEY, "")
+        named = {key if type(key) is str else text_of(key_text(key)): value for key, value in attrs.items()}
+        gone = left_out(list(named), MOST - 2)
+        for key in gone:
+            del named[key]
+        copied = self.mapping(named, depth)
+        if not gone:  # several keys had the same text
+            return copied
+        copied[CUT_KEY] = len(gone) + (earlier if type(earlier) is int else 0)
+        start = first.partition(f" {CUT} ")[0] if type(first) is str and first else gone[0]
+        copied[CUT_KEYS_KEY] = f"{shorten(start)} {CUT} {shorten(gone[-1])}"
         return copied
 
     def several(self, values: list[Any], depth: int) -> list[Any]:
         room = MOST if len(values) <= MOST else MOST - 1
-        copied = [self.value(inner, depth) for inner in mask_list(values[:room])]
+        copied = [self.value(inner, depth) for inner in values[:room]]
         if room < len(values):
             copied.append(f"{CUT} ({len(values) - room} more)")
         return copied
@@ -110,11 +116,9 @@ class _Copy:
     def value(self, value: Any, depth: int) -> Any:
         kind = type(value)
         if kind is str:
-            return safe_text(value)
+            return shorten(value)
         if kind is int:
             return value if -(2**63) <= value < 2**64 else str(value)
-        if kind is bytes:
-            return mask_bytes(value)
         if kind in _FLAT:
             return value
         self._left -= 1
@@ -168,7 +172,7 @@ def _foreign(value: Any) -> Any:
     if isinstance(value, float):
         return float(value)
     if isinstance(value, str):
-        return safe_text(str(value))
+        return shorten(str(value))
     if hasattr(value, "device") and hasattr(value, "shape"):
         return f"<{type(value).__name__} {tuple(value.shape)} on {value.device}>"
-    return safe_text(text_of(value))
+    return shorten(text_of(value))

@@ -4,7 +4,7 @@ import os
 import traceback
 from typing import Any
 
-from stepscope.sdk.attributes import LONGEST, safe_text
+from stepscope.sdk.attributes import LONGEST
 from stepscope.sdk.interrupts import pass_on
 
 _KEY = "__stepscope_seen__"
@@ -39,14 +39,14 @@ def exception_attrs(error: BaseException) -> dict[str, Any]:
     return {
         "exception.type": name,
         "exception.message": message_of(error),
-        "exception.stacktrace": safe_text(stack[-LONGEST:]),
+        "exception.stacktrace": stack[-LONGEST:],
     }
 
 
 def message_of(error: BaseException) -> str:
     """Return the message of an exception, even one whose `__str__` raises."""
     try:
-        return safe_text(str(error)[:LONGEST])
+        return str(error)[:LONGEST]
     except BaseException as raised:
         pass_on(raised)
         return "(no message)"

@@ -12,6 +12,7 @@ from stepscope.journal import quota
 from stepscope.journal.segments import Journal
 from stepscope.model.formatting import amount
 from stepscope.model.records import KINDS
+from stepscope.sdk.masking import Unmasked, mask_record
 from stepscope.sdk.outcomes import Outcomes
 from stepscope.sdk.recorder import Recorder
 from stepscope.wire import frames
@@ -210,7 +211,9 @@ class Flusher:
         while left > 0 and (batch := self._recorder.take()):
             left -= len(batch)
             try:
-                self._write(batch)
+                batch = self._masked(batch)
+                if batch:
+                    self._write(batch)
             except OSError as error:
                 self._recorder.taken(safe=False)
                 self._report_unwritable(error)
@@ -226,6 +229,22 @@ class Flusher:
             self._quietly(self._keep_quota)
         self._safe = True
         self.rounds += 1
+
+    def _masked(self, batch: list[bytes]) -> list[bytes]:
+        """Mask the records that may hold a secret; one that cannot be read is dropped, not written as it is."""
+        if Unmasked not in set(map(type, batch)):
+            return batch
+        masked: list[bytes] = []
+        for packed in batch:
+            if type(packed) is Unmasked:
+                try:
+                    masked.append(mask_record(packed))
+                except Exception:
+                    self._outcomes.add("dropped", KINDS[quota.kind_of(packed)], "unreadable")
+            else:
+                masked.append(packed)
+        self._recorder.replace_taken(masked)
+        return masked
 
     def _write(self, batch: list[bytes]) -> None:
         if len(batch[0]) > frames.LIMIT - frames.BATCH_BYTES:

@@ -3,12 +3,16 @@
 import opcode
 import os
 import signal
+from collections.abc import Callable
 from types import CodeType, TracebackType
 from typing import Any
 
 _PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
 _HOOKS = os.path.join(_PACKAGE, "sdk", "process_hooks.py")
 _RAISE = opcode.opmap["RAISE_VARARGS"]
+
+on_contained_exit: list[Callable[[], None]] = []
+"""Called when an object called `sys.exit`, and the program goes on."""
 
 
 def pass_on(error: BaseException) -> None:
@@ -19,6 +23,9 @@ def pass_on(error: BaseException) -> None:
     """
     if not isinstance(error, Exception) and _is_interrupt(error):
         raise error
+    if isinstance(error, SystemExit):
+        for call in list(on_contained_exit):
+            call()
 
 
 def _is_interrupt(error: BaseException) -> bool:

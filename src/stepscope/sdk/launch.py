@@ -10,7 +10,6 @@ from typing import Any, NamedTuple
 
 from stepscope.journal.layout import host_name, slug
 from stepscope.model.errors import ConfigError
-from stepscope.model.redaction import redact
 
 
 class Launch(NamedTuple):
@@ -133,7 +132,7 @@ def new_run_id(now: float | None = None) -> str:
 def describe() -> dict[str, Any]:
     """Describe this process and its machine; cheap, no program is started."""
     return {
-        "argv": redact(sys.argv),
+        "argv": list(sys.argv),
         "python": platform.python_version(),
         "platform": f"{platform.system()} {platform.machine()}",
         "cpus": os.cpu_count(),

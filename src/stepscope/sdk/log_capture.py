@@ -7,10 +7,11 @@ from collections.abc import Callable
 from typing import Any
 
 from stepscope.model.records import LOG
-from stepscope.sdk.attributes import clean, safe_text
+from stepscope.sdk.attributes import clean, shorten
 from stepscope.sdk.context import CARRIED_KEY, current, current_ids, pack_any
 from stepscope.sdk.exception_records import exception_attrs
 from stepscope.sdk.interrupts import pass_on
+from stepscope.sdk.masking import Unmasked
 from stepscope.sdk.run_protocols import Part
 
 _OWN = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
@@ -37,11 +38,11 @@ class RunHandler(logging.Handler):
                 *run.mark,
                 *current_ids(),
                 severity(record.levelno),
-                safe_text(record.getMessage()),
+                shorten(record.getMessage()),
                 _attrs(record),
-                safe_text(record.name),
+                shorten(record.name),
             )
-            run.recorder.put(pack_any(line))
+            run.recorder.put(Unmasked(pack_any(line)))
         except BaseException as error:
             pass_on(error)
             run.outcomes.add("rejected", "log", type(error).__name__)

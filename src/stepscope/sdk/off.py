@@ -12,6 +12,7 @@ from stepscope.model.goodput_sums import Sums, conclude
 from stepscope.sdk.context import NO_MARK, Mark
 from stepscope.sdk.outcomes import NOTHING_LEFT
 from stepscope.sdk.run import Run
+from stepscope.sdk.run_config import RunConfig
 from stepscope.sdk.spans import Span
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -62,7 +63,7 @@ class OffRun(Run):
         self.project = "disabled"
         self.name = None
         self.rank = 0
-        self.config = {}
+        self._config = RunConfig(None, lambda changes: None)
         self.status = "disabled"
 
     @property

@@ -2,13 +2,16 @@
 
 import threading
 from collections import Counter, deque
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from itertools import islice
 
 from stepscope.model.formatting import amount
 from stepscope.model.records import KINDS
 
 MOST_NOTICES = 1000
+MAX_REJECTED_KEYS = 1000
+MAX_SHOWN_KEYS = 5
 
 
 class Outcomes:
@@ -28,6 +31,7 @@ class Outcomes:
         self._pending: deque[tuple[str, int]] = deque()
         self._warned: dict[tuple[str, str], object] = {}
         self._notices: deque[str] = deque()
+        self._rejected: dict[str, str] = {}
 
     def add(self, outcome: str, kind: str, reason: str | None = None, count: int = 1) -> None:
         """Count one outcome, such as `rejected`, `value`, `string`."""
@@ -47,7 +51,13 @@ class Outcomes:
     def reject(self, key: str, reason: str, count: int = 1) -> None:
         """Count values that cannot be recorded, and warn once for their key."""
         self.add("rejected", "value", reason, count)
+        if len(self._rejected) < MAX_REJECTED_KEYS:
+            self._rejected.setdefault(key, reason)
         self.notice("rejected", key, f"{key!r} was rejected ({reason}) and counted; training continues")
+
+    def rejected_keys(self) -> dict[str, str]:
+        """Return the keys and arguments of which something was rejected, with the first reason; the first thousand."""
+        return dict(self._rejected)
 
     def reject_arguments(self, call: str, names: Iterable[str]) -> None:
         """Count unknown arguments of a call, and warn once for each."""
@@ -102,6 +112,9 @@ class DeliveryStatus:
     dropped: int = 0
     """Records of this process that were dropped: memory or disk was full, the journal removed, or the run had ended."""
 
+    rejected_keys: Mapping[str, str] = field(default_factory=dict, hash=False)
+    """The keys and arguments of this process of which a value could not be recorded, each with the reason."""
+
     @property
     def delivered(self) -> bool | None:
         """Whether every remote sink has accepted everything; None when that is unknown."""
@@ -113,7 +126,7 @@ class DeliveryStatus:
         return self.done
 
     def __repr__(self) -> str:
-        names = ("done", "recorded", "delivered", "undelivered", "rejected", "quarantined", "dropped")
+        names = ("done", "recorded", "delivered", "undelivered", "rejected", "quarantined", "dropped", "rejected_keys")
         return f"DeliveryStatus({', '.join(f'{name}={getattr(self, name)}' for name in names)})"
 
     def __str__(self) -> str:
@@ -121,6 +134,10 @@ class DeliveryStatus:
         parts = ["recorded" if self.recorded else "not everything is recorded yet"]
         if self.dropped:
             parts.append(f"DROPPED: {amount(self.dropped, 'record')}")
+        if self.rejected_keys:
+            shown = [f"{key!r} ({reason})" for key, reason in islice(self.rejected_keys.items(), MAX_SHOWN_KEYS)]
+            more = len(self.rejected_keys) - len(shown)
+            parts.append(f"REJECTED values of {', '.join(shown)}{f' and {more} more' if more else ''}")
         if self.undelivered:
             parts.append(f"NOT DELIVERED: {amount(self.undelivered, 'byte')} in the journal, waiting for a sink")
         if self.rejected:

@@ -2,12 +2,14 @@
 
 import time
 from collections.abc import Callable
+from itertools import islice
 from typing import Any
 
 from stepscope.model import names
 from stepscope.model.records import EVENT, METRIC, SPAN
 from stepscope.sdk.context import NO_MARK, pack
 from stepscope.sdk.interrupts import pass_on
+from stepscope.sdk.masking import Unmasked
 from stepscope.sdk.run_protocols import Part
 from stepscope.sdk.tensors import Row, Transfer
 
@@ -18,6 +20,8 @@ MOST_OPEN = 10_000
 """Limit on tracked open spans; older ones can still be ended."""
 MOST_HELD = 10_000
 CLOCK_JUMP_NS = 1_000_000_000
+MAX_KEYS = 256
+"""Rejected keys in one event: as many entries as a dict in a record may have."""
 
 
 class PeriodicWork:
@@ -36,12 +40,15 @@ class PeriodicWork:
         self._beats = 0
         self._clock = time.time_ns() - time.monotonic_ns()
         self._ended = False
+        self._rejected: dict[str, str] = {}
+        """The rejected keys that were recorded."""
 
     def after_fork(self) -> None:
         """Discard the parent's work, which the parent finishes."""
         self._held.clear()
         self._transfer = None
         self._beats = 0
+        self._rejected = {}
         self.closing.clear()
 
     def __call__(self, now: float) -> None:
@@ -71,7 +78,8 @@ class PeriodicWork:
                 if not transfer.ready():
                     return
                 for row in transfer.finish(self._run.outcomes.reject):
-                    self._run.recorder.append(pack((METRIC, *row)))
+                    packed = pack((METRIC, *row))
+                    self._run.recorder.append(Unmasked(packed) if row.attrs else packed)
             except Exception as error:
                 self._lose(transfer.rows, error)
             self._transfer = None
@@ -108,6 +116,12 @@ class PeriodicWork:
         The last heartbeat counts no waiting records, since they are written with it.
         """
         run = self._run
+        rejected = run.outcomes.rejected_keys()
+        if fresh := {key: reason for key, reason in rejected.items() if key not in self._rejected}:
+            self._rejected |= fresh
+            for start in range(0, len(fresh), MAX_KEYS):
+                keys = dict(islice(fresh.items(), start, start + MAX_KEYS))
+                run.event(names.EVENT_REJECTED, {"keys": keys}, "WARN")
         counts: dict[str, Any] = dict(run.outcomes.snapshot())
         counts["waiting/records"] = 0 if last else len(run.recorder.buffer)
         counts["open_spans"] = len(run.open_spans)

@@ -13,7 +13,7 @@ from functools import partial
 from types import FrameType, TracebackType
 from typing import Any
 
-from stepscope.sdk import context, exception_records
+from stepscope.sdk import context, exception_records, interrupts
 from stepscope.sdk.run import Run
 
 Undo = Callable[[], None]
@@ -101,8 +101,16 @@ def _watch_exit(run: Run) -> Undo:
             run.exit_status = status
         earlier(status)
 
+    def forget() -> None:
+        run.exit_status = None
+
+    def undo() -> None:
+        interrupts.on_contained_exit.remove(forget)
+        _restore(sys, "exit", exit, earlier)
+
     sys.exit = exit
-    return lambda: _restore(sys, "exit", exit, earlier)
+    interrupts.on_contained_exit.append(forget)
+    return undo
 
 
 def leave(run: Run, error: BaseException | None = None) -> None:

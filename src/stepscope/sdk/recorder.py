@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 
 from stepscope.journal import quota
 from stepscope.model.records import KINDS
+from stepscope.sdk.masking import Unmasked
 from stepscope.sdk.outcomes import Outcomes
 
 FIRST_LOOK = 256
@@ -24,6 +25,8 @@ MOST_WAIT_SECONDS = 0.05
 MOST_RECORDS = 8192
 MOST_BYTES = 8 * 1024 * 1024
 """Size limit of a batch; a single larger record is a batch by itself."""
+MAX_UNMASKED_BYTES = 64 * 1024
+"""Bytes of a batch that are still to be masked; a larger batch would be written too late."""
 
 
 def weight(records: Sequence[bytes]) -> int:
@@ -218,9 +221,24 @@ class Recorder:
             batch = self.buffer[: min(self._seen, MOST_RECORDS)]
             while sum(map(len, batch)) > MOST_BYTES and len(batch) > 1:
                 del batch[len(batch) // 2 :]
+            while sum(len(packed) for packed in batch if type(packed) is Unmasked) > MAX_UNMASKED_BYTES and batch[1:]:
+                del batch[len(batch) // 2 :]
             self._in_flight, self._in_flight_size = len(batch), weight(batch)
             self._busy = False
             return batch
+
+    def replace_taken(self, batch: list[bytes]) -> None:
+        """Replace the records returned last by masked ones, so that a retry need not mask them again."""
+        with self._lock:
+            self._busy = True
+            self.buffer[: self._in_flight] = batch
+            size, count = weight(batch), len(batch)
+            self._size += size - self._in_flight_size
+            self._seen += count - self._in_flight
+            self._next = max(self._next + count - self._in_flight, 0)
+            self._in_flight, self._in_flight_size = count, size
+            self._version += 1
+            self._busy = False
 
     def taken(self, safe: bool) -> None:
         """Remove the records returned last, or keep them for the next try."""

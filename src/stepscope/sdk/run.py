@@ -12,7 +12,7 @@ from opentelemetry import trace
 from stepscope.model import names
 from stepscope.model.records import ALERT, EVENT, FIRST_STEP, LAST_STEP, METRIC
 from stepscope.sdk import periodic, positions, run_methods, values
-from stepscope.sdk.attributes import clean, safe_text
+from stepscope.sdk.attributes import clean, safe_text, shorten
 from stepscope.sdk.context import (
     CARRIED_KEY,
     NO_MARK,
@@ -32,8 +32,10 @@ from stepscope.sdk.exception_records import exception_attrs, is_first_sight
 from stepscope.sdk.flusher import Flusher
 from stepscope.sdk.interrupts import pass_on
 from stepscope.sdk.launch import Launch, new_run_id
+from stepscope.sdk.masking import Unmasked
 from stepscope.sdk.outcomes import NOTHING_LEFT, DeliveryStatus, Outcomes
 from stepscope.sdk.recorder import Recorder
+from stepscope.sdk.run_config import RunConfig
 from stepscope.sdk.run_protocols import OpenSpan, PackedLink
 from stepscope.sdk.self_diagnosis import SelfDiagnosis
 from stepscope.sdk.settings import MOST_SECONDS, Settings
@@ -63,7 +65,7 @@ class Run:
         self.project = safe_text(settings.project)
         self.name = None if settings.name is None else safe_text(settings.name)
         self.rank = launch.rank
-        self.config = clean(config)
+        self._config = RunConfig(config, self._record_config)
         self.status = "running"
         self.main = True
         self.pid = os.getpid()
@@ -118,6 +120,22 @@ class Run:
     def home(self) -> Path:
         """The home folder of this run's journal."""
         return self.settings.home
+
+    @property
+    def config(self) -> dict[str, Any]:
+        """The settings of the run; what is assigned is recorded."""
+        return self._config
+
+    @config.setter
+    def config(self, values: Any) -> None:
+        if not isinstance(values, Mapping):
+            self.reject("config", f"must be a dict, got {type(values).__name__}")
+            return
+        self._config = RunConfig(values, self._record_config)
+        self._record_config(self._config)
+
+    def _record_config(self, changes: Mapping[str, Any]) -> None:
+        self.event(names.EVENT_CONFIG, changes)
 
     def log(
         self, metrics: Mapping[str, Any] | None = None, step: int | None = None, category: str | None = None,
@@ -241,7 +259,7 @@ class Run:
         step: int | None = None, **attrs: Any,
     ) -> None:  # fmt: skip
         """Record something that needs attention; further arguments become its attributes."""
-        self._note(ALERT, name, severity, step, attrs, safe_text(text_of(message)))
+        self._note(ALERT, name, severity, step, attrs, shorten(text_of(message)))
 
     def exception(self, error: BaseException | None = None, *, severity: str = "ERROR", **attrs: Any) -> None:
         """Record an exception with its type, message and stack."""
@@ -259,9 +277,8 @@ class Run:
             number = self._severity(kind, severity)
             given = data if data is None or isinstance(data, Mapping) else {"value": data}
             attrs = {**current().get(CARRIED_KEY, {}), **clean(given)}
-            self.recorder.put(
-                pack_any((kind, _time_ns(), *at, *current_ids(), number, safe_text(text_of(name)), *texts, attrs))
-            )
+            record = (kind, _time_ns(), *at, *current_ids(), number, shorten(text_of(name)), *texts, attrs)
+            self.recorder.put(Unmasked(pack_any(record)))
         except BaseException as error:
             pass_on(error)
             self.outcomes.reject(text_of(name), f"{type(error).__name__}")
@@ -311,6 +328,7 @@ class Run:
             return self._outcome(self._recorded, time.monotonic() + self._bounded(wait) if wait else None)
         self.outcomes.reject_arguments("finish", unknown)
         self._finished = True
+        self._config.record_changes()
         if self.status == "running":
             self.status = self._ended_as(status)
         deadline = time.monotonic() + self._bounded(timeout)
@@ -360,7 +378,8 @@ class Run:
             left = self.undelivered()
         rejected, quarantined = self.refusals() or (None, None)
         done = recorded and (until is None or (left == 0 and not rejected))
-        return DeliveryStatus(done, left, rejected, quarantined, recorded, self.outcomes.dropped())
+        dropped, keys = self.outcomes.dropped(), self.outcomes.rejected_keys()
+        return DeliveryStatus(done, left, rejected, quarantined, recorded, dropped, keys)
 
     def after_fork(self) -> None:
         """Become a separate writer in a forked child."""

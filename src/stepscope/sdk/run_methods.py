@@ -8,9 +8,10 @@ from stepscope.model import names
 from stepscope.model.records import METRIC, Instrument
 from stepscope.model.run_description import LONGEST_NAME, LONGEST_NOTES, MOST_TAGS, read_tags
 from stepscope.sdk import values
-from stepscope.sdk.attributes import clean
+from stepscope.sdk.attributes import clean, is_known
 from stepscope.sdk.context import Mark, pack_any, text_of
 from stepscope.sdk.interrupts import pass_on
+from stepscope.sdk.masking import Unmasked
 from stepscope.sdk.outcomes import Outcomes
 from stepscope.sdk.periodic import PeriodicWork
 from stepscope.sdk.positions import Positions
@@ -124,7 +125,8 @@ def measure(
         if held:
             run.periodic.hold(row)
         else:
-            run.recorder.put(pack_any((METRIC, *row)))
+            packed = pack_any((METRIC, *row))
+            run.recorder.put(packed if is_known(row.attrs) else Unmasked(packed))
     except Refused as reason:
         run.outcomes.reject("measure", str(reason))
     except BaseException as error:

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from stepscope.sdk import context
-from stepscope.sdk.attributes import NUMBERS, clean_own, harmless, plain_texts, safe_text
+from stepscope.sdk.attributes import NUMBERS, clean, harmless, plain_texts, shorten
 from stepscope.sdk.context import CARRIED_KEY, NO_MARK, SPAN_KEY, current, current_mark, draw_bits, text_of
 from stepscope.sdk.run_protocols import Part
 from stepscope.sdk.spans import Span
@@ -19,16 +19,22 @@ def open_span(self: Part, name: str | None = None, /, **attrs: Any) -> Span:
     """Open a child of the current span; use it with `with` or `async with`, or `end()` it anywhere."""
     # This is `Span(self, name, clean(attrs), above)` inlined: calls, mostly that of the class, take 5 % of the time.
     here = current()
+    known = True
     for key, value in attrs.items():
         kind = type(value)
         if key not in harmless or (value not in plain_texts if kind is str else kind not in NUMBERS):
-            attrs = clean_own(attrs)
+            attrs, known = clean(attrs), False
             break
     if CARRIED_KEY in here:
         attrs = {**here[CARRIED_KEY], **attrs}
     span = _new(Span)
     span._run = self
-    span.name = name if type(name) is str and name in plain_texts else _name_text(self, name, attrs)
+    if type(name) is str and name in plain_texts:
+        span.name = name
+    else:
+        span.name, known = _name_text(self, name, attrs), False
+    if not known:
+        span.unmasked, span.usual = True, False
     span._attrs = attrs
     span.id = id = next(context.span_ids).to_bytes(8)
     above = here.get(SPAN_KEY) or self.above
@@ -48,4 +54,4 @@ def _name_text(run: Part, name: Any, attrs: Mapping[str, Any]) -> str:
     if name is None:
         run.outcomes.reject("span", "no name was given: pass it as the first positional argument")
         name = attrs.get("name", "span")
-    return safe_text(text_of(name))
+    return shorten(text_of(name))

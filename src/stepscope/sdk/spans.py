@@ -12,7 +12,7 @@ from stepscope.model import names
 from stepscope.model.otel_names import ATTR_DROPPED_EVENTS, ATTR_DROPPED_LINKS
 from stepscope.model.records import SPAN
 from stepscope.sdk import context as ids
-from stepscope.sdk.attributes import LONGEST, clean, clean_value, safe_text
+from stepscope.sdk.attributes import LONGEST, NUMBERS, clean, clean_value, harmless, is_known, plain_texts, shorten
 from stepscope.sdk.context import (
     CARRIED_KEY,
     NO_MARK,
@@ -32,6 +32,7 @@ from stepscope.sdk.context import (
 )
 from stepscope.sdk.exception_records import exception_attrs, message_of
 from stepscope.sdk.interrupts import pass_on
+from stepscope.sdk.masking import Unmasked
 from stepscope.sdk.run_protocols import PackedLink, Part, Resource
 from stepscope.sdk.span_fields import HAS_IS_REMOTE, MOST_LINKS, Limits, link, nanoseconds, unusual_fields
 from stepscope.sdk.writer_identity import resource_of
@@ -68,7 +69,9 @@ class Span(trace.Span):
     _links: Sequence[PackedLink] = ()
     _events: Sequence[tuple[int, str, dict[str, Any]]] = ()
     usual = True
-    """Whether all fields from kind to scope, except the attributes, have their defaults."""
+    """Whether all fields from kind to scope, except the attributes, have their defaults, and nothing is unmasked."""
+    unmasked = False
+    """Whether a text of the span may hold a secret, so that the flusher must look."""
     _token: Any = None
     left: Any = None
     """The token that removes this exited span from the context in which it is still current."""
@@ -194,6 +197,10 @@ class Span(trace.Span):
 
     def packed(self) -> bytes:
         """Return the span in its present state as a packed record."""
+        packed = self._packed_within_limit()
+        return Unmasked(packed) if self.unmasked else packed
+
+    def _packed_within_limit(self) -> bytes:
         try:
             packed = self._packed_whole(pack)
             if len(packed) <= LONGEST:
@@ -240,7 +247,12 @@ class Span(trace.Span):
         """Set an attribute; the last value wins."""
         if self.duration is None:
             try:
-                self._attrs[str(key)] = clean_value(str(key), value)
+                name = key if type(key) is str else str(key)
+                kind = type(value)
+                if name not in harmless or (value not in plain_texts if kind is str else kind not in NUMBERS):
+                    self.unmasked, self.usual = True, False
+                    value = clean_value(value)
+                self._attrs[name] = value
             except BaseException as error:
                 pass_on(error)
                 self._refuse("attributes", error)
@@ -249,7 +261,10 @@ class Span(trace.Span):
         """Set several attributes."""
         if self.duration is None:
             try:
-                self._attrs.update(clean(attributes))
+                copied = clean(attributes)
+                if not is_known(copied):
+                    self.unmasked, self.usual = True, False
+                self._attrs.update(copied)
             except BaseException as error:
                 pass_on(error)
                 self._refuse("attributes", error)
@@ -263,9 +278,9 @@ class Span(trace.Span):
             if len(self._events) >= MOST_EVENTS + (MOST_EXCEPTIONS if text == names.EVENT_EXCEPTION else 0):
                 self._drop("span event", ATTR_DROPPED_EVENTS)
                 return
-            self.usual = False
+            self.unmasked, self.usual = True, False
             at = _time_ns() if timestamp is None else nanoseconds(timestamp)
-            self._events = (*self._events, (at, safe_text(text), clean(attributes)))
+            self._events = (*self._events, (at, shorten(text), clean(attributes)))
         except BaseException as error:
             pass_on(error)
             self._refuse("event", error)
@@ -279,6 +294,7 @@ class Span(trace.Span):
                 self._drop("span link", ATTR_DROPPED_LINKS)
                 return
             self.usual = False
+            self.unmasked = self.unmasked or bool(attributes)
             self._links = (*self._links, link(context, attributes))
         except BaseException as error:
             pass_on(error)
@@ -291,7 +307,8 @@ class Span(trace.Span):
     def update_name(self, name: str) -> None:
         """Rename the span."""
         if self.duration is None:
-            self.name = safe_text(text_of(name))
+            self.name = shorten(text_of(name))
+            self.unmasked, self.usual = True, False
 
     def set_status(self, status: trace.Status | trace.StatusCode, description: str | None = None) -> None:
         """Set the status; OK is final, as in OpenTelemetry."""
@@ -302,9 +319,9 @@ class Span(trace.Span):
         if code is trace.StatusCode.OK or code is trace.StatusCode.ERROR:
             self.usual = False
             self.status = code.value
-            self.message = (
-                safe_text(text_of("" if text is None else text)[:LONGEST]) if code is trace.StatusCode.ERROR else ""
-            )
+            self.message = ""
+            if code is trace.StatusCode.ERROR and text is not None:
+                self.message, self.unmasked = text_of(text)[:LONGEST], True
 
     def record_exception(
         self,

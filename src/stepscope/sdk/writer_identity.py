@@ -9,6 +9,7 @@ from stepscope.journal.layout import host_name, is_alive
 from stepscope.journal.segments import SEGMENT_BYTES, Journal, Tail
 from stepscope.model import names
 from stepscope.model.ports import Writer
+from stepscope.model.redaction import redact
 from stepscope.sdk.attributes import clean
 from stepscope.sdk.run_protocols import Part
 
@@ -97,5 +98,5 @@ def resource_of(run: Part) -> dict[str, object]:
         names.ATTR_LOCAL_RANK: run.launch.local_rank,
         "host.name": host_name(),
         "process.pid": os.getpid(),
-        **clean({key: value for key, value in settings.resource_attributes.items() if key != "service.name"}),
+        **redact(clean({key: value for key, value in settings.resource_attributes.items() if key != "service.name"})),
     }

@@ -199,6 +199,8 @@ class Connection:
         self._context = (tls or Tls()).context() if parts.scheme == "https" else None
         self._clock = clock
         self._open: http.client.HTTPConnection | None = None
+        self._file: tuple[int, int] | None = None
+        """Device and inode of its socket."""
         self._used = False
         """Whether the open connection has served a request."""
 
@@ -251,6 +253,7 @@ class Connection:
         connection, self._open = self._open, None
         reused, self._used = self._used, False
         if connection is not None:
+            _let_go(connection, self._file)
             connection.close()
         return reused
 
@@ -260,6 +263,8 @@ class Connection:
         left = deadline - self._clock()
         if left <= 0:
             raise TimeoutError("no time left")
+        if self._open is not None and self._open.sock is not None and _file_of(self._open.sock) != self._file:
+            self._close()
         connection = self._open or self._made(left)
         # Socket timeouts are per read: a server that sends a byte now and then would hold us for ever.
         watch = threading.Timer(left, _cut, (connection,))
@@ -296,8 +301,9 @@ class Connection:
         return made
 
     def _connect(self, made: http.client.HTTPConnection) -> None:
-        self._open, self._used = made, False
+        self._open, self._file, self._used = made, None, False
         made.connect()
+        self._file = _file_of(made.sock)
         made.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
 
     def _through_proxy(self, path: str) -> tuple[str, Mapping[str, str]]:
@@ -307,6 +313,22 @@ class Connection:
         name = f"[{self._host}]" if ":" in self._host else self._host
         host = name if self._port == 80 else f"{name}:{self._port}"
         return f"http://{host}{path}", {**self._proxy.headers, "Host": host}
+
+
+def _file_of(sock: socket.socket) -> tuple[int, int] | None:
+    """Return device and inode of an open socket."""
+    try:
+        found = os.fstat(sock.fileno())
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino
+
+
+def _let_go(connection: http.client.HTTPConnection, file: tuple[int, int] | None) -> None:
+    """Leave a descriptor open that is no longer that of the socket, but of a file that the program opened since."""
+    sock = connection.sock
+    if sock is not None and file is not None and sock.fileno() >= 0 and _file_of(sock) != file:
+        sock.detach()
 
 
 def _cut(connection: http.client.HTTPConnection) -> None:

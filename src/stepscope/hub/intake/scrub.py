@@ -9,6 +9,7 @@ from msgspec import Struct, structs
 
 from stepscope.hub.intake.series_limits import RunSeries, SeriesLimits
 from stepscope.hub.limits import Limits
+from stepscope.model.attribute_limit import left_out
 from stepscope.model.ports import Batch, Writer
 from stepscope.model.records import Alert, Attrs, Event, Instrument, Log, Metric, Record, Span, SpanEvent
 from stepscope.model.redaction import hides, mask_bytes, mask_list, masked, safe_key
@@ -151,10 +152,9 @@ class Scrubber:
         limits = self._limits
         if self._is_harmless(attrs):
             return
-        if len(attrs) > limits.attributes:
-            for key in list(attrs)[limits.attributes :]:
-                del attrs[key]
-                lost[TOO_MANY] += 1
+        for key in left_out(list(attrs), limits.attributes) if len(attrs) > limits.attributes else ():
+            del attrs[key]
+            lost[TOO_MANY] += 1
         for key in [key for key in attrs if len(key) > limits.text or self._safe(key) is not key]:
             value = attrs.pop(key)
             short = key if len(key) <= limits.text else self._cut(key, lost)

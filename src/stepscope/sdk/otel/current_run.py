@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
+from stepscope.model.redaction import redact
 from stepscope.sdk.attributes import clean
 from stepscope.sdk.interrupts import pass_on
 from stepscope.sdk.run_protocols import Part, Resource
@@ -44,10 +45,17 @@ def attributes_of_scope(
             scope_attrs[f"{SCOPE}version"] = str(version)
         if schema_url:
             scope_attrs[f"{SCOPE}schema_url"] = str(schema_url)
-        return clean(scope_attrs)
+        masked: dict[str, Any] = redact(clean(scope_attrs))  # once for each scope, and merged into points as well
+        return masked
     except BaseException as raised:  # whatever a foreign object raises when its text is asked for
         pass_on(raised)
         return {}
+
+
+def masked_attributes(run: Part, attributes: Any) -> dict[str, Any]:
+    """The same with secrets masked, for points: their series are distinguished by what is recorded of them."""
+    masked: dict[str, Any] = redact(clean_attributes(run, attributes))
+    return masked
 
 
 def clean_attributes(run: Part, attributes: Any) -> dict[str, Any]:

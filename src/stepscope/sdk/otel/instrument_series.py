@@ -16,7 +16,7 @@ from stepscope.model.records import METRIC, Instrument
 from stepscope.sdk.context import NO_MARK, SPAN_KEY, Mark, current, current_mark, pack
 from stepscope.sdk.interrupts import pass_on
 from stepscope.sdk.otel.aggregate import Aggregate, Number, fitting
-from stepscope.sdk.otel.current_run import CurrentRun, clean_attributes
+from stepscope.sdk.otel.current_run import CurrentRun, masked_attributes
 from stepscope.sdk.run_protocols import Part
 from stepscope.sdk.values import flatten
 
@@ -117,7 +117,7 @@ class Series:
 
     def _find(self, run: Part, attributes: Any) -> Point:
         """Find or create the point of an attribute set that is not cached."""
-        attrs = {**self._scope_attrs, **clean_attributes(run, attributes)}
+        attrs = {**self._scope_attrs, **masked_attributes(run, attributes)}
         key = pack(sorted(attrs.items()))
         point = self._known.get(key)
         if point is None:

@@ -14,6 +14,7 @@ from stepscope.sdk.context import CARRIED_KEY, SPAN_KEY, Mark, current, pack_any
 from stepscope.sdk.exception_records import exception_attrs
 from stepscope.sdk.interrupts import pass_on
 from stepscope.sdk.log_capture import INJECTED, is_ours, is_recorded
+from stepscope.sdk.masking import Unmasked
 from stepscope.sdk.otel.current_run import SCOPE, CurrentRun, attributes_of_scope, clean_attributes
 from stepscope.sdk.run_protocols import Part, Resource
 from stepscope.sdk.span_fields import nanoseconds
@@ -119,7 +120,7 @@ class Logger(api.Logger):
         error = getattr(record, "exception", None)
         if isinstance(error, BaseException):
             attrs = {**clean(exception_attrs(error)), **attrs}
-        body = clean_value("body", record.body)
+        body = clean_value(record.body)
         head = (at, *_mark(run, record), *_ids(record))
         severity = _severity(record, attrs)
         flags = int(record.trace_flags or 0)
@@ -129,7 +130,7 @@ class Logger(api.Logger):
             packed = pack_any((EVENT, *head, severity or INFO, str(record.event_name), attrs, body, observed, flags))
         else:
             packed = pack_any((LOG, *head, severity, body, attrs, self._name, observed, flags))
-        run.recorder.put(packed)
+        run.recorder.put(Unmasked(packed))
 
 
 def _times(run: Part, record: api.LogRecord) -> tuple[int, int]:

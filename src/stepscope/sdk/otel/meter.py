@@ -17,7 +17,7 @@ from stepscope.sdk.context import NO_MARK, current_mark, pack
 from stepscope.sdk.interrupts import pass_on
 from stepscope.sdk.otel import observables
 from stepscope.sdk.otel.aggregate import Aggregate, Explicit, Exponential, Sum, bounds_for, fitting, is_ordered
-from stepscope.sdk.otel.current_run import CurrentRun, attributes_of_scope, clean_attributes
+from stepscope.sdk.otel.current_run import CurrentRun, attributes_of_scope, masked_attributes
 from stepscope.sdk.otel.instrument_series import MOST_SPELLINGS, Series, as_number
 from stepscope.sdk.run_protocols import Part, Resource
 
@@ -93,7 +93,7 @@ class Gauge(_ApiGauge):  # type: ignore[misc]
             recorder.enforce_quota()
 
     def _clean(self, run: Any, attributes: Any) -> Raw:
-        attrs = Raw(pack({**self._scope_attrs, **clean_attributes(run, attributes)}))
+        attrs = Raw(pack({**self._scope_attrs, **masked_attributes(run, attributes)}))
         if len(self._by_attributes) < MOST_SPELLINGS:
             try:
                 self._by_attributes[tuple(attributes.items())] = attrs

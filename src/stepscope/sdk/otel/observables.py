@@ -12,7 +12,7 @@ from opentelemetry.metrics import CallbackOptions, Observation
 from stepscope.model.records import METRIC, Instrument
 from stepscope.sdk.context import NO_MARK, pack
 from stepscope.sdk.otel.aggregate import Number, fitting
-from stepscope.sdk.otel.current_run import clean_attributes
+from stepscope.sdk.otel.current_run import masked_attributes
 from stepscope.sdk.otel.instrument_series import MOST_SETS, as_number
 from stepscope.sdk.run_protocols import Part
 
@@ -60,7 +60,7 @@ class Source:
         number = as_number(run, self.name, observation.value)
         if number is None:
             return
-        attrs = {**self._scope_attrs, **clean_attributes(run, observation.attributes)}
+        attrs = {**self._scope_attrs, **masked_attributes(run, observation.attributes)}
         number = fitting(number)
         if not self._gauge:
             key = pack(sorted(attrs.items()))

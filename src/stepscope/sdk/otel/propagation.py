@@ -11,6 +11,7 @@ from opentelemetry import trace as otel_trace
 from opentelemetry.context import Context
 
 from stepscope.model.names import ATTR_RUN_ID
+from stepscope.model.redaction import redact
 from stepscope.sdk.attributes import clean
 from stepscope.sdk.context import CARRIED_KEY, SPAN_KEY, attach, current
 from stepscope.sdk.interrupts import pass_on
@@ -73,7 +74,7 @@ def carried(context: Mapping[str, Any] | None = None) -> dict[str, Any]:
 
 def carry(attrs: Mapping[str, Any]) -> Any:
     """Add attributes to everything recorded in this context; None removes one. Return a token for `detach`."""
-    merged = {**carried(), **clean(attrs)}
+    merged = {**carried(), **redact(clean(attrs))}
     kept = {key: value for key, value in merged.items() if value is not None}
     held = dict(list(kept.items())[:MOST])
     span = otel_trace.get_current_span()
@@ -101,7 +102,7 @@ def extract(carrier: Mapping[str, str] | None) -> Context:
     try:
         context = propagate.extract(dict(carrier or {}), Context())
         found = msgspec.json.decode(carrier[FIELD]) if carrier and FIELD in carrier else None
-        return Context({**context, CARRIED_KEY: clean(found)}) if isinstance(found, dict) else context
+        return Context({**context, CARRIED_KEY: redact(clean(found))}) if isinstance(found, dict) else context
     except BaseException as error:
         pass_on(error)
         _count("extract", error)

@@ -14,7 +14,7 @@ from opentelemetry.context import Context
 from opentelemetry.util.types import Attributes
 
 from stepscope.model.otel_names import ATTR_DROPPED_LINKS
-from stepscope.sdk.attributes import clean_own, plain_texts, safe_text
+from stepscope.sdk.attributes import clean, is_known, plain_texts, shorten
 from stepscope.sdk.context import CARRIED_KEY, SPAN_KEY, attach, current, detach
 from stepscope.sdk.interrupts import pass_on
 from stepscope.sdk.otel.current_run import CurrentRun, attributes_of_scope, clean_attributes
@@ -225,14 +225,16 @@ class Tracer(trace.Tracer):
             attrs = self._attrs(run, attributes) if attributes or self._scope_attrs else {}
             if carried := {**current().get(CARRIED_KEY, {}), **here.get(CARRIED_KEY, {})}:
                 attrs = {**carried, **attrs}
-            name = name if type(name) is str and name in plain_texts else safe_text(str(name))
+            known = is_known(attrs)
+            if type(name) is not str or name not in plain_texts:
+                name, known = shorten(str(name)), False
             if record_exception and set_status_on_exception:
                 span = Span(run, name, attrs, above)
             else:
                 span = QuietSpan(run, name, attrs, above)
                 span.notes, span.fails = record_exception, set_status_on_exception
             span.joins = False  # in OpenTelemetry entering such a span only sees to its end
-            span.scope, span.usual = self._scope, False
+            span.scope, span.usual, span.unmasked = self._scope, False, not known
             if type(above) in _OURS and above._run is run:
                 span.mark = above.mark
             if kind is not _INTERNAL:
@@ -288,7 +290,8 @@ class Tracer(trace.Tracer):
 
     def _attrs(self, run: Part, attributes: Any) -> dict[str, Any]:
         try:
-            return clean_own({**self._scope_attrs, **(attributes or {})})
+            merged = {**self._scope_attrs, **(attributes or {})}
+            return merged if is_known(merged) else clean(merged)
         except BaseException as raised:  # not a mapping, or keys that are no text
             pass_on(raised)
             return {**self._scope_attrs, **clean_attributes(run, attributes)}
@@ -316,7 +319,7 @@ def _link(run: Part, span: Span, links: Any, above: trace.Span | None) -> None:
     except BaseException as error:
         pass_on(error)
         run.outcomes.add("rejected", "link", type(error).__name__)
-    span._links = packed[:MOST_LINKS]
+    span._links, span.unmasked = packed[:MOST_LINKS], True
     if len(packed) > MOST_LINKS:
         span._attrs[ATTR_DROPPED_LINKS] = len(packed) - MOST_LINKS
 

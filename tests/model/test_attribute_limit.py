@@ -1,0 +1,11 @@
+"""Which attributes stay when there are too many."""
+
+from stepscope.model.attribute_limit import left_out
+
+
+def test_numbered_families_go_first_and_the_newest_stay() -> None:
+    """Names of their own are kept before numbered ones, later ones before earlier ones."""
+    keys = ["epoch", *(f"loss_at_step_{step}" for step in range(10)), "train_loss", "val_loss"]
+    assert left_out(keys, 13) == []
+    assert left_out(keys, 10) == ["loss_at_step_0", "loss_at_step_1", "loss_at_step_2"]
+    assert left_out(keys, 2) == [*(f"loss_at_step_{step}" for step in range(10)), "epoch"]
