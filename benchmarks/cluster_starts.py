@@ -47,6 +47,12 @@ class Fleet:
         self.running[:] = self._all[:count]
         self.all_at_once(self.running, RunningHub.start)
 
+    def start_all(self) -> None:
+        """Start the hubs that do not run: what they acknowledged and did not pass on is in their journals."""
+        absent = [hub for hub in self._all if hub not in self.running]
+        self.all_at_once(absent, RunningHub.start)
+        self.running += absent
+
     def stop(self) -> None:
         """Stop all hubs at once, cleanly."""
         self.all_at_once(self.running, RunningHub.stop)
@@ -106,6 +112,7 @@ def rounds(fleet: Fleet, count: int, kinds: Sequence[str] = tuple(KINDS)) -> Ite
         writers += [each for each in current if each.acknowledged]
         done[kind] += 1
         if (number + 1) % CHECK_EVERY == 0 or number + 1 == count:
+            fleet.start_all()
             counts = wait_until_complete(fleet.cluster, writers, SETTLED_SECONDS, lambda: None)
             yield {
                 "rounds": dict(done),

@@ -150,10 +150,13 @@ def _tokens(sums: Sums) -> tuple[float, bool]:
 
 
 def _steps(sums: Sums) -> tuple[int, int]:
-    """The rank that made most steps, and how many: step spans where there are some, else the steps of metrics."""
+    """The rank that made most steps, the lowest of several, and how many.
+
+    They are counted by step spans where there are some, else by the steps of metrics.
+    """
     made: defaultdict[int, int] = defaultdict(int)
     for part in sums.begun:
         walked = sums.last_step[part] - sums.first_step[part] + 1 if part in sums.first_step else 0
         made[part[0]] += sums.steps.get(part) or walked
-    rank = max(made, key=lambda each: made[each], default=0)
+    rank = max(made, key=lambda each: (made[each], -each), default=0)
     return rank, made.get(rank, 0)

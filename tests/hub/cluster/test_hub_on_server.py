@@ -7,10 +7,7 @@ from pathlib import Path
 import pytest
 
 from stepscope.hub.store import maintenance
-from stepscope.hub.store.cluster.address import parse
-from stepscope.hub.store.cluster.lease import Lease, holder_of, prepare
 from stepscope.hub.store.cluster.ownership import this_process
-from stepscope.hub.store.cluster.server import Server
 from stepscope.hub.store.columns import Block
 from stepscope.hub.store.engine import Engine, EngineError
 from stepscope.hub.store.read.run_catalog import list_runs
@@ -22,7 +19,7 @@ from stepscope.testing.stores import floats, line, losses, writer
 from tests.forked import stepscope
 from tests.hub import otlp_bodies as bodies
 from tests.hub.cluster.conftest import PASSWORD
-from tests.hub.conftest import StartHub
+from tests.hub.conftest import JSON, StartHub
 
 Until = Callable[..., None]
 RECEIVER = "otlp_http"
@@ -58,6 +55,22 @@ def test_nothing_is_lost_and_nothing_doubled(start_hub: StartHub, own_server: Se
     until(lambda: hub.request("GET", "/api/runs/r").json()["counts"]["points"] == 30)
     (series,) = hub.request("GET", "/api/runs/r/series?key=loss").json()["series"]
     assert (series["total"], hub.health()["store"]["bytes"] > 0) == (30, True)
+
+
+def test_sql_while_the_server_is_away_may_be_repeated(
+    start_hub: StartHub, own_server: ServerProcess, until: Until
+) -> None:
+    """It is the server that fails, not the statement: 503 with a time; a wrong statement is 400 all the same."""
+    hub = start_hub(env={"STEPSCOPE_STORE": own_server.url()})
+    statement = b'{"sql": "SELECT count() FROM runs"}'
+    assert hub.post("/api/sql", statement, JSON).status == 200
+    own_server.kill()
+    away = hub.post("/api/sql", statement, JSON)
+    assert (away.status, away.json()["error"]["code"]) == (503, "service_unavailable")
+    assert "retry-after" in away.headers
+    own_server.start()
+    until(lambda: hub.post("/api/sql", statement, JSON).status == 200)
+    assert hub.post("/api/sql", b'{"sql": "SELECT nothing FROM runs"}', JSON).status == 400
 
 
 def test_commands_use_the_same_store(own_server: ServerProcess, tmp_path: Path) -> None:
@@ -159,16 +172,3 @@ class TestLease:
             open_server(database, member=this_process("c" * 16))
         first.close()
         open_server(database, member=this_process("c" * 16)).close()
-
-    def test_of_two_that_take_it_at_once_one_stops(self, database: str) -> None:
-        """Both wrote the same epoch; both see the same one of them as its holder."""
-        engine = Server(parse(database))
-        prepare(engine)
-        leases = [Lease(engine, 0, hub * 16, hub) for hub in "de"]
-        before = holder_of(engine, 0)
-        assert leases[0].take(before)
-        assert not leases[1].take(before)
-        leases[0].check()
-        assert (leases[0].epoch > 0, leases[1].epoch) == (True, 0)
-        leases[0].release()
-        engine.close()

@@ -20,6 +20,7 @@ from stepscope.hub.serving.app import build_app
 from stepscope.model.ports import Batch, Writer
 from stepscope.testing.clickhouse_cluster import ClusterProcesses
 from tests.hub.in_process import request
+from tests.hub.questions.test_arrival_order import large_values
 from tests.hub.questions.test_distributions import TRACE, distributions
 from tests.hub.questions.world import FAILED, SPIKE, START, fill, trace_of
 
@@ -62,6 +63,7 @@ QUESTIONS: dict[str, tuple[str, ...]] = {
         "again/60?attempt=1",
         "again/60",
         "big/7777",
+        "large/8",
     ),
     "/api/runs/{run}/findings": ("big", "again", "small-2", "none"),
     "/api/runs/{run}/goodput": ("big", "again", "small-3"),
@@ -132,6 +134,7 @@ def _asking(place: Path, store: str) -> Iterator[Ask]:
     hub = Hub(HubOptions(home=place, store=store), home, open_home_store(home, store), Tokens(home.tokens))
     fill(hub.store.write)
     hub.store.write(Batch(Writer(id="w", run="spread", project="gpt", wall_ns=START), 1, distributions()))
+    hub.store.write(large_values())
     for run in ("big", "again", "small-2"):
         hub.diagnosing.catch_up(run)
     yield partial(request, build_app(hub, mount(hub, "test")))

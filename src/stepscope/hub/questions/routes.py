@@ -23,7 +23,7 @@ from stepscope.hub.runs.run_files import StoredFileResponse, disposition
 from stepscope.hub.security.guard import Access
 from stepscope.hub.security.middleware import access_of
 from stepscope.hub.service import Hub
-from stepscope.hub.store.cluster.missing_shards import AWAY, MissingShards, partial_answers
+from stepscope.hub.store.cluster.missing_shards import AWAY, BEHIND, MissingShards, partial_answers
 from stepscope.hub.store.engine import Damaged, EngineError, Stop
 from stepscope.hub.threads import Workers
 
@@ -99,7 +99,7 @@ def _route(source: Source, endpoint: Endpoint) -> Callable[[Request], Awaitable[
             if not error.passing:
                 raise
             away = "a part of the store does not answer: try again when /api/health reports no missing shard"
-            why = away if error.code in AWAY else "the store is busy"
+            why = away if error.code in AWAY or error.code == BEHIND else "the store is busy"
             raise Refused(Refusal(HTTPStatus.SERVICE_UNAVAILABLE, why, 2.0)) from None
 
     return answer

@@ -16,6 +16,8 @@ _PASSING = frozenset((159, 202, 209, 210, 225, 241, 242, 243, 252, 279, 285, 319
 """ClickHouse's codes for: too slow, too busy, no memory, read-only, no space, too many parts, unfinished; servers or
 ZooKeeper that do not answer, replicas that are behind, and an insert whose outcome is unknown."""
 CANCELLED = 394
+_OF_THE_STATEMENT = frozenset((159, 241, CANCELLED))
+"""Those of a statement that takes too long or too much memory, or was cancelled."""
 _FULL = frozenset((243,))
 _STARVED = frozenset((173, 241))
 _DAMAGED = frozenset((40, 226, 228, 246, 261, 271, 432))
@@ -61,6 +63,11 @@ class EngineError(StepscopeError):
     def passing(self) -> bool:
         """Whether the same statement may succeed later."""
         return self.code in _PASSING or self.full
+
+    @property
+    def unavailable(self) -> bool:
+        """Whether the same statement may succeed later because the database failed, not the statement."""
+        return self.passing and self.code not in _OF_THE_STATEMENT
 
 
 class Damaged(EngineError):

@@ -79,7 +79,7 @@ def _pieces(reader: Reader, request: SqlRequest) -> Generator[bytes, None, None]
     except EngineError as error:
         if begun:
             held[:] = b'],"more":true,"error":' + _encode(_error_json(error)) + b"}"
-        elif isinstance(error, Damaged):
+        elif isinstance(error, Damaged) or error.unavailable:
             raise
         else:
             raise bad_request(f"the statement failed: {str(error)[:1000]}") from None
@@ -108,7 +108,8 @@ def _hints(reader: Reader, sql: str) -> bytes:
 
 
 def _error_json(error: EngineError) -> dict[str, str]:
-    return {"code": "statement_failed", "message": f"the statement failed: {str(error)[:1000]}"}
+    code = "service_unavailable" if error.unavailable else "statement_failed"
+    return {"code": code, "message": f"the statement failed: {str(error)[:1000]}"}
 
 
 def _json_cell(cell: Any, is_float: bool) -> Any:

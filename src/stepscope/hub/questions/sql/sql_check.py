@@ -237,6 +237,8 @@ def _check_tree(engine: Engine, statement: str) -> None:
     try:
         tree = engine.tree(statement)
     except EngineError as error:
+        if error.unavailable:
+            raise
         raise Forbidden(f"the statement cannot be parsed: {error}") from error
     nodes = [_node(line) for line in (tree or "").split("\n") if line]
     for index, node in enumerate(nodes):

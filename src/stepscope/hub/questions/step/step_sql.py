@@ -170,12 +170,17 @@ def _values(
     one_each = f"""SELECT series, step, argMax(value, (attempt, time)) AS v, argMax(time, (attempt, time)) AS t,
             max(attempt) AS a, count() AS logged
         FROM metrics WHERE {span_of(run)} AND step BETWEEN {low} AND {step} AND {known} GROUP BY series, step"""
-    found = engine.query(
-        f"""SELECT series, maxIf(a, step = {step}) AS attempt, maxIf(t, step = {step}) AS time,
+    before = f"step < {step} AND isFinite(v)"
+    values = f"""SELECT series, maxIf(a, step = {step}) AS attempt, maxIf(t, step = {step}) AS time,
             argMaxIf(v, step, step = {step}) AS value, sumIf(logged, step = {step}) AS logged,
-            avgIf(v, step < {step} AND isFinite(v)) AS mean, stddevPopIf(v, step < {step} AND isFinite(v)) AS std,
-            countIf(step < {step} AND isFinite(v)) AS before
-        FROM ({one_each}) GROUP BY series HAVING logged > 0 ORDER BY series"""
+            avgIf(v, {before}) AS mean, groupArrayIf(v, {before}) AS earlier
+        FROM ({one_each}) GROUP BY series HAVING logged > 0"""
+    # New engines lose the spread of large values unless these are near zero.
+    found = engine.query(
+        f"""SELECT series, attempt, time, value, logged, mean,
+            arrayReduce('stddevPop', arrayMap(each -> each - earlier[1], earlier)) AS std,
+            toUInt64(length(earlier)) AS before
+        FROM ({values}) ORDER BY series"""
     )
     rows = [StepValue(catalog[series], *rest) for series, *rest in found.rows() if series in catalog]
     rows = _exact(engine, f"step = {step} AND {known}", rows)
@@ -252,7 +257,8 @@ def _system(engine: Engine, run: int, begin: int, end: int, catalog: dict[int, S
         FROM metrics WHERE series IN {literal.integers(wanted)} AND step = {NO_STEP}
             AND time BETWEEN {begin - NEAR_NS} AND {end + NEAR_NS} GROUP BY series ORDER BY series"""
     )
-    return [Reading(wanted[series], *rest) for series, *rest in found.rows()]
+    readings = [Reading(wanted[series], *rest) for series, *rest in found.rows()]
+    return sorted(readings, key=lambda each: (each.series.key, each.series.rank, each.series.scope))
 
 
 Reason = Literal["alert", "failed span", "not finite", "error log"]

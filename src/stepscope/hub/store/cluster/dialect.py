@@ -14,6 +14,11 @@ MODERN = (21, 8)
 TIMEOUT = 159
 _RECENT_SECONDS = 60
 """A mutation that was not done for so long may never be."""
+_UNFINISHED_HOSTS = re.compile(
+    r"There are (\d{1,9}) unfinished hosts \((\d{1,9}) of them are currently (?:active|executing the task)"
+    r"(?:, (\d{1,9}) are inactive)?\)"
+)
+"""What old and new servers say of a statement for the cluster that takes too long."""
 _MUTATION = re.compile(r"\s*ALTER\s+TABLE\s+(\w+)\s+(?:DELETE|UPDATE)\b", re.IGNORECASE)
 _READ = re.compile(r"\b(?:FROM|JOIN)\s+(\w+)")
 _BEHIND = "inserts_in_queue > 0 OR (log_pointer <= log_max_index AND log_max_index > 0)"
@@ -87,7 +92,11 @@ def mutated(sql: str) -> str | None:
 
 def is_queued(error: EngineError) -> bool:
     """Return whether a statement for the cluster was done by every server but those that are down, which will do it."""
-    return error.code == TIMEOUT and "(0 of them are currently active)" in error.cause
+    found = _UNFINISHED_HOSTS.search(error.cause) if error.code == TIMEOUT else None
+    if found is None:
+        return False
+    unfinished, busy, inactive = (int(each) if each else None for each in found.groups())
+    return busy == 0 and inactive in (None, unfinished)
 
 
 def unfinished(table: str) -> str:

@@ -170,7 +170,9 @@ def _spans(engine: Engine, table: str, ranks: _Ranks, where: str) -> Iterator[Wr
         return None
     is_open = table == "open_spans"
     rank, attempt, time, took = (found.array(name).astype(np.int64) for name in columns[:4])
-    order = ranks.order(attempt, rank, time + (OPEN_NS if is_open else took)).tolist()
+    ids = np.frombuffer(b"".join(found["span_id"]), ">u8").astype(np.int64)
+    # Of spans that end at once the one that began last was inside the others.
+    order = ranks.order(attempt, rank, time + (OPEN_NS if is_open else took), ids, -time, rank).tolist()
     rows = list(found.rows(*columns, "status", "message"))
     return (_span(rows[at], is_open, ranks.hosts) for at in order)
 
@@ -194,7 +196,7 @@ def _lines(engine: Engine, ranks: _Ranks, run_rows: str, between: str) -> Iterat
         Written(row.record.time, row.rank, row.attempt, ranks.hosts.get((row.attempt, row.rank), ""), row.record)
         for row in found
     ]
-    return iter(sorted(made, key=ranks.place)) if made else None
+    return iter(sorted(made, key=lambda each: (*ranks.place(each), each.rank))) if made else None
 
 
 _EVENTS = f"('{names.EVENT_STARTED}', '{names.EVENT_FINISHED}', '{names.EVENT_EXCEPTION}')"

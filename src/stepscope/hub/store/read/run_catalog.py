@@ -311,7 +311,7 @@ def _by_run(answer: Answer) -> dict[int, tuple[Any, ...]]:
 def _ends(answer: Answer) -> dict[int, list[Ending]]:
     found: dict[int, list[Ending]] = {}
     for run, attempt, status, ranks, times in answer.rows("run", "attempt", "status", "ranks", "times"):
-        ended = [Ending(rank, attempt, time, status) for rank, time in zip(ranks, times, strict=True)]
+        ended = [Ending(rank, attempt, time, status) for rank, time in sorted(zip(ranks, times, strict=True))]
         found.setdefault(run, []).extend(ended)
     return found
 
