@@ -138,6 +138,17 @@ def test_headers(guarded: "tuple[RunningHub, dict[str, str]]") -> None:
     assert (answer.status, answer.headers["access-control-allow-origin"]) == (200, "https://dash.example")
 
 
+def test_preflight(guarded: "tuple[RunningHub, dict[str, str]]") -> None:
+    """The browser of an allowed page learns without a token what it may send; that of another page is refused."""
+    hub, _ = guarded
+    asked = {"access-control-request-method": "PUT", "origin": "https://dash.example"}
+    answer = hub.request("OPTIONS", "/api/alerts/rules", None, asked)
+    assert (answer.status, answer.headers["access-control-allow-origin"]) == (204, "https://dash.example")
+    assert "PUT" in answer.headers["access-control-allow-methods"]
+    assert hub.request("OPTIONS", "/api/alerts/rules", None, {**asked, "origin": "https://other.example"}).status == 403
+    assert hub.request("OPTIONS", "/api/alerts/rules").status == 401
+
+
 def test_session(guarded: "tuple[RunningHub, dict[str, str]]") -> None:
     """A browser gets its token as a cookie that no script can read, and can give it back."""
     hub, texts = guarded

@@ -16,6 +16,16 @@ sessionid PHPSESSID JSESSIONID otp recovery_codes RABBITMQ_DEFAULT_PASS client-k
 pass db_pass dbPass PGPASS smtp/pass jwt session.jwt ssh_key sshKey signing_key encryption_key account_keys github_pat
 dsn SENTRY_DSN database_dsn connection_string connectionString AZURE_STORAGE_CONNECTION_STRING conn_str slack_webhook
 slack_webhook_url webhookUrl service_account_json serviceAccountKey sas_url DD_APP_KEY STRIPE_KEY MY_KEY
+routing_key ROUTING_KEY storage_key storageKey blob_key kms_key kmsKey creds aws_creds db.creds cred gcp-creds totp_seed
+totpSeed otp_seed mfa_seed wallet_seed seed_words seed_phrase recovery_phrase backup_phrase verification_code auth_code
+access_code device_code one_time_code 2fa_code mfa_code login_code unlock_code pairing_code code_verifier
+client_assertion saml_response saml_assertion psk wpa_psk wifi/psk pre_shared_key preshared_key hmac webhook_hmac cvv
+pw bind_pw db_pw ldap.pw admin_pw pswd user_pswd passkey keytab krb5_keytab key_material key_pem privkey priv_key
+id_rsa id_ed25519 dockerconfigjson docker_cfg npmrc pypirc csrf xsrf host_key server_key client_key tls_cert_key ca_key
+unseal_key unseal_keys wrapping_key identity_key write_key sdk_key instrumentation_key activation_key merchant_key
+payment_key wireguard_key wg_key bot_key tinker_key TINKER_API_KEY tml_key modal_key voyage_key new_relic_key
+newrelic_key honeycomb_key posthog_key pushover_key bot_tokens vault_tokens kerberos_ticket auth_ticket
+Passwort kennwort contraseña пароль 密码 senha SECRET secretKey app_secret oauth.secret
 mytoken authtoken backend_token hf_tokens hfTokens X-Auth x_auth basic_auth X-Auth-Key x-amz-security-token
 """
 HARMLESS = """
@@ -27,6 +37,14 @@ n_tokens total_tokens cache_read_tokens user_tokens valid_tokens
 session session_id sessionId sessions assess hotpath pin_memory code barcode FORWARD_PASS NUM_PASS
 bypass pass_rate pass@1 pass_k pass_at_1 compass forward_pass backward_pass first_pass low_pass eval/pass num_passes
 webhook_timeout webhooks_sent connection connections connected service_account_name CACHE_KEY RNG_KEY KEY_DIM sas_loss
+keys num_keys numKeys n_keys cache_key cacheKey partition_key foreign_key group_key hash_key lookup_key dict_key
+key_size key_padding_mask key_value keypoints hotkey turkey donkey query_key product_key user_key customer_key
+metric_key kms_key_id key_id key_path exit_code status_code error_code language_code code_version country_code opcode
+seed data_seed random_seed torch_seed sampler_seed seeds sacred accreditation creds_loaded incredible pw_conv conv_pw
+conv/pw dw_pw_conv spw hmac_algorithm ticket tickets ticket_count phrase phrases paraphrase paraphrase_score rephrase
+passkeys_enabled passes n_pass bypass_rate tokens_seen token_ids token_type_ids tokenized num_tokens_seen/total
+input_tokens output_tokens cached_tokens reasoning_tokens total_token_count token_budget tokens_left tok tok/s
+timecode timestamp barcode_reader unicode encode decode source_code host server client key_tabulation hosts
 primary_key sort_key key_dim query.key public_key path pat pattern attn_pattern compat dispatch jwt_algorithm oauth
 """
 

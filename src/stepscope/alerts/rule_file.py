@@ -1,5 +1,6 @@
 """Rule files: rules, packs and notifiers as YAML, with line and column of every mistake."""
 
+import functools
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
@@ -59,7 +60,9 @@ def parse_tests(text: str, source: str, beside: Callable[[str], str]) -> Rules:
     return Rules((*named.rules, *found.rules), {**named.notifiers, **found.notifiers}, found.tests)
 
 
+@functools.lru_cache(maxsize=4)
 def _read(text: str) -> Document[RuleFile]:
+    """Read a text; the hub checks, saves and loads the same one, which is read once."""
     example = "`rules:` and a list of rules, such as `- {name: high loss, key: trainer/loss, when: '> 10'}`"
     return read(text, RuleFile, longest=LONGEST, what="a file of rules", example=example)
 

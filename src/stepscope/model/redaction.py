@@ -35,9 +35,9 @@ def masked(value: Any) -> Any:
 
 def mask_bytes(value: bytes) -> bytes:
     """Mask the secrets in bytes that are text."""
-    text = value.decode("latin-1")
+    text = value.decode("utf-8", "surrogateescape")
     safe = mask_text(text)
-    return value if safe == text else safe.encode("latin-1")
+    return value if safe is text else safe.encode("utf-8", "surrogateescape")
 
 
 def mask_list(values: Iterable[Any]) -> list[Any]:

@@ -3,42 +3,64 @@
 import base64
 import binascii
 import re
+from urllib.parse import unquote
 
 MASK = "[redacted]"
 
 STEMS = (
-    r"key|auth|pass|secret|token|cookie|credential|bearer|pwd|jwt|pat(?![ht])|dsn|hook|conn|account|signature|sas|mnemonic"
-    r"|seed_phrase|netrc|kubeconfig|sess|otp|(?:recovery|backup)[-_. ]?code|security_answer|wallet_seed|pin_?code"
-)
-"""One of these is in the name of every secret; most names have none, so this is a fast first test."""
-_STEM = re.compile(STEMS)
+    "key", "auth", "pass", "secret", "token", "cookie", "cred", "bearer", "pwd", "jwt", "dsn", "hook", "conn",
+    "account", "signature", "sas", "mnemonic", "phrase", "netrc", "npmrc", "pypirc", "docker_c", "dockerc", "kube",
+    "sess", "otp", "security_answer", "psk", "_pw", "pswd", "hmac", "cvv", "saml", "assertion", "csrf", "xsrf",
+    "id_rsa", "id_ed", "ticket", "kennwort", "contrase", "senha", "парол", "密码", "密碼", "パスワード",
+)  # fmt: skip
+"""One of these, or of the next, is in the name of every secret; most names have none, so this is a fast first test."""
+_RARE_STEMS = {
+    "pat": re.compile(r"pat(?![ht])"),
+    "code": re.compile(
+        r"(?:recovery|backup|ication|access|device|time|2fa|mfa|unlock|login|pairing|pin)[-_. ]?code|code_verifier"
+    ),
+    "seed": re.compile(r"(?:wallet|2fa|mfa|hd)[-_. ]?seed|seed[-_. ]?words"),
+    "pw": re.compile(r"\bpw\b|[. -]pw\b"),
+}
+"""Parts of common words, with what tells them apart."""
 _ANYWHERE = re.compile(
-    r"(?:api|access|private|session|auth)[-_. ]?key|authorization|auth[-_. ]?header|passw(?:or)?d|passphrase|passcode"
+    r"(?:api|access|private|session|auth)[-_. ]?key|authorization|auth[-_. ]?header|passw(?:or)?[dt]|passphrase"
+    r"|passcode|kennwort|contrase[nñ]a|пароль|密码|密碼|パスワード"
     r"|secret|cookie|credential|bearer|(?:openai|anthropic|cohere|mistral|gemini|google|azure|aws|gcp|hf|huggingface"
     r"|wandb|datadog|comet)[-_. ]?keys?$"
     r"|service[-_. ]?account[-_. ]?(?:json|key|info|file)|shared[-_. ]?access[-_. ]?signature|connection[-_. ]?string"
 )
 _AT_END = re.compile(
-    r"^(?:auth|pass)$|(?:^|[-_. /])(?:pwd|jwt|pgpass|netrc|kubeconfig|mnemonic|seed_phrase|wallet_seed|otp|pin_?code"
-    r"|(?:php|j|aspx?)?sess(?:ion)?id|(?:recovery|backup)[-_. ]?codes?|security_answer|client[-_]key[-_]data"
+    r"^(?:auth|pass|pw)$|(?:^|[-_. /])(?:creds?|pwd|pswd|psk|jwt|pgpass|netrc|npmrc|pypirc|kubeconfig|docker_?cfg"
+    r"|docker_?config_?json|mnemonic|otp|pin_?code|cvv|hmac|csrf|xsrf|senha|id_rsa|id_ed25519|passkey|key_?material"
+    r"|key_?tab|key_?pem|security_answer|client[-_]key[-_]data|client_assertion|saml_(?:response|assertion)|code_verifier"
+    r"|(?:totp|otp|mfa|2fa|hd|wallet|mnemonic|recovery|backup)[-_. ]?(?:seed|phrase|words)|seed[-_. ]?(?:phrase|words)"
+    r"|(?:php|j|aspx?)?sess(?:ion)?id|(?:recovery|backup|verification|authentication|auth|access|device|one[-_]?time"
+    r"|mfa|2fa|t?otp|unlock|login|pairing)[-_. ]?codes?|(?:auth|session|login|kerberos)[-_. ]?ticket"
     r"|(?:ssh|gpg|pgp|rsa|aes|hmac|tls|ssl|sign(?:ing)?|encrypt(?:ion)?|decrypt(?:ion)?|cipher|crypto|fernet|deploy"
     r"|master|account|admin|root|app|application|consumer|service|shared|integration|ingest(?:ion)?|licen[cs]e"
     r"|subscription|webhook|github|gitlab|slack|neptune|sentry|stripe|twilio|sendgrid|mailgun|pinecone|weaviate|qdrant"
     r"|groq|together|replicate|fireworks|openrouter|deepseek|perplexity|nvidia|ngc|kaggle|clearml|mlflow|langsmith"
-    r"|langchain|runpod|cloudflare|vault|dd|pagerduty|grafana)[-_. ]?keys?"
+    r"|langchain|runpod|cloudflare|vault|dd|pagerduty|grafana|routing|storage|blob|cosmos|kms|cmk|priv|identity|unseal"
+    r"|wrapping|host|server|client|cert|ca|write|sdk|instrumentation|activation|pre[-_. ]?shared|merchant|payment"
+    r"|wireguard|wg|tailscale|bot|intake|tinker|tml|voyage|jina|tavily|firebase|supabase|algolia|mapbox|postmark"
+    r"|mixpanel|amplitude|segment|launchdarkly|posthog|pushover|fcm|vapid|honeycomb|new[-_. ]?relic|bugsnag|rollbar"
+    r"|opsgenie|victorops|telegram|discord|elevenlabs|deepl|serp|modal|anyscale)[-_. ]?keys?"
+    r"|(?:bind|user|db|admin|root|login|my|svc|service|smtp|ldap|ssh|mysql|pg|mail|email|account|keystore|cert)[-_. ]pw"
     r"|(?:x|http|basic|digest|proxy|registry|docker|npm|smtp)[-_. ]?auth"
     r"|(?:db|database|sql|mysql|pg|postgres|mongo|redis|mq|kafka|clickhouse|ldap|smtp|imap|mail|email|ftp|sftp|ssh|git"
     r"|https?|proxy|vpn|wifi|docker|registry|hub|user|login|account|admin|root|sudo|auth|service|server|cert|key"
     r"|keystore|my)[-_. /]?pass"
     r"|(?:github|gitlab|gh|git|azure|ado|devops|databricks|snowflake|airtable|docker|my|user)[-_. ]?pat"
-    r"|(?:auth|access|api|refresh|security|hf|huggingface|github|gitlab|gh|slack|wandb|csrf|jwt)[-_. ]?tokens"
+    r"|(?:auth|access|api|refresh|security|hf|huggingface|github|gitlab|gh|slack|wandb|csrf|jwt|bot|bearer|deploy|join"
+    r"|vault|npm|pypi|openai|anthropic)[-_. ]?tokens"
     r"|dsn|conn(?:ection)?[-_. ]?(?:str(?:ing)?|uri)|sas|sas[-_. ]?(?:url|uri)|(?:amz|goog)[-_. ]?signature"
     r"|web[-_. ]?hooks?(?:[-_. ]?(?:urls?|uris?|endpoints?|address))?)$"
 )
 """Words such as `pass`, `key` and `tokens` are common in training, so they count only beside certain others."""
 _VARIABLE = re.compile(r"(?:^|[-. /])[A-Z][A-Z0-9]*(?:_[A-Z0-9]+)*_(?:KEY|PASS)$")
 _NO_SECRET_VARIABLE = re.compile(
-    r"(?:^|[-_. /])(?:PRIMARY|FOREIGN|SORT|CACHE|GROUP|PARTITION|SHARD|PUBLIC|QUERY|JOIN|INDEX|LOOKUP|ROUTING|HASH"
+    r"(?:^|[-_. /])(?:PRIMARY|FOREIGN|SORT|CACHE|GROUP|PARTITION|SHARD|PUBLIC|QUERY|JOIN|INDEX|LOOKUP|HASH"
     r"|DICT|IMAGE|TEXT|LABEL|INPUT|OUTPUT|DATA|METRIC|LOSS|FIELD|COLUMN|STATE|MAP|OBJECT|RANDOM|RNG|PRNG)_KEY$"
     r"|(?:^|[-_. /])(?:FORWARD|BACKWARD|FIRST|SECOND|LAST|ONE|TWO|SINGLE|MULTI|NUM|PER|LOW|HIGH|BAND|ALL|TEST)_PASS$"
 )
@@ -71,13 +93,21 @@ def is_secret(key: str) -> bool:
     return known
 
 
+def _has_stem(lower: str) -> bool:
+    """Return whether a text in lower case may name a secret. Searching one by one is faster than an expression."""
+    for stem in STEMS:
+        if stem in lower:
+            return True
+    return any(stem in lower and exact.search(lower) is not None for stem, exact in _RARE_STEMS.items())
+
+
 _REFERENCES = (".arn", "_arn", "-arn")
 """Names of cloud resources, not their contents."""
 
 
 def looks_secret(key: str) -> bool:
     """The same without caching, for unbounded sets of names."""
-    if _STEM.search(key.lower()) is None:
+    if not _has_stem(key.lower()):
         return False
     words = _CAMEL.sub("_", key).lower().strip()
     end = words[-_TAIL:]
@@ -100,9 +130,12 @@ _MASKED = re.compile(
     re.IGNORECASE,
 )
 _PLACEHOLDER = re.compile(
-    r"\$\{?[A-Z][A-Z0-9_]*\}?|\$?\{+[\w. ]*\}*|<[\w -]{1,32}>?|%\(\w+\)s|%[sr]|(?i:none|null|nil|true|false)"
+    r"\$\{?[A-Z][A-Z0-9_]*\}?|\$?\{++(?![^\W\d]*\d(?:[^\W\d]*\d){2}\w{6})[\w. ]*\}*|<[\w -]{1,32}>?|%\(\w+\)s|%[sr]"
+    r"|(?i:none|null|nil|true|false)"
 )
-"""Placeholders in templates, and empty values."""
+"""Placeholders in templates, and empty values; a word with several digits in braces is one of a connection string."""
+_MAX_HARMLESS = 256
+"""The longest value that can be a placeholder, a call or prose; longer ones are masked, which keeps masking linear."""
 _CALL = re.compile(r"[a-z_][\w.]*[(\[].*", re.IGNORECASE)
 """Code that computes a value, as tracebacks show it."""
 _NUMBER = re.compile(r"[-+]?\d{1,9}(?:\.\d+)?%?")
@@ -114,28 +147,33 @@ _PROSE = re.compile(r"[a-z]+(?:=.*)?")
 
 _ARN = re.compile(r"arn:aws[\w-]*:[\w-]+:[\w-]*:\d*:[\w:/.*-]{1,256}")
 """The name of an Amazon resource, which may be the name of a secret."""
-_LOGIN = re.compile(r"(?<=://)(?:[^\s/?#\"'<>@]*?:(?!\d{1,5}[/?#])[^\s/?#\"'<>]*|[^\s/?#\"'<>@:]{16,})(?=@)")
-"""User name and password in a URL, or a token in their place; a user name alone, as in ssh://git@host, is not secret.
-
-"""
-_ODD_LOGIN = re.compile(r"(?<=://)[^\s/?#\"'<>@:]{0,64}:(?!\d{1,5}[/?#])[^\s\"'<>@]{1,256}(?=@[\w.-]+(?:[:/]|$))")
+_LOGIN = re.compile(r"(?<=://)(?:[^\s/?#\"'<>@:]*+:[^\s/?#\"'<>]*|[^\s/?#\"'<>@:]{16,}+)(?=@)")
+"""User name and password in a URL, or a token in their place; a user name alone, as in ssh://git@host, is no secret."""
+_ODD_LOGIN = re.compile(r"(?<=://)[^\s/?#\"'<>@:]{0,64}+:(?!\d{1,5}[/?#])[^\s\"'<>@]{1,256}+(?=@[\w.-]++(?:[:/]|$))")
 """The same where the password has a character that should have been escaped."""
 _BARE_LOGIN = re.compile(
-    r"(?<![\w.@/:-])[\w.-]{1,64}:[^\s:@/\"']{3,128}"
-    r"(?=@(?:tcp\(|unix\(|localhost\b|\d{1,3}(?:\.\d{1,3}){3}\b|[\w.-]{1,253}:(?:\d{2,5}\b|[/~])))"
+    r"(?<![\w.@/:-])[\w.-]{1,64}+:[^\s:@/\"']{3,128}+"
+    r"(?=@(?:tcp\(|unix\(|localhost\b|\d{1,3}(?:\.\d{1,3}){3}\b|[\w.-]{1,253}+:(?:\d{2,5}\b|[/~])))"
 )
 """NAME:PASSWORD@HOST without a scheme, as database drivers accept it."""
-_SHORT_OPTION = re.compile(
-    r"(\b(?:(?:mysql|mariadb)[\w-]{0,16}\s(?:[^|;\n]{0,256}\s)?-p|sshpass\s{1,8}-p\s{0,8}"
-    r"|redis-cli\s(?:[^|;\n]{0,256}\s)?-a\s{1,8}|(?:docker|podman|az|skopeo|oras|crane)\s{1,8}login\s"
-    r"(?:[^|;\n]{0,256}\s)?-p\s{1,8})[\"']?)(?!\[redacted\])[^\s\"']+"
+_COMMAND = re.compile(
+    r"\b(?P<mysql>(?:mysql|mariadb)[\w-]{0,16}+)(?=\s)|\b(?P<sshpass>sshpass)(?=\s)|\b(?P<redis>redis-cli)(?=\s)"
+    r"|\b(?P<login>(?:docker|podman|az|skopeo|oras|crane)\s{1,8}login|mongo(?:sh|dump|restore)?)(?=\s)"
+    r"|\s-(?P<option>[pa])(?P<gap>\s{0,8}+[\"']?)(?P<value>(?!\[redacted\])[^\s\"'|;]++)?|[|;\n]"
 )
-"""The password of a command whose option for it is one letter."""
-_LOGIN_OPTION = re.compile(r"(?<![\w-])((?:-u|--user|--proxy-user)[\s=]+[^\s:\"']{1,64}:)[^\s\"']+")
+"""Commands whose option for a password is one letter, such options, and what ends a command."""
+_SHORT_OPTIONS = {"mysql": ("p", False), "sshpass": ("p", None), "redis": ("a", True), "login": ("p", True)}
+"""The letter of each, and whether a blank stands before its value; None for either."""
+_MAX_COMMAND = 256
+"""Characters between a command and its option."""
+_LOGIN_COMMAND = re.compile(
+    r"(\b(?:wandb|vault|neptune|comet|clearml)\s{1,8}login\s{1,8}(?:--?[\w-]{1,32}\s{1,8}){0,4})([\w.-]{16,}+)"
+)
+_LOGIN_OPTION = re.compile(r"(?<![\w-])((?:-u|--user|--proxy-user)[\s=]++[^\s:\"']{0,64}+:)[^\s\"']+")
 _HOOK = re.compile(
-    r"(?<=://)((?:[\w-]{1,63}\.){0,4}hooks\.[\w.-]{1,253}(?::\d+)?/|[\w.-]{1,253}\.webhook\.office\.com/"
-    r"|api\.telegram\.org/bot|[\w.:-]{1,253}(?:/[\w.-]{1,64}){0,4}/(?:webhooks?|hooks?|webhookb2)/)"
-    r"(?=[^\s\"'<>]{0,256}\d)[^\s\"'<>]{16,}"
+    r"(?<=://)((?:[\w-]{1,63}+\.){0,4}?hooks\.[\w.-]{1,253}+(?::\d{1,5})?/|[\w.-]{1,253}\.webhook\.office\.com/"
+    r"|api\.telegram\.org/bot|[\w.:-]{1,253}+(?:/[\w.-]{1,64}+){0,4}/(?:webhooks?|hooks?|webhookb2)/)"
+    r"(?=[^\s\"'<>\d]{0,256}+\d)[^\s\"'<>]{16,}+"
 )
 """A webhook, whose path is a credential."""
 
@@ -148,7 +186,9 @@ _BEGINNINGS = (
     "gsk_", "nvapi-", "r8_", "lsv2_", "hvs.", "hvb.", "hvr.", "AGE-SECRET", "shpat_", "shpss_", "shpca_", "shppa_",
     "lin_api_", "lin_oauth_", "ntn_", "tskey-", "sntrys_", "sntryu_", "dckr_", "pplx-", "xai-", "fw_", "pcsk_",
     "rpa_", "tvly-", "NRAK-", "rnd_", "dp.pt.", "dp.st.", "dp.ct.", "figd_", "sbp_", "EAA", "PMAK-", "LTAI", "SK",
-    "Q~",
+    "Q~", "sst_", "tml-", "ATATT3", "ATCTT3", "ATBB", "sess-", "sq0", "pscale_", "nfp_", "fm1_", "fm2_", "bkua_",
+    "CCIPAT_", "HRKU-", ":AA", "LS0tLS1CRUdJTi", "FwoGZXIvYXdz", "IQoJb3JpZ2lu", "secret_", "phx_", ".atlasv1.", "e2b_",
+    "ak-", "as-",
 )  # fmt: skip
 """Prefixes of those keys: in a long text, searching for these is faster than the pattern."""
 _SHORT_TEXT = 128
@@ -164,30 +204,59 @@ _KEYS = re.compile(
     r"|shp(?:at|ss|ca|pa)_\w{16,}|lin_(?:api|oauth)_\w{16,}|ntn_\w{20,}|tskey-[\w-]{16,}|sntry[su]_[\w+/=.-]{20,}"
     r"|dckr_(?:pat|oat)_[\w-]{16,}|pplx-\w{20,}|xai-\w{20,}|fw_\w{20,}|pcsk_\w{20,}|rpa_\w{20,}|tvly-[\w-]{20,}"
     r"|NRAK-\w{20,}|rnd_\w{24,}|tgp_v1_[\w-]{20,}|dp\.(?:pt|st|ct)\.[\w.-]{20,}|figd_[\w-]{20,}|sbp_\w{20,}|EAA\w{40,}"
-    r"|PMAK-[\w-]{20,}|LTAI\w{12,}|SK[0-9a-f]{32}(?!\w)|[\w~.-]{3}\dQ~[\w~.-]{31,34})"
+    r"|PMAK-[\w-]{20,}|LTAI\w{12,}|SK[0-9a-f]{32}(?!\w)|[\w~.-]{3}\dQ~[\w~.-]{31,34}"
+    r"|sst_\w{16,}|tml-(?=[\w-]{0,200}\d)[\w-]{16,}|AT(?:ATT|CTT)3[\w=-]{20,}|ATBB\w{28,}|sess-\w{32,}|sq0(?:atp|csp)-[\w-]{20,}"
+    r"|pscale_(?:tkn|pw|oauth)_[\w.-]{20,}|nfp_\w{30,}|fm[12]_[\w+/=-]{30,}|bkua_\w{30,}|CCIPAT_\w{20,}|HRKU-[\w-]{30,}"
+    r"|\d{8,10}:AA[\w-]{33}|LS0tLS1CRUdJTi(?!BDRVJU|BQVUJM)[\w+/=]{20,}|(?:FwoGZXIvYXdz|IQoJb3JpZ2lu)[\w+/=%]{40,}"
+    r"|(?:sb_)?secret_(?=\w{0,60}\d)\w{30,}|phx_\w{30,}|[\w-]{14}\.atlasv1\.[\w-]{40,}|e2b_\w{30,}|a[ks]-[A-Za-z0-9]{22}(?![\w-]))"
 )
 """Keys with a prefix that identifies the service, long enough not to be a word."""
 _PEM = re.compile(
-    r"(-----BEGIN [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?-----)(?!\[redacted\]).*?(?=-----END |\Z)", re.DOTALL
+    r"(-{4,5} ?BEGIN [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)? ?-{4,5}+)(?!\[redacted\]).*?(?=-{4,5} ?END |\Z)", re.DOTALL
 )
-_SCHEME = re.compile(r"\b(bearer|basic)(\s+)([A-Za-z0-9._~+/=-]{8,})", re.IGNORECASE)
-_QUERY = re.compile(r"([?&](?:key|sig|signature|code)=)(?=[^\s&#\"'<>]{0,256}\d)[^\s&#\"'<>]{16,}", re.IGNORECASE)
+_SCHEME = re.compile(r"\b(bearer|basic)(\s++)([A-Za-z0-9._~+/=-]{8,})", re.IGNORECASE)
+_QUERY = re.compile(r"([?&](?:key|sig|signature|code)=)(?=[^\s&#\"'<>\d]{0,256}+\d)[^\s&#\"'<>]{16,}+", re.IGNORECASE)
 
 _SENTENCE = re.compile(
-    r"\b((?:api[ -]?key|access key|token|password|passphrase|secret)(?: (?:is|was|of|provided|given|supplied|used))?"
-    r"(?: ?[:=])?\s{1,8}[\"'`]?)"
-    r"(?=[^\s\"'`]{0,128}\d)(?=[^\s\"'`]{0,128}[A-Za-z])([\w+/=.~!#$%^&*-]{16,})",
+    r"(?<![A-Za-z])((?:(?:api|access|private)[ _-]?key|token|password|passphrase|secret)"
+    r"(?: (?:is|was|of|provided|given|supplied|used))?(?: ?[:=])?\s{1,8}[\"'`]?)"
+    r"(?=[^\s\"'`\d]{0,128}+\d)(?=[^\s\"'`A-Za-z]{0,128}+[A-Za-z])([\w+/=.~!#$%^&*-]{16,}+)",
     re.IGNORECASE,
 )
 """A secret in a sentence, as exceptions have them: a long word of letters and digits behind what it is."""
-_STEM_IN_TEXT = re.compile(STEMS + r"|sig=|code=|basic ")
-_GIVEN = re.compile(r"""(?<![\w.+-])([\w.+-]++)(\\{0,4}["']?\]?\s{0,8}(?:=>|:=|[:=])\s{0,8})""")
+_STATEMENT = re.compile(
+    r"(\b(?:password|identified(?: with \w{1,32})? by|requirepass|masterauth)\s{1,8}[\"'])"
+    r"(?=[^\s\"'\d]{0,128}+\d)([^\s\"']{4,128}+)(?=[\"'])",
+    re.IGNORECASE,
+)
+"""A password in a statement of SQL or of a configuration."""
+_MADE = re.compile(
+    r"(\b\w{0,32}(?:secret(?:str|bytes)?|password|credentials?|api_?key|bearer_?auth)\([bru]?[\"']"
+    r"|\bHTTP(?:Basic|Digest)Auth\([\"'][^\"'\n]{0,64}[\"'],\s?[\"'])([^\"'\n]{4,256}+)(?=[\"'])",
+    re.IGNORECASE,
+)
+"""An object that holds a secret, as `repr` and code show it."""
+_STEMS_IN_TEXT = ("sig=", "code=", "basic ", "identified by")
+_Q = r"""(?:\\{0,4}["']|\\{1,4}u002[27]|&(?:quot|apos|#3[49]);)"""
+"""A quote: plain, escaped, or as JSON and HTML write one."""
+_GIVEN = re.compile(rf"""(?<![\w.+-])([\w.+-]++)((?:{_Q}|\\{{0,4}})\]?\s{{0,8}}(?:=>|:=|[:=])\s{{0,64}}+)""")
 """A name and its value: assignments, Hydra's `key=value`, headers, URL parameters, JSON, YAML."""
-_OPTION = re.compile(r"""(?<![\w-])--?([A-Za-z][\w.-]*+)["',]*\s{1,8}(?!-)""")
+_OPTION = re.compile(r"""(?<![\w-])--?([A-Za-z][\w.-]{0,128}+)(["',]{0,4}+(?:\s{1,8}+|(?<=,)(?=["'])))(?!["']?-)""")
 """A command-line option whose value is the next word."""
-_ELEMENT = re.compile(r"<([\w.:-]{1,64})>([^<]+)(?=</)")
-_NETRC = re.compile(r"(\blogin\s{1,8}\S{1,256}\s{1,8}password\s{1,8})\S+")
-_QUOTE = re.compile(r"""[bru]?(\\*["'])""")
+_PAIR = re.compile(r"""(?<=[\[(])\s{0,8}[bru]?["']([\w.+-]{1,128}+)(["'],\s{0,8})(?=[bru]?["'])""")
+"""A name and its value as the two elements of a tuple or list."""
+_ENTRY = re.compile(
+    rf"""(?<![\w.-])(?:name|key|id|header|field|parameterkey){_Q}?\s{{0,8}}[:=]\s{{0,8}}(?:{_Q})?([\w.+-]{{1,128}}+)"""
+    rf"""((?:{_Q})?(?:\s{{0,8}},)?\s{{0,64}}+(?:{_Q})?(?:value|content|parametervalue)(?:{_Q})?\s{{0,8}}[:=]\s{{0,8}}+)""",
+    re.IGNORECASE,
+)
+"""A name and its value as two fields: the attributes of XML, the environment of a container."""
+_ELEMENT = re.compile(r"(<([\w.:-]{1,64}+)((?:\s[^<>]{0,256}+)?)>(?:<!\[CDATA\[)?)([^<]++)(?=<)")
+_ATTRIBUTE = re.compile(r"""\s(?:name|key|id)=["']([\w.:-]{1,128}+)["']""")
+_NETRC = re.compile(r"(\blogin\s{1,8}\S{1,256}+\s{1,8}password\s{1,8})\S+")
+_QUOTE = re.compile(rf"[bru]?({_Q})".replace("{0,4}", "{0,8}", 1))
+_BLOCK = re.compile(r"[|>][-+\d]{0,2}[ \t]{0,8}\r?\n([ \t]{1,64}+)")
+"""The beginning of a block of lines in YAML."""
 _WORD = re.compile(r"[^\s,;&\"'<>)}\]|\\]+")
 _LINE = re.compile(r"[^\r\n\"'\\]+")
 _WHOLE_LINE = re.compile(r"authorization|auth[-_]?header|cookie", re.IGNORECASE)
@@ -199,14 +268,17 @@ def is_masked(value: str) -> bool:
     return len(value) < 64 and _MASKED.fullmatch(value.strip()) is not None
 
 
-def mask_text(text: str) -> str:
-    """Copy a text with its secrets masked; a text without, as most are, is returned as it is after a fast test."""
+def mask_text(text: str, depth: int = 2) -> str:
+    """Copy a text with its secrets masked; a text without, as most are, is returned as it is after a fast test.
+
+    The time is linear in the length. What is URL-encoded, `depth` times at most, is masked as well.
+    """
     if len(text) < SHORTEST or (text.startswith("arn:") and _ARN.fullmatch(text) is not None):
         return text
     given = text
     if len(text) >= _LONG_WORD and _may_hold_key(text):
         text = _KEYS.sub(MASK, text)
-    if "-----BEGIN " in text:
+    if "BEGIN " in text and "PRIVATE KEY" in text:
         text = _PEM.sub(rf"\1{MASK}", text)
     if "@" in text:
         text = _BARE_LOGIN.sub(_mask_login, _ODD_LOGIN.sub(_mask_login, _LOGIN.sub(_mask_login, text)))
@@ -214,10 +286,16 @@ def mask_text(text: str) -> str:
         text = _HOOK.sub(rf"\1{MASK}", text)
     if "-u" in text:
         text = _LOGIN_OPTION.sub(rf"\1{MASK}", text)
+    if " login " in text:
+        text = _LOGIN_COMMAND.sub(_mask_word, text)
     if " -p" in text or " -a " in text:
-        text = _SHORT_OPTION.sub(rf"\1{MASK}", text)
-    if _STEM_IN_TEXT.search(text.lower()) is not None and ("=" in text or ":" in text or " " in text or "<" in text):
-        text = _mask_named(text)
+        text = _mask_short_options(text)
+    if "=" in text or ":" in text or " " in text or "<" in text or "(" in text or "[" in text:
+        lower = text.lower()
+        if _has_stem(lower) or any(stem in lower for stem in _STEMS_IN_TEXT):
+            text = _mask_named(text, lower)
+    if depth and "%" in text:
+        text = _ENCODED.sub(lambda found: _mask_encoded(found[0], depth - 1), text)
     return given if text == given else text
 
 
@@ -234,17 +312,72 @@ def _mask_login(found: "re.Match[str]") -> str:
     return found.group() if masked else MASK
 
 
-def _mask_named(text: str) -> str:
-    """Mask what follows the name of a secret, in each of the ways to write that."""
-    if "earer" in text or "asic" in text or "EARER" in text or "ASIC" in text:
+def _mask_word(found: "re.Match[str]") -> str:
+    """Mask the second group, a word that has a digit and is not masked."""
+    return found[1] + MASK if any(map(str.isdigit, found[2])) and not is_masked(found[2]) else found[0]
+
+
+def _mask_short_options(text: str) -> str:
+    """Mask the passwords of commands whose option for them is one letter."""
+    parts: list[str] = []
+    done, command, at = 0, "", 0
+    for found in _COMMAND.finditer(text):
+        if found["option"] is None:
+            command, at = found.lastgroup or "", found.end()
+            continue
+        letter, apart = _SHORT_OPTIONS.get(command, ("", None))
+        if found["value"] is None or found["option"] != letter or found.start() - at > _MAX_COMMAND:
+            continue
+        if apart is None or bool(found["gap"].strip("\"'") != found["gap"].strip()) is apart:
+            parts += text[done : found.start("value")], MASK
+            done = found.end("value")
+    return "".join((*parts, text[done:])) if parts else text
+
+
+_ENCODED = re.compile(r"(?<![^\s\"'<>])[^\s%\"'<>]*+%(?=[0-9A-Fa-f]{2})[^\s\"'<>]++")
+"""A word that is URL-encoded."""
+
+
+_OCTET = re.compile(r"%[0-9A-Fa-f]{2}|.", re.DOTALL)
+
+
+def _mask_encoded(word: str, depth: int) -> str:
+    """Mask the secrets of an encoded word; the rest of it stays encoded as it was."""
+    decoded = unquote(word, "latin-1")
+    safe = mask_text(decoded, depth)
+    if safe is decoded:
+        return word
+    octets = _OCTET.findall(word)
+    parts: list[str] = []
+    end = 0
+    for piece in safe.split(MASK):
+        start = decoded.find(piece, end)
+        if start < 0:
+            return MASK
+        end = start + len(piece)
+        parts.append("".join(octets[start:end]))
+    return MASK.join(parts)
+
+
+def _mask_named(text: str, lower: str) -> str:
+    """Mask what follows the name of a secret, in each of the ways to write that; `lower` is the text in lower case."""
+    if "bearer" in lower or "basic" in lower:
         text = _SCHEME.sub(_mask_scheme, text)
     if " " in text:
         text = _SENTENCE.sub(_mask_sentence, text)
+        if "password " in lower or "identified " in lower or "requirepass" in lower or "masterauth" in lower:
+            text = _STATEMENT.sub(_mask_word, text)
+    if "('" in text or '("' in text or "(b" in text:
+        text = _MADE.sub(_mask_word, text)
     if "?" in text or "&" in text:
         text = _QUERY.sub(rf"\1{MASK}", text)
+    if "," in text and ("(" in text or "[" in text):
+        text = _mask_values(text, _PAIR)
     if "=" in text or ":" in text:
+        if "value" in lower or "content" in lower:
+            text = _mask_values(text, _ENTRY)
         text = _mask_values(text, _GIVEN)
-    if "-" in text and " " in text:
+    if "-" in text:
         text = _mask_values(text, _OPTION)
     if "</" in text:
         text = _ELEMENT.sub(_mask_element, text)
@@ -272,25 +405,36 @@ def _mask_sentence(found: "re.Match[str]") -> str:
 
 
 def _mask_element(found: "re.Match[str]") -> str:
-    name, value = found.groups()
-    return f"<{name}>{MASK}" if looks_secret(name) and _is_secret_value(name, value.strip()) else found.group()
+    start, name, attributes, value = found.groups()
+    inside = _ATTRIBUTE.search(attributes) if attributes else None
+    for each in (name, inside[1]) if inside is not None else (name,):
+        if looks_secret(each) and _is_secret_value(each, value.strip()):
+            return start + MASK
+    return found.group()
 
 
 def _mask_values(text: str, pattern: "re.Pattern[str]") -> str:
     parts: list[str] = []
     done = 0
+    known: dict[str, bool] = {}
     for found in pattern.finditer(text):
-        if found.start() < done or not looks_secret(name := found[1].lstrip("-+")):
+        name = found[1].lstrip("-+")
+        secret = known.get(name)
+        if secret is None:
+            secret = known[name] = looks_secret(name)
+        if not secret or found.start() < done:
             continue
-        start, end = _value_at(text, found.end(), name)
-        if end > start and _is_secret_value(name, text[start:end].strip()):
+        start, end = _value_at(text, found.end(), name, found[2])
+        if pattern is _PAIR and text[end + 1 : end + 2] not in (")", "]"):
+            continue
+        if end - start > _MAX_HARMLESS or (end > start and _is_secret_value(name, text[start:end].strip())):
             parts += text[done:start], MASK
             done = end
     return "".join((*parts, text[done:])) if parts else text
 
 
-def _value_at(text: str, start: int, name: str) -> tuple[int, int]:
-    """Find where a value begins and ends: in quotes, in brackets, to the end of a line or of a word."""
+def _value_at(text: str, start: int, name: str, gap: str) -> tuple[int, int]:
+    """Find where a value begins and ends: in quotes, in brackets, to the end of a block, of a line or of a word."""
     quote = _QUOTE.match(text, start)
     if quote is not None:
         return quote.end(), _closing_quote(text, quote.end(), quote[1])
@@ -298,8 +442,24 @@ def _value_at(text: str, start: int, name: str) -> tuple[int, int]:
         return start, start
     if text[start : start + 1] in ("[", "{"):
         return start, _closing_bracket(text, start)
+    block = _BLOCK.match(text, start)
+    if block is not None:
+        return _block_end(text, block.end(), block[1])
+    indent = gap.rpartition("\n")[2] if "\n" in gap else ""
+    if indent and not indent.strip(" \t"):
+        return _block_end(text, start, indent)
     found = (_LINE if _WHOLE_LINE.search(name) else _WORD).match(text, start)
     return start, found.end() if found is not None else start
+
+
+def _block_end(text: str, start: int, indent: str) -> tuple[int, int]:
+    """Find the end of the lines that begin with an indent, the first of which is at `start`."""
+    if text.startswith(MASK, start):
+        return start, start
+    end = text.find("\n", start)
+    while end >= 0 and text.startswith(indent, end + 1):
+        end = text.find("\n", end + 1)
+    return start, len(text) if end < 0 else end
 
 
 def _closing_quote(text: str, start: int, quote: str) -> int:
@@ -309,9 +469,12 @@ def _closing_quote(text: str, start: int, quote: str) -> int:
     return len(text) if end < 0 else end
 
 
+_BRACKET = re.compile(r"[\[{}\]]")
+
+
 def _closing_bracket(text: str, start: int) -> int:
     depth = 0
-    for found in re.compile(r"[\[{}\]]").finditer(text, start):
+    for found in _BRACKET.finditer(text, start):
         depth += 1 if found.group() in "[{" else -1
         if depth == 0:
             return found.end()

@@ -87,7 +87,7 @@ class Guard:
         foreign = self._foreign_page(head.method, headers)
         if foreign is not None:
             return foreign
-        if needed is None or head.method == "OPTIONS" or not self._needs_token():
+        if needed is None or not self._needs_token():
             return Access(token)
         return self.admit(shown, needed)
 
@@ -120,6 +120,11 @@ class Guard:
     def allows_origin(self, origin: str) -> bool:
         """Return whether the origin of another page is allowed."""
         return origin.rstrip("/").lower() in self._foreign
+
+    def is_preflight(self, head: RequestHead) -> bool:
+        """Return whether the browser asks for an allowed page which requests it may send; that needs no token."""
+        asks = head.method == "OPTIONS" and "access-control-request-method" in head.headers
+        return asks and self.allows_origin(head.headers.get("origin", ""))
 
     def _foreign_page(self, method: str, headers: Mapping[str, str]) -> Refusal | None:
         origin = headers.get("origin")

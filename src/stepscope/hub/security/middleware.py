@@ -72,6 +72,10 @@ class AccessMiddleware:
         headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]}
         query = scope.get("query_string", b"").decode("latin-1")
         head = RequestHead(scope["method"], scope["path"], headers, query)
+        if self._guard.is_preflight(head):
+            guarded = secured(send, head, scope["scheme"], self._guard)
+            await Response(status_code=HTTPStatus.NO_CONTENT)(scope, receive, guarded)
+            return
         rule = self._rule_of(head)
         verdict = self._guard.check(head, rule.scope, rule.policy.credential(head))
         guarded = secured(send, head, scope["scheme"], self._guard)
@@ -113,6 +117,7 @@ class _Answer:
             extra += (
                 (b"access-control-allow-origin", self._foreign.encode("latin-1")),
                 (b"access-control-allow-headers", b"authorization, content-type, content-encoding"),
+                (b"access-control-allow-methods", b"GET, HEAD, POST, PUT, PATCH, DELETE"),
                 (b"vary", b"origin"),
             )
         return extra

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from stepscope.hub.receivers.tinker.tinker_receiver import ALL_METHODS
 from stepscope.hub.security.tokens import Tokens
 from tests.dialects.tinker.receiver.service_peer import LOSS, ServicePeer
 from tests.hub import otlp_bodies
@@ -144,6 +145,16 @@ def test_a_token_of_the_hub_stays_here(service: ServicePeer, start_hub: StartHub
     assert SECRET in answer.body.decode()
     alone = hub.request("POST", "/api/v1/echo", b"", {"x-api-key": f"tml-{token}"})
     assert (alone.status, token in alone.body.decode()) == (200, False)
+
+
+def test_no_method_passes_without_a_token(service: ServicePeer, start_hub: StartHub) -> None:
+    """Where a token is needed nothing reaches the service without one, OPTIONS with a body included."""
+    hub = start_hub("--tinker-upstream", service.url)
+    Tokens(hub.home / "hub" / "tokens.json").create(["ingest"])
+    wait_for(lambda: hub.request("GET", "/api/runs").status == 401)
+    for method in ALL_METHODS:
+        for headers in ({}, {"origin": hub.url, "access-control-request-method": "POST"}):
+            assert hub.request(method, "/api/v1/echo", b"a body", headers).status == 401, method
 
 
 @pytest.mark.usefixtures("unmetered")
