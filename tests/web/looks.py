@@ -25,6 +25,8 @@ def look_over(page: Any, hub: RunningHub, views: Iterable[str]) -> None:
             page.get_by_role("button", name="Run", exact=True).click()
         until(page, _SETTLED)
         assert page.evaluate("document.documentElement.scrollWidth <= innerWidth"), f"{view} is wider than the window"
+        below = page.evaluate("document.documentElement.scrollHeight - innerHeight")
+        assert below <= 0, f"{view} scrolls {below} pixels into blank"
         main = "document.querySelector('main')"
         assert page.evaluate(f"{main}.scrollWidth <= {main}.clientWidth + 1"), f"{view} is wider than its part"
         serious = [

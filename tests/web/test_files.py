@@ -128,3 +128,21 @@ def test_files_look_right(hub: RunningHub, show: Opened, width: int, theme: str)
     page = show(hub, "run/media?tab=files", width=width, theme=theme)
     page.locator("[data-media=sample] img").wait_for()
     look_over(page, hub, ["run/media?tab=files&file=notes.txt", "run/media?q=weights"])
+
+
+@pytest.mark.parametrize("width", [1440, 390])
+def test_a_long_list_of_files_ends_where_it_ends(hub: RunningHub, show: Opened, width: int) -> None:
+    """Neither the document nor the view can be scrolled beyond the list."""
+    for n in range(60):
+        assert hub.request("PUT", f"/files/team/vision/media/weights/layer_{n:03d}.bin", b"0").status == 200
+    page = show(hub, "run/media?tab=files", width=width)
+    until(page, "document.querySelectorAll('.file-list tbody tr').length > 60")
+    until(page, "document.querySelector('[data-media=sample] img')?.naturalWidth > 0")
+    blank = page.evaluate(
+        """(() => { const main = document.querySelector("main"), root = document.documentElement;
+            main.scrollTop = main.scrollHeight; root.scrollTop = root.scrollHeight;
+            const end = document.querySelector(".files").getBoundingClientRect().bottom;
+            return [root.scrollHeight - innerHeight, main.getBoundingClientRect().bottom - end]; })()"""
+    )
+    assert blank[0] <= 0, blank
+    assert blank[1] <= 60, blank

@@ -134,7 +134,7 @@ def test_unknown_view_and_unknown_run_say_so(trained: RunningHub, show: Opened) 
     page = show(trained, "nowhere")
     page.get_by_text("Page not found").wait_for()
     page.goto(f"{trained.url}/#/run/none")
-    page.get_by_text("there is no run 'none'").wait_for()
+    page.get_by_text("There is no run none").wait_for()
     show.forgive("404")
 
 

@@ -254,3 +254,16 @@ def test_a_run_is_compared_with_earlier_runs_of_its_project(world: World) -> Non
         world.store(Batch(who, 1, steps(took, {"batch_size": size, "seed": at}, at)))
         world.settle()
     assert [world.kinds(run) for run in ("a", "b", "slow", "large")] == [[], [], ["slower_than_before"], []]
+
+
+def test_a_run_that_is_looked_at_is_diagnosed_first(world: World) -> None:
+    """Whoever asks for the findings of a run does not wait for those of two hundred others."""
+    records = [began(), *losses(0, 60), ended(60)]
+    world.store(*(batch(1, records, run=f"r{number:03d}") for number in range(200)), heard=False)
+    world.diagnosing.find_missed()
+    world.diagnosing.step()
+    assert world.diagnosing.progress("r000") == 0.0
+    for _ in range(3):
+        world.diagnosing.step()
+    assert world.diagnosing.progress("r000") == 1.0
+    assert world.diagnosing.health()["waiting_runs"] > 190

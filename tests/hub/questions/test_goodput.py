@@ -116,3 +116,12 @@ def test_a_run_lasts_until_its_last_span_ends(hub: Hub, get: Get) -> None:
     span = Span(START + SECOND, 30 * SECOND, None, None, b"l" * 16, b"l" * 8, None, "checkpoint", 1, 0, "", {})
     hub.store.write(Batch(Writer(id="l", run="lasting", project="p", wall_ns=START), 1, [span]))
     assert get("/api/runs/lasting")["duration"] == 31.0
+
+
+def test_rates_of_many_runs_are_those_of_their_goodput(get: Get) -> None:
+    """The steps per second of several runs, asked for at once, are those of each alone; unknown runs are left out."""
+    runs = ["big", "again", "small-3", "nested"]
+    found = {each["run"]: each["steps_per_second"] for each in get("/api/rates", run=[*runs, "nobody"])["rates"]}
+    assert found == {run: get(f"/api/runs/{run}/goodput")["steps_per_second"] for run in found}
+    assert {*runs[:3]} <= set(found)
+    assert found["big"] == pytest.approx(1.0, rel=0.01)

@@ -138,3 +138,10 @@ def test_relative_origin(get: Get) -> None:
     """The time that relative x counts from is given."""
     (line,) = get("/api/runs/big/series", key="trainer/loss", x="relative")["series"]
     assert math.isclose(line["origin"], START / 1e9)
+
+
+def test_some_ranks_have_a_line_each(get: Get) -> None:
+    """Several ranks are named where each gets a line; together they are either one or all."""
+    found = get("/api/runs/big/series", key="trainer/loss", rank=[1, 0, 7], by_rank="true")["series"]
+    assert [(line["rank"], line["total"]) for line in found] == [(0, STEPS), (1, STEPS)]
+    assert "by_rank" in get("/api/runs/big/series", expect=400, key="trainer/loss", rank=[0, 1])["error"]["message"]

@@ -21,6 +21,8 @@ MOST_OPEN = 4
 """The most concurrent replays."""
 IMPORT_SECONDS = 1.0
 """Seconds until a run whose journals are being imported is checked again."""
+VIEWED_SECONDS = 30.0
+"""A run that was asked about this recently is replayed first."""
 BEHIND_SECONDS = 10.0
 """While the store is behind, a replay starts this long after the last record of its run."""
 
@@ -84,6 +86,8 @@ class Replays:
         """When records of them came last."""
         self._old: dict[str, None] = {}
         """Runs that were stored before, the newest first."""
+        self._viewed: dict[str, float] = {}
+        """Runs that somebody looks at, and when they were last asked about."""
         self._open: dict[str, _Replay] = {}
         self.advancing = ""
         """The run that is or was advanced last."""
@@ -105,6 +109,10 @@ class Replays:
         self._queued.setdefault(run, 0.0)
         self._last_records[run] = self._clock()
 
+    def prefer(self, run: str) -> None:
+        """Replay a run before others: somebody waits for it."""
+        self._viewed[run] = self._clock()
+
     def is_queued(self, run: str) -> bool:
         """Return whether a run is queued."""
         return run in self._queued or run in self._old
@@ -114,6 +122,7 @@ class Replays:
         self._queued.pop(run, None)
         self._last_records.pop(run, None)
         self._old.pop(run, None)
+        self._viewed.pop(run, None)
         self._open.pop(run, None)
 
     def progress(self, run: str) -> float:
@@ -148,8 +157,14 @@ class Replays:
         return self._finish(chosen)
 
     def _choose(self) -> _Replay | None:
-        """Return the shortest replay among active runs, then among older ones."""
+        """Return the replay of a run that is looked at, else the shortest among active runs, then among older ones."""
         now, busy = self._clock(), self._busy()
+        viewed = list(self._viewed.items())  # a copy: other threads add to it
+        for run, seen in sorted(viewed, key=lambda each: -each[1]):
+            if now - seen > VIEWED_SECONDS or not self.is_queued(run):
+                self._viewed.pop(run, None)
+            elif run in self._open or (self._queued.get(run, 0.0) <= now and self._start(run, now)):
+                return self._open[run]
         for run, due in list(self._queued.items()):
             if busy and now - self._last_records.get(run, 0.0) < BEHIND_SECONDS:
                 continue  # reading now would have to be repeated soon

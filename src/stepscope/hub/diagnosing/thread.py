@@ -124,8 +124,11 @@ class Diagnosing:
         return not self._looked or run in self._waiting or self._replays.is_queued(run)
 
     def progress(self, run: str) -> float:
-        """Return the diagnosed share of a run's records."""
-        return self._replays.progress(run) if self.is_waiting(run) else 1.0
+        """Return the diagnosed share of a run's records; where some are missing, the run is diagnosed next."""
+        if not self.is_waiting(run):
+            return 1.0
+        self._replays.prefer(run)
+        return self._replays.progress(run)
 
     def announce(self, run: str, project: str) -> None:
         """Pass on the findings of a run, or of a whole project, again, as far as they are followed."""

@@ -1,13 +1,15 @@
 """Goodput: the share of a run's time for each phase, and its steps and tokens per second."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from stepscope.hub.questions.toolbox.endpoint import RUN, Endpoint, Reader
-from stepscope.hub.questions.toolbox.schemas import BOOLEAN, INTEGER, TEXT, map_of, nullable, object_of
+from stepscope.hub.questions.toolbox.params import Param
+from stepscope.hub.questions.toolbox.schemas import BOOLEAN, INTEGER, TEXT, list_of, map_of, nullable, object_of
 from stepscope.hub.store import literal
 from stepscope.hub.store.engine import Engine
-from stepscope.hub.store.read.series_catalog import SeriesRow, find_series, read_totals
+from stepscope.hub.store.read.run_catalog import list_runs
+from stepscope.hub.store.read.series_catalog import SeriesRow, find_series, span_of
 from stepscope.hub.store.schema import NO_STEP
 from stepscope.model import names
 from stepscope.model.goodput_sums import TOKEN_KEYS, Goodput, Sums, TokenCount, bucket_of, conclude
@@ -24,30 +26,70 @@ MOST_TOKENS = 200_000
 
 def read_sums(engine: Engine, run: int) -> Sums:
     """Sum up the times, steps and tokens of a run."""
-    sums = Sums()
-    found = engine.query(
-        f"SELECT rank, attempt, min(wall_ns) AS a FROM writers WHERE run = {run} GROUP BY rank, attempt"
-    )
-    for rank, attempt, began in found.rows():
-        if began:
-            sums.reach((rank, attempt), began, began)
+    sums = read_steps(engine, [run])[run]
     _spans(engine, run, sums)
-    _points(engine, run, sums)
-    found = engine.query(
-        f"""SELECT rank, attempt, min(time) AS a, max(time) AS b FROM lifecycle WHERE run = {run}
-        GROUP BY rank, attempt"""
-    )
-    for rank, attempt, began, ended in found.rows():
-        sums.reach((rank, attempt), began, ended)
+    catalog = find_series(engine, run)
+    users = {number: info for number, info in catalog.items() if not info.key.startswith(_OURS)}
+    counting = [number for number, info in users.items() if info.key.rpartition("/")[2] in TOKEN_KEYS]
+    if counting:
+        _tokens(engine, counting, catalog, sums)
     return sums
 
 
-def _spans(engine: Engine, run: int, sums: Sums) -> None:
-    extents, spent, below = engine.query_many(
+def read_steps(engine: Engine, runs: Sequence[int]) -> dict[int, Sums]:
+    """Sum up the times and steps of some runs, in a few queries for all of them."""
+    made = {run: Sums() for run in runs}
+    if not made:
+        return {}
+    among = f"WHERE run IN {literal.integers(made)}"
+    began, extents, series, ends = engine.query_many(
         [
-            f"""SELECT rank, attempt, min(time) AS a, max(time + duration) AS b,
+            f"SELECT run, rank, attempt, min(wall_ns) AS a FROM writers {among} GROUP BY run, rank, attempt",
+            f"""SELECT run, rank, attempt, min(time) AS a, max(time + duration) AS b,
                 countIf(name = {literal.text(names.SPAN_STEP)}) AS n
-            FROM spans WHERE run = {run} GROUP BY rank, attempt""",
+            FROM spans {among} GROUP BY run, rank, attempt""",
+            f"SELECT series, run, key, axis, rank FROM series {among} ORDER BY series LIMIT 1 BY series",
+            f"""SELECT run, rank, attempt, min(time) AS a, max(time) AS b FROM lifecycle {among}
+            GROUP BY run, rank, attempt""",
+        ]
+    )
+    for run, rank, attempt, at in began.rows():
+        if at:
+            made[run].reach((rank, attempt), at, at)
+    for run, rank, attempt, first, last, steps in extents.rows():
+        started = made[run].begun.get((rank, attempt), 0)
+        made[run].reach((rank, attempt), started if first < started - MOST_EARLY else first, last)
+        made[run].steps[rank, attempt] += steps
+    _walk(engine, {number: rest for number, *rest in series.rows()}, made)
+    for run, rank, attempt, first, last in ends.rows():
+        made[run].reach((rank, attempt), first, last)
+    return made
+
+
+def _walk(engine: Engine, catalog: Mapping[int, Sequence[Any]], made: Mapping[int, Sums]) -> None:
+    """Add the times and steps of series, given as run, key, axis and rank by their numbers."""
+    if not catalog:
+        return
+    among = " OR ".join(span_of(run) for run in made)
+    if len(catalog) <= 1000:
+        among = f"series IN {literal.integers(catalog)}"
+    found = engine.query(
+        f"""SELECT series, attempt, minMerge(first_step) AS s0, maxMerge(last_step) AS s1,
+            minMerge(first_time) AS t0, maxMerge(last_time) AS t1
+        FROM totals WHERE {among} GROUP BY series, attempt"""
+    )
+    for number, attempt, first_step, last_step, first_time, last_time in found.rows():
+        if number not in catalog:
+            continue
+        run, key, axis, rank = catalog[number]
+        made[run].reach((rank, attempt), first_time, last_time)
+        if not key.startswith(_OURS) and not axis and last_step != NO_STEP:
+            made[run].walk((rank, attempt), first_step, last_step)
+
+
+def _spans(engine: Engine, run: int, sums: Sums) -> None:
+    spent, below = engine.query_many(
+        [
             f"""SELECT name, {_BUCKET_NAME} AS bucket, sum(duration) AS total FROM spans
             WHERE run = {run} AND {_BUCKETED} GROUP BY name, bucket""",
             # The direct children of each bucketed span; old servers have problems with joins, but not with this.
@@ -62,28 +104,11 @@ def _spans(engine: Engine, run: int, sums: Sums) -> None:
             WHERE n != '' GROUP BY n, s""",
         ]
     )
-    for rank, attempt, began, ended, steps in extents.rows():
-        started = sums.begun.get((rank, attempt), 0)
-        sums.reach((rank, attempt), started if began < started - MOST_EARLY else began, ended)
-        sums.steps[rank, attempt] += steps
     for found, sign in ((spent, 1), (below, -1)):
         for name, attribute, lasted in found.rows():
             bucket = bucket_of(name, attribute)
             if bucket is not None:
                 sums.spent[bucket, name] += sign * lasted
-
-
-def _points(engine: Engine, run: int, sums: Sums) -> None:
-    catalog = find_series(engine, run)
-    for total in read_totals(engine, run, catalog):
-        part = total.series.rank, total.attempt
-        sums.reach(part, total.first_time, total.last_time)
-        if not total.series.key.startswith(_OURS) and not total.series.axis and total.last_step != NO_STEP:
-            sums.walk(part, total.first_step, total.last_step)
-    users = {number: info for number, info in catalog.items() if not info.key.startswith(_OURS)}
-    counting = [number for number, info in users.items() if info.key.rpartition("/")[2] in TOKEN_KEYS]
-    if counting:
-        _tokens(engine, counting, catalog, sums)
 
 
 def _tokens(engine: Engine, counting: list[int], catalog: Mapping[int, SeriesRow], sums: Sums) -> None:
@@ -130,6 +155,7 @@ def goodput_json(run: str, found: Goodput) -> dict[str, Any]:
 
 
 _NUMBER = {"type": "number"}
+MAX_RUNS = 100
 
 
 def goodput(reader: Reader, given: dict[str, Any]) -> dict[str, Any]:
@@ -137,7 +163,22 @@ def goodput(reader: Reader, given: dict[str, Any]) -> dict[str, Any]:
     return goodput_json(given["run"], conclude(read_sums(reader.engine, reader.number(given["run"]))))
 
 
+def rates(reader: Reader, given: dict[str, Any]) -> dict[str, Any]:
+    """Answer `/api/rates`."""
+    runs = {row.number: row.id for row in list_runs(reader.engine, ids=given["run"], project=reader.project)}
+    found = {runs[number]: conclude(sums) for number, sums in read_steps(reader.engine, list(runs)).items()}
+    return {"rates": [{"run": run, "steps_per_second": each.steps_per_second} for run, each in found.items()]}
+
+
 ENDPOINTS = (
+    Endpoint(
+        "/api/rates",
+        "readRates",
+        "The steps per second of some runs, each over its whole time, as in its goodput.",
+        rates,
+        object_of(rates=list_of(object_of(run=TEXT, steps_per_second=nullable(_NUMBER)))),
+        (Param("run", "text", "a run", required=True, many=MAX_RUNS),),
+    ),
     Endpoint(
         "/api/runs/{run}/goodput",
         "readGoodput",

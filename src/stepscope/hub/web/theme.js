@@ -49,6 +49,23 @@ export function colour(name) {
   return colours.get(name);
 }
 
-// Colours of lines, distinguishable also with colour blindness; the same number has the same colour everywhere.
-export const SERIES = 8;
+// Styles of lines: twenty colours, then the same ones dashed; the same number has the same style everywhere.
+const SERIES = 20,
+  DASHES = [[], [7, 4], [2, 3], [9, 3, 2, 3]];
 export const seriesColour = (at) => colour(`--series-${(at % SERIES) + 1}`);
+export const seriesDash = (at) => DASHES[Math.floor(at / SERIES) % DASHES.length];
+
+// The style of each run, by its id: that of its place, so that a run looks the same beside any others. Of two runs that
+// would look alike the newer one takes the next free style.
+export function runStyles(runs) {
+  const all = SERIES * DASHES.length,
+    styles = new Map(),
+    taken = new Set();
+  for (const run of [...runs].sort((a, b) => (a.started ?? 0) - (b.started ?? 0) || a.place - b.place)) {
+    let at = run.place % all;
+    while (taken.has(at) && taken.size < all) at = (at + 1) % all;
+    taken.add(at);
+    styles.set(run.id, at);
+  }
+  return styles;
+}

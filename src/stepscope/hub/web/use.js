@@ -1,5 +1,5 @@
 // Hooks that views share: reading the API, following it live, sizes, keys, remembered choices.
-import { useCallback, useEffect, useLayoutEffect, useRef, useState } from "./h.js";
+import { useCallback, useEffect, useLayoutEffect, useMemo, useRef, useState } from "./h.js";
 import { live } from "./api.js";
 
 const RETRY_MS = 2000,
@@ -46,6 +46,19 @@ export function useFetch(read, deps) {
   );
   useRetry(state.error, reload);
   return { ...state, reload, set };
+}
+
+// Whether a media query holds, followed while it may change.
+export function useMedia(query) {
+  const media = useMemo(() => matchMedia(query), [query]);
+  const [holds, setHolds] = useState(media.matches);
+  useEffect(() => {
+    const changed = () => setHolds(media.matches);
+    changed();
+    media.addEventListener("change", changed);
+    return () => media.removeEventListener("change", changed);
+  }, [media]);
+  return holds;
 }
 
 // Retry while the hub does not answer: `error` is that of the last request, `reload` repeats it.

@@ -27,6 +27,7 @@ from stepscope.hub.questions.toolbox.schemas import (
 )
 from stepscope.hub.runs.run_states import RunStatus
 from stepscope.hub.store.read.run_catalog import Latest, RunRow, WriterRow, read_writers
+from stepscope.hub.store.schema import ERA
 from stepscope.model.last_value import MEANING
 from stepscope.model.states import STATES
 from stepscope.wire.plain import plain, word
@@ -37,6 +38,7 @@ def run_json(row: RunRow, status: RunStatus, keys_by_name: KeysByName) -> dict[s
     config = row.beginning.get("config")
     return {
         "id": row.id,
+        "place": row.number % ERA,
         "project": row.project,
         "name": row.name or None,
         "status": status.state,
@@ -190,6 +192,7 @@ def _most(amounts: dict[str, int]) -> list[tuple[str, int]]:
 
 RUN_FIELDS: dict[str, Schema] = {
     "id": TEXT,
+    "place": {**INTEGER, "description": "Its place among the runs that began in its week, which gives it its colour."},
     "project": TEXT,
     "name": nullable(TEXT),
     "status": {"type": "string", "enum": list(STATES)},

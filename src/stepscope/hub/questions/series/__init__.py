@@ -209,7 +209,10 @@ MOST_LINES = 64
 def series(reader: Reader, given: dict[str, Any]) -> dict[str, Any]:
     """Answer `/api/runs/{run}/series`; what is known of the series is read once for all lines."""
     run, x = reader.number(given["run"]), given["x"]
-    keys, catalog = find_metrics(reader.engine, run, given["key"], given["rank"])
+    ranks = given["rank"]
+    if len(ranks) > 1 and not given["by_rank"]:
+        raise bad_request("several ranks are given: ask for a line of each with by_rank=true")
+    keys, catalog = find_metrics(reader.engine, run, given["key"], ranks[0] if len(ranks) == 1 else None)
     wanted = [(key, *part) for key in keys for part in _parts(catalog, key, given)]
     if len(wanted) > MOST_LINES:
         raise bad_request(f"{len(wanted)} lines are too many: ask for at most {MOST_LINES}")
@@ -242,17 +245,21 @@ def series(reader: Reader, given: dict[str, Any]) -> dict[str, Any]:
 
 def _parts(catalog: dict[int, SeriesRow], key: str, given: dict[str, Any]) -> list[tuple[int | None, Attrs | None]]:
     """The ranks and attributes that get a line each; None for all of them together."""
-    by_rank = given["by_rank"] and given["rank"] is None
+    ranks = given["rank"]
+    rank = ranks[0] if len(ranks) == 1 else None
+    by_rank = given["by_rank"] and rank is None
     if not by_rank and not given["by_attrs"]:
-        return [(given["rank"], None)]
+        return [(rank, None)]
     parts: list[tuple[int | None, Attrs | None]] = []
-    for line in (each for each in catalog.values() if each.key == key):
-        part = (line.rank if by_rank else given["rank"], line.attrs if given["by_attrs"] else None)
+    for line in (each for each in catalog.values() if each.key == key and (not ranks or each.rank in ranks)):
+        part = (line.rank if by_rank else rank, line.attrs if given["by_attrs"] else None)
         if part not in parts:
             parts.append(part)
         if len(parts) > MOST_LINES:
-            raise bad_request(f"{key} has more than {MOST_LINES} lines; ask for one rank, or for all together")
-    return sorted(parts, key=lambda part: (part[0] or 0, str(part[1]))) or [(given["rank"], None)]
+            raise bad_request(
+                f"{key} has more than {MOST_LINES} lines; name at most {MOST_LINES} ranks, or ask for all together"
+            )
+    return sorted(parts, key=lambda part: (part[0] or 0, str(part[1]))) or [(rank, None)]
 
 
 _LINE = object_of(
@@ -288,8 +295,8 @@ ENDPOINTS = (
             Param("points", "integer", "at most about this many marks", default=1000, low=1, high=20_000),
             Param("from", "number", "the least x"),
             Param("to", "number", "the greatest x"),
-            Param("rank", "integer", "this rank only, instead of all together", low=0, high=2**32 - 1),
-            Param("by_rank", "boolean", "a line for each rank", default=False),
+            Param("rank", "integer", "this rank only; with by_rank, several", many=MOST_LINES, low=0, high=2**32 - 1),
+            Param("by_rank", "boolean", "a line for each rank, or each of those named", default=False),
             Param(
                 "align", "boolean", "over time, merge what several ranks logged at a step into one mark", default=False
             ),

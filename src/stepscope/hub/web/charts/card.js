@@ -1,7 +1,7 @@
 // A chart as a card: name, value under the cursor, the plot, and how much of the data is on screen.
 import { html, useEffect, useLayoutEffect, useRef, useState } from "../h.js";
 import { useShownTheme } from "../theme.js";
-import { IconButton } from "../parts/controls.js";
+import { IconButton, Swatch } from "../parts/controls.js";
 import { count, quantity } from "../parts/format.js";
 import { lastText } from "../parts/last.js";
 import { inSight } from "./painter.js";
@@ -148,7 +148,7 @@ function Legend({ lines, plot }) {
   return html`<span class="chart-legend">${lines.slice(0, 12).map(
     (line) => html`
     <span key=${line.id} onPointerEnter=${() => focus(line.id)} onPointerLeave=${() => focus(null)} title=${line.name}>
-      <i style=${{ background: line.colour }}></i>${line.short || line.name}</span>`,
+      <${Swatch} at=${line.at} />${line.short || line.name}</span>`,
   )}
     ${lines.length > 12 ? html`<span>and ${lines.length - 12} more</span>` : null}</span>`;
 }

@@ -25,6 +25,7 @@ export function drawLine(u, line, { Y, weight, log, faint = false }) {
   if (marks.wide) band(ctx, marks, first, end, X, Y, ok, { r, ghost: line.ghost, faint, soft });
   ctx.globalAlpha = line.ghost ? 0.55 : soft ? 0.3 : faint ? 0.5 : 1;
   ctx.lineWidth = (line.ghost ? 1 : soft ? 1 : 1.5) * r;
+  ctx.setLineDash((line.dash || []).map((length) => length * r));
   path(ctx, marks.mid, first, end, X, Y, ok, r);
   if (soft) {
     ctx.globalAlpha = faint ? 0.5 : 1;

@@ -1,11 +1,13 @@
 // The lines of one run for all charts that show it: fetched together, kept up to date by the live stream.
-import { seriesColour } from "../theme.js";
+import { seriesColour, seriesDash } from "../theme.js";
 import { append, catchUp } from "./following.js";
 import { lineOf, rankParams, readAlong, readLines, readSuperseded } from "./reading.js";
 
 const AT_ONCE = 3; // lines in one question
 const RELOAD_MS = 3000; // between two readings of lines over another metric, which the stream cannot continue
 const MOST_GHOSTS = 4; // earlier attempts that are drawn, the newest
+
+const styleAt = (at) => ({ colour: seriesColour(at), dash: seriesDash(at) });
 
 export class Feed {
   /**
@@ -35,10 +37,11 @@ export class Feed {
     return found;
   }
 
-  // Call `notify` when the lines of a key change, and request them where needed. `attempts` are those of the key.
-  watch(key, attempts, notify) {
+  // Call `notify` when the lines of a metric change, and request them where needed.
+  watch({ key, attempts, ranks }, notify) {
     const entry = this.entry(key);
     entry.attempts = attempts;
+    entry.known = ranks;
     entry.watchers.add(notify);
     if (entry.stale) this.want(key);
     return () => {
@@ -101,6 +104,10 @@ export class Feed {
     for (let i = 0; i < keys.length; i += AT_ONCE) this.load(keys.slice(i, i + AT_ONCE), along);
   }
 
+  metrics(keys) {
+    return keys.map((key) => ({ key, ranks: this.entry(key).known }));
+  }
+
   async load(keys, reading) {
     const { how, turn } = this,
       began = performance.now(),
@@ -109,7 +116,7 @@ export class Feed {
     try {
       const along = await reading;
       const params = { ...rankParams(how), ...along?.steps };
-      const found = await readLines(this.run, how, keys, params, load.control.signal);
+      const found = await readLines(this.run, how, this.metrics(keys), params, load.control.signal);
       if (turn !== this.turn) return;
       for (const key of keys) this.fill(this.entry(key), found, along);
       this.took = performance.now() - began;
@@ -135,7 +142,9 @@ export class Feed {
       .sort((a, b) => a - b)
       .slice(0, -1)
       .slice(-MOST_GHOSTS);
-    const all = await readSuperseded(this.run, how, superseded, attempts, this.control.signal).catch(() => []);
+    const all = await readSuperseded(this.run, how, this.metrics(superseded), attempts, this.control.signal).catch(
+      () => [],
+    );
     if (turn !== this.turn) return;
     for (const key of superseded) {
       const entry = this.entry(key),
@@ -211,14 +220,14 @@ export class Feed {
 
   notify(key, live = false) {
     const { lines, watchers } = this.entry(key);
-    for (const line of lines) line.colour ??= seriesColour(line.at);
+    for (const line of lines) if (!line.colour) Object.assign(line, styleAt(line.at));
     for (const notify of watchers) notify(live);
   }
 
   // Colours are of the theme; lines take them anew.
   recolour() {
     for (const entry of this.entries.values()) {
-      for (const line of entry.lines) line.colour = seriesColour(line.at);
+      for (const line of entry.lines) Object.assign(line, styleAt(line.at));
       this.notify(entry.key);
     }
   }

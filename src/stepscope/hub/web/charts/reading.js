@@ -14,17 +14,45 @@ import { coarse, EXACT, marksOf, over, stepsWithin } from "./marks.js";
  * @property {boolean} [ghosts] whether superseded attempts are drawn
  */
 
+const MAX_LINES = 64; // in one answer
+
 /**
- * The lines of some metrics, as the hub answers.
+ * The lines of some metrics, as the hub answers; where each rank has one, in as many requests as their number takes.
  * @param {string} run
  * @param {How} how
- * @param {string[]} keys
+ * @param {{ key: string, ranks?: number[] }[]} metrics
  * @param {Record<string, any>} params
  * @param {AbortSignal} signal
  * @returns {Promise<any[]>}
  */
-export async function readLines(run, how, keys, params, signal) {
-  return (await get(runPath(run, "series"), seriesParams(how, keys, params), signal)).series;
+export async function readLines(run, how, metrics, params, signal) {
+  const found = [];
+  for (const { keys, ranks } of params.by_rank ? portions(metrics) : [{ keys: metrics.map(({ key }) => key) }]) {
+    const asked = seriesParams(how, keys, ranks ? { ...params, rank: ranks } : params);
+    found.push(...(await get(runPath(run, "series"), asked, signal)).series);
+  }
+  return found;
+}
+
+/**
+ * Metrics in groups whose ranks are lines of one answer; a metric of more ranks than that is several groups.
+ * @param {{ key: string, ranks?: number[] }[]} metrics
+ */
+export function portions(metrics) {
+  /** @type {{ keys: string[], ranks?: number[], size: number }[]} */
+  const groups = [];
+  for (const { key, ranks = [] } of metrics) {
+    const size = Math.max(ranks.length, 1),
+      last = groups.at(-1);
+    if (last && last.size + size <= MAX_LINES) {
+      last.keys.push(key);
+      last.size += size;
+    } else if (size <= MAX_LINES) groups.push({ keys: [key], size });
+    else
+      for (let at = 0; at < size; at += MAX_LINES)
+        groups.push({ keys: [key], ranks: ranks.slice(at, at + MAX_LINES), size: MAX_LINES });
+  }
+  return groups;
 }
 
 /**
@@ -64,7 +92,7 @@ export async function readAlong(run, how, params, signal) {
   const { xKey } = how;
   if (!xKey) throw new Error("no metric is chosen for x");
   const read = async (steps) => {
-    const line = (await readLines(run, how, [xKey], { ...params, ...steps }, signal))[0];
+    const line = (await readLines(run, how, [{ key: xKey }], { ...params, ...steps }, signal))[0];
     return { marks: marksOf(line, EXACT), ranks: line.ranks.length };
   };
   const whole = await read({}),
@@ -78,15 +106,15 @@ export async function readAlong(run, how, params, signal) {
  * What earlier attempts logged at steps that a later one repeated.
  * @param {string} run
  * @param {How} how
- * @param {string[]} keys
+ * @param {{ key: string, ranks?: number[] }[]} metrics
  * @param {number[]} attempts
  * @param {AbortSignal} signal
  */
-export async function readSuperseded(run, how, keys, attempts, signal) {
+export async function readSuperseded(run, how, metrics, attempts, signal) {
   const read = async (each) => {
     const along = how.x === "metric" ? await readAlong(run, how, { attempts: each }, signal) : null;
     const params = { attempts: each, ...rankParams(how), ...along?.steps };
-    return (await readLines(run, how, keys, params, signal)).map((line) => ({ line, along }));
+    return (await readLines(run, how, metrics, params, signal)).map((line) => ({ line, along }));
   };
   return (await Promise.all(attempts.map(read))).flat().filter(({ line }) => line.total > 0);
 }

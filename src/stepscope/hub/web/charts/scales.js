@@ -159,15 +159,31 @@ export const logTicks = {
     for (let power = first; power <= last; power++) {
       for (let times = 1; times <= (last - first > 15 ? 1 : 9); times++) found.push(Number(`${times}e${power}`));
     }
-    return found.filter((tick) => tick >= low && tick <= high);
+    const within = found.filter((tick) => tick >= low && tick <= high);
+    return within.filter(isRound).length >= 2 ? within : evenTicks(low, high);
   },
 };
 
-// On a log scale only powers of ten are written, unless there are too few of them.
+const isPower = (tick) => Math.abs(Math.log10(tick) - Math.round(Math.log10(tick))) < 1e-9;
+const isRound = (tick) => /^[125](e|\.0*e)/.test(tick.toExponential());
+
+// Where values are within less than a decade: ticks as on a linear scale, of which there are always some.
+function evenTicks(low, high) {
+  const rough = (high - low) / 4,
+    power = 10 ** Math.floor(Math.log10(rough)),
+    pace = (rough / power < 1.5 ? 1 : rough / power < 3.5 ? 2 : rough / power < 7.5 ? 5 : 10) * power;
+  const first = Math.ceil(low / pace),
+    many = Math.min(Math.floor(high / pace) - first + 1, 12);
+  return many > 0
+    ? Array.from({ length: many }, (_, i) => Number(((first + i) * pace).toPrecision(15))).filter((tick) => tick > 0)
+    : [];
+}
+
+// On a log scale only powers of ten are written, unless there are too few of them, and all ticks of a short stretch.
 export const tickLog = (metric) => (u, places) => {
-  const isPower = (tick) => Math.abs(Math.log10(tick) - Math.round(Math.log10(tick))) < 1e-9;
-  const powers = places.filter((tick) => tick > 0 && isPower(tick)).length;
-  const keep = (tick) => (powers >= 2 ? isPower(tick) : /^[125]/.test(tick.toExponential()));
+  const powers = places.filter((tick) => tick > 0 && isPower(tick)).length,
+    rounds = places.filter((tick) => tick > 0 && isRound(tick)).length;
+  const keep = (tick) => (powers >= 2 ? isPower(tick) : rounds >= 2 ? isRound(tick) : true);
   return ticks(
     places.map((tick) => (tick && keep(tick) ? tick : null)),
     writer(metric()),

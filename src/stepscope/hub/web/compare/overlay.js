@@ -2,7 +2,7 @@
 import { html, useEffect, useMemo, useRef } from "../h.js";
 import { change, go, href, useParam } from "../router.js";
 import { useLive, useDebounced } from "../use.js";
-import { seriesColour } from "../theme.js";
+import { runStyles, seriesColour, seriesDash } from "../theme.js";
 import { Search, Select, Switch, Toolbar } from "../parts/controls.js";
 import { Empty } from "../parts/states.js";
 import { ChartCard } from "../charts/card.js";
@@ -113,18 +113,19 @@ function shared(runs, x) {
 // One source out of the feeds of several runs: a line for each run, in the run's colour. A metric has one name whatever
 // the run calls its category: train/loss and trainer/loss are compared.
 function joined(runs, feeds, name) {
+  const styles = runStyles(runs);
   const having = runs
-    .map((run, at) => ({ run, at, feed: feeds[at], key: run.keys.find((each) => each.name === name) }))
+    .map((run, at) => ({ run, feed: feeds[at], key: run.keys.find((each) => each.name === name) }))
     .filter((each) => each.key);
   return {
     watch: (notify) => {
-      const stops = having.map(({ feed, key: { key, attempts } }) => feed.watch(key, attempts, notify));
+      const stops = having.map(({ feed, key }) => feed.watch(key, notify));
       return () => stops.forEach((stop) => stop());
     },
     read: () => {
       const entries = having.map(({ feed, key: { key } }) => feed.entry(key));
       return {
-        lines: having.flatMap(({ run, at, key: { key } }, i) =>
+        lines: having.flatMap(({ run, key: { key } }, i) =>
           entries[i].lines
             .filter((line) => !line.ghost)
             .slice(0, 1)
@@ -135,8 +136,9 @@ function joined(runs, feeds, name) {
                 key,
                 name: run.name || run.id,
                 short: run.name || run.id,
-                colour: seriesColour(at),
-                at,
+                colour: seriesColour(styles.get(run.id)),
+                dash: seriesDash(styles.get(run.id)),
+                at: styles.get(run.id),
               });
               return line;
             }),

@@ -1,10 +1,10 @@
 // Runs over each other: their curves in one set of charts, and how their configurations differ.
-import { html, useEffect, useState } from "../h.js";
+import { html, useEffect, useMemo, useState } from "../h.js";
 import { get, runPath } from "../api.js";
 import { change, go, href, useParam, useParams } from "../router.js";
 import { useFetch, useDebounced } from "../use.js";
-import { seriesColour, useShownTheme } from "../theme.js";
-import { IconButton, Menu, Status } from "../parts/controls.js";
+import { runStyles, useShownTheme } from "../theme.js";
+import { IconButton, Menu, Status, Swatch } from "../parts/controls.js";
 import { ago } from "../parts/format.js";
 import { Fetched, Empty } from "../parts/states.js";
 import { Diff } from "./diff.js";
@@ -18,11 +18,14 @@ export default function CompareView() {
   const wanted = ids.slice(0, MOST);
   const theme = useShownTheme();
   const fetched = useFetch((signal) => readAll(wanted, signal), [wanted.join("\n")]);
+  const styles = useMemo(() => runStyles(fetched.value || []), [fetched.value]);
   useEffect(() => {
-    if (fetched.value) document.title = `${fetched.value.map((run) => run.name || run.id).join(", ")} · Stepscope`;
-  }, [fetched.value]);
+    const named = (wanted.length && fetched.value) || [];
+    document.title = `${named.map((run) => run.name || run.id).join(", ") || "Compare"} · Stepscope`;
+  }, [fetched.value, wanted.length]);
   if (!wanted.length) {
     return html`<div class="page">
+      <div class="page-head"><h1>Compare</h1></div>
       <${Empty}
           title="Select runs to compare">Select two or more in <a
               href=${href("runs")}>the runs table</a>, or add one here.
@@ -32,7 +35,7 @@ export default function CompareView() {
     <${Fetched} fetched=${fetched} what="Loading runs">${(runs) => html`
       <ul class="compare-runs" aria-label="Runs">
         ${runs.map(
-          (run, at) => html`<li key=${run.id}><i style=${{ background: seriesColour(at) }}></i>
+          (run) => html`<li key=${run.id}><${Swatch} at=${styles.get(run.id)} />
             <a href=${href("run", run.id)}>${run.name || run.id}</a><${Status} run=${run} />
           <${IconButton} icon="close" label=${`Remove ${run.name || run.id}`}
               onClick=${() => change({ run: wanted.filter((id) => id !== run.id) })} />

@@ -41,7 +41,7 @@ export function keySource(feed, keys, unit) {
   const names = shortened(keys.map((each) => each.key));
   return {
     watch(notify) {
-      const stops = keys.map((each) => feed.watch(each.key, each.attempts, notify));
+      const stops = keys.map((each) => feed.watch(each, notify));
       return () => stops.forEach((stop) => stop());
     },
     read() {
@@ -55,7 +55,9 @@ export function keySource(feed, keys, unit) {
             key: entry.key,
             name: entry.key,
             short: names[at],
+            at,
             colour: seriesColour(at),
+            dash: [],
           })),
       );
       return {

@@ -94,10 +94,15 @@ function Line({ line, y, on, onChoose, showRun }) {
     ${showRun && html`<span class="log-run"><${RunName} id=${line.run} /></span>`}
     <span class="log-where">${line.step === null ? "" : line.step}</span>
     <span class="log-where">r${line.rank}</span>
-    <span class="log-text">${line.name && html`<b>${line.name}</b> `}${text(line)}
+    <span class="log-text">${line.name && html`<b>${line.name}</b> `}${oneLine(text(line))}
       ${line.kind === "event" && !line.body ? html` <span class="muted">${brief(line.attrs)}</span>` : ""}</span>
   </div>`;
 }
+
+// What has line breaks is one row all the same; the details have it as it is.
+const LONGEST = 2000;
+const oneLine = (words) =>
+  (words.length > LONGEST ? words.slice(0, LONGEST) + " …" : words).replace(/\s*[\r\n]\s*/g, " ⏎ ");
 
 const brief = (attrs) =>
   Object.entries(attrs)
@@ -106,6 +111,12 @@ const brief = (attrs) =>
         `${key}=${value !== null && typeof value === "object" && !(value instanceof Exact) ? "…" : plain(value)}`,
     )
     .join(" ");
+
+const wholeText = (line) =>
+  (line.name ? line.name + "\n" : "") +
+  (typeof line.body === "object" && line.body && !(line.body instanceof Exact)
+    ? JSON.stringify(line.body, null, 2)
+    : text(line));
 
 // All fields of one line, and links from it.
 export function LineDetails({ line }) {
@@ -122,13 +133,7 @@ export function LineDetails({ line }) {
       <a class="button" href=${href("run", line.run)}>Run</a>
       <a class="button" href=${href("logs", { run: line.run, step: line.step })}>Logs of this step</a>
     </p>
-    <pre class="log-body" tabindex="0">${line.name ? line.name + "\n" : ""}
-      ${
-        typeof line.body === "object" && line.body && !(line.body instanceof Exact)
-          ? JSON.stringify(line.body, null, 2)
-          : text(line)
-      }
-    </pre>
+    <pre class="log-body" tabindex="0">${wholeText(line)}</pre>
     <dl class="trace-facts">
       ${[
         ["Severity", line.severity],

@@ -1,5 +1,6 @@
 // Controls: a bar of them, choices side by side, switches, search fields, menus, marks of a run's state.
 import { html, useEffect, useId, useLayoutEffect, useRef, useState } from "../h.js";
+import { seriesColour, seriesDash } from "../theme.js";
 
 export function Toolbar({ label, children }) {
   return html`<div class="toolbar" role="group" aria-label=${label}>${children}</div>`;
@@ -21,6 +22,20 @@ export function Switch({ label, on, onChange, title }) {
   return html`<button type="button" class=${"switch" + (on ? " on" : "")} aria-pressed=${on ? "true" : "false"}
       title=${title}
     onClick=${() => onChange(!on)}>${label}</button>`;
+}
+
+// A short piece of a line in its style: the colour, and the dashes where it has some.
+export function Swatch({ at }) {
+  const tone = seriesColour(at),
+    stops = seriesDash(at).reduce(
+      ({ from, parts }, length, i) => ({
+        from: from + length / 2,
+        parts: [...parts, `${i % 2 ? "transparent" : tone} ${from}px ${from + length / 2}px`],
+      }),
+      { from: 0, parts: /** @type {string[]} */ ([]) },
+    ).parts;
+  const background = stops.length ? `repeating-linear-gradient(90deg, ${stops.join(", ")})` : tone;
+  return html`<i class="swatch" style=${{ background }}></i>`;
 }
 
 export function Search({ label, value, onChange, placeholder, shortcut = "/" }) {

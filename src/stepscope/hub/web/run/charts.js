@@ -189,12 +189,13 @@ function sourceOf(feed, key) {
   if (!found) {
     found = {
       attempts: key.attempts,
-      watch: (notify) => feed.watch(key.key, found.attempts, notify),
+      ranks: key.ranks,
+      watch: (notify) => feed.watch({ ...found, key: key.key }, notify),
       read: () => feed.entry(key.key),
     };
     feed.sources.set(key.key, found);
   }
-  found.attempts = key.attempts;
+  Object.assign(found, { attempts: key.attempts, ranks: key.ranks });
   return found;
 }
 

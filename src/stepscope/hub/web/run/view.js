@@ -50,6 +50,9 @@ function OneRun({ id }) {
   useEffect(() => {
     if (run.value) document.title = `${run.value.name || id} · Stepscope`;
   }, [run.value?.name]);
+  if (run.error?.status === 404 && !run.value)
+    return html`<div class="page run"><${Empty} title=${`There is no run ${id}`}>
+      It may have been deleted, or belong to another hub. <a href=${href("runs")}>All runs</a><//></div>`;
   return html`<div class=${"page run" + (step !== null ? " with-drawer" : "")}>
     <${Fetched} fetched=${run} what="Loading the run">${(found) => html`
       <${RunHead} run=${found} goodput=${goodput.value} findings=${findings.value} reload=${findings.reload} tab=${tab} setTab=${setTab}

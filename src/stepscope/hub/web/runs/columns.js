@@ -168,6 +168,32 @@ function value(latest) {
     >${quantity(latest.value, latest.key, latest.unit)}</span>`;
 }
 
+// A run in two lines: its name, and below it how it goes.
+const METRICS = 2; // values that fit beside findings and age
+
+export function twoLines(ids, { now }) {
+  const metrics = ids.filter((id) => id.startsWith("metrics.")).map((id) => id.slice(8));
+  return {
+    id: "name",
+    title: "run",
+    width: "minmax(0, 1fr)",
+    cell: (run) => html`<div class="run-two">
+      <div><a class="run-link" tabindex="-1" href=${href("run", run.id)}>${run.name || run.id}</a>
+        <span class="muted run-project">${run.project}</span></div>
+      <div class="run-state">
+        ${metrics
+          .filter((key) => run.values[key])
+          .slice(0, METRICS)
+          .map(
+            (key) =>
+              html`<span key=${key}><span class="muted">${key.slice(key.indexOf("/") + 1)}</span>${" "}${value(run.values[key])}</span>`,
+          )}
+        ${run.findings ? FIXED.findings.cell(run) : html`<span class="muted">no findings</span>`}
+        <span class="grow"></span>${FIXED.started.cell(run, { now })}</div>
+    </div>`,
+  };
+}
+
 const SCORE = /acc(uracy)?$|score|perplexity|kl$/;
 
 // The metrics that are shown when nobody chose: what the hub takes for the loss and the reward of each run, and a score.

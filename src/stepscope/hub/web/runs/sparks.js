@@ -1,6 +1,6 @@
 // Sparklines for the visible rows, fetched together when scrolling pauses, and again while runs continue.
 import { html, useEffect, useMemo, useRef, useState } from "../h.js";
-import { get, runPath } from "../api.js";
+import { get } from "../api.js";
 import { number } from "../parts/format.js";
 
 const STILL = 120,
@@ -84,7 +84,8 @@ export function Spark({ spark, waiting }) {
 
 // Steps per second: recent while a run is running, else over the whole run, by completed steps as in its goodput.
 const RATE_STILL = 150,
-  RATE_FRESH = 15000;
+  RATE_FRESH = 15000,
+  MOST_AT_ONCE = 100;
 
 export function rate(run, whole) {
   const found = run.status === "running" && run.recentRate !== undefined ? run.recentRate : whole;
@@ -96,7 +97,7 @@ const needsRate = (run) => run.step !== null && !(run.status === "running" && ru
 // Whether a rate was fetched, or none is needed: one that is on its way is not "none".
 export const isRateKnown = (run, isFetched) => isFetched || !needsRate(run);
 
-// The rates over the whole run of the visible rows, fetched one after the other while scrolling pauses.
+// The rates over the whole run of the visible rows, fetched together while scrolling pauses.
 /** @returns {[Map<string, number>, (rows: any[]) => void]} */
 export function useRates() {
   const [rates, setRates] = useState(() => new Map());
@@ -105,22 +106,24 @@ export function useRates() {
     timer = useRef(0),
     busy = useRef(false);
 
-  function next() {
+  function due() {
     const now = Date.now();
-    return rows.current.find((run) => {
+    const wanted = rows.current.filter((run) => {
       const old = known.current.get(run.id);
       if (!needsRate(run)) return false;
       return !old || ((old.step !== run.step || old.status !== run.status) && now - old.at > RATE_FRESH);
     });
+    return wanted.slice(0, MOST_AT_ONCE);
   }
 
   async function load() {
     if (busy.current) return;
     busy.current = true;
-    for (let run = next(); run; run = next()) {
-      const { step, status } = run;
-      const found = await get(runPath(run.id, "goodput")).catch(() => null);
-      known.current.set(run.id, { step, status, at: Date.now(), rate: found?.steps_per_second });
+    for (let wanted = due(); wanted.length; wanted = due()) {
+      const answer = await get("rates", { run: wanted.map((run) => run.id) }).catch(() => null);
+      const found = new Map((answer?.rates || []).map((each) => [each.run, each.steps_per_second]));
+      for (const { id, step, status } of wanted)
+        known.current.set(id, { step, status, at: Date.now(), rate: found.get(id) });
       setRates(new Map([...known.current].map(([id, each]) => [id, each.rate])));
     }
     busy.current = false;

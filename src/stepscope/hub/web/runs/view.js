@@ -2,14 +2,14 @@
 import { html, useEffect, useMemo, useRef, useState } from "../h.js";
 import { get } from "../api.js";
 import { change, go, href, useParam } from "../router.js";
-import { useFetch, useSavedChoice, useNow } from "../use.js";
+import { useFetch, useMedia, useSavedChoice, useNow } from "../use.js";
 import { Code, Icon, Menu, Select, Toolbar } from "../parts/controls.js";
 import { count } from "../parts/format.js";
 import { Confirm } from "../parts/overlays.js";
 import { Failure, Loading } from "../parts/states.js";
 import { VirtualTable } from "../parts/table.js";
 import { editAll, remove } from "../run/edit.js";
-import { Chooser, column, DEFAULTS, groupOf, tagFields, tagValues, usualMetrics } from "./columns.js";
+import { Chooser, column, DEFAULTS, groupOf, tagFields, tagValues, twoLines, usualMetrics } from "./columns.js";
 import { Filter } from "./filter.js";
 import { useRuns } from "./rows.js";
 import { useRates, useSparks } from "./sparks.js";
@@ -37,7 +37,8 @@ export default function RunsView() {
     [ids, fetched.value, fetched.error],
   );
   const runs = useRuns({ filter, sort, metrics, archived });
-  const now = useNow(5000);
+  const now = useNow(5000),
+    narrow = useMedia("(max-width: 640px)");
   const [sparks, seeSparks] = useSparks(metrics);
   const [rates, seeRates] = useRates();
   const last = useRef(0);
@@ -56,14 +57,14 @@ export default function RunsView() {
     });
   const rows = useMemo(() => grouped(runs.rows, group, closed), [runs.rows, group, closed]);
   const columns = useMemo(
-    () => columnsOf(ids, { sparks, rates, now, picked, toggle }),
-    [ids.join(), sparks, rates, now, picked],
+    () => columnsOf(ids, { sparks, rates, now, picked, toggle }, narrow),
+    [ids.join(), sparks, rates, now, picked, narrow],
   );
   const seen = (shown) => {
     const own = shown.filter((row) => !row.heading);
     runs.see(own);
-    if (ids.includes("spark")) seeSparks(own);
-    if (ids.includes("rate")) seeRates(own);
+    if (ids.includes("spark") && !narrow) seeSparks(own);
+    if (ids.includes("rate") && !narrow) seeRates(own);
   };
 
   if (runs.total === 0 && !filter && !archived && !runs.archived)
@@ -84,6 +85,11 @@ export default function RunsView() {
             ...fields.tags.slice(0, 30).map(({ name }) => ["tag." + name, `tag ${name}`]),
             ...fields.config.slice(0, 60).map(({ name }) => ["config." + name, name]),
           ]} />
+        ${
+          narrow &&
+          html`<${Select} label="sort" hidden=${false} value=${sort}
+              onChange=${(by) => change({ sort: by === "-started" ? null : by })} options=${orders(ids, sort)} />`
+        }
         <${Archived} value=${archived} count=${runs.archived || 0} />
         <${Menu} label="Columns" icon="columns" align="right">
           <${Chooser} chosen=${ids} fields=${fields} onChange=${setChosen} onReset=${() => setChosen(DEFAULTS)} /><//>
@@ -106,7 +112,7 @@ export default function RunsView() {
           : runs.total === null
             ? html`<${Loading} what="Loading runs" />`
             : html`<${VirtualTable} label="Runs" columns=${columns} rows=${rows}
-                keyOf=${(row) => (row.heading ? "group " + row.heading : row.id)} sort=${sort}
+                rowHeight=${narrow ? 50 : 34} keyOf=${(row) => (row.heading ? "group " + row.heading : row.id)} sort=${sort}
                 question=${[filter, group, archived].join("\n")}
             onSort=${(next) => change({ sort: next === "-started" ? null : next })} onSeen=${seen}
                 onToggle=${(row) => (row.heading ? fold(row, setClosed) : toggle(row))}
@@ -125,7 +131,7 @@ export default function RunsView() {
   </div>`;
 }
 
-function columnsOf(ids, given) {
+function columnsOf(ids, given, narrow) {
   const box = {
     id: "pick",
     title: "Select",
@@ -137,18 +143,24 @@ function columnsOf(ids, given) {
         : html`<input type="checkbox" tabindex="-1" aria-label=${`Select ${run.name || run.id}`}
             checked=${given.picked.has(run.id)} onChange=${() => given.toggle(run)} />`,
   };
-  // On a phone the sign of a state is enough; the word stays for those who listen.
-  const narrow = matchMedia("(max-width: 640px)").matches,
-    small = { status: "32px", name: "minmax(150px, 2fr)", step: "64px" };
-  const made = ids
-    .map((id) => column(id, given))
-    .filter(Boolean)
-    .map((each) => (narrow && small[each.id] ? { ...each, width: small[each.id] } : each));
+  // On a phone a run has two lines; of its state the sign is enough, and the word stays for those who listen.
+  const made = (narrow ? [] : ids).map((id) => column(id, given)).filter(Boolean);
+  if (narrow) made.push({ ...column("status", given), width: "32px" }, twoLines(ids, given));
   const named = made.map((each) => ({
     ...each,
     cell: (row) => (row.heading ? (each.id === "name" ? heading(row) : null) : each.cell(row)),
   }));
   return [box, ...named];
+}
+
+// How a table without heads of columns can be sorted.
+function orders(ids, sort) {
+  const found = ids.map((id) => column(id, {})).filter((each) => each?.sortable);
+  const options = found.flatMap(({ title, sortable }) => [
+    ["-" + sortable, `${title} ↓`],
+    [sortable, `${title} ↑`],
+  ]);
+  return options.some(([id]) => id === sort) ? options : [[sort, sort], ...options];
 }
 
 const heading = (row) =>

@@ -1,5 +1,7 @@
 // Which of the series' colours a name of a span has: the same on every view, whatever else is on screen.
-import { colour, SERIES } from "../theme.js";
+import { colour } from "../theme.js";
+
+const HUES = 8; // text is written on spans, so they have the first colours only
 
 // Phases of a step and parts of a layer have distinct colours; any other name gets its colour by a hash.
 const PHASES = new Map(
@@ -32,7 +34,7 @@ export function hue(name) {
   if (phase !== undefined) return phase;
   let sum = 7;
   for (let at = 0; at < kin.length; at++) sum = (sum * 31 + kin.charCodeAt(at)) >>> 0;
-  return sum % SERIES;
+  return sum % HUES;
 }
 
 export const spanColour = (name) => `var(--series-${hue(name) + 1})`;
@@ -71,7 +73,7 @@ export function palette() {
       "ghost",
     ].map((name) => [name, colour("--" + name)]),
   );
-  of.series = Array.from({ length: SERIES }, (_, at) => colour(`--series-${at + 1}`));
+  of.series = Array.from({ length: HUES }, (_, at) => colour(`--series-${at + 1}`));
   return of;
 }
 
