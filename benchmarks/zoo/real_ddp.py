@@ -136,10 +136,9 @@ class Launcher:
     """Four ranks; when one fails the others get SIGTERM, as torchrun does, and SIGKILL if they do not end."""
 
     def __init__(self, name: str, home: Path) -> None:
-        ready = multiprocessing.get_context("forkserver")  # torch is imported once for all ranks
-        ready.set_forkserver_preload(
-            ["torch.distributed", "torch._dynamo", "stepscope", "stepscope.integrations.torch"]
-        )
+        for module in ("torch.distributed", "torch._dynamo", "stepscope.integrations.torch"):
+            importlib.import_module(module)  # once for all ranks
+        ready = multiprocessing.get_context("fork")  # a child is reaped when it is looked at, as by torchrun
         self._processes = [ready.Process(target=train, args=(name, rank, home)) for rank in range(WORLD)]
         self._failed_at = 0.0
         for process in self._processes:

@@ -126,11 +126,12 @@ class Hang:
         """Record a heartbeat, and evaluate the time up to which all living ranks have written one.
 
         So a hang is found from the records alone, also when they are replayed. A rank that is stopped writes none, and
-        is not waited for.
+        is not waited for when others report that they stand still.
         """
         self._beats[rank] = max(time, self._beats.get(rank, 0))
         beats = [self._beats.get(rank, 0) for rank in self._last if rank not in self._gone]
-        return self.tick(max(min(beats), max(beats) - SILENT_NS) if beats else 0)
+        patience = 0 if any(each.time > max(self._last.values()) for each in self._positions.values()) else SILENT_NS
+        return self.tick(max(min(beats), max(beats) - patience) if beats else 0)
 
     def tick(self, now: int) -> tuple[Finding, ...]:
         """Report a hang when no rank has made progress for longer than ever before.
