@@ -5,7 +5,7 @@ from typing import Any
 from stepscope.diagnosis.finding import Finding
 from stepscope.diagnosis.run_diagnosis import Diagnosis
 from stepscope.model import names
-from stepscope.model.records import Event, Metric, Span
+from stepscope.model.records import Event, Log, Metric, Span
 
 SECOND = 1_000_000_000
 
@@ -259,3 +259,41 @@ def test_the_wait_for_a_killed_rank_is_not_a_hang() -> None:
     made.died(2, 4 * SECOND)
     found = only(made)
     assert (found.kind, found.ranks) == ("dead_rank", (2,))
+
+
+def printed(time: int, text: str) -> Log:
+    """A line that a process printed."""
+    return Log(time * SECOND, None, None, None, None, 9, text, {"log.iostream": "stderr"}, "console.stderr")
+
+
+def test_what_a_process_printed_before_it_was_killed_is_its_cause() -> None:
+    """The class of the line decides the cause; lines about lost connections do not."""
+    made = four()
+    made.feed(2, printed(98, "step 98 loss 0.3"))
+    made.feed(2, printed(99, "terminate called after throwing an instance of 'c10::Error'"))
+    made.feed(2, printed(99, "Connection closed by peer"))
+    made.feed(2, exited(100, "SIGABRT"))
+    made.died(2, 99 * SECOND)
+    found = only(made)
+    assert found.text == (
+        "rank 2 was killed by SIGABRT at step 99, after it printed: "
+        "terminate called after throwing an instance of 'c10::Error'"
+    )
+    assert found.cause == "native code crashed"
+
+
+def test_the_kernel_confirms_why_a_process_was_killed() -> None:
+    """A process that was killed while its control group ran out of memory was killed for that."""
+    made = four()
+    attrs = {"signal": "SIGKILL", "oom_kill": True}
+    made.feed(2, Event(100 * SECOND, None, None, None, None, 9, names.EVENT_EXITED, attrs))
+    assert "out of memory" in only(made).cause
+
+
+def test_the_first_of_ends_that_were_seen_is_the_root() -> None:
+    """Where nobody could read the signals, the process that was seen to end first is the root."""
+    made = four()
+    for rank, time in ((0, 100.5), (2, 100.1), (3, 100.6)):
+        made.feed(rank, exited(time, ""))
+        made.died(rank, 99 * SECOND)
+    assert only(made).ranks == (2,)

@@ -13,6 +13,7 @@ from stepscope.hub.alerting.alert_log import read_marks
 from stepscope.journal import layout
 from stepscope.journal.layout import files_of, process_alive
 from stepscope.journal.segments import Tail, find_writer
+from stepscope.model.ports import Writer
 from stepscope.model.states import WriterFacts, writer_state
 
 READ_BYTES = 64 * 1024
@@ -24,10 +25,15 @@ class _Journal:
 
     def __init__(self, folder: Path) -> None:
         self.tail = Tail(folder)
-        self.writer = find_writer(folder)
+        self._found = find_writer(folder)
         self.waiting: deque[Written] = deque()
         self.seen = 0
         self._latest = 0
+
+    @property
+    def writer(self) -> Writer:
+        """The writer, as its journal says; until something of that is written, as the folder is named."""
+        return self.tail.writer or self._found
 
     def fill(self) -> bool:
         """Read more records if none are waiting; return whether any are."""
@@ -56,10 +62,11 @@ class JournalDiagnosis:
         """Diagnose for about this long; False when nothing is left for now."""
         for name in layout.list_writers(self._home, self._run):
             if name not in self._journals:
-                made = self._journals[name] = _Journal(layout.writer_folder(self._home, self._run, name))
-                self._diagnosis.run.world = max(self._diagnosis.run.world, made.writer.world_size)
+                self._journals[name] = _Journal(layout.writer_folder(self._home, self._run, name))
         deadline = clock() + seconds
         filled = [each for each in self._journals.values() if each.fill()]
+        worlds = [each.writer.world_size for each in self._journals.values()]
+        self._diagnosis.run.world = max([self._diagnosis.run.world, *worlds])
         while filled:
             first = min(each.writer.attempt for each in filled)
             self._merge([each for each in filled if each.writer.attempt == first])
@@ -89,7 +96,7 @@ class JournalDiagnosis:
 
     def _report_dead(self) -> bool:
         """Report dead processes to the engine; return whether one lives here, so that silence is a hang."""
-        mains = [each for each in self._journals.values() if each.writer.main]
+        mains = [each for each in self._journals.values() if each.tail.writer is not None and each.tail.writer.main]
         newest = max((each.writer.attempt for each in mains), default=1)
         ended, now, living = self._diagnosis.ended, time.time(), False
         for each in mains:

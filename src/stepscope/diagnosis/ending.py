@@ -11,6 +11,8 @@ ENDED_BY = frozenset(("SIGTERM", "SIGINT", "SIGHUP"))
 """Signals by which launchers, schedulers and people end a process in order."""
 UNSEEN_NS = 12_000_000_000
 """A process that vanished was alive at most this long after its last record: it writes a heartbeat every 5 s."""
+AT_ONCE_NS = 20_000_000
+"""Processes whose ends were seen within this time ended at once; launchers look every tenth of a second."""
 TOGETHER_NS = 2_000_000_000
 """Processes that were killed by the same signal within this time were killed together."""
 
@@ -26,6 +28,8 @@ class End:
     """The exception, the signal, or the status."""
     span: str | None = None
     failure: FailureClass | None = None
+    seen: bool = False
+    """Whether another process saw it end, so that the time is that of the end."""
 
     @property
     def follows(self) -> bool:
@@ -35,9 +39,9 @@ class End:
         return self.failure is not None and self.failure.role == "cascade"
 
 
-def end_of(rank: int, time: int, how: How, words: str, span: str | None = None) -> End:
+def end_of(rank: int, time: int, how: How, words: str, span: str | None = None, *, seen: bool = False) -> End:
     """Return an end with the class of its failure."""
-    return End(rank, time, how, words, span, None if how == "vanished" else class_of(words))
+    return End(rank, time, how, words, span, None if how == "vanished" else class_of(words), seen)
 
 
 def root_of(ends: Sequence[End]) -> list[End]:
@@ -52,7 +56,9 @@ def root_of(ends: Sequence[End]) -> list[End]:
         before = [each for each in vanished if each.time < first.time - UNSEEN_NS]
         return before or _with_peers(first, known)
     if vanished:
-        return vanished
+        first = min(vanished, key=_order)
+        all_seen = all(each.seen for each in vanished)
+        return [each for each in vanished if each.time <= first.time + AT_ONCE_NS] if all_seen else vanished
     first = min([each for each in ends if each.how == "status"] or ends, key=_order)
     return _with_peers(first, ends)
 

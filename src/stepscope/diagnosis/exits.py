@@ -6,10 +6,10 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 from stepscope.diagnosis.ending import End, consequences, end_of, ranks_in_words, root_of
-from stepscope.diagnosis.failure_classes import class_of
+from stepscope.diagnosis.failure_classes import FailureClass, class_of
 from stepscope.diagnosis.finding import Finding, Kind, on_ranks, seconds
 from stepscope.model import names
-from stepscope.model.records import Event, Span
+from stepscope.model.records import Event, Log, Span
 from stepscope.model.states import ending_of
 
 CRASH = Kind(
@@ -46,6 +46,8 @@ MOST_FAILURES = 256
 LEAST_PLACES, MOST_PLACES = 16, 16_384
 """The places that each failure keeps in any case, and those of all failures together; further ones are counted."""
 MOST_THROWN = 4096
+MAX_LINES = 16
+"""The most lines of a failure that are kept of each rank."""
 LONGEST = 400
 """The most characters of a failure that are compared."""
 _DIGITS = re.compile(r"0x[0-9a-f]+|\d+", re.IGNORECASE)
@@ -83,6 +85,8 @@ class _Attempt:
     """What other processes saw of their ends."""
     thrown: dict[int, tuple[bool, str, int]] = field(default_factory=dict)
     """The exception of each rank that ended it, else its last one: whether it did, the text and the time."""
+    printed: dict[int, list[tuple[int, str, FailureClass]]] = field(default_factory=dict)
+    """Lines of a class that ranks printed, the first ones."""
     usual_step: float = 0.0
     """The median step time when the first of its processes died, in seconds."""
 
@@ -148,6 +152,15 @@ class Exits:
         else:
             return
         self.changes += 1
+
+    def line(self, rank: int, attempt: int, log: Log) -> None:
+        """Process a line that a process printed; those that tell of a failure are kept."""
+        if not isinstance(log.body, str) or (about := class_of(log.body)) is None:
+            return
+        lines = self._attempts.setdefault(attempt, _Attempt()).printed.setdefault(rank, [])
+        if len(lines) < MAX_LINES:
+            lines.append((log.time, log.body[:LONGEST], about))
+            self.changes += 1
 
     def span(self, rank: int, attempt: int, span: Span) -> None:
         """Process a finished span."""
@@ -240,11 +253,9 @@ class Exits:
         if first.how == "signal":
             did = f"{were} {'ended' if first.follows else 'killed'} by {first.words}"
         pace = f"a step every {seconds(known.usual_step)}, or " if known.usual_step else ""
-        about = first.failure
-        if known.exited.get(first.rank, (0, {}))[1].get("oom_kill"):
-            about = class_of(_OOM_KILL)
+        about, said = _reason(known, root)
         return DEAD_RANK.finding(
-            f"{who} {did}{place}{self._resumed(attempt, step)}",
+            f"{who} {did}{place}{said}{self._resumed(attempt, step)}",
             min(each.time for each in root),
             step=step,
             ranks=ranks,
@@ -290,8 +301,19 @@ def _ends(known: _Attempt, failures: list[_Failure]) -> list[End]:
         elif signal:
             found.append(end_of(rank, at, "signal", str(signal)))
         elif rank in known.dead:
-            found.append(end_of(rank, at, "vanished", ""))
+            found.append(end_of(rank, at, "vanished", "", seen=rank in known.exited))
     return found
+
+
+def _reason(known: _Attempt, root: list[End]) -> tuple[FailureClass | None, str]:
+    """Return the class of a death: by its signal, or by what the process printed before; and that line."""
+    for end in root:
+        if known.exited.get(end.rank, (0, {}))[1].get("oom_kill"):
+            return class_of(_OOM_KILL), ""
+        lines = [each for each in known.printed.get(end.rank, ()) if each[2].role != "cascade"]
+        if lines:
+            return lines[0][2], f", after it printed: {lines[0][1][:160]}"
+    return root[0].failure, ""
 
 
 def described(attrs: Mapping[str, Any]) -> str:

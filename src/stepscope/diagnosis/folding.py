@@ -14,7 +14,7 @@ BEFORE = 3
 NEAR = 8
 """Symptoms of causes that do not last begin within this many steps."""
 _HANGS = frozenset(("hang", "collective_mismatch"))
-LAST_RECORD_NS = 3_000_000_000
+LAST_RECORD_NS = 1_500_000_000
 """The last record of a process that ended comes at most this long after the progress that it ended."""
 _STALLS = frozenset(("data_stall", "slow_span", "periodic_stall"))
 _LATE = frozenset(("straggler", "intermittent_straggler"))

@@ -111,6 +111,13 @@ class Place(NamedTuple):
         return self.position is not None and self.position.in_backward and bool(self.position.begun)
 
     @property
+    def waits_in(self) -> str:
+        """What it waits in, for a sentence."""
+        if self.span is not None and traits(self.span).waiting:
+            return self.span
+        return self.collective.name if self.collective is not None else "backward"
+
+    @property
     def where(self) -> str:
         """Where it is, for a sentence."""
         line = self.position.place if self.position is not None else ""

@@ -62,9 +62,23 @@ def recognised(keys: Iterable[str]) -> Vocabulary | None:
     return next((found for key in keys if (found := _SIGNS.get(key)) is not None), None)
 
 
+_RECORDED = {
+    "torch/update_ratio": Role("update_ratio"),
+    "torch/stale_gradient": Role("stale_gradient"),
+    "torch/input_checksum": Role("input_checksum"),
+    "torch/memory_allocated_bytes": Role("gpu_memory"),
+    "torch/alloc_retries": Role("alloc_retries"),
+    "torch/weights_checksum": UNKNOWN,
+    "torch/gc_pause_ms": UNKNOWN,
+}
+"""What `stepscope.integrations.torch` records, by its full name."""
+
+
 @lru_cache(maxsize=16384)
 def role_of(key: str, framework: str = "") -> Role:
     """Return the role of a metric by its name, and the name of the framework that logs it; or `UNKNOWN`."""
+    if key in _RECORDED:
+        return _RECORDED[key]
     words = [word.lower() for word in _WORDS.findall(key)]
     if not words:
         return UNKNOWN

@@ -385,6 +385,8 @@ class Diagnosis:
 
     def _log(self, rank: int, log: Log) -> None:
         step = log.step if log.step is not None else self._steps.get(rank)
+        if log.scope.startswith(names.SCOPE_CONSOLE):
+            self._exits.line(rank, self.run.attempt, log)
         for take in self._on_log:
             self._keep_all(take(rank, log, step))
 
@@ -404,6 +406,6 @@ class Diagnosis:
         if event.name == names.EVENT_FINISHED:
             self._hang.gone(rank)
         elif event.name == names.EVENT_POSITION:
-            self._hang.positioned(rank, event)
+            self._keep_all(self._hang.positioned(rank, event))
         for take in self._on_event:
             self._keep_all(take(rank, event))

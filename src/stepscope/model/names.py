@@ -57,6 +57,8 @@ EVENT_EXITED = "process.exited"
 ALERT_FINDING = "stepscope.finding"
 """An alert about a finding of the diagnosis in the trainer; `stepscope.finding.kind` and others describe it."""
 
+SCOPE_CONSOLE = "console."
+"""The beginning of the scope of lines that a process printed; the stream follows."""
 EVENT_POSITION = "process.position"
 """Where a process stands still: `stack`, `seconds`, and of torch.distributed `collective`, `groups` and `recent`."""
 COLLECTIVES = (

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from stepscope.model import names
 from stepscope.model.errors import ConfigError
+from stepscope.sdk import console as console_capture
 from stepscope.sdk import launch, log_capture, process_hooks, run_display, run_methods, settings
 from stepscope.sdk.off import OFF_SPAN, OffRun
 from stepscope.sdk.outcomes import NOTHING_LEFT, DeliveryStatus
@@ -44,6 +45,7 @@ def init(
     diagnosis: bool | None = None,
     capture_logs: bool | None = None,
     log_level: str | None = None,
+    console: bool | None = None,
     otel: bool | None = None,
     sigterm: bool | None = None,
     service_name: str | None = None,
@@ -114,6 +116,8 @@ def _begin(run: Run) -> None:
     closing.append(process_hooks.watch(run))
     if run.settings.capture_logs:
         closing.append(log_capture.capture(run))
+    if console_capture.is_wanted(run):
+        closing.append(console_capture.capture(run, run.periodic.collectors))
     if run.settings.otel:
         closing.append(_join_opentelemetry(run))
     if run.settings.probes:

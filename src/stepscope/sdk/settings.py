@@ -64,6 +64,8 @@ class Settings:
     """Record what goes through Python's logging, from `log_level` up."""
     log_level: str = "INFO"
     """The lowest logging level that is recorded."""
+    console: bool | None = None
+    """Record what this process and its children print; default: for processes that a launcher started."""
     otel: bool = True
     """Register as the OpenTelemetry provider of this process, unless it already has one."""
     sigterm: bool = False
@@ -391,6 +393,7 @@ _PARSERS: dict[str, Callable[[Any], Any]] = {
     "probes": _as_bool,
     "probe_interval": _positive,
     "capture_logs": _as_bool,
+    "console": _as_bool,
     "diagnosis": _as_bool,
     "log_level": _as_level,
     "otel": _as_bool,

@@ -13,6 +13,16 @@ DESYNC = Kind(
     "weights differ between ranks: a missed or failed collective, or different inputs to the optimizer",
     "Compare parameter checksums across ranks; restart from the last checkpoint at which they agree.",
 )
+REPLICAS = Kind(
+    "replicas_differ",
+    "ERROR",
+    "the weights of data-parallel ranks are not equal: changed on one of them, or a gradient that was not reduced",
+    "Look what that rank does to its weights outside of the optimizer; restart from a checkpoint before this step.",
+    explains=("desync",),
+    lasts=True,
+)
+CHECKSUM = "torch/weights_checksum"
+"""A metric that must be equal on all ranks, to the last bit."""
 AGREE = 20
 """A metric that was equal on all ranks for this many steps is expected to stay equal."""
 DIFFER = 3
@@ -28,12 +38,12 @@ CLOSE = 1e-6
 class Shared:
     """The values of one metric on all ranks."""
 
-    __slots__ = ("done", "key", "odd", "own", "rows", "same")
+    __slots__ = ("done", "key", "last", "odd", "own", "rows", "same")
 
     def __init__(self, key: str) -> None:
         self.key = key
         self.rows: dict[int, dict[int, float]] = {}
-        self.same = self.own = 0
+        self.same = self.own = self.last = 0
         self.odd: list[tuple[int, int]] = []
         self.done = False
         """Whether there is nothing more to find."""
@@ -42,7 +52,7 @@ class Shared:
 class Desync:
     """Compares metrics that ranks report at the same steps."""
 
-    KINDS: ClassVar[tuple[Kind, ...]] = (DESYNC, CONFIG)
+    KINDS: ClassVar[tuple[Kind, ...]] = (DESYNC, REPLICAS, CONFIG)
 
     def __init__(self, run: RunState) -> None:
         self._run = run
@@ -75,12 +85,15 @@ class Desync:
         del rows[step]
         if len(set(row.values())) == 1:
             shared.same += 1
+            shared.last = step
             if shared.odd:
                 shared.odd = []
             return None
         return self._differs(shared, step, time, row)
 
     def _differs(self, shared: Shared, step: int, time: int, row: dict[int, float]) -> Finding | None:
+        if shared.key == CHECKSUM:
+            return self._replicas(shared, step, time, row)
         if shared.same < AGREE and len(set(row.values())) == len(row) > 2:
             return self._own(shared, step, time, row)
         usual = Counter(row.values()).most_common(1)[0][0]
@@ -108,6 +121,23 @@ class Desync:
             value=row[odd[0]],
             expected=(usual, usual),
             weight=2.0,
+        )
+
+    def _replicas(self, shared: Shared, step: int, time: int, row: dict[int, float]) -> Finding:
+        self._end(shared)
+        usual, often = Counter(row.values()).most_common(1)[0]
+        odd = tuple(sorted(rank for rank, value in row.items() if value != usual)) if 2 * often > len(row) else ()
+        who = on_ranks(odd, self._run.world) or " between ranks"
+        since = f", and were equal until step {shared.last}" if shared.same else ""
+        return REPLICAS.finding(
+            f"the weights differ{who} at step {step}{since}",
+            time,
+            step=step,
+            ranks=odd,
+            key=shared.key,
+            value=row[odd[0]] if odd else None,
+            expected=(usual, usual),
+            weight=3.0,
         )
 
     def _own(self, shared: Shared, step: int, time: int, row: dict[int, float]) -> Finding | None:

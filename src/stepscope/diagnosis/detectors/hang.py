@@ -110,10 +110,13 @@ class Hang:
             drop_rarest(self._longest, MOST_NAMES, int)
             self._longest[span.name] = took
 
-    def positioned(self, rank: int, event: Event) -> None:
-        """Record the report of a process that stands still."""
+    def positioned(self, rank: int, event: Event) -> tuple[Finding, ...]:
+        """Record the report of a process that stands still, which is a sign of life too."""
         self._positions[rank] = position_of(event)
         self._evaluated = False
+        if event.step is not None and event.step > self._step.get(rank, event.step - 1):
+            self._step[rank] = event.step
+        return self.beat(rank, event.time)
 
     def gone(self, rank: int) -> None:
         """Record that a rank has ended or died."""
@@ -123,11 +126,12 @@ class Hang:
         """Record a heartbeat, and evaluate the time up to which all living ranks have written one.
 
         So a hang is found from the records alone, also when they are replayed. A rank that is stopped writes none, and
-        is not waited for.
+        is not waited for when others report that they stand still.
         """
         self._beats[rank] = max(time, self._beats.get(rank, 0))
         beats = [self._beats.get(rank, 0) for rank in self._last if rank not in self._gone]
-        return self.tick(max(min(beats), max(beats) - SILENT_NS) if beats else 0)
+        patience = 0 if any(each.time > max(self._last.values()) for each in self._positions.values()) else SILENT_NS
+        return self.tick(max(min(beats), max(beats) - patience) if beats else 0)
 
     def tick(self, now: int) -> tuple[Finding, ...]:
         """Report a hang when no rank has made progress for longer than ever before.
@@ -181,19 +185,19 @@ class Hang:
         different = mismatched(places)
         missing = _missing(places)
         waiting = tuple(rank for rank in sorted(places) if rank not in missing and places[rank].waits)
-        name = next((place.collective.name for rank in waiting if (place := places[rank]).collective), None)
         span = next((each for rank in waiting or missing if (each := places[rank].span)), None)
+        inside = next((places[rank].waits_in for rank in waiting), "")
         kind, blamed, cause = HANG, missing, ""
         if different:
             kind, blamed = MISMATCH, odd_ones(different) or tuple(sorted(places))
             text = f"{head}: {_differing(different)}"
             span = next((each for rank in blamed if (each := places[rank].span)), span)
         elif waiting and missing:
-            text = f"{head}: {ranks_in_words(waiting)} waiting in {span or name or 'backward'}, "
+            text = f"{head}: {ranks_in_words(waiting)} waiting in {inside}, "
             text += f"{ranks_in_words(missing)} never arrived{self._about(missing, places, now)}"
             cause = "a rank is stuck outside the collective that the others wait in"
         elif waiting:
-            text, blamed = f"{head}: {ranks_in_words(waiting)} waiting in {span or name or 'backward'}", ()
+            text, blamed = f"{head}: {ranks_in_words(waiting)} waiting in {inside}", ()
             cause = "every rank is in the same collective: the network between them, or a rank that is not recorded"
         else:
             where = next((place.where for place in places.values() if place.where), "")

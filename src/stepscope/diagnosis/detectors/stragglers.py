@@ -107,10 +107,11 @@ class Stragglers:
         name = max((each for each in newest.own if traits(each).waiting), key=lambda each: newest.own[each])
         self._reported.add((STRAGGLER.name, name, last))
         usual = median(lost for _, _, lost, _ in mine)
+        begun = next(step for step, _, lost, _ in mine if lost > usual / 2)
         return STRAGGLER.finding(
-            f"the other ranks have waited {seconds(usual)} a step for rank {last} since step {mine[0][0]}, in {name}",
+            f"the other ranks have waited {seconds(usual)} a step for rank {last} since step {begun}, in {name}",
             newest.ended,
-            step=mine[0][0],
+            step=begun,
             last=newest.step,
             ranks=(last,),
             span=name,
@@ -150,7 +151,8 @@ class Stragglers:
         recent = self._ratios[name, rank]
         ratio, share = median([r for _, r, _ in recent]), median([s for _, _, s in recent])
         if ratio > SLOWER and share > SHARE and sum(r > SLOWER / 2 for _, r, _ in recent) > 0.85 * STEPS:
-            return self._finding(STRAGGLER, name, rank, recent[0][0], step, time, ratio, took)
+            begun = next(at for at, each, _ in recent if each > SLOWER)
+            return self._finding(STRAGGLER, name, rank, begun, step, time, ratio, took)
         late = [each for each in self._late[name, rank] if each[0] > step - LATE_WINDOW]
         if len(late) < LATE_LEAST or late[-1][0] != step or self._seen[name] < 2 * STEPS:
             return None

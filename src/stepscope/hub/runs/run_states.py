@@ -125,7 +125,9 @@ class Journals:
         key = f"{run}/{name}"
         who = self._writers.get(key)
         if who is None:
-            who = self._writers[key] = find_writer(layout.writer_folder(self._home, run, name))
+            who = find_writer(layout.writer_folder(self._home, run, name))
+            if who.wall_ns:  # else nothing of its journal is written yet, and who it is is only guessed
+                self._writers[key] = who
         alive = False if key in self._dead else process_alive(who)
         if alive is False:
             self._dead.add(key)

@@ -7,6 +7,7 @@ from typing import Any, Protocol
 import torch
 
 from stepscope.integrations.torch import calls
+from stepscope.integrations.torch.checks import Checks
 from stepscope.integrations.torch.passes import ModuleTiming, OptimizerTiming
 from stepscope.integrations.torch.phases import GpuClock
 from stepscope.integrations.torch.profiling import Window, profile
@@ -42,23 +43,28 @@ def instrument(
     checkpoints: bool = True,
     gpu: bool = True,
     grad_norm: int = 10,
+    checks: bool = True,
 ) -> None:
     """Time PyTorch into whichever run is current; a second call replaces the first.
 
     Each part can be disabled. `gpu` also measures phases on the device, by events that are read later without waiting.
-    `grad_norm` is the number of optimizer steps between gradient norms; 0 disables them. Failures are counted and
-    never raise into training.
+    `grad_norm` is the number of optimizer steps between gradient norms; 0 disables them. `checks` look at weights,
+    gradients, inputs and the allocator at about every 20th optimizer step. Failures are counted and never raise into
+    training.
     """
     uninstrument()
     state = Installed(active=[True])
     _installed.append(state)
     clock = GpuClock(gpu and torch.cuda.is_available())
-    passes = ModuleTiming(clock) if modules else None
+    watch = Checks() if checks and optimizers else None
+    if watch is not None:
+        state.parts.append(watch)
+    passes = ModuleTiming(clock, watch) if modules else None
     if passes is not None:
         passes.install()
         state.parts.append(passes)
     if optimizers:
-        steps = OptimizerTiming(clock, passes, _period(grad_norm))
+        steps = OptimizerTiming(clock, passes, _period(grad_norm), watch)
         steps.install()
         state.parts.append(steps)
     if data:

@@ -10,6 +10,7 @@ from torch.nn.modules.module import register_module_forward_pre_hook
 from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 
 import stepscope
+from stepscope.integrations.torch.checks import Checks, quietly
 from stepscope.integrations.torch.phases import CATEGORY, GpuClock, Phase, in_backward, never_raising
 from stepscope.model.names import ATTR_BUCKET
 
@@ -30,8 +31,9 @@ class ModuleTiming:
     module runs, so that inner modules cost nothing.
     """
 
-    def __init__(self, clock: GpuClock) -> None:
+    def __init__(self, clock: GpuClock, checks: Checks | None = None) -> None:
         self._clock = clock
+        self._checks = checks
         self._waiting: Any = None
         self._module: Any = None
         self._forward: Phase | None = None
@@ -51,9 +53,9 @@ class ModuleTiming:
     def _on_call(self, module: Any, args: Any) -> None:
         if torch.compiler.is_compiling():  # checked first, so that compiled code does not depend on anything below
             return
-        self._hooks[0](module)
+        self._hooks[0](module, args)
 
-    def _enter(self, run: stepscope.Run, module: Any) -> None:
+    def _enter(self, run: stepscope.Run, module: Any, args: Any) -> None:
         if self._forward is not None or in_backward():
             return  # another thread, or activation recomputation
         self.settle()
@@ -62,6 +64,8 @@ class ModuleTiming:
             self._waiting = None
         self._module, self._outside = module, sys.exc_info()[1]
         self._handle = module.register_forward_hook(self._on_return, always_call=True)
+        if self._checks is not None:
+            quietly(run, self._checks.forward, module, args)
         attrs = {"train.module": type(module).__name__}
         if torch.is_grad_enabled():
             self._forward = Phase(self._clock, FORWARD, {**attrs, ATTR_BUCKET: "productive"})
@@ -101,6 +105,8 @@ class ModuleTiming:
     def _backward_begins(self, run: stepscope.Run, context: contextvars.Context) -> None:
         # torch calls back at the end of the whole pass; DDP and FSDP use the same mechanism.
         engine = torch.autograd.Variable._execution_engine
+        if self._checks is not None:
+            quietly(run, self._checks.backward)
         self._backward = Phase(self._clock, BACKWARD, {ATTR_BUCKET: "productive"}, context)
         engine.queue_callback(self._hooks[2])
 
@@ -173,8 +179,11 @@ AXIS = "optimizer_step"
 class OptimizerTiming:
     """Hooks on every optimizer of the process."""
 
-    def __init__(self, clock: GpuClock, modules: ModuleTiming | None, norm_every: int) -> None:
+    def __init__(
+        self, clock: GpuClock, modules: ModuleTiming | None, norm_every: int, checks: Checks | None = None
+    ) -> None:
         self._clock = clock
+        self._checks = checks
         self._modules = modules
         self._norm_every = norm_every
         self._steps = 0
@@ -204,7 +213,10 @@ class OptimizerTiming:
             return
         phase, self._open = self._open, None
         phase.end()
-        self._clock.close_round(run, *self._place(run))
+        place = self._place(run)
+        self._clock.close_round(run, *place)
+        if self._checks is not None and not in_backward():
+            quietly(run, self._checks.step, optimizer, *place)
         self._steps += 1
 
     def _place(self, run: stepscope.Run) -> tuple[int, str | None]:

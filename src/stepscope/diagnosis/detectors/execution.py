@@ -1,0 +1,135 @@
+"""Execution: weights that do not change, gradients that are not cleared, one batch for ever, unused parameters."""
+
+from typing import ClassVar, Literal
+
+from stepscope.diagnosis.detector import Found, RunState
+from stepscope.diagnosis.finding import Finding, Kind, number
+from stepscope.diagnosis.series_history import Series
+from stepscope.model.records import Event
+
+FROZEN = Kind(
+    "weights_frozen",
+    "ERROR",
+    "optimizer.step() changes no weight: no gradients, every step skipped by a loss scaler, or other parameters in it",
+    "Check that gradients are there when step() is called, and that the optimizer has the parameters of this model.",
+    explains=("plateau", "constant", "not_learning", "vanishing_gradients"),
+    lasts=True,
+)
+NOT_CLEARED = Kind(
+    "gradients_not_cleared",
+    "ERROR",
+    "gradients of earlier steps are added to those of the next: zero_grad() is missing, or comes too late",
+    "Call optimizer.zero_grad() between optimizer.step() and the next backward pass.",
+    explains=("level_shift", "spike", "divergence", "exploding_gradients"),
+    lasts=True,
+)
+STUCK = Kind(
+    "stuck_batch",
+    "ERROR",
+    "every step gets the same input: an iterator that is not advanced, a cache, or a loader that repeats a batch",
+    "Look at what the loop reads its batches from.",
+    explains=("plateau", "level_shift", "overfit", "divergence"),
+    lasts=True,
+)
+UNUSED = Kind(
+    "unused_parameters",
+    "WARN",
+    "parameters that require gradients but are in no optimizer, or get no gradient: they are never trained",
+    "Add them to the optimizer, set requires_grad=False, or look where the graph is cut off (detach, no_grad).",
+)
+RETRIES = Kind(
+    "allocator_retries",
+    "WARN",
+    "the memory of the GPU is nearly full: the allocator frees its cache and waits for the device to find room",
+    "Reduce the batch, or set PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True against fragmentation.",
+    explains=("slow_span", "throughput_loss", "periodic_stall"),
+    lasts=True,
+)
+SAMPLES = 3
+"""So many samples in a row must show it."""
+
+
+class Execution:
+    """Watches what `instrument()` samples of weights, gradients, inputs and the allocator."""
+
+    KINDS: ClassVar[tuple[Kind, ...]] = (FROZEN, NOT_CLEARED, STUCK, RETRIES)
+    ROLES: ClassVar[tuple[str, ...]] = ("update_ratio", "stale_gradient", "input_checksum", "alloc_retries")
+    HELD_OUT: ClassVar[bool | None] = None
+    EACH: ClassVar[Literal["value", "block"]] = "value"
+
+    __slots__ = ("_changed", "_last", "_reported", "_run", "_series", "_since", "_times")
+
+    def __init__(self, series: Series, run: RunState) -> None:
+        self._series, self._run = series, run
+        self._reported = False
+        self._last: float | None = None
+        self._times = self._since = self._changed = 0
+
+    def take(self) -> Finding | None:
+        """Count the samples in a row that show a fault."""
+        series = self._series
+        role, value = series.role.name, series.value
+        shows = {
+            "update_ratio": value == 0.0,
+            "stale_gradient": value > 0.0,
+            "input_checksum": value == self._last,
+            "alloc_retries": self._last is not None and value > self._last,
+        }[role]
+        self._changed += self._last is not None and value != self._last
+        self._last = value
+        if not shows:
+            self._times = 0
+            return None
+        if self._times == 0:
+            self._since = series.step
+        self._times += 1
+        if self._reported or self._times < SAMPLES:
+            return None
+        found = self._finding(role)
+        self._reported = found is not None
+        return found
+
+    def _finding(self, role: str) -> Finding | None:
+        series, since = self._series, self._since
+        if role == "update_ratio":
+            rates = self._run.of_role("lr", series.rank)
+            if rates and all(each.value == 0.0 for each in rates):
+                return None  # the learning rate is the cause
+            return FROZEN.about(series, since, f"no weight has changed since step {since}", (1e-12, 1.0))
+        if role == "stale_gradient":
+            text = f"the gradients of earlier steps have not been cleared since step {since}"
+            return NOT_CLEARED.about(series, since, text, (0.0, 0.0))
+        if role == "alloc_retries":
+            text = f"the GPU's allocator has had to free its cache {number(series.value)} times by step {series.step}"
+            return RETRIES.about(series, since, text, (0.0, 0.0))
+        if self._changed < 2:
+            return None  # the whole data is one batch
+        return STUCK.about(series, since, f"the input of the model has been the same since step {since}", (0.0, 0.0))
+
+
+class Parameters:
+    """Reads, once, which parameters of the model are not trained."""
+
+    KINDS: ClassVar[tuple[Kind, ...]] = (UNUSED,)
+
+    def __init__(self, run: RunState) -> None:
+        self._run = run
+
+    def event(self, rank: int, event: Event) -> Found:
+        """Evaluate the event of `instrument()` about the parameters."""
+        if event.name != "torch.parameters":
+            return ()
+        found = []
+        total = event.attrs.get("parameters")
+        for count, names, what in (
+            ("outside_optimizer", "outside_names", "are in no optimizer"),
+            ("without_gradient", "without_names", "have no gradient"),
+        ):
+            number_of, named = event.attrs.get(count), event.attrs.get(names)
+            if isinstance(number_of, int) and number_of > 0 and isinstance(named, (list, tuple)):
+                first = ", ".join(str(name)[:80] for name in named[:3])
+                text = f"{number_of} of {total} parameters that require gradients {what}: {first}"
+                found.append(
+                    UNUSED.finding(text, event.time, step=event.step, ranks=(rank,), key=count, value=float(number_of))
+                )
+        return found

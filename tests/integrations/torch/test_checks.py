@@ -1,0 +1,106 @@
+"""What is sampled of weights, gradients and inputs, and what the diagnosis says of it in real loops."""
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import stepscope
+from stepscope.diagnosis.run_diagnosis import Diagnosis
+from stepscope.model.records import Event, Metric, Record
+from tests.late import late
+
+torch = late("torch")
+integration = late("stepscope.integrations.torch", "torch")
+Read = Callable[..., list[Any]]
+pytestmark = pytest.mark.usefixtures("place")
+STEPS = 130
+
+
+@pytest.fixture(autouse=True)
+def clean() -> Iterator[None]:
+    """No test leaves hooks behind."""
+    yield
+    integration.uninstrument()
+
+
+def train(how: str, place: Path) -> None:
+    """A small loop with a fault from step 20 on."""
+    torch.manual_seed(3)
+    net = torch.nn.Sequential(torch.nn.Linear(8, 16), torch.nn.ReLU(), torch.nn.Linear(16, 1))
+    if how == "unused":
+        net[0].extra = torch.nn.Linear(8, 8)
+    kept = list(net.parameters()) if how != "outside" else list(net[0].parameters())
+    optimizer = torch.optim.SGD(kept, lr=0.01, momentum=0.9)
+    fixed = torch.rand(32, 8)
+    with stepscope.init(project="checks") as run:
+        integration.instrument()
+        for step in range(STEPS):
+            late_ = step >= 20
+            with run.step(step):
+                inputs = fixed if how == "full_batch" or (how == "stuck" and late_) else torch.rand(32, 8)
+                if how != "not_cleared" or not late_:
+                    optimizer.zero_grad(set_to_none=how != "zeroed")
+                loss = (net(inputs) - inputs.sum(1, keepdim=True)).square().mean()
+                if how == "accumulated":
+                    (loss / 2).backward()
+                    loss = (net(inputs) - 1.0).square().mean() / 2
+                loss.backward()
+                if how == "frozen" and late_:
+                    optimizer.zero_grad()
+                optimizer.step()
+                run.log({"loss": loss.item()})
+
+
+def diagnosed(records: list[Record]) -> dict[str, Any]:
+    """The findings about execution, by kind."""
+    made = Diagnosis()
+    for record in records:
+        made.feed(0, record)
+    kinds = ("weights_frozen", "gradients_not_cleared", "stuck_batch", "unused_parameters", "replicas_differ")
+    return {each.kind: each for each in made.findings() if each.kind in kinds}
+
+
+@pytest.mark.parametrize(
+    ("how", "kind"),
+    [
+        ("healthy", None),
+        ("zeroed", None),
+        ("accumulated", None),
+        ("full_batch", None),
+        ("frozen", "weights_frozen"),
+        ("not_cleared", "gradients_not_cleared"),
+        ("stuck", "stuck_batch"),
+        ("outside", "unused_parameters"),
+        ("unused", "unused_parameters"),
+    ],
+)
+def test_a_loop_that_does_not_train_is_named(place: Path, read: Read, how: str, kind: str | None) -> None:
+    """Each fault is named within a few samples of its step, and healthy loops are left alone."""
+    train(how, place)
+    found = diagnosed(read(Metric, Event))
+    assert list(found) == ([] if kind is None else [kind])
+    if kind in ("weights_frozen", "gradients_not_cleared", "stuck_batch"):
+        assert 20 <= (found[kind].step or 0) <= 20 + 45
+
+
+def test_names_of_parameters_outside_the_optimizer(place: Path, read: Read) -> None:
+    """The finding names them."""
+    train("outside", place)
+    assert "2 of 4 parameters that require gradients are in no optimizer: 2.weight, 2.bias" in (
+        diagnosed(read(Metric, Event))["unused_parameters"].text
+    )
+
+
+def test_checks_can_be_left_out(place: Path, read: Read) -> None:
+    """Without them nothing is sampled."""
+    with stepscope.init() as run:
+        integration.instrument(checks=False)
+        weight = torch.nn.Parameter(torch.ones(3))
+        optimizer = torch.optim.SGD([weight], lr=0.1)
+        for step in range(30):
+            with run.step(step):
+                weight.square().sum().backward()
+                optimizer.step()
+    assert not [each for each in read(Metric) if "param_norm" in each.values]
