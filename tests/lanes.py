@@ -4,6 +4,7 @@ PAGE = ("tests/web/",)
 CHAOS = (
     "tests/hub/receivers/mlflow/test_same_answers.py",
     "tests/hub/receivers/mlflow/test_clients.py",
+    "tests/hub/receivers/mlflow/test_request_fields.py",
     "tests/hub/receivers/mlflow/test_tracking.py",
     "tests/contrib/",
     "tests/demo/",

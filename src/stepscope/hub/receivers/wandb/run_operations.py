@@ -12,7 +12,7 @@ from urllib.parse import quote
 from stepscope.hub.receivers.ingest import Repeats, digest
 from stepscope.hub.receivers.wandb.descriptions import describe, own_config, own_fields
 from stepscope.hub.receivers.wandb.file_stream import EVENTS, HISTORY, OUTPUT
-from stepscope.hub.receivers.wandb.graphql import GraphQLError, JsonValue, Node
+from stepscope.hub.receivers.wandb.graphql import GraphQLError, JsonValue, Node, unsupported
 from stepscope.hub.receivers.wandb.nodes import items, read_id, write_id
 from stepscope.hub.receivers.wandb.query_limits import QueryCost
 from stepscope.hub.receivers.wandb.tracked_runs import OpenRun, Sent, TrackedRun, TrackedRuns
@@ -78,8 +78,8 @@ class RunOperations:
         return {
             "viewer": viewer(),
             "serverInfo": SERVER,
-            "entity": lambda given: {"id": ENTITY, "name": given.get("name"), "organization": None},
-            "organization": None,
+            "entity": lambda given: {"id": ENTITY, "name": given.get("name"), "organization": None, **_UNSUPPORTED},
+            "organization": unsupported("registries and organizations"),
             "model": lambda given: self._model(given, caller),
             "clientIDMapping": None,
         }
@@ -224,6 +224,14 @@ def project_number(project: str) -> str:
     return str(int.from_bytes(hashlib.blake2b(project.encode("utf-8", "replace"), digest_size=6).digest(), "big"))
 
 
+_UNSUPPORTED: Node = {
+    "projects": unsupported("automations"),
+    "triggers": unsupported("automations"),
+    "integrations": unsupported("integrations"),
+}
+"""Fields of users and entities that clients select for features that a hub lacks."""
+
+
 def viewer() -> Node:
     """Return the user object, which is the same for every client."""
     return {
@@ -238,6 +246,7 @@ def viewer() -> Node:
         "teams": {"edges": []},
         "apiKeys": {"edges": []},
         "organizations": [],
+        **_UNSUPPORTED,
     }
 
 

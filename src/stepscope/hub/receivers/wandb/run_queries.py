@@ -14,7 +14,7 @@ from urllib.parse import quote
 from stepscope.hub.intake.read_back import ReadBack, pauses
 from stepscope.hub.receivers.wandb.artifact_queries import ArtifactQueries, stamp
 from stepscope.hub.receivers.wandb.descriptions import plain_config
-from stepscope.hub.receivers.wandb.graphql import GraphQLError, JsonValue, Node
+from stepscope.hub.receivers.wandb.graphql import GraphQLError, JsonValue, Node, unsupported
 from stepscope.hub.receivers.wandb.links import Links
 from stepscope.hub.receivers.wandb.nodes import connection, items, read_id, write_id
 from stepscope.hub.receivers.wandb.run_filters import matches, read_filters, sort_key
@@ -116,6 +116,10 @@ class RunQueries:
             "bucket": lambda given: self._find(name, given, caller),
             "sweeps": lambda given: connection([], given),
             "totalSweeps": 0,
+            "sweep": unsupported("sweeps"),
+            "allViews": unsupported("reports"),
+            "triggers": unsupported("automations"),
+            "runQueue": unsupported("launch queues"),
             **self._artifacts.of_project(name, caller),
         }
 
