@@ -4,6 +4,7 @@ PAGE = ("tests/web/",)
 CHAOS = (
     "tests/dialects/mlflow/receiver/test_same_answers.py",
     "tests/dialects/mlflow/receiver/test_clients.py",
+    "tests/dialects/mlflow/receiver/test_request_fields.py",
     "tests/dialects/mlflow/receiver/test_tracking.py",
     "tests/contrib/",
     "tests/demo/",

@@ -1,5 +1,8 @@
 """The same calls to MLflow's own server and to a hub: their answers are compared field by field."""
 
+import os
+import subprocess
+import sys
 from collections.abc import Iterator
 from typing import Any
 
@@ -11,6 +14,10 @@ from tests.dialects.mlflow.receiver.rest_calls import RestCalls
 from tests.dialects.mlflow.receiver.same_calls import FILTERS, ODD, ORDERS, REFUSED, T, point
 from tests.dialects.mlflow.server_peer import serving
 from tests.hub.conftest import RunningHub
+from tests.dialects.mlflow.receiver.both_servers import BothServers
+from tests.dialects.mlflow.receiver.odd_searches import ODD_FILTERS, ODD_ORDERS, ODD_PAGES, of_experiments
+from tests.dialects.mlflow.receiver.rest_calls import Answer, RestCalls
+from tests.dialects.mlflow.receiver.same_calls import FILTERS, ODD, ORDERS, REFUSED, T, point
 from tests.late import late
 
 LETTERS = "abcdefghij"
@@ -129,7 +136,7 @@ def test_version_and_health(both: BothServers) -> None:
 def test_what_is_not_here(both: BothServers) -> None:
     """A call of MLflow's that a hub does not have is a 404 in MLflow's form that says what is missing."""
     paths = ("registered-models/create", "model-versions/create", "/api/3.0/mlflow/traces/search")
-    for path, missing in zip(paths, ("no model registry", "no model registry", "no search for traces"), strict=True):
+    for path, missing in zip(paths, ("no model registry", "no model registry", "no reading of traces"), strict=True):
         answer = both.servers[1].post(path, {"name": "x"})
         assert (answer.status, answer.body["error_code"]) == (404, "ENDPOINT_NOT_FOUND")
         assert missing in answer.body["message"]
@@ -287,3 +294,127 @@ def test_a_run_with_everything(both: BothServers) -> None:
         ("GET", "logged-models/$model", None),
     ):
         same(both, method, path, body)
+
+
+@pytest.fixture(scope="module")
+def models(both: BothServers) -> None:
+    """Two models whose metrics are of datasets, at both."""
+    for name in ("one", "two"):
+        both.make(
+            f"${name}", "logged-models", {"experiment_id": "$experiment", "name": name}, "model", "info", "model_id"
+        )
+    logged = [("$one", "train", "d1", 0.5, 1), ("$one", "test", "d2", 0.1, 2), ("$two", "other", "d3", 0.7, 1)]
+    logged += [("$two", "train", "d1", 0.2, 3)]
+    metrics = [
+        {**point("acc", value, step, T + step), "model_id": model, "dataset_name": dataset, "dataset_digest": digest}
+        for model, dataset, digest, value, step in logged
+    ]
+    same(both, "POST", "runs/log-batch", {"run_id": "$e", "metrics": metrics})
+    half = {**point("acc", 1.0), "model_id": "$one", "dataset_name": "train"}
+    same(both, "POST", "runs/log-batch", {"run_id": "$e", "metrics": [half]})
+    same(both, "POST", "runs/log-metric", {"run_id": "$e", **half})
+
+
+DATASETS: list[list[dict[str, Any]]] = [
+    [{"dataset_name": "train", "dataset_digest": "d1"}],
+    [{"dataset_name": "test", "dataset_digest": "d2"}],
+    [{"dataset_name": "train"}],
+    [{"dataset_name": "train", "dataset_digest": ""}],
+    [{"dataset_name": "test"}],
+    [{"dataset_name": "none", "dataset_digest": "d1"}],
+    [{"dataset_name": "none"}, {"dataset_name": "test", "dataset_digest": "d2"}],
+    [],
+]
+
+
+@pytest.mark.usefixtures("models")
+@pytest.mark.parametrize("text", ["", "metrics.acc > 0.3", "metrics.acc < 0.3 AND name != 'x'", "name = 'two'"])
+def test_models_by_dataset(both: BothServers, text: str) -> None:
+    """A search for models with datasets finds those with a metric on one of them, which a filter of metrics meets."""
+    for datasets in DATASETS:
+        body = {"experiment_ids": ["$experiment"], "filter": text, "datasets": datasets}
+        theirs, ours = both.ask("POST", "logged-models/search", body)
+        assert (ours.status, _names(ours)) == (theirs.status, _names(theirs)), body
+
+
+def _names(answer: Answer) -> list[str]:
+    return [model["info"]["name"] for model in answer.body.get("models", [])]
+
+
+@pytest.mark.usefixtures("models")
+def test_orders_of_models(both: BothServers) -> None:
+    """Models are ordered by the newest value of a metric, of all datasets or of one; other orders are refused alike."""
+    for order in (
+        {"field_name": "metrics.acc", "ascending": True},
+        {"field_name": "metrics.acc", "ascending": False},
+        {"field_name": "metrics.acc", "ascending": False, "dataset_name": "train"},
+        {"field_name": "metrics.acc", "dataset_name": "train", "dataset_digest": "d1"},
+        {"field_name": "metrics.acc", "dataset_name": "test", "ascending": False},
+        {"field_name": "name"},
+        {"field_name": "name", "ascending": False},
+    ):
+        theirs, ours = both.ask(
+            "POST", "logged-models/search", {"experiment_ids": ["$experiment"], "order_by": [order]}
+        )
+        assert (ours.status, _names(ours)) == (theirs.status, _names(theirs)), order
+    for name in ("params.a", "bogus", ""):
+        body = {"experiment_ids": ["$experiment"], "order_by": [{"field_name": name}]}
+        theirs, ours = both.ask("POST", "logged-models/search", body)
+        assert ours.status == 400 <= theirs.status
+    body = {"experiment_ids": ["$experiment"], "datasets": [{"dataset_digest": "d1"}]}
+    same(both, "POST", "logged-models/search", body)
+
+
+def test_inputs_keep_their_order(both: BothServers) -> None:
+    """Datasets of one name are returned in the order in which they were logged; one that is known is not moved."""
+    both.make_run("ordered", start_time=T)
+    for digests in ("cab", "bdc"):
+        found = [{"dataset": {"name": "n", "digest": each, "source_type": "s", "source": "{}"}} for each in digests]
+        same(both, "POST", "runs/log-inputs", {"run_id": "$ordered", "datasets": found})
+    theirs, ours = both.ask("GET", "runs/get?run_id=$ordered")
+    inputs = [
+        [each["dataset"]["digest"] for each in answer.body["run"]["inputs"]["dataset_inputs"]]
+        for answer in (theirs, ours)
+    ]
+    assert inputs[1] == list("cabd")
+    assert sorted(inputs[0]) == sorted(inputs[1])
+
+
+@pytest.mark.parametrize("place", ["some/folder", "./x", "file:some/folder", "/absolute", "s3://bucket/x", "file:///a"])
+def test_relative_locations(both: BothServers, place: str) -> None:
+    """A relative location of artifacts is resolved in the folder in which the server was started."""
+    found = []
+    for server in both.servers:
+        made = server.post("experiments/create", {"name": f"at {place}", "artifact_location": place})
+        info = server.get("experiments/get", experiment_id=made.body["experiment_id"])
+        found.append(info.body["experiment"]["artifact_location"])
+    theirs, ours = found
+    relative = place.partition(":")[2] or place
+    if "://" in place or place.startswith("/"):
+        assert ours == theirs == place
+    else:
+        ending = relative.removeprefix("./")
+        assert theirs.endswith(f"/{ending}")
+        assert ours == theirs.replace(theirs.removeprefix("file://").removesuffix(f"/{ending}"), os.getcwd())
+
+
+def test_a_file_of_a_model(both: BothServers) -> None:
+    """A file among the artifacts of a model is sent by the path that MLflow's page uses."""
+    both.make("$filed", "logged-models", {"experiment_id": "$experiment", "name": "f"}, "model", "info", "model_id")
+    for server, ids in zip(both.servers, both.ids, strict=True):
+        place = f"/api/2.0/mlflow-artifacts/artifacts/{ids['$experiment']}/models/{ids['$filed']}/artifacts/a/b.txt"
+        assert server.send("PUT", place, b"some text").status == 200
+    path = "/ajax-api/2.0/mlflow/logged-models/$filed/artifacts/files"
+    assert same(both, "GET", f"{path}?artifact_file_path=a/b.txt").body == b"some text"
+    same(both, "GET", path)
+    same(both, "GET", f"{path}?artifact_file_path=../x")
+    theirs, ours = both.ask("GET", f"{path}?artifact_file_path=none")
+    assert ours.status == 404 <= theirs.status
+
+
+def test_a_trace_that_is_read_back_is_refused_in_words(both: BothServers) -> None:
+    """`mlflow.get_trace` returns None, as for a trace that is not there, and prints why."""
+    source = f"import mlflow; assert mlflow.get_trace('tr-{'ab' * 16}') is None"
+    env = {**os.environ, "MLFLOW_TRACKING_URI": f"http://127.0.0.1:{both.servers[1].port}"}
+    done = subprocess.run([sys.executable, "-c", source], env=env, capture_output=True, text=True, check=True)
+    assert "no reading of traces" in done.stderr

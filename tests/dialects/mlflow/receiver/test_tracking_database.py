@@ -8,6 +8,8 @@ from pathlib import Path
 import pytest
 
 from stepscope.dialects.mlflow.receiver.tracking_database import TrackingDatabase
+from stepscope.dialects.mlflow.receiver import tracking_database
+from stepscope.dialects.mlflow.receiver.tracking_database import TrackingDatabase
 from stepscope.model.errors import Retry
 
 
@@ -42,4 +44,17 @@ def test_a_database_that_cannot_be_opened_asks_to_come_again(tmp_path: Path) -> 
         db.execute("SELECT nothing FROM nowhere")
     with database.read() as db:
         assert db.execute("SELECT 1").fetchone() == (1,)
+    database.close()
+
+
+def test_a_database_of_the_first_version_is_brought_up(tmp_path: Path) -> None:
+    """Its rows stay, and datasets that are added later come behind them."""
+    with sqlite3.connect(tmp_path / "tracking.db") as old:
+        old.executescript(f"{tracking_database._VERSIONS[0]}PRAGMA user_version = 1;")
+        old.execute("INSERT INTO datasets VALUES (1, 'n', 'z', NULL, '{}')")
+    database = TrackingDatabase(tmp_path / "tracking.db")
+    with database.write() as db:
+        db.execute("INSERT INTO datasets VALUES (1, 'n', 'a', NULL, '{}')")
+        assert db.execute("SELECT digest FROM datasets ORDER BY rowid").fetchall() == [("z",), ("a",)]
+        assert db.execute("PRAGMA user_version").fetchone() == (tracking_database.VERSION,)
     database.close()

@@ -11,7 +11,7 @@ from importlib import import_module
 from typing import Any
 
 import pytest
-from stepscope.hub.receivers.tinker.tinker_receiver import ALL_METHODS
+from stepscope.dialects.tinker.receiver.service import ALL_METHODS
 
 from stepscope.hub.security.tokens import Tokens
 from tests.dialects.tinker.receiver.service_peer import LOSS, ServicePeer

@@ -138,3 +138,38 @@ def test_an_offline_run_is_synced_once(hub: RunningHub, tmp_path: Path) -> None:
     ((count,),) = sql(hub, "SELECT count() FROM metrics WHERE series IN (SELECT series FROM series WHERE run IN "
                            "(SELECT run FROM runs WHERE id = 'off') AND key IN ('loss', 'x'))")  # fmt: skip
     assert int(count) == 600
+
+
+UNSUPPORTED = """
+import wandb
+
+api = wandb.Api()
+calls = {
+    "automations": lambda: list(api.automations()),
+    "automations of an entity": lambda: list(api.automations("stepscope")),
+    "reports": lambda: list(api.reports("stepscope/p")),
+    "sweep": lambda: api.sweep("stepscope/p/x"),
+    "integrations": lambda: list(api.integrations("stepscope")),
+    "registries": lambda: list(api.registries("stepscope")),
+}
+for name, call in calls.items():
+    try:
+        print(f"{name}: {call()!r}")
+    except Exception as error:
+        print(f"{name}: raised {error}")
+"""
+
+
+def test_what_a_hub_lacks_is_refused_in_words(hub: RunningHub, tmp_path: Path) -> None:
+    """Reports, automations, sweeps and registries are errors for the client that asks, not empty lists."""
+    said = dict(line.split(": ", 1) for line in run_wandb(hub, tmp_path, UNSUPPORTED).splitlines() if ": " in line)
+    for name, word in (
+        ("automations", "does not support automations"),
+        ("automations of an entity", "does not support automations"),
+        ("reports", "does not support reports"),
+        ("sweep", "does not support sweeps"),
+        ("integrations", "does not support integrations"),
+        ("registries", "not enabled on this wandb server"),
+    ):
+        assert said[name].startswith("raised"), said
+        assert word in said[name]

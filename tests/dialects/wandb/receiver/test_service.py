@@ -326,6 +326,82 @@ def test_any_value_may_stand_for_a_list(hub: RunningHub, given: Any) -> None:
         assert answer.status < 500, (query, answer.body)
 
 
+INPUTS = {
+    "upsertBucket": (
+        *("id", "name", "modelName", "entityName", "displayName", "notes", "config", "tags", "groupName", "jobType"),
+        *("host", "commit", "program", "summaryMetrics", "state", "sweep", "repo", "debug"),
+    ),
+    "notifyScriptableRunAlert": ("entityName", "projectName", "runName", "title", "text", "severity", "waitDuration"),
+    "createRunFiles": ("entityName", "projectName", "runName", "files"),
+    "createArtifact": (
+        *("projectName", "runName", "artifactTypeName", "artifactCollectionName", "artifactCollectionNames"),
+        *("digest", "description", "metadata", "aliases", "clientID", "historyStep"),
+    ),
+    "createArtifactManifest": ("artifactID",),
+    "updateArtifactManifest": ("artifactManifestID",),
+    "createArtifactFiles": ("artifactFiles",),
+    "commitArtifact": ("artifactID",),
+    "useArtifact": ("artifactID", "runName"),
+    "updateArtifact": ("artifactID", "description", "metadata", "aliases"),
+    "addAliases": ("artifactID", "aliases"),
+    "deleteAliases": ("artifactID", "aliases"),
+    "deleteArtifact": ("artifactID",),
+    "deleteRun": ("id", "deleteArtifacts"),
+}
+SOUND = {"name": "typed", "modelName": "p", "projectName": "p", "runName": "typed", "artifactTypeName": "t"}
+ODD: tuple[Any, ...] = (
+    *(
+        None,
+        [],
+        [[]],
+        ["x"],
+        [None],
+        [{}],
+        {},
+        {"a": []},
+        {"alias": []},
+        [{"alias": []}],
+        True,
+        0,
+        -1,
+        1.5,
+        1e300,
+        2**64,
+    ),
+    *("", "x", "\ud800", "\0", "{", "[]", '{"a": []}', "9" * 5000, "x" * 100_000),
+)
+
+
+@pytest.mark.parametrize("mutation", INPUTS)
+def test_no_value_of_an_input_fails(hub: RunningHub, mutation: str) -> None:
+    """A list, an object, null, a number or a huge text in the place of any input is taken or refused for good."""
+    id = ask(
+        hub,
+        'mutation { createArtifact(input: {projectName: "p", artifactTypeName: "t", artifactCollectionName: "c", '
+        'digest: "typed"}) { artifact { id } } }',
+    )["createArtifact"]["artifact"]["id"]
+    sound = {**SOUND, "artifactCollectionName": "c", "digest": "typed", "artifactID": id}
+    text = f"mutation M($x: JSON) {{ {mutation}(input: $x) {{ __typename }} }}"
+    bodies = [{**sound, field: odd} for field in INPUTS[mutation] for odd in ODD]
+    for given in [*ODD, *bodies]:
+        answer = hub.post("/graphql", json.dumps({"query": text, "variables": {"x": given}}).encode(), JSON)
+        assert answer.status < 500, (mutation, str(given)[:300], answer.body)
+
+
+def test_no_value_of_a_stream_fails(hub: RunningHub) -> None:
+    """So it is with the fields of a file stream, and with the values of its lines."""
+    for odd in ODD:
+        named = [{"files": odd}, {"files": {HISTORY: odd}}, {"files": {HISTORY: {"offset": odd, "content": ["{}"]}}}]
+        named += [{"files": {HISTORY: {"offset": 0, "content": odd}}}, {"complete": odd}, {"exitcode": odd}]
+        for key in ("_step", "_timestamp", "_runtime", "_wandb", "loss"):
+            line = json.dumps({"_step": 1, "_timestamp": 1.7e9, "loss": 1.0, key: odd})
+            files = ("wandb-history.jsonl", "wandb-events.jsonl", "wandb-summary.json", "output.log")
+            named += [{"files": {name: {"offset": 0, "content": [line]}}} for name in files]
+        for body in named:
+            answer = stream(hub, f"odd-{ODD.index(odd)}", **body)
+            assert answer.status < 500, (str(body)[:300], answer.body)
+
+
 def test_a_token_is_the_key(hub: RunningHub) -> None:
     """The password of the request is the token; the dash that clients before 0.19 ask for is left out."""
     from stepscope.hub.security.tokens import Tokens

@@ -13,6 +13,15 @@ from stepscope.dialects.mlflow.receiver.request_fields import Fields, read_query
 from stepscope.dialects.mlflow.receiver.run_table import find_run
 from stepscope.dialects.mlflow.receiver.tracking import Tracking
 from stepscope.extend.receiver import ReceiverRoute, access_of, json_response
+from stepscope.dialects.mlflow.receiver import logged_models
+from stepscope.dialects.mlflow.receiver.artifact_files import ArtifactFiles, safe_path
+from stepscope.dialects.mlflow.receiver.errors import BAD_REQUEST, MISSING, refused
+from stepscope.dialects.mlflow.receiver.run_table import find_run
+from stepscope.dialects.mlflow.receiver.request_fields import Fields, read_query
+from stepscope.dialects.mlflow.receiver.tracking import Tracking
+from stepscope.extend.receiver import ReceiverRoute
+from stepscope.extend.receiver import json_response
+from stepscope.extend.receiver import access_of
 
 _BASES = ("/api/2.0", "/ajax-api/2.0")
 
@@ -28,14 +37,15 @@ class ArtifactCalls:
         made = [ReceiverRoute("/get-artifact", self._get_of_run, ("GET",), "read")]
         for base in _BASES:
             place = f"{base}/mlflow-artifacts/artifacts"
-            models = f"{base}/mlflow/logged-models/{{model_id}}/artifacts/directories"
+            models = f"{base}/mlflow/logged-models/{{model_id}}/artifacts"
             made += [
                 ReceiverRoute(place, self._list, ("GET",), "read"),
                 ReceiverRoute(f"{place}/{{path:path}}", self._download, ("GET",), "read"),
                 ReceiverRoute(f"{place}/{{path:path}}", self._upload, ("PUT",), stream=True),
                 ReceiverRoute(f"{place}/{{path:path}}", self._delete, ("DELETE",)),
                 ReceiverRoute(f"{base}/mlflow/artifacts/list", self._list_of_run, ("GET",), "read"),
-                ReceiverRoute(models, self._list_of_model, ("GET",), "read"),
+                ReceiverRoute(f"{models}/directories", self._list_of_model, ("GET",), "read"),
+                ReceiverRoute(f"{models}/files", self._get_of_model, ("GET",), "read"),
             ]
         return made
 
@@ -76,12 +86,28 @@ class ArtifactCalls:
         return await run_in_threadpool(lambda: self._listed(request, self._run_uri(request), "path"))
 
     async def _list_of_model(self, request: Request) -> Response:
-        def listed() -> Response:
-            with self._tracking.database.read() as db:
-                row = logged_models.find(db, request.path_params["model_id"], access_of(request.scope).project)
-            return self._listed(request, str(row[3]), "artifact_directory_path")
+        return await run_in_threadpool(
+            lambda: self._listed(request, self._model_uri(request), "artifact_directory_path")
+        )
 
-        return await run_in_threadpool(listed)
+    def _model_uri(self, request: Request) -> str:
+        with self._tracking.database.read() as db:
+            return str(logged_models.find(db, request.path_params["model_id"], access_of(request.scope).project)[3])
+
+    async def _get_of_model(self, request: Request) -> Response:
+        def sent() -> Response:
+            given = _fields(request).text("artifact_file_path")
+            if not given:
+                raise refused('Request must include the "artifact_file_path" query parameter.', BAD_REQUEST)
+            return self._sent(safe_path(given), self._model_uri(request))
+
+        return await run_in_threadpool(sent)
+
+    def _sent(self, path: str, uri: str) -> Response:
+        folder = self._files.run_folder(uri)
+        if folder is None:
+            raise refused(f"No such artifact: '{path}'", MISSING)
+        return self._files.send(f"{folder}/{path}")
 
     def _listed(self, request: Request, uri: str, name: str) -> Response:
         path = safe_path(_fields(request).text(name))
@@ -97,10 +123,7 @@ class ArtifactCalls:
     async def _get_of_run(self, request: Request) -> Response:
         def sent() -> Response:
             path = safe_path(_fields(request).text("path", required=True))
-            folder = self._files.run_folder(self._run_uri(request))
-            if folder is None:
-                raise refused(f"No such artifact: '{path}'", MISSING)
-            return self._files.send(f"{folder}/{path}")
+            return self._sent(path, self._run_uri(request))
 
         return await run_in_threadpool(sent)
 

@@ -62,7 +62,7 @@ def shown_value(value: Any) -> str:
 _ABSENT = {
     "registered-models": "model registry",
     "model-versions": "model registry",
-    "traces": "search for traces: their spans are on the page",
+    "traces": "reading of traces: their spans are on the page",
     "datasets": "store of evaluation datasets",
     "scorers": "registry of scorers",
     "webhooks": "registry of webhooks",

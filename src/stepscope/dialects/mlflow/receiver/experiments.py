@@ -1,8 +1,10 @@
 """Experiments: create, find, rename, delete, restore, tag, search."""
 
 import sqlite3
+from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
+from urllib.parse import urlsplit, urlunsplit
+from urllib.request import url2pathname
 
 from stepscope.dialects.mlflow.receiver.errors import BAD_REQUEST, EXISTS, INVALID_STATE, MISSING, refused
 from stepscope.dialects.mlflow.receiver.names_and_limits import check_experiment_name, check_experiment_tag
@@ -28,7 +30,7 @@ def create_experiment(
     for key, value in tags.items():
         check_experiment_tag(key, value)
     try:
-        row = (name, location, ACTIVE, now, now, project)
+        row = (name, _absolute(location), ACTIVE, now, now, project)
         made = db.execute(
             "INSERT INTO experiments (name, artifacts, stage, created, updated, project) VALUES (?, ?, ?, ?, ?, ?)", row
         )
@@ -41,6 +43,16 @@ def create_experiment(
         "INSERT INTO experiment_tags VALUES (?, ?, ?)", [(number, key, value) for key, value in tags.items()]
     )
     return str(number)
+
+
+def _absolute(location: str) -> str:
+    """Resolve a relative path in the folder in which the hub was started, as MLflow's server does."""
+    found = urlsplit(location)
+    path = url2pathname(found.path) if found.scheme == "file" else location
+    if not location or found.scheme not in ("", "file") or found.netloc or path.startswith("/"):
+        return location
+    absolute = Path.cwd().joinpath(path).as_posix()
+    return absolute if not found.scheme else urlunsplit(("file", "", absolute, found.query, found.fragment))
 
 
 def experiment_number(text: str) -> int:

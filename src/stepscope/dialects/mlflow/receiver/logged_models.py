@@ -2,20 +2,15 @@
 
 import sqlite3
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
-from stepscope.dialects.mlflow.receiver.errors import MISSING, missing_value, refused, wrong_type
-from stepscope.dialects.mlflow.receiver.experiments import (
-    ACTIVE,
-    DELETED,
-    check_active,
-    experiment_number,
-    find_experiment,
-)
+from stepscope.dialects.mlflow.receiver.experiments import ACTIVE, DELETED, check_active, experiment_number, find_experiment
 from stepscope.dialects.mlflow.receiver.filter_grammar import ATTRIBUTE, METRIC, PARAM, TAG, Clause
+from stepscope.dialects.mlflow.receiver.errors import MISSING, missing_value, refused, wrong_type
+from stepscope.dialects.mlflow.receiver.run_table import json_number
 from stepscope.dialects.mlflow.receiver.model_filters import parse_model_filter
 from stepscope.dialects.mlflow.receiver.names_and_limits import read_pairs
-from stepscope.dialects.mlflow.receiver.request_fields import Fields
+from stepscope.dialects.mlflow.receiver.request_fields import Fields, item_text
 from stepscope.dialects.mlflow.receiver.run_search import (
     check_clauses,
     check_count,
@@ -45,6 +40,7 @@ _COLUMNS = {
 }
 _FIELDS = "model_id, experiment, name, artifact_uri, created, updated, model_type, status, stage, source_run, project"
 MOST_MODELS = 100
+_ORDER_FIELDS = ("field_name", "dataset_name", "dataset_digest")
 
 
 def create(tracking: Tracking, call: Call) -> Reply:
@@ -93,7 +89,7 @@ def finish(tracking: Tracking, call: Call) -> Reply:
     status = STATUSES[given - 1] if type(given) is int and 1 <= given <= len(STATUSES) else given
     if not status:
         raise missing_value("status")
-    if status not in STATUSES:
+    if not isinstance(status, str) or status not in STATUSES:
         raise wrong_type("status", status)
     with tracking.database.write() as db:
         row = find(db, call.path["model_id"], call.project, deleted=True)
@@ -157,10 +153,15 @@ def search(tracking: Tracking, call: Call) -> Reply:
         conditions.append("m.project = ?")
         values.append(call.project)
     clauses = parse_model_filter(fields.text("filter"), _COLUMNS)
-    check_clauses(clauses, fields.items("order_by"))
-    for test, given in map(_condition, clauses):
+    check_clauses(clauses, [*fields.items("order_by"), *fields.items("datasets")])
+    datasets = _datasets(fields)
+    for clause in clauses:
+        test, given = _condition(clause, datasets)
         conditions.append(test)
         values += given
+    if datasets and METRIC not in [clause.kind for clause in clauses]:
+        conditions.append(f"EXISTS (SELECT 1 FROM model_metrics AS t WHERE t.model = m.model_id AND {datasets.test})")
+        values += datasets.values
     terms, named = _order(fields)
     with tracking.database.read() as db:
         rows = db.execute(
@@ -172,27 +173,58 @@ def search(tracking: Tracking, call: Call) -> Reply:
     return Reply({**body, "next_page_token": page_token(offset + limit)} if len(rows) > limit else body)
 
 
-def _condition(clause: Clause) -> tuple[str, list[Any]]:
+class _Datasets(NamedTuple):
+    """The condition that a metric was logged on one of some datasets."""
+
+    test: str
+    values: list[str]
+
+
+def _datasets(fields: Fields) -> _Datasets | None:
+    """Read the datasets of a search; as in MLflow, one without a digest means metrics that have none."""
+    pairs = []
+    for at, item in enumerate(fields.items("datasets")):
+        name, digest = (item_text(item, each, f"datasets[{at}]") for each in ("dataset_name", "dataset_digest"))
+        if not name:
+            raise refused("`dataset_name` in the `datasets` clause must be specified.")
+        pairs += [name, digest]
+    test = " OR ".join(["(t.dataset = ? AND t.digest = ?)"] * (len(pairs) // 2))
+    return _Datasets(f"({test})", pairs) if pairs else None
+
+
+def _condition(clause: Clause, datasets: _Datasets | None) -> tuple[str, list[Any]]:
     if clause.kind == ATTRIBUTE:
         return compare(f"m.{_COLUMNS[clause.key]}", clause)
-    return pair_condition(f"{_TABLES[clause.kind]} AS t WHERE t.model = m.model_id", clause.key, clause)
+    table = f"{_TABLES[clause.kind]} AS t WHERE t.model = m.model_id"
+    if clause.kind != METRIC or datasets is None:
+        return pair_condition(table, clause.key, clause)
+    test, values = pair_condition(f"{table} AND {datasets.test}", clause.key, clause)
+    return test, [*datasets.values, *values]
 
 
 def _order(fields: Fields) -> tuple[str, list[str]]:
     terms, values = [], []
     for at, item in enumerate(fields.items("order_by")):
-        name = item.get("field_name")
+        path = f"order_by[{at}]"
+        name, dataset, digest = (item_text(item, each, path) for each in _ORDER_FIELDS)
+        if item.get("ascending") not in (None, True, False):
+            raise wrong_type(f"{path}.ascending", item["ascending"])
         turn = "DESC" if item.get("ascending") is False else "ASC"
-        if isinstance(name, str) and name.startswith("metrics."):
-            value = "(SELECT max(t.value) FROM model_metrics AS t WHERE t.model = m.model_id AND t.key = ?)"
-            terms += [f"{value} IS NULL", f"{value} {turn}"]
-            values += [name.partition(".")[2]] * 2
-        elif name in _COLUMNS:
-            terms.append(f"m.{_COLUMNS[str(name)]} {turn}")
-        else:
-            raise (
-                refused(f"Invalid order by field name: {name}") if name else missing_value(f"order_by[{at}].field_name")
+        kind, dot, key = name.partition(".")
+        if kind == "metrics" and dot:
+            value = (
+                "(SELECT t.value FROM model_metrics AS t WHERE t.model = m.model_id AND t.key = ?"
+                f"{' AND t.dataset = ?' if dataset else ''}{' AND t.digest = ?' if digest else ''} "
+                "ORDER BY t.timestamp DESC, t.step DESC, t.run LIMIT 1)"
             )
+            terms += [f"{value} IS NULL", f"{value} {turn}"]
+            values += [key, *filter(None, (dataset, digest))] * 2
+        elif name in _COLUMNS:
+            terms.append(f"m.{_COLUMNS[name]} {turn}")
+        elif not name:
+            raise missing_value(f"{path}.field_name")
+        else:
+            raise refused(f"Invalid order by field name: {name}{'. Only metrics are supported.' if dot else ''}")
     return ", ".join([*terms, "m.created DESC", "m.model_id"]), values
 
 

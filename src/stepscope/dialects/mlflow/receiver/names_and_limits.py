@@ -168,7 +168,7 @@ def _plain_points(items: Sequence[Mapping[str, Any]]) -> list[Point] | None:
         return None
     are_plain = [
         _is_plain_key(point.key) and point.value == point.value and 0 <= point.timestamp < _FAR
-        and FIRST_STEP <= point.step < _FAR
+        and FIRST_STEP <= point.step < _FAR and bool(point.dataset) == bool(point.digest)
         for point in points
     ]  # fmt: skip
     return points if all(are_plain) else None
@@ -228,11 +228,10 @@ def _read_point(item: Mapping[str, Any], path: str) -> tuple[Point, bool]:
         why = f"metric '{key}' (value={value}). Timestamp must be a nonnegative long (64-bit integer) "
         raise invalid_value(_joined(path, "timestamp"), timestamp, why)
     check_length("Metric name", LONGEST_KEY, key)
-    model, dataset, digest = (item.get(name) for name in ("model_id", "dataset_name", "dataset_digest"))
-    if model or dataset or digest:
-        words = [str(each or "") for each in (model, dataset, digest)]
-        return Point(key, value, timestamp, step, *words), read_as_nan
-    return Point(key, value, timestamp, step), read_as_nan
+    about = [item_text(item, name, path) for name in ("model_id", "dataset_name", "dataset_digest")]
+    if bool(about[1]) != bool(about[2]):
+        raise refused("Both dataset_name and dataset_digest must be provided if one is provided")
+    return Point(key, value, timestamp, step, *about), read_as_nan
 
 
 def _number(value: Any, path: str) -> tuple[float, bool]:

@@ -15,7 +15,7 @@ _MOST = 2**63
 def read_json(data: bytes) -> dict[str, Any]:
     """Parse a body as MLflow does: invalid JSON counts as empty, and JSON in a string is parsed again.
 
-    Bare NaN and Infinity are accepted.
+    Bare NaN and Infinity are accepted; lone surrogates, which UTF-8 cannot encode, are replaced.
     """
     if not data:
         return {}
@@ -34,7 +34,8 @@ def read_json(data: bytes) -> dict[str, Any]:
 
 def _read_loosely(data: bytes) -> Any:
     try:
-        return json.loads(data)
+        text = json.dumps(json.loads(data), ensure_ascii=False)
+        return json.loads(text.encode("utf-8", "replace"))
     except (ValueError, RecursionError):
         return None
 
@@ -65,7 +66,7 @@ class Fields:
             raise missing_value(name)
         if found is not None and not isinstance(found, str):
             raise wrong_type(name, found)
-        return _clean(found or "")
+        return found or ""
 
     def optional_text(self, name: str) -> str | None:
         """Return a string; None when it is missing."""
@@ -101,7 +102,7 @@ class Fields:
             return []
         if not isinstance(found, list) or not all(isinstance(each, str) for each in found):
             raise wrong_type(name, found)
-        return [_clean(each) for each in found]
+        return list(found)
 
     def ids(self, name: str) -> list[str]:
         """Return a list of numeric strings, which some clients send as integers."""
@@ -138,8 +139,8 @@ def item_text(item: Mapping[str, Any], name: str, path: str) -> str:
     if name == "value" and isinstance(found, (int, float)):
         found = str(found)
     if found is not None and not isinstance(found, str):
-        raise wrong_type(f"{path}.{name}", found)
-    return _clean(found or "")
+        raise wrong_type(f"{path}.{name}" if path else name, found)
+    return found or ""
 
 
 def item_key(item: Mapping[str, Any], path: str) -> str:
@@ -147,8 +148,3 @@ def item_key(item: Mapping[str, Any], path: str) -> str:
     if item.get("key") in (None, ""):
         raise missing_value(f"{path}.key")
     return item_text(item, "key", path)
-
-
-def _clean(text: str) -> str:
-    """Replace lone surrogates, which UTF-8 cannot encode."""
-    return text if text.isascii() else text.encode("utf-8", "replace").decode()

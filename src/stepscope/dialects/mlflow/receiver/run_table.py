@@ -252,7 +252,7 @@ Linked = dict[int, dict[str, list[Any]]]
 def _inputs(db: sqlite3.Connection, numbers: str, *, with_models: bool) -> tuple[Linked, Linked]:
     inputs: Linked = {}
     outputs: Linked = {}
-    for run, kept in db.execute(f"SELECT run, input FROM datasets WHERE run IN {numbers}"):
+    for run, kept in db.execute(f"SELECT run, input FROM datasets WHERE run IN {numbers} ORDER BY rowid"):
         inputs.setdefault(run, {}).setdefault("dataset_inputs", []).append(msgspec.Raw(kept.encode()))
     query = f"SELECT run, kind, model, step FROM model_links WHERE run IN {numbers} ORDER BY rowid"
     for run, kind, model, step in db.execute(query):

@@ -8,7 +8,6 @@ from pathlib import Path
 
 from stepscope.model.errors import ConfigError, Retry
 
-VERSION = 1
 _TABLES = """
 CREATE TABLE experiments (id INTEGER PRIMARY KEY AUTOINCREMENT, name TEXT NOT NULL UNIQUE, artifacts TEXT NOT NULL,
     stage TEXT NOT NULL, created INTEGER NOT NULL, updated INTEGER NOT NULL, project TEXT);
@@ -39,6 +38,16 @@ CREATE TABLE model_metrics (model TEXT NOT NULL, run TEXT NOT NULL, key TEXT NOT
 CREATE TABLE model_links (run INTEGER NOT NULL, kind TEXT NOT NULL, model TEXT NOT NULL, step INTEGER);
 CREATE INDEX links_of_run ON model_links (run);
 """
+_ORDERED_DATASETS = """
+CREATE TABLE ordered (run INTEGER NOT NULL, name TEXT NOT NULL, digest TEXT NOT NULL, context TEXT,
+    input TEXT NOT NULL, PRIMARY KEY (run, name, digest));
+INSERT INTO ordered SELECT run, name, digest, context, input FROM datasets;
+DROP TABLE datasets;
+ALTER TABLE ordered RENAME TO datasets;
+"""
+_VERSIONS = (_TABLES, _ORDERED_DATASETS)
+"""What leads from each version to the next one."""
+VERSION = len(_VERSIONS)
 # A NULL value is NaN, which SQLite cannot store. `latest` duplicates data of the store so that searches read one file,
 # and so that clients can read their own writes.
 
@@ -68,8 +77,8 @@ class TrackingDatabase:
             raise ConfigError(
                 f"{self._path} has version {version}, newer than the supported {VERSION}: upgrade Stepscope"
             )
-        if version < VERSION:
-            self._writer.executescript(f"BEGIN;{_TABLES}PRAGMA user_version = {VERSION};COMMIT;")
+        for number, statements in enumerate(_VERSIONS[version:], version + 1):
+            self._writer.executescript(f"BEGIN;{statements}PRAGMA user_version = {number};COMMIT;")
 
     @contextlib.contextmanager
     def write(self, *, durable: bool = True) -> Iterator[sqlite3.Connection]:

@@ -12,6 +12,7 @@ from stepscope.dialects.wandb.receiver.artifacts import (
     Artifact,
     Artifacts,
     hex_digest,
+    read_aliases,
 )
 from stepscope.dialects.wandb.receiver.client_json import read_json
 from stepscope.dialects.wandb.receiver.graphql import GraphQLError, Node
@@ -312,7 +313,7 @@ class ArtifactQueries:
         if isinstance(given.get("metadata"), str):
             artifact.metadata = json.dumps(redact(_object(given["metadata"])))
         if isinstance(given.get("aliases"), list):
-            wanted = [each["alias"] for each in given["aliases"] if isinstance(each, Mapping) and "alias" in each]
+            wanted = read_aliases(given)
             self._artifacts.change_aliases(artifact, wanted, set(artifact.aliases) - set(wanted))
         else:
             self._artifacts.save(artifact)
@@ -320,8 +321,7 @@ class ArtifactQueries:
 
     def _change_aliases(self, given: Given, caller: Caller, *, add: bool) -> Node:
         artifact = self._named(given, caller)
-        listed = [each for each in items(given, "aliases") if isinstance(each, Mapping)]
-        aliases = [str(each["alias"])[:128] for each in listed if each.get("alias")]
+        aliases = read_aliases(given)
         self._artifacts.change_aliases(artifact, aliases if add else (), () if add else aliases)
         return {"success": True}
 

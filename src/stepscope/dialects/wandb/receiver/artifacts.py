@@ -111,7 +111,7 @@ class Artifacts:
         """Create a version of a collection, or return the existing one with the same content."""
         collection = _name(given, "artifactCollectionName", "artifactCollectionNames")
         digest = str(given.get("digest") or "")
-        aliases = [each["alias"] for each in items(given, "aliases") if isinstance(each, Mapping) and _is_text(each)]
+        aliases = read_aliases(given)
         with self._lock:
             same = [each for each in self.committed(project, collection) if digest and each.digest == digest]
             if same:
@@ -216,8 +216,10 @@ def hex_digest(text: Any) -> str:
     return found.hex() if len(found) == 16 else ""
 
 
-def _is_text(alias: Mapping[str, Any]) -> bool:
-    return isinstance(alias.get("alias"), str) and 0 < len(alias["alias"]) <= 128
+def read_aliases(given: Mapping[str, Any]) -> list[str]:
+    """Return the aliases in the input of a mutation; what is none is left out."""
+    found = [each.get("alias") for each in items(given, "aliases") if isinstance(each, Mapping)]
+    return [each for each in found if isinstance(each, str) and 0 < len(each) <= 128]
 
 
 def _text(given: Any) -> str | None:

@@ -3,7 +3,7 @@
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NoReturn
 
 from stepscope.dialects.wandb.receiver.client_json import read_json
 
@@ -30,6 +30,15 @@ class JsonValue(dict[str, Any]):
 
 class GraphQLError(ValueError):
     """The document cannot be parsed, or selects an unknown field."""
+
+
+def unsupported(feature: str) -> Callable[[Any], NoReturn]:
+    """Return a field that cannot be selected, since an empty answer would read as if all were well."""
+
+    def refuse(given: Any) -> NoReturn:
+        raise GraphQLError(f"this Stepscope hub does not support {feature} of W&B")
+
+    return refuse
 
 
 @dataclass(frozen=True, slots=True)

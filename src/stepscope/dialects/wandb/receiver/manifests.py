@@ -17,7 +17,7 @@ _INTERVAL = 1000
 """The position of every thousandth entry is remembered, and a query is checked as often."""
 _MAX_KNOWN = 100
 _SPACE = re.compile(r"[ \t\r\n]*")
-_scan = json.JSONDecoder().scan_once
+_scan = json.JSONDecoder().raw_decode
 
 
 class Damaged(ValueError):
@@ -83,7 +83,7 @@ class _Pieces:
         while True:
             try:
                 end = _scan(self._text, self._at)[1]
-            except (ValueError, StopIteration, RecursionError):
+            except (ValueError, RecursionError):
                 end = 0
             if end and end < len(self._text):  # a number at the end may go on
                 raw = self._text[self._at : end].encode("latin-1")

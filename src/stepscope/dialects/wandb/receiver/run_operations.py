@@ -17,6 +17,16 @@ from stepscope.dialects.wandb.receiver.query_limits import QueryCost
 from stepscope.dialects.wandb.receiver.tracked_runs import OpenRun, Sent, TrackedRun, TrackedRuns
 from stepscope.dialects.wandb.receiver.uploads import path_in
 from stepscope.extend.receiver import Access, Refusal, Refused, Repeats, digest
+from stepscope.extend.receiver import Repeats, digest
+from stepscope.dialects.wandb.receiver.descriptions import describe, own_config, own_fields
+from stepscope.dialects.wandb.receiver.file_stream import EVENTS, HISTORY, OUTPUT
+from stepscope.dialects.wandb.receiver.graphql import GraphQLError, JsonValue, Node, unsupported
+from stepscope.dialects.wandb.receiver.nodes import items, read_id, write_id
+from stepscope.dialects.wandb.receiver.query_limits import QueryCost
+from stepscope.dialects.wandb.receiver.tracked_runs import OpenRun, Sent, TrackedRun, TrackedRuns
+from stepscope.dialects.wandb.receiver.uploads import path_in
+from stepscope.extend.receiver import Refusal, Refused
+from stepscope.extend.receiver import Access
 from stepscope.model.names import SEVERITIES
 from stepscope.model.records import Alert
 
@@ -76,8 +86,8 @@ class RunOperations:
         return {
             "viewer": viewer(),
             "serverInfo": SERVER,
-            "entity": lambda given: {"id": ENTITY, "name": given.get("name"), "organization": None},
-            "organization": None,
+            "entity": lambda given: {"id": ENTITY, "name": given.get("name"), "organization": None, **_UNSUPPORTED},
+            "organization": unsupported("registries and organizations"),
             "model": lambda given: self._model(given, caller),
             "clientIDMapping": None,
         }
@@ -222,6 +232,14 @@ def project_number(project: str) -> str:
     return str(int.from_bytes(hashlib.blake2b(project.encode("utf-8", "replace"), digest_size=6).digest(), "big"))
 
 
+_UNSUPPORTED: Node = {
+    "projects": unsupported("automations"),
+    "triggers": unsupported("automations"),
+    "integrations": unsupported("integrations"),
+}
+"""Fields of users and entities that clients select for features that a hub lacks."""
+
+
 def viewer() -> Node:
     """Return the user object, which is the same for every client."""
     return {
@@ -236,6 +254,7 @@ def viewer() -> Node:
         "teams": {"edges": []},
         "apiKeys": {"edges": []},
         "organizations": [],
+        **_UNSUPPORTED,
     }
 
 

@@ -22,6 +22,21 @@ from stepscope.dialects.wandb.receiver.run_operations import Caller, bucket, pro
 from stepscope.dialects.wandb.receiver.tracked_runs import TrackedRun, TrackedRuns
 from stepscope.dialects.wandb.receiver.uploads import list_files
 from stepscope.extend.receiver import Engine, EngineError, ReadBack, RunDeletion, RunRow, RunStates, list_runs, pauses
+from stepscope.extend.receiver import ReadBack, pauses
+from stepscope.dialects.wandb.receiver.artifact_queries import ArtifactQueries, stamp
+from stepscope.dialects.wandb.receiver.descriptions import plain_config
+from stepscope.dialects.wandb.receiver.graphql import GraphQLError, JsonValue, Node, unsupported
+from stepscope.dialects.wandb.receiver.links import Links
+from stepscope.dialects.wandb.receiver.nodes import connection, items, read_id, write_id
+from stepscope.dialects.wandb.receiver.run_filters import matches, read_filters, sort_key
+from stepscope.dialects.wandb.receiver.run_history import RunHistory, read_spec
+from stepscope.dialects.wandb.receiver.run_operations import Caller, bucket, project_node, project_number
+from stepscope.dialects.wandb.receiver.tracked_runs import TrackedRun, TrackedRuns
+from stepscope.dialects.wandb.receiver.uploads import list_files
+from stepscope.extend.receiver import RunDeletion
+from stepscope.extend.receiver import RunStates
+from stepscope.extend.receiver import Engine, EngineError
+from stepscope.extend.receiver import RunRow, list_runs
 from stepscope.model.errors import Retry
 from stepscope.model.run_description import tag_text
 from stepscope.model.states import UNFINISHED, State
@@ -112,6 +127,10 @@ class RunQueries:
             "bucket": lambda given: self._find(name, given, caller),
             "sweeps": lambda given: connection([], given),
             "totalSweeps": 0,
+            "sweep": unsupported("sweeps"),
+            "allViews": unsupported("reports"),
+            "triggers": unsupported("automations"),
+            "runQueue": unsupported("launch queues"),
             **self._artifacts.of_project(name, caller),
         }
 
