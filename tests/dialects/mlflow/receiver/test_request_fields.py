@@ -8,8 +8,8 @@ from urllib.parse import quote
 
 import pytest
 
-from tests.hub.conftest import RunningHub
 from tests.dialects.mlflow.receiver.rest_calls import Answer, RestCalls
+from tests.hub.conftest import RunningHub
 
 T = 1_700_000_000_000
 ODD: list[Any] = [

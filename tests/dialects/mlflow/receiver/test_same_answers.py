@@ -10,14 +10,10 @@ import pytest
 
 from tests.dialects.mlflow.receiver.both_servers import BothServers
 from tests.dialects.mlflow.receiver.odd_searches import ODD_FILTERS, ODD_ORDERS, ODD_PAGES, of_experiments
-from tests.dialects.mlflow.receiver.rest_calls import RestCalls
+from tests.dialects.mlflow.receiver.rest_calls import Answer, RestCalls
 from tests.dialects.mlflow.receiver.same_calls import FILTERS, ODD, ORDERS, REFUSED, T, point
 from tests.dialects.mlflow.server_peer import serving
 from tests.hub.conftest import RunningHub
-from tests.dialects.mlflow.receiver.both_servers import BothServers
-from tests.dialects.mlflow.receiver.odd_searches import ODD_FILTERS, ODD_ORDERS, ODD_PAGES, of_experiments
-from tests.dialects.mlflow.receiver.rest_calls import Answer, RestCalls
-from tests.dialects.mlflow.receiver.same_calls import FILTERS, ODD, ORDERS, REFUSED, T, point
 from tests.late import late
 
 LETTERS = "abcdefghij"

@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from stepscope.dialects.mlflow.receiver.tracking_database import TrackingDatabase
 from stepscope.dialects.mlflow.receiver import tracking_database
 from stepscope.dialects.mlflow.receiver.tracking_database import TrackingDatabase
 from stepscope.model.errors import Retry

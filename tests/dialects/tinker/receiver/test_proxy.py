@@ -11,8 +11,8 @@ from importlib import import_module
 from typing import Any
 
 import pytest
-from stepscope.dialects.tinker.receiver.service import ALL_METHODS
 
+from stepscope.dialects.tinker.receiver.service import ALL_METHODS
 from stepscope.hub.security.tokens import Tokens
 from tests.dialects.tinker.receiver.service_peer import LOSS, ServicePeer
 from tests.hub import otlp_bodies

@@ -8,20 +8,11 @@ from starlette.responses import Response
 
 from stepscope.dialects.mlflow.receiver import logged_models
 from stepscope.dialects.mlflow.receiver.artifact_files import ArtifactFiles, safe_path
-from stepscope.dialects.mlflow.receiver.errors import MISSING, refused
+from stepscope.dialects.mlflow.receiver.errors import BAD_REQUEST, MISSING, refused
 from stepscope.dialects.mlflow.receiver.request_fields import Fields, read_query
 from stepscope.dialects.mlflow.receiver.run_table import find_run
 from stepscope.dialects.mlflow.receiver.tracking import Tracking
 from stepscope.extend.receiver import ReceiverRoute, access_of, json_response
-from stepscope.dialects.mlflow.receiver import logged_models
-from stepscope.dialects.mlflow.receiver.artifact_files import ArtifactFiles, safe_path
-from stepscope.dialects.mlflow.receiver.errors import BAD_REQUEST, MISSING, refused
-from stepscope.dialects.mlflow.receiver.run_table import find_run
-from stepscope.dialects.mlflow.receiver.request_fields import Fields, read_query
-from stepscope.dialects.mlflow.receiver.tracking import Tracking
-from stepscope.extend.receiver import ReceiverRoute
-from stepscope.extend.receiver import json_response
-from stepscope.extend.receiver import access_of
 
 _BASES = ("/api/2.0", "/ajax-api/2.0")
 

@@ -4,10 +4,15 @@ import sqlite3
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from stepscope.dialects.mlflow.receiver.experiments import ACTIVE, DELETED, check_active, experiment_number, find_experiment
-from stepscope.dialects.mlflow.receiver.filter_grammar import ATTRIBUTE, METRIC, PARAM, TAG, Clause
 from stepscope.dialects.mlflow.receiver.errors import MISSING, missing_value, refused, wrong_type
-from stepscope.dialects.mlflow.receiver.run_table import json_number
+from stepscope.dialects.mlflow.receiver.experiments import (
+    ACTIVE,
+    DELETED,
+    check_active,
+    experiment_number,
+    find_experiment,
+)
+from stepscope.dialects.mlflow.receiver.filter_grammar import ATTRIBUTE, METRIC, PARAM, TAG, Clause
 from stepscope.dialects.mlflow.receiver.model_filters import parse_model_filter
 from stepscope.dialects.mlflow.receiver.names_and_limits import read_pairs
 from stepscope.dialects.mlflow.receiver.request_fields import Fields, item_text

@@ -11,22 +11,12 @@ from urllib.parse import quote
 
 from stepscope.dialects.wandb.receiver.descriptions import describe, own_config, own_fields
 from stepscope.dialects.wandb.receiver.file_stream import EVENTS, HISTORY, OUTPUT
-from stepscope.dialects.wandb.receiver.graphql import GraphQLError, JsonValue, Node
-from stepscope.dialects.wandb.receiver.nodes import items, read_id, write_id
-from stepscope.dialects.wandb.receiver.query_limits import QueryCost
-from stepscope.dialects.wandb.receiver.tracked_runs import OpenRun, Sent, TrackedRun, TrackedRuns
-from stepscope.dialects.wandb.receiver.uploads import path_in
-from stepscope.extend.receiver import Access, Refusal, Refused, Repeats, digest
-from stepscope.extend.receiver import Repeats, digest
-from stepscope.dialects.wandb.receiver.descriptions import describe, own_config, own_fields
-from stepscope.dialects.wandb.receiver.file_stream import EVENTS, HISTORY, OUTPUT
 from stepscope.dialects.wandb.receiver.graphql import GraphQLError, JsonValue, Node, unsupported
 from stepscope.dialects.wandb.receiver.nodes import items, read_id, write_id
 from stepscope.dialects.wandb.receiver.query_limits import QueryCost
 from stepscope.dialects.wandb.receiver.tracked_runs import OpenRun, Sent, TrackedRun, TrackedRuns
 from stepscope.dialects.wandb.receiver.uploads import path_in
-from stepscope.extend.receiver import Refusal, Refused
-from stepscope.extend.receiver import Access
+from stepscope.extend.receiver import Access, Refusal, Refused, Repeats, digest
 from stepscope.model.names import SEVERITIES
 from stepscope.model.records import Alert
 

@@ -13,18 +13,6 @@ from urllib.parse import quote
 
 from stepscope.dialects.wandb.receiver.artifact_queries import ArtifactQueries, stamp
 from stepscope.dialects.wandb.receiver.descriptions import plain_config
-from stepscope.dialects.wandb.receiver.graphql import GraphQLError, JsonValue, Node
-from stepscope.dialects.wandb.receiver.links import Links
-from stepscope.dialects.wandb.receiver.nodes import connection, items, read_id, write_id
-from stepscope.dialects.wandb.receiver.run_filters import matches, read_filters, sort_key
-from stepscope.dialects.wandb.receiver.run_history import RunHistory, read_spec
-from stepscope.dialects.wandb.receiver.run_operations import Caller, bucket, project_node, project_number
-from stepscope.dialects.wandb.receiver.tracked_runs import TrackedRun, TrackedRuns
-from stepscope.dialects.wandb.receiver.uploads import list_files
-from stepscope.extend.receiver import Engine, EngineError, ReadBack, RunDeletion, RunRow, RunStates, list_runs, pauses
-from stepscope.extend.receiver import ReadBack, pauses
-from stepscope.dialects.wandb.receiver.artifact_queries import ArtifactQueries, stamp
-from stepscope.dialects.wandb.receiver.descriptions import plain_config
 from stepscope.dialects.wandb.receiver.graphql import GraphQLError, JsonValue, Node, unsupported
 from stepscope.dialects.wandb.receiver.links import Links
 from stepscope.dialects.wandb.receiver.nodes import connection, items, read_id, write_id
@@ -33,10 +21,7 @@ from stepscope.dialects.wandb.receiver.run_history import RunHistory, read_spec
 from stepscope.dialects.wandb.receiver.run_operations import Caller, bucket, project_node, project_number
 from stepscope.dialects.wandb.receiver.tracked_runs import TrackedRun, TrackedRuns
 from stepscope.dialects.wandb.receiver.uploads import list_files
-from stepscope.extend.receiver import RunDeletion
-from stepscope.extend.receiver import RunStates
-from stepscope.extend.receiver import Engine, EngineError
-from stepscope.extend.receiver import RunRow, list_runs
+from stepscope.extend.receiver import Engine, EngineError, ReadBack, RunDeletion, RunRow, RunStates, list_runs, pauses
 from stepscope.model.errors import Retry
 from stepscope.model.run_description import tag_text
 from stepscope.model.states import UNFINISHED, State
