@@ -15,9 +15,9 @@ _NUMBER = r"([\d.,]+)"
 _MEASURED = {
     "point_cpu": rf"\| CPU s per million points, all merges included \| {_NUMBER} \|",
     "span_cpu": rf"\| CPU s per million spans, all merges included \| {_NUMBER} \|",
-    "point_ratio": rf"\| ingest of points, commits of 80,000 [^|]*\| {_NUMBER} \| {_NUMBER} \|",
-    "span_ratio": rf"\| ingest of spans, [^|]*\| {_NUMBER} \| {_NUMBER} \|",
-    "hub_points": rf"{_NUMBER} points/s or {_NUMBER} spans/s",
+    "points_through": rf"\| points \| {_NUMBER} \| {_NUMBER} \|",
+    "spans_through": rf"\| spans \| {_NUMBER} \| {_NUMBER} \|",
+    "busy": rf"so that cores are {_NUMBER} % busy",
     "load": rf"log {_NUMBER} metrics and {_NUMBER} spans a step at {_NUMBER} steps a second",
     "bytes": rf"{_NUMBER} bytes a point and {_NUMBER} a span",
     "prices": rf"{_NUMBER} an hour for a core, {_NUMBER} a month for a GB, kept for {_NUMBER} days",
@@ -31,10 +31,12 @@ class Model:
     rates: tuple[float, float]
     cpu: tuple[float, float]
     """CPU seconds of the embedded store."""
-    ratios: tuple[float, float]
-    """CPU of a cluster with two replicas, all processes together, in units of the embedded store's."""
-    hub: tuple[float, float]
-    """The most that one hub stores in a second, of either alone."""
+    hubs: tuple[float, float]
+    """CPU seconds of the hubs of a cluster, forwarding included. A hub commits on one core, so it is full after one."""
+    servers: tuple[float, float]
+    """CPU seconds of a cluster with two replicas and ZooKeeper."""
+    busy: float
+    """The share of a core that is planned with; the rest is for bursts, reads and what a dead hub leaves to others."""
     sizes: tuple[float, float]
     core_hour: float
     gigabyte_month: float
@@ -43,10 +45,14 @@ class Model:
     def _sum(self, *factors: tuple[float, float]) -> float:
         return sum(math.prod(each) for each in zip(self.rates, *factors, strict=True))
 
+    @property
+    def _cores(self) -> float:
+        return (self._sum(self.hubs) + self._sum(self.servers)) / self.busy
+
     def row(self, gpus: int) -> str:
         """A row of the table for so many GPUs."""
-        alone, cluster = gpus * self._sum(self.cpu), gpus * self._sum(self.cpu, self.ratios)
-        busy = gpus * self._sum((1 / self.hub[0], 1 / self.hub[1]))
+        alone, cluster = gpus * self._sum(self.cpu) / self.busy, gpus * self._cores
+        hubs = math.ceil(gpus * self._sum(self.hubs) / self.busy)
         size = gpus * self._sum(self.sizes) * _DAY
         points, spans = (_round(gpus * rate) for rate in self.rates)
         cells = (
@@ -54,7 +60,7 @@ class Model:
             f"{points} points, {spans} spans",
             f"{alone:.2g}" if alone < 100 else f"{alone:.0f}",
             f"{cluster:.2g}" if cluster < 100 else f"{cluster:.0f}",
-            f"{math.ceil(busy)}, {busy / math.ceil(busy):.0%} busy",
+            f"{hubs}, {gpus * self._sum(self.hubs) / hubs:.0%} busy",
             f"{_size(size)}, {_size(size * REPLICAS)} with a replica",
         )
         return f"| {' | '.join(cells)} |"
@@ -62,14 +68,14 @@ class Model:
     @property
     def money(self) -> float:
         """What a GPU costs in a day, with replicas."""
-        cores = self._sum(self.cpu, self.ratios) * self.core_hour * 24
+        cores = self._cores * self.core_hour * 24
         held = self._sum(self.sizes) * _DAY / 1e9 * REPLICAS * self.days
         return cores + held * self.gigabyte_month / _DAYS_A_MONTH
 
     @property
     def most_on_a_shard(self) -> int:
-        """The GPUs whose records one hub, and so one shard, can store, in thousands."""
-        return int(1 / self._sum((1 / self.hub[0], 1 / self.hub[1])) / 1000)
+        """The GPUs whose records one hub, and so one shard, can store, in hundreds."""
+        return int(self.busy / self._sum(self.hubs) / 100)
 
 
 def read_model(text: str) -> Model:
@@ -79,8 +85,9 @@ def read_model(text: str) -> Model:
     return Model(
         rates=(metrics * steps, spans * steps),
         cpu=(found["point_cpu"][0] / 1e6, found["span_cpu"][0] / 1e6),
-        ratios=(found["point_ratio"][1], found["span_ratio"][1]),
-        hub=(found["hub_points"][0], found["hub_points"][1]),
+        hubs=(found["points_through"][0] / 1e6, found["spans_through"][0] / 1e6),
+        servers=(found["points_through"][1] / 1e6, found["spans_through"][1] / 1e6),
+        busy=found["busy"][0] / 100,
         sizes=(found["bytes"][0], found["bytes"][1]),
         core_hour=found["prices"][0],
         gigabyte_month=found["prices"][1],

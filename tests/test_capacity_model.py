@@ -10,4 +10,4 @@ def test_the_table_follows_from_the_figures() -> None:
         assert row in text
     model = read_model(text)
     assert f"{model.money:.2f} a day for each GPU" in text
-    assert f"about {model.most_on_a_shard},000 GPUs" in text
+    assert f"about {model.most_on_a_shard}00 GPUs" in text
