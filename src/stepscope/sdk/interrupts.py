@@ -34,7 +34,7 @@ def _is_interrupt(error: BaseException) -> bool:
     if not entries or entries[-1].tb_frame.f_code.co_filename.startswith(_PACKAGE):
         return True  # nothing in our code raises these by itself
     codes = {entry.tb_frame.f_code for entry in entries}
-    if not codes.isdisjoint(_signal_handlers()):
+    if not codes.isdisjoint(_signal_codes()):
         return True
     last = entries[-1]
     is_raised = last.tb_frame.f_code.co_code[last.tb_lasti] == _RAISE
@@ -51,7 +51,7 @@ def _entries(traceback: TracebackType | None) -> list[TracebackType]:
     return entries
 
 
-def _signal_handlers() -> set[CodeType]:
+def _signal_codes() -> set[CodeType]:
     """Return the code of the program's signal handlers."""
     found = {_code_of(signal.getsignal(number)) for number in signal.valid_signals()}
     return {code for code in found if code is not None}

@@ -105,7 +105,7 @@ def capture(run: Part) -> Callable[[], None]:
     taker = RunHandler(run, level_number(run.settings.log_level))
     earlier = logging.Logger.callHandlers
 
-    def call_handlers(logger: logging.Logger, record: logging.LogRecord) -> None:
+    def record_line(logger: logging.Logger, record: logging.LogRecord) -> None:
         wanted = record.levelno >= taker.level and not is_ours(record.name)
         if wanted:
             _recorded.append(_time_of(record))
@@ -117,8 +117,8 @@ def capture(run: Part) -> Callable[[], None]:
 
     def undo() -> None:
         taker.setLevel(NEVER)
-        if logging.Logger.callHandlers is call_handlers:
+        if logging.Logger.callHandlers is record_line:
             logging.Logger.callHandlers = earlier  # type: ignore[method-assign]
 
-    logging.Logger.callHandlers = call_handlers  # type: ignore[assignment, method-assign]
+    logging.Logger.callHandlers = record_line  # type: ignore[assignment, method-assign]
     return undo

@@ -45,9 +45,9 @@ def begin(run: Run) -> None:
     run.undelivered = lambda: undelivered(run, remote)
     if remote:
         run.refusals = lambda: _refusals(run)
-        run.on_undelivered = lambda left: _announce(run, remote, left)
         if run.settings.shipper != "none":
             run.request_delivery = lambda: _request(run, remote)
+            run.on_undelivered = lambda left: _announce(run, remote, left)
     near = [each for each in run.settings.sinks if not each.config.remote]
     if run.settings.shipper == "thread":
         near += remote
