@@ -35,7 +35,7 @@ class ArtifactCalls:
                 ReceiverRoute(place, self._list, ("GET",), "read"),
                 ReceiverRoute(f"{place}/{{path:path}}", self._download, ("GET",), "read"),
                 ReceiverRoute(f"{place}/{{path:path}}", self._upload, ("PUT",), stream=True),
-                ReceiverRoute(f"{place}/{{path:path}}", self._delete, ("DELETE",)),
+                ReceiverRoute(f"{place}/{{path:path}}", self._delete, ("DELETE",), "admin"),
                 ReceiverRoute(f"{base}/mlflow/artifacts/list", self._list_of_run, ("GET",), "read"),
                 ReceiverRoute(models, self._list_of_model, ("GET",), "read"),
             ]

@@ -1,9 +1,10 @@
 """The HTTP routes for W&B clients of version 0.15 and later: GraphQL, file_stream and uploads."""
 
 import asyncio
+import contextlib
 import json
 import secrets
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from http import HTTPStatus
 from pathlib import Path
@@ -11,17 +12,17 @@ from typing import Any
 from urllib.parse import quote
 
 from starlette.concurrency import run_in_threadpool
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import RedirectResponse, Response
 
-from stepscope.hub.receivers.bodies import read_body, with_body
+from stepscope.hub.receivers.bodies import with_body
 from stepscope.hub.receivers.receiver import ReceiverPorts, ReceiverRoute
 from stepscope.hub.receivers.wandb import links
 from stepscope.hub.receivers.wandb.artifact_queries import ArtifactQueries
 from stepscope.hub.receivers.wandb.artifacts import Artifacts
 from stepscope.hub.receivers.wandb.client_json import read_json
 from stepscope.hub.receivers.wandb.file_stream import FileStream
-from stepscope.hub.receivers.wandb.graphql import GraphQLError, execute, parse
+from stepscope.hub.receivers.wandb.graphql import GraphQLError, Node, execute, parse
 from stepscope.hub.receivers.wandb.introspection import with_types
 from stepscope.hub.receivers.wandb.run_files import WandbRunFiles
 from stepscope.hub.receivers.wandb.run_operations import ENTITY, Caller, RunOperations
@@ -32,10 +33,34 @@ from stepscope.hub.refusals import Refusal, Refused, error_response, json_respon
 from stepscope.hub.runs.run_files import StoredFileResponse
 from stepscope.hub.security.guard import RequestHead, basic_password, bearer
 from stepscope.hub.security.middleware import access_of
+from stepscope.hub.security.tokens import Scope
 from stepscope.hub.threads import Workers
 
 _STREAM = "/files/{entity}/{project}/{run}/file_stream"
 _FILE = "/files/{entity}/{project}/{run}/{path:path}"
+
+
+FIELDS: Mapping[str, Mapping[str, Scope]] = {
+    "mutation": {
+        "upsertBucket": "ingest",
+        "notifyScriptableRunAlert": "ingest",
+        "createRunFiles": "ingest",
+        "markRunFilesUploaded": "ingest",
+        "deleteRun": "admin",
+        "createArtifact": "ingest",
+        "createArtifactManifest": "ingest",
+        "updateArtifactManifest": "ingest",
+        "createArtifactFiles": "ingest",
+        "commitArtifact": "ingest",
+        "useArtifact": "ingest",
+        "updateArtifact": "ingest",
+        "addAliases": "ingest",
+        "deleteAliases": "ingest",
+        "deleteArtifact": "admin",
+    },
+    "query": {"models": "read", "projects": "read"},
+}
+"""The scope of each root field of GraphQL; a query without one returns no data of runs, or only of the token's own."""
 
 
 class Wandb:
@@ -81,7 +106,7 @@ class Wandb:
             ReceiverRoute("/wandb/manifests/{project}/{artifact}", self._manifest, methods=("PUT",), stream=True),
             ReceiverRoute(f"/{ENTITY}/{{project}}/runs/{{run}}", self._page, methods=("GET",), scope=None),
             ReceiverRoute(f"/{ENTITY}/{{project}}", self._project_page, methods=("GET",), scope=None),
-            ReceiverRoute("/sdk/otel/v1/{signal}", _drop, scope=None),
+            ReceiverRoute("/sdk/otel/v1/{signal}", _drop, scope=None, stream=True),
         ]
 
     def credential(self, head: RequestHead) -> str:
@@ -188,7 +213,7 @@ class Wandb:
             document = parse(query)
             if document.operation(name).kind == "mutation" and not caller.access.allows("ingest"):
                 raise Refused(Refusal(HTTPStatus.FORBIDDEN, "this token lacks the scope 'ingest'"))
-            return {"data": execute(document, with_types(roots), variables, name)}
+            return {"data": execute(document, with_types(_permitted(roots, caller)), variables, name)}
         except GraphQLError as error:
             self._ingest.reject("unsupported GraphQL")
             return {"data": None, "errors": [{"message": str(error)}]}
@@ -203,6 +228,22 @@ class Wandb:
             raise Refused(Refusal(HTTPStatus.BAD_REQUEST, 'send JSON with a GraphQL "query"'))
         variables, name = found.get("variables"), found.get("operationName")
         return found["query"], variables if isinstance(variables, dict) else {}, name if isinstance(name, str) else None
+
+
+def _permitted(roots: Mapping[str, Node], caller: Caller) -> dict[str, Node]:
+    """Return the root fields; one whose scope the token lacks is an error in words."""
+
+    def refuse(name: str, scope: Scope) -> Callable[[Mapping[str, Any]], Node]:
+        def resolve(given: Mapping[str, Any]) -> Node:
+            raise GraphQLError(f"{name} needs a key with the scope {scope!r}, which this one lacks")
+
+        return resolve
+
+    lacking = {
+        kind: {name: refuse(name, scope) for name, scope in fields.items() if not caller.access.allows(scope)}
+        for kind, fields in FIELDS.items()
+    }
+    return {kind: {**fields, **lacking[kind]} for kind, fields in roots.items()}
 
 
 def _entity(variables: Mapping[str, Any]) -> str:
@@ -220,6 +261,8 @@ def _file(path: Path) -> Response:
 
 
 async def _drop(request: Request) -> Response:
-    """Read and discard the client's own telemetry."""
-    await read_body(request)
+    """Discard the client's own telemetry as it arrives: without a token nothing is kept in memory."""
+    with contextlib.suppress(ClientDisconnect):
+        async for _ in request.stream():
+            pass
     return json_response({})
