@@ -23,7 +23,7 @@ _COST_SECONDS = 5.0
 _ACCEPTED = 64
 """Connections accepted at a time."""
 _NEW_SECONDS, _NEW = 1.0, 3
-"""A connection or request that began less than this ago may still show a token: only those with one rank higher."""
+"""A connection that began less than this ago may still show a token: only those with one rank higher."""
 _LATE = b"HTTP/1.1 408 Request Timeout\r\nconnection: close\r\ncontent-length: 0\r\n\r\n"
 
 
@@ -62,7 +62,7 @@ class Connection(Protocol):
 
     @property
     def since(self) -> float:
-        """When it, or its request, began, on the clock of `time.monotonic`."""
+        """When it was accepted, on the clock of `time.monotonic`."""
 
     @property
     def size(self) -> int:
@@ -251,7 +251,6 @@ class LimitedProtocol(H11Protocol):
         self.size += len(data)
         if self.cycle is not before:
             self._cost, self._unread, self.size = 0.0, 0, 0
-            self.since = time.monotonic()
         elif not self._under_way and self.conn.their_state is h11.SEND_BODY:
             self._unread += len(data)
         if self._cost > _COST_SECONDS or self._unread > self._limits.body:
