@@ -2,6 +2,7 @@
 
 import contextlib
 import gzip
+import http.client
 import json
 import os
 import resource
@@ -310,6 +311,36 @@ def test_half_open_connections(tmp_path: Path) -> None:
         assert files < 1000
     finally:
         for connection in silent:
+            connection.close()
+        hub.kill()
+
+
+@pytest.mark.parametrize("path", ["/sdk/otel/v1/traces", "/api/session", "/v1/logs"])
+def test_unfinished_bodies_without_a_token_lock_nobody_out(tmp_path: Path, path: str) -> None:
+    """One address that keeps every connection busy with bodies it does not finish delays no client with a token."""
+    hub = limited(tmp_path / "home", {"connections": 60, "body_seconds": 120.0}).start()
+    token = Tokens(hub.home / "hub" / "tokens.json").create(["ingest"])[1]
+    wait_for(lambda: hub.request("POST", "/v1/logs", b"{}", {"content-type": JSON}).status == 401)
+    start = head("POST", path, f"content-type: {JSON}", "content-length: 4000") + b"{" * 100
+    held: list[socket.socket] = []
+    try:
+        shown = {"content-type": JSON, "authorization": f"Bearer {token}"}
+        kept = http.client.HTTPConnection("127.0.0.1", hub.port, timeout=60)
+        answers = []
+        for _ in range(10):
+            for _ in range(90 if not held else 4):
+                connection = connect(hub.port, 60)
+                with contextlib.suppress(OSError):
+                    connection.sendall(start)
+                held.append(connection)
+            answers.append(hub.request("POST", "/v1/logs", b"{}", shown).status)
+            kept.request("POST", "/v1/logs", b"{}", shown)
+            response = kept.getresponse()
+            response.read()
+            answers.append(response.status)
+        assert answers == [200] * 20
+    finally:
+        for connection in held:
             connection.close()
         hub.kill()
 

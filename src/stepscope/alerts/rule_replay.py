@@ -14,7 +14,7 @@ from stepscope.model.ports import Writer
 from stepscope.model.records import Metric, Record
 
 MOST_VALUES = 100_000
-_TOKEN = re.compile(r"(_|[+-]?(?:\d+\.?\d*(?:e[+-]?\d+)?|\.\d+(?:e[+-]?\d+)?|nan|inf))(?:x(\d{1,6}))?", re.IGNORECASE)
+_TOKEN = re.compile(r"(_|[+-]?(?:\d++\.?\d*(?:e[+-]?\d+)?|\.\d+(?:e[+-]?\d+)?|nan|inf))(?:x(\d{1,6}))?", re.IGNORECASE)
 
 
 class Expectation(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

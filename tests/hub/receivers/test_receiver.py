@@ -190,7 +190,7 @@ def test_every_route_needs_a_token_with_a_scope(hub: Hub) -> None:
     """But for health checks, redirects to the page, links that are signed, and telemetry that is dropped."""
     routes = [route for _, route in ordered_routes(open_receivers(hub))]
     assert {route.path for route in routes if route.scope is None} == OPEN
-    assert {route.scope for route in routes} == {None, "ingest", "read", ("ingest", "read")}
+    assert {route.scope for route in routes} == {None, "ingest", "read", "admin", ("ingest", "read")}
 
 
 @pytest.mark.parametrize(("name", "client"), CLIENTS.items())

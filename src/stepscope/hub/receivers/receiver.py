@@ -176,7 +176,7 @@ class AccessRules:
         self._prefixes.sort(key=lambda each: -len(each[0]))
 
     def _add(self, route: ReceiverRoute, rule: AccessRule) -> None:
-        for method in route.methods:
+        for method in dict.fromkeys((*route.methods, "HEAD") if "GET" in route.methods else route.methods):
             if "{" in route.path:
                 self._patterns.append((compile_path(route.path)[0], method, rule))
             elif (method, route.path) in self._exact:

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from http import HTTPStatus
 from typing import NamedTuple, NoReturn, Protocol
 
+from starlette.requests import ClientDisconnect
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -165,6 +166,8 @@ class BodyLimits:
         body = _Body(self, scope[HEAD], _Channel(receive, send), most, stream=rule.stream)
         try:
             await self._app(scope, body.receive, body.send)
+        except ClientDisconnect:
+            return  # nobody reads an answer, and a traceback for each would fill the log
         finally:
             self.held -= body.held
 

@@ -30,6 +30,8 @@ from stepscope.sinks.http import Tls
 from stepscope.wire.openmetrics import CONTENT_TYPES, choose, expose
 
 _SESSION_SECONDS = 30 * 24 * 3600
+_SESSION_BODY = 16 * 1024
+"""Bytes of a login, which needs no token and is kept in memory."""
 
 
 def build_app(hub: Hub, routes: Sequence[BaseRoute] = ()) -> ASGIApp:
@@ -44,7 +46,7 @@ def build_app(hub: Hub, routes: Sequence[BaseRoute] = ()) -> ASGIApp:
         exception_handlers={HTTPException: _refuse, Refused: _refused, Retry: _retry, Exception: _fail},
     )
     inner.router.redirect_slashes = False
-    api = JsonApi(hub.larger_bodies, hub.limits.small_body)
+    api = JsonApi({**hub.larger_bodies, "/api/session": _SESSION_BODY}, hub.limits.small_body)
     rules = AccessRules(receivers, hub.limits, api.rule)
     app = AccessMiddleware(BodyLimits(inner, hub.limits), hub.guard, rules.find)
     if hub.shared is None:

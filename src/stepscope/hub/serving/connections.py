@@ -14,6 +14,7 @@ import h11
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from stepscope.hub.limits import Limits
+from stepscope.hub.security.middleware import ACCESS, RULE
 
 _SLICE = 16 * 1024
 """Bytes of a connection that are parsed per call: in chunks of one byte it takes 50 ms."""
@@ -21,16 +22,27 @@ _COST_SECONDS = 5.0
 """CPU time that parsing one request may take; 20 MiB in chunks of 64 bytes."""
 _ACCEPTED = 64
 """Connections accepted at a time."""
+_NEW_SECONDS, _NEW = 1.0, 3
+"""A connection that began less than this ago may still show a token: only those with one rank higher."""
 _LATE = b"HTTP/1.1 408 Request Timeout\r\nconnection: close\r\ncontent-length: 0\r\n\r\n"
 
 
 class Stage(IntEnum):
-    """The state of a connection, in the order in which connections are closed when there are too many."""
+    """The state of a connection, in the order in which those of one kind are closed when there are too many."""
 
     OPENING = 0
     IDLE = 1
     SENDING = 2
     ANSWERED = 3
+
+
+class Trust(IntEnum):
+    """What a client has shown."""
+
+    NOTHING = 0
+    ADMITTED = 1
+    """Its request was admitted where no token is needed for it."""
+    TOKEN = 2
 
 
 class Connection(Protocol):
@@ -44,38 +56,75 @@ class Connection(Protocol):
     def peer(self) -> str:
         """The address of the client."""
 
+    @property
+    def trust(self) -> Trust:
+        """What its request, or the one before, showed."""
+
+    @property
+    def since(self) -> float:
+        """When it was accepted, on the clock of `time.monotonic`."""
+
+    @property
+    def size(self) -> int:
+        """Bytes of its request that arrived."""
+
     def drop(self) -> None:
         """Close it at once."""
 
 
 class Connections:
-    """All connections; when there are too many, a waiting one of the client with the most is closed."""
+    """All connections; when there are too many, or too many of one address, the least important one is closed.
 
-    def __init__(self, most: int) -> None:
+    Those without a token go first, and of these the old ones: a new one must have the time to show its token.
+    """
+
+    def __init__(self, most: int, per_address: int | None = None, clock: Callable[[], float] = time.monotonic) -> None:
         self._most = most
+        self._per_address = most if per_address is None else per_address
+        self._clock = clock
         self._open: dict[Connection, None] = {}
+        self._peers: Counter[str] = Counter()
         self._slices: deque[Callable[[], bool]] = deque()
 
     def enter(self, connection: Connection) -> None:
         """Add a connection; it is closed itself when all others are being served."""
         self._open[connection] = None
+        self._peers[connection.peer] += 1
         if len(self._open) > self._most:
             self.drop_one()
+        elif self._peers[connection.peer] > self._per_address:
+            same = [each for each in self._open if each.peer == connection.peer and each.trust is Trust.NOTHING]
+            if len(same) > self._per_address:
+                self._drop_of(same)
 
     def leave(self, connection: Connection) -> None:
         """Remove a connection."""
-        self._open.pop(connection, None)
+        if connection in self._open:
+            del self._open[connection]
+            self._peers[connection.peer] -= 1
+            if not self._peers[connection.peer]:
+                del self._peers[connection.peer]
 
     def drop_one(self) -> bool:
         """Close the connection that is least important; False when all are being served."""
-        counts = Counter(connection.peer for connection in self._open)
-        waiting = [connection for connection in self._open if connection.stage is not Stage.ANSWERED]
+        return self._drop_of(list(self._open))
+
+    def _drop_of(self, connections: list[Connection]) -> bool:
+        now = self._clock()
+        waiting = [connection for connection in connections if connection.stage is not Stage.ANSWERED]
         if not waiting:
             return False
-        found = min(waiting, key=lambda connection: (connection.stage, -counts[connection.peer]))
+        found = min(waiting, key=lambda connection: self._importance(connection, now))
         self.leave(found)
         found.drop()
         return True
+
+    def _importance(self, connection: Connection, now: float) -> tuple[int, int, int, int, float]:
+        """Sort connections: those of the address with the most first, then the largest, then the slowest."""
+        trust, count = connection.trust, self._peers[connection.peer]
+        if trust is not Trust.TOKEN and now - connection.since < _NEW_SECONDS:
+            return _NEW, 0, -count, 0, connection.since
+        return trust * 2, connection.stage, -count, -connection.size, connection.since
 
     def parse_later(self, parse: Callable[[], bool]) -> None:
         """Call `parse` until it returns False, once per iteration of the event loop and in turn with others."""
@@ -113,13 +162,27 @@ class LimitedProtocol(H11Protocol):
         """CPU seconds spent on parsing the current request."""
         self._unread = 0
         """Bytes of a body that arrived after its response, and were discarded."""
+        self.since = time.monotonic()
+        self.size = 0
+        self._peer: str | None = None
         self._headers_due: asyncio.TimerHandle | None = None
         self._reading_due: asyncio.TimerHandle | None = None
 
     @property
+    def trust(self) -> Trust:
+        """What its request, or the one before, showed."""
+        scope: Any = self.scope  # none before the first request, which uvicorn does not say
+        access = scope.get(ACCESS) if scope is not None else None
+        if access is None or scope[RULE].scope is None:
+            return Trust.NOTHING
+        return Trust.ADMITTED if access.token is None else Trust.TOKEN
+
+    @property
     def peer(self) -> str:
         """The address of the client."""
-        return self.client[0] if self.client else ""
+        if self._peer is None:
+            self._peer = self.client[0] if self.client else ""
+        return self._peer
 
     @property
     def _under_way(self) -> bool:
@@ -185,8 +248,9 @@ class LimitedProtocol(H11Protocol):
         began = time.thread_time()
         super().data_received(data)
         self._cost += time.thread_time() - began
+        self.size += len(data)
         if self.cycle is not before:
-            self._cost, self._unread = 0.0, 0
+            self._cost, self._unread, self.size = 0.0, 0, 0
         elif not self._under_way and self.conn.their_state is h11.SEND_BODY:
             self._unread += len(data)
         if self._cost > _COST_SECONDS or self._unread > self._limits.body:
@@ -299,10 +363,11 @@ class HttpListener:
 class _Opening:
     """A connection during its TLS handshake."""
 
-    stage = Stage.OPENING
+    stage, trust, size = Stage.OPENING, Trust.NOTHING, 0
 
     def __init__(self, client: socket.socket, task: "asyncio.Task[None] | None") -> None:
         self._task = task
+        self.since = time.monotonic()
         try:
             self.peer = str(client.getpeername()[0])
         except (OSError, IndexError, TypeError):

@@ -155,7 +155,7 @@ class _Server(uvicorn.Server):
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Start listening."""
-        connections = Connections(self._limits.connections)
+        connections = Connections(self._limits.connections, self._limits.connections // 2)
 
         def make() -> LimitedProtocol:
             return LimitedProtocol(self.config, self.server_state, {}, limits=self._limits, connections=connections)

@@ -29,7 +29,7 @@ _LATEST = 2**63 // SECOND - 1
 _TYPES: dict[str, PointType] = {"g": "g", "c": "c", "ms": "ms", "h": "h", "d": "d", "s": "s"}
 _LENGTHS = re.compile(r"_e\{(\d{1,7}),(\d{1,7})\}:")
 _STATUSES = {"0": 0, "1": 1, "2": 2, "3": 3}
-_AFTER_MESSAGE = re.compile(r"((?:\|(?:c|e|card):[^|]*)+)$")
+_AFTER_MESSAGE = ("c:", "e:", "card:")
 """The official client puts these behind the message of a check, which the protocol wants to be the last field."""
 
 
@@ -174,9 +174,10 @@ def read_check(line: str, now: int) -> Check:
     """Read a service check: the message is the last field and may hold bars."""
     head, _, message = line.partition("|m:")
     parts = head.split("|")
-    if message and (after := _AFTER_MESSAGE.search(message)):
-        message = message[: after.start()]
-        parts += after[1].split("|")
+    fields = message.split("|")
+    while len(fields) > 1 and fields[-1].startswith(_AFTER_MESSAGE):
+        parts.append(fields.pop())
+    message = "|".join(fields)
     if len(parts) < 3 or not parts[1] or parts[2] not in _STATUSES:
         raise Malformed(BAD_CHECK)
     tags: tuple[str, ...] = ()

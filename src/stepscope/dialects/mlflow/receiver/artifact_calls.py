@@ -33,7 +33,7 @@ class ArtifactCalls:
                 ReceiverRoute(place, self._list, ("GET",), "read"),
                 ReceiverRoute(f"{place}/{{path:path}}", self._download, ("GET",), "read"),
                 ReceiverRoute(f"{place}/{{path:path}}", self._upload, ("PUT",), stream=True),
-                ReceiverRoute(f"{place}/{{path:path}}", self._delete, ("DELETE",)),
+                ReceiverRoute(f"{place}/{{path:path}}", self._delete, ("DELETE",), "admin"),
                 ReceiverRoute(f"{base}/mlflow/artifacts/list", self._list_of_run, ("GET",), "read"),
                 ReceiverRoute(f"{models}/directories", self._list_of_model, ("GET",), "read"),
                 ReceiverRoute(f"{models}/files", self._get_of_model, ("GET",), "read"),

@@ -92,6 +92,22 @@ _CHANGES: list[tuple[str, str, Answer]] = [
 ]
 
 
+_DELETIONS = frozenset(
+    {
+        experiment_calls.delete,
+        experiment_calls.restore,
+        run_calls.delete,
+        run_calls.restore,
+        logged_models.delete,
+    }
+)
+"""What takes a run, an experiment or a model away from others, or back."""
+
+
+def _scope(call: Answer) -> Scope:
+    return "admin" if call in _DELETIONS else "ingest"
+
+
 class Mlflow:
     """Serves MLflow's clients; each MLflow run is a run of the hub."""
 
@@ -126,9 +142,9 @@ class Mlflow:
             for path in ("/api/3.0/mlflow/traces", "/ajax-api/3.0/mlflow/traces")
         ]
         for base in _BASES:
-            made += [self._route(base + path, ("POST",), "ingest", self._write(call)) for path, call in _WRITES.items()]
             made += [
-                self._route(base + path, (method,), "ingest", self._write(call)) for method, path, call in _CHANGES
+                self._route(base + path, (method,), _scope(call), self._write(call))
+                for method, path, call in (*(("POST", *each) for each in _WRITES.items()), *_CHANGES)
             ]
             made += [
                 self._route(base + path, tuple(methods.split()), "read", self._read(call))

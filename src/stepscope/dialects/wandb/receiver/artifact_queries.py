@@ -241,7 +241,16 @@ class ArtifactQueries:
         project, name = read_id("Artifact", str(id))
         caller.admit(project)
         found = self._artifacts.get(project, name)
-        return None if found is None or found.state == DELETED else self.node(found, caller)
+        if found is None or found.state == DELETED or not self._sees(found, caller):
+            return None
+        return self.node(found, caller)
+
+    def _sees(self, artifact: Artifact, caller: Caller) -> bool:
+        """Return whether the token may read an artifact: that of a run that it may read."""
+        if caller.access.allows("read"):
+            return True
+        run = self._artifacts.runs.find(artifact.project, artifact.run) if artifact.run else None
+        return run is not None and caller.sees(run.about)
 
     def _named(self, given: Given, caller: Caller, field: str = "artifactID", kind: str = "Artifact") -> Artifact:
         project, id = read_id(kind, str(given.get(field)))
@@ -249,6 +258,8 @@ class ArtifactQueries:
         found = self._artifacts.get(project, id)
         if found is None or found.state == DELETED:
             raise GraphQLError(f"there is no artifact {id!r} in the project {project!r}")
+        if not self._sees(found, caller):
+            raise GraphQLError("this artifact is of a run that this key may not read: use a key with the scope 'read'")
         return found
 
     def _create(self, given: Given, caller: Caller) -> Node:
@@ -256,7 +267,8 @@ class ArtifactQueries:
         caller.admit(project)
         made = self._artifacts.create(project, given)
         latest = self._artifacts.version(project, made.collection, "latest")
-        sequence = {**_sequence(made, caller), "latestArtifact": None if latest is None else self.node(latest, caller)}
+        seen = latest if latest is not None and self._sees(latest, caller) else None
+        sequence = {**_sequence(made, caller), "latestArtifact": None if seen is None else self.node(seen, caller)}
         return {"artifact": {**self.node(made, caller), "artifactSequence": sequence}}
 
     def _create_manifest(self, given: Given, caller: Caller) -> Node:

@@ -60,7 +60,7 @@ class Artifacts:
     """The artifacts of all projects, on disk and in memory. Safe to use from any thread."""
 
     def __init__(self, runs: TrackedRuns) -> None:
-        self._runs = runs
+        self.runs = runs
         self._lock = threading.RLock()
         self._projects: dict[str, dict[str, Artifact]] = {}
         self._manifests = Manifests()
@@ -76,7 +76,7 @@ class Artifacts:
         known = self._projects.get(project)
         if known is None:
             known = self._projects[project] = {}
-            for path in sorted(self._runs.folder(project, "artifacts").glob("*/artifact.json")):
+            for path in sorted(self.runs.folder(project, "artifacts").glob("*/artifact.json")):
                 with contextlib.suppress(OSError, msgspec.DecodeError):
                     artifact = msgspec.json.decode(path.read_bytes(), type=Artifact)
                     known[artifact.id] = artifact
@@ -125,7 +125,7 @@ class Artifacts:
                 collection=collection,
                 type=_name(given, "artifactTypeName"),
                 digest=digest,
-                created=self._runs.clock(),
+                created=self.runs.clock(),
                 aliases=aliases,
                 description=_text(given.get("description")),
                 metadata=msgspec.json.encode(redact(metadata or {})).decode(),
@@ -138,8 +138,8 @@ class Artifacts:
 
     def save(self, artifact: Artifact) -> None:
         """Write an artifact to disk; Retry when that fails."""
-        artifact.updated = self._runs.clock()
-        folder = self._runs.make(self.folder(artifact))
+        artifact.updated = self.runs.clock()
+        folder = self.runs.make(self.folder(artifact))
         try:
             replace_file(folder / "artifact.json", msgspec.json.encode(artifact), fsync=True)
         except OSError as error:
@@ -149,13 +149,13 @@ class Artifacts:
 
     def folder(self, artifact: Artifact) -> Path:
         """Return the folder of its description and manifest."""
-        return self._runs.folder(artifact.project, "artifacts", artifact.id)
+        return self.runs.folder(artifact.project, "artifacts", artifact.id)
 
     def object(self, project: str, digest: str) -> Path:
         """Return the path of the file with this MD5, in hexadecimal."""
         if len(digest) != 32 or not set(digest) <= set("0123456789abcdef"):
             raise Refused(Refusal(HTTPStatus.BAD_REQUEST, f"{digest[:80]!r} is not an MD5 in hexadecimal"))
-        return self._runs.folder(project, "objects", digest[:2]) / digest
+        return self.runs.folder(project, "objects", digest[:2]) / digest
 
     def commit(self, artifact: Artifact) -> None:
         """Publish a version: give it a number and move its aliases to it."""

@@ -49,6 +49,11 @@ class Caller:
             text = f"this token is for the project {self.access.project!r}, not {project!r}"
             raise Refused(Refusal(HTTPStatus.FORBIDDEN, text))
 
+    def sees(self, about: TrackedRun) -> bool:
+        """Return whether the token may read a run: it has the scope `read`, or created the run."""
+        token = self.access.token
+        return self.access.allows("read") or (token is not None and about.token == token.id)
+
     @property
     def upload_headers(self) -> list[str]:
         """Return the headers for uploads: the client's own credentials."""
@@ -91,12 +96,15 @@ class RunOperations:
         run = self._runs.find_or_make(_named(project, "uncategorized"), _named(id), caller.access.project)
         with run.lock:
             inserted, resuming = not run.about.attempt, run.about.resuming
+            if inserted and caller.access.token is not None:
+                run.about.token = caller.access.token.id
             sent = Sent(run, caller.access.project)
             describe(self._runs, sent, given)
             caller.waits.append(self._runs.submit(sent))
             # A resuming client continues at this count; others start at 0 or send all lines again.
             lines = run.about.stream(HISTORY).lines if resuming else 0
-            made = {**bucket(run.about, given.get("entityName")), "historyLineCount": lines}
+            node = bucket(run.about, given.get("entityName"))
+            made = {**(node if caller.sees(run.about) else _unread(node)), "historyLineCount": lines}
             return {"bucket": made, "inserted": inserted}
 
     def _alert(self, given: Mapping[str, Any], caller: Caller) -> Node:
@@ -142,7 +150,8 @@ class RunOperations:
                 return None
             with run.lock:
                 run.about.resuming = True
-                return {**bucket(run.about, None), **_progress(run)}
+                node = {**bucket(run.about, None), **_progress(run)}
+                return node if caller.sees(run.about) else _unread(node)
 
         return find
 
@@ -179,6 +188,13 @@ def _progress(run: OpenRun) -> Node:
         "tags": about.tags,
         "notes": about.notes,
     }
+
+
+def _unread(node: Node) -> Node:
+    """Return a run without its contents, for a token that may write to it and not read it."""
+    empty = {"displayName": node["name"], "notes": None, "tags": [], "config": "{}", "group": None, "jobType": None}
+    tails = {"historyTail": "[]", "eventsTail": "[]", "summaryMetrics": "{}", "wandbConfig": "{}"}
+    return {**node, **empty, **tails}
 
 
 def _tail(about: TrackedRun, name: str) -> str:

@@ -4,6 +4,7 @@ import asyncio
 import json
 import secrets
 from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
 from http import HTTPStatus
@@ -46,11 +47,54 @@ from stepscope.extend.receiver import (
     too_large,
     with_body,
 )
+from stepscope.extend.receiver import with_body
+from stepscope.extend.receiver import ReceiverPorts, ReceiverRoute
+from stepscope.dialects.wandb.receiver import links
+from stepscope.dialects.wandb.receiver.artifact_queries import ArtifactQueries
+from stepscope.dialects.wandb.receiver.artifacts import Artifacts
+from stepscope.dialects.wandb.receiver.client_json import read_json
+from stepscope.dialects.wandb.receiver.file_stream import FileStream
+from stepscope.dialects.wandb.receiver.graphql import GraphQLError, Node, execute, parse
+from stepscope.dialects.wandb.receiver.introspection import with_types
+from stepscope.dialects.wandb.receiver.run_files import WandbRunFiles
+from stepscope.dialects.wandb.receiver.run_operations import ENTITY, Caller, RunOperations
+from stepscope.dialects.wandb.receiver.run_queries import RECEIVER, RunQueries
+from stepscope.dialects.wandb.receiver.tracked_runs import TrackedRuns
+from stepscope.dialects.wandb.receiver.uploads import Uploads, masking, path_in
+from stepscope.extend.receiver import Refusal, Refused, error_response, json_response
+from stepscope.extend.receiver import StoredFileResponse
+from stepscope.extend.receiver import RequestHead, basic_password, bearer
+from stepscope.extend.receiver import access_of
+from stepscope.extend.receiver import Scope
+from stepscope.extend.receiver import Workers
 
 _STREAM = "/files/{entity}/{project}/{run}/file_stream"
 _FILE = "/files/{entity}/{project}/{run}/{path:path}"
 MAX_MUTATIONS = 20
 """Mutations per request; clients send one."""
+
+
+FIELDS: Mapping[str, Mapping[str, Scope]] = {
+    "mutation": {
+        "upsertBucket": "ingest",
+        "notifyScriptableRunAlert": "ingest",
+        "createRunFiles": "ingest",
+        "markRunFilesUploaded": "ingest",
+        "deleteRun": "admin",
+        "createArtifact": "ingest",
+        "createArtifactManifest": "ingest",
+        "updateArtifactManifest": "ingest",
+        "createArtifactFiles": "ingest",
+        "commitArtifact": "ingest",
+        "useArtifact": "ingest",
+        "updateArtifact": "ingest",
+        "addAliases": "ingest",
+        "deleteAliases": "ingest",
+        "deleteArtifact": "admin",
+    },
+    "query": {"models": "read", "projects": "read"},
+}
+"""The scope of each root field of GraphQL; a query without one returns no data of runs, or only of the token's own."""
 
 
 class Wandb:
@@ -98,7 +142,7 @@ class Wandb:
             ReceiverRoute("/wandb/manifests/{project}/{artifact}", self._manifest, methods=("PUT",), stream=True),
             ReceiverRoute(f"/{ENTITY}/{{project}}/runs/{{run}}", self._page, methods=("GET",), scope=None),
             ReceiverRoute(f"/{ENTITY}/{{project}}", self._project_page, methods=("GET",), scope=None),
-            ReceiverRoute("/sdk/otel/v1/{signal}", _drop, scope=None),
+            ReceiverRoute("/sdk/otel/v1/{signal}", _drop, scope=None, stream=True),
         ]
 
     def credential(self, head: RequestHead) -> str:
@@ -234,8 +278,10 @@ class Wandb:
             },
         }
         try:
-            caller.cost.begin()
-            return json.dumps({"data": execute(document, with_types(roots), variables, name, caller.cost.check)})
+            document = parse(query)
+            if document.operation(name).kind == "mutation" and not caller.access.allows("ingest"):
+                raise Refused(Refusal(HTTPStatus.FORBIDDEN, "this token lacks the scope 'ingest'"))
+            return {"data": execute(document, with_types(_permitted(roots, caller)), variables, name)}
         except GraphQLError as error:
             return self._failed(error, CLIENT_LEFT if caller.cost.cancelled else "unsupported GraphQL")
 
@@ -249,6 +295,22 @@ class Wandb:
             raise Refused(Refusal(HTTPStatus.BAD_REQUEST, 'send JSON with a GraphQL "query"'))
         variables, name = found.get("variables"), found.get("operationName")
         return found["query"], variables if isinstance(variables, dict) else {}, name if isinstance(name, str) else None
+
+
+def _permitted(roots: Mapping[str, Node], caller: Caller) -> dict[str, Node]:
+    """Return the root fields; one whose scope the token lacks is an error in words."""
+
+    def refuse(name: str, scope: Scope) -> Callable[[Mapping[str, Any]], Node]:
+        def resolve(given: Mapping[str, Any]) -> Node:
+            raise GraphQLError(f"{name} needs a key with the scope {scope!r}, which this one lacks")
+
+        return resolve
+
+    lacking = {
+        kind: {name: refuse(name, scope) for name, scope in fields.items() if not caller.access.allows(scope)}
+        for kind, fields in FIELDS.items()
+    }
+    return {kind: {**fields, **lacking[kind]} for kind, fields in roots.items()}
 
 
 def _entity(variables: Mapping[str, Any]) -> str:
@@ -282,6 +344,7 @@ async def _disconnected(request: Request) -> None:
 
 
 async def _drop(request: Request) -> Response:
-    """Read and discard the client's own telemetry."""
-    await read_body(request)
+    """Discard the client's own telemetry as it arrives: without a token nothing is kept in memory."""
+    async for _ in request.stream():
+        pass
     return json_response({})

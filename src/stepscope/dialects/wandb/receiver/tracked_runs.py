@@ -73,6 +73,8 @@ class TrackedRun(msgspec.Struct, kw_only=True):
     created: int
     unique: str = ""
     """A part of the writers' names that differs from those of a deleted run with this id, whose batches are known."""
+    token: str = ""
+    """The id of the token that created it, which may read it to resume it."""
     started: int = 0
     """When the current attempt started."""
     attempt: int = 0

@@ -49,7 +49,7 @@ PLAIN = (
 )
 COUNTS = ("points", "spans", "logs", "events", "alerts", "rejected")
 NUMBERS = frozenset(("step", "attempts", "ranks", "world_size", "findings", *COUNTS))
-_AMOUNT = re.compile(r"([+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?) ?(ms|s|m|h|d|)")
+_AMOUNT = re.compile(r"([+-]?(?:\d++\.?\d*|\.\d+)(?:[eE][+-]?\d+)?) ?(ms|s|m|h|d|)")
 _SECONDS = {"": 1.0, "ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 FIELDS = (*PLAIN, "tags", "archived", "status", "duration", *TIMES, *COUNTS)
 """The fields that filter and sort take, besides `config.X`, `metrics.X` and `tag.X`."""

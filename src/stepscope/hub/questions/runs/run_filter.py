@@ -16,7 +16,7 @@ _TOKEN = re.compile(
     r"""|(?P<word>(?:[^\s()<>=!~,"'\\]|(?<=\.)"(?:[^"\\]|\\.)*")+)|(?P<odd>\S))""",
     re.DOTALL,
 )
-_NUMBER = re.compile(r"[+-]?(?:\d[\d_]*\.?\d*(?:e[+-]?\d+)?|\.\d+(?:e[+-]?\d+)?|inf(?:inity)?|nan)", re.IGNORECASE)
+_NUMBER = re.compile(r"[+-]?(?:\d[\d_]*+\.?\d*(?:e[+-]?\d+)?|\.\d+(?:e[+-]?\d+)?|inf(?:inity)?|nan)", re.IGNORECASE)
 _KEYWORDS = ("and", "or", "not", "in")
 
 

@@ -16,7 +16,7 @@ MOST_ATTRS = 32
 """Attributes in one request; with a thousand, the engine takes seconds before it reads a row."""
 _WORDS = {"true": True, "1": True, "yes": True, "false": False, "0": False, "no": False}
 _INTEGER = re.compile(r"-?[0-9]{1,19}")
-_NUMBER = re.compile(r"-?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]{1,4})?")
+_NUMBER = re.compile(r"-?(?:[0-9]++\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]{1,4})?")
 _NAME = "[a-z0-9][a-z0-9_-]{0,62}"
 _ATTR = re.compile(r"attr(?:\.(.+)|\[(.+)\])", re.DOTALL)
 
