@@ -5,10 +5,10 @@ from collections.abc import Callable
 import pytest
 
 from stepscope.alerts.rule_replay import _TOKEN
+from stepscope.dialects.datadog.wire.dogstatsd_lines import read_check
 from stepscope.hub.questions.runs.run_fields import _AMOUNT
 from stepscope.hub.questions.runs.run_filter import _NUMBER as FILTER_NUMBER
 from stepscope.hub.questions.toolbox.params import _NUMBER as PARAM_NUMBER
-from stepscope.dialects.datadog.wire.dogstatsd_lines import read_check
 from tests.pattern_pumps import is_linear, pumps
 
 DIGITS = [PARAM_NUMBER, FILTER_NUMBER, _AMOUNT, _TOKEN]

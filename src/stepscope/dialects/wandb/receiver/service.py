@@ -4,7 +4,6 @@ import asyncio
 import json
 import secrets
 from collections.abc import AsyncIterator, Callable, Mapping
-from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
 from http import HTTPStatus
@@ -21,7 +20,7 @@ from stepscope.dialects.wandb.receiver.artifact_queries import ArtifactQueries
 from stepscope.dialects.wandb.receiver.artifacts import Artifacts
 from stepscope.dialects.wandb.receiver.client_json import read_json
 from stepscope.dialects.wandb.receiver.file_stream import FileStream
-from stepscope.dialects.wandb.receiver.graphql import Document, GraphQLError, execute, parse
+from stepscope.dialects.wandb.receiver.graphql import Document, GraphQLError, Node, execute, parse
 from stepscope.dialects.wandb.receiver.introspection import with_types
 from stepscope.dialects.wandb.receiver.manifests import MAX_BYTES
 from stepscope.dialects.wandb.receiver.query_limits import CLIENT_LEFT, ClientTurns
@@ -36,6 +35,7 @@ from stepscope.extend.receiver import (
     Refusal,
     Refused,
     RequestHead,
+    Scope,
     StoredFileResponse,
     Workers,
     access_of,
@@ -43,30 +43,9 @@ from stepscope.extend.receiver import (
     bearer,
     error_response,
     json_response,
-    read_body,
     too_large,
     with_body,
 )
-from stepscope.extend.receiver import with_body
-from stepscope.extend.receiver import ReceiverPorts, ReceiverRoute
-from stepscope.dialects.wandb.receiver import links
-from stepscope.dialects.wandb.receiver.artifact_queries import ArtifactQueries
-from stepscope.dialects.wandb.receiver.artifacts import Artifacts
-from stepscope.dialects.wandb.receiver.client_json import read_json
-from stepscope.dialects.wandb.receiver.file_stream import FileStream
-from stepscope.dialects.wandb.receiver.graphql import GraphQLError, Node, execute, parse
-from stepscope.dialects.wandb.receiver.introspection import with_types
-from stepscope.dialects.wandb.receiver.run_files import WandbRunFiles
-from stepscope.dialects.wandb.receiver.run_operations import ENTITY, Caller, RunOperations
-from stepscope.dialects.wandb.receiver.run_queries import RECEIVER, RunQueries
-from stepscope.dialects.wandb.receiver.tracked_runs import TrackedRuns
-from stepscope.dialects.wandb.receiver.uploads import Uploads, masking, path_in
-from stepscope.extend.receiver import Refusal, Refused, error_response, json_response
-from stepscope.extend.receiver import StoredFileResponse
-from stepscope.extend.receiver import RequestHead, basic_password, bearer
-from stepscope.extend.receiver import access_of
-from stepscope.extend.receiver import Scope
-from stepscope.extend.receiver import Workers
 
 _STREAM = "/files/{entity}/{project}/{run}/file_stream"
 _FILE = "/files/{entity}/{project}/{run}/{path:path}"
@@ -278,10 +257,9 @@ class Wandb:
             },
         }
         try:
-            document = parse(query)
-            if document.operation(name).kind == "mutation" and not caller.access.allows("ingest"):
-                raise Refused(Refusal(HTTPStatus.FORBIDDEN, "this token lacks the scope 'ingest'"))
-            return {"data": execute(document, with_types(_permitted(roots, caller)), variables, name)}
+            caller.cost.begin()
+            permitted = with_types(_permitted(roots, caller))
+            return json.dumps({"data": execute(document, permitted, variables, name, caller.cost.check)})
         except GraphQLError as error:
             return self._failed(error, CLIENT_LEFT if caller.cost.cancelled else "unsupported GraphQL")
 
