@@ -5,7 +5,7 @@ from pathlib import Path
 
 from stepscope.cli import hub_runs, text
 from stepscope.cli.findings import findings_of
-from stepscope.cli.options import RUN_HELP, Commands, add_command, home_of
+from stepscope.cli.options import LATEST_HELP, Commands, add_command, home_of
 from stepscope.cli.run_document import from_hub, from_journals
 from stepscope.cli.run_text import look, report
 from stepscope.cli.stored_run import RUN, StoredRun
@@ -18,7 +18,7 @@ from stepscope.wire.plain import dumps
 def add(commands: Commands) -> None:
     """Register the command."""
     made = add_command(commands, "show", "describe one run", command)
-    made.add_argument("run", metavar="RUN", help=RUN_HELP)
+    made.add_argument("run", nargs="?", default="latest", metavar="RUN", help=LATEST_HELP)
 
 
 def command(args: argparse.Namespace) -> int:
