@@ -1,11 +1,12 @@
 """Which home folder is meant; unknown options are named."""
 
 import argparse
+import re
 from pathlib import Path
 
 import pytest
 
-from stepscope.cli.main import COMMANDS, main
+from stepscope.cli.main import COMMANDS, main, parser
 from stepscope.cli.options import home_of
 
 
@@ -29,8 +30,8 @@ def test_home_is_the_option_then_the_variable_then_the_default(tmp_path: Path, m
         ("show --jsn", "stepscope show: error: unknown option --jsn; did you mean --json?"),
         ("runs -x", "stepscope runs: error: unknown option -x"),
         ("--json runs", "stepscope: error: option --json belongs after the command: "),
-        ("rns --json", "stepscope: error: argument COMMAND: invalid choice: 'rns'"),
-        ("hub token creat --name x", "argument create|list|revoke: invalid choice: 'creat'"),
+        ("rns --json", "stepscope: error: unknown command 'rns'; did you mean runs?"),
+        ("hub token creat --name x", "unknown command 'creat'; did you mean create?"),
     ],
 )
 def test_an_unknown_option_is_named(line: str, message: str, capsys: pytest.CaptureFixture[str]) -> None:
@@ -54,3 +55,35 @@ def test_what_only_looks_like_an_option_is_a_value(tmp_path: Path, capsys: pytes
         place = 1 if "--" in line else len(line)
         main([*line[:place], "--hom", str(tmp_path / "none"), *line[place:]])
     assert "unknown option" not in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ("shwo", "stepscope: error: unknown command 'shwo'; did you mean show?"),
+        ("finding latest", "stepscope: error: unknown command 'finding'; did you mean findings?"),
+        ("zzz", "stepscope: error: unknown command 'zzz'; choose from demo, hub, ui, runs, show"),
+        ("store chek", "stepscope store: error: unknown command 'chek'; did you mean check?"),
+    ],
+)
+def test_a_typo_in_a_command_is_named(given: str, said: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """An unknown command is answered with the nearest known one, or all of them."""
+    with pytest.raises(SystemExit) as stopped:
+        main(given.split())
+    assert stopped.value.code == 2
+    assert said in capsys.readouterr().err
+
+
+def test_without_a_command_it_says_what_to_do_next(capsys: pytest.CaptureFixture[str]) -> None:
+    """`stepscope` alone names the first commands, each of which exists."""
+    assert main([]) == 0
+    named = re.findall(r"^  stepscope (\w+)", capsys.readouterr().out, re.MULTILINE)
+    assert {"demo", "hub", "runs", "show"} <= set(named) <= set(COMMANDS)
+
+
+@pytest.mark.parametrize("command", ["show", "findings", "tail", "top", "report"])
+def test_the_latest_run_is_the_default(command: str) -> None:
+    """A command about a run is about the latest one unless another is named."""
+    more = ["-o", "x.html"] if command == "report" else []
+    assert parser([command]).parse_args([command, *more]).run == "latest"
+    assert parser([command]).parse_args([command, "r1", *more]).run == "r1"

@@ -1,6 +1,7 @@
 """`runs` and `tail` where a hub runs: it is asked, also for runs that have no journals here."""
 
 import json
+import math
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -10,11 +11,13 @@ from typing import Any
 import pytest
 
 from stepscope.cli.main import main
+from stepscope.model.names import EVENT_EXCEPTION, EVENT_STARTED
 from stepscope.model.ports import Batch, Writer
 from stepscope.model.records import Alert, Event, Log, Metric, Record, Span
 from stepscope.sinks.hub import Hub
-from tests.cli.journals import alert, finished, metric, write
+from tests.cli.journals import SECOND, START, alert, event, finished, log, metric, span, write
 from tests.hub.conftest import RunningHub, StartHub, start_hub
+from tests.waiting import wait_until
 
 __all__ = ["start_hub"]
 
@@ -126,3 +129,44 @@ def test_tail_follows(following: tuple[RunningHub, "subprocess.Popen[str]"]) -> 
     assert [row["kind"] for row in found] == ["metric", "log"]
     assert found[0]["values"] == {"trainer/loss": 0.5, "trainer/lr": "NaN"}
     assert (found[1]["body"], found[1]["rank"]) == ("two", 3)
+
+
+def document(home: Path, capsys: pytest.CaptureFixture[str]) -> dict[str, Any]:
+    """What `show --json` says of the run R."""
+    capsys.readouterr()
+    assert main(["show", "R", "--home", str(home), "--json"]) == 0
+    found: dict[str, Any] = json.loads(capsys.readouterr().out)
+    return found
+
+
+def shape(value: Any) -> Any:
+    """The names of all fields, however deep."""
+    if isinstance(value, dict):
+        return {name: shape(each) for name, each in value.items()}
+    return [shape(each) for each in value] if isinstance(value, list) else None
+
+
+def test_show_has_one_schema(start_hub: StartHub, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A run is the same document from its journals and from a hub that has it alone, field by field."""
+    hub = start_hub()
+    start = event(EVENT_STARTED, config={"lr": 0.1, "model": {"depth": 4}}, python="3.11", notes="why", tags={"a": 1})
+    losses = [metric(n, loss=math.nan if n == 50 else 100.0 - n) for n in range(100)]
+    own = Metric(START, None, None, "stepscope", {"dropped/metric/disk": 3})
+    error = event(EVENT_EXCEPTION, **{"exception.type": "ValueError"})
+    rest = [alert("loss.nan", "the loss is NaN", 50), error, log("careful"), event("milestone", text="half")]
+    spans = [span("train.step", n, n * SECOND, n) for n in (1, 2, 9, 4)]
+    hung = span("evaluate", 99, None, 9)
+    records = [start, *losses, *spans, hung, own, *rest, finished("failed")]
+    write(hub.home, "R", records, name="base", pid=77)
+    hub.wait_stored("folder", len(records))
+    wait_until(lambda: hub.request("GET", "/api/runs/R/findings").json()["complete"])
+    here = document(hub.home, capsys)
+    (hub.home / "runs" / "R").rename(tmp_path / "R")
+    there = document(hub.home, capsys)
+    assert shape(there) == shape(here)
+    assert there.pop("size") == 0 < here.pop("size")
+    for name in ("records", "damaged_frames", "unreadable_records"):  # only the journal knows
+        assert [each.pop(name) for each in there["writers"]] == [None]
+        assert [each.pop(name) is None for each in here["writers"]] == [False]
+    for field, value in here.items():
+        assert there[field] == value, field

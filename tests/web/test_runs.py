@@ -131,13 +131,18 @@ def test_picked_runs_are_compared(crowd: RunningHub, show: Opened) -> None:
 
 
 def test_first_page_shows_what_to_paste(tmp_path: Path, show: Opened) -> None:
-    """A hub without runs shows the lines that make one, and the folder that it reads."""
+    """A hub without runs shows every way in, with this hub's address, and the folder that it reads."""
     hub = RunningHub(tmp_path / "home").start()
     try:
         page = show(hub)
         page.get_by_text("No runs yet").wait_for()
         assert "stepscope.init(" in page.locator(".code").first.inner_text()
         page.get_by_text(str(tmp_path / "home")).first.wait_for()
+        ways = page.locator(".code pre").all_inner_texts()
+        for way in (f"WANDB_BASE_URL={hub.url}", f"MLFLOW_TRACKING_URI={hub.url}", "stepscope import"):
+            assert any(text.startswith(way) for text in ways), way
+        assert page.locator(".code-copy").count() == len(ways)
+        page.get_by_text("Waiting for the first record").wait_for()
     finally:
         show.close()
         hub.kill()

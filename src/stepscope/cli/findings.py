@@ -10,7 +10,7 @@ from typing import Any
 
 from stepscope.cli import text
 from stepscope.cli.journal_diagnosis import JournalDiagnosis, diagnose
-from stepscope.cli.options import RUN_HELP, Commands, add_command, home_of
+from stepscope.cli.options import LATEST_HELP, Commands, add_command, home_of
 from stepscope.cli.stored_run import is_large, open_stored
 from stepscope.hub.client import HubError, open_http_client
 from stepscope.journal.resolve_run import find_run
@@ -26,7 +26,7 @@ ASK_SECONDS = 1.0
 def add(commands: Commands) -> None:
     """Register the command."""
     made = add_command(commands, "findings", "say what went wrong in a run, why, and what to do", command)
-    made.add_argument("run", metavar="RUN", help=RUN_HELP)
+    made.add_argument("run", nargs="?", default="latest", metavar="RUN", help=LATEST_HELP)
 
 
 def command(args: argparse.Namespace) -> int:

@@ -116,15 +116,6 @@ def _ns(seconds: float | None) -> int | None:
     return None if seconds is None else int(seconds * 1e9)
 
 
-def describe(home: Path, run: str) -> dict[str, Any] | None:
-    """The description of a run that only the hub knows; None when no hub runs."""
-    if address_of(home) is None:
-        return None
-    with open_client(home) as client:
-        id = resolve_run(client, home, run)
-        return {**client.get(f"{RUNS}/{{run}}", run=id), **client.get(f"{RUNS}/{{run}}/keys", run=id)}
-
-
 def described_lines(tags: Mapping[str, Any], notes: str, archived: bool) -> Iterator[str]:
     """The tags, notes and archived state of a run as lines."""
     if archived:

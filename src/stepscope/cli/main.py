@@ -22,6 +22,19 @@ COMMANDS = {
 }
 """The module of each command; its `add(commands)` registers it."""
 
+NEXT = """\
+A stethoscope for training runs. What to do next:
+
+  stepscope demo           train a small model in which things go wrong, and open the page
+  stepscope hub            start the hub and its page on http://127.0.0.1:4318
+  stepscope runs           list the runs recorded here
+  stepscope show           describe the latest run
+  stepscope findings       list what went wrong in it
+  stepscope import PATH    bring runs of W&B, MLflow, TensorBoard and others
+
+stepscope --help lists all commands, stepscope COMMAND --help the options of one."""
+"""What the command prints without arguments."""
+
 OK, WRONG_USE, INTERRUPTED, BROKEN_PIPE = 0, 2, 130, 141
 
 
@@ -30,6 +43,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="replace")
     given = sys.argv[1:] if argv is None else argv
+    if not given:
+        print(NEXT)
+        return OK
     args = parser(given[:1]).parse_args(given)
     try:
         code = int(args.command(args))

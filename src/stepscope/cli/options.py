@@ -11,6 +11,7 @@ from stepscope.sdk import settings
 
 Commands: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
 RUN_HELP = "a run id, the beginning of one, a name, or `latest`"
+LATEST_HELP = f"{RUN_HELP}, which is the default"
 
 
 class CommandParser(argparse.ArgumentParser):
@@ -27,6 +28,14 @@ class CommandParser(argparse.ArgumentParser):
             near = difflib.get_close_matches(option, [*self._option_string_actions, *later], n=1)
             self.error(f"unknown option {option}" + "".join(f"; did you mean {each}?" for each in near))
         return super().parse_known_args(args, namespace)
+
+    def _check_value(self, action: argparse.Action, value: Any) -> None:
+        """Name an unknown command with the nearest known one, where argparse lists them all."""
+        if isinstance(action, argparse._SubParsersAction) and value not in action.choices:
+            near = difflib.get_close_matches(value, action.choices, n=2)
+            hint = f"did you mean {' or '.join(near)}?" if near else f"choose from {', '.join(action.choices)}"
+            self.error(f"unknown command {value!r}; {hint}")
+        super()._check_value(action, value)
 
 
 def _unknown(args: Sequence[str], known: Mapping[str, argparse.Action], *, verbs: bool) -> Iterator[str]:

@@ -8,7 +8,7 @@ from stepscope import __version__
 from stepscope.cli.export import replacing
 from stepscope.cli.html.report_page import page
 from stepscope.cli.hub_runs import open_run
-from stepscope.cli.options import RUN_HELP, Commands, add_command, home_of, integer
+from stepscope.cli.options import LATEST_HELP, Commands, add_command, home_of, integer
 from stepscope.hub.client import HubClient
 from stepscope.journal.key_summary import importance
 from stepscope.model import formatting
@@ -24,7 +24,7 @@ LOGS = 200
 def add(commands: Commands) -> None:
     """Register the command."""
     made = add_command(commands, "report", "write a run as one HTML file", command)
-    made.add_argument("run", metavar="RUN", help=RUN_HELP)
+    made.add_argument("run", nargs="?", default="latest", metavar="RUN", help=LATEST_HELP)
     made.add_argument("-o", "--output", required=True, metavar="FILE", help="the output file, such as run.html")
     made.add_argument("--points", type=integer(2), default=400, metavar="N", help="the most points per chart (400)")
 

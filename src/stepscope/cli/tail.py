@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from stepscope.cli import text
-from stepscope.cli.options import RUN_HELP, Commands, add_command, home_of, integer
+from stepscope.cli.options import LATEST_HELP, Commands, add_command, home_of, integer
 from stepscope.cli.record_lines import json_line, line
 from stepscope.hub.client import RUNS, HttpClient, open_http_client, resolve_run
 from stepscope.journal import layout
@@ -26,7 +26,7 @@ Row = tuple[Writer, Record]
 def add(commands: Commands) -> None:
     """Register the command."""
     made = add_command(commands, "tail", "print the last records of a run", command)
-    made.add_argument("run", metavar="RUN", help=RUN_HELP)
+    made.add_argument("run", nargs="?", default="latest", metavar="RUN", help=LATEST_HELP)
     made.add_argument("-n", type=integer(), default=20, metavar="N", help="number of records (default 20)")
     made.add_argument("-f", "--follow", action="store_true", help="follow new records, until Ctrl-C")
     made.add_argument("--kind", choices=KINDS, help="records of this kind only")

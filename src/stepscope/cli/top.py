@@ -13,7 +13,7 @@ from typing import Any
 
 from stepscope.cli.findings import PATH, LatestFindings
 from stepscope.cli.journal_diagnosis import diagnose
-from stepscope.cli.options import RUN_HELP, Commands, add_command, home_of
+from stepscope.cli.options import LATEST_HELP, Commands, add_command, home_of
 from stepscope.cli.stored_run import open_stored
 from stepscope.cli.text import WIDTH, width
 from stepscope.cli.watching.hub_view import HubView
@@ -32,7 +32,7 @@ READ_SECONDS = 0.25
 def add(commands: Commands) -> None:
     """Register the command."""
     made = add_command(commands, "top", "watch a run on the terminal, live, without a hub", command)
-    made.add_argument("run", metavar="RUN", help=RUN_HELP)
+    made.add_argument("run", nargs="?", default="latest", metavar="RUN", help=LATEST_HELP)
     made.add_argument("--once", action="store_true", help="print one frame and exit")
     made.add_argument("--interval", type=float, default=1.0, metavar="S", help="seconds between frames (1)")
 

@@ -113,3 +113,13 @@ def test_fields_name_what_runs_have(get: Get) -> None:
 def test_runs_have_their_tags(get: Get) -> None:
     """The table shows them."""
     assert get("/api/runs/big")["tags"] == {"team": "red"}
+
+
+def test_the_summary_of_a_run(get: Get) -> None:
+    """Spans by name with their durations, and how many logs, events and alerts of each kind there are."""
+    found = get("/api/runs/big/summary")
+    assert found["spans"]["train.forward"]["count"] == 2 * STEPS
+    assert found["spans"]["train.backward"]["errors"] == 1
+    assert found["spans"]["train.step"]["max_ms"] == 900.0
+    assert (found["logs"], found["alerts"]) == ({"INFO": 2 * STEPS}, {"nan": 1})
+    assert get("/api/runs/big/keys")["keys"][1]["non_finite"] == 1

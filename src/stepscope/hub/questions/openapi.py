@@ -17,6 +17,7 @@ from stepscope.hub.questions import (
     series,
     sql,
     step,
+    summary,
     traces,
 )
 from stepscope.hub.questions.alerts import alert_rules, alert_states
@@ -40,6 +41,7 @@ ENDPOINTS: tuple[Endpoint, ...] = (
     *goodput.ENDPOINTS,
     *series.ENDPOINTS,
     *metric_keys.ENDPOINTS,
+    *summary.ENDPOINTS,
     *edits.ENDPOINTS,
     *runs.ENDPOINTS,
     *stored_spans.ENDPOINTS,

@@ -72,8 +72,27 @@ def list_keys(engine: Engine, run: int) -> list[dict[str, Any]]:
     for total in (*numbers, *means):
         by_key.setdefault(total.series.key, []).append(total)
     unknown = {total.series.number for total in means if isnan(total.last)}
+    broken = _non_finite(engine, numbers)
     distributions = {total.series.key for total in means}
-    return [{**_key_json(key, by_key[key], unknown), "distribution": key in distributions} for key in sorted(by_key)]
+    return [
+        {**_key_json(key, by_key[key], unknown), "non_finite": broken.get(key, 0), "distribution": key in distributions}
+        for key in sorted(by_key)
+    ]
+
+
+def _non_finite(engine: Engine, totals: Sequence[Total]) -> dict[str, int]:
+    """How many values of each metric are not finite."""
+    flagged = {total.series.number: total.series.key for total in totals if total.flags}
+    if not flagged:
+        return {}
+    found = engine.query(
+        f"""SELECT series, countIf(NOT isFinite(value)) AS n FROM metrics
+        WHERE series IN {literal.integers(flagged)} GROUP BY series"""
+    )
+    counts: dict[str, int] = {}
+    for number, n in found.rows("series", "n"):
+        counts[flagged[number]] = counts.get(flagged[number], 0) + n
+    return counts
 
 
 def _key_json(key: str, totals: Sequence[Total], unknown: Collection[int]) -> dict[str, Any]:
@@ -314,7 +333,7 @@ _KEY = object_of(
     key=TEXT, name=TEXT, category=nullable(TEXT), type=TEXT, unit=TEXT, description=TEXT, axes=list_of(TEXT),
     ranks=list_of(INTEGER), attempts=list_of(INTEGER), attrs=list_of(ATTRS), scopes=list_of(TEXT), points=INTEGER,
     flags=INTEGER, first_step=STEP, last_step=STEP, first_time=SECONDS, last_time=SECONDS, min=nullable(NUMBER),
-    max=nullable(NUMBER), last=nullable(NUMBER), distribution=BOOLEAN,
+    max=nullable(NUMBER), last=nullable(NUMBER), non_finite=INTEGER, distribution=BOOLEAN,
 )  # fmt: skip
 _FINITE = {"type": "number"}
 

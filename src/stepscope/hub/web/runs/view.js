@@ -236,7 +236,9 @@ run.finish()`;
 function FirstRun({ home }) {
   return html`<div class="first">
     <h1>No runs yet</h1>
-    <p>Add three lines to your training code. No account and no server are needed, and your loop is not slowed down:</p>
+    <p class="muted" role="status"><span class="pulse" aria-hidden="true"></span> Waiting for the first record…</p>
+    <h2>From your training code</h2>
+    <p>Add three lines. No account and no server are needed, and your loop is not slowed down:</p>
     <${Code} text=${LINES} />
     <p>Start it, and the run appears here. ${
       home
@@ -244,13 +246,19 @@ function FirstRun({ home }) {
         </code>; set <code>STEPSCOPE_HOME=${home}</code> where your program runs.`
         : "The hub reads the home folder that your program writes to."
     }</p>
+    <h2>From a W&B script, unchanged</h2>
+    <${Code} text=${`WANDB_BASE_URL=${location.origin} python train.py`} />
+    <h2>From an MLflow script, unchanged</h2>
+    <${Code} text=${`MLFLOW_TRACKING_URI=${location.origin} python train.py`} />
+    <h2>From runs that you have</h2>
+    <p>Files of W&B, MLflow, TensorBoard and others become runs, as do CSV and JSON lines.</p>
+    <${Code} text="stepscope import FOLDER" />
     <h2>Or try the demo</h2>
     <p>The demo trains a small model in which things go wrong on purpose.</p>
     <${Code} text="stepscope demo" />
     <h2>Already sending OpenTelemetry?</h2>
     <p>Point your exporter here; metrics, spans and logs are accepted as they are.</p>
     <${Code} text=${`export OTEL_EXPORTER_OTLP_ENDPOINT=${location.origin}`} />
-    <p class="muted" role="status"><span class="pulse" aria-hidden="true"></span> Waiting for the first record…</p>
   </div>`;
 }
 

@@ -1,0 +1,73 @@
+"""What a run recorded besides metrics: spans by name, and how many logs, events and alerts of each kind there are."""
+
+from typing import Any
+
+from stepscope.hub.questions.toolbox.endpoint import RUN, Endpoint, Reader
+from stepscope.hub.questions.toolbox.schemas import INTEGER, NUMBER, map_of, object_of
+from stepscope.hub.store.read.series_catalog import find_series, read_totals
+from stepscope.model.names import severity_word
+from stepscope.wire.plain import word
+
+MAX_NAMES = 10_000
+SELF = "stepscope/"
+
+
+def summary(reader: Reader, given: dict[str, Any]) -> dict[str, Any]:
+    """Answer `/api/runs/{run}/summary`."""
+    run = reader.number(given["run"])
+    spans, logs, events, alerts = reader.engine.query_many(
+        [
+            f"""SELECT name, count() AS n, countIf(status = 2) AS errors, avg(duration) AS mean,
+                quantile(0.5)(duration) AS median, max(duration) AS longest
+            FROM spans WHERE run = {run} GROUP BY name ORDER BY name LIMIT {MAX_NAMES}""",
+            f"SELECT severity, count() AS n FROM logs WHERE run = {run} AND kind = 2 GROUP BY severity",
+            f"SELECT name, count() AS n FROM logs WHERE run = {run} AND kind = 3 GROUP BY name LIMIT {MAX_NAMES}",
+            f"SELECT name, count() AS n FROM alerts WHERE run = {run} GROUP BY name LIMIT {MAX_NAMES}",
+        ]
+    )
+    by_severity: dict[str, int] = {}
+    for severity, count in logs.rows():
+        by_severity[severity_word(severity)] = by_severity.get(severity_word(severity), 0) + count
+    return {
+        "spans": {
+            name: {
+                "count": count,
+                "errors": errors,
+                "mean_ms": mean / 1e6,
+                "p50_ms": median / 1e6,
+                "max_ms": longest / 1e6,
+            }
+            for name, count, errors, mean, median, longest in spans.rows()
+        },
+        "logs": by_severity,
+        "events": dict(events.rows()),
+        "alerts": dict(alerts.rows()),
+        "counters": _counters(reader, run),
+    }
+
+
+def _counters(reader: Reader, run: int) -> dict[str, Any]:
+    """Stepscope's own counters as last recorded, added up over ranks and attempts."""
+    own = {number: row for number, row in find_series(reader.engine, run).items() if row.key.startswith(SELF)}
+    total: dict[str, float] = {}
+    for each in read_totals(reader.engine, run, own):
+        key = each.series.key.removeprefix(SELF)
+        total[key] = total.get(key, 0.0) + each.last
+    return {key: word(value) for key, value in sorted(total.items())}
+
+
+_SPAN = object_of(count=INTEGER, errors=INTEGER, mean_ms=NUMBER, p50_ms=NUMBER, max_ms=NUMBER)
+
+ENDPOINTS = (
+    Endpoint(
+        "/api/runs/{run}/summary",
+        "summariseRun",
+        "The spans of a run by name, its logs by severity, events and alerts by name, and Stepscope's own counters.",
+        summary,
+        object_of(
+            spans=map_of(_SPAN), logs=map_of(INTEGER), events=map_of(INTEGER), alerts=map_of(INTEGER),
+            counters=map_of(NUMBER),
+        ),
+        (RUN,),
+    ),
+)  # fmt: skip
