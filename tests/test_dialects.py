@@ -64,6 +64,7 @@ def test_a_dialect_has_the_same_file_names(name: str) -> None:
     folder = SOURCE / "dialects" / name
     parts = {path.stem for path in folder.iterdir() if path.suffix == ".py" or (path / "__init__.py").exists()}
     assert parts <= set(FILES)
+    assert len((folder / "README.md").read_text().splitlines()) > 2
     declared = find_dialect(name)
     assert isinstance(declared, Dialect)
     assert declared.name == name

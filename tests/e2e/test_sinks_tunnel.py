@@ -1,4 +1,4 @@
-"""The runbook of docs/sinks/ssh-tunnel.md, walked through a real reverse tunnel: ssh, sshd and an MLflow server."""
+"""The runbook for MLflow behind an SSH tunnel, through a real reverse tunnel: ssh, sshd and an MLflow server."""
 
 import getpass
 import os

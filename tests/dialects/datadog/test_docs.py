@@ -9,7 +9,7 @@ from pathlib import Path
 from tests.dialects.datadog.conftest import DatadogHub
 
 ROOT = Path(__file__).parents[3]
-PAGE = (ROOT / "docs/receivers/datadog.md").read_text()
+PAGE = (ROOT / "src/stepscope/dialects/datadog/README.md").read_text()
 
 
 def run(program: str, **variables: str) -> None:

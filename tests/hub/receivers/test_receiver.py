@@ -196,16 +196,13 @@ def test_every_route_needs_a_token_with_a_scope(hub: Hub) -> None:
 @pytest.mark.parametrize(("name", "client"), CLIENTS.items())
 def test_a_dialect_is_complete(name: str, client: str) -> None:
     """Each has a folder, a page, the contract, fuzzed requests and a test with the real client."""
-    assert (ROOT / "src" / "stepscope" / "hub" / "receivers" / name).is_dir()
-    assert (ROOT / "docs" / "receivers" / f"{name}.md").is_file()
-    assert f"(receivers/{name}.md)" in (ROOT / "docs" / "coming-from.md").read_text()
+    assert (ROOT / "src" / "stepscope" / "dialects" / name / "receiver").is_dir()
+    assert f"/dialects/{name}/README.md" in (ROOT / "docs" / "coming-from.md").read_text()
     assert name in DIALECTS
-    tests = ROOT / "tests" / "hub" / "receivers"
-    found = "".join(path.read_text() for path in (tests / name).rglob("*.py"))
+    contract = (ROOT / "tests" / "hub" / "receivers" / "test_contract.py").read_text()
+    found = "".join(path.read_text() for path in (ROOT / "tests" / "dialects" / name).rglob("*.py"))
     assert client in found
-    assert (
-        "(ReceiverContract)" in found or f"class Test{name.title()}(_Pairs)" in (tests / "test_contract.py").read_text()
-    )
+    assert "(ReceiverContract)" in found or f"class Test{name.title()}(_Pairs)" in contract
 
 
 def test_every_folder_is_a_dialect() -> None:

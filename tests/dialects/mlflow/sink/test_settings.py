@@ -20,7 +20,7 @@ from stepscope.sinks import registry
 from tests.conftest import PACKAGE
 from tests.dialects.mlflow.server_peer import Deed, Gate
 
-PAGE = Path(__file__).parents[4] / "docs" / "sinks" / "mlflow.md"
+PAGE = Path(__file__).parents[4] / "src" / "stepscope" / "dialects" / "mlflow" / "README.md"
 
 
 @pytest.fixture
