@@ -1,4 +1,4 @@
-"""The walks of docs/architecture.md lead through files that exist, know each other, and are few."""
+"""The rooms of the project are as docs/architecture.md says, and modules have names of their own."""
 
 import ast
 import re
@@ -9,102 +9,34 @@ import pytest
 ROOT = Path(__file__).resolve().parents[1]
 SOURCE = ROOT / "src" / "stepscope"
 PAGE = ROOT / "docs" / "architecture.md"
-HAND_OVER = "⇢"
-"""Marks a file that is reached through the disk, the network or an entry point instead of an import."""
-
-
-ON_THE_PUBLIC_API = ("training", "integrations", "compat", "demo")
+ON_THE_PUBLIC_API = ("training", "integrations", "dialects", "demo")
 INTERNALS = frozenset(("outcomes", "recorder", "flusher", "periodic"))
 """The parts of a run that only the SDK uses."""
 
 
-def walks() -> dict[str, tuple[int, list[tuple[str, bool]]]]:
-    """Read the walks: their titles, how many files they may have, and the files with whether an import leads there."""
-    found: dict[str, tuple[int, list[tuple[str, bool]]]] = {}
-    pattern = r"^### (.+?) \(at most (\d+) files\)\n(.*?)(?=^##|\Z)"
-    for title, most, body in re.findall(pattern, PAGE.read_text(), re.M | re.S):
-        steps = re.findall(rf"^\d+\. ({HAND_OVER} )?`([^`]+)`", body, re.M)
-        found[title] = int(most), [(path, not marked) for marked, path in steps]
-    return found
+def additions() -> list[tuple[str, list[str]]]:
+    """The rows of "To add something": what is added, and the paths to touch."""
+    rows = re.findall(r"^\| (an? [^|]+) \| (.+) \|$", PAGE.read_text(), re.M)
+    return [(what, re.findall(r"`((?:src|docs|tests)/[^`]+)`", paths)) for what, paths in rows]
 
 
-def imported(path: Path) -> set[Path]:
-    """The files of the project that a file imports, whenever it does."""
-    if path.suffix == ".js":
-        names = re.findall(r"""(?:from|import)\s*\(?\s*["'](\.[^"']+)["']""", path.read_text())
-        return {(path.parent / name).resolve() for name in names}
-    found = set()
-    for node in ast.walk(ast.parse(path.read_text())):
-        if isinstance(node, ast.ImportFrom) and node.module and node.module.startswith("stepscope"):
-            parts = node.module.split(".")[1:]
-            found |= {_file([*parts, each.name]) or _file(parts) or SOURCE for each in node.names}
-        elif isinstance(node, ast.Import):
-            names = [each.name.split(".") for each in node.names if each.name.startswith("stepscope")]
-            found |= {_file(parts[1:]) or SOURCE for parts in names}
-    return found
+def test_what_is_added_has_its_places() -> None:
+    """The files that a change touches exist, and so does the folder of each file that it adds."""
+    found = additions()
+    assert len(found) == 5
+    for what, paths in found:
+        assert paths, what
+        for path in paths:
+            place = ROOT / path
+            assert (place.parent if "NAME" in place.name else place).exists(), path
 
 
-def _file(parts: list[str]) -> Path | None:
-    place = SOURCE.joinpath(*parts)
-    return next((each for each in (place.with_suffix(".py"), place / "__init__.py") if each.exists()), None)
-
-
-def problems(most: int, steps: list[tuple[str, bool]], root: Path) -> list[str]:
-    """List what is wrong with a walk: its length, files that do not exist, files that no earlier one imports."""
-    paths = [root / step for step, _ in steps]
-    found = [f"{step} does not exist" for (step, _), path in zip(steps, paths, strict=True) if not path.is_file()]
-    if not 0 < len(steps) <= most:
-        found.append(f"{len(steps)} files, where at most {most} are allowed")
-    if len(set(paths)) < len(paths):
-        found.append("a file is listed twice")
-    if found or root == ROOT:
-        return found
-    imports = {path: imported(path) for path in paths}
-    for index, (step, by_import) in enumerate(steps[1:], 1):
-        linked = any(paths[index] in imports[each] or each in imports[paths[index]] for each in paths[:index])
-        if linked != by_import:
-            found.append(f"{step}: {'needs no' if linked else 'no import leads here, so it needs'} {HAND_OVER}")
-    return found
-
-
-@pytest.mark.parametrize("title", walks())
-def test_a_walk_is_short_and_true(title: str) -> None:
-    """Its files exist, are no more than promised, and each imports an earlier one or is imported by it."""
-    most, steps = walks()[title]
-    assert problems(most, steps, SOURCE if title.startswith("From") else ROOT) == []
-
-
-@pytest.mark.parametrize("title", [each for each in walks() if each.startswith("From")])
-def test_a_walk_that_grows_or_skips_a_file_fails(title: str) -> None:
-    """One file beyond the limit, one that is gone, and a step that no import leads to are each reported."""
-    most, steps = walks()[title]
-    listed = {step for step, _ in steps}
-    others = [str(path.relative_to(SOURCE)) for path in sorted(SOURCE.rglob("*.py"))]
-    longer = [*steps, *((each, True) for each in others if each not in listed)][: most + 1]
-    assert f"{most + 1} files, where at most {most} are allowed" in problems(most, longer, SOURCE)
-    assert problems(most, [*steps[:-1], ("gone.py", True)], SOURCE) == ["gone.py does not exist"]
-    apart = problems(most, [steps[0], ("demo/game.py", True)], SOURCE)
-    assert apart == [f"demo/game.py: no import leads here, so it needs {HAND_OVER}"]
-
-
-@pytest.mark.parametrize("title", [each for each in walks() if each.startswith("Adding")])
-def test_a_plugin_is_known_to_its_registry_alone(title: str) -> None:
-    """No other source file names it, so that adding one takes no more files than the walk says."""
-    module, test, page, registry = (ROOT / step for step, _ in walks()[title][1])
-    name = ".".join(module.relative_to(ROOT / "src").with_suffix("").parts)
-    assert {path for path in SOURCE.rglob("*.py") if name in path.read_text()} == {registry}
-    assert all(module.stem in path.read_text().lower() for path in (test, page))
-
-
-def test_the_four_walks_are_there() -> None:
-    """Recording, OpenTelemetry, a sink, and what it takes to add a sink or a receiver."""
-    assert {title: most for title, (most, _) in walks().items()} == {
-        "From `log()` to the pixel": 26,
-        "From an OTLP span to the step inspector": 32,
-        "From a record to MLflow": 18,
-        "Adding a sink": 4,
-        "Adding a receiver": 4,
-    }
+def test_every_question_is_in_the_table_of_routes() -> None:
+    """Each module or folder of questions is named in the one file that lists them."""
+    questions = {path.name.removesuffix(".py") for path in (SOURCE / "hub" / "questions").iterdir()}
+    routes = (SOURCE / "hub" / "questions" / "routes.py").read_text()
+    beside = {"__init__", "__pycache__", "routes", "toolbox", "openapi"}
+    assert [each for each in sorted(questions - beside) if each not in routes] == []
 
 
 def reached_into(source: str) -> list[str]:
@@ -147,10 +79,11 @@ def test_the_rooms_of_the_hub() -> None:
 
 COMMANDS = frozenset(("alerts", "demo", "export", "findings", "hub", "quarantine", "runs", "step", "store"))
 """Commands of the terminal, named after the folder or the question whose content they print."""
-PEERS = frozenset(("datadog", "mlflow", "otlp", "otlp_grpc", "prometheus", "tensorboard", "tinker", "wandb"))
-"""Other systems: what is sent to, received from, imported from and written for each has its name."""
-MIRRORED = frozenset(("cluster", "dashboards", "notifiers", "receivers", "registry", "run_files", "service", "sinks"))
-"""Contracts beside what they test, questions beside rooms, registries of plugins, files of runs by client."""
+MIRRORED = frozenset(("cluster", "console", "dashboards", "importer", "names", "notifiers", "positions", "receiver"))
+MIRRORED |= {"receivers", "registry", "service", "sinks"}
+"""Contracts beside what they test, questions beside rooms, registries of plugins, parts of dialects in the seam."""
+FRAMEWORKS = frozenset(("keras",))
+"""Frameworks, whose callbacks and vocabularies have their names."""
 
 
 def used_twice(modules: list[Path]) -> set[str]:
@@ -160,8 +93,9 @@ def used_twice(modules: list[Path]) -> set[str]:
 
 
 def test_a_module_has_a_name_of_its_own() -> None:
-    """A name is used once, unless folders mirror each other on purpose; those names are listed."""
-    assert used_twice(list(SOURCE.rglob("*.py"))) == COMMANDS | PEERS | MIRRORED
+    """A name is used once, unless folders mirror each other on purpose: dialects do, other names are listed."""
+    outside = [path for path in SOURCE.rglob("*.py") if not path.is_relative_to(SOURCE / "dialects")]
+    assert used_twice(outside) == COMMANDS | MIRRORED | FRAMEWORKS
     assert used_twice([Path("sdk/points.py"), Path("hub/points.py"), Path("sdk/runs/__init__.py")]) == {"points"}
 
 
@@ -171,7 +105,7 @@ def test_a_question_is_a_module_or_a_folder_of_three() -> None:
     folders = {path.parent: list(path.parent.glob("*.py")) for path in questions.glob("*/*.py")}
     assert len(folders) + len(list(questions.glob("*.py"))) <= 21
     several = {each.name: len(found) for each, found in folders.items() if len(found) > 3}
-    assert several == {"alerts": 4, "toolbox": 6}, "with __init__.py, which has no code in these"
+    assert several == {"alerts": 4, "files": 4, "toolbox": 6}, "with __init__.py, which has no code in most of these"
 
 
 def test_the_readme_of_the_page_names_what_is_there() -> None:

@@ -1,8 +1,8 @@
 """Run a program and write down which files of the package execute in it, from a signal on: `traced.py OUT ARGUMENTS`.
 
-SIGUSR1 begins (and forgets what ran before), SIGUSR2 writes the files, in the order of their first call and with the
-name of their thread, to OUT. Only functions count: a module that is imported and never called does not execute. Threads
-of background work that no request waits for do not count either.
+SIGUSR1 begins (and forgets what ran before); SIGUSR2, and the end of the program, write the files, in the order of
+their first call and with the name of their thread, to OUT. Only functions count: a module that is imported and never
+called does not execute. Threads of background work that no request waits for do not count either.
 """
 
 import os
@@ -57,7 +57,10 @@ def main() -> None:
     signal.signal(signal.SIGUSR2, lambda number, frame: trace.write(out))
     sys.argv = ["stepscope", *sys.argv[2:]]
     trace.start()
-    runpy.run_module("stepscope", run_name="__main__")
+    try:
+        runpy.run_module("stepscope", run_name="__main__")
+    finally:
+        trace.write(out)
 
 
 if __name__ == "__main__":

@@ -1,8 +1,10 @@
-"""Trace the walks of docs/architecture.md in running programs: `python -m tests.harness.walks` prints them."""
+"""Trace the walks of docs/architecture.md in running programs; `python -m tests.harness.walks` writes them there."""
 
+import ast
 import contextlib
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -139,22 +141,58 @@ def otlp_to_inspector() -> list[str]:
         return _once(received, stored, hub.answered("/api/runs/walk/steps/3"))
 
 
+def record_to_mlflow(server: str) -> list[str]:
+    """Files executed by `stepscope ship`, from journaled records to an MLflow server; those of the command are not."""
+    with tempfile.TemporaryDirectory() as place:
+        folder = Path(place)
+        env = {**os.environ, "STEPSCOPE_HOME": str(folder / "home"), "PYTHONPATH": str(ROOT)}
+        out = folder / "files"
+        subprocess.run([sys.executable, "-c", TRAINER, str(out)], env=env, check=True, cwd=ROOT)
+        sink = json.dumps({"mlflow": {"uri": server}})
+        subprocess.run([sys.executable, str(TRACED), str(out), "ship", "--sink", sink], env=env, check=True)
+        return _once([file for _, file in _read(out) if not file.startswith("cli/")])
+
+
 def _once(*parts: list[str]) -> list[str]:
     return list(dict.fromkeys(file for part in parts for file in part))
 
 
-WALKS: dict[str, Callable[[], list[str]]] = {
-    "From `log()` to the series of a chart": log_to_series,
-    "From an OTLP span to the step inspector": otlp_to_inspector,
-}
+SERIES = "From `log()` to the series of a chart"
+INSPECTOR = "From an OTLP span to the step inspector"
+MLFLOW = "From a record to MLflow"
+SOMETIMES = frozenset(("dialects/otlp/listener/eviction.py",))
+"""Periodic work on the event loop, which runs in some traces and not in others."""
+PAGE = ROOT / "docs" / "architecture.md"
+_SECTION = r"(?ms)^### {title} \((\d+) files\)\n\n(.*?)(?=^##|\Z)"
+
+
+def documented(title: str) -> tuple[int, list[str]]:
+    """The number of files that the document gives for a walk, and the files that it lists."""
+    found = re.search(_SECTION.format(title=re.escape(title)), PAGE.read_text())
+    assert found is not None, title
+    return int(found[1]), re.findall(r"^\d+\. `([^`]+)`", found[2], re.M)
+
+
+def describe(title: str, files: list[str]) -> str:
+    """The section of a walk: its files in order, each with the sentence of its docstring."""
+    package = Path(stepscope.__file__).parent
+    lines = []
+    for number, file in enumerate([each for each in files if each not in SOMETIMES], 1):
+        text = (ast.get_docstring(ast.parse((package / file).read_text())) or "").partition("\n")[0]
+        lines.append(f"{number}. `{file}`: {text[:1].lower() + text[1:].removesuffix('.')}")
+    return f"### {title} ({len(lines)} files)\n\n" + "\n".join(lines) + "\n\n"
 
 
 def main() -> None:
-    """Print the walks."""
-    print(Path(stepscope.__file__).parent)
-    for title, trace in WALKS.items():
-        files = trace()
-        print(f"\n{title}: {len(files)} files", *files, sep="\n  ")
+    """Write the traced walks into the document; the third one needs the address of an MLflow server."""
+    traced = {SERIES: log_to_series(), INSPECTOR: otlp_to_inspector()}
+    if len(sys.argv) > 1:
+        traced[MLFLOW] = record_to_mlflow(sys.argv[1])
+    text = PAGE.read_text()
+    for title, files in traced.items():
+        made = describe(title, files)
+        text = re.sub(_SECTION.format(title=re.escape(title)), made.replace("\\", r"\\"), text)
+    PAGE.write_text(text.rstrip() + "\n")
 
 
 if __name__ == "__main__":
