@@ -334,3 +334,17 @@ def test_many_restarts_in_a_short_time_are_a_storm() -> None:
             made.died(0, (100 * attempt + 60) * SECOND, attempt)
     (found,) = [each for each in made.findings() if each.kind == "restart_storm"]
     assert found.text.startswith("started 6 times within 8m 20s")
+
+
+def test_a_job_that_was_ended_at_its_time_limit_says_so() -> None:
+    """Slurm tells each process when its job ends; SIGTERM near that time is the limit."""
+    made = Diagnosis(world=2)
+    for rank in range(2):
+        made.feed(rank, event(1, names.EVENT_STARTED, **{"slurm.job_end_time": "130"}))
+        steps(made, rank, 2, 99)
+        made.feed(rank, exited(100, "SIGTERM"))
+    found = only(made)
+    assert found.text.startswith(
+        "every rank was ended by SIGTERM at step 99, when the time limit of the job was reached"
+    )
+    assert found.cause == "the time limit of the job was reached"

@@ -56,7 +56,10 @@ MIN_STARTS, STORM_NS = 5, 1_800_000_000_000
 _UNCAUGHT = "an exception that nothing caught"
 _ENDED = "the launcher or scheduler ended the job: it was cancelled, preempted, or out of time"
 _ENDED_ADVICE = "See the scheduler's record of the job; start it again from the last checkpoint."
-_OOM_KILL = "oom_kill event"
+_OOM_KILL, _TIME_LIMIT = "oom_kill event", "due to time limit"
+_LIMIT = "slurm.job_end_time"
+LIMIT_NS = 180_000_000_000
+"""Slurm warns a job before its limit, and lets it end after it: at most by this time."""
 WELL = ("finished", "preempted")
 """The statuses of a successful exit."""
 MOST_FAILURES = 256
@@ -96,6 +99,8 @@ class _Attempt:
 
     begun: int = 0
     """When its first process started."""
+    limit: int = 0
+    """When its scheduler was to end it; 0 if that is unknown."""
     first: int | None = None
     steps: dict[int, int] = field(default_factory=dict)
     ended: dict[int, tuple[str, int]] = field(default_factory=dict)
@@ -155,6 +160,9 @@ class Exits:
         if event.name == names.EVENT_STARTED:
             known = self._attempts.setdefault(attempt, _Attempt())
             known.begun = min(known.begun or event.time, event.time)
+            limit = event.attrs.get(_LIMIT)
+            if isinstance(limit, str) and limit.isdecimal() and len(limit) < 12:
+                known.limit = int(limit) * 1_000_000_000
         elif event.name == names.EVENT_FINISHED:
             known = self._attempts.setdefault(attempt, _Attempt())
             known.ended[rank] = ending_of(event.attrs.get("status", "finished")), event.time
@@ -354,6 +362,9 @@ def _ends(known: _Attempt, failures: list[_Failure]) -> list[End]:
 
 def _reason(known: _Attempt, root: list[End]) -> tuple[FailureClass | None, str]:
     """Return the class of a death: by its signal, or by what the process printed before; and that line."""
+    first = root[0]
+    if first.follows and known.limit and abs(first.time - known.limit) < LIMIT_NS:
+        return class_of(_TIME_LIMIT), ", when the time limit of the job was reached"
     for end in root:
         if known.exited.get(end.rank, (0, {}))[1].get("oom_kill"):
             return class_of(_OOM_KILL), ""
