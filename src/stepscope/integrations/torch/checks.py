@@ -10,6 +10,7 @@ import torch
 
 import stepscope
 from stepscope.integrations.torch.phases import CATEGORY, failed
+from stepscope.model.names import EVENT_PARAMETERS
 
 PERIODS = ((19, 21, 23), (47, 53, 49))
 """Optimizer steps between two samples, at first and later, by turns: so a cycle of the data is not one batch."""
@@ -145,7 +146,7 @@ class Checks:
         cleared = len(without) == len([each for _, each in named if id(each) in held])
         if not cleared:  # else a fused step cleared them all
             found |= {"without_gradient": len(without), "without_names": without[:MAX_NAMES]}
-        run.event("torch.parameters", found)
+        run.event(EVENT_PARAMETERS, found)
 
 
 def _spread(weights: list[torch.Tensor]) -> list[torch.Tensor]:
