@@ -22,7 +22,7 @@ PUBLIC = frozenset(
         # what could not be recorded
         "count", "reject", "warn",
         # the end
-        "flush", "finish", "on_finish",
+        "flush", "finish", "on_finish", "on_position",
         # what it is
         "id", "project", "name", "rank", "config", "status", "home", "mark", "started", "goodput",
         "__enter__", "__exit__",
@@ -91,7 +91,8 @@ def test_what_integrations_use_is_documented() -> None:
     """Every name of `stepscope.extend`, and every method for integrations, is in the documentation."""
     text = (SOURCE.parents[1] / "docs" / "recording.md").read_text(encoding="utf-8")
     missing = [name for name in extend.__all__ if f"`{name}" not in text]
-    missing += [name for name in ("measure", "count", "reject", "warn", "on_finish") if f"`run.{name}(" not in text]
+    methods = ("measure", "count", "reject", "warn", "on_finish", "on_position")
+    missing += [name for name in methods if f"`run.{name}(" not in text]
     assert missing == []
 
 

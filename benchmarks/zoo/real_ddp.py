@@ -193,7 +193,7 @@ def is_named(case: Case, found: Found) -> bool:
     return len(mine) == 1 and not rest and all(word in text for word in case.words)
 
 
-def run_case(name: str, seconds: float = 240.0, keep: Callable[[Path], None] = lambda home: None) -> Outcome:
+def run_case(name: str, seconds: float = 600.0, keep: Callable[[Path], None] = lambda home: None) -> Outcome:
     """Run a case until it is named, or its ranks ended; then end them, and diagnose what is left once more."""
     case = CASES[name]
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:

@@ -297,3 +297,54 @@ def test_the_first_of_ends_that_were_seen_is_the_root() -> None:
         made.feed(rank, exited(time, ""))
         made.died(rank, 99 * SECOND)
     assert only(made).ranks == (2,)
+
+
+def test_restarts_without_progress_are_named() -> None:
+    """A run that is started again and again, and never comes further, says so with the number of attempts."""
+    made = Diagnosis()
+    for attempt in range(1, 5):
+        made.feed(0, event(100 * attempt, names.EVENT_STARTED), attempt)
+        for step in range(50, 60):
+            made.feed(0, Metric((100 * attempt + step) * SECOND, step, None, None, {"x": 1.0}), attempt)
+        made.died(0, (100 * attempt + 60) * SECOND, attempt)
+    (found,) = [each for each in made.findings() if each.kind == "no_progress"]
+    assert (found.step, found.attempt) == (59, 4)
+    assert found.text == "3 restarts have come no further than step 59"
+
+
+def test_restarts_that_make_progress_are_not_stuck() -> None:
+    """Each attempt gets further than the one before."""
+    made = Diagnosis()
+    for attempt in range(1, 5):
+        made.feed(0, event(10_000 * attempt, names.EVENT_STARTED), attempt)
+        for step in range(50 * attempt, 50 * attempt + 60):
+            made.feed(0, Metric((10_000 * attempt + step) * SECOND, step, None, None, {"x": 1.0}), attempt)
+        made.died(0, (10_000 * attempt + 1000) * SECOND, attempt)
+    assert {each.kind for each in made.findings()} == {"dead_rank"}
+
+
+def test_many_restarts_in_a_short_time_are_a_storm() -> None:
+    """Five starts within half an hour are worth a look, whether they come further or not."""
+    made = Diagnosis()
+    for attempt in range(1, 7):
+        made.feed(0, event(100 * attempt, names.EVENT_STARTED), attempt)
+        for step in range(50 * attempt, 50 * attempt + 50):
+            made.feed(0, Metric((100 * attempt + step // 50) * SECOND, step, None, None, {"x": 1.0}), attempt)
+        if attempt < 6:
+            made.died(0, (100 * attempt + 60) * SECOND, attempt)
+    (found,) = [each for each in made.findings() if each.kind == "restart_storm"]
+    assert found.text.startswith("started 6 times within 8m 20s")
+
+
+def test_a_job_that_was_ended_at_its_time_limit_says_so() -> None:
+    """Slurm tells each process when its job ends; SIGTERM near that time is the limit."""
+    made = Diagnosis(world=2)
+    for rank in range(2):
+        made.feed(rank, event(1, names.EVENT_STARTED, **{"slurm.job_end_time": "130"}))
+        steps(made, rank, 2, 99)
+        made.feed(rank, exited(100, "SIGTERM"))
+    found = only(made)
+    assert found.text.startswith(
+        "every rank was ended by SIGTERM at step 99, when the time limit of the job was reached"
+    )
+    assert found.cause == "the time limit of the job was reached"

@@ -1,10 +1,13 @@
-"""Diagnosis of real trainings: torch on the processor, a hung collective, a killed rank."""
+"""Diagnosis of real trainings: torch on the processor, a hung collective, a killed rank, DDP in four processes."""
 
+import subprocess
+import sys
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
-from benchmarks.zoo import real_ranks
+from benchmarks.zoo import real_ddp, real_ranks
 from benchmarks.zoo.real import REAL, diagnosed, is_named
 from tests.late import late
 
@@ -40,3 +43,14 @@ def test_a_killed_rank_is_named() -> None:
     found = [each for each in real_ranks.find("kill", "dead_rank") if each.severity == "FATAL"]
     assert [(each.kind, each.ranks) for each in found] == [("dead_rank", (real_ranks.FAULTY,))]
     assert abs((found[0].step or 0) - real_ranks.AT) <= 2
+
+
+@pytest.mark.parametrize("name", real_ddp.CASES)
+def test_a_fault_of_ddp_is_named(name: str) -> None:
+    """Kind, rank and cause are right while it happens and afterwards, without a span by the user."""
+    root = Path(__file__).parents[2]
+    # Another process, because the ranks are forked from one in which torch has not computed yet.
+    done = subprocess.run(
+        [sys.executable, "-m", "benchmarks.zoo.real_ddp", name], cwd=root, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stdout + done.stderr

@@ -123,3 +123,18 @@ def test_an_endless_argument() -> None:
     """One of any length is looked through once, not once for each of its characters."""
     given = ["a" * 1_000_000, "a " * 100_000]
     assert redact(given) == given
+
+
+def test_what_slurm_says_of_the_job() -> None:
+    """The job, its nodes and its end are recorded with the start of a process; empty variables are left out."""
+    env = {
+        "SLURM_JOB_ID": "42",
+        "SLURM_JOB_NODELIST": "n[1-2]",
+        "SLURM_JOB_END_TIME": "1794943136",
+        "SLURM_JOB_NAME": "",
+    }
+    assert launch.scheduler(env) == {
+        "slurm.job_id": "42",
+        "slurm.job_nodelist": "n[1-2]",
+        "slurm.job_end_time": "1794943136",
+    }

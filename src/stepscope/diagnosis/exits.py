@@ -1,6 +1,7 @@
 """Exceptions, failed spans, exit records and killed processes, and whether they ended an attempt."""
 
 import re
+from bisect import bisect_right
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
@@ -35,10 +36,30 @@ ERROR = Kind(
     explains=("new_error",),
     expects="no exception and no failed span",
 )
+NO_PROGRESS = Kind(
+    "no_progress",
+    "ERROR",
+    "each attempt ends before it comes further than the last: the same failure at the same place, or no checkpoint",
+    "Look at how the attempts end; check that checkpoints are written and read, and skip the data at which it fails.",
+    expects="a restart that comes further than the attempt before it",
+)
+STORM = Kind(
+    "restart_storm",
+    "WARN",
+    "the run fails soon after each start",
+    "Look at the end of the first attempt; stop the restarts until its cause is found.",
+)
+MIN_RESTARTS = 3
+"""So many restarts in a row that come no further are no progress."""
+MIN_STARTS, STORM_NS = 5, 1_800_000_000_000
+"""So many starts within this time are a storm."""
 _UNCAUGHT = "an exception that nothing caught"
 _ENDED = "the launcher or scheduler ended the job: it was cancelled, preempted, or out of time"
 _ENDED_ADVICE = "See the scheduler's record of the job; start it again from the last checkpoint."
-_OOM_KILL = "oom_kill event"
+_OOM_KILL, _TIME_LIMIT = "oom_kill event", "due to time limit"
+_LIMIT = "slurm.job_end_time"
+LIMIT_NS = 180_000_000_000
+"""Slurm warns a job before its limit, and lets it end after it: at most by this time."""
 WELL = ("finished", "preempted")
 """The statuses of a successful exit."""
 MOST_FAILURES = 256
@@ -76,6 +97,10 @@ class _Failure:
 class _Attempt:
     """The state of one attempt, by rank."""
 
+    begun: int = 0
+    """When its first process started."""
+    limit: int = 0
+    """When its scheduler was to end it; 0 if that is unknown."""
     first: int | None = None
     steps: dict[int, int] = field(default_factory=dict)
     ended: dict[int, tuple[str, int]] = field(default_factory=dict)
@@ -94,7 +119,7 @@ class _Attempt:
 class Exits:
     """Watches exceptions and process exits. Findings are computed on request."""
 
-    KINDS: ClassVar[tuple[Kind, ...]] = (CRASH, DEAD_RANK, ERROR)
+    KINDS: ClassVar[tuple[Kind, ...]] = (CRASH, DEAD_RANK, ERROR, NO_PROGRESS, STORM)
 
     def __init__(self) -> None:
         self._attempts: dict[int, _Attempt] = {}
@@ -133,7 +158,11 @@ class Exits:
     def event(self, rank: int, attempt: int, event: Event) -> None:
         """Process an event: a start, an end or an exception."""
         if event.name == names.EVENT_STARTED:
-            self._attempts.setdefault(attempt, _Attempt())
+            known = self._attempts.setdefault(attempt, _Attempt())
+            known.begun = min(known.begun or event.time, event.time)
+            limit = event.attrs.get(_LIMIT)
+            if isinstance(limit, str) and limit.isdecimal() and len(limit) < 12:
+                known.limit = int(limit) * 1_000_000_000
         elif event.name == names.EVENT_FINISHED:
             known = self._attempts.setdefault(attempt, _Attempt())
             known.ended[rank] = ending_of(event.attrs.get("status", "finished")), event.time
@@ -195,6 +224,27 @@ class Exits:
             left = self._left(failure, ended)
             if left:
                 yield _survived(failure, left, world)
+        yield from self._restarts(ended)
+
+    def _restarts(self, ended: set[int]) -> Iterator[Finding]:
+        """Judge the attempts together: those that come no further, and too many in a short time."""
+        reached = {number: max(known.steps.values()) for number, known in self._attempts.items() if known.steps}
+        furthest, idle = -1, 0
+        for number in sorted(reached):
+            idle = 0 if reached[number] > furthest else idle + (number in ended)
+            furthest = max(furthest, reached[number])
+        last = max(self._attempts, default=1)
+        if idle >= MIN_RESTARTS:
+            text = f"{idle} restarts have come no further than step {furthest}"
+            begun = self._attempts[last].begun
+            yield NO_PROGRESS.finding(text, begun, step=furthest, value=float(idle), attempt=last, weight=float(idle))
+        starts = sorted(known.begun for known in self._attempts.values() if known.begun)
+        most = max((_within(starts, at) for at in range(len(starts))), default=0)
+        if most >= MIN_STARTS:
+            first = next(at for at in range(len(starts)) if _within(starts, at) == most)
+            lasted = seconds((starts[first + most - 1] - starts[first]) / 1e9)
+            text = f"started {most} times within {lasted}"
+            yield STORM.finding(text, starts[first], value=float(most), expected=(0.0, MIN_STARTS - 1.0), attempt=last)
 
     def _left(self, failure: _Failure, ended: set[int]) -> dict[Place, int]:
         """Return where it failed without ending the attempt; a span's exception is reported once, as the exception."""
@@ -279,6 +329,11 @@ class Exits:
         return f"; attempt {begun} resumed at step {start}{repeated}"
 
 
+def _within(starts: list[int], first: int) -> int:
+    """Return how many starts, from one on, are within the time of a storm."""
+    return bisect_right(starts, starts[first] + STORM_NS) - first
+
+
 def _ends(known: _Attempt, failures: list[_Failure]) -> list[End]:
     """Return the ends of the processes that did not finish."""
     found = []
@@ -307,6 +362,9 @@ def _ends(known: _Attempt, failures: list[_Failure]) -> list[End]:
 
 def _reason(known: _Attempt, root: list[End]) -> tuple[FailureClass | None, str]:
     """Return the class of a death: by its signal, or by what the process printed before; and that line."""
+    first = root[0]
+    if first.follows and known.limit and abs(first.time - known.limit) < LIMIT_NS:
+        return class_of(_TIME_LIMIT), ", when the time limit of the job was reached"
     for end in root:
         if known.exited.get(end.rank, (0, {}))[1].get("oom_kill"):
             return class_of(_OOM_KILL), ""

@@ -153,6 +153,10 @@ def _resource(key: str) -> str:
         return "gpu_memory" if "gpu" in key else "memory"
     if "gpu" in key and ("utilization" in key or key.endswith("util")) and "memory" not in key:
         return "gpu_use"
+    if key.endswith(("/thermal_slowdown", "/power_brake")):
+        return "gpu_slowdown"
+    if key.endswith(("/ecc_uncorrected", "/rows_remap_pending", "/rows_remap_failed")):
+        return "gpu_errors"
     if key.endswith("disk/free_bytes"):
         return "disk_free"
     if key.endswith(("limit_bytes", "total_bytes")):

@@ -57,6 +57,8 @@ EVENT_EXITED = "process.exited"
 ALERT_FINDING = "stepscope.finding"
 """An alert about a finding of the diagnosis in the trainer; `stepscope.finding.kind` and others describe it."""
 
+EVENT_PARAMETERS = "torch.parameters"
+"""Which parameters of a model are in no optimizer, or have no gradient."""
 SCOPE_CONSOLE = "console."
 """The beginning of the scope of lines that a process printed; the stream follows."""
 EVENT_POSITION = "process.position"

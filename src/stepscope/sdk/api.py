@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from stepscope.model import names
 from stepscope.model.errors import ConfigError
-from stepscope.sdk import console as console_capture
-from stepscope.sdk import launch, log_capture, process_hooks, run_display, run_methods, settings
+from stepscope.sdk import console_capture, launch, log_capture, process_hooks, run_display, run_methods, settings
 from stepscope.sdk.off import OFF_SPAN, OffRun
 from stepscope.sdk.outcomes import NOTHING_LEFT, DeliveryStatus
 from stepscope.sdk.run import Run

@@ -29,6 +29,8 @@ LAST_SECONDS = 5.0
 """How long the records of a killed trainer are waited for."""
 _ESCAPES = re.compile(r"\x1b\[[0-9;?]{0,32}[@-~]")
 LOG, EVENT = 2, 3
+INFO, WARN = 9, 13
+"""The severity of a line, and of one that tells of a failure."""
 Chunk = tuple[int, str, bytes]
 
 
@@ -76,6 +78,7 @@ class Recording(threading.Thread):
         self._about = about
         self._journal: Any = None
         self._pack: Any = None
+        self._class_of: Any = None
         self._second, self._count, self._dropped = 0, 0, 0
 
     def run(self) -> None:
@@ -113,9 +116,9 @@ class Recording(threading.Thread):
     def _record(self, name: str, at: int, text: str) -> bytes:
         if self._open() is None:
             return b""
-        packed: bytes = self._pack(
-            (LOG, at, None, None, None, None, 9, text, {"log.iostream": name}, f"console.{name}")
-        )
+        severity = INFO if self._class_of(text) is None else WARN
+        line = (LOG, at, None, None, None, None, severity, text, {"log.iostream": name}, f"console.{name}")
+        packed: bytes = self._pack(line)
         return packed
 
     def _ending(self) -> list[bytes]:
@@ -146,6 +149,7 @@ class Recording(threading.Thread):
         from msgspec import msgpack
         from msgspec.structs import replace
 
+        from stepscope.diagnosis.failure_classes import class_of
         from stepscope.journal import layout
         from stepscope.journal.segments import Journal, find_writer
 
@@ -157,7 +161,7 @@ class Recording(threading.Thread):
                 continue
             mine = str(known._replace(pid=os.getpid(), token=start + os.urandom(3).hex()))
             writer = replace(find_writer(layout.writer_folder(home, run, name)), id=mine, pid=os.getpid(), main=False)
-            self._pack = msgpack.Encoder().encode
+            self._pack, self._class_of = msgpack.Encoder().encode, class_of
             return Journal(layout.writer_folder(home, run, mine), writer)
         return None
 

@@ -138,7 +138,16 @@ def describe() -> dict[str, Any]:
         "cpus": os.cpu_count(),
         "cwd": _quiet_cwd(),
         **_commit(Path(_quiet_cwd() or ".")),
+        **scheduler(os.environ),
     }
+
+
+_SLURM = ("JOB_ID", "JOB_NAME", "JOB_PARTITION", "JOB_NODELIST", "JOB_NUM_NODES", "JOB_END_TIME", "RESTART_COUNT")
+
+
+def scheduler(env: Mapping[str, str]) -> dict[str, str]:
+    """Return what Slurm says of the job, by names such as `slurm.job_id`; empty without it."""
+    return {f"slurm.{name.lower()}": env[f"SLURM_{name}"] for name in _SLURM if env.get(f"SLURM_{name}")}
 
 
 def _quiet_cwd() -> str:

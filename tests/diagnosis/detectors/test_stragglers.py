@@ -38,3 +38,20 @@ def test_a_rank_that_loses_time_between_steps_is_named() -> None:
 def test_ranks_that_are_late_by_turns_are_none() -> None:
     """On a busy machine another rank comes last each time."""
     assert diagnosed({}, jitter=8.0) == []
+
+
+def test_a_slow_span_that_nobody_waits_for_is_no_straggler() -> None:
+    """A rank may do the same work in another order, or begin earlier: it counts who is late where ranks meet."""
+    made, random_, now, ids = Diagnosis(world=4), random.Random(5), 0, 0
+    for step in range(120):
+        took = {rank: int(MS * (10 + random_.random())) for rank in range(4)}
+        end = now + max(took.values()) + MS
+        for rank in range(4):
+            ids += 3
+            root, sync, slow = (each.to_bytes(8, "big") for each in (ids, ids + 1, ids + 2))
+            arrived, inner = now + took[rank], MS * (8 if rank == 2 else 4)
+            made.feed(rank, Span(now, inner, step, None, bytes(16), slow, root, "train.backward"))
+            made.feed(rank, Span(arrived, end - arrived, step, None, bytes(16), sync, root, SYNC))
+            made.feed(rank, Span(now, end - now, step, None, bytes(16), root, None, "train.step"))
+        now = end
+    assert [each for each in made.findings() if "straggler" in each.kind] == []

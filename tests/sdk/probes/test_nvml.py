@@ -32,6 +32,9 @@ def test_reads_every_gpu() -> None:
         assert 0 <= reading.get(f"{gpu.name}/utilization", 0) <= 1
         assert 0 < reading.get(f"{gpu.name}/power_watts", 1) < 3000
         assert 0 < reading.get(f"{gpu.name}/temperature_celsius", 1) < 130
+        assert 0 < reading.get(f"{gpu.name}/clock_mhz", 1) < 10_000
+        assert reading.get(f"{gpu.name}/thermal_slowdown", 0) in (0, 1)
+        assert reading.get(f"{gpu.name}/ecc_uncorrected", 0) >= 0
         gpu.close()
 
 

@@ -5,6 +5,7 @@ from typing import ClassVar, Literal
 from stepscope.diagnosis.detector import Found, RunState
 from stepscope.diagnosis.finding import Finding, Kind, number
 from stepscope.diagnosis.series_history import Series
+from stepscope.model.names import EVENT_PARAMETERS
 from stepscope.model.records import Event
 
 FROZEN = Kind(
@@ -117,7 +118,7 @@ class Parameters:
 
     def event(self, rank: int, event: Event) -> Found:
         """Evaluate the event of `instrument()` about the parameters."""
-        if event.name != "torch.parameters":
+        if event.name != EVENT_PARAMETERS:
             return ()
         found = []
         total = event.attrs.get("parameters")

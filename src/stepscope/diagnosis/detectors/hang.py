@@ -7,7 +7,7 @@ from typing import ClassVar, NamedTuple
 from stepscope.diagnosis.detector import RunState, drop_rarest
 from stepscope.diagnosis.ending import ranks_in_words
 from stepscope.diagnosis.finding import Finding, Kind, seconds
-from stepscope.diagnosis.positions import (
+from stepscope.diagnosis.rank_places import (
     Collective,
     Place,
     Position,

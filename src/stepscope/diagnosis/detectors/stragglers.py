@@ -46,6 +46,8 @@ ARRIVALS = STEPS + 8
 """The others must have waited for the same rank in nine of ten of so many steps; a slow span is found before that."""
 ARRIVAL_SHARE = 0.15
 """... for this share of a step."""
+WAITED = 0.25
+"""Where collectives are recorded, the others wait for a straggler for this share of what it loses."""
 MOST_NAMES = 1024
 """The most span names that are compared; the rarest are dropped."""
 BY_CHANCE = 1e-6
@@ -65,6 +67,8 @@ class Stragglers:
         self._latest: dict[tuple[str, int], int] = {}
         self._seen: dict[str, int] = defaultdict(int)
         self._reported: set[tuple[str, str, int]] = set()
+        self._lateness: dict[int, deque[float]] = defaultdict(lambda: deque(maxlen=STEPS))
+        """How much less than most each rank waited in the collectives of the last steps, in seconds."""
         self._arrivals: deque[tuple[int, int, float, float]] = deque(maxlen=ARRIVALS)
         """Steps with the rank that the others waited for, for how long, and the share of the step."""
 
@@ -72,6 +76,10 @@ class Stragglers:
         """Evaluate a step that all ranks have finished."""
         found = []
         newest = max(row.values(), key=lambda times: times.ended)
+        waited = {rank: _waited(times) for rank, times in row.items()}
+        usual = median(waited.values())
+        for rank, mine in waited.items():
+            self._lateness[rank].append(usual - mine)
         for name in newest.own:
             about = traits(name)
             if about.waiting or about.rare:
@@ -81,17 +89,16 @@ class Stragglers:
                 new = self._compare(name, newest.step, newest.ended, took)
                 if new is not None:
                     found.append(new)
-        late = self._arrive(newest, row)
+        late = self._arrive(newest, row, waited)
         if late is not None:
             found.append(late)
         return found
 
-    def _arrive(self, newest: StepTimes, row: dict[int, StepTimes]) -> Finding | None:
+    def _arrive(self, newest: StepTimes, row: dict[int, StepTimes], waited: dict[int, float]) -> Finding | None:
         """Judge who comes last to the collectives: all leave them together, so the last one waits least.
 
         It needs no common clock, and sees also time that is lost between two steps.
         """
-        waited = {rank: _waited(times) for rank, times in row.items()}
         if len(waited) < 3:
             return None
         last = min(waited, key=lambda rank: waited[rank])
@@ -104,7 +111,8 @@ class Stragglers:
             return None
         if any(kind == STRAGGLER.name and rank == last for kind, _, rank in self._reported):
             return None
-        name = max((each for each in newest.own if traits(each).waiting), key=lambda each: newest.own[each])
+        times = max(row.values(), key=_waited)
+        name = max((each for each in times.own if traits(each).waiting), key=lambda each: times.own[each])
         self._reported.add((STRAGGLER.name, name, last))
         usual = median(lost for _, _, lost, _ in mine)
         begun = next(step for step, _, lost, _ in mine if lost > usual / 2)
@@ -151,6 +159,8 @@ class Stragglers:
         recent = self._ratios[name, rank]
         ratio, share = median([r for _, r, _ in recent]), median([s for _, _, s in recent])
         if ratio > SLOWER and share > SHARE and sum(r > SLOWER / 2 for _, r, _ in recent) > 0.85 * STEPS:
+            if not self._is_waited_for(rank, share):
+                return None
             begun = next(at for at, each, _ in recent if each > SLOWER)
             return self._finding(STRAGGLER, name, rank, begun, step, time, ratio, took)
         late = [each for each in self._late[name, rank] if each[0] > step - LATE_WINDOW]
@@ -161,6 +171,13 @@ class Stragglers:
             often = median([ratio for _, ratio in late])
             return self._finding(INTERMITTENT, name, rank, late[0][0], step, time, often, took)
         return None
+
+    def _is_waited_for(self, rank: int, share: float) -> bool:
+        """Return whether a rank's lost share of a step makes others wait; True where no collective is recorded."""
+        late = self._lateness[rank]
+        if len(late) < STEPS or not any(late):
+            return True
+        return median(late) >= WAITED * share * self._run.usual_step
 
     def _finding(
         self, kind: Kind, name: str, rank: int, begun: int, step: int, time: int, ratio: float, took: dict[int, float]

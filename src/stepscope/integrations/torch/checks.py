@@ -10,16 +10,18 @@ import torch
 
 import stepscope
 from stepscope.integrations.torch.phases import CATEGORY, failed
+from stepscope.model.names import EVENT_PARAMETERS
 
-PERIODS = (19, 21, 23)
-"""Optimizer steps between two samples, by turns: a cycle of the data does not look like one batch."""
+PERIODS = ((19, 21, 23), (47, 53, 49))
+"""Optimizer steps between two samples, at first and later, by turns: so a cycle of the data is not one batch."""
+LATER = 200
 SETTLED = 3
 """The optimizer step after which all optimizers and gradients of a program are expected to have been seen."""
 EARLY = 12
 """Up to this optimizer step more samples are taken, to know what is usual."""
 MAX_TENSORS, MAX_VALUES = 16, 256
 """How much of the weights is compared with the last sample."""
-MAX_INPUT = 4096
+MAX_INPUT = 1024
 MAX_NAMES = 8
 PAUSE_SECONDS = 0.005
 """A garbage collection that takes longer is recorded."""
@@ -31,12 +33,16 @@ class Checks:
     def __init__(self) -> None:
         self._optimizers: weakref.WeakSet[Any] = weakref.WeakSet()
         self._main: Any = None
+        self._known = 0
+        """The id of the first optimizer, which is sampled."""
         self._steps = 0
         self._next = SETTLED
         self._round = 0
         self._before: torch.Tensor | None = None
-        self._armed: Any = None
-        self._wants_input = False
+        self.armed: Any = None
+        """A parameter whose gradient is looked at when the next backward pass begins."""
+        self.wants_input = True
+        """Whether the next forward pass is looked at."""
         self._model: Any = None
         self._replicated = False
         self._collecting = 0.0
@@ -47,7 +53,7 @@ class Checks:
         """Stop watching."""
         if self._on_collection in gc.callbacks:
             gc.callbacks.remove(self._on_collection)
-        self._before = self._armed = self._main = self._model = None
+        self._before = self.armed = self._main = self._model = None
 
     def _on_collection(self, phase: str, info: dict[str, int]) -> None:
         if phase == "start":
@@ -63,15 +69,15 @@ class Checks:
         if self._model is None and torch.is_grad_enabled():
             self._model = weakref.ref(module)
             self._replicated = isinstance(module, torch.nn.parallel.DistributedDataParallel)
-        if self._wants_input and torch.is_grad_enabled():
-            self._wants_input = False
+        if torch.is_grad_enabled():
+            self.wants_input = False
             checksum, step = _checksum(args), run.mark[0]
             if checksum is not None and step is not None:
                 run.log({"input_checksum": checksum}, step, CATEGORY)
 
     def backward(self, run: stepscope.Run) -> None:
         """See whether the gradients of the last step were cleared before new ones are added."""
-        armed, self._armed = self._armed, None
+        armed, self.armed = self.armed, None
         if armed is None or len(self._optimizers) != 1:
             return
         gradient = armed.grad
@@ -82,18 +88,18 @@ class Checks:
 
     def step(self, run: stepscope.Run, optimizer: Any, step: int, axis: str | None) -> None:
         """See the weights after an optimizer step."""
-        if optimizer not in self._optimizers:
+        if id(optimizer) != self._known:
             self._optimizers.add(optimizer)
-        if self._main is None or self._main() is None:
-            self._main = weakref.ref(optimizer)
-        if self._main() is not optimizer:
-            return
+            if self._main is not None and self._main() is not None:
+                return
+            self._main, self._known = weakref.ref(optimizer), id(optimizer)
         self._steps += 1
         if self._steps < self._next or _is_capturing():
             return
         first = self._next == SETTLED
         self._round += 1
-        self._next += SETTLED if self._steps < EARLY else PERIODS[self._round % len(PERIODS)]
+        periods = PERIODS[self._steps >= LATER]
+        self._next += SETTLED if self._steps < EARLY else periods[self._round % len(periods)]
         if first:
             self._report_parameters(run)
         self._sample(run, optimizer, step, axis)
@@ -104,10 +110,10 @@ class Checks:
             return  # sharded over ranks, or sparse
         found: dict[str, Any] = {}
         with torch.no_grad():
-            norms = torch.stack(torch._foreach_norm([each for each in weights if each.is_floating_point()])).double()
+            norms = torch.stack(torch._foreach_norm([each for each in weights if each.is_floating_point()]))
             found["param_norm"] = norms.norm()
             if self._replicated:
-                order = torch.arange(1, len(norms) + 1, dtype=norms.dtype, device=norms.device)
+                order = torch.arange(1, len(norms) + 1, dtype=torch.float64, device=norms.device)
                 found["weights_checksum"] = (norms * order).sum()
             part = torch.cat([each.reshape(-1)[:MAX_VALUES].float() for each in _spread(weights)])
             if self._before is not None and self._before.shape == part.shape:
@@ -119,8 +125,8 @@ class Checks:
         if weights[0].is_cuda:
             found.update(_allocator(weights[0].device))
         run.log(found, step, CATEGORY, axis=axis)
-        self._armed = next((each for group in optimizer.param_groups for each in group["params"]), None)
-        self._wants_input = True
+        self.armed = next((each for group in optimizer.param_groups for each in group["params"]), None)
+        self.wants_input = True
 
     def _report_parameters(self, run: stepscope.Run) -> None:
         """Record, once, which parameters of the model no optimizer has, and which have no gradient."""
@@ -140,7 +146,7 @@ class Checks:
         cleared = len(without) == len([each for _, each in named if id(each) in held])
         if not cleared:  # else a fused step cleared them all
             found |= {"without_gradient": len(without), "without_names": without[:MAX_NAMES]}
-        run.event("torch.parameters", found)
+        run.event(EVENT_PARAMETERS, found)
 
 
 def _spread(weights: list[torch.Tensor]) -> list[torch.Tensor]:

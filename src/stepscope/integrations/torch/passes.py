@@ -64,7 +64,7 @@ class ModuleTiming:
             self._waiting = None
         self._module, self._outside = module, sys.exc_info()[1]
         self._handle = module.register_forward_hook(self._on_return, always_call=True)
-        if self._checks is not None:
+        if self._checks is not None and self._checks.wants_input:
             quietly(run, self._checks.forward, module, args)
         attrs = {"train.module": type(module).__name__}
         if torch.is_grad_enabled():
@@ -105,7 +105,7 @@ class ModuleTiming:
     def _backward_begins(self, run: stepscope.Run, context: contextvars.Context) -> None:
         # torch calls back at the end of the whole pass; DDP and FSDP use the same mechanism.
         engine = torch.autograd.Variable._execution_engine
-        if self._checks is not None:
+        if self._checks is not None and self._checks.armed is not None:
             quietly(run, self._checks.backward)
         self._backward = Phase(self._clock, BACKWARD, {ATTR_BUCKET: "productive"}, context)
         engine.queue_callback(self._hooks[2])

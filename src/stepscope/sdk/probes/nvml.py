@@ -1,5 +1,6 @@
-"""Probes of NVIDIA GPUs by the driver's own library: utilisation, memory, power, temperature."""
+"""Probes of NVIDIA GPUs by the driver's own library: utilisation, memory, power, temperature, clock, faults."""
 
+import contextlib
 import ctypes
 from collections.abc import Callable
 from typing import Any
@@ -9,6 +10,10 @@ LIBRARY = "libnvidia-ml.so.1"
 _NOT_SUPPORTED = 3
 _SENSOR_GPU = 0
 _NAME_BYTES = 96
+_CLOCK_SM = 1
+_THERMAL, _POWER_BRAKE = 0x20 | 0x40, 0x80
+"""Reasons for a lower clock: heat, in software or hardware, and the power supply. Others are normal under load."""
+_UNCORRECTED, _SINCE_RESET = 1, 0
 
 
 class _Utilization(ctypes.Structure):
@@ -71,6 +76,7 @@ class Gpu:
         self._nvml = nvml
         self._readers: list[Callable[[], dict[str, float | int]]]
         self._readers = [self._utilization, self._memory, self._power, self._temperature]
+        self._readers += [self._clock, self._slowdown, self._ecc, self._rows]
         nvml.open()
         try:
             self._device = nvml.device(index)
@@ -113,6 +119,36 @@ class Gpu:
         found = ctypes.c_uint()
         ok = self._nvml.call("nvmlDeviceGetTemperature", self._device, ctypes.c_int(_SENSOR_GPU), ctypes.byref(found))
         return {"temperature_celsius": found.value} if ok else {}
+
+    def _clock(self) -> dict[str, float | int]:
+        found = ctypes.c_uint()
+        with contextlib.suppress(OSError):
+            if self._nvml.call("nvmlDeviceGetClockInfo", self._device, ctypes.c_int(_CLOCK_SM), ctypes.byref(found)):
+                return {"clock_mhz": found.value}
+        return {}
+
+    def _slowdown(self) -> dict[str, float | int]:
+        found = ctypes.c_ulonglong()
+        with contextlib.suppress(OSError):
+            if self._ask("nvmlDeviceGetCurrentClocksThrottleReasons", found):
+                heat, power = bool(found.value & _THERMAL), bool(found.value & _POWER_BRAKE)
+                return {"thermal_slowdown": int(heat), "power_brake": int(power)}
+        return {}
+
+    def _ecc(self) -> dict[str, float | int]:
+        found = ctypes.c_ulonglong()
+        which = ctypes.c_int(_UNCORRECTED), ctypes.c_int(_SINCE_RESET)
+        with contextlib.suppress(OSError):
+            if self._nvml.call("nvmlDeviceGetTotalEccErrors", self._device, *which, ctypes.byref(found)):
+                return {"ecc_uncorrected": found.value}
+        return {}
+
+    def _rows(self) -> dict[str, float | int]:
+        counts = [ctypes.c_uint() for _ in range(4)]  # corrected, uncorrected, pending, failed
+        with contextlib.suppress(OSError):
+            if self._nvml.call("nvmlDeviceGetRemappedRows", self._device, *map(ctypes.byref, counts)):
+                return {"rows_remap_pending": counts[2].value, "rows_remap_failed": counts[3].value}
+        return {}
 
     def _ask(self, function: str, found: Any) -> bool:
         return self._nvml.call(function, self._device, ctypes.byref(found))

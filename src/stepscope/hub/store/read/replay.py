@@ -199,4 +199,12 @@ def _lines(engine: Engine, ranks: _Ranks, run_rows: str, between: str) -> Iterat
     return iter(sorted(made, key=lambda each: (*ranks.place(each), each.rank))) if made else None
 
 
-_EVENTS = f"('{names.EVENT_STARTED}', '{names.EVENT_FINISHED}', '{names.EVENT_EXCEPTION}')"
+_EVENTS = (
+    names.EVENT_STARTED,
+    names.EVENT_FINISHED,
+    names.EVENT_EXCEPTION,
+    names.EVENT_EXITED,
+    names.EVENT_POSITION,
+    names.EVENT_PARAMETERS,
+)
+"""The events that are diagnosed."""

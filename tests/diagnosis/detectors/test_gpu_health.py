@@ -1,0 +1,42 @@
+"""GPU health: slowdowns and memory errors that the driver reports."""
+
+from stepscope.diagnosis.finding import Finding
+from stepscope.diagnosis.run_diagnosis import Diagnosis
+from stepscope.model.records import Metric
+
+
+def diagnosed(key: str, values: list[float]) -> list[Finding]:
+    """The findings about readings of one GPU, one every five steps."""
+    made = Diagnosis()
+    for at, value in enumerate(values):
+        made.feed(0, Metric(at * 5 * 10**9, 5 * at, None, "system", {f"gpu/3/{key}": value}))
+    return made.findings()
+
+
+def test_a_lasting_slowdown_is_named() -> None:
+    """It is named with the GPU and its reason, once it shows in most of the readings."""
+    (found,) = diagnosed("thermal_slowdown", [0] * 20 + [1] * 8)
+    assert (found.kind, found.step) == ("gpu_slowdown", 100)
+    assert found.text == "GPU 3 has been slowed down by heat since step 100"
+
+
+def test_a_short_slowdown_is_normal() -> None:
+    """Now and then the clock falls for a moment."""
+    assert diagnosed("power_brake", [0, 0, 1, 0, 0, 0, 0, 1, 0, 0] * 5) == []
+
+
+def test_memory_errors_that_come_during_the_run_are_named() -> None:
+    """Errors from before it are not its own."""
+    assert diagnosed("ecc_uncorrected", [2] * 10) == []
+    (found,) = diagnosed("ecc_uncorrected", [2] * 10 + [3, 3])
+    assert (found.kind, found.severity, found.text) == (
+        "gpu_errors",
+        "ERROR",
+        "GPU 3 has 1 uncorrectable memory errors",
+    )
+
+
+def test_rows_that_cannot_be_replaced_are_named_at_once() -> None:
+    """They make every result doubtful."""
+    (found,) = diagnosed("rows_remap_failed", [1])
+    assert "could not be replaced" in found.text
