@@ -79,7 +79,7 @@ def test_the_rooms_of_the_hub() -> None:
 
 COMMANDS = frozenset(("alerts", "demo", "export", "findings", "hub", "quarantine", "runs", "step", "store"))
 """Commands of the terminal, named after the folder or the question whose content they print."""
-MIRRORED = frozenset(("cluster", "console", "dashboards", "importer", "names", "notifiers", "positions", "receiver"))
+MIRRORED = frozenset(("cluster", "dashboards", "importer", "names", "notifiers", "receiver"))
 MIRRORED |= {"receivers", "registry", "service", "sinks"}
 """Contracts beside what they test, questions beside rooms, registries of plugins, parts of dialects in the seam."""
 FRAMEWORKS = frozenset(("keras",))
