@@ -324,7 +324,7 @@ def test_restarts_that_make_progress_are_not_stuck() -> None:
 
 
 def test_many_restarts_in_a_short_time_are_a_storm() -> None:
-    """Five starts within half an hour are worth a look, whether they come further or not."""
+    """Five failed attempts within half an hour are worth a look, whether they come further or not."""
     made = Diagnosis()
     for attempt in range(1, 7):
         made.feed(0, event(100 * attempt, names.EVENT_STARTED), attempt)
@@ -333,7 +333,18 @@ def test_many_restarts_in_a_short_time_are_a_storm() -> None:
         if attempt < 6:
             made.died(0, (100 * attempt + 60) * SECOND, attempt)
     (found,) = [each for each in made.findings() if each.kind == "restart_storm"]
-    assert found.text.startswith("started 6 times within 8m 20s")
+    assert found.text == "5 attempts that failed were started within 6m 40s"
+
+
+def test_preempted_attempts_are_no_storm() -> None:
+    """Many short attempts are normal where each is ended in order."""
+    made = Diagnosis()
+    for attempt in range(1, 9):
+        made.feed(0, event(100 * attempt, names.EVENT_STARTED), attempt)
+        for step in range(50 * attempt, 50 * attempt + 50):
+            made.feed(0, Metric((100 * attempt + step // 50) * SECOND, step, None, None, {"x": 1.0}), attempt)
+        made.feed(0, ended(100 * attempt + 60, "preempted"), attempt)
+    assert made.findings() == []
 
 
 def test_a_job_that_was_ended_at_its_time_limit_says_so() -> None:
