@@ -236,6 +236,24 @@ def test_a_hang_is_not_swallowed_by_the_deaths_that_ended_it() -> None:
     assert found.symptoms == ("every rank died without an exit record at step 40",)
 
 
+def test_a_rank_that_was_stopped_steps_before_the_hang_is_its_cause_not_its_death() -> None:
+    """The last step of the stopped rank may be some steps back: its records were not written when it was stopped."""
+    made = Diagnosis(world=4)
+    for step in range(40):
+        for rank in range(4):
+            id = bytes([rank + 1]) + step.to_bytes(7, "big")
+            if rank != 2 or step < 34:
+                made.feed(rank, Span(step * SECOND // 10, SECOND // 11, step, None, bytes(16), id, None, "train.step"))
+    for rank in (0, 1, 3):
+        stuck(made, rank, "all_reduce")
+        beat(made, rank, 14)
+    made.tick(15 * SECOND)
+    made.feed(2, exited(40, "SIGKILL"))
+    found = only(made)
+    assert (found.kind, found.ranks) == ("hang", (2,))
+    assert found.symptoms == ("rank 2 was killed by SIGKILL at step 33",)
+
+
 def test_a_hang_is_found_from_the_records_alone() -> None:
     """Heartbeats without progress are a hang also where nobody watched the clock, as when a run is replayed."""
     made = Diagnosis(world=4)
