@@ -236,6 +236,24 @@ def test_a_hang_is_not_swallowed_by_the_deaths_that_ended_it() -> None:
     assert found.symptoms == ("every rank died without an exit record at step 40",)
 
 
+def test_a_rank_that_was_stopped_steps_before_the_hang_is_its_cause_not_its_death() -> None:
+    """The last step of the stopped rank may be some steps back: its records were not written when it was stopped."""
+    made = Diagnosis(world=4)
+    for step in range(40):
+        for rank in range(4):
+            id = bytes([rank + 1]) + step.to_bytes(7, "big")
+            if rank != 2 or step < 34:
+                made.feed(rank, Span(step * SECOND // 10, SECOND // 11, step, None, bytes(16), id, None, "train.step"))
+    for rank in (0, 1, 3):
+        stuck(made, rank, "all_reduce")
+        beat(made, rank, 14)
+    made.tick(15 * SECOND)
+    made.feed(2, exited(40, "SIGKILL"))
+    found = only(made)
+    assert (found.kind, found.ranks) == ("hang", (2,))
+    assert found.symptoms == ("rank 2 was killed by SIGKILL at step 33",)
+
+
 def test_a_hang_is_found_from_the_records_alone() -> None:
     """Heartbeats without progress are a hang also where nobody watched the clock, as when a run is replayed."""
     made = Diagnosis(world=4)
@@ -324,7 +342,7 @@ def test_restarts_that_make_progress_are_not_stuck() -> None:
 
 
 def test_many_restarts_in_a_short_time_are_a_storm() -> None:
-    """Five starts within half an hour are worth a look, whether they come further or not."""
+    """Five failed attempts within half an hour are worth a look, whether they come further or not."""
     made = Diagnosis()
     for attempt in range(1, 7):
         made.feed(0, event(100 * attempt, names.EVENT_STARTED), attempt)
@@ -333,7 +351,18 @@ def test_many_restarts_in_a_short_time_are_a_storm() -> None:
         if attempt < 6:
             made.died(0, (100 * attempt + 60) * SECOND, attempt)
     (found,) = [each for each in made.findings() if each.kind == "restart_storm"]
-    assert found.text.startswith("started 6 times within 8m 20s")
+    assert found.text == "5 attempts that failed were started within 6m 40s"
+
+
+def test_preempted_attempts_are_no_storm() -> None:
+    """Many short attempts are normal where each is ended in order."""
+    made = Diagnosis()
+    for attempt in range(1, 9):
+        made.feed(0, event(100 * attempt, names.EVENT_STARTED), attempt)
+        for step in range(50 * attempt, 50 * attempt + 50):
+            made.feed(0, Metric((100 * attempt + step // 50) * SECOND, step, None, None, {"x": 1.0}), attempt)
+        made.feed(0, ended(100 * attempt + 60, "preempted"), attempt)
+    assert made.findings() == []
 
 
 def test_a_job_that_was_ended_at_its_time_limit_says_so() -> None:

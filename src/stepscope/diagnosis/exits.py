@@ -52,7 +52,7 @@ STORM = Kind(
 MIN_RESTARTS = 3
 """So many restarts in a row that come no further are no progress."""
 MIN_STARTS, STORM_NS = 5, 1_800_000_000_000
-"""So many starts within this time are a storm."""
+"""So many starts of attempts that failed, within this time, are a storm."""
 _UNCAUGHT = "an exception that nothing caught"
 _ENDED = "the launcher or scheduler ended the job: it was cancelled, preempted, or out of time"
 _ENDED_ADVICE = "See the scheduler's record of the job; start it again from the last checkpoint."
@@ -238,12 +238,12 @@ class Exits:
             text = f"{idle} restarts have come no further than step {furthest}"
             begun = self._attempts[last].begun
             yield NO_PROGRESS.finding(text, begun, step=furthest, value=float(idle), attempt=last, weight=float(idle))
-        starts = sorted(known.begun for known in self._attempts.values() if known.begun)
+        starts = sorted(known.begun for number, known in self._attempts.items() if known.begun and number in ended)
         most = max((_within(starts, at) for at in range(len(starts))), default=0)
         if most >= MIN_STARTS:
             first = next(at for at in range(len(starts)) if _within(starts, at) == most)
             lasted = seconds((starts[first + most - 1] - starts[first]) / 1e9)
-            text = f"started {most} times within {lasted}"
+            text = f"{most} attempts that failed were started within {lasted}"
             yield STORM.finding(text, starts[first], value=float(most), expected=(0.0, MIN_STARTS - 1.0), attempt=last)
 
     def _left(self, failure: _Failure, ended: set[int]) -> dict[Place, int]:

@@ -65,8 +65,8 @@ def _explains(cause: Finding, other: Finding, kinds: Kinds) -> bool:
         return False
     if cause.kind in _ENDS and cause.attempt != other.attempt:
         return False
-    if not _HANGS.isdisjoint((cause.kind, other.kind)) and not _came_before(cause, other):
-        return False
+    if _is_hang_and_end(cause, other):
+        return _came_before(cause, other)
     if cause.step is None or other.step is None:
         return True
     if cause.kind == other.kind == "slow_span" and (cause.step != other.step or _lost(cause) < _lost(other)):
@@ -83,13 +83,16 @@ def _explains(cause: Finding, other: Finding, kinds: Kinds) -> bool:
     return _lasts(cause, kinds) or other.step <= (cause.last or cause.step) + NEAR
 
 
+def _is_hang_and_end(a: Finding, b: Finding) -> bool:
+    """Return whether one is a hang and the other the end of a process; their times decide, not their steps."""
+    return (a.kind in _HANGS and b.kind in _ENDS) or (a.kind in _ENDS and b.kind in _HANGS)
+
+
 def _came_before(cause: Finding, other: Finding) -> bool:
     """Return whether a process ended before others hung, or hung, all the time alive, before it ended."""
     if cause.kind in _ENDS:
         return cause.time <= other.time + LAST_RECORD_NS
-    if other.kind in _ENDS:
-        return cause.attempt == other.attempt and other.time > cause.time + LAST_RECORD_NS
-    return True
+    return cause.attempt == other.attempt and other.time > cause.time + LAST_RECORD_NS
 
 
 def _explains_lost_time(cause: Finding, other: Finding) -> bool:

@@ -44,7 +44,11 @@ RUNS = {
     },
 }
 """Runs of the zoo that have a fault of this kind."""
-ELSEWHERE = {"slow_span", "crash", "error", "alert", "detector_failed"}
+ELSEWHERE = {
+    *("slow_span", "crash", "error", "alert", "detector_failed", "no_progress", "restart_storm"),
+    *("collective_mismatch", "replicas_differ", "weights_frozen", "gradients_not_cleared", "stuck_batch"),
+    *("unused_parameters", "allocator_retries", "gpu_slowdown", "gpu_errors"),
+}
 """Kinds that have tests beside their modules."""
 AFTER = 200
 """Steps after the fault that several ranks tell of."""

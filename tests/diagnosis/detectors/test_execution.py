@@ -1,0 +1,55 @@
+"""Execution: what samples of weights, gradients, inputs and the allocator tell."""
+
+import pytest
+
+from stepscope.diagnosis.run_diagnosis import Diagnosis
+from stepscope.model.names import EVENT_PARAMETERS
+from stepscope.model.records import Event, Metric
+
+SECOND = 10**9
+
+
+def kinds(key: str, values: list[float], lr: float | None = None) -> list[tuple[str, int | None]]:
+    """The kinds and steps of findings about samples, one every 20 steps."""
+    made = Diagnosis()
+    for at, value in enumerate(values):
+        if lr is not None:
+            made.feed(0, Metric(at * 20 * SECOND, 20 * at, None, None, {"lr": lr}))
+        made.feed(0, Metric(at * 20 * SECOND, 20 * at, None, "torch", {key: value}))
+    return [(each.kind, each.step) for each in made.findings() if each.kind != "lr_zero"]
+
+
+@pytest.mark.parametrize(("key", "healthy", "faulty", "kind"), [
+    ("update_ratio", [1e-3] * 4, [0.0] * 3, "weights_frozen"),
+    ("stale_gradient", [0.0] * 4, [1.0] * 3, "gradients_not_cleared"),
+    ("input_checksum", [3.0, 7.0, 5.0, 9.0], [4.0] * 4, "stuck_batch"),
+    ("alloc_retries", [0.0] * 4, [2.0, 3.0, 5.0], "allocator_retries"),
+])  # fmt: skip
+def test_three_samples_in_a_row_are_a_fault(key: str, healthy: list[float], faulty: list[float], kind: str) -> None:
+    """It is named with the step of the first of them; two samples are not enough."""
+    assert kinds(key, healthy + faulty[:2]) == []
+    ((found, step),) = kinds(key, healthy + faulty)
+    assert found == kind
+    assert step is not None
+    assert 80 <= step <= 100
+
+
+def test_weights_do_not_change_at_a_rate_of_zero() -> None:
+    """The learning rate is the finding then."""
+    assert kinds("update_ratio", [0.0] * 6, lr=0.0) == []
+    assert kinds("update_ratio", [0.0] * 6, lr=0.1) == [("weights_frozen", 0)]
+
+
+def test_data_of_one_batch_is_healthy() -> None:
+    """A program that never had another input trains on all its data at once."""
+    assert kinds("input_checksum", [4.0] * 12) == []
+
+
+def test_parameters_that_are_not_trained_are_named() -> None:
+    """Those in no optimizer and those without a gradient are a finding each."""
+    made = Diagnosis()
+    attrs = {"parameters": 9, "outside_optimizer": 1, "outside_names": ["head.bias"], "without_gradient": 0}
+    made.feed(0, Event(SECOND, 3, None, None, None, 9, EVENT_PARAMETERS, attrs))
+    (found,) = made.findings()
+    assert (found.kind, found.severity) == ("unused_parameters", "WARN")
+    assert found.text == "1 of 9 parameters that require gradients are in no optimizer: head.bias"
