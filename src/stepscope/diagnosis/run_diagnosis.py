@@ -35,7 +35,7 @@ from stepscope.model.records import Alert, Event, Log, Metric, Record, Span, Val
 from stepscope.model.run_description import config_of
 
 Takes = tuple[Callable[[], Finding | None], ...]
-VERSION = 6
+VERSION = 7
 """Incremented when findings change: runs diagnosed by an older version are diagnosed again."""
 MOST_SERIES = 20_000
 """The most series that are watched. Beyond that..."""
