@@ -105,3 +105,29 @@ def test_the_same_records_give_the_same_findings(name: str, tmp_path: Path) -> N
     for chunk in (2, 17, 1000):
         assert found_in(journal, made, chunk) == expected
     assert found_in(stored, made) == expected
+
+
+@pytest.mark.parametrize("names", [("z.load", "m.work", "a.step"), ("a.load", "m.work", "z.step")])
+def test_spans_that_end_in_the_same_nanosecond_come_back_from_the_inside(
+    names: tuple[str, ...], tmp_path: Path
+) -> None:
+    """An inner span comes before the one around it, whatever their names and ids are, and the metrics after both."""
+    made: list[Record] = []
+    rng = random.Random(1)
+    for step in range(20):
+        begun, ids = START + step * SECOND, [rng.randbytes(8) for _ in names]
+        for depth, name in enumerate(names):
+            parent = ids[depth + 1] if depth + 1 < len(names) else None
+            first = begun + (len(names) - 1 - depth) * 1000
+            took = begun + SECOND // 2 - first
+            made.append(Span(first, took, step, None, bytes([1]) * 16, ids[depth], parent, name))
+        made.append(Metric(begun + SECOND // 2, step, None, None, {"loss": 1.0}))
+    store = open_store(tmp_path / "store")
+    try:
+        store.write_many([Batch(Writer(id="w", run="r", project="p", wall_ns=START), 1, made)])
+        number = run_number(store.engine, "r")
+        assert number is not None
+        found = [each for _, part in replay(store.engine, number, extent_of(store.engine, number)) for each in part]
+    finally:
+        store.close()
+    assert [each.record for each in found] == made
