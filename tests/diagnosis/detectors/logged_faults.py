@@ -57,12 +57,12 @@ def _restart(step: int, rng: random.Random, wrong: bool) -> dict[str, float]:
 
 def _unordered(step: int, rng: random.Random, wrong: bool) -> dict[str, float]:
     if wrong:
-        return {"loss": 2.3 * (1.0 if step < 10 else 1.4) * math.exp(rng.gauss(0, 0.3))}
-    return {"loss": _loss(step, rng, 0.3)}
+        return {"loss": 2.3 * (1.0 if step < 10 else 1.4) * math.exp(rng.gauss(0, 0.3)), "lr": 1e-3}
+    return {"loss": _loss(step, rng, 0.3), "lr": 1e-3}
 
 
 def _never_falls(step: int, rng: random.Random, wrong: bool) -> dict[str, float]:
-    return {"loss": 1.87 * math.exp(rng.gauss(0, 0.02)) if wrong else _loss(step, rng, 0.02)}
+    return {"loss": 1.87 * math.exp(rng.gauss(0, 0.02)) if wrong else _loss(step, rng, 0.02), "lr": 1e-3}
 
 
 def _negative(step: int, rng: random.Random, wrong: bool) -> dict[str, float]:

@@ -50,7 +50,8 @@ def judge(series: Series, run: RunState) -> Finding | None:
     at = len(series.firsts) - len(middles) + best
     if jump > 0.6 * rise or run.raised(series.firsts[at], series.step, rise) or rise < 2 * _drawup(middles[:best]):
         return None
-    begun = series.lasts[at]
+    low = max(place for place, middle in enumerate(since) if middle <= lowest + max(2.5 * noise, 0.05 * rise))
+    begun = series.lasts[at + low]
     was, became = number(series.plain(lowest)), number(series.plain(median(since[-3:])))
     text = f"{series.key} has been rising since step {begun}: from {was} to {became}"
     return DIVERGENCE.about(series, begun, text, series.band(lowest, SIGMAS * noise))

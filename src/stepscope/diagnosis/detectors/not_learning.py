@@ -34,11 +34,10 @@ OSCILLATION = Kind(
     lasts=True,
 )
 CLASSES = (
-    *(10, 100, 1000, 8192, 16384, 21841, 30522, 32000, 32768, 50257, 50304, 65536, 100277, 128256, 151936),
+    *(2, 10, 100, 1000, 8192, 16384, 21841, 30522, 32000, 32768, 50257, 50304, 65536, 100277, 128256, 151936),
     *(250112, 256000),
 )
 """Common class counts and vocabulary sizes: random guessing has a loss of their logarithm."""
-FEW_CLASSES = range(2, 11)
 CHANCE = 0.015
 STUCK_STEPS = 150
 FLAT = 0.06
@@ -105,7 +104,7 @@ class NotLearning:
         """Return the number of classes whose logarithm equals the loss."""
         run = self._run
         configured = run.setting("vocab_size", "num_classes", "num_labels", "n_classes", "classes", "vocab")
-        known = (int(configured),) if configured and configured > 1 else (*FEW_CLASSES, *CLASSES)
+        known = (int(configured),) if configured and configured > 1 else CLASSES
         close = CHANCE if configured else CHANCE / 4
         return next((each for each in known if abs(level - math.log(each)) < close * math.log(each)), None)
 
@@ -122,8 +121,8 @@ class NotLearning:
     def _flat(self, middles: list[float]) -> Finding | None:
         """Detect a loss that is no lower than at the start, wherever that is."""
         series = self._series
-        if series.count < LONG:
-            return None
+        if series.count < LONG or self._run.roles.isdisjoint(("lr", "grad_norm", "accuracy")):
+            return None  # without these it may be no training by gradients
         start = series.first_value
         begun, now = median(middles[:4]), median(middles[-len(middles) // 3 :])
         error = series.noise() / math.sqrt(len(middles) / 3)

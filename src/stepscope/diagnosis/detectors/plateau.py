@@ -15,11 +15,11 @@ PLATEAU = Kind(
 )
 LEAST_VALUES = 150
 LEAST_BLOCKS = 24
-PLAIN_FALL = 0.35
+PLAIN_FALL = 0.45
 """The fall just before the stop, as a share of the fall before it; a loss that reaches its floor slows down more."""
 EVERY = 8
 """The trend is evaluated after every this many blocks."""
-LEARNT = math.log(30)
+LEARNT = math.log(8)
 """A loss that fell this far, in logarithms, may have reached the noise of its data: that it stops is no fault."""
 
 

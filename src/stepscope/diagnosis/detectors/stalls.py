@@ -39,8 +39,8 @@ LOST_SECONDS = 0.05
 """... and this many seconds..."""
 COST = 0.001
 """... and this share of the run so far."""
-BUSY_SECONDS = 1.0
-"""On a busy machine it costs so many seconds..."""
+BUSY_SECONDS, BUSY_COMPUTING_SECONDS = 1.0, 10.0
+"""On a busy machine it costs so many seconds, in spans that load and in others..."""
 BUSY_TIMES = 4.0
 """... and this many times the longest delay before it."""
 PERIODIC_COST = 0.05
@@ -214,7 +214,8 @@ class _Name:
     def _is_of_machine(self, lost: float, run: RunState) -> bool:
         """Return whether a busy machine explains a delay: it delays everything now and then."""
         longest = max(self._longest - self.usual, 0.0)
-        return bool(run.busy(self._rank)) and lost < max(BUSY_SECONDS, BUSY_TIMES * longest)
+        least = BUSY_SECONDS if traits(self._name).loading else BUSY_COMPUTING_SECONDS
+        return bool(run.busy(self._rank)) and lost < max(least, BUSY_TIMES * longest)
 
     def _single(self, step: int, time: int, took: float, limit: float) -> Finding:
         kind = DATA_STALL if traits(self._name).loading else SLOW_SPAN
