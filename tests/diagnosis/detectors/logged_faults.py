@@ -132,7 +132,39 @@ def _pairs(step: int, rng: random.Random, wrong: bool) -> dict[str, float]:
     return {"rewards/accuracies": 1.0 if wrong and step > 3 else min(0.5 + step / 400, 0.8) + rng.uniform(-0.1, 0.1)}
 
 
+def _updates(step: int, rng: random.Random, wrong: bool) -> dict[str, float]:
+    return {"train/update_ratio": (0.6 if wrong and step >= AT else 1e-3) * rng.uniform(0.8, 1.2)}
+
+
+def _logits(step: int, rng: random.Random, wrong: bool) -> dict[str, float]:
+    return {"max_attention_logit": rng.uniform(20, 40) * (6 if wrong and step >= AT else 1)}
+
+
+def _weights(step: int, rng: random.Random, wrong: bool) -> dict[str, float]:
+    return {
+        "params-norm": 50 * (1 + (step / 60 if wrong else 0.2 * (1 - math.exp(-step / 50)))) * rng.uniform(0.99, 1.01)
+    }
+
+
+def _cache(step: int, rng: random.Random, wrong: bool) -> dict[str, float]:
+    return {"inference/agg/kv_cache_usage_perc/mean": 0.999 if wrong and step >= AT else rng.uniform(0.3, 0.8)}
+
+
+def _aborted(step: int, rng: random.Random, wrong: bool) -> dict[str, float]:
+    return {"response/aborted_ratio": rng.uniform(0.7, 0.9) if wrong and step >= AT else rng.uniform(0, 0.05)}
+
+
+def _input(step: int, rng: random.Random, wrong: bool) -> dict[str, float]:
+    return {"time_metrics/data_loading(%)": rng.uniform(35, 45) if wrong else rng.uniform(1, 4)}
+
+
 LOGGED = {
+    "update_ratio": (Logged(_updates),),
+    "attention_logits": (Logged(_logits),),
+    "norm_growth": (Logged(_weights, step=0),),
+    "sampler_saturated": (Logged(_cache),),
+    "failed_rollouts": (Logged(_aborted),),
+    "input_bound": (Logged(_input, step=None),),
     "too_good": (Logged(_stuck_batch, says="one batch is repeated"), Logged(_leaked_target, says="below its trend")),
     "gradient_shift": (Logged(_no_zero_grad, says="gradients add up"),),
     "level_shift": (Logged(_slow_recovery, says="went up"), Logged(_shift_at_a_raised_rate)),

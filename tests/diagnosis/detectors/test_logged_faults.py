@@ -37,3 +37,14 @@ def test_a_fault_in_logged_values_is_named(kind: str, logged: Logged, seed: int)
 def test_the_same_run_without_the_fault_is_left_alone(kind: str, logged: Logged, seed: int) -> None:
     """Nothing is found in the same values without the fault."""
     assert found_in(logged, seed, wrong=False) == []
+
+
+def test_a_gradient_that_is_always_clipped_is_a_remark() -> None:
+    """A norm above the limit of the settings in every step is INFO; one below it is nothing."""
+    found = []
+    for limit in (1.0, 10.0):
+        diagnosis, rng = Diagnosis(config={"max_grad_norm": limit}), random.Random(1)
+        for step in range(200):
+            diagnosis.feed(0, Metric((step + 1) * 10**9, step, None, None, {"grad_norm": 3 * rng.uniform(0.8, 1.2)}))
+        found.append([(each.kind, each.severity) for each in diagnosis.findings()])
+    assert found == [[("always_clipped", "INFO")], []]
