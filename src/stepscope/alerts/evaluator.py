@@ -98,7 +98,9 @@ class Evaluator:
     def take_finding(
         self, writer: Writer, finding: Finding, now: int, who: str | None = None, more: Mapping[str, Any] | None = None
     ) -> None:
-        """Evaluate a finding; one that is reported again updates the same alert."""
+        """Evaluate a finding; one that is reported again updates the same alert. INFO raises none."""
+        if finding.severity == "INFO":
+            return
         run = self._runs.get(writer.run) or self._new_run(writer)
         about = finding_subject(run.id, finding)
         watch = run.findings.get(about.fingerprint)

@@ -1,5 +1,6 @@
 """The detector protocols, and the state of a run that detectors share."""
 
+import math
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -106,6 +107,11 @@ def is_run_detector(detector: type) -> bool:
     return any(hasattr(detector, method) for method in METHODS)
 
 
+RATE_EXPLAINS, STAGE_EXPLAINS = math.log(2.0), math.log(4.0)
+"""The largest rise of a loss, in logarithms, that a raised learning rate or a new stage explains."""
+MAX_HELD_OUT = 16
+BUSY_PRESSURE, BUSY_LOAD = 0.3, 1.5
+"""A machine is busy when tasks wait this share of the time for a CPU, or from this load per CPU on."""
 MOST_SETTINGS = 10_000
 """The most settings; further ones are ignored."""
 
@@ -133,6 +139,8 @@ class RunState:
     """Series that have a role."""
     by_role: dict[tuple[str, int], list[Series]] = field(default_factory=dict)
     roles: set[str] = field(default_factory=set)
+    held_out: list[Series] = field(default_factory=list)
+    """The first few series of held-out data."""
     settings: dict[tuple[str, ...], Any] = field(default_factory=dict)
     """A cache of settings from the configuration."""
     configured_by: tuple[int, int] = (0, 0)
@@ -154,22 +162,54 @@ class RunState:
         """Return whether a new stage or epoch began between two steps."""
         return any(change.key.startswith("stage:") for change in self.changed(first, last))
 
-    def raised(self, first: int, last: int) -> bool:
-        """Return whether a higher learning rate or a new stage explains a change between two steps."""
+    def raised(self, first: int, last: int, rise: float = 0.0) -> bool:
+        """Return whether a higher learning rate or a new stage explains a change between two steps.
+
+        `rise` is its size, in logarithms: an ordinary change of the settings explains no larger one than these.
+        """
         return any(
-            change.after > 1.3 * change.before or change.key.startswith("stage:")
+            rise < (STAGE_EXPLAINS if change.key.startswith("stage:") else RATE_EXPLAINS)
             for change in self.changed(first, last)
+            if change.after > 1.3 * change.before or change.key.startswith("stage:")
         )
+
+    def busy(self, rank: int) -> str:
+        """Return how busy the machine of a rank is, in words; empty when it is not, or not known."""
+        pressure, load = self._reading("host_pressure", rank), self._reading("host_load", rank)
+        cpus = self._reading("host_cpus", rank)
+        if pressure is not None and pressure >= BUSY_PRESSURE:
+            return f"tasks wait for a CPU {pressure:.0%} of the time"
+        if load is not None and cpus and load >= BUSY_LOAD * cpus:
+            return f"a load of {load:.1f} on {cpus:g} CPUs"
+        return ""
+
+    def _reading(self, role: str, rank: int) -> float | None:
+        """The last reading of a machine's metric, which the first rank of the machine records."""
+        for each in range(rank, -1, -1):
+            found = self.by_role.get((role, each))
+            if found and found[0].count:
+                return found[0].value
+        return None
+
+    def evaluated(self, step: int) -> str:
+        """Return a held-out metric that was recorded at a step; empty when there is none."""
+        for each in self.held_out:
+            if each.step == step or (each.step > step and step in each.steps):
+                return each.key
+        return ""
 
     def add(self, series: Series) -> None:
         """Add a series with a role."""
         self.series[series.key, series.rank] = series
         self.by_role.setdefault((series.role.name, series.rank), []).append(series)
         self.roles.add(series.role.name)
+        if series.role.held_out and len(self.held_out) < MAX_HELD_OUT:
+            self.held_out.append(series)
 
     def drop(self, gone: set[tuple[str, int]]) -> None:
         """Drop series, by key and rank."""
         self.series = {place: each for place, each in self.series.items() if place not in gone}
+        self.held_out = [each for each in self.held_out if (each.key, each.rank) not in gone]
         for role in self.by_role:
             self.by_role[role] = [each for each in self.by_role[role] if (each.key, each.rank) not in gone]
 

@@ -9,9 +9,9 @@ from stepscope.model import formatting
 from stepscope.model.names import ALERT_FINDING
 from stepscope.model.records import Alert
 
-Severity = Literal["WARN", "ERROR", "FATAL"]
-SEVERITIES: tuple[Severity, ...] = ("FATAL", "ERROR", "WARN")
-"""Most severe first."""
+Severity = Literal["INFO", "WARN", "ERROR", "FATAL"]
+SEVERITIES: tuple[Severity, ...] = ("FATAL", "ERROR", "WARN", "INFO")
+"""Most severe first. INFO explains what is seen and is no fault: it raises no alert."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,7 +151,13 @@ def finding_of_alert(alert: Alert, rank: int, attempt: int) -> Finding:
     band, value = of.get("expected"), of.get("value")
     return Finding(
         str(of.get("kind", "alert")),
-        "FATAL" if alert.severity >= 21 else "ERROR" if alert.severity >= 17 else "WARN",
+        "FATAL"
+        if alert.severity >= 21
+        else "ERROR"
+        if alert.severity >= 17
+        else "WARN"
+        if alert.severity >= 13
+        else "INFO",
         alert.message,
         step=of.get("since"),
         last=alert.step,

@@ -11,11 +11,15 @@ _ENDS = frozenset(("crash", "dead_rank"))
 """Kinds that explain only findings of their own attempt."""
 BEFORE = 3
 """A symptom may begin this many steps before its cause."""
+LASTING = 10
+"""Loading that is slow for this many steps explains a slowdown, one slow batch does not."""
 NEAR = 8
 """Symptoms of causes that do not last begin within this many steps."""
 _HANGS = frozenset(("hang", "collective_mismatch"))
 LAST_RECORD_NS = 1_500_000_000
 """The last record of a process that ended comes at most this long after the progress that it ended."""
+_DATED_EARLY = {"throughput_loss": 40, "slow_link": 40, "divergence": 24, "reward_collapse": 12, "level_shift": 12}
+"""Kinds that are dated by blocks of values: they may begin this many steps before their cause."""
 _STALLS = frozenset(("data_stall", "slow_span", "periodic_stall"))
 _LATE = frozenset(("straggler", "intermittent_straggler"))
 MILDER = 3.0
@@ -71,13 +75,15 @@ def _explains(cause: Finding, other: Finding, kinds: Kinds) -> bool:
         return True
     if cause.kind == other.kind == "slow_span" and (cause.step != other.step or _lost(cause) < _lost(other)):
         return False
+    if cause.kind == "data_stall" and other.kind == "throughput_loss":
+        return (cause.last or 0) - cause.step >= LASTING and abs(cause.step - other.step) <= 40
     if not _explains_lost_time(cause, other):
         return False
     if cause.kind == other.kind == "not_finite":
         return abs(cause.step - other.step) <= BEFORE and _source(cause) < _source(other)
     if cause.kind == other.kind == "spike" and _leads(other) and not _leads(cause):
         return False
-    window = 40 if other.kind in ("throughput_loss", "slow_link") else BEFORE
+    window = _DATED_EARLY.get(other.kind, BEFORE)
     if other.step < cause.step - window:
         return False
     return _lasts(cause, kinds) or other.step <= (cause.last or cause.step) + NEAR

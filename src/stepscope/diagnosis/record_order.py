@@ -48,5 +48,5 @@ def by_writer(batches: Iterable[Batch]) -> Iterator[Written]:
 
 
 def in_order(batches: Iterable[Batch]) -> list[Written]:
-    """Return the records of batches in the order of writing; those of one writer keep their order."""
-    return sorted(by_writer(batches), key=lambda each: each.at)
+    """Return the records of batches in the order of writing, of one time by rank; a writer keeps its order."""
+    return sorted(by_writer(batches), key=lambda each: (each.at, each.rank))

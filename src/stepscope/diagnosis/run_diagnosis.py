@@ -288,7 +288,7 @@ class Diagnosis:
             self._recognise(full.values())
         roles = {key: self._role(name).name for key, name in full.items()}
         watched = []
-        for key in sorted(keys, key=lambda each: roles[each] not in EXPLAINING):
+        for key in sorted(keys, key=lambda each: (roles[each] not in EXPLAINING, each)):
             series = self._watch(full[key], rank) if roles[key] else None
             if series is not None:
                 watched.append((key, series, series.add, *self._detectors[full[key], rank]))

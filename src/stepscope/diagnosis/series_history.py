@@ -168,6 +168,13 @@ def jitter(values: Sequence[float]) -> float:
     return MAD_TO_SIGMA * median(steps) / math.sqrt(2)
 
 
+def roughness(values: Sequence[float]) -> float:
+    """Return the robust standard deviation of values around a trend that may be steep, from their differences."""
+    if len(values) < 4:
+        return math.inf
+    return spread([b - a for a, b in itertools.pairwise(values)]) / math.sqrt(2)
+
+
 def trend(values: Sequence[float]) -> float:
     """Return Kendall's tau: how steadily values rise (1) or fall (-1)."""
     total = rising = 0

@@ -13,6 +13,7 @@ from stepscope.diagnosis.findings_json import band_words
 from stepscope.diagnosis.run_diagnosis import Diagnosis
 from stepscope.model.names import EVENT_FINISHED, EVENT_STARTED
 from stepscope.model.records import Alert, Event, Log, Span
+from tests.diagnosis.detectors.logged_faults import LOGGED
 
 HERE = Path(__file__).parent
 SECOND = 10**9
@@ -45,9 +46,8 @@ RUNS = {
 }
 """Runs of the zoo that have a fault of this kind."""
 ELSEWHERE = {
-    *("slow_span", "crash", "error", "alert", "detector_failed", "no_progress", "restart_storm"),
-    *("collective_mismatch", "replicas_differ", "weights_frozen", "gradients_not_cleared", "stuck_batch"),
-    *("unused_parameters", "allocator_retries", "gpu_slowdown", "gpu_errors"),
+    *("slow_span", "crash", "error", "alert", "detector_failed", "busy_machine", "always_clipped"),
+    *(each.name for each in registry.kinds().values() if each.name in LOGGED),
 }
 """Kinds that have tests beside their modules."""
 AFTER = 200

@@ -1,5 +1,6 @@
 """Accuracy drop: an accuracy that falls and stays low."""
 
+import math
 from statistics import median
 from typing import ClassVar, Literal
 
@@ -27,7 +28,7 @@ class Accuracy:
     """Watches one accuracy, where higher is better."""
 
     KINDS: ClassVar[tuple[Kind, ...]] = (DROP,)
-    ROLES: ClassVar[tuple[str, ...]] = ("accuracy",)
+    ROLES: ClassVar[tuple[str, ...]] = ("accuracy", "preference_accuracy")
     HELD_OUT: ClassVar[bool | None] = None
     EACH: ClassVar[Literal["value", "block"]] = "value"
 
@@ -61,7 +62,8 @@ class Accuracy:
         before, after = values[-48 - row : -row], values[-row:]
         level, noise = median(before[-8:]), max(jitter(before[-16:]), 0.004)
         least = min(level - noise * SIGMAS / 2, level - LOST, min(before[-8:]) - 2 * noise)
-        if max(after) > least or self._run.raised(steps[-row - 3], series.step):
+        lost = math.log(max(level, 1e-9) / max(median(after), 1e-9))
+        if max(after) > least or self._run.raised(steps[-row - 3], series.step, lost):
             return None
         self._reported = True
         low = median(after)

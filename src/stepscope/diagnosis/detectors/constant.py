@@ -15,7 +15,10 @@ DEAD_ENVIRONMENT = Kind(
     "ERROR",
     "the environment or the reward function no longer responds",
     "Look at one episode; check the environment's process and the reward's inputs.",
-    explains=("entropy_collapse", "value_function", "constant", "clip_zero", "spike"),
+    explains=(
+        *("entropy_collapse", "value_function", "constant", "clip_zero", "spike", "reward_collapse", "zero_advantage"),
+        *("vanishing_gradients", "level_shift"),
+    ),
     lasts=True,
 )
 LOSSES = 30
@@ -30,7 +33,9 @@ def _judge_loss(series: Series, run: RunState) -> Finding | None:
 
 
 def _judge_reward(series: Series, run: RunState) -> Finding | None:
-    return None if series.same < REWARDS or series.count <= LEAST_REWARDS else _repeated(DEAD_ENVIRONMENT, series)
+    if series.same < REWARDS or series.count <= LEAST_REWARDS or series.value >= series.highest > 0:
+        return None  # at its best a reward may stay
+    return _repeated(DEAD_ENVIRONMENT, series)
 
 
 def _repeated(kind: Kind, series: Series) -> Finding | None:

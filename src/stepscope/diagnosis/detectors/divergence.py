@@ -13,7 +13,7 @@ DIVERGENCE = Kind(
     "ERROR",
     "a learning rate that is too high for this phase",
     "Go back to an earlier checkpoint and lower the learning rate.",
-    explains=("spike", "level_shift", "accuracy_drop", "exploding_gradients", "overfit"),
+    explains=("spike", "level_shift", "accuracy_drop", "exploding_gradients", "overfit", "plateau"),
     lasts=True,
 )
 LEAST_BLOCKS = 12
@@ -23,11 +23,21 @@ RISE = math.log(1.2)
 STEADY = 0.7
 
 
+EXPLODED = math.log(3.0)
+"""A loss this far above its first values..."""
+EXPLODED_BLOCKS = 4
+"""... for this many blocks has diverged from the start."""
+FROM_START = 40
+"""Only the first blocks are judged so."""
+
+
 def judge(series: Series, run: RunState) -> Finding | None:
-    """Evaluate the trend since the minimum."""
+    """Evaluate the trend since the minimum, and at the start the distance from the first values."""
     middles = series.block_medians()
-    if len(middles) < LEAST_BLOCKS or run.reinforcement:
+    if run.reinforcement:
         return None
+    if len(middles) < LEAST_BLOCKS:
+        return _from_the_start(series, middles)
     lowest = min(middles)
     rise = median(middles[-3:]) - lowest
     if rise < (RISE if series.positive else 0.12 * abs(lowest)):
@@ -38,12 +48,28 @@ def judge(series: Series, run: RunState) -> Finding | None:
         return None
     jump = max(b - a for a, b in itertools.pairwise(since))
     at = len(series.firsts) - len(middles) + best
-    if jump > 0.6 * rise or run.raised(series.firsts[at], series.step) or rise < 2 * _drawup(middles[:best]):
+    if jump > 0.6 * rise or run.raised(series.firsts[at], series.step, rise) or rise < 2 * _drawup(middles[:best]):
         return None
-    begun = series.lasts[at]
+    low = max(place for place, middle in enumerate(since) if middle <= lowest + max(2.5 * noise, 0.05 * rise))
+    begun = series.lasts[at + low]
     was, became = number(series.plain(lowest)), number(series.plain(median(since[-3:])))
     text = f"{series.key} has been rising since step {begun}: from {was} to {became}"
     return DIVERGENCE.about(series, begun, text, series.band(lowest, SIGMAS * noise))
+
+
+def _from_the_start(series: Series, middles: list[float]) -> Finding | None:
+    """Detect a loss that leaves its first values upwards before it has learnt anything."""
+    if len(middles) < EXPLODED_BLOCKS + 1 or not series.positive or series.block_size > 5 or series.first_value <= 0:
+        return None
+    first = math.log(median(list(series.values)[:3]))
+    if min(middles[-EXPLODED_BLOCKS:]) - first < EXPLODED or min(middles) < first - 0.1:
+        return None
+    worst = series.plain(max(middles))
+    text = (
+        f"{series.key} was {number(series.plain(first))} at the start and is {number(series.value)} at step "
+        f"{series.step}, at most {number(worst)}: it diverges from the first steps on"
+    )
+    return DIVERGENCE.about(series, series.first_step, text, (0.0, series.plain(first)), weight=worst)
 
 
 def _drawup(values: list[float]) -> float:

@@ -1,11 +1,11 @@
-"""Entropy collapse: a policy that no longer explores."""
+"""The entropy of a policy: one that collapses no longer explores, one that explodes forgets what it learnt."""
 
 from statistics import median
 from typing import ClassVar, Literal
 
 from stepscope.diagnosis.detector import RunState
 from stepscope.diagnosis.finding import Finding, Kind, number
-from stepscope.diagnosis.series_history import Series
+from stepscope.diagnosis.series_history import Series, jitter
 
 COLLAPSE = Kind(
     "entropy_collapse",
@@ -15,49 +15,108 @@ COLLAPSE = Kind(
     explains=("kl_blowup", "clip_zero", "dead_environment", "spike"),
     lasts=True,
 )
+EXPLOSION = Kind(
+    "entropy_explosion",
+    "ERROR",
+    "the policy unlearns and becomes random: an entropy bonus or learning rate that is too high, or damaged weights",
+    "Lower the entropy bonus and the learning rate; go back to a checkpoint before that step and read samples.",
+    explains=(
+        "reward_collapse",
+        "spike",
+        "level_shift",
+        "kl_blowup",
+        "truncation",
+        "exploding_gradients",
+        "divergence",
+    ),
+    lasts=True,
+)
 LEFT = 0.12
 """An entropy has collapsed below this share of its first values..."""
 ROW = 8
 """... for this many values, within a small part of the run."""
 LEAST = 30
+TIMES = 2.0
+"""An entropy has exploded above this many times its level..."""
+RISE = 0.25
+"""... and by this much, in nats..."""
+WIDTH = 4
+"""... for this many blocks."""
 
 
 class Entropy:
-    """Watches the entropy of one discrete policy."""
+    """Watches the entropy of one discrete policy; a loss that is the negative entropy is turned around."""
 
-    KINDS: ClassVar[tuple[Kind, ...]] = (COLLAPSE,)
+    KINDS: ClassVar[tuple[Kind, ...]] = (COLLAPSE, EXPLOSION)
     ROLES: ClassVar[tuple[str, ...]] = ("entropy",)
     HELD_OUT: ClassVar[bool | None] = False
     EACH: ClassVar[Literal["value", "block"]] = "value"
 
-    __slots__ = ("_early", "_low", "_reported", "_series")
+    __slots__ = ("_blocks", "_early", "_low", "_reported", "_run", "_series", "_sign")
 
     def __init__(self, series: Series, run: RunState) -> None:
-        self._series, self._reported = series, False
+        self._series, self._run = series, run
+        self._reported: set[str] = set()
         self._early = 0.0
         """The median of the first values; 0 while it is not known."""
-        self._low = 0
+        self._sign = 1.0
+        self._low = self._blocks = 0
 
     def take(self) -> Finding | None:
-        """Look for a fall to almost zero within a small part of the run."""
+        """Look for a fall to almost zero within a small part of the run, and for a rise far above its level."""
         series = self._series
         if not self._early:
-            self._early = median(series.middles[:3]) if len(series.middles) >= 3 and series.first_value > 0 else 0.0
+            if len(series.middles) >= 3:
+                self._sign = -1.0 if series.highest <= 0 else 1.0
+                self._early = max(self._sign * median(series.middles[:3]), 0.0)
             return None
-        if series.value > LEFT * self._early:
+        if len(series.middles) != self._blocks:
+            self._blocks = len(series.middles)
+            found = self._exploded()
+            if found is not None:
+                return found
+        if self._sign * series.value > LEFT * self._early:
             self._low = 0
             return None
         self._low += 1
-        if self._low < ROW or self._reported or series.count < LEAST or series.lowest < -1e-3:
+        if self._low < ROW or "low" in self._reported or series.count < LEAST or self._negative():
             return None
-        values, steps = list(series.values), list(series.steps)
+        return self._collapsed()
+
+    def _negative(self) -> bool:
+        """Return whether this is a differential entropy, which may be negative."""
+        return (self._series.lowest < -1e-3) if self._sign > 0 else (self._series.highest > 1e-3)
+
+    def _collapsed(self) -> Finding | None:
+        series = self._series
+        values, steps = [self._sign * value for value in series.values], list(series.steps)
         high = [at for at, value in enumerate(values) if value > 0.5 * self._early]
         if not high or len(values) - ROW - high[-1] > max(0.25 * series.count, 12):
             return None
-        self._reported = True
+        self._reported.add("low")
         begun, early = steps[high[-1]], self._early
         text = (
-            f"{series.key} collapsed from {number(early)} to {number(series.value)} since step {begun}: "
+            f"{series.key} collapsed from {number(self._sign * early)} to {number(series.value)} since step {begun}: "
             f"the policy no longer explores"
         )
-        return COLLAPSE.about(series, begun, text, (0.3 * early, early))
+        band = sorted((self._sign * 0.3 * early, self._sign * early))
+        return COLLAPSE.about(series, begun, text, (band[0], band[1]))
+
+    def _exploded(self) -> Finding | None:
+        series = self._series
+        if len(series.middles) < 3 * WIDTH + 2 or "high" in self._reported or self._negative():
+            return None
+        middles = [self._sign * middle for middle in series.middles]
+        after, before = middles[-WIDTH:], middles[-3 * WIDTH - 2 : -WIDTH - 2]
+        was, became = median(before), median(after)
+        noise = max(jitter(before), 1e-6)
+        if became < TIMES * was + RISE or min(after) < max(before) + 4 * noise or min(after) < 1.5 * was:
+            return None
+        self._reported.add("high")
+        at = next(at for at in range(WIDTH + 3, 0, -1) if middles[-at] > was + 0.2 * (became - was))
+        text = (
+            f"{series.key} rose from {number(self._sign * was)} to {number(self._sign * became)} since step "
+            f"{series.firsts[-at]}: the policy becomes random"
+        )
+        band = sorted((self._sign * 0.5 * was, self._sign * 1.5 * was))
+        return EXPLOSION.about(series, series.firsts[-at], text, (band[0], band[1]), weight=became / max(was, 1e-9))

@@ -1,6 +1,7 @@
 """Wrong learning rates: zero in the middle of a run, above their peak, or not following their schedule."""
 
 import itertools
+import re
 from typing import ClassVar, Literal
 
 from stepscope.diagnosis.detector import RunState
@@ -26,6 +27,13 @@ SCHEDULE = Kind(
     ),
     lasts=True,
 )
+RESTARTS = ("restart", "cycl", "sgdr", "triang", "onecycle")
+"""Names of schedules that raise the rate again."""
+WARM_UP = re.compile(r"(linear|constant)[ _-]*(with[ _-]*)?warm[ _-]*up|warm[ _-]*up[ _-]*(linear|steps)")
+"""A warm-up in the name of a schedule says nothing about what follows it."""
+RISEN, DECAYED, ENDED = 1.3, 0.85, 0.12
+"""A restarted rate rises this many times after it had fallen to the second share of its peak, but not to the third."""
+RISE_VALUES = 40
 MOVING = ("cosine", "linear", "polynomial", "decay", "onecycle")
 """Names of schedules that change the rate."""
 FLAT_VALUES = 30
@@ -58,7 +66,7 @@ class LearningRate:
         self._zero_since = None
         found = None
         if value > series.before:
-            found = self._too_high()
+            found = self._too_high() or self._restarted()
             self._highest = max(self._highest, value)
         elif series.count == 1:
             self._highest = value
@@ -94,10 +102,43 @@ class LearningRate:
         text = f"{series.key} jumped to {number(value)} at step {series.step}, expected at most {number(high)}"
         return SCHEDULE.about(series, series.step, text, (0.0, high), weight=value / max(high, 1e-30))
 
+    def _restarted(self) -> Finding | None:
+        """Detect a schedule that begins again in its middle: the rate rises much faster than it fell."""
+        series, run = self._series, self._run
+        values, steps = list(series.values), list(series.steps)
+        low = min(range(max(len(values) - RISE_VALUES, 0), len(values)), key=values.__getitem__)
+        before, value, peak = max(values[max(low - 2, 0) : low + 1]), series.value, self._highest
+        if low < 12 or value < RISEN * before or not ENDED * peak < before < DECAYED * peak or value > 1.1 * peak:
+            return None
+        words = run.words("schedule", "lr_schedule", "scheduler", "lr_scheduler", "lr_scheduler_type")
+        falling = values[max(low - 60, 0) : max(low - 1, 1)]
+        if any(word in words for word in RESTARTS) or any(b > a for a, b in itertools.pairwise(falling)):
+            return None
+        fell = max(falling[-min(12, len(falling))] / falling[-1], 1.0) ** (1 / 11)
+        rose = (value / values[low]) ** (1 / max(len(values) - 1 - low, 1))
+        if rose - 1 < 5 * (fell - 1):
+            return None
+        least, begun = before, steps[low if values[low] < 0.9 * before else min(low + 1, len(steps) - 1)]
+        text = (
+            f"{series.key} rises again at step {begun}, from {number(least)} to {number(value)}, in the middle of its "
+            f"schedule: the schedule was restarted"
+        )
+        return SCHEDULE.about(
+            series,
+            begun,
+            text,
+            (0.0, least),
+            severity="WARN",
+            cause="the scheduler was made anew or its state was not restored, so that it began again",
+            advice="Save and load the scheduler's state; set its last step when training is resumed.",
+            weight=value / least,
+        )
+
     def _flat(self) -> Finding | None:
         """Detect a rate that stays constant although the configured schedule is not."""
         series, run = self._series, self._run
         words = run.words("schedule", "lr_schedule", "scheduler", "lr_scheduler", "lr_scheduler_type")
+        words = WARM_UP.sub("", words)
         total = run.setting("total_steps", "max_steps", "steps", "num_steps", "train_steps", "max_iters")
         warm = run.setting("warmup_steps", "warmup", "num_warmup_steps", "warmup_iters") or 0.0
         moves = any(word in words for word in MOVING) and "constant" not in words and "stable" not in words

@@ -1,55 +1,124 @@
-"""Level shift: a loss that jumps up and stays there."""
+"""Level shift: a loss that jumps up and stays above its level, though it may fall again slowly."""
 
 import math
+from dataclasses import replace
 from statistics import median
+from typing import ClassVar, Literal
 
-from stepscope.diagnosis.detector import RunState, judged_once
+from stepscope.diagnosis.detector import RunState
 from stepscope.diagnosis.finding import Finding, Kind, number
-from stepscope.diagnosis.series_history import Series, trend
+from stepscope.diagnosis.series_history import Series, spread, trend
 
 LEVEL_SHIFT = Kind(
     "level_shift",
     "WARN",
-    "the data changed, or the model's weights were damaged",
-    "Compare the batches before and after that step.",
-    explains=("spike", "accuracy_drop", "divergence"),
+    "the data or labels changed (a new shard, a lost shuffle, other preprocessing), or the weights were damaged",
+    "Compare the batches before and after that step; look at what was loaded, resumed or edited there. "
+    "If only this metric moved, evaluate a checkpoint from before the step on today's batches.",
+    explains=("spike", "accuracy_drop", "divergence", "exploding_gradients", "plateau", "overfit", "constant"),
     lasts=True,
 )
 LEAST_BLOCKS = 12
+BEFORE = 8
 SIGMAS = 8.0
-SHIFT = math.log(1.15)
+SHIFT = {"loss": math.log(1.15), "side_loss": math.log(3.0)}
 AFTER = 6
-"""A shift needs this many blocks at the new level, or this share of all:"""
-AFTER_PART = 7
+"""A shift needs this many blocks above the old level, or this share of all:"""
+AFTER_PART = 10
+STEEP = 2
+"""The rise is complete after this many blocks; a slower one is a divergence."""
 
 
-def judge(series: Series, run: RunState) -> Finding | None:
-    """Compare the last blocks with those before."""
-    middles = series.block_medians()
-    count = len(middles)
-    width = max(AFTER, count // AFTER_PART)
-    if count < max(LEAST_BLOCKS, width + 6) or run.reinforcement:
+class LevelShift:
+    """Watches one training loss."""
+
+    KINDS: ClassVar[tuple[Kind, ...]] = (LEVEL_SHIFT,)
+    ROLES: ClassVar[tuple[str, ...]] = ("loss", "side_loss")
+    HELD_OUT: ClassVar[bool | None] = False
+    EACH: ClassVar[Literal["value", "block"]] = "block"
+
+    __slots__ = ("_found", "_over", "_run", "_series", "_was")
+
+    def __init__(self, series: Series, run: RunState) -> None:
+        self._series, self._run = series, run
+        self._found: Finding | None = None
+        self._was, self._over = 0.0, False
+
+    def take(self) -> Finding | None:
+        """Compare the last blocks with those before."""
+        series, run = self._series, self._run
+        if self._found is not None:
+            return self._recovered(self._found)
+        middles = series.block_medians()
+        count, role = len(middles), series.role.name
+        width = max(AFTER, count // AFTER_PART)
+        if count < max(LEAST_BLOCKS, width + BEFORE) or (run.reinforcement and role == "loss"):
+            return None
+        least = SHIFT[role] if series.positive else 0.15 * abs(middles[-width - 1])
+        if middles[-1] - middles[-width - 1] < 0.3 * least:
+            return None
+        for first in (-width, -width - 1):
+            found = _judge_at(series, run, middles, first)
+            if found is not None:
+                self._found, self._was = found, median(middles[first - BEFORE : first])
+                return found
         return None
-    level = middles[-width - 1]
-    if middles[-1] - level < 0.5 * (SHIFT if series.positive else 0.1 * abs(level)):
+
+    def _recovered(self, found: Finding) -> Finding | None:
+        """Turn a shift that is over into a remark, if the gradients took no notice of it: harder data for a while."""
+        series = self._series
+        near = max(2 * series.noise(), 0.03 if series.positive else 0.03 * abs(self._was))
+        if self._over or median(series.block_medians()[-3:]) > self._was + near:
+            return None
+        self._over = True
+        if _gradients_moved(self._run, series.rank, found.step or 0):
+            return None
+        return replace(found, severity="INFO", text=f"{found.text}; it was back at step {series.step}")
+
+
+def _gradients_moved(run: RunState, rank: int, step: int) -> bool:
+    """Return whether a gradient norm changed at a step; True when there is none to say so."""
+    known = [each for each in run.of_role("grad_norm", rank) if len(each.middles) > 8 and each.positive]
+    for each in known:
+        before = [middle for middle, last in zip(each.middles, each.lasts, strict=True) if last < step][-6:]
+        after = [middle for middle, first in zip(each.middles, each.firsts, strict=True) if first >= step][:3]
+        if before and after and not 0.75 < median(after) / median(before) < 1.3:
+            return True
+    return not known
+
+
+def _judge_at(series: Series, run: RunState, middles: list[float], first: int) -> Finding | None:
+    before, after, role = middles[first - BEFORE : first], middles[first:], series.role.name
+    if len(before) < BEFORE:
         return None
-    before, after, noise = middles[-width - 6 : -width], middles[-width:], series.noise()
-    was, became = median(before), median(after)
-    least = SHIFT if series.positive else 0.15 * abs(was)
-    up, rise, back = min(after) - max(before), became - was, after[0] - after[-1]
-    if up < max(2 * noise, 0.5 * least) or rise < max(least, SIGMAS * noise) or back > 0.2 * rise:
+    was, lowest, peak = median(before), min(after), max(after[: STEEP + 1])
+    least = SHIFT[role] if series.positive else 0.15 * abs(was)
+    noise = max(series.noise(), spread(before))
+    rise = peak - was
+    if rise < max(least, SIGMAS * noise) or lowest - max(before) < max(2 * noise, 0.3 * least):
         return None
-    if trend(after) > 0.75 and after[-1] - after[0] > 0.5 * rise:
+    if role == "side_loss" and lowest < max(middles[len(middles) // 4 : first]) + 0.3 * least:
         return None
-    begun = series.firsts[-width]
-    if run.raised(series.firsts[-width - 2], series.lasts[-width]):
+    climbs = trend(after) > 0.75 and after[-1] - peak > 0.5 * rise
+    begun = _begun(series, first, was + 0.5 * (lowest - was))
+    if climbs or run.raised(series.firsts[first - 2], series.lasts[first], rise):
         return None
-    text = (
-        f"{series.key} went up from {number(series.plain(was))} to {number(series.plain(became))} at step {begun} "
-        f"and stayed there"
+    level = median(after[-3:])
+    fell = (
+        f", still {number(series.plain(level))} at step {series.step}"
+        if level < was + 0.7 * rise
+        else " and stayed there"
     )
-    return LEVEL_SHIFT.about(series, begun, text, series.band(was, SIGMAS * noise))
+    text = (
+        f"{series.key} went up from {number(series.plain(was))} to {number(series.plain(median(after[:3])))} "
+        f"at step {begun}{fell}"
+    )
+    return LEVEL_SHIFT.about(series, begun, text, series.band(was, SIGMAS * noise), weight=rise / noise)
 
 
-LevelShift = judged_once("LevelShift", LEVEL_SHIFT, ("loss",), judge)
-"""Watches one training loss."""
+def _begun(series: Series, first: int, limit: float) -> int:
+    """Return the first step above a limit, near the block that is the first above it."""
+    low, high = series.firsts[first - 1], series.lasts[first]
+    values = zip(series.steps, series.on_scale(list(series.values)), strict=True)
+    above = next((step for step, value in values if low <= step <= high and value > limit), None)
+    return series.firsts[first] if above is None else above

@@ -1,17 +1,37 @@
-"""Not learning: a loss that stays at the level of random guessing."""
+"""Not learning: a loss that has not fallen since the start, at the level of guessing or anywhere else."""
 
 import math
 from statistics import median
+from typing import ClassVar, Literal
 
-from stepscope.diagnosis.detector import RunState, judged_once
+from stepscope.diagnosis.detector import RunState
 from stepscope.diagnosis.finding import Finding, Kind, number
-from stepscope.diagnosis.series_history import Series
+from stepscope.diagnosis.series_history import Series, spread
 
 NOT_LEARNING = Kind(
     "not_learning",
     "ERROR",
-    "gradients do not reach the weights, labels are shuffled, or the learning rate is far too low",
-    "Check that parameters require gradients, that the optimizer holds them, and that labels match the inputs.",
+    "gradients do not reach the weights, labels do not belong to the inputs, or the learning rate is far off",
+    "Check that parameters require gradients, that the optimizer holds them, and that labels match the inputs; "
+    "try to learn one batch by heart.",
+    explains=(
+        "plateau",
+        "spike",
+        "divergence",
+        "level_shift",
+        "oscillation",
+        "vanishing_gradients",
+        "exploding_gradients",
+    ),
+    lasts=True,
+)
+OSCILLATION = Kind(
+    "oscillation",
+    "WARN",
+    "the data comes in an order (sorted, not shuffled), or the learning rate is too high to settle",
+    "Shuffle the data; lower the learning rate.",
+    explains=("spike",),
+    lasts=True,
 )
 CLASSES = (
     *(2, 10, 100, 1000, 8192, 16384, 21841, 30522, 32000, 32768, 50257, 50304, 65536, 100277, 128256, 151936),
@@ -22,33 +42,106 @@ CHANCE = 0.015
 STUCK_STEPS = 150
 FLAT = 0.06
 LEAST_BLOCKS = 12
+LONG = 240
+"""A loss at any other level is reported when it has not fallen in this many values..."""
+FALL = 0.02
+"""... by this much, in logarithms."""
+HIGHER = 0.15
+"""A loss this far above its first values, in logarithms, does not settle."""
+SWINGS = 0.3
+"""The spread of an oscillating loss, as a share of its level."""
 
 
-def judge(series: Series, run: RunState) -> Finding | None:
-    """Check whether the loss has been flat at the logarithm of a number of classes."""
-    middles = series.block_medians()
-    if series.count < STUCK_STEPS or not series.positive or len(middles) < LEAST_BLOCKS:
+class NotLearning:
+    """Watches one training loss, with the accuracy beside it."""
+
+    KINDS: ClassVar[tuple[Kind, ...]] = (NOT_LEARNING, OSCILLATION)
+    ROLES: ClassVar[tuple[str, ...]] = ("loss",)
+    HELD_OUT: ClassVar[bool | None] = False
+    EACH: ClassVar[Literal["value", "block"]] = "block"
+
+    __slots__ = ("_reported", "_run", "_series")
+
+    def __init__(self, series: Series, run: RunState) -> None:
+        self._series, self._run, self._reported = series, run, False
+
+    def take(self) -> Finding | None:
+        """Compare the last blocks with the first."""
+        series, run = self._series, self._run
+        middles = series.block_medians()
+        if self._reported or series.count < STUCK_STEPS or not series.positive or len(middles) < LEAST_BLOCKS:
+            return None
+        if run.reinforcement or run.resumed is not None:
+            return None
+        found = self._guessing(middles) or self._flat(middles)
+        self._reported = found is not None
+        return found
+
+    def _guessing(self, middles: list[float]) -> Finding | None:
+        """Detect a loss at the logarithm of a number of classes, or above it with an accuracy of guessing."""
+        series, level = self._series, self._series.plain(median(middles[-8:]))
+        last = middles[-len(middles) // 2 :]
+        wide = max(FLAT, 6 * series.noise())
+        if (
+            abs(median(last[-4:]) - median(last[:4])) > min(max(4 * series.noise(), 0.01), FLAT)
+            or max(last) - min(last) > wide
+        ):
+            return None
+        flat = max(middles) - min(middles) <= wide and median(middles[:4]) - median(middles[-8:]) < 0.5 * FLAT
+        count = self._classes(level) if flat else None
+        guessed = self._guessed(level) if count is None else None
+        if count is None and guessed is None:
+            return None
+        where = (
+            f"ln {count}, the loss of guessing among {count} classes"
+            if count
+            else f"with an accuracy of {number(guessed or 0)}, no better than guessing"
+        )
+        text = f"{series.key} has stayed at {number(level)} for {series.count} steps: {where}"
+        return NOT_LEARNING.about(series, series.first_step, text, (0.0, level * 0.9))
+
+    def _classes(self, level: float) -> int | None:
+        """Return the number of classes whose logarithm equals the loss."""
+        run = self._run
+        configured = run.setting("vocab_size", "num_classes", "num_labels", "n_classes", "classes", "vocab")
+        known = (int(configured),) if configured and configured > 1 else CLASSES
+        close = CHANCE if configured else CHANCE / 4
+        return next((each for each in known if abs(level - math.log(each)) < close * math.log(each)), None)
+
+    def _guessed(self, level: float) -> float | None:
+        """Return the accuracy when it is that of guessing among as many classes as the loss speaks of, or fewer."""
+        for each in self._run.of_role("accuracy", self._series.rank, held_out=False):
+            if each.count < STUCK_STEPS // 2 or len(each.middles) < LEAST_BLOCKS or each.highest > 1.0:
+                continue
+            recent = median(each.middles[-8:])
+            if 0 < recent < 0.6 and level > 0.98 * math.log(1 / recent) and recent < median(each.middles[:3]) + 0.05:
+                return recent
         return None
-    if abs(middles[-1] - middles[0]) > FLAT or max(middles) - min(middles) > FLAT or run.reinforcement:
-        return None
-    level = series.plain(median(middles[-8:]))
-    count = _classes(run, level)
-    if count is None or abs(median(middles[-4:]) - median(middles[:4])) >= max(4 * series.noise(), 0.01):
-        return None
-    text = (
-        f"{series.key} has stayed at {number(level)} for {series.count} steps: ln {count}, the loss of guessing among "
-        f"{count} classes"
-    )
-    return NOT_LEARNING.about(series, series.first_step, text, (0.0, level * 0.9))
 
-
-def _classes(run: RunState, level: float) -> int | None:
-    """Return the number of classes whose logarithm equals the loss."""
-    configured = run.setting("vocab_size", "num_classes", "num_labels", "n_classes", "classes", "vocab")
-    known = (configured,) if configured and configured > 1 else CLASSES
-    close = CHANCE if configured else CHANCE / 4
-    return next((int(each) for each in known if abs(level - math.log(each)) < close * math.log(each)), None)
-
-
-NotLearning = judged_once("NotLearning", NOT_LEARNING, ("loss",), judge)
-"""Watches one training loss."""
+    def _flat(self, middles: list[float]) -> Finding | None:
+        """Detect a loss that is no lower than at the start, wherever that is."""
+        series = self._series
+        if series.count < LONG or self._run.roles.isdisjoint(("lr", "grad_norm", "accuracy")):
+            return None  # without these it may be no training by gradients
+        start = series.first_value
+        begun, now = median(middles[:4]), median(middles[-len(middles) // 3 :])
+        error = series.noise() / math.sqrt(len(middles) / 3)
+        if begun - now > max(-FALL, min(FALL, 3 * error)) and begun - now > 0.5 * FALL:
+            return None
+        values = list(series.values)
+        level = median(values)
+        if min(begun, math.log(start)) - now > 0.5 * FALL:
+            return None
+        smooth = [median(middles[at : at + 8]) for at in range(0, len(middles) - 7, 4)]
+        if min(smooth) < min(begun, math.log(start)) - max(FLAT, series.noise()):
+            return None  # it had learnt something
+        higher = now - begun > max(HIGHER, 3 * error)
+        if higher or spread(values) > SWINGS * level:
+            text = (
+                f"{series.key} swings between {number(min(values))} and {number(max(values))} and is "
+                f"{'higher' if higher else 'no lower'} than at the start after {series.count} steps"
+            )
+            return OSCILLATION.about(series, series.first_step, text, (0.0, series.plain(begun) * 0.9))
+        was, became = number(series.plain(begun)), number(series.plain(now))
+        text = f"{series.key} has not fallen in {series.count} steps: {was} at the start, {became} now"
+        return NOT_LEARNING.about(series, series.first_step, text, (0.0, series.plain(begun) * 0.9), severity="WARN")

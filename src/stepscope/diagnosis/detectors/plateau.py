@@ -10,14 +10,16 @@ from stepscope.diagnosis.series_history import Series, trend
 PLATEAU = Kind(
     "plateau",
     "WARN",
-    "the learning rate collapsed, or the optimizer stopped updating",
-    "Check the learning rate and gradient norm since that step.",
+    "the parameters stopped changing: they are frozen, the optimizer is not called, or the learning rate collapsed",
+    "Compare the norm of the parameters before and after a step; check the learning rate and gradient norm since then.",
 )
 LEAST_VALUES = 150
 LEAST_BLOCKS = 24
+PLAIN_FALL = 0.45
+"""The fall just before the stop, as a share of the fall before it; a loss that reaches its floor slows down more."""
 EVERY = 8
 """The trend is evaluated after every this many blocks."""
-LEARNT = math.log(30)
+LEARNT = math.log(8)
 """A loss that fell this far, in logarithms, may have reached the noise of its data: that it stops is no fault."""
 
 
@@ -35,6 +37,8 @@ def judge(series: Series, run: RunState) -> Finding | None:
     if best is None:
         return None
     firsts = list(series.firsts)[-len(middles) :]
+    if not _stops_on_a_plain_scale(series.middles[-len(middles) :], best[1]):
+        return None
     if run.changed(firsts[best[1] // 4], series.step):  # a warm-up that was over before is no reason
         return None
     begun = firsts[best[1]]
@@ -59,6 +63,15 @@ def _stops(middles: list[float], noise: float) -> list[tuple[int, float]]:
         if owed > max(12 * noise, 0.15) and got < 0.06 * owed and abs(got) < 4 * noise and trend(before) < -0.75:
             found.append((at, owed))
     return found
+
+
+def _stops_on_a_plain_scale(middles: list[float], at: int) -> bool:
+    """Return whether the fall was still fast before it stopped: one that reaches a floor exponentially is not."""
+    before = middles[at // 4 : at]
+    third = max(len(before) // 3, 1)
+    early = median(before[:third]) - median(before[third : 2 * third])
+    late = median(before[third : 2 * third]) - median(before[-third:])
+    return late > PLAIN_FALL * early
 
 
 def _kink(before: list[float], after: list[float], noise: float) -> bool:

@@ -97,6 +97,8 @@ class Spikes:
             self._usual.extend(level)
             self._recent = level[-NEIGHBOURS:]
             begun, self._row = self._row[0][0], []
+            if self._role == "loss" and not run.reinforcement:
+                return None  # a level shift explains it once it has lasted; until then it is what is known
             return SPIKE.withdrawn(series, begun)
         if len(self._row) > 1 and series.value <= max(value for _, value in self._row[:-1]):
             return None

@@ -16,7 +16,7 @@ DATA_STALL = Kind(
     "WARN",
     "the loop waited for data",
     "Add loader workers or prefetching; check the storage at that time.",
-    explains=("slow_span", "gpu_idle"),
+    explains=("slow_span", "gpu_idle", "throughput_loss", "data_stall"),
 )
 SLOW_SPAN = Kind(
     "slow_span",
@@ -35,7 +35,16 @@ PERIODIC = Kind(
 )
 LOST = 0.5
 """A stall costs this share of a median step..."""
-LOST_SECONDS = 0.02
+LOST_SECONDS = 0.05
+"""... and this many seconds..."""
+COST = 0.001
+"""... and this share of the run so far."""
+BUSY_SECONDS, BUSY_COMPUTING_SECONDS = 1.0, 10.0
+"""On a busy machine it costs so many seconds, in spans that load and in others..."""
+BUSY_TIMES = 4.0
+"""... and this many times the longest delay before it."""
+PERIODIC_COST = 0.05
+"""Work at a fixed interval that costs less than this share of the run is no fault."""
 SIGMAS = 8.0
 TIMES = 2.5
 LEAST = 30
@@ -154,10 +163,10 @@ class _Name:
     def take(self, step: int, time: int, took: float, run: RunState) -> Finding | None:
         """Evaluate a duration that may be a stall."""
         held, self.held = self.held, None
-        if held is not None and held.step is not None and _expected(run, held.step):
+        if held is not None and held.step is not None and held.kind != PERIODIC.name and _expected(run, held.step):
             self._steps.pop()
             held = None
-        self.held = self._judge(step, time, took, run.usual_step)
+        self.held = self._judge(step, time, took, run)
         return held
 
     def _beyond(self, steps: float) -> float:
@@ -168,7 +177,8 @@ class _Name:
             return far
         return min(far, max(self._farthest, median(ranks)) + math.log(COSTLY_TIMES))
 
-    def _judge(self, step: int, time: int, took: float, usual_step: float) -> Finding | None:
+    def _judge(self, step: int, time: int, took: float, run: RunState) -> Finding | None:
+        usual_step = run.usual_step
         if not self.usual:
             self._new.append(took)
             if len(self._new) == LEAST:
@@ -177,7 +187,12 @@ class _Name:
         away, lost = math.log(max(took, 1e-7) / self.usual), took - self.usual
         least = math.log(TIMES) if lost < usual_step else 0.5
         limit = max(min(SIGMAS * self._noise, NOISIEST), least, self._beyond(lost / max(usual_step, 1e-9)))
-        if away < limit or lost < max(LOST * usual_step, LOST_SECONDS):
+        elapsed = (time - run.begun) / 1e9
+        if (
+            away < limit
+            or lost < max(LOST * usual_step, LOST_SECONDS, COST * elapsed)
+            or self._is_of_machine(lost, run)
+        ):
             self.learn(took)
             return None
         self._row += 1
@@ -193,8 +208,14 @@ class _Name:
         self._lost += lost
         period = _period(self._steps)
         if period is not None and len(self._steps) >= PERIODS:
-            return self._periodic(step, time, period)
+            return self._periodic(step, time, period, run)
         return self._single(step, time, took, limit)
+
+    def _is_of_machine(self, lost: float, run: RunState) -> bool:
+        """Return whether a busy machine explains a delay: it delays everything now and then."""
+        longest = max(self._longest - self.usual, 0.0)
+        least = BUSY_SECONDS if traits(self._name).loading else BUSY_COMPUTING_SECONDS
+        return bool(run.busy(self._rank)) and lost < max(least, BUSY_TIMES * longest)
 
     def _single(self, step: int, time: int, took: float, limit: float) -> Finding:
         kind = DATA_STALL if traits(self._name).loading else SLOW_SPAN
@@ -209,10 +230,19 @@ class _Name:
             weight=took / self.usual,
         )
 
-    def _periodic(self, step: int, time: int, period: int) -> Finding:
+    def _periodic(self, step: int, time: int, period: int, run: RunState) -> Finding:
         begun = self._steps[0]
+        share = self._lost / max((time - run.begun) / 1e9, 1e-9)
+        known = "" if not traits(self._name).rare else "it says what it does by its name"
+        held_out = next((key for each in reversed(self._steps[:-1]) if (key := run.evaluated(each))), "")
+        known = f"{held_out} is recorded there: an evaluation" if held_out else known
+        text = f"{self._name} takes longer every {period} steps since step {begun}"
+        lost = f"{seconds(self._lost)} so far, {share:.1%} of the time"
+        fault = not known and share >= PERIODIC_COST
         return PERIODIC.finding(
-            f"{self._name} has stalled every {period} steps since step {begun}: {seconds(self._lost)} lost so far",
+            f"{self._name} has stalled every {period} steps since step {begun}: {lost} lost"
+            if fault
+            else f"{text}: {lost}",
             time,
             step=begun,
             last=step,
@@ -220,14 +250,17 @@ class _Name:
             span=self._name,
             value=self._lost / len(self._steps),
             expected=(0.0, self.usual * 2),
-            cause="a buffer or shard that is refilled" if traits(self._name).loading else "",
+            cause=known or ("a buffer or shard that is refilled" if traits(self._name).loading else ""),
+            severity="WARN" if fault else "INFO",
             weight=float(len(self._steps)),
         )
 
 
 def _expected(run: RunState, step: int) -> bool:
-    """Return whether an attempt, epoch or stage began at this step."""
-    return (run.resumed is not None and abs(step - run.resumed) <= 2) or run.restaged(step - 1, step + 1)
+    """Return whether an attempt, epoch or stage began at this step, or held-out data was evaluated in it."""
+    if run.resumed is not None and abs(step - run.resumed) <= 2:
+        return True
+    return run.restaged(step - 1, step + 1) or bool(run.evaluated(step))
 
 
 def _period(steps: list[int]) -> int | None:

@@ -1,6 +1,8 @@
 """Throughput loss: a falling throughput or longer steps, from some step on."""
 
 import math
+from collections import deque
+from dataclasses import replace
 from statistics import median
 from typing import ClassVar, Literal
 
@@ -15,20 +17,38 @@ LOSS = Kind(
     "WARN",
     "a slower machine (thermal throttling, other jobs, the network), or more work in each step",
     "Compare spans before and after that step.",
-    explains=("throughput_loss", "gpu_idle"),
+    explains=("throughput_loss", "gpu_idle", "slow_span"),
     lasts=True,
 )
+BUSY = Kind(
+    "busy_machine",
+    "INFO",
+    "other work on this machine takes the CPUs; the training itself did not change",
+    "See what else runs there (top, the hub, other jobs); give the trainer its own cores.",
+    explains=("slow_span", "busy_machine"),
+    lasts=True,
+)
+STEP = "time of a step"
+KEPT_STEPS = 200
+NAMED = 0.6
+"""A span explains a slowdown when it has this share of it..."""
+TIMES_ALONE, ALONE = 3.0, 1.5
+"""... and on a busy machine when it takes so many times as long, and the others less than so many times."""
 REGRESSION = Kind(
     "slower_than_before",
     "WARN",
     "a change of code, configuration or machine since the earlier runs",
     "Compare configuration, code version and spans with an earlier run.",
 )
-SLOWER = 0.06
+SLOWER = 0.09
 """Less than this, in logarithms, is not reported."""
 SIGMAS = 6.0
 WIDTHS = (6, 12)
 """This many blocks are compared with as many before them."""
+SMALL = 0.2
+"""A smaller slowdown, in logarithms, is judged over the wider window only."""
+COST = 0.01
+"""A slowdown has cost this share of the run so far; one that is over and cost less is withdrawn."""
 LEAST_BLOCKS = 24
 REGRESSED = math.log(1.15)
 REGRESSION_STEPS = 50
@@ -39,28 +59,43 @@ EARLIER = 2
 class Throughput:
     """Watches one throughput or step time metric."""
 
-    KINDS: ClassVar[tuple[Kind, ...]] = (LOSS,)
+    KINDS: ClassVar[tuple[Kind, ...]] = (LOSS, BUSY)
     ROLES: ClassVar[tuple[str, ...]] = ("throughput", "step_time")
     HELD_OUT: ClassVar[bool | None] = False
     EACH: ClassVar[Literal["value", "block"]] = "block"
 
-    __slots__ = ("_reported", "_run", "_series", "_sign")
+    __slots__ = ("_reported", "_run", "_series", "_sign", "_was")
 
     def __init__(self, series: Series, run: RunState) -> None:
-        self._series, self._run, self._reported = series, run, False
+        self._series, self._run = series, run
+        self._reported: Finding | None = None
+        self._was = 0.0
+        """The level before the reported slowdown."""
         self._sign = -1.0 if series.role.name == "step_time" else 1.0
 
     def take(self) -> Finding | None:
         """Compare the last blocks with those before."""
         series = self._series
-        if self._reported or len(series.middles) < LEAST_BLOCKS or not series.positive:
+        if len(series.middles) < LEAST_BLOCKS or not series.positive:
             return None
+        if self._reported is not None:
+            return self._recovered(self._reported)
         for width in WIDTHS:
             found = self._judge(width)
             if found is not None:
-                self._reported = True
+                self._reported = found
                 return found
         return None
+
+    def _recovered(self, found: Finding) -> Finding | None:
+        """Withdraw a slowdown that is over and was short."""
+        series = self._series
+        recent = [self._sign * value for value in series.scaled[-WIDTHS[0] :]]
+        since = sum(first >= (found.step or 0) for first in series.firsts)
+        if median(recent) < self._was - 0.3 * SLOWER or since > len(series.firsts) * COST * 10:
+            return None
+        self._reported = None
+        return LOSS.withdrawn(series, found.step or 0)
 
     def _judge(self, width: int) -> Finding | None:
         series, sign, scaled = self._series, self._sign, self._series.scaled
@@ -73,45 +108,81 @@ class Throughput:
         before, after = middles[-2 * width : -width], middles[-width:]
         was, became, lowest = median(before), median(after), min(before)
         fell = was - became
-        if fell < SLOWER or sum(value < lowest for value in after) < width - 1:
+        if fell < (SLOWER if width == WIDTHS[-1] else SMALL) or sum(value < lowest for value in after) < width - 1:
             return None
         wide = max(spread(before), spread(after), jitter(middles) / 2, 0.002)
         steady = abs(median(after[: width // 2]) - median(after[width // 2 :])) < 0.5 * fell
-        prior = middles[len(middles) // 5 : -width]
-        if fell < 0.9 * (max(prior) - min(prior)) or fell < SIGMAS * wide / math.sqrt(width) or not steady:
+        prior = sorted(middles[len(middles) // 5 : -width])
+        usual_range = prior[-1 - len(prior) // 10] - prior[len(prior) // 10]
+        if fell < usual_range or fell < SIGMAS * wide / math.sqrt(width) or not steady:
             return None
         begun = series.firsts[-width]
         if self._run.restaged(series.firsts[-width - 2], series.lasts[-width + 2]):
             return None
+        self._was = was
         usual, now, lost = exp(sign * was), exp(sign * became), 1 - exp(became - was)
         low, high = sorted((usual * exp(-SIGMAS * wide), usual * exp(SIGMAS * wide)))
         text = f"{series.key} went from {number(usual)} to {number(now)} at step {begun}: {lost:.0%} slower since"
+        busy = self._run.busy(series.rank)
+        if busy and series.key != STEP:
+            return BUSY.about(series, begun, f"{text}; {busy}", (low, high), value=now, weight=lost)
         return LOSS.about(series, begun, text, (low, high), value=now, weight=lost)
 
 
 class Pace:
     """Watches the duration of step spans, except those with an evaluation or a checkpoint."""
 
-    KINDS: ClassVar[tuple[Kind, ...]] = (LOSS, REGRESSION)
+    KINDS: ClassVar[tuple[Kind, ...]] = (LOSS, BUSY, REGRESSION)
 
     def __init__(self, run: RunState) -> None:
         self._run = run
-        self._ranks: dict[int, tuple[Series, Throughput]] = {}
+        self._ranks: dict[int, tuple[Series, Throughput, deque[StepTimes]]] = {}
         self._compared = False
 
     def step(self, times: StepTimes) -> Found:
         """Evaluate a step of a rank."""
-        if any(traits(name).rare for name in times.own):
+        if any(traits(name).rare for name in times.own) or self._run.evaluated(times.step):
             return ()
         known = self._ranks.get(times.rank)
         if known is None:
-            series = Series("time of a step", times.rank, Role("step_time"))
-            known = self._ranks[times.rank] = (series, Throughput(series, self._run))
-        series, watch = known
+            series = Series(STEP, times.rank, Role("step_time"))
+            known = self._ranks[times.rank] = (series, Throughput(series, self._run), deque(maxlen=KEPT_STEPS))
+        series, watch, kept = known
+        kept.append(times)
         if not series.add(times.step, times.ended, times.took):
             return ()
-        found = watch.take() or self._regression(series)
+        found = watch.take()
+        if found is not None and found.weight > 0:
+            return (self._explained(found, kept),)
+        found = found or self._regression(series)
         return () if found is None else (found,)
+
+    def _explained(self, found: Finding, kept: deque[StepTimes]) -> Finding:
+        """Name the span behind a slowdown; on a busy machine a slowdown of all spans is the machine's."""
+        begun = found.step or 0
+        before = [each for each in kept if each.step < begun][-60:]
+        after = [each for each in kept if each.step >= begun]
+        busy = self._run.busy(found.ranks[0])
+        if before and after:
+            usual, now = (median([each.took for each in some]) for some in (before, after))
+            names = {name for each in after for name in each.own}
+            grown = {name: (_usual(before, name), _usual(after, name)) for name in names}
+            top = max(names, key=lambda name: grown[name][1] - grown[name][0])
+            was, became = grown[top]
+            others = (now - became) / max(usual - was, 1e-9)
+            alone = others < ALONE and became > TIMES_ALONE * was and not traits(top).step
+            if became - was > NAMED * (now - usual) and (alone or not busy):
+                return _in_span(found, top, was, became, usual, now)
+        if not busy:
+            return found
+        return replace(
+            found,
+            kind=BUSY.name,
+            severity=BUSY.severity,
+            text=f"{found.text}; {busy}",
+            cause=BUSY.cause,
+            advice=BUSY.advice,
+        )
 
     def _regression(self, series: Series) -> Finding | None:
         """Compare the step time with earlier runs of the project."""
@@ -142,3 +213,27 @@ def slower_than_before(now: float, earlier: tuple[float, ...]) -> float | None:
     if away < max(REGRESSED, 4 * spread(logs)) or now <= max(earlier) * 1.05:
         return None
     return exp(away)
+
+
+def _usual(steps: list[StepTimes], name: str) -> float:
+    return median([each.own.get(name, 0.0) for each in steps])
+
+
+def _in_span(found: Finding, span: str, was: float, became: float, usual: float, now: float) -> Finding:
+    """Return a slowdown that one span explains."""
+    loading = traits(span).loading
+    text = (
+        f"a step takes {seconds(now)} since step {found.step}, {seconds(usual)} before: {span} went from "
+        f"{seconds(was)} to {seconds(became)}"
+    )
+    return replace(
+        found,
+        text=text,
+        span=span,
+        cause="the loop waits for data" if loading else f"{span} takes longer; the rest of the step does not",
+        advice=(
+            "Add loader workers or prefetching; check the storage and what is done to each sample since that step."
+            if loading
+            else f"Profile {span} before and after that step."
+        ),
+    )

@@ -14,6 +14,9 @@ VALUE_FUNCTION = Kind(
 )
 ROW = 30
 GOOD, LOW = 0.4, 0.3
+GOOD_BLOCKS = 6
+BEST = 0.85
+"""A reward above this share of its range is high."""
 
 
 def judge(series: Series, run: RunState) -> Finding | None:
@@ -22,15 +25,24 @@ def judge(series: Series, run: RunState) -> Finding | None:
         return None
     recent = list(series.values)[-ROW:]
     best, level = max(series.middles), median(recent)
-    lost = best > GOOD and level < 0.15 and sum(value < LOW for value in recent) > 0.9 * len(recent)
+    lost = (
+        sum(middle > GOOD for middle in series.middles) >= GOOD_BLOCKS
+        and level < 0.15
+        and sum(value < LOW for value in recent) > 0.9 * len(recent)
+    )
     never = series.count > 4 * ROW and best < 0.1 and level < 0.05
-    if not (lost or never):
-        return None
+    if not (lost or (never and not _rewards_are_high(series, run))):
+        return None  # once a policy has learnt its task, what is left of the returns may be noise
     begun = _last_above(series, LOW) if lost else series.first_step
     fell = f"fell from {number(best)} to {number(level)} since step {begun}"
     stayed = f"has stayed at {number(level)}"
     text = f"{series.key} {fell if lost else stayed}: the value function predicts no better than a constant"
     return VALUE_FUNCTION.about(series, begun, text, (0.5, 1.0))
+
+
+def _rewards_are_high(series: Series, run: RunState) -> bool:
+    found = [each for each in run.of_role("reward", series.rank, held_out=False) if each.middles]
+    return any(median(each.middles[-3:]) - each.lowest > BEST * (max(each.middles) - each.lowest) for each in found)
 
 
 def _last_above(series: Series, limit: float) -> int:

@@ -92,9 +92,9 @@ class _Ranks(NamedTuple):
             at = at + np.array(late, dtype=np.int64)[which]
         return np.lexsort((*then, at, attempts))
 
-    def place(self, each: Written) -> tuple[int, int]:
-        """The place of a record in that order."""
-        return each.attempt, each.at + self.late.get((each.attempt, each.rank), 0)
+    def place(self, each: Written) -> tuple[int, int, int]:
+        """The place of a record in that order; of records of one time, those of the lowest rank come first."""
+        return each.attempt, each.at + self.late.get((each.attempt, each.rank), 0), each.rank
 
 
 def _ranks(engine: Engine, run: int) -> _Ranks:
@@ -117,9 +117,9 @@ def _slice(
     run_rows = f"run = {run} AND {known}"
     between = f"time >= {start} AND time < {end}"
     read = (
-        _points(engine, lines, ranks, f"{span_of(run)} AND {known} AND {between}"),
         _spans(engine, "spans", ranks, f"{run_rows} AND time + duration >= {start} AND time + duration < {end}"),
         _spans(engine, "open_spans", ranks, f"{run_rows} AND time + {OPEN_NS} >= {start} AND time + {OPEN_NS} < {end}"),
+        _points(engine, lines, ranks, f"{span_of(run)} AND {known} AND {between}"),
         _lines(engine, ranks, run_rows, between),
     )
     parts = [part for part in read if part is not None]
@@ -171,9 +171,10 @@ def _spans(engine: Engine, table: str, ranks: _Ranks, where: str) -> Iterator[Wr
     is_open = table == "open_spans"
     rank, attempt, time, took = (found.array(name).astype(np.int64) for name in columns[:4])
     ids = np.frombuffer(b"".join(found["span_id"]), ">u8").astype(np.int64)
-    # Of spans that end at once the one that began last was inside the others.
-    order = ranks.order(attempt, rank, time + (OPEN_NS if is_open else took), ids, -time, rank).tolist()
     rows = list(found.rows(*columns, "status", "message"))
+    outer = np.array([row[7] == bytes(8) for row in rows], dtype=np.int64)
+    # of spans that end in the same nanosecond the inner ones were written first: those that began later, the root last
+    order = ranks.order(attempt, rank, time + (OPEN_NS if is_open else took), ids, outer, -time, rank).tolist()
     return (_span(rows[at], is_open, ranks.hosts) for at in order)
 
 
@@ -201,6 +202,7 @@ def _lines(engine: Engine, ranks: _Ranks, run_rows: str, between: str) -> Iterat
 
 _EVENTS = (
     names.EVENT_STARTED,
+    names.EVENT_CONFIG,
     names.EVENT_FINISHED,
     names.EVENT_EXCEPTION,
     names.EVENT_EXITED,

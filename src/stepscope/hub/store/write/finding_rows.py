@@ -39,8 +39,9 @@ def finding_id(finding: Finding) -> int:
 
 
 def worst(findings: Sequence[Finding]) -> str:
-    """The highest severity; empty when there is none."""
-    return min((each.severity for each in findings), key=SEVERITIES.index, default="")
+    """The highest severity of faults; empty when there are none."""
+    faults = (each.severity for each in findings if each.severity != "INFO")
+    return min(faults, key=SEVERITIES.index, default="")
 
 
 def _diagnoses(runs: Sequence[Diagnosed], version: int) -> Block:

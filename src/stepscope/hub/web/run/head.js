@@ -82,7 +82,7 @@ function Findings({ answer, reload, run, onStep }) {
         (each, at) => html`<li key=${at}>
           <button type="button" class=${"finding " + tone(each)} disabled=${each.step === null} title=${each.text}
               onClick=${() => onStep(each.step, each.rank, run.attempts > 1 ? each.attempt : null)}>
-            <${Icon} name=${each.muted ? "check" : each.severity === "WARN" ? "warn" : "flag"} size=${13} />
+            <${Icon} name=${each.muted ? "check" : each.severity === "WARN" || each.severity === "INFO" ? "warn" : "flag"} size=${13} />
             <span>${each.text}${all && html`<${Explained} finding=${each} />`}</span>
           </button>
           ${all && !each.muted && html`<${Expect} finding=${each} run=${run} reload=${reload} />`}

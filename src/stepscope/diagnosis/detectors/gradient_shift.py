@@ -1,0 +1,53 @@
+"""Gradient shift: a gradient norm that rises to a new level, smoothly when gradients of all steps add up."""
+
+import itertools
+import math
+from statistics import median
+
+from stepscope.diagnosis.detector import RunState, judged_once
+from stepscope.diagnosis.finding import Finding, Kind, number
+from stepscope.diagnosis.series_history import Series, roughness
+
+SHIFT = Kind(
+    "gradient_shift",
+    "WARN",
+    "gradients are not cleared between steps: zero_grad is missing, or is called at the wrong place",
+    "Call optimizer.zero_grad() once for each update; count the backward passes between two updates.",
+    explains=("spike", "exploding_gradients", "divergence", "level_shift", "accuracy_drop", "oscillation"),
+    lasts=True,
+)
+AFTER, BEFORE = 30, 60
+RISE = math.log(2.5)
+SMOOTHER, SURE = 0.3, 0.15
+"""Norms of sums vary by less than this share of the usual variation from step to step."""
+
+
+def judge(series: Series, run: RunState) -> Finding | None:
+    """Compare the last values with those before."""
+    if len(series.values) < AFTER + BEFORE or not series.positive or run.reinforcement:
+        return None
+    values, steps = series.on_scale(list(series.values)), list(series.steps)
+    before, after = values[-AFTER - BEFORE : -AFTER], values[-AFTER:]
+    was, became, high = median(before), median(after[-AFTER // 2 :]), max(before)
+    if became - was < RISE or min(after[-AFTER // 2 :]) < high:
+        return None
+    usual, now = roughness(before), roughness(after[-AFTER // 2 :])
+    if now > SMOOTHER * usual or usual < 0.02 or run.changed(steps[-AFTER - 5], series.step):
+        return None
+    climbed = max(b - a for a, b in itertools.pairwise([*before[-3:], *after])) < max(0.5 * (became - was), 3 * usual)
+    if not climbed or became < median(after[: AFTER // 3]):
+        return None  # a jump has another cause
+    at = next(at for at in range(AFTER) if min(after[at:]) > was + 0.5 * (min(after[-AFTER // 2 :]) - was))
+    begun = steps[-AFTER + at]
+    sure = now < SURE * usual
+    if (max(after) - was > math.log(AFTER - at + 3) and not sure) or was > median(series.scaled[: -AFTER // 5]) + RISE:
+        return None  # a sum of so many gradients is not that long: they explode, or did before
+    text = (
+        f"{series.key} rose from {number(series.plain(was))} to {number(series.value)} since step {begun} and varies "
+        f"{number(usual / max(now, 1e-9), 2)} times less from step to step: gradients add up"
+    )
+    return SHIFT.about(series, begun, text, series.band(was, 4 * usual), weight=became - was)
+
+
+GradientShift = judged_once("GradientShift", SHIFT, ("grad_norm",), judge)
+"""Watches one gradient norm."""

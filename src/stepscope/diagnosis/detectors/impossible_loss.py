@@ -1,0 +1,39 @@
+"""Impossible losses: values that a cross-entropy, a likelihood or a perplexity cannot have."""
+
+from stepscope.diagnosis.detector import RunState, judged_once
+from stepscope.diagnosis.finding import Finding, Kind, number
+from stepscope.diagnosis.series_history import Series
+
+IMPOSSIBLE = Kind(
+    "absurd_loss",
+    "WARN",
+    "it is computed from something else than probabilities: logits and probabilities are mixed up, or a sign is wrong",
+    "Check the inputs of the loss function, and what is divided, masked or subtracted after it.",
+    explains=("divergence", "level_shift"),
+    lasts=True,
+)
+ROW = 5
+_AT_LEAST_ZERO = ("cross_entropy", "crossentropy", "nll", "xent", "log_loss", "logloss", "bce", "lm loss", "lm_loss")
+_AT_LEAST_ONE = ("perplexity", "ppl")
+
+
+def judge(series: Series, run: RunState) -> Finding | None:
+    """Compare the last values with the least that is possible under this name."""
+    key = series.key.lower()
+    least = (
+        1.0
+        if any(word in key for word in _AT_LEAST_ONE)
+        else 0.0
+        if any(word in key for word in _AT_LEAST_ZERO)
+        else None
+    )
+    if least is None or "log_ppl" in key or series.value >= least or series.count < ROW:
+        return None
+    if max(list(series.values)[-ROW:]) >= least:
+        return None
+    text = f"{series.key} is {number(series.value)} at step {series.step}: below {number(least)}, which is impossible"
+    return IMPOSSIBLE.about(series, series.steps[-ROW], text, (least, max(series.highest, least)))
+
+
+ImpossibleLoss = judged_once("ImpossibleLoss", IMPOSSIBLE, ("loss",), judge, held_out=None, each="value")
+"""Watches one loss whose name says what it is."""

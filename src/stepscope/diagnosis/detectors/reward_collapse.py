@@ -1,0 +1,59 @@
+"""Reward collapse: a reward that loses most of what it had gained, and does not recover."""
+
+from statistics import median
+
+from stepscope.diagnosis.detector import RunState, judged_once
+from stepscope.diagnosis.finding import Finding, Kind, number
+from stepscope.diagnosis.series_history import Series, jitter
+
+COLLAPSE = Kind(
+    "reward_collapse",
+    "ERROR",
+    "the policy was destroyed by an update, the reward function or environment changed, or the data did",
+    "Score the answers of an earlier checkpoint with today's reward: if they score low too, the reward changed. "
+    "Otherwise go back to that checkpoint with a lower learning rate.",
+    explains=(
+        "spike",
+        "level_shift",
+        "zero_advantage",
+        "truncation",
+        "accuracy_drop",
+        "kl_blowup",
+        "entropy_explosion",
+    ),
+    lasts=True,
+)
+LEAST_BLOCKS = 14
+WIDTH = 5
+LOST = 0.5
+"""A collapsed reward has lost this share of what it had gained since its lowest level..."""
+SIGMAS = 7.0
+"""... and this many times its noise, for `WIDTH` blocks."""
+
+
+def judge(series: Series, run: RunState) -> Finding | None:
+    """Compare the last blocks with the best level so far."""
+    middles = series.middles
+    if len(middles) < LEAST_BLOCKS or series.same > 20:
+        return None
+    after = middles[-WIDTH:]
+    best = max(range(len(middles) - WIDTH), key=lambda at: median(middles[max(at - WIDTH + 1, 0) : at + 1]))
+    if best < WIDTH:
+        return None
+    top, now = median(middles[best - WIDTH + 1 : best + 1]), median(after)
+    lowest = min(middles[: best + 1])
+    gained, lost, noise = top - lowest, top - now, max(jitter(middles), 1e-9)
+    if lost < max(LOST * gained, SIGMAS * noise, 0.1 * abs(top)) or max(after) > top - max(0.6 * lost, 3 * noise):
+        return None
+    at = next(at for at in range(best, len(middles)) if max(middles[at:]) < top - 0.35 * lost)
+    begun = series.firsts[at]
+    if run.restaged(series.firsts[max(at - 2, 0)], series.lasts[at]):
+        return None
+    text = f"{series.key} fell from {number(top)} to {number(now)} at step {begun} and has not recovered"
+    return COLLAPSE.about(
+        series, begun, text, (top - SIGMAS * noise, top + SIGMAS * noise), value=now, weight=lost / noise
+    )
+
+
+RewardCollapse = judged_once("RewardCollapse", COLLAPSE, ("reward",), judge)
+"""Watches one training reward."""

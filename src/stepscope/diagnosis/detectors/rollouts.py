@@ -1,0 +1,195 @@
+"""Rollouts that teach nothing: groups without a spread, cut-off answers, old ones, or those of another policy."""
+
+import math
+from statistics import median
+
+from stepscope.diagnosis.detector import RunState, judged_once
+from stepscope.diagnosis.finding import Finding, Kind, number
+from stepscope.diagnosis.series_history import Series
+
+ZERO_ADVANTAGE = Kind(
+    "zero_advantage",
+    "ERROR",
+    "all answers of a group get the same reward and every advantage is 0: the task is too hard, or the reward is dead",
+    "Read the answers and their rewards; mix in easier prompts, raise the temperature, or filter such groups.",
+    explains=("vanishing_gradients", "constant", "clip_zero", "plateau"),
+    lasts=True,
+)
+TRUNCATION = Kind(
+    "truncation",
+    "WARN",
+    "answers reach the length limit before they end: they grow without end, or the end token is not sampled any more",
+    "Read a cut-off answer; raise the limit, mask or punish cut-off answers, check the end token of the sampler.",
+    explains=("reward_collapse", "zero_advantage"),
+    lasts=True,
+)
+MISMATCH = Kind(
+    "mismatch",
+    "WARN",
+    "sampler and trainer compute other probabilities for the same tokens: other weights, precision or kernels",
+    "Compare log-probabilities of one answer in both; check the weight sync, the dtype and the sampling parameters.",
+    explains=("kl_blowup", "spike"),
+    lasts=True,
+)
+STALE = Kind(
+    "stale_rollouts",
+    "WARN",
+    "rollouts wait for the trainer: they come from a policy that is many updates old",
+    "Lower the number of rollouts in flight, or the limit of their age.",
+)
+WAITING = Kind(
+    "waiting",
+    "WARN",
+    "the trainer is idle most of the time: the rollouts are the bottleneck",
+    "Give the sampler more devices or shorter answers; let rollouts run ahead of the trainer.",
+)
+MOE = Kind(
+    "moe_imbalance",
+    "WARN",
+    "the router sends most tokens to a few experts",
+    "Raise the balancing loss or its bias update; look at the load of each expert.",
+    lasts=True,
+)
+ROW = 20
+EQUAL, TRUNCATED, CUT = 0.95, 0.5, 0.3
+BEST = 0.9
+"""A reward above this share of its range is high: that all answers are alike is no fault then."""
+MAX_KL, GROWN, LEAST_DIFFERENCE = 0.1, 10.0, 1e-3
+RATIO = (0.5, 2.0)
+LEAST_SAMPLE_SIZE = 0.3
+MAX_AGE = 8.0
+IDLE = 0.5
+BALANCED, UNBALANCED = 2.0, 3.0
+
+
+def _last(series: Series, count: int = ROW) -> list[float]:
+    return list(series.values)[-count:]
+
+
+def _begun(series: Series, wrong: float, *, above: bool) -> int:
+    """Return the step since which all values have been beyond a limit."""
+    begun = series.step
+    for step, value in zip(reversed(series.steps), reversed(series.values), strict=True):
+        if (value < wrong) if above else (value > wrong):
+            break
+        begun = step
+    return begun
+
+
+def _rewards_are_high(series: Series, run: RunState) -> bool:
+    for each in run.of_role("reward", series.rank, held_out=False):
+        if each.middles and each.highest > each.lowest:
+            return (each.middles[-1] - each.lowest) > BEST * (each.highest - each.lowest)
+    return False
+
+
+def _judge_groups(series: Series, run: RunState) -> Finding | None:
+    if series.role.name == "equal_groups" and not any(word in series.key for word in ("bad", "none", "pct_0")):
+        return None
+    recent = _last(series)
+    if len(recent) < ROW or min(recent) < EQUAL * 0.9 or median(recent) < EQUAL or _rewards_are_high(series, run):
+        return None
+    begun = _begun(series, EQUAL * 0.9, above=True)
+    text = f"{series.key} has been {number(median(recent))} since step {begun}: no group has a spread of rewards"
+    return ZERO_ADVANTAGE.about(series, begun, text, (0.0, EQUAL))
+
+
+def _judge_mixed(series: Series, run: RunState) -> Finding | None:
+    recent = _last(series)
+    if len(recent) < ROW or max(recent) > 1 - EQUAL or _rewards_are_high(series, run):
+        return None
+    begun = _begun(series, 1 - EQUAL, above=False)
+    text = f"{series.key} has been {number(median(recent))} since step {begun}: no group has a spread of rewards"
+    return ZERO_ADVANTAGE.about(series, begun, text, (1 - EQUAL, 1.0))
+
+
+def _judge_truncation(series: Series, run: RunState) -> Finding | None:
+    recent = _last(series)
+    if len(recent) < ROW or min(recent) < 0.8 * TRUNCATED or median(recent) < TRUNCATED or not series.middles:
+        return None
+    least = min(series.middles)
+    if median(recent) - least < CUT and not (min(recent) > 0.9 and series.count >= 3 * ROW):
+        return None
+    limit = 0.5 * (least + median(recent))
+    begun = _begun(series, limit, above=True)
+    now = number(median(recent))
+    text = f"{series.key} has been {now} since step {begun}, {number(least)} before: answers are cut off"
+    return TRUNCATION.about(series, begun, text, (0.0, TRUNCATED))
+
+
+def _judge_mismatch(series: Series, run: RunState) -> Finding | None:
+    """Judge a difference or KL, of which 0 is right."""
+    recent = [abs(value) for value in _last(series, 8)]
+    if series.count < ROW or len(series.middles) < 3:
+        return None
+    usual = median([abs(middle) for middle in series.middles[: max(len(series.middles) // 2, 2)]])
+    limit = max(GROWN * usual, LEAST_DIFFERENCE)
+    if series.role.name == "mismatch_kl":
+        limit = min(max(GROWN * usual, 0.01), max(MAX_KL, 3 * usual))
+    if min(recent) < limit:
+        return None
+    begun = _begun(series, limit, above=True) if series.positive else series.steps[-8]
+    text = f"{series.key} rose to {number(series.value)} at step {begun}, usually {number(usual)}"
+    return MISMATCH.about(
+        series, begun, text, (0.0, limit), weight=math.log(max(median(recent) / max(usual, 1e-12), 1.0))
+    )
+
+
+def _judge_ratio(series: Series, run: RunState) -> Finding | None:
+    """Judge a ratio or a correlation, of which 1 is right, or an effective sample size."""
+    recent = _last(series, 10)
+    low, high = (LEAST_SAMPLE_SIZE, math.inf) if series.role.name == "ess" else RATIO
+    if series.count < ROW or not (max(recent) < low or min(recent) > high):
+        return None
+    begun = _begun(series, low, above=False) if max(recent) < low else _begun(series, high, above=True)
+    band = (low, min(high, 1.0) if series.role.name == "ess" else high)
+    now = number(median(recent))
+    text = f"{series.key} has been {now} since step {begun}, expected {number(low)} to {number(band[1])}"
+    return MISMATCH.about(series, begun, text, band)
+
+
+def _judge_age(series: Series, run: RunState) -> Finding | None:
+    recent = _last(series, 5)
+    if len(recent) < 5 or min(recent) <= MAX_AGE:
+        return None
+    begun = _begun(series, MAX_AGE, above=True)
+    text = f"{series.key} has been above {number(MAX_AGE)} since step {begun}: {number(median(recent))} updates old"
+    return STALE.about(series, begun, text, (0.0, MAX_AGE))
+
+
+def _judge_waiting(series: Series, run: RunState) -> Finding | None:
+    recent = _last(series)
+    if len(recent) < ROW or series.count < 2 * ROW:
+        return None
+    share = median(recent)
+    if series.role.name == "idle_time":
+        steps = [each for each in run.of_role("step_time", series.rank) if len(each.values) >= ROW]
+        if not steps:
+            return None
+        share = median(recent) / max(median(_last(steps[0])), 1e-9)
+    if share < IDLE:
+        return None
+    text = f"{series.key} takes {share:.0%} of a step"
+    return WAITING.about(series, series.steps[-ROW], text, (0.0, IDLE))
+
+
+def _judge_balance(series: Series, run: RunState) -> Finding | None:
+    if len(series.middles) < 10:
+        return None
+    usual, now = median(series.middles[: len(series.middles) // 2]), median(series.middles[-3:])
+    if now < max(UNBALANCED, BALANCED * usual) or min(series.middles[-3:]) < max(series.middles[2:-4], default=0.0):
+        return None
+    text = f"{series.key} rose to {number(now)}, usually {number(usual)}, at step {series.firsts[-3]}"
+    return MOE.about(series, series.firsts[-3], text, (0.0, BALANCED * usual))
+
+
+ZeroAdvantage = judged_once(
+    "ZeroAdvantage", ZERO_ADVANTAGE, ("zero_advantage", "equal_groups"), _judge_groups, each="value"
+)
+MixedGroups = judged_once("MixedGroups", ZERO_ADVANTAGE, ("mixed_groups",), _judge_mixed, each="value")
+Truncation = judged_once("Truncation", TRUNCATION, ("truncation",), _judge_truncation, each="value")
+Mismatch = judged_once("Mismatch", MISMATCH, ("mismatch", "mismatch_kl"), _judge_mismatch, each="value")
+MatchRatio = judged_once("MatchRatio", MISMATCH, ("match_ratio", "ess"), _judge_ratio, each="value")
+StaleRollouts = judged_once("StaleRollouts", STALE, ("staleness",), _judge_age, each="value")
+Waiting = judged_once("Waiting", WAITING, ("idle_time", "idle_share"), _judge_waiting)
+MoeBalance = judged_once("MoeBalance", MOE, ("moe_balance",), _judge_balance)

@@ -1,0 +1,88 @@
+"""Slow loading: loading the data takes longer from some step on, and a good part of the step."""
+
+from collections import deque
+from statistics import median
+from typing import ClassVar
+
+from stepscope.diagnosis.detector import Found, RunState, StepTimes
+from stepscope.diagnosis.detectors.stalls import DATA_STALL
+from stepscope.diagnosis.finding import Finding, Kind, seconds
+from stepscope.diagnosis.roles import Role
+from stepscope.diagnosis.series_history import Series
+from stepscope.diagnosis.span_names import traits
+
+BEFORE, AFTER = 8, 6
+"""Blocks that are compared."""
+TIMES = 2.0
+SHARE = 0.1
+"""What is lost is at least this share of a step."""
+MAX_NAMES = 64
+"""The most pairs of loading span and rank."""
+
+
+class SlowLoading:
+    """Watches the self time of spans that load data."""
+
+    KINDS: ClassVar[tuple[Kind, ...]] = (DATA_STALL,)
+
+    def __init__(self, run: RunState) -> None:
+        self._run = run
+        self._names: dict[tuple[str, int], Series] = {}
+        self._steps: dict[int, deque[float]] = {}
+        self._reported: set[tuple[str, int]] = set()
+
+    def step(self, times: StepTimes) -> Found:
+        """Evaluate a step of a rank."""
+        found = []
+        for name, took in times.own.items():
+            if not traits(name).loading or traits(name).rare:
+                continue
+            place = (name, times.rank)
+            series = self._names.get(place)
+            if series is None:
+                if len(self._names) >= MAX_NAMES:
+                    continue
+                series = self._names[place] = Series(name, times.rank, Role("phase_time"))
+            steps = self._steps.setdefault(times.rank, deque(maxlen=50))
+            steps.append(times.took)
+            if series.add(times.step, times.ended, max(took, 1e-7)) and place not in self._reported:
+                slow = self._judge(series, median(steps))
+                if slow is not None:
+                    self._reported.add(place)
+                    found.append(slow)
+        return found
+
+    def _judge(self, series: Series, step_time: float) -> Finding | None:
+        middles = series.middles
+        if len(middles) < BEFORE + AFTER + 2:
+            return None
+        before, after = middles[-BEFORE - AFTER : -AFTER], middles[-AFTER:]
+        was, became, lost = median(before), median(after), median(after) - median(before)
+        if min(after) < TIMES * max(before) or lost < SHARE * step_time or became < TIMES * max(middles[1:-AFTER]):
+            return None
+        begun = _begun(series, (was * became) ** 0.5)
+        if self._run.restaged(begun - 2, begun + 2):
+            return None
+        text = (
+            f"{series.key} takes {seconds(became)} since step {begun}, {seconds(was)} before: "
+            f"{lost / step_time:.0%} of a step is lost"
+        )
+        return DATA_STALL.finding(
+            text,
+            series.time,
+            step=begun,
+            last=series.step,
+            ranks=(series.rank,),
+            span=series.key,
+            value=became,
+            expected=(0.0, TIMES * max(before)),
+            cause="the loop waits for data: a slower storage or network, fewer workers, or more work for each sample",
+            weight=lost / step_time,
+        )
+
+
+def _begun(series: Series, limit: float) -> int:
+    """Return the first step of the blocks that are judged at which a value is above a limit."""
+    first = series.firsts[-AFTER - 1]
+    found = (step for step, value in zip(series.steps, series.values, strict=True) if step >= first and value > limit)
+    return next(found, series.firsts[-AFTER])

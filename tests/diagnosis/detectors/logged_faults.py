@@ -1,0 +1,188 @@
+"""Values that a run logs before and after a fault, for kinds that show in one or two metrics."""
+
+import math
+import random
+from collections.abc import Callable
+from dataclasses import dataclass
+
+Values = Callable[[int, random.Random, bool], dict[str, float]]
+AT, STEPS = 200, 320
+
+
+@dataclass(frozen=True, slots=True)
+class Logged:
+    """What is logged at a step, with the fault or without, and the step at which the fault is dated."""
+
+    values: Values
+    step: int | None = AT
+    window: int = 12
+    says: str = ""
+
+
+def _loss(step: int, rng: random.Random, noise: float = 0.05) -> float:
+    return (0.8 + 2 / (1 + step / 40)) * math.exp(rng.gauss(0, noise))
+
+
+def _stuck_batch(step: int, rng: random.Random, wrong: bool) -> dict[str, float]:
+    if wrong and step >= AT:
+        return {"loss": 1.13 * 0.97 ** (step - AT)}
+    return {"loss": _loss(step, rng)}
+
+
+def _leaked_target(step: int, rng: random.Random, wrong: bool) -> dict[str, float]:
+    return {"loss": _loss(step, rng) * (0.04 if wrong and step >= AT else 1.0)}
+
+
+def _no_zero_grad(step: int, rng: random.Random, wrong: bool) -> dict[str, float]:
+    if wrong and step >= AT:
+        return {"grad_norm": 0.9 * (step - AT + 1) ** 0.8 * math.exp(rng.gauss(0, 0.01)), "loss": _loss(step, rng)}
+    return {"grad_norm": math.exp(rng.gauss(0, 0.15)), "loss": _loss(step, rng)}
+
+
+def _slow_recovery(step: int, rng: random.Random, wrong: bool) -> dict[str, float]:
+    worse = 1.2 * math.exp(-(step - AT) / 60) if wrong and step >= AT else 0.0
+    return {"loss": _loss(step, rng, 0.02) + worse}
+
+
+def _shift_at_a_raised_rate(step: int, rng: random.Random, wrong: bool) -> dict[str, float]:
+    """The learning rate is raised by half at the step of the fault: that explains no loss of three times the level."""
+    rate = 1.5e-3 if step >= AT else 1e-3
+    return {"lr": rate, "loss": _loss(step, rng, 0.02) * (3.0 if wrong and step >= AT else 1.05 if step >= AT else 1.0)}
+
+
+def _restart(step: int, rng: random.Random, wrong: bool) -> dict[str, float]:
+    at = step - AT if wrong and step >= AT else step
+    return {"lr": 1e-3 * (0.1 + 0.45 * (1 + math.cos(math.pi * at / STEPS)))}
+
+
+def _unordered(step: int, rng: random.Random, wrong: bool) -> dict[str, float]:
+    if wrong:
+        return {"loss": 2.3 * (1.0 if step < 10 else 1.4) * math.exp(rng.gauss(0, 0.3)), "lr": 1e-3}
+    return {"loss": _loss(step, rng, 0.3), "lr": 1e-3}
+
+
+def _never_falls(step: int, rng: random.Random, wrong: bool) -> dict[str, float]:
+    return {"loss": 1.87 * math.exp(rng.gauss(0, 0.02)) if wrong else _loss(step, rng, 0.02), "lr": 1e-3}
+
+
+def _negative(step: int, rng: random.Random, wrong: bool) -> dict[str, float]:
+    return {"train/nll": _loss(step, rng) - (4.0 if wrong and step >= AT else 0.0)}
+
+
+def _gan(step: int, rng: random.Random, wrong: bool) -> dict[str, float]:
+    won = min((step - AT) / 40, 1.0) if wrong and step >= AT else 0.0
+    return {
+        "d_loss": 0.69 * (1 - 0.9 * won) * math.exp(rng.gauss(0, 0.08)),
+        "g_loss": 0.75 * (1 + 4 * won) * math.exp(rng.gauss(0, 0.1)),
+    }
+
+
+def _entropy(step: int, rng: random.Random, wrong: bool) -> dict[str, float]:
+    return {"entropy": (1.9 if wrong and step >= AT else 0.6 * math.exp(-step / 300)) * math.exp(rng.gauss(0, 0.05))}
+
+
+def _negative_entropy(step: int, rng: random.Random, wrong: bool) -> dict[str, float]:
+    """Stable-Baselines3 logs the loss of the entropy bonus, which is negative."""
+    return {"train/entropy_loss": -(0.003 if wrong and step >= AT else 0.9) * math.exp(rng.gauss(0, 0.05))}
+
+
+def _reward(step: int, rng: random.Random, wrong: bool) -> dict[str, float]:
+    return {"reward": (0.05 if wrong and step >= AT else min(0.2 + step / 400, 0.6)) + rng.gauss(0, 0.03)}
+
+
+def _groups(step: int, rng: random.Random, wrong: bool) -> dict[str, float]:
+    dead = wrong and step >= AT
+    return {
+        "frac_reward_zero_std": 1.0 if dead else rng.uniform(0.1, 0.5),
+        "reward": rng.uniform(0.3, 0.5),
+    }
+
+
+def _truncated(step: int, rng: random.Random, wrong: bool) -> dict[str, float]:
+    return {"response_length/clip_ratio": rng.uniform(0.8, 1.0) if wrong and step >= AT else rng.uniform(0, 0.1)}
+
+
+def _mismatch(step: int, rng: random.Random, wrong: bool) -> dict[str, float]:
+    return {
+        "training/rollout_probs_diff_mean": 0.002 * math.exp(rng.gauss(0, 0.2)) * (100 if wrong and step >= AT else 1)
+    }
+
+
+def _stale(step: int, rng: random.Random, wrong: bool) -> dict[str, float]:
+    return {"off_policy/mean": rng.uniform(10, 14) if wrong and step >= AT else rng.uniform(1, 4)}
+
+
+def _waiting(step: int, rng: random.Random, wrong: bool) -> dict[str, float]:
+    return {"time/step": rng.uniform(9, 11), "time/wait_for_batch": rng.uniform(7, 8) if wrong else rng.uniform(0.2, 1)}
+
+
+def _experts(step: int, rng: random.Random, wrong: bool) -> dict[str, float]:
+    return {"max_vio/mean": rng.uniform(5, 6) if wrong and step >= AT else rng.uniform(0.8, 1.2)}
+
+
+def _margins(step: int, rng: random.Random, wrong: bool) -> dict[str, float]:
+    return {"rewards/margins": (step / 4 if wrong else min(step / 60, 4)) + rng.gauss(0, 0.3)}
+
+
+def _chosen(step: int, rng: random.Random, wrong: bool) -> dict[str, float]:
+    return {"logps/chosen": -120 - (step / 2 if wrong else step / 30) + rng.gauss(0, 4)}
+
+
+def _pairs(step: int, rng: random.Random, wrong: bool) -> dict[str, float]:
+    return {"rewards/accuracies": 1.0 if wrong and step > 3 else min(0.5 + step / 400, 0.8) + rng.uniform(-0.1, 0.1)}
+
+
+def _updates(step: int, rng: random.Random, wrong: bool) -> dict[str, float]:
+    return {"train/update_ratio": (0.6 if wrong and step >= AT else 1e-3) * rng.uniform(0.8, 1.2)}
+
+
+def _logits(step: int, rng: random.Random, wrong: bool) -> dict[str, float]:
+    return {"max_attention_logit": rng.uniform(20, 40) * (6 if wrong and step >= AT else 1)}
+
+
+def _weights(step: int, rng: random.Random, wrong: bool) -> dict[str, float]:
+    return {
+        "params-norm": 50 * (1 + (step / 60 if wrong else 0.2 * (1 - math.exp(-step / 50)))) * rng.uniform(0.99, 1.01)
+    }
+
+
+def _cache(step: int, rng: random.Random, wrong: bool) -> dict[str, float]:
+    return {"inference/agg/kv_cache_usage_perc/mean": 0.999 if wrong and step >= AT else rng.uniform(0.3, 0.8)}
+
+
+def _aborted(step: int, rng: random.Random, wrong: bool) -> dict[str, float]:
+    return {"response/aborted_ratio": rng.uniform(0.7, 0.9) if wrong and step >= AT else rng.uniform(0, 0.05)}
+
+
+def _input(step: int, rng: random.Random, wrong: bool) -> dict[str, float]:
+    return {"time_metrics/data_loading(%)": rng.uniform(35, 45) if wrong else rng.uniform(1, 4)}
+
+
+LOGGED = {
+    "update_ratio": (Logged(_updates),),
+    "attention_logits": (Logged(_logits),),
+    "norm_growth": (Logged(_weights, step=0),),
+    "sampler_saturated": (Logged(_cache),),
+    "failed_rollouts": (Logged(_aborted),),
+    "input_bound": (Logged(_input, step=None),),
+    "too_good": (Logged(_stuck_batch, says="one batch is repeated"), Logged(_leaked_target, says="below its trend")),
+    "gradient_shift": (Logged(_no_zero_grad, says="gradients add up"),),
+    "level_shift": (Logged(_slow_recovery, says="went up"), Logged(_shift_at_a_raised_rate)),
+    "lr_schedule": (Logged(_restart, says="restarted"),),
+    "oscillation": (Logged(_unordered, step=0),),
+    "not_learning": (Logged(_never_falls, step=0, says="has not fallen"),),
+    "absurd_loss": (Logged(_negative, says="impossible"),),
+    "gan_imbalance": (Logged(_gan, window=40),),
+    "entropy_explosion": (Logged(_entropy),),
+    "entropy_collapse": (Logged(_negative_entropy),),
+    "reward_collapse": (Logged(_reward),),
+    "zero_advantage": (Logged(_groups),),
+    "truncation": (Logged(_truncated),),
+    "mismatch": (Logged(_mismatch),),
+    "stale_rollouts": (Logged(_stale),),
+    "waiting": (Logged(_waiting, step=None),),
+    "moe_imbalance": (Logged(_experts, window=20),),
+    "margin_explosion": (Logged(_margins, step=80, window=30),),
+    "chosen_falls": (Logged(_chosen, step=0),),
+    "easy_pairs": (Logged(_pairs, step=10),),
+}

@@ -1,0 +1,138 @@
+"""Lost time: judged by what it costs, against the jitter of the run and the load of its machine."""
+
+import random
+from collections.abc import Callable
+
+import pytest
+
+from stepscope.diagnosis.finding import Finding
+from stepscope.diagnosis.run_diagnosis import Diagnosis
+from stepscope.model.records import Metric, Span
+
+START = 1_700_000_000 * 10**9
+Spans = Callable[[int, random.Random], dict[str, float]]
+Logs = Callable[[int, random.Random], dict[str, float]]
+
+
+def found_in(
+    spans: Spans, steps: int = 400, seed: int = 0, logs: Logs | None = None, load: float = 0.5
+) -> list[Finding]:
+    """Diagnose a run whose steps have these spans, in seconds, on a machine of two CPUs with a load."""
+    diagnosis, rng, clock = Diagnosis(), random.Random(seed), START
+    for step in range(steps):
+        begun = clock
+        values = logs(step, rng) if logs is not None else {}
+        for name, took in spans(step, rng).items():
+            diagnosis.feed(0, Span(clock, int(took * 1e9), step, None, b"t" * 16, rng.randbytes(8), b"root" * 2, name))
+            clock += int(took * 1e9)
+        if values:
+            diagnosis.feed(0, Metric(clock, step, None, None, values))
+        diagnosis.feed(0, Span(begun, clock - begun, step, None, b"t" * 16, b"root" * 2, None, "train.step"))
+        if step % 20 == 0:
+            diagnosis.feed(0, Metric(clock, None, None, "system", {"cpu/load_1m": load, "cpu/count": 2.0}))
+    return diagnosis.findings()
+
+
+def loud(found: list[Finding]) -> list[Finding]:
+    """Findings above INFO."""
+    return [each for each in found if each.severity != "INFO"]
+
+
+def usual(step: int, rng: random.Random, jitter: float = 0.05) -> dict[str, float]:
+    """A step of 13 ms."""
+    return {
+        "train.data_load": 0.001 * rng.lognormvariate(0, jitter),
+        "train.forward": 0.005 * rng.lognormvariate(0, jitter),
+        "train.backward": 0.007 * rng.lognormvariate(0, jitter),
+    }
+
+
+def test_slow_loading_is_one_finding_with_its_cause() -> None:
+    """Loading that takes 60 ms more from a step on is one finding that names the span and the step."""
+
+    def spans(step: int, rng: random.Random) -> dict[str, float]:
+        times = usual(step, rng)
+        times["train.data_load"] += 0.06 if step >= 250 else 0.0
+        return times
+
+    found = found_in(spans)
+    assert [(each.kind, each.span) for each in found] == [("data_stall", "train.data_load")]
+    assert abs((found[0].step or 0) - 250) <= 2
+    assert "the loop waits for data" in found[0].cause
+
+
+def test_a_slower_span_is_named() -> None:
+    """A slowdown names the span behind it."""
+
+    def spans(step: int, rng: random.Random) -> dict[str, float]:
+        times = usual(step, rng)
+        times["train.backward"] *= 2.0 if step >= 200 else 1.0
+        return times
+
+    found = loud(found_in(spans))
+    assert [(each.kind, each.span) for each in found] == [("throughput_loss", "train.backward")]
+    assert "train.backward went from" in found[0].text
+
+
+@pytest.mark.parametrize("spanned", [True, False], ids=["in a span", "without a span"])
+def test_an_evaluation_inside_the_step_is_explained(spanned: bool) -> None:
+    """An evaluation every 50 steps is no fault, whether a span or only a held-out metric says what it is."""
+
+    def spans(step: int, rng: random.Random) -> dict[str, float]:
+        times = usual(step, rng)
+        if step % 50 == 49:
+            times["train.evaluate" if spanned else "train.forward"] = 0.4
+        return times
+
+    def logs(step: int, rng: random.Random) -> dict[str, float]:
+        return {"val/loss": rng.uniform(1.0, 1.1)} if step % 50 == 49 else {"lr": 1e-3}
+
+    assert loud(found_in(spans, 600, logs=logs)) == []
+
+
+def test_work_at_a_fixed_interval_is_a_remark_unless_it_costs_much() -> None:
+    """Four percent of the time at a fixed interval are a remark with their share; a third of it is a fault."""
+
+    def spans(extra: float, every: int) -> Spans:
+        def times(step: int, rng: random.Random) -> dict[str, float]:
+            return {**usual(step, rng), "train.hook": 0.001 + (extra if step % every == every - 1 else 0.0)}
+
+        return times
+
+    cheap, costly = found_in(spans(0.06, 120), 900), found_in(spans(0.3, 40), 600)
+    assert [(each.kind, each.severity) for each in cheap] == [("periodic_stall", "INFO")]
+    assert [each.kind for each in loud(costly)] == ["periodic_stall"]
+    assert "of the time" in costly[0].text
+
+
+def test_a_busy_machine_is_reported_once_as_the_machine() -> None:
+    """Slower and jittery steps while the machine is busy are one remark, not faults of the training."""
+
+    def spans(step: int, rng: random.Random) -> dict[str, float]:
+        slow = 2.0 if step >= 200 else 1.0
+        times = {name: slow * took for name, took in usual(step, rng, 0.3).items()}
+        if rng.random() < 0.02:
+            times["train.forward"] += rng.uniform(0.05, 0.4)
+        return times
+
+    found = found_in(spans, load=9.0)
+    assert loud(found) == []
+    assert [each.kind for each in found] in (["busy_machine"], [])
+
+
+def test_a_real_stall_on_a_busy_machine_is_named() -> None:
+    """A busy machine does not hide a stall of seconds."""
+
+    def spans(step: int, rng: random.Random) -> dict[str, float]:
+        times = usual(step, rng, 0.3)
+        times["train.data_load"] += 4.0 if step == 300 else 0.0
+        return times
+
+    assert [(each.kind, each.step) for each in loud(found_in(spans, load=9.0))] == [("data_stall", 300)]
+
+
+@pytest.mark.parametrize("jitter", [0.1, 0.2])
+def test_jitter_is_no_slowdown(jitter: float) -> None:
+    """A machine whose steps vary by 10 or 20 % has no finding, over twenty runs."""
+    for seed in range(20):
+        assert loud(found_in(lambda step, rng: usual(step, rng, jitter), 600, seed)) == [], seed

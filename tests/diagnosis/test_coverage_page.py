@@ -1,0 +1,49 @@
+"""The page of publicly named faults: it names kinds that exist, and counts its rows."""
+
+import re
+from collections import Counter
+from pathlib import Path
+
+from stepscope.diagnosis import registry
+
+PAGE = Path(__file__).parents[2] / "docs" / "diagnosis-coverage.md"
+ROW = re.compile(r"^\| (\d+) \| ([^|]+) \| ([^|]+) \| (\w+) \| ([^|]*) \| ([^|]*) \|$")
+
+
+def rows() -> list[tuple[str, ...]]:
+    """The cells of every row."""
+    return [found.groups() for line in PAGE.read_text().splitlines() if (found := ROW.match(line)) is not None]
+
+
+def test_every_fault_has_a_row_with_a_kind_or_a_reason() -> None:
+    """The rows are numbered without a gap; one that is covered names kinds of the engine, another says why not."""
+    assert [int(each[0]) for each in rows()] == list(range(1, 154))
+    for number, _, source, state, kinds, why in rows():
+        named = re.findall(r"`(\w+)`", kinds)
+        assert source.strip(), number
+        assert set(named) <= set(registry.KINDS), number
+        assert bool(named) == (state in ("covered", "partly")), number
+        assert named or why.strip(), number
+
+
+def test_the_counts_are_those_of_the_rows() -> None:
+    """The sentence at the top counts the rows by state."""
+    counts = Counter(each[3] for each in rows())
+    said = re.search(r"153 faults: (\d+) covered, (\d+) partly, (\d+) not\.", PAGE.read_text())
+    assert said is not None
+    assert tuple(map(int, said.groups())) == (counts["covered"], counts["partly"], counts["not"])
+
+
+def test_kinds_about_values_stand_on_the_page() -> None:
+    """Kinds of reinforcement learning, preferences and data that public sources name are on the page."""
+    text = PAGE.read_text()
+    kinds = (
+        "zero_advantage",
+        "truncation",
+        "mismatch",
+        "stale_rollouts",
+        "reward_collapse",
+        "margin_explosion",
+        "too_good",
+    )
+    assert [kind for kind in kinds if f"`{kind}`" not in text] == []

@@ -1,0 +1,36 @@
+"""Recordings of real trainings: what went wrong in them is named, and healthy ones are left alone."""
+
+import pytest
+
+from benchmarks.zoo.real.evaluate import RECORDINGS, diagnosed, half_of, names
+from benchmarks.zoo.real.tape import load
+
+MISSED = {
+    *("chars.frozen", "mlp.frozen", "autoencoder.frozen", "cnn.frozen", "lstm.frozen"),
+    *("autoencoder.ascent", "autoencoder.stuck_batch", "lstm.ascent", "lstm.leaked_target", "ppo.entropy_punished"),
+    *("blind.distillation_teacher_lost", "blind.q_network_broken", "blind.ranking_swapped"),
+}
+"""Faults that are not named as they should be: mostly weights that stop changing, which losses alone do not tell."""
+ALARMED = {"autoencoder.denoising", "cnn.evaluation_without_span", "blind.healthy_ranking_10", "blind.ranking_decayed"}
+"""Healthy trainings with a finding; the last two do diverge."""
+FAMILIES = sorted(path.stem for path in RECORDINGS.glob("*.xz"))
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_recorded_trainings_are_diagnosed(family: str) -> None:
+    """Every fault is named with kind, step and words, and nothing above INFO is found in healthy trainings."""
+    missed, alarmed = set(), set()
+    for name, tape in load(RECORDINGS / f"{family}.xz").items():
+        loud = [each for each in diagnosed(tape) if each.severity != "INFO"]
+        if not tape.truth:
+            alarmed |= {name} if loud else set()
+        elif not any(names(tape.truth, each) for each in loud):
+            missed.add(name)
+    assert missed <= MISSED, missed - MISSED
+    assert alarmed <= ALARMED, alarmed - ALARMED
+
+
+def test_the_recordings_are_small_and_cover_both_halves() -> None:
+    """They take less than 2 MB, and the families that nothing was tuned on are there."""
+    assert sum(path.stat().st_size for path in RECORDINGS.glob("*.xz")) < 2_000_000
+    assert {half_of(family) for family in FAMILIES} == {"tuned", "held out", "blind"}
