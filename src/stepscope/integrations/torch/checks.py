@@ -15,6 +15,8 @@ from stepscope.model.names import EVENT_PARAMETERS
 PERIODS = ((19, 21, 23), (47, 53, 49))
 """Optimizer steps between two samples, at first and later, by turns: so a cycle of the data is not one batch."""
 LATER = 200
+MEMORY_EVERY = 5
+"""Optimizer steps between two readings of the allocated memory of a device: a leak is seen within some hundred steps."""
 SETTLED = 3
 """The optimizer step after which all optimizers and gradients of a program are expected to have been seen."""
 EARLY = 12
@@ -39,6 +41,8 @@ class Checks:
         self._next = SETTLED
         self._round = 0
         self._before: torch.Tensor | None = None
+        self._device: torch.device | None = None
+        """The device of the weights, where that has an allocator."""
         self.armed: Any = None
         """A parameter whose gradient is looked at when the next backward pass begins."""
         self.wants_input = True
@@ -94,6 +98,8 @@ class Checks:
                 return
             self._main, self._known = weakref.ref(optimizer), id(optimizer)
         self._steps += 1
+        if self._device is not None and self._steps % MEMORY_EVERY == 0:
+            run.log({"memory_allocated_bytes": torch.cuda.memory_allocated(self._device)}, step, CATEGORY, axis=axis)
         if self._steps < self._next or _is_capturing():
             return
         first = self._next == SETTLED
@@ -123,7 +129,8 @@ class Checks:
             found["gc_pause_ms"], found["gc_longest_ms"] = self._paused * 1e3, self._longest * 1e3
             self._paused = self._longest = 0.0
         if weights[0].is_cuda:
-            found.update(_allocator(weights[0].device))
+            self._device = weights[0].device
+            found.update(_allocator(self._device))
         run.log(found, step, CATEGORY, axis=axis)
         self.armed = next((each for group in optimizer.param_groups for each in group["params"]), None)
         self.wants_input = True
@@ -183,7 +190,6 @@ def _is_capturing() -> bool:
 def _allocator(device: torch.device) -> dict[str, int]:
     stats = torch.cuda.memory_stats(device)
     names = {
-        "memory_allocated_bytes": "allocated_bytes.all.current",
         "memory_reserved_bytes": "reserved_bytes.all.current",
         "alloc_retries": "num_alloc_retries",
     }
