@@ -16,7 +16,7 @@ PERIODS = ((19, 21, 23), (47, 53, 49))
 """Optimizer steps between two samples, at first and later, by turns: so a cycle of the data is not one batch."""
 LATER = 200
 MEMORY_EVERY = 5
-"""Optimizer steps between two readings of the allocated memory of a device: a leak is seen within some hundred steps."""
+"""Optimizer steps between two readings of the allocated memory: a leak is seen within some hundred steps."""
 SETTLED = 3
 """The optimizer step after which all optimizers and gradients of a program are expected to have been seen."""
 EARLY = 12
