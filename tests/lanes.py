@@ -34,6 +34,7 @@ CHAOS = (
     "tests/hub/receivers/datadog/test_restart.py",
     "tests/hub/receivers/tinker/test_proxy.py",
     "tests/hub/receivers/tinker/test_tinker_client.py",
+    "tests/sdk/test_console_capture.py",
     "tests/sinks/test_faults.py",
     "tests/sinks/test_mlflow_faults.py",
 )
