@@ -38,6 +38,7 @@ CHAOS = (
     "tests/dialects/datadog/receiver/test_restart.py",
     "tests/dialects/tinker/receiver/test_proxy.py",
     "tests/dialects/tinker/receiver/test_tinker_client.py",
+    "tests/sdk/test_console_capture.py",
     "tests/sinks/test_faults.py",
     "tests/dialects/mlflow/sink/test_faults.py",
 )
