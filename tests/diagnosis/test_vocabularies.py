@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks.zoo import evaluate
 from stepscope.diagnosis.finding import Finding
 from stepscope.diagnosis.roles import Role, recognised, role_of
 from stepscope.diagnosis.run_diagnosis import Diagnosis
@@ -130,3 +131,62 @@ def test_a_measured_length_is_no_stage() -> None:
         }
 
     assert [(each.kind, each.step) for each in found_in(values)] == [("spike", 300)]
+
+
+WORDS = {
+    "verl": {
+        "reward": "critic/score/mean",
+        "entropy": "actor/entropy",
+        "kl": "actor/ppo_kl",
+        "clip": "actor/pg_clipfrac",
+        "ev": "critic/vf_explained_var",
+        "length": "response_length/mean",
+    },
+    "trl": {
+        "reward": "objective/rlhf_reward",
+        "entropy": "policy/entropy_avg",
+        "kl": "policy/approxkl_avg",
+        "clip": "policy/clipfrac_avg",
+    },
+    "prime-rl": {"reward": "train/agg/effective/agent/reward/mean", "entropy": "entropy/all/mean"},
+    "tinker-cookbook": {
+        "reward": "env/all/reward/total",
+        "entropy": "optim/entropy",
+        "kl": "kl_pre_post_v1",
+        "length": "env/all/ac_tokens_per_turn",
+    },
+    "stable-baselines3": {
+        "reward": "rollout/ep_rew_mean",
+        "kl": "train/approx_kl",
+        "clip": "train/clip_fraction",
+        "ev": "train/explained_variance",
+    },
+    "torchtitan": {
+        "reward": "rollout_reward/_mean",
+        "entropy": "trainer/entropy/mean",
+        "clip": "loss/ratio_clipped_frac",
+        "length": "rollout/response_length/mean",
+    },
+}
+"""What frameworks call the metrics of the zoo's stories about policies."""
+NEEDS = {
+    "kl_blowup": {"kl"},
+    "entropy_collapse": {"entropy"},
+    "clip_saturated": {"clip"},
+    "clip_zero": {"clip"},
+    "value_function_lost": {"ev"},
+    "dead_environment": {"reward"},
+    "reward_hacking": {"reward", "length", "kl"},
+}
+TOLD = [(where, story) for where, words in WORDS.items() for story, needed in NEEDS.items() if needed <= set(words)]
+
+
+@pytest.mark.parametrize(("framework", "name"), TOLD)
+def test_a_story_is_understood_in_the_words_of_a_framework(framework: str, name: str) -> None:
+    """A fault of a policy is named under the names of every framework that logs what it needs."""
+    story, truth = evaluate.FAULTS[name](evaluate.seeded(name, 5))
+    words = {story.names[each]: word for each, word in WORDS[framework].items() if each in story.names}
+    story.curves = {words.get(key, key): curve for key, curve in story.curves.items()}
+    truth.about = None
+    found = evaluate.diagnose(story)
+    assert any(evaluate.names(each, truth) for each in found), found

@@ -106,6 +106,8 @@ class Entropy:
         series = self._series
         if len(series.middles) < 3 * WIDTH + 2 or "high" in self._reported or self._negative():
             return None
+        if self._sign * series.middles[-1] < self._sign * 1.5 * series.middles[-WIDTH - 3]:
+            return None
         middles = [self._sign * middle for middle in series.middles]
         after, before = middles[-WIDTH:], middles[-3 * WIDTH - 2 : -WIDTH - 2]
         was, became = median(before), median(after)

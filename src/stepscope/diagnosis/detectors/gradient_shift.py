@@ -26,6 +26,9 @@ def judge(series: Series, run: RunState) -> Finding | None:
     """Compare the last values with those before."""
     if len(series.values) < AFTER + BEFORE or not series.positive or run.reinforcement:
         return None
+    back = -2 - AFTER // series.block_size
+    if len(series.scaled) < -back or series.scaled[-1] < series.scaled[back] + 0.5 * RISE:
+        return None
     values, steps = series.on_scale(list(series.values)), list(series.steps)
     before, after = values[-AFTER - BEFORE : -AFTER], values[-AFTER:]
     was, became, high = median(before), median(after[-AFTER // 2 :]), max(before)

@@ -49,6 +49,8 @@ FALL = 0.02
 HIGHER = 0.15
 """A loss this far above its first values, in logarithms, does not settle."""
 SWINGS = 0.3
+FALLEN = 0.2
+"""A loss this far below its first value, in logarithms, has learnt something."""
 """The spread of an oscillating loss, as a share of its level."""
 
 
@@ -71,11 +73,15 @@ class NotLearning:
         middles = series.block_medians()
         if self._reported or series.count < STUCK_STEPS or not series.positive or len(middles) < LEAST_BLOCKS:
             return None
-        if run.reinforcement or run.resumed is not None:
+        if run.reinforcement or run.resumed is not None or self._has_fallen(middles):
             return None
         found = self._guessing(middles) or self._flat(middles)
         self._reported = found is not None
         return found
+
+    def _has_fallen(self, middles: list[float]) -> bool:
+        """Return whether the loss is clearly below its first values: a quick answer for most runs."""
+        return middles[-1] < min(math.log(self._series.first_value), median(middles[:4])) - FALLEN
 
     def _guessing(self, middles: list[float]) -> Finding | None:
         """Detect a loss at the logarithm of a number of classes, or above it with an accuracy of guessing."""

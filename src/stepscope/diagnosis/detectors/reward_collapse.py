@@ -36,7 +36,9 @@ def judge(series: Series, run: RunState) -> Finding | None:
     middles = series.middles
     if len(middles) < LEAST_BLOCKS or series.same > 20:
         return None
-    after = middles[-WIDTH:]
+    after, highest, lowest = middles[-WIDTH:], max(middles), min(middles)
+    if max(after) > highest - 0.2 * (highest - lowest):
+        return None
     best = max(range(len(middles) - WIDTH), key=lambda at: median(middles[max(at - WIDTH + 1, 0) : at + 1]))
     if best < WIDTH:
         return None

@@ -31,6 +31,9 @@ def judge(series: Series, run: RunState) -> Finding | None:
     """Compare the last values with the trend and the variation of those before."""
     if series.count < LEAST or not series.positive or run.reinforcement or len(series.values) < AFTER + BEFORE:
         return None
+    back = -2 - AFTER // series.block_size
+    if len(series.scaled) < -back or series.scaled[-1] > series.scaled[back] - 0.5 * SMALL_FALL:
+        return None
     values = series.on_scale(list(series.values))
     steps = list(series.steps)
     after, before = values[-AFTER:], values[-AFTER - BEFORE : -AFTER]
