@@ -20,7 +20,7 @@ from benchmarks.fuzz_requests import DIALECTS, datagram  # noqa: E402
 from benchmarks.hub_process import HubProcess, own_bytes  # noqa: E402
 from benchmarks.spawn import scratch  # noqa: E402
 
-MOST_BYTES = 1_500_000_000
+MAX_BYTES = 1_500_000_000
 """Of the hub's own memory; more fails the run."""
 
 
@@ -85,7 +85,7 @@ def main(argv: list[str] | None = None) -> int:
     failed = "a failure of the hub" in receivers
     if failed:
         print(f"  FAILED {receivers}")
-    return int(bool(outcome.failures) or failed or report.highest > MOST_BYTES)
+    return int(bool(outcome.failures) or failed or report.highest > MAX_BYTES)
 
 
 def _fuzz_http(folder: Path, dialect: str, numbers: range, outcome: Outcome, report: Report) -> str:

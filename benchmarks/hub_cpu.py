@@ -134,7 +134,7 @@ def _live(folder: Path, params: dict[str, Any]) -> dict[str, float]:
 
 MARKS = (0.25, 0.5, 1, 2, 4, 8, 16, 32)
 """Millions of points after which memory is measured."""
-MOST_BEHIND = 2000
+MAX_BEHIND = 2000
 """Records that may wait for the hub; a writer that is faster would measure a queue."""
 
 
@@ -151,7 +151,7 @@ def _memory(folder: Path, params: dict[str, Any]) -> dict[str, float]:
         for mark in [each for each in MARKS if each * 1e6 <= params["points"]]:
             while writing.records * KEYS < mark * 1e6:
                 writing.go(0.0)
-                while writing.records - hub.counters.total("stored", "folder") > MOST_BEHIND:
+                while writing.records - hub.counters.total("stored", "folder") > MAX_BEHIND:
                     time.sleep(0.01)
             _settle(hub, writing.records)
             found[f"{mark:g} M"] = own_bytes() / 1e6

@@ -23,7 +23,7 @@ METHOD = (
     "left behind goes on trying, and is killed."
 )
 BOUND_S = 1.0
-MOST_ROUNDS, CLEAR_S = 3, 0.3
+MAX_ROUNDS, CLEAR_S = 3, 0.3
 """A fault is tried again when the program took longer than this beyond its bound: the machine may have been busy."""
 WAYS = ("process", "thread")
 PROGRAM = textwrap.dedent(
@@ -44,7 +44,7 @@ def measure(options: Options, progress: Progress) -> list[Result]:
     """Try every fault both ways; the last row is the worst."""
     took: dict[tuple[str, str], float] = {}
     for fault, way in itertools.product(FAULTS, WAYS):
-        for _ in range(1 if options.quick else MOST_ROUNDS):
+        for _ in range(1 if options.quick else MAX_ROUNDS):
             progress(f"exit: {fault}, {way}")
             with scratch() as folder, destination(fault, folder) as address:
                 found = _once(folder, address, way)

@@ -20,7 +20,7 @@ PACE_SECONDS = 0.25
 FIRST_WAIT, LONGEST_WAIT, LONGEST_AFTER = 0.5, 60.0, 3600.0
 OPEN_AFTER = 5
 """Consecutive failures after which a sink counts as dead."""
-MOST_REFUSALS = 8
+MAX_REFUSALS = 8
 """Consecutive quarantined batches after which the pump stops bisecting."""
 SEARCH_AFTER = OPEN_AFTER + 1
 """Consecutive server errors after which the pump bisects to find a record that causes them."""
@@ -311,7 +311,7 @@ class Pump:
         return len(piece) < 2 and (not self._sink.divisible or _size(piece) < 2)
 
     def _can_split(self, piece: Sequence[Batch]) -> bool:
-        return not self._is_single(piece) and self._refusals < MOST_REFUSALS
+        return not self._is_single(piece) and self._refusals < MAX_REFUSALS
 
     def _set_aside(self, reason: str, *, hold: bool = False) -> None:
         """Quarantine the first piece; if the disk fails, it is tried again later.

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from stepscope.alerts.delivery import MOST_WAITING, Deliveries, Delivery
+from stepscope.alerts.delivery import MAX_WAITING, Deliveries, Delivery
 from stepscope.alerts.dispatch import Notification
 from stepscope.alerts.notifiers.registry import read
 from stepscope.model.errors import ConfigError, Reject, Retry
@@ -92,8 +92,8 @@ def test_a_dead_one_delays_nobody() -> None:
     dead, live = Delivery("dead", Plan(wait)), Delivery("live", Plan(), most_a_minute=1000)
     assert dead.offer(example())
     assert hanging.wait(300)
-    offered = [dead.offer(example()) for _ in range(MOST_WAITING + 5)]
-    assert (sum(offered), dead.status.dropped) == (MOST_WAITING, 5)
+    offered = [dead.offer(example()) for _ in range(MAX_WAITING + 5)]
+    assert (sum(offered), dead.status.dropped) == (MAX_WAITING, 5)
     live.offer(example())
     assert live.wait_idle(300)
     assert live.status.sent == 1

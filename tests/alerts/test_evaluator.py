@@ -306,8 +306,8 @@ def test_rules_over_ranks_share_the_values() -> None:
 
 def test_ever_new_names_need_no_more_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     """What is remembered of series, of shapes of records and of findings is limited."""
-    monkeypatch.setattr(evaluator_module, "MOST_SHAPED", 300)
-    monkeypatch.setattr(evaluator_module, "MOST_KNOWN", 50)
+    monkeypatch.setattr(evaluator_module, "MAX_SHAPED", 300)
+    monkeypatch.setattr(evaluator_module, "MAX_KNOWN", 50)
     evaluator, sizes = Evaluator(with_packs([]).rules), []
     evaluator.matcher = Matcher(with_packs([]).rules, most_of_rule=20, most=100)
     for step in range(1200):

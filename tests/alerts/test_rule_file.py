@@ -3,7 +3,7 @@
 import pytest
 
 from stepscope.alerts import rule_file
-from stepscope.alerts.rule_file import LONGEST, MOST_RULES, Mistake, parse, with_packs
+from stepscope.alerts.rule_file import LONGEST, MAX_RULES, Mistake, parse, with_packs
 from stepscope.wire.yaml_text import MAX_NODES
 
 
@@ -18,9 +18,9 @@ def test_a_text_of_many_parts_is_refused_where_there_are_too_many(piece: str) ->
 
 def test_the_most_rules_are_read_once() -> None:
     """As many rules as are allowed are within the limit; checking and loading the same text reads it once."""
-    text = "rules:\n" + "".join(f"- {{name: r{i}, key: a{i}, when: '> 1'}}\n" for i in range(MOST_RULES))
-    assert len(parse(text).rules) == MOST_RULES
+    text = "rules:\n" + "".join(f"- {{name: r{i}, key: a{i}, when: '> 1'}}\n" for i in range(MAX_RULES))
+    assert len(parse(text).rules) == MAX_RULES
     read = rule_file._read.cache_info().misses
-    assert len(parse(text, "page").rules) == MOST_RULES
-    assert len(with_packs([("page", text)]).rules) > MOST_RULES
+    assert len(parse(text, "page").rules) == MAX_RULES
+    assert len(with_packs([("page", text)]).rules) > MAX_RULES
     assert rule_file._read.cache_info().misses == read

@@ -4,7 +4,7 @@ import math
 import random
 
 from stepscope.diagnosis.roles import Role
-from stepscope.diagnosis.series_history import MOST_BLOCKS, RECENT, Series, jitter, spread, trend
+from stepscope.diagnosis.series_history import MAX_BLOCKS, RECENT, Series, jitter, spread, trend
 
 
 def test_a_series_of_any_length_takes_bounded_memory() -> None:
@@ -13,7 +13,7 @@ def test_a_series_of_any_length_takes_bounded_memory() -> None:
     for step in range(100_000):
         series.add(step, step, 1.0 + step)
     assert len(series.values) == RECENT
-    assert len(series.middles) == len(series.firsts) == len(series.lasts) < MOST_BLOCKS
+    assert len(series.middles) == len(series.firsts) == len(series.lasts) < MAX_BLOCKS
     assert series.firsts[0] == 0
     assert series.lasts[-1] > 99_000
     assert all(last + 1 == first for last, first in zip(series.lasts, series.firsts[1:], strict=False))

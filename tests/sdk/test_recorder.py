@@ -10,7 +10,7 @@ import pytest
 from stepscope.model.records import ALERT, EVENT, LOG, METRIC, SPAN
 from stepscope.sdk.context import pack
 from stepscope.sdk.outcomes import Outcomes
-from stepscope.sdk.recorder import MOST_BYTES, MOST_RECORDS, Recorder, weight
+from stepscope.sdk.recorder import MAX_BYTES, MAX_RECORDS, Recorder, weight
 
 QUOTA = 200_000
 
@@ -107,16 +107,16 @@ def test_what_the_flusher_holds_is_not_thinned() -> None:
 def test_batches_are_bounded() -> None:
     """One batch holds at most so many records and bytes, unless one record alone is larger."""
     box = recorder(10**9)
-    for step in range(MOST_RECORDS + 5):
+    for step in range(MAX_RECORDS + 5):
         box.put(metric(step))
-    assert len(box.take()) == MOST_RECORDS
+    assert len(box.take()) == MAX_RECORDS
     box.taken(safe=False)
     box.buffer.clear()
     for _ in range(9):
-        box.put(other(SPAN, "y" * (MOST_BYTES // 4)))
-    assert sum(map(len, box.take())) <= MOST_BYTES
+        box.put(other(SPAN, "y" * (MAX_BYTES // 4)))
+    assert sum(map(len, box.take())) <= MAX_BYTES
     box.taken(safe=False)
-    box.buffer[:] = [other(SPAN, "y" * 2 * MOST_BYTES)]
+    box.buffer[:] = [other(SPAN, "y" * 2 * MAX_BYTES)]
     assert len(box.take()) == 1
 
 

@@ -115,7 +115,7 @@ def test_a_finding_of_the_trainer_stands_where_the_records_are_gone() -> None:
 
 def test_records_beyond_what_can_be_judged_are_counted(run: stepscope.Run, monkeypatch: pytest.MonkeyPatch) -> None:
     """When more is recorded than the diagnosis may take time for, it begins anew and says so."""
-    monkeypatch.setattr(self_diagnosis, "MOST_WAITING", 3)
+    monkeypatch.setattr(self_diagnosis, "MAX_WAITING", 3)
     diagnosis = SelfDiagnosis(run)
     diagnosis.callback = Callback(run, lambda finding: None)
     diagnosis.take([b"x"] * 4, 1)

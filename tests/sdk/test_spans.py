@@ -10,7 +10,7 @@ from opentelemetry import trace
 import stepscope
 from stepscope.model.records import Event, Metric, Record, Span
 from stepscope.sdk.context import current_span
-from stepscope.sdk.spans import MOST_EVENTS
+from stepscope.sdk.spans import MAX_EVENTS
 
 Records = Callable[..., list[Record]]
 
@@ -157,7 +157,7 @@ def test_an_open_span_is_shown(run: stepscope.Run, records: Records) -> None:
 
 def test_spans_nobody_ends_are_bounded(run: stepscope.Run, records: Records, monkeypatch: pytest.MonkeyPatch) -> None:
     """The newest are known, and those before can still be ended."""
-    monkeypatch.setattr("stepscope.sdk.periodic.MOST_OPEN", 3)  # so that ten are too many
+    monkeypatch.setattr("stepscope.sdk.periodic.MAX_OPEN", 3)  # so that ten are too many
     begun = [run.span(f"s{number}") for number in range(10)]
     run.periodic(10**9)
     assert list(run.open_spans.values()) == begun[-3:]
@@ -177,14 +177,14 @@ def test_an_exception_finds_room_among_events(run: stepscope.Run, records: Recor
 
     def work() -> None:
         with run.span("busy") as span:
-            for number in range(MOST_EVENTS + 5):
+            for number in range(MAX_EVENTS + 5):
                 span.add_event(f"e{number}")
             raise ValueError("boom")
 
     with pytest.raises(ValueError, match="boom"):
         work()
     events = by_name(records)["busy"].events
-    assert (len(events), events[-1].name) == (MOST_EVENTS + 1, "exception")
+    assert (len(events), events[-1].name) == (MAX_EVENTS + 1, "exception")
     assert run.outcomes.snapshot()["dropped/span event/too many"] == 5
 
 

@@ -13,7 +13,7 @@ from stepscope.model.records import Histogram, Metric
 from stepscope.testing import read_run
 from stepscope.training.bus import Bus, definitions
 from stepscope.training.bus.definitions import counter, distribution, last_value, summary
-from stepscope.training.bus.prometheus import MOST_SETS, PrometheusReporter
+from stepscope.training.bus.prometheus import MAX_SETS, PrometheusReporter
 from stepscope.training.bus.reporters import console_reporter, journal_reporter
 
 ALL = [
@@ -111,9 +111,9 @@ def test_prometheus_is_bounded(run: stepscope.Run) -> None:
     """Tags that differ each time are refused beyond a number, and counted."""
     bus = Bus()
     reporter = PrometheusReporter([counter("a.count", tags=["id"])], bus)
-    for number in range(MOST_SETS + 5):
+    for number in range(MAX_SETS + 5):
         bus.execute("a", {}, {"id": number})
-    assert len(reporter.text().splitlines()) == MOST_SETS + 2
+    assert len(reporter.text().splitlines()) == MAX_SETS + 2
     assert run.outcomes.snapshot()["rejected/tags/dict"] == 5
 
 

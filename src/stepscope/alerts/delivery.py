@@ -12,8 +12,8 @@ from stepscope.alerts.dispatch import Notification, notification
 from stepscope.alerts.notifiers.registry import Notifier, NotifierConfig
 from stepscope.model.errors import Reject, Retry
 
-MOST_WAITING = 200
-MOST_A_MINUTE = 20
+MAX_WAITING = 200
+MAX_A_MINUTE = 20
 FIRST_WAIT, LONGEST_WAIT = 1.0, 300.0
 GIVE_UP_SECONDS = 6 * 3600.0
 """A notification that could not be delivered for this many seconds is dropped and counted."""
@@ -41,7 +41,7 @@ class Delivery:
         name: str,
         config: NotifierConfig,
         *,
-        most_a_minute: int = MOST_A_MINUTE,
+        most_a_minute: int = MAX_A_MINUTE,
         first_wait: float = FIRST_WAIT,
         give_up: float = GIVE_UP_SECONDS,
         on_sent: Callable[[Notification], None] = lambda notification: None,
@@ -62,7 +62,7 @@ class Delivery:
 
     def offer(self, notification: Notification) -> bool:
         """Queue a notification; False, and counted, when the queue is full."""
-        if len(self._queue) >= MOST_WAITING or self._halt.is_set():
+        if len(self._queue) >= MAX_WAITING or self._halt.is_set():
             self.status.dropped += 1
             self._undelivered += 1
             return False

@@ -16,7 +16,7 @@ GROUP_WAIT, GROUP_INTERVAL = 1.0, 60.0
 """Seconds that the first alert of a group waits for others, and seconds between two notifications of a group."""
 OLD_NS = 60 * 60 * 1_000_000_000
 """Alerts about records older than this are kept in the history without a notification: the hub is catching up."""
-MOST_IN_ONE = 20
+MAX_IN_ONE = 20
 
 
 class Notification(msgspec.Struct, frozen=True, kw_only=True):
@@ -152,7 +152,7 @@ def notification(
 ) -> Notification:
     """Compose the text of a notification for alerts of one run."""
     ordered = sorted(alerts, key=lambda each: (-_rank(each.severity), each.began))
-    shown, first = ordered[:MOST_IN_ONE], ordered[0]
+    shown, first = ordered[:MAX_IN_ONE], ordered[0]
     what = first.subject.finding or first.subject.rule
     run = first.run_name or first.subject.run
     more = f" and {len(ordered) - 1} more" if len(ordered) > 1 else ""

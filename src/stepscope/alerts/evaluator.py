@@ -26,8 +26,8 @@ from stepscope.model.records import Metric, Record
 
 OLD_NS = 3600 * 1_000_000_000
 """A value or finding older than this when it arrives is history, as in an imported run, and raises no alert."""
-QUIET_NS, MOST_KNOWN = 2 * OLD_NS, 100_000
-MOST_SHAPED = 200_000
+QUIET_NS, MAX_KNOWN = 2 * OLD_NS, 100_000
+MAX_SHAPED = 200_000
 """Names in all shapes of records (sets of names) of a run for which the watched values are cached."""
 RECORDED = "alert"
 """The finding kind of an alert recorded by the program itself."""
@@ -177,7 +177,7 @@ class Evaluator:
         for id, run in list(self._runs.items()):
             if id not in busy and now - run.last_seen > QUIET_NS:
                 self.end_run(id, now)
-        if len(self.known_findings) > MOST_KNOWN:
+        if len(self.known_findings) > MAX_KNOWN:
             self.known_findings.clear()
 
     def restore(self, alerts: Iterable[Alert]) -> None:
@@ -213,7 +213,7 @@ class Evaluator:
             if series.watches or series.together or series.absent:
                 found.append((name, series))
         run.shaped += len(shape)
-        if run.shaped > MOST_SHAPED:
+        if run.shaped > MAX_SHAPED:
             run.watched.clear()
             run.shaped = len(shape)
         run.watched[shape] = tuple(found)
@@ -264,7 +264,7 @@ class Evaluator:
             alert.add_source("trainer")
             if state == "resolved" and fingerprint not in self._changing:
                 self._close(alert, record.time)
-        elif state == "firing" and len(self.open) < MOST_KNOWN:
+        elif state == "firing" and len(self.open) < MAX_KNOWN:
             self._open_foreign(run, record, fingerprint)
 
     def _open_foreign(self, run: RunSeries, record: records.Alert, fingerprint: str) -> None:

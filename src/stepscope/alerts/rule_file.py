@@ -13,7 +13,7 @@ from stepscope.wire.yaml_structs import Document, Mistake, read
 
 NAME = "alerts.yaml"
 LONGEST = 512 * 1024
-MOST_RULES = 2000
+MAX_RULES = 2000
 
 
 class RuleFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -70,8 +70,8 @@ def _read(text: str) -> Document[RuleFile]:
 def _checked(document: Document[RuleFile], source: str, notifiers: Iterable[str]) -> Rules:
     file = document.value
     known = ("log", *notifiers, *file.notifiers)
-    if len(file.rules) > MOST_RULES:
-        raise document.mistake(f"there are {len(file.rules)} rules; at most {MOST_RULES} are allowed", "$.rules")
+    if len(file.rules) > MAX_RULES:
+        raise document.mistake(f"there are {len(file.rules)} rules; at most {MAX_RULES} are allowed", "$.rules")
     compiled: list[Compiled] = []
     names: set[str] = set()
     for index, rule in enumerate(file.rules):

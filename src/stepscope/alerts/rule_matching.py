@@ -10,9 +10,9 @@ from stepscope.alerts.rule import Compiled
 from stepscope.alerts.state_machine import Machine
 from stepscope.model.names import canonical_key
 
-MOST_OF_RULE = 500
+MAX_OF_RULE = 500
 """Series that one rule watches; more are counted."""
-MOST_SERIES = 100_000
+MAX_SERIES = 100_000
 LONGEST_KEY = 500
 """Characters of a key that are compared with patterns."""
 _WILDCARD = re.compile(r"[*?\[]")
@@ -151,7 +151,7 @@ class RunSeries:
 class Matcher:
     """Matches rules to series, within limits."""
 
-    def __init__(self, rules: Sequence[Compiled], most_of_rule: int = MOST_OF_RULE, most: int = MOST_SERIES) -> None:
+    def __init__(self, rules: Sequence[Compiled], most_of_rule: int = MAX_OF_RULE, most: int = MAX_SERIES) -> None:
         self.rules = [rule for rule in rules if rule.rule.enabled]
         self.counts = {rule.name: 0 for rule in self.rules}
         self.skipped: dict[str, int] = {}

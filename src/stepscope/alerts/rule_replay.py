@@ -13,7 +13,7 @@ from stepscope.model.errors import StepscopeError
 from stepscope.model.ports import Writer
 from stepscope.model.records import Metric, Record
 
-MOST_VALUES = 100_000
+MAX_VALUES = 100_000
 _TOKEN = re.compile(r"(_|[+-]?(?:\d++\.?\d*(?:e[+-]?\d+)?|\.\d+(?:e[+-]?\d+)?|nan|inf))(?:x(\d{1,6}))?", re.IGNORECASE)
 
 
@@ -80,8 +80,8 @@ def run_test(rules: Sequence[Compiled], test: RuleTest) -> list[str]:
     writer = Writer(id="test", run=about.id, project=about.project, name=about.name, rank=test.rank)
     found: list[str] = []
     last = max([each.step for each in test.expect] + [len(values) for values in table.values()], default=0)
-    if last > MOST_VALUES:
-        raise BadTest(f"{test.name}: a test has at most {MOST_VALUES} steps")
+    if last > MAX_VALUES:
+        raise BadTest(f"{test.name}: a test has at most {MAX_VALUES} steps")
     for step in range(last + 1):
         now = int(step * every * NS)
         for key, values in table.items():
@@ -109,7 +109,7 @@ def read_values(given: str | list[float | None]) -> Iterator[float | None]:
     if not isinstance(given, str):
         yield from given
         return
-    left = MOST_VALUES
+    left = MAX_VALUES
     for token in given.split():
         found = _TOKEN.fullmatch(token)
         if found is None:
@@ -117,5 +117,5 @@ def read_values(given: str | list[float | None]) -> Iterator[float | None]:
         count = int(found[2] or 1)
         left -= count
         if left < 0:
-            raise BadTest(f"a test has at most {MOST_VALUES} values of a key")
+            raise BadTest(f"a test has at most {MAX_VALUES} values of a key")
         yield from [None if found[1] == "_" else float(found[1])] * count

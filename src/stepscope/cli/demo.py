@@ -25,7 +25,7 @@ from stepscope.wire.plain import dumps
 
 STORED_SECONDS = 300.0
 """Time limit for the hub to store what was recorded."""
-LEAST_STEPS = 120
+MIN_STEPS = 120
 _NEEDS = ("numpy", "chdb", "uvicorn", "starlette", "grpc")
 _CLUSTER = (sys.executable, "-m", "stepscope.testing.clickhouse_cluster")
 
@@ -40,7 +40,7 @@ def add(commands: Commands) -> None:
     made = add_command(commands, "demo", text, command, home="~/.stepscope-demo")
     made.add_argument("--exit", action="store_true", help="exit after the summary instead of serving until Ctrl-C")
     made.add_argument("--cluster", action="store_true", help="store on a ClickHouse cluster, started for it here")
-    made.add_argument("--steps", type=int, metavar="N", help=f"training steps (default 500, at least {LEAST_STEPS})")
+    made.add_argument("--steps", type=int, metavar="N", help=f"training steps (default 500, at least {MIN_STEPS})")
 
 
 def command(args: argparse.Namespace, wait: Callable[[], None] = lambda: _for_ever()) -> int:
@@ -51,8 +51,8 @@ def command(args: argparse.Namespace, wait: Callable[[], None] = lambda: _for_ev
     from stepscope.demo import demo_plan
 
     steps = demo_plan.STEPS if args.steps is None else args.steps
-    if steps < LEAST_STEPS:
-        raise ConfigError(f"--steps {steps} is too few for a baseline: at least {LEAST_STEPS}")
+    if steps < MIN_STEPS:
+        raise ConfigError(f"--steps {steps} is too few for a baseline: at least {MIN_STEPS}")
     home = demo_home(args)
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # so that no child outlives it
     with _clustered() if args.cluster else contextlib.nullcontext(), serving(home, _print_line) as address:

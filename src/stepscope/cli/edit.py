@@ -13,7 +13,7 @@ from stepscope.model.errors import ConfigError
 from stepscope.model.run_description import (
     LONGEST_NAME,
     LONGEST_NOTES,
-    MOST_TAGS,
+    MAX_TAGS,
     Change,
     Description,
     read_tags,
@@ -52,8 +52,8 @@ def add(commands: Commands) -> None:
 def tag(args: argparse.Namespace) -> int:
     """Set and remove tags, then print the tags of the run."""
     change: dict[str, Any] = {**read_tags(args.tags), **dict.fromkeys(args.remove)}
-    if len(change) > MOST_TAGS:
-        raise ConfigError(f"a run has at most {MOST_TAGS} tags")
+    if len(change) > MAX_TAGS:
+        raise ConfigError(f"a run has at most {MAX_TAGS} tags")
     with open_editor(home_of(args), args.run) as run:
         now = run.edit(Change(tags=change)) if change else run.describe()
         words = [text.clean(tag_text(name, value)) for name, value in now.tags.items()]

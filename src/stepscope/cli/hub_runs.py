@@ -19,7 +19,7 @@ from stepscope.model.run_description import tag_text
 
 PROJECTS = 8
 """How many projects are searched for their leading keys."""
-_MOST_KEYS = 50
+_MAX_KEYS = 50
 
 
 @contextlib.contextmanager
@@ -76,8 +76,8 @@ def _leading_keys(client: HubClient, rows: list[dict[str, Any]]) -> list[str]:
         keys = [each["key"] for each in client.get(f"{RUNS}/{{run}}/keys", run=id)["keys"]]
         found |= dict.fromkeys(leading([key for key in keys if not _is_of_the_machine(key)], VALUES))
     every = [each["name"] for each in client.get("/api/fields")["metrics"]]
-    found |= dict.fromkeys(leading([key for key in every if not _is_of_the_machine(key)], _MOST_KEYS))
-    return list(found)[:_MOST_KEYS]
+    found |= dict.fromkeys(leading([key for key in every if not _is_of_the_machine(key)], _MAX_KEYS))
+    return list(found)[:_MAX_KEYS]
 
 
 def _is_of_the_machine(key: str) -> bool:

@@ -30,7 +30,7 @@ A stethoscope for training runs. What to do next:
   stepscope runs           list the runs recorded here
   stepscope show           describe the latest run
   stepscope findings       list what went wrong in it
-  stepscope import PATH    bring runs of W&B, MLflow, TensorBoard and others
+  stepscope import PATH    bring runs that other tools recorded
 
 stepscope --help lists all commands, stepscope COMMAND --help the options of one."""
 """What the command prints without arguments."""

@@ -65,7 +65,7 @@ def _as_tool(question: Callable[..., Any], refusal: type[Exception]) -> Callable
     return call
 
 
-MOST_ROWS = 500
+MAX_ROWS = 500
 _COMPARED = ("id", "name", "status", "step", "duration")
 
 
@@ -202,7 +202,7 @@ class Questions:
         others use; times are ns.
         """
         with self._asking() as client:
-            return client.post("/api/sql", {"sql": sql, "rows": min(max(rows, 1), MOST_ROWS)})
+            return client.post("/api/sql", {"sql": sql, "rows": min(max(rows, 1), MAX_ROWS)})
 
     def _of_run(self, run: str, path: str, **given: Any) -> Any:
         with self._asking() as client:

@@ -14,9 +14,9 @@ from stepscope.journal.key_summary import importance
 from stepscope.model import formatting
 from stepscope.wire.plain import dumps
 
-MOST_KEYS = 120
+MAX_KEYS = 120
 """How many metrics are drawn; the most important first."""
-MOST_STEPS = 10
+MAX_STEPS = 10
 AT_ONCE = 16
 LOGS = 200
 
@@ -46,15 +46,13 @@ def write(client: HubClient, run: str, points: int) -> str:
     about = {**client.get("/api/runs/{run}", run=run), **client.get("/api/runs/{run}/findings", run=run)}
     rows = client.get("/api/runs/{run}/keys", run=run)["keys"]
     stepped = [row["key"] for row in rows if row["first_step"] is not None and not row["key"].startswith("stepscope/")]
-    chosen = sorted(stepped, key=_order)[:MOST_KEYS]
+    chosen = sorted(stepped, key=_order)[:MAX_KEYS]
     lines: list[dict[str, Any]] = []
     for start in range(0, len(chosen), AT_ONCE):
         keys = chosen[start : start + AT_ONCE]
         lines += client.get("/api/runs/{run}/series", run=run, key=keys, points=points)["series"]
     steps = dict.fromkeys(each["step"] for each in about["findings"] if each["step"] is not None and not each["muted"])
-    views = [
-        client.get("/api/runs/{run}/steps/{step}", run=run, step=step) for step in sorted(list(steps)[:MOST_STEPS])
-    ]
+    views = [client.get("/api/runs/{run}/steps/{step}", run=run, step=step) for step in sorted(list(steps)[:MAX_STEPS])]
     logs = client.get("/api/logs", run=run, limit=LOGS)["logs"]
     alerts = client.get("/api/alerts", run=run, limit=LOGS)["alerts"]
     return page(about, lines, views, logs, alerts, __version__)

@@ -19,7 +19,7 @@ from stepscope.demo.network import Network
 from stepscope.demo.rank import Job
 from stepscope.model.errors import StepscopeError
 
-MOST_RESTARTS = 2
+MAX_RESTARTS = 2
 GRACE_SECONDS = 10.0
 Progress = Callable[[int, int, float], None]
 """Called with the steps done, the total, and the loss or the reward."""
@@ -33,12 +33,12 @@ class DemoFailed(StepscopeError):
 def train(home: Path, run: str, steps: int, progress: Progress, restarted: Callable[[], None]) -> None:
     """Train on all ranks; when one dies, begin again where the last checkpoint was, as another attempt."""
     with tempfile.TemporaryDirectory(prefix="stepscope-demo-") as folder:
-        for restarts in range(MOST_RESTARTS + 1):
+        for restarts in range(MAX_RESTARTS + 1):
             if _attempt(home, run, steps, progress, restarts, Path(folder)):
                 return
-            if restarts < MOST_RESTARTS:
+            if restarts < MAX_RESTARTS:
                 restarted()
-        raise DemoFailed(f"the training died {MOST_RESTARTS + 1} times: {_last_line(Path(folder))}")
+        raise DemoFailed(f"the training died {MAX_RESTARTS + 1} times: {_last_line(Path(folder))}")
 
 
 def play(home: Path, run: str, game: demo_plan.GamePlan, progress: Progress) -> None:

@@ -112,7 +112,7 @@ RATE_EXPLAINS, STAGE_EXPLAINS = math.log(2.0), math.log(4.0)
 MAX_HELD_OUT = 16
 BUSY_PRESSURE, BUSY_LOAD = 0.3, 1.5
 """A machine is busy when tasks wait this share of the time for a CPU, or from this load per CPU on."""
-MOST_SETTINGS = 10_000
+MAX_SETTINGS = 10_000
 """The most settings; further ones are ignored."""
 
 
@@ -227,7 +227,7 @@ class RunState:
         """Take the configuration of a rank, or a part of it; that of the lowest rank of the newest attempt counts."""
         who = self.attempt, -rank
         counts = who >= self.configured_by
-        room = MOST_SETTINGS - len(self.config)
+        room = MAX_SETTINGS - len(self.config)
         if len(config) > room:
             config = dict([each for each in config.items() if each[0] in self.config or (room := room - 1) >= 0])
         self.config = {**self.config, **config} if counts else {**config, **self.config}

@@ -62,11 +62,11 @@ LIMIT_NS = 180_000_000_000
 """Slurm warns a job before its limit, and lets it end after it: at most by this time."""
 WELL = ("finished", "preempted")
 """The statuses of a successful exit."""
-MOST_FAILURES = 256
+MAX_FAILURES = 256
 """The most distinct failures; further ones are counted in one finding."""
-LEAST_PLACES, MOST_PLACES = 16, 16_384
+MIN_PLACES, MAX_PLACES = 16, 16_384
 """The places that each failure keeps in any case, and those of all failures together; further ones are counted."""
-MOST_THROWN = 4096
+MAX_THROWN = 4096
 MAX_LINES = 16
 """The most lines of a failure that are kept of each rank."""
 LONGEST = 400
@@ -170,7 +170,7 @@ class Exits:
         elif event.name == names.EVENT_EXITED:
             self._attempts.setdefault(attempt, _Attempt()).exited[rank] = event.time, event.attrs
         elif event.name == names.EVENT_EXCEPTION:
-            if len(self._thrown) < MOST_THROWN:
+            if len(self._thrown) < MAX_THROWN:
                 self._thrown.update(((attempt, rank, event.step), (attempt, rank, None)))
             what = described(event.attrs)
             thrown = self._attempts.setdefault(attempt, _Attempt()).thrown
@@ -200,13 +200,13 @@ class Exits:
     def _fail(self, span: str | None, what: str, rank: int, attempt: int, step: int | None, time: int) -> None:
         what = what[:LONGEST]
         pattern = span, _DIGITS.sub("#", what)
-        if pattern not in self._failures and len(self._failures) >= MOST_FAILURES:
+        if pattern not in self._failures and len(self._failures) >= MAX_FAILURES:
             pattern, what = (None, ""), "other failures"
         known = self._failures.get(pattern)
         if known is None:
             known = self._failures[pattern] = _Failure(what, span, time, attempt, step, rank)
         place = attempt, rank, step
-        if place in known.places or len(known.places) < LEAST_PLACES or self._places < MOST_PLACES:
+        if place in known.places or len(known.places) < MIN_PLACES or self._places < MAX_PLACES:
             self._places += place not in known.places
             known.places[place] = known.places.get(place, 0) + 1
         else:

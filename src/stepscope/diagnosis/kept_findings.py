@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, replace
 
 from stepscope.diagnosis.finding import SEVERITIES, Finding
 
-MOST_ALIKE = 64
+MAX_ALIKE = 64
 """The most findings of one kind on one metric or span of the same ranks."""
 MOST = 512
 """The most findings in all."""
@@ -66,7 +66,7 @@ class KeptFindings:
         group = self._groups.setdefault(_alike(finding), _Group())
         self._count += finding.identity not in group.found
         group.found[finding.identity] = finding
-        if len(group.found) > MOST_ALIKE:
+        if len(group.found) > MAX_ALIKE:
             self._drop(group)
         if self._count > MOST:
             self._drop(min(self._groups.values(), key=_importance))

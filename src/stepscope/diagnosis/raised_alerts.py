@@ -19,9 +19,9 @@ ALERT = Kind(
 )
 LEAST = SEVERITIES["WARN"]
 """Alerts below this severity are not findings."""
-MOST_NAMES = 512
+MAX_NAMES = 512
 """The most distinct names; alerts with further names share one finding."""
-LEAST_STEPS, MOST_STEPS = 16, 4096
+MIN_STEPS, MAX_STEPS = 16, 4096
 """The distinct steps that each name keeps in any case, and those of all names together; further ones are counted."""
 LONGEST = 400
 """The most characters of a message that are kept."""
@@ -80,10 +80,10 @@ class RaisedAlerts:
         if alert.severity < LEAST:
             return
         self.changes += 1
-        name = alert.name if alert.name in self._names or len(self._names) < MOST_NAMES else "other alerts"
+        name = alert.name if alert.name in self._names or len(self._names) < MAX_NAMES else "other alerts"
         places = self._names.setdefault(name, {})
         place = attempt, alert.step
-        if place not in places and len(places) >= LEAST_STEPS and self._steps >= MOST_STEPS:
+        if place not in places and len(places) >= MIN_STEPS and self._steps >= MAX_STEPS:
             place = attempt, None
         known = places.get(place)
         if known is None:

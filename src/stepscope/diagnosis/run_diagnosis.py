@@ -37,13 +37,13 @@ from stepscope.model.run_description import config_of
 Takes = tuple[Callable[[], Finding | None], ...]
 VERSION = 7
 """Incremented when findings change: runs diagnosed by an older version are diagnosed again."""
-MOST_SERIES = 20_000
+MAX_SERIES = 20_000
 """The most series that are watched. Beyond that..."""
 FEW_VALUES, SILENT_STEPS = 8, 64
 """... one with fewer values that has had none for so many steps makes room for a new one."""
 LARGEST = 10**300
 """A larger integer does not fit a float and is ignored."""
-MOST_PLANNED = 500_000
+MAX_PLANNED = 500_000
 """The most keys in all cached key sets."""
 EXPLAINING = frozenset(("lr", "stage", "loss_scale"))
 """Roles that explain other metrics of the same record, and are processed first."""
@@ -298,7 +298,7 @@ class Diagnosis:
             own = ("system/", "stepscope/")
             plan.shared = [(k, self._desync.of(name)) for k, name in full.items() if not name.startswith(own)]
         self._planned += len(keys)
-        if self._planned > MOST_PLANNED or dropped != self._desync.dropped:
+        if self._planned > MAX_PLANNED or dropped != self._desync.dropped:
             self._clear_plans()
         if len(watched) == sum(map(bool, roles.values())):  # all that have a role are watched
             self._plans[place] = plan
@@ -326,7 +326,7 @@ class Diagnosis:
     def _watch(self, key: str, rank: int) -> Series | None:
         """Return the series of a metric with a role; None when there are too many."""
         known = self.run.series.get((key, rank))
-        if known is not None or (len(self.run.series) >= MOST_SERIES and not self._make_room()):
+        if known is not None or (len(self.run.series) >= MAX_SERIES and not self._make_room()):
             return known
         role = self._role(key)
         series = Series(key, rank, role)

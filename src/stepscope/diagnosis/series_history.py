@@ -11,8 +11,8 @@ from stepscope.diagnosis.roles import Role
 RECENT = 128
 BLOCK = 5
 """The initial number of values in a block, doubled whenever there are too many blocks."""
-MOST_BLOCKS = 128
-MOST_OPEN = 40
+MAX_BLOCKS = 128
+MAX_OPEN = 40
 """A longer block is the mean of the medians of this many values."""
 MAD_TO_SIGMA = 1.4826
 
@@ -86,7 +86,7 @@ class Series:
         if not opened and not self._open_count:
             self._open_first = step
         opened.append(value)
-        if len(opened) < self.block_size and len(opened) < MOST_OPEN:
+        if len(opened) < self.block_size and len(opened) < MAX_OPEN:
             return False
         return self._close_block(step)
 
@@ -127,7 +127,7 @@ class Series:
         self._medians += median(opened) * len(opened)
         if self._open_count < self.block_size:
             return False
-        middle = self._medians / self._open_count if self.block_size > MOST_OPEN else median(opened)
+        middle = self._medians / self._open_count if self.block_size > MAX_OPEN else median(opened)
         if self._open_count > 1:
             self.spacing = max((step - self._open_first) / (self._open_count - 1), 0.0)
         self._medians, self._open_count = 0.0, 0
@@ -137,7 +137,7 @@ class Series:
         if self.positive:
             self.scaled.append(math.log(middle))
         self._block_medians = self._noise = None
-        if len(self.middles) >= MOST_BLOCKS:
+        if len(self.middles) >= MAX_BLOCKS:
             self._merge()
         return True
 

@@ -11,7 +11,7 @@ from stepscope.model.records import Span
 OPEN_STEPS = 64
 """Steps that have not ended are kept for each rank, and steps that not all ranks have ended."""
 RENEW = 8
-MOST_SPANS = 50_000
+MAX_SPANS = 50_000
 """The most spans of unfinished steps; beyond that the largest of them loses its oldest and shortest ones."""
 
 
@@ -56,7 +56,7 @@ class Timing:
             if len(self._open) > OPEN_STEPS * max(self._run.world, 1):
                 self._drop_oldest()
         self._spans += 1
-        if self._spans > MOST_SPANS:
+        if self._spans > MAX_SPANS:
             self._make_room()
         parent, name, own = span.parent_id, span.name, spans.own
         alone = duration - spans.inside.pop(span.span_id, 0)
@@ -82,8 +82,8 @@ class Timing:
         largest = max(self._open.values(), key=lambda each: each.count)
         before = largest.count
         largest.names = dict(list(largest.names.items())[before // 2 :])
-        drop_rarest(largest.inside, MOST_SPANS // 2, int)
-        drop_rarest(largest.own, MOST_SPANS // 2, int)
+        drop_rarest(largest.inside, MAX_SPANS // 2, int)
+        drop_rarest(largest.own, MAX_SPANS // 2, int)
         largest.count = len(largest.names)
         self._spans -= before - largest.count
 

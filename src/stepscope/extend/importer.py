@@ -1,13 +1,13 @@
 """What importers of dialects use."""
 
-from stepscope.imports.source import Chunk, FoundRun, LARGEST_RECORD, NextChunk, Part, Skip, Source, SourceFile, pack
+from stepscope.imports.source import LARGEST_RECORD, Chunk, FoundRun, NextChunk, Part, Skip, Source, SourceFile, pack
 from stepscope.imports.sqlite import connect, count_rows, databases, select, tables
 from stepscope.journal import layout
 
 __all__ = [
+    "LARGEST_RECORD",
     "Chunk",
     "FoundRun",
-    "LARGEST_RECORD",
     "NextChunk",
     "Part",
     "Skip",

@@ -6,7 +6,7 @@ from stepscope.hub.limits import Limits
 from stepscope.hub.questions.files.media_reader import KINDS, MAX_TEXT, Media, file_entry, place_of
 from stepscope.hub.receivers.bodies import inflate, parse, read_body, with_body
 from stepscope.hub.receivers.file_uploads import keep_file, remove_folder
-from stepscope.hub.receivers.ingest import Ingest, Repeats, SAFE, Upload, Writers, digest
+from stepscope.hub.receivers.ingest import SAFE, Ingest, Repeats, Upload, Writers, digest
 from stepscope.hub.receivers.listener import ListenerOptions, ListenerPorts
 from stepscope.hub.receivers.receiver import ReceiverPorts, ReceiverRoute, RunLink, RunLinks
 from stepscope.hub.refusals import Refusal, Refused, error_response, json_response, refusal_headers
@@ -29,26 +29,27 @@ from stepscope.hub.upstream import Headers, Passing, Upstream, UpstreamFailed, p
 from stepscope.journal.atomic_files import replace_file
 
 __all__ = [
+    "HEAD",
+    "KINDS",
+    "LAST",
+    "MAX_TEXT",
+    "NO_STEP",
+    "PART",
+    "PREFIX",
+    "SAFE",
     "Access",
     "Answer",
     "Engine",
     "EngineError",
     "Guard",
-    "HEAD",
     "Headers",
     "Ingest",
-    "KINDS",
-    "LAST",
     "Limits",
     "ListenerOptions",
     "ListenerPorts",
     "LogRow",
-    "MAX_TEXT",
     "Mark",
     "Media",
-    "NO_STEP",
-    "PART",
-    "PREFIX",
     "Passing",
     "Ranges",
     "ReadBack",
@@ -64,7 +65,6 @@ __all__ = [
     "RunLinks",
     "RunRow",
     "RunStates",
-    "SAFE",
     "Scope",
     "StoreProgress",
     "StoredFileResponse",

@@ -2,19 +2,36 @@
 
 from stepscope.journal.layout import is_alive, slug
 from stepscope.sinks.delivery_progress import Delivery
-from stepscope.sinks.http import Answer, BLAMES_A_RECORD, Connection, DENIED, RETRYABLE, SERVER_ERROR, Tls, check_address, compress, explain, is_address, is_here, not_from, retry_after, sendable, without_secrets
+from stepscope.sinks.http import (
+    BLAMES_A_RECORD,
+    DENIED,
+    RETRYABLE,
+    SERVER_ERROR,
+    Answer,
+    Connection,
+    Tls,
+    check_address,
+    compress,
+    explain,
+    is_address,
+    is_here,
+    not_from,
+    retry_after,
+    sendable,
+    without_secrets,
+)
 from stepscope.sinks.registry import OWN_RECORDS, SELF_TELEMETRY, convert
 
 __all__ = [
-    "Answer",
     "BLAMES_A_RECORD",
-    "Connection",
     "DENIED",
-    "Delivery",
     "OWN_RECORDS",
     "RETRYABLE",
     "SELF_TELEMETRY",
     "SERVER_ERROR",
+    "Answer",
+    "Connection",
+    "Delivery",
     "Tls",
     "check_address",
     "compress",

@@ -12,9 +12,9 @@ from stepscope.hub.intake.sources import ReceivedBatch
 from stepscope.model.errors import StepscopeError
 from stepscope.model.ports import Batch
 
-MOST_RECORDS = 20_000
+MAX_RECORDS = 20_000
 """The most records queued for one subscription, and kept for clients that reconnect."""
-MOST_SUBSCRIPTIONS, MOST_OF_ONE = 200, 50
+MAX_SUBSCRIPTIONS, MAX_OF_ONE = 200, 50
 """The most subscriptions, in all and of one client."""
 
 
@@ -64,9 +64,9 @@ class Live:
     def __init__(
         self,
         *,
-        most_records: int = MOST_RECORDS,
-        most_subscriptions: int = MOST_SUBSCRIPTIONS,
-        most_of_one: int = MOST_OF_ONE,
+        most_records: int = MAX_RECORDS,
+        most_subscriptions: int = MAX_SUBSCRIPTIONS,
+        most_of_one: int = MAX_OF_ONE,
     ) -> None:
         self._lock = threading.Lock()
         self._most_records, self._most_subscriptions, self._most_of_one = most_records, most_subscriptions, most_of_one

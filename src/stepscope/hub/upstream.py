@@ -16,7 +16,7 @@ from stepscope.model.errors import ConfigError
 Headers = Sequence[tuple[bytes, bytes]]
 CONNECT_SECONDS, SILENT_SECONDS, IDLE_SECONDS = 10.0, 900.0, 15.0
 """Seconds for a connection, for the next bytes of a response, and for which an idle connection is kept."""
-MOST_IDLE = 100
+MAX_IDLE = 100
 _HOP_BY_HOP = frozenset(
     (
         *(b"connection", b"keep-alive", b"proxy-authenticate", b"proxy-authorization", b"proxy-connection"),
@@ -154,7 +154,7 @@ class Upstream:
 
     def release(self, connection: UpstreamConnection) -> None:
         """Keep a connection for the next request, or close it."""
-        if len(self._idle) < MOST_IDLE and connection.renew():
+        if len(self._idle) < MAX_IDLE and connection.renew():
             self._idle.append(connection)
         else:
             connection.abort()

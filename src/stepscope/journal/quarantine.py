@@ -11,11 +11,11 @@ from stepscope.journal.atomic_files import replace_file
 from stepscope.model.ports import Batch, Writer
 from stepscope.wire import frames
 
-MOST_ENTRIES = 10_000
-MOST_BYTES = 256 * 1024 * 1024
+MAX_ENTRIES = 10_000
+MAX_BYTES = 256 * 1024 * 1024
 _encode = msgspec.msgpack.Encoder().encode
 _SUFFIX = ".lot"
-_MOST_NOTES = 1000
+_MAX_NOTES = 1000
 _FRAMES = 3
 """The note, the writer's head, the batch."""
 
@@ -79,9 +79,7 @@ class Full(OSError):
 class Quarantine:
     """The entries of one sink. Any number of processes may read while one writes."""
 
-    def __init__(
-        self, home: Path, sink: str, *, most_bytes: int = MOST_BYTES, most_entries: int = MOST_ENTRIES
-    ) -> None:
+    def __init__(self, home: Path, sink: str, *, most_bytes: int = MAX_BYTES, most_entries: int = MAX_ENTRIES) -> None:
         self.folder = home / "quarantine" / sink
         self._most_bytes, self._most_entries = most_bytes, most_entries
         self._entries = self._bytes = -1
@@ -95,7 +93,7 @@ class Quarantine:
         """
         key = (batch.writer.run, batch.writer.id, reason)
         stem, before = self._notes.get(key, (0, 0))
-        if not stem and len(self._notes) >= _MOST_NOTES:
+        if not stem and len(self._notes) >= _MAX_NOTES:
             return
         data = _pack(batch._replace(records=[]), reason, before + count)
         self._notes[key] = (self._write(data, stem), before + count)

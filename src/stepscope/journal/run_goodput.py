@@ -9,7 +9,7 @@ from stepscope.model import names
 from stepscope.model.goodput_sums import TOKEN_KEYS, Goodput, Part, Sums, TokenCount, bucket_of, conclude
 from stepscope.model.records import Metric, Record, Span, began_at
 
-MOST_OPEN = 100_000
+MAX_OPEN = 100_000
 """The most unfinished spans for which the time of ended children is kept; beyond that the oldest are dropped."""
 _OURS = ("stepscope", "system")
 
@@ -61,7 +61,7 @@ class Folding:
         self.sums.spent[bucket, span.name] += lasted - below
         if span.parent_id is not None:
             self._below[span.parent_id] = self._below.get(span.parent_id, 0) + lasted
-            if len(self._below) > MOST_OPEN:
+            if len(self._below) > MAX_OPEN:
                 del self._below[next(iter(self._below))]
 
     def _take_metric(self, part: Part, metric: Metric) -> None:

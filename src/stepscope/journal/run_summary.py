@@ -15,7 +15,7 @@ from stepscope.journal.run_edits import Edits, edit_of
 from stepscope.journal.segments import RunReader, find_writer
 from stepscope.model import names
 from stepscope.model.ports import Batch, Writer
-from stepscope.model.records import MOST_EARLY, Alert, Event, Log, Metric, Record, Span, began_at, recorded_at
+from stepscope.model.records import MAX_EARLY, Alert, Event, Log, Metric, Record, Span, began_at, recorded_at
 from stepscope.model.run_description import Description, Edit, apply, read_tags
 from stepscope.model.states import WriterFacts, ending_of, run_state
 from stepscope.wire.frames import LogStart, MetricStart, SpanStart
@@ -74,7 +74,7 @@ class WriterSummary:
         """Count records of the given types, and note their times and steps."""
         self.records += len(records)
         times = [record.time for record in records] if kinds <= _STEPPED else [recorded_at(each) for each in records]
-        if min(times) < self.writer.wall_ns - MOST_EARLY:
+        if min(times) < self.writer.wall_ns - MAX_EARLY:
             times = [began_at(record, self.writer.wall_ns) for record in records]
         self.first = min(times) if self.first is None else min(self.first, min(times))
         ends = [] if kinds.isdisjoint(_SPANS) else [

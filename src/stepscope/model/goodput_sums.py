@@ -10,7 +10,7 @@ UNACCOUNTED = "unaccounted"
 """The bucket of time outside any bucketed span."""
 TOKEN_KEYS = frozenset(("tokens", "num_tokens", "batch_tokens", "train.tokens"))
 """Metrics, without their category, that count tokens: of one step, or cumulative where they never decrease."""
-LEAST_RISES = 9
+MIN_RISES = 9
 """A token metric that rose this often and never fell is a cumulative counter."""
 
 Part = tuple[int, int]
@@ -143,7 +143,7 @@ def _tokens(sums: Sums) -> tuple[float, bool]:
         counts[key].append(count)
     total, counted = 0.0, False
     for each in counts.values():
-        counter = max(count.rises for count in each) >= LEAST_RISES and not any(count.falls for count in each)
+        counter = max(count.rises for count in each) >= MIN_RISES and not any(count.falls for count in each)
         total += sum(count.increase if counter else count.total for count in each)
         counted = counted or counter
     return total, counted

@@ -201,7 +201,7 @@ def has_steps_in_range(records: Sequence[Record]) -> bool:
     return not steps or (min(steps) >= FIRST_STEP and max(steps) <= LAST_STEP)
 
 
-MOST_EARLY = 24 * 3600 * 10**9
+MAX_EARLY = 24 * 3600 * 10**9
 """How long before its process, in ns, a span may have begun and still move the start of the run."""
 
 
@@ -216,4 +216,4 @@ def began_at(record: Any, started: int) -> int:
     A span may be given any start. Where that is more than a day before its process, the start of the process counts.
     """
     at = recorded_at(record)
-    return started if at < started - MOST_EARLY and hasattr(record, "duration") else at
+    return started if at < started - MAX_EARLY and hasattr(record, "duration") else at

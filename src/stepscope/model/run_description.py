@@ -10,7 +10,7 @@ from stepscope.model.records import Event
 from stepscope.model.redaction import redact
 
 LONGEST_NAME, LONGEST_NOTES, LONGEST_TAG = 256, 65_536, 256
-MOST_TAGS = 100
+MAX_TAGS = 100
 """The most tags of one run."""
 
 Name = Annotated[str, Meta(min_length=1, max_length=LONGEST_NAME)]
@@ -34,7 +34,7 @@ class Change(Struct, frozen=True, forbid_unknown_fields=True):
 
     name: Name | UnsetType | None = UNSET
     notes: Notes | UnsetType | None = UNSET
-    tags: Annotated[dict[TagName, TagValue | None], Meta(max_length=MOST_TAGS)] | UnsetType = UNSET
+    tags: Annotated[dict[TagName, TagValue | None], Meta(max_length=MAX_TAGS)] | UnsetType = UNSET
     archived: bool | UnsetType = UNSET
 
     def __bool__(self) -> bool:

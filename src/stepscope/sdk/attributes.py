@@ -16,9 +16,9 @@ LONGEST = 64 * 1024
 MOST = 256
 """Attributes of one record, and entries of one list or dict in it."""
 DEPTH = 8
-MOST_VALUES = 10_000
+MAX_VALUES = 10_000
 """Values of one record over all its lists and dicts; bounds self-referencing ones."""
-MOST_HARMLESS = 10_000
+MAX_HARMLESS = 10_000
 CUT = "…"
 """Marks what was truncated."""
 CUT_KEY = "stepscope.cut"
@@ -80,7 +80,7 @@ class _Copy:
     __slots__ = ("_left",)
 
     def __init__(self) -> None:
-        self._left = MOST_VALUES
+        self._left = MAX_VALUES
 
     def mapping(self, attrs: Mapping[Any, Any], depth: int) -> dict[str, Any]:
         if len(attrs) > MOST:

@@ -7,7 +7,7 @@ from msgspec import msgpack
 from stepscope.model.records import SPAN, Alert, Event, Log, Metric, Span
 from stepscope.model.redaction import redact
 from stepscope.model.secret_text import is_secret
-from stepscope.sdk.attributes import LONGEST_PLAIN, MOST_HARMLESS, NUMBERS, harmless, plain_texts
+from stepscope.sdk.attributes import LONGEST_PLAIN, MAX_HARMLESS, NUMBERS, harmless, plain_texts
 
 _KINDS = (Metric, Span, Log, Event, Alert)
 _TEXTS = ("name", "message", "body", "scope", "attrs")
@@ -72,5 +72,5 @@ def _masked_text(text: str) -> Any:
 
 
 def _learn(known: set[str], text: str, safe: Any) -> None:
-    if len(text) <= LONGEST_PLAIN and text == safe and len(known) < MOST_HARMLESS:
+    if len(text) <= LONGEST_PLAIN and text == safe and len(known) < MAX_HARMLESS:
         known.add(text)

@@ -9,7 +9,7 @@ from itertools import islice
 from stepscope.model.formatting import amount
 from stepscope.model.records import KINDS
 
-MOST_NOTICES = 1000
+MAX_NOTICES = 1000
 MAX_REJECTED_KEYS = 1000
 MAX_SHOWN_KEYS = 5
 
@@ -67,7 +67,7 @@ class Outcomes:
     def notice(self, topic: str, about: str, text: str) -> None:
         """Keep a warning for the flusher to print, once per topic and subject; never prints here."""
         mine = object()
-        if len(self._warned) < MOST_NOTICES and self._warned.setdefault((topic, about), mine) is mine:
+        if len(self._warned) < MAX_NOTICES and self._warned.setdefault((topic, about), mine) is mine:
             self._notices.append(text)
 
     def notice_text(self, text: str) -> None:

@@ -16,9 +16,9 @@ from stepscope.sdk.tensors import Row, Transfer
 OPEN_SECONDS = 1.0
 """A span that is open for longer is recorded before it ends."""
 BEAT_SECONDS = 5.0
-MOST_OPEN = 10_000
+MAX_OPEN = 10_000
 """Limit on tracked open spans; older ones can still be ended."""
-MOST_HELD = 10_000
+MAX_HELD = 10_000
 CLOCK_JUMP_NS = 1_000_000_000
 MAX_KEYS = 256
 """Rejected keys in one event: as many entries as a dict in a record may have."""
@@ -65,7 +65,7 @@ class PeriodicWork:
 
     def hold(self, row: Row) -> None:
         """Keep a row until its tensors are transferred; rows beyond a limit are dropped."""
-        if len(self._held) < MOST_HELD:
+        if len(self._held) < MAX_HELD:
             self._held.append(row)
         else:
             self._run.outcomes.add("dropped", "metric", "device")
@@ -107,7 +107,7 @@ class PeriodicWork:
             if not span.announced and span.start < before and span.duration is None:
                 span.announced = True
                 self._run.recorder.append(span.packed())
-        for id in list(self._run.open_spans)[:-MOST_OPEN]:  # spans that are never ended
+        for id in list(self._run.open_spans)[:-MAX_OPEN]:  # spans that are never ended
             self._run.open_spans.pop(id, None)
 
     def beat(self, *, last: bool = False) -> None:

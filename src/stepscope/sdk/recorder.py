@@ -20,10 +20,10 @@ PART_BYTES = 256 * 1024
 """Bytes of records the flusher reads at a time, so that it releases the GIL soon."""
 OVERHEAD = 56
 """Bytes of memory a record takes beyond its own: the bytes object and the slot in the list."""
-MOST_WAIT_SECONDS = 0.05
+MAX_WAIT_SECONDS = 0.05
 """The longest a call waits for the flusher to make room, when it records faster than that can thin."""
-MOST_RECORDS = 8192
-MOST_BYTES = 8 * 1024 * 1024
+MAX_RECORDS = 8192
+MAX_BYTES = 8 * 1024 * 1024
 """Size limit of a batch; a single larger record is a batch by itself."""
 MAX_UNMASKED_BYTES = 64 * 1024
 """Bytes of a batch that are still to be masked; a larger batch would be written too late."""
@@ -81,7 +81,7 @@ class Recorder:
     @property
     def is_filling_up(self) -> bool:
         """Whether the buffer is so full that the flusher should start its next round at once."""
-        return len(self.buffer) >= MOST_RECORDS or self._size > self.quota // 2
+        return len(self.buffer) >= MAX_RECORDS or self._size > self.quota // 2
 
     def close(self) -> None:
         """Accept nothing more: further records are dropped and counted."""
@@ -105,7 +105,7 @@ class Recorder:
             self.wake()
         # Waiting is rare and short. If another thread is here, the limit stays and the next record tries again.
         outran = len(self.buffer) > self.limit + 4 * self._step
-        if not self._lock.acquire(blocking=outran, timeout=MOST_WAIT_SECONDS if outran else -1):
+        if not self._lock.acquire(blocking=outran, timeout=MAX_WAIT_SECONDS if outran else -1):
             return
         if self._busy:  # this thread holds the lock and was interrupted by a signal handler
             self._lock.release()
@@ -218,8 +218,8 @@ class Recorder:
         with self._lock:
             self._busy = True
             self._measure()
-            batch = self.buffer[: min(self._seen, MOST_RECORDS)]
-            while sum(map(len, batch)) > MOST_BYTES and len(batch) > 1:
+            batch = self.buffer[: min(self._seen, MAX_RECORDS)]
+            while sum(map(len, batch)) > MAX_BYTES and len(batch) > 1:
                 del batch[len(batch) // 2 :]
             while sum(len(packed) for packed in batch if type(packed) is Unmasked) > MAX_UNMASKED_BYTES and batch[1:]:
                 del batch[len(batch) // 2 :]

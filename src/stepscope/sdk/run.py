@@ -38,7 +38,7 @@ from stepscope.sdk.recorder import Recorder
 from stepscope.sdk.run_config import RunConfig
 from stepscope.sdk.run_protocols import OpenSpan, PackedLink
 from stepscope.sdk.self_diagnosis import SelfDiagnosis
-from stepscope.sdk.settings import MOST_SECONDS, Settings
+from stepscope.sdk.settings import MAX_SECONDS, Settings
 from stepscope.sdk.span_opening import open_span
 from stepscope.sdk.spans import Span, StepSpan
 from stepscope.sdk.tensors import Refused, Row, step_number
@@ -368,7 +368,7 @@ class Run:
         except BaseException as raised:
             pass_on(raised)
             return self.settings.exit_timeout
-        return self.settings.exit_timeout if number != number else min(max(number, 0.0), MOST_SECONDS)
+        return self.settings.exit_timeout if number != number else min(max(number, 0.0), MAX_SECONDS)
 
     def _outcome(self, recorded: bool, until: float | None = None, *, look: bool = True) -> DeliveryStatus:
         """Return what became of the records; with `until`, wait for remote sinks, which then have to have all of it."""

@@ -6,7 +6,7 @@ from typing import Any, Protocol
 
 from stepscope.model import names
 from stepscope.model.records import METRIC, Instrument
-from stepscope.model.run_description import LONGEST_NAME, LONGEST_NOTES, MOST_TAGS, read_tags
+from stepscope.model.run_description import LONGEST_NAME, LONGEST_NOTES, MAX_TAGS, read_tags
 from stepscope.sdk import values
 from stepscope.sdk.attributes import clean, is_known
 from stepscope.sdk.context import Mark, pack_any, text_of
@@ -81,9 +81,9 @@ def rename(run: Described, /, name: str | None = None, **unknown: Any) -> None:
 
 def _edit(run: Described, change: dict[str, Any]) -> None:
     tags = change.get("tags")
-    if tags is not None and not 0 < len(tags) <= MOST_TAGS:
+    if tags is not None and not 0 < len(tags) <= MAX_TAGS:
         if tags:
-            run.outcomes.reject("tag", f"more than {MOST_TAGS} tags at once")
+            run.outcomes.reject("tag", f"more than {MAX_TAGS} tags at once")
         return
     run.event(names.EVENT_EDITED, change)
 

@@ -25,12 +25,12 @@ ROUND_SECONDS = 0.01
 """Time limit in each round of the flusher."""
 LAST_SECONDS = 0.1
 """Time limit at the end of the run, if it is loaded by then."""
-MOST_WAITING = 20_000
+MAX_WAITING = 20_000
 """Limit on waiting records; when it is exceeded, the diagnosis restarts with the next record."""
-MOST_RECORDED = 4096
+MAX_RECORDED = 4096
 """The most recorded findings that are remembered, so that none is recorded twice."""
 SLICE_RECORDS = 16
-LEAST_RECORDS = 16
+MIN_RECORDS = 16
 """How much must be recorded before the diagnosis is loaded, which takes about 0.1 s on its own thread."""
 PROGRAM = frozenset(("alert", "error", "crash", "dead_rank"))
 """Findings about what the program itself recorded."""
@@ -77,13 +77,13 @@ class SelfDiagnosis:
         if not self._run.main or not (wanted or self.rules):
             return
         self._attempt = attempt
-        if len(self._waiting) + len(batch) > MOST_WAITING:
+        if len(self._waiting) + len(batch) > MAX_WAITING:
             self._run.outcomes.add("skipped", "diagnosis", "behind", len(self._waiting) + len(batch))
             self._waiting.clear()
             self._diagnosis, self._loading = None, False
             return
         self._waiting.extend(batch)
-        if wanted and not self._loading and (self.rules or len(self._waiting) >= LEAST_RECORDS):
+        if wanted and not self._loading and (self.rules or len(self._waiting) >= MIN_RECORDS):
             self._loading = True
             threading.Thread(target=self._load, name="stepscope-diagnosis", daemon=True).start()
 
@@ -132,7 +132,7 @@ class SelfDiagnosis:
             if finding.identity in self._recorded or finding.kind in PROGRAM:
                 continue
             self._recorded[finding.identity] = None
-            if len(self._recorded) > MOST_RECORDED:
+            if len(self._recorded) > MAX_RECORDED:
                 del self._recorded[next(iter(self._recorded))]
             text, attrs = finding.text, describe(finding)
             self._run.alert(names.ALERT_FINDING, finding.severity, text, step=finding.last, **attrs)

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 FILE = "stepscope.yaml"
 MIB = 1024 * 1024
 SHIPPERS = ("process", "thread", "none")
-MOST_SECONDS = 86_400
+MAX_SECONDS = 86_400
 """The longest interval or timeout."""
 
 
@@ -247,8 +247,8 @@ def _as_text(value: Any) -> str:
 
 def _as_tags(value: Any) -> dict[str, Any]:
     tags = run_description.read_tags(value)
-    if len(tags) > run_description.MOST_TAGS:
-        raise ValueError(f"expected {run_description.MOST_TAGS} tags at most")
+    if len(tags) > run_description.MAX_TAGS:
+        raise ValueError(f"expected {run_description.MAX_TAGS} tags at most")
     return tags
 
 
@@ -286,15 +286,15 @@ def _as_bool(value: Any) -> bool:
 
 def _positive(value: Any) -> float:
     number = _number(value)
-    if not 0 < number <= MOST_SECONDS:
-        raise ValueError(f"expected a number of seconds above 0, {MOST_SECONDS} at most")
+    if not 0 < number <= MAX_SECONDS:
+        raise ValueError(f"expected a number of seconds above 0, {MAX_SECONDS} at most")
     return number
 
 
 def _seconds(value: Any) -> float:
     number = _number(value)
-    if not 0 <= number <= MOST_SECONDS:
-        raise ValueError(f"expected a number of seconds, 0 to {MOST_SECONDS}")
+    if not 0 <= number <= MAX_SECONDS:
+        raise ValueError(f"expected a number of seconds, 0 to {MAX_SECONDS}")
     return number
 
 

@@ -13,7 +13,7 @@ from stepscope.sdk.attributes import clean
 from stepscope.sdk.run_protocols import PackedLink
 
 LATEST = 2**63 - 1
-MOST_LINKS = 128
+MAX_LINKS = 128
 HAS_IS_REMOTE = 0x100
 IS_REMOTE = 0x200
 """OpenTelemetry's span flags: whether it is known where the parent is, and that it is elsewhere."""

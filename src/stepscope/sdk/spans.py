@@ -34,17 +34,17 @@ from stepscope.sdk.exception_records import exception_attrs, message_of
 from stepscope.sdk.interrupts import pass_on
 from stepscope.sdk.masking import Unmasked
 from stepscope.sdk.run_protocols import PackedLink, Part, Resource
-from stepscope.sdk.span_fields import HAS_IS_REMOTE, MOST_LINKS, Limits, link, nanoseconds, unusual_fields
+from stepscope.sdk.span_fields import HAS_IS_REMOTE, MAX_LINKS, Limits, link, nanoseconds, unusual_fields
 from stepscope.sdk.writer_identity import resource_of
 
 _SAMPLED = trace.TraceFlags(trace.TraceFlags.SAMPLED)
 _NO_STATE = trace.TraceState()
 _time_ns = time.time_ns
 _monotonic_ns = time.monotonic_ns
-MOST_EVENTS = 128
-MOST_EXCEPTIONS = 8
+MAX_EVENTS = 128
+MAX_EXCEPTIONS = 8
 """Exceptions of a span that are kept beyond the limit on its events."""
-MOST_LEFT = 1000
+MAX_LEFT = 1000
 """Limit on remembered steps that were exited in another context than they were entered."""
 
 
@@ -275,7 +275,7 @@ class Span(trace.Span):
             return
         try:
             text = str(name)
-            if len(self._events) >= MOST_EVENTS + (MOST_EXCEPTIONS if text == names.EVENT_EXCEPTION else 0):
+            if len(self._events) >= MAX_EVENTS + (MAX_EXCEPTIONS if text == names.EVENT_EXCEPTION else 0):
                 self._drop("span event", ATTR_DROPPED_EVENTS)
                 return
             self.unmasked, self.usual = True, False
@@ -290,7 +290,7 @@ class Span(trace.Span):
         try:
             if self.duration is not None or not context.is_valid:
                 return
-            if len(self._links) >= MOST_LINKS:
+            if len(self._links) >= MAX_LINKS:
                 self._drop("span link", ATTR_DROPPED_LINKS)
                 return
             self.usual = False
@@ -400,5 +400,5 @@ def _drop_left(run: Part) -> None:
             current_mark.reset(found[1])
         except (ValueError, RuntimeError):  # a context that inherited the step keeps it
             return
-    if len(run.left_steps) > MOST_LEFT:
+    if len(run.left_steps) > MAX_LEFT:
         run.left_steps.clear()

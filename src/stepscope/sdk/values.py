@@ -14,7 +14,7 @@ from stepscope.sdk.tensors import Number, Refused, plain
 
 DEPTH = 16
 """Depth to which nested dicts are flattened."""
-MOST_NESTED = 10_000
+MAX_NESTED = 10_000
 """Nested dicts per call of `log`; bounds self-referencing ones."""
 
 Reader = Callable[[str, Any], "Number | tensors.Held"]
@@ -35,7 +35,7 @@ def flatten(
     `refuse` is called with key and reason for each value that is not a number.
     """
     flat: dict[str, Any] = {}
-    _flatten("", metrics, flat, refuse, DEPTH, [MOST_NESTED])
+    _flatten("", metrics, flat, refuse, DEPTH, [MAX_NESTED])
     held = [value for value in flat.values() if type(value) is tensors.Held]
     if held:
         tensors.freeze(held)

@@ -89,7 +89,7 @@ def _matches(host: str, port: int, rule: str) -> bool:
     return host == rule or host.endswith(f".{rule}")
 
 
-MOST_ANSWER = 1024 * 1024
+MAX_ANSWER = 1024 * 1024
 DENIED = frozenset({401, 403, 407})
 """Statuses about the credentials: records are kept and sent again once the token is valid."""
 SERVER_ERROR = 500
@@ -216,7 +216,7 @@ class Connection:
         headers: Mapping[str, str],
         timeout: float,
         *,
-        most: int = MOST_ANSWER,
+        most: int = MAX_ANSWER,
         once: bool = False,
     ) -> Answer:
         """Send a request and read a limited part of the response; with `once` it is never sent twice."""

@@ -12,7 +12,7 @@ from pathlib import Path
 PROGRAM = "clickhouse-server"
 LOOPBACK = "127.0.0.1"
 _MEGA = 1024 * 1024
-_MOST_CRASHES = 3
+_MAX_CRASHES = 3
 _CONFIG = """<yandex>
     <logger><level>{level}</level><log>{folder}/log</log><errorlog>{folder}/errors</errorlog>
         <size>10M</size><count>1</count></logger>
@@ -122,7 +122,7 @@ class ServerProcess:
         while not (all(listens(port, self.host) for port in (self.port, *self.more_ports)) and self._is_ready()):
             assert self.process is not None
             code = self.process.poll()
-            if code is not None and code < 0 and crashes < _MOST_CRASHES:
+            if code is not None and code < 0 and crashes < _MAX_CRASHES:
                 crashes += 1
                 self.launch()
             elif code is not None or time.monotonic() > deadline:

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from stepscope.dialects.mlflow.wire import (
     LONGEST_PARAM,
-    MOST_METRICS,
+    MAX_METRICS,
     fresh_params,
     legal_key,
     metric_batches,
@@ -84,7 +84,7 @@ def test_metric_batches_keep_the_limits(count: int, most_bytes: int) -> None:
     bodies = [json.loads(body) for body, _ in metric_batches("run", found, most_bytes)]
     assert [point["step"] for body in bodies for point in body["metrics"]] == list(range(count))
     for (body, where), read in zip(metric_batches("run", found, most_bytes), bodies, strict=True):
-        assert len(read["metrics"]) <= MOST_METRICS
+        assert len(read["metrics"]) <= MAX_METRICS
         assert len(body) <= most_bytes or len(read["metrics"]) == 1
         assert set(where) == {point["step"] // 3 for point in read["metrics"]}
 

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from stepscope.alerts.alert import Alert, Expected, Silence, Subject
-from stepscope.hub.alerting.alert_log import MOST_RESOLVED, NAME, AlertLog
+from stepscope.hub.alerting.alert_log import MAX_RESOLVED, NAME, AlertLog
 
 
 def alert(number: int = 1, state: str = "firing") -> Alert:
@@ -66,8 +66,8 @@ def test_a_disk_that_takes_nothing_is_reported_and_caught_up(tmp_path: Path) -> 
 def test_old_ones_are_forgotten(tmp_path: Path) -> None:
     """A bounded number of alerts that are over is kept; open ones always are."""
     log = AlertLog(tmp_path)
-    log.keep([alert(0), *(alert(number, "resolved") for number in range(1, MOST_RESOLVED + 10))])
+    log.keep([alert(0), *(alert(number, "resolved") for number in range(1, MAX_RESOLVED + 10))])
     kept = AlertLog(tmp_path).alerts
-    assert len(kept) == MOST_RESOLVED + 1
+    assert len(kept) == MAX_RESOLVED + 1
     assert "a0" in kept
     assert "a1" not in kept

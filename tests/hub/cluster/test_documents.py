@@ -154,7 +154,7 @@ def test_listeners_hear_of_every_change_once(join: Join) -> None:
 
 def test_superseded_versions_are_deleted(join: Join, monkeypatch: pytest.MonkeyPatch) -> None:
     """The table does not grow with every change; documents stay as they are."""
-    monkeypatch.setattr("stepscope.hub.store.cluster.documents.MOST_DEAD", 10)
+    monkeypatch.setattr("stepscope.hub.store.cluster.documents.MAX_DEAD", 10)
     monkeypatch.setattr("stepscope.hub.shared.shared_state._COMPACT_EVERY", 30)
     hub = join()
     hub.write("kept", "kept")

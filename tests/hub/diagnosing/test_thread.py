@@ -126,7 +126,7 @@ def test_a_queue_that_overflows_is_counted(world: World, monkeypatch: pytest.Mon
     """After an overflow, the affected runs are replayed from the store."""
     world.store(batch(1, [began(), *losses(0, 60)]))
     world.settle()
-    monkeypatch.setattr(thread, "MOST_WAITING", 10)
+    monkeypatch.setattr(thread, "MAX_WAITING", 10)
     world.store(batch(2, losses(60, 120)))
     assert world.diagnosing.is_waiting("r")
     assert world.diagnosing.health()["queued_records"] <= 10
@@ -136,7 +136,7 @@ def test_a_queue_that_overflows_is_counted(world: World, monkeypatch: pytest.Mon
 
 def test_states_are_bounded_and_come_back(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     """The least recently active run is evicted with its findings stored, and replayed when it continues."""
-    monkeypatch.setattr(thread, "MOST_RUNS", 1)
+    monkeypatch.setattr(thread, "MAX_RUNS", 1)
     world.store(batch(1, [began(), *losses(0, 90)], run="a"))
     world.settle()
     world.store(batch(1, [began(), *losses(0, 90)], run="b"))
@@ -231,7 +231,7 @@ def test_a_batch_too_large_for_the_queue_is_not_forgotten(world: World, monkeypa
     """The run of such a batch is incomplete until it is replayed, even if nothing else is queued."""
     world.store(batch(1, [began(), *losses(0, 60)]))
     world.settle()
-    monkeypatch.setattr(thread, "MOST_WAITING", 10)
+    monkeypatch.setattr(thread, "MAX_WAITING", 10)
     world.store(batch(2, losses(60, 120)))
     world.diagnosing._store_changed(world.diagnosing._clock())
     assert world.diagnosing.is_waiting("r")

@@ -12,7 +12,7 @@ from msgspec import structs
 from stepscope.hub.home import HubHome
 from stepscope.hub.intake.counters import Counters
 from stepscope.hub.intake.intake_journal import (
-    MOST_BYTES,
+    MAX_BYTES,
     Intake,
     IntakeBatch,
     SequenceNumbers,
@@ -194,7 +194,7 @@ def test_large_parcels() -> None:
     packed, lost = pack_parts("test", WRITER, records, SequenceNumbers())
     assert lost == 0
     assert len(packed) > 2
-    assert all(len(part) <= MOST_BYTES for part in packed)
+    assert all(len(part) <= MAX_BYTES for part in packed)
     packed, lost = pack_parts("test", WRITER, [log("a"), late, log("b"), late], SequenceNumbers())
     assert lost == 2
     whole, lost = pack_whole(IntakeBatch("test", WRITER, 7, [log("a"), late]))

@@ -69,7 +69,7 @@ def test_what_nobody_reads_back_is_not_noted() -> None:
 def test_the_oldest_are_taken_for_stored() -> None:
     """With very many waiting writers, the oldest count as stored."""
     ledger = Ledger(last=-1)
-    many = [Batch(writer(f"run{index}"), 0, []) for index in range(read_back.MOST_WRITERS + 1)]
+    many = [Batch(writer(f"run{index}"), 0, []) for index in range(read_back.MAX_WRITERS + 1)]
     found = noted(ledger, *many)
     assert found.is_complete("mlflow", ["run0"])
     assert not found.is_complete("mlflow", ["run1"])

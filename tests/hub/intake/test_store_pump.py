@@ -8,7 +8,7 @@ import pytest
 from stepscope import pump as pumps
 from stepscope.hub.intake.counters import Counters
 from stepscope.hub.intake.sources import GroupReader, ReceivedBatch, Source
-from stepscope.hub.intake.store_pump import MOST_BLAMED, MOST_TRIES, Outcome, StorePump, StoreSink
+from stepscope.hub.intake.store_pump import MAX_BLAMED, MAX_TRIES, Outcome, StorePump, StoreSink
 from stepscope.hub.store.engine import Damaged, EngineError
 from stepscope.journal.following import Cursors
 from stepscope.journal.quarantine import Quarantine
@@ -149,7 +149,7 @@ def test_stumble(tmp_path: Path) -> None:
 
 def test_an_engine_in_trouble_is_tried_again(tmp_path: Path) -> None:
     """Before any batch is blamed the group is offered several times."""
-    left = [EngineError("a disk that comes and goes", 74)] * (MOST_TRIES - 1)
+    left = [EngineError("a disk that comes and goes", 74)] * (MAX_TRIES - 1)
     world = World(tmp_path, lambda seq: left.pop() if left else None).run()
     assert (sorted(world.store.taken), world.aside()) == ([0, 1, 2, 3, 4], [])
 
@@ -165,7 +165,7 @@ def test_a_broken_engine_costs_a_few_batches_and_the_rest_waits(tmp_path: Path) 
             continue
         except EngineError:
             blamed += 1
-    assert blamed == MOST_BLAMED
+    assert blamed == MAX_BLAMED
 
 
 def test_a_full_quarantine_holds_what_the_store_stumbles_on(tmp_path: Path) -> None:

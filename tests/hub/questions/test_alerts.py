@@ -111,8 +111,8 @@ def test_a_preview(ask: Ask) -> None:
 
 def test_a_preview_of_many_rules_reads_fewer_points(ask: Ask, monkeypatch: pytest.MonkeyPatch) -> None:
     """What a preview compares is bounded, however many rules are typed, and the answer says that it is not all."""
-    monkeypatch.setattr(alert_rules, "MOST_CHECKS", 200)
-    monkeypatch.setattr(alert_rules, "MOST_SHOWN", 3)
+    monkeypatch.setattr(alert_rules, "MAX_CHECKS", 200)
+    monkeypatch.setattr(alert_rules, "MAX_SHOWN", 3)
     rules = "".join(f"  - {{name: rule {at}, key: trainer/loss, when: '> 0'}}\n" for at in range(20))
     found = ask("POST", "/api/alerts/preview", json={"yaml": f"rules:\n{rules}", "run": "big"}).json()
     assert (found["points"], found["complete"]) == (10, False)

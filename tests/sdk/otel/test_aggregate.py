@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from stepscope.model.records import ExponentialHistogram, Histogram
 from stepscope.sdk.otel.aggregate import (
     ANY,
-    MOST_BUCKETS,
+    MAX_BUCKETS,
     Explicit,
     Exponential,
     Sum,
@@ -64,7 +64,7 @@ def test_exponential_buckets_hold_their_values(batches: list[list[float]]) -> No
     found = histogram.value()
     assert isinstance(found, ExponentialHistogram)
     assert sum(found.positive) + sum(found.negative) + found.zeros == found.count == len(values)
-    assert max(len(found.positive), len(found.negative)) <= MOST_BUCKETS
+    assert max(len(found.positive), len(found.negative)) <= MAX_BUCKETS
     for sign, offset, counts in (
         (1, found.positive_offset, found.positive),
         (-1, found.negative_offset, found.negative),
@@ -98,7 +98,7 @@ def test_the_scale_is_as_fine_as_it_can_be() -> None:
     assert isinstance(coarse, ExponentialHistogram)
     assert (narrow.scale, len(narrow.positive)) == (20, 1)
     assert coarse.scale == 1
-    assert MOST_BUCKETS // 2 < len(coarse.positive) <= MOST_BUCKETS
+    assert MAX_BUCKETS // 2 < len(coarse.positive) <= MAX_BUCKETS
 
 
 def test_no_number_is_too_large() -> None:

@@ -115,14 +115,14 @@ def test_attribute_sets_are_bounded() -> None:
     """Beyond the bound everything is counted in one overflow set; nothing is lost and memory holds."""
     counter = meter.create_counter("wide")
     with recorded(otel=True) as recording:
-        for number in range(instrument_series.MOST_SETS + 500):
+        for number in range(instrument_series.MAX_SETS + 500):
             counter.add(1, {"id": number})
         counter.add(1, {"id": 5})
     found = last(recording, "wide")
     values = {key: metric.values["wide"] for key, metric in found.items()}
     assert values[("id", 5),] == 2
     assert values[("otel.metric.overflow", True),] == 500
-    assert sum(values.values()) == instrument_series.MOST_SETS + 501  # type: ignore[arg-type]
+    assert sum(values.values()) == instrument_series.MAX_SETS + 501  # type: ignore[arg-type]
 
 
 def test_attributes_of_any_sort_name_one_set() -> None:
@@ -171,7 +171,7 @@ def test_a_measurement_may_interrupt_another() -> None:
     def on_collection(phase: str, info: dict[str, int]) -> None:
         nonlocal called
         called += 1
-        for _ in range(instrument_series.MOST_PENDING):
+        for _ in range(instrument_series.MAX_PENDING):
             counter.add(1)
 
     with recorded(otel=True) as recording:
@@ -189,7 +189,7 @@ def test_a_measurement_may_interrupt_another() -> None:
             gc.callbacks.remove(on_collection)
     assert called
     total = sum(metric.values["collected"] for metric in last(recording, "collected").values())  # type: ignore[misc]
-    assert total == 2000 + called * instrument_series.MOST_PENDING
+    assert total == 2000 + called * instrument_series.MAX_PENDING
 
 
 def test_a_new_run_counts_from_nothing() -> None:

@@ -74,7 +74,7 @@ def test_histograms_are_exponential_when_asked(monkeypatch: pytest.MonkeyPatch) 
 
 def test_instruments_are_bounded(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
     """An unbounded number of names gives a warning, and memory stays bounded."""
-    monkeypatch.setattr(meters, "MOST_INSTRUMENTS", 3)
+    monkeypatch.setattr(meters, "MAX_INSTRUMENTS", 3)
     provider = meters.MeterProvider(CurrentRun())
     with caplog.at_level(logging.WARNING, "stepscope"):
         for number in range(5):

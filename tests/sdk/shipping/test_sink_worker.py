@@ -13,7 +13,7 @@ from stepscope.model.errors import Reject, Retry
 from stepscope.model.ports import Batch, Writer
 from stepscope.model.records import Event, Metric, Record
 from stepscope.pump import OPEN_AFTER, Pump
-from stepscope.sdk.shipping.sink_worker import MOST_READS, PIECE_BYTES, Filtered, Slices
+from stepscope.sdk.shipping.sink_worker import MAX_READS, PIECE_BYTES, Filtered, Slices
 from stepscope.sinks.registry import RecordFilter
 from stepscope.wire import frames
 
@@ -100,14 +100,14 @@ def test_every_record_has_one_count(tmp_path: Path) -> None:
 
 def test_long_stretches_without_a_record_that_passes() -> None:
     """Long ranges without a matching record are settled immediately, with regular returns to the caller."""
-    nothing = [Batch(WRITER, seq, [Metric(seq, 0, None, "system", {"cpu": 1.0})]) for seq in range(MOST_READS + 5)]
+    nothing = [Batch(WRITER, seq, [Metric(seq, 0, None, "system", {"cpu": 1.0})]) for seq in range(MAX_READS + 5)]
     source = Source([*nothing, batch(1000)])
     records = Filtered(source, ONLY_LOSS)
     assert [each.records for each in records.read(1)] == [[]]
-    assert source.settled == MOST_READS
+    assert source.settled == MAX_READS
     assert [len(each.records) for each in records.read(1)] == [2]
     records.settle()
-    assert records.counts["filtered"] == MOST_READS + 5 + 1
+    assert records.counts["filtered"] == MAX_READS + 5 + 1
     assert records.read(1) == []
 
 

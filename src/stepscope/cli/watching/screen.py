@@ -14,7 +14,7 @@ from stepscope.model import formatting
 from stepscope.model.ports import Writer
 from stepscope.model.records import Alert, Event, Log, Span
 
-LEAST_COLUMNS, LEAST_ROWS = 40, 10
+MIN_COLUMNS, MIN_ROWS = 40, 10
 _CHART_COLUMNS = 38
 _CHART_ROWS = 5
 """The height of a chart, with its title."""
@@ -89,7 +89,7 @@ class View:
 
 def frame(watched: RunView, status: str, found: Found, view: View, columns: int, rows: int) -> list[Styled]:
     """Draw everything there is room for: charts first, then what went wrong, what is open, the last logs."""
-    columns, rows = max(columns, LEAST_COLUMNS), max(rows, LEAST_ROWS)
+    columns, rows = max(columns, MIN_COLUMNS), max(rows, MIN_ROWS)
     head = _head(watched, status)
     problems = _problems(watched, found)
     spans = _open(watched)

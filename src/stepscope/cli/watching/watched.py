@@ -15,7 +15,7 @@ from stepscope.model.records import Alert, Event, Log, Metric, Span, mean_of
 
 KEPT = 200
 """How many logs and alerts are kept."""
-MOST_KEYS = 1000
+MAX_KEYS = 1000
 PACE_SECONDS = 20.0
 """The period over which steps per second are counted."""
 Clock = Callable[[], float]
@@ -106,7 +106,7 @@ class Watched:
         for key, value in record.points():
             trend = self.keys.get(key)
             if trend is None:
-                if len(self.keys) >= MOST_KEYS:
+                if len(self.keys) >= MAX_KEYS:
                     continue
                 trend = self.keys[key] = KeyTrend(key)
             number = mean_of(value)

@@ -19,7 +19,7 @@ GROWTH = Kind(
 LEAST = 6
 """The number of checkpoints needed."""
 REMEMBERED = 64
-MOST_NAMES, MOST_OF_RANK = 1024, 8
+MAX_NAMES, MAX_OF_RANK = 1024, 8
 """The most pairs of span name and rank: the first, or the second for each rank. The rarest are dropped."""
 
 
@@ -38,7 +38,7 @@ class CheckpointGrowth:
         if not traits(span.name).saving or span.step is None or span.duration is None:
             return ()
         place = (span.name, rank)
-        if place not in self._saves and drop_rarest(self._saves, max(MOST_NAMES, MOST_OF_RANK * self._run.world), len):
+        if place not in self._saves and drop_rarest(self._saves, max(MAX_NAMES, MAX_OF_RANK * self._run.world), len):
             self._reported &= self._saves.keys()
         saves = self._saves.setdefault(place, [])
         saves.append((span.step, span.duration / 1e9))

@@ -9,7 +9,7 @@ from stepscope.diagnosis.series_history import spread
 
 SKEW = Kind("clock_skew", "WARN", "the machine's clock is not synchronized", "Start NTP or chrony on that machine.")
 STEPS = 20
-LEAST_SECONDS = 0.2
+MIN_SECONDS = 0.2
 
 
 class Clocks:
@@ -28,7 +28,7 @@ class Clocks:
         """Evaluate a step that all ranks have finished."""
         middle = sorted(times.began for times in row.values())[(len(row) - 1) // 2]
         usual, found = self._run.usual_step, []
-        least = max(1.5 * usual, LEAST_SECONDS)
+        least = max(1.5 * usual, MIN_SECONDS)
         for rank, times in row.items():
             away = self._away.get(rank)
             if away is None:

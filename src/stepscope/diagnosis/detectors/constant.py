@@ -25,7 +25,7 @@ LOSSES = 30
 SATURATED = (0.0, 1.0)
 """Values at which a healthy loss may stay."""
 REWARDS = 40
-LEAST_REWARDS = 60
+MIN_REWARDS = 60
 
 
 def _judge_loss(series: Series, run: RunState) -> Finding | None:
@@ -33,7 +33,7 @@ def _judge_loss(series: Series, run: RunState) -> Finding | None:
 
 
 def _judge_reward(series: Series, run: RunState) -> Finding | None:
-    if series.same < REWARDS or series.count <= LEAST_REWARDS or series.value >= series.highest > 0:
+    if series.same < REWARDS or series.count <= MIN_REWARDS or series.value >= series.highest > 0:
         return None  # at its best a reward may stay
     return _repeated(DEAD_ENVIRONMENT, series)
 

@@ -16,7 +16,7 @@ CREEP = 0.15
 """Memory creeps when it grew by this share..."""
 STEADY = 0.85
 """... this steadily (Kendall's tau)..."""
-LEAST_BLOCKS = 10
+MIN_BLOCKS = 10
 """... over this many blocks."""
 
 
@@ -43,7 +43,7 @@ class Creep:
         self._times.append((series.step, series.time))
         del self._times[1:-64]
         count = len(series.middles)
-        if self._reported or count < LEAST_BLOCKS:
+        if self._reported or count < MIN_BLOCKS:
             return None
         first, last = series.middles[count // 4], series.middles[-1]
         grown = sign * (last - first)

@@ -29,8 +29,8 @@ DIFFER = 3
 """It must differ at this many steps in a row."""
 OWN = 40
 """A metric that differed at this many steps, and was never equal for long, differs by design."""
-MOST_STEPS = 16
-MOST_KEYS = 100_000
+MAX_STEPS = 16
+MAX_KEYS = 100_000
 """The most metrics that are compared; those that were equal least often are dropped."""
 CLOSE = 1e-6
 
@@ -66,7 +66,7 @@ class Desync:
         """Return the state of a metric."""
         known = self._keys.get(key)
         if known is None:
-            self.dropped += bool(drop_rarest(self._keys, MOST_KEYS, lambda each: each.same + each.own))
+            self.dropped += bool(drop_rarest(self._keys, MAX_KEYS, lambda each: each.same + each.own))
             known = self._keys[key] = Shared(key)
         return known
 
@@ -76,7 +76,7 @@ class Desync:
         row = rows.get(step)
         if row is None:
             rows[step] = {rank: value}
-            if len(rows) > MOST_STEPS:
+            if len(rows) > MAX_STEPS:
                 del rows[min(rows)]
             return None
         row[rank] = value

@@ -16,7 +16,7 @@ DIVERGENCE = Kind(
     explains=("spike", "level_shift", "accuracy_drop", "exploding_gradients", "overfit", "plateau"),
     lasts=True,
 )
-LEAST_BLOCKS = 12
+MIN_BLOCKS = 12
 SIGMAS = 8.0
 RISE = math.log(1.2)
 """A diverging loss is this far above its minimum, in logarithms."""
@@ -36,7 +36,7 @@ def judge(series: Series, run: RunState) -> Finding | None:
     middles = series.block_medians()
     if run.reinforcement:
         return None
-    if len(middles) < LEAST_BLOCKS:
+    if len(middles) < MIN_BLOCKS:
         return _from_the_start(series, middles)
     lowest = min(middles)
     rise = median(middles[-3:]) - lowest

@@ -48,9 +48,9 @@ REPORT_SECONDS = 5.0
 """A rank reports its open span within this many seconds; missing ranks are not named before."""
 
 SILENT_NS = 15_000_000_000
-MOST_OPEN = 256
+MAX_OPEN = 256
 """The most open spans of a rank; those that began first are dropped: they never end."""
-MOST_NAMES = 1024
+MAX_NAMES = 1024
 
 
 class _Opened(NamedTuple):
@@ -96,7 +96,7 @@ class Hang:
         """Record a span that has been open for long."""
         opened = self._open.setdefault(rank, {})
         opened[span.span_id] = _Opened(span.time, span.name)
-        if len(opened) > MOST_OPEN:
+        if len(opened) > MAX_OPEN:
             del opened[min(opened, key=lambda each: opened[each].time)]
         self._evaluated = False
 
@@ -107,7 +107,7 @@ class Hang:
             opened.pop(span.span_id, None)
         took = span.duration or 0
         if took > self._longest.get(span.name, 0) and traits(span.name).rare:
-            drop_rarest(self._longest, MOST_NAMES, int)
+            drop_rarest(self._longest, MAX_NAMES, int)
             self._longest[span.name] = took
 
     def positioned(self, rank: int, event: Event) -> tuple[Finding, ...]:

@@ -13,19 +13,15 @@ IMPOSSIBLE = Kind(
     lasts=True,
 )
 ROW = 5
-_AT_LEAST_ZERO = ("cross_entropy", "crossentropy", "nll", "xent", "log_loss", "logloss", "bce", "lm loss", "lm_loss")
-_AT_LEAST_ONE = ("perplexity", "ppl")
+_AT_MIN_ZERO = ("cross_entropy", "crossentropy", "nll", "xent", "log_loss", "logloss", "bce", "lm loss", "lm_loss")
+_AT_MIN_ONE = ("perplexity", "ppl")
 
 
 def judge(series: Series, run: RunState) -> Finding | None:
     """Compare the last values with the least that is possible under this name."""
     key = series.key.lower()
     least = (
-        1.0
-        if any(word in key for word in _AT_LEAST_ONE)
-        else 0.0
-        if any(word in key for word in _AT_LEAST_ZERO)
-        else None
+        1.0 if any(word in key for word in _AT_MIN_ONE) else 0.0 if any(word in key for word in _AT_MIN_ZERO) else None
     )
     if least is None or "log_ppl" in key or series.value >= least or series.count < ROW:
         return None

@@ -18,7 +18,7 @@ LEVEL_SHIFT = Kind(
     explains=("spike", "accuracy_drop", "divergence", "exploding_gradients", "plateau", "overfit", "constant"),
     lasts=True,
 )
-LEAST_BLOCKS = 12
+MIN_BLOCKS = 12
 BEFORE = 8
 SIGMAS = 8.0
 SHIFT = {"loss": math.log(1.15), "side_loss": math.log(3.0)}
@@ -52,7 +52,7 @@ class LevelShift:
         middles = series.block_medians()
         count, role = len(middles), series.role.name
         width = max(AFTER, count // AFTER_PART)
-        if count < max(LEAST_BLOCKS, width + BEFORE) or (run.reinforcement and role == "loss"):
+        if count < max(MIN_BLOCKS, width + BEFORE) or (run.reinforcement and role == "loss"):
             return None
         least = SHIFT[role] if series.positive else 0.15 * abs(middles[-width - 1])
         if middles[-1] - middles[-width - 1] < 0.3 * least:

@@ -23,7 +23,7 @@ WARN, ERROR = SEVERITIES["WARN"], SEVERITIES["ERROR"]
 LINES = 20
 """A burst has this many records within `WINDOW_NS`, and ten times the usual rate."""
 WINDOW_NS = 10_000_000_000
-MOST_PATTERNS = 512
+MAX_PATTERNS = 512
 _DIGITS = re.compile(r"0x[0-9a-f]+|\d+(\.\d+)?|[0-9a-f]{8,}")
 _RETRY = re.compile(
     r"retr(y|ies|ying)|timed? ?out|timeout|\b(429|502|503|504)\b|connection (reset|refused|aborted)|backing off",
@@ -49,11 +49,11 @@ class Logs:
         body, time = str(log.body), log.time
         pattern = _DIGITS.sub("#", body[:1000])[:200]
         self._seen[pattern] += 1
-        if len(self._seen) > MOST_PATTERNS:
+        if len(self._seen) > MAX_PATTERNS:
             del self._seen[min(self._seen, key=lambda each: self._seen[each])]
         recent = self._recent.setdefault(pattern, deque(maxlen=LINES))
         recent.append(time)
-        if len(self._recent) > MOST_PATTERNS:
+        if len(self._recent) > MAX_PATTERNS:
             self._recent.pop(next(iter(self._recent)))
         found: list[Finding] = []
         if log.severity >= ERROR and self._seen[pattern] == 1 and self._first(f"new:{pattern}"):
@@ -72,7 +72,7 @@ class Logs:
 
     def _first(self, what: str) -> bool:
         """Return whether this is reported for the first time and the limit of reports is not reached."""
-        if what in self._reported or len(self._reported) >= 4 * MOST_PATTERNS:
+        if what in self._reported or len(self._reported) >= 4 * MAX_PATTERNS:
             return False
         self._reported.add(what)
         return True

@@ -29,7 +29,7 @@ _OWN = ("system/", "stepscope/")
 SKIPS = 0.05
 """Overflows skipped by mixed precision are healthy up to this share of steps, or up to this number:"""
 FEW_SKIPS = 12
-MOST_KEYS = 256
+MAX_KEYS = 256
 """The most metrics of one finding."""
 WITHIN = 2
 """Metrics that follow within this many steps are part of the same finding."""
@@ -63,7 +63,7 @@ class NotFinite:
             return None
         if state.first is None:
             state.first = (step, key, value)
-        elif step > state.first[0] + WITHIN or key in state.keys or len(state.keys) >= MOST_KEYS:
+        elif step > state.first[0] + WITHIN or key in state.keys or len(state.keys) >= MAX_KEYS:
             return None
         state.keys[key] = step
         if state.layer is None and _LAYER.search(key):

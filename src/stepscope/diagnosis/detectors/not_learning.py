@@ -41,7 +41,7 @@ CLASSES = (
 CHANCE = 0.015
 STUCK_STEPS = 150
 FLAT = 0.06
-LEAST_BLOCKS = 12
+MIN_BLOCKS = 12
 LONG = 240
 """A loss at any other level is reported when it has not fallen in this many values..."""
 FALL = 0.02
@@ -71,7 +71,7 @@ class NotLearning:
         """Compare the last blocks with the first."""
         series, run = self._series, self._run
         middles = series.block_medians()
-        if self._reported or series.count < STUCK_STEPS or not series.positive or len(middles) < LEAST_BLOCKS:
+        if self._reported or series.count < STUCK_STEPS or not series.positive or len(middles) < MIN_BLOCKS:
             return None
         if run.reinforcement or run.resumed is not None or self._has_fallen(middles):
             return None
@@ -117,7 +117,7 @@ class NotLearning:
     def _guessed(self, level: float) -> float | None:
         """Return the accuracy when it is that of guessing among as many classes as the loss speaks of, or fewer."""
         for each in self._run.of_role("accuracy", self._series.rank, held_out=False):
-            if each.count < STUCK_STEPS // 2 or len(each.middles) < LEAST_BLOCKS or each.highest > 1.0:
+            if each.count < STUCK_STEPS // 2 or len(each.middles) < MIN_BLOCKS or each.highest > 1.0:
                 continue
             recent = median(each.middles[-8:])
             if 0 < recent < 0.6 and level > 0.98 * math.log(1 / recent) and recent < median(each.middles[:3]) + 0.05:

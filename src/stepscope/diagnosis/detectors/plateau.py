@@ -13,8 +13,8 @@ PLATEAU = Kind(
     "the parameters stopped changing: they are frozen, the optimizer is not called, or the learning rate collapsed",
     "Compare the norm of the parameters before and after a step; check the learning rate and gradient norm since then.",
 )
-LEAST_VALUES = 150
-LEAST_BLOCKS = 24
+MIN_VALUES = 150
+MIN_BLOCKS = 24
 PLAIN_FALL = 0.45
 """The fall just before the stop, as a share of the fall before it; a loss that reaches its floor slows down more."""
 EVERY = 8
@@ -26,7 +26,7 @@ LEARNT = math.log(8)
 def judge(series: Series, run: RunState) -> Finding | None:
     """Test every block as the point at which the fall may have stopped."""
     middles = series.block_medians()
-    if len(middles) % EVERY or len(middles) < LEAST_BLOCKS or series.count < LEAST_VALUES:
+    if len(middles) % EVERY or len(middles) < MIN_BLOCKS or series.count < MIN_VALUES:
         return None
     if series.positive and max(series.scaled) - middles[-1] > LEARNT:
         return None

@@ -8,7 +8,7 @@ from stepscope.diagnosis.detectors.log_anomalies import RETRIES
 from stepscope.diagnosis.finding import Finding, Kind, number
 from stepscope.diagnosis.series_history import Series
 
-LEAST_BLOCKS = 6
+MIN_BLOCKS = 6
 BLOCKS = 2
 """This many blocks in a row are far above all before them."""
 TIMES = 10.0
@@ -44,7 +44,7 @@ class Retries:
         self._last = middle
         self._rates.append((begun, rate))
         del self._rates[:-64]
-        if self._reported or len(self._rates) < LEAST_BLOCKS + BLOCKS:
+        if self._reported or len(self._rates) < MIN_BLOCKS + BLOCKS:
             return None
         before = [each for _, each in self._rates[1:-BLOCKS]]
         newest = [each for _, each in self._rates[-BLOCKS:]]

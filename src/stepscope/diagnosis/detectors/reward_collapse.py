@@ -23,7 +23,7 @@ COLLAPSE = Kind(
     ),
     lasts=True,
 )
-LEAST_BLOCKS = 14
+MIN_BLOCKS = 14
 WIDTH = 5
 LOST = 0.5
 """A collapsed reward has lost this share of what it had gained since its lowest level..."""
@@ -34,7 +34,7 @@ SIGMAS = 7.0
 def judge(series: Series, run: RunState) -> Finding | None:
     """Compare the last blocks with the best level so far."""
     middles = series.middles
-    if len(middles) < LEAST_BLOCKS or series.same > 20:
+    if len(middles) < MIN_BLOCKS or series.same > 20:
         return None
     after, highest, lowest = middles[-WIDTH:], max(middles), min(middles)
     if max(after) > highest - 0.2 * (highest - lowest):

@@ -17,7 +17,7 @@ HACKING = Kind(
     lasts=True,
 )
 LONGER, FARTHER = 1.6, 2.5
-LEAST_BLOCKS = 14
+MIN_BLOCKS = 14
 
 
 class RewardHacking:
@@ -36,7 +36,7 @@ class RewardHacking:
     def take(self) -> Finding | None:
         """Check whether all three rise."""
         series, run = self._series, self._run
-        if self._reported or len(series.middles) < LEAST_BLOCKS:
+        if self._reported or len(series.middles) < MIN_BLOCKS:
             return None
         lengths = [each for each in run.of_role("length", series.rank) if len(each.middles) >= 12]
         kls = [each for each in run.of_role("kl", series.rank) if len(each.middles) >= 12]

@@ -54,9 +54,9 @@ ROW = 20
 EQUAL, TRUNCATED, CUT = 0.95, 0.5, 0.3
 BEST = 0.9
 """A reward above this share of its range is high: that all answers are alike is no fault then."""
-MAX_KL, GROWN, LEAST_DIFFERENCE = 0.1, 10.0, 1e-3
+MAX_KL, GROWN, MIN_DIFFERENCE = 0.1, 10.0, 1e-3
 RATIO = (0.5, 2.0)
-LEAST_SAMPLE_SIZE = 0.3
+MIN_SAMPLE_SIZE = 0.3
 MAX_AGE = 8.0
 IDLE = 0.5
 BALANCED, UNBALANCED = 2.0, 3.0
@@ -123,7 +123,7 @@ def _judge_mismatch(series: Series, run: RunState) -> Finding | None:
     if series.count < ROW or len(series.middles) < 3:
         return None
     usual = median([abs(middle) for middle in series.middles[: max(len(series.middles) // 2, 2)]])
-    limit = max(GROWN * usual, LEAST_DIFFERENCE)
+    limit = max(GROWN * usual, MIN_DIFFERENCE)
     if series.role.name == "mismatch_kl":
         limit = min(max(GROWN * usual, 0.01), max(MAX_KL, 3 * usual))
     if min(recent) < limit:
@@ -138,7 +138,7 @@ def _judge_mismatch(series: Series, run: RunState) -> Finding | None:
 def _judge_ratio(series: Series, run: RunState) -> Finding | None:
     """Judge a ratio or a correlation, of which 1 is right, or an effective sample size."""
     recent = _last(series, 10)
-    low, high = (LEAST_SAMPLE_SIZE, math.inf) if series.role.name == "ess" else RATIO
+    low, high = (MIN_SAMPLE_SIZE, math.inf) if series.role.name == "ess" else RATIO
     if series.count < ROW or not (max(recent) < low or min(recent) > high):
         return None
     begun = _begun(series, low, above=False) if max(recent) < low else _begun(series, high, above=True)

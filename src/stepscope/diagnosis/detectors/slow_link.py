@@ -18,7 +18,7 @@ SLOW_LINK = Kind(
     lasts=True,
 )
 
-MOST_NAMES = 256
+MAX_NAMES = 256
 """The most collectives; the rarest are dropped."""
 
 
@@ -40,7 +40,7 @@ class SlowLink:
                 continue
             if name not in self._links:
                 series = Series(name, -1, Role("step_time"))
-                drop_rarest(self._links, MOST_NAMES, lambda link: link[0].count)
+                drop_rarest(self._links, MAX_NAMES, lambda link: link[0].count)
                 self._links[name] = (series, Throughput(series, self._run))
             series, watch = self._links[name]
             fastest = max(min(times.own[name] for times in row.values()), 1e-7)

@@ -62,7 +62,7 @@ DECAY = 0.9995
 PERSISTS = 8
 """After this many steps in a row it is a new level and not a stall."""
 PERIODS = 4
-MOST_NAMES, MOST_OF_RANK = 4096, 64
+MAX_NAMES, MAX_OF_RANK = 4096, 64
 """The most pairs of span name and rank: the first, or the second for each rank. The rarest are dropped."""
 
 
@@ -97,7 +97,7 @@ class Stalls:
         return found
 
     def _drop_rarest(self) -> None:
-        if drop_rarest(self._names, max(MOST_NAMES, MOST_OF_RANK * self._run.world), _Name.uses):
+        if drop_rarest(self._names, max(MAX_NAMES, MAX_OF_RANK * self._run.world), _Name.uses):
             left = {name for name, _ in self._names}
             self._farthest = {name: each for name, each in self._farthest.items() if name in left}
 

@@ -34,7 +34,7 @@ VARY = frozenset(
 
 
 _ONE_VALUE = "the same value on all ranks"
-MOST_LATER = 1000
+MAX_LATER = 1000
 """Settings that changed after the start and are compared."""
 
 
@@ -62,7 +62,7 @@ class StartSettings:
 
     def _change(self, rank: int, name: str, value: Any, time: int) -> Iterator[Finding]:
         """Compare a change of a setting when all ranks have made it; what only some change is not compared."""
-        if self._run.world < 2 or (name not in self._later and len(self._later) >= MOST_LATER):
+        if self._run.world < 2 or (name not in self._later and len(self._later) >= MAX_LATER):
             return
         changes = self._later.setdefault(name, {})
         changes.setdefault(rank, deque(maxlen=16)).append(value)

@@ -48,7 +48,7 @@ ARRIVAL_SHARE = 0.15
 """... for this share of a step."""
 WAITED = 0.25
 """Where collectives are recorded, the others wait for a straggler for this share of what it loses."""
-MOST_NAMES = 1024
+MAX_NAMES = 1024
 """The most span names that are compared; the rarest are dropped."""
 BY_CHANCE = 1e-6
 """The significance level of a rank being late more often than others."""
@@ -132,8 +132,8 @@ class Stragglers:
 
     def _compare(self, name: str, step: int, time: int, took: dict[int, float]) -> Finding | None:
         self._seen[name] += 1
-        if len(self._seen) > MOST_NAMES:
-            self._forget(set(drop_rarest(self._seen, MOST_NAMES, int)))
+        if len(self._seen) > MAX_NAMES:
+            self._forget(set(drop_rarest(self._seen, MAX_NAMES, int)))
         others = median(took.values()) if len(took) > 2 else min(took.values())
         usual = max(self._run.usual_step, 1e-9)
         slowest, most = -1, -math.inf

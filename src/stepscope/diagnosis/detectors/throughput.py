@@ -49,7 +49,7 @@ SMALL = 0.2
 """A smaller slowdown, in logarithms, is judged over the wider window only."""
 COST = 0.01
 """A slowdown has cost this share of the run so far; one that is over and cost less is withdrawn."""
-LEAST_BLOCKS = 24
+MIN_BLOCKS = 24
 REGRESSED = math.log(1.15)
 REGRESSION_STEPS = 50
 EARLIER = 2
@@ -76,7 +76,7 @@ class Throughput:
     def take(self) -> Finding | None:
         """Compare the last blocks with those before."""
         series = self._series
-        if len(series.middles) < LEAST_BLOCKS or not series.positive:
+        if len(series.middles) < MIN_BLOCKS or not series.positive:
             return None
         if self._reported is not None:
             return self._recovered(self._reported)

@@ -28,7 +28,7 @@ from stepscope.model.records import Metric, Value
 
 _LOCAL = ("", "file")
 """URI schemes of local paths."""
-_MOST_COUNTED = 100_000
+_MAX_COUNTED = 100_000
 _TRASH = ".trash"
 """The folder of deleted experiments."""
 CHUNK_ROWS = 10_000
@@ -95,7 +95,7 @@ def count_files(uri: str) -> int:
         place = urlsplit(uri)
         if place.scheme not in _LOCAL or not place.path:
             return 0
-        return sum(path.is_file() for path in islice(Path(unquote(place.path)).rglob("*"), _MOST_COUNTED))
+        return sum(path.is_file() for path in islice(Path(unquote(place.path)).rglob("*"), _MAX_COUNTED))
     except (OSError, ValueError):  # a database may contain any text
         return 0
 

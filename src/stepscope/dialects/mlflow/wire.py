@@ -21,8 +21,8 @@ from stepscope.wire.plain import dumps, word
 API = "/api/2.0/mlflow/"
 TRACES = "/v1/traces"
 
-MOST_METRICS, MOST_PARAMS, MOST_TAGS = 1000, 100, 100
-MOST_BYTES = 900_000
+MAX_METRICS, MAX_PARAMS, MAX_TAGS = 1000, 100, 100
+MAX_BYTES = 900_000
 """The most bytes of a request; the server accepts a million."""
 LONGEST_KEY, LONGEST_PARAM, LONGEST_TAG = 250, 6000, 5000
 
@@ -251,11 +251,11 @@ class LogBatch(NamedTuple):
     where: Sequence[int]
 
 
-def metric_batches(run: str, found: Sequence[tuple[int, Point]], most_bytes: int = MOST_BYTES) -> list[LogBatch]:
+def metric_batches(run: str, found: Sequence[tuple[int, Point]], most_bytes: int = MAX_BYTES) -> list[LogBatch]:
     """Write points, each with the index of its record, in as few bodies as the limits allow."""
     made: list[LogBatch] = []
-    for start in range(0, len(found), MOST_METRICS):
-        made += _split(run, found[start : start + MOST_METRICS], most_bytes)
+    for start in range(0, len(found), MAX_METRICS):
+        made += _split(run, found[start : start + MAX_METRICS], most_bytes)
     return made
 
 
@@ -274,8 +274,8 @@ def pair_batches(run: str, kind: str, found: Mapping[str, str]) -> list[bytes]:
     pairs = [{"key": key, "value": value} for key, value in found.items()]
     made, start = [], 0
     while start < len(pairs):
-        size = min(MOST_PARAMS, len(pairs) - start)
-        while len(body := _encode({"run_id": run, kind: pairs[start : start + size]})) > MOST_BYTES and size > 1:
+        size = min(MAX_PARAMS, len(pairs) - start)
+        while len(body := _encode({"run_id": run, kind: pairs[start : start + size]})) > MAX_BYTES and size > 1:
             size //= 2
         made.append(body)
         start += size

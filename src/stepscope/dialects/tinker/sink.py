@@ -142,7 +142,7 @@ class TinkerSink:
                     session = wire.session_of(batch.writer, record)
                     group = found.setdefault((batch.writer.id, session), [])
                     group.append(_Waiting(where, batch.writer, session, event))
-        most = wire.MOST_EVENTS
+        most = wire.MAX_EVENTS
         return [group[start : start + most] for group in found.values() for start in range(0, len(group), most)]
 
     def _send(self, chunk: list[_Waiting], timeout: float) -> None:

@@ -15,7 +15,7 @@ from stepscope.wire import foreign_names as foreign
 from stepscope.wire.plain import plain
 
 PATH = "/api/v1/telemetry"
-MOST_EVENTS = 100
+MAX_EVENTS = 100
 """The most events of one request, as in the service's own client."""
 
 _IDS = uuid.uuid5(uuid.NAMESPACE_URL, "urn:stepscope:tinker")

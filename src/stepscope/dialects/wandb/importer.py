@@ -22,7 +22,7 @@ _FULL, _FIRST, _MIDDLE, _LAST = 1, 2, 3, 4
 _HISTORY, _OUTPUT, _CONFIG, _STATS, _ALERT, _METRIC, _OUTPUT_RAW, _RUN, _EXIT = 2, 4, 5, 7, 10, 12, 13, 17, 18
 _LATEST = 9e9
 """The latest time in seconds that fits into 64 bits as nanoseconds."""
-_MOST_DEFINITIONS = 1000
+_MAX_DEFINITIONS = 1000
 _LEFT_OUT = {3: "summaries", 6: "file lists", 8: "artifacts", 25: "uses of artifacts"}
 
 
@@ -223,7 +223,7 @@ class _Reader:
         return Event(self._time, None, None, None, None, 9, EVENT_CONFIG, config)
 
     def _define(self, metric: dict[str, str]) -> None:
-        if len(self._metrics) >= _MOST_DEFINITIONS:
+        if len(self._metrics) >= _MAX_DEFINITIONS:
             self._skip("definitions of metrics", 1)
             return
         self._metrics = [*self._metrics, metric]

@@ -14,7 +14,7 @@ from stepscope.journal.atomic_files import append_synced, replace_file
 from stepscope.wire import frames
 
 NAME = "alerts.log"
-MOST_RESOLVED = 2000
+MAX_RESOLVED = 2000
 """The number of resolved alerts that are kept, newest first."""
 REWRITE_BYTES = 64 * 1024 * 1024
 
@@ -184,5 +184,5 @@ class AlertLog:
 
     def _forget_old(self) -> None:
         over = [alert for alert in self.alerts.values() if alert.state not in OPEN and alert.state != "pending"]
-        for alert in sorted(over, key=lambda alert: alert.changed)[:-MOST_RESOLVED]:
+        for alert in sorted(over, key=lambda alert: alert.changed)[:-MAX_RESOLVED]:
             del self.alerts[alert.id]

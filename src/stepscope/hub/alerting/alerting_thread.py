@@ -28,9 +28,9 @@ from stepscope.model.ports import Batch, Writer
 TICK_SECONDS = 0.5
 LOOK_SECONDS = 5.0
 """The interval between checks of the rule files and of ended runs."""
-MOST_SNAPSHOTS = 5
+MAX_SNAPSHOTS = 5
 """The most snapshots taken in one turn, since each reads the store."""
-MOST_SILENCES = 1000
+MAX_SILENCES = 1000
 
 
 class RuleStatus(NamedTuple):
@@ -188,7 +188,7 @@ class Alerting:
             if alert.fired and alert.snapshot is None:
                 alert.expected = self._is_expected(alert)
                 self._unexplained[alert.id] = alert
-        explained = [self._unexplained.pop(id) for id in list(self._unexplained)[:MOST_SNAPSHOTS]]
+        explained = [self._unexplained.pop(id) for id in list(self._unexplained)[:MAX_SNAPSHOTS]]
         for alert in explained:
             self._explain(alert)
         self._dispatcher.take(changed, now)
@@ -319,7 +319,7 @@ class Alerting:
         with self._lock:
             for over in [each.id for each in self._log.silences.values() if each.until <= self._now()]:
                 self._log.remove(over)
-            if len(self._log.silences) >= MOST_SILENCES:
+            if len(self._log.silences) >= MAX_SILENCES:
                 return False
             self._log.add(silence)
             return True

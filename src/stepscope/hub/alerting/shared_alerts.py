@@ -10,7 +10,7 @@ import msgspec
 
 from stepscope.alerts.alert import Alert, Expected, Silence
 from stepscope.alerts.state_machine import OPEN
-from stepscope.hub.alerting.alert_log import MOST_RESOLVED, AlertLog, Changes
+from stepscope.hub.alerting.alert_log import MAX_RESOLVED, AlertLog, Changes
 from stepscope.hub.shared.shared_state import SharedState
 from stepscope.hub.store.cluster.documents import Document, DocumentWrite
 from stepscope.model.errors import Retry
@@ -147,9 +147,9 @@ class SharedAlerts:
     def _forgotten(self) -> list[DocumentWrite]:
         """The oldest alerts, once there are too many that are resolved."""
         over = [alert for alert in self.alerts.values() if alert.state not in OPEN and alert.state != "pending"]
-        if len(over) <= MOST_RESOLVED + _SPARE:
+        if len(over) <= MAX_RESOLVED + _SPARE:
             return []
-        oldest = sorted(over, key=lambda alert: alert.changed)[:-MOST_RESOLVED]
+        oldest = sorted(over, key=lambda alert: alert.changed)[:-MAX_RESOLVED]
         for alert in oldest:
             self.alerts.pop(alert.id, None)
             self._written.pop(alert.id, None)

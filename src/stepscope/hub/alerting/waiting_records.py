@@ -9,7 +9,7 @@ from stepscope.diagnosis.finding import Finding
 from stepscope.hub.intake.sources import ReceivedBatch
 from stepscope.model.ports import Batch
 
-MOST_WAITING = 400_000
+MAX_WAITING = 400_000
 """The most queued records; more are skipped and counted, so that the store never waits."""
 
 
@@ -44,7 +44,7 @@ class WaitingRecords:
         with self._lock:
             for item in items:
                 count = len(item.batch.records)
-                if self._records + count > MOST_WAITING:
+                if self._records + count > MAX_WAITING:
                     self.passed_over += count
                     continue
                 self._records += count

@@ -17,7 +17,7 @@ from stepscope.model.errors import Retry
 from stepscope.sinks.http import Connection
 
 PATH = "/hubs/stored"
-MOST_WAITING = 50_000
+MAX_WAITING = 50_000
 """Records that wait to be sent; beyond it they are dropped, for the store has them."""
 _REQUEST_RECORDS = 5_000
 _SECONDS = 3.0
@@ -87,7 +87,7 @@ class Peers:
             return
         count = sum(len(item.batch.records) for item in items)
         with self._lock:
-            if self._records + count > MOST_WAITING:
+            if self._records + count > MAX_WAITING:
                 self._miss(others, count)
                 return
             self._items += items

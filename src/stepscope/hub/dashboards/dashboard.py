@@ -9,7 +9,7 @@ from stepscope.wire.yaml_structs import Document, read
 from stepscope.wire.yaml_structs import Mistake as Mistake
 
 LONGEST = 64 * 1024
-MOST_CHARTS, MOST_KEYS = 64, 32
+MAX_CHARTS, MAX_KEYS = 64, 32
 Axis = Literal["step", "time", "relative"]
 
 
@@ -60,8 +60,8 @@ def parse(text: str) -> Dashboard:
 
 def _check(document: Document[Dashboard]) -> None:
     """Check what types alone do not."""
-    if len(document.value.charts) > MOST_CHARTS:
-        raise document.mistake(f"a dashboard has at most {MOST_CHARTS} charts", "$.charts")
+    if len(document.value.charts) > MAX_CHARTS:
+        raise document.mistake(f"a dashboard has at most {MAX_CHARTS} charts", "$.charts")
     for number, chart in enumerate(document.value.charts):
         problem = _problem(chart)
         if problem:
@@ -71,8 +71,8 @@ def _check(document: Document[Dashboard]) -> None:
 def _problem(chart: Chart) -> str:
     if not chart.keys and not chart.spans:
         return "a chart needs keys or spans"
-    if len(chart.keys) + len(chart.spans) > MOST_KEYS:
-        return f"a chart has at most {MOST_KEYS} keys and spans"
+    if len(chart.keys) + len(chart.spans) > MAX_KEYS:
+        return f"a chart has at most {MAX_KEYS} keys and spans"
     if any(not 0 <= each <= 1 for each in chart.quantiles) or len(chart.quantiles) > 8:
         return "quantiles are at most 8 numbers from 0 to 1"
     if any(not math.isfinite(end) for band in chart.bands for end in (band.low, band.high) if end is not None):

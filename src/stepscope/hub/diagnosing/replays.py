@@ -17,7 +17,7 @@ from stepscope.hub.store.read.step_times import earlier_step_times
 
 CHUNK = 4000
 """The number of records diagnosed before another run has its turn."""
-MOST_OPEN = 4
+MAX_OPEN = 4
 """The most concurrent replays."""
 IMPORT_SECONDS = 1.0
 """Seconds until a run whose journals are being imported is checked again."""
@@ -168,7 +168,7 @@ class Replays:
         for run, due in list(self._queued.items()):
             if busy and now - self._last_records.get(run, 0.0) < BEHIND_SECONDS:
                 continue  # reading now would have to be repeated soon
-            if run not in self._open and due <= now and len(self._open) < MOST_OPEN:
+            if run not in self._open and due <= now and len(self._open) < MAX_OPEN:
                 self._start(run, now)
         ready = [self._open[run] for run in self._queued if run in self._open]
         if ready:

@@ -23,11 +23,11 @@ from stepscope.hub.store.write.ledger import Ranges
 from stepscope.model.ports import Batch
 from stepscope.model.states import ENDED
 
-MOST_WAITING = 200_000
+MAX_WAITING = 200_000
 """The most queued records; beyond that their runs are replayed from the store."""
-MOST_SERIES = 100_000
+MAX_SERIES = 100_000
 """The most series in memory; the least recently active runs are evicted."""
-MOST_RUNS = 256
+MAX_RUNS = 256
 IDLE_SECONDS = 300.0
 """A run without records for this long is evicted."""
 SETTLE_SECONDS = 3.0
@@ -112,7 +112,7 @@ class Diagnosing:
             for item in items:
                 run, count = item.batch.writer.run, len(item.batch.records)
                 self._waiting.add(run)
-                if self._queued + count > MOST_WAITING:
+                if self._queued + count > MAX_WAITING:
                     self._missed.add(run)
                     continue
                 self._queue.append(item.batch)
@@ -355,7 +355,7 @@ class Diagnosing:
         series = sum(each.series for each in order)
         for each in order:
             idle = now - each.last_seen > IDLE_SECONDS
-            if not idle and series <= MOST_SERIES and len(self._live) <= MOST_RUNS:
+            if not idle and series <= MAX_SERIES and len(self._live) <= MAX_RUNS:
                 break
             self._settle([each])
             del self._live[each.id]

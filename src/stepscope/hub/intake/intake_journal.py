@@ -185,9 +185,9 @@ def frames_of(batches: Sequence[bytes]) -> Iterator[list[bytes]]:
         yield part
 
 
-MOST_BYTES = 16 * 1024 * 1024
+MAX_BYTES = 16 * 1024 * 1024
 """The largest size of a batch that may be split."""
-MOST_WRITERS = 20_000
+MAX_WRITERS = 20_000
 
 _UNPACKABLE = (ValueError, TypeError, OverflowError, RecursionError)
 
@@ -229,7 +229,7 @@ class SequenceNumbers:
         with self._lock:
             number = self._following.get(writer)
             if number is None:
-                if len(self._following) >= MOST_WRITERS:
+                if len(self._following) >= MAX_WRITERS:
                     self._following.clear()
                 number = self._clock() // 1_000_000 << 20
             self._following[writer] = number + 1
@@ -277,7 +277,7 @@ def pack_parts(
     `request` gives each batch of a request its number, the same whenever the same bytes are taken.
     """
     packed = pack(IntakeBatch(receiver, writer, numbers.take(writer.id), records, request()))
-    if packed is not None and len(packed) <= MOST_BYTES:
+    if packed is not None and len(packed) <= MAX_BYTES:
         return [packed], 0
     if len(records) < 2:
         return ([packed], 0) if packed is not None else ([], len(records))
@@ -304,7 +304,7 @@ def pack_whole(batch: IntakeBatch) -> tuple[bytes | None, int]:
 
 def _fits(record: Record) -> bool:
     try:
-        return len(_encode(record)) <= MOST_BYTES
+        return len(_encode(record)) <= MAX_BYTES
     except _UNPACKABLE:
         return False
 

@@ -10,7 +10,7 @@ from stepscope.hub.store.write.ledger import Ranges, writer_key
 from stepscope.model.dialects import with_part
 from stepscope.model.ports import Batch, Writer
 
-MOST_WRITERS = 2_000
+MAX_WRITERS = 2_000
 """When more writers than this wait to be looked up, the oldest are taken for stored."""
 _SHORTEST_PAUSE, _LONGEST_PAUSE = 0.02, 0.5
 _TABLES = ("runs", "writers", "series", "metrics", "totals", "lifecycle")
@@ -41,7 +41,7 @@ class ReadBack:
                 if batch.seq not in numbers:
                     numbers.add(batch.seq)
                 self._waiting[key] = receiver, batch.writer, numbers
-                if len(self._waiting) > MOST_WRITERS:
+                if len(self._waiting) > MAX_WRITERS:
                     del self._waiting[next(iter(self._waiting))]
 
     def is_complete(self, receiver: str, runs: Collection[str] | None = None) -> bool:

@@ -32,9 +32,9 @@ _NAMES: dict[type, tuple[str, ...]] = {
 }
 """The text fields of records besides attributes and bodies."""
 Named = TypeVar("Named", bound=Struct)
-_MOST_NAMES = 10_000
-_MOST_KEYS = 50_000
-_MOST_TEXTS = 50_000
+_MAX_NAMES = 10_000
+_MAX_KEYS = 50_000
+_MAX_TEXTS = 50_000
 _LONGEST_PLAIN = 64
 
 
@@ -75,7 +75,7 @@ class Scrubber:
         return True
 
     def _note_short(self, names: Iterable[str]) -> None:
-        if len(self._short) < _MOST_KEYS:
+        if len(self._short) < _MAX_KEYS:
             self._short.update(names)
 
     def safe_writer(self, writer: Writer, lost: "Counter[str]") -> Writer:
@@ -173,7 +173,7 @@ class Scrubber:
     def _is_harmless(self, attrs: Attrs) -> bool:
         """Return whether attributes are few and short under known names; a fast check."""
         if len(attrs) > self._limits.attributes or not self._harmless.issuperset(attrs):
-            if len(self._harmless) < _MOST_NAMES:
+            if len(self._harmless) < _MAX_NAMES:
                 longest = self._limits.text
                 self._harmless.update(
                     [key for key in attrs if len(key) <= longest and not is_secret(key) and self._safe(key) is key]
@@ -190,7 +190,7 @@ class Scrubber:
         if len(text) < SHORTEST or text in self._plain_texts:
             return text
         safe = mask_text(text)
-        if safe is text and len(text) <= _LONGEST_PLAIN and len(self._plain_texts) < _MOST_TEXTS:
+        if safe is text and len(text) <= _LONGEST_PLAIN and len(self._plain_texts) < _MAX_TEXTS:
             self._plain_texts.add(text)
         return safe
 

@@ -8,9 +8,9 @@ from stepscope.hub.limits import Limits
 from stepscope.model.otel_names import ATTR_EXEMPLARS
 from stepscope.model.records import Metric
 
-MOST_RUNS = 5_000
+MAX_RUNS = 5_000
 """Runs whose series are remembered; the oldest are forgotten."""
-MOST_IN_ALL = 1_000_000
+MAX_IN_ALL = 1_000_000
 IDLE_SECONDS = 600.0
 """When there are too many in all, runs without records for this long are forgotten."""
 
@@ -37,7 +37,7 @@ class RunSeries:
 class SeriesLimits:
     """Counts the series of each run. Safe to use from any thread."""
 
-    def __init__(self, limits: Limits, most_in_all: int = MOST_IN_ALL, clock: Callable[[], float] = time.monotonic):
+    def __init__(self, limits: Limits, most_in_all: int = MAX_IN_ALL, clock: Callable[[], float] = time.monotonic):
         self._limits = limits
         self._most_in_all = most_in_all
         self._clock = clock
@@ -50,7 +50,7 @@ class SeriesLimits:
         found = self._runs.get(run)
         if found is None:
             with self._lock:
-                while len(self._runs) >= MOST_RUNS:
+                while len(self._runs) >= MAX_RUNS:
                     self._forget(next(iter(self._runs)))
                 found = self._runs.setdefault(run, RunSeries())
         found.used = self._clock()

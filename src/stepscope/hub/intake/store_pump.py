@@ -162,9 +162,9 @@ class StorePump:
 
 SINK = "store"
 """Names its cursors and its quarantine."""
-MOST_TRIES = 5
+MAX_TRIES = 5
 """How often a group is retried on a failing engine before one of its batches is blamed."""
-MOST_BLAMED = 8
+MAX_BLAMED = 8
 """How many batches are blamed in a row; beyond that it is the engine, and everything waits."""
 
 Outcome = Retry | Reject | None
@@ -200,7 +200,7 @@ class StoreSink:
             raise Retry(str(error), after=60.0) from error  # no batch is to blame, and none will be taken soon
         except EngineError as error:
             self._tries += 1
-            if self._tries < MOST_TRIES or self._blamed >= MOST_BLAMED:
+            if self._tries < MAX_TRIES or self._blamed >= MAX_BLAMED:
                 raise Retry(f"the store is failing: {error}") from error
             self._blamed += len(batches) == 1
             raise

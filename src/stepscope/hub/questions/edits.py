@@ -14,7 +14,7 @@ from stepscope.model.run_description import (
     LONGEST_NAME,
     LONGEST_NOTES,
     LONGEST_TAG,
-    MOST_TAGS,
+    MAX_TAGS,
     Change,
     Description,
     Edit,
@@ -33,8 +33,8 @@ def change(reader: Reader, given: dict[str, Any]) -> dict[str, Any]:
     wanted = _change(given["body"])
     row = reader.with_edits(recorded)
     before = Description(row.name or None, row.notes, row.tags, row.archived)
-    if len(apply(before, [Edit(run=row.id, time=0, id="", change=wanted)]).tags) > MOST_TAGS:
-        raise conflict(f"a run has at most {MOST_TAGS} tags: remove some first")
+    if len(apply(before, [Edit(run=row.id, time=0, id="", change=wanted)]).tags) > MAX_TAGS:
+        raise conflict(f"a run has at most {MAX_TAGS} tags: remove some first")
     latest = max((edit.time for edit in recorded.process_edits), default=0)
     try:
         edit = edits.append(recorded.id, reader.who, wanted, after=latest)
@@ -110,7 +110,7 @@ _CHANGE = {
         "notes": {"type": ["string", "null"], "maxLength": LONGEST_NOTES},
         "tags": {
             "type": "object",
-            "maxProperties": MOST_TAGS,
+            "maxProperties": MAX_TAGS,
             "propertyNames": {"minLength": 1, "maxLength": LONGEST_TAG},
             "additionalProperties": {
                 "type": ["boolean", "number", "string", "null"],

@@ -13,14 +13,14 @@ from stepscope.hub.store.read.series_catalog import SeriesRow, find_series, span
 from stepscope.hub.store.schema import NO_STEP
 from stepscope.model import names
 from stepscope.model.goodput_sums import TOKEN_KEYS, Goodput, Sums, TokenCount, bucket_of, conclude
-from stepscope.model.records import MOST_EARLY
+from stepscope.model.records import MAX_EARLY
 
 _BUCKET_NAME = f"attr_values[indexOf(attr_names, {literal.text(names.ATTR_BUCKET)})]"
 _KNOWN = ", ".join(literal.text(name) for name in names.SPAN_BUCKETS)
 _WORDS = ", ".join(literal.text(bucket) for bucket in names.BUCKETS)
 _BUCKETED = f"({_BUCKET_NAME} IN ({_WORDS}) OR name IN ({_KNOWN}))"
 _OURS = ("stepscope/", "system/")
-MOST_TOKENS = 200_000
+MAX_TOKENS = 200_000
 """The most points of a token metric that are read in order."""
 
 
@@ -58,7 +58,7 @@ def read_steps(engine: Engine, runs: Sequence[int]) -> dict[int, Sums]:
             made[run].reach((rank, attempt), at, at)
     for run, rank, attempt, first, last, steps in extents.rows():
         started = made[run].begun.get((rank, attempt), 0)
-        made[run].reach((rank, attempt), started if first < started - MOST_EARLY else first, last)
+        made[run].reach((rank, attempt), started if first < started - MAX_EARLY else first, last)
         made[run].steps[rank, attempt] += steps
     _walk(engine, {number: rest for number, *rest in series.rows()}, made)
     for run, rank, attempt, first, last in ends.rows():
@@ -119,7 +119,7 @@ def _tokens(engine: Engine, counting: list[int], catalog: Mapping[int, SeriesRow
         FROM metrics WHERE {among} GROUP BY series, attempt"""
     )
     rows = list(amounts.rows())
-    pace = max(n for _, _, n, *_ in rows) // MOST_TOKENS + 1 if rows else 1
+    pace = max(n for _, _, n, *_ in rows) // MAX_TOKENS + 1 if rows else 1
     directions = engine.query(
         f"""SELECT series, attempt, arrayCount((a, b) -> b > a, arrayPopBack(course), arrayPopFront(course)) AS rises,
             arrayCount((a, b) -> b < a, arrayPopBack(course), arrayPopFront(course)) AS falls

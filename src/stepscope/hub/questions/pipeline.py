@@ -10,7 +10,7 @@ from stepscope.hub.questions.toolbox.params import forbidden
 from stepscope.hub.questions.toolbox.schemas import COUNTS, INTEGER, SECONDS, TEXT, list_of, object_of
 from stepscope.journal.quarantine import Quarantine, quarantined
 
-MOST_ENTRIES = 200
+MAX_ENTRIES = 200
 
 
 class SinkReport(msgspec.Struct, frozen=True):
@@ -65,7 +65,7 @@ def refused(home: Path) -> tuple[list[QuarantinedBatch], int]:
             for bad in aside.unreadable()
         ]
     found.sort(key=lambda entry: -entry.time)
-    return found[:MOST_ENTRIES], len(found)
+    return found[:MAX_ENTRIES], len(found)
 
 
 def pipeline(reader: Reader, given: dict[str, Any]) -> dict[str, Any]:

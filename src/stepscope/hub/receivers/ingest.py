@@ -23,7 +23,7 @@ from stepscope.model.records import Record, Span, has_steps_in_range
 UNPACKABLE = "the record cannot be stored"
 STEP_OUT_OF_RANGE = "the step is out of range"
 OTHER_PROJECT = "the run belongs to another project than the token"
-_MOST_RUNS = 50_000
+_MAX_RUNS = 50_000
 
 
 class Upload:
@@ -169,7 +169,7 @@ class RunOwners:
             return True
         owner = self._projects.get(run)
         if owner is None:
-            if len(self._projects) >= _MOST_RUNS:
+            if len(self._projects) >= _MAX_RUNS:
                 self._projects.clear()
             owner = self._projects[run] = self._look_up(run) or project
         return bound is None or owner == bound
@@ -196,7 +196,7 @@ class Writers:
         bound = found if project is None else structs.replace(found, project=project)
         reason = self._ingest.add(upload, bound, records, project, seq)
         if known is None and not reason:
-            if len(self._known) >= _MOST_RUNS:
+            if len(self._known) >= _MAX_RUNS:
                 self._known.clear()
             self._known[writer.id] = found
         return reason

@@ -18,7 +18,7 @@ from stepscope.model.ports import SCHEMA, Writer
 from stepscope.wire import frames
 
 PATH = "/v1/stepscope"
-MOST_RECORDS = 1_000_000
+MAX_RECORDS = 1_000_000
 UNREADABLE = "unreadable record"
 
 
@@ -80,8 +80,8 @@ class Native:
                 self._ingest.reject("unreadable request")
                 raise Refused(Refusal(HTTPStatus.BAD_REQUEST, f"at byte {found.start}: {error}")) from None
             count += len(records)
-            if count > MOST_RECORDS:
-                raise Refused(Refusal(HTTPStatus(413), f"more than {MOST_RECORDS} records; send smaller requests"))
+            if count > MAX_RECORDS:
+                raise Refused(Refusal(HTTPStatus(413), f"more than {MAX_RECORDS} records; send smaller requests"))
             upload.rejected[UNREADABLE] += bad
             number += 1
             reason = self._ingest.add(upload, writer, records, access.project, seq)

@@ -10,7 +10,7 @@ from stepscope.hub.threads import Periodic
 TOO_MANY_RUNS = "too many runs: the limit on new runs per day and receiver, or on runs in the store, is reached"
 DAY_SECONDS = 24 * 3600.0
 _COUNT_SECONDS = 60.0
-_MOST_SEEN = 200_000
+_MAX_SEEN = 200_000
 
 
 class RunLimits:
@@ -57,7 +57,7 @@ class RunLimits:
             is_admitted = left >= 1.0
             self._left[receiver] = (left - is_admitted, now)
             if is_admitted:
-                if len(self._seen) >= _MOST_SEEN:
+                if len(self._seen) >= _MAX_SEEN:
                     del self._seen[next(iter(self._seen))]
                 self._seen[run] = None
                 self._is_counted = False

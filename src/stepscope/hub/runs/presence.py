@@ -11,7 +11,7 @@ from stepscope.model.ports import Writer
 from stepscope.model.records import Event, Metric, Record
 from stepscope.model.states import WriterFacts, beat_interval, ending_of
 
-MOST_RUNS = 20_000
+MAX_RUNS = 20_000
 _SELF = "stepscope"
 
 
@@ -39,7 +39,7 @@ class Presence:
                 known = run.get(writer.id) or _unseen(writer)
                 run[writer.id] = learn(known, records, now)
                 self._runs[writer.run] = run
-            while len(self._runs) > MOST_RUNS:
+            while len(self._runs) > MAX_RUNS:
                 del self._runs[next(iter(self._runs))]
 
     def forget(self, run: str) -> None:

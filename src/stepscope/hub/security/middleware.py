@@ -144,7 +144,7 @@ def access_of(scope: Scope) -> Access:
 
 _DISCARDED = 3
 """Multiple of the limit that is read and discarded after the error was sent, so that the sender can read it."""
-_MOST_DISCARDED = 64 * MEGA
+_MAX_DISCARDED = 64 * MEGA
 
 
 class BodyLimits:
@@ -250,7 +250,7 @@ class _Body:
         return message
 
     async def _discard(self) -> None:
-        most = self._most + min(self._most * _DISCARDED, _MOST_DISCARDED)
+        most = self._most + min(self._most * _DISCARDED, _MAX_DISCARDED)
         with contextlib.suppress(Refused):
             while not self._complete and self._read <= most:
                 await self._next()

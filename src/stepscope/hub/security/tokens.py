@@ -171,7 +171,7 @@ def _hash(secret: str) -> str:
 _BURST_SECONDS = 2.0
 _SHORTEST, _LONGEST = 0.001, 3600.0
 """Limits of the Retry-After that clients get, in seconds."""
-_MOST_ELSEWHERE = 10_000
+_MAX_ELSEWHERE = 10_000
 
 
 Passed = dict[str, tuple[int, float]]
@@ -186,7 +186,7 @@ class RateLimits:
         self._clock = clock
         self._buckets: dict[str, tuple[float, float]] = {}
         self._passed: Passed = {}
-        self._elsewhere: deque[tuple[str, int, float, float]] = deque(maxlen=_MOST_ELSEWHERE)
+        self._elsewhere: deque[tuple[str, int, float, float]] = deque(maxlen=_MAX_ELSEWHERE)
         """What other hubs let pass: token, requests, rate, and when that was known here."""
 
     def take(self, token: str, rate: float | None = None) -> float:

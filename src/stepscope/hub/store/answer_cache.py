@@ -2,8 +2,8 @@
 
 import threading
 
-MOST_BYTES = 16 * 1024 * 1024
-LARGEST = MOST_BYTES // 8
+MAX_BYTES = 16 * 1024 * 1024
+LARGEST = MAX_BYTES // 8
 """A larger answer is not kept: it would displace many others."""
 
 
@@ -14,7 +14,7 @@ class AnswerCache:
     little it reads.
     """
 
-    def __init__(self, most_bytes: int = MOST_BYTES, largest: int = LARGEST) -> None:
+    def __init__(self, most_bytes: int = MAX_BYTES, largest: int = LARGEST) -> None:
         self._most_bytes, self._largest = most_bytes, largest
         self._lock = threading.Lock()
         self._answers: dict[str, bytes] = {}

@@ -21,7 +21,7 @@ BACKWARD = "train.backward"
 GRADIENT_SYNC = "train.collective.gradient_sync"
 """What is left to wait for of the collectives that DDP or FSDP began in the backward pass."""
 _DEPTH = 3
-_MOST_OUTPUTS = 16
+_MAX_OUTPUTS = 16
 
 
 class ModuleTiming:
@@ -155,7 +155,7 @@ def has_peers() -> bool:
 def differentiable(output: Any) -> list[Any]:
     """The first tensors of an output that require gradients."""
     found = (each for each in _tensors(output, _DEPTH) if each.requires_grad and not each.is_leaf)
-    return [each for each, _ in zip(found, range(_MOST_OUTPUTS), strict=False)]
+    return [each for each, _ in zip(found, range(_MAX_OUTPUTS), strict=False)]
 
 
 def _tensors(output: Any, depth: int) -> Iterator[Any]:

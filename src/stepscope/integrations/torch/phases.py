@@ -12,7 +12,7 @@ from opentelemetry.trace import StatusCode
 import stepscope
 
 CATEGORY = "torch"
-MOST_ROUNDS = 1000
+MAX_ROUNDS = 1000
 """The limit of rounds waiting for the device; beyond it the oldest are dropped and counted."""
 
 
@@ -84,7 +84,7 @@ class GpuClock:
         stretches, self._open = self._open, []
         if stretches:
             self._rounds.append(Round(run, step, axis, stretches))
-            if len(self._rounds) > MOST_ROUNDS:
+            if len(self._rounds) > MAX_ROUNDS:
                 self._rounds.popleft().run.count("dropped", "metric", "device")
         self.collect()
 

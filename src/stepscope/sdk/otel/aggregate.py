@@ -57,7 +57,7 @@ def is_ordered(bounds: Sequence[float]) -> bool:
 
 Number = int | float
 
-MOST_BUCKETS = 160
+MAX_BUCKETS = 160
 HIGHEST_SCALE = 20
 LOWEST_SCALE = -10
 
@@ -173,7 +173,7 @@ class Exponential:
         ends = [bucket_index(value, self._scale) for value in (ordered[0], ordered[-1])]
         ends += [min(buckets), max(buckets)] if buckets else []
         shift = 0
-        while (max(ends) >> shift) - (min(ends) >> shift) >= MOST_BUCKETS and self._scale - shift > LOWEST_SCALE:
+        while (max(ends) >> shift) - (min(ends) >> shift) >= MAX_BUCKETS and self._scale - shift > LOWEST_SCALE:
             shift += 1
         if shift:
             self._coarsen(shift)

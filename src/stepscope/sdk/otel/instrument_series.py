@@ -20,11 +20,11 @@ from stepscope.sdk.otel.current_run import CurrentRun, masked_attributes
 from stepscope.sdk.run_protocols import Part
 from stepscope.sdk.values import flatten
 
-MOST_SETS = 2000
+MAX_SETS = 2000
 """Attribute sets of one instrument; further ones share the overflow set."""
-MOST_SPELLINGS = 4 * MOST_SETS
+MAX_SPELLINGS = 4 * MAX_SETS
 """Remembered ways to write an attribute set: order of keys, masked secrets."""
-MOST_PENDING = 512
+MAX_PENDING = 512
 """Limit on pending measurements, whose aggregation takes some 50 us; the call that exceeds it aggregates them."""
 SLICE = 128
 """Points recorded at a time; then the interpreter is released to waiting threads."""
@@ -109,7 +109,7 @@ class Series:
         if amount > point.peak:
             point.peak = amount
             point.exemplar = _exemplar(amount, context)
-        if len(point.pending) >= MOST_PENDING and self._lock.acquire(blocking=False):
+        if len(point.pending) >= MAX_PENDING and self._lock.acquire(blocking=False):
             try:
                 self._count(run, point)
             finally:
@@ -121,16 +121,16 @@ class Series:
         key = pack(sorted(attrs.items()))
         point = self._known.get(key)
         if point is None:
-            if len(self._known) > MOST_SETS:  # the set without attributes is always there
+            if len(self._known) > MAX_SETS:  # the set without attributes is always there
                 run.outcomes.notice(
                     "cardinality",
                     self.name,
-                    f"{self.name!r} has more than {MOST_SETS} attribute sets; further ones are counted as one, "
+                    f"{self.name!r} has more than {MAX_SETS} attribute sets; further ones are counted as one, "
                     f"with {next(iter(OVERFLOW))}. Remove attributes that differ each time",
                 )
                 attrs = {**self._scope_attrs, **OVERFLOW}
             point = self._add(attrs)
-        if len(self._by_attributes) < MOST_SPELLINGS:
+        if len(self._by_attributes) < MAX_SPELLINGS:
             try:
                 self._by_attributes[tuple(attributes.items())] = point
             except BaseException as raised:  # unhashable values take this path each time

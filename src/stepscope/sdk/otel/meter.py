@@ -18,7 +18,7 @@ from stepscope.sdk.interrupts import pass_on
 from stepscope.sdk.otel import observables
 from stepscope.sdk.otel.aggregate import Aggregate, Explicit, Exponential, Sum, bounds_for, fitting, is_ordered
 from stepscope.sdk.otel.current_run import CurrentRun, attributes_of_scope, masked_attributes
-from stepscope.sdk.otel.instrument_series import MOST_SPELLINGS, Series, as_number
+from stepscope.sdk.otel.instrument_series import MAX_SPELLINGS, Series, as_number
 from stepscope.sdk.run_protocols import Part, Resource
 
 _time_ns = time.time_ns
@@ -94,7 +94,7 @@ class Gauge(_ApiGauge):  # type: ignore[misc]
 
     def _clean(self, run: Any, attributes: Any) -> Raw:
         attrs = Raw(pack({**self._scope_attrs, **masked_attributes(run, attributes)}))
-        if len(self._by_attributes) < MOST_SPELLINGS:
+        if len(self._by_attributes) < MAX_SPELLINGS:
             try:
                 self._by_attributes[tuple(attributes.items())] = attrs
             except BaseException as raised:  # unhashable values take this path each time
@@ -104,7 +104,7 @@ class Gauge(_ApiGauge):  # type: ignore[misc]
 
 log = logging.getLogger("stepscope")
 Made = TypeVar("Made")
-MOST_INSTRUMENTS = 10_000
+MAX_INSTRUMENTS = 10_000
 AGGREGATION = "OTEL_EXPORTER_OTLP_METRICS_DEFAULT_HISTOGRAM_AGGREGATION"
 EXPONENTIAL = "base2_exponential_bucket_histogram"
 
@@ -241,10 +241,10 @@ class Meter(metrics.Meter):
     def _series(self, name: str, about: Instrument, make: Callable[[], Aggregate]) -> Series:
         provider = self._provider
         series = Series(provider.current, str(name), about, self._scope_attrs, make, provider.start)
-        if len(provider.series) < MOST_INSTRUMENTS:
+        if len(provider.series) < MAX_INSTRUMENTS:
             provider.series.append(series)
         else:
-            self._warn(name, f"there are more than {MOST_INSTRUMENTS} instruments, so it is not recorded")
+            self._warn(name, f"there are more than {MAX_INSTRUMENTS} instruments, so it is not recorded")
         return series
 
     def _source(self, name: str, about: Instrument, callbacks: Sequence[CallbackT] | None) -> observables.Source:

@@ -13,7 +13,7 @@ from stepscope.model.records import METRIC, Instrument
 from stepscope.sdk.context import NO_MARK, pack
 from stepscope.sdk.otel.aggregate import Number, fitting
 from stepscope.sdk.otel.current_run import masked_attributes
-from stepscope.sdk.otel.instrument_series import MOST_SETS, as_number
+from stepscope.sdk.otel.instrument_series import MAX_SETS, as_number
 from stepscope.sdk.run_protocols import Part
 
 _OPTIONS = CallbackOptions(timeout_millis=1000)
@@ -48,7 +48,7 @@ class Source:
         """Call every callback and record its observations: gauges always, sums when they changed."""
         for callback in list(self._callbacks):
             try:
-                for observation in islice(callback(_OPTIONS) or (), MOST_SETS):
+                for observation in islice(callback(_OPTIONS) or (), MAX_SETS):
                     self._put(run, now, observation)
             except BaseException as error:  # sys.exit in a callback ends the callback, not the observing
                 run.outcomes.add("failed", "callback", type(error).__name__)
@@ -66,7 +66,7 @@ class Source:
             key = pack(sorted(attrs.items()))
             if self._last.get(key) == number:
                 return
-            if key in self._last or len(self._last) < MOST_SETS:
+            if key in self._last or len(self._last) < MAX_SETS:
                 self._last[key] = number
         step, axis = run.active_mark or NO_MARK
         values = {self.name: number}

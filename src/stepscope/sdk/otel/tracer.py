@@ -19,7 +19,7 @@ from stepscope.sdk.context import CARRIED_KEY, SPAN_KEY, attach, current, detach
 from stepscope.sdk.interrupts import pass_on
 from stepscope.sdk.otel.current_run import CurrentRun, attributes_of_scope, clean_attributes
 from stepscope.sdk.run_protocols import PackedLink, Part, Resource
-from stepscope.sdk.span_fields import MOST_LINKS, link, nanoseconds, read_limits
+from stepscope.sdk.span_fields import MAX_LINKS, link, nanoseconds, read_limits
 from stepscope.sdk.spans import Span, StepSpan
 
 _LOW = 2**64 - 1
@@ -319,9 +319,9 @@ def _link(run: Part, span: Span, links: Any, above: trace.Span | None) -> None:
     except BaseException as error:
         pass_on(error)
         run.outcomes.add("rejected", "link", type(error).__name__)
-    span._links, span.unmasked = packed[:MOST_LINKS], True
-    if len(packed) > MOST_LINKS:
-        span._attrs[ATTR_DROPPED_LINKS] = len(packed) - MOST_LINKS
+    span._links, span.unmasked = packed[:MAX_LINKS], True
+    if len(packed) > MAX_LINKS:
+        span._attrs[ATTR_DROPPED_LINKS] = len(packed) - MAX_LINKS
 
 
 def _start_at(run: Part, span: Span, start: Any) -> None:

@@ -9,7 +9,7 @@ from stepscope.journal import layout
 from stepscope.journal.layout import host_name, is_alive
 from stepscope.journal.segments import find_writer
 from stepscope.sdk.shipping import sink_requests
-from stepscope.sdk.shipping.sink_events import COUNT_SECONDS, MOST_RUNS, ShipperJournal, counters
+from stepscope.sdk.shipping.sink_events import COUNT_SECONDS, MAX_RUNS, ShipperJournal, counters
 from stepscope.sdk.shipping.sink_requests import GIVE_UP_SECONDS
 from stepscope.sdk.shipping.sink_worker import Report, SinkWorker
 from stepscope.sinks.registry import Chosen
@@ -164,7 +164,7 @@ class Shipping:
 
     def _newest_runs(self, *sinks: str) -> list[str]:
         requested = {run: since for sink in sinks for run, since in self._runs.get(sink, {}).items()}
-        return sorted(requested, key=lambda run: -requested[run])[:MOST_RUNS]
+        return sorted(requested, key=lambda run: -requested[run])[:MAX_RUNS]
 
     def _lives(self, folder: Path, now: float) -> bool:
         name = layout.parse_writer(folder.name)

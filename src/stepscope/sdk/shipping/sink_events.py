@@ -23,11 +23,11 @@ COUNT_SECONDS = 30.0
 """Between two records of the counters."""
 DEAD_SECONDS = 10.0
 """Minimum time between two `dead` events; a sink that fails again sooner is reported later, or not at all."""
-REFUSED_SECONDS, MOST_SECONDS = 60.0, 3600.0
+REFUSED_SECONDS, MAX_SECONDS = 60.0, 3600.0
 """Time between two `refused` events, doubled each time, because the same sink may reject the event itself."""
-MOST_BYTES = 1024 * 1024
+MAX_BYTES = 1024 * 1024
 """Limit on what a shipper writes into one run."""
-MOST_RUNS = 16
+MAX_RUNS = 16
 """Limit on the runs that are written to; the latest ones count."""
 
 WriteRecords = Callable[[Sequence[bytes]], None]
@@ -91,7 +91,7 @@ class Watch:
         if now < self._next_refused_event:
             return
         self._next_refused_event = now + self._refused_pause
-        self._refused_pause = min(self._refused_pause * 2, MOST_SECONDS)
+        self._refused_pause = min(self._refused_pause * 2, MAX_SECONDS)
         found = Counter({key: count for key, count in counts.items() if key.startswith(("rejected", "dropped"))})
         new = found - self._refused
         self._refused, self._refused_total = found, found["rejected"] + found["dropped"]
@@ -122,7 +122,7 @@ class ShipperJournal:
     What it writes is delivered like everything else in the run, so the limits above keep it small.
     """
 
-    def __init__(self, home: Path, host: str, *, most_bytes: int = MOST_BYTES) -> None:
+    def __init__(self, home: Path, host: str, *, most_bytes: int = MAX_BYTES) -> None:
         self._home, self._host, self._most_bytes = home, host, most_bytes
         self._lock = threading.Lock()
         self._journals: dict[tuple[str, int], Journal] = {}

@@ -20,7 +20,7 @@ from stepscope.sdk.shipping.sink_events import Watch, WriteRecords
 from stepscope.sinks.registry import Chosen, Config, RecordFilter
 from stepscope.wire import frames
 
-MOST_READS = 64
+MAX_READS = 64
 """Consecutive reads without a matching record before the caller gets an empty batch."""
 FILTERED = "filtered"
 _encode = msgspec.msgpack.Encoder().encode
@@ -41,7 +41,7 @@ class Filtered:
     def read(self, limit: int) -> list[Batch]:
         """Return the next batches with a matching record; empty ones when many consecutive reads had none."""
         batches: list[Batch] = []
-        for _ in range(MOST_READS):
+        for _ in range(MAX_READS):
             batches = self._source.read(limit)
             passed = [self._passing(batch) for batch in batches]
             full = [batch for batch in passed if batch.records]

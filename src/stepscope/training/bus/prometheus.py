@@ -16,9 +16,9 @@ from stepscope.training.inputs import reject
 from stepscope.wire import openmetrics
 from stepscope.wire.openmetrics import Family, FamilyType, Shown
 
-MOST_SETS = 2000
+MAX_SETS = 2000
 """The limit of tag sets per metric; values of further ones are counted as rejected."""
-MOST_SAMPLES = 1000
+MAX_SAMPLES = 1000
 """The number of recent samples that the quantiles of a summary are computed from."""
 QUANTILES = (0.5, 0.9, 0.99)
 
@@ -44,7 +44,7 @@ class Tally:
         self.total = 0.0
         self.last = 0.0
         self.counts = [0] * (len(of.buckets) + 1)
-        self.samples: deque[float] = deque(maxlen=MOST_SAMPLES if of.kind == "summary" else 0)
+        self.samples: deque[float] = deque(maxlen=MAX_SAMPLES if of.kind == "summary" else 0)
 
     def add(self, of: Definition, value: float) -> None:
         """Add a value."""
@@ -89,7 +89,7 @@ class PrometheusReporter(Reporter):
         key = tuple((openmetrics.label_name(name), _text(labels[name])) for name in sorted(labels))
         with self._lock:
             tallies = self._tallies[of]
-            if key not in tallies and len(tallies) >= MOST_SETS:
+            if key not in tallies and len(tallies) >= MAX_SETS:
                 reject("tags", labels)
                 return
             tallies.setdefault(key, Tally(of)).add(of, float(value))

@@ -7,7 +7,7 @@ from typing import Any
 from stepscope.extend import text_of
 from stepscope.model.errors import ConfigError
 
-MOST_CAUSES = 32
+MAX_CAUSES = 32
 
 
 class RequestErrorCategory(Enum):
@@ -136,7 +136,7 @@ def chain(error: BaseException) -> Iterator[BaseException]:
     """Yield an error and its chain of causes and contexts, each error once."""
     seen: set[int] = set()
     waiting: list[BaseException | None] = [error]
-    while waiting and len(seen) < MOST_CAUSES:
+    while waiting and len(seen) < MAX_CAUSES:
         here = waiting.pop()
         if isinstance(here, BaseException) and id(here) not in seen:
             seen.add(id(here))

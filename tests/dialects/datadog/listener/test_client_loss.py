@@ -61,7 +61,7 @@ def test_senders_without_an_address_lose_nothing_on_the_way() -> None:
 
 def test_clients_are_remembered_within_bounds(monkeypatch: pytest.MonkeyPatch) -> None:
     """The oldest are forgotten."""
-    monkeypatch.setattr(client_loss, "MOST_CLIENTS", 10)
+    monkeypatch.setattr(client_loss, "MAX_CLIENTS", 10)
     losses = settled()
     for port in range(100):
         losses.count(("127.0.0.1", port))

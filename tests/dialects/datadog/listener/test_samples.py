@@ -173,7 +173,7 @@ def test_malformed_lines_are_counted_by_reason(line: str, reason: str) -> None:
 
 def test_a_flood_of_names_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     """Series beyond the limit are refused and counted; those known before go on."""
-    monkeypatch.setattr(processes, "MOST_SERIES", 100)
+    monkeypatch.setattr(processes, "MAX_SERIES", 100)
     made = Samples(Processes(), "box")
     made.take("\n".join(f"m{number}:1|g|#run_id:r" for number in range(1000)), NOW)
     made.take("m1:2|g|#run_id:r\nother:1|g|#run_id:s", NOW)
@@ -183,9 +183,9 @@ def test_a_flood_of_names_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_flood_of_tags_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     """So are combinations of tags, of one run and of all; what remembers them does not grow."""
-    monkeypatch.setattr(processes, "MOST_SERIES", 100)
-    monkeypatch.setattr(processes, "MOST_SERIES_IN_ALL", 150)
-    monkeypatch.setattr(samples, "MOST_STREAMS", 50)
+    monkeypatch.setattr(processes, "MAX_SERIES", 100)
+    monkeypatch.setattr(processes, "MAX_SERIES_IN_ALL", 150)
+    monkeypatch.setattr(samples, "MAX_STREAMS", 50)
     made = Samples(Processes(), "box")
     for number in range(1000):
         made.take(f"m:1|g|#run_id:r{number % 2},request:{number}", NOW)
@@ -195,7 +195,7 @@ def test_a_flood_of_tags_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_flood_of_runs_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     """Runs beyond the limit are refused until others have been silent for long; nothing taken is lost then."""
-    monkeypatch.setattr(processes, "MOST_PROCESSES", 10)
+    monkeypatch.setattr(processes, "MAX_PROCESSES", 10)
     clock = Clock()
     made = Samples(Processes(clock), "box")
     for number in range(20):
@@ -210,7 +210,7 @@ def test_a_flood_of_runs_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_flood_of_members_ends_the_interval(monkeypatch: pytest.MonkeyPatch) -> None:
     """The members of sets are held up to a limit, and counted in more intervals beyond."""
-    monkeypatch.setattr(samples, "MOST_MEMBERS", 10)
+    monkeypatch.setattr(samples, "MAX_MEMBERS", 10)
     found = [each[1] for each in points(records_of([f"s:{number}|s" for number in range(25)]))]
     assert (sum(found), max(found)) == (25, 11)
 

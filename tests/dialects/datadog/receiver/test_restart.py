@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from stepscope.dialects.datadog.listener.processes import MOST_SERIES, TOO_MANY_SERIES
+from stepscope.dialects.datadog.listener.processes import MAX_SERIES, TOO_MANY_SERIES
 from tests.dialects.datadog.conftest import DatadogHub, client_of, started
 from tests.hub.test_connections import wait_for
 
@@ -35,7 +35,7 @@ def test_a_flood_and_two_restarts(tmp_path: Path) -> None:
     hub = started(tmp_path / "home")
     try:
         before = resident(hub)
-        flood(hub, MOST_SERIES + 5_000)
+        flood(hub, MAX_SERIES + 5_000)
         wait_for(lambda: hub.counted("rejected").get(TOO_MANY_SERIES, 0) >= 5_000)
         assert resident(hub) - before < 300 * MEGA
         client_of(hub, "unixstream", constant_tags=["run_id:again"]).gauge("before", 1)

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from stepscope.dialects.tinker.receiver.telemetry_body import MOST_EVENTS, NO_SESSION, UNREADABLE_EVENT, read_body
+from stepscope.dialects.tinker.receiver.telemetry_body import MAX_EVENTS, NO_SESSION, UNREADABLE_EVENT, read_body
 from stepscope.model import names
 from stepscope.model.records import Event
 from stepscope.wire import foreign_names
@@ -138,8 +138,8 @@ def test_a_bare_nan_spoils_nothing(moment: str) -> None:
 
 def test_too_many_events_are_counted() -> None:
     """A request is bounded, and what it had beyond that is counted."""
-    (batch,), bad = read_body(json.dumps({"session_id": "s", "events": [{}] * (MOST_EVENTS + 3)}).encode())
-    assert (len(batch.events), sum(bad.values())) == (MOST_EVENTS, 3)
+    (batch,), bad = read_body(json.dumps({"session_id": "s", "events": [{}] * (MAX_EVENTS + 3)}).encode())
+    assert (len(batch.events), sum(bad.values())) == (MAX_EVENTS, 3)
 
 
 def test_a_step_is_the_step_and_an_iteration_is_not() -> None:

@@ -18,8 +18,8 @@ ITEMS = {"traces": span, "metrics": gauge, "logs": log}
 def _few(monkeypatch: pytest.MonkeyPatch) -> None:
     """Eight items are many, and so are four resources and scopes, or twenty attributes."""
     monkeypatch.setattr(request_limits, "MOST", 8)
-    monkeypatch.setattr(request_limits, "MOST_GROUPS", 4)
-    monkeypatch.setattr(request_limits, "MOST_ATTRIBUTES", 20)
+    monkeypatch.setattr(request_limits, "MAX_GROUPS", 4)
+    monkeypatch.setattr(request_limits, "MAX_ATTRIBUTES", 20)
     monkeypatch.setattr(request_limits, "_SMALLEST", 0)
 
 

@@ -41,7 +41,7 @@ SHIFTED = "stepscope.import.shifted_ns"
 _LATEST = 2**62
 _SILENT = frozenset("stfNODPvVRpc()=")
 """Phases without a span: flows, objects, marks, memory dumps, contexts."""
-_MOST_KEPT = 100_000
+_MAX_KEPT = 100_000
 _Hashable = TypeVar("_Hashable", bound=Hashable)
 _STEP = re.compile(r"ProfilerStep\s*#(\d{1,18})")
 
@@ -138,7 +138,7 @@ class _Reading:
     def _once(self, value: _Hashable) -> _Hashable:
         """The same object for equal values: names and places are repeated in every event."""
         found: _Hashable = self._values.get(value, value)
-        if found is value and len(self._values) < _MOST_KEPT:
+        if found is value and len(self._values) < _MAX_KEPT:
             self._values[value] = value
         return found
 

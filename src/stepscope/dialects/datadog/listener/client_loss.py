@@ -4,7 +4,7 @@ import time
 from collections.abc import Callable, Hashable
 from typing import NamedTuple
 
-MOST_CLIENTS = 10_000
+MAX_CLIENTS = 10_000
 SETTLING_SECONDS = 60.0
 """Clients first seen within this time after the start may have sent datagrams to the previous hub."""
 
@@ -47,7 +47,7 @@ class ClientLoss:
         """Count a datagram (None for a sender without an address) and return the loss that it reported."""
         client = self._clients.get(sender)
         if client is None:
-            while len(self._clients) >= MOST_CLIENTS:
+            while len(self._clients) >= MAX_CLIENTS:
                 del self._clients[next(iter(self._clients))]
             trusted = sender is not None and self._clock() - self._began >= SETTLING_SECONDS
             client = self._clients[sender] = _Client(trusted=trusted)

@@ -22,13 +22,13 @@ DRAIN_SECONDS, INTERVAL_SECONDS = 0.25, 1.0
 """The interval of submitting records, and the interval over which counts and sets are aggregated."""
 STOP_SECONDS, FAILED_SECONDS = 1.0, 0.1
 """How long pending data is read when the hub stops, and the pause after a failure."""
-MOST_LINES = 20_000
+MAX_LINES = 20_000
 """The number of lines after which records are submitted immediately."""
 BURST = 256
 """Datagrams read from one socket before the next socket is read."""
 DATAGRAM_BYTES = 65_536
 LONGEST_FRAME = 65_536
-MOST_CONNECTIONS = 200
+MAX_CONNECTIONS = 200
 UNSAFE = "the hub could not write its journal"
 LOST, UNSENT = "datagrams lost in transit, by their senders' counts", "datagrams dropped by their senders"
 BAD_FRAME = "a frame larger than 64 KiB on a stream"
@@ -99,7 +99,7 @@ class DogStatsd:
         if now >= self._interval_due:
             self._samples.end_interval(time.time_ns())
             self._interval_due = now + INTERVAL_SECONDS
-        if now >= self._due or self._samples.lines >= MOST_LINES:
+        if now >= self._due or self._samples.lines >= MAX_LINES:
             self._due = now + DRAIN_SECONDS
             self._submit()
 
@@ -164,7 +164,7 @@ class DogStatsd:
     def _accept(self, bound: socket.socket) -> None:
         with contextlib.suppress(OSError):
             connection, _ = bound.accept()
-            if self._connections >= MOST_CONNECTIONS:
+            if self._connections >= MAX_CONNECTIONS:
                 connection.close()
                 self._ingest.reject(TOO_MANY_STREAMS)
                 return

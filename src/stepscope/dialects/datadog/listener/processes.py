@@ -10,10 +10,10 @@ from stepscope.wire.otlp.decode.origin import Origin
 
 TOO_MANY_RUNS = "too many runs and processes at once"
 TOO_MANY_SERIES = "too many series: combinations of a metric and its tags"
-MOST_PROCESSES = 1_000
-MOST_SERIES = 20_000
+MAX_PROCESSES = 1_000
+MAX_SERIES = 20_000
 """The limit of series per process."""
-MOST_SERIES_IN_ALL = 200_000
+MAX_SERIES_IN_ALL = 200_000
 IDLE_SECONDS = 600.0
 """Seconds after which a silent process may be evicted."""
 NO_STEP_YET = 99
@@ -177,7 +177,7 @@ class Processes:
         key = origin.key
         process = self._known.get(key)
         if process is None:
-            if len(self._known) >= MOST_PROCESSES and not self._make_room():
+            if len(self._known) >= MAX_PROCESSES and not self._make_room():
                 return None
             track = self._tracks.setdefault((origin.run, origin.rank), Track())
             process = self._known[key] = Process(origin, track)
@@ -193,7 +193,7 @@ class Processes:
         """Count a series of a process by its hash; False when there are too many."""
         if series in process.series:
             return True
-        if len(process.series) >= MOST_SERIES or (self._series >= MOST_SERIES_IN_ALL and not self._make_room()):
+        if len(process.series) >= MAX_SERIES or (self._series >= MAX_SERIES_IN_ALL and not self._make_room()):
             return False
         process.series.add(series)
         self._series += 1

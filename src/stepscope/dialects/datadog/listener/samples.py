@@ -13,9 +13,9 @@ from stepscope.dialects.datadog.wire.tags import Place, key_of, place_of, step_a
 from stepscope.model.records import FIRST_STEP, LAST_STEP, Record
 from stepscope.wire.otlp.decode.origin import Origin
 
-MOST_STREAMS = 20_000
+MAX_STREAMS = 20_000
 """The number of cached combinations of type, rate and tags."""
-MOST_MEMBERS = 50_000
+MAX_MEMBERS = 50_000
 """The limit of set members in memory; beyond it the interval ends early."""
 SELF_TELEMETRY = "datadog.dogstatsd.client."
 _AT = "\n"
@@ -138,7 +138,7 @@ class Samples:
         if stream.type == "s":
             key = self._key(stream, name, remember=False)
             self._members += 1
-            if self._members > MOST_MEMBERS:
+            if self._members > MAX_MEMBERS:
                 self.end_interval(now)
             stream.add_member(key, value, now)
             return
@@ -177,7 +177,7 @@ class Samples:
             place = place_of(read.tags, host or self._host, read.container, read.external)
             stream = Stream(self._process(place), read.type, read.rate, place.attrs)
             stream.step, stream.axis = place.step, place.axis
-            if len(self._streams) >= MOST_STREAMS:
+            if len(self._streams) >= MAX_STREAMS:
                 self._streams.clear()
             self._streams[where] = stream
         return stream

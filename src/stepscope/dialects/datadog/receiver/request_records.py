@@ -13,9 +13,9 @@ from stepscope.dialects.datadog.wire.tags import Place, key_of, place_of, step_a
 from stepscope.model.records import Instrument, Metric, Record
 from stepscope.wire.otlp.decode.origin import Group, Origin, Origins
 
-MOST_RANKS, MOST_STEPS = 2_000, 256
+MAX_RANKS, MAX_STEPS = 2_000, 256
 """The limits of ranks with step histories, and of steps per rank; the oldest are dropped."""
-MOST_AT_ONCE = 2_048
+MAX_AT_ONCE = 2_048
 """The limit of steps per rank while a request is processed."""
 _COUNT = Instrument("sum", cumulative=False)
 _LoggedStep = tuple[int, int, str | None]
@@ -37,10 +37,10 @@ class StepHistory:
         if strength == self._strength and (at, step, axis) not in self._known:
             bisect.insort(self._steps, (at, step, axis), key=_time)
             self._known.add((at, step, axis))
-            if len(self._steps) > 2 * MOST_AT_ONCE:
-                self.trim(MOST_AT_ONCE)
+            if len(self._steps) > 2 * MAX_AT_ONCE:
+                self.trim(MAX_AT_ONCE)
 
-    def trim(self, most: int = MOST_STEPS) -> None:
+    def trim(self, most: int = MAX_STEPS) -> None:
         """Drop the oldest steps."""
         if len(self._steps) > most:
             del self._steps[:-most]
@@ -78,7 +78,7 @@ class Steps:
         """Return the history of an origin's rank, creating it if needed."""
         rank = origin.run, origin.rank
         if rank not in self._known:
-            while len(self._known) >= MOST_RANKS:
+            while len(self._known) >= MAX_RANKS:
                 del self._known[next(iter(self._known))]
             self._known[rank] = StepHistory()
         return self._known[rank]

@@ -114,7 +114,7 @@ def _field(text: str) -> str:
 
 _encode = msgspec.json.Encoder().encode
 _COUNT, _GAUGE = 1, 3
-_MOST_WEIGHT = 1000
+_MAX_WEIGHT = 1000
 LONGEST_LOG = 900_000
 """Bytes of a log's message; Datadog cuts a log at 1 MB."""
 SETS = "a set: only an Agent counts its members"
@@ -158,7 +158,7 @@ def distributions(points: Sequence[Point]) -> Decoded:
     for point in points:
         times = found.setdefault((point.name, point.tags, point.host), {})
         assert not isinstance(point.value, str), "sets do not come here"
-        weight = min(round(1 / point.rate), _MOST_WEIGHT)
+        weight = min(round(1 / point.rate), _MAX_WEIGHT)
         times.setdefault(point.time // 1_000_000_000, []).extend([float(point.value)] * weight)
     return {
         "series": [

@@ -15,7 +15,7 @@ from stepscope.dialects.datadog.wire.items import ALERT_TYPES, LONGEST, Check, I
 from stepscope.model.names import ATTR_RANK, ATTR_RUN_ID, STEP_ALIASES
 
 NOT_JSON = "the body is not JSON"
-MOST_VALUES = 2_500_000
+MAX_VALUES = 2_500_000
 """Values of a body; an empty object takes thirty times its bytes in memory."""
 BAD_SERIES = "a series that is not an object with a metric and points"
 BAD_POINT = "a point that is not a time and a number"
@@ -45,8 +45,8 @@ class Reading:
 
 def read_json(data: bytes) -> Any:
     """Read a body; bare NaN and Infinity are understood, for Python's own encoder writes them."""
-    if len(data) > MOST_VALUES and data.count(b",") + data.count(b"{") + data.count(b"[") > MOST_VALUES:
-        raise BadBody(f"more than {MOST_VALUES} values in one body: send smaller requests")
+    if len(data) > MAX_VALUES and data.count(b",") + data.count(b"{") + data.count(b"[") > MAX_VALUES:
+        raise BadBody(f"more than {MAX_VALUES} values in one body: send smaller requests")
     try:
         return msgspec.json.decode(data)
     except (ValueError, RecursionError):

@@ -44,7 +44,7 @@ _COLUMNS = {
     "status": "status",
 }
 _FIELDS = "model_id, experiment, name, artifact_uri, created, updated, model_type, status, stage, source_run, project"
-MOST_MODELS = 100
+MAX_MODELS = 100
 _ORDER_FIELDS = ("field_name", "dataset_name", "dataset_digest")
 
 
@@ -146,7 +146,7 @@ def search(tracking: Tracking, call: Call) -> Reply:
     """Return a page of models, newest first unless ordered otherwise."""
     fields = call.fields
     limit = fields.whole("max_results")
-    limit = MOST_MODELS if limit is None else limit
+    limit = MAX_MODELS if limit is None else limit
     if limit:
         check_count(limit)
     if not fields.ids("experiment_ids"):

@@ -11,8 +11,8 @@ from stepscope.dialects.mlflow.receiver.run_table import find_run, json_number
 from stepscope.dialects.mlflow.receiver.tracking import Call, Reply, Tracking
 from stepscope.extend.receiver import Answer, Engine, Refused, literal, run_number
 
-MOST_RUNS, MOST_VALUES = 100, 25_000
-MOST_SAMPLED = 2500
+MAX_RUNS, MAX_VALUES = 100, 25_000
+MAX_SAMPLED = 2500
 _FARTHEST = 2**40
 """Larger than any series."""
 _BY_TIME = "time, step, if(isNaN(value), 0, value)"
@@ -47,15 +47,15 @@ def get_history_bulk(tracking: Tracking, call: Call) -> Reply:
     runs = fields.texts("run_id")
     if not runs:
         raise refused("GetMetricHistoryBulk request must specify at least one run_id.")
-    if len(runs) > MOST_RUNS:
+    if len(runs) > MAX_RUNS:
         raise refused(
-            f"GetMetricHistoryBulk request cannot specify more than {MOST_RUNS} run_ids. Received {len(runs)} run_ids."
+            f"GetMetricHistoryBulk request cannot specify more than {MAX_RUNS} run_ids. Received {len(runs)} run_ids."
         )
     key = fields.optional_text("metric_key")
     if key is None:
         raise refused("GetMetricHistoryBulk request must specify a metric_key.")
     wanted = fields.whole("max_results")
-    most = min(max(MOST_VALUES if wanted is None else wanted, 0), MOST_VALUES)
+    most = min(max(MAX_VALUES if wanted is None else wanted, 0), MAX_VALUES)
     found: list[dict[str, Any]] = []
     for run in sorted(set(runs)):
         if len(found) < most and _may_read(tracking, run, call.project):
@@ -70,21 +70,21 @@ def get_history_bulk_interval(tracking: Tracking, call: Call) -> Reply:
     runs, key = fields.texts("run_ids"), fields.text("metric_key")
     if not runs:
         raise missing_value("run_ids")
-    if len(runs) > MOST_RUNS:
+    if len(runs) > MAX_RUNS:
         raise refused(
-            f"GetMetricHistoryBulkInterval request must specify at most {MOST_RUNS} run_ids. "
+            f"GetMetricHistoryBulkInterval request must specify at most {MAX_RUNS} run_ids. "
             f"Received {len(runs)} run_ids.{SEE_DOCS}"
         )
     if not key:
         raise missing_value("metric_key")
     most = fields.whole("max_results")
-    if most is not None and not 1 <= most <= MOST_SAMPLED:
-        raise refused(f"max_results must be between 1 and {MOST_SAMPLED}.{SEE_DOCS}")
+    if most is not None and not 1 <= most <= MAX_SAMPLED:
+        raise refused(f"max_results must be between 1 and {MAX_SAMPLED}.{SEE_DOCS}")
     steps = _interval(fields.whole("start_step"), fields.whole("end_step"))
     found: list[dict[str, Any]] = []
     for run in runs:
         if _may_read(tracking, run, call.project):
-            values = _sample(tracking.engine(), run, key, most or MOST_SAMPLED, steps)
+            values = _sample(tracking.engine(), run, key, most or MAX_SAMPLED, steps)
             found += _describe(key, values, run)
     return Reply({"metrics": found} if found else {})
 

@@ -15,7 +15,7 @@ from stepscope.extend.receiver import Refused
 from stepscope.model.records import FIRST_STEP
 from stepscope.model.redaction import redact
 
-MOST_METRICS, MOST_PARAMS, MOST_TAGS, MOST_ITEMS = 1000, 100, 100, 1000
+MAX_METRICS, MAX_PARAMS, MAX_TAGS, MAX_ITEMS = 1000, 100, 100, 1000
 LONGEST_KEY, LONGEST_PARAM, LONGEST_TAG = 250, 6000, 8000
 LONGEST_EXPERIMENT, LONGEST_EXPERIMENT_TAG = 500, 20_000
 _FAR = 2**63
@@ -186,10 +186,10 @@ def _is_plain_key(key: str) -> bool:
 
 def _check_limits(metrics: int, params: int, tags: int) -> None:
     for what, most, count in (
-        ("metrics", MOST_METRICS, metrics),
-        ("params", MOST_PARAMS, params),
-        ("tags", MOST_TAGS, tags),
-        ("metrics, params, and tags", MOST_ITEMS, metrics + params + tags),
+        ("metrics", MAX_METRICS, metrics),
+        ("params", MAX_PARAMS, params),
+        ("tags", MAX_TAGS, tags),
+        ("metrics, params, and tags", MAX_ITEMS, metrics + params + tags),
     ):
         if count > most:
             raise refused(

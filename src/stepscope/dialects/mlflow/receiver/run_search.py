@@ -25,9 +25,9 @@ from stepscope.dialects.mlflow.receiver.filter_grammar import (
 )
 from stepscope.dialects.mlflow.receiver.run_table import FIELDS, MlflowRun
 
-MOST_RESULTS = 50_000
+MAX_RESULTS = 50_000
 DEFAULT_RUNS = 1000
-MOST_CLAUSES, MOST_ORDERS = 400, 60
+MAX_CLAUSES, MAX_ORDERS = 400, 60
 """Comparisons of one filter, and fields of one order; MLflow's server takes 63, and of attributes about 900."""
 STAGES = {1: (ACTIVE,), 2: (DELETED,), 3: (ACTIVE, DELETED)}
 VIEWS = {"ACTIVE_ONLY": 1, "DELETED_ONLY": 2, "ALL": 3}
@@ -74,13 +74,13 @@ def check_count(most: int) -> None:
     """Refuse a page size outside the limits."""
     if most < 1:
         raise refused(f"Invalid value {most} for parameter 'max_results' supplied. It must be a positive integer")
-    if most > MOST_RESULTS:
-        raise refused(f"Invalid value {most} for parameter 'max_results' supplied. It must be at most {MOST_RESULTS}")
+    if most > MAX_RESULTS:
+        raise refused(f"Invalid value {most} for parameter 'max_results' supplied. It must be at most {MAX_RESULTS}")
 
 
 def check_clauses(filters: Sequence[object], orders: Sequence[object]) -> None:
     """Refuse more comparisons or orders than one statement of SQLite can have."""
-    for name, found, most in (("filter", filters, MOST_CLAUSES), ("order_by", orders, MOST_ORDERS)):
+    for name, found, most in (("filter", filters, MAX_CLAUSES), ("order_by", orders, MAX_ORDERS)):
         if len(found) > most:
             raise refused(f"{name} must have at most {most} clauses, got {len(found)}", BAD_REQUEST)
 
@@ -162,7 +162,7 @@ def search_runs(
     project: str | None,
 ) -> tuple[list[MlflowRun], str]:
     """Return a page of runs, and the token of the next one; empty for none."""
-    if most > MOST_RESULTS:
+    if most > MAX_RESULTS:
         raise wrong_type("max_results", most)
     check_count(most)
     clauses = parse_filter(text, RUNS)

@@ -164,7 +164,7 @@ _NEWER = """ON CONFLICT (run, key) DO UPDATE
     SET value = excluded.value, timestamp = excluded.timestamp, step = excluded.step
     WHERE (excluded.step, excluded.timestamp, coalesce(excluded.value, 0))
         > (latest.step, latest.timestamp, coalesce(latest.value, 0))"""
-_MOST_ROWS = 100
+_MAX_ROWS = 100
 """Rows per statement; one statement per row takes 50 % longer."""
 
 
@@ -178,8 +178,8 @@ def set_latest(db: sqlite3.Connection, run: MlflowRun, points: Sequence[Point]) 
             if known is None or order(point) > order(known):
                 newest[point.key] = point
     found = list(newest.values())
-    for at in range(0, len(found), _MOST_ROWS):
-        part = found[at : at + _MOST_ROWS]
+    for at in range(0, len(found), _MAX_ROWS):
+        part = found[at : at + _MAX_ROWS]
         values: list[Any] = []
         for point in part:
             value = None if point.value != point.value else point.value
@@ -187,7 +187,7 @@ def set_latest(db: sqlite3.Connection, run: MlflowRun, points: Sequence[Point]) 
         db.execute(_insert_latest(len(part)), values)
 
 
-@lru_cache(maxsize=_MOST_ROWS)
+@lru_cache(maxsize=_MAX_ROWS)
 def _insert_latest(count: int) -> str:
     rows = ", ".join(["(?, ?, ?, ?, ?)"] * count)
     return f"INSERT INTO latest VALUES {rows} {_NEWER}"

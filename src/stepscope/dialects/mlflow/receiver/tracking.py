@@ -42,7 +42,7 @@ from stepscope.model.records import Record
 from stepscope.wire.otlp.names import HEADER_EXPERIMENT, HEADER_RUN
 
 READ_AS_NAN = "a metric's value was null or a bare NaN: kept as NaN"
-_MOST_MARKS = 10_000
+_MAX_MARKS = 10_000
 _pack = msgspec.msgpack.Encoder().encode
 
 
@@ -164,7 +164,7 @@ class Tracking:
 
     def note_safe(self, run: str) -> None:
         """Store the journal position after the run's acknowledged records."""
-        if len(self._marks) >= _MOST_MARKS:
+        if len(self._marks) >= _MAX_MARKS:
             self._marks = {run: mark for run, mark in self._marks.items() if not self._progress.is_stored(mark)}
         self._marks[run] = self._progress.written
 

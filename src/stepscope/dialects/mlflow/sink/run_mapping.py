@@ -42,7 +42,7 @@ SETTLE_SECONDS = 3.0
 """After a create without a response, how long searches must find nothing before it is repeated."""
 FOLLOW_SECONDS = 20.0
 """How long other hosts wait for the host of rank 0 to create the run."""
-MOST_SIBLINGS = 100
+MAX_SIBLINGS = 100
 
 
 @dataclass(slots=True)
@@ -134,7 +134,7 @@ class Runs:
             query = {
                 "experiment_ids": [self.experiments.find(writer.project)],
                 "filter": f"tags.\"{mlflow.TAG_RUN}\" = '{mlflow.run_mark(writer.run)}'",
-                "max_results": MOST_SIBLINGS,
+                "max_results": MAX_SIBLINGS,
             }
             found = [_read(each) for each in self._server.post("runs/search", query).get("runs", ())]
         except Refused as error:

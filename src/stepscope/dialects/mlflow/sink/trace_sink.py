@@ -16,7 +16,7 @@ from stepscope.wire.otlp.encode.encode_request import BAD_IDS, Request, encode
 from stepscope.wire.otlp.names import CONTENT_TYPES, HEADER_EXPERIMENT, HEADER_RUN
 from stepscope.wire.otlp.replies import NotOtlp, read_http_reply
 
-MOST_SPANS = 500
+MAX_SPANS = 500
 """Spans of whole traces in one request; MLflow stores all of a request or nothing."""
 SERVER_ERRORS = frozenset({422, SERVER_ERROR})
 """MLflow answers 422 for a locked database as well as for a span it cannot read."""
@@ -26,8 +26,8 @@ AFTERWARDS_SECONDS = 2.0
 """How long the run of already sent spans is searched."""
 LEAVE_SECONDS = 5.0
 """Time limit for the last links."""
-MOST_LINKS = 100
-MOST_UNLINKED = 10_000
+MAX_LINKS = 100
+MAX_UNLINKED = 10_000
 
 
 class TracesSink:
@@ -175,16 +175,16 @@ class TracesSink:
         """Remember traces without a run and link them once it exists; failures are ignored."""
         if run is None:
             waiting = self._unlinked.setdefault(writer.run, (writer, []))[1]
-            waiting += traces[: MOST_UNLINKED - len(waiting)]
+            waiting += traces[: MAX_UNLINKED - len(waiting)]
             return
         waiting = self._unlinked.pop(writer.run, (writer, []))[1]
         while waiting:
             try:
-                self._server.post("traces/link-to-run", {"trace_ids": waiting[:MOST_LINKS], "run_id": run.id})
+                self._server.post("traces/link-to-run", {"trace_ids": waiting[:MAX_LINKS], "run_id": run.id})
             except (Refused, Retry):
                 self._unlinked[writer.run] = writer, waiting
                 return
-            del waiting[:MOST_LINKS]
+            del waiting[:MAX_LINKS]
 
 
 def _requests(entries: list[Entry]) -> Iterator[Request]:
@@ -195,7 +195,7 @@ def _requests(entries: list[Entry]) -> Iterator[Request]:
             traces.setdefault(entry.record.trace_id, []).append(entry)
     chunk: list[Entry] = []
     for trace in traces.values():
-        if chunk and len(chunk) + len(trace) > MOST_SPANS:
+        if chunk and len(chunk) + len(trace) > MAX_SPANS:
             yield from _encode(chunk)
             chunk = []
         chunk += trace

@@ -12,7 +12,7 @@ from stepscope.dialects.mlflow.wire import API
 from stepscope.extend.sink import Answer, Connection, not_from, retry_after
 from stepscope.model.errors import Retry
 
-MOST_ANSWER = 64 * 1024 * 1024
+MAX_ANSWER = 64 * 1024 * 1024
 """Size limit of responses: that for a run has all its params and the latest value of every metric."""
 WAIT = frozenset({429, 503})
 UNCLEAR = frozenset({502, 504})
@@ -86,7 +86,7 @@ class Server:
             raise Retry(OVER, after=0.0)
         sent = {**self._headers, **(headers or {})}
         try:
-            answer = self._connection.ask(method, self._root + path, body, sent, left, most=MOST_ANSWER, once=once)
+            answer = self._connection.ask(method, self._root + path, body, sent, left, most=MAX_ANSWER, once=once)
         except Retry as error:
             raise NoAnswer(str(error)) from error
         if 200 <= answer.status < 300:

@@ -20,7 +20,7 @@ from stepscope.wire.otlp.replies import BadRequest, Status, write_reply, write_s
 
 _CODES: dict[int, grpc.StatusCode] = {code.value[0]: code for code in grpc.StatusCode}
 _UNARY = grpc.unary_unary_rpc_method_handler
-_MOST_CALLS = 64
+_MAX_CALLS = 64
 """The limit of concurrent calls on all connections; each may hold a message in memory."""
 _IDLE_SECONDS, _AGE_SECONDS, _GRACE_SECONDS = 120, 3600, 60
 
@@ -30,7 +30,7 @@ def _options(limits: Limits) -> list[tuple[str, int]]:
     return [
         ("grpc.max_receive_message_length", limits.body),
         ("grpc.max_metadata_size", 16 * 1024),
-        ("grpc.max_concurrent_streams", _MOST_CALLS),
+        ("grpc.max_concurrent_streams", _MAX_CALLS),
         ("grpc.max_allowed_incoming_connections", limits.grpc_connections),
         ("grpc.server_handshake_timeout_ms", int(limits.header_seconds * 1000)),
         ("grpc.http2.settings_timeout", int(limits.header_seconds * 1000)),
@@ -56,7 +56,7 @@ class OtlpGrpc:
         """Client ports of running calls."""
         self._evicting: asyncio.Task[None] | None = None
         self._port = 0
-        self._server = grpc.aio.server(options=_options(limits), maximum_concurrent_rpcs=_MOST_CALLS)
+        self._server = grpc.aio.server(options=_options(limits), maximum_concurrent_rpcs=_MAX_CALLS)
         self._server.add_generic_rpc_handlers([self._service(signal) for signal in GRPC_METHODS])
 
     def bind(self, address: str, tls: tuple[Path, Path] | None) -> int:

@@ -21,7 +21,7 @@ from stepscope.wire.openmetrics import CONTENT_TYPES, Family, choose, expose
 PATH = "/metrics"
 IDLE_SECONDS = 30.0
 """Time limit for a silent scraper, in seconds."""
-MOST_SCRAPERS = 16
+MAX_SCRAPERS = 16
 
 
 class _Server(ThreadingHTTPServer):
@@ -37,7 +37,7 @@ class Exposition:
     """Serves until it is closed; OSError when the port is not available."""
 
     def __init__(self, host: str, port: int, families: Callable[[], list[Family]]) -> None:
-        room = threading.BoundedSemaphore(MOST_SCRAPERS)
+        room = threading.BoundedSemaphore(MAX_SCRAPERS)
 
         class Scrape(BaseHTTPRequestHandler):
             protocol_version = "HTTP/1.1"

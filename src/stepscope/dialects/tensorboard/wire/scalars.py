@@ -12,7 +12,7 @@ from stepscope.model.records import METRIC
 
 _FEWEST = 8
 """Records of one size below which columns are not worth it."""
-_MOST_SHAPES = 256
+_MAX_SHAPES = 256
 """Different scalars of one size in a buffer; those beyond it are parsed one by one."""
 _LONGEST = 4096
 _STEP = 10
@@ -70,7 +70,7 @@ class Scalars:
 
     def _pack_steps(self, rows: Any, indices: Any, length: int, packed: list[bytes | None]) -> None:
         """Pack rows whose steps have varints of one length, shape by shape."""
-        for _ in range(_MOST_SHAPES):
+        for _ in range(_MAX_SHAPES):
             if not len(rows):
                 return
             shape = self._shape(rows[0].tobytes(), _STEP + length)

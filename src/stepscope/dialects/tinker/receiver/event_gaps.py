@@ -11,12 +11,12 @@ import msgspec
 
 from stepscope.extend.receiver import Ranges, replace_file
 
-MOST_KNOWN = 10_000
+MAX_KNOWN = 10_000
 """The number of processes in memory; others are reloaded from their files."""
 LARGEST_GAP = 1_000_000
 """A larger jump is not a loss but an invalid position."""
 KEPT_SECONDS = 30 * 24 * 3600.0
-_MOST_RANGES = 1000
+_MAX_RANGES = 1000
 _decode = msgspec.json.Decoder(list[tuple[int, int]]).decode
 
 
@@ -46,7 +46,7 @@ class EventGaps:
         with self._lock:
             known = self._known.pop(process, None) or self._read(process)
             self._known[process] = known
-            while len(self._known) > MOST_KNOWN:
+            while len(self._known) > MAX_KNOWN:
                 del self._known[next(iter(self._known))]
             before, began = _missing(known), _end(known)
             end = began
@@ -62,9 +62,9 @@ class EventGaps:
         """Write the positions of a process to its file."""
         with self._lock:
             known = self._known.get(process)
-            ranges = list(known)[-_MOST_RANGES:] if known is not None else []
+            ranges = list(known)[-_MAX_RANGES:] if known is not None else []
         if ranges:
-            ranges[0] = (0 if len(ranges) == _MOST_RANGES else ranges[0][0], ranges[0][1])
+            ranges[0] = (0 if len(ranges) == _MAX_RANGES else ranges[0][0], ranges[0][1])
             with contextlib.suppress(OSError):
                 self._folder.mkdir(parents=True, exist_ok=True)
                 replace_file(self._folder / f"{process}.json", msgspec.json.encode(ranges))

@@ -11,8 +11,8 @@ from msgspec import structs
 
 from stepscope.dialects.tinker.receiver.record_queue import RecordQueue
 from stepscope.dialects.tinker.receiver.request_ids import (
-    MOST_BYTES,
-    MOST_RESULT,
+    MAX_BYTES,
+    MAX_RESULT,
     Ids,
     read_ids,
     read_metrics,
@@ -26,12 +26,12 @@ from stepscope.model.ports import run_id_problem
 from stepscope.model.records import Event, Metric, Record, Span, SpanEvent
 from stepscope.wire import foreign_names
 
-MOST_KNOWN = 50_000
+MAX_KNOWN = 50_000
 """The limit of requests, models and sessions in memory."""
 POLL = "retrieve_future"
 _TRACEPARENT = re.compile(r"[0-9a-f]{2}-([0-9a-f]{32})-([0-9a-f]{16})-([0-9a-f]{2})\b")
 _INTERNAL, _CLIENT, _ERROR = 1, 3, 2
-_MOST_STATES = 100
+_MAX_STATES = 100
 _TRAINING = ("forward_backward", "forward", "optim_step")
 _SET_UP = ("client.config", "client.dynamic_config", "auth.token", "healthz")
 """Requests that a client sends before it has a session; some servers lack some of them."""
@@ -101,7 +101,7 @@ class Exchange:
     def pass_on(self, data: bytes) -> None:
         """Count a chunk of the response, and buffer it when it will be parsed."""
         self.received += len(data)
-        if self.received <= (MOST_RESULT if self.is_poll else MOST_BYTES):
+        if self.received <= (MAX_RESULT if self.is_poll else MAX_BYTES):
             self.answer += data
 
     @property
@@ -237,7 +237,7 @@ class Operations:
         if poll is not None and poll.queue_state not in ("", *(state.name for state in operation.states[-1:])):
             attrs = {"reason": poll.reason} if poll.reason else {}
             operation.states.append(SpanEvent(end, poll.queue_state, attrs))
-            del operation.states[:-_MOST_STATES]
+            del operation.states[:-_MAX_STATES]
         made: list[Record] = [self._request_span(exchange, end, "tinker.poll", operation.queue_id)]
         if poll is not None and poll.is_over and not operation.ready:
             operation.ready = end
@@ -309,7 +309,7 @@ def _known(operation: Operation) -> dict[str, Any]:
 def _remember(known: "dict[str, Value]", key: str, value: Value) -> None:
     """Store a value under a key, and evict the oldest when there are too many."""
     known[key] = value
-    if len(known) > MOST_KNOWN:
+    if len(known) > MAX_KNOWN:
         del known[next(iter(known))]
 
 

@@ -10,7 +10,7 @@ from stepscope.extend.receiver import Ingest, Upload
 from stepscope.model.errors import Retry
 
 Work = Callable[[Upload], object]
-MOST_WAITING = 20_000
+MAX_WAITING = 20_000
 TOO_MANY, FAILED, NOT_STORED = "too many records at once", "conversion failed", "the hub could not store it"
 _SECONDS = 0.2
 _TRIES = 30
@@ -31,7 +31,7 @@ class RecordQueue:
     def put(self, work: Work) -> None:
         """Queue some work; dropped and counted when the queue is full."""
         with self._lock:
-            if len(self._waiting) >= MOST_WAITING:
+            if len(self._waiting) >= MAX_WAITING:
                 self._ingest.reject(TOO_MANY)
                 return
             self._waiting.append(work)

@@ -11,9 +11,9 @@ import zstandard
 from stepscope.extend.receiver import inflate
 from stepscope.wire.protobuf_fields import fields, text, varint
 
-MOST_BYTES = 64 * 1024
+MAX_BYTES = 64 * 1024
 """The number of first bytes of a body in which ids are searched: they come first, or bodies are small."""
-MOST_RESULT = 4 * 1024 * 1024
+MAX_RESULT = 4 * 1024 * 1024
 """Metrics of larger results are not read."""
 _ID = re.compile(rb'"(session_id|model_id|sampling_session_id|request_id)"\s*:\s*"([^"\\]{1,300})"')
 _QUEUE = re.compile(rb'"(type|status|queue_state|queue_state_reason|category|state)"\s*:\s*"([^"\\]{1,300})"')
@@ -36,7 +36,7 @@ def read_ids(headers: Mapping[str, str], data: bytes) -> Ids:
     if headers.get("content-type", "").startswith(_PROTOBUF):
         return Ids(model_id=_first_field(headers, data))
     found: dict[str, str] = {}
-    for name, value in _ID.findall(plain_bytes(headers, data)[:MOST_BYTES]):
+    for name, value in _ID.findall(plain_bytes(headers, data)[:MAX_BYTES]):
         found.setdefault(name.decode(), value.decode("utf-8", "replace"))
     return Ids(**found)
 
@@ -54,7 +54,7 @@ def _first_field(headers: Mapping[str, str], data: bytes) -> str:
         return ""
 
 
-def plain_bytes(headers: Mapping[str, str], data: bytes, most: int = 2 * MOST_RESULT) -> bytes:
+def plain_bytes(headers: Mapping[str, str], data: bytes, most: int = 2 * MAX_RESULT) -> bytes:
     """Decompress a whole body; empty when it cannot be decompressed."""
     try:
         return inflate(data, headers.get("content-encoding", "").strip().lower(), most)
@@ -74,7 +74,7 @@ class Poll(NamedTuple):
 def read_poll(status: int, headers: Mapping[str, str], data: bytes) -> Poll:
     """Parse the response to a poll as the client does."""
     is_json = "json" in headers.get("content-type", "")
-    body = plain_bytes(headers, data)[:MOST_BYTES] if is_json else b""
+    body = plain_bytes(headers, data)[:MAX_BYTES] if is_json else b""
     fields = {name.decode(): value.decode("utf-8", "replace") for name, value in reversed(_QUEUE.findall(body))}
     queue = (fields.get("queue_state", ""), fields.get("queue_state_reason", ""))
     if status == 200:

@@ -18,7 +18,7 @@ from stepscope.wire import foreign_names as foreign
 from stepscope.wire.otlp.decode.request_limits import bound_values
 from stepscope.wire.otlp.replies import BadRequest
 
-MOST_EVENTS = 10_000
+MAX_EVENTS = 10_000
 """The limit of events per request; the clients send 100."""
 NO_SESSION = "tinker-no-session"
 """The run of events without a session."""
@@ -75,8 +75,8 @@ def read_body(data: bytes, clock: Callable[[], int] = time.time_ns) -> tuple[lis
     events = body.get("events")
     if not isinstance(events, list):
         return [], Counter({NO_EVENTS: 1})
-    bad[TOO_MANY] += max(len(events) - MOST_EVENTS, 0)
-    return _batches(body, events[:MOST_EVENTS], clock), +bad
+    bad[TOO_MANY] += max(len(events) - MAX_EVENTS, 0)
+    return _batches(body, events[:MAX_EVENTS], clock), +bad
 
 
 def _parse(data: bytes) -> Any:

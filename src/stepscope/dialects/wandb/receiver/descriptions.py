@@ -10,7 +10,7 @@ from stepscope.dialects.wandb.receiver.tracked_runs import END, HEARTBEAT_SECOND
 from stepscope.model.names import ATTR_HEARTBEAT, EVENT_CONFIG, EVENT_EDITED, EVENT_STARTED, SEVERITIES
 from stepscope.model.records import Event, Record
 from stepscope.model.redaction import redact
-from stepscope.model.run_description import LONGEST_NAME, LONGEST_NOTES, MOST_TAGS, read_tags
+from stepscope.model.run_description import LONGEST_NAME, LONGEST_NOTES, MAX_TAGS, read_tags
 from stepscope.wire.nested_rows import Definition, read_definitions
 
 OWN_CONFIG = "_wandb"
@@ -49,7 +49,7 @@ def describe(runs: TrackedRuns, sent: Sent, given: Mapping[str, Any]) -> None:
     about.name = _text(given.get("displayName"), about.name)[:LONGEST_NAME]
     about.notes = _text(given.get("notes"), about.notes)[:LONGEST_NOTES]
     if isinstance(given.get("tags"), list):
-        about.tags = [tag for tag in redact(given["tags"]) if isinstance(tag, str)][:MOST_TAGS]
+        about.tags = [tag for tag in redact(given["tags"]) if isinstance(tag, str)][:MAX_TAGS]
     about.group = _text(given.get("groupName"), about.group)
     about.job_type = _text(given.get("jobType"), about.job_type)
     about.host = _text(given.get("host"), about.host)

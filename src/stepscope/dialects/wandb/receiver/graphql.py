@@ -7,9 +7,9 @@ from typing import Any, NoReturn
 
 from stepscope.dialects.wandb.receiver.client_json import read_json
 
-MOST_TOKENS = 20_000
+MAX_TOKENS = 20_000
 DEEPEST = 40
-MOST_FIELDS = 200_000
+MAX_FIELDS = 200_000
 """The limit of fields per response; nested fragments can multiply them."""
 _TOKEN = re.compile(
     r"""[\s,\ufeff]+|\#[^\n\r]*"""
@@ -94,8 +94,8 @@ def _tokens(text: str) -> Iterator[tuple[str, str]]:
         at = found.end()
         if found.lastgroup:
             count += 1
-            if count > MOST_TOKENS:
-                raise GraphQLError(f"the query has more than {MOST_TOKENS} tokens")
+            if count > MAX_TOKENS:
+                raise GraphQLError(f"the query has more than {MAX_TOKENS} tokens")
             yield found.lastgroup, found[found.lastgroup]
     yield "end", ""
 
@@ -301,8 +301,8 @@ class _Execution:
 
     def _bound_size(self) -> None:
         self._count += 1
-        if self._count > MOST_FIELDS:
-            raise GraphQLError(f"the answer has more than {MOST_FIELDS} fields")
+        if self._count > MAX_FIELDS:
+            raise GraphQLError(f"the answer has more than {MAX_FIELDS} fields")
 
     def _complete(self, field: Selection, value: Any, depth: int) -> Any:
         self._bound_size()

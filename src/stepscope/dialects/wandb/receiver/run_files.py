@@ -9,7 +9,7 @@ from stepscope.dialects.wandb.receiver.tracked_runs import TrackedRun, TrackedRu
 from stepscope.dialects.wandb.receiver.uploads import list_files, path_in
 from stepscope.extend.receiver import Refused, RunFile, with_steps
 
-MOST_FILES = 10_000
+MAX_FILES = 10_000
 """The limit of listed artifact files."""
 _MEDIA = re.compile(r"media/[^/]+/.+_(\d{1,18})_[0-9a-f]{20}\.")
 """The client's names of media files: key, step, digest."""
@@ -29,7 +29,7 @@ class WandbRunFiles:
         found = with_steps(list_files(self._folder(about)), _MEDIA)
         for artifact in self._logged(about):
             found += self._files_of(artifact)
-            if len(found) > MOST_FILES:
+            if len(found) > MAX_FILES:
                 break
         return found
 
@@ -67,7 +67,7 @@ class WandbRunFiles:
 
     def _files_of(self, artifact: Artifact) -> Sequence[RunFile]:
         found = []
-        for name, entry, _ in self._artifacts.files(artifact)[:MOST_FILES]:
+        for name, entry, _ in self._artifacts.files(artifact)[:MAX_FILES]:
             digest = hex_digest(entry.digest)
             if entry.ref is None and digest:
                 path = self._artifacts.object(artifact.project, digest)

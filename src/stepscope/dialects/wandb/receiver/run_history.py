@@ -8,7 +8,7 @@ from stepscope.dialects.wandb.receiver.line_records import EVENT_VALUES
 from stepscope.extend.receiver import LAST, NO_STEP, Engine, literal, read_log_rows
 from stepscope.model.records import Event
 
-MOST_ROWS = 100_000
+MAX_ROWS = 100_000
 _NOT_HISTORY = "NOT startsWith(key, 'system/') AND NOT startsWith(key, 'stepscope/')"
 
 
@@ -45,7 +45,7 @@ class RunHistory:
     def steps(self) -> list[int]:
         """Return the steps that have a row, all or evenly sampled."""
         main = [series for series, (_, axis) in self._series.items() if not axis]
-        return _chosen(self._steps(main, [f"step > {NO_STEP}"]), MOST_ROWS)
+        return _chosen(self._steps(main, [f"step > {NO_STEP}"]), MAX_ROWS)
 
     def rows(
         self, keys: Sequence[str] = (), low: int | None = None, high: int | None = None, samples: int | None = None
@@ -57,7 +57,7 @@ class RunHistory:
         main = [series for series, (_, axis) in self._series.items() if not axis]
         wanted = [series for series in main if not keys or self._series[series][0] in keys]
         steps = self._steps(wanted, bounds)
-        steps = _chosen(steps, min(samples or MOST_ROWS, MOST_ROWS))
+        steps = _chosen(steps, min(samples or MAX_ROWS, MAX_ROWS))
         if not steps:
             return []
         among = f"step >= {steps[0]} AND step <= {steps[-1]}"

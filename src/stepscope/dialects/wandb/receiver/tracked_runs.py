@@ -37,8 +37,8 @@ LONGEST_NAME = 128
 """The maximum length of a project name or run id, as in W&B."""
 START, END = "start", "end"
 """The streams of the batches that record the start and the end of an attempt."""
-_MOST_OPEN = 2000
-MOST_STREAMS = 3000
+_MAX_OPEN = 2000
+MAX_STREAMS = 3000
 """The limit of streams per run: three for each process that writes to it."""
 
 
@@ -157,7 +157,7 @@ class Sent:
     def stream(self, name: str) -> Stream:
         """Return the progress of a stream of the process; Refused when the run has too many."""
         about, full = self.run.about, f"{name} {self.process}" if self.process else name
-        if full not in about.streams and len(about.streams) >= MOST_STREAMS:
+        if full not in about.streams and len(about.streams) >= MAX_STREAMS:
             raise Refused(Refusal(HTTPStatus.BAD_REQUEST, "too many processes write to this run"))
         return about.stream(full)
 
@@ -171,7 +171,7 @@ class TrackedRuns:
         self._files, self._ingest, self._engine, self.clock = files, ingest, engine, clock
         self._lock = threading.Lock()
         self._open: WeakValueDictionary[tuple[str, str], OpenRun] = WeakValueDictionary()
-        self._recent: deque[OpenRun] = deque(maxlen=_MOST_OPEN)
+        self._recent: deque[OpenRun] = deque(maxlen=_MAX_OPEN)
 
     def folder(self, project: str, *parts: str) -> Path:
         """Return the folder of a project or a subfolder; no name can escape it."""

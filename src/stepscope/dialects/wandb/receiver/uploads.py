@@ -18,7 +18,7 @@ from stepscope.model.redaction import redact
 from stepscope.model.secret_text import mask_text
 
 _DEEPEST, _LONGEST = 32, 255
-_MOST_TEXT = 64 * 1024 * 1024
+_MAX_TEXT = 64 * 1024 * 1024
 
 
 def path_in(folder: Path, name: str) -> Path:
@@ -71,7 +71,7 @@ class Uploads:
 def _finish(file: BinaryIO, mask: Callable[[bytes], bytes] | None) -> None:
     """Mask secrets in a file that the client generated, and sync it."""
     file.flush()
-    if mask is not None and file.tell() <= _MOST_TEXT:
+    if mask is not None and file.tell() <= _MAX_TEXT:
         file.seek(0)
         data = file.read()
         safe = mask(data)

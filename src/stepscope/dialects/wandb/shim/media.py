@@ -9,7 +9,7 @@ from typing import IO, Any
 from stepscope.dialects.wandb.shim.absent import Absent, missing, text
 from stepscope.model import records
 
-MOST_BINS = 512
+MAX_BINS = 512
 """wandb's own limit."""
 DELTA = records.Instrument("histogram", cumulative=False)
 """Logged histograms are not cumulative."""
@@ -30,7 +30,7 @@ def from_values(sequence: Any, bins: int) -> records.Histogram | None:
     array = array[numpy.isfinite(array)]
     if not array.size:
         return None
-    counts, edges = numpy.histogram(array, bins=max(1, min(int(bins), MOST_BINS)))
+    counts, edges = numpy.histogram(array, bins=max(1, min(int(bins), MAX_BINS)))
     low, high = float(array.min()), float(array.max())
     return from_counts(counts, edges, low, high, None if low < 0 else float(array.sum()))
 

@@ -57,7 +57,7 @@ class Definition:
         return self.name == key or ("*" in self.name and fnmatch.fnmatchcase(key, self.name))
 
 
-MOST_PREFIX = 1024
+MAX_PREFIX = 1024
 """The maximum length of joined keys of nested dicts, in which histograms are searched; a dict may contain itself."""
 
 
@@ -318,7 +318,7 @@ def _split_histograms(values: Mapping[str, Any], prefix: str = "") -> tuple[dict
     for key, value in values.items():
         if isinstance(value, Histogram):
             histograms[prefix + text_of(key)] = value
-        elif type(value) is dict and len(prefix) < MOST_PREFIX:
+        elif type(value) is dict and len(prefix) < MAX_PREFIX:
             rest[key], inner = _split_histograms(value, f"{prefix}{text_of(key)}/")
             histograms.update(inner)
         else:

@@ -8,7 +8,7 @@ from typing import Any
 
 from stepscope.dialects.wandb.shim.absent import Absent, safe, tags_of, text
 from stepscope.extend import text_of
-from stepscope.model.run_description import MOST_TAGS
+from stepscope.model.run_description import MAX_TAGS
 
 VARIABLES = {
     "entity": "WANDB_ENTITY",
@@ -56,7 +56,7 @@ class Start:
     @property
     def settings(self) -> dict[str, Any]:
         """The arguments of `stepscope.init`."""
-        found = {"tags": self.tags[:MOST_TAGS], "notes": self.notes, "group": self.group, "job_type": self.job_type}
+        found = {"tags": self.tags[:MAX_TAGS], "notes": self.notes, "group": self.group, "job_type": self.job_type}
         return {key: value for key, value in found.items() if value}
 
 

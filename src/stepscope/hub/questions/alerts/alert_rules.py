@@ -36,11 +36,11 @@ from stepscope.model.ports import Writer
 from stepscope.model.records import Metric, Record
 from stepscope.wire.plain import word
 
-MOST_POINTS = 500_000
+MAX_POINTS = 500_000
 """The most points that a preview reads; the latest are left out, and the response says so."""
-MOST_CHECKS = 5_000_000
+MAX_CHECKS = 5_000_000
 """The most values that a preview compares with a rule: with many rules it reads fewer points."""
-MOST_SHOWN = 200
+MAX_SHOWN = 200
 """The most alerts and keys that a preview lists; all are counted."""
 
 
@@ -103,13 +103,13 @@ def preview(reader: Reader, given: dict[str, Any]) -> dict[str, Any]:
         return {"mistake": location, "alerts": [], "fired": 0, "keys": [], "matched": 0, "points": 0, "complete": True}
     lines = find_series(reader.engine, row.number).values()
     keys = sorted({line.key for line in lines if any(rule.wants_key(line.key) for rule in rules)})
-    records = _Records(reader.engine, row, keys, min(MOST_POINTS, MOST_CHECKS // max(len(rules), 1)))
+    records = _Records(reader.engine, row, keys, min(MAX_POINTS, MAX_CHECKS // max(len(rules), 1)))
     alerts = sorted(replay(rules, records.read()), key=lambda alert: alert.began)
     return {
         "mistake": None,
-        "alerts": [_fired(alert) for alert in alerts[:MOST_SHOWN]],
+        "alerts": [_fired(alert) for alert in alerts[:MAX_SHOWN]],
         "fired": len(alerts),
-        "keys": keys[:MOST_SHOWN],
+        "keys": keys[:MAX_SHOWN],
         "matched": len(keys),
         "points": records.count,
         "complete": records.complete,

@@ -13,7 +13,7 @@ from stepscope.hub.store.read.run_catalog import run_number
 from stepscope.wire.plain import word
 
 STEPS_BEFORE, STEPS_AFTER = 40, 5
-MOST_SPANS, MOST_LOGS = 10, 20
+MAX_SPANS, MAX_LOGS = 10, 20
 AROUND_NS = 30_000_000_000
 _LONGEST_TEXT = 500
 _SPAN_FIELDS = ("name", "rank", "status", "duration_ms", "message")
@@ -27,12 +27,10 @@ def take(engine: Engine, alert: Alert) -> dict[str, Any] | None:
         return None
     step = alert.last_step if alert.last_step is not None else alert.step
     spans = (
-        []
-        if step is None
-        else find_spans(engine, RecordQuery(run=number, step=step, order="slowest", limit=MOST_SPANS))
+        [] if step is None else find_spans(engine, RecordQuery(run=number, step=step, order="slowest", limit=MAX_SPANS))
     )
     until = (alert.fired or alert.began) + AROUND_NS // 6
-    logs = find_logs(engine, RecordQuery(run=number, since=until - AROUND_NS, until=until, limit=MOST_LOGS))
+    logs = find_logs(engine, RecordQuery(run=number, since=until - AROUND_NS, until=until, limit=MAX_LOGS))
     return {
         "step": step,
         "values": _values(engine, number, alert, step),

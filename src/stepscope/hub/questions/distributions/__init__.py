@@ -44,7 +44,7 @@ from stepscope.hub.store.write.histogram_rows import FIELDS, Distribution, resto
 from stepscope.model.records import Attrs, Histogram, Summary
 from stepscope.wire.plain import plain
 
-MOST_SERIES = 64
+MAX_SERIES = 64
 
 
 class DistributionRow(Struct, frozen=True):
@@ -98,12 +98,12 @@ def histograms(reader: Reader, given: dict[str, Any]) -> dict[str, Any]:
     run, x = reader.number(given["run"]), given["x"]
     (key,), catalog = find_metrics(reader.engine, run, [given["key"]], given["rank"])
     extents = _extents(reader.engine, given, catalog) if catalog else {}
-    made = {"run": given["run"], "key": key, "x": x, "more": len(extents) > MOST_SERIES}
+    made = {"run": given["run"], "key": key, "x": x, "more": len(extents) > MAX_SERIES}
     if not extents:
         return {**made, "series": []}
     low, high = min(extent[1] for extent in extents.values()), max(extent[2] for extent in extents.values())
     bucket = f"intDiv({x} - ({low}), {-(-(high - low + 1) // given['points'])})"
-    shown = list(extents)[:MOST_SERIES]
+    shown = list(extents)[:MAX_SERIES]
     cumulative = cumulative_series(reader.engine, run, shown)
     adding = {series for series in shown if catalog[series].type and not cumulative[series]}
     rows: dict[int, list[dict[str, Any]]] = {series: [] for series in shown}

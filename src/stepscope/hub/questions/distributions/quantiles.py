@@ -186,15 +186,15 @@ def quantile(counted: Counts, level: float) -> float:
     return ordered[-1][0][1]
 
 
-MOST_HISTOGRAMS = 20_000
-MOST_LINES = 32
+MAX_HISTOGRAMS = 20_000
+MAX_LINES = 32
 _NOTHING = Buckets([], [], [], [])
 
 
 def quantiles(reader: Reader, given: dict[str, Any]) -> dict[str, Any]:
     """Answer `/api/runs/{run}/quantiles`."""
-    if len(given["key"]) + len(given["span"]) > MOST_LINES:
-        raise bad_request(f"ask for at most {MOST_LINES} keys and spans")
+    if len(given["key"]) + len(given["span"]) > MAX_LINES:
+        raise bad_request(f"ask for at most {MAX_LINES} keys and spans")
     levels = [_level(text) for text in given["q"]] or [0.5, 0.99]
     run, x = reader.number(given["run"]), given["x"]
     keys, catalog = find_metrics(reader.engine, run, given["key"]) if given["key"] else ([], {})
@@ -231,7 +231,7 @@ def _of_key(
     bounds = point_extent(reader.engine, catalog, x)
     if bounds is not None:
         return point_quantiles(reader.engine, catalog, Extent(x, *bounds, points), levels)
-    records = read_distributions(reader.engine, catalog, MOST_HISTOGRAMS)[::-1]
+    records = read_distributions(reader.engine, catalog, MAX_HISTOGRAMS)[::-1]
     placed = [(at, row) for row in records if (at := row.step if x == "step" else row.time) is not None]
     places = [at for at, _ in placed if x == "time" or at >= 0]
     if not places:
@@ -268,8 +268,8 @@ ENDPOINTS = (
         ),
         (
             RUN,
-            Param("key", "text", "a metric, in any spelling of its category", many=MOST_LINES),
-            Param("span", "text", "the name of spans", many=MOST_LINES),
+            Param("key", "text", "a metric, in any spelling of its category", many=MAX_LINES),
+            Param("span", "text", "the name of spans", many=MAX_LINES),
             Param("q", "text", "a quantile from 0 to 1; by default 0.5 and 0.99", many=8),
             Param("x", "choice", "the x axis", "step", choices=("step", "time")),
             Param("points", "integer", "at most this many buckets", default=200, low=1, high=2000),

@@ -15,10 +15,10 @@ from stepscope.hub.questions.toolbox.schemas import ANYTHING, BOOLEAN, INTEGER, 
 from stepscope.hub.runs.run_files import RunFile
 from stepscope.wire.plain import plain
 
-MOST_TEXT = 256 * 1024
+MAX_TEXT = 256 * 1024
 """Bytes of a text that are shown; the whole of it can be downloaded."""
 LARGEST_TABLE = 64 * 1024 * 1024
-_MOST_ROWS = 1_000_000
+_MAX_ROWS = 1_000_000
 _LONGEST_CELL = 10_000
 _DELIMITED = (".csv", ".tsv")
 
@@ -91,12 +91,12 @@ def text(reader: Reader, given: dict[str, Any]) -> dict[str, Any]:
     if _type_of(path) not in (TEXT_FILE, TABLE, SVG):
         raise bad_request(f"{given['name'][:200]!r} is not a text file")
     with open(path, "rb") as opened:
-        data = opened.read(MOST_TEXT + 1)
+        data = opened.read(MAX_TEXT + 1)
     return {
         "name": given["name"],
-        "text": data[:MOST_TEXT].decode(errors="replace"),
+        "text": data[:MAX_TEXT].decode(errors="replace"),
         "bytes": path.stat().st_size,
-        "cut": len(data) > MOST_TEXT,
+        "cut": len(data) > MAX_TEXT,
     }
 
 
@@ -130,7 +130,7 @@ def _read_json(path: Path) -> tuple[list[str], Sequence[Sequence[Any]]]:
 
 def _read_delimited(path: Path, name: str) -> tuple[list[str], Sequence[Sequence[Any]]]:
     with open(path, encoding="utf-8", errors="replace", newline="") as opened:
-        rows = list(islice(csv.reader(opened, delimiter="\t" if name.endswith(".tsv") else ","), _MOST_ROWS))
+        rows = list(islice(csv.reader(opened, delimiter="\t" if name.endswith(".tsv") else ","), _MAX_ROWS))
     return (rows[0], rows[1:]) if rows else ([], [])
 
 

@@ -164,7 +164,7 @@ def read_run(reader: Reader, given: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-MOST_NAMES = 1000
+MAX_NAMES = 1000
 
 
 def fields(reader: Reader, given: dict[str, Any]) -> dict[str, Any]:
@@ -187,7 +187,7 @@ def fields(reader: Reader, given: dict[str, Any]) -> dict[str, Any]:
 
 
 def _most(amounts: dict[str, int]) -> list[tuple[str, int]]:
-    return sorted(amounts.items(), key=lambda pair: (-pair[1], pair[0]))[:MOST_NAMES]
+    return sorted(amounts.items(), key=lambda pair: (-pair[1], pair[0]))[:MAX_NAMES]
 
 
 RUN_FIELDS: dict[str, Schema] = {

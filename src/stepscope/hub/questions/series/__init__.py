@@ -203,7 +203,7 @@ def _known(values: npt.NDArray[Any]) -> list[Any]:
     return plain
 
 
-MOST_LINES = 64
+MAX_LINES = 64
 
 
 def series(reader: Reader, given: dict[str, Any]) -> dict[str, Any]:
@@ -214,8 +214,8 @@ def series(reader: Reader, given: dict[str, Any]) -> dict[str, Any]:
         raise bad_request("several ranks are given: ask for a line of each with by_rank=true")
     keys, catalog = find_metrics(reader.engine, run, given["key"], ranks[0] if len(ranks) == 1 else None)
     wanted = [(key, *part) for key in keys for part in _parts(catalog, key, given)]
-    if len(wanted) > MOST_LINES:
-        raise bad_request(f"{len(wanted)} lines are too many: ask for at most {MOST_LINES}")
+    if len(wanted) > MAX_LINES:
+        raise bad_request(f"{len(wanted)} lines are too many: ask for at most {MAX_LINES}")
     attempt = given["attempts"]
     if attempt not in ("newest", "all"):
         if not attempt.isascii() or not attempt.isdecimal() or int(attempt) > 65535:
@@ -255,9 +255,9 @@ def _parts(catalog: dict[int, SeriesRow], key: str, given: dict[str, Any]) -> li
         part = (line.rank if by_rank else rank, line.attrs if given["by_attrs"] else None)
         if part not in parts:
             parts.append(part)
-        if len(parts) > MOST_LINES:
+        if len(parts) > MAX_LINES:
             raise bad_request(
-                f"{key} has more than {MOST_LINES} lines; name at most {MOST_LINES} ranks, or ask for all together"
+                f"{key} has more than {MAX_LINES} lines; name at most {MAX_LINES} ranks, or ask for all together"
             )
     return sorted(parts, key=lambda part: (part[0] or 0, str(part[1]))) or [(rank, None)]
 
@@ -289,13 +289,13 @@ ENDPOINTS = (
                 "text",
                 "a metric, such as trainer/loss, in any spelling of its category",
                 required=True,
-                many=MOST_LINES,
+                many=MAX_LINES,
             ),
             Param("x", "choice", "the x axis", "step", choices=("step", "time", "relative")),
             Param("points", "integer", "at most about this many marks", default=1000, low=1, high=20_000),
             Param("from", "number", "the least x"),
             Param("to", "number", "the greatest x"),
-            Param("rank", "integer", "this rank only; with by_rank, several", many=MOST_LINES, low=0, high=2**32 - 1),
+            Param("rank", "integer", "this rank only; with by_rank, several", many=MAX_LINES, low=0, high=2**32 - 1),
             Param("by_rank", "boolean", "a line for each rank, or each of those named", default=False),
             Param(
                 "align", "boolean", "over time, merge what several ranks logged at a step into one mark", default=False

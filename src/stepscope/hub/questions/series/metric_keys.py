@@ -34,8 +34,8 @@ from stepscope.model import names
 from stepscope.model.last_value import LastValue, last_of
 from stepscope.wire.plain import plain, word
 
-MOST_RUNS = 100
-MOST_KEYS = 60
+MAX_RUNS = 100
+MAX_KEYS = 60
 MAX_NAMES = 100_000
 """The most metrics of a run that a name is looked for in."""
 _EVALUATION = re.compile(r"(^|[/._-])(eval|evaluator|val|valid|validation|test)([/._-]|$)")
@@ -256,7 +256,7 @@ def matching_keys(name: str, known: Iterable[str]) -> list[str]:
     for keys in (of_training, of_evaluation):  # a run that records only its evaluation is known by that
         for pattern in _PATTERNS.get(name, ()):
             found += [key for key in keys if pattern.search(key.lower())]
-    return list(dict.fromkeys(found))[:MOST_KEYS]
+    return list(dict.fromkeys(found))[:MAX_KEYS]
 
 
 def resolve_names(reader: Reader, names: Sequence[str]) -> dict[str, list[str]]:
@@ -357,7 +357,7 @@ ENDPOINTS = (
             )
         ),
         (
-            Param("run", "text", "a run", required=True, many=MOST_RUNS),
+            Param("run", "text", "a run", required=True, many=MAX_RUNS),
             Param("metric", "text", "the metric; of several, the first that a run has", required=True, many=10),
             Param("points", "integer", "at most this many buckets", default=40, low=1, high=200),
         ),

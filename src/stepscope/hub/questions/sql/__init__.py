@@ -18,7 +18,7 @@ from stepscope.hub.store.engine import Damaged, EngineError, Limits
 from stepscope.hub.store.maintenance import describe
 from stepscope.model.names import recorded_key
 
-MOST_ROWS, MOST_SECONDS = 10_000, 30.0
+MAX_ROWS, MAX_SECONDS = 10_000, 30.0
 FIRST_BYTES = 1024 * 1024
 """An answer up to this size is sent when it is complete, so that it is either whole or an HTTP error."""
 MAX_HINTS = 10
@@ -31,8 +31,8 @@ class SqlRequest(msgspec.Struct, forbid_unknown_fields=True):
     """The body of a request."""
 
     sql: str
-    rows: Annotated[int, msgspec.Meta(ge=1, le=MOST_ROWS)] = 1000
-    seconds: Annotated[float, msgspec.Meta(gt=0, le=MOST_SECONDS)] = 10.0
+    rows: Annotated[int, msgspec.Meta(ge=1, le=MAX_ROWS)] = 1000
+    seconds: Annotated[float, msgspec.Meta(gt=0, le=MAX_SECONDS)] = 10.0
 
 
 _decode = msgspec.json.Decoder(SqlRequest).decode
@@ -176,8 +176,8 @@ ENDPOINTS = (
             "type": "object",
             "properties": {
                 "sql": {"type": "string", "maxLength": 20_000},
-                "rows": {"type": "integer", "minimum": 1, "maximum": MOST_ROWS, "default": 1000},
-                "seconds": {"type": "number", "exclusiveMinimum": 0, "maximum": MOST_SECONDS, "default": 10},
+                "rows": {"type": "integer", "minimum": 1, "maximum": MAX_ROWS, "default": 1000},
+                "seconds": {"type": "number", "exclusiveMinimum": 0, "maximum": MAX_SECONDS, "default": 10},
             },
             "required": ["sql"],
             "additionalProperties": False,

@@ -44,7 +44,7 @@ from stepscope.hub.store.read.finding_catalog import read_findings
 from stepscope.model import names
 from stepscope.wire.plain import plain, word
 
-LEAST_BEFORE = 5
+MIN_BEFORE = 5
 """The least number of earlier values that a z-score needs."""
 
 
@@ -118,7 +118,7 @@ def against(value: float, mean: float, std: float, before: int) -> tuple[float |
         return None, None
     delta = value - mean
     # Below a ten-millionth of the mean a deviation is rounding.
-    usable = before >= LEAST_BEFORE and std > abs(mean) * 1e-7 and math.isfinite(std)
+    usable = before >= MIN_BEFORE and std > abs(mean) * 1e-7 and math.isfinite(std)
     z = delta / std if usable else None
     return delta, round(z, 3) if z is not None and math.isfinite(z) else None
 
@@ -191,7 +191,7 @@ def _place(found: Anomaly | None) -> dict[str, Any] | None:
 
 _RECORDED = frozenset(("alert", "error"))
 """Kinds of findings that are also among the records of the step."""
-MOST_ALERTS, MOST_ERRORS = 20, 20
+MAX_ALERTS, MAX_ERRORS = 20, 20
 
 
 def step_findings(
@@ -230,7 +230,7 @@ def _alerts(alerts: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     named: dict[str, list[Mapping[str, Any]]] = {}
     for alert in alerts:
         named.setdefault(alert["name"], []).append(alert)
-    return [_alert(name, each) for name, each in list(named.items())[:MOST_ALERTS]]
+    return [_alert(name, each) for name, each in list(named.items())[:MAX_ALERTS]]
 
 
 def _alert(name: str, alerts: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
@@ -246,7 +246,7 @@ def _errors(lanes: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
     failed = [(lane["rank"], span) for lane in lanes for span in lane["spans"] if span["status"] == "error"]
     return [
         _finding("error", "ERROR", f"{span['name']} failed on rank {rank}{_after(span['message'])}", (rank,))
-        for rank, span in failed[:MOST_ERRORS]
+        for rank, span in failed[:MAX_ERRORS]
     ]
 
 

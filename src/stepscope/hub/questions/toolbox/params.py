@@ -12,7 +12,7 @@ from stepscope.model.records import FIRST_STEP, LAST_STEP
 
 Kind = Literal["text", "integer", "number", "boolean", "choice", "hex", "name"]
 LONGEST_TEXT = 4096
-MOST_ATTRS = 32
+MAX_ATTRS = 32
 """Attributes in one request; with a thousand, the engine takes seconds before it reads a row."""
 _WORDS = {"true": True, "1": True, "yes": True, "false": False, "0": False, "no": False}
 _INTEGER = re.compile(r"-?[0-9]{1,19}")
@@ -154,8 +154,8 @@ def check(
         found = _ATTR.fullmatch(name) if attrs else None
         if found is not None:
             wanted[_ATTR_TEXT.read(found[1] or found[2])] = _ATTR_TEXT.read(value)
-            if len(wanted) > MOST_ATTRS:
-                raise bad_request(f"attr.KEY may be given at most {MOST_ATTRS} times")
+            if len(wanted) > MAX_ATTRS:
+                raise bad_request(f"attr.KEY may be given at most {MAX_ATTRS} times")
         elif name in known:
             lists.setdefault(name, []).append(value)
         else:

@@ -298,7 +298,7 @@ NODE_FIELDS: dict[str, Schema] = {
     "slow": {"type": "integer", "description": "0 as usual, 1 slow, 2 very slow."},
 }
 _NUMBERS = list_of({"type": ["number", "null"]})
-MOST_SPANS = 200_000
+MAX_SPANS = 200_000
 
 ENDPOINTS = (
     Endpoint(
@@ -332,6 +332,6 @@ ENDPOINTS = (
             traces=list_of(TEXT),
             columns={"type": "object", "additionalProperties": {"anyOf": [_NUMBERS, list_of(TEXT)]}},
         ),
-        (*RANGE_PARAMS, Param("limit", "integer", "at most this many spans", MOST_SPANS, low=1, high=MOST_SPANS)),
+        (*RANGE_PARAMS, Param("limit", "integer", "at most this many spans", MAX_SPANS, low=1, high=MAX_SPANS)),
     ),
 )

@@ -13,7 +13,7 @@ from msgspec import structs
 from stepscope.hub.questions.toolbox.endpoint import Endpoint, Reader, Stream, safe_name
 from stepscope.hub.questions.toolbox.params import Param, bad_request, not_found, unavailable
 from stepscope.hub.questions.toolbox.schemas import ANYTHING, COUNTS, INTEGER, TEXT, list_of, map_of, object_of
-from stepscope.hub.questions.traces import MOST_SPANS, RANGE_PARAMS, asked_range, no_spans
+from stepscope.hub.questions.traces import MAX_SPANS, RANGE_PARAMS, asked_range, no_spans
 from stepscope.hub.questions.traces.stored_spans import SpanRow, read_range
 from stepscope.hub.receivers.bodies import Broken, TooLarge, inflate
 from stepscope.hub.receivers.ingest import Ingest, Upload
@@ -27,14 +27,14 @@ from stepscope.model.ports import Writer
 from stepscope.model.records import Record, Span
 from stepscope.wire.trace_format import BadRequest, Group, TraceFile, TraceFormat, bound_values
 
-MOST_BYTES = 256 * 1024 * 1024
-MOST_VALUES = 16_000_000
+MAX_BYTES = 256 * 1024 * 1024
+MAX_VALUES = 16_000_000
 """Values of the JSON: a trace of 200,000 spans with ten attributes each, as we write it, has 10 million."""
 WAIT_SECONDS = 60.0
 _GZIP = b"\x1f\x8b"
 _BATCH = 5000
 """Records in one batch."""
-_MOST_IDS = 1000
+_MAX_IDS = 1000
 """Spans that one query looks up."""
 Id = tuple[bytes, bytes]
 """A trace id and a span id."""
@@ -42,7 +42,7 @@ Id = tuple[bytes, bytes]
 
 def export(reader: Reader, given: dict[str, Any]) -> Stream:
     """Answer `/api/spans/export`."""
-    ended, still_open = read_range(reader.engine, asked_range(reader, given), limit=MOST_SPANS)
+    ended, still_open = read_range(reader.engine, asked_range(reader, given), limit=MAX_SPANS)
     rows = [*ended, *still_open]
     owners = reader.visible_ids({row.run for row in rows})
     rows = [row for row in rows if row.run in owners]
@@ -95,8 +95,8 @@ def _by_writer(reader: Reader, rows: Sequence[SpanRow], owners: dict[int, str]) 
 def read_file(body: bytes, run: str, project: str, now: int) -> tuple[str, TraceFile]:
     """Read a file of any format, and name the format; Refused when it is of none."""
     try:
-        data = inflate(body, "gzip", MOST_BYTES) if body.startswith(_GZIP) else body
-        bound_values(data, MOST_VALUES)
+        data = inflate(body, "gzip", MAX_BYTES) if body.startswith(_GZIP) else body
+        bound_values(data, MAX_VALUES)
         for name, each in _formats().items():
             if each.matches(data):
                 return name, each.read(data, now, run, project)
@@ -104,7 +104,7 @@ def read_file(body: bytes, run: str, project: str, now: int) -> tuple[str, Trace
     except BadRequest as error:
         raise bad_request(f"the file cannot be read: {error}") from None
     except TooLarge:
-        raise bad_request(f"the file is larger than {MOST_BYTES} bytes when unpacked") from None
+        raise bad_request(f"the file is larger than {MAX_BYTES} bytes when unpacked") from None
     except Broken as error:
         raise bad_request(str(error)) from None
 
@@ -205,8 +205,8 @@ def _traces(groups: Sequence[Group]) -> list[str]:
 def known_spans(engine: Engine, spans: Sequence[Span]) -> Mapping[Id, frozenset[int]]:
     """The runs in which each of some spans is stored; one that ended is not there when only its beginning is."""
     found: dict[Id, set[int]] = {}
-    for start in range(0, len(spans), _MOST_IDS):
-        part = spans[start : start + _MOST_IDS]
+    for start in range(0, len(spans), _MAX_IDS):
+        part = spans[start : start + _MAX_IDS]
         every = {(span.trace_id, span.span_id) for span in part}
         begun = every - {(span.trace_id, span.span_id) for span in part if span.duration is not None}
         where = _condition(engine, part)

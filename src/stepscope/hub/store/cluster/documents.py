@@ -22,7 +22,7 @@ _EPOCH_BITS = 32
 _OVERLAP_SECONDS = 60.0
 """Rows are read again for so long: a replica may get them in another order than they were written in."""
 _RELOAD_SECONDS = 600.0
-MOST_DEAD = 1000
+MAX_DEAD = 1000
 """Superseded versions that are kept before they are deleted."""
 
 
@@ -243,10 +243,10 @@ class DocumentWriter:
         found = self._tables.query("SELECT version, kind, key FROM documents WHERE kind != ''")
         live = {each.version for kind in set(found["kind"]) for each in self._documents.all(kind).values()}
         dead = sorted(version for version in found["version"] if version not in live)
-        if len(dead) <= MOST_DEAD:
+        if len(dead) <= MAX_DEAD:
             return
         self._lease.check()
-        oldest = ", ".join(map(str, dead[: len(dead) - MOST_DEAD // 2]))
+        oldest = ", ".join(map(str, dead[: len(dead) - MAX_DEAD // 2]))
         self._tables.execute(f"ALTER TABLE documents DELETE WHERE version IN ({oldest})")
 
 

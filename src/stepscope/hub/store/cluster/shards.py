@@ -10,7 +10,7 @@ from stepscope.hub.store.engine import Engine, EngineError
 from stepscope.hub.store.schema import BY_SERIES
 from stepscope.model.errors import Retry
 
-_MOST_KNOWN = 100_000
+_MAX_KNOWN = 100_000
 _KNOWN_SECONDS = 60.0
 """How long the shard of a run is remembered: one that was deleted may get another."""
 COPIED_TABLE = "SELECT count() AS held FROM system.tables WHERE database = currentDatabase() AND name = 'migrations'"
@@ -70,7 +70,7 @@ class Placement:
         if count == 1:
             return dict.fromkeys(wanted, 0)
         known = self._known
-        if self._clock() > self._until or len(known) > _MOST_KNOWN:
+        if self._clock() > self._until or len(known) > _MAX_KNOWN:
             known, self._until = {}, self._clock() + _KNOWN_SECONDS
         found: dict[str, int | ShardUnavailable] = {}
         if missing := [run for run in wanted if run not in known]:

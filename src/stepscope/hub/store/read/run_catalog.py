@@ -184,7 +184,7 @@ def _newest_commits(engine: Engine) -> dict[int, int]:
 
 _FEW = 500
 """When more runs than this changed, all are read."""
-_MOST_CACHES = 8
+_MAX_CACHES = 8
 _caches: "WeakKeyDictionary[Engine, dict[tuple[str, ...], _RunCache]]" = WeakKeyDictionary()
 _caches_lock = threading.Lock()
 
@@ -194,7 +194,7 @@ def _cache_of(engine: Engine, keys: tuple[str, ...]) -> _RunCache:
         known = _caches.setdefault(engine, {})
         cache = known.pop(keys, None) or _RunCache(keys)
         known[keys] = cache
-        while len(known) > _MOST_CACHES:
+        while len(known) > _MAX_CACHES:
             del known[next(iter(known))]
         return cache
 

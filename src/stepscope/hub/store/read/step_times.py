@@ -10,12 +10,12 @@ from stepscope.hub.store import literal
 from stepscope.hub.store.engine import Engine
 from stepscope.hub.store.read.run_catalog import RunRow, list_runs
 
-MOST_RUNS = 8
+MAX_RUNS = 8
 LOOKED_AT = 50
 """So many of the runs before it are looked at for those that are alike."""
-LEAST_STEPS = 50
+MIN_STEPS = 50
 """A run with fewer steps says little."""
-MOST_STEPS = 2000
+MAX_STEPS = 2000
 """So many of the first steps are read."""
 _NOT_THE_WORK = re.compile(r"seed|lr|learning_rate|name|note|tag|path|dir|date|time|resume|id$", re.IGNORECASE)
 """Settings that do not change how much work a step is."""
@@ -30,12 +30,12 @@ def earlier_step_times(engine: Engine, row: RunRow) -> tuple[float, ...]:
         return ()
     found = engine.query(
         f"""SELECT run, name, count() AS steps, quantile(0.5)(duration) AS middle FROM spans
-        WHERE run IN {literal.integers(before[:MOST_RUNS])} AND step < {MOST_STEPS} AND rank = 0
+        WHERE run IN {literal.integers(before[:MAX_RUNS])} AND step < {MAX_STEPS} AND rank = 0
         AND parent_id = toFixedString('', 8)
         GROUP BY run, name"""
     )
     rows = found.rows("name", "steps", "middle")
-    return tuple(middle / 1e9 for name, steps, middle in rows if steps >= LEAST_STEPS and traits(name).step)
+    return tuple(middle / 1e9 for name, steps, middle in rows if steps >= MIN_STEPS and traits(name).step)
 
 
 def _work(row: RunRow) -> tuple[object, ...]:

@@ -19,10 +19,10 @@ from stepscope.model.ports import Writer, run_id_problem
 from stepscope.model.records import Attrs, Instrument
 
 WEEK_NS = 7 * 24 * 3600 * 10**9
-MOST_SLOTS = 2_000_000
-MOST_SOURCES = 50_000
+MAX_SLOTS = 2_000_000
+MAX_SOURCES = 50_000
 """When more writers than this are cached, the cache is cleared."""
-MOST_NEW_RUNS = 1024
+MAX_NEW_RUNS = 1024
 """New runs of one commit on a shared store."""
 _EPOCHS = 64
 """So many epochs in a row give different numbers to new series."""
@@ -85,12 +85,12 @@ class Catalog:
         It may have numbered the runs and series of one commit whose rows arrive late.
         """
         self.forget()
-        self._least_run = self._newest_run() + 1 + MOST_NEW_RUNS * self._shard.count
+        self._least_run = self._newest_run() + 1 + MAX_NEW_RUNS * self._shard.count
         self._stride, self._offset = _EPOCHS, epoch % _EPOCHS
 
     def has_room(self, run: str) -> bool:
         """Return whether a run can be part of this commit: one epoch gives a bounded number of runs in a commit."""
-        return self._stride == 1 or run in self._run_numbers or len(self._new_runs) < MOST_NEW_RUNS
+        return self._stride == 1 or run in self._run_numbers or len(self._new_runs) < MAX_NEW_RUNS
 
     def load(self, runs: Iterable[str]) -> None:
         """Look up the numbers of these runs and their series."""
@@ -209,7 +209,7 @@ class Catalog:
         self._new_runs.clear()
         self._new_writers.clear()
         self._new_series.clear()
-        if len(self._shape_slots) > MOST_SLOTS or len(self._sources) > MOST_SOURCES:
+        if len(self._shape_slots) > MAX_SLOTS or len(self._sources) > MAX_SOURCES:
             self.forget()
 
     def forget(self) -> None:

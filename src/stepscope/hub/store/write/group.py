@@ -184,7 +184,7 @@ def _reason(catalog: Catalog, source: Source, records: Sequence[Record]) -> str 
     return None
 
 
-MOST_ROWS = 1_000_000
+MAX_ROWS = 1_000_000
 """The most rows of one commit; a larger group is split."""
 
 
@@ -193,7 +193,7 @@ def portions(batches: Sequence[Batch]) -> Iterable[Sequence[Batch]]:
     start = rows = 0
     for index, batch in enumerate(batches):
         size = _rows(batch)
-        if rows and rows + size > MOST_ROWS:
+        if rows and rows + size > MAX_ROWS:
             yield batches[start:index]
             start, rows = index, 0
         rows += size

@@ -12,7 +12,7 @@ from stepscope.hub.store.engine import Tables
 from stepscope.hub.store.schema import NO_STEP
 from stepscope.model.ports import Writer
 
-MOST_KNOWN = 100_000
+MAX_KNOWN = 100_000
 """When more writers than this are cached, the cache is cleared."""
 COUNTS = ("points", "spans", "logs", "events", "alerts", "rejected")
 
@@ -144,7 +144,7 @@ class Ledger:
 
     def accept(self, entries: dict[int, Entry]) -> None:
         """Accept progress that is now stored."""
-        if len(self._known) > MOST_KNOWN:
+        if len(self._known) > MAX_KNOWN:
             self.forget()
         self._known.update((writer, entry.progress) for writer, entry in entries.items())
 

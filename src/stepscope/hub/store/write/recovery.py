@@ -13,7 +13,7 @@ from stepscope.hub.store.write.ledger import Ledger
 
 UNFINISHED = 341
 _CHUNK = 5000
-_MOST_ABORTED = 200
+_MAX_ABORTED = 200
 """So many aborted commits are looked for, the newest ones."""
 _ADDED = {"epoch": "UInt32 DEFAULT 0", "hub": "String DEFAULT ''"}
 """Columns that a store of an older version gets: who aborted a commit, and in which epoch."""
@@ -129,7 +129,7 @@ class Recovery:
         """The newest commits that were aborted, as all replicas that answer know them."""
         found = self._engine.query_all(
             f"""SELECT DISTINCT epoch, commit FROM aborted WHERE shard = {self._shard.index}
-            ORDER BY commit DESC LIMIT {_MOST_ABORTED}"""
+            ORDER BY commit DESC LIMIT {_MAX_ABORTED}"""
         )
         return {Abort(*row) for answer in found for row in answer.rows("epoch", "commit")}
 

@@ -12,7 +12,7 @@ KEPT_NS = 3600 * 1_000_000_000
 """How long a request is remembered: a client gives up after minutes."""
 _COLUMNS = """(run UInt32, writer UInt64, request UInt64, commit UInt32, received Int64)
     ENGINE = MergeTree ORDER BY (writer, received)"""
-_MOST_KNOWN = 500_000
+_MAX_KNOWN = 500_000
 """When more than this are cached, the cache is cleared."""
 
 
@@ -58,7 +58,7 @@ class Requests:
 
     def accept(self, stored: Iterable[Stored]) -> None:
         """Remember requests that are now stored."""
-        if self._size > _MOST_KNOWN:
+        if self._size > _MAX_KNOWN:
             self.forget()
         for _, writer, request in stored:
             if request and writer in self._known:

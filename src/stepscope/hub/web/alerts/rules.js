@@ -17,7 +17,7 @@ const EXAMPLE = `rules:
     severity: ERROR
 `;
 const SETTLE_MS = 400,
-  MOST_RUNS = 50;
+  MAX_RUNS = 50;
 
 export function Rules() {
   const fetched = useFetch((signal) => get("alerts/rules", {}, signal), []);
@@ -35,7 +35,7 @@ export function Rules() {
 function Editor({ yaml, version, reload }) {
   const [text, setText] = useState(yaml || EXAMPLE);
   const [run, setRun] = useParam("over", "");
-  const runs = useFetch((signal) => get("runs", { limit: MOST_RUNS, sort: "-started" }, signal), []);
+  const runs = useFetch((signal) => get("runs", { limit: MAX_RUNS, sort: "-started" }, signal), []);
   const chosen = run || runs.value?.runs[0]?.id || "";
   const settled = useDebounced(text, SETTLE_MS);
   const tried = useFetch(

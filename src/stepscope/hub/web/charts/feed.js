@@ -5,7 +5,7 @@ import { lineOf, rankParams, readAlong, readLines, readSuperseded } from "./read
 
 const AT_ONCE = 3; // lines in one question
 const RELOAD_MS = 3000; // between two readings of lines over another metric, which the stream cannot continue
-const MOST_GHOSTS = 4; // earlier attempts that are drawn, the newest
+const MAX_GHOSTS = 4; // earlier attempts that are drawn, the newest
 
 const styleAt = (at) => ({ colour: seriesColour(at), dash: seriesDash(at) });
 
@@ -141,7 +141,7 @@ export class Feed {
     const attempts = [...new Set(superseded.flatMap((key) => this.entry(key).attempts || []))]
       .sort((a, b) => a - b)
       .slice(0, -1)
-      .slice(-MOST_GHOSTS);
+      .slice(-MAX_GHOSTS);
     const all = await readSuperseded(this.run, how, this.metrics(superseded), attempts, this.control.signal).catch(
       () => [],
     );

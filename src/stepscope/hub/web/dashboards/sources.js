@@ -6,7 +6,7 @@ import { canonicalKey } from "../parts/metric_names.js";
 
 export const POINTS = 800;
 const RELOAD_MS = 4000,
-  MOST_LINES = 12;
+  MAX_LINES = 12;
 
 // Which names a pattern means; `*` stands for anything. Neither case nor the spelling of a category matters.
 export function matching(patterns, names) {
@@ -16,7 +16,7 @@ export function matching(patterns, names) {
     const fits = (name) => tests.some((test) => test.test(name) || test.test(canonicalKey(name)));
     for (const name of names) if (fits(name)) found.add(name);
   }
-  return [...found].slice(0, MOST_LINES);
+  return [...found].slice(0, MAX_LINES);
 }
 
 function globTest(pattern) {

@@ -85,7 +85,7 @@ export function Spark({ spark, waiting }) {
 // Steps per second: recent while a run is running, else over the whole run, by completed steps as in its goodput.
 const RATE_STILL = 150,
   RATE_FRESH = 15000,
-  MOST_AT_ONCE = 100;
+  MAX_AT_ONCE = 100;
 
 export function rate(run, whole) {
   const found = run.status === "running" && run.recentRate !== undefined ? run.recentRate : whole;
@@ -113,7 +113,7 @@ export function useRates() {
       if (!needsRate(run)) return false;
       return !old || ((old.step !== run.step || old.status !== run.status) && now - old.at > RATE_FRESH);
     });
-    return wanted.slice(0, MOST_AT_ONCE);
+    return wanted.slice(0, MAX_AT_ONCE);
   }
 
   async function load() {

@@ -100,7 +100,10 @@ export function Findings({ step }) {
     <ul>${
       step.findings.length
         ? step.findings.map(
-            (each, at) => html`<li key=${at} class=${each.severity === "WARN" || each.severity === "INFO" ? "warn" : "bad"}>
+            (
+              each,
+              at,
+            ) => html`<li key=${at} class=${each.severity === "WARN" || each.severity === "INFO" ? "warn" : "bad"}>
       <${Icon} name=${ICONS[each.kind] || "warn"} /><span>${each.text}</span></li>`,
           )
         : step.complete

@@ -5,8 +5,8 @@ import { millis, ratio } from "../parts/format.js";
 import { Matrix } from "./values.js";
 import { spanColour } from "../trace/colours.js";
 
-const MOST_ROWS = 80,
-  MOST_RANKS = 8;
+const MAX_ROWS = 80,
+  MAX_RANKS = 8;
 
 export function SpanTable({ step, rank }) {
   if (!step.ranks.length) return null;
@@ -25,7 +25,7 @@ export function SpanTable({ step, rank }) {
                   ${lane.critical ? html`<span class="last" title="This rank ended last"> ◂ last</span>` : null}</th>`,
         )}
       </tr></thead>
-      <tbody>${rows.slice(0, MOST_ROWS).map(
+      <tbody>${rows.slice(0, MAX_ROWS).map(
         (row) => html`<tr key=${row.path}>
         <th scope="row" style=${{ paddingLeft: row.depth * 14 + "px" }} title=${row.name}>${row.name}</th>
         <td class="num muted">${millis(row.usual)}</td>
@@ -36,7 +36,7 @@ export function SpanTable({ step, rank }) {
         </tr>`,
       )}</tbody>
     </table><//>
-    ${rows.length > MOST_ROWS && html`<p class="muted note">${rows.length - MOST_ROWS} more spans in the traces.</p>`}
+    ${rows.length > MAX_ROWS && html`<p class="muted note">${rows.length - MAX_ROWS} more spans in the traces.</p>`}
     ${
       step.ranks.length > lanes.length &&
       html`<p class="muted note">${step.ranks.length - lanes.length} more ranks were faster.</p>`
@@ -62,11 +62,11 @@ function Cell({ span, at, causes }) {
 
 // The rank that was pointed at, the one that ended last, then the slowest ones.
 function chosen(ranks, rank) {
-  if (ranks.length <= MOST_RANKS) return ranks;
+  if (ranks.length <= MAX_RANKS) return ranks;
   const first = (lane) => (lane.rank === rank ? 2 : 0) + (lane.critical ? 1 : 0);
   return [...ranks]
     .sort((a, b) => first(b) - first(a) || b.duration_ms - a.duration_ms)
-    .slice(0, MOST_RANKS)
+    .slice(0, MAX_RANKS)
     .sort((a, b) => a.rank - b.rank);
 }
 

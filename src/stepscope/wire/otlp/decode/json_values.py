@@ -7,7 +7,7 @@ from typing import Any
 
 from stepscope.model import otel_names
 from stepscope.model.records import Attrs, ExponentialHistogram, Histogram, Summary, Value
-from stepscope.wire.otlp.decode.origin import MOST_PAIRS, NO_ID, Item, RawMetric, RawPoint
+from stepscope.wire.otlp.decode.origin import MAX_PAIRS, NO_ID, Item, RawMetric, RawPoint
 from stepscope.wire.otlp.replies import Rejections
 
 MALFORMED = (AttributeError, LookupError, OverflowError, TypeError, ValueError)
@@ -118,7 +118,7 @@ def _read_each(nodes: list[Any], read: Callable[[Any], Item], refused: Rejection
 def attributes(pairs: Any, depth: int = DEPTH) -> Attrs:
     """Read key-values; one without a key is left out, one without a value is None."""
     attrs: Attrs = {}
-    for pair in as_list(pairs)[:MOST_PAIRS]:
+    for pair in as_list(pairs)[:MAX_PAIRS]:
         if key := as_text(pair.get("key")):
             value = pair.get("value")
             text = value.get("stringValue") if value else None

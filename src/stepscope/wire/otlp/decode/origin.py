@@ -17,7 +17,7 @@ from stepscope.wire.otlp.replies import Rejections
 
 Item = TypeVar("Item")
 
-MOST_PAIRS = 10_000
+MAX_PAIRS = 10_000
 """The most key-values that are read of one list; the hub's limit is far lower."""
 
 LATEST = 2**63 - 1

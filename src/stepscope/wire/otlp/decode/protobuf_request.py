@@ -14,7 +14,7 @@ from stepscope.wire.otlp import names as otlp_names
 from stepscope.wire.otlp.decode.origin import (
     BAD_LINK,
     LATEST,
-    MOST_PAIRS,
+    MAX_PAIRS,
     RawLog,
     RawMetric,
     RawPoint,
@@ -32,7 +32,7 @@ from stepscope.wire.otlp.replies import BadRequest, Rejections
 def attributes(pairs: Any) -> Attrs:
     """Read key-values; one without a key is left out, one without a value is None."""
     attrs = {}
-    for pair in pairs[:MOST_PAIRS]:
+    for pair in pairs[:MAX_PAIRS]:
         value = pair.value
         # Only one of these is ever set, so the first that is true is the value: cheaper than WhichOneof.
         attrs[pair.key] = (

@@ -6,13 +6,13 @@ from typing import Any, NamedTuple
 from stepscope.wire.otlp.names import Signal
 from stepscope.wire.otlp.replies import BadRequest
 
-MOST_GROUPS = 20_000
+MAX_GROUPS = 20_000
 """Resources and scopes of one request; each costs as much time as ten items."""
 MOST = 500_000
 """Resources, scopes, items and data points of one request; our own encoder makes a tenth of it at most."""
-MOST_ATTRIBUTES = 1_000_000
+MAX_ATTRIBUTES = 1_000_000
 """Attributes of one request, those of events, links and exemplars and the values inside others included."""
-MOST_VALUES = 2_500_000
+MAX_VALUES = 2_500_000
 """Values of a JSON document, in whatever place."""
 
 _SMALLEST = 2
@@ -84,23 +84,23 @@ class _Counts:
     """What was found so far; BadRequest when it is too much."""
 
     def __init__(self) -> None:
-        self._left = {"group": MOST_GROUPS, "item": MOST, "attribute": MOST_ATTRIBUTES}
+        self._left = {"group": MAX_GROUPS, "item": MOST, "attribute": MAX_ATTRIBUTES}
 
     def add(self, kind: str, count: int = 1) -> None:
         left = self._left[kind] = self._left[kind] - count
         if left < 0:
-            most = {"group": MOST_GROUPS, "item": MOST, "attribute": MOST_ATTRIBUTES}[kind]
+            most = {"group": MAX_GROUPS, "item": MOST, "attribute": MAX_ATTRIBUTES}[kind]
             words = {"group": "resources and scopes", "item": "items", "attribute": "attributes"}[kind]
             raise BadRequest(f"more than {most} {words} in one request: send smaller batches")
 
 
 def bound_protobuf(signal: Signal, data: bytes) -> None:
     """Reject a body with too many messages; the parser reports one that cannot be scanned."""
-    if len(data) <= MOST_GROUPS * _SMALLEST:
+    if len(data) <= MAX_GROUPS * _SMALLEST:
         return
     shape = _GROUPS
     if len(data) > MOST * _SMALLEST:
-        shape = _ALL[signal] if len(data) > 2 * MOST_ATTRIBUTES * _SMALLEST else _BARE[signal]
+        shape = _ALL[signal] if len(data) > 2 * MAX_ATTRIBUTES * _SMALLEST else _BARE[signal]
     try:
         _count(data, 0, len(data), shape.fields, _Counts(), _DEEPEST)
     except BadRequest:
@@ -175,7 +175,7 @@ def _varint(data: bytes, at: int) -> tuple[int, int]:
     return number, at + 1
 
 
-def bound_values(data: bytes, most: int = MOST_VALUES) -> None:
+def bound_values(data: bytes, most: int = MAX_VALUES) -> None:
     """Reject JSON with too many values before it is parsed; commas and braces inside texts count, too."""
     if len(data) > most and data.count(b",") + data.count(b"{") + data.count(b"[") > most:
         raise BadRequest(f"more than {most} values in one document: send smaller requests")
