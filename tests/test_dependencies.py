@@ -27,10 +27,17 @@ EXTRAS: dict[str, tuple[str, ...]] = {
     "demo": ("demo",),
     "hub": ("hub",),
     "hub/store/cluster": ("cluster",),
-    "imports": ("aim", "neptune"),
+    "dialects/aim": ("aim",),
+    "dialects/datadog/receiver": ("hub",),
+    "dialects/mlflow/receiver": ("hub",),
+    "dialects/neptune": ("neptune",),
+    "dialects/otlp": ("hub",),
+    "dialects/otlp/sink": ("grpc",),
+    "dialects/tinker/receiver": ("hub",),
+    "dialects/wandb/receiver": ("hub",),
     "integrations": ("frameworks",),
     "sdk": ("yaml",),
-    "sinks": ("grpc", "terminal"),
+    "sinks": ("terminal",),
     "testing": ("testing", "hub"),
     "training": ("yaml",),
     "wire": ("otlp-json", "yaml"),
@@ -38,8 +45,8 @@ EXTRAS: dict[str, tuple[str, ...]] = {
 """The extras of the folders that need more than the core has; the longest path counts, and those above it."""
 OF_THE_PROGRAM = {
     "opentelemetry.instrumentation": "integrations/fastapi.py says what to install",
-    "numpy": "wire/tensorboard_scalars.py reads faster with it, and compat/wandb_media.py takes its arrays",
-    "pandas": "compat/wandb_media.py makes a data frame for scripts that have pandas",
+    "numpy": "dialects/tensorboard reads faster with it, and dialects/wandb/shim takes its arrays",
+    "pandas": "dialects/wandb/shim makes a data frame for scripts that have pandas",
 }
 """Imports outside the hub and the demo that are only tried where the user's program has the package."""
 
