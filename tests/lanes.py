@@ -40,6 +40,7 @@ CHAOS = (
     "tests/dialects/tinker/receiver/test_tinker_client.py",
     "tests/sdk/test_console_capture.py",
     "tests/sinks/test_faults.py",
+    "tests/test_walks.py",
     "tests/dialects/mlflow/sink/test_faults.py",
 )
 """Killed processes, full disks, cut networks, foreign test suites and large frameworks."""
@@ -73,6 +74,7 @@ WORLDS = (
     (
         "tests/e2e/test_sinks_tunnel.py",
         "tests/dialects/mlflow/sink/test_runs.py",
+        "tests/test_walks.py",
         "tests/dialects/mlflow/sink/test_faults.py",
         "tests/training/test_seed_000_mlflow.py",
     ),

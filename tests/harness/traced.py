@@ -10,6 +10,7 @@ import runpy
 import signal
 import sys
 import threading
+from inspect import CO_OPTIMIZED
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -29,11 +30,19 @@ class Trace:
     def note(self, frame: FrameType, event: str, argument: Any) -> None:
         """Note a call; the profile function of all threads."""
         code = frame.f_code
-        if event != "call" or code.co_name == "<module>" or not code.co_filename.startswith(self._package):
+        if event != "call" or not code.co_filename.startswith(self._package) or self._is_import(frame):
             return
         thread = threading.current_thread().name
         if not thread.startswith(BACKGROUND):
             self.calls[thread, code.co_filename.removeprefix(self._package)] = None
+
+    def _is_import(self, frame: FrameType) -> bool:
+        """Whether a module or a class of the package is being defined, or something that its definition calls."""
+        caller = frame.f_back
+        if not frame.f_code.co_flags & CO_OPTIMIZED:
+            return True
+        own = caller is not None and caller.f_code.co_filename.startswith(self._package)
+        return own and caller is not None and not caller.f_code.co_flags & CO_OPTIMIZED
 
     def start(self) -> None:
         """Trace every thread that is started from now on, and this one."""

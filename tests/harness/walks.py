@@ -179,7 +179,7 @@ def describe(title: str, files: list[str]) -> str:
     lines = []
     for number, file in enumerate([each for each in files if each not in SOMETIMES], 1):
         text = (ast.get_docstring(ast.parse((package / file).read_text())) or "").partition("\n")[0]
-        lines.append(f"{number}. `{file}`: {text[:1].lower() + text[1:].removesuffix('.')}")
+        lines.append(f"{number}. `{file}`: {text.removesuffix('.')}")
     return f"### {title} ({len(lines)} files)\n\n" + "\n".join(lines) + "\n\n"
 
 
