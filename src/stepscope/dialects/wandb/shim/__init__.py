@@ -27,8 +27,8 @@ from stepscope.dialects.wandb.shim.media import Plotly as Plotly
 from stepscope.dialects.wandb.shim.media import Table as Table
 from stepscope.dialects.wandb.shim.media import Video as Video
 from stepscope.dialects.wandb.shim.media import artifact_of
-from stepscope.dialects.wandb.shim.run import AlertLevel as AlertLevel
-from stepscope.dialects.wandb.shim.run import Definition, Run, Summary
+from stepscope.dialects.wandb.shim.run_interface import AlertLevel as AlertLevel
+from stepscope.dialects.wandb.shim.run_interface import Definition, Run, Summary
 from stepscope.dialects.wandb.shim.start import Config, as_dict
 from stepscope.extend import disabled_run, text_of
 from stepscope.model.names import EVENT_CONFIG
