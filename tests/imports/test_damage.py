@@ -268,8 +268,8 @@ def test_every_import_goes_on_where_it_was(
 ) -> None:
     """Ended after each chunk and begun again, nothing is missing and nothing comes twice."""
     monkeypatch.setattr(source, "CHUNK_RECORDS", 7)
-    for module in ("mlflow_stores", "trackio"):
-        monkeypatch.setattr(f"stepscope.imports.{module}.CHUNK_ROWS", 10)
+    for module in ("mlflow", "trackio"):
+        monkeypatch.setattr(f"stepscope.dialects.{module}.importer.CHUNK_ROWS", 10)
     monkeypatch.setattr("stepscope.dialects.mlflow.importer.READ_BYTES", 50)
     assert callable(write)
     write(tmp_path / name)

@@ -20,7 +20,9 @@ class DatadogHub(RunningHub):
     @property
     def addresses(self) -> dict[str, str]:
         """Where DogStatsD listens, by transport."""
-        return {found.partition("://")[0]: found for found in re.findall(r"(?:udp|unix|unixstream)://\S+", self.said)}
+        return {
+            found.partition("://")[0]: found for found in re.findall(r"(?:udp|unix|unixstream)://[^\s)]+", self.said)
+        }
 
     @property
     def udp_port(self) -> int:

@@ -45,7 +45,7 @@ def lines(ask: Ask, what: str, **params: Any) -> list[dict[str, Any]]:
 def test_an_exported_trace_is_what_was_sent(ask: Ask) -> None:
     """Resource, scope, flags, dropped counts and trace state come back when the file is imported."""
     file = ask("GET", "/api/spans/export", params={"trace_id": TRACE.hex()}).content
-    found = trace_files.read_file(file, "", "imports", START)
+    _, found = trace_files.read_file(file, "", "imports", START)
     assert not found.rejected
     (request,) = encode([(group.origin.writer(), group.records) for group in found.groups]).requests
     sent = full_messages.traces()

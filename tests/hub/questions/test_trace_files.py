@@ -158,7 +158,7 @@ def test_a_span_that_began_is_ended_by_a_file(hub: Hub) -> None:
 def test_lines_of_one_process_are_one_group(get: Get) -> None:
     """Batches are numbered within a process: no line may pass for the one before it."""
     lines = [json.dumps(get("/api/spans/export", trace_id=trace_of(step, 0).hex())).encode() for step in (5, 6)]
-    (group,) = trace_files.read_file(b"\n".join(lines), "", "p", 0).groups
+    (group,) = trace_files.read_file(b"\n".join(lines), "", "p", 0)[1].groups
     assert [record.step for record in group.records] == [5] * 3 + [6] * 3
 
 
@@ -213,11 +213,11 @@ def test_reading_takes_few_times_the_size(format: str) -> None:
     data = json.dumps(document).encode()
     tracemalloc.start()
     try:
-        found = read_file(data, "run", "project", time.time_ns())
+        read_as, found = read_file(data, "run", "project", time.time_ns())
         peak = tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()
-    assert (found.format, sum(len(group.records) for group in found.groups)) == (
+    assert (read_as, sum(len(group.records) for group in found.groups)) == (
         format,
         {"chrome": 30_000, "otlp": 20_000}[format],
     )

@@ -65,9 +65,9 @@ def test_only_what_changed_is_journaled(until: Callable[..., None]) -> None:
     with recorded(otel=True) as recording:
         idle.add(-1)
         run = recording.run
-        for collect in list(run.periodic.collectors):
-            for amount in (1, -3, 5):
-                busy.add(amount)
+        for amount in (1, -3, 5):
+            busy.add(amount)
+            for collect in list(run.periodic.collectors):
                 collect()
     assert [value for _, value in recording.series("busy")] == [1, -2, 3]
     assert [value for _, value in recording.series("idle")] == [-1]
