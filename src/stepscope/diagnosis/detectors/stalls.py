@@ -43,6 +43,8 @@ BUSY_SECONDS, BUSY_COMPUTING_SECONDS = 1.0, 10.0
 """On a busy machine it costs so many seconds, in spans that load and in others..."""
 BUSY_TIMES = 4.0
 """... and this many times the longest delay before it."""
+MAX_BUSY_LOADING_SECONDS = 5.0
+"""A busy machine explains no stall of a loader that is longer."""
 PERIODIC_COST = 0.05
 """Work at a fixed interval that costs less than this share of the run is no fault."""
 SIGMAS = 8.0
@@ -214,8 +216,9 @@ class _Name:
     def _is_of_machine(self, lost: float, run: RunState) -> bool:
         """Return whether a busy machine explains a delay: it delays everything now and then."""
         longest = max(self._longest - self.usual, 0.0)
-        least = BUSY_SECONDS if traits(self._name).loading else BUSY_COMPUTING_SECONDS
-        return bool(run.busy(self._rank)) and lost < max(least, BUSY_TIMES * longest)
+        loads = traits(self._name).loading
+        most = max(BUSY_SECONDS if loads else BUSY_COMPUTING_SECONDS, BUSY_TIMES * longest)
+        return bool(run.busy(self._rank)) and lost < (min(most, MAX_BUSY_LOADING_SECONDS) if loads else most)
 
     def _single(self, step: int, time: int, took: float, limit: float) -> Finding:
         kind = DATA_STALL if traits(self._name).loading else SLOW_SPAN
