@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from stepscope.model import names
-from stepscope.model.records import Alert, Metric, Record, kind
+from stepscope.model.records import Alert, Event, Metric, Record, kind
 
 Python = Callable[..., Any]
 Read = Callable[..., Any]
@@ -60,10 +60,13 @@ def check(records: Read, offered: int = 2000, home: Path | None = None) -> dict[
     counters = last_counters(found)
     read, dropped = Counter(map(kind, found)), totals(counters, "dropped")
     findings = sum(isinstance(record, Alert) and record.name == names.ALERT_FINDING for record in found)
-    own = {"metric": counters["beats"], "span": 1, "event": 2, "alert": findings}
+    beats = [0, *sorted(record.time for record in found if isinstance(record, Metric) and record.category == "stepscope")]
+    named = [record.time for record in found if isinstance(record, Event) and record.name == names.EVENT_REJECTED]
+    own = {"metric": counters["beats"], "span": 1, "event": 2 + len(named), "alert": findings}
     assert {each: read[each] + dropped[each] for each in KINDS} == {each: offered + own.get(each, 0) for each in KINDS}
     written = totals(counters, "written") - totals(counters, "dropped", "disk")
-    last = Counter(metric=1, span=1, event=1)  # written with the counters, so not in them
+    ended = 1 + sum(time > beats[-2] for time in named)
+    last = Counter(metric=1, span=1, event=ended)  # written with the counters, so not in them
     assert {each: written[each] + last[each] for each in KINDS} == {each: read[each] for each in KINDS}
     assert totals(counters, "rejected") == {"value": offered}
     return counters
@@ -151,7 +154,7 @@ def test_a_full_disk_at_the_end(python: Python, small_disk: Path) -> None:
     counters = json.loads(done.stdout)
     taken = totals(counters, "written") + totals(counters, "dropped")
     assert {each: taken[each] for each in ("span", "log", "alert")} == {"span": 2001, "log": 2000, "alert": 2000}
-    assert (taken["event"], counters["dropped/metric/finished"] > 0) == (2002, True)
+    assert (taken["event"], counters["dropped/metric/finished"] > 0) == (2003, True)
 
 
 def test_bytes_in_memory_are_bounded(python: Python) -> None:

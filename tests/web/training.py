@@ -70,7 +70,7 @@ def main(rank: int, first: int, last: int, pause: float) -> None:
 def one_step(run: stepscope.Run, number: int, rank: int, noise: random.Random, pause: float) -> float:
     """Do one step and log it."""
     with run.span("train.data_load", shard=number % 8):
-        work(6.0 if (number, rank) == (SLOW, SLOW_RANK) else pause / 4)
+        work(2.5 if (number, rank) == (SLOW, SLOW_RANK) else pause / 4)
     with run.span("train.forward"):
         with run.span("attention"):
             work(pause / 4)
@@ -80,7 +80,7 @@ def one_step(run: stepscope.Run, number: int, rank: int, noise: random.Random, p
         work(pause / 2)
     with run.span("all_reduce"):
         # The other ranks wait for the one that is late, and have longer spans than it has.
-        work(6.05 if number == SLOW and rank != SLOW_RANK else pause / 8)
+        work(2.55 if number == SLOW and rank != SLOW_RANK else pause / 8)
     loss = 0.4 + 2.2 * math.exp(-number / 90) + noise.gauss(0, 0.03)
     if (number, rank) == (SPIKE, SPIKE_RANK):
         loss = 41.5

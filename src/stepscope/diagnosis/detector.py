@@ -198,6 +198,10 @@ class RunState:
                 return each.key
         return ""
 
+    def evaluations_before(self, step: int) -> int:
+        """Return at how many of the last steps before this one held-out data was evaluated."""
+        return max((sum(at < step for at in each.steps) for each in self.held_out), default=0)
+
     def add(self, series: Series) -> None:
         """Add a series with a role."""
         self.series[series.key, series.rank] = series

@@ -136,3 +136,15 @@ def test_jitter_is_no_slowdown(jitter: float) -> None:
     """A machine whose steps vary by 10 or 20 % has no finding, over twenty runs."""
     for seed in range(20):
         assert loud(found_in(lambda step, rng: usual(step, rng, jitter), 600, seed)) == [], seed
+
+
+def test_an_evaluation_explains_no_stall_that_other_evaluations_do_not_have() -> None:
+    """Evaluations every 10 steps cost nothing; a load of 2.5 s in one of their steps is a stall."""
+
+    def spans(step: int, rng: random.Random) -> dict[str, float]:
+        times = usual(step, rng)
+        times["train.data_load"] += 2.5 if step == 160 else 0.0
+        return times
+
+    found = loud(found_in(spans, logs=lambda step, rng: {"eval/accuracy": rng.random()} if step % 10 == 0 else {}))
+    assert [(each.kind, each.step) for each in found] == [("data_stall", 160)]

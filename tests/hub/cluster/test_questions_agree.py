@@ -67,6 +67,7 @@ QUESTIONS: dict[str, tuple[str, ...]] = {
     ),
     "/api/runs/{run}/findings": ("big", "again", "small-2", "none"),
     "/api/runs/{run}/goodput": ("big", "again", "small-3"),
+    "/api/runs/{run}/summary": ("big", "again", "none"),
     "/api/runs/{run}/edits": ("big",),
     "/api/runs/{run}/files": ("big",),
     "/api/runs/{run}/files/content": ("big?name=no",),
@@ -78,6 +79,7 @@ QUESTIONS: dict[str, tuple[str, ...]] = {
         *("big?format=csv&key=trainer/loss&rank=1&run_column=true", "spread?format=jsonl&what=histograms"),
     ),
     "/api/sparks": ("?run=big&run=again&run=small-3&metric=trainer/loss&points=20",),
+    "/api/rates": ("?run=big&run=again&run=none",),
     "/api/fields": ("",),
     "/api/spans": (
         *(
@@ -108,8 +110,8 @@ QUESTIONS: dict[str, tuple[str, ...]] = {
     "/api/pipeline": ("",),
 }
 """For each path what follows its fixed part, or replaces its parameters."""
-OWN = ("bytes", "created", "home", "next")
-"""Fields that each store has a value of its own for; `next` continues a list."""
+OWN = ("bytes", "created", "home", "next", "place")
+"""Fields that each store has a value of its own for; `next` continues a list, hubs of a cluster skip places."""
 SQL = (
     "SELECT attempt, count() AS n, sum(step) AS steps FROM metrics GROUP BY attempt ORDER BY attempt",
     "SELECT value, count() AS n FROM metrics WHERE isNaN(value) OR value = 50 GROUP BY value ORDER BY n",

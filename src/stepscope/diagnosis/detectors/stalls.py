@@ -108,8 +108,8 @@ class _Name:
     """One span name on one rank."""
 
     __slots__ = (
-        "_everywhere", "_farthest", "_logs", "_longest", "_lost", "_name", "_new", "_noise", "_rank", "_renew_after",
-        "_row", "_steps", "bound", "held", "left_out", "usual",
+        "_everywhere", "_excused", "_farthest", "_logs", "_longest", "_lost", "_name", "_new", "_noise", "_rank",
+        "_renew_after", "_row", "_steps", "bound", "held", "left_out", "usual",
     )  # fmt: skip
 
     def __init__(self, name: str, rank: int, left_out: bool, everywhere: dict[int, float]) -> None:
@@ -122,6 +122,8 @@ class _Name:
         self._farthest = self._longest = 0.0
         """The farthest it was above its median, in logarithms and in seconds."""
         self._steps: list[int] = []
+        self._excused = 0
+        """Slow steps that an evaluation explained."""
         self._lost = 0.0
         self._row, self._renew_after = 0, RENEW
         self.held: Finding | None = None
@@ -165,11 +167,22 @@ class _Name:
     def take(self, step: int, time: int, took: float, run: RunState) -> Finding | None:
         """Evaluate a duration that may be a stall."""
         held, self.held = self.held, None
-        if held is not None and held.step is not None and held.kind != PERIODIC.name and _expected(run, held.step):
+        if held is not None and held.step is not None and held.kind != PERIODIC.name and self._expected(held.step, run):
             self._steps.pop()
             held = None
         self.held = self._judge(step, time, took, run)
         return held
+
+    def _expected(self, step: int, run: RunState) -> bool:
+        """Return whether an attempt, epoch or stage began at this step, or an evaluation that is slow each time."""
+        if run.resumed is not None and abs(step - run.resumed) <= 2:
+            return True
+        if run.restaged(step - 1, step + 1):
+            return True
+        if not run.evaluated(step) or run.evaluations_before(step) > self._excused + 1:
+            return False
+        self._excused += 1
+        return True
 
     def _beyond(self, steps: float) -> float:
         """Return how far above the median a stall must be: much farther than ever, or less when it costs many steps."""
@@ -257,13 +270,6 @@ class _Name:
             severity="WARN" if fault else "INFO",
             weight=float(len(self._steps)),
         )
-
-
-def _expected(run: RunState, step: int) -> bool:
-    """Return whether an attempt, epoch or stage began at this step, or held-out data was evaluated in it."""
-    if run.resumed is not None and abs(step - run.resumed) <= 2:
-        return True
-    return run.restaged(step - 1, step + 1) or bool(run.evaluated(step))
 
 
 def _period(steps: list[int]) -> int | None:
