@@ -76,7 +76,7 @@ ATTEMPT = """async (run) => {
   const read = async () => { while (entry.loading || entry.stale) await new Promise((done) => setTimeout(done, 20)); };
   let asked = 0;
   feed.want = (key) => { asked++; want(key); };
-  feed.watch("trainer/loss", [1], () => {});
+  feed.watch({ key: "trainer/loss", attempts: [1], ranks: [0] }, () => {});
   await read();
   for (let turn = 0; turn < 3; turn++) {
     feed.take({ rank: 0, attempt: 2, points: { "trainer/loss": { step: [5], time: [1], value: [7] } } });
