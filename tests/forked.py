@@ -22,6 +22,8 @@ from typing import Any
 ROOT = Path(__file__).parents[1]
 FOREIGN = ("STEPSCOPE_", "OTEL_")
 """What variables of the developer's own begin with; tests do without them."""
+NORMAL = {"STEPSCOPE_HUB_PRIORITY": "normal"}
+"""Hubs of the tests do not give way to the other tests, unless a test is about that."""
 _COMMAND = "command"
 """What a process has imported that commands and hubs are forked from; else modules are named, with commas."""
 _QUIET = "ignore:This process:DeprecationWarning"
@@ -119,7 +121,7 @@ def stepscope(*arguments: object, stdin: int | None = None, **env: str) -> "subp
     kept = {key: value for key, value in os.environ.items() if not key.startswith(FOREIGN)}
     with open(os.devnull) as nothing, tempfile.TemporaryFile("w+") as out, tempfile.TemporaryFile("w+") as err:
         files = [nothing.fileno() if stdin is None else stdin, out.fileno(), err.fileno()]
-        code = Forked(line, {**kept, **env}, files).wait(300)
+        code = Forked(line, {**kept, **NORMAL, **env}, files).wait(300)
         out.seek(0)
         err.seek(0)
         return subprocess.CompletedProcess(line, code, out.read(), err.read())

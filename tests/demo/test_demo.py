@@ -22,6 +22,7 @@ import stepscope
 from stepscope.cli import demo
 from stepscope.cli.main import main
 from stepscope.demo import demo_plan
+from tests.forked import NORMAL
 
 STEPS = 160
 Process = "subprocess.Popen[str]"
@@ -37,7 +38,7 @@ def start(tmp_path: Path) -> Iterator[Start]:
         kept = {key: value for key, value in os.environ.items() if not key.startswith(("STEPSCOPE_", "OTEL_"))}
         process = subprocess.Popen(
             [sys.executable, "-m", "stepscope", "demo", "--home", str(home), *arguments],
-            env={**kept, "PYTHONPATH": str(Path(stepscope.__file__).parents[1])},
+            env={**kept, **NORMAL, "PYTHONPATH": str(Path(stepscope.__file__).parents[1])},
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,

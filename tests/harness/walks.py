@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import stepscope
+from tests.forked import NORMAL
 from tests.waiting import wait_until
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -65,7 +66,7 @@ class TracedHub:
 
     def __init__(self, folder: Path) -> None:
         self._out = folder / "hub-files"
-        self._env = {**os.environ, "STEPSCOPE_HOME": str(folder / "home"), "PYTHONPATH": str(ROOT)}
+        self._env = {**os.environ, **NORMAL, "STEPSCOPE_HOME": str(folder / "home"), "PYTHONPATH": str(ROOT)}
         line = [sys.executable, str(TRACED), str(self._out), "hub", "--port", "0", "--grpc-port", "0"]
         self._process = subprocess.Popen(line, env=self._env, stdout=subprocess.PIPE, text=True)
         assert self._process.stdout is not None

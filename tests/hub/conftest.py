@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 import stepscope
-from tests.forked import ForkedHub
+from tests.forked import NORMAL, ForkedHub
 from tests.waiting import wait_until
 
 PACKAGE = Path(stepscope.__file__).parents[1]
@@ -145,7 +145,7 @@ def spawn(
 
 def _environment(changes: Mapping[str, str]) -> dict[str, str]:
     kept = {key: value for key, value in os.environ.items() if not key.startswith(("STEPSCOPE_", "OTEL_"))}
-    return {**kept, "PYTHONPATH": str(PACKAGE), **changes}
+    return {**kept, **NORMAL, "PYTHONPATH": str(PACKAGE), **changes}
 
 
 StartHub = Callable[..., RunningHub]

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from stepscope.hub.home import address_of
+from stepscope.hub.serving import priority
 from stepscope.model.dialects import hub_options
 from stepscope.model.errors import StepscopeError
 
@@ -62,7 +63,11 @@ def _start(home: Path, port: int) -> "subprocess.Popen[str]":
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
-        env={key: value for key, value in os.environ.items() if not key.startswith(("STEPSCOPE_", "OTEL_"))},
+        env={
+            key: value
+            for key, value in os.environ.items()
+            if not key.startswith(("STEPSCOPE_", "OTEL_")) or key == priority.VARIABLE
+        },
         start_new_session=True,  # Ctrl-C at the terminal is for the command, which stops it
     )
 

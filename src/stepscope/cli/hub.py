@@ -42,6 +42,11 @@ def add(commands: Commands) -> None:
     )
     waiting = "the most bytes that wait for the store (4GiB)"
     made.add_argument("--journal-bytes", type=size(32 * 2**20), default=4 * 2**30, metavar="SIZE", help=waiting)
+    made.add_argument(
+        "--priority",
+        choices=("low", "normal"),
+        help="low gives way to training on the same machine (STEPSCOPE_HUB_PRIORITY, low)",
+    )
     made.add_argument("--tls-cert", type=Path, metavar="FILE", help="serve TLS with this certificate (PEM)")
     made.add_argument("--tls-key", type=Path, metavar="FILE", help="the private key of the certificate (PEM)")
     made.add_argument(
@@ -104,6 +109,8 @@ def _add_tokens(made: argparse.ArgumentParser) -> None:
 
 def command(args: argparse.Namespace) -> int:
     """Run the hub until SIGTERM or Ctrl-C."""
+    from stepscope.hub.serving.priority import LOW, chosen_priority
+
     try:
         from stepscope.hub.home_store import store_address
         from stepscope.hub.questions.routes import mount
@@ -125,6 +132,7 @@ def command(args: argparse.Namespace) -> int:
         keep_seconds=args.keep,
         max_bytes=args.max_bytes,
         journal_bytes=args.journal_bytes,
+        yields=chosen_priority(args.priority) == LOW,
         dialects={option.name: getattr(args, option.name.replace("-", "_")) for option in hub_options()},
     )
     return serve(options, _print_line, lambda hub: mount(hub, __version__))

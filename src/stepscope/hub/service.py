@@ -25,6 +25,7 @@ from stepscope.hub.home import HubHome
 from stepscope.hub.intake.counters import Counters, families, outcomes
 from stepscope.hub.intake.intake_journal import MEGA, Intake, SequenceNumbers, shifted_clock
 from stepscope.hub.intake.read_back import ReadBack
+from stepscope.hub.intake.readers import Readers
 from stepscope.hub.intake.scrub import Scrubber
 from stepscope.hub.intake.sources import FolderReceiver, IntakeReader
 from stepscope.hub.intake.store_pump import SINK
@@ -79,6 +80,8 @@ class HubOptions:
     limits: Limits = field(default_factory=Limits)
     dialects: Mapping[str, Any] = field(default_factory=dict)
     """The values of the options that dialects declare, by name."""
+    yields: bool = False
+    """Whether it leaves the machine to training: low priority, and fewer commits while nobody reads."""
     only_run: str | None = None
     """The one run whose journals are read; None for all."""
 
@@ -99,6 +102,7 @@ class Hub:
         self.options, self.home, self.store = options, home, store
         self._connect = connector(str(options.tls[0]) if options.tls else None)
         self.counters = Counters()
+        self.readers = Readers()
         self.presence = Presence()
         self.scrubber = Scrubber(options.limits)
         self.rates = RateLimits(options.limits.requests)
@@ -112,6 +116,7 @@ class Hub:
         cursors.prune(lambda writer: "/" in writer and not (runs_folder(home.home) / writer).is_dir())
         self.intake = Intake(home.journal, _writer(), most_bytes=options.journal_bytes, check=home.check)
         self.progress = self.intake.progress
+        self.progress.on_wait = self.readers.note
         self.forwarded = Forwarded(store, self.intake)
         self.links = RunLinks()
         self.intake_reader = IntakeReader(
@@ -196,6 +201,8 @@ class Hub:
             is_deleted=self.edits.covers,
             connect=self._connect,
             most_bytes=self.options.journal_bytes,
+            readers=self.readers,
+            yields=self.options.yields,
         )
 
     @property

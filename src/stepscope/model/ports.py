@@ -2,7 +2,6 @@
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from hashlib import blake2b
 from typing import Any, NamedTuple, Protocol
 
 from msgspec import Struct
@@ -70,6 +69,8 @@ class Batch(NamedTuple):
 
         So a destination that ignores known sequence numbers stores each part of a batch once.
         """
+        from hashlib import blake2b  # with OpenSSL, which takes longer to import than this module
+
         digest = blake2b(f"{self.seq}/{start}".encode(), digest_size=8).digest()
         number = 1 << 62 | int.from_bytes(digest) >> 3
         return self._replace(seq=number, records=self.records[start:stop], request=0)

@@ -1,11 +1,31 @@
 """Find and mask secrets: names that announce one, and texts that hold one."""
 
-import base64
-import binascii
 import re
-from urllib.parse import unquote
+from typing import Any, cast
 
 MASK = "[redacted]"
+
+
+class _Expression:
+    """A regular expression that is compiled at its first use: all of these together take longer than other imports."""
+
+    def __init__(self, text: str, flags: "int | re.RegexFlag") -> None:
+        self._text, self._flags = text, flags
+
+    def __getattr__(self, name: str) -> Any:
+        if name not in _METHODS:
+            raise AttributeError(name)
+        made = re.compile(self._text, self._flags)
+        self.__dict__.update((each, getattr(made, each)) for each in _METHODS)
+        return getattr(made, name)
+
+
+_METHODS = ("findall", "finditer", "fullmatch", "match", "pattern", "flags", "search", "sub")
+
+
+def _compile(text: str, flags: "int | re.RegexFlag" = 0) -> "re.Pattern[str]":
+    return cast("re.Pattern[str]", _Expression(text, flags))
+
 
 STEMS = (
     "key", "auth", "pass", "secret", "token", "cookie", "cred", "bearer", "pwd", "jwt", "dsn", "hook", "conn",
@@ -15,22 +35,22 @@ STEMS = (
 )  # fmt: skip
 """One of these, or of the next, is in the name of every secret; most names have none, so this is a fast first test."""
 _RARE_STEMS = {
-    "pat": re.compile(r"pat(?![ht])"),
-    "code": re.compile(
+    "pat": _compile(r"pat(?![ht])"),
+    "code": _compile(
         r"(?:recovery|backup|ication|access|device|time|2fa|mfa|unlock|login|pairing|pin)[-_. ]?code|code_verifier"
     ),
-    "seed": re.compile(r"(?:wallet|2fa|mfa|hd)[-_. ]?seed|seed[-_. ]?words"),
-    "pw": re.compile(r"\bpw\b|[. -]pw\b"),
+    "seed": _compile(r"(?:wallet|2fa|mfa|hd)[-_. ]?seed|seed[-_. ]?words"),
+    "pw": _compile(r"\bpw\b|[. -]pw\b"),
 }
 """Parts of common words, with what tells them apart."""
-_ANYWHERE = re.compile(
+_ANYWHERE = _compile(
     r"(?:api|access|private|session|auth)[-_. ]?key|authorization|auth[-_. ]?header|passw(?:or)?[dt]|passphrase"
     r"|passcode|kennwort|contrase[nñ]a|пароль|密码|密碼|パスワード"
     r"|secret|cookie|credential|bearer|(?:openai|anthropic|cohere|mistral|gemini|google|azure|aws|gcp|hf|huggingface"
     r"|wandb|datadog|comet)[-_. ]?keys?$"
     r"|service[-_. ]?account[-_. ]?(?:json|key|info|file)|shared[-_. ]?access[-_. ]?signature|connection[-_. ]?string"
 )
-_AT_END = re.compile(
+_AT_END = _compile(
     r"^(?:auth|pass|pw)$|(?:^|[-_. /])(?:creds?|pwd|pswd|psk|jwt|pgpass|netrc|npmrc|pypirc|kubeconfig|docker_?cfg"
     r"|docker_?config_?json|mnemonic|otp|pin_?code|cvv|hmac|csrf|xsrf|senha|id_rsa|id_ed25519|passkey|key_?material"
     r"|key_?tab|key_?pem|security_answer|client[-_]key[-_]data|client_assertion|saml_(?:response|assertion)|code_verifier"
@@ -58,14 +78,14 @@ _AT_END = re.compile(
     r"|web[-_. ]?hooks?(?:[-_. ]?(?:urls?|uris?|endpoints?|address))?)$"
 )
 """Words such as `pass`, `key` and `tokens` are common in training, so they count only beside certain others."""
-_VARIABLE = re.compile(r"(?:^|[-. /])[A-Z][A-Z0-9]*(?:_[A-Z0-9]+)*_(?:KEY|PASS)$")
-_NO_SECRET_VARIABLE = re.compile(
+_VARIABLE = _compile(r"(?:^|[-. /])[A-Z][A-Z0-9]*(?:_[A-Z0-9]+)*_(?:KEY|PASS)$")
+_NO_SECRET_VARIABLE = _compile(
     r"(?:^|[-_. /])(?:PRIMARY|FOREIGN|SORT|CACHE|GROUP|PARTITION|SHARD|PUBLIC|QUERY|JOIN|INDEX|LOOKUP|HASH"
     r"|DICT|IMAGE|TEXT|LABEL|INPUT|OUTPUT|DATA|METRIC|LOSS|FIELD|COLUMN|STATE|MAP|OBJECT|RANDOM|RNG|PRNG)_KEY$"
     r"|(?:^|[-_. /])(?:FORWARD|BACKWARD|FIRST|SECOND|LAST|ONE|TWO|SINGLE|MULTI|NUM|PER|LOW|HIGH|BAND|ALL|TEST)_PASS$"
 )
 """An environment variable that ends with _KEY or _PASS is a secret, unless a word of data or training precedes it."""
-_OF_TEXT = re.compile(
+_OF_TEXT = _compile(
     r"(?:^|[-_. /])(?:bos|eos|pad|padding|unk|unknown|mask|masked|sep|separator|cls|class|boi|eoi|boa|eoa|img|image"
     r"|video|audio|speech|vision|visual|text|word|lang|language|timestamp|begin|start|stop|end|next|prev|previous"
     r"|current|first|middle|last|prefix|suffix|special|added|extra|control|sentinel|placeholder|register|new|drop"
@@ -76,7 +96,7 @@ _OF_TEXT = re.compile(
 """Special tokens of a tokenizer, and token counts; any other single token is a secret."""
 _TAIL = 64
 """Characters at the end of a name that these patterns search."""
-_CAMEL = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
+_CAMEL = _compile(r"(?<=[a-z0-9])(?=[A-Z])")
 _MEMO_LIMIT = 10_000
 LONGEST_NAME = 256
 """The longest name that is cached."""
@@ -124,39 +144,39 @@ def looks_secret(key: str) -> bool:
 SHORTEST = 6
 """The shortest text that can hold a secret together with its name."""
 
-_MASKED = re.compile(
+_MASKED = _compile(
     r"[\[<({]*(?:redacted|filtered|masked|hidden|removed|scrubbed|sanitized|obfuscated)[\])}>]*"
     r"|.{0,4}\*{3,}.{0,4}|\*+|x{3,}|\?+|•+|\.{3,}|…",
     re.IGNORECASE,
 )
-_PLACEHOLDER = re.compile(
+_PLACEHOLDER = _compile(
     r"\$\{?[A-Z][A-Z0-9_]*\}?|\$?\{++(?![^\W\d]*\d(?:[^\W\d]*\d){2}\w{6})[\w. ]*\}*|<[\w -]{1,32}>?|%\(\w+\)s|%[sr]"
     r"|(?i:none|null|nil|true|false)"
 )
 """Placeholders in templates, and empty values; a word with several digits in braces is one of a connection string."""
 _MAX_HARMLESS = 256
 """The longest value that can be a placeholder, a call or prose; longer ones are masked, which keeps masking linear."""
-_CALL = re.compile(r"[a-z_][\w.]*[(\[].*", re.IGNORECASE)
+_CALL = _compile(r"[a-z_][\w.]*[(\[].*", re.IGNORECASE)
 """Code that computes a value, as tracebacks show it."""
-_NUMBER = re.compile(r"[-+]?\d{1,9}(?:\.\d+)?%?")
-_WEAK = re.compile(r"(?:token|pass|auth|cookie|jwt|pat)s?", re.IGNORECASE)
+_NUMBER = _compile(r"[-+]?\d{1,9}(?:\.\d+)?%?")
+_WEAK = _compile(r"(?:token|pass|auth|cookie|jwt|pat)s?", re.IGNORECASE)
 """Names that are often counts: a number after one is not a secret."""
 
-_PROSE = re.compile(r"[a-z]+(?:=.*)?")
+_PROSE = _compile(r"[a-z]+(?:=.*)?")
 """A word after `pass:` or `auth:`, which occur in prose."""
 
-_ARN = re.compile(r"arn:aws[\w-]*:[\w-]+:[\w-]*:\d*:[\w:/.*-]{1,256}")
+_ARN = _compile(r"arn:aws[\w-]*:[\w-]+:[\w-]*:\d*:[\w:/.*-]{1,256}")
 """The name of an Amazon resource, which may be the name of a secret."""
-_LOGIN = re.compile(r"(?<=://)(?:[^\s/?#\"'<>@:]*+:[^\s/?#\"'<>]*|[^\s/?#\"'<>@:]{16,}+)(?=@)")
+_LOGIN = _compile(r"(?<=://)(?:[^\s/?#\"'<>@:]*+:[^\s/?#\"'<>]*|[^\s/?#\"'<>@:]{16,}+)(?=@)")
 """User name and password in a URL, or a token in their place; a user name alone, as in ssh://git@host, is no secret."""
-_ODD_LOGIN = re.compile(r"(?<=://)[^\s/?#\"'<>@:]{0,64}+:(?!\d{1,5}[/?#])[^\s\"'<>@]{1,256}+(?=@[\w.-]++(?:[:/]|$))")
+_ODD_LOGIN = _compile(r"(?<=://)[^\s/?#\"'<>@:]{0,64}+:(?!\d{1,5}[/?#])[^\s\"'<>@]{1,256}+(?=@[\w.-]++(?:[:/]|$))")
 """The same where the password has a character that should have been escaped."""
-_BARE_LOGIN = re.compile(
+_BARE_LOGIN = _compile(
     r"(?<![\w.@/:-])[\w.-]{1,64}+:[^\s:@/\"']{3,128}+"
     r"(?=@(?:tcp\(|unix\(|localhost\b|\d{1,3}(?:\.\d{1,3}){3}\b|[\w.-]{1,253}+:(?:\d{2,5}\b|[/~])))"
 )
 """NAME:PASSWORD@HOST without a scheme, as database drivers accept it."""
-_COMMAND = re.compile(
+_COMMAND = _compile(
     r"\b(?P<mysql>(?:mysql|mariadb)[\w-]{0,16}+)(?=\s)|\b(?P<sshpass>sshpass)(?=\s)|\b(?P<redis>redis-cli)(?=\s)"
     r"|\b(?P<login>(?:docker|podman|az|skopeo|oras|crane)\s{1,8}login|mongo(?:sh|dump|restore)?)(?=\s)"
     r"|\s-(?P<option>[pa])(?P<gap>\s{0,8}+[\"']?)(?P<value>(?!\[redacted\])[^\s\"'|;]++)?|[|;\n]"
@@ -166,11 +186,11 @@ _SHORT_OPTIONS = {"mysql": ("p", False), "sshpass": ("p", None), "redis": ("a", 
 """The letter of each, and whether a blank stands before its value; None for either."""
 _MAX_COMMAND = 256
 """Characters between a command and its option."""
-_LOGIN_COMMAND = re.compile(
+_LOGIN_COMMAND = _compile(
     r"(\b(?:wandb|vault|neptune|comet|clearml)\s{1,8}login\s{1,8}(?:--?[\w-]{1,32}\s{1,8}){0,4})([\w.-]{16,}+)"
 )
-_LOGIN_OPTION = re.compile(r"(?<![\w-])((?:-u|--user|--proxy-user)[\s=]++[^\s:\"']{0,64}+:)[^\s\"']+")
-_HOOK = re.compile(
+_LOGIN_OPTION = _compile(r"(?<![\w-])((?:-u|--user|--proxy-user)[\s=]++[^\s:\"']{0,64}+:)[^\s\"']+")
+_HOOK = _compile(
     r"(?<=://)((?:[\w-]{1,63}+\.){0,4}?hooks\.[\w.-]{1,253}+(?::\d{1,5})?/|[\w.-]{1,253}\.webhook\.office\.com/"
     r"|api\.telegram\.org/bot|[\w.:-]{1,253}+(?:/[\w.-]{1,64}+){0,4}/(?:webhooks?|hooks?|webhookb2)/)"
     r"(?=[^\s\"'<>\d]{0,256}+\d)[^\s\"'<>]{16,}+"
@@ -192,7 +212,7 @@ _BEGINNINGS = (
 )  # fmt: skip
 """Prefixes of those keys: in a long text, searching for these is faster than the pattern."""
 _SHORT_TEXT = 128
-_KEYS = re.compile(
+_KEYS = _compile(
     r"(?<![A-Za-z0-9_-])(?:"
     r"sk-(?=[\w-]{0,200}\d)[\w-]{16,}|[srp]k_(?:live|test|prod)_\w{10,}|whsec_[\w+/=]{16,}"
     r"|gh[pousr]_\w{16,}|github_pat_\w{16,}|gl(?:pat|dt|rt|soat|cbt|ptt)-[\w.-]{16,}|gl(?:sa|c)_[\w+/=-]{20,}"
@@ -211,26 +231,26 @@ _KEYS = re.compile(
     r"|(?:sb_)?secret_(?=\w{0,60}\d)\w{30,}|phx_\w{30,}|[\w-]{14}\.atlasv1\.[\w-]{40,}|e2b_\w{30,}|a[ks]-[A-Za-z0-9]{22}(?![\w-]))"
 )
 """Keys with a prefix that identifies the service, long enough not to be a word."""
-_PEM = re.compile(
+_PEM = _compile(
     r"(-{4,5} ?BEGIN [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)? ?-{4,5}+)(?!\[redacted\]).*?(?=-{4,5} ?END |\Z)", re.DOTALL
 )
-_SCHEME = re.compile(r"\b(bearer|basic)(\s++)([A-Za-z0-9._~+/=-]{8,})", re.IGNORECASE)
-_QUERY = re.compile(r"([?&](?:key|sig|signature|code)=)(?=[^\s&#\"'<>\d]{0,256}+\d)[^\s&#\"'<>]{16,}+", re.IGNORECASE)
+_SCHEME = _compile(r"\b(bearer|basic)(\s++)([A-Za-z0-9._~+/=-]{8,})", re.IGNORECASE)
+_QUERY = _compile(r"([?&](?:key|sig|signature|code)=)(?=[^\s&#\"'<>\d]{0,256}+\d)[^\s&#\"'<>]{16,}+", re.IGNORECASE)
 
-_SENTENCE = re.compile(
+_SENTENCE = _compile(
     r"(?<![A-Za-z])((?:(?:api|access|private)[ _-]?key|token|password|passphrase|secret)"
     r"(?: (?:is|was|of|provided|given|supplied|used))?(?: ?[:=])?\s{1,8}[\"'`]?)"
     r"(?=[^\s\"'`\d]{0,128}+\d)(?=[^\s\"'`A-Za-z]{0,128}+[A-Za-z])([\w+/=.~!#$%^&*-]{16,}+)",
     re.IGNORECASE,
 )
 """A secret in a sentence, as exceptions have them: a long word of letters and digits behind what it is."""
-_STATEMENT = re.compile(
+_STATEMENT = _compile(
     r"(\b(?:password|identified(?: with \w{1,32})? by|requirepass|masterauth)\s{1,8}[\"'])"
     r"(?=[^\s\"'\d]{0,128}+\d)([^\s\"']{4,128}+)(?=[\"'])",
     re.IGNORECASE,
 )
 """A password in a statement of SQL or of a configuration."""
-_MADE = re.compile(
+_MADE = _compile(
     r"(\b\w{0,32}(?:secret(?:str|bytes)?|password|credentials?|api_?key|bearer_?auth)\([bru]?[\"']"
     r"|\bHTTP(?:Basic|Digest)Auth\([\"'][^\"'\n]{0,64}[\"'],\s?[\"'])([^\"'\n]{4,256}+)(?=[\"'])",
     re.IGNORECASE,
@@ -239,27 +259,27 @@ _MADE = re.compile(
 _STEMS_IN_TEXT = ("sig=", "code=", "basic ", "identified by")
 _Q = r"""(?:\\{0,4}["']|\\{1,4}u002[27]|&(?:quot|apos|#3[49]);)"""
 """A quote: plain, escaped, or as JSON and HTML write one."""
-_GIVEN = re.compile(rf"""(?<![\w.+-])([\w.+-]++)((?:{_Q}|\\{{0,4}})\]?\s{{0,8}}(?:=>|:=|[:=])\s{{0,64}}+)""")
+_GIVEN = _compile(rf"""(?<![\w.+-])([\w.+-]++)((?:{_Q}|\\{{0,4}})\]?\s{{0,8}}(?:=>|:=|[:=])\s{{0,64}}+)""")
 """A name and its value: assignments, Hydra's `key=value`, headers, URL parameters, JSON, YAML."""
-_OPTION = re.compile(r"""(?<![\w-])--?([A-Za-z][\w.-]{0,128}+)(["',]{0,4}+(?:\s{1,8}+|(?<=,)(?=["'])))(?!["']?-)""")
+_OPTION = _compile(r"""(?<![\w-])--?([A-Za-z][\w.-]{0,128}+)(["',]{0,4}+(?:\s{1,8}+|(?<=,)(?=["'])))(?!["']?-)""")
 """A command-line option whose value is the next word."""
-_PAIR = re.compile(r"""(?<=[\[(])\s{0,8}[bru]?["']([\w.+-]{1,128}+)(["'],\s{0,8})(?=[bru]?["'])""")
+_PAIR = _compile(r"""(?<=[\[(])\s{0,8}[bru]?["']([\w.+-]{1,128}+)(["'],\s{0,8})(?=[bru]?["'])""")
 """A name and its value as the two elements of a tuple or list."""
-_ENTRY = re.compile(
+_ENTRY = _compile(
     rf"""(?<![\w.-])(?:name|key|id|header|field|parameterkey){_Q}?\s{{0,8}}[:=]\s{{0,8}}(?:{_Q})?([\w.+-]{{1,128}}+)"""
     rf"""((?:{_Q})?(?:\s{{0,8}},)?\s{{0,64}}+(?:{_Q})?(?:value|content|parametervalue)(?:{_Q})?\s{{0,8}}[:=]\s{{0,8}}+)""",
     re.IGNORECASE,
 )
 """A name and its value as two fields: the attributes of XML, the environment of a container."""
-_ELEMENT = re.compile(r"(<([\w.:-]{1,64}+)((?:\s[^<>]{0,256}+)?)>(?:<!\[CDATA\[)?)([^<]++)(?=<)")
-_ATTRIBUTE = re.compile(r"""\s(?:name|key|id)=["']([\w.:-]{1,128}+)["']""")
-_NETRC = re.compile(r"(\blogin\s{1,8}\S{1,256}+\s{1,8}password\s{1,8})\S+")
-_QUOTE = re.compile(rf"[bru]?({_Q})".replace("{0,4}", "{0,8}", 1))
-_BLOCK = re.compile(r"[|>][-+\d]{0,2}[ \t]{0,8}\r?\n([ \t]{1,64}+)")
+_ELEMENT = _compile(r"(<([\w.:-]{1,64}+)((?:\s[^<>]{0,256}+)?)>(?:<!\[CDATA\[)?)([^<]++)(?=<)")
+_ATTRIBUTE = _compile(r"""\s(?:name|key|id)=["']([\w.:-]{1,128}+)["']""")
+_NETRC = _compile(r"(\blogin\s{1,8}\S{1,256}+\s{1,8}password\s{1,8})\S+")
+_QUOTE = _compile(rf"[bru]?({_Q})".replace("{0,4}", "{0,8}", 1))
+_BLOCK = _compile(r"[|>][-+\d]{0,2}[ \t]{0,8}\r?\n([ \t]{1,64}+)")
 """The beginning of a block of lines in YAML."""
-_WORD = re.compile(r"[^\s,;&\"'<>)}\]|\\]+")
-_LINE = re.compile(r"[^\r\n\"'\\]+")
-_WHOLE_LINE = re.compile(r"authorization|auth[-_]?header|cookie", re.IGNORECASE)
+_WORD = _compile(r"[^\s,;&\"'<>)}\]|\\]+")
+_LINE = _compile(r"[^\r\n\"'\\]+")
+_WHOLE_LINE = _compile(r"authorization|auth[-_]?header|cookie", re.IGNORECASE)
 """Headers whose values contain blanks and semicolons."""
 
 
@@ -334,15 +354,17 @@ def _mask_short_options(text: str) -> str:
     return "".join((*parts, text[done:])) if parts else text
 
 
-_ENCODED = re.compile(r"(?<![^\s\"'<>])[^\s%\"'<>]*+%(?=[0-9A-Fa-f]{2})[^\s\"'<>]++")
+_ENCODED = _compile(r"(?<![^\s\"'<>])[^\s%\"'<>]*+%(?=[0-9A-Fa-f]{2})[^\s\"'<>]++")
 """A word that is URL-encoded."""
 
 
-_OCTET = re.compile(r"%[0-9A-Fa-f]{2}|.", re.DOTALL)
+_OCTET = _compile(r"%[0-9A-Fa-f]{2}|.", re.DOTALL)
 
 
 def _mask_encoded(word: str, depth: int) -> str:
     """Mask the secrets of an encoded word; the rest of it stays encoded as it was."""
+    from urllib.parse import unquote
+
     decoded = unquote(word, "latin-1")
     safe = mask_text(decoded, depth)
     if safe is decoded:
@@ -388,9 +410,11 @@ def _mask_scheme(found: "re.Match[str]") -> str:
     """Mask the credentials in a header; a word of prose after `basic` or `bearer` stays."""
     word, gap, value = found.groups()
     if word.lower() == "basic":
+        import base64
+
         try:
             proof = b":" in base64.b64decode(value.rstrip("=") + "=" * (-len(value.rstrip("=")) % 4), "-_")
-        except (binascii.Error, ValueError):
+        except ValueError:
             proof = False
     else:
         proof = any(each.isdigit() for each in value) or len(value) >= 32
@@ -469,7 +493,7 @@ def _closing_quote(text: str, start: int, quote: str) -> int:
     return len(text) if end < 0 else end
 
 
-_BRACKET = re.compile(r"[\[{}\]]")
+_BRACKET = _compile(r"[\[{}\]]")
 
 
 def _closing_bracket(text: str, start: int) -> int:

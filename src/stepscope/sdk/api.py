@@ -1,12 +1,13 @@
 """The functions of `stepscope`: they act on the current run, and without one do nothing."""
 
 import os
+import sys
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from stepscope.model import names
 from stepscope.model.errors import ConfigError
-from stepscope.sdk import console_capture, launch, log_capture, process_hooks, run_display, run_methods, settings
+from stepscope.sdk import announcement, launch, log_capture, process_hooks, run_methods, settings
 from stepscope.sdk.off import OFF_SPAN, OffRun
 from stepscope.sdk.outcomes import NOTHING_LEFT, DeliveryStatus
 from stepscope.sdk.run import Run
@@ -79,7 +80,7 @@ def init(
     for notice in settings.misspelt(os.environ):
         run.outcomes.notice_text(notice)
     _begin(run)
-    run_display.announce(run)
+    announcement.announce(run)
     return run
 
 
@@ -102,6 +103,14 @@ def _alert_rules(given: "Given | None") -> "Callable[[Run], TrainerRules] | None
     return (lambda run: TrainerRules(run, rules)) if rules else None
 
 
+def _wants_console(run: Run) -> bool:
+    """Return whether to record the console of a run: as set, else for processes of a launcher."""
+    if run.settings.console is not None:
+        return run.settings.console
+    foreign = "_pytest" in sys.modules or "ipykernel" in sys.modules or bool(sys.flags.interactive)
+    return run.launch.launcher != "none" and not foreign
+
+
 def _begin(run: Run) -> None:
     """Connect a run to its process; the connections are removed in reverse order when it finishes."""
     global _current
@@ -115,7 +124,9 @@ def _begin(run: Run) -> None:
     closing.append(process_hooks.watch(run))
     if run.settings.capture_logs:
         closing.append(log_capture.capture(run))
-    if console_capture.is_wanted(run):
+    if _wants_console(run):
+        from stepscope.sdk import console_capture  # with subprocess and socket
+
         closing.append(console_capture.capture(run, run.periodic.collectors))
     if run.settings.otel:
         closing.append(_join_opentelemetry(run))

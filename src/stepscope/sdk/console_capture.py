@@ -21,14 +21,6 @@ _SETPIPE = 1031
 """F_SETPIPE_SZ of Linux."""
 
 
-def is_wanted(run: Part) -> bool:
-    """Return whether to record the console of a run: as set, else for processes of a launcher."""
-    if run.settings.console is not None:
-        return run.settings.console
-    foreign = "_pytest" in sys.modules or "ipykernel" in sys.modules or bool(sys.flags.interactive)
-    return run.launch.launcher != "none" and not foreign
-
-
 class Console:
     """The redirected streams of this process. `check` and `close` are called by the flusher and at the end."""
 

@@ -1,6 +1,5 @@
 """Diagnosis in the trainer: processes what was written, in small slices, records findings and calls back."""
 
-import queue
 import threading
 import time
 from collections import deque
@@ -148,14 +147,17 @@ class Callback:
 
     def __init__(self, run: Part, on_alert: OnAlert) -> None:
         self._run, self._on_alert = run, on_alert
+        import queue  # imported on use, as few runs have a callback
+
         self._findings: queue.Queue[Finding | None] = queue.Queue(self.MOST)
+        self._full = queue.Full
         self._thread: threading.Thread | None = None
 
     def put(self, finding: "Finding") -> None:
         """Queue a call of the callback; never waits."""
         try:
             self._findings.put_nowait(finding)
-        except queue.Full:
+        except self._full:
             self._run.outcomes.add("dropped", "on_alert", "behind")
             return
         if self._thread is None:
@@ -176,7 +178,7 @@ class Callback:
             return
         try:
             self._findings.put_nowait(None)
-        except queue.Full:
+        except self._full:
             return
         self._thread.join(max(deadline - time.monotonic(), 0))
 

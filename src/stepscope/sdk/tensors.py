@@ -1,6 +1,5 @@
 """Scalars of torch, jax and tensorflow: device values are copied without waiting, and read later by the flusher."""
 
-import ctypes
 import operator
 import sys
 import threading
@@ -88,6 +87,8 @@ def _relax_capture_mode() -> None:
     if getattr(_thread, "relaxed", False):
         return
     _thread.relaxed = True
+    import ctypes  # only for tensors on a device
+
     try:
         ctypes.CDLL("libcuda.so.1").cuThreadExchangeStreamCaptureMode(ctypes.byref(ctypes.c_int(_RELAXED)))
     except (OSError, AttributeError):  # no such driver: then nothing can be captured either

@@ -3,7 +3,6 @@
 import sys
 from collections.abc import Callable, Mapping
 from decimal import Decimal
-from fractions import Fraction
 from typing import Any
 
 from stepscope.model.records import ExponentialHistogram, Histogram, Summary
@@ -97,7 +96,7 @@ def _choose(kind: type) -> Reader:
         return _as_int
     if issubclass(kind, int):
         return _integer
-    if issubclass(kind, (float, Decimal, Fraction)):
+    if issubclass(kind, (float, Decimal)) or _is_fraction(kind):
         return _as_float
     if issubclass(kind, (str, bytes, bytearray)):
         return _refuse("string")
@@ -108,6 +107,11 @@ def _choose(kind: type) -> Reader:
     if issubclass(kind, (list, tuple, set, frozenset)):
         return _refuse("vector")
     return _foreign_reader(kind)
+
+
+def _is_fraction(kind: type) -> bool:
+    fractions = sys.modules.get("fractions")  # who has not imported it has no fraction
+    return fractions is not None and issubclass(kind, fractions.Fraction)
 
 
 def _foreign_reader(kind: type) -> Reader:

@@ -1,5 +1,6 @@
 """The pump between journals and store, with a store that rejects, fails and recovers."""
 
+import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -7,6 +8,7 @@ import pytest
 
 from stepscope import pump as pumps
 from stepscope.hub.intake.counters import Counters
+from stepscope.hub.intake.readers import Readers
 from stepscope.hub.intake.sources import GroupReader, ReceivedBatch, Source
 from stepscope.hub.intake.store_pump import MAX_BLAMED, MAX_TRIES, Outcome, StorePump, StoreSink
 from stepscope.hub.store.engine import Damaged, EngineError
@@ -210,6 +212,59 @@ def test_failing_listener(tmp_path: Path) -> None:
     world.run()
     assert (sorted(world.store.taken), world.source.settled, len(world.heard)) == ([0, 1, 2, 3, 4], 5, 5)
     assert world.counters.total("dropped", "listener") == 5
+
+
+class _Commits:
+    """A pump on a source that always has one more batch, and the times of its commits."""
+
+    def __init__(self, home: Path, quiet_pace: float) -> None:
+        self.times: list[float] = []
+        self.readers = Readers()
+        counters, source = Counters(), ListSource(1000)
+        groups = GroupReader([source], Cursors(home, "x"), counters, group_records=1)
+        groups_read = groups.read
+
+        def read(limit: int) -> list[Batch]:
+            found = groups_read(limit)
+            groups.full = False
+            return found
+
+        groups.read = read  # type: ignore[method-assign]
+        sink, quarantine = StoreSink(ScriptedStore(lambda seq: None)), Quarantine(home, "store")
+        self.pump = StorePump(
+            *(sink, groups, quarantine, counters), pace=0.001, quiet_pace=quiet_pace, readers=self.readers
+        )
+        self.pump.listeners.append(lambda items: self.times.append(time.monotonic()))
+        self.pump.start()
+
+
+def test_fewer_commits_while_nobody_reads(tmp_path: Path, until: Callable[..., None]) -> None:
+    """While nobody reads, commits are further apart."""
+    commits = _Commits(tmp_path, 0.2)
+    until(lambda: len(commits.times) >= 4)
+    commits.pump.stop(0.0)
+    first, *_, last = commits.times[:4]
+    assert last - first >= 3 * 0.2 * 0.9
+
+
+def test_a_reader_ends_the_wait(tmp_path: Path, until: Callable[..., None]) -> None:
+    """The first request makes the pump store at once, and as often as usual from then on."""
+    commits = _Commits(tmp_path, 3600.0)
+    until(lambda: bool(commits.times))
+    assert len(commits.times) == 1
+    commits.readers.note()
+    until(lambda: len(commits.times) >= 10)
+    commits.pump.stop(0.0)
+
+
+def test_a_quiet_pump_stops_at_once(tmp_path: Path, until: Callable[..., None]) -> None:
+    """A pump that waits because nobody reads stores the rest when it is stopped."""
+    commits = _Commits(tmp_path, 3600.0)
+    until(lambda: bool(commits.times))
+    began = time.monotonic()
+    commits.pump.stop(60.0)
+    assert len(commits.times) == 1000
+    assert time.monotonic() - began < 3600.0 / 10
 
 
 def test_no_batch_is_blamed_for_a_damaged_store(tmp_path: Path) -> None:

@@ -6,8 +6,9 @@ from stepscope.hub.cluster.deferred import DeferredShard, DeferringStore
 from stepscope.hub.cluster.forwarding import Router
 from stepscope.hub.home import HubHome
 from stepscope.hub.intake.counters import Counters
+from stepscope.hub.intake.readers import Readers
 from stepscope.hub.intake.sources import FolderReceiver, GroupReader, IntakeReader
-from stepscope.hub.intake.store_pump import SINK, BatchStore, StorePump, StoreSink
+from stepscope.hub.intake.store_pump import PACE_SECONDS, QUIET_PACE_SECONDS, SINK, BatchStore, StorePump, StoreSink
 from stepscope.hub.store.store import Store
 from stepscope.journal.following import Cursors
 from stepscope.journal.quarantine import Quarantine
@@ -31,6 +32,8 @@ class StorePath:
         is_deleted: Callable[[Batch], bool],
         connect: Callable[[str], Connection],
         most_bytes: int,
+        readers: Readers,
+        yields: bool,
     ) -> None:
         shards = store.engine.shards if store.engine.shards > 1 else 0
         deferred = [
@@ -46,6 +49,9 @@ class StorePath:
             Quarantine(home.home, SINK),
             counters,
             idle=folder.next_due,
+            # A store of several hubs may be read at another one.
+            quiet_pace=QUIET_PACE_SECONDS if yields and store.ownership is None else PACE_SECONDS,
+            readers=readers,
             passed_on=self._passed_on,
         )
 

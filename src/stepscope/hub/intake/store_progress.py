@@ -1,6 +1,7 @@
 """How far the store has stored what the intake journaled, with futures for positions."""
 
 import threading
+from collections.abc import Callable
 from concurrent.futures import Future
 
 Mark = tuple[int, int]
@@ -15,6 +16,8 @@ class StoreProgress:
         self._written = max(written, stored)
         self._stored = stored
         self._waiting: list[tuple[Mark, Future[None]]] = []
+        self.on_wait: Callable[[], object] = lambda: None
+        """Called when someone begins to wait for a position."""
 
     @property
     def written(self) -> Mark:
@@ -45,6 +48,8 @@ class StoreProgress:
         with self._lock:
             if self._stored < mark:
                 self._waiting.append((mark, future))
-                return future
-        future.set_result(None)
+            else:
+                future.set_result(None)
+        if not future.done():
+            self.on_wait()
         return future

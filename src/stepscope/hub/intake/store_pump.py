@@ -1,4 +1,4 @@
-"""Moves batches from the journals into the store on one thread, in about two commits a second."""
+"""Moves batches from the journals into the store on one thread, in about two commits a second while anyone reads."""
 
 import threading
 import time
@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
 from stepscope.hub.intake.counters import Counters
+from stepscope.hub.intake.readers import Readers
 from stepscope.hub.intake.sources import GroupReader, ReceivedBatch
 from stepscope.hub.store.engine import Damaged, EngineError
 from stepscope.journal.quarantine import Quarantine
@@ -17,6 +18,8 @@ from stepscope.pump import Progress, Pump
 GROUP_BYTES = 256 * 1024 * 1024
 """More than a full group of records has, which is limited by their number."""
 PACE_SECONDS = 0.5
+QUIET_PACE_SECONDS = 1.5
+"""Seconds between two commits while nobody reads; the live diagnosis and alerts see each record within about 2 s."""
 GIVE_UP_SECONDS = 2.0
 """At shutdown, a store whose next retry is this far away is not waited for: the journals keep the rest."""
 _RATE_SECONDS = 30.0
@@ -36,6 +39,8 @@ class StorePump:
         *,
         idle: Callable[[], float] = lambda: PACE_SECONDS,
         pace: float = PACE_SECONDS,
+        quiet_pace: float = PACE_SECONDS,
+        readers: Readers | None = None,
         passed_on: Callable[[Batch], str] = lambda batch: "",
     ) -> None:
         self._groups, self._counters = groups, counters
@@ -46,6 +51,11 @@ class StorePump:
         self._idle = idle
         self.pace = pace
         """Seconds between two commits."""
+        self._quiet_pace = quiet_pace
+        """The same while nobody reads."""
+        self._readers = readers or Readers()
+        self._read = threading.Event()
+        self._readers.on_read = self._read.set
         self.listeners: list[Callable[[Sequence[ReceivedBatch]], None]] = []
         """Called on the pump's thread with what was just stored; they must be quick."""
         self.on_safe: Callable[[Sequence[ReceivedBatch]], None] = lambda items: None
@@ -69,6 +79,7 @@ class StorePump:
         """Store what is there within the time limit, save the cursors and stop."""
         self._deadline = time.monotonic() + seconds
         self._halt.set()
+        self._read.set()
         self._wake.set()
         if self._thread.ident is not None:
             self._thread.join(seconds + 5.0)
@@ -84,7 +95,7 @@ class StorePump:
 
     def seconds_behind(self) -> float:
         """Seconds since everything that was read was stored."""
-        return max(time.monotonic() - self._caught_up_at - 2 * PACE_SECONDS, 0.0)
+        return max(time.monotonic() - self._caught_up_at - self._quiet_pace - PACE_SECONDS, 0.0)
 
     def rate(self) -> float:
         """Records stored per second, over the last half minute."""
@@ -117,6 +128,9 @@ class StorePump:
     def _rest(self, seconds: float) -> None:
         """Wait this long, keep a distance between commits, because each makes parts to merge; then wait for records."""
         self._halt.wait(max(seconds, self._began + self.pace - time.monotonic()))
+        self._read.clear()
+        if not self._readers.any() and not self._halt.is_set():
+            self._read.wait(max(self._began + self._quiet_pace - time.monotonic(), 0.0))
         self._wake.wait(min(self._idle(), self.pace))
         self._wake.clear()
 

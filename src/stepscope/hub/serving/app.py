@@ -16,6 +16,7 @@ from starlette.routing import BaseRoute, Match, Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from stepscope.hub.cluster import forwarding, peers
+from stepscope.hub.intake.readers import Readers
 from stepscope.hub.receivers.bodies import with_body
 from stepscope.hub.receivers.receiver import AccessRules, open_receivers, ordered_routes
 from stepscope.hub.refusals import Refusal, Refused, error_response, json_response
@@ -48,12 +49,27 @@ def build_app(hub: Hub, routes: Sequence[BaseRoute] = ()) -> ASGIApp:
     inner.router.redirect_slashes = False
     api = JsonApi({**hub.larger_bodies, "/api/session": _SESSION_BODY}, hub.limits.small_body)
     rules = AccessRules(receivers, hub.limits, api.rule)
-    app = AccessMiddleware(BodyLimits(inner, hub.limits), hub.guard, rules.find)
+    app = AccessMiddleware(BodyLimits(_Noted(inner, hub.readers), hub.limits), hub.guard, rules.find)
     if hub.shared is None:
         return app
     certificate = hub.options.tls[0] if hub.options.tls else None
     tls = Tls(certificate=str(certificate)).context() if certificate else None
     return Relay(app, hub.shared.homes, hub.guard, rules.find, hub.limits.body_seconds, tls)
+
+
+class _Noted:
+    """ASGI middleware that notes the requests of clients that read through the JSON API."""
+
+    def __init__(self, app: ASGIApp, readers: Readers) -> None:
+        self._app, self._readers = app, readers
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Pass a request on."""
+        if scope["path"].startswith("/api/") and api_scope(scope["method"], scope["path"]) == "read":
+            with self._readers.reading():
+                await self._app(scope, receive, send)
+        else:
+            await self._app(scope, receive, send)
 
 
 class ExactRoutes(BaseRoute):

@@ -25,6 +25,7 @@ from stepscope.hub.service import Hub, HubOptions
 from stepscope.hub.serving.addresses import bracketed, listen
 from stepscope.hub.serving.app import build_app
 from stepscope.hub.serving.connections import Connections, HttpListener, LimitedProtocol, most_connections
+from stepscope.hub.serving.priority import lower_priority
 from stepscope.model.errors import ConfigError
 
 DRAIN_SECONDS = 5.0
@@ -124,6 +125,8 @@ class _Process:
             hub.home.announce(address)
             hub.alerting.deliver(address)
             shown = "".join(f" ({each.shown})" for each in self._listeners if each.shown)
+            if options.yields:
+                lower_priority()  # not before: a start takes seconds of processor time, and someone waits for it
             report(f"stepscope hub: {address}{shown}, home {options.home}")
             stopping = asyncio.create_task(self._stop.wait())
             await asyncio.wait((stopping, serving), return_when=asyncio.FIRST_COMPLETED)

@@ -143,7 +143,8 @@ class Chdb:
         try:
             with memory_file(native_format.encode(block)) as path, self._connection() as connection:
                 source = f"file('{path}', 'Native', '{structure}')"
-                found = _answer(connection, f"INSERT INTO {table} ({names}) SELECT {names} FROM {source}")
+                insert = f"INSERT INTO {table} ({names}) SELECT {names} FROM {source} SETTINGS max_threads = 1"
+                found = _answer(connection, insert)  # more threads would only wait for the one that writes
         finally:
             self._answers.clear()
         if found.rows_written() < rows_of(block):

@@ -1,0 +1,35 @@
+"""The line that a run prints when it begins: its id, and how to open it."""
+
+import sys
+from typing import TextIO
+
+from stepscope.journal.layout import address_of
+from stepscope.sdk.run_protocols import Part
+from stepscope.sdk.settings import default_home
+
+
+def announce(run: Part, stream: TextIO | None = None) -> None:
+    """Print the line on standard error, from rank 0 of a run that is not quiet. Never raises.
+
+    By default it is printed only where standard error is a terminal.
+    """
+    try:
+        out = sys.stderr if stream is None else stream
+        quiet = run.settings.quiet
+        if run.rank or quiet or (quiet is None and not out.isatty()):
+            return
+        print(line(run), file=out, flush=True)
+    except Exception:  # standard error may be closed or None
+        return
+
+
+def line(run: Part) -> str:
+    """Return the run id and how to open the run: the URL of a running hub, else a command."""
+    from urllib.parse import quote
+
+    home = run.settings.home
+    address = address_of(home)
+    elsewhere = "" if home == default_home() else f" --home {home}"
+    where = f"{address}/#/run/{quote(run.id, safe='')}" if address else f"stepscope show{elsewhere} {run.id}"
+    called = f"{run.project}/{run.name}" if run.name else run.project
+    return f"stepscope: recording {called}, run {run.id}: {where}"

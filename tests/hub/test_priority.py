@@ -1,0 +1,47 @@
+"""A hub gives way to what else its machine does, unless it is told not to."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("chdb")
+
+from stepscope.hub.serving.priority import VARIABLE
+from tests.forked import stepscope
+from tests.hub.conftest import StartHub
+
+pytestmark = pytest.mark.skipif(not Path("/proc/self/autogroup").parent.is_dir(), reason="reads /proc")
+
+
+def _threads(pid: int) -> set[tuple[int, int]]:
+    """The niceness and the scheduling policy of each thread of a process."""
+    found = set()
+    for task in Path(f"/proc/{pid}/task").iterdir():
+        number = int(task.name)
+        found.add((os.getpriority(os.PRIO_PROCESS, number), os.sched_getscheduler(number)))
+    return found
+
+
+@pytest.mark.parametrize(("arguments", "env"), [((), {VARIABLE: ""}), (("--priority", "low"), {})])
+def test_low_priority(start_hub: StartHub, arguments: tuple[str, ...], env: dict[str, str]) -> None:
+    """Without an option every thread of a hub, those of the engine too, has the lowest niceness, and it answers."""
+    hub = start_hub(*arguments, env=env)
+    assert hub.process is not None
+    assert hub.request("GET", "/api/runs").status == 200
+    assert _threads(hub.process.pid) == {(19, os.SCHED_BATCH)}
+
+
+def test_normal_priority(start_hub: StartHub) -> None:
+    """With `--priority normal` a hub runs like any other program."""
+    hub = start_hub("--priority", "normal", env={VARIABLE: "low"})
+    assert hub.process is not None
+    here = os.getpriority(os.PRIO_PROCESS, 0), os.sched_getscheduler(0)
+    highest = -20, here[1]  # run by root, the engine gives this to the thread that watches its memory
+    assert _threads(hub.process.pid) - {highest} == {here}
+
+
+def test_unknown_priority(tmp_path: Path) -> None:
+    """A variable that holds something else is refused with the known values."""
+    ended = stepscope("hub", "--home", tmp_path / "home", "--port", "0", **{VARIABLE: "lowest"})
+    assert (ended.returncode, "low or normal" in ended.stderr) == (2, True), ended.stderr
