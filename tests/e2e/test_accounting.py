@@ -60,10 +60,7 @@ def check(records: Read, offered: int = 2000, home: Path | None = None) -> dict[
     counters = last_counters(found)
     read, dropped = Counter(map(kind, found)), totals(counters, "dropped")
     findings = sum(isinstance(record, Alert) and record.name == names.ALERT_FINDING for record in found)
-    beats = [
-        0,
-        *sorted(record.time for record in found if isinstance(record, Metric) and record.category == "stepscope"),
-    ]
+    beats = [0, *sorted(each.time for each in found if isinstance(each, Metric) and each.category == "stepscope")]
     named = [record.time for record in found if isinstance(record, Event) and record.name == names.EVENT_REJECTED]
     own = {"metric": counters["beats"], "span": 1, "event": 2 + len(named), "alert": findings}
     assert {each: read[each] + dropped[each] for each in KINDS} == {each: offered + own.get(each, 0) for each in KINDS}

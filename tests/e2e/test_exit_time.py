@@ -139,9 +139,8 @@ def test_sys_exit_with_a_text(python: Python, records: Read) -> None:
 def test_a_disk_that_hangs(start: Any, hung_disk: Any, way: str) -> None:
     """With a disk that never answers the program ends within its exit timeout, with the same exit code."""
     line, code, _, _ = WAYS[way]
-    for done in end_in_time(
-        start, line.replace("run.flush(300)", "run.flush(0.2)"), {"STEPSCOPE_HOME": str(hung_disk / "home")}
-    ):
+    line = line.replace("run.flush(300)", "run.flush(0.2)")
+    for done in end_in_time(start, line, {"STEPSCOPE_HOME": str(hung_disk / "home")}):
         assert done.returncode == code, done.stderr
         assert "stepscope/" not in done.stderr
 
