@@ -18,6 +18,7 @@ from stepscope.hub.store.cluster.address import parse
 from stepscope.hub.store.cluster.server import Server
 from stepscope.testing.clickhouse_cluster import ClusterProcesses, missing, running_cluster
 from tests.hub.conftest import RunningHub
+from tests.waiting import wait_until
 
 WRITERS = 2
 MIN_HUBS, MAX_HUBS = 2, 4
@@ -133,8 +134,14 @@ def rounds(fleet: Fleet, count: int, kinds: Sequence[str] = tuple(KINDS)) -> Ite
                 "refused requests": sum(each.refused for each in writers),
                 **counts,
                 "ties": fleet.ties(),
-                "ignored aborts": sum(hub.health()["store"]["ignored_aborts"] for hub in fleet.running),
+                "ignored aborts": sum(_ignored_aborts(hub) for hub in fleet.running),
             }
+
+
+def _ignored_aborts(hub: RunningHub) -> int:
+    """Ask until the hub answers: while it takes shards over it may refuse."""
+    wait_until(lambda: "store" in hub.health())
+    return int(hub.health()["store"]["ignored_aborts"])
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

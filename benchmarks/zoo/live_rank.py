@@ -15,15 +15,19 @@ AT = 1
 def main(fault: str, rank: int) -> None:
     """Train until the parent says no more."""
     run = stepscope.init(project="zoo", name=fault)
-    step = 0
+    step, longest = 0, 0.0
     while True:
         here = rank == AT and step >= FAULT_STEP
         with run.step(step):
+            began = time.perf_counter()
             with run.span("data_load"):
-                time.sleep(1.0 if here and fault == "stall" and step == FAULT_STEP else STEP_SECONDS / 4)
+                # Far longer than what a busy machine did to it before.
+                stalls = here and fault == "stall" and step == FAULT_STEP
+                time.sleep(max(6.0, 8 * longest) if stalls else STEP_SECONDS / 4)
                 while here and fault == "hang":
                     _report("fault")
                     time.sleep(3600)
+            longest = max(longest, time.perf_counter() - began)
             with run.span("forward"):
                 time.sleep(STEP_SECONDS * (1.5 if here and fault == "straggler" else 0.5))
             run.log({"loss": _loss(fault, step, here), "lr": 1e-3})
