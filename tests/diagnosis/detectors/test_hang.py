@@ -128,3 +128,41 @@ def test_a_rank_that_reports_nothing_is_said_to() -> None:
     (found,) = hangs(made, 9.0)
     assert found.ranks == (1,)
     assert "rank 1 never arrived (it reports nothing: stopped, or its machine is unreachable)" in found.text
+
+
+def goes_on(made: Diagnosis, seconds: float) -> None:
+    """The open spans end so long after the last step, and the next steps are taken."""
+    end = HUNG + int(seconds * SECOND)
+    for rank, name in enumerate(("all_reduce", "data_load", "all_reduce")):
+        made.feed(rank, Span(HUNG, end - HUNG, STEPS, None, bytes(16), bytes([9, rank]) * 4, None, name))
+    for step in range(STEPS, STEPS + 20):
+        for rank in range(3):
+            id = bytes([rank + 1]) + step.to_bytes(7, "big")
+            began = HUNG if step == STEPS else end + (step - STEPS) * SECOND // 10
+            took = end - HUNG if step == STEPS else SECOND // 11
+            made.feed(rank, Span(began, took, step, None, bytes(16), id, None, "train.step"))
+
+
+@pytest.mark.parametrize(("lasted", "left"), [(6.0, []), (600.0, ["WARN"])])
+def test_a_hang_after_which_training_goes_on_is_no_longer_fatal(lasted: float, left: list[str]) -> None:
+    """A short one is withdrawn, a long one is reported with how long it lasted; until then it is fatal."""
+    made = running()
+    for rank, name in enumerate(("all_reduce", "data_load", "all_reduce")):
+        stuck(made, rank, name)
+    assert [each.severity for each in hangs(made, 4.0)] == ["FATAL"]
+    goes_on(made, lasted)
+    found = hangs(made, lasted + 2.2)
+    assert [each.severity for each in found] == left
+    assert all("stood still for 10m" in each.text for each in found)
+
+
+def test_a_hang_that_an_exception_ends_stays() -> None:
+    """Spans that end because the process gives up are no progress."""
+    made = running()
+    for rank, name in enumerate(("all_reduce", "data_load", "all_reduce")):
+        stuck(made, rank, name)
+    hangs(made, 4.0)
+    end = HUNG + 600 * SECOND
+    for rank in range(3):
+        made.feed(rank, Span(HUNG, end - HUNG, STEPS, None, bytes(16), bytes([9, rank]) * 4, None, "all_reduce"))
+    assert [each.severity for each in hangs(made, 605.0)] == ["FATAL"]

@@ -46,7 +46,8 @@ PATIENCE = 4.0
 FIRST_PATIENCE = 120.0
 REPORT_SECONDS = 5.0
 """A rank reports its open span within this many seconds; missing ranks are not named before."""
-
+MIN_HANG_SECONDS = 60.0
+"""A hang that ends by itself and was shorter is withdrawn: the span that took long is named."""
 SILENT_NS = 15_000_000_000
 MAX_OPEN = 256
 """The most open spans of a rank; those that began first are dropped: they never end."""
@@ -83,6 +84,10 @@ class Hang:
         """Whether nothing was received since the last evaluation."""
         self._reported: Finding | None = None
         """The finding about the current hang."""
+        self._fatal: Finding | None = None
+        """The last finding, until a later step is taken..."""
+        self._over: Finding | None = None
+        """... and what is left of it then."""
 
     def moved(self, rank: int, time: int, step: int) -> None:
         """Record progress of a rank: a finished span, or a value at a step."""
@@ -91,6 +96,9 @@ class Hang:
         if step > self._step.get(rank, step - 1):
             self._step[rank] = step
         self._evaluated, self._reported = False, None
+        fatal = self._fatal
+        if fatal is not None and step > (fatal.step or 0) + 1:  # what hung may be the step after the last known one
+            self._over, self._fatal = _ended(fatal, time), None
 
     def opened(self, rank: int, span: Span) -> None:
         """Record a span that has been open for long."""
@@ -138,10 +146,13 @@ class Hang:
 
         A late report of an open span may change which ranks are missing: the first finding is then withdrawn.
         """
+        over, self._over = self._over, None
+        if over is not None:
+            return (over,)
         found, reported = self._hang(now), self._reported
         if found is None or (reported is not None and _same(found, reported)):
             return ()
-        self._reported = found
+        self._reported = self._fatal = found
         if reported is None or found.identity == reported.identity:
             return (found,)
         return replace(reported, weight=-1.0), found
@@ -224,6 +235,15 @@ class Hang:
         latest = {rank: max(self._beats.get(rank, 0), self._last.get(rank, 0)) for rank in missing}
         gone = silent(latest, missing, now - int(REPORT_SECONDS * 1e9))
         return " (it reports nothing: stopped, or its machine is unreachable)" if gone == missing else ""
+
+
+def _ended(reported: Finding, time: int) -> Finding:
+    """Return what is left of a hang after a later step: nothing of a short one, which is a stall as others are."""
+    lasted = (time - reported.time) / 1e9
+    if lasted < MIN_HANG_SECONDS:
+        return replace(reported, weight=-1.0)
+    text = f"training stood still for {seconds(lasted)} at step {reported.step} and went on; then: {reported.text}"
+    return replace(reported, text=text, severity="WARN", value=lasted)
 
 
 def _innermost(spans: dict[bytes, _Opened]) -> _Opened | None:
