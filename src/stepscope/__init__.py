@@ -1,5 +1,7 @@
 """Stepscope, a stethoscope for training runs: this module is the whole public API."""
 
+from typing import TYPE_CHECKING, Any
+
 from stepscope.model.errors import ConfigError, StepscopeError
 from stepscope.sdk.api import (
     alert,
@@ -16,10 +18,12 @@ from stepscope.sdk.api import (
     tag,
     untag,
 )
-from stepscope.sdk.decorators import capture_exceptions, traced
-from stepscope.sdk.run import Run
-from stepscope.sdk.spans import Span
-from stepscope.table import read
+
+if TYPE_CHECKING:
+    from stepscope.sdk.decorators import capture_exceptions, traced
+    from stepscope.sdk.run import Run
+    from stepscope.sdk.spans import Span
+    from stepscope.table import read
 
 __version__ = "0.1.0"
 __all__ = [
@@ -44,3 +48,24 @@ __all__ = [
     "traced",
     "untag",
 ]
+_ON_USE = {
+    "Run": "stepscope.sdk.run",
+    "Span": "stepscope.sdk.spans",
+    "capture_exceptions": "stepscope.sdk.decorators",
+    "read": "stepscope.table",
+    "traced": "stepscope.sdk.decorators",
+}
+"""Names whose modules are imported when they are first used."""
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _ON_USE:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from importlib import import_module
+
+    found = globals()[name] = getattr(import_module(_ON_USE[name]), name)
+    return found
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

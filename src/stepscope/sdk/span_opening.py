@@ -1,14 +1,26 @@
-"""The fast path of `run.span`."""
+"""The fast paths of `run.span` and `run.step`."""
 
 import time
 from collections.abc import Mapping
 from typing import Any
 
+from stepscope.model import names
 from stepscope.sdk import context
 from stepscope.sdk.attributes import NUMBERS, clean, harmless, plain_texts, shorten
-from stepscope.sdk.context import CARRIED_KEY, NO_MARK, SPAN_KEY, current, current_mark, draw_bits, text_of
+from stepscope.sdk.context import (
+    CARRIED_KEY,
+    NO_MARK,
+    SPAN_KEY,
+    Mark,
+    current,
+    current_mark,
+    draw_bits,
+    settled,
+    text_of,
+)
 from stepscope.sdk.run_protocols import Part
-from stepscope.sdk.spans import Span
+from stepscope.sdk.span_fields import link
+from stepscope.sdk.spans import Span, StepSpan
 
 _new = object.__new__
 _time_ns = time.time_ns
@@ -47,6 +59,30 @@ def open_span(self: Part, name: str | None = None, /, **attrs: Any) -> Span:
     span._began = _monotonic_ns()
     self.open_spans[id] = span
     return span
+
+
+def open_step(run: Part, mark: Mark) -> StepSpan:
+    """Open the root span of a step, linked to the run and to the span that is current."""
+    here = current()
+    step = _new(StepSpan)
+    step._run = run
+    step.name = names.SPAN_STEP
+    step._attrs = dict(here[CARRIED_KEY]) if CARRIED_KEY in here else {}
+    step.id = id = next(context.span_ids).to_bytes(8)
+    step.trace = draw_bits(128).to_bytes(16)
+    step.mark = mark
+    outer = here.get(SPAN_KEY)
+    if outer is not None:
+        outer = settled(outer)
+    outer = outer or run.above
+    if outer is not None and (above := outer.get_span_context()).is_valid:
+        step._links = (run.link, link(above))
+    else:
+        step._links = (run.link,)
+    step.start = _time_ns()
+    step._began = _monotonic_ns()
+    run.open_spans[id] = step
+    return step
 
 
 def _name_text(run: Part, name: Any, attrs: Mapping[str, Any]) -> str:

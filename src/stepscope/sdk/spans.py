@@ -14,14 +14,11 @@ from stepscope.model.records import SPAN
 from stepscope.sdk import context as ids
 from stepscope.sdk.attributes import LONGEST, NUMBERS, clean, clean_value, harmless, is_known, plain_texts, shorten
 from stepscope.sdk.context import (
-    CARRIED_KEY,
     NO_MARK,
     SPAN_KEY,
-    Mark,
     attach,
     current,
     current_mark,
-    current_span,
     detach,
     draw_bits,
     new_trace_id,
@@ -69,7 +66,7 @@ class Span(trace.Span):
     _links: Sequence[PackedLink] = ()
     _events: Sequence[tuple[int, str, dict[str, Any]]] = ()
     usual = True
-    """Whether all fields from kind to scope, except the attributes, have their defaults, and nothing is unmasked."""
+    """Whether kind, status, message, events and scope have their defaults, and nothing is unmasked."""
     unmasked = False
     """Whether a text of the span may hold a secret, so that the flusher must look."""
     _token: Any = None
@@ -167,10 +164,13 @@ class Span(trace.Span):
         packed = b""
         try:
             if self.usual:
-                mark = self.mark
+                mark, links = self.mark, self._links
                 packed = pack((
                     SPAN, self.start, self.duration, mark[0], mark[1], self.trace, self.id, self.parent, self.name,
                     1, 0, "", self._attrs,
+                ) if not links else (
+                    SPAN, self.start, self.duration, mark[0], mark[1], self.trace, self.id, self.parent, self.name,
+                    1, 0, "", self._attrs, (), links, "", HAS_IS_REMOTE | 1,
                 ))  # fmt: skip
         except (OverflowError, UnicodeEncodeError):
             pass
@@ -360,37 +360,42 @@ class StepSpan(Span):
 
     _step_token: Any = None
 
-    def __init__(self, run: Part, mark: Mark) -> None:
-        super().__init__(run, names.SPAN_STEP, dict(current().get(CARRIED_KEY, ())), None)
-        self.mark = mark
-        outer = current_span() or run.above
-        self.usual = False
-        self._links = (run.link,)
-        if outer is not None and (context := outer.get_span_context()).is_valid:
-            self._links = (run.link, link(context))
-
     def __enter__(self) -> "StepSpan":
-        run = self._run
-        _drop_left(run)
-        self._step_token = current_mark.set(self.mark)
-        run.open_steps.append(self.mark)
-        run.active_mark = self.mark
-        self._token = attach(Context({**current(), SPAN_KEY: self}))
+        run, mark = self._run, self.mark
+        if run.left_steps:
+            _drop_left(run)
+        self._step_token = current_mark.set(mark)
+        run.open_steps.append(mark)
+        run.active_mark = mark
+        here = current()
+        self._token = attach(Context({**here, SPAN_KEY: self} if here else {SPAN_KEY: self}))
         return self
 
-    def __exit__(self, *raised: Any) -> None:
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        where: TracebackType | None,
+    ) -> None:
         entered = self._token is not None
-        super().__exit__(*raised)
-        if entered:
-            self._leave_step()
-
-    def _leave_step(self) -> None:
-        run = self._run
-        if self.mark in run.open_steps:
-            run.open_steps.remove(self.mark)
+        Span.__exit__(self, kind, error, where)
+        if not entered:
+            return
+        run, mark = self._run, self.mark
+        try:
+            run.open_steps.remove(mark)
+        except ValueError:  # an equal step of another thread was removed before
+            pass
         run.active_mark = next(reversed(run.open_steps), None)
-        run.left_steps[id(self.mark)] = (self.mark, self._step_token)
-        _drop_left(run)
+        if current_mark.get() is mark:
+            try:
+                current_mark.reset(self._step_token)
+            except (ValueError, RuntimeError):  # a context that inherited the step keeps it
+                return
+        else:
+            run.left_steps[id(mark)] = (mark, self._step_token)
+        if run.left_steps:
+            _drop_left(run)
 
 
 def _drop_left(run: Part) -> None:
