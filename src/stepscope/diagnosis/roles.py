@@ -167,7 +167,9 @@ def _resource(key: str) -> str:
 _HOST = {
     "system/cpu/load_1m": "host_load",
     "system/cpu/count": "host_cpus",
-    "system/cpu/pressure": "host_pressure",
+    "system/psi/cpu": "host_pressure",
+    "system/psi/io": "host_io_pressure",
+    "system/psi/memory": "host_memory_pressure",
     "system/cpu/throttled_seconds_per_second": "host_throttled",
 }
 
