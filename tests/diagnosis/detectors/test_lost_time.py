@@ -180,7 +180,7 @@ def test_a_step_that_loses_two_milliseconds_is_a_remark() -> None:
     [
         ({"psi/cpu": 0.6}, "wait for a CPU 60% of the time"),
         ({"psi/memory": 0.3}, "wait for memory 30% of the time"),
-        ({"cpu/throttled_seconds_per_second": 0.4}, "the CPU quota stops the process 40% of the time"),
+        ({"cpu/throttled_seconds_per_second": 0.2}, "the CPU quota stops the process 20% of the time"),
     ],
     ids=["cpu", "memory", "quota"],
 )

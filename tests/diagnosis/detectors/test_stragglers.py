@@ -65,7 +65,7 @@ def test_a_slow_span_that_nobody_waits_for_is_no_straggler() -> None:
     ids=["busy", "busy, and late by three steps", "idle", "a millisecond"],
 )
 def test_a_busy_machine_makes_no_straggler(pressure: float, computes: float, extra: float, named: bool) -> None:
-    """Where tasks wait for a CPU, or a millisecond is lost, only a rank that costs a good part of each step is named."""
+    """Where tasks wait for a CPU, or a millisecond is lost, only a rank that costs much of each step is named."""
     made, random_, now, ids = Diagnosis(world=4), random.Random(5), 0, 0
     for step in range(120):
         made.feed(0, Metric(now + 1, None, None, "system", {"psi/cpu": pressure}))
