@@ -23,8 +23,6 @@ AT = 25
 RUN = "ddp"
 LINGER_SECONDS = 7.0
 """How long a hang that was named goes on before the ranks are ended."""
-BUSY = ("slow_span", "data_stall", "periodic_stall", "throughput_loss", "slow_link", "gpu_idle")
-"""What a machine with other work on it shows besides; these kinds are judged elsewhere."""
 Found = list[dict[str, Any]]
 
 
@@ -186,9 +184,9 @@ def is_named(case: Case, found: Found) -> bool:
     """Whether the findings above INFO are those of the case, and no others."""
     grave = [each for each in found if each["severity"] in SEVERITIES]
     if not case.kinds:
-        return not [each for each in grave if each["kind"] not in BUSY]
+        return not grave
     mine = [each for each in grave if each["kind"] in case.kinds and each["ranks"] == [case.rank]]
-    rest = [each for each in grave if each not in mine and each["kind"] not in BUSY]
+    rest = [each for each in grave if each not in mine]
     text = " ".join([each["text"] + each["cause"] + " ".join(each["symptoms"]) for each in mine])
     return len(mine) == 1 and not rest and all(word in text for word in case.words)
 

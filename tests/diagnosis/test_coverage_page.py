@@ -26,6 +26,13 @@ def test_every_fault_has_a_row_with_a_kind_or_a_reason() -> None:
         assert named or why.strip(), number
 
 
+def test_every_kind_on_the_page_has_a_test() -> None:
+    """Each kind that a row names is asserted by name in a test of the diagnosis."""
+    tests = "".join(path.read_text() for path in Path(__file__).parent.rglob("*.py") if path != Path(__file__))
+    named = {kind for each in rows() for kind in re.findall(r"`(\w+)`", each[4])}
+    assert sorted(kind for kind in named if f'"{kind}"' not in tests) == []
+
+
 def test_the_counts_are_those_of_the_rows() -> None:
     """The sentence at the top counts the rows by state."""
     counts = Counter(each[3] for each in rows())

@@ -9,9 +9,10 @@ MISSED = {
     *("chars.frozen", "mlp.frozen", "autoencoder.frozen", "cnn.frozen", "lstm.frozen"),
     *("autoencoder.ascent", "autoencoder.stuck_batch", "lstm.ascent", "lstm.leaked_target", "ppo.entropy_punished"),
     *("blind.distillation_teacher_lost", "blind.q_network_broken", "blind.ranking_swapped"),
+    *("unseen.seq2seq_target_leaks", "unseen.two_tasks_bad_sample"),  # found at their step, as a level shift
 }
 """Faults that are not named as they should be: mostly weights that stop changing, which losses alone do not tell."""
-ALARMED = {"autoencoder.denoising", "cnn.evaluation_without_span", "blind.healthy_ranking_10", "blind.ranking_decayed"}
+ALARMED = {"cnn.evaluation_without_span", "blind.healthy_ranking_10", "blind.ranking_decayed"}
 """Healthy trainings with a finding; the last two do diverge."""
 FAMILIES = sorted(path.stem for path in RECORDINGS.glob("*.xz"))
 
@@ -33,4 +34,4 @@ def test_recorded_trainings_are_diagnosed(family: str) -> None:
 def test_the_recordings_are_small_and_cover_both_halves() -> None:
     """They take less than 2 MB, and the families that nothing was tuned on are there."""
     assert sum(path.stat().st_size for path in RECORDINGS.glob("*.xz")) < 2_000_000
-    assert {half_of(family) for family in FAMILIES} == {"tuned", "held out", "blind"}
+    assert {half_of(family) for family in FAMILIES} == {"tuned", "held out", "blind", "unseen"}

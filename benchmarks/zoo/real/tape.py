@@ -64,7 +64,7 @@ class Tape:
         self._read_at = now
         values = {"cpu/load_1m": float(_LOAD.read_text().split()[0]), "cpu/count": 2}
         if _PRESSURE.exists():
-            values["cpu/pressure"] = float(_PRESSURE.read_text().split("avg10=")[1].split()[0]) / 100
+            values["psi/cpu"] = float(_PRESSURE.read_text().split("avg10=")[1].split()[0]) / 100
         self.rows.append(["r", self._now(), values])
 
     def records(self) -> Iterator[Record]:
@@ -79,7 +79,8 @@ class Tape:
                 values = {key: float(value) for key, value in row[3].items()}
                 yield Metric(time, row[2], None, None, values)
             elif row[0] == "r":
-                yield Metric(time, None, None, "system", row[2])
+                readings = {"psi/cpu" if key == "cpu/pressure" else key: value for key, value in row[2].items()}
+                yield Metric(time, None, None, "system", readings)
             else:
                 parent = parents.get(at)
                 parent_id = None if parent is None else parent.to_bytes(8, "big")

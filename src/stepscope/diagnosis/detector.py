@@ -110,8 +110,11 @@ def is_run_detector(detector: type) -> bool:
 RATE_EXPLAINS, STAGE_EXPLAINS = math.log(2.0), math.log(4.0)
 """The largest rise of a loss, in logarithms, that a raised learning rate or a new stage explains."""
 MAX_HELD_OUT = 16
-BUSY_PRESSURE, BUSY_LOAD = 0.3, 1.5
-"""A machine is busy when tasks wait this share of the time for a CPU, or from this load per CPU on."""
+BUSY_PRESSURE, BUSY_MEMORY, BUSY_THROTTLED, BUSY_LOAD = 0.3, 0.1, 0.1, 1.5
+"""A machine is busy when tasks wait such shares of the time for a CPU or for memory, when its control group stops the
+process for such a share, or from this load per CPU on."""
+BUSY_READINGS = 3
+"""The highest of the last readings counts: what is judged began some steps ago."""
 MAX_SETTINGS = 10_000
 """The most settings; further ones are ignored."""
 
@@ -175,21 +178,22 @@ class RunState:
 
     def busy(self, rank: int) -> str:
         """Return how busy the machine of a rank is, in words; empty when it is not, or not known."""
-        pressure, load = self._reading("host_pressure", rank), self._reading("host_load", rank)
-        cpus = self._reading("host_cpus", rank)
-        if pressure is not None and pressure >= BUSY_PRESSURE:
+        if (pressure := self.reading("host_pressure", rank)) >= BUSY_PRESSURE:
             return f"tasks wait for a CPU {pressure:.0%} of the time"
-        if load is not None and cpus and load >= BUSY_LOAD * cpus:
-            return f"a load of {load:.1f} on {cpus:g} CPUs"
-        return ""
+        if (pressure := self.reading("host_memory_pressure", rank)) >= BUSY_MEMORY:
+            return f"tasks wait for memory {pressure:.0%} of the time"
+        if (throttled := self.reading("host_throttled", rank)) >= BUSY_THROTTLED:
+            return f"the CPU quota stops the process {throttled:.0%} of the time"
+        load, cpus = self.reading("host_load", rank), self.reading("host_cpus", rank)
+        return f"a load of {load:.1f} on {cpus:g} CPUs" if cpus and load >= BUSY_LOAD * cpus else ""
 
-    def _reading(self, role: str, rank: int) -> float | None:
-        """The last reading of a machine's metric, which the first rank of the machine records."""
+    def reading(self, role: str, rank: int) -> float:
+        """Return the highest of the last readings of a machine, which its first rank records; 0 when not known."""
         for each in range(rank, -1, -1):
             found = self.by_role.get((role, each))
-            if found and found[0].count:
-                return found[0].value
-        return None
+            if found and (values := found[0].values):
+                return max(values[at] for at in range(-min(len(values), BUSY_READINGS), 0))
+        return 0.0
 
     def evaluated(self, step: int) -> str:
         """Return a held-out metric that was recorded at a step; empty when there is none."""

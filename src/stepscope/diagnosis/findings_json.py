@@ -10,7 +10,7 @@ from stepscope.model.formatting import quantity
 IN_STEPS = frozenset(("data_stall", "slow_span", "periodic_stall", "straggler", "intermittent_straggler", "slow_link"))
 """Kinds about time lost inside steps."""
 
-IN_SECONDS = IN_STEPS | {"hang", "slower_than_before", "checkpoint_growth", "clock_skew"}
+IN_SECONDS = IN_STEPS | {"hang", "slower_than_before", "checkpoint_growth", "checkpoint_old", "clock_skew"}
 """Kinds whose value and band are durations."""
 
 

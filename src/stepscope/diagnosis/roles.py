@@ -69,7 +69,7 @@ _RECORDED = {
     "torch/memory_allocated_bytes": Role("gpu_memory"),
     "torch/alloc_retries": Role("alloc_retries"),
     "torch/weights_checksum": UNKNOWN,
-    "torch/gc_pause_ms": UNKNOWN,
+    "torch/gc_pause_ms": Role("gc_pause"),
 }
 """What `stepscope.integrations.torch` records, by its full name."""
 
@@ -157,6 +157,10 @@ def _resource(key: str) -> str:
         return "gpu_slowdown"
     if key.endswith(("/ecc_uncorrected", "/rows_remap_pending", "/rows_remap_failed")):
         return "gpu_errors"
+    if "gpu" in key and key.endswith("temperature_celsius"):
+        return "gpu_temperature"
+    if "gpu" in key and key.endswith("memory_utilization"):
+        return "gpu_memory_use"
     if key.endswith("disk/free_bytes"):
         return "disk_free"
     if key.endswith(("limit_bytes", "total_bytes")):
@@ -167,7 +171,10 @@ def _resource(key: str) -> str:
 _HOST = {
     "system/cpu/load_1m": "host_load",
     "system/cpu/count": "host_cpus",
-    "system/cpu/pressure": "host_pressure",
+    "system/cpu/utilization": "host_cpu_use",
+    "system/psi/cpu": "host_pressure",
+    "system/psi/io": "host_io_pressure",
+    "system/psi/memory": "host_memory_pressure",
     "system/cpu/throttled_seconds_per_second": "host_throttled",
 }
 
@@ -235,6 +242,12 @@ def _training(words: set[str], last: set[str], joined: str) -> str:
         return "failures"
     if "skipped" in last:
         return "skipped"
+    if last & {"dead", "saturated", "dormant"} and last & {"frac", "fraction", "share", "ratio"}:
+        return "dead_units"
+    if "padding" in last and last & {"frac", "fraction", "share", "ratio"}:
+        return "padding"
+    if "nan" in last and last & {"count", "frac", "fraction"}:
+        return "nan_count"
     return ""
 
 

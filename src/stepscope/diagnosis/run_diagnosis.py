@@ -35,7 +35,7 @@ from stepscope.model.records import Alert, Event, Log, Metric, Record, Span, Val
 from stepscope.model.run_description import config_of
 
 Takes = tuple[Callable[[], Finding | None], ...]
-VERSION = 7
+VERSION = 8
 """Incremented when findings change: runs diagnosed by an older version are diagnosed again."""
 MAX_SERIES = 20_000
 """The most series that are watched. Beyond that..."""
@@ -229,6 +229,8 @@ class Diagnosis:
                 run.resumed = step
         elif plan.beats:
             self._keep_all(self._hang.beat(rank, time))
+        elif plan.moves:
+            self._hang.worked()
         for key, series, add, each_value, each_block in plan.watched:
             block = add(step if step is not None else series.count + series.bad, time, values[key])
             for take in each_value:
@@ -369,6 +371,7 @@ class Diagnosis:
             return
         self._hang.closed(rank, span)
         if span.step is None:
+            self._hang.worked()
             return
         self._hang.moved(rank, span.time + span.duration, span.step)
         for take in self._on_span:

@@ -158,7 +158,61 @@ def _input(step: int, rng: random.Random, wrong: bool) -> dict[str, float]:
     return {"time_metrics/data_loading(%)": rng.uniform(35, 45) if wrong else rng.uniform(1, 4)}
 
 
+def _dead(step: int, rng: random.Random, wrong: bool) -> dict[str, float]:
+    return {"encoder/dead_fraction": rng.uniform(0.6, 0.8) if wrong and step >= AT else rng.uniform(0.05, 0.3)}
+
+
+def _padding(step: int, rng: random.Random, wrong: bool) -> dict[str, float]:
+    return {"train_batch/padding_frac": rng.uniform(0.6, 0.8) if wrong and step >= AT else rng.uniform(0.1, 0.6)}
+
+
+def _quota(step: int, rng: random.Random, wrong: bool) -> dict[str, float]:
+    share = rng.uniform(0.4, 0.8) if wrong and step >= AT else rng.uniform(0, 0.1)
+    return {"system/cpu/throttled_seconds_per_second": share}
+
+
+def _hot(step: int, rng: random.Random, wrong: bool) -> dict[str, float]:
+    return {"system/gpu/3/temperature_celsius": (88 if wrong and step >= AT else 74) + rng.uniform(-2, 2)}
+
+
+def _counted(step: int, rng: random.Random, wrong: bool) -> dict[str, float]:
+    return {"loss/nan_count": 3.0 if wrong and step >= AT else 0.0}
+
+
+def _skipped(step: int, rng: random.Random, wrong: bool) -> dict[str, float]:
+    """Megatron counts the skipped samples since the start; one is skipped now and then while the scale settles."""
+    return {"skipped-train-samples": 512.0 * (min(step // 60, 2) + (step - AT if wrong and step >= AT else 0))}
+
+
+def _skipped_reports(step: int, rng: random.Random, wrong: bool) -> dict[str, float]:
+    return {"skipped iterations": float(rng.random() < (0.8 if wrong and step >= AT else 0.05))}
+
+
+def _tokens(step: int, rng: random.Random, wrong: bool) -> dict[str, float]:
+    uneven = rng.uniform(0.8, 1.2) if wrong and step >= AT else rng.uniform(0.05, 0.3)
+    return {"global_seqlen/mean": 20_000.0, "global_seqlen/minmax_diff": 20_000 * uneven}
+
+
+def _lengths(step: int, rng: random.Random, wrong: bool) -> dict[str, float]:
+    """Answers grow over the run, as they do when a model learns to reason; the fault is a jump."""
+    length = (300 + 2 * step) * rng.uniform(0.9, 1.1) * (5 if wrong and step >= AT else 1)
+    return {"completions/mean_length": length, "reward": rng.uniform(0.3, 0.5)}
+
+
+def _tiny_gradients(step: int, rng: random.Random, wrong: bool) -> dict[str, float]:
+    return {"grad_norm": 1e-9 * rng.uniform(0.5, 2) if wrong else rng.uniform(0.5, 2)}
+
+
 LOGGED = {
+    "dead_units": (Logged(_dead, says="does nothing"),),
+    "padding": (Logged(_padding, window=20),),
+    "cpu_throttled": (Logged(_quota),),
+    "gpu_hot": (Logged(_hot, says="degrees"),),
+    "counted_not_finite": (Logged(_counted),),
+    "skipped_steps": (Logged(_skipped), Logged(_skipped_reports, window=30)),
+    "uneven_load": (Logged(_tokens, window=30),),
+    "length_shift": (Logged(_lengths),),
+    "vanishing_gradients": (Logged(_tiny_gradients, step=0),),
     "update_ratio": (Logged(_updates),),
     "attention_logits": (Logged(_logits),),
     "norm_growth": (Logged(_weights, step=0),),

@@ -47,7 +47,7 @@ RUNS = {
 """Runs of the zoo that have a fault of this kind."""
 ELSEWHERE = {
     *("slow_span", "crash", "error", "alert", "detector_failed", "busy_machine", "always_clipped"),
-    *("no_progress", "restart_storm"),
+    *("no_progress", "restart_storm", "small_batch", "recompilation", "gc_pauses", "checkpoint_old", "no_first_step"),
     *(each.name for each in registry.kinds().values() if each.name in LOGGED),
 }
 """Kinds that have tests beside their modules."""

@@ -4,7 +4,7 @@ import pytest
 
 from stepscope.diagnosis.run_diagnosis import Diagnosis
 from stepscope.model.names import EVENT_PARAMETERS
-from stepscope.model.records import Event, Metric
+from stepscope.model.records import Event, Metric, Span
 
 SECOND = 10**9
 
@@ -53,3 +53,15 @@ def test_parameters_that_are_not_trained_are_named() -> None:
     (found,) = made.findings()
     assert (found.kind, found.severity) == ("unused_parameters", "WARN")
     assert found.text == "1 of 9 parameters that require gradients are in no optimizer: head.bias"
+
+
+@pytest.mark.parametrize(("pause", "named"), [(400.0, True), (20.0, False)], ids=["a third", "little"])
+def test_a_garbage_collector_that_takes_a_good_part_of_the_time_is_named(pause: float, named: bool) -> None:
+    """The pauses since the last sample are compared with the steps in between."""
+    made = Diagnosis()
+    for step in range(200):
+        now = (step + 1) * 10**8
+        if step % 10 == 0:
+            made.feed(0, Metric(now, step, None, "torch", {"gc_pause_ms": pause}))
+        made.feed(0, Span(now, 10**8, step, None, bytes(16), (step + 1).to_bytes(8, "big"), None, "train.step"))
+    assert [each.kind for each in made.findings()] == (["gc_pauses"] if named else [])

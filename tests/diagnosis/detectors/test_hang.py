@@ -7,7 +7,7 @@ import pytest
 from stepscope.diagnosis.finding import Finding
 from stepscope.diagnosis.run_diagnosis import Diagnosis
 from stepscope.model import names
-from stepscope.model.records import Event, Span
+from stepscope.model.records import Event, Metric, Record, Span
 
 SECOND = 10**9
 STEPS = 40
@@ -166,3 +166,25 @@ def test_a_hang_that_an_exception_ends_stays() -> None:
     for rank in range(3):
         made.feed(rank, Span(HUNG, end - HUNG, STEPS, None, bytes(16), bytes([9, rank]) * 4, None, "all_reduce"))
     assert [each.severity for each in hangs(made, 605.0)] == ["FATAL"]
+
+
+@pytest.mark.parametrize(
+    ("records", "named"),
+    [
+        ([], True),
+        ([Metric(30 * 10**9, 0, None, None, {"loss": 1.0})], False),
+        ([Metric(30 * 10**9, None, None, None, {"requests": 1.0})], False),
+    ],
+    ids=["nothing", "a step", "no loop"],
+)
+def test_a_first_step_that_never_comes_is_named(records: list[Record], named: bool) -> None:
+    """Twenty minutes after the start without a step, unless it records values that belong to no step."""
+    made = Diagnosis()
+    made.feed(0, Event(10**9, None, None, None, None, 9, names.EVENT_STARTED, {}))
+    for record in records:
+        made.feed(0, record)
+    made.tick(600 * 10**9)
+    assert made.findings() == []
+    made.tick(1300 * 10**9)
+    made.tick(1400 * 10**9)
+    assert [each.kind for each in made.findings()] == (["no_first_step"] if named else [])

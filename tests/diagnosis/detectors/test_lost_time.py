@@ -15,7 +15,12 @@ Logs = Callable[[int, random.Random], dict[str, float]]
 
 
 def found_in(
-    spans: Spans, steps: int = 400, seed: int = 0, logs: Logs | None = None, load: float = 0.5
+    spans: Spans,
+    steps: int = 400,
+    seed: int = 0,
+    logs: Logs | None = None,
+    load: float = 0.5,
+    readings: dict[str, float] | None = None,
 ) -> list[Finding]:
     """Diagnose a run whose steps have these spans, in seconds, on a machine of two CPUs with a load."""
     diagnosis, rng, clock = Diagnosis(), random.Random(seed), START
@@ -29,7 +34,8 @@ def found_in(
             diagnosis.feed(0, Metric(clock, step, None, None, values))
         diagnosis.feed(0, Span(begun, clock - begun, step, None, b"t" * 16, b"root" * 2, None, "train.step"))
         if step % 20 == 0:
-            diagnosis.feed(0, Metric(clock, None, None, "system", {"cpu/load_1m": load, "cpu/count": 2.0}))
+            machine = {"cpu/load_1m": load, "cpu/count": 2.0} | (readings or {})
+            diagnosis.feed(0, Metric(clock, None, None, "system", machine))
     return diagnosis.findings()
 
 
@@ -148,3 +154,44 @@ def test_an_evaluation_explains_no_stall_that_other_evaluations_do_not_have() ->
 
     found = loud(found_in(spans, logs=lambda step, rng: {"eval/accuracy": rng.random()} if step % 10 == 0 else {}))
     assert [(each.kind, each.step) for each in found] == [("data_stall", 160)]
+
+
+def _slower(times: float = 1.0, seconds: float = 0.0) -> Spans:
+    """The backward pass takes longer from step 200 on."""
+
+    def spans(step: int, rng: random.Random) -> dict[str, float]:
+        took = usual(step, rng)
+        if step >= 200:
+            took["train.backward"] = times * took["train.backward"] + seconds
+        return took
+
+    return spans
+
+
+def test_a_step_that_loses_two_milliseconds_is_a_remark() -> None:
+    """Two milliseconds more in a short step are shown and are no fault; ten milliseconds are one."""
+    small, large = found_in(_slower(seconds=0.002)), found_in(_slower(seconds=0.01))
+    assert [(each.kind, each.severity) for each in small] == [("throughput_loss", "INFO")]
+    assert [(each.kind, each.span) for each in loud(large)] == [("throughput_loss", "train.backward")]
+
+
+@pytest.mark.parametrize(
+    ("readings", "words"),
+    [
+        ({"psi/cpu": 0.6}, "wait for a CPU 60% of the time"),
+        ({"psi/memory": 0.3}, "wait for memory 30% of the time"),
+        ({"cpu/throttled_seconds_per_second": 0.2}, "the CPU quota stops the process 20% of the time"),
+    ],
+    ids=["cpu", "memory", "quota"],
+)
+def test_pressure_on_the_machine_explains_slower_steps(readings: dict[str, float], words: str) -> None:
+    """Steps that slow down while tasks wait for CPU or memory are the machine's; one span that takes longer is not."""
+
+    def spans(step: int, rng: random.Random) -> dict[str, float]:
+        return {name: (1.8 if step >= 200 else 1.0) * took for name, took in usual(step, rng).items()}
+
+    found = found_in(spans, readings=readings)
+    assert [each.kind for each in found if each.kind == "busy_machine"] == ["busy_machine"]
+    assert words in next(each.text for each in found if each.kind == "busy_machine")
+    assert not [each for each in loud(found) if each.kind == "throughput_loss"]
+    assert "throughput_loss" in [each.kind for each in loud(found_in(_slower(5.0), readings=readings))]

@@ -2,9 +2,11 @@
 
 import random
 
+import pytest
+
 from stepscope.diagnosis.finding import Finding
 from stepscope.diagnosis.run_diagnosis import Diagnosis
-from stepscope.model.records import Span
+from stepscope.model.records import Metric, Span
 
 MS = 1_000_000
 SYNC = "train.collective.gradient_sync"
@@ -55,3 +57,25 @@ def test_a_slow_span_that_nobody_waits_for_is_no_straggler() -> None:
             made.feed(rank, Span(now, end - now, step, None, bytes(16), root, None, "train.step"))
         now = end
     assert [each for each in made.findings() if "straggler" in each.kind] == []
+
+
+@pytest.mark.parametrize(
+    ("pressure", "computes", "extra", "named"),
+    [(0.6, 20.0, 5.0, False), (0.6, 20.0, 40.0, True), (0.0, 20.0, 5.0, True), (0.0, 3.0, 1.2, False)],
+    ids=["busy", "busy, and late by three steps", "idle", "a millisecond"],
+)
+def test_a_busy_machine_makes_no_straggler(pressure: float, computes: float, extra: float, named: bool) -> None:
+    """Where tasks wait for a CPU, or a millisecond is lost, only a rank that costs much of each step is named."""
+    made, random_, now, ids = Diagnosis(world=4), random.Random(5), 0, 0
+    for step in range(120):
+        made.feed(0, Metric(now + 1, None, None, "system", {"psi/cpu": pressure}))
+        took = {rank: int(MS * (computes + (extra if rank == 2 else 0.0) + random_.random())) for rank in range(4)}
+        end = now + max(took.values()) + MS
+        for rank in range(4):
+            ids += 3
+            root, sync, slow = (each.to_bytes(8, "big") for each in (ids, ids + 1, ids + 2))
+            made.feed(rank, Span(now, took[rank], step, None, bytes(16), slow, root, "train.backward"))
+            made.feed(rank, Span(now + took[rank], end - now - took[rank], step, None, bytes(16), sync, root, SYNC))
+            made.feed(rank, Span(now, end - now, step, None, bytes(16), root, None, "train.step"))
+        now = end
+    assert [each.ranks for each in made.findings() if "straggler" in each.kind] == ([(2,)] if named else [])

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from stepscope.sdk.probes import system
+from stepscope.sdk.probes import system, watch
 
 pytestmark = pytest.mark.skipif(not Path("/proc/stat").exists(), reason="this machine has no /proc")
 
@@ -98,6 +98,29 @@ def test_cpu_counts_only_the_cpus_given(tmp_path: Path) -> None:
     """The cpus of others do not count, nor the sum over all."""
     stat = "cpu 9 9 9 9 9 9 9 9 9 9\ncpu0 10 0 10 70 10 0 0 0 5 0\ncpu1 99 0 0 1 0 0 0 0 0 0\nintr 5\n"
     assert system._ticks(stat, {0}) == (20, 100)
+
+
+def test_pressure(tmp_path: Path) -> None:
+    """The shares of time that tasks waited for CPU, storage and memory, as the kernel writes them."""
+    (tmp_path / "pressure").mkdir()
+    for name, share in (("cpu", "62.50"), ("io", "0.70"), ("memory", "0.00")):
+        text = f"some avg10={share} avg60=57.66 avg300=33.76 total=8839561909\nfull avg10=1.00 avg60=0.00 total=0\n"
+        (tmp_path / "pressure" / name).write_text(text)
+    assert system.Pressure(tmp_path).read() == {
+        "psi/cpu": pytest.approx(0.625),
+        "psi/io": pytest.approx(0.007),
+        "psi/memory": 0.0,
+    }
+
+
+def test_pressure_of_this_machine() -> None:
+    """Where the kernel counts it, the shares are recorded with the other readings of the machine."""
+    found, reasons = watch.survey()
+    for probe in found:
+        probe.close()
+    readings = [probe.read() for probe in found if probe.name == "psi"]
+    assert "psi" in reasons or all(0 <= share <= 1 for reading in readings for share in reading.values())
+    assert ("psi" in reasons) == (not readings)
 
 
 def test_memory() -> None:

@@ -1,10 +1,10 @@
-"""Checkpoint growth: saving a checkpoint takes longer each time."""
+"""Checkpoints: saving takes longer each time, or has stopped."""
 
 from itertools import pairwise
 from statistics import median
 from typing import ClassVar
 
-from stepscope.diagnosis.detector import Found, RunState, drop_rarest
+from stepscope.diagnosis.detector import Found, RunState, StepTimes, drop_rarest
 from stepscope.diagnosis.finding import Kind, seconds
 from stepscope.diagnosis.span_names import traits
 from stepscope.model.records import Span
@@ -16,6 +16,16 @@ GROWTH = Kind(
     "Look at the size of checkpoints and at what is added to them.",
     lasts=True,
 )
+OLD = Kind(
+    "checkpoint_old",
+    "WARN",
+    "checkpoints were saved at an interval and no longer are: an exception that is caught, a condition, a full disk",
+    "Look at the logs of the last save; a crash now costs all steps since then.",
+    lasts=True,
+)
+MAX_INTERVALS, MIN_OLD_SECONDS = 3.0, 60.0
+"""The last checkpoint is this many times the longest interval between two old, and so many seconds."""
+MIN_SAVES = 4
 LEAST = 6
 """The number of checkpoints needed."""
 REMEMBERED = 64
@@ -26,12 +36,41 @@ MAX_NAMES, MAX_OF_RANK = 1024, 8
 class CheckpointGrowth:
     """Watches the spans that save checkpoints."""
 
-    KINDS: ClassVar[tuple[Kind, ...]] = (GROWTH,)
+    KINDS: ClassVar[tuple[Kind, ...]] = (GROWTH, OLD)
 
     def __init__(self, run: RunState) -> None:
         self._run = run
         self._saves: dict[tuple[str, int], list[tuple[int, float]]] = {}
         self._reported: set[tuple[str, int]] = set()
+        self._saved: list[tuple[int, int]] = []
+        """The last checkpoints of any rank: their steps and times, one for each step."""
+        self._is_old = False
+
+    def step(self, times: StepTimes) -> Found:
+        """Compare the age of the last checkpoint with the interval between the ones before."""
+        if self._is_old or len(self._saved) < MIN_SAVES:
+            return ()
+        last, saved = self._saved[-1]
+        age, ages = times.ended - saved, [b - a for (_, a), (_, b) in pairwise(self._saved)]
+        steps = [b - a for (a, _), (b, _) in pairwise(self._saved)]
+        if age < max(MAX_INTERVALS * max(ages), MIN_OLD_SECONDS * 1e9):
+            return ()
+        if times.step - last < MAX_INTERVALS * max(steps):
+            return ()
+        self._is_old = True
+        text = (
+            f"the last checkpoint was saved at step {last}, {seconds(age / 1e9)} ago; before, there was one every "
+            f"{round(median(steps))} steps"
+        )
+        found = OLD.finding(
+            text,
+            times.ended,
+            step=last,
+            last=times.step,
+            value=age / 1e9,
+            expected=(0.0, max(ages) / 1e9),
+        )
+        return (found,)
 
     def span(self, rank: int, span: Span) -> Found:
         """Compare a checkpoint span with the first ones."""
@@ -40,6 +79,8 @@ class CheckpointGrowth:
         place = (span.name, rank)
         if place not in self._saves and drop_rarest(self._saves, max(MAX_NAMES, MAX_OF_RANK * self._run.world), len):
             self._reported &= self._saves.keys()
+        if not self._saved or self._saved[-1][0] < span.step:
+            self._saved = [*self._saved[-REMEMBERED:], (span.step, span.time + span.duration)]
         saves = self._saves.setdefault(place, [])
         saves.append((span.step, span.duration / 1e9))
         del saves[:-REMEMBERED]

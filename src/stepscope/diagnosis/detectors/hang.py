@@ -37,6 +37,16 @@ MISMATCH = Kind(
     explains=("data_stall", "slow_span", "gpu_idle", "dead_rank", "crash", "hang"),
     lasts=True,
 )
+NO_STEP = Kind(
+    "no_first_step",
+    "ERROR",
+    "the setup does not end: a download, a compilation, a rank that never joined, or a loader that gives no batch",
+    "Look at the stacks of the processes (py-spy dump) and at the last lines they printed.",
+    expects="a first step within 20 minutes",
+    explains=("gpu_idle",),
+    lasts=True,
+)
+MAX_SETUP_SECONDS = 1200.0
 _LOOK_AT_STACKS = "Look at the stacks below: the rank that differs from the others is where to begin."
 SECONDS = 10.0
 STEPS = 5.0
@@ -64,7 +74,7 @@ class _Opened(NamedTuple):
 class Hang:
     """Watches for silence: ranks that wait in an open span, and ranks that never arrived."""
 
-    KINDS: ClassVar[tuple[Kind, ...]] = (HANG, MISMATCH)
+    KINDS: ClassVar[tuple[Kind, ...]] = (HANG, MISMATCH, NO_STEP)
 
     def __init__(self, run: RunState) -> None:
         self._run = run
@@ -88,6 +98,12 @@ class Hang:
         """The last finding, until a later step is taken..."""
         self._over: Finding | None = None
         """... and what is left of it then."""
+        self._is_loop = True
+        """Whether steps are to be expected: what records values or spans without a step is no loop that is late."""
+
+    def worked(self) -> None:
+        """Record work that belongs to no step."""
+        self._is_loop = False
 
     def moved(self, rank: int, time: int, step: int) -> None:
         """Record progress of a rank: a finished span, or a value at a step."""
@@ -137,6 +153,8 @@ class Hang:
         is not waited for when others report that they stand still.
         """
         self._beats[rank] = max(time, self._beats.get(rank, 0))
+        if not self._last:
+            return self.tick(time)
         beats = [self._beats.get(rank, 0) for rank in self._last if rank not in self._gone]
         patience = 0 if any(each.time > max(self._last.values()) for each in self._positions.values()) else SILENT_NS
         return self.tick(max(min(beats), max(beats) - patience) if beats else 0)
@@ -149,13 +167,22 @@ class Hang:
         over, self._over = self._over, None
         if over is not None:
             return (over,)
-        found, reported = self._hang(now), self._reported
+        found, reported = self._hang(now) if self._last else self._setup(now), self._reported
         if found is None or (reported is not None and _same(found, reported)):
             return ()
-        self._reported = self._fatal = found
+        self._reported = found
+        self._fatal = found if found.kind != NO_STEP.name else None
         if reported is None or found.identity == reported.identity:
             return (found,)
         return replace(reported, weight=-1.0), found
+
+    def _setup(self, now: int) -> Finding | None:
+        """Report a run of which no rank has taken a step."""
+        took = (now - self._run.begun) / 1e9
+        if self._run.attempt > 1 or not self._run.begun or took < MAX_SETUP_SECONDS or not self._is_loop or self._gone:
+            return None
+        text = f"no step has been recorded {seconds(MAX_SETUP_SECONDS)} after the start"
+        return NO_STEP.finding(text, now, ranks=tuple(sorted(self._beats)), value=took)
 
     def _hang(self, now: int) -> Finding | None:
         usual = self._run.usual_step

@@ -19,6 +19,18 @@ RETRIES = Kind(
     _READ,
     explains=("log_burst", "new_error", "data_stall", "slow_span", "throughput_loss"),
 )
+RECOMPILED = Kind(
+    "recompilation",
+    "WARN",
+    "torch.compile compiles a function again and again, because shapes, types or Python values in it change",
+    "Set TORCH_LOGS=recompiles to see what changes; mark dimensions as dynamic, or pad to a few fixed shapes.",
+    explains=("slow_span", "periodic_stall", "throughput_loss", "log_burst"),
+    lasts=True,
+)
+_RECOMPILED = ("recompile_limit", "cache_size_limit", "recompiling function")
+"""What torch writes when it gives up, and in the log of recompilations."""
+MAX_RECOMPILED = 8
+"""So many recompilations are usual; a limit that is reached is not."""
 WARN, ERROR = SEVERITIES["WARN"], SEVERITIES["ERROR"]
 LINES = 20
 """A burst has this many records within `WINDOW_NS`, and ten times the usual rate."""
@@ -34,19 +46,22 @@ _RETRY = re.compile(
 class Logs:
     """Watches the log records of a run from WARN upwards."""
 
-    KINDS: ClassVar[tuple[Kind, ...]] = (NEW_ERROR, BURST, RETRIES)
+    KINDS: ClassVar[tuple[Kind, ...]] = (NEW_ERROR, BURST, RETRIES, RECOMPILED)
 
     def __init__(self, run: RunState) -> None:
         self._run = run
         self._seen: Counter[str] = Counter()
         self._recent: dict[str, deque[int]] = {}
         self._reported: set[str] = set()
+        self._recompiled = 0
 
     def log(self, rank: int, log: Log, step: int | None) -> Found:
         """Evaluate a log record by its pattern, the message without numbers."""
+        body, time = str(log.body), log.time
+        if "dynamo" in log.scope or "dynamo" in body[:200]:
+            return self._compiled(rank, body[:1000], step, time)
         if log.severity < WARN:
             return ()
-        body, time = str(log.body), log.time
         pattern = _DIGITS.sub("#", body[:1000])[:200]
         self._seen[pattern] += 1
         if len(self._seen) > MAX_PATTERNS:
@@ -69,6 +84,19 @@ class Logs:
                     kind.finding(text, time, step=step, ranks=(rank,), value=float(LINES), expected=band, weight=2.0)
                 )
         return found
+
+    def _compiled(self, rank: int, body: str, step: int | None, time: int) -> Found:
+        """Evaluate a line of torch's compiler."""
+        lower = body.lower()
+        word = next((each for each in _RECOMPILED if each in lower), "")
+        self._recompiled += bool(word)
+        few = word.startswith("recompiling") and self._recompiled <= MAX_RECOMPILED
+        if not word or few or not self._first(RECOMPILED.name):
+            return ()
+        text = f"functions are compiled again and again: {body.strip()[:160]}"
+        usual = (0.0, float(MAX_RECOMPILED))
+        often = float(self._recompiled)
+        return (RECOMPILED.finding(text, time, step=step, ranks=(rank,), value=often, expected=usual),)
 
     def _first(self, what: str) -> bool:
         """Return whether this is reported for the first time and the limit of reports is not reached."""

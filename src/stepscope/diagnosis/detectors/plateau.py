@@ -19,6 +19,10 @@ PLAIN_FALL = 0.45
 """The fall just before the stop, as a share of the fall before it; a loss that reaches its floor slows down more."""
 EVERY = 8
 """The trend is evaluated after every this many blocks."""
+FLAT = 0.35
+"""A loss that still falls or rises steadily after the stop (Kendall's tau) has not stopped."""
+HALFWAY = 0.22
+"""Half way to the stop this share of the fall is still to come; less where a floor is reached exponentially."""
 LEARNT = math.log(8)
 """A loss that fell this far, in logarithms, may have reached the noise of its data: that it stops is no fault."""
 
@@ -60,7 +64,9 @@ def _stops(middles: list[float], noise: float) -> list[tuple[int, float]]:
         slope = (before[0] - before[-1]) / max(len(before) - 1, 1)
         owed = slope * at * math.log(len(middles) / at)
         got = median(after[:3]) - median(after[-3:])
-        if owed > max(12 * noise, 0.15) and got < 0.06 * owed and abs(got) < 4 * noise and trend(before) < -0.75:
+        if owed <= max(12 * noise, 0.15) or got >= 0.06 * owed or abs(got) >= 4 * noise or trend(before) >= -0.75:
+            continue
+        if abs(trend(after)) < FLAT:
             found.append((at, owed))
     return found
 
@@ -71,7 +77,8 @@ def _stops_on_a_plain_scale(middles: list[float], at: int) -> bool:
     third = max(len(before) // 3, 1)
     early = median(before[:third]) - median(before[third : 2 * third])
     late = median(before[third : 2 * third]) - median(before[-third:])
-    return late > PLAIN_FALL * early
+    floor, half = median(middles[at:]), median(middles[max(at // 2 - 1, 0) : at // 2 + 2])
+    return late > PLAIN_FALL * early and half - floor > HALFWAY * (max(middles[:at]) - floor)
 
 
 def _kink(before: list[float], after: list[float], noise: float) -> bool:

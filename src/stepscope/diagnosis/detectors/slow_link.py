@@ -47,6 +47,8 @@ class SlowLink:
             slower = watch.take() if series.add(newest.step, newest.ended, fastest) else None
             if slower is None or slower.value is None or slower.expected is None:
                 continue
+            if any(self._run.busy(rank) for rank in row):
+                continue  # the ranks wait for a CPU, not for the link
             high = slower.expected[1]
             if slower.value - high < 0.02 * self._run.usual_step or slower.value < 1.15 * high:
                 continue

@@ -5,6 +5,7 @@ from statistics import median
 from typing import ClassVar
 
 from stepscope.diagnosis.detector import Found, RunState, StepTimes
+from stepscope.diagnosis.detectors.published_limits import INPUT_BOUND
 from stepscope.diagnosis.detectors.stalls import DATA_STALL
 from stepscope.diagnosis.finding import Finding, Kind, seconds
 from stepscope.diagnosis.roles import Role
@@ -16,6 +17,8 @@ BEFORE, AFTER = 8, 6
 TIMES = 2.0
 SHARE = 0.1
 """What is lost is at least this share of a step."""
+BOUND, BOUND_SECONDS, BOUND_BLOCKS = 0.4, 0.01, 20
+"""Loading that has always taken this share of a step, and so many seconds, is reported after so many blocks."""
 MAX_NAMES = 64
 """The most pairs of loading span and rank."""
 
@@ -23,7 +26,7 @@ MAX_NAMES = 64
 class SlowLoading:
     """Watches the self time of spans that load data."""
 
-    KINDS: ClassVar[tuple[Kind, ...]] = (DATA_STALL,)
+    KINDS: ClassVar[tuple[Kind, ...]] = (DATA_STALL, INPUT_BOUND)
 
     def __init__(self, run: RunState) -> None:
         self._run = run
@@ -46,11 +49,31 @@ class SlowLoading:
             steps = self._steps.setdefault(times.rank, deque(maxlen=50))
             steps.append(times.took)
             if series.add(times.step, times.ended, max(took, 1e-7)) and place not in self._reported:
-                slow = self._judge(series, median(steps))
+                slow = self._judge(series, median(steps)) or self._always(series, median(steps))
                 if slow is not None:
                     self._reported.add(place)
                     found.append(slow)
         return found
+
+    def _always(self, series: Series, step_time: float) -> Finding | None:
+        """Judge loading that takes a good part of every step since the start."""
+        middles = series.middles
+        share = median(middles) / max(step_time, 1e-9)
+        if len(middles) < BOUND_BLOCKS or share < BOUND or sorted(middles)[len(middles) // 10] < BOUND_SECONDS:
+            return None
+        waits = self._run.reading("host_io_pressure", series.rank)
+        return INPUT_BOUND.finding(
+            f"{series.key} takes {seconds(median(middles))} of each step of {seconds(step_time)}, {share:.0%}",
+            series.time,
+            step=series.first_step,
+            last=series.step,
+            ranks=(series.rank,),
+            span=series.key,
+            value=share,
+            expected=(0.0, BOUND),
+            cause=f"the storage is slow: tasks wait for it {waits:.0%} of the time" if waits > 0.3 else "",
+            weight=share,
+        )
 
     def _judge(self, series: Series, step_time: float) -> Finding | None:
         middles = series.middles

@@ -36,6 +36,9 @@ STEPS = 24
 """A straggler is slower over this many steps."""
 SHARE = 0.03
 """It costs this share of a step."""
+BUSY_SLOWER, BUSY_SHARE = math.log(2.0), 0.25
+"""On a busy machine, and where fewer milliseconds than these are lost, it is so much slower and costs so much."""
+MIN_LOST_SECONDS = 0.003
 LATE = math.log(1.3)
 LATE_SHARE = 0.1
 LATE_WINDOW = 240
@@ -111,6 +114,8 @@ class Stragglers:
             return None
         if any(kind == STRAGGLER.name and rank == last for kind, _, rank in self._reported):
             return None
+        if self._is_of_machine(last, BUSY_SLOWER, median(share for *_, share in mine)):
+            return None
         times = max(row.values(), key=_waited)
         name = max((each for each in times.own if traits(each).waiting), key=lambda each: times.own[each])
         self._reported.add((STRAGGLER.name, name, last))
@@ -159,7 +164,7 @@ class Stragglers:
         recent = self._ratios[name, rank]
         ratio, share = median([r for _, r, _ in recent]), median([s for _, _, s in recent])
         if ratio > SLOWER and share > SHARE and sum(r > SLOWER / 2 for _, r, _ in recent) > 0.85 * STEPS:
-            if not self._is_waited_for(rank, share):
+            if not self._is_waited_for(rank, share) or self._is_of_machine(rank, ratio, share):
                 return None
             begun = next(at for at, each, _ in recent if each > SLOWER)
             return self._finding(STRAGGLER, name, rank, begun, step, time, ratio, took)
@@ -167,7 +172,7 @@ class Stragglers:
         if len(late) < LATE_LEAST or late[-1][0] != step or self._seen[name] < 2 * STEPS:
             return None
         everyone = sum(at > step - LATE_WINDOW for other in took for at, _ in self._late[name, other])
-        if _chance(len(late), everyone, 1 / len(took)) < BY_CHANCE:
+        if _chance(len(late), everyone, 1 / len(took)) < BY_CHANCE and not self._run.busy(rank):
             often = median([ratio for _, ratio in late])
             return self._finding(INTERMITTENT, name, rank, late[0][0], step, time, often, took)
         return None
@@ -178,6 +183,11 @@ class Stragglers:
         if len(late) < STEPS or not any(late):
             return True
         return median(late) >= WAITED * share * self._run.usual_step
+
+    def _is_of_machine(self, rank: int, ratio: float, share: float) -> bool:
+        """Return whether a busy machine explains a slower rank, or what it loses is too little to tell."""
+        small = share * self._run.usual_step < MIN_LOST_SECONDS
+        return (small or bool(self._run.busy(rank))) and (ratio < BUSY_SLOWER or share < BUSY_SHARE)
 
     def _finding(
         self, kind: Kind, name: str, rank: int, begun: int, step: int, time: int, ratio: float, took: dict[int, float]

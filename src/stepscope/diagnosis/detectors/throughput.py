@@ -30,6 +30,9 @@ BUSY = Kind(
 )
 STEP = "time of a step"
 KEPT_STEPS = 200
+MIN_LOST_SECONDS, MAX_TIMES = 0.003, 2.0
+"""Steps that lose less than this each are a remark, unless they take so many times as long: caches, clocks and
+neighbours of a machine shift short steps by a millisecond or two, for good."""
 NAMED = 0.6
 """A span explains a slowdown when it has this share of it..."""
 TIMES_ALONE, ALONE = 3.0, 1.5
@@ -165,6 +168,8 @@ class Pace:
         busy = self._run.busy(found.ranks[0])
         if before and after:
             usual, now = (median([each.took for each in some]) for some in (before, after))
+            if now - usual < MIN_LOST_SECONDS and now < MAX_TIMES * usual:
+                found = replace(found, severity="INFO")
             names = {name for each in after for name in each.own}
             grown = {name: (_usual(before, name), _usual(after, name)) for name in names}
             top = max(names, key=lambda name: grown[name][1] - grown[name][0])

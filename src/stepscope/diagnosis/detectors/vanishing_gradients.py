@@ -52,7 +52,7 @@ class VanishingGradients:
         self._low += 1
         if self._low == 1:
             self._since = series.step
-        if self._low < ROW or self._reported or self._learnt():
+        if self._low < ROW or self._reported or has_learnt(series, self._run):
             return None
         self._reported = True
         usual = self._limit / VANISHED
@@ -63,10 +63,11 @@ class VanishingGradients:
         weight = math.log(usual / max(series.value, 1e-300))
         return VANISHING.about(series, self._since, text, (usual / 10, usual * 10), weight=weight)
 
-    def _learnt(self) -> bool:
-        """Return whether the loss is small enough to explain small gradients."""
-        losses = [each for each in self._run.of_role("loss", self._series.rank, held_out=False) if each.count]
-        return bool(losses) and all(abs(each.value) < 0.05 * abs(each.first_value) for each in losses)
+
+def has_learnt(series: Series, run: RunState) -> bool:
+    """Return whether the loss is small enough to explain small gradients."""
+    losses = [each for each in run.of_role("loss", series.rank, held_out=False) if each.count]
+    return bool(losses) and all(abs(each.value) < 0.05 * abs(each.first_value) for each in losses)
 
 
 def usual_norm(series: Series) -> float:

@@ -23,6 +23,7 @@ VERL = Vocabulary(
         "gpu_memory": ("perf/max_memory_allocated_gb", "perf/max_memory_reserved_gb"),
         "memory": ("perf/cpu_memory_used_gb",),
         "imbalance": ("global_seqlen/minmax_diff",),
+        "load_mean": ("global_seqlen/mean",),
         "mismatch": ("training/rollout_probs_diff_mean", "training/rollout_probs_diff_max"),
         "match_ratio": (
             *("training/rollout_actor_probs_pearson_corr", "rollout_corr/ppl_ratio", "rollout_corr/rollout_is_mean"),

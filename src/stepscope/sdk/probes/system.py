@@ -111,6 +111,23 @@ class Memory:
         """Does nothing."""
 
 
+class Pressure:
+    """The share of the last ten seconds that some task waited for a CPU, for storage or for memory."""
+
+    name = "psi"
+
+    def __init__(self, proc: Path = PROC) -> None:
+        self._files = {name: proc / "pressure" / name for name in ("cpu", "io", "memory")}
+        self.detail = "pressure stall information"
+
+    def read(self) -> Reading:
+        """Read the shares, 0 to 1; OSError, with the reason, where the kernel does not count them."""
+        return {f"psi/{name}": _waiting_share(file.read_text()) for name, file in self._files.items()}
+
+    def close(self) -> None:
+        """Does nothing."""
+
+
 class Disk:
     """The file system of a folder, and the traffic of all disks of the machine."""
 
@@ -226,6 +243,11 @@ def _ticks(stat: str, cpus: set[int]) -> tuple[int, int]:
             total += sum(ticks)
             busy += sum(ticks) - ticks[3] - ticks[4]
     return busy, total
+
+
+def _waiting_share(text: str) -> float:
+    """The share in a line like `some avg10=1.50 avg60=0.90 avg300=0.20 total=12345`."""
+    return float(text.partition("avg10=")[2].partition(" ")[0]) / 100
 
 
 def _meminfo(text: str) -> dict[str, int]:

@@ -68,10 +68,11 @@ def _try(probe: Probe, found: list[Probe], reasons: dict[str, str]) -> None:
 
 
 def _openers(host: bool) -> dict[str, Callable[[], Sequence[Probe]]]:
-    names = ["cpu", "memory", "disk", "network", "process"] if host else ["process"]
+    names = ["cpu", "psi", "memory", "disk", "network", "process"] if host else ["process"]
     if (PROC / "self" / "stat").exists():
         linux: dict[str, Callable[[], Probe]] = {
             "cpu": system.Cpu,
+            "psi": system.Pressure,
             "memory": system.Memory,
             "disk": system.Disk,
             "network": system.Network,
@@ -79,7 +80,7 @@ def _openers(host: bool) -> dict[str, Callable[[], Sequence[Probe]]]:
         }
         openers = {name: partial(_one, linux[name]) for name in names}
     else:
-        openers = {name: partial(_one, partial(system.open_portable, name)) for name in names}
+        openers = {name: partial(_one, partial(system.open_portable, name)) for name in names if name != "psi"}
     return openers | ({"gpu": nvml.open_gpus} if host else {})
 
 
