@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, BinaryIO, Protocol
 
 from stepscope.hub.home import HubHome, address_of
-from stepscope.hub.store.cluster.missing_shards import PARTIAL_HEADER
+from stepscope.hub.store.missing_shards import PARTIAL_HEADER
 from stepscope.journal.resolve_run import PROBES, choose
 from stepscope.model.errors import ConfigError, StepscopeError
 

@@ -6,8 +6,6 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from stepscope.hub.home import HubHome
-from stepscope.hub.store.cluster import address
-from stepscope.hub.store.cluster.ownership import this_process
 from stepscope.hub.store.migration import refuse_unfinished
 from stepscope.hub.store.store import Store, open_server, open_store
 from stepscope.model.errors import ConfigError
@@ -46,10 +44,13 @@ def _open_folder(place: HubHome) -> Store:
 
 
 def _open_server(place: HubHome, where: str, advertised: str) -> Store:
+    from stepscope.hub.store.cluster.address import parse
+    from stepscope.hub.store.cluster.ownership import this_process
+
     member = this_process(place.identity(), advertised)
     store = open_server(where, member=member, shared=bool(advertised), patience=_PATIENCE_SECONDS)
     try:
-        known = f"{address.parse(where)} {store.created}"
+        known = f"{parse(where)} {store.created}"
         if place.read_from != known:
             place.forget_cursors(known)
     except BaseException:
@@ -78,6 +79,9 @@ def opened(home: Path) -> Iterator[Store]:
 @contextlib.contextmanager
 def held(where: str, hub: str, *, must_exist: bool) -> Iterator[Store]:
     """Hold the store of a home folder or at an address, which no hub may have open."""
+    from stepscope.hub.store.cluster import address
+    from stepscope.hub.store.cluster.ownership import this_process
+
     with contextlib.ExitStack() as undo:
         if address.is_address(where):
             store = open_server(where, member=this_process(hub))

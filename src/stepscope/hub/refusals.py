@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 from starlette.responses import Response
 
-from stepscope.model.errors import StepscopeError
+from stepscope.model.errors import Retry, StepscopeError
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +32,14 @@ class Refused(StepscopeError):
     def __init__(self, refusal: Refusal) -> None:
         super().__init__(refusal.message)
         self.refusal = refusal
+
+
+class OutcomeUnknown(Retry):
+    """A change may be stored, now or later, or not; to repeat it is safe, since it has the same keys and values."""
+
+    def __init__(self, why: str) -> None:
+        told = f"it is not known whether the change was stored ({why}): send it again, which changes nothing twice"
+        super().__init__(told, after=2.0)
 
 
 def changed_meanwhile(name: str) -> Refused:

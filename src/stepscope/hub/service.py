@@ -7,17 +7,11 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from msgspec import to_builtins
 
 from stepscope.hub.alerting.alerting_thread import Alerting
-from stepscope.hub.cluster import forwarding, peers
-from stepscope.hub.cluster.forwarding import BODY_BYTES, Forwarded, connector
-from stepscope.hub.cluster.peers import Peers
-from stepscope.hub.cluster.shard_upkeep import ShardUpkeep
-from stepscope.hub.cluster.sharing import RULES, Sharing
-from stepscope.hub.cluster.store_path import StorePath
 from stepscope.hub.dashboards.dashboard import LONGEST
 from stepscope.hub.dashboards.dashboard_files import Dashboards
 from stepscope.hub.diagnosing.thread import Diagnosing
@@ -27,8 +21,8 @@ from stepscope.hub.intake.intake_journal import MEGA, Intake, SequenceNumbers, s
 from stepscope.hub.intake.read_back import ReadBack
 from stepscope.hub.intake.readers import Readers
 from stepscope.hub.intake.scrub import Scrubber
-from stepscope.hub.intake.sources import FolderReceiver, IntakeReader
-from stepscope.hub.intake.store_pump import SINK
+from stepscope.hub.intake.sources import FolderReceiver, GroupReader, IntakeReader
+from stepscope.hub.intake.store_pump import PACE_SECONDS, QUIET_PACE_SECONDS, SINK, StorePump, StoreSink
 from stepscope.hub.limits import Limits
 from stepscope.hub.receivers.ingest import Ingest, RunOwners
 from stepscope.hub.receivers.receiver import RunLinks
@@ -39,24 +33,26 @@ from stepscope.hub.runs.run_files import ImportedFiles, RunFiles
 from stepscope.hub.runs.run_states import Journals, RunStates, StateCounts
 from stepscope.hub.security.guard import Guard, is_loopback, known_hosts
 from stepscope.hub.security.tokens import RateLimits, Tokens
-from stepscope.hub.shared import shared_state
-from stepscope.hub.shared.texts import TextFiles
-from stepscope.hub.store.engine import ClusterState, Damaged, Engine, EngineError
+from stepscope.hub.store.engine import Damaged, Engine, EngineError
 from stepscope.hub.store.maintenance import info, lost, retain
 from stepscope.hub.store.read.run_catalog import count_runs, list_runs
 from stepscope.hub.store.store import Store
+from stepscope.hub.texts import TextFiles
 from stepscope.hub.threads import Periodic, Workers
 from stepscope.journal.following import Cursors
 from stepscope.journal.layout import runs_folder
+from stepscope.journal.quarantine import Quarantine
 from stepscope.journal.run_edits import Edits, folder_bytes
 from stepscope.model.errors import Retry
 from stepscope.model.ports import Writer
 from stepscope.model.states import UNFINISHED
 from stepscope.wire.openmetrics import Family
 
+if TYPE_CHECKING:  # a single hub runs without it
+    from stepscope.hub.fleet.fleet import Fleet
+
 _SIZE_SECONDS = 10.0
 _BEHIND_SECONDS = 2.0
-_CLUSTER_SECONDS = 5.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,13 +90,8 @@ class HubOptions:
 class Hub:
     """A hub on an open home and store. `start` begins to move records, `close` ends in order."""
 
-    cluster: ClusterState | None = None
-    """What of the store's cluster answers, as last looked at; None when it is not on one."""
-    _cluster_watch: Periodic | None = None
-
     def __init__(self, options: HubOptions, home: HubHome, store: Store, tokens: Tokens) -> None:
         self.options, self.home, self.store = options, home, store
-        self._connect = connector(str(options.tls[0]) if options.tls else None)
         self.counters = Counters()
         self.readers = Readers()
         self.presence = Presence()
@@ -110,14 +101,13 @@ class Hub:
         self.guard = Guard(tokens, self.rates, hosts, options.allow_origins, options.scheme, required=required)
         self.workers = Workers("body", threads=2, waiting=256)
         """Unpacks and decodes bodies; two are unpacked in memory at a time, and one of them is large."""
-        self.larger_bodies: dict[str, int] = dict.fromkeys((forwarding.PATH, peers.PATH, shared_state.PATH), BODY_BYTES)
+        self.larger_bodies: dict[str, int] = {}
         """Paths of the JSON API with their own body limits."""
         cursors = Cursors(home.folder, SINK)
         cursors.prune(lambda writer: "/" in writer and not (runs_folder(home.home) / writer).is_dir())
         self.intake = Intake(home.journal, _writer(), most_bytes=options.journal_bytes, check=home.check)
         self.progress = self.intake.progress
         self.progress.on_wait = self.readers.note
-        self.forwarded = Forwarded(store, self.intake)
         self.links = RunLinks()
         self.intake_reader = IntakeReader(
             home.journal, cursors, self.counters, self.intake.measure, self.progress.store
@@ -127,16 +117,14 @@ class Hub:
         self.deletion = RunDeletion(home.home, self.edits, store, self._forget_run)
         self.deleting = self.deletion.uploads
         self.run_files: list[RunFiles] = [ImportedFiles(home.home)]
-        self.shared = self._share(tokens)
+        self.fleet = self._join_fleet(tokens, cursors)
         store.is_deleted = self.edits.covers
-        self._path = self._make_path(cursors)
-        self.pump = self._path.pump
+        self.pump = self._make_pump(cursors)
         self.read_back = ReadBack(lambda: store.engine, self.edits.covers)
-        if store.ownership is not None:
+        if self.fleet is not None:
             self.pump.on_safe = self.read_back.note
         self.pump.listeners.append(self.presence.take)
         self.upkeep = Periodic(self._retain)
-        self._shards = ShardUpkeep(store, self._check_new_shards)
         self.states = RunStates(self.presence, Journals(home.home, cursors, self.folder.torn), self._is_behind)
         self.alerting = self._make_alerting()
         self.pump.listeners.append(self.alerting.take)
@@ -145,7 +133,10 @@ class Hub:
         self.diagnosing.listeners.append(self.alerting.take_findings)
         self.alerting.on_mark.append(lambda mark: self.diagnosing.announce(mark.run, mark.project))
         self.deletion.finish()
-        self.peers = self._make_peers()
+        if self.fleet is not None:
+            self.fleet.peers.listeners.append(self.presence.take)
+            self.pump.listeners.append(self.fleet.peers.take)
+            self.diagnosing.listeners.append(self.fleet.peers.take_findings)
         self.state_counts = StateCounts(self.presence, lambda: list_runs(store.engine), self.states.state)
         self.damage = _lost(store)
         """Known damage of the store, until the hub restarts."""
@@ -153,7 +144,7 @@ class Hub:
         """Runs deleted because they were too old or the store too large."""
         self.closing: list[Callable[[], object]] = []
         """Called once when the hub stops and still answers, to end live streams and queries."""
-        self.ending: list[Callable[[], object]] = [self._path.close]
+        self.ending: list[Callable[[], object]] = []
         """Called once before the store closes; its readers have finished when these return."""
         self.intake.written = self.pump.wake
         self._numbers = SequenceNumbers(shifted_clock(store.ownership.member.hub) if store.ownership else time.time_ns)
@@ -166,44 +157,54 @@ class Hub:
         self.ending.append(limits.counting.stop)
         return RunOwners(self._project_of, lambda: any(token.project for token in tokens.all()), limits)
 
-    def _share(self, tokens: Tokens) -> Sharing | None:
-        """Share what people change with the other hubs on the same store; None where there are no others."""
-        store, home = self.store, self.home
-        if store.ownership is None:
+    def _join_fleet(self, tokens: Tokens, cursors: Cursors) -> "Fleet | None":
+        """Join the other hubs on a shared store; None for a hub that has its store to itself."""
+        ownership = self.store.ownership
+        if ownership is None:
             return None
-        return Sharing(store.engine, store.ownership, self._connect, home, tokens, self.edits, self.deletion.expect)
+        from stepscope.hub.fleet.fleet import Fleet
+
+        return Fleet(
+            self.store,
+            ownership,
+            self.home,
+            tokens=tokens,
+            rates=self.rates,
+            edits=self.edits,
+            deletion=self.deletion,
+            intake=self.intake,
+            cursors=cursors,
+            counters=self.counters,
+            writer=_writer(),
+            most_bytes=self.options.journal_bytes,
+            certificate=self.options.tls[0] if self.options.tls else None,
+            on_gained=self._check_new_shards,
+        )
+
+    def _make_pump(self, cursors: Cursors) -> StorePump:
+        fleet, check = self.fleet, self.home.check
+        sources = (self.intake_reader, self.folder, *(fleet.deferred if fleet is not None else ()))
+        groups = GroupReader(sources, cursors, self.counters, check=check, is_deleted=self.edits.covers)
+        return StorePump(
+            StoreSink(self.store if fleet is None else fleet.route(groups), check),
+            groups,
+            Quarantine(self.home.home, SINK),
+            self.counters,
+            idle=self.folder.next_due,
+            # A store of several hubs may be read at another one.
+            quiet_pace=QUIET_PACE_SECONDS if self.options.yields and fleet is None else PACE_SECONDS,
+            readers=self.readers,
+            passed_on=fleet.passed_on if fleet is not None else lambda batch: "",
+        )
 
     def _make_alerting(self) -> Alerting:
-        home, shared = self.home, self.shared
-        if shared is None:
+        home, fleet = self.home, self.fleet
+        if fleet is None:
             return Alerting(home.home, home.folder, self._ended)
-        made = Alerting(home.home, home.folder, self._ended, shared=shared.alerts, page=shared.rules)
-        made.evaluated_here = lambda runs: [run for run, owner in self.store.owners(runs).items() if owner is None]
-        shared.state.listen(RULES, lambda changed: made.look_soon())
+        made = Alerting(home.home, home.folder, self._ended, shared=fleet.sharing.alerts, page=fleet.sharing.rules)
+        made.evaluated_here = fleet.written_here
+        fleet.sharing.listen_to_rules(made.look_soon)
         return made
-
-    def _make_peers(self) -> Peers | None:
-        """Exchange newly stored batches with the other hubs of the store; None where there are no others."""
-        if self.store.ownership is None:
-            return None
-        made = Peers(self.store.ownership, self._connect)
-        made.listeners.append(self.presence.take)
-        made.passed_listeners.append(self.rates.add_elsewhere)
-        made.passed = self.rates.passed
-        self.pump.listeners.append(made.take)
-        self.diagnosing.listeners.append(made.take_findings)
-        return made
-
-    def _make_path(self, cursors: Cursors) -> StorePath:
-        return StorePath(
-            *(self.store, self.home, cursors, self.counters, self.intake_reader, self.folder),
-            writer=_writer(),
-            is_deleted=self.edits.covers,
-            connect=self._connect,
-            most_bytes=self.options.journal_bytes,
-            readers=self.readers,
-            yields=self.options.yields,
-        )
 
     @property
     def limits(self) -> Limits:
@@ -219,7 +220,7 @@ class Hub:
     def dashboards(self) -> Dashboards:
         """The dashboards."""
         files = TextFiles(self.home.home / "dashboards", LONGEST)
-        return Dashboards(files if self.shared is None else self.shared.dashboards)
+        return Dashboards(files if self.fleet is None else self.fleet.sharing.dashboards)
 
     @property
     def files(self) -> Path:
@@ -238,18 +239,13 @@ class Hub:
     def start(self) -> None:
         """Begin to move records into the store."""
         self.guard.tokens.watch()
-        if self.shared is not None:
-            self.shared.state.start()
+        if self.fleet is not None:
+            self.fleet.start()
             self.deletion.start()
         self.pump.start()
         self.alerting.start()
         self.diagnosing.start()
         self._owners.limits.counting.start()
-        if self.peers is not None:
-            self.peers.start()
-            self._shards.start()
-            self._cluster_watch = Periodic(self._check_cluster, first=0.0, every=_CLUSTER_SECONDS)
-            self._cluster_watch.start()
         if self.options.keep_seconds is not None or self.options.max_bytes is not None:
             self.upkeep.start()
 
@@ -267,14 +263,9 @@ class Hub:
         self.diagnosing.stop()
         self.alerting.stop()
         self.deletion.stop()
-        if self.shared is not None:
-            self.shared.state.stop()
         self.upkeep.stop()
-        self._shards.stop()
-        if self._cluster_watch is not None:
-            self._cluster_watch.stop()
-        if self.peers is not None:
-            self.peers.stop()
+        if self.fleet is not None:
+            self.fleet.stop()
         _call_once(self.ending)
         self.store.close()
         self.home.close()
@@ -298,9 +289,6 @@ class Hub:
         """Record what is damaged in the store, for health."""
         self.damage = message
 
-    def _check_cluster(self) -> None:
-        self.cluster = self.engine.cluster_state()
-
     def _retain(self) -> None:
         keep, most = self.options.keep_seconds, self.options.max_bytes
         self.expired += retain(self.store, keep=keep, max_bytes=most).runs
@@ -317,11 +305,17 @@ class Hub:
     def health(self) -> dict[str, Any]:
         """The hub's health."""
         runs = self._runs_by_state()
-        cluster = self.cluster
+        fleet = self.fleet
+        cluster = fleet.cluster if fleet is not None else None
         parts = (
-            *(self.intake.problem, self.damage, cluster.problem if cluster is not None else "", self.pump.problem),
-            *(self.upkeep.problem, self._shards.problem, self.deletion.problem, self._ignored_aborts()),
-            self.shared.problem if self.shared is not None else "",
+            self.intake.problem,
+            self.damage,
+            cluster.problem if cluster is not None else "",
+            self.pump.problem,
+            self.upkeep.problem,
+            fleet.problem if fleet is not None else "",
+            self.deletion.problem,
+            self._ignored_aborts(),
         )
         problem = self.home.problem() or next(filter(None, parts), "")
         return {
@@ -333,7 +327,7 @@ class Hub:
                 "bytes": self.intake.size,
                 "waiting_bytes": self.intake.waiting,
                 "limit_bytes": self.options.journal_bytes,
-                "deferred_bytes": self._path.deferred_bytes(),
+                "deferred_bytes": fleet.deferred_bytes() if fleet is not None else 0,
                 "groups": self.intake.groups,
             },
             "lag": {"bytes": self._bytes_behind(), "seconds": round(self.pump.seconds_behind(), 1)},
@@ -347,7 +341,7 @@ class Hub:
             "folder": {"writers": self.folder.writers},
             "diagnosis": self.diagnosing.health(),
             "runs": runs,
-            **({} if self.store.ownership is None else {"hubs": self.store.ownership.describe()}),
+            **({"hubs": fleet.describe()} if fleet is not None else {}),
         }
 
     def metrics(self) -> list[Family]:
@@ -355,7 +349,7 @@ class Hub:
         return families(self.counters.snapshot(), self.health())
 
     def _bytes_behind(self) -> int:
-        return self.intake_reader.bytes_behind() + self._path.deferred_bytes()
+        return self.intake_reader.bytes_behind() + (self.fleet.deferred_bytes() if self.fleet is not None else 0)
 
     def _is_behind(self) -> bool:
         """Whether received records have been waiting for the store for longer than usual."""

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
+from stepscope.hub.fleet.shared_state import SharedState
+from stepscope.hub.fleet.shared_tokens import NAME, SharedTokens
 from stepscope.hub.refusals import Refused
-from stepscope.hub.security.shared_tokens import NAME, SharedTokens
 from stepscope.hub.security.tokens import Tokens
-from stepscope.hub.shared.shared_state import SharedState
 from stepscope.hub.store.cluster.address import parse
 from stepscope.hub.store.cluster.documents import Documents, DocumentWrite
 from stepscope.hub.store.cluster.ownership import Ownership, this_process
@@ -155,7 +155,7 @@ def test_listeners_hear_of_every_change_once(join: Join) -> None:
 def test_superseded_versions_are_deleted(join: Join, monkeypatch: pytest.MonkeyPatch) -> None:
     """The table does not grow with every change; documents stay as they are."""
     monkeypatch.setattr("stepscope.hub.store.cluster.documents.MAX_DEAD", 10)
-    monkeypatch.setattr("stepscope.hub.shared.shared_state._COMPACT_EVERY", 30)
+    monkeypatch.setattr("stepscope.hub.fleet.shared_state._COMPACT_EVERY", 30)
     hub = join()
     hub.write("kept", "kept")
     hub.state.write(*(DocumentWrite("note", "often", str(each)) for each in range(40)))

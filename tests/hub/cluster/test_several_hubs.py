@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from stepscope.hub.cluster import forwarding, peers
+from stepscope.hub.fleet import forwarding, peers
 from stepscope.model.errors import Retry
 from stepscope.model.ports import Batch
 from stepscope.sinks.hub import Hub, HubSink

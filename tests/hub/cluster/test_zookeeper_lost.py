@@ -4,11 +4,12 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from stepscope.hub.cluster.shard_upkeep import ShardUpkeep
+from stepscope.hub.fleet.shard_upkeep import ShardUpkeep
+from stepscope.hub.store.cluster.placement import run_hash
 from stepscope.hub.store.cluster.shard_tables import ShardTables
-from stepscope.hub.store.cluster.shards import ShardUnavailable, run_hash
 from stepscope.hub.store.columns import Block
 from stepscope.hub.store.engine import EngineError
+from stepscope.hub.store.shards import ShardUnavailable
 from stepscope.hub.store.store import Store
 from stepscope.model.ports import Batch
 from stepscope.testing.clickhouse_cluster import ClusterProcesses, missing
@@ -65,7 +66,7 @@ def test_a_recovery_without_zookeeper(
     monkeypatch.undo()
     assert not offer(store, HERE, 1)
     cluster.zookeeper.start()
-    upkeep = ShardUpkeep(store, lambda: None)
+    upkeep = ShardUpkeep(store, 0.5, lambda: None)
     upkeep.start()
     until(lambda: offer(store, HERE, 1) and offer(store, THERE, 2), 300)
     upkeep.stop()

@@ -20,8 +20,8 @@ from stepscope.hub.alerting.followed_runs import FollowedRuns
 from stepscope.hub.alerting.rule_files import FileMistake, RuleFiles
 from stepscope.hub.alerting.waiting_records import ChangedFindings, WaitingRecords
 from stepscope.hub.intake.sources import ReceivedBatch
-from stepscope.hub.shared.texts import Texts
 from stepscope.hub.store.engine import EngineError
+from stepscope.hub.texts import Texts
 from stepscope.model.errors import Retry
 from stepscope.model.ports import Batch, Writer
 

@@ -7,7 +7,7 @@ from typing import NamedTuple
 from stepscope.alerts.notifiers import registry
 from stepscope.alerts.notifiers.registry import NotifierConfig
 from stepscope.alerts.rule_file import LONGEST, NAME, Mistake, Rules, parse, with_packs
-from stepscope.hub.shared.texts import TextFiles, Texts, version_of
+from stepscope.hub.texts import TextFiles, Texts, version_of
 from stepscope.model.errors import ConfigError
 
 _HAND = NAME.removesuffix(".yaml")

@@ -4,7 +4,7 @@ import re
 from dataclasses import dataclass
 from importlib import resources
 
-from stepscope.hub.shared.texts import Texts
+from stepscope.hub.texts import Texts
 
 BUILTIN = ("rl", "service", "system")
 MOST = 500

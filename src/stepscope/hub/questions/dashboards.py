@@ -9,7 +9,7 @@ from stepscope.hub.dashboards.dashboard_files import BUILTIN, Dashboards, Source
 from stepscope.hub.questions.toolbox.endpoint import Endpoint, Reader
 from stepscope.hub.questions.toolbox.params import Param, bad_request, forbidden, not_found
 from stepscope.hub.questions.toolbox.schemas import BOOLEAN, INTEGER, REPLACED, TEXT, list_of, nullable, object_of
-from stepscope.hub.shared.texts import version_of
+from stepscope.hub.texts import version_of
 
 
 class Text(msgspec.Struct, forbid_unknown_fields=True):

@@ -23,8 +23,8 @@ from stepscope.hub.runs.run_files import StoredFileResponse, disposition
 from stepscope.hub.security.guard import Access
 from stepscope.hub.security.middleware import access_of
 from stepscope.hub.service import Hub
-from stepscope.hub.store.cluster.missing_shards import AWAY, BEHIND, MissingShards, partial_answers
 from stepscope.hub.store.engine import Damaged, EngineError, Stop
+from stepscope.hub.store.missing_shards import AWAY, BEHIND, MissingShards, partial_answers
 from stepscope.hub.threads import Workers
 
 USER = "x-stepscope-user"
@@ -208,10 +208,10 @@ def mount(hub: Hub, version: str) -> list[BaseRoute]:
     lanes: dict[Lane, Workers] = {lane: Workers(lane, **size) for lane, size in _LANES.items()}
     hub.pump.listeners.append(live.take)
     hub.diagnosing.listeners.append(live.take_findings)
-    if hub.peers is not None:
-        hub.peers.listeners.append(live.take)
-        hub.peers.miss_listeners.append(live.miss)
-        hub.peers.finding_listeners.append(live.take_findings)
+    if hub.fleet is not None:
+        hub.fleet.peers.listeners.append(live.take)
+        hub.fleet.peers.miss_listeners.append(live.miss)
+        hub.fleet.peers.finding_listeners.append(live.take_findings)
     hub.closing += (live.close, lambda: _each(Stop.set, list(stops)))
     hub.ending.append(lambda: _each(Workers.close, lanes.values()))
     hub.larger_bodies |= {each.path: each.most_body for each in ENDPOINTS if each.most_body != limits.small_body}

@@ -1,6 +1,5 @@
 """The hub's HTTP application: receivers, health, session, and the routes of the JSON API and the page."""
 
-import asyncio
 import http.cookies
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from http import HTTPStatus
@@ -15,19 +14,14 @@ from starlette.responses import PlainTextResponse, Response
 from starlette.routing import BaseRoute, Match, Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from stepscope.hub.cluster import forwarding, peers
 from stepscope.hub.intake.readers import Readers
-from stepscope.hub.receivers.bodies import with_body
 from stepscope.hub.receivers.receiver import AccessRules, open_receivers, ordered_routes
-from stepscope.hub.refusals import Refusal, Refused, error_response, json_response
+from stepscope.hub.refusals import OutcomeUnknown, Refusal, Refused, error_response, json_response
 from stepscope.hub.security.guard import COOKIE, RequestHead, api_scope, bearer, cookie
 from stepscope.hub.security.middleware import AccessMiddleware, AccessRule, BodyLimits, refusal_response
 from stepscope.hub.service import Hub
 from stepscope.hub.serving.page import page_routes
-from stepscope.hub.serving.relay import Relay
-from stepscope.hub.shared import shared_state
 from stepscope.model.errors import Retry
-from stepscope.sinks.http import Tls
 from stepscope.wire.openmetrics import CONTENT_TYPES, choose, expose
 
 _SESSION_SECONDS = 30 * 24 * 3600
@@ -37,24 +31,22 @@ _SESSION_BODY = 16 * 1024
 
 def build_app(hub: Hub, routes: Sequence[BaseRoute] = ()) -> ASGIApp:
     """Build the ASGI application of a hub; `routes` are those of the JSON API."""
-    receivers = open_receivers(hub)
+    fleet, receivers = hub.fleet, open_receivers(hub)
     hub.deletion.delete_left_uploads()
     received = [Route(route.path, route.answer, methods=list(route.methods)) for _, route in ordered_routes(receivers)]
     exact = ExactRoutes([route for route in received if "{" not in route.path])
     patterns = [route for route in received if "{" in route.path]
+    between_hubs = fleet.routes(hub.workers) if fleet is not None else []
     inner = Starlette(
-        routes=[exact, *patterns, *_own_routes(hub), *routes, *page_routes()],
+        routes=[exact, *patterns, *_own_routes(hub), *between_hubs, *routes, *page_routes()],
         exception_handlers={HTTPException: _refuse, Refused: _refused, Retry: _retry, Exception: _fail},
     )
     inner.router.redirect_slashes = False
-    api = JsonApi({**hub.larger_bodies, "/api/session": _SESSION_BODY}, hub.limits.small_body)
+    larger = {**hub.larger_bodies, **(fleet.bodies if fleet is not None else {}), "/api/session": _SESSION_BODY}
+    api = JsonApi(larger, hub.limits.small_body)
     rules = AccessRules(receivers, hub.limits, api.rule)
     app = AccessMiddleware(BodyLimits(_Noted(inner, hub.readers), hub.limits), hub.guard, rules.find)
-    if hub.shared is None:
-        return app
-    certificate = hub.options.tls[0] if hub.options.tls else None
-    tls = Tls(certificate=str(certificate)).context() if certificate else None
-    return Relay(app, hub.shared.homes, hub.guard, rules.find, hub.limits.body_seconds, tls)
+    return app if fleet is None else fleet.relay(app, hub.guard, rules.find, hub.limits.body_seconds)
 
 
 class _Noted:
@@ -131,31 +123,7 @@ def _own_routes(hub: Hub) -> list[Route]:
     async def alive(request: Request) -> Response:
         return PlainTextResponse("ok\n")
 
-    async def forwarded(request: Request) -> Response:
-        """Take batches of another hub on the same store."""
-        hub.forwarded.admit(request.headers)
-        await asyncio.wrap_future(await with_body(request, hub.workers, hub.forwarded.take))
-        return json_response({"taken": True})
-
-    async def stored(request: Request) -> Response:
-        """Hear of what another hub on the same store has stored."""
-        hub.forwarded.admit(request.headers)
-        if hub.peers is not None:
-            await with_body(request, hub.workers, hub.peers.receive)
-        return json_response({"heard": True})
-
-    async def documents(request: Request) -> Response:
-        """Store what another hub on the same store shares."""
-        hub.forwarded.admit(request.headers)
-        if hub.shared is None:
-            raise Retry("this hub has no shared store", after=1.0)
-        body = await request.body()
-        return Response(await run_in_threadpool(hub.shared.state.take, body), media_type="application/msgpack")
-
     return [
-        Route(shared_state.PATH, documents, methods=["POST"]),
-        Route(forwarding.PATH, forwarded, methods=["POST"]),
-        Route(peers.PATH, stored, methods=["POST"]),
         Route("/api/health", health),
         Route("/metrics", metrics),
         Route("/healthz", alive),
@@ -205,7 +173,7 @@ async def _refused(request: Request, error: Any) -> Response:
 
 async def _retry(request: Request, error: Any) -> Response:
     """Answer that a client must retry: its records could not be journaled now."""
-    unknown = isinstance(error, shared_state.OutcomeUnknown)
+    unknown = isinstance(error, OutcomeUnknown)
     status = HTTPStatus.GATEWAY_TIMEOUT if unknown else HTTPStatus.SERVICE_UNAVAILABLE
     return refusal_response(request.scope, Refusal(status, str(error), error.after or 5.0))
 

@@ -10,7 +10,6 @@ import numpy as np
 
 from stepscope.hub.store import columns as made
 from stepscope.hub.store import schema
-from stepscope.hub.store.cluster.shards import COPIED_TABLE
 from stepscope.hub.store.columns import Answer, Block, Column
 from stepscope.hub.store.engine import Engine, EngineError
 from stepscope.hub.store.fingerprint import (
@@ -22,6 +21,7 @@ from stepscope.hub.store.fingerprint import (
     fingerprints,
     of_runs,
 )
+from stepscope.hub.store.shards import COPIED_TABLE
 from stepscope.hub.store.store import Store
 from stepscope.hub.store.write.recovery import forget_aborted, rebuild_totals
 from stepscope.model.errors import ConfigError

@@ -6,21 +6,22 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from stepscope.hub.store import schema
-from stepscope.hub.store.cluster import address, dialect
-from stepscope.hub.store.cluster.lease import Fenced, Lease
-from stepscope.hub.store.cluster.ownership import Member, Ownership, this_process
-from stepscope.hub.store.cluster.shards import Placement, Shard, ShardUnavailable
-from stepscope.hub.store.cluster.waiting import Unfinished
 from stepscope.hub.store.embedded import Chdb
 from stepscope.hub.store.engine import Engine, EngineError
+from stepscope.hub.store.shards import Shard, ShardUnavailable
 from stepscope.hub.store.store_folder import Folder, full_disk
 from stepscope.hub.store.write import recovery, requests
 from stepscope.hub.store.write.committer import Committer
 from stepscope.hub.store.write.committer import Outcome as Outcome
 from stepscope.model.errors import ConfigError, Retry
 from stepscope.model.ports import Batch
+
+if TYPE_CHECKING:  # a store in a folder needs nothing of a cluster
+    from stepscope.hub.store.cluster.lease import Lease
+    from stepscope.hub.store.cluster.ownership import Member, Ownership
 
 RESERVE = 256 * 1024 * 1024
 """Bytes left free on the disk, so that merges and deletions can still work when it is full."""
@@ -37,7 +38,7 @@ class Store:
         engine: Engine,
         folder: Folder | None = None,
         *,
-        ownership: Ownership | None = None,
+        ownership: "Ownership | None" = None,
         reserve: int = RESERVE,
         clock: Callable[[], int] = time.time_ns,
     ) -> None:
@@ -59,7 +60,6 @@ class Store:
             )
             for index, lease in enumerate(leases)
         ]
-        self._placement = Placement(engine)
         self._locks = [threading.Lock() for _ in leases]
         """Held by a commit to a shard, its recovery, and changes of its runs."""
         self.recovers_apart = False
@@ -67,11 +67,8 @@ class Store:
         for index in self.held():
             try:
                 self._committers[index].recover_if_needed()
-            except Fenced:
-                if ownership is None or not ownership.shared:
-                    raise
             except EngineError as error:
-                if not (error.passing and ownership is not None and ownership.shared and engine.shards > 1):
+                if ownership is None or not ownership.may_recover_later(error):
                     raise
 
     def held(self) -> Sequence[int]:
@@ -107,10 +104,10 @@ class Store:
 
     def _write_kept(self, batches: Sequence[Batch]) -> list[Outcome]:
         """Store batches, those of each shard in commits of their own: only an insert into one server is atomic."""
-        if self.engine.shards == 1:
+        if self.ownership is None or self.engine.shards == 1:
             return self._write_to(0, batches)
         try:
-            shards = self._placement.find(batch.writer.run for batch in batches)
+            shards = self.ownership.placement.find(batch.writer.run for batch in batches)
         except Retry as error:
             return [error] * len(batches)
         parts: dict[int, list[int]] = {}
@@ -173,24 +170,9 @@ class Store:
         """
         if self.ownership is None:
             return dict.fromkeys(runs)
-        found = self._placement.find(runs)
+        found = self.ownership.placement.find(runs)
         writers = {place: self.ownership.writer(place) for place in found.values() if isinstance(place, int)}
         return {run: writers[place] if isinstance(place, int) else place for run, place in found.items()}
-
-    def not_now(self, run: str, error: Retry) -> Retry:
-        """The outcome of a batch whose hub does not take it: that of its shard alone, where there are several."""
-        place = self._placement.find([run])[run]
-        if self.engine.shards == 1 or isinstance(place, ShardUnavailable):
-            return error
-        return ShardUnavailable(str(error), place, after=error.after or 0.0)
-
-    def takes_writes(self, shard: int) -> bool:
-        """Return whether a shard answers and its tables can be written."""
-        try:
-            found = self.engine.shard(shard).query(dialect.read_only_tables())
-        except EngineError:
-            return False
-        return not found.one("held")
 
     def renew(self) -> None:
         """Keep the shards of a process that does not call `beat`; EngineError when it lost one."""
@@ -264,7 +246,7 @@ def open_store(
 def open_server(
     url: str,
     *,
-    member: Member | None = None,
+    member: "Member | None" = None,
     shared: bool = False,
     patience: float = 0.0,
     clock: Callable[[], int] = time.time_ns,
@@ -274,6 +256,10 @@ def open_server(
     `member` is the hub that opens it. It shares the store with other hubs, or is refused while another has a shard.
     Replicas that fetch or delete rows are waited for up to `patience` seconds.
     """
+    from stepscope.hub.store.cluster import address
+    from stepscope.hub.store.cluster.ownership import Ownership, this_process
+    from stepscope.hub.store.cluster.waiting import Unfinished
+
     where = address.parse(url)
     try:
         from stepscope.hub.store.cluster.server import Server

@@ -13,7 +13,7 @@ from stepscope.hub.questions.toolbox import partial
 from stepscope.hub.questions.toolbox.endpoint import Endpoint, Reader, Stream
 from stepscope.hub.questions.toolbox.params import bad_request, forbidden
 from stepscope.hub.questions.toolbox.schemas import ANYTHING, BOOLEAN, INTEGER, TEXT, list_of, object_of
-from stepscope.hub.store.cluster import missing_shards
+from stepscope.hub.store import missing_shards
 from stepscope.hub.store.engine import Damaged, EngineError, Limits
 from stepscope.hub.store.maintenance import describe
 from stepscope.model.names import recorded_key

@@ -11,11 +11,12 @@ from operator import itemgetter
 from typing import Any
 
 from stepscope.hub.store import literal, schema
-from stepscope.hub.store.cluster import lease
-from stepscope.hub.store.cluster.lease import BEATS, LEASE_SECONDS, NOW, Holder, Lease
-from stepscope.hub.store.cluster.shards import ShardUnavailable
+from stepscope.hub.store.cluster import dialect, lease
+from stepscope.hub.store.cluster.lease import BEATS, LEASE_SECONDS, NOW, Fenced, Holder, Lease
+from stepscope.hub.store.cluster.placement import Placement
 from stepscope.hub.store.cluster.waiting import Unfinished
 from stepscope.hub.store.engine import Engine, EngineError, Tables
+from stepscope.hub.store.shards import ShardUnavailable
 from stepscope.model.errors import ConfigError, Retry
 
 _TABLE = """(hub String, name String, address String, secret String, beat UInt64, until Int64)
@@ -60,6 +61,7 @@ class Ownership:
         """Shards that did not answer when they were last asked for their writers."""
         self._tables = [engine.shard(shard) for shard in range(engine.shards)]
         self.leases = [Lease(each, shard, member.hub, member.name, seconds) for shard, each in enumerate(self._tables)]
+        self.placement = Placement(engine)
         self.shared = False
         """Whether other hubs may have some of the shards."""
         lease.prepare(engine)
@@ -130,6 +132,25 @@ class Ownership:
         if owner is None or owner.hub == self.member.hub:
             return self._unowned(shard)
         return owner
+
+    def may_recover_later(self, error: EngineError) -> bool:
+        """Return whether a shard whose recovery failed may be recovered later, or by another hub."""
+        return self.shared and (isinstance(error, Fenced) or (error.passing and len(self.leases) > 1))
+
+    def not_now(self, run: str, error: Retry) -> Retry:
+        """The outcome of a batch whose hub does not take it: that of its shard alone, where there are several."""
+        place = self.placement.find([run])[run]
+        if len(self.leases) == 1 or isinstance(place, ShardUnavailable):
+            return error
+        return ShardUnavailable(str(error), place, after=error.after or 0.0)
+
+    def takes_writes(self, shard: int) -> bool:
+        """Return whether a shard answers and its tables can be written."""
+        try:
+            found = self._tables[shard].query(dialect.read_only_tables())
+        except EngineError:
+            return False
+        return not found.one("held")
 
     def _unowned(self, shard: int) -> Retry:
         why = f"no hub writes to shard {shard + 1} of the store at present"

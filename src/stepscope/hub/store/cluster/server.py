@@ -11,8 +11,8 @@ from contextlib import closing, contextmanager, suppress
 from dataclasses import replace
 from functools import partial
 
-from stepscope.hub.store import literal
-from stepscope.hub.store.cluster import dialect, missing_shards
+from stepscope.hub.store import literal, missing_shards
+from stepscope.hub.store.cluster import dialect
 from stepscope.hub.store.cluster.address import Address, of_sql_user
 from stepscope.hub.store.cluster.cluster_sql import ClusterSql
 from stepscope.hub.store.cluster.commit_levels import CommitLevels

@@ -3,11 +3,11 @@
 import time
 from collections.abc import Callable, Sequence
 from functools import partial
+from typing import TYPE_CHECKING
 
-from stepscope.hub.store.cluster.lease import Lease
-from stepscope.hub.store.cluster.shards import WHOLE, Shard, ShardUnavailable
 from stepscope.hub.store.columns import Block
 from stepscope.hub.store.engine import EngineError, Tables
+from stepscope.hub.store.shards import WHOLE, Shard, ShardUnavailable
 from stepscope.hub.store.write import ledger as loaded
 from stepscope.hub.store.write.catalog import Catalog, Source
 from stepscope.hub.store.write.group import UNFIT, Built, build, portions
@@ -16,6 +16,9 @@ from stepscope.hub.store.write.recovery import Recovery
 from stepscope.hub.store.write.requests import Requests
 from stepscope.model.errors import Reject, Retry
 from stepscope.model.ports import Batch
+
+if TYPE_CHECKING:  # a store in a folder has no leases
+    from stepscope.hub.store.cluster.lease import Lease
 
 Outcome = Reject | Retry | None
 """The outcome of a batch: None when all of it is stored."""
@@ -38,7 +41,7 @@ class Committer:
         engine: Tables,
         clock: Callable[[], int],
         shard: Shard = WHOLE,
-        lease: Lease | None = None,
+        lease: "Lease | None" = None,
         on_commit: Callable[[int], None] = lambda commit: None,
     ) -> None:
         self._engine = engine

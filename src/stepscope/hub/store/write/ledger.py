@@ -6,10 +6,10 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 
 from stepscope.hub.store import literal
-from stepscope.hub.store.cluster.shards import WHOLE, Shard
 from stepscope.hub.store.columns import Block, numbers
 from stepscope.hub.store.engine import Tables
 from stepscope.hub.store.schema import NO_STEP
+from stepscope.hub.store.shards import WHOLE, Shard
 from stepscope.model.ports import Writer
 
 MAX_KNOWN = 100_000

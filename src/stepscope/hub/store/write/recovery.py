@@ -1,15 +1,17 @@
 """Deletes what incomplete commits left in the tables of a shard, and numbers commits so that no other is touched."""
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from stepscope.hub.store import literal, schema
-from stepscope.hub.store.cluster.lease import Lease
-from stepscope.hub.store.cluster.shards import Shard
 from stepscope.hub.store.columns import numbers, texts
 from stepscope.hub.store.engine import Engine, EngineError, Tables
 from stepscope.hub.store.schema import FACTS, FOLD
+from stepscope.hub.store.shards import Shard
 from stepscope.hub.store.write.ledger import Ledger
+
+if TYPE_CHECKING:  # a store in a folder has no leases
+    from stepscope.hub.store.cluster.lease import Lease
 
 UNFINISHED = 341
 _CHUNK = 5000
@@ -68,7 +70,7 @@ class Recovery:
       before anything is deleted, what it names stays, and `ignored` has it for health.
     """
 
-    def __init__(self, engine: Tables, ledger: Ledger, shard: Shard, lease: Lease | None) -> None:
+    def __init__(self, engine: Tables, ledger: Ledger, shard: Shard, lease: "Lease | None") -> None:
         self._engine, self._ledger, self._shard, self._lease = engine, ledger, shard, lease
         self._begun: int | None = None
         """The epoch in which a recovery noted its aborted commit and could not delete the rows yet."""

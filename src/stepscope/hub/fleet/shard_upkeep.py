@@ -12,20 +12,19 @@ RECOVER_SECONDS = 0.5
 class ShardUpkeep:
     """Renews leases and recovers shards, so that a shard that takes long delays neither the others nor the leases."""
 
-    def __init__(self, store: Store, on_gained: Callable[[], object]) -> None:
+    def __init__(self, store: Store, beat_seconds: float, on_gained: Callable[[], object]) -> None:
         self._store, self._on_gained = store, on_gained
         """Called when a shard that this hub has just got is recovered."""
         self._ready: set[int] = set(store.held())
-        pause = store.ownership.beat_seconds if store.ownership is not None else 0.0
-        shards = range(store.engine.shards) if store.ownership is not None else ()
-        self._threads = [Periodic(store.beat, first=pause, every=pause, what="renewing the leases of the store")] + [
+        beat = Periodic(store.beat, first=beat_seconds, every=beat_seconds, what="renewing the leases of the store")
+        self._threads = [beat] + [
             Periodic(
                 partial(self._recover, shard),
                 first=RECOVER_SECONDS,
                 every=RECOVER_SECONDS,
                 what=f"recovering shard {shard + 1} of the store",
             )
-            for shard in shards
+            for shard in range(store.engine.shards)
         ]
 
     @property

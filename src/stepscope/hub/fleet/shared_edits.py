@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 
 import msgspec
 
-from stepscope.hub.shared.shared_state import SharedState
+from stepscope.hub.fleet.shared_state import SharedState
 from stepscope.hub.store.cluster.documents import Document, DocumentWrite
 from stepscope.journal.run_edits import Edits
 from stepscope.model.run_description import Edit

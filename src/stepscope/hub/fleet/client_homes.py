@@ -6,8 +6,8 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+from stepscope.hub.fleet.shared_state import POLL_SECONDS, SharedState
 from stepscope.hub.refusals import Refused
-from stepscope.hub.shared.shared_state import POLL_SECONDS, SharedState
 from stepscope.hub.store.cluster.documents import DocumentWrite
 from stepscope.hub.store.cluster.ownership import Member, Ownership
 from stepscope.model.dialects import with_part

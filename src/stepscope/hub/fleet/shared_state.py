@@ -8,7 +8,7 @@ from http import HTTPStatus
 
 import msgspec
 
-from stepscope.hub.refusals import Refusal, Refused, changed_meanwhile
+from stepscope.hub.refusals import OutcomeUnknown, Refusal, Refused, changed_meanwhile
 from stepscope.hub.store.cluster.documents import (
     Conflict,
     Document,
@@ -35,14 +35,6 @@ _COMPACT_EVERY = 1000
 _encode = msgspec.msgpack.Encoder().encode
 _writes = msgspec.msgpack.Decoder(list[DocumentWrite]).decode
 _documents = msgspec.msgpack.Decoder(list[Document]).decode
-
-
-class OutcomeUnknown(Retry):
-    """A change may be stored, now or later, or not; to repeat it is safe, since it has the same keys and values."""
-
-    def __init__(self, why: str) -> None:
-        told = f"it is not known whether the change was stored ({why}): send it again, which changes nothing twice"
-        super().__init__(told, after=2.0)
 
 
 class SharedState:

@@ -11,7 +11,7 @@ import msgspec
 from stepscope.alerts.alert import Alert, Expected, Silence
 from stepscope.alerts.state_machine import OPEN
 from stepscope.hub.alerting.alert_log import MAX_RESOLVED, AlertLog, Changes
-from stepscope.hub.shared.shared_state import SharedState
+from stepscope.hub.fleet.shared_state import SharedState
 from stepscope.hub.store.cluster.documents import Document, DocumentWrite
 from stepscope.model.errors import Retry
 

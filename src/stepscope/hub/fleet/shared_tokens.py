@@ -6,8 +6,8 @@ from pathlib import Path
 
 import msgspec
 
+from stepscope.hub.fleet.shared_state import SharedState
 from stepscope.hub.security.tokens import Token, Tokens
-from stepscope.hub.shared.shared_state import SharedState
 from stepscope.hub.store.cluster.documents import DocumentWrite
 from stepscope.journal.atomic_files import replace_file
 from stepscope.model.errors import Retry

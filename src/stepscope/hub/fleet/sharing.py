@@ -4,17 +4,18 @@ from collections.abc import Callable, Sequence
 
 from stepscope.hub.alerting.alert_log import AlertLog
 from stepscope.hub.alerting.rule_files import PAGE_NAME
-from stepscope.hub.alerting.shared_alerts import SharedAlerts
 from stepscope.hub.dashboards.dashboard import LONGEST
+from stepscope.hub.fleet.client_homes import ClientHomes
+from stepscope.hub.fleet.shared_alerts import SharedAlerts
+from stepscope.hub.fleet.shared_edits import SharedEdits
+from stepscope.hub.fleet.shared_state import SharedState
+from stepscope.hub.fleet.shared_texts import SharedTexts
+from stepscope.hub.fleet.shared_tokens import SharedTokens
 from stepscope.hub.home import HubHome
-from stepscope.hub.security.shared_tokens import SharedTokens
 from stepscope.hub.security.tokens import Tokens
-from stepscope.hub.shared.client_homes import ClientHomes
-from stepscope.hub.shared.shared_edits import SharedEdits
-from stepscope.hub.shared.shared_state import SharedState
-from stepscope.hub.shared.texts import SharedTexts, TextFiles
 from stepscope.hub.store.cluster.ownership import Ownership
 from stepscope.hub.store.engine import Engine
+from stepscope.hub.texts import TextFiles
 from stepscope.journal.run_edits import Edits
 from stepscope.model.errors import Retry
 from stepscope.sinks.http import Connection
@@ -54,6 +55,10 @@ class Sharing:
     def problem(self) -> str:
         """Why hubs do not know of each other's changes at present; empty when they do."""
         return self._unshared or self.state.problem
+
+    def listen_to_rules(self, listener: Callable[[], object]) -> None:
+        """Call a function when the rules of the page changed; it must be quick."""
+        self.state.listen(RULES, lambda changed: listener())
 
     def sync(self) -> None:
         """Share what was changed in the files of the home, and take over the tokens of other hubs."""

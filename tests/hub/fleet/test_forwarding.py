@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping, Sequence
 from typing import cast
 
-from stepscope.hub.cluster.forwarding import Router
+from stepscope.hub.fleet.forwarding import Router
 from stepscope.hub.store.cluster.ownership import Member
 from stepscope.hub.store.store import Outcome, Store
 from stepscope.model.errors import Retry

@@ -13,7 +13,7 @@ from stepscope.hub.store.cluster.ownership import Member
 from stepscope.hub.store.store import Outcome, Store
 from stepscope.model.errors import Reject, Retry
 from stepscope.model.ports import Batch, Writer
-from stepscope.sinks.http import Answer, Connection, Tls
+from stepscope.sinks.http import Answer, Connection
 from stepscope.wire import frames
 
 PATH = "/hubs/batches"
@@ -50,8 +50,11 @@ class Router:
         receiver: Callable[[Batch], str],
         connect: Callable[[str], Connection],
         current_group: Callable[[], int],
+        not_now: Callable[[str, Retry], Retry] = lambda run, error: error,
     ) -> None:
         self._store = store
+        self._not_now = not_now
+        """The outcome of a batch of a run whose hub did not take it, for an error."""
         self._receiver = receiver
         self._current_group = current_group
         """The number of the group that is being written: a group may be offered several times."""
@@ -124,7 +127,7 @@ class Router:
             self._post(owner, _encode([packed for _, packed in part]))
         except Retry as error:
             for index, _ in part:
-                outcomes[index] = self._store.not_now(batches[index].writer.run, error)
+                outcomes[index] = self._not_now(batches[index].writer.run, error)
             return
         self._sent.update(batches[index].key for index, _ in part)
 
@@ -154,14 +157,13 @@ def _reason(answer: Answer) -> str:
 class Forwarded:
     """Takes what other hubs forward: only batches of shards that this hub writes to, so that none goes in circles."""
 
-    def __init__(self, store: Store, intake: Intake) -> None:
-        self._store, self._intake = store, intake
+    def __init__(self, store: Store, member: Member, intake: Intake) -> None:
+        self._store, self._member, self._intake = store, member, intake
 
     def admit(self, headers: Mapping[str, str]) -> None:
         """Check the secret that this hub gave to the others through the store; Refused without it."""
-        member = self._store.ownership.member if self._store.ownership is not None else None
         shown = headers.get("authorization", "").removeprefix("Bearer ")
-        if member is None or not hmac.compare_digest(shown.encode(), member.secret.encode()):
+        if not hmac.compare_digest(shown.encode(), self._member.secret.encode()):
             raise Refused(Refusal(HTTPStatus.UNAUTHORIZED, "only hubs of the same store may send this"))
 
     def take(self, data: bytes) -> "Future[None]":
@@ -174,8 +176,3 @@ class Forwarded:
         if any(owner is not None for owner in self._store.owners(runs).values()):
             raise Retry("another hub writes to the shard of this run", after=0.5)
         return self._intake.submit(packed)
-
-
-def connector(certificate: str | None) -> Callable[[str], Connection]:
-    """Make connections to other hubs, which show the same certificate as this one."""
-    return lambda url: Connection(url, Tls(certificate=certificate))

@@ -11,7 +11,7 @@ from stepscope.hub.diagnosing.thread import Changed
 from stepscope.hub.intake.intake_journal import IntakeBatch
 from stepscope.hub.intake.sources import ReceivedBatch
 from stepscope.hub.refusals import Refusal, Refused
-from stepscope.hub.security.tokens import Passed
+from stepscope.hub.security.tokens import Passed, RateLimits
 from stepscope.hub.store.cluster.ownership import Member, Ownership
 from stepscope.model.errors import Retry
 from stepscope.sinks.http import Connection
@@ -48,8 +48,8 @@ class Peers:
     `take` and `take_findings` are listeners. `listeners` and `finding_listeners` hear of what other hubs stored.
     """
 
-    def __init__(self, ownership: Ownership, connect: Callable[[str], Connection] = Connection) -> None:
-        self._ownership = ownership
+    def __init__(self, ownership: Ownership, connect: Callable[[str], Connection], rates: RateLimits) -> None:
+        self._ownership, self._rates = ownership, rates
         self._connect = connect
         self._connections: dict[str, Connection] = {}
         self._silent_until: dict[str, float] = {}
@@ -59,14 +59,11 @@ class Peers:
         self._records = 0
         self._missed: dict[str, int] = {}
         """Records that each hub was not sent."""
-        self.passed: Callable[[], Passed] = dict
-        """Returns the requests that passed here since it was last called."""
         self._wake, self._halt = threading.Event(), threading.Event()
         self.listeners: list[Callable[[Sequence[ReceivedBatch]], None]] = []
         self.finding_listeners: list[Callable[[Sequence[Changed]], None]] = []
         self.miss_listeners: list[Callable[[int], None]] = []
         """Add the number of records that another hub stored without sending them."""
-        self.passed_listeners: list[Callable[[Passed], None]] = []
         self._thread = threading.Thread(target=self._loop, name="stepscope-peers", daemon=True)
 
     def start(self) -> None:
@@ -114,8 +111,8 @@ class Peers:
             finding_listener(found.findings)
         for miss_listener in self.miss_listeners if found.missed else ():
             miss_listener(found.missed)
-        for passed_listener in self.passed_listeners if found.passed else ():
-            passed_listener(found.passed)
+        if found.passed:
+            self._rates.add_elsewhere(found.passed)
 
     def _others(self) -> list[Member]:
         return [each for each in self._ownership.living() if each.hub != self._ownership.member.hub and each.address]
@@ -127,7 +124,7 @@ class Peers:
             with self._lock:
                 items, findings = self._items, self._findings
                 self._items, self._findings, self._records = [], [], 0
-            passed = self.passed()
+            passed = self._rates.passed()
             others = self._others()
             for part in (*_parts(items, findings), *([Stored(passed=passed)] if passed else ())):
                 for other in others:

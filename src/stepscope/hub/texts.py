@@ -1,4 +1,4 @@
-"""Texts that people edit on the page, as files of one home or as documents that several hubs share."""
+"""Texts that people edit on the page, as files of a home."""
 
 import contextlib
 import hashlib
@@ -7,9 +7,7 @@ import threading
 from pathlib import Path
 from typing import Protocol
 
-from stepscope.hub.refusals import Refused, changed_meanwhile
-from stepscope.hub.shared.shared_state import SharedState
-from stepscope.hub.store.cluster.documents import DocumentWrite
+from stepscope.hub.refusals import changed_meanwhile
 from stepscope.journal.atomic_files import replace_file
 
 _SUFFIX = ".yaml"
@@ -68,7 +66,7 @@ class TextFiles:
     def save(self, name: str, text: str, version: str | None = None) -> None:
         """Save a text atomically; OSError when it cannot be saved."""
         with self._lock:
-            _check(name, self.read(name), version)
+            check_version(name, self.read(name), version)
             self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)
             replace_file(self._path(name), text.encode(), fsync=True, mode=self._mode)
 
@@ -91,48 +89,7 @@ class TextFiles:
         return self._folder / f"{name}{_SUFFIX}"
 
 
-class SharedTexts:
-    """Texts that are documents of one kind."""
-
-    def __init__(self, state: SharedState, kind: str) -> None:
-        self._state, self._kind = state, kind
-
-    def names(self) -> list[str]:
-        """List the names, sorted."""
-        return sorted(self._state.all(self._kind))
-
-    def read(self, name: str) -> str | None:
-        """Read a text; None when there is none."""
-        found = self._state.all(self._kind).get(name)
-        return None if found is None else found.value
-
-    def save(self, name: str, text: str, version: str | None = None) -> None:
-        """Save a text for all hubs."""
-        found = self._state.all(self._kind).get(name)
-        _check(name, None if found is None else found.value, version)
-        self._state.write(DocumentWrite(self._kind, name, text, 0 if found is None else found.version))
-
-    def delete(self, name: str) -> bool:
-        """Delete a text for all hubs; False when there is none."""
-        found = self._state.all(self._kind).get(name)
-        if found is not None:
-            self._state.write(DocumentWrite(self._kind, name, None, found.version))
-        return found is not None
-
-    def stamp(self, name: str) -> object:
-        """Return the version of the document."""
-        found = self._state.known(self._kind).get(name)
-        return None if found is None else found.version
-
-    def adopt(self, files: TextFiles, *only: str) -> None:
-        """Share the texts of a home that no hub has shared before; else the shared ones count."""
-        for name in only or files.names():
-            text = files.read(name) if name not in self._state.known(self._kind) else None
-            if text is not None:
-                with contextlib.suppress(Refused):  # another hub shared one of this name just now
-                    self._state.write(DocumentWrite(self._kind, name, text, 0))
-
-
-def _check(name: str, present: str | None, version: str | None) -> None:
+def check_version(name: str, present: str | None, version: str | None) -> None:
+    """Raise Refused when a change names a version that is not the present one."""
     if version not in (None, version_of(present)):
         raise changed_meanwhile(name)

@@ -1,1 +1,0 @@
-"""Several hubs on one store: records and changes that one hub passes on to the others."""

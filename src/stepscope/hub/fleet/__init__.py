@@ -1,0 +1,1 @@
+"""Several hubs on one store: what one hub passes on to the others and shares; a single hub imports none of it."""

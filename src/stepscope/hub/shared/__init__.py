@@ -1,1 +1,0 @@
-"""What several hubs on one store share."""
