@@ -80,7 +80,12 @@ QUESTIONS: dict[str, tuple[str, ...]] = {
     ),
     "/api/sparks": ("?run=big&run=again&run=small-3&metric=trainer/loss&points=20",),
     "/api/rates": ("?run=big&run=again&run=none",),
-    "/api/fields": ("",),
+    "/api/fields": ("", "?project=tiny", "?run=big&run=again"),
+    "/api/projects": ("",),
+    "/api/series": (
+        *("?run=big&run=again&run=small-3&key=trainer/loss", "?run=big&run=again&key=loss&points=20&from=10&to=90"),
+        *("?run=big&run=again&key=trainer/loss&x=relative&points=16", "?run=big&key=system/gpu_util&x=time"),
+    ),
     "/api/spans": (
         *(
             "?run=big&step=70",

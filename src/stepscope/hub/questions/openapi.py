@@ -23,7 +23,7 @@ from stepscope.hub.questions import (
 from stepscope.hub.questions.alerts import alert_rules, alert_states
 from stepscope.hub.questions.distributions import quantiles
 from stepscope.hub.questions.files import media
-from stepscope.hub.questions.series import metric_keys
+from stepscope.hub.questions.series import metric_keys, overlaid_runs
 from stepscope.hub.questions.toolbox import partial
 from stepscope.hub.questions.toolbox.endpoint import Endpoint
 from stepscope.hub.questions.toolbox.params import Param
@@ -41,6 +41,7 @@ ENDPOINTS: tuple[Endpoint, ...] = (
     *goodput.ENDPOINTS,
     *series.ENDPOINTS,
     *metric_keys.ENDPOINTS,
+    *overlaid_runs.ENDPOINTS,
     *summary.ENDPOINTS,
     *edits.ENDPOINTS,
     *runs.ENDPOINTS,

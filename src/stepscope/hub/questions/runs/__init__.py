@@ -3,10 +3,11 @@
 from collections import Counter
 from typing import Any
 
+from stepscope.diagnosis.finding import SEVERITIES
 from stepscope.hub.questions.runs import run_fields
 from stepscope.hub.questions.runs.run_fields import CursorError, KeysByName, duration, value_of
 from stepscope.hub.questions.runs.run_filter import ExpressionError, fields_of, parse
-from stepscope.hub.questions.series.metric_keys import metric_names, resolve_names, visible_keys
+from stepscope.hub.questions.series.metric_keys import compared_names, metric_names, resolve_names, visible_keys
 from stepscope.hub.questions.toolbox.endpoint import RUN, Endpoint, Reader
 from stepscope.hub.questions.toolbox.params import Param, bad_request
 from stepscope.hub.questions.toolbox.schemas import (
@@ -169,8 +170,11 @@ MAX_NAMES = 1000
 
 def fields(reader: Reader, given: dict[str, Any]) -> dict[str, Any]:
     """Answer `/api/fields`."""
-    rows = reader.runs()
-    metrics = metric_names(reader.engine, None if reader.project is None else [row.number for row in rows])
+    rows = [row for row in reader.runs(ids=given["run"] or None) if given["project"] in (None, row.project)]
+    isolated = reader.project is not None or given["project"] is not None or given["run"]
+    numbers = [row.number for row in rows] if isolated else None
+    metrics = metric_names(reader.engine, numbers)
+    compared = compared_names(reader.engine, metrics, numbers)
     config: dict[str, int] = {}
     for row in rows:
         for path in run_fields.paths(row.beginning.get("config")):
@@ -178,12 +182,37 @@ def fields(reader: Reader, given: dict[str, Any]) -> dict[str, Any]:
     tags = Counter(name for row in rows for name in row.tags)
     return {
         "plain": list(run_fields.FIELDS),
-        "metrics": [{"name": key, "runs": n} for key, n in metrics.items()],
+        "metrics": [{"name": key, "compared": compared[key], "runs": n} for key, n in metrics.items()],
         "config": [{"name": name, "runs": n} for name, n in _most(config)],
         "tags": [{"name": name, "runs": n} for name, n in _most(tags)],
         "projects": sorted({row.project for row in rows}),
         "home": None if reader.project is not None or reader.home is None else str(reader.home),
     }
+
+
+def _severity(word: str) -> int:
+    """The rank of a severity, the worst first."""
+    return [str(each) for each in SEVERITIES].index(word)
+
+
+def projects(reader: Reader, given: dict[str, Any]) -> dict[str, Any]:
+    """Answer `/api/projects`."""
+    by_project: dict[str, list[RunRow]] = {}
+    for row in reader.runs():
+        if not row.archived:
+            by_project.setdefault(row.project, []).append(row)
+    made = [
+        {
+            "project": project,
+            "runs": len(rows),
+            "running": sum(reader.states.status(row).state == "running" for row in rows),
+            "findings": sum(row.findings > 0 for row in rows),
+            "worst": min((row.worst_finding for row in rows if row.worst_finding), key=_severity, default=None),
+            "seen": seconds(max(row.seen for row in rows)),
+        }
+        for project, rows in by_project.items()
+    ]
+    return {"projects": sorted(made, key=lambda each: (-(each["seen"] or 0.0), each["project"]))}
 
 
 def _most(amounts: dict[str, int]) -> list[tuple[str, int]]:
@@ -225,6 +254,11 @@ _WRITER = object_of(
     pid=INTEGER, started=SECONDS, seen=SECONDS, step=STEP, counts=COUNTS, resource=ATTRS,
 )  # fmt: skip
 _NAME = object_of(name=TEXT, runs=INTEGER)
+_METRIC = object_of(
+    name=TEXT,
+    compared={**TEXT, "description": "The name under which runs with other spellings of its category have it too."},
+    runs=INTEGER,
+)
 
 ENDPOINTS = (
     Endpoint(
@@ -274,11 +308,29 @@ ENDPOINTS = (
         fields,
         object_of(
             plain=list_of(TEXT),
-            metrics=list_of(_NAME),
+            metrics=list_of(_METRIC),
             config=list_of(_NAME),
             tags=list_of(_NAME),
             projects=list_of(TEXT),
             home=nullable(TEXT),
+        ),
+        (
+            Param("project", "text", "of the runs of this project only"),
+            Param("run", "text", "of these runs only", many=200),
+        ),
+    ),
+    Endpoint(
+        "/api/projects",
+        "listProjects",
+        "The projects with the number of their runs, of those that are running and of those with findings, the one "
+        "with the latest record first. Archived runs do not count.",
+        projects,
+        object_of(
+            projects=list_of(
+                object_of(
+                    project=TEXT, runs=INTEGER, running=INTEGER, findings=INTEGER, worst=nullable(TEXT), seen=SECONDS
+                )
+            )
         ),
     ),
 )

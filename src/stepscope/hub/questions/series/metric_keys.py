@@ -191,6 +191,36 @@ def metric_names(engine: Engine, runs: Sequence[int] | None = None, limit: int =
     return dict(found.rows("key", "amount"))
 
 
+def compared_names(engine: Engine, keys: Collection[str], runs: Sequence[int] | None = None) -> dict[str, str]:
+    """The name under which each key is compared with the keys of other runs.
+
+    It is the key with its canonical category; a key without a category is the trainer's where runs have it there. Keys
+    that one run has in two spellings are kept apart.
+    """
+    canonical = {key: names.canonical_key(key) for key in keys}
+    known = set(canonical.values())
+    made = {
+        key: trainers if (trainers := f"trainer/{name}") in known and "/" not in name else name
+        for key, name in canonical.items()
+    }
+    spelled: dict[str, list[str]] = {}
+    for key, name in made.items():
+        spelled.setdefault(name, []).append(key)
+    several = {key: name for name, keys_of in spelled.items() if len(keys_of) > 1 for key in keys_of}
+    if not several:
+        return made
+    among = "1" if runs is None else f"run IN {literal.integers(runs)}"
+    found = engine.query(
+        f"""SELECT run, groupUniqArray(key) AS keys FROM series
+        WHERE key IN {literal.texts(list(several))} AND {among} GROUP BY run HAVING length(keys) > 1"""
+    )
+    for of_run in found["keys"]:
+        for key in of_run:
+            if any(other != key and several[other] == several[key] for other in of_run):
+                made[key] = key
+    return made
+
+
 def find_metrics(
     engine: Engine, run: int, wanted: Sequence[str], rank: int | None = None
 ) -> tuple[list[str], dict[int, SeriesRow]]:

@@ -153,7 +153,7 @@ class Plan:
         width = -(-(self.high - self.low + 1) // self._query.points)
         x = self._x
         good = "count" if finite else "good"
-        values = _FINITE if finite else _ANY
+        values = _FINITE if finite else ANY_VALUES
         last = self._place()
         rests = _RESTS.format(x=last) if self._large else ""
         found = self._engine.query(
@@ -188,7 +188,7 @@ class Plan:
         most = max((self.high - self.low) // slot - 1, 0)
         place = f"if(step > {NO_STEP}, step, least(intDiv(time - ({self.low}), {slot}), {most}))"
         by_rank = f"""SELECT {place} AS place, attempt, step > {NO_STEP} AS stepped, series, min(time) AS at,
-                count() AS n, {_ANY}
+                count() AS n, {ANY_VALUES}
             FROM metrics WHERE {self._newest} GROUP BY place, attempt, stepped, series"""
         marks = f"""SELECT min(at) AS x, sum(n) AS points, countIf(good > 0) > 0 AS g, minIf(low, good > 0) AS l,
                 maxIf(high, good > 0) AS h, if(g, avgIf(sum / good, good > 0), 0) AS m, groupBitOr(flags) AS f
@@ -225,7 +225,7 @@ _REST_NAMES = ("low_rest", "high_rest", "last_rest")
 _RESTS = """, argMinIf(rest, (value, rest), isFinite(value)) AS low_rest,
     argMaxIf(rest, (value, rest), isFinite(value)) AS high_rest, argMax(rest, {x}) AS last_rest"""
 _FINITE = "min(value) AS low, max(value) AS high, sum(value) AS sum"
-_ANY = """countIf(isFinite(value)) AS good, minIf(value, isFinite(value)) AS low,
+ANY_VALUES = """countIf(isFinite(value)) AS good, minIf(value, isFinite(value)) AS low,
     maxIf(value, isFinite(value)) AS high, sumIf(value, isFinite(value)) AS sum,
     groupBitOr(toUInt8(if(isFinite(value), 0, if(isNaN(value), 1, if(value > 0, 2, 4))))) AS flags"""
 

@@ -1,0 +1,246 @@
+"""One metric of many runs as chart lines, all from one query: buckets of one width, so that runs can be averaged."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from math import inf, isfinite
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from msgspec import Struct
+
+from stepscope.hub.questions.series.series_sql import ANY_VALUES, Axis
+from stepscope.hub.questions.toolbox.endpoint import Endpoint, Reader, to_int64
+from stepscope.hub.questions.toolbox.params import Param
+from stepscope.hub.questions.toolbox.schemas import INTEGER, NUMBER, STEP, TEXT, list_of, map_of, nullable, object_of
+from stepscope.hub.store import literal
+from stepscope.hub.store.columns import Answer
+from stepscope.hub.store.engine import Engine
+from stepscope.hub.store.read.run_catalog import list_runs, step_of
+from stepscope.hub.store.schema import LAST, NO_STEP
+from stepscope.model import names
+from stepscope.model.last_value import MEANING, last_of
+from stepscope.wire.plain import word
+
+MAX_RUNS = 200
+_RUN = "toInt64(bitShiftRight(series, 32))"
+
+
+class _Total(Struct, frozen=True, gc=False):
+    """The totals of a series in one attempt."""
+
+    rank: int
+    series: int
+    attempt: int
+    first_step: int
+    last_step: int
+    first_time: int
+    last_time: int
+    low: float
+    high: float
+    last: float
+
+
+@dataclass(frozen=True, slots=True)
+class _Metric:
+    """A metric of a run, over its ranks and attempts."""
+
+    run: int
+    key: str
+    unit: str
+    totals: Sequence[_Total]
+
+    @property
+    def several_attempts(self) -> bool:
+        return len({total.attempt for total in self.totals}) > 1
+
+
+def answer(reader: Reader, given: dict[str, Any]) -> dict[str, Any]:
+    """Answer `/api/series`."""
+    x: Axis = given["x"]
+    ids = {row.number: row for row in list_runs(reader.engine, ids=given["run"], project=reader.project)}
+    metrics = _metrics(reader.engine, ids, given["key"])
+    origins = {run: ids[run].started if x == "relative" else 0 for run in metrics}
+    scale = 1.0 if x == "step" else 1e9
+    low, high = _range(metrics.values(), x, origins)
+    low = max(low, start) if (start := to_int64(given["from"], scale)) is not None else low
+    high = min(high, end) if (end := to_int64(given["to"], scale)) is not None else high
+    width = 1 if low > high else _width(high - low + 1, given["points"])
+    marks = _marks(reader.engine, metrics, origins, x, (low, high), width) if metrics and low <= high else {}
+    return {
+        "key": given["key"],
+        "x": x,
+        "width": width if x == "step" else round(width / 1e9, 9),
+        "lines": [_line_json(ids[run].id, metric, marks.get(run, _EMPTY)) for run, metric in sorted(metrics.items())],
+    }
+
+
+def _metrics(engine: Engine, runs: Iterable[int], name: str) -> dict[int, _Metric]:
+    """The metric of each run that has it, in any spelling of its category."""
+    if not (among := list(runs)):
+        return {}
+    found = engine.query(
+        f"""SELECT run, series, key, rank, unit FROM series WHERE run IN {literal.integers(among)}
+        AND key IN {literal.texts(names.spellings(name))} ORDER BY series LIMIT 1 BY series"""
+    )
+    by_run: dict[int, dict[str, list[tuple[int, int, str]]]] = {}
+    for run, series, key, rank, unit in found.rows("run", "series", "key", "rank", "unit"):
+        by_run.setdefault(run, {}).setdefault(key, []).append((series, rank, unit))
+    chosen = {run: key for run, keys in by_run.items() if (key := names.recorded_key(name, keys)) is not None}
+    totals = _totals(engine, {series: rank for run, key in chosen.items() for series, rank, _ in by_run[run][key]})
+    return {run: _Metric(run, key, by_run[run][key][0][2], totals[run]) for run, key in chosen.items() if run in totals}
+
+
+def _totals(engine: Engine, ranks: Mapping[int, int]) -> dict[int, list[_Total]]:
+    if not ranks:
+        return {}
+    found = engine.query(
+        f"""SELECT series, attempt, minMerge(first_step) AS s0, maxMerge(last_step) AS s1, minMerge(first_time) AS t0,
+            maxMerge(last_time) AS t1, minMerge(low) AS v0, maxMerge(high) AS v1, {LAST} AS v
+        FROM totals WHERE series IN {literal.integers(ranks)} GROUP BY series, attempt ORDER BY series, attempt"""
+    )
+    made: dict[int, list[_Total]] = {}
+    for series, *rest in found.rows():
+        made.setdefault(series >> 32, []).append(_Total(ranks[series], series, *rest))
+    return made
+
+
+def _range(metrics: Iterable[_Metric], x: Axis, origins: Mapping[int, int]) -> tuple[int, int]:
+    """The extent of x over all runs; empty, with the low end above the high one, where there are no points."""
+    low, high = 2**62, -(2**62)
+    for metric in metrics:
+        for total in metric.totals:
+            if x != "step":
+                low = min(low, total.first_time - origins[metric.run])
+                high = max(high, total.last_time - origins[metric.run])
+            elif total.last_step != NO_STEP:
+                low = min(low, 0 if total.first_step == NO_STEP else total.first_step)
+                high = max(high, total.last_step)
+    return low, high
+
+
+def _width(extent: int, points: int) -> int:
+    """The width of a bucket: a power of two, so that the buckets of two requests lie within each other."""
+    return 1 << max(-(-extent // points) - 1, 0).bit_length()
+
+
+def _marks(
+    engine: Engine,
+    metrics: Mapping[int, _Metric],
+    origins: Mapping[int, int],
+    x: Axis,
+    within: tuple[int, int],
+    width: int,
+) -> dict[int, dict[str, list[Any]]]:
+    """The buckets of each run."""
+    series = {total.series for metric in metrics.values() for total in metric.totals}
+    repeated = {t.series for metric in metrics.values() if metric.several_attempts for t in metric.totals}
+    conditions = [f"series IN {literal.integers(series)}"]
+    if repeated:  # at a step of a rank the newest attempt counts
+        again = f"series IN {literal.integers(repeated)}"
+        newest = f"SELECT series, step, max(attempt) FROM metrics WHERE {again} GROUP BY series, step"
+        conditions.append(f"(NOT ({again}) OR step = {NO_STEP} OR (series, step, attempt) IN ({newest}))")
+    if x == "step":
+        conditions.append(f"step > {NO_STEP}")
+        along = "step"
+    else:
+        # Ranks log a step at slightly different times: all of them have the place of the first.
+        first = f"if(step > {NO_STEP}, min(time) OVER (PARTITION BY {_RUN}, step, attempt), time)"
+        along = f"{first if len(series) > len(metrics) else 'time'}{_minus(origins)}"
+    low, high = within
+    start = low // width * width
+    found = engine.query(
+        f"""SELECT run, intDiv(x - ({start}), {width}) AS bucket, count() AS count, min(x) AS first_x, max(x) AS last_x,
+            {ANY_VALUES}
+        FROM (SELECT {_RUN} AS run, {along} AS x, value FROM metrics WHERE {" AND ".join(conditions)})
+        WHERE x BETWEEN {low} AND {high} GROUP BY run, bucket ORDER BY run, bucket"""
+    )
+    return _by_run(found, x)
+
+
+def _minus(origins: Mapping[int, int]) -> str:
+    """The SQL that makes a time relative to the start of its run."""
+    if not any(origins.values()):
+        return ""
+    runs, starts = (", ".join(f"toInt64({number})" for number in each) for each in (origins, origins.values()))
+    return f" - transform({_RUN}, [{runs}], [{starts}], toInt64(0))"
+
+
+def _by_run(found: Answer, x: Axis) -> dict[int, dict[str, list[Any]]]:
+    runs, good = found.array("run", "i8"), found.array("good", "i8")
+    with np.errstate(invalid="ignore", divide="ignore", over="ignore"):
+        mean = found.array("sum") / good
+    columns = {
+        "x": _along(found.array("first_x", "i8"), x),
+        "x_last": _along(found.array("last_x", "i8"), x),
+        "min": _finite(found.array("low"), good),
+        "max": _finite(found.array("high"), good),
+        "mean": _finite(mean, good),
+        "count": found.array("count", "i8").tolist(),
+        "flags": found.array("flags", "u1").tolist(),
+    }
+    numbers, starts = np.unique(runs, return_index=True)
+    ends = [*starts.tolist()[1:], len(runs)]
+    return {
+        int(run): {name: values[start:end] for name, values in columns.items()}
+        for run, start, end in zip(numbers.tolist(), starts.tolist(), ends, strict=True)
+    }
+
+
+def _along(values: npt.NDArray[Any], x: Axis) -> list[Any]:
+    return list(values.tolist()) if x == "step" else list(np.round(values / 1e9, 6).tolist())
+
+
+def _finite(values: npt.NDArray[Any], good: npt.NDArray[Any]) -> list[Any]:
+    """Numbers, None where no value is finite, or their sum is not."""
+    plain: list[Any] = values.tolist()
+    for at in np.flatnonzero((good == 0) | ~np.isfinite(values)).tolist():
+        plain[at] = None
+    return plain
+
+
+_EMPTY: dict[str, list[Any]] = {name: [] for name in ("x", "x_last", "min", "max", "mean", "count", "flags")}
+
+
+def _line_json(id: str, metric: _Metric, columns: dict[str, list[Any]]) -> dict[str, Any]:
+    totals = metric.totals
+    last = last_of((t.last, t.rank, t.attempt, step_of(t.last_step), t.last_time) for t in totals)
+    low, high = min((t.low for t in totals), default=inf), max((t.high for t in totals), default=-inf)
+    return {
+        "run": id,
+        "key": metric.key,
+        "unit": metric.unit,
+        "ranks": len({total.rank for total in totals}),
+        "total": sum(columns["count"]),
+        "last": None if last.value is None else word(last.value),
+        "last_step": last.step,
+        "min": low if isfinite(low) else None,
+        "max": high if isfinite(high) else None,
+        "columns": columns,
+    }
+
+
+_LINE = object_of(
+    run=TEXT, key=TEXT, unit=TEXT, ranks=INTEGER, total=INTEGER,
+    last={**nullable(NUMBER), "description": f"The last value, whatever the range of x: {MEANING}."}, last_step=STEP,
+    min=nullable(NUMBER), max=nullable(NUMBER), columns=map_of(list_of(nullable(NUMBER))),
+)  # fmt: skip
+
+ENDPOINTS = (
+    Endpoint(
+        "/api/series",
+        "readRunsSeries",
+        "One metric of many runs, a line for each that has it, over all its ranks: buckets of one `width`, which keep "
+        "every finite spike.",
+        answer,
+        object_of(key=TEXT, x=TEXT, width={"type": "number"}, lines=list_of(_LINE)),
+        (
+            Param("run", "text", "a run", required=True, many=MAX_RUNS),
+            Param("key", "text", "a metric, such as trainer/loss, in any spelling of its category", required=True),
+            Param("x", "choice", "the x axis", "step", choices=("step", "time", "relative")),
+            Param("points", "integer", "at most this many buckets", default=300, low=1, high=5000),
+            Param("from", "number", "the least x"),
+            Param("to", "number", "the greatest x"),
+        ),
+    ),
+)
