@@ -62,13 +62,15 @@ def _open(folder: Path, *, listeners: bool) -> Any:
     from stepscope.hub.security.tokens import Tokens
     from stepscope.hub.service import Hub, HubOptions
     from stepscope.hub.serving.serve import SWITCH_SECONDS
+    from stepscope.hub.topics import Topic
 
     home = folder / "home"
     kept = HubHome(home)
     hub = Hub(HubOptions(home=home), kept, open_home_store(kept), Tokens(home / "hub" / "tokens.json"))
     sys.setswitchinterval(SWITCH_SECONDS)
     if not listeners:
-        hub.pump.listeners[:] = [hub.presence.take]
+        hub.pump.stored = Topic()
+        hub.pump.stored.subscribe(hub.presence.take)
         for each in (hub.alerting, hub.diagnosing):
             each.start = lambda: None  # type: ignore[method-assign]
     return hub

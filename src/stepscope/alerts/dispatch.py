@@ -61,9 +61,13 @@ class Dispatcher:
         address: str = "",
     ) -> None:
         self.rules, self.notifiers = rules, tuple(notifiers)
-        self.address = address
+        self._address = address
         self._mute = mute
         self._groups: dict[tuple[str, str], _Group] = {}
+
+    def link_to(self, address: str) -> None:
+        """Link notifications to the page of a hub from now on."""
+        self._address = address
 
     def take(self, alerts: Iterable[Alert], now: int) -> None:
         """Add alerts whose state changed."""
@@ -115,7 +119,7 @@ class Dispatcher:
             kept = [alert for alert in alerts.values() if status == "resolved" or not self._muted(alert, now)]
             alerts.clear()
             if kept:
-                found.append(notification(name, status, kept, now, self.address))
+                found.append(notification(name, status, kept, now, self._address))
                 for alert in kept if status == "firing" else ():
                     alert.notified = now
         return found

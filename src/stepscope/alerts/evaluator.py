@@ -36,12 +36,14 @@ RECORDED = "alert"
 class Evaluator:
     """Evaluates rules. Not thread-safe; `changed` holds the alerts whose state changed since it was cleared."""
 
-    def __init__(self, rules: Sequence[Compiled], who: str = "hub") -> None:
+    def __init__(
+        self, rules: Sequence[Compiled], who: str = "hub", known_findings: set[tuple[str, int | None]] | None = None
+    ) -> None:
         self.matcher = Matcher(rules)
         self.changed: dict[str, Alert] = {}
         self.open: dict[str, Alert] = {}
         """By fingerprint: those that are pending or firing."""
-        self.known_findings: set[tuple[str, int | None]] = set()
+        self.known_findings = set() if known_findings is None else known_findings
         """Fingerprint and step of findings that already raised an alert: read again, they raise no other."""
         self._who = who
         self._runs: dict[str, RunSeries] = {}

@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 from stepscope.hub.diagnosing.thread import Changed
 from stepscope.hub.intake.sources import ReceivedBatch
+from stepscope.hub.topics import Topic
 from stepscope.model.errors import StepscopeError
 from stepscope.model.ports import Batch
 
@@ -16,6 +17,18 @@ MAX_RECORDS = 20_000
 """The most records queued for one subscription, and kept for clients that reconnect."""
 MAX_SUBSCRIPTIONS, MAX_OF_ONE = 200, 50
 """The most subscriptions, in all and of one client."""
+
+
+@dataclass(frozen=True, slots=True)
+class LiveTopics:
+    """What one hub announces of the records that it stores."""
+
+    stored: Topic[Sequence[ReceivedBatch]] = field(default_factory=Topic)
+    """Batches that were just stored."""
+    found: Topic[Sequence[Changed]] = field(default_factory=Topic)
+    """Runs whose findings were just stored."""
+    missed: Topic[int] = field(default_factory=Topic)
+    """How many stored records could not be passed on."""
 
 
 class TooMany(StepscopeError):
@@ -59,7 +72,7 @@ class Subscription:
 
 
 class Live:
-    """Distributes what was stored. `take` is a listener of the pump; all methods are thread-safe."""
+    """Distributes what was stored, here or by other hubs on the same store; all methods are thread-safe."""
 
     def __init__(
         self,
@@ -67,6 +80,7 @@ class Live:
         most_records: int = MAX_RECORDS,
         most_subscriptions: int = MAX_SUBSCRIPTIONS,
         most_of_one: int = MAX_OF_ONE,
+        topics: Sequence[LiveTopics] = (),
     ) -> None:
         self._lock = threading.Lock()
         self._most_records, self._most_subscriptions, self._most_of_one = most_records, most_subscriptions, most_of_one
@@ -76,6 +90,10 @@ class Live:
         self._number = 0
         self._life = secrets.token_hex(4)
         self.closed = False
+        for each in topics:
+            each.stored.subscribe(self.take)
+            each.found.subscribe(self.take_findings)
+            each.missed.subscribe(self.miss)
 
     def take(self, items: Sequence[ReceivedBatch]) -> None:
         """Queue what was just stored for the subscriptions that match."""

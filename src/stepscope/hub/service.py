@@ -3,6 +3,7 @@
 import contextlib
 import os
 import socket
+import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -11,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec import to_builtins
 
+from stepscope.alerts.alert import Expected
 from stepscope.hub.alerting.alerting_thread import Alerting
 from stepscope.hub.dashboards.dashboard import LONGEST
 from stepscope.hub.dashboards.dashboard_files import Dashboards
@@ -24,6 +26,7 @@ from stepscope.hub.intake.scrub import Scrubber
 from stepscope.hub.intake.sources import FolderReceiver, GroupReader, IntakeReader
 from stepscope.hub.intake.store_pump import PACE_SECONDS, QUIET_PACE_SECONDS, SINK, StorePump, StoreSink
 from stepscope.hub.limits import Limits
+from stepscope.hub.live import LiveTopics
 from stepscope.hub.receivers.ingest import Ingest, RunOwners
 from stepscope.hub.receivers.receiver import RunLinks
 from stepscope.hub.receivers.run_limits import RunLimits
@@ -39,6 +42,7 @@ from stepscope.hub.store.read.run_catalog import count_runs, list_runs
 from stepscope.hub.store.store import Store
 from stepscope.hub.texts import TextFiles
 from stepscope.hub.threads import Periodic, Workers
+from stepscope.hub.topics import Topic
 from stepscope.journal.following import Cursors
 from stepscope.journal.layout import runs_folder
 from stepscope.journal.quarantine import Quarantine
@@ -92,52 +96,8 @@ class Hub:
 
     def __init__(self, options: HubOptions, home: HubHome, store: Store, tokens: Tokens) -> None:
         self.options, self.home, self.store = options, home, store
-        self.counters = Counters()
-        self.readers = Readers()
-        self.presence = Presence()
-        self.scrubber = Scrubber(options.limits)
-        self.rates = RateLimits(options.limits.requests)
-        hosts, required = known_hosts(options.host, options.allow_hosts), not is_loopback(options.host)
-        self.guard = Guard(tokens, self.rates, hosts, options.allow_origins, options.scheme, required=required)
-        self.workers = Workers("body", threads=2, waiting=256)
-        """Unpacks and decodes bodies; two are unpacked in memory at a time, and one of them is large."""
-        self.larger_bodies: dict[str, int] = {}
-        """Paths of the JSON API with their own body limits."""
-        cursors = Cursors(home.folder, SINK)
-        cursors.prune(lambda writer: "/" in writer and not (runs_folder(home.home) / writer).is_dir())
-        self.intake = Intake(home.journal, _writer(), most_bytes=options.journal_bytes, check=home.check)
-        self.progress = self.intake.progress
-        self.progress.on_wait = self.readers.note
-        self.links = RunLinks()
-        self.intake_reader = IntakeReader(
-            home.journal, cursors, self.counters, self.intake.measure, self.progress.store
-        )
-        self.folder = FolderReceiver(home.home, cursors, self.counters, self.scrubber.mask_batch, only=options.only_run)
-        self.edits = Edits(home.home)
-        self.deletion = RunDeletion(home.home, self.edits, store, self._forget_run)
-        self.deleting = self.deletion.uploads
-        self.run_files: list[RunFiles] = [ImportedFiles(home.home)]
-        self.fleet = self._join_fleet(tokens, cursors)
-        store.is_deleted = self.edits.covers
-        self.pump = self._make_pump(cursors)
-        self.read_back = ReadBack(lambda: store.engine, self.edits.covers)
-        if self.fleet is not None:
-            self.pump.on_safe = self.read_back.note
-        self.pump.listeners.append(self.presence.take)
-        self.upkeep = Periodic(self._retain)
-        self.states = RunStates(self.presence, Journals(home.home, cursors, self.folder.torn), self._is_behind)
-        self.alerting = self._make_alerting()
-        self.pump.listeners.append(self.alerting.take)
-        self.diagnosing = Diagnosing(store, self.states, self.pump.is_busy)
-        self.pump.listeners.append(self.diagnosing.take)
-        self.diagnosing.listeners.append(self.alerting.take_findings)
-        self.alerting.on_mark.append(lambda mark: self.diagnosing.announce(mark.run, mark.project))
-        self.deletion.finish()
-        if self.fleet is not None:
-            self.fleet.peers.listeners.append(self.presence.take)
-            self.pump.listeners.append(self.fleet.peers.take)
-            self.diagnosing.listeners.append(self.fleet.peers.take_findings)
-        self.state_counts = StateCounts(self.presence, lambda: list_runs(store.engine), self.states.state)
+        self._began = time.monotonic()
+        self._size: tuple[float, int] = (0.0, 0)
         self.damage = _lost(store)
         """Known damage of the store, until the hub restarts."""
         self.expired = 0
@@ -146,16 +106,64 @@ class Hub:
         """Called once when the hub stops and still answers, to end live streams and queries."""
         self.ending: list[Callable[[], object]] = []
         """Called once before the store closes; its readers have finished when these return."""
-        self.intake.written = self.pump.wake
-        self._numbers = SequenceNumbers(shifted_clock(store.ownership.member.hub) if store.ownership else time.time_ns)
-        self._owners = self._make_owners(tokens)
-        self._began = time.monotonic()
-        self._size: tuple[float, int] = (0.0, 0)
 
-    def _make_owners(self, tokens: Tokens) -> RunOwners:
-        limits = RunLimits(self.options.limits, lambda: count_runs(self.store.engine), self._project_of)
-        self.ending.append(limits.counting.stop)
-        return RunOwners(self._project_of, lambda: any(token.project for token in tokens.all()), limits)
+        # What parts announce to each other.
+        self.here = LiveTopics()
+        """What this hub stores."""
+        self.elsewhere = LiveTopics()
+        """What other hubs on the same store do."""
+        marked: Topic[Expected] = Topic()
+        arrived = threading.Event()
+
+        # Requests: who may send what.
+        self.counters = Counters()
+        self.readers = Readers()
+        self.rates = RateLimits(options.limits.requests)
+        hosts, required = known_hosts(options.host, options.allow_hosts), not is_loopback(options.host)
+        self.guard = Guard(tokens, self.rates, hosts, options.allow_origins, options.scheme, required=required)
+        self.scrubber = Scrubber(options.limits)
+        self.workers = Workers("body", threads=2, waiting=256)
+        """Unpacks and decodes bodies; two are unpacked in memory at a time, and one of them is large."""
+        self.links = RunLinks()
+
+        # From the journals into the store.
+        cursors = Cursors(home.folder, SINK)
+        cursors.prune(lambda writer: "/" in writer and not (runs_folder(home.home) / writer).is_dir())
+        self.intake = Intake(
+            home.journal,
+            _writer(),
+            most_bytes=options.journal_bytes,
+            written=arrived.set,
+            check=home.check,
+            on_wait=self.readers.note,
+        )
+        self.progress = self.intake.progress
+        self.intake_reader = IntakeReader(
+            home.journal, cursors, self.counters, self.intake.measure, self.progress.store
+        )
+        self.folder = FolderReceiver(home.home, cursors, self.counters, self.scrubber.mask_batch, only=options.only_run)
+        self.edits = Edits(home.home)
+        self.deletion = RunDeletion(home.home, self.edits, store, self._forget_run)
+        self.deleting = self.deletion.uploads
+        self.presence = Presence(stored=(self.here.stored, self.elsewhere.stored))
+        self.fleet = self._join_fleet(tokens, cursors)
+        store.skip_deleted(self.edits.covers)
+        self.read_back = ReadBack(lambda: store.engine, self.edits.covers)
+        self.pump = self._make_pump(cursors, arrived)
+        self._numbers = SequenceNumbers(shifted_clock(store.ownership.member.hub) if store.ownership else time.time_ns)
+        run_limits = RunLimits(options.limits, lambda: count_runs(store.engine), self._project_of)
+        self._owners = RunOwners(self._project_of, lambda: any(token.project for token in tokens.all()), run_limits)
+
+        # What is made of stored records.
+        self.states = RunStates(self.presence, Journals(home.home, cursors, self.folder.torn), self._is_behind)
+        self.state_counts = StateCounts(self.presence, lambda: list_runs(store.engine), self.states.state)
+        self.alerting = self._make_alerting(marked)
+        self.diagnosing = Diagnosing(
+            store, self.states, self.pump.is_busy, stored=self.here.stored, found=self.here.found, marked=marked
+        )
+        self.run_files: list[RunFiles] = [ImportedFiles(home.home)]
+        self.upkeep = Periodic(self._retain)
+        self.deletion.finish()
 
     def _join_fleet(self, tokens: Tokens, cursors: Cursors) -> "Fleet | None":
         """Join the other hubs on a shared store; None for a hub that has its store to itself."""
@@ -178,10 +186,12 @@ class Hub:
             writer=_writer(),
             most_bytes=self.options.journal_bytes,
             certificate=self.options.tls[0] if self.options.tls else None,
+            here=self.here,
+            elsewhere=self.elsewhere,
             on_gained=self._check_new_shards,
         )
 
-    def _make_pump(self, cursors: Cursors) -> StorePump:
+    def _make_pump(self, cursors: Cursors, arrived: threading.Event) -> StorePump:
         fleet, check = self.fleet, self.home.check
         sources = (self.intake_reader, self.folder, *(fleet.deferred if fleet is not None else ()))
         groups = GroupReader(sources, cursors, self.counters, check=check, is_deleted=self.edits.covers)
@@ -194,17 +204,25 @@ class Hub:
             # A store of several hubs may be read at another one.
             quiet_pace=QUIET_PACE_SECONDS if self.options.yields and fleet is None else PACE_SECONDS,
             readers=self.readers,
-            passed_on=fleet.passed_on if fleet is not None else lambda batch: "",
+            passed_on=fleet.passed_on if fleet is not None else None,
+            on_safe=self.read_back.note if fleet is not None else None,
+            stored=self.here.stored,
+            wake=arrived,
         )
 
-    def _make_alerting(self) -> Alerting:
-        home, fleet = self.home, self.fleet
-        if fleet is None:
-            return Alerting(home.home, home.folder, self._ended)
-        made = Alerting(home.home, home.folder, self._ended, shared=fleet.sharing.alerts, page=fleet.sharing.rules)
-        made.evaluated_here = fleet.written_here
-        fleet.sharing.listen_to_rules(made.look_soon)
-        return made
+    def _make_alerting(self, marked: Topic[Expected]) -> Alerting:
+        sharing = self.fleet.sharing if self.fleet is not None else None
+        return Alerting(
+            self.home.home,
+            self.home.folder,
+            self._ended,
+            shared=sharing.alerts if sharing is not None else None,
+            page=sharing.rules if sharing is not None else None,
+            written_here=self.fleet.written_here if self.fleet is not None else list,
+            stored=self.here.stored,
+            found=self.here.found,
+            marked=marked,
+        )
 
     @property
     def limits(self) -> Limits:
@@ -266,6 +284,7 @@ class Hub:
         self.upkeep.stop()
         if self.fleet is not None:
             self.fleet.stop()
+        self._owners.limits.counting.stop()
         _call_once(self.ending)
         self.store.close()
         self.home.close()

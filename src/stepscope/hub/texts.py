@@ -4,6 +4,7 @@ import contextlib
 import hashlib
 import os
 import threading
+from collections.abc import Callable
 from pathlib import Path
 from typing import Protocol
 
@@ -34,6 +35,9 @@ class Texts(Protocol):
 
     def stamp(self, name: str) -> object:
         """Return what changes when a text does."""
+
+    def subscribe(self, subscriber: Callable[[], object]) -> None:
+        """Call a function when another hub changed a text; it must be quick."""
 
 
 def version_of(text: str | None) -> str:
@@ -84,6 +88,9 @@ class TextFiles:
             found = os.stat(self._path(name))
             return found.st_size, found.st_mtime_ns, found.st_ino
         return None
+
+    def subscribe(self, subscriber: Callable[[], object]) -> None:
+        """Do nothing: the files of a home are not shared."""
 
     def _path(self, name: str) -> Path:
         return self._folder / f"{name}{_SUFFIX}"

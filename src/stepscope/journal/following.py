@@ -222,9 +222,9 @@ class Following:
         for key, folder in self._read.items():
             if folder.tail is not None:
                 self._cursors.set(key, folder.tail.position)
-                self.damaged += folder.tail.damaged
-                self.unreadable += folder.tail.unreadable
-                folder.tail.damaged = folder.tail.unreadable = 0
+                damaged, unreadable = folder.tail.take_damage()
+                self.damaged += damaged
+                self.unreadable += unreadable
         self._read.clear()
         self._save()
 

@@ -31,7 +31,7 @@ class Edits:
     """All edits of a home. Safe to use from any thread and any number of processes.
 
     An edit is on disk when `append` returns. A damaged edit does not affect the others. Where several hubs share a
-    store, `share` takes the place of the disk, and `add` brings the edits of the others.
+    store, the function given to `share_with` takes the place of the disk, and `add` brings the edits of the others.
     """
 
     def __init__(self, home: Path, clock: Callable[[], int] = time.time_ns) -> None:
@@ -42,10 +42,14 @@ class Edits:
         self._written: list[Edit] = []
         self._others: dict[str, Edit] = {}
         self._by_run: dict[str, list[Edit]] = {}
-        self.share: Callable[[Edit], None] | None = None
+        self._share: Callable[[Edit], None] | None = None
         """Keeps an edit for all hubs; raises when it cannot."""
         self._deleted: dict[str, int] = {}
         """When each deleted run was deleted, in ns, as last read."""
+
+    def share_with(self, share: Callable[[Edit], None]) -> None:
+        """Keep edits for all hubs from now on; `share` raises when it cannot."""
+        self._share = share
 
     def of(self, run: str) -> Sequence[Edit]:
         """The edits of a run, as they are on disk now."""
@@ -92,9 +96,9 @@ class Edits:
 
         Its time is after every known edit of the run, and after `after`, even if the clock was set back.
         """
-        if self.share is not None:
+        if self._share is not None:
             edit = self._made(run, who, change, self.of(run), after, deleted=deleted)
-            self.share(edit)
+            self._share(edit)
             self.add([edit])
             return edit
         self.folder.mkdir(parents=True, exist_ok=True, mode=0o700)

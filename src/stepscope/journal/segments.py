@@ -52,6 +52,12 @@ class Tail:
         self.unreadable = 0
         """Records inside whole frames that could not be decoded."""
 
+    def take_damage(self) -> tuple[int, int]:
+        """Return the damaged frames and the unreadable records since the last call."""
+        found = self.damaged, self.unreadable
+        self.damaged = self.unreadable = 0
+        return found
+
     def read(self, limit: int = READ_BYTES) -> list[Batch]:
         """Return the next complete batches, about `limit` bytes at most; none at the end.
 

@@ -211,7 +211,7 @@ def test_every_firing_has_a_snapshot(open_hub: Callable[..., Alerting], clock: C
     """What explains an alert is read once when it fires, and kept with it."""
     alerting = open_hub(RULES)
     asked: list[str] = []
-    alerting.snapshot = lambda alert: asked.append(alert.id) or {"step": alert.step}  # type: ignore[func-returns-value]
+    alerting.explain_with(lambda alert: asked.append(alert.id) or {"step": alert.step})  # type: ignore[func-returns-value]
     feed(alerting, clock, 1, 6, 7)
     (alert,) = open_hub().alerts()
     assert (asked, alert.snapshot) == ([alert.id], {"step": 1})

@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from stepscope.hub.store.cluster.address import parse
+from stepscope.hub.store.cluster.placement import run_hash
 from stepscope.hub.store.cluster.server import Server
-from stepscope.hub.store.shards import run_hash
 from stepscope.testing.clickhouse_cluster import ClusterProcesses, missing
 from tests.forked import stepscope
 from tests.hub import otlp_bodies as bodies

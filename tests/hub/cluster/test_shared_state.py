@@ -14,7 +14,7 @@ import pytest
 
 from stepscope.hub.home import tokens_path
 from stepscope.hub.security.tokens import Tokens
-from stepscope.hub.store.shards import run_hash
+from stepscope.hub.store.cluster.placement import run_hash
 from stepscope.model.ports import Batch, Writer
 from stepscope.model.records import Metric
 from stepscope.sinks.hub import Hub

@@ -24,7 +24,7 @@ HERE, THERE = (next(run for run in map(str, range(100)) if run_hash(run) % 2 == 
 def store(cluster: ClusterProcesses) -> Iterator[Store]:
     """A store of which the first shard has a commit without an entry in the ledger; others recover it."""
     opened = joined(cluster.url("lost"))
-    opened.recovers_apart = True
+    opened.recover_apart()
     for run in (HERE, THERE):
         opened.write(Batch(writer(run), 0, losses([(0, 1.0)])))
     tables = opened.engine.shard(0)

@@ -37,8 +37,7 @@ class World:
         """Store batches, as the pump does; `unheard` are those that are not published to the thread."""
         self.hub.store.write_many(batches)
         if heard:
-            for listener in self.hub.pump.listeners:
-                listener([ReceivedBatch("test", batch) for batch in batches])
+            self.hub.here.stored.announce([ReceivedBatch("test", batch) for batch in batches], print)
 
     def settle(self) -> None:
         """Let the thread do all it has to."""
@@ -87,7 +86,7 @@ def batch(seq: int, records: list[Record], run: str = "r", rank: int = 0, world:
 def test_records_are_diagnosed_as_they_arrive(world: World) -> None:
     """The first of a run come from the store, the others from the pump; what is found is stored and published."""
     told: list[str] = []
-    world.diagnosing.listeners.append(lambda changed: told.extend(each.run for each in changed))
+    world.diagnosing.found.subscribe(lambda changed: told.extend(each.run for each in changed))
     world.store(batch(1, [began(), *losses(0, 60)]))
     world.settle()
     assert world.kinds("r") == []

@@ -31,7 +31,7 @@ def test_each_request_is_announced() -> None:
     """The store pump hears of each request when it begins."""
     heard: list[bool] = []
     readers = Readers()
-    readers.on_read = lambda: heard.append(readers.any())
+    readers.subscribe(lambda: heard.append(readers.any()))
     with readers.reading():
         assert heard == [True]
     readers.note()

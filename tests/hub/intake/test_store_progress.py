@@ -29,9 +29,8 @@ def test_a_future_ends_when_the_store_has_passed_its_position() -> None:
 
 def test_waiting_is_announced() -> None:
     """Who waits for a position that is not stored is announced, so that the store need not be waited for long."""
-    progress = StoreProgress()
     heard: list[str] = []
-    progress.on_wait = lambda: heard.append("waits")
+    progress = StoreProgress(on_wait=lambda: heard.append("waits"))
     progress.after((0, 0))
     assert not heard
     progress.after((0, 10))

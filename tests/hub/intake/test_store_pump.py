@@ -12,6 +12,7 @@ from stepscope.hub.intake.readers import Readers
 from stepscope.hub.intake.sources import GroupReader, ReceivedBatch, Source
 from stepscope.hub.intake.store_pump import MAX_BLAMED, MAX_TRIES, Outcome, StorePump, StoreSink
 from stepscope.hub.store.engine import Damaged, EngineError
+from stepscope.hub.topics import Topic
 from stepscope.journal.following import Cursors
 from stepscope.journal.quarantine import Quarantine
 from stepscope.model.errors import Reject, Retry
@@ -73,13 +74,22 @@ class ScriptedStore:
 class World:
     """A pump with five batches, and their outcomes."""
 
-    def __init__(self, home: Path, answer: Callable[[int], Outcome | Exception], *others: Source, **options: int):
+    def __init__(
+        self,
+        home: Path,
+        answer: Callable[[int], Outcome | Exception],
+        *others: Source,
+        stored: Topic[Sequence[ReceivedBatch]] | None = None,
+        **options: int,
+    ):
         self.store, self.source, self.counters = ScriptedStore(answer), ListSource(5), Counters()
         self.quarantine = Quarantine(home, "store", **options)
         groups = GroupReader([self.source, *others], Cursors(home, "x"), self.counters)
-        self.pumping = StorePump(StoreSink(self.store), groups, self.quarantine, self.counters, pace=0.01)
+        self.pumping = StorePump(
+            StoreSink(self.store), groups, self.quarantine, self.counters, pace=0.01, stored=stored
+        )
         self.heard: list[int] = []
-        self.pumping.listeners.append(lambda items: self.heard.extend(item.batch.seq for item in items))
+        self.pumping.stored.subscribe(lambda items: self.heard.extend(item.batch.seq for item in items))
 
     def run(self, seconds: float = 300) -> "World":
         """Move all there is."""
@@ -207,9 +217,9 @@ def test_failing_listener(tmp_path: Path) -> None:
     def listener(items: Sequence[ReceivedBatch]) -> None:
         raise ValueError("no")
 
-    world = World(tmp_path, lambda seq: None)
-    world.pumping.listeners.insert(0, listener)
-    world.run()
+    stored: Topic[Sequence[ReceivedBatch]] = Topic()
+    stored.subscribe(listener)
+    world = World(tmp_path, lambda seq: None, stored=stored).run()
     assert (sorted(world.store.taken), world.source.settled, len(world.heard)) == ([0, 1, 2, 3, 4], 5, 5)
     assert world.counters.total("dropped", "listener") == 5
 
@@ -234,7 +244,7 @@ class _Commits:
         self.pump = StorePump(
             *(sink, groups, quarantine, counters), pace=0.001, quiet_pace=quiet_pace, readers=self.readers
         )
-        self.pump.listeners.append(lambda items: self.times.append(time.monotonic()))
+        self.pump.stored.subscribe(lambda items: self.times.append(time.monotonic()))
         self.pump.start()
 
 

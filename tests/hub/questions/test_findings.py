@@ -85,7 +85,7 @@ def test_what_is_expected_is_muted_everywhere(ask: Get, get: Get, hub: Hub) -> N
     hub.store.write(Batch(Writer(id="late", run="big", project="gpt", main=False, wall_ns=START), 1, [late]))
     hub.diagnosing.catch_up("big")  # which follows a run that has something new
     passed_on: list[Any] = []
-    hub.diagnosing.listeners.append(passed_on.extend)
+    hub.here.found.subscribe(passed_on.extend)
     before, step = get("/api/runs/big"), get(f"/api/runs/big/steps/{SPIKE}")
     about = {"kind": "spike", "key": "trainer/loss"}
     mark = ask("POST", "/api/runs/big/findings/expected", json=about).json()
@@ -100,7 +100,6 @@ def test_what_is_expected_is_muted_everywhere(ask: Get, get: Get, hub: Hub) -> N
     assert ask("DELETE", f"/api/alerts/silences/{mark['id']}").json()["removed"]
     assert get("/api/runs/big")["findings"] == before["findings"]
     assert get(f"/api/runs/big/steps/{SPIKE}")["findings"] == step["findings"]
-    hub.diagnosing.listeners.pop()
 
 
 def test_only_a_finding_that_is_there_is_expected(ask: Get) -> None:

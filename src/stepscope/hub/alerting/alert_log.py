@@ -56,7 +56,9 @@ class AlertStore(Protocol):
     expected: dict[str, Expected]
     problem: str
     """Why the latest change of alerts is not written; it is tried again with the next."""
-    on_change: Callable[[], object]
+
+    def subscribe(self, subscriber: Callable[[], object]) -> None:
+        """Call a function when another hub changed something, which `changes` then returns; it must be quick."""
 
     def keep(self, alerts: Iterable[Alert]) -> None:
         """Write changed alerts; those that never fired are dropped."""
@@ -85,11 +87,13 @@ class AlertLog:
         self.silences: dict[str, Silence] = {}
         self.expected: dict[str, Expected] = {}
         self.problem = ""
-        self.on_change: Callable[[], object] = lambda: None
         self._unwritten: list[Entry] = []
         self._load()
         if write:
             self._rewrite()
+
+    def subscribe(self, subscriber: Callable[[], object]) -> None:
+        """Do nothing: one hub writes the file."""
 
     def keep(self, alerts: Iterable[Alert]) -> None:
         """Write changed alerts in one append; those that never fired are dropped."""

@@ -18,10 +18,12 @@ from stepscope.alerts.state_machine import OPEN
 from stepscope.hub.alerting.alert_log import AlertLog, AlertStore
 from stepscope.hub.alerting.followed_runs import FollowedRuns
 from stepscope.hub.alerting.rule_files import FileMistake, RuleFiles
-from stepscope.hub.alerting.waiting_records import ChangedFindings, WaitingRecords
+from stepscope.hub.alerting.waiting_records import WaitingRecords
+from stepscope.hub.diagnosing.thread import Changed
 from stepscope.hub.intake.sources import ReceivedBatch
 from stepscope.hub.store.engine import EngineError
 from stepscope.hub.texts import Texts
+from stepscope.hub.topics import Topic
 from stepscope.model.errors import Retry
 from stepscope.model.ports import Batch, Writer
 
@@ -43,7 +45,7 @@ class RuleStatus(NamedTuple):
 
 
 class Alerting:
-    """The alerts of a hub. `take` and `take_findings` are listeners and never block; all methods are thread-safe."""
+    """The alerts of a hub. `take` and `take_findings` are subscribers and never block; all methods are thread-safe."""
 
     def __init__(
         self,
@@ -53,13 +55,17 @@ class Alerting:
         now: Callable[[], int] = time.time_ns,
         shared: AlertStore | None = None,
         page: Texts | None = None,
+        written_here: Callable[[Iterable[str]], Collection[str]] = list,
+        *,
+        stored: Topic[Sequence[ReceivedBatch]] | None = None,
+        found: Topic[Sequence[Changed]] | None = None,
+        marked: Topic[Expected] | None = None,
     ) -> None:
         self.files = RuleFiles(home, page)
-        self.snapshot: Callable[[Alert], dict[str, Any] | None] = lambda alert: None
-        """Reads what explains an alert from the store."""
-        self.on_mark: list[Callable[[Expected], object]] = []
-        """Called with each mark as expected that was added or removed; they must be quick."""
-        self.evaluated_here: Callable[[Iterable[str]], Collection[str]] = list
+        self._snapshot: Callable[[Alert], dict[str, Any] | None] = lambda alert: None
+        self._marked: Topic[Expected] = marked or Topic()
+        """Each mark as expected that was added or removed."""
+        self._written_here = written_here
         """Returns those of some runs whose records are stored by this hub; Retry when that is not known now."""
         self._ended, self._now = ended, now
         self._log: AlertStore = shared or AlertLog(folder)
@@ -79,12 +85,22 @@ class Alerting:
         self._load_rules()
         self._followed = FollowedRuns(self._log, lambda: self._evaluator, now)
         self._wake, self._halt = threading.Event(), threading.Event()
-        self._log.on_change = self._wake.set
         self._thread = threading.Thread(target=self._loop, name="stepscope-alerts", daemon=True)
+        self._log.subscribe(self._wake.set)
+        if page is not None:
+            page.subscribe(self.look_soon)
+        if stored is not None:
+            stored.subscribe(self.take)
+        if found is not None:
+            found.subscribe(self.take_findings)
 
     def start(self) -> None:
         """Start the thread."""
         self._thread.start()
+
+    def explain_with(self, snapshot: Callable[[Alert], dict[str, Any] | None]) -> None:
+        """Keep what a function reads from the store of an alert that fires, to explain it."""
+        self._snapshot = snapshot
 
     def deliver(self, address: str) -> None:
         """Start delivering notifications; `address` is the hub's, for links."""
@@ -114,7 +130,7 @@ class Alerting:
         self._waiting.add(items)
         self._wake.set()
 
-    def take_findings(self, changed: Sequence[ChangedFindings]) -> None:
+    def take_findings(self, changed: Sequence[Changed]) -> None:
         """Queue findings that were just stored."""
         self._waiting.add_findings(changed)
         self._wake.set()
@@ -151,7 +167,7 @@ class Alerting:
             self._look(now)
             self._settle(now)
 
-    def _feed_findings(self, changed: ChangedFindings, now: int) -> None:
+    def _feed_findings(self, changed: Changed, now: int) -> None:
         writer = Writer(id="", run=changed.run, project=changed.project)
         for finding in changed.findings:
             if finding.kind != RECORDED:  # alerts raised by the program arrived with its records
@@ -170,7 +186,7 @@ class Alerting:
         self._looked = now
         if self._log.shared:
             with contextlib.suppress(Retry):  # known again soon
-                self._followed.divide(self.evaluated_here)
+                self._followed.divide(self._written_here)
         if self.files.stamp() != self._stamp:
             self._load_rules()
         self._evaluator.forget_quiet(now)
@@ -201,7 +217,7 @@ class Alerting:
 
     def _explain(self, alert: Alert) -> None:
         try:
-            alert.snapshot = self.snapshot(alert)
+            alert.snapshot = self._snapshot(alert)
         except EngineError as error:
             alert.snapshot = {"error": str(error)[:200]}
 
@@ -223,8 +239,7 @@ class Alerting:
         before = {rule.name: rule.rule for rule in self._evaluator.matcher.rules}
         rules = {rule.name: rule for rule in loaded.rules.rules}
         old, known_findings = self._evaluator, self._evaluator.known_findings
-        self._evaluator = Evaluator(list(rules.values()))
-        self._evaluator.known_findings = known_findings
+        self._evaluator = Evaluator(list(rules.values()), known_findings=known_findings)
         self._evaluator.changed.update(old.changed)
         now = self._now()
         for alert in old.open.values():
@@ -242,7 +257,7 @@ class Alerting:
             self._open_deliveries()
 
     def _open_deliveries(self) -> None:
-        self._dispatcher.address = self._address or ""
+        self._dispatcher.link_to(self._address or "")
         self._deliveries.stop(0.0)
         self._deliveries = Deliveries(self._notifiers, self._on_sent)
 
@@ -353,8 +368,10 @@ class Alerting:
             each.expected = self._is_expected(each)
             each.muted = self._why_muted(each, self._now()) if each.expected else ""
         self._log.keep([each for each in covered if each.subject.run in self._followed])
-        for listener in self.on_mark:
-            listener(mark)
+        self._marked.announce(mark, self._note_failed)
+
+    def _note_failed(self, error: Exception) -> None:
+        self.problem = f"a mark as expected could not be passed on: {error!r}"
 
     def _is_expected(self, alert: Alert) -> bool:
         return bool(expected_by(alert.subject, alert.project, self._log.expected.values()))

@@ -3,9 +3,8 @@
 import threading
 from collections import deque
 from collections.abc import Iterable, Sequence
-from typing import Protocol
 
-from stepscope.diagnosis.finding import Finding
+from stepscope.hub.diagnosing.thread import Changed
 from stepscope.hub.intake.sources import ReceivedBatch
 from stepscope.model.ports import Batch
 
@@ -13,28 +12,12 @@ MAX_WAITING = 400_000
 """The most queued records; more are skipped and counted, so that the store never waits."""
 
 
-class ChangedFindings(Protocol):
-    """The changed findings of a run."""
-
-    @property
-    def run(self) -> str:
-        """The run's id."""
-
-    @property
-    def project(self) -> str:
-        """Its project."""
-
-    @property
-    def findings(self) -> Sequence[Finding]:
-        """All findings of the run."""
-
-
 class WaitingRecords:
     """A bounded queue; adding never blocks. Safe from several threads."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._queue: deque[Batch | ChangedFindings] = deque()
+        self._queue: deque[Batch | Changed] = deque()
         self._records = 0
         self.passed_over = 0
         """Records that are not evaluated because too many waited."""
@@ -50,12 +33,12 @@ class WaitingRecords:
                 self._records += count
                 self._queue.append(item.batch)
 
-    def add_findings(self, changed: Iterable[ChangedFindings]) -> None:
+    def add_findings(self, changed: Iterable[Changed]) -> None:
         """Add findings that were just stored."""
         with self._lock:
             self._queue.extend(changed)
 
-    def take(self) -> deque[Batch | ChangedFindings]:
+    def take(self) -> deque[Batch | Changed]:
         """Take everything."""
         with self._lock:
             found, self._queue, self._records = self._queue, deque(), 0

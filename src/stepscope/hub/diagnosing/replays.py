@@ -61,8 +61,7 @@ class _Replay:
             if not few:
                 return False
             self.tracked.take(self._records)
-        self.tracked.batches = {writer: known.copy() for writer, known in newer.batches.items()}
-        self.tracked.diagnosis.run.world = max(self.row.world_size, 1)
+        self.tracked.replayed(newer.batches, self.row.world_size)
         return True
 
 

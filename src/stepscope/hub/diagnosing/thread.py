@@ -6,6 +6,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
+from stepscope.alerts.alert import Expected
 from stepscope.diagnosis.finding import Finding
 from stepscope.diagnosis.run_diagnosis import VERSION
 from stepscope.hub.diagnosing.replays import Replays
@@ -20,6 +21,7 @@ from stepscope.hub.store.read.step_times import earlier_step_times
 from stepscope.hub.store.store import Store
 from stepscope.hub.store.write.finding_rows import Diagnosed, write_findings
 from stepscope.hub.store.write.ledger import Ranges
+from stepscope.hub.topics import Topic
 from stepscope.model.ports import Batch
 from stepscope.model.states import ENDED
 
@@ -54,7 +56,7 @@ class Changed(NamedTuple):
 
 
 class Diagnosing:
-    """Diagnoses the runs of a hub. `take` is a listener of the pump and never blocks; all methods are thread-safe."""
+    """Diagnoses the runs of a hub. `take` is a subscriber and never blocks; all methods are thread-safe."""
 
     def __init__(
         self,
@@ -62,6 +64,10 @@ class Diagnosing:
         states: RunStates,
         busy: Callable[[], bool] = lambda: False,
         clock: Callable[[], float] = time.monotonic,
+        *,
+        stored: Topic[Sequence[ReceivedBatch]] | None = None,
+        found: Topic[Sequence[Changed]] | None = None,
+        marked: Topic[Expected] | None = None,
     ) -> None:
         self._store, self._states, self._busy, self._clock = store, states, busy, clock
         self._queue: deque[Batch] = deque()
@@ -86,8 +92,12 @@ class Diagnosing:
         self._failed: dict[str, str] = {}
         """Runs on which the engine failed, and how."""
         self.problem = ""
-        self.listeners: list[Callable[[Sequence[Changed]], None]] = []
-        """Called on this thread with runs whose findings were just stored; they must be quick."""
+        self.found: Topic[Sequence[Changed]] = found or Topic()
+        """Runs whose findings were just stored, announced on this thread."""
+        if stored is not None:
+            stored.subscribe(self.take)
+        if marked is not None:
+            marked.subscribe(lambda mark: self.announce(mark.run, mark.project))
         self._thread = threading.Thread(target=self._loop, name="stepscope-diagnosing", daemon=True)
 
     def start(self) -> None:
@@ -271,7 +281,7 @@ class Diagnosing:
         """Compare a run whose configuration changed with other earlier runs."""
         try:
             for row in list_runs(self._store.engine, ids=[tracked.id]):
-                tracked.diagnosis.run.earlier = earlier_step_times(self._store.engine, row)
+                tracked.compare_with(earlier_step_times(self._store.engine, row))
         except EngineError:
             return  # asked again with the next records
         tracked.config = tracked.diagnosis.run.config
@@ -343,11 +353,11 @@ class Diagnosing:
             self._pass_on([Changed(each.id, each.project, each.findings()) for each in chosen])
 
     def _pass_on(self, changed: Sequence[Changed]) -> None:
-        for listener in self.listeners if changed else ():
-            try:
-                listener(changed)
-            except Exception as error:  # a failing listener must not end the diagnosis
-                self.problem = f"findings could not be passed on: {error!r}"
+        if changed:
+            self.found.announce(changed, self._note_failed)
+
+    def _note_failed(self, error: Exception) -> None:
+        self.problem = f"findings could not be passed on: {error!r}"
 
     def _evict(self, now: float) -> None:
         """Evict the least recently active runs when there are too many series."""

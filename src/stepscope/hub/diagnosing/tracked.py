@@ -1,7 +1,7 @@
 """A run that is diagnosed as its records arrive: the engine's state, and the batches it has processed."""
 
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from stepscope.diagnosis.finding import Finding
 from stepscope.diagnosis.record_order import Written, in_order, is_watched, written_at
@@ -45,6 +45,15 @@ class TrackedRun:
     def changed(self) -> bool:
         """Whether the findings may differ from the stored ones."""
         return self.diagnosis.changes != self.stored
+
+    def replayed(self, batches: Mapping[int, Ranges], world_size: int) -> None:
+        """Count batches as fed, after a replay from the store."""
+        self.batches = {writer: known.copy() for writer, known in batches.items()}
+        self.diagnosis.run.world = max(world_size, 1)
+
+    def compare_with(self, earlier: Sequence[float]) -> None:
+        """Compare with the median step times of other earlier runs, in seconds, from now on."""
+        self.diagnosis.run.earlier = tuple(earlier)
 
     def feed(self, batches: Sequence[Batch]) -> bool:
         """Diagnose batches that are new; False when a writer is too late to be merged in order."""

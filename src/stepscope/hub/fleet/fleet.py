@@ -1,7 +1,7 @@
 """A hub among several on one store: what it forwards, defers, shares and relays, and the shards that it writes to."""
 
 import asyncio
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +23,7 @@ from stepscope.hub.intake.counters import Counters
 from stepscope.hub.intake.intake_journal import Intake
 from stepscope.hub.intake.sources import GroupReader
 from stepscope.hub.intake.store_pump import BatchStore
+from stepscope.hub.live import LiveTopics
 from stepscope.hub.receivers.bodies import with_body
 from stepscope.hub.refusals import json_response
 from stepscope.hub.runs.deletion import RunDeletion
@@ -47,7 +48,7 @@ class Fleet:
     `route` leads its batches to the hubs that write them. It is called once, before `start`.
     """
 
-    bodies = dict.fromkeys((forwarding.PATH, peers.PATH, shared_state.PATH), BODY_BYTES)
+    bodies: Mapping[str, int] = dict.fromkeys((forwarding.PATH, peers.PATH, shared_state.PATH), BODY_BYTES)
     """The limits of bodies that hubs send to each other, by path."""
 
     def __init__(
@@ -66,12 +67,14 @@ class Fleet:
         writer: Writer,
         most_bytes: int,
         certificate: Path | None,
+        here: LiveTopics,
+        elsewhere: LiveTopics,
         on_gained: Callable[[], object],
     ) -> None:
         self._store, self._ownership, self._most_bytes = store, ownership, most_bytes
         self._tls = Tls(certificate=str(certificate) if certificate else None)
         self.sharing = Sharing(store.engine, ownership, self._connect, home, tokens, edits, deletion.expect)
-        self.peers = Peers(ownership, self._connect, rates)
+        self._peers = Peers(ownership, self._connect, rates, here=here, elsewhere=elsewhere)
         self._forwarded = Forwarded(store, ownership.member, intake)
         shards = store.engine.shards if store.engine.shards > 1 else 0
         self.deferred = [
@@ -125,7 +128,7 @@ class Fleet:
     def start(self) -> None:
         """Begin to follow the other hubs, to keep the shards, and to send what is stored here."""
         self.sharing.state.start()
-        self.peers.start()
+        self._peers.start()
         self._shards.start()
         self._cluster_watch.start()
 
@@ -134,7 +137,7 @@ class Fleet:
         self.sharing.state.stop()
         self._shards.stop()
         self._cluster_watch.stop()
-        self.peers.stop()
+        self._peers.stop()
         if self._deferring is not None:
             self._deferring.close()
         if self._router is not None:
@@ -162,7 +165,7 @@ class Fleet:
         async def stored(request: Request) -> Response:
             """Hear of what another hub has stored."""
             self._forwarded.admit(request.headers)
-            await with_body(request, workers, self.peers.receive)
+            await with_body(request, workers, self._peers.receive)
             return json_response({"heard": True})
 
         async def documents(request: Request) -> Response:

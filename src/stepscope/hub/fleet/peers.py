@@ -10,6 +10,7 @@ import msgspec
 from stepscope.hub.diagnosing.thread import Changed
 from stepscope.hub.intake.intake_journal import IntakeBatch
 from stepscope.hub.intake.sources import ReceivedBatch
+from stepscope.hub.live import LiveTopics
 from stepscope.hub.refusals import Refusal, Refused
 from stepscope.hub.security.tokens import Passed, RateLimits
 from stepscope.hub.store.cluster.ownership import Member, Ownership
@@ -45,11 +46,19 @@ _decode = msgspec.msgpack.Decoder(Stored).decode
 class Peers:
     """Sends what is stored here to the other hubs, and passes on what they send; nothing waits for it.
 
-    `take` and `take_findings` are listeners. `listeners` and `finding_listeners` hear of what other hubs stored.
+    What is stored `here` is sent to the others; what they send is announced as stored `elsewhere`.
     """
 
-    def __init__(self, ownership: Ownership, connect: Callable[[str], Connection], rates: RateLimits) -> None:
-        self._ownership, self._rates = ownership, rates
+    def __init__(
+        self,
+        ownership: Ownership,
+        connect: Callable[[str], Connection],
+        rates: RateLimits,
+        *,
+        here: LiveTopics,
+        elsewhere: LiveTopics,
+    ) -> None:
+        self._ownership, self._rates, self._elsewhere = ownership, rates, elsewhere
         self._connect = connect
         self._connections: dict[str, Connection] = {}
         self._silent_until: dict[str, float] = {}
@@ -60,11 +69,9 @@ class Peers:
         self._missed: dict[str, int] = {}
         """Records that each hub was not sent."""
         self._wake, self._halt = threading.Event(), threading.Event()
-        self.listeners: list[Callable[[Sequence[ReceivedBatch]], None]] = []
-        self.finding_listeners: list[Callable[[Sequence[Changed]], None]] = []
-        self.miss_listeners: list[Callable[[int], None]] = []
-        """Add the number of records that another hub stored without sending them."""
         self._thread = threading.Thread(target=self._loop, name="stepscope-peers", daemon=True)
+        here.stored.subscribe(self.take)
+        here.found.subscribe(self.take_findings)
 
     def start(self) -> None:
         """Start the thread that sends."""
@@ -105,12 +112,12 @@ class Peers:
         except (ValueError, RecursionError):
             raise Refused(Refusal(HTTPStatus.BAD_REQUEST, "the body must be stored batches")) from None
         items = [ReceivedBatch(each.receiver, each.batch()) for each in found.batches]
-        for listener in self.listeners if items else ():
-            listener(items)
-        for finding_listener in self.finding_listeners if found.findings else ():
-            finding_listener(found.findings)
-        for miss_listener in self.miss_listeners if found.missed else ():
-            miss_listener(found.missed)
+        if items:
+            self._elsewhere.stored.announce(items, _raise)
+        if found.findings:
+            self._elsewhere.found.announce(found.findings, _raise)
+        if found.missed:
+            self._elsewhere.missed.announce(found.missed, _raise)
         if found.passed:
             self._rates.add_elsewhere(found.passed)
 
@@ -153,6 +160,10 @@ class Peers:
     def _miss(self, others: Sequence[Member], count: int) -> None:
         for other in others if count else ():
             self._missed[other.hub] = self._missed.get(other.hub, 0) + count
+
+
+def _raise(error: Exception) -> None:
+    raise error
 
 
 def _parts(items: Sequence[ReceivedBatch], findings: Sequence[Changed]) -> Iterator[Stored]:

@@ -34,7 +34,7 @@ class ShardUpkeep:
 
     def start(self) -> None:
         """Start the threads; commits no longer wait for a recovery."""
-        self._store.recovers_apart = True
+        self._store.recover_apart()
         for each in self._threads:
             each.start()
 

@@ -48,8 +48,7 @@ class SharedAlerts:
         self.silences: dict[str, Silence] = {}
         self.expected: dict[str, Expected] = {}
         self.problem = ""
-        self.on_change: Callable[[], object] = lambda: None
-        """Called when another hub changed something; `changes` then returns it."""
+        self._subscriber: Callable[[], object] = lambda: None
         self._written: dict[str, str] = {}
         """What this hub wrote last of each alert."""
         self._unwritten: dict[str, Alert] = {}
@@ -64,7 +63,11 @@ class SharedAlerts:
     def _take(self, found: Sequence[Document]) -> None:
         with self._lock:
             self._queue += found
-        self.on_change()
+        self._subscriber()
+
+    def subscribe(self, subscriber: Callable[[], object]) -> None:
+        """Call a function when another hub changed something, which `changes` then returns; it must be quick."""
+        self._subscriber = subscriber
 
     def adopt(self, log: AlertLog) -> None:
         """Share what the log of a home holds and no hub has shared yet."""

@@ -23,7 +23,7 @@ class SharedEdits:
         """The edits on disk that are shared."""
         state.listen(KIND, self._take)
         self._edits.add(map(_of, state.all(KIND).values()))
-        edits.share = lambda edit: state.write(_document(edit))
+        edits.share_with(lambda edit: state.write(_document(edit)))
 
     def sync(self) -> None:
         """Share what commands wrote to the home; Retry when that must wait."""

@@ -46,13 +46,12 @@ class SharedState:
     def __init__(self, engine: Engine, ownership: Ownership, connect: Callable[[str], Connection] = Connection) -> None:
         self._ownership, self._connect = ownership, connect
         self._known = Documents(engine)
-        self._known.listeners.append(self._notify)
+        self._known.subscribe(self._notify)
         self._writer = DocumentWriter(engine.shard(_FIRST_SHARD), self._known, ownership.leases[_FIRST_SHARD])
         self._lock = threading.Lock()
         self._connections: dict[str, Connection] = {}
         self._listeners: defaultdict[str, list[Callable[[Sequence[Document]], object]]] = defaultdict(list)
-        self.after_polls: list[Callable[[], object]] = []
-        """Called after each poll, on its thread: files of the home that are shared are looked at here."""
+        self._after_polls: list[Callable[[], object]] = []
         self._polling = Periodic(self._poll, first=0.0, every=POLL_SECONDS, what="reading what other hubs changed")
         self._writes = 0
 
@@ -75,6 +74,10 @@ class SharedState:
         self._polling.stop()
         for connection in self._connections.values():
             connection.close()
+
+    def after_each_poll(self, call: Callable[[], object]) -> None:
+        """Call a function after each poll, on its thread: it looks at files of the home that are shared."""
+        self._after_polls.append(call)
 
     def listen(self, kind: str, listener: Callable[[Sequence[Document]], object]) -> None:
         """Call a function with the documents of a kind that changed; it must be quick."""
@@ -161,7 +164,7 @@ class SharedState:
 
     def _poll(self) -> None:
         self._known.poll()
-        for call in self.after_polls:
+        for call in self._after_polls:
             call()
         if self._writes >= _COMPACT_EVERY and self._ownership.writer(_FIRST_SHARD) is None:
             self._writes = 0

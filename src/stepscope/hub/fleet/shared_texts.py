@@ -1,6 +1,7 @@
 """Texts that people edit on the page, as documents that several hubs share."""
 
 import contextlib
+from collections.abc import Callable
 
 from stepscope.hub.fleet.shared_state import SharedState
 from stepscope.hub.refusals import Refused
@@ -40,6 +41,10 @@ class SharedTexts:
         """Return the version of the document."""
         found = self._state.known(self._kind).get(name)
         return None if found is None else found.version
+
+    def subscribe(self, subscriber: Callable[[], object]) -> None:
+        """Call a function when a text changed; it must be quick."""
+        self._state.listen(self._kind, lambda changed: subscriber())
 
     def adopt(self, files: TextFiles, *only: str) -> None:
         """Share the texts of a home that no hub has shared before; else the shared ones count."""

@@ -46,7 +46,7 @@ class Sharing:
         self._adopted = False
         self._tokens = SharedTokens(self.state, tokens, home.folder)
         self._edits = SharedEdits(self.state, edits, on_deletion)
-        self.state.after_polls.append(self.sync)
+        self.state.after_each_poll(self.sync)
         self._unshared = ""
         if self.state.loaded:
             self.sync()
@@ -55,10 +55,6 @@ class Sharing:
     def problem(self) -> str:
         """Why hubs do not know of each other's changes at present; empty when they do."""
         return self._unshared or self.state.problem
-
-    def listen_to_rules(self, listener: Callable[[], object]) -> None:
-        """Call a function when the rules of the page changed; it must be quick."""
-        self.state.listen(RULES, lambda changed: listener())
 
     def sync(self) -> None:
         """Share what was changed in the files of the home, and take over the tokens of other hubs."""

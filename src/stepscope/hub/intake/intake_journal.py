@@ -39,13 +39,14 @@ class Intake:
         spare_bytes: int = 64 * MEGA,
         written: Callable[[], None] = lambda: None,
         check: Callable[[], None] = lambda: None,
+        on_wait: Callable[[], object] = lambda: None,
     ) -> None:
         self.folder = folder
         self._check = check
         """Raises Retry when the folder was replaced or removed."""
-        self.written = written
+        self._written = written
         """Called after each group is synced."""
-        self.progress = StoreProgress(_end_of(folder))
+        self.progress = StoreProgress(_end_of(folder), on_wait=on_wait)
         """How far the journal is written and stored."""
         self._journal = Journal(folder, writer, segment_bytes=min(SEGMENT_BYTES, most_bytes // 8), fsync=True)
         self._most_bytes, self._most_waiting, self._spare_bytes = most_bytes, most_waiting, spare_bytes
@@ -160,7 +161,7 @@ class Intake:
             if future.set_running_or_notify_cancel():
                 future.set_exception(refusal) if refusal else future.set_result(None)
         if refusal is None:
-            self.written()
+            self._written()
 
 
 def _end_of(folder: Path) -> tuple[int, int]:

@@ -17,13 +17,16 @@ class Readers:
         self._lock = threading.Lock()
         self._in_progress = 0
         self._last = float("-inf")
-        self.on_read: Callable[[], object] = lambda: None
-        """Called at each request; it must be quick."""
+        self._subscriber: Callable[[], object] = lambda: None
+
+    def subscribe(self, subscriber: Callable[[], object]) -> None:
+        """Call a function at each request; it must be quick."""
+        self._subscriber = subscriber
 
     def note(self) -> None:
         """Note a request that reads."""
         self._last = self._clock()
-        self.on_read()
+        self._subscriber()
 
     @contextlib.contextmanager
     def reading(self) -> Iterator[None]:

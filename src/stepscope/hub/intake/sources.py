@@ -162,9 +162,7 @@ class IntakeReader:
 
         The newest segment stays, because sequence numbers continue from its batches.
         """
-        damage = self._tail.damaged + self._tail.unreadable
-        self._counters.add("dropped", "intake", damage, "damaged in the hub's journal")
-        self._tail.damaged = self._tail.unreadable = 0
+        self._counters.add("dropped", "intake", sum(self._tail.take_damage()), "damaged in the hub's journal")
         position = self._tail.position
         self._stored((position.segment, position.offset))
         if position == self._cursors.get(self._cursor):

@@ -11,12 +11,14 @@ Mark = tuple[int, int]
 class StoreProgress:
     """Two positions in the hub's journal: how far it is written, and how far it is stored. Safe from any thread."""
 
-    def __init__(self, written: Mark = (0, 0), stored: Mark = (0, 0)) -> None:
+    def __init__(
+        self, written: Mark = (0, 0), stored: Mark = (0, 0), on_wait: Callable[[], object] = lambda: None
+    ) -> None:
         self._lock = threading.Lock()
         self._written = max(written, stored)
         self._stored = stored
         self._waiting: list[tuple[Mark, Future[None]]] = []
-        self.on_wait: Callable[[], object] = lambda: None
+        self._on_wait = on_wait
         """Called when someone begins to wait for a position."""
 
     @property
@@ -51,5 +53,5 @@ class StoreProgress:
             else:
                 future.set_result(None)
         if not future.done():
-            self.on_wait()
+            self._on_wait()
         return future

@@ -10,6 +10,7 @@ from stepscope.hub.intake.counters import Counters
 from stepscope.hub.intake.readers import Readers
 from stepscope.hub.intake.sources import GroupReader, ReceivedBatch
 from stepscope.hub.store.engine import Damaged, EngineError
+from stepscope.hub.topics import Topic
 from stepscope.journal.quarantine import Quarantine
 from stepscope.model.errors import Reject, Retry
 from stepscope.model.ports import Batch, Sink
@@ -41,11 +42,15 @@ class StorePump:
         pace: float = PACE_SECONDS,
         quiet_pace: float = PACE_SECONDS,
         readers: Readers | None = None,
-        passed_on: Callable[[Batch], str] = lambda batch: "",
+        passed_on: Callable[[Batch], str] | None = None,
+        on_safe: Callable[[Sequence[ReceivedBatch]], object] | None = None,
+        stored: Topic[Sequence[ReceivedBatch]] | None = None,
+        wake: threading.Event | None = None,
     ) -> None:
         self._groups, self._counters = groups, counters
         self._passed_on = passed_on
-        """What became of a batch that is safe and not stored here: `forwarded`, `deferred`, `retried`; else empty."""
+        """What became of a batch that is safe and not stored here: `forwarded`, `deferred`, `retried`; else empty.
+        None where every batch is stored here."""
         self._committed = True
         self._pump = Pump(sink, groups, quarantine, group_bytes=GROUP_BYTES, on_outcome=self._on_outcome)
         self._idle = idle
@@ -55,12 +60,14 @@ class StorePump:
         """The same while nobody reads."""
         self._readers = readers or Readers()
         self._read = threading.Event()
-        self._readers.on_read = self._read.set
-        self.listeners: list[Callable[[Sequence[ReceivedBatch]], None]] = []
-        """Called on the pump's thread with what was just stored; they must be quick."""
-        self.on_safe: Callable[[Sequence[ReceivedBatch]], None] = lambda items: None
+        self._readers.subscribe(self._read.set)
+        self.stored = stored or Topic()
+        """What was just stored, announced on the pump's thread."""
+        self._on_safe = on_safe
         """Called there with what was stored, forwarded or deferred, before the journal counts as stored."""
-        self._wake, self._halt = threading.Event(), threading.Event()
+        self._wake, self._halt = wake or threading.Event(), threading.Event()
+        """The first is set when there is something to store."""
+        self._unsaved = ""
         self._deadline = 0.0
         self._began = float("-inf")
         self._caught_up_at = time.monotonic()
@@ -70,10 +77,6 @@ class StorePump:
     def start(self) -> None:
         """Start the thread."""
         self._thread.start()
-
-    def wake(self) -> None:
-        """Wake the thread: there is something to store."""
-        self._wake.set()
 
     def stop(self, seconds: float = 10.0) -> None:
         """Store what is there within the time limit, save the cursors and stop."""
@@ -87,7 +90,7 @@ class StorePump:
     @property
     def problem(self) -> str:
         """Why the store accepts nothing just now; empty when it does."""
-        return self._pump.problem
+        return self._unsaved or self._pump.problem
 
     def is_busy(self) -> bool:
         """Return whether more was waiting than one group holds."""
@@ -139,7 +142,7 @@ class StorePump:
         try:
             self._groups.save()
         except (OSError, Retry) as error:
-            self._pump.problem = f"the hub cannot save how far it has read: {error}"
+            self._unsaved = f"the hub cannot save how far it has read: {error}"
 
     def _on_outcome(self, outcome: str, batches: Sequence[Batch], reason: str) -> None:
         if outcome == "retried":
@@ -147,16 +150,28 @@ class StorePump:
             return
         items = [ReceivedBatch(self._groups.receiver(batch), batch) for batch in batches]
         if outcome == "written":
-            self.on_safe(items)
-            elsewhere = [(item, how) for item in items if (how := self._passed_on(item.batch))]
-            for how in {how for _, how in elsewhere}:
-                self._count(how, [item for item, each in elsewhere if each == how], reason)
-            items = [item for item in items if not self._passed_on(item.batch)] if elsewhere else items
+            if self._on_safe is not None:
+                self._on_safe(items)
+            if self._passed_on is not None:
+                items = self._stored_here(items, self._passed_on, reason)
             self._committed = bool(items)
         stored = self._count(_STORED.get(outcome, outcome), items, reason)
         if outcome == "written":
             self._rates.append((time.monotonic(), stored))
-            self._notify_listeners(items)
+            if items:
+                self.stored.announce(items, lambda error: self._count_failed(items, error))
+
+    def _stored_here(
+        self, items: list[ReceivedBatch], passed_on: Callable[[Batch], str], reason: str
+    ) -> list[ReceivedBatch]:
+        """Count the batches that were passed on, and return the others."""
+        elsewhere: dict[str, list[ReceivedBatch]] = {}
+        for item in items:
+            elsewhere.setdefault(passed_on(item.batch), []).append(item)
+        here = elsewhere.pop("", [])
+        for how, passed in elsewhere.items():
+            self._count(how, passed, reason)
+        return here
 
     def _count(self, outcome: str, items: Sequence[ReceivedBatch], reason: str) -> int:
         counts: dict[str, int] = {}
@@ -166,12 +181,8 @@ class StorePump:
             self._counters.add(outcome, receiver, count, reason[:100])
         return sum(counts.values())
 
-    def _notify_listeners(self, items: Sequence[ReceivedBatch]) -> None:
-        for listener in self.listeners if items else ():
-            try:
-                listener(items)
-            except Exception as error:
-                self._counters.add("dropped", "listener", len(items), type(error).__name__)
+    def _count_failed(self, items: Sequence[ReceivedBatch], error: Exception) -> None:
+        self._counters.add("dropped", "listener", len(items), type(error).__name__)
 
 
 SINK = "store"

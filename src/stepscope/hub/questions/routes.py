@@ -17,7 +17,7 @@ from stepscope.hub.questions.live_events import PATH, LiveEvents, describe
 from stepscope.hub.questions.openapi import ENDPOINTS, document
 from stepscope.hub.questions.toolbox import params, partial
 from stepscope.hub.questions.toolbox.endpoint import Endpoint, Lane, Reader, StoredFile, Stream
-from stepscope.hub.receivers.bodies import Body, read_body
+from stepscope.hub.receivers.bodies import Body, LimitedRoute, read_body
 from stepscope.hub.refusals import Refusal, Refused, json_response
 from stepscope.hub.runs.run_files import StoredFileResponse, disposition
 from stepscope.hub.security.guard import Access
@@ -72,7 +72,7 @@ def api_routes(source: Source) -> list[BaseRoute]:
     return [
         Route("/api/openapi.json", openapi),
         Route(PATH, LiveEvents(source.live, source.still_valid, marks=lambda: source.reader.marks).answer),
-        *(Route(_pattern(each.path), _route(source, each), methods=[each.method]) for each in ENDPOINTS),
+        *(LimitedRoute(_pattern(each.path), _route(source, each), each.method, each.most_body) for each in ENDPOINTS),
     ]
 
 
@@ -204,18 +204,13 @@ def _each(call: Callable[[Any], None], items: Iterable[Any]) -> None:
 def mount(hub: Hub, version: str) -> list[BaseRoute]:
     """Add the JSON API to a hub: what it stores is sent to live streams, and all of it ends before the store closes."""
     limits = hub.options.limits
-    live, stops = Live(most_subscriptions=limits.streams, most_of_one=limits.client_streams), set[Stop]()
+    topics = (hub.here, hub.elsewhere)
+    live = Live(most_subscriptions=limits.streams, most_of_one=limits.client_streams, topics=topics)
+    stops = set[Stop]()
     lanes: dict[Lane, Workers] = {lane: Workers(lane, **size) for lane, size in _LANES.items()}
-    hub.pump.listeners.append(live.take)
-    hub.diagnosing.listeners.append(live.take_findings)
-    if hub.fleet is not None:
-        hub.fleet.peers.listeners.append(live.take)
-        hub.fleet.peers.miss_listeners.append(live.miss)
-        hub.fleet.peers.finding_listeners.append(live.take_findings)
-    hub.closing += (live.close, lambda: _each(Stop.set, list(stops)))
+    hub.closing.extend((live.close, lambda: _each(Stop.set, list(stops))))
     hub.ending.append(lambda: _each(Workers.close, lanes.values()))
-    hub.larger_bodies |= {each.path: each.most_body for each in ENDPOINTS if each.most_body != limits.small_body}
-    hub.alerting.snapshot = lambda alert: take_snapshot(hub.store.engine, alert)
+    hub.alerting.explain_with(lambda alert: take_snapshot(hub.store.engine, alert))
     reader = Reader(
         *(hub.store.engine, hub.states),
         home=hub.home.home,

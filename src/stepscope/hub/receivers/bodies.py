@@ -3,13 +3,15 @@
 import contextlib
 import re
 import zlib
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Any, TypeVar
 
 import zstandard
 from starlette.requests import ClientDisconnect, Request
+from starlette.responses import Response
+from starlette.routing import Route
 
 from stepscope.hub.refusals import Refusal, Refused
 from stepscope.hub.security.middleware import most_body, too_large
@@ -25,6 +27,16 @@ _ZEROS, _NOTHING = re.compile(rb"\0*"), re.compile(b"")
 """Padding that is allowed between two members."""
 LARGE = 2 * 1024 * 1024
 """Bodies larger than this take much memory to parse: JSON of many small values grows twentyfold."""
+
+
+class LimitedRoute(Route):
+    """A route whose bodies have a limit of their own, in bytes."""
+
+    def __init__(
+        self, path: str, answer: Callable[[Request], Awaitable[Response]], method: str, most_body: int
+    ) -> None:
+        super().__init__(path, answer, methods=[method])
+        self.most_body = most_body
 
 
 class TooLarge(ValueError):

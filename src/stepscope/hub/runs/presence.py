@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from stepscope.hub.intake.sources import ReceivedBatch
+from stepscope.hub.topics import Topic
 from stepscope.model import names
 from stepscope.model.ports import Writer
 from stepscope.model.records import Event, Metric, Record
@@ -16,16 +17,20 @@ _SELF = "stepscope"
 
 
 class Presence:
-    """Facts about the writers seen since the hub started; `take` is a listener of the pump, any thread may read.
+    """Facts about the writers seen since the hub started, also by other hubs on the same store; any thread may read.
 
     A journal may be read late, so the time of a record counts and not that of its arrival, unless the record is from
     the future of this machine's clock.
     """
 
-    def __init__(self, clock: Callable[[], float] = time.time) -> None:
+    def __init__(
+        self, clock: Callable[[], float] = time.time, stored: Sequence[Topic[Sequence[ReceivedBatch]]] = ()
+    ) -> None:
         self._clock = clock
         self._lock = threading.Lock()
         self._runs: dict[str, dict[str, WriterFacts]] = {}
+        for topic in stored:
+            topic.subscribe(self.take)
 
     def take(self, items: Sequence[ReceivedBatch]) -> None:
         """Update the facts from batches."""

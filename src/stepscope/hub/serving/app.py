@@ -15,6 +15,7 @@ from starlette.routing import BaseRoute, Match, Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from stepscope.hub.intake.readers import Readers
+from stepscope.hub.receivers.bodies import LimitedRoute
 from stepscope.hub.receivers.receiver import AccessRules, open_receivers, ordered_routes
 from stepscope.hub.refusals import OutcomeUnknown, Refusal, Refused, error_response, json_response
 from stepscope.hub.security.guard import COOKIE, RequestHead, api_scope, bearer, cookie
@@ -42,8 +43,11 @@ def build_app(hub: Hub, routes: Sequence[BaseRoute] = ()) -> ASGIApp:
         exception_handlers={HTTPException: _refuse, Refused: _refused, Retry: _retry, Exception: _fail},
     )
     inner.router.redirect_slashes = False
-    larger = {**hub.larger_bodies, **(fleet.bodies if fleet is not None else {}), "/api/session": _SESSION_BODY}
-    api = JsonApi(larger, hub.limits.small_body)
+    bodies = {"/api/session": _SESSION_BODY, **(fleet.bodies if fleet is not None else {})}
+    for route in routes:
+        if isinstance(route, LimitedRoute):
+            bodies[route.path] = max(route.most_body, bodies.get(route.path, 0))
+    api = JsonApi(bodies, hub.limits.small_body)
     rules = AccessRules(receivers, hub.limits, api.rule)
     app = AccessMiddleware(BodyLimits(_Noted(inner, hub.readers), hub.limits), hub.guard, rules.find)
     return app if fleet is None else fleet.relay(app, hub.guard, rules.find, hub.limits.body_seconds)
@@ -96,12 +100,12 @@ def _with_method(routes: Sequence[Route], method: str) -> Route | None:
 class JsonApi:
     """The access policy of the JSON API and the page."""
 
-    def __init__(self, larger: Mapping[str, int], small: int) -> None:
-        self._larger, self._small = larger, small
+    def __init__(self, bodies: Mapping[str, int], small: int) -> None:
+        self._bodies, self._small = bodies, small
 
     def rule(self, head: RequestHead) -> AccessRule:
         """The rule of a request."""
-        return AccessRule(self, api_scope(head.method, head.path), self._larger.get(head.path, self._small))
+        return AccessRule(self, api_scope(head.method, head.path), self._bodies.get(head.path, self._small))
 
     def credential(self, head: RequestHead) -> str:
         """The bearer token, or the cookie of a browser that logged in."""

@@ -48,8 +48,7 @@ class Store:
         self.ownership = ownership
         """Who may write to which shard of a shared store; None for a store that one process has to itself."""
         self.version = schema.prepare(engine)
-        self.is_deleted: Callable[[Batch], bool] = lambda batch: False
-        """Returns whether a batch belongs to a deleted run; such a batch is skipped like one that was stored before."""
+        self._is_deleted: Callable[[Batch], bool] = lambda batch: False
         leases: Sequence[Lease | None] = ownership.leases if ownership is not None else [None] * engine.shards
         requests.prepare(engine)
         if ownership is not None:
@@ -62,7 +61,7 @@ class Store:
         ]
         self._locks = [threading.Lock() for _ in leases]
         """Held by a commit to a shard, its recovery, and changes of its runs."""
-        self.recovers_apart = False
+        self._recovers_apart = False
         """Whether some thread calls `recover`, so that commits to one of several shards do not wait for it."""
         for index in self.held():
             try:
@@ -70,6 +69,14 @@ class Store:
             except EngineError as error:
                 if ownership is None or not ownership.may_recover_later(error):
                     raise
+
+    def skip_deleted(self, is_deleted: Callable[[Batch], bool]) -> None:
+        """Skip the batches of deleted runs from now on, like those that were stored before."""
+        self._is_deleted = is_deleted
+
+    def recover_apart(self) -> None:
+        """Leave recoveries to threads that call `recover`, from now on: commits to other shards do not wait."""
+        self._recovers_apart = True
 
     def held(self) -> Sequence[int]:
         """The shards that this process may write to."""
@@ -95,7 +102,7 @@ class Store:
     def _skipping_deleted(
         self, batches: Sequence[Batch], write: Callable[[Sequence[Batch]], list[Outcome]]
     ) -> list[Outcome]:
-        kept = [batch for batch in batches if not self.is_deleted(batch)]
+        kept = [batch for batch in batches if not self._is_deleted(batch)]
         outcomes = write(kept) if kept else []
         if len(kept) == len(batches):
             return outcomes
@@ -131,7 +138,7 @@ class Store:
 
     def _write_to(self, shard: int, batches: Sequence[Batch]) -> list[Outcome]:
         """Store batches of one shard. While others may go on, one that is being recovered is not waited for."""
-        apart = self.recovers_apart and self.engine.shards > 1
+        apart = self._recovers_apart and self.engine.shards > 1
         if not self._locks[shard].acquire(timeout=_TURN_SECONDS if apart else -1):
             return [ShardUnavailable(f"shard {shard + 1} is being changed", shard, after=1.0)] * len(batches)
         try:

@@ -55,7 +55,7 @@ class Unconfirmed(EngineError):
 
 
 Kinds = dict[str, dict[str, Document]]
-Listener = Callable[[Sequence[Document]], object]
+Subscriber = Callable[[Sequence[Document]], object]
 
 
 class _Row(msgspec.Struct, frozen=True):
@@ -79,11 +79,14 @@ class Documents:
         self._reload_at = float("-inf")
         self.loaded = False
         """Whether the store was read; a hub may start while it cannot be."""
-        self.listeners: list[Listener] = []
-        """Called with the documents that changed, also by this hub; they must be quick."""
+        self._subscriber: Subscriber = lambda changed: None
         schema.create(engine, "documents", _TABLE)
         with contextlib.suppress(EngineError):  # the next poll reads everything
             self.load()
+
+    def subscribe(self, subscriber: Subscriber) -> None:
+        """Call a function with the documents that changed, also by this hub; it must be quick."""
+        self._subscriber = subscriber
 
     @property
     def newest(self) -> int:
@@ -115,8 +118,8 @@ class Documents:
         self._notify(changed)
 
     def _notify(self, changed: Sequence[Document]) -> None:
-        for listener in self.listeners if changed else ():
-            listener(changed)
+        if changed:
+            self._subscriber(changed)
 
     def _cursor(self) -> int:
         """The version up to which nothing can be missing."""

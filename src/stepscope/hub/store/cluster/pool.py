@@ -13,13 +13,18 @@ from stepscope.hub.store.engine import EngineError
 class Pool:
     """Connections to the first host that answers. It is kept until it fails, so that what was written is read."""
 
-    def __init__(self, address: Address) -> None:
+    def __init__(self, address: Address, settings: dialect.Settings | None = None) -> None:
         self._address = address
         self._lock = threading.Lock()
         self._idle: list[Session] = []
         self._hosts = list(address.hosts)
         self._closed = False
-        self.settings: dialect.Settings = {}
+        self.settings = settings or {}
+        """The settings of every session."""
+
+    def use(self, settings: dialect.Settings) -> None:
+        """Open sessions with other settings from now on: they are chosen by what the first one says of the server."""
+        self.settings = settings
 
     @property
     def hosts(self) -> tuple[tuple[str, int], ...]:

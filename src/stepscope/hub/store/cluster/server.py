@@ -63,9 +63,9 @@ class Server:
             self._dialect = dialect.of(first.version)
             self.version = ".".join(map(str, first.version))
         self.modern = self._dialect.modern
-        self._sql_pool.settings = self._pool.settings = self._dialect.settings(
-            address.memory, address.threads, cluster=self._cluster is not None
-        )
+        settings = self._dialect.settings(address.memory, address.threads, cluster=self._cluster is not None)
+        for pool in (self._pool, self._sql_pool):
+            pool.use(settings)
         self._places: dict[tuple[str, int], tuple[int, int]] = {}
         """The shard and the replica that each server of the address is, beginning with 1, as far as they answered."""
         self._levels = CommitLevels()
@@ -359,17 +359,14 @@ class Server:
         reading = self._pool.first
         hosts = tuple(sorted(there, key=lambda host: (host != reading, there[host])))
         brief = max(self._address.lease / BEATS, 1.0)
-        made = Pool(
-            replace(
-                self._address,
-                hosts=hosts,
-                database=f"{self._address.database}_shard",
-                connect_timeout=min(self._address.connect_timeout, brief),
-                silence=float(self._address.lease),
-            )
+        address = replace(
+            self._address,
+            hosts=hosts,
+            database=f"{self._address.database}_shard",
+            connect_timeout=min(self._address.connect_timeout, brief),
+            silence=float(self._address.lease),
         )
-        made.settings = {**self._pool.settings, **self._dialect.without_waiting}
-        return made
+        return Pool(address, {**self._pool.settings, **self._dialect.without_waiting})
 
     def _place(self, host: tuple[str, int]) -> tuple[int, int] | None:
         """The shard and the replica that a server is; None when it does not answer."""

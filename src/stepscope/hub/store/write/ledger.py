@@ -104,6 +104,10 @@ class Ledger:
         self.aborted: list[int] = []
         """Numbers of commits whose entries do not count, should any be there."""
 
+    def leave_out(self, aborted: list[int]) -> None:
+        """Count the entries of these commits no more."""
+        self.aborted = aborted
+
     def last_commit(self) -> int:
         """The number of the newest commit in the ledger; 0 when there is none."""
         where = self._shard.condition("ledger")

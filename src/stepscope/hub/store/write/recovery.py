@@ -115,7 +115,7 @@ class Recovery:
         )
         confirm()
         counting = aborts_that_count(noted)
-        self._ledger.aborted = [last, *counting]
+        self._ledger.leave_out([last, *counting])
         self.ignored = sorted({each.commit for each in noted} - set(counting))
 
     def sweep(self, confirm: Callable[[], None]) -> None:
