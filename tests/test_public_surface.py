@@ -21,6 +21,8 @@ PUBLIC = frozenset(
         "log", "measure", "step", "span", "event", "alert", "exception", "tag", "untag", "note", "rename",
         # what could not be recorded
         "count", "reject", "warn",
+        # optional work
+        "affords", "add_overhead",
         # the end
         "flush", "finish", "on_finish", "on_position",
         # what it is

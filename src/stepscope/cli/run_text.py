@@ -78,6 +78,7 @@ def report(shown: Shown, width: int = text.WIDTH) -> str:
         ("EVENTS", _events(summary)),
         ("LOGS", [pairs(summary.logs)] if summary.logs else []),
         ("REJECTED", [text.clean(f"{key!r}: {why}") for key, why in summary.rejected_keys.items()]),
+        ("OVERHEAD", _overhead(summary)),
         ("RECORDED", _counters(summary)),
     ]
     lines = [line for title, body in sections if body for line in _section(title, body)]
@@ -249,6 +250,18 @@ def _event(event: Event) -> str:
 def _other_events(summary: RunSummary) -> int:
     shown_elsewhere = (names.EVENT_STARTED, names.EVENT_FINISHED, names.EVENT_EXCEPTION)
     return sum(count for name, count in summary.events.items() if name not in shown_elsewhere)
+
+
+def _overhead(summary: RunSummary) -> list[str]:
+    """What Stepscope took of the last seconds of each process, by part; of several processes the most."""
+    most: dict[str, float] = {}
+    for each in summary.newest:
+        for key, share in each.counters.items():
+            if key.startswith(names.OVERHEAD) and isinstance(share, (int, float)):
+                most[key] = max(float(share), most.get(key, 0.0))
+    total = most.pop(f"{names.OVERHEAD}total", None)
+    parts = [f"{key.removeprefix(names.OVERHEAD)} {100 * share:.2f} %" for key, share in sorted(most.items())]
+    return [] if total is None else [f"{100 * total:.2f} % of the time: {', '.join(parts)}"]
 
 
 def _counters(summary: RunSummary) -> list[str]:

@@ -369,11 +369,11 @@ class RunSummary:
 
     @property
     def counters(self) -> dict[str, float]:
-        """Stepscope's own counters, added up over the writers."""
+        """Stepscope's own counters, added up over the writers; without the shares of its overhead."""
         total: Counter[str] = Counter()
         for each in self.writers.values():
             numbers = {key: value for key, value in each.counters.items() if isinstance(value, (int, float))}
-            total.update(numbers)
+            total.update({key: value for key, value in numbers.items() if not key.startswith(names.OVERHEAD)})
         return dict(total)
 
 

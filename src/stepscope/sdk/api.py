@@ -36,6 +36,7 @@ def init(
     disk_quota: int | str | None = None,
     probes: bool | None = None,
     probe_interval: float | None = None,
+    overhead_budget: float | None = None,
     diagnosis: bool | None = None,
     capture_logs: bool | None = None,
     log_level: str | None = None,

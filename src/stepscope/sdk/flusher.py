@@ -87,6 +87,8 @@ class Flusher:
         self._held: dict[Path, Counter[str]] = {}
         """The records in each segment of the journal, by kind."""
         self._damages = 0
+        self.cpu_seconds = 0.0
+        """Processor time that the thread has taken."""
 
     @property
     def started(self) -> bool:
@@ -152,6 +154,7 @@ class Flusher:
         # The first round comes at once: opening a journal beside a busy loop takes longest.
         while not self._stopping:
             self._cycle()
+            self.cpu_seconds = time.thread_time()
             self._bell.acquire(timeout=self._interval)
         self._end()
 

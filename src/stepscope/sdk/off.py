@@ -93,6 +93,8 @@ class OffRun(Run):
     count = _off(Run.count)
     reject = _off(Run.reject)
     warn = _off(Run.warn)
+    affords = _off(Run.affords, False)
+    add_overhead = _off(Run.add_overhead)
     goodput = _off(Run.goodput, conclude(Sums()))
     flush = _off(Run.flush, NOTHING_LEFT)
     finish = _off(Run.finish, NOTHING_LEFT)

@@ -3,15 +3,19 @@
 import time
 from collections.abc import Callable
 from itertools import islice
-from typing import Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from stepscope.model import names
 from stepscope.model.records import EVENT, METRIC, SPAN
 from stepscope.sdk.context import NO_MARK, pack
 from stepscope.sdk.interrupts import pass_on
 from stepscope.sdk.masking import Unmasked
+from stepscope.sdk.overhead import CallTimes
 from stepscope.sdk.run_protocols import Part
 from stepscope.sdk.tensors import Row, Transfer
+
+if TYPE_CHECKING:
+    from stepscope.sdk.flusher import Flusher
 
 OPEN_SECONDS = 1.0
 """A span that is open for longer is recorded before it ends."""
@@ -24,10 +28,17 @@ MAX_KEYS = 256
 """Rejected keys in one event: as many entries as a dict in a record may have."""
 
 
+class TimedPart(Part, Protocol):
+    """A process's part in a run, with what measures its cost."""
+
+    flusher: "Flusher"
+    call_times: CallTimes
+
+
 class PeriodicWork:
     """The periodic work of one run, called by the flusher each round with the monotonic time."""
 
-    def __init__(self, run: Part) -> None:
+    def __init__(self, run: TimedPart) -> None:
         self._run = run
         self.collectors: list[Callable[[], None]] = []
         """Called about once a second, such as OpenTelemetry's instruments."""
@@ -40,6 +51,7 @@ class PeriodicWork:
         self._beats = 0
         self._clock = time.time_ns() - time.monotonic_ns()
         self._ended = False
+        self.closed = False
         self._rejected: dict[str, str] = {}
         """The rejected keys that were recorded."""
 
@@ -56,6 +68,8 @@ class PeriodicWork:
         if self._run.preempted and self._run.status == "running":
             self.record_end("preempted")
         if now - self._second >= 1.0:
+            if self._second and self._run.status == "running" and not self.closed:
+                self._run.call_times.arm()  # not in the first second, whose calls are no usual ones
             self._second = now
             self._show_open_spans()
             self.collect()
@@ -126,14 +140,24 @@ class PeriodicWork:
         counts["waiting/records"] = 0 if last else len(run.recorder.buffer)
         counts["open_spans"] = len(run.open_spans)
         counts["beats"] = self._beats = self._beats + 1
+        counts |= self._overhead(counts)
         run.recorder.append(pack((METRIC, time.time_ns(), *NO_MARK, "stepscope", counts)))
         clock = time.time_ns() - time.monotonic_ns()
         if abs(clock - self._clock) > CLOCK_JUMP_NS:
             run.event(names.EVENT_CLOCK, {"seconds": (clock - self._clock) / 1e9}, "WARN")
         self._clock = clock
 
+    def _overhead(self, counts: dict[str, Any]) -> dict[str, float]:
+        """Return the share of the time since the last heartbeat that Stepscope took, by part."""
+        run = self._run
+        written = {kind: counts.get(f"written/{kind}", 0) for kind in ("metric", "span")}
+        shares = run.overhead.shares(calls=run.call_times.seconds(written), flusher=run.flusher.cpu_seconds)
+        return {f"{names.OVERHEAD}{part}": round(share, 6) for part, share in shares.items()}
+
     def close(self) -> None:
         """Remove the run's hooks from the process, newest first."""
+        self.closed = True
+        self._run.call_times.disarm()
         while self.closing:
             self._quietly(self.closing.pop())
 

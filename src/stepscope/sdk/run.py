@@ -34,6 +34,7 @@ from stepscope.sdk.interrupts import pass_on
 from stepscope.sdk.launch import Launch, new_run_id
 from stepscope.sdk.masking import Unmasked
 from stepscope.sdk.outcomes import NOTHING_LEFT, DeliveryStatus, Outcomes
+from stepscope.sdk.overhead import CallTimes, Overhead
 from stepscope.sdk.recorder import Recorder
 from stepscope.sdk.run_config import RunConfig
 from stepscope.sdk.run_protocols import OpenSpan, PackedLink
@@ -78,6 +79,8 @@ class Run:
         self.outcomes = Outcomes()
         self.flusher: Flusher
         self.recorder = Recorder(settings.memory_quota, self.outcomes, lambda: self.flusher.start())
+        self.overhead = Overhead(settings.overhead_budget)
+        self.call_times = CallTimes(self)
         self.periodic = periodic.PeriodicWork(self)
         self.positions = positions.Positions(self)
         self.periodic.collectors.append(self.positions)
@@ -244,6 +247,8 @@ class Run:
     count = run_methods.count
     reject = run_methods.reject
     warn = run_methods.warn
+    affords = run_methods.affords
+    add_overhead = run_methods.add_overhead
 
     def event(
         self, name: str | None = None, data: Mapping[str, Any] | None = None, severity: str = "INFO", *,
@@ -393,6 +398,9 @@ class Run:
         self.open_spans.clear()
         self.outcomes.reset()
         self.recorder.after_fork()
+        self.overhead.reset()
+        self.call_times.disarm()
+        self.call_times = CallTimes(self)
         self.periodic.after_fork()
         self.diagnosis.reset()
         self.flusher.reset()

@@ -13,6 +13,7 @@ from stepscope.sdk.context import Mark, pack_any, text_of
 from stepscope.sdk.interrupts import pass_on
 from stepscope.sdk.masking import Unmasked
 from stepscope.sdk.outcomes import Outcomes
+from stepscope.sdk.overhead import Overhead
 from stepscope.sdk.periodic import PeriodicWork
 from stepscope.sdk.positions import Positions
 from stepscope.sdk.recorder import Recorder
@@ -92,6 +93,7 @@ class Extended(Protocol):
     """The parts of a run that are used here."""
 
     outcomes: Outcomes
+    overhead: Overhead
     periodic: PeriodicWork
     positions: Positions
     recorder: Recorder
@@ -171,3 +173,16 @@ def reject(run: Extended, key: str, reason: str, number: int = 1) -> None:
 def warn(run: Extended, text: str, *, about: str | None = None) -> None:
     """Print a warning from the flusher's thread, once for each subject, which is the text itself unless given."""
     run.outcomes.notice("notice", text if about is None else about, text)
+
+
+def affords(run: Extended) -> bool:
+    """Return whether optional work may be done now: what Stepscope takes is below the `overhead_budget`.
+
+    Optional is what nobody asked for record by record, such as checks and timings of an integration.
+    """
+    return run.overhead.affords()
+
+
+def add_overhead(run: Extended, part: str, seconds: float) -> None:
+    """Add the seconds that optional work took, which are recorded as the share `stepscope/overhead/PART`."""
+    run.overhead.add(part, seconds)

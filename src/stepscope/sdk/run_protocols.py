@@ -10,6 +10,7 @@ from opentelemetry import trace
 from stepscope.sdk.context import Mark
 from stepscope.sdk.launch import Launch
 from stepscope.sdk.outcomes import Outcomes
+from stepscope.sdk.overhead import Overhead
 from stepscope.sdk.recorder import Recorder
 from stepscope.sdk.settings import Settings
 
@@ -64,6 +65,7 @@ class Part(Protocol):
     segment is written, so that no record is safe without it. Must not raise."""
     outcomes: Outcomes
     recorder: Recorder
+    overhead: Overhead
 
     @property
     def home(self) -> Path:

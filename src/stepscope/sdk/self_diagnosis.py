@@ -113,7 +113,9 @@ class SelfDiagnosis:
                     diagnosis.feed_many(self._run.rank, taken, self._attempt)
                 if rules is not None:
                     rules.feed(taken)
-            left -= self._clock() - begun
+            took = self._clock() - begun
+            self._run.overhead.add("diagnosis", took, optional=False)
+            left -= took
             if not self.last:
                 self._pause(PAUSE_SECONDS)
         if diagnosis is not None:

@@ -58,6 +58,8 @@ class Settings:
     """Read CPU, memory, disk, network and GPU every `probe_interval` seconds."""
     probe_interval: float = 5.0
     """Seconds between two readings of the probes."""
+    overhead_budget: float = 0.005
+    """The share of the time that Stepscope may take from training; optional work is left out to stay below it."""
     diagnosis: bool | None = None
     """Diagnose the records of this process as they are written, an alert for each finding; default: with `on_alert`."""
     capture_logs: bool = True
@@ -298,6 +300,13 @@ def _seconds(value: Any) -> float:
     return number
 
 
+def _share(value: Any) -> float:
+    number = _number(value)
+    if not 0 <= number <= 1:
+        raise ValueError("expected a share between 0 and 1, such as 0.005 for 0.5 %")
+    return number
+
+
 def _number(value: Any) -> float:
     """Return a number; NaN, which is in no range, for anything else."""
     try:
@@ -392,6 +401,7 @@ _PARSERS: dict[str, Callable[[Any], Any]] = {
     "disk_quota": _as_bytes,
     "probes": _as_bool,
     "probe_interval": _positive,
+    "overhead_budget": _share,
     "capture_logs": _as_bool,
     "console": _as_bool,
     "diagnosis": _as_bool,

@@ -108,7 +108,9 @@ def _start_probes(run: Run) -> Callable[[], object]:
     from stepscope.sdk.probes.watch import Probes, available
 
     chosen = None if run.launch.local_rank == 0 else available(host=False)
-    probes = Probes(run.log_system, run.settings.probe_interval, chosen, notice=run.outcomes.notice_text)
+    probes = Probes(
+        run.log_system, run.settings.probe_interval, chosen, notice=run.outcomes.notice_text, overhead=run.overhead
+    )
     probes.start()
     return probes.stop
 

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Protocol
 
+from stepscope.sdk.overhead import Overhead
 from stepscope.sdk.probes import nvml, system
 from stepscope.sdk.probes.cgroup import PROC
 from stepscope.sdk.probes.system import Reading
@@ -104,6 +105,7 @@ class Probes:
         notice: Callable[[str], None] = lambda text: None,
         clock: Callable[[], float] = time.monotonic,
         wait: Callable[[float], bool] | None = None,
+        overhead: Overhead | None = None,
     ) -> None:
         """Without `probes` the thread opens those `available`; `wait` sleeps and returns whether to stop."""
         self._write = write
@@ -112,6 +114,7 @@ class Probes:
         self._notice = notice
         self._clock = clock
         self._wait = wait
+        self._overhead = overhead
         self._stopped = threading.Event()
         self._thread: threading.Thread | None = None
         self._pid = 0
@@ -144,12 +147,22 @@ class Probes:
         probes = list(available() if self._probes is None else self._probes)
         due = self._clock()
         while probes and not stopped.is_set():
-            self._read(probes)
+            self._read_if_affordable(probes)
             due = max(due + self._interval, self._clock())
             if wait(due - self._clock()):
                 break
         for probe in probes:
             self._close(probe)
+
+    def _read_if_affordable(self, probes: list[Probe]) -> None:
+        """Read, unless that would exceed the overhead budget: then the next reading comes later."""
+        overhead = self._overhead
+        if overhead is None:
+            self._read(probes)
+        elif overhead.affords():
+            began = time.thread_time()
+            self._read(probes)
+            overhead.add("probes", time.thread_time() - began)
 
     def _read(self, probes: list[Probe]) -> None:
         """Read every probe, and remove those that raise."""
