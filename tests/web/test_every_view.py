@@ -10,6 +10,8 @@ from tests.web.conftest import Opened, until
 RUN = "four-ranks"
 SPIKE = 120
 VIEWS = {
+    "projects": ".vt-row[data-id='web']",
+    "project/web": ".chart[data-key='trainer/loss'] .chart-plot[data-drawn]:not([data-drawn='0'])",
     "runs": ".vt-row[data-id='four-ranks'] .status",
     "runs?group=project": ".vt-row.heading",
     f"run/{RUN}": ".chart[data-key='trainer/loss'] .chart-plot[data-drawn]:not([data-drawn='0'])",

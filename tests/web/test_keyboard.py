@@ -11,6 +11,9 @@ VIEWS = (
     "run/four-ranks?tab=overview",
     "run/four-ranks?step=120&at=2",
     "compare?run=four-ranks",
+    "projects",
+    "project/web",
+    "project/web?tab=config&group=config.lr",
 )
 
 

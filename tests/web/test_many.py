@@ -66,22 +66,22 @@ def test_runs_have_styles_of_their_own(many: RunningHub, show: Opened) -> None:
     """Twelve runs have twelve colours, and a run keeps its own when others leave the comparison."""
     ids = [f"run-{n:02d}" for n in range(12)]
     page = show(many, "compare?" + "&".join(f"run={id}" for id in ids))
-    script = """Object.fromEntries([...document.querySelectorAll(".compare-runs li:has(a)")]
+    script = """Object.fromEntries([...document.querySelectorAll(".workspace-list .vt-row")]
         .map((each) => [each.querySelector("a").innerText, each.querySelector("i").style.background]))"""
-    until(page, "document.querySelectorAll('.compare-runs li:has(a)').length === 12")
+    until(page, "document.querySelectorAll('.workspace-list .vt-row').length === 12")
     before = page.evaluate(script)
     assert len(set(before.values())) == 12
     turn_to(page, "compare?run=run-07&run=run-03")
-    until(page, "document.querySelectorAll('.compare-runs li:has(a)').length === 2")
+    until(page, "document.querySelectorAll('.workspace-list .vt-row').length === 2")
     assert page.evaluate(script) == {id: before[id] for id in ("run-07", "run-03")}
 
 
 def test_runs_of_one_colour_differ_in_their_dashes(many: RunningHub, show: Opened) -> None:
     """Beyond twenty runs a colour comes again, as a dashed line."""
     page = show(many, "compare?run=run-00&run=run-20")
-    until(page, "document.querySelectorAll('.compare-runs li:has(a)').length === 2")
-    first, second = page.evaluate(
-        "[...document.querySelectorAll('.compare-runs i')].map((each) => getComputedStyle(each).backgroundImage)"
+    until(page, "document.querySelectorAll('.workspace-list .vt-row').length === 2")
+    second, first = page.evaluate(
+        "[...document.querySelectorAll('.workspace-list i')].map((each) => getComputedStyle(each).backgroundImage)"
     )
     assert (first, "repeating-linear-gradient" in second) == ("none", True)
 

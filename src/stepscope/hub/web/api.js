@@ -3,7 +3,7 @@ import { fetchPresent } from "./deleting.js";
 import { readExactly } from "./parts/exact.js";
 
 const HIDDEN = 30000; // milliseconds after which a hidden page lets go of its stream
-const COLUMNS = /^api\/(runs\/[^/]+\/(series|quantiles)|spans\/lanes|sparks)\b/; // measured, and many: nobody wrote them
+const COLUMNS = /^api\/(runs\/[^/]+\/(series|quantiles)|spans\/lanes|sparks|series)\b/; // measured, and many: nobody wrote them
 
 class ApiError extends Error {
   constructor(message, status, code) {

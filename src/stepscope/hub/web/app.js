@@ -12,9 +12,11 @@ import { Empty, Failure, Loading, PartialAnswers, Reach } from "./parts/states.j
 // The views. `name` is the first part of the address, `title` is shown in the navigation (none: not there),
 // `load` imports the module, whose default export is the component; it gets { parts, query } of the address.
 const VIEWS = [
+  { name: "projects", title: "Projects", load: () => import("./projects/view.js") },
+  { name: "project", load: () => import("./workspace/view.js"), within: "projects" },
   { name: "runs", title: "Runs", load: () => import("./runs/view.js") },
   { name: "run", load: () => import("./run/view.js"), within: "runs" },
-  { name: "compare", title: "Compare", load: () => import("./compare/view.js") },
+  { name: "compare", load: () => import("./workspace/view.js"), within: "runs" },
   { name: "traces", title: "Traces", load: () => import("./trace/view.js") },
   { name: "logs", title: "Logs", load: () => import("./log/view.js") },
   { name: "alerts", title: "Alerts", load: () => import("./alerts/view.js") },
@@ -85,8 +87,10 @@ function Outlet({ view, parts, query }) {
   const [module, setModule] = useState(loaded.get(view.name) || null);
   const [failed, setFailed] = useState(/** @type {Error | null} */ (null));
   const [broken, repair] = useErrorBoundary((error) => console.error(error));
-  const about = useRunName(view.name === "compare" ? "" : query.get("run"));
+  const titled = ["compare", "project"].includes(view.name); // they have a title of their own
+  const about = useRunName(titled ? "" : query.get("run"));
   useEffect(() => {
+    if (titled) return;
     document.title = [view.title || "Run", about, "Stepscope"].filter(Boolean).join(" · ");
   }, [view.name, about]);
   useEffect(() => {

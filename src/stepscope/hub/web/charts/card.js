@@ -1,20 +1,45 @@
 // A chart as a card: name, value under the cursor, the plot, and how much of the data is on screen.
-import { html, useEffect, useLayoutEffect, useRef, useState } from "../h.js";
+import { html, useEffect, useLayoutEffect, useMemo, useRef, useState } from "../h.js";
 import { useShownTheme } from "../theme.js";
 import { IconButton, Swatch } from "../parts/controls.js";
 import { count, quantity } from "../parts/format.js";
 import { lastText } from "../parts/last.js";
 import { inSight } from "./painter.js";
 import { covers, Plot } from "./plot.js";
-import { belowLog, formatX } from "./scales.js";
+import { belowLog, formatX, outliers } from "./scales.js";
+import { highlight, highlighted, onHighlight } from "./highlight.js";
+import { ChartMenu } from "./menu.js";
+import { Tip } from "./tip.js";
+
+const NEAR = 28, // pixels within which a line is meant by the pointer
+  IN_LEGEND = 12;
 
 // `source` gives lines: watch(notify) -> stop, and read() -> { lines, loading, error, superseded, unit }.
-// `look`: { kind, window, log, weight, flags }. `on`: { zoom, reset, pick(mark), hover }.
-export function ChartCard({ title, hint, source, look, on, group, pinned, onPin, wide, onWide, empty }) {
+// `look`: { kind, window, log, weight, flags }. `on`: { zoom, reset, pick(mark), hover, legend(id) }. With `onSettings` the
+// card has a menu, and `settings` ({ log, weight, y }) come before the look. `linked`: the line under the pointer is
+// highlighted in all charts, and a tip lists the value of every line there.
+export function ChartCard({
+  title,
+  hint,
+  source,
+  look: shared,
+  on,
+  group,
+  pinned,
+  onPin,
+  wide,
+  onWide,
+  empty,
+  settings,
+  onSettings,
+  linked = false,
+}) {
+  const look = useMemo(() => (settings ? { ...shared, ...settings } : shared), [shared, JSON.stringify(settings)]);
   const card = useRef(/** @type {HTMLElement | null} */ (null)),
     place = useRef(/** @type {HTMLElement | null} */ (null)),
     plot = useRef(/** @type {Plot | null} */ (null)),
-    readout = useRef(/** @type {HTMLElement | null} */ (null));
+    readout = useRef(/** @type {HTMLElement | null} */ (null)),
+    tip = useRef(/** @type {Tip | null} */ (null));
   const [near, setNear] = useState(false);
   const [state, setState] = useState(() => ({ ...source.read(), n: 0 }));
   const latest = useRef({ look, on });
@@ -57,16 +82,24 @@ export function ChartCard({ title, hint, source, look, on, group, pinned, onPin,
     };
     const made = new Plot(place.current, what(), through, group);
     plot.current = made;
+    if (linked) tip.current = new Tip(made);
     made.show(what());
     return () => {
       made.destroy();
       plot.current = null;
+      tip.current = null;
     };
-  }, [near, look.log, look.kind, group]);
+  }, [near, look.log, look.kind, group, linked]);
   useEffect(() => draw(false), [look, theme, wide]);
+  useEffect(() => (linked && near ? onHighlight(() => draw(false)) : undefined), [linked, near]);
 
   const metricOf = (read) => ({ key: hint || title, unit: read.unit });
-  const what = () => ({ ...latest.current.look, lines: source.read().lines, metric: metricOf(source.read()) });
+  const what = () => ({
+    ...latest.current.look,
+    lines: source.read().lines,
+    metric: metricOf(source.read()),
+    ...(linked ? { focus: highlighted() } : {}),
+  });
   function draw(live) {
     plot.current?.show(what(), !live);
   }
@@ -76,7 +109,17 @@ export function ChartCard({ title, hint, source, look, on, group, pinned, onPin,
     if (!text) return;
     text.textContent = mark ? words(mark, plot.current, latest.current.look) : "";
     card.current?.classList.toggle("attended", !!mark);
+    if (!linked) return;
+    if (plot.current?.pointed && mark?.led) highlight(mark.away < NEAR ? mark.line.id : null);
+    tip.current?.show(mark?.led ? mark : null, latest.current.look);
   }
+
+  // The pointer left the chart: nothing is highlighted any more.
+  const left = () => {
+    if (!linked) return;
+    highlight(null);
+    tip.current?.show(null, latest.current.look);
+  };
 
   function keys(event) {
     if (event.target !== place.current) return;
@@ -126,31 +169,43 @@ export function ChartCard({ title, hint, source, look, on, group, pinned, onPin,
           html`<${IconButton} icon="wide" label=${wide ? `Make ${title} small` : `Make ${title} wide`} on=${wide}
               onClick=${onWide} />`
         }
+        ${
+          onSettings &&
+          html`<${ChartMenu} title=${title} name=${hint || title} plot=${plot} look=${look} settings=${settings}
+              onSettings=${onSettings} source=${source} />`
+        }
       </span>
     </header>
     <div class=${"chart-plot" + (marks ? "" : " bare") + (waiting ? " waiting" : "")} aria-busy=${String(near && waiting)}
         ref=${place} tabindex="0" role="application" aria-roledescription="chart"
       aria-label=${`${title}: arrow keys move the cursor, up and down go to the maximum and minimum, Enter opens the step`}
-          onKeyDown=${keys}>
+          onKeyDown=${keys} onPointerLeave=${left}>
       ${waiting ? null : note(state, lines, empty, look.log && belowLog(lines))}
     </div>
     <footer class="chart-foot">
-      ${lines.length > 1 ? html`<${Legend} lines=${lines} plot=${plot} />` : null}
+      ${lines.length > 1 ? html`<${Legend} lines=${lines} plot=${plot} onPick=${on.legend} linked=${linked} />` : null}
       <span class="chart-count"
-          title=${[countWords(state, lines, look.log), ...countHint(lines, look.log)].join(". ")}>
-            ${countWords(state, lines, look.log)}</span>
+          title=${[countWords(state, lines, look), ...countHint(lines, look.log)].join(". ")}>
+            ${countWords(state, lines, look)}</span>
     </footer>
   </section>`;
 }
 
-function Legend({ lines, plot }) {
-  const focus = (id) => plot.current?.show({ ...plot.current.what, focus: id });
-  return html`<span class="chart-legend">${lines.slice(0, 12).map(
-    (line) => html`
-    <span key=${line.id} onPointerEnter=${() => focus(line.id)} onPointerLeave=${() => focus(null)} title=${line.name}>
-      <${Swatch} at=${line.at} />${line.short || line.name}</span>`,
-  )}
-    ${lines.length > 12 ? html`<span>and ${lines.length - 12} more</span>` : null}</span>`;
+// The names of the lines; where `onPick` is given, a click hides a line.
+function Legend({ lines, plot, onPick, linked }) {
+  const focus = (id) => (linked ? highlight(id) : plot.current?.show({ ...plot.current.what, focus: id }));
+  const item = (line) => html`<${Swatch} at=${line.at} />${line.short || line.name}`;
+  return html`<span class="chart-legend">${lines.slice(0, IN_LEGEND).map((line) => {
+    const over = { onPointerEnter: () => focus(line.id), onPointerLeave: () => focus(null) };
+    return onPick
+      ? html`<button type="button" key=${line.id} title=${`Hide ${line.name}`} ...${over}
+          onClick=${() => {
+            focus(null);
+            onPick(line.id);
+          }}>${item(line)}</button>`
+      : html`<span key=${line.id} title=${line.name} ...${over}>${item(line)}</span>`;
+  })}
+    ${lines.length > IN_LEGEND ? html`<span>and ${lines.length - IN_LEGEND} more</span>` : null}</span>`;
 }
 
 function note(state, lines, empty, below) {
@@ -182,7 +237,7 @@ function LastValue({ lines, metric: { key, unit } }) {
 }
 
 // How much of the data is on screen, and what is not, and why.
-function countWords(state, lines, log) {
+function countWords(state, lines, { log, y, window }) {
   if (!lines.length) return "";
   const sum = (of) => lines.reduce((all, { marks }) => all + (of(marks) || 0), 0);
   const { gone, cut } = log ? belowLog(lines) : { gone: 0, cut: 0 };
@@ -193,6 +248,8 @@ function countWords(state, lines, log) {
   if (cut) parts.push(`${count(cut)} clipped at 0`);
   if (withoutX) parts.push(`${count(withoutX)} without x`);
   if (unmatched) parts.push(`${count(unmatched)} may have no x`);
+  const out = outliers(lines, y, log, window);
+  if (out) parts.push(`${count(out)} outside the range`);
   if (state.superseded) parts.push(`${count(state.superseded)} superseded`);
   return parts.join(", ");
 }

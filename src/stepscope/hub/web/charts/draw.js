@@ -6,7 +6,8 @@ import { smooth } from "./scales.js";
 const RATIO = () => devicePixelRatio || 1;
 
 // A line (`Y` tells where a value is): its min/max band and edges, the mean, and over them what smoothing makes of it.
-export function drawLine(u, line, { Y, weight, log, faint = false }) {
+// `faint`: another line is in focus, `front`: this one is; `bare`: without the band.
+export function drawLine(u, line, { Y, weight, log, faint = false, front = false, bare = false }) {
   const { marks } = line,
     ctx = u.ctx,
     r = RATIO();
@@ -22,14 +23,14 @@ export function drawLine(u, line, { Y, weight, log, faint = false }) {
   ctx.strokeStyle = ctx.fillStyle = line.ghost ? colour("--ghost") : line.colour;
   ctx.lineJoin = "round";
   const soft = weight > 0 && !line.ghost;
-  if (marks.wide) band(ctx, marks, first, end, X, Y, ok, { r, ghost: line.ghost, faint, soft });
-  ctx.globalAlpha = line.ghost ? 0.55 : soft ? 0.3 : faint ? 0.5 : 1;
-  ctx.lineWidth = (line.ghost ? 1 : soft ? 1 : 1.5) * r;
+  if (marks.wide && !bare) band(ctx, marks, first, end, X, Y, ok, { r, ghost: line.ghost, faint, soft });
+  ctx.globalAlpha = line.ghost ? 0.55 : soft ? (faint ? 0.1 : 0.3) : faint ? 0.22 : 1;
+  ctx.lineWidth = (line.ghost ? 1 : soft ? 1 : front ? 2.4 : 1.5) * r;
   ctx.setLineDash((line.dash || []).map((length) => length * r));
   path(ctx, marks.mid, first, end, X, Y, ok, r);
   if (soft) {
-    ctx.globalAlpha = faint ? 0.5 : 1;
-    ctx.lineWidth = 1.75 * r;
+    ctx.globalAlpha = faint ? 0.25 : 1;
+    ctx.lineWidth = (front ? 2.6 : 1.75) * r;
     path(ctx, smooth(marks, weight), first, end, X, Y, ok, r);
   }
   ctx.restore();

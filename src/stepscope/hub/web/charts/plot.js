@@ -3,12 +3,13 @@ import { colour } from "../theme.js";
 import uPlot from "../vendor/uplot.js";
 import { drawFindings, drawFlags, drawLine, drawMarker, drawNonFinite } from "./draw.js";
 import { forget, join, point, repaint } from "./painter.js";
-import { factorY, logTicks, rangeX, rangeY, roomX, roomY, spanY, tickLog, tickX, tickY } from "./scales.js";
+import { chosenSpanY, factorY, logTicks, rangeX, rangeY, roomX, roomY, tickLog, tickX, tickY } from "./scales.js";
 
+const MAX_BANDS = 10; // lines that have their bands drawn; of more, only the one in focus
 const FONT = "11px Inter, system-ui, sans-serif";
 
 // what: { lines, metric: { key, unit }, flags, window: [from, to] | null, kind: step|time|relative|metric, log, weight,
-//   focus, findings: [{ from, to, expected, colour, text }], under(u): draws behind the lines }
+//   y: "robust" or [low, high], focus, findings: [{ from, to, expected, colour, text }], under(u): draws behind the lines }
 // on: { zoom(from, to), reset(), pick(mark), hover(mark|null) }
 export class Plot {
   constructor(element, what, on, group) {
@@ -94,11 +95,19 @@ export class Plot {
     return rangeX(this.what.lines, this.what.window);
   }
 
+  /** @returns {[number, number]} */
   rangeOfY() {
-    const span = spanY(this.what.lines, this.rangeOfX(), this.what.log, this.what.weight);
-    if (this.what.log) return rangeY(span, true);
-    this.factor = factorY(span);
-    return rangeY({ low: span.low * this.factor, high: span.high * this.factor }, false);
+    const { lines, log, y } = this.what,
+      span = chosenSpanY(lines, this.rangeOfX(), this.what);
+    const [low, high] = Array.isArray(y) ? y : [null, null];
+    this.factor = log ? 1 : factorY({ low: low ?? span.low, high: high ?? span.high });
+    const [bottom, top] = rangeY({ low: span.low * this.factor, high: span.high * this.factor }, log);
+    /** @type {[number, number]} */
+    const ends = [
+      low === null || (log && low <= 0) ? bottom : low * this.factor,
+      high === null || (log && high <= 0) ? top : high * this.factor,
+    ];
+    return ends[0] < ends[1] ? ends : [bottom, top];
   }
 
   // Where a value is, in pixels of the page or of the canvas.
@@ -169,12 +178,12 @@ export class Plot {
     drawFlags(this.u, flags || []);
     if (typeof this.what.marker === "number") drawMarker(this.u, this.what.marker);
     for (const line of lines) if (line.ghost) drawLine(this.u, line, { Y, weight, log });
+    const front = lines.find((line) => !line.ghost && line.id === focus),
+      crowded = lines.length > MAX_BANDS;
     for (const line of lines) {
-      if (!line.ghost && line.id !== focus)
-        drawLine(this.u, line, { Y, weight, log, faint: focus !== undefined && focus !== null });
+      if (!line.ghost && line !== front) drawLine(this.u, line, { Y, weight, log, faint: !!front, bare: crowded });
     }
-    const front = lines.find((line) => line.id === focus);
-    if (front) drawLine(this.u, front, { Y, weight, log });
+    if (front) drawLine(this.u, front, { Y, weight, log, front: true });
     ctx.restore();
     this.nonFinite = drawNonFinite(this.u, lines);
     const drawn = lines.reduce((sum, line) => sum + line.marks.length, 0);

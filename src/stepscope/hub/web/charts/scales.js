@@ -58,6 +58,68 @@ export function spanY(lines, [from, to], positive, weight = 0) {
   return low <= high ? { low, high } : { low: positive ? 0.1 : 0, high: 1 };
 }
 
+const MAX_SAMPLES = 4000,
+  TAIL = 0.02;
+
+/**
+ * The extent of y without outliers: the values between the 2nd and 98th percentile of the means, and half as much around.
+ * @param {Line[]} lines
+ * @param {[number, number]} range
+ * @param {boolean} [positive]
+ */
+export function robustSpanY(lines, [from, to], positive) {
+  const all = lines.reduce((sum, { marks }) => sum + marks.length, 0),
+    stride = Math.max(1, Math.ceil(all / MAX_SAMPLES)),
+    values = /** @type {number[]} */ ([]);
+  for (const { marks } of lines) {
+    for (let i = marks.find(from); i < marks.length && marks.x[i] <= to; i += stride) {
+      const value = marks.mid[i];
+      if (value !== null && !(positive && value <= 0)) values.push(value);
+    }
+  }
+  if (!values.length) return spanY(lines, [from, to], positive);
+  values.sort((a, b) => a - b);
+  const at = (share) => values[Math.round(share * (values.length - 1))],
+    low = at(TAIL),
+    high = at(1 - TAIL),
+    pad = (high - low) / 2,
+    whole = spanY(lines, [from, to], positive);
+  return { low: Math.max(whole.low, positive ? low / 2 : low - pad), high: Math.min(whole.high, high + pad) };
+}
+
+/**
+ * The extent of y that a choice gives: "robust", or two ends of which each may be null; else all of it.
+ * @param {Line[]} lines
+ * @param {[number, number]} range
+ * @param {{ y?: string | (number | null)[], log?: boolean, weight?: number }} how
+ */
+export function chosenSpanY(lines, range, { y, log, weight }) {
+  if (y === "robust") return robustSpanY(lines, range, log);
+  return spanY(lines, range, log, weight);
+}
+
+/**
+ * How many marks lie outside the chosen range of y.
+ * @param {Line[]} lines
+ * @param {string | (number | null)[] | undefined} y
+ * @param {boolean} log
+ * @param {[number | null, number | null] | null} window
+ */
+export function outliers(lines, y, log, window) {
+  if (!y) return 0;
+  const range = rangeX(lines, window),
+    span = typeof y === "string" ? robustSpanY(lines, range, log) : { low: y[0] ?? -Infinity, high: y[1] ?? Infinity };
+  let out = 0;
+  for (const { marks } of lines) {
+    for (let i = marks.find(range[0]); i < marks.length && marks.x[i] <= range[1]; i++) {
+      const low = marks.low[i],
+        high = marks.high[i];
+      if (low !== null && high !== null && (low < span.low || high > span.high)) out++;
+    }
+  }
+  return out;
+}
+
 /**
  * What a log scale does to marks: how many are below it as a whole, and how many reach below it.
  * @param {Line[]} lines

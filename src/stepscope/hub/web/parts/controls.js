@@ -79,7 +79,7 @@ export function IconButton({ icon, label, onClick, on, disabled, shortcut, ...re
 const MARGIN = 8;
 
 // A button that opens a panel within the window; Escape and a click elsewhere close it. children is the panel, or a function of `close`.
-export function Menu({ label, icon, children, align = "left", title }) {
+export function Menu({ label, icon, children, align = "left", title, bare = false }) {
   const [open, setOpen] = useState(false);
   const ref = useRef(/** @type {HTMLElement | null} */ (null));
   const button = useRef(/** @type {HTMLButtonElement | null} */ (null));
@@ -113,11 +113,16 @@ export function Menu({ label, icon, children, align = "left", title }) {
     }
   };
   return html`<span class="menu-place" ref=${ref} onKeyDown=${keys}>
-    <button type="button" class="button" ref=${button} aria-expanded=${String(open)} title=${title}
-        onClick=${() => setOpen(!open)}>
-      ${icon && html`<${Icon} name=${icon} />`}${label}</button>
+    <button type="button" class=${bare ? "icon-button" : "button"} ref=${button} aria-expanded=${String(open)}
+        title=${bare ? label : title} aria-label=${bare ? label : undefined} onClick=${() => setOpen(!open)}>
+      ${icon && html`<${Icon} name=${icon} />`}${bare ? null : label}</button>
     ${open && html`<div class=${"menu " + align}>${typeof children === "function" ? children(close) : children}</div>`}
   </span>`;
+}
+
+// A menu behind an icon, whose label is its name.
+export function IconMenu({ icon, label, children, align }) {
+  return html`<${Menu} icon=${icon} label=${label} align=${align} bare>${children}<//>`;
 }
 
 // The state of a run, by sign and word, never by colour alone; while its journals are imported, how far that is.
@@ -156,6 +161,9 @@ const PATHS = {
   copy: "M5.5 5.5h8v8h-8zM2.5 10.5v-8h8",
   plus: "M8 3v10M3 8h10",
   pencil: "M3 13l.7-3L11 2.700l2.300 2.300L6 12.300zM9.500 4.200l2.300 2.300",
+  more: "M3 8h.01M8 8h.01M13 8h.01",
+  eye: "M1.500 8S4 3.500 8 3.500 14.500 8 14.500 8 12 12.500 8 12.500 1.500 8 1.500 8zM8 10a2 2 0 1 0 0-4 2 2 0 0 0 0 4z",
+  closed: "M2 6.500S4 10 8 10s6-3.500 6-3.500M4 9.300L2.800 11M8 10v2M12 9.300l1.200 1.700",
   warn: "M8 2l6.5 11.5h-13zM8 6.5v3M8 11.700v.1",
 };
 

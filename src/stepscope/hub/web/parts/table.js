@@ -5,7 +5,8 @@ import { useSize } from "../use.js";
 const SPARE = 8;
 
 // columns: [{ id, title, width, align, cell(row), sortable, head }]. Widths are CSS lengths of a grid.
-// Another `question` or `sort` scrolls to the top. onOpen(row) is called on Enter or a click.
+// Another `question` or `sort` scrolls to the top. onOpen(row) is called on Enter or a click, onPoint(row) when the pointer
+// is over it, with null when it leaves.
 export function VirtualTable({
   label,
   columns,
@@ -19,6 +20,7 @@ export function VirtualTable({
   onSeen,
   rowClass,
   onToggle,
+  onPoint,
 }) {
   const [box, size] = useSize();
   const [top, setTop] = useState(0);
@@ -106,6 +108,7 @@ export function VirtualTable({
               height: rowHeight + "px",
               transform: `translateY(${(first + at) * rowHeight}px)`,
             }}
+            onPointerEnter=${onPoint && (() => onPoint(row))} onPointerLeave=${onPoint && (() => onPoint(null))}
             onFocus=${() => setActive(first + at)}
             onClick=${(event) => {
               if (!event.target.closest("input, a, button, label")) onOpen?.(row);

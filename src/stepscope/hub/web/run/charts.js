@@ -314,7 +314,7 @@ function zoomWords({ window: [from, to], x }) {
   return `${from === null ? "…" : formatX(x, from)} to ${to === null ? "…" : formatX(x, to).replace("step ", "")}`;
 }
 
-function Smoothing({ value }) {
+export function Smoothing({ value }) {
   return html`<label class="smoothing" title="Smoothing; the raw values stay visible">
     <span class="select-label">smooth</span>
     <input type="range" min="0" max="0.99" step="0.01" value=${value} aria-valuetext=${value ? String(value) : "off"}

@@ -1,6 +1,6 @@
 // The head of a run's page: name, state, and findings, each a link to its step.
 import { html, useState } from "../h.js";
-import { get, post, runPath, quoted } from "../api.js";
+import { get, post, runPath } from "../api.js";
 import { go, href } from "../router.js";
 import { useFetch, useNow, usePollUntilComplete } from "../use.js";
 import { Icon, Menu, Status } from "../parts/controls.js";
@@ -14,7 +14,7 @@ export function RunHead({ run, goodput, findings, reload, tab, setTab, onStep, l
   const going = run.status === "running";
   return html`<header class="run-head">
     <div class="run-title">
-      <a class="muted" href=${href("runs", { filter: `project = ${quoted(run.project)}` })}>${run.project}</a>
+      <a class="muted" href=${href("project", run.project)}>${run.project}</a>
         <span class="muted" aria-hidden="true">/</span>
       <${Name} run=${run} onEdit=${onEdit} />
       <${Status} run=${run} />

@@ -188,7 +188,7 @@ export function twoLines(ids, { now }) {
             (key) =>
               html`<span key=${key}><span class="muted">${key.slice(key.indexOf("/") + 1)}</span>${" "}${value(run.values[key])}</span>`,
           )}
-        ${run.findings ? FIXED.findings.cell(run) : html`<span class="muted">no findings</span>`}
+        ${run.findings ? FIXED.findings.cell(run) : html`<span class="muted run-fine">no findings</span>`}
         <span class="grow"></span>${FIXED.started.cell(run, { now })}</div>
     </div>`,
   };

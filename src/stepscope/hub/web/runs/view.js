@@ -9,8 +9,9 @@ import { Confirm } from "../parts/overlays.js";
 import { Failure, Loading } from "../parts/states.js";
 import { VirtualTable } from "../parts/table.js";
 import { editAll, remove } from "../run/edit.js";
-import { Chooser, column, DEFAULTS, groupOf, tagFields, tagValues, twoLines, usualMetrics } from "./columns.js";
+import { Chooser, column, DEFAULTS, twoLines, usualMetrics } from "./columns.js";
 import { Filter } from "./filter.js";
+import { fieldNames, fieldValues, groupChoices, grouped } from "./grouping.js";
 import { useRuns } from "./rows.js";
 import { useRates, useSparks } from "./sparks.js";
 
@@ -73,18 +74,10 @@ export default function RunsView() {
   return html`<div class="page fill runs">
     <div class="runs-bar">
       <${Filter} value=${filter} onChange=${(text) => change({ filter: text.trim() })} problem=${wrong}
-          fields=${names(fields)} valuesOf=${(field) => valuesOf(field, runs.rows, fields)} />
+          fields=${fieldNames(fields)} valuesOf=${(field) => fieldValues(field, runs.rows, fields)} />
       <${Toolbar} label="Table">
         <${Select} label="group" hidden=${false} value=${group} onChange=${(by) => change({ group: by })}
-          options=${[
-            ["", "not grouped"],
-            ["project", "project"],
-            ["status", "status"],
-            ["hosts", "host"],
-            ["group", "group"],
-            ...fields.tags.slice(0, 30).map(({ name }) => ["tag." + name, `tag ${name}`]),
-            ...fields.config.slice(0, 60).map(({ name }) => ["config." + name, name]),
-          ]} />
+          options=${groupChoices(fields)} />
         ${
           narrow &&
           html`<${Select} label="sort" hidden=${false} value=${sort}
@@ -167,20 +160,6 @@ const heading = (row) =>
   html`<span class="group-title"><${Icon} name=${row.open ? "down" : "right"} size=${11} />${row.heading}
     <span class="muted">${count(row.size)}</span></span>`;
 
-function grouped(rows, by, closed) {
-  if (!by) return rows;
-  const groups = new Map();
-  for (const run of rows) {
-    const name = groupOf(run, by) || "–";
-    if (!groups.has(name)) groups.set(name, []);
-    groups.get(name).push(run);
-  }
-  return [...groups].flatMap(([name, list]) => [
-    { heading: name, size: list.length, open: !closed.has(name) },
-    ...(closed.has(name) ? [] : list),
-  ]);
-}
-
 const fold = (row, setClosed) =>
   setClosed((old) => {
     const made = new Set(old);
@@ -197,34 +176,6 @@ function countWords({ rows, matched, total, loading, state }, filter) {
     (state === "lost" ? " · reconnecting" : "")
   );
 }
-
-function names(fields) {
-  return [
-    ...fields.plain.map((name) => ({ name, hint: "" })),
-    ...tagFields(fields),
-    ...fields.metrics
-      .filter(({ name }) => !name.startsWith("stepscope/"))
-      .map(({ name, runs }) => ({ name: "metrics." + name, hint: `${count(runs)} runs` })),
-    ...fields.config.map(({ name, runs }) => ({ name: "config." + name, hint: `${count(runs)} runs` })),
-  ];
-}
-
-function valuesOf(field, rows, fields) {
-  if (field === "project") return fields.projects;
-  if (field === "archived") return ["true", "false"];
-  const tags = tagValues(field, rows, fields);
-  if (tags) return tags;
-  if (!/^(name|id|hosts|group|job_type|config\..*)$/.test(field)) return [];
-  return [
-    ...new Set(
-      rows.slice(0, 2000).map((run) => (field.startsWith("config.") ? groupOf(run, field) : plainOf(run, field))),
-    ),
-  ]
-    .filter((value) => value && value !== "–")
-    .slice(0, 200);
-}
-
-const plainOf = (run, field) => (field === "hosts" ? run.hosts[0] : run[field]);
 
 // What a new user sees: the lines to paste, and that the page is waiting for them.
 const LINES = `import stepscope

@@ -1,0 +1,233 @@
+// The charts of a workspace: one for each metric, a line for each visible run or for each group of them.
+import { html, useEffect, useMemo, useRef } from "../h.js";
+import { change, go, href, useParam, useParams } from "../router.js";
+import { useDebounced, useSavedChoice } from "../use.js";
+import { seriesColour, seriesDash } from "../theme.js";
+import { Icon, Search, Select, Switch, Toolbar } from "../parts/controls.js";
+import { count } from "../parts/format.js";
+import { Empty, Failure, Loading } from "../parts/states.js";
+import { ChartCard } from "../charts/card.js";
+import { pick } from "../charts/pick.js";
+import { ends, grouped, Smoothing } from "../run/charts.js";
+import { groupLines } from "./groups.js";
+import { RunLines } from "./lines.js";
+
+const POINTS = [
+  [10, 512],
+  [60, 256],
+  [Infinity, 128],
+]; // marks of a line, by the number of runs
+
+export function Overlay({ project, runs, fields, styles, groups, theme, toggle }) {
+  const [x] = useParam("x", "step");
+  const [smooth] = useParam("smooth", "0");
+  const [log] = useParam("log");
+  const [q] = useParam("q");
+  const [from] = useParam("from");
+  const [to] = useParam("to");
+  const [settings, setSettings] = useChartSettings();
+  const scope = project ?? "compare";
+  const [pins, setPins] = useSavedChoice("pins." + scope, /** @type {string[]} */ ([]));
+  const [wide, setWide] = useSavedChoice("wide." + scope, /** @type {string[]} */ ([]));
+  const [closed, setClosed] = useSavedChoice("closed.workspace", ["system", "stepscope"]);
+  const search = useDebounced(q, 150);
+  const feed = useMemo(() => new RunLines(), []);
+  const known = useRef(new Map());
+  const window = from || to ? [from === "" ? null : Number(from), to === "" ? null : Number(to)] : null;
+  useEffect(() => () => feed.close(), []);
+  useEffect(() => {
+    feed.show(runs, styles);
+  }, [runs.map((run) => `${run.id} ${run.name}`).join("\n"), styles, theme, groups]);
+  useEffect(() => {
+    const [, points] = POINTS.find(([most]) => runs.length <= most) ?? [0, 128];
+    feed.change({ x, from: window?.[0] ?? null, to: window?.[1] ?? null, points });
+  }, [x, from, to, runs.length > 10, runs.length > 60]);
+  useEffect(() => {
+    const moved = runs.filter((run) => known.current.has(run.id) && known.current.get(run.id) !== run.seen);
+    known.current = new Map(runs.map((run) => [run.id, run.seen]));
+    if (moved.length) feed.move(moved.map((run) => run.id));
+  }, [runs]);
+
+  const keys = useMemo(() => metricsOf(fields.value?.metrics || []), [fields.value]);
+  const shown = useMemo(() => found(keys, search), [keys, search]);
+  const sections = useMemo(() => (search ? [["", shown]] : grouped(shown, pins)), [shown, pins, search]);
+  const look = useMemo(
+    () => ({ kind: x, window, log: log === "1", weight: Number(smooth) || 0, flags: [] }),
+    [x, from, to, log, smooth],
+  );
+  const overTime = useMemo(() => ({ ...look, kind: "relative", window: null }), [look]);
+  const sources = useRef(new Map());
+  const latest = useRef(groups);
+  latest.current = groups;
+  const source = (key) => {
+    if (!sources.current.has(key)) sources.current.set(key, sourceOf(feed, key, latest));
+    return sources.current.get(key);
+  };
+  const on = {
+    zoom: (low, high) => change(ends(low, high, x), { replace: false }),
+    reset: () => change({ from: null, to: null }, { replace: false }),
+    legend: (id) => toggle(id.startsWith("group ") ? membersOf(groups, id, runs) : [id], false),
+  };
+  const opening = (key) => (mark, plot) =>
+    mark.line.run
+      ? pick(mark.line.run, mark.line.key || key, mark, plot, { x }, (step, rank) =>
+          go(href("run", mark.line.run, { tab: "charts", step, at: rank })),
+        )
+      : change({ filter: narrowed(groups.by, mark.line.name) }, { replace: false });
+  const flip = (list, key) => (list.includes(key) ? list.filter((each) => each !== key) : [...list, key]);
+  const card = ({ key }) => {
+    const timed = key.startsWith("system/") && x === "step";
+    return html`<${ChartCard} key=${key} title=${key} source=${source(key)} look=${timed ? overTime : look} linked
+      on=${timed ? { legend: on.legend } : { ...on, pick: opening(key) }} group=${`workspace-${timed ? "relative" : x}`}
+      pinned=${pins.includes(key)} onPin=${() => setPins(flip(pins, key))}
+      wide=${wide.includes(key)} onWide=${() => setWide(flip(wide, key))}
+      settings=${settings.get(key)} onSettings=${(next) => setSettings(key, next)}
+      empty=${runs.length ? "No visible run has this metric here" : "No run is visible"} />`;
+  };
+  return html`<div class="controls"><${Toolbar} label="Charts">
+      <${Search} label="Find a metric" placeholder="Find a metric  /" value=${q}
+          onChange=${(text) => change({ q: text })} />
+      <${Select} label="x" hidden=${false} value=${x}
+          onChange=${(next) => change({ x: next === "step" ? null : next, from: null, to: null })} options=${[
+            ["step", "step"],
+            ["relative", "time since start"],
+            ["time", "wall time"],
+          ]} />
+      <${Smoothing} value=${Number(smooth) || 0} />
+      <${Switch} label="log" title="A logarithmic y axis" on=${log === "1"} onChange=${(next) => change({ log: next })} />
+    <//>
+      <span class="controls-note muted">
+        ${
+          window &&
+          html`<button type="button" class="button"
+              onClick=${() => change({ from: null, to: null })}>Whole range ✕</button>`
+        }
+        ${q && html`<span>${count(shown.length)} of ${count(keys.length)}</span>`}
+      </span>
+    </div>
+    ${
+      !fields.value
+        ? fields.error
+          ? html`<${Failure} error=${fields.error} reload=${fields.reload} />`
+          : html`<${Loading} what="Loading metrics" />`
+        : !keys.length
+          ? html`<${Empty} title="No metrics yet">They appear here as soon as a run logs one.<//>`
+          : !shown.length && html`<${Empty} title="No metric matches">No metric name matches “${search}”.<//>`
+    }
+    ${sections.map(([name, list]) => {
+      const open = !name || !closed.includes(name);
+      return html`<section class="chart-group" key=${name} aria-label=${name || "Metrics found"}>
+        ${
+          name &&
+          html`<h2>
+            <button type="button" class="group-head" aria-expanded=${String(open)}
+                onClick=${() => setClosed(flip(closed, name))}>
+              <${Icon} name=${open ? "down" : "right"} size=${12} />${name}
+              <span class="muted">${count(list.length)}</span></button>
+          </h2>`
+        }
+        ${open && html`<div class="charts">${list.map(card)}</div>`}
+      </section>`;
+    })}`;
+}
+
+// The metrics by the names under which runs are compared, each once.
+function metricsOf(metrics) {
+  const names = [...new Set(metrics.map(({ compared }) => compared))];
+  return names.map((key) => ({ key, category: key.includes("/") ? key.slice(0, key.indexOf("/")) : null }));
+}
+
+// Words that all are part of the name, or a regular expression.
+export function found(keys, text) {
+  const words = text.toLowerCase().split(/\s+/).filter(Boolean);
+  const pattern = /[\^$*+?()[\]{}|\\]/.test(text) ? expression(text.trim()) : null;
+  return keys.filter(({ key }) =>
+    pattern ? pattern.test(key) : words.every((word) => key.toLowerCase().includes(word)),
+  );
+}
+
+function expression(text) {
+  try {
+    return new RegExp(text, "i");
+  } catch {
+    return null; // not complete yet: its words are searched
+  }
+}
+
+// What narrows the list to one group, in the filter language.
+function narrowed(by, name) {
+  const field = by.replace(/^(tag|config)\.(.*)$/, (whole, kind, rest) =>
+    /^[\w./-]+$/.test(rest) ? whole : `${kind}.${JSON.stringify(rest)}`,
+  );
+  return name === "–" ? `${field} = none` : `${field} = ${JSON.stringify(name)}`;
+}
+
+const membersOf = (groups, id, runs) =>
+  runs.filter((run) => "group " + groups.of.get(run.id) === id).map((run) => run.id);
+
+// The lines of one metric as a card takes them: those of the runs, or one for each group with its spread.
+function sourceOf(feed, key, latest) {
+  let made = { stamp: "", lines: /** @type {any[]} */ ([]) };
+  return {
+    watch: (notify) => feed.watch(key, notify),
+    read: () => {
+      const lines = feed.lines(key),
+        groups = latest.current,
+        state = { ...feed.state(key), unit: lines[0]?.unit || "" };
+      if (!groups) return { ...state, lines };
+      const stamp = `${feed.version} ${groups.by} ${lines.map(({ marks }) => `${marks.length} ${marks.total}`).join()}`;
+      if (stamp !== made.stamp) made = { stamp, lines: linesOfGroups(lines, groups) };
+      return { ...state, lines: made.lines };
+    },
+  };
+}
+
+function linesOfGroups(lines, groups) {
+  return groupLines(lines, (run) => groups.of.get(run)).map(({ name, members, marks }) => {
+    const at = groups.styles.get(name) ?? 0;
+    return {
+      ...{ id: "group " + name, name, short: `${name} (${members.length})`, at, marks, rank: null, ghost: false },
+      ...{ colour: seriesColour(at), dash: seriesDash(at), last: null, group: true },
+    };
+  });
+}
+
+/**
+ * The settings of single charts, in the address: `chart=KEY~log~smooth:0.6~y:robust` or `y:0..3`.
+ * @returns {[Map<string, any>, (key: string, next: any) => void]}
+ */
+function useChartSettings() {
+  const [texts, setTexts] = useParams("chart");
+  const settings = useMemo(() => new Map(texts.map(readSettings)), [texts]);
+  const set = (key, next) => {
+    const made = new Map(settings);
+    if (Object.keys(next).length) made.set(key, next);
+    else made.delete(key);
+    setTexts([...made].map(([name, each]) => writeSettings(name, each)));
+  };
+  return [settings, set];
+}
+
+/** @returns {[string, any]} */
+export function readSettings(text) {
+  const [key, ...parts] = text.split("~"),
+    made = /** @type {any} */ ({});
+  for (const part of parts) {
+    const [name, value = ""] = part.split(/:(.*)/s);
+    if (name === "log") made.log = value !== "0";
+    else if (name === "smooth") made.weight = Math.min(0.99, Number(value) || 0);
+    else if (name === "y" && value === "robust") made.y = "robust";
+    else if (name === "y" && value.includes(".."))
+      made.y = value.split("..").map((end) => (end === "" || Number.isNaN(Number(end)) ? null : Number(end)));
+  }
+  return [decodeURIComponent(key), made];
+}
+
+export function writeSettings(key, { log, weight, y }) {
+  const parts = [encodeURIComponent(key)];
+  if (log !== undefined) parts.push(log ? "log" : "log:0");
+  if (weight !== undefined) parts.push(`smooth:${weight}`);
+  if (y === "robust") parts.push("y:robust");
+  else if (Array.isArray(y)) parts.push(`y:${y.map((end) => end ?? "").join("..")}`);
+  return parts.join("~");
+}
