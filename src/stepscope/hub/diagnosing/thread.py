@@ -47,6 +47,10 @@ DEATHS = ("crash", "dead_rank")
 """Findings that name the end of a run without an exit record."""
 
 
+UNSTORED = 0.999
+"""The share of a run that is diagnosed, and its findings not stored yet."""
+
+
 class Changed(NamedTuple):
     """A run whose findings changed."""
 
@@ -138,7 +142,7 @@ class Diagnosing:
         if not self.is_waiting(run):
             return 1.0
         self._replays.prefer(run)
-        return self._replays.progress(run)
+        return min(self._replays.progress(run), UNSTORED)
 
     def announce(self, run: str, project: str) -> None:
         """Pass on the findings of a run, or of a whole project, again, as far as they are followed."""

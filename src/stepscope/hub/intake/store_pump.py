@@ -155,11 +155,11 @@ class StorePump:
             if self._passed_on is not None:
                 items = self._stored_here(items, self._passed_on, reason)
             self._committed = bool(items)
+            if items:  # before they are counted: whoever sees the count may ask whether they are diagnosed
+                self.stored.announce(items, lambda error: self._count_failed(items, error))
         stored = self._count(_STORED.get(outcome, outcome), items, reason)
         if outcome == "written":
             self._rates.append((time.monotonic(), stored))
-            if items:
-                self.stored.announce(items, lambda error: self._count_failed(items, error))
 
     def _stored_here(
         self, items: list[ReceivedBatch], passed_on: Callable[[Batch], str], reason: str
