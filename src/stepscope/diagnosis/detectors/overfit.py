@@ -11,6 +11,7 @@ OVERFIT = Kind(
     "WARN",
     "the model memorizes the training data",
     "Stop at the checkpoint near the lowest held-out loss; add data or regularization.",
+    rules_out="harder data: the training loss still falls",
 )
 EVALUATIONS = 5
 """A held-out loss must rise over this many evaluations..."""
