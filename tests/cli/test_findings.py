@@ -42,14 +42,16 @@ def test_findings_are_told_with_cause_and_advice(home: Path, capsys: pytest.Capt
     assert lines[0] == "ERROR  not finite: trainer/loss became NaN at step 70 on rank 1"
     assert lines[1] == "       Expected 1 to 1.12"
     assert " ".join(" ".join(lines[2:]).split()) == (
-        "an overflow, a division by zero or a bad batch Look at the inputs of that step; clip gradients, lower the "
-        "learning rate, check for log or division of zero."
+        "an overflow, a division by zero or a bad batch This rules out a wrong chart: the recorded value itself is not "
+        "finite. Look at the inputs of that step; clip gradients, lower the learning rate, check for log or division "
+        "of zero. $ stepscope step R 70"
     )
     assert main(["findings", "R", "--json", "--home", str(home)]) == 0
     answer = json.loads(capsys.readouterr().out)
     (found,) = answer["findings"]
     assert (answer["run"], answer["complete"]) == ("R", True)
     assert (found["kind"], found["step"], found["rank"], found["value"]) == ("not_finite", 70, 1, "NaN")
+    assert found["next"] == "stepscope step RUN 70"
 
 
 def test_a_run_without_faults_is_left_in_peace(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -71,6 +73,17 @@ def test_show_has_findings_and_the_ranks_of_open_spans(home: Path, capsys: pytes
     shown = json.loads(capsys.readouterr().out)
     assert [each["rank"] for each in shown["open_spans"]] == [0, 1]
     assert [each["kind"] for each in shown["findings"]] == ["not_finite"]
+
+
+def test_the_last_line_says_where_the_time_went(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Computing, waiting for data and the rest, with their shares; `show` has the same sentence."""
+    parts = (span("train.forward", 1, 6 * SECOND, 1), span("train.data_load", 2, 3 * SECOND, 1))
+    write(tmp_path, "R", [*parts, span("other", 3, 10 * SECOND, 1)])
+    expected = "60% computing, 30% waiting for data, 10% outside of timed spans"
+    assert main(["findings", "R", "--home", str(tmp_path)]) == 0
+    assert capsys.readouterr().out.splitlines()[-1] == f"time   {expected}"
+    assert main(["show", "R", "--home", str(tmp_path)]) == 0
+    assert f"time {expected}\n" in capsys.readouterr().out
 
 
 def test_what_a_person_expects_is_muted(home: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -39,6 +39,7 @@ MESSAGES = [
     ("OSError: [Errno 116] Stale file handle", "storage_failure"),
     ("ModuleNotFoundError: No module named 'flash_attn'", "missing_dependency"),
     ("train.py: error: unrecognized arguments: --lr2", "argument_validation_failure"),
+    ("pydantic_core._pydantic_core.ValidationError: 1 validation error for Config", "argument_validation_failure"),
     ("ValueError: loss is NaN at step 12", "nan_or_inf"),
     ("RuntimeError: DataLoader worker (pid(s) 4242) exited unexpectedly", "data_worker"),
     ("Fatal Python error: Segmentation fault", "framework_crash"),

@@ -11,10 +11,12 @@ from typing import Any
 from stepscope.cli import text
 from stepscope.cli.journal_diagnosis import JournalDiagnosis, diagnose
 from stepscope.cli.options import LATEST_HELP, Commands, add_command, home_of
-from stepscope.cli.stored_run import is_large, open_stored
+from stepscope.cli.stored_run import RUN, is_large, open_stored
 from stepscope.hub.client import HubError, open_http_client
 from stepscope.journal.resolve_run import find_run
+from stepscope.journal.run_goodput import Folding
 from stepscope.model.errors import StepscopeError
+from stepscope.model.goodput_sums import in_words
 from stepscope.wire.plain import dumps
 
 PATH = "/api/runs/{run}/findings"
@@ -34,6 +36,7 @@ def command(args: argparse.Namespace) -> int:
     home = home_of(args)
     with open_stored(home, args.run) as stored:
         answer = stored.get(PATH) if stored is not None else from_journals(home, find_run(home, args.run))
+    answer["time"] = time_words(home, answer["run"])
     width = text.width()
     print(dumps(answer) if args.json else "\n".join(each for line in _report(answer) for each in wrapped(line, width)))
     return 0
@@ -51,6 +54,12 @@ def findings_of(home: Path, run: str) -> list[dict[str, Any]]:
     if not answer or not (answer["complete"] or is_large(home, run)):
         answer = from_journals(home, run)
     return list(answer["findings"])
+
+
+def time_words(home: Path, run: str) -> str:
+    """Where the time of a run went, in a sentence; empty where no span tells."""
+    with open_stored(home, run) as stored:
+        return in_words(Folding(home, run).look().shares if stored is None else stored.get(f"{RUN}/goodput")["shares"])
 
 
 def _of_hub(home: Path, run: str) -> dict[str, Any] | None:
@@ -93,8 +102,18 @@ def _report(answer: dict[str, Any]) -> Iterator[str]:
         if each["muted"]:
             yield explanation(each["muted"])
             continue
-        yield from (explanation(word) for word in (each["band"], each["cause"], each["advice"]) if word)
+        excluded = f"This rules out {each['rules_out']}." if each["rules_out"] else ""
+        words = (
+            each["band"],
+            each["cause"],
+            excluded,
+            each["advice"],
+            f"$ {each['next'].replace('RUN', answer['run'])}",
+        )
+        yield from (explanation(word) for word in words if word)
         yield from (explanation(f"- {symptom}") for symptom in each["symptoms"])
+    if answer["time"]:
+        yield f"time   {text.clean(answer['time'])}"
 
 
 def wrapped(line: str, width: int) -> list[str]:

@@ -33,6 +33,8 @@ class Shown(NamedTuple):
     now: float
     findings: Sequence[Mapping[str, Any]] = ()
     """What went wrong, as JSON, worst first."""
+    time: str = ""
+    """Where the time went, in a sentence."""
 
     def status_of(self, each: WriterSummary) -> str:
         """The state of one writer."""
@@ -103,6 +105,7 @@ def _title(shown: Shown) -> list[str]:
         f"attempts {len(summary.attempts)}   ranks {len({each.writer.rank for each in newest})} of {world}"
         f"   records {formatting.count(sum(each.records for each in summary.writers.values()))}"
         f"   size {formatting.size(shown.size)}",
+        *([f"time {shown.time}"] if shown.time else []),
         *([text.clean("   ".join(part))] if part else []),
         *described_lines(description.tags, description.notes, description.archived),
     ]

@@ -4,7 +4,7 @@ import argparse
 from pathlib import Path
 
 from stepscope.cli import hub_runs, text
-from stepscope.cli.findings import findings_of
+from stepscope.cli.findings import findings_of, time_words
 from stepscope.cli.options import LATEST_HELP, Commands, add_command, home_of
 from stepscope.cli.run_document import from_hub, from_journals
 from stepscope.cli.run_text import look, report
@@ -31,7 +31,7 @@ def command(args: argparse.Namespace) -> int:
             raise
         _show_stored(args, home)
         return 0
-    shown = look(home, run)._replace(findings=findings_of(home, run))
+    shown = look(home, run)._replace(findings=findings_of(home, run), time=time_words(home, run))
     print(dumps(from_journals(shown)) if args.json else report(shown, text.width()))
     return 0
 

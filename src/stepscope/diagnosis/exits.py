@@ -20,6 +20,7 @@ CRASH = Kind(
     "Read the traceback of that rank in its log.",
     explains=("hang", "collective_mismatch", "new_error", "data_stall", "slow_span", "missing_steps", "straggler"),
     expects="every process to end with the status finished",
+    next="stepscope tail RUN",
 )
 DEAD_RANK = Kind(
     "dead_rank",
@@ -27,6 +28,8 @@ DEAD_RANK = Kind(
     "the process was killed: out of memory, a signal, or the machine",
     "Check the kernel log and the scheduler of that machine.",
     explains=("hang", "collective_mismatch", "data_stall", "slow_span", "missing_steps", "straggler", "new_error"),
+    rules_out="an orderly end: there is no exit record",
+    next="stepscope tail RUN",
 )
 ERROR = Kind(
     "error",
@@ -35,6 +38,7 @@ ERROR = Kind(
     "Read the logs of that step.",
     explains=("new_error",),
     expects="no exception and no failed span",
+    next="stepscope tail RUN",
 )
 NO_PROGRESS = Kind(
     "no_progress",

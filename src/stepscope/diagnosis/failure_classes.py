@@ -241,9 +241,17 @@ CLASSES = (
     FailureClass(
         "argument_validation_failure",
         "root",
-        (("unrecognized arguments",), ("error: argument",), ("the following arguments are required",)),
-        "wrong arguments of the program",
-        "Correct the command line.",
+        (
+            ("unrecognized arguments",),
+            ("error: argument",),
+            ("the following arguments are required",),
+            ("pydantic", "validation error"),
+            ("validationerror:",),
+            ("omegaconf.errors.",),
+            ("hydra.errors.",),
+        ),
+        "wrong arguments or settings of the program",
+        "Correct the command line or the configuration file.",
     ),
     FailureClass(
         "nan_or_inf",

@@ -65,6 +65,10 @@ class Kind:
     """Whether it persists, so that it explains symptoms at any later step."""
     expects: str = ""
     """What is expected instead, in words, for findings without a band."""
+    rules_out: str = ""
+    """What it cannot be, given that it was found; completes "This rules out ..."."""
+    next: str = ""
+    """The command to run next, RUN and STEP to be replaced; `stepscope step` or `show` where none is given."""
 
     def about(
         self,

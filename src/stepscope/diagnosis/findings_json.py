@@ -1,10 +1,12 @@
 """Findings as JSON, the same in the hub's API and in commands without a hub."""
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from functools import lru_cache
 from typing import Any
 
-from stepscope.diagnosis.finding import SEVERITIES, Finding, seconds
+from stepscope.diagnosis import registry
+from stepscope.diagnosis.finding import SEVERITIES, Finding, Kind, seconds
 from stepscope.model.formatting import quantity
 
 IN_STEPS = frozenset(("data_stall", "slow_span", "periodic_stall", "straggler", "intermittent_straggler", "slow_link"))
@@ -19,7 +21,7 @@ def as_json(finding: Finding, muted: str = "") -> dict[str, Any]:
 
     `muted` is the reason why it needs no attention.
     """
-    band = finding.expected
+    band, kind = finding.expected, _kinds().get(finding.kind)
     return {
         "kind": finding.kind,
         "severity": finding.severity,
@@ -39,10 +41,25 @@ def as_json(finding: Finding, muted: str = "") -> dict[str, Any]:
         "band": band_words(finding),
         "cause": finding.cause,
         "advice": finding.advice,
+        "rules_out": kind.rules_out if kind is not None else "",
+        "next": next_command(finding, kind),
         "since": round(finding.time / 1e9, 6) if finding.time else None,
         "symptoms": list(finding.symptoms),
         "muted": muted,
     }
+
+
+@lru_cache(maxsize=1)
+def _kinds() -> Mapping[str, Kind]:
+    """Every kind by name, also of installed detectors."""
+    return registry.kinds(registry.installed())
+
+
+def next_command(finding: Finding, kind: Kind | None) -> str:
+    """Return the command that shows more about a finding; RUN stands for the run."""
+    if kind is not None and kind.next:
+        return kind.next
+    return "stepscope show RUN" if finding.step is None else f"stepscope step RUN {finding.step}"
 
 
 def band_words(finding: Finding) -> str:

@@ -159,6 +159,8 @@ def _resource(key: str) -> str:
         return "gpu_errors"
     if "gpu" in key and key.endswith("temperature_celsius"):
         return "gpu_temperature"
+    if "gpu" in key and key.endswith("clock_mhz"):
+        return "gpu_clock"
     if "gpu" in key and key.endswith("memory_utilization"):
         return "gpu_memory_use"
     if key.endswith("disk/free_bytes"):

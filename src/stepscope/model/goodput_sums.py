@@ -2,6 +2,7 @@
 
 import math
 from collections import defaultdict
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from stepscope.model import names
@@ -97,6 +98,26 @@ class Goodput:
     def goodput(self) -> float:
         """The productive share."""
         return self.shares["productive"]
+
+
+_WORDS = {
+    "productive": "computing",
+    "idle": "waiting for data",
+    "overhead": "evaluation, checkpoints and syncing",
+    "wasted": "lost work",
+    UNACCOUNTED: "outside of timed spans",
+}
+MIN_SHARE = 0.005
+
+
+def in_words(shares: Mapping[str, float]) -> str:
+    """Return where the time of a run went, in a sentence, the largest share first; empty where no span tells."""
+    known = sorted(
+        (bucket for bucket in _WORDS if shares.get(bucket, 0.0) >= MIN_SHARE), key=lambda each: -shares[each]
+    )
+    if known == [UNACCOUNTED]:
+        return ""
+    return ", ".join(f"{shares[each]:.0%} {_WORDS[each]}" for each in known)
 
 
 def bucket_of(name: str, attribute: object) -> str | None:

@@ -73,7 +73,7 @@ def test_what_is_not_available_is_missing_with_a_reason() -> None:
     kinds = {probe.name.split("/")[0] for probe in available()}
     reasons = missing()
     assert kinds | {name.split("/")[0] for name in reasons} == {
-        "cpu", "memory", "disk", "network", "process", "psi", "gpu"
+        "cpu", "psi", "memory", "disk", "network", "process", "gpu"
     }  # fmt: skip
     assert all(len(reason) > 5 for reason in reasons.values())
 

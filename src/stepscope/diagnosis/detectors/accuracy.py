@@ -13,6 +13,7 @@ DROP = Kind(
     "ERROR",
     "the data or labels changed, or weights were damaged",
     "Compare inputs and checkpoint before and after that step.",
+    rules_out="noise of one evaluation: it has lasted",
 )
 LOST = 0.05
 """An accuracy has dropped when it lost at least this much, absolutely..."""

@@ -8,9 +8,28 @@ from stepscope.diagnosis.series_history import Series, jitter, trend
 
 _KEPT = "something is kept each step: a list of tensors with their graphs, a cache, files"
 _DETACH = "Detach what is stored each step; look for growing lists and caches."
-MEMORY = Kind("memory_creep", "WARN", _KEPT, _DETACH)
-GPU_MEMORY = Kind("gpu_memory_creep", "WARN", _KEPT, _DETACH)
-DISK = Kind("disk_filling", "WARN", "checkpoints or logs are never removed", "Keep fewer checkpoints.")
+MEMORY = Kind(
+    "memory_creep",
+    "WARN",
+    _KEPT,
+    _DETACH,
+    rules_out="a cache that fills once: it has not stopped growing",
+    next="stepscope top RUN",
+)
+GPU_MEMORY = Kind(
+    "gpu_memory_creep",
+    "WARN",
+    _KEPT,
+    _DETACH,
+    next="stepscope top RUN",
+)
+DISK = Kind(
+    "disk_filling",
+    "WARN",
+    "checkpoints or logs are never removed",
+    "Keep fewer checkpoints.",
+    next="df -h",
+)
 _BY_ROLE = {"memory": MEMORY, "gpu_memory": GPU_MEMORY, "disk_free": DISK}
 CREEP = 0.15
 """Memory creeps when it grew by this share..."""

@@ -20,6 +20,7 @@ REPLICAS = Kind(
     "Look what that rank does to its weights outside of the optimizer; restart from a checkpoint before this step.",
     explains=("desync",),
     lasts=True,
+    rules_out="different data on the ranks: the weights themselves differ",
 )
 CHECKSUM = "torch/weights_checksum"
 """A metric that must be equal on all ranks, to the last bit."""

@@ -15,6 +15,7 @@ DIVERGENCE = Kind(
     "Go back to an earlier checkpoint and lower the learning rate.",
     explains=("spike", "level_shift", "accuracy_drop", "exploding_gradients", "overfit", "plateau"),
     lasts=True,
+    rules_out="noise: the rise is steady over many values",
 )
 MIN_BLOCKS = 12
 SIGMAS = 8.0

@@ -15,6 +15,7 @@ FROZEN = Kind(
     "Check that gradients are there when step() is called, and that the optimizer has the parameters of this model.",
     explains=("plateau", "constant", "not_learning", "vanishing_gradients"),
     lasts=True,
+    rules_out="a loss at its floor: the weights themselves are equal before and after a step",
 )
 NOT_CLEARED = Kind(
     "gradients_not_cleared",
@@ -23,6 +24,7 @@ NOT_CLEARED = Kind(
     "Call optimizer.zero_grad() between optimizer.step() and the next backward pass.",
     explains=("level_shift", "spike", "divergence", "exploding_gradients"),
     lasts=True,
+    rules_out="harder data or a higher learning rate: gradients were there before the backward pass",
 )
 STUCK = Kind(
     "stuck_batch",
@@ -31,6 +33,7 @@ STUCK = Kind(
     "Look at what the loop reads its batches from.",
     explains=("plateau", "level_shift", "overfit", "divergence"),
     lasts=True,
+    rules_out="a model that learns quickly: the inputs themselves are equal",
 )
 UNUSED = Kind(
     "unused_parameters",

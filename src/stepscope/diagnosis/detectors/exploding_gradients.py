@@ -15,6 +15,7 @@ EXPLODING = Kind(
     "Clip the gradient norm and lower the learning rate; go back to a checkpoint before that step.",
     explains=("spike", "divergence", "level_shift", "accuracy_drop"),
     lasts=True,
+    rules_out="a single bad batch: the norm has stayed high",
 )
 EXPLODED = 10.0
 ROW = 6

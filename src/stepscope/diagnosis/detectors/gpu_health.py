@@ -14,6 +14,8 @@ SLOWDOWN = Kind(
     "Check cooling and power of that machine (nvidia-smi -q -d PERFORMANCE), and compare with another one.",
     explains=("throughput_loss", "straggler", "slow_span", "slower_than_before"),
     lasts=True,
+    rules_out="more work in each step: the driver reports the lower clock",
+    next="nvidia-smi -q -d PERFORMANCE,TEMPERATURE",
 )
 ERRORS = Kind(
     "gpu_errors",
@@ -22,6 +24,8 @@ ERRORS = Kind(
     "Take the machine out of service, reset the GPU or have it replaced; do not trust results since the first error.",
     explains=("crash", "dead_rank", "not_finite"),
     lasts=True,
+    rules_out="a fault of the program: the driver counts the errors",
+    next="nvidia-smi -q -d ECC,ROW_REMAPPER",
 )
 READINGS, SLOW = 10, 6
 """A slowdown shows in so many of the last readings."""

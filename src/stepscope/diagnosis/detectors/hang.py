@@ -28,6 +28,7 @@ HANG = Kind(
     "Take a stack trace of the missing rank (py-spy dump).",
     explains=("data_stall", "slow_span", "gpu_idle", "dead_rank", "crash"),
     lasts=True,
+    rules_out="a slow step: nothing has moved for longer than any step took",
 )
 MISMATCH = Kind(
     "collective_mismatch",
@@ -36,6 +37,7 @@ MISMATCH = Kind(
     "Compare the lines below: make every rank call the same collectives in the same order, with the same sizes.",
     explains=("data_stall", "slow_span", "gpu_idle", "dead_rank", "crash", "hang"),
     lasts=True,
+    rules_out="a slow network: the ranks are in different calls",
 )
 NO_STEP = Kind(
     "no_first_step",
@@ -45,6 +47,7 @@ NO_STEP = Kind(
     expects="a first step within 20 minutes",
     explains=("gpu_idle",),
     lasts=True,
+    next="stepscope tail RUN",
 )
 MAX_SETUP_SECONDS = 1200.0
 _LOOK_AT_STACKS = "Look at the stacks below: the rank that differs from the others is where to begin."

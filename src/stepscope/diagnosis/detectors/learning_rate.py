@@ -26,6 +26,7 @@ SCHEDULE = Kind(
         *("entropy_collapse", "clip_saturated", "clip_zero", "value_function", "dead_environment"),
     ),
     lasts=True,
+    rules_out="a side effect: the recorded learning rate itself changed",
 )
 RESTARTS = ("restart", "cycl", "sgdr", "triang", "onecycle")
 """Names of schedules that raise the rate again."""

@@ -10,8 +10,21 @@ from stepscope.model.names import SEVERITIES
 from stepscope.model.records import Log
 
 _READ = "Read the lines of that step."
-NEW_ERROR = Kind("new_error", "ERROR", "an error that this run had not logged before", _READ)
-BURST = Kind("log_burst", "WARN", "something fails again and again", _READ, explains=("new_error",))
+NEW_ERROR = Kind(
+    "new_error",
+    "ERROR",
+    "an error that this run had not logged before",
+    _READ,
+    next="stepscope tail RUN",
+)
+BURST = Kind(
+    "log_burst",
+    "WARN",
+    "something fails again and again",
+    _READ,
+    explains=("new_error",),
+    next="stepscope tail RUN",
+)
 RETRIES = Kind(
     "retry_storm",
     "WARN",
@@ -26,6 +39,7 @@ RECOMPILED = Kind(
     "Set TORCH_LOGS=recompiles to see what changes; mark dimensions as dynamic, or pad to a few fixed shapes.",
     explains=("slow_span", "periodic_stall", "throughput_loss", "log_burst"),
     lasts=True,
+    next="stepscope tail RUN",
 )
 _RECOMPILED = ("recompile_limit", "cache_size_limit", "recompiling function")
 """What torch writes when it gives up, and in the log of recompilations."""

@@ -21,6 +21,7 @@ NOT_FINITE = Kind(
     ),
     lasts=True,
     expects="a finite number",
+    rules_out="a wrong chart: the recorded value itself is not finite",
 )
 _LAYER = re.compile(r"(layers?|blocks?|h|stages?)[._/]?\d+|\.(weight|bias)$|embed|head|attn|mlp", re.IGNORECASE)
 _UNTIL_FIRST = frozenset(("reward", "length", "explained_variance"))

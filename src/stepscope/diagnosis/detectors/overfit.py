@@ -11,7 +11,17 @@ OVERFIT = Kind(
     "WARN",
     "the model memorizes the training data",
     "Stop at the checkpoint near the lowest held-out loss; add data or regularization.",
+    explains=("overtraining",),
+    rules_out="harder data: the training loss still falls",
 )
+OVERTRAINING = Kind(
+    "overtraining",
+    "INFO",
+    "the held-out loss has reached its best, and more training does not lower it",
+    "Keep the checkpoint near the best held-out loss; stop, or lower the learning rate.",
+)
+PATIENCE = 10
+"""So many evaluations in a row are no better than the best before them."""
 EVALUATIONS = 5
 """A held-out loss must rise over this many evaluations..."""
 RISE = 0.06
@@ -39,6 +49,22 @@ def judge(series: Series, run: RunState) -> Finding | None:
     return OVERFIT.about(series, steps[best], text, (lowest * (1 - 5 * noise), lowest * (1 + 5 * noise)), weight=rise)
 
 
+def judge_patience(series: Series, run: RunState) -> Finding | None:
+    """Tell when the best evaluation is many evaluations ago, and how far above the training loss it is."""
+    if series.count < 2 * PATIENCE or run.reinforcement:
+        return None
+    values, steps = list(series.values), list(series.steps)
+    best = values.index(min(values))
+    if len(values) - best <= PATIENCE:
+        return None
+    lowest = f"{number(values[best])} since step {steps[best]}"
+    text = f"{series.key} has not been lower than {lowest}, for {PATIENCE} evaluations"
+    losses = [each for each in run.of_role("loss", series.rank, held_out=False) if each.middles and each.positive]
+    if losses and series.positive:
+        text += f"; it is {median(values[-3:]) / losses[0].middles[-1] - 1:+.0%} from {losses[0].key}"
+    return OVERTRAINING.about(series, steps[best], text, (series.lowest, values[best]))
+
+
 def _training_falls(series: Series, run: RunState, since: int) -> bool:
     for other in run.of_role("loss", series.rank, held_out=False):
         middles = [middle for middle, last in zip(other.middles, other.lasts, strict=True) if last >= since]
@@ -47,5 +73,6 @@ def _training_falls(series: Series, run: RunState, since: int) -> bool:
     return False
 
 
+Overtraining = judged_once("Overtraining", OVERTRAINING, ("loss",), judge_patience, held_out=True, each="value")
 Overfit = judged_once("Overfit", OVERFIT, ("loss",), judge, held_out=True, each="value")
 """Watches one held-out loss together with the training loss."""

@@ -12,6 +12,7 @@ PLATEAU = Kind(
     "WARN",
     "the parameters stopped changing: they are frozen, the optimizer is not called, or the learning rate collapsed",
     "Compare the norm of the parameters before and after a step; check the learning rate and gradient norm since then.",
+    rules_out="a floor that is approached gradually: the fall stopped at once",
 )
 MIN_VALUES = 150
 MIN_BLOCKS = 24

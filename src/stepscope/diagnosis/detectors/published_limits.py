@@ -58,6 +58,7 @@ INPUT_BOUND = Kind(
     "WARN",
     "the loop waits for data in every step",
     "Add loader workers or prefetching, or store the data in a form that is read faster.",
+    rules_out="a slow model: the time is in loading",
 )
 DEAD_UNITS = Kind(
     "dead_units",
@@ -80,6 +81,8 @@ THROTTLED = Kind(
     "Raise the CPU limit of the container, or use fewer loader workers and threads (OMP_NUM_THREADS).",
     explains=("throughput_loss", "busy_machine", "data_stall", "slow_span", "gpu_idle"),
     lasts=True,
+    rules_out="other programs: the quota of this control group is used up",
+    next="ps -eo pcpu,pid,args --sort=-pcpu | head",
 )
 HOT = Kind(
     "gpu_hot",
@@ -88,6 +91,7 @@ HOT = Kind(
     "Check the cooling of that machine, and compare with another one.",
     explains=("gpu_slowdown",),
     lasts=True,
+    next="nvidia-smi -q -d PERFORMANCE,TEMPERATURE",
 )
 COUNTED = Kind(
     "counted_not_finite",

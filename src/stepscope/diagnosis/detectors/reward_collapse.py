@@ -22,6 +22,7 @@ COLLAPSE = Kind(
         "entropy_explosion",
     ),
     lasts=True,
+    rules_out="the usual noise of rewards: it has lasted",
 )
 MIN_BLOCKS = 14
 WIDTH = 5

@@ -14,6 +14,7 @@ ZERO_ADVANTAGE = Kind(
     "Read the answers and their rewards; mix in easier prompts, raise the temperature, or filter such groups.",
     explains=("vanishing_gradients", "constant", "clip_zero", "plateau"),
     lasts=True,
+    rules_out="a task that is solved: the rewards are not high",
 )
 TRUNCATION = Kind(
     "truncation",

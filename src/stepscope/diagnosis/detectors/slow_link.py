@@ -16,6 +16,7 @@ SLOW_LINK = Kind(
     "Check network counters and routes of the machines.",
     explains=("throughput_loss",),
     lasts=True,
+    rules_out="one late rank: the time of the last one to arrive grew",
 )
 
 MAX_NAMES = 256

@@ -15,6 +15,7 @@ SPIKE = Kind(
     "a bad batch, or a learning rate that is too high for it",
     "Look at the batch of that step; clip gradients, or lower the learning rate if it recurs.",
     explains=("spike", "accuracy_drop"),
+    rules_out="a change for good: a level that lasts is another finding",
 )
 NEIGHBOURS = 9
 """The number of preceding values that predict a value."""

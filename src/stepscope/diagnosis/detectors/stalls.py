@@ -17,6 +17,7 @@ DATA_STALL = Kind(
     "the loop waited for data",
     "Add loader workers or prefetching; check the storage at that time.",
     explains=("slow_span", "gpu_idle", "throughput_loss", "data_stall"),
+    rules_out="slower computing: the time is in loading",
 )
 SLOW_SPAN = Kind(
     "slow_span",

@@ -16,12 +16,14 @@ CONFIG = Kind(
     "Start all ranks with the same settings.",
     explains=("desync", "straggler"),
     lasts=True,
+    next="stepscope show RUN --json",
 )
 CODE = Kind(
     "code_differs",
     "WARN",
     "ranks were started with different code",
     "Start all ranks with the same code.",
+    next="stepscope show RUN --json",
 )
 COMPARED = ("config", "git.commit", "vcs.ref.head.revision", "python.version", "versions", "packages", "code.version")
 VARY = frozenset(

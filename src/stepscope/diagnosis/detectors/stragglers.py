@@ -22,6 +22,7 @@ STRAGGLER = Kind(
         "periodic_stall",
     ),
     lasts=True,
+    rules_out="a slow link: the others wait for this rank, and it for none",
 )
 INTERMITTENT = Kind(
     "intermittent_straggler",

@@ -19,6 +19,7 @@ LOSS = Kind(
     "Compare spans before and after that step.",
     explains=("throughput_loss", "gpu_idle", "slow_span"),
     lasts=True,
+    rules_out="other work on the machine, where load and pressure are recorded",
 )
 BUSY = Kind(
     "busy_machine",
@@ -27,6 +28,8 @@ BUSY = Kind(
     "See what else runs there (top, the hub, other jobs); give the trainer its own cores.",
     explains=("slow_span", "busy_machine"),
     lasts=True,
+    rules_out="a change of the training: the machine was short of CPU or memory meanwhile",
+    next="ps -eo pcpu,pid,args --sort=-pcpu | head",
 )
 STEP = "time of a step"
 KEPT_STEPS = 200

@@ -14,6 +14,7 @@ TOO_GOOD = Kind(
     "Compare the inputs of two steps after that one; check the sampler's state, the shift of targets and the mask.",
     explains=("spike", "vanishing_gradients", "plateau", "constant", "overfit"),
     lasts=True,
+    rules_out="ordinary progress: the fall is far below the trend",
 )
 LEAST = 100
 AFTER = 40

@@ -70,8 +70,8 @@ FINDING_FIELDS = {
     "text": TEXT, "step": STEP, "first_step": STEP, "last_step": STEP, "rank": nullable(INTEGER),
     "ranks": list_of(INTEGER), "key": nullable(TEXT), "also": list_of(TEXT), "span": nullable(TEXT),
     "attempt": nullable(INTEGER), "value": nullable(NUMBER), "usual": nullable(NUMBER),
-    "expected": nullable(list_of(NUMBER)), "band": TEXT, "cause": TEXT, "advice": TEXT, "since": SECONDS,
-    "symptoms": list_of(TEXT), "muted": TEXT,
+    "expected": nullable(list_of(NUMBER)), "band": TEXT, "cause": TEXT, "advice": TEXT, "rules_out": TEXT, "next": TEXT,
+    "since": SECONDS, "symptoms": list_of(TEXT), "muted": TEXT,
 }  # fmt: skip
 
 ENDPOINTS = (

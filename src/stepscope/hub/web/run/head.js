@@ -115,10 +115,10 @@ function Expect({ finding: { kind, key, span }, run, reload }) {
 const SYMPTOMS = 3;
 
 // What was expected, the likely cause of a finding, what to do, and what else was seen with it.
-function Explained({ finding: { band, cause, advice, symptoms = [], muted } }) {
+function Explained({ finding: { band, cause, advice, next, symptoms = [], muted } }) {
   if (muted) return html`<small>${muted}</small>`;
   const more = symptoms.length > SYMPTOMS ? `, and ${count(symptoms.length - SYMPTOMS)} more` : "";
-  return html`<small>${[band, cause && `Likely cause: ${cause}`, advice].filter(Boolean).join(". ")}</small>
+  return html`<small>${[band, cause && `Likely cause: ${cause}`, advice, next && `Next: ${next}`].filter(Boolean).join(". ")}</small>
     ${symptoms.length > 0 && html`<small>Also: ${symptoms.slice(0, SYMPTOMS).join("; ")}${more}.</small>`}`;
 }
 

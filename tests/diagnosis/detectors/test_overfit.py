@@ -1,0 +1,24 @@
+"""Evaluations that no longer improve are a remark."""
+
+import random
+
+import pytest
+
+from stepscope.diagnosis.run_diagnosis import Diagnosis
+from stepscope.model.records import Metric
+
+
+@pytest.mark.parametrize(("stops", "kinds"), [(20, ["overtraining"]), (60, [])], ids=["stops", "improves"])
+def test_a_held_out_loss_that_no_longer_improves_is_a_remark(stops: int, kinds: list[str]) -> None:
+    """Ten evaluations without a better one say where the best was, and how far it is from the training loss."""
+    made, rng = Diagnosis(), random.Random(4)
+    for step in range(40 * 10):
+        values = {"train/loss": (0.3 + 2 / (1 + step / 50)) * rng.uniform(0.97, 1.03)}
+        if step % 10 == 9:
+            values["val/loss"] = (
+                0.6 + 2 / (1 + min(step // 10, stops) / 5) + (step // 10 > stops) * rng.uniform(0, 0.01)
+            )
+        made.feed(0, Metric((step + 1) * 10**9, step, None, None, values))
+    found = made.findings()
+    assert [(each.kind, each.severity) for each in found] == [(kind, "INFO") for kind in kinds]
+    assert all("from train/loss" in each.text and each.step == 209 for each in found)
