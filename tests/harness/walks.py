@@ -161,8 +161,9 @@ def _once(*parts: list[str]) -> list[str]:
 SERIES = "From `log()` to the series of a chart"
 INSPECTOR = "From an OTLP span to the step inspector"
 MLFLOW = "From a record to MLflow"
-SOMETIMES = frozenset(("dialects/otlp/listener/eviction.py", "model/errors.py"))
-"""Executed in some traces and not in others: periodic work on the event loop, an experiment that another sink makes."""
+SOMETIMES = frozenset(("dialects/otlp/listener/eviction.py", "model/errors.py", "sdk/overhead.py"))
+"""Executed in some traces and not in others: periodic work on the event loop or of the flusher, an experiment that
+another sink makes."""
 PAGE = ROOT / "docs" / "architecture.md"
 _SECTION = r"(?ms)^### {title} \((\d+) files\)\n\n(.*?)(?=^##|\Z)"
 

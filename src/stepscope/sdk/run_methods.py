@@ -183,6 +183,6 @@ def affords(run: Extended) -> bool:
     return run.overhead.affords()
 
 
-def add_overhead(run: Extended, part: str, seconds: float) -> None:
-    """Add the seconds that optional work took, which are recorded as the share `stepscope/overhead/PART`."""
-    run.overhead.add(part, seconds)
+def add_overhead(run: Extended, part: str, seconds: float, *, optional: bool = True) -> None:
+    """Add the seconds that some work took, which are recorded as the share `stepscope/overhead/PART`."""
+    run.overhead.add(part, seconds, optional=optional)

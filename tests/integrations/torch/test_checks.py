@@ -8,7 +8,8 @@ import pytest
 
 import stepscope
 from stepscope.diagnosis.run_diagnosis import Diagnosis
-from stepscope.model.records import Event, Metric, Record
+from stepscope.journal.run_summary import read_run
+from stepscope.model.records import Event, Metric, Record, Span
 from tests.late import late
 
 torch = late("torch")
@@ -104,3 +105,37 @@ def test_checks_can_be_left_out(place: Path, read: Read) -> None:
                 weight.square().sum().backward()
                 optimizer.step()
     assert not [each for each in read(Metric) if "param_norm" in each.values]
+
+
+def _loop(steps: int, **instrumented: Any) -> str:
+    net = torch.nn.Linear(8, 1)
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.01)
+    with stepscope.init(project="checks", overhead_budget=0.0) as run:
+        integration.instrument(**instrumented)
+        for step in range(steps):
+            with run.step(step):
+                net(torch.rand(4, 8)).mean().backward()
+                optimizer.step()
+                run.log({"loss": 1.0})
+        integration.uninstrument()
+    return run.id
+
+
+def _values(read: Read, key: str) -> int:
+    return sum(key in each.values for each in read(Metric))
+
+
+def test_optional_work_is_left_out_without_a_budget(place: Path, read: Read) -> None:
+    """Checks and gradient norms are left out where the budget is spent; spans and what the program logs are not."""
+    run = _loop(40)
+    assert _values(read, "param_norm") == _values(read, "grad_norm") == 0
+    assert _values(read, "loss") == 40
+    assert sum(each.name == "train.optimizer_step" for each in read(Span)) == 40
+    (writer,) = read_run(place, run).writers.values()
+    assert writer.counters["overhead/hooks"] > 0
+
+
+def test_gradient_norms_that_were_asked_for_are_kept(read: Read) -> None:
+    """With `grad_norm` given, no budget leaves a norm out."""
+    _loop(40, grad_norm=4)
+    assert _values(read, "grad_norm") == 10

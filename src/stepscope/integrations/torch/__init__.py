@@ -31,6 +31,7 @@ class Installed:
     """Not empty while timing is on; checked by replaced functions that cannot be restored."""
 
 
+NORM_EVERY = 10
 _installed: list[Installed] = []
 
 
@@ -42,15 +43,16 @@ def instrument(
     collectives: bool = True,
     checkpoints: bool = True,
     gpu: bool = True,
-    grad_norm: int = 10,
+    grad_norm: int | None = None,
     checks: bool = True,
 ) -> None:
     """Time PyTorch into whichever run is current; a second call replaces the first.
 
     Each part can be disabled. `gpu` also measures phases on the device, by events that are read later without waiting.
-    `grad_norm` is the number of optimizer steps between gradient norms; 0 disables them. `checks` look at weights,
-    gradients, inputs and the allocator at about every 20th optimizer step. Failures are counted and never raise into
-    training.
+    `grad_norm` is the number of optimizer steps between gradient norms; 0 disables them, and by default it is 10.
+    `checks` look at weights, gradients, inputs and the allocator at about every 20th optimizer step. Checks, device
+    times and, unless `grad_norm` is given, gradient norms come less often where they would exceed the run's
+    `overhead_budget`. Failures are counted and never raise into training.
     """
     uninstrument()
     state = Installed(active=[True])
@@ -64,7 +66,8 @@ def instrument(
         passes.install()
         state.parts.append(passes)
     if optimizers:
-        steps = OptimizerTiming(clock, passes, _period(grad_norm), watch)
+        period = NORM_EVERY if grad_norm is None else _period(grad_norm)
+        steps = OptimizerTiming(clock, passes, period, watch, always=grad_norm is not None)
         steps.install()
         state.parts.append(steps)
     if data:

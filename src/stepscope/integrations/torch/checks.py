@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 import stepscope
-from stepscope.integrations.torch.phases import CATEGORY, failed
+from stepscope.integrations.torch.phases import CATEGORY, Optional, failed
 from stepscope.model.names import EVENT_PARAMETERS
 
 PERIODS = ((19, 21, 23), (47, 53, 49))
@@ -100,15 +100,16 @@ class Checks:
         self._steps += 1
         if self._device is not None and self._steps % MEMORY_EVERY == 0:
             run.log({"memory_allocated_bytes": torch.cuda.memory_allocated(self._device)}, step, CATEGORY, axis=axis)
-        if self._steps < self._next or _is_capturing():
+        if self._steps < self._next or _is_capturing() or not run.affords():
             return
         first = self._next == SETTLED
         self._round += 1
         periods = PERIODS[self._steps >= LATER]
-        self._next += SETTLED if self._steps < EARLY else periods[self._round % len(periods)]
-        if first:
-            self._report_parameters(run)
-        self._sample(run, optimizer, step, axis)
+        self._next = self._steps + (SETTLED if self._steps < EARLY else periods[self._round % len(periods)])
+        with Optional(run):
+            if first:
+                self._report_parameters(run)
+            self._sample(run, optimizer, step, axis)
 
     def _sample(self, run: stepscope.Run, optimizer: Any, step: int, axis: str | None) -> None:
         weights = [each.detach() for group in optimizer.param_groups for each in group["params"]]

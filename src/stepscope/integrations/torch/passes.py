@@ -11,7 +11,7 @@ from torch.optim.optimizer import register_optimizer_step_post_hook, register_op
 
 import stepscope
 from stepscope.integrations.torch.checks import Checks, quietly
-from stepscope.integrations.torch.phases import CATEGORY, GpuClock, Phase, in_backward, never_raising
+from stepscope.integrations.torch.phases import CATEGORY, GpuClock, Optional, Phase, in_backward, never_raising
 from stepscope.model.names import ATTR_BUCKET
 
 FORWARD = "train.forward"
@@ -180,8 +180,16 @@ class OptimizerTiming:
     """Hooks on every optimizer of the process."""
 
     def __init__(
-        self, clock: GpuClock, modules: ModuleTiming | None, norm_every: int, checks: Checks | None = None
+        self,
+        clock: GpuClock,
+        modules: ModuleTiming | None,
+        norm_every: int,
+        checks: Checks | None = None,
+        *,
+        always: bool = True,
     ) -> None:
+        """With `always`, gradient norms are computed whatever they cost; else within the overhead budget."""
+        self._always = always
         self._clock = clock
         self._checks = checks
         self._modules = modules
@@ -203,8 +211,9 @@ class OptimizerTiming:
         if self._modules is not None and not in_backward():
             self._modules.settle()
         self._abandon()
-        if self._norm_every and self._steps % self._norm_every == 0:
-            self._log_norm(run, optimizer)
+        if self._norm_every and self._steps % self._norm_every == 0 and (self._always or run.affords()):
+            with Optional(run):
+                self._log_norm(run, optimizer)
         attrs = {ATTR_BUCKET: "productive", "train.optimizer": type(optimizer).__name__}
         self._open = Phase(self._clock, OPTIMIZER_STEP, attrs)
 

@@ -1,5 +1,6 @@
 """Phases that start in one hook and end in another: a span, and GPU time measured by CUDA events."""
 
+import time
 from collections import deque
 from collections.abc import Callable
 from contextvars import Context
@@ -60,18 +61,25 @@ class GpuClock:
 
     def __init__(self, wanted: bool) -> None:
         self._wanted = wanted
+        self.on = True
+        """Whether the phases until the next optimizer step are measured."""
+        self._spent = 0.0
         self._free: dict[int, list[Any]] = {}
         self._open: list[Stretch] = []
         self._rounds: deque[Round] = deque()
 
     def mark(self) -> Mark | None:
         """Mark the current position of the stream."""
-        if not self._wanted or not torch.cuda.is_initialized() or torch.cuda.is_current_stream_capturing():
+        if not (self._wanted and self.on) or not torch.cuda.is_initialized():
             return None
+        if torch.cuda.is_current_stream_capturing():
+            return None
+        began = time.perf_counter()
         device = torch.cuda.current_device()
         free = self._free.get(device)
         event = free.pop() if free else torch.cuda.Event(enable_timing=True)
         event.record(torch.cuda.current_stream(device))  # passing the stream avoids a slow device lookup
+        self._spent += time.perf_counter() - began
         return Mark(device, event)
 
     def measure(self, phase: str, begin: Mark | None) -> None:
@@ -80,8 +88,18 @@ class GpuClock:
             self._open.append(Stretch(phase, begin, end))
 
     def close_round(self, run: stepscope.Run, step: int, axis: str | None) -> None:
-        """Assign the phases since the last call to a step, and record finished rounds."""
+        """Assign the phases since the last call to a step, and record finished rounds.
+
+        The next phases are measured if the run's overhead budget allows it.
+        """
         stretches, self._open = self._open, []
+        if self._wanted:
+            began = time.perf_counter()
+            self._close(run, step, axis, stretches)
+            spend(run, "gpu_events", self._spent + time.perf_counter() - began)
+            self._spent, self.on = 0.0, run.affords()
+
+    def _close(self, run: stepscope.Run, step: int, axis: str | None, stretches: list[Stretch]) -> None:
         if stretches:
             self._rounds.append(Round(run, step, axis, stretches))
             if len(self._rounds) > MAX_ROUNDS:
@@ -140,12 +158,35 @@ def never_raising(work: Callable[..., None]) -> Callable[..., None]:
     def hook(*arguments: Any) -> None:
         if torch.compiler.is_compiling() or (run := stepscope.current_run()) is None:
             return
+        began = time.perf_counter()
         try:
             work(run, *arguments)
         except Exception as error:
             failed(run, work.__name__, error)
+        run.add_overhead("hooks", time.perf_counter() - began, optional=False)
 
     return hook
+
+
+class Optional:
+    """A block of optional work: its processor time is added to the run's overhead."""
+
+    __slots__ = ("_began", "_run")
+
+    def __init__(self, run: stepscope.Run) -> None:
+        self._run = run
+
+    def __enter__(self) -> None:
+        self._began = time.thread_time()
+
+    def __exit__(self, *raised: object) -> None:
+        spend(self._run, "checks", time.thread_time() - self._began)
+
+
+def spend(run: stepscope.Run, part: str, seconds: float) -> None:
+    """Add optional work inside a hook to the run's overhead: under its own name, and not again as a hook."""
+    run.add_overhead(part, seconds)
+    run.add_overhead("hooks", -seconds, optional=False)
 
 
 def failed(run: stepscope.Run, work: str, error: Exception) -> None:
