@@ -19,7 +19,7 @@ LEVELS = 8
 MARK = 255
 """The level of a row that is no cell: `upto` is the last commit whose points are in the cells of the series, and `at`
 is the level of its narrowest cells."""
-FOLD_POINTS = 32_768
+FOLD_POINTS = 131_072
 """Points of a series that are folded at a time; a shorter series has no cells."""
 MIN_CELL_POINTS = 64
 """The narrowest cells of a series have at least about so many points: those of a sparse series are wider."""
