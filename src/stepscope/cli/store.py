@@ -86,11 +86,12 @@ def check(args: argparse.Namespace) -> int:
 
 
 def compact(args: argparse.Namespace) -> int:
-    """Merge the parts of every table."""
+    """Fold long series that are not yet, and merge the parts of every table."""
     with _opened(args) as store:
         from stepscope.hub.store import maintenance
 
         before = maintenance.info(store.engine)
+        store.fold_all()
         maintenance.compact(store.engine)
         after = maintenance.info(store.engine)
     parts = [sum(each.parts for each in found.tables) for found in (before, after)]

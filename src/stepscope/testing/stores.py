@@ -12,9 +12,11 @@ from stepscope.hub.questions.series.series_sql import SeriesQuery
 from stepscope.hub.questions.step.step_sql import read_step
 from stepscope.hub.questions.toolbox.conditions import RecordQuery
 from stepscope.hub.questions.traces.stored_spans import find_spans, open_spans, read_trace
+from stepscope.hub.store import rollups
 from stepscope.hub.store.maintenance import describe
 from stepscope.hub.store.read.run_catalog import list_runs, read_writers, run_number
 from stepscope.hub.store.read.series_catalog import find_series
+from stepscope.hub.store.rollups import MARK
 from stepscope.hub.store.schema import PUBLIC
 from stepscope.hub.store.store import Store
 from stepscope.model import names
@@ -109,6 +111,27 @@ class WritingContract:
         assert (few := line(store, run, points=4).buckets) is not None
         assert few.flags.tolist() == [1, 6, 0, 0]
         assert [math.isnan(value) for value in (*few.low, *few.mean)] == [True, True, False, False] * 2
+
+    def test_a_long_line_is_read_from_rollups(self, store: Store, run: str) -> None:
+        """Folded or not, late points included, it has the same marks; a step of a later attempt counts once."""
+        count = rollups.FOLD_POINTS
+        values = [
+            (step, 1e6 if step == 999 else math.nan if step == 2000 else float(step % 100)) for step in range(count)
+        ]
+        store.write(Batch(writer(run), 0, losses(values)))
+        number = numbered(store, run)
+        folded = f"SELECT count() AS held FROM rollups WHERE bitShiftRight(series, 32) = {number} AND level < {MARK}"
+        assert store.engine.query(folded).one("held") > count // rollups.width(0)
+        store.write(Batch(writer(run), 1, losses([(500, -7.0), (count + 10, 1.0)])))
+        store.write(Batch(writer(run, attempt=2), 0, losses([(count + 10, 2.0)])))
+        found = line(store, run, points=20)
+        assert found.buckets is not None
+        assert (found.total, found.superseded, found.flags) == (count + 2, 1, 1)
+        assert (max(found.buckets.high), min(found.buckets.low), found.buckets.last[-1]) == (1e6, -7.0, 2.0)
+        assert (found.buckets.first[0], found.buckets.last_x[-1]) == (0, count + 10)
+        part = line(store, run, points=20, start=1000, end=20_000)
+        assert part.buckets is not None
+        assert (part.total, max(part.buckets.high), sum(part.buckets.flags)) == (19_001, 99.0, 1)
 
     def test_bad_records_are_named_and_the_rest_is_kept(self, store: Store, run: str) -> None:
         """A Reject names the records that can never be stored; the others are stored."""

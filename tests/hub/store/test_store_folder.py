@@ -13,7 +13,7 @@ from stepscope.hub.questions.logs import find_logs
 from stepscope.hub.questions.series.metric_keys import list_keys
 from stepscope.hub.questions.toolbox.conditions import RecordQuery
 from stepscope.hub.questions.traces.stored_spans import find_spans
-from stepscope.hub.store import schema
+from stepscope.hub.store import rollups, schema
 from stepscope.hub.store.columns import numbers
 from stepscope.hub.store.engine import Engine
 from stepscope.hub.store.read.finding_catalog import read_findings, undiagnosed
@@ -72,7 +72,7 @@ class TestWithEngine:
         store = open_store(tmp_path / "store")
         store.engine.insert("versions", {"version": numbers("UInt32", [99]), "time": numbers("Int64", [0])})
         store.close()
-        with pytest.raises(ConfigError, match="schema 99 and this Stepscope knows 6: upgrade"):
+        with pytest.raises(ConfigError, match="schema 99 and this Stepscope knows 7: upgrade"):
             open_store(tmp_path / "store")
 
     def test_an_older_store_is_upgraded(self, tmp_path: Path) -> None:
@@ -82,12 +82,12 @@ class TestWithEngine:
         ran: list[int] = []
 
         def add(engine: Engine) -> None:
-            ran.append(7)
+            ran.append(8)
             engine.execute("ALTER TABLE runs ADD COLUMN note String DEFAULT 'none'")
 
-        upgrades = {**schema.UPGRADES, 7: add, 8: lambda _: ran.append(8)}
-        assert (schema.prepare(store.engine, upgrades), schema.prepare(store.engine, upgrades)) == (8, 8)
-        assert ran == [7, 8]
+        upgrades = {**schema.UPGRADES, 8: add, 9: lambda _: ran.append(9)}
+        assert (schema.prepare(store.engine, upgrades), schema.prepare(store.engine, upgrades)) == (9, 9)
+        assert ran == [8, 9]
         assert store.engine.query("SELECT note FROM runs")["note"] == ["none"]
         assert floats(line(store, "r")) == [2.0]
         store.close()
@@ -104,7 +104,7 @@ class TestWithEngine:
         store.write(Batch(writer("r"), 1, losses([(2, 3.0)])))
         assert floats(line(store, "r")) == [2.0, 3.0]
         assert max(store.engine.query("SELECT began FROM ledger")["began"]) > 0
-        assert store.engine.query("SELECT max(version) AS version FROM versions")["version"] == [6]
+        assert store.engine.query("SELECT max(version) AS version FROM versions")["version"] == [7]
         store.close()
 
     def test_a_store_of_version_3_goes_on(self, tmp_path: Path) -> None:
@@ -129,7 +129,7 @@ class TestWithEngine:
         logs = [row.record for row in find_logs(store.engine, RecordQuery(run=run))]
         assert [(each.observed, each.flags) for each in logs] == [(T + 7, 1), (0, 0)]
         assert list_keys(store.engine, run)[0]["max"] == 2**63 - 1
-        assert store.engine.query("SELECT max(version) AS version FROM versions")["version"] == [6]
+        assert store.engine.query("SELECT max(version) AS version FROM versions")["version"] == [7]
         store.close()
 
     def test_a_store_of_version_4_goes_on(self, tmp_path: Path) -> None:
@@ -163,6 +163,24 @@ class TestWithEngine:
         new = replace(old, expected=None, expects="each step once")
         write_findings(store.engine, [Diagnosed(run, [old, new], 6, 1)], 2)
         assert read_findings(store.engine, run) == [old, new]
+        store.close()
+
+    def test_a_store_of_version_6_goes_on(self, tmp_path: Path) -> None:
+        """It gets rollups and the index of commits; what was stored is folded when it is asked for."""
+        store = open_store(tmp_path / "store")
+        store.write(Batch(writer("r"), 0, losses((step, 2.0) for step in range(rollups.FOLD_POINTS))))
+        store.engine.execute("ALTER TABLE metrics DROP INDEX by_commit")
+        store.engine.execute("DROP TABLE rollups")
+        store.engine.execute("TRUNCATE TABLE versions")
+        store.engine.insert("versions", {"version": numbers("UInt32", [6]), "time": numbers("Int64", [0])})
+        store.close()
+        store = open_store(tmp_path / "store")
+        assert line(store, "r", points=10).total == rollups.FOLD_POINTS
+        store.fold_all()
+        held = store.engine.query(f"SELECT sum(points) AS held FROM rollups WHERE level = {rollups.MARK}").one("held")
+        assert held == line(store, "r", points=9).total == rollups.FOLD_POINTS
+        kept = "SELECT count() AS found FROM system.parts WHERE table = 'metrics' AND secondary_indices_marks_bytes = 0"
+        assert store.engine.query(f"{kept} AND active").one("found") == 0
         store.close()
 
     def test_a_damaged_store_says_what_to_do(self, tmp_path: Path) -> None:

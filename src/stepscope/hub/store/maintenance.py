@@ -6,17 +6,19 @@ from functools import partial
 
 from msgspec import Struct
 
-from stepscope.hub.store import literal
+from stepscope.hub.store import literal, rollups
 from stepscope.hub.store.columns import Answer
 from stepscope.hub.store.engine import Engine, EngineError, Tables
 from stepscope.hub.store.fingerprint import of_runs
-from stepscope.hub.store.schema import BY_RUN, BY_SERIES, ERA, FIFTH, FIRST, PUBLIC, SECOND
+from stepscope.hub.store.schema import BY_RUN, BY_SERIES, ERA, FIFTH, FIRST, PUBLIC, SECOND, SEVENTH
 from stepscope.hub.store.store import Store
 
 _HARMLESS = ("ignored", "clone", "attaching", "deleting")
 """Reasons for which the engine keeps a part aside without loss of data."""
 _NO_PASSWORD = 194
-MERGED = tuple(name for name, words in {**FIRST, **SECOND, **FIFTH}.items() if "ENGINE = Null" not in words)
+_CHECKED = 1000
+"""Folded series that are checked at a time."""
+MERGED = tuple(name for name, words in {**FIRST, **SECOND, **FIFTH, **SEVENTH}.items() if "ENGINE = Null" not in words)
 
 
 class TableInfo(Struct, frozen=True):
@@ -106,7 +108,7 @@ def check(engine: Engine) -> list[str]:
         except EngineError as error:
             problems.append(f"{table}: {error.cause}")
     if not problems:
-        problems = _unfinished(engine) + _unnamed(engine)
+        problems = _unfinished(engine) + _unnamed(engine) + _misfolded(engine)
     return problems or _missing(engine)
 
 
@@ -175,6 +177,36 @@ def _unnamed(engine: Engine) -> list[str]:
     )
     found = [f"metrics: {unnamed} series without a name"] if unnamed else []
     return found + ([f"totals: {summed} points instead of {counted}"] if counted != summed else [])
+
+
+def _misfolded(engine: Engine) -> list[str]:
+    """Series whose narrowest cells hold other points than those of the commits that they should hold."""
+    marks = list(engine.query(rollups.ALL_MARKS).rows("series", "newest", "base", "kinds"))
+    held = wanted = wrong = 0
+    for at in range(0, len(marks), _CHECKED):
+        chunk = {series: (upto, base) for series, upto, base, kinds in marks[at : at + _CHECKED] if kinds == 1}
+        if not chunk:
+            continue
+        among, numbers = f"series IN {literal.integers(chunk)}", ", ".join(map(str, chunk))
+        uptos, bases = ([each[place] for each in chunk.values()] for place in (0, 1))
+        points, cells = engine.query_many(
+            (
+                f"""SELECT series, countIf(commit <= transform(series, [{numbers}], {uptos}, 0)) AS points
+                FROM metrics WHERE {among} AND {rollups.HAS_STEP} GROUP BY series ORDER BY series""",
+                f"""SELECT series, sum(points) AS points FROM (SELECT series, level, points FROM rollups FINAL
+                WHERE {among} AND level < {rollups.MARK})
+                WHERE level = transform(series, [{numbers}], {bases}, 0) GROUP BY series ORDER BY series""",
+            )
+        )
+        folded = dict(cells.rows("series", "points"))
+        differing = [
+            (count, folded.get(series, 0))
+            for series, count in points.rows("series", "points")
+            if count != folded.get(series, 0)
+        ]
+        wrong += len(differing)
+        wanted, held = wanted + sum(each[0] for each in differing), held + sum(each[1] for each in differing)
+    return [f"rollups: {held} points instead of {wanted} in {wrong} series"] if wrong else []
 
 
 def _sums(answers: Sequence[Answer]) -> list[int]:

@@ -96,6 +96,7 @@ def migrate(source: Store, target: Store, name: str, report: Report = lambda tab
     differences = [found for result in results if (found := _difference(source, target, result.name))]
     if differences:
         raise ConfigError(f"the copy differs from {name}: {'; '.join(differences)}. Run the same command again")
+    target.fold_all()
     _note(target, name, finished=True)
     return Migrated(len(source.engine.query("SELECT DISTINCT run FROM runs")), tuple(results))
 

@@ -20,7 +20,7 @@ ERA = 65536
 
 FACTS = ("metrics", "histograms", "exemplars", "spans", "open_spans", "logs", "alerts", "lifecycle")
 """Tables whose rows are deleted when their commit did not complete."""
-BY_SERIES = ("metrics", "histograms", "exemplars", "totals")
+BY_SERIES = ("metrics", "histograms", "exemplars", "totals", "rollups")
 BY_RUN = (
     *("spans", "open_spans", "logs", "alerts", "lifecycle", "traces", "findings", "diagnoses"),
     *("series", "writers", "runs"),
@@ -81,7 +81,7 @@ FIRST = {
         scope String {{zip}}, {_ATTRS})
         ENGINE = ReplacingMergeTree ORDER BY (run, series){{settings}}""",
     "metrics": f"""(series UInt64 {{fast}}, step Int64 {{delta}}, time Int64 {{delta}}, attempt UInt16 {{fast}},
-        value Float64 {{fast}}, start Int64 {{delta}}, commit UInt32 {{delta}})
+        value Float64 {{fast}}, start Int64 {{delta}}, commit UInt32 {{delta}}{{by_commit}})
         ENGINE = MergeTree {BY_SERIES_ERA} ORDER BY (series, step, time){{dense}}""",
     "totals": f"""(series UInt64, attempt UInt16, {_STATES})
         ENGINE = AggregatingMergeTree {BY_SERIES_ERA} ORDER BY (series, attempt){{settings}}""",
@@ -150,6 +150,17 @@ while records are diagnosed as they arrive.
 SIXTH = {"findings": {"expects": "String DEFAULT ''"}}
 """The column that schema version 6 adds: what a finding expected, in words, where that is not a band."""
 
+SEVENTH = {
+    "rollups": f"""(series UInt64, level UInt8, at Int64 {{delta}}, attempt UInt16, upto UInt32 {{delta}},
+        points UInt64 {{delta}}, good UInt64 {{delta}}, flags UInt8, first_step Int64 {{delta}},
+        last_step Int64 {{delta}}, low Float64 {{fast}}, high Float64 {{fast}}, total Float64 {{fast}},
+        last Float64 {{fast}}, last_time Int64 {{delta}})
+        ENGINE = ReplacingMergeTree(upto) {BY_SERIES_ERA} ORDER BY (series, level, at, attempt){{settings}}""",
+}
+"""What schema version 7 adds: cells of steps of long series, computed from points (see `rollups`)."""
+_INDEX = "INDEX by_commit commit TYPE minmax GRANULARITY 4"
+"""Finds the points that came after a commit."""
+
 
 Upgrade = Callable[[Engine], None]
 
@@ -159,6 +170,7 @@ _WORDS = {
     "delta": "CODEC(Delta, LZ4)",
     "fast": "CODEC(LZ4)",
     "zip": "CODEC(ZSTD(1))",
+    "by_commit": f", {_INDEX}",
     "settings": f" SETTINGS {_SAFE}",
     "dense": f" SETTINGS {_SAFE}, index_granularity = 2048, min_compress_block_size = 16384",
 }
@@ -212,6 +224,15 @@ def sixth(engine: Engine) -> None:
     add_columns(engine, SIXTH)
 
 
+def seventh(engine: Engine) -> None:
+    """Add the table that is new in version 7, and the index of the points that were there before."""
+    for name, definition in SEVENTH.items():
+        create(engine, name, definition)
+    if engine.modern and _present(engine):
+        engine.execute(f"ALTER TABLE metrics ADD {_INDEX.replace('INDEX', 'INDEX IF NOT EXISTS')}")
+        engine.execute("ALTER TABLE metrics MATERIALIZE INDEX by_commit")
+
+
 def add_columns(engine: Engine, columns: Mapping[str, Mapping[str, str]]) -> None:
     """Add the columns that tables lack."""
     found = engine.query("SELECT table, name FROM system.columns WHERE database = currentDatabase()")
@@ -222,7 +243,7 @@ def add_columns(engine: Engine, columns: Mapping[str, Mapping[str, str]]) -> Non
             engine.execute(f"ALTER TABLE {table} {', '.join(absent)}")
 
 
-UPGRADES: Mapping[int, Upgrade] = {1: first, 2: second, 3: third, 4: fourth, 5: fifth, 6: sixth}
+UPGRADES: Mapping[int, Upgrade] = {1: first, 2: second, 3: third, 4: fourth, 5: fifth, 6: sixth, 7: seventh}
 """The upgrade to each version from the one before; each may be repeated after a crash."""
 
 

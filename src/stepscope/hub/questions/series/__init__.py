@@ -83,13 +83,18 @@ def _series(engine: Engine, query: SeriesQuery, totals: list[Total]) -> Series:
     )
     if plan.low > plan.high:
         return series
+    most = max(query.points, 1)
+    rolled = plan.from_rollups()
+    if rolled is not None and (total := int(rolled[0].count.sum())) > most:
+        buckets, superseded = rolled
+        return replace(series, buckets=buckets, shown=len(buckets.first), total=total, superseded=superseded)
     everything = plan.count()
     if query.align and query.x != "step" and len(series.ranks) > 1:
         total = plan.count_newest(everything)
         buckets = plan.aligned(total, len(series.ranks))
         shown = replace(series, buckets=buckets, shown=len(buckets.first), aligned=True)
     else:
-        shown, total = _points_or_buckets(plan, series, everything, max(query.points, 1))
+        shown, total = _points_or_buckets(plan, series, everything, most)
     return replace(shown, total=total, superseded=max(everything - total, 0))  # points may have come in between
 
 

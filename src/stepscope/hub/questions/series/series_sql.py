@@ -7,7 +7,8 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
-from stepscope.hub.store import exact, literal
+from stepscope.hub.questions.series.rollup_sql import CellQuery, Grid, Interval, grid
+from stepscope.hub.store import exact, literal, rollups
 from stepscope.hub.store.columns import Answer
 from stepscope.hub.store.engine import Engine
 from stepscope.hub.store.read.series_catalog import Total
@@ -95,11 +96,12 @@ class Plan:
         if by_step or (self.low, self.high) != self._full_range:
             conditions.append(f"{self._x} BETWEEN {self.low} AND {self.high}")
         self._all = " AND ".join(conditions)
+        self._overlaps: list[Interval] = []
         older = self._superseded() if query.attempt == "newest" else []
         self._newest = " AND ".join((*conditions, *older))
 
     def _superseded(self) -> list[str]:
-        """Conditions that exclude points whose step a later attempt has too, where steps overlap."""
+        """Conditions that exclude points whose step a later attempt has too, where steps overlap; notes where."""
         found = []
         for attempt in sorted({total.attempt for total in self._totals})[:-1]:
             mine = [total for total in self._totals if total.attempt == attempt]
@@ -110,6 +112,7 @@ class Plan:
                 low, high = max(low, self.low), min(high, self.high)
             if low > high:
                 continue
+            self._overlaps.append((low, high))
             among = f"step BETWEEN {low} AND {high}"
             what = "step" if len(self._ranks) == 1 else "series, step"
             later = f"series IN {literal.integers(self._ranks)} AND attempt > {attempt} AND {among}"
@@ -148,34 +151,84 @@ class Plan:
             found.array("rest", "i8") if self._large else None,
         )
 
+    def _grid(self) -> Grid:
+        """The buckets of the range; those of steps do not depend on whether there are rollups."""
+        points = self._query.points
+        if self._x == "step" and max(abs(self.low), abs(self.high)) < _LARGEST_PLACE:
+            return grid(self.low, self.high, points)
+        return Grid(self.low, -(-(self.high - self.low + 1) // points), None)
+
+    def from_rollups(self) -> tuple[Buckets, int] | None:
+        """The buckets of a long line by step, and how many points are superseded; None when points must be read."""
+        if self._x != "step" or self._large or sum(total.points for total in self._totals) < rollups.FOLD_POINTS:
+            return None
+        made = self._grid()
+        if made.level is None:
+            return None
+        first, last = max(self._full_range[0], NO_STEP + 1), self._full_range[1]
+        found = CellQuery(
+            engine=self._engine,
+            grid=made,
+            series=self._ordered(),
+            low=self.low,
+            high=self.high,
+            every=self._all,
+            newest=self._newest,
+            attempt=self._query.attempt if isinstance(self._query.attempt, int) else None,
+            overlaps=self._overlaps,
+            cut=[end for end, whole in ((self.low, first), (self.high, last)) if end != whole],
+        ).read()
+        if found is None:
+            return None
+        rows, superseded = found
+        good = rows["good"]
+        with np.errstate(invalid="ignore", divide="ignore"):
+            mean = rows["total"] / good
+        buckets = Buckets(
+            first=rows["first_step"],
+            last_x=rows["last_step"],
+            low=np.where(good > 0, rows["low"], np.nan),
+            high=np.where(good > 0, rows["high"], np.nan),
+            mean=mean,
+            last=rows["last"],
+            count=rows["points"],
+            flags=rows["flags"],
+            non_finite=rows["points"].astype(np.int64) - good.astype(np.int64),
+        )
+        return buckets, superseded
+
     def buckets(self, *, finite: bool) -> Buckets:
         """Cut the range into buckets of equal width; a line known to be finite needs less work."""
-        width = -(-(self.high - self.low + 1) // self._query.points)
+        made = self._grid()
         x = self._x
         good = "count" if finite else "good"
         values = _FINITE if finite else ANY_VALUES
         last = self._place()
         rests = _RESTS.format(x=last) if self._large else ""
         found = self._engine.query(
-            f"""SELECT intDiv({x} - ({self.low}), {width}) AS bucket, count() AS count, min({x}) AS first_x,
+            f"""SELECT {made.bucket(x)} AS bucket, count() AS count, min({x}) AS first_x,
                 max({x}) AS last_x, argMax(value, {last}) AS last, {values}{rests}
             FROM metrics WHERE {self._newest} GROUP BY bucket ORDER BY bucket"""
         )
-        made = self._made(found, good, finite=finite, remainders=self._large)
-        return replace(made, non_finite=found.array("count", "i8") - found.array(good, "i8"))
+        buckets = self._made(found, good, finite=finite, remainders=self._large)
+        return replace(buckets, non_finite=found.array("count", "i8") - found.array(good, "i8"))
 
     def _place(self) -> str:
         """What decides which point is the last one: x, and of several series at one step the highest rank.
 
         One number, for a tuple would take the query three times as long.
         """
-        series = {total.series.number: total.series for total in self._totals}
-        count = len(series)
+        ordered = self._ordered()
+        count = len(ordered)
         if self._x != "step" or count == 1 or max(abs(self.low), abs(self.high)) * count >= _LARGEST_PLACE:
             return self._x
-        ordered = sorted(series, key=lambda number: (series[number].rank, repr(series[number].attrs), number))
         numbers = ", ".join(map(str, ordered))
         return f"step * {count} + transform(series, [{numbers}], {list(range(count))}, 0)"
+
+    def _ordered(self) -> list[int]:
+        """The series in the order in which the last of them counts."""
+        series = {total.series.number: total.series for total in self._totals}
+        return sorted(series, key=lambda number: (series[number].rank, repr(series[number].attrs), number))
 
     def aligned(self, total: int, ranks: int) -> Buckets:
         """The points of all ranks at a step as one mark; without steps, the points of two rounds of readings.

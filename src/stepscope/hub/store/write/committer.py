@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -10,6 +11,7 @@ from stepscope.hub.store.engine import EngineError, Tables
 from stepscope.hub.store.shards import WHOLE, Shard, ShardUnavailable
 from stepscope.hub.store.write import ledger as loaded
 from stepscope.hub.store.write.catalog import Catalog, Source
+from stepscope.hub.store.write.fold import RollupWriter
 from stepscope.hub.store.write.group import UNFIT, Built, build, portions
 from stepscope.hub.store.write.ledger import Entry, Ledger, writer_key
 from stepscope.hub.store.write.recovery import Recovery
@@ -55,6 +57,7 @@ class Committer:
         self._catalog = Catalog(engine, clock, shard)
         self._recovery = Recovery(engine, self._ledger, shard, lease)
         self._requests = Requests(engine)
+        self._rollups = RollupWriter(engine, self._ledger)
         self._last = 0
         self._broken = True
         """Whether rows of an incomplete commit may be in the tables."""
@@ -99,7 +102,7 @@ class Committer:
         try:
             self.check()
             self.recover_if_needed()
-            return self._commit(batches)
+            outcomes = self._commit(batches)
         except EngineError as error:
             self._broken = True
             if not error.passing:
@@ -108,6 +111,17 @@ class Committer:
         except BaseException:
             self._broken = True
             raise
+        with suppress(EngineError):  # the commit is complete; what was not folded is read as points, and folded later
+            self._rollups.fold_due(self._last, guard=self._guard)
+        return outcomes
+
+    def fold_all(self) -> None:
+        """Fold all that should be: after an upgrade, or a copy, nothing is."""
+        self.check()
+        self.recover_if_needed()
+        self._rollups.find_due()
+        while self._rollups.fold_due(self._last, guard=self._guard):
+            self.check()
 
     def _not_now(self, error: EngineError) -> Retry:
         if self._shard.count == 1:
@@ -140,6 +154,7 @@ class Committer:
         self._on_commit(number)
         self._ledger.accept(entries)
         self._requests.accept(requests)
+        self._rollups.note(built.facts.get("totals_in"))
         for part, refusal in built.refusals.items():
             outcomes[fresh[part][0]] = refusal
 
@@ -227,3 +242,4 @@ class Committer:
         self._catalog.forget()
         self._ledger.forget()
         self._requests.forget()
+        self._rollups.forget()
