@@ -14,9 +14,9 @@ from pathlib import Path
 from typing import Any, BinaryIO, Protocol
 
 from stepscope.hub.home import HubHome, address_of
-from stepscope.hub.store.missing_shards import PARTIAL_HEADER
 from stepscope.journal.resolve_run import PROBES, choose
 from stepscope.model.errors import ConfigError, StepscopeError
+from stepscope.model.names import PARTIAL_HEADER
 
 TOKEN_VARIABLE = "STEPSCOPE_TOKEN"
 USER_HEADER = "X-Stepscope-User"

@@ -21,10 +21,9 @@ from stepscope.hub.home import HubHome
 from stepscope.hub.intake.counters import Counters, families, outcomes
 from stepscope.hub.intake.intake_journal import MEGA, Intake, SequenceNumbers, shifted_clock
 from stepscope.hub.intake.read_back import ReadBack
-from stepscope.hub.intake.readers import Readers
 from stepscope.hub.intake.scrub import Scrubber
 from stepscope.hub.intake.sources import FolderReceiver, GroupReader, IntakeReader
-from stepscope.hub.intake.store_pump import PACE_SECONDS, QUIET_PACE_SECONDS, SINK, StorePump, StoreSink
+from stepscope.hub.intake.store_pump import PACE_SECONDS, QUIET_PACE_SECONDS, SINK, Readers, StorePump, StoreSink
 from stepscope.hub.limits import Limits
 from stepscope.hub.live import LiveTopics
 from stepscope.hub.receivers.ingest import Ingest, RunOwners

@@ -2,6 +2,9 @@
 
 from collections.abc import Collection
 
+PARTIAL_HEADER = "X-Stepscope-Partial"
+"""The HTTP header in which a hub names the shards of its store that are not in an answer."""
+
 SPAN_RUN = "train.run"
 SPAN_STEP = "train.step"
 

@@ -10,8 +10,7 @@ from stepscope.hub.store.cluster.address import parse
 from stepscope.hub.store.cluster.ownership import Ownership, this_process
 from stepscope.hub.store.cluster.placement import run_hash
 from stepscope.hub.store.cluster.server import Server
-from stepscope.hub.store.engine import Engine, EngineError, Limits
-from stepscope.hub.store.missing_shards import partial_answers
+from stepscope.hub.store.engine import Engine, EngineError, Limits, partial_answers
 from stepscope.hub.store.store import Store
 from stepscope.model.ports import Batch
 from stepscope.testing.clickhouse_cluster import ClusterProcesses, missing

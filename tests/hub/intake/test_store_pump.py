@@ -8,9 +8,8 @@ import pytest
 
 from stepscope import pump as pumps
 from stepscope.hub.intake.counters import Counters
-from stepscope.hub.intake.readers import Readers
 from stepscope.hub.intake.sources import GroupReader, ReceivedBatch, Source
-from stepscope.hub.intake.store_pump import MAX_BLAMED, MAX_TRIES, Outcome, StorePump, StoreSink
+from stepscope.hub.intake.store_pump import MAX_BLAMED, MAX_TRIES, QUIET_SECONDS, Outcome, Readers, StorePump, StoreSink
 from stepscope.hub.store.engine import Damaged, EngineError
 from stepscope.hub.topics import Topic
 from stepscope.journal.following import Cursors
@@ -283,3 +282,38 @@ def test_no_batch_is_blamed_for_a_damaged_store(tmp_path: Path) -> None:
     for seq in range(100):
         with pytest.raises(Retry, match="stepscope store check"):
             sink.write([Batch(WRITER, seq, [])])
+
+
+def test_recent_requests() -> None:
+    """Somebody reads for a while after each request, and nobody does before the first."""
+    now = 0.0
+    readers = Readers(lambda: now)
+    assert not readers.any()
+    readers.note()
+    now = QUIET_SECONDS - 1
+    assert readers.any()
+    now = QUIET_SECONDS
+    assert not readers.any()
+
+
+def test_long_requests() -> None:
+    """A request that takes hours, such as a live stream, counts as long as it lasts."""
+    now = 0.0
+    readers = Readers(lambda: now)
+    with readers.reading():
+        now = 7200.0
+        assert readers.any()
+    assert readers.any()
+    now += QUIET_SECONDS
+    assert not readers.any()
+
+
+def test_each_request_is_announced() -> None:
+    """The store pump hears of each request when it begins."""
+    heard: list[bool] = []
+    readers = Readers()
+    readers.subscribe(lambda: heard.append(readers.any()))
+    with readers.reading():
+        assert heard == [True]
+    readers.note()
+    assert heard == [True, True]

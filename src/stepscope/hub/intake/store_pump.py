@@ -1,13 +1,13 @@
 """Moves batches from the journals into the store on one thread, in about two commits a second while anyone reads."""
 
+import contextlib
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Protocol
 
 from stepscope.hub.intake.counters import Counters
-from stepscope.hub.intake.readers import Readers
 from stepscope.hub.intake.sources import GroupReader, ReceivedBatch
 from stepscope.hub.store.engine import Damaged, EngineError
 from stepscope.hub.topics import Topic
@@ -21,11 +21,50 @@ GROUP_BYTES = 256 * 1024 * 1024
 PACE_SECONDS = 0.5
 QUIET_PACE_SECONDS = 1.5
 """Seconds between two commits while nobody reads; the live diagnosis and alerts see each record within about 2 s."""
+QUIET_SECONDS = 15.0
+"""Time after the last request at which nobody counts as reading; the page asks more often."""
 GIVE_UP_SECONDS = 2.0
 """At shutdown, a store whose next retry is this far away is not waited for: the journals keep the rest."""
 _RATE_SECONDS = 30.0
 _STORED = {"written": "stored"}
 """In the hub, written means acknowledged."""
+
+
+class Readers:
+    """The requests that read, in progress and recent. Safe from any thread."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._in_progress = 0
+        self._last = float("-inf")
+        self._subscriber: Callable[[], object] = lambda: None
+
+    def subscribe(self, subscriber: Callable[[], object]) -> None:
+        """Call a function at each request; it must be quick."""
+        self._subscriber = subscriber
+
+    def note(self) -> None:
+        """Note a request that reads."""
+        self._last = self._clock()
+        self._subscriber()
+
+    @contextlib.contextmanager
+    def reading(self) -> Iterator[None]:
+        """Note a request for as long as it takes: a live stream may take hours."""
+        with self._lock:
+            self._in_progress += 1
+        self.note()
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._in_progress -= 1
+            self._last = self._clock()
+
+    def any(self) -> bool:
+        """Return whether anyone reads, or did until recently."""
+        return self._in_progress > 0 or self._clock() - self._last < QUIET_SECONDS
 
 
 class StorePump:

@@ -23,8 +23,7 @@ from stepscope.hub.runs.run_files import StoredFileResponse, disposition
 from stepscope.hub.security.guard import Access
 from stepscope.hub.security.middleware import access_of
 from stepscope.hub.service import Hub
-from stepscope.hub.store.engine import Damaged, EngineError, Stop
-from stepscope.hub.store.missing_shards import AWAY, BEHIND, MissingShards, partial_answers
+from stepscope.hub.store.engine import AWAY, BEHIND, Damaged, EngineError, MissingShards, Stop, partial_answers
 from stepscope.hub.threads import Workers
 
 USER = "x-stepscope-user"

@@ -14,7 +14,7 @@ from starlette.responses import PlainTextResponse, Response
 from starlette.routing import BaseRoute, Match, Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from stepscope.hub.intake.readers import Readers
+from stepscope.hub.intake.store_pump import Readers
 from stepscope.hub.receivers.bodies import LimitedRoute
 from stepscope.hub.receivers.receiver import AccessRules, open_receivers, ordered_routes
 from stepscope.hub.refusals import OutcomeUnknown, Refusal, Refused, error_response, json_response

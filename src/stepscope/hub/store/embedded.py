@@ -4,6 +4,7 @@ import json
 import os
 import re
 import secrets
+import tempfile
 import threading
 from collections.abc import Generator, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -28,7 +29,6 @@ from stepscope.hub.store.engine import (
     row_stream,
     too_long,
 )
-from stepscope.hub.store.memory_file import memory_file
 from stepscope.model.errors import ConfigError
 
 DATABASE = "stepscope"
@@ -141,7 +141,7 @@ class Chdb:
         names = ", ".join(block)
         structure = ", ".join(f"{name} {native_format.type_of(column)}" for name, column in block.items())
         try:
-            with memory_file(native_format.encode(block)) as path, self._connection() as connection:
+            with _memory_file(native_format.encode(block)) as path, self._connection() as connection:
                 source = f"file('{path}', 'Native', '{structure}')"
                 insert = f"INSERT INTO {table} ({names}) SELECT {names} FROM {source} SETTINGS max_threads = 1"
                 found = _answer(connection, insert)  # more threads would only wait for the one that writes
@@ -392,3 +392,22 @@ def _readable(cell: Any, octets: bool = False) -> Any:
 
 def _parts(answer: bytes) -> list[tuple[str, bool, str]]:
     return [(row[0], bool(row[1]), row[2]) for row in _part_lines.decode_lines(answer)]
+
+
+@contextmanager
+def _memory_file(data: bytes) -> Iterator[str]:
+    """Make data readable by the engine under a path: in memory where the system can, else in a file."""
+    if not hasattr(os, "memfd_create"):
+        with tempfile.NamedTemporaryFile() as file:
+            file.write(data)
+            file.flush()
+            yield file.name
+        return
+    place = os.memfd_create("stepscope")
+    try:
+        written = 0
+        while written < len(data):
+            written += os.write(place, memoryview(data)[written:])
+        yield f"/proc/self/fd/{place}"
+    finally:
+        os.close(place)

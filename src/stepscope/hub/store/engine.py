@@ -1,9 +1,10 @@
-"""The interface to a database: run a statement, query columns, insert columns, say what of a cluster answers."""
+"""The interface to a database: run a statement, query and insert columns, say what of a cluster answers or is away."""
 
 import re
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -15,6 +16,10 @@ from stepscope.model.errors import StepscopeError
 _PASSING = frozenset((159, 202, 209, 210, 225, 241, 242, 243, 252, 279, 285, 319, 341, 369, 394, 439, 999))
 """ClickHouse's codes for: too slow, too busy, no memory, read-only, no space, too many parts, unfinished; servers or
 ZooKeeper that do not answer, replicas that are behind, and an insert whose outcome is unknown."""
+AWAY = frozenset((209, 210, 279))
+"""ClickHouse's codes for a server that does not answer another one."""
+BEHIND = 369
+"""ClickHouse's code for a shard of which each replica takes itself to be behind."""
 CANCELLED = 394
 _OF_THE_STATEMENT = frozenset((159, 241, CANCELLED))
 """Those of a statement that takes too long or too much memory, or was cancelled."""
@@ -157,6 +162,50 @@ class Stop:
             with self._lock:
                 if call in self._calls:
                     self._calls.remove(call)
+
+
+class MissingShards:
+    """The shards that the answers of one request lack; their numbers begin with 1. Safe from several threads."""
+
+    def __init__(self) -> None:
+        self._numbers: frozenset[int] = frozenset()
+        self.shards = 0
+        """How many shards there are; 0 while none is missing."""
+
+    def __bool__(self) -> bool:
+        return bool(self._numbers)
+
+    @property
+    def numbers(self) -> list[int]:
+        """The missing ones, in order."""
+        return sorted(self._numbers)
+
+    def add(self, numbers: Iterable[int], shards: int) -> None:
+        """Note that some of all shards are missing."""
+        self._numbers, self.shards = self._numbers.union(numbers), shards
+
+    def __str__(self) -> str:
+        named = ", ".join(map(str, self.numbers))
+        return f"shard{'s' if len(self._numbers) > 1 else ''} {named} of {self.shards}"
+
+
+_allowed: ContextVar[MissingShards | None] = ContextVar("stepscope_missing_shards", default=None)
+
+
+@contextmanager
+def partial_answers(found: MissingShards | None = None) -> Iterator[MissingShards]:
+    """Allow answers that lack shards, inside this context, and collect which."""
+    found = MissingShards() if found is None else found
+    token = _allowed.set(found)
+    try:
+        yield found
+    finally:
+        _allowed.reset(token)
+
+
+def missing_allowed() -> MissingShards | None:
+    """Where to note the shards that an answer lacks; None where every answer must be complete or an error."""
+    return _allowed.get()
 
 
 class ClusterState(Struct, frozen=True):

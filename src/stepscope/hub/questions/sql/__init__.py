@@ -13,8 +13,7 @@ from stepscope.hub.questions.toolbox import partial
 from stepscope.hub.questions.toolbox.endpoint import Endpoint, Reader, Stream
 from stepscope.hub.questions.toolbox.params import bad_request, forbidden
 from stepscope.hub.questions.toolbox.schemas import ANYTHING, BOOLEAN, INTEGER, TEXT, list_of, object_of
-from stepscope.hub.store import missing_shards
-from stepscope.hub.store.engine import Damaged, EngineError, Limits
+from stepscope.hub.store.engine import Damaged, EngineError, Limits, missing_allowed
 from stepscope.hub.store.maintenance import describe
 from stepscope.model.names import recorded_key
 
@@ -88,7 +87,7 @@ def _pieces(reader: Reader, request: SqlRequest) -> Generator[bytes, None, None]
 
 def _partial() -> bytes:
     """The field that says which shards the rows lack; empty when they lack none."""
-    missing = missing_shards.allowed()
+    missing = missing_allowed()
     return b"," + _encode(partial.partial_field(missing))[1:-1] if missing else b""
 
 

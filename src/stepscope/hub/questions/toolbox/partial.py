@@ -10,8 +10,8 @@ import msgspec
 
 from stepscope.hub.questions.toolbox.schemas import INTEGER, Schema, list_of, object_of
 from stepscope.hub.refusals import Refusal, Refused
-from stepscope.hub.store.engine import EngineError
-from stepscope.hub.store.missing_shards import PARTIAL_HEADER, MissingShards, partial_answers
+from stepscope.hub.store.engine import EngineError, MissingShards, partial_answers
+from stepscope.model.names import PARTIAL_HEADER
 
 FIELD = "partial"
 SCHEMA: Schema = {

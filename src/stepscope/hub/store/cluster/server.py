@@ -11,7 +11,7 @@ from contextlib import closing, contextmanager, suppress
 from dataclasses import replace
 from functools import partial
 
-from stepscope.hub.store import literal, missing_shards
+from stepscope.hub.store import literal
 from stepscope.hub.store.cluster import dialect
 from stepscope.hub.store.cluster.address import Address, of_sql_user
 from stepscope.hub.store.cluster.cluster_sql import ClusterSql
@@ -24,6 +24,8 @@ from stepscope.hub.store.cluster.shard_tables import ShardTables
 from stepscope.hub.store.cluster.waiting import catch_up, wait_until_none
 from stepscope.hub.store.columns import Answer, Block
 from stepscope.hub.store.engine import (
+    AWAY,
+    BEHIND,
     CANCELLED,
     ClusterState,
     EngineError,
@@ -31,6 +33,7 @@ from stepscope.hub.store.engine import (
     RowStream,
     Stop,
     Tables,
+    missing_allowed,
     row_stream,
 )
 from stepscope.hub.store.schema import PUBLIC
@@ -164,8 +167,8 @@ class Server:
         behind = self._levels.behind(self._read_levels())
         if not behind:
             self._levels_checked = time.monotonic()
-        elif missing_shards.allowed() is None:
-            raise EngineError(f"the replica of shard {behind[0]} that answers lacks commits", missing_shards.BEHIND)
+        elif missing_allowed() is None:
+            raise EngineError(f"the replica of shard {behind[0]} that answers lacks commits", BEHIND)
         self._note(behind)
 
     def _read_levels(self) -> dict[int, int]:
@@ -189,10 +192,10 @@ class Server:
 
     def _without_some(self, error: EngineError, tables: Sequence[str]) -> dialect.Settings:
         """Note what an answer from some tables will lack, and return the settings by which it is given; else raise."""
-        if error.code not in missing_shards.AWAY and error.code != missing_shards.BEHIND:
+        if error.code not in AWAY and error.code != BEHIND:
             raise error
-        allowed = missing_shards.allowed() is not None
-        if error.code == missing_shards.BEHIND:
+        allowed = missing_allowed() is not None
+        if error.code == BEHIND:
             behind = self._shards_behind(tables)
             if behind and not allowed:
                 raise error
@@ -205,7 +208,7 @@ class Server:
         return dialect.SKIPPING if away else {}
 
     def _note(self, shards: Sequence[int]) -> None:
-        if shards and (missing := missing_shards.allowed()) is not None:
+        if shards and (missing := missing_allowed()) is not None:
             missing.add(shards, self.shards)
 
     def _ask(self, sql: str, settings: dialect.Settings | None = None) -> Answer:
@@ -299,7 +302,7 @@ class Server:
 
     def _skipping(self) -> dialect.Settings:
         """Note the shards that are down or behind, if an answer may lack any; the setting by which it is given then."""
-        if self._cluster is None or missing_shards.allowed() is None:
+        if self._cluster is None or missing_allowed() is None:
             return {}
         away = self.shards_away()
         self._note([*away, *self._shards_behind(), *self._levels.behind(self._read_levels())])
