@@ -15,6 +15,7 @@ VIEWS = {
     "runs": ".vt-row[data-id='four-ranks'] .status",
     "runs?group=project": ".vt-row.heading",
     f"run/{RUN}": ".chart[data-key='trainer/loss'] .chart-plot[data-drawn]:not([data-drawn='0'])",
+    f"run/{RUN}?tab=diagnosis": ".diagnosed .chart-plot[data-drawn]:not([data-drawn='0'])",
     f"run/{RUN}?tab=files": ".state-title",
     f"run/{RUN}?tab=overview": "[aria-label='Attempts'] tbody tr",
     f"run/{RUN}?step={SPIKE}": ".step .findings li.bad",

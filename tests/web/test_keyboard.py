@@ -9,6 +9,7 @@ VIEWS = (
     "runs",
     "run/four-ranks",
     "run/four-ranks?tab=overview",
+    "run/four-ranks?tab=diagnosis",
     "run/four-ranks?step=120&at=2",
     "compare?run=four-ranks",
     "projects",

@@ -200,6 +200,19 @@ def test_settings_of_visible_runs_are_compared(sweep: RunningHub, show: Opened) 
     assert page.get_by_role("rowheader", name="lr").count() == 1
 
 
+def test_the_table_has_the_extremes_of_a_metric(sweep: RunningHub, show: Opened) -> None:
+    """The lowest, highest or best value of a metric is a column, by which the table is sorted."""
+    page = show(sweep, "runs", fresh=True)
+    page.locator(".vt-row").first.wait_for()
+    page.get_by_role("button", name="Columns").click()
+    page.get_by_role("checkbox", name="max loss").check()
+    page.keyboard.press("Escape")
+    page.get_by_role("button", name="max loss").click()
+    until(page, "document.querySelector('.vt-row')?.dataset.id === 'r07'")
+    assert "sort=-max.loss" in page.url
+    assert "100" in page.locator(".vt-row").first.inner_text().split("\n")
+
+
 @SIZES
 def test_everyone_can_use_it(sweep: RunningHub, show: Opened, width: int, theme: str) -> None:
     """Nothing is wider than the window, and axe finds nothing serious, on a phone and on a desk, in both themes."""

@@ -181,3 +181,17 @@ def test_a_statement_without_rows_names_the_recorded_key(ask: Any) -> None:
     assert hints("train/los") == ["no metric is recorded as 'train/los'; did you mean train/loss or trainer/loss?"]
     assert hints("eval/loss") == ["no metric is recorded as 'eval/loss'; it is 'evaluator/loss'"]
     assert hints("train/loss") == []
+
+
+def test_runs_are_sorted_by_the_extremes_of_a_metric(get: Get) -> None:
+    """`min.KEY`, `max.KEY` and `best.KEY` filter and sort, and stand beside the last value; best by its name."""
+    found = get("/api/runs", filter="project = gpt and max.loss > 2", sort="-max.trainer/loss", metric="loss")["runs"]
+    assert [run["id"] for run in found] == ["big"]
+    assert found[0]["values"]["loss"]["max"] == 50.0
+    assert found[0]["values"]["loss"]["min"] == found[0]["values"]["loss"]["best"] == pytest.approx(2 - 119 / 100)
+    assert get("/api/runs", filter="project = gpt", sort="best.loss")["runs"][0]["id"] == "big"
+    assert "did you mean min.loss" in get("/api/runs", expect=400, sort="min.los")["error"]["message"]
+    small = get("/api/runs", filter="min.loss < 0.25 and project = tiny", sort="min.loss", metric="loss")["runs"]
+    assert [run["id"] for run in small] == ["small-0", "small-1", "small-2"]
+    (endless,) = get("/api/runs", filter="id = small-3", metric="loss")["runs"]
+    assert (endless["values"]["loss"]["value"], endless["values"]["loss"]["max"]) == ("Infinity", None)

@@ -1,5 +1,6 @@
 """Runs: the filtered and sorted table, one run, and the fields that a filter can use."""
 
+import math
 from collections import Counter
 from typing import Any
 
@@ -76,6 +77,9 @@ def _value_json(key: str, latest: Latest) -> dict[str, Any]:
         "time": seconds(latest.time),
         "ranks": latest.ranks,
         "unit": latest.unit,
+        "min": latest.low if math.isfinite(latest.low) else None,
+        "max": latest.high if math.isfinite(latest.high) else None,
+        "best": best if math.isfinite(best := run_fields.best_of(key, latest)) else None,
     }
 
 
@@ -245,8 +249,21 @@ RUN_FIELDS: dict[str, Schema] = {
     "findings": INTEGER,
     "worst_finding": {"type": ["string", "null"], "description": "The severity of its worst finding."},
     "values": {
-        **map_of(object_of(key=TEXT, value=NUMBER, step=STEP, time=SECONDS, ranks=INTEGER, unit=TEXT)),
-        "description": f"The last values of metrics: {MEANING}, and how many ranks they are of.",
+        **map_of(
+            object_of(
+                key=TEXT,
+                value=NUMBER,
+                step=STEP,
+                time=SECONDS,
+                ranks=INTEGER,
+                unit=TEXT,
+                min=nullable(NUMBER),
+                max=nullable(NUMBER),
+                best=nullable(NUMBER),
+            )
+        ),
+        "description": f"The last values of metrics: {MEANING}, and how many ranks they are of; min, max and best are "
+        "of all their finite values, best by the name of the metric.",
     },
 }
 _WRITER = object_of(

@@ -52,9 +52,15 @@ NUMBERS = frozenset(("step", "attempts", "ranks", "world_size", "findings", *COU
 _AMOUNT = re.compile(r"([+-]?(?:\d++\.?\d*|\.\d+)(?:[eE][+-]?\d+)?) ?(ms|s|m|h|d|)")
 _SECONDS = {"": 1.0, "ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 FIELDS = (*PLAIN, "tags", "archived", "status", "duration", *TIMES, *COUNTS)
-"""The fields that filter and sort take, besides `config.X`, `metrics.X` and `tag.X`."""
+"""The fields that filter and sort take, besides `config.X`, `metrics.X`, `min.X`, `max.X`, `best.X` and `tag.X`."""
 ALIASES = {"run": "id", "host": "hosts", "state": "status", "tag": "tags", "note": "notes"}
-_OPEN = ("config.", "metrics.", "tag.", "tags.")
+REDUCERS = ("min", "max", "best")
+"""Besides the last value, `metrics.X`: of all values of a metric."""
+_OF_METRIC = ("metrics", *REDUCERS)
+_OPEN = ("config.", "metrics.", "tag.", *(f"{name}." for name in REDUCERS), "tags.")
+_HIGHER_IS_BETTER = re.compile(
+    r"(^|[/._-])(acc|accuracy|rewards?|returns?|scores?|f1|auc|bleu|rouge|precision|recall|success|throughput)"
+)
 KeysByName = Mapping[str, Sequence[str]]
 """The keys that each metric name may stand for, the likeliest first."""
 StatusOf = Callable[[RunRow], RunStatus]
@@ -88,7 +94,29 @@ def cached(state: StatusOf) -> StatusOf:
 
 def metrics_among(fields: Sequence[str]) -> list[str]:
     """The names of the metrics among some fields."""
-    return [field.removeprefix("metrics.") for field in fields if field.startswith("metrics.")]
+    parts = (field.partition(".") for field in fields if field not in FIELDS)
+    return [name for kind, _, name in parts if kind in _OF_METRIC]
+
+
+def best_of(key: str, latest: Latest) -> float:
+    """The best value of a metric: the highest of what should be high by its name, else the lowest."""
+    return latest.high if _HIGHER_IS_BETTER.search(key.lower()) else latest.low
+
+
+_REDUCE: Mapping[str, Callable[[str, Latest], float]] = {
+    "metrics": lambda key, latest: latest.value,
+    "min": lambda key, latest: latest.low,
+    "max": lambda key, latest: latest.high,
+    "best": best_of,
+}
+
+
+def _reduced(row: RunRow, kind: str, keys: Sequence[str]) -> float | None:
+    """The last value or an extreme of the first of some metrics that a run has; None without one."""
+    for key, latest in value_of(row, keys):
+        found = _REDUCE[kind](key, latest)
+        return found if kind == "metrics" or math.isfinite(found) else None
+    return None
 
 
 def value_of(row: RunRow, keys: Sequence[str]) -> list[tuple[str, Latest]]:
@@ -103,12 +131,12 @@ def check_present(
     for field, position in fields if rows else ():
         field = ALIASES.get(field, field)
         kind, _, rest = field.partition(".")
-        if kind not in ("metrics", "config") or field in FIELDS:
+        if kind not in (*_OF_METRIC, "config") or field in FIELDS:
             continue
         look = getter(field, lambda row: RunStatus("finished"), keys_by_name)
         if any(look(row) is not None for row in rows):
             continue
-        others = [*WELL_KNOWN, *known()] if kind == "metrics" else _settings(rows)
+        others = [*WELL_KNOWN, *known()] if kind in _OF_METRIC else _settings(rows)
         near = [f"{kind}.{name}" for name in nearest(rest, others)]
         hint = f"; did you mean {' or '.join(near)}?" if near else ""
         raise ExpressionError(f"no run has {field}{hint}", position)
@@ -134,7 +162,7 @@ def check_field(field: str, position: int) -> str:
     field = ALIASES.get(field, field)
     if field in FIELDS or (field.startswith(_OPEN) and not field.endswith(".")):
         return field
-    known = ", ".join((*FIELDS, *(f"{prefix}X" for prefix in _OPEN[:3])))
+    known = ", ".join((*FIELDS, *(f"{prefix}X" for prefix in _OPEN[:6])))
     name = field.removeprefix("metric.").removeprefix("settings.")
     near = difflib.get_close_matches(field, FIELDS, 1, 0.8) or [f"metrics.{name}", f"config.{name}"]
     hint = f"did you mean {' or '.join(near)}?"
@@ -167,9 +195,9 @@ def getter(field: str, state: StatusOf, keys_by_name: KeysByName) -> Callable[[R
     if field in COUNTS:
         return lambda row: row.counts.get(field, 0)
     kind, _, rest = field.partition(".")
-    if kind == "metrics":
+    if kind in _OF_METRIC:
         keys = keys_by_name.get(rest) or names.spellings(rest)
-        return lambda row: next((latest.value for _, latest in value_of(row, keys)), None)
+        return lambda row: _reduced(row, kind, keys)
     if kind == "config":
         return lambda row: _inside(row.beginning.get("config"), rest)
     return lambda row: _tag(row, rest)
@@ -234,7 +262,7 @@ def _value(field: str, value: Value, position: int) -> Value:
         return value
     if field in TIMES:
         return Value(value.text, _moment(value.text, position))
-    if field != "duration" and field not in NUMBERS and not field.startswith("metrics."):
+    if field != "duration" and field not in NUMBERS and field.partition(".")[0] not in _OF_METRIC:
         return value
     lasts = field == "duration"
     amount = _AMOUNT.fullmatch(value.text.strip())

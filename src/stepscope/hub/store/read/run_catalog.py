@@ -2,6 +2,7 @@
 
 import threading
 from collections.abc import Iterable, Mapping, Sequence
+from math import inf
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -39,6 +40,9 @@ class Latest(Struct, frozen=True, gc=False):
     time: int
     ranks: int = 1
     unit: str = ""
+    low: float = inf
+    high: float = -inf
+    """Minimum and maximum of the finite values of all ranks and attempts; +Inf and -Inf when there are none."""
 
 
 class RunRow(Struct, frozen=True, gc=False):
@@ -300,7 +304,8 @@ _ENDINGS = f"""SELECT run, attempt, status, groupArray(rank) AS ranks, groupArra
 _EDITS = f"""SELECT run, name, rank, time, attr_names, attr_values, attr_types FROM lifecycle
     WHERE {{among}} AND name IN {literal.texts([names.EVENT_EDITED, names.EVENT_CONFIG])}
     ORDER BY run, time DESC, rank DESC LIMIT 1000 BY run, name"""
-_VALUES = f"""SELECT series, attempt, {LAST} AS value, maxMerge(last_step) AS at, maxMerge(last_time) AS latest
+_VALUES = f"""SELECT series, attempt, {LAST} AS value, maxMerge(last_step) AS at, maxMerge(last_time) AS latest,
+        minMerge(low) AS least, maxMerge(high) AS most
     FROM totals WHERE series IN (SELECT series {{wanted}}) GROUP BY series, attempt"""
 
 
@@ -338,17 +343,21 @@ def _latest(catalog: Answer, found: Answer, remainders: Mapping[tuple[int, int],
     known = {number: rest for number, *rest in catalog.rows("series", "key", "rank", "unit")}
     lasts: dict[tuple[int, str], LastValue] = {}
     units: dict[tuple[int, str], str] = {}
-    for number, attempt, value, step, time in found.rows("series", "attempt", "value", "at", "latest"):
+    extremes: dict[tuple[int, str], tuple[float, float]] = {}
+    columns = ("series", "attempt", "value", "at", "latest", "least", "most")
+    for number, attempt, value, step, time, least, most in found.rows(*columns):
         key, rank, unit = known.get(number, ("", 0, ""))
         place = number >> 32, key
         if place not in lasts:
             lasts[place], units[place] = LastValue(), unit
         value = exact.exact_number(value, remainders.get((number, attempt), 0))
         lasts[place].add(value, rank, attempt, step_of(step), time)
+        low, high = extremes.get(place, (inf, -inf))
+        extremes[place] = min(low, least), max(high, most)
     folded: dict[int, dict[str, Latest]] = {}
     for (run, key), last in lasts.items():
         if (mean := last.value) is not None:
-            latest = Latest(mean, last.step, last.time, len(last.by_rank), units[run, key])
+            latest = Latest(mean, last.step, last.time, len(last.by_rank), units[run, key], *extremes[run, key])
             folded.setdefault(run, {})[key] = latest
     return folded
 

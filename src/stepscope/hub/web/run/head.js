@@ -44,6 +44,7 @@ export function RunHead({ run, goodput, findings, reload, tab, setTab, onStep, l
     <div class="run-row">
       <nav class="tabs" aria-label="Parts of this run">
         ${[
+          ["diagnosis", "Diagnosis"],
           ["charts", "Charts"],
           ["files", "Files"],
           ["overview", "Overview"],
@@ -57,7 +58,7 @@ export function RunHead({ run, goodput, findings, reload, tab, setTab, onStep, l
         <a href=${href("compare", { run: [run.id] })}>Compare</a>
       </nav>
     </div>
-    <${Findings} answer=${findings} reload=${reload} run=${run} onStep=${onStep} />
+    ${tab !== "diagnosis" && html`<${Findings} answer=${findings} reload=${reload} run=${run} onStep=${onStep} />`}
   </header>`;
 }
 
@@ -98,7 +99,7 @@ function Findings({ answer, reload, run, onStep }) {
 }
 
 // Marks similar findings as expected, in the run or in its project.
-function Expect({ finding: { kind, key, span }, run, reload }) {
+export function Expect({ finding: { kind, key, span }, run, reload }) {
   const mark = (project) =>
     act(() => post(runPath(run.id, "findings/expected"), { kind, key, span, project }), "Marked as expected.", reload);
   return html`<${Menu} label="Expected" title="Not a fault: similar findings are not counted and send no notifications">
@@ -122,7 +123,7 @@ function Explained({ finding: { band, cause, advice, next, symptoms = [], muted 
     ${symptoms.length > 0 && html`<small>Also: ${symptoms.slice(0, SYMPTOMS).join("; ")}${more}.</small>`}`;
 }
 
-const tone = ({ muted, severity }) => (muted ? "quiet" : /^(ERROR|FATAL)/.test(severity) ? "bad" : "warn");
+export const tone = ({ muted, severity }) => (muted ? "quiet" : /^(ERROR|FATAL)/.test(severity) ? "bad" : "warn");
 
 // The head of a run over the views that are its tabs, Traces and Logs; without a run, or with an unknown one, the title of the view.
 // `children` are the actions of the view.

@@ -5,6 +5,7 @@ import { change, href, useParam } from "../router.js";
 import { useFetch, useLive, usePollUntilComplete } from "../use.js";
 import { Fetched, Empty } from "../parts/states.js";
 import { Charts } from "./charts.js";
+import { Diagnosis } from "./diagnosis.js";
 import { edit } from "./edit.js";
 import { Files } from "./files.js";
 import { RunHead } from "./head.js";
@@ -23,15 +24,18 @@ export default function RunView({ parts }) {
 function OneRun({ id }) {
   const run = useFetch((signal) => get(runPath(id), {}, signal), [id]);
   const keys = useFetch((signal) => get(runPath(id, "keys"), {}, signal).then((answer) => answer.keys), [id]);
+  const [fetched, setTab] = useParam("tab", "charts"),
+    tab = ["diagnosis", "overview", "files"].includes(fetched) ? fetched : "charts";
   const feeds = useRef(new Set());
   const notes = useFetch((signal) => drawn(feeds.current, signal).then(() => readNotes(id, signal)), [id]);
   const findings = useFetch(
-    (signal) => drawn(feeds.current, signal).then(() => get(runPath(id, "findings"), {}, signal)),
+    (signal) =>
+      (tab === "charts" ? drawn(feeds.current, signal) : Promise.resolve()).then(() =>
+        get(runPath(id, "findings"), {}, signal),
+      ),
     [id, run.value?.status],
   );
   usePollUntilComplete(findings);
-  const [fetched, setTab] = useParam("tab", "charts"),
-    tab = fetched === "overview" || fetched === "files" ? fetched : "charts";
   const goodput = useFetch(
     (signal) => readGoodput(run.value, tab === "charts" ? feeds.current : null, signal),
     [id, run.value?.attempts, run.value?.status],
@@ -58,11 +62,14 @@ function OneRun({ id }) {
       <${RunHead} run=${found} goodput=${goodput.value} findings=${findings.value} reload=${findings.reload} tab=${tab} setTab=${setTab}
           onStep=${open} live=${watching} onEdit=${(wanted, words) => edit(found, wanted, words, onEdited)} />
       ${
-        tab === "overview"
-          ? html`<${Overview} run=${found} goodput=${goodput} />`
-          : tab === "files"
-            ? html`<${Files} id=${id} going=${going} />`
-            : html`<${Fetched} fetched=${keys} what="Loading metrics">${(list) => html`
+        tab === "diagnosis"
+          ? html`<${Diagnosis} run=${found} keys=${keys.value || NONE} answer=${findings.value} reload=${findings.reload}
+              onStep=${open} />`
+          : tab === "overview"
+            ? html`<${Overview} run=${found} goodput=${goodput} />`
+            : tab === "files"
+              ? html`<${Files} id=${id} going=${going} />`
+              : html`<${Fetched} fetched=${keys} what="Loading metrics">${(list) => html`
             <${Charts} id=${id} run=${found} keys=${list} notes=${notes.value?.records || NONE}
                 findings=${findings.value?.findings || NONE}
                 left=${notes.value?.left} feeds=${feeds.current} onStep=${open} step=${step} />`}

@@ -132,7 +132,20 @@ export const DEFAULTS = [
   "tags",
 ];
 
-// A column by its name: a fixed one, metrics.KEY or config.PATH.
+const REDUCERS = { min: "lowest", max: "highest", best: "best" };
+
+// The reducer and the metric of a column such as min.KEY.
+function reducedBy(id) {
+  const [name, key = ""] = id.split(/\.(.*)/s);
+  return name in REDUCERS && key ? [name, key] : ["", ""];
+}
+
+/** The metrics whose values some columns show. */
+export const metricsOf = (ids) => [
+  ...new Set(ids.flatMap((id) => (id.startsWith("metrics.") ? [id.slice(8)] : reducedBy(id)[1] || []))),
+];
+
+// A column by its name: a fixed one, metrics.KEY (its last value), min.KEY, max.KEY, best.KEY or config.PATH.
 export function column(id, given) {
   const make = (fields) => ({ id, ...fields, cell: (run) => fields.cell(run, given) });
   if (FIXED[id]) return make(FIXED[id]);
@@ -145,6 +158,23 @@ export function column(id, given) {
       align: "right",
       sortable: id,
       cell: (run) => value(run.values[key]),
+    });
+  }
+  const [reducer, key] = reducedBy(id);
+  if (reducer) {
+    return make({
+      title: `${reducer} ${key.slice(key.indexOf("/") + 1)}`,
+      hint: `${REDUCERS[reducer]} ${key}, over all ranks and attempts`,
+      width: "104px",
+      align: "right",
+      sortable: id,
+      cell: (run) => {
+        const found = run.values[key],
+          extreme = found?.[reducer] ?? null;
+        return extreme === null
+          ? html`<span class="muted">–</span>`
+          : html`<span class="mono">${quantity(extreme, found.key, found.unit)}</span>`;
+      },
     });
   }
   if (id.startsWith("config.")) {
@@ -240,6 +270,14 @@ export function Chooser({ chosen, fields, onChange, onReset }) {
       fields.metrics.filter(({ name }) => fits(name)).map(({ name, runs }) => ["metrics." + name, name, count(runs)]),
     )}
     ${group(
+      "Best, lowest and highest",
+      metricsOf(chosen)
+        .concat(search ? fields.metrics.map(({ name }) => name).filter(fits) : [])
+        .filter((name, at, all) => all.indexOf(name) === at)
+        .flatMap((name) => Object.keys(REDUCERS).map((reducer) => [`${reducer}.${name}`, `${reducer} ${name}`, ""]))
+        .filter(([, text]) => fits(text)),
+    )}
+    ${group(
       "Configuration",
       fields.config.filter(({ name }) => fits(name)).map(({ name, runs }) => ["config." + name, name, count(runs)]),
     )}
@@ -248,10 +286,10 @@ export function Chooser({ chosen, fields, onChange, onReset }) {
 
 // A metric goes beside the other metrics, anything else to the end.
 function placed(chosen, id) {
-  if (!id.startsWith("metrics.")) return [...chosen, id];
+  if (!metricsOf([id]).length) return [...chosen, id];
   const at =
     Math.max(
-      chosen.findLastIndex((each) => each.startsWith("metrics.")),
+      chosen.findLastIndex((each) => metricsOf([each]).length > 0),
       chosen.indexOf("rate"),
       chosen.indexOf("step"),
       0,

@@ -9,7 +9,7 @@ import { Confirm } from "../parts/overlays.js";
 import { Failure, Loading } from "../parts/states.js";
 import { VirtualTable } from "../parts/table.js";
 import { editAll, remove } from "../run/edit.js";
-import { Chooser, column, DEFAULTS, twoLines, usualMetrics } from "./columns.js";
+import { Chooser, column, DEFAULTS, metricsOf, twoLines, usualMetrics } from "./columns.js";
 import { Filter } from "./filter.js";
 import { fieldNames, fieldValues, groupChoices, grouped } from "./grouping.js";
 import { useRuns } from "./rows.js";
@@ -33,8 +33,7 @@ export default function RunsView() {
     [chosen, fields],
   );
   const metrics = useMemo(
-    () =>
-      fetched.value || fetched.error ? ids.filter((id) => id.startsWith("metrics.")).map((id) => id.slice(8)) : null,
+    () => (fetched.value || fetched.error ? metricsOf(ids) : null),
     [ids, fetched.value, fetched.error],
   );
   const runs = useRuns({ filter, sort, metrics, archived });

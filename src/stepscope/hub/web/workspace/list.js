@@ -42,6 +42,8 @@ export function RunList(given) {
     () => columnsOf({ ...given, members, groups, styles, visible, toggle }),
     [runs.rows, visible, styles, groups, now, metrics.join()],
   );
+  // The line of a row in the charts: that of the run, or of its group.
+  const lineOf = (row) => (row.heading || groups ? "group " + (row.heading ?? groups.of.get(row.id)) : row.id);
   const ids = runs.rows.map((run) => run.id);
   return html`<section class="workspace-list" aria-label="Runs">
     <${Filter} value=${filter} onChange=${(text) => change({ filter: text.trim() })} problem=${wrong}
@@ -70,7 +72,7 @@ export function RunList(given) {
         keyOf=${(row) => (row.heading ? "group " + row.heading : row.id)} onSeen=${(shown) => runs.see(shown.filter((row) => !row.heading))}
         onToggle=${(row) => (row.heading ? fold(row) : toggle([row.id], !visible.has(row.id)))}
         onOpen=${(row) => (row.heading ? fold(row) : go(href("run", row.id)))}
-        onPoint=${(row) => highlight(row === null ? null : row.heading ? "group " + row.heading : groups ? "group " + groups.of.get(row.id) : row.id)}
+        onPoint=${(row) => highlight(row && lineOf(row))}
         rowClass=${(row) =>
           row.heading
             ? "heading" + (focus === "group " + row.heading ? " on" : "")
