@@ -161,9 +161,10 @@ def _once(*parts: list[str]) -> list[str]:
 SERIES = "From `log()` to the series of a chart"
 INSPECTOR = "From an OTLP span to the step inspector"
 MLFLOW = "From a record to MLflow"
-SOMETIMES = frozenset(("dialects/otlp/listener/eviction.py", "model/errors.py", "sdk/overhead.py"))
-"""Executed in some traces and not in others: periodic work on the event loop or of the flusher, an experiment that
-another sink makes."""
+_PERIODIC = ("dialects/otlp/listener/eviction.py", "sdk/overhead.py")
+_RETRYING = ("model/errors.py", "model/goodput_sums.py", "model/secret_text.py", "sdk/masking.py", "sdk/outcomes.py")
+SOMETIMES = {SERIES: _PERIODIC, INSPECTOR: _PERIODIC, MLFLOW: (*_PERIODIC, *_RETRYING)}
+"""Executed in some traces and not in others: periodic work, and a part of a sink that waits for the other part."""
 PAGE = ROOT / "docs" / "architecture.md"
 _SECTION = r"(?ms)^### {title} \((\d+) files\)\n\n(.*?)(?=^##|\Z)"
 
@@ -179,7 +180,7 @@ def describe(title: str, files: list[str]) -> str:
     """The section of a walk: its files in order, each with the sentence of its docstring."""
     package = Path(stepscope.__file__).parent
     lines = []
-    for number, file in enumerate([each for each in files if each not in SOMETIMES], 1):
+    for number, file in enumerate([each for each in files if each not in SOMETIMES[title]], 1):
         text = (ast.get_docstring(ast.parse((package / file).read_text())) or "").partition("\n")[0]
         lines.append(f"{number}. `{file}`: {text.removesuffix('.')}")
     return f"### {title} ({len(lines)} files)\n\n" + "\n".join(lines) + "\n\n"
