@@ -82,6 +82,7 @@ WORLDS = (
     (
         "tests/web/test_charts.py",
         "tests/web/test_charts_reading.py",
+        "tests/web/test_diagnosis.py",
         "tests/web/test_every_view.py",
         "tests/web/test_keyboard.py",
         "tests/web/test_last_value.py",
@@ -99,6 +100,7 @@ WORLDS = (
         "tests/web/test_run_truth.py",
         "tests/web/test_runs.py",
         "tests/web/test_table.py",
+        "tests/web/test_workspace.py",
     ),
 )
 """Files that share a cluster, a server, a hub, a browser or a large import: one worker makes it, once."""

@@ -24,7 +24,7 @@ RECEIVER = "otlp_http"
 def hub(cluster: ClusterProcesses, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningHub]:
     """A hub on it, with points of several runs."""
     home = tmp_path_factory.mktemp("hub") / "home"
-    running = RunningHub(home, env={"STEPSCOPE_STORE": cluster.url()}).start()
+    running = RunningHub(home, env={"STEPSCOPE_STORE": cluster.url("degraded")}).start()
     for run in RUNS:
         assert running.post("/v1/metrics", bodies.points(2, run=run)).status == 200
     running.wait_stored(RECEIVER, 2 * len(RUNS))
@@ -36,7 +36,7 @@ def hub(cluster: ClusterProcesses, tmp_path_factory: pytest.TempPathFactory) -> 
 @pytest.fixture(scope="module")
 def shard_of(cluster: ClusterProcesses, hub: RunningHub) -> dict[str, int]:
     """The shard of each run, 0 or 1; both have some."""
-    engine = Server(parse(cluster.url()))
+    engine = Server(parse(cluster.url("degraded")))
     found = dict(engine.query("SELECT DISTINCT id, run % 2 AS shard FROM runs").rows("id", "shard"))
     engine.close()
     assert set(found.values()) == {0, 1}
@@ -75,7 +75,7 @@ def test_a_replica_that_is_down_is_not_noticed(cluster: ClusterProcesses, hub: R
     until(lambda: hub.health()["cluster"]["servers_down"] == [f"127.0.0.1:{replica.port}"])
     assert hub.health()["cluster"]["missing_shards"] == []
     assert "1 of 4 servers" in hub.health()["trouble"]
-    engine = Server(parse(cluster.url()))
+    engine = Server(parse(cluster.url("degraded")))
     engine.execute("ALTER TABLE exemplars DELETE WHERE commit > 4000000000")
     engine.close()
     before = hub.stored(RECEIVER)

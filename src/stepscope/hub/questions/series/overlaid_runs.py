@@ -142,28 +142,31 @@ def _marks(
         conditions.append(f"(NOT ({again}) OR step = {NO_STEP} OR (series, step, attempt) IN ({newest}))")
     if x == "step":
         conditions.append(f"step > {NO_STEP}")
-        along = "step"
-    else:
+    chosen = " AND ".join(conditions)
+    if x != "step" and len(series) > len(metrics):
         # Ranks log a step at slightly different times: all of them have the place of the first.
-        first = f"if(step > {NO_STEP}, min(time) OVER (PARTITION BY {_RUN}, step, attempt), time)"
-        along = f"{first if len(series) > len(metrics) else 'time'}{_minus(origins)}"
+        points = f"""SELECT run, first{_minus(origins, "run")} AS x, arrayJoin(held) AS value FROM (
+            SELECT {_RUN} AS run, min(time) AS first, groupArray(value) AS held FROM metrics WHERE {chosen}
+            GROUP BY run, step, attempt, if(step > {NO_STEP}, toInt64(0), time))"""
+    else:
+        along = "step" if x == "step" else f"time{_minus(origins, _RUN)}"
+        points = f"SELECT {_RUN} AS run, {along} AS x, value FROM metrics WHERE {chosen}"
     low, high = within
     start = low // width * width
     found = engine.query(
         f"""SELECT run, intDiv(x - ({start}), {width}) AS bucket, count() AS count, min(x) AS first_x, max(x) AS last_x,
             {ANY_VALUES}
-        FROM (SELECT {_RUN} AS run, {along} AS x, value FROM metrics WHERE {" AND ".join(conditions)})
-        WHERE x BETWEEN {low} AND {high} GROUP BY run, bucket ORDER BY run, bucket"""
+        FROM ({points}) WHERE x BETWEEN {low} AND {high} GROUP BY run, bucket ORDER BY run, bucket"""
     )
     return _by_run(found, x)
 
 
-def _minus(origins: Mapping[int, int]) -> str:
-    """The SQL that makes a time relative to the start of its run."""
+def _minus(origins: Mapping[int, int], run: str) -> str:
+    """The SQL that makes a time relative to the start of its run, which an expression names."""
     if not any(origins.values()):
         return ""
     runs, starts = (", ".join(f"toInt64({number})" for number in each) for each in (origins, origins.values()))
-    return f" - transform({_RUN}, [{runs}], [{starts}], toInt64(0))"
+    return f" - transform({run}, [{runs}], [{starts}], toInt64(0))"
 
 
 def _by_run(found: Answer, x: Axis) -> dict[int, dict[str, list[Any]]]:
