@@ -14,6 +14,7 @@ import pytest
 from opentelemetry import metrics, trace
 
 import stepscope
+from stepscope.sdk import process_hooks
 from stepscope.sdk.interrupts import pass_on
 
 RAISED = (SystemExit, KeyboardInterrupt, GeneratorExit, asyncio.CancelledError)
@@ -89,6 +90,16 @@ def test_a_contained_exit_is_not_the_status_of_the_run(run: stepscope.Run) -> No
     """A program that goes on after an object called `sys.exit(3)` has not failed."""
     run.log({"loss": Hostile(SystemExit)})
     assert run.exit_status is None
+
+
+def test_an_exit_is_contained_where_an_earlier_run_watches_it_too(run: stepscope.Run) -> None:
+    """Each run that was not finished wraps `sys.exit` once more; that is not a signal either."""
+    undo = process_hooks._watch_exit(run)
+    try:
+        run.log({"loss": Hostile(SystemExit)})
+        assert run.exit_status is None
+    finally:
+        undo()
 
 
 def test_the_flusher_outlives_a_callback_that_exits(run: stepscope.Run) -> None:

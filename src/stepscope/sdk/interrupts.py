@@ -46,7 +46,7 @@ def _entries(traceback: TracebackType | None) -> list[TracebackType]:
     while traceback is not None:
         entries.append(traceback)
         traceback = traceback.tb_next
-    if entries and entries[-1].tb_frame.f_code.co_filename == _HOOKS:  # it wraps sys.exit
+    while entries and entries[-1].tb_frame.f_code.co_filename == _HOOKS:  # it wraps sys.exit, once for each run
         entries.pop()
     return entries
 
