@@ -155,7 +155,7 @@ class Hub:
 
         # What is made of stored records.
         self.states = RunStates(self.presence, Journals(home.home, cursors, self.folder.torn), self._is_behind)
-        self.state_counts = StateCounts(self.presence, lambda: list_runs(store.engine), self.states.state)
+        self.state_counts = StateCounts(self.presence, lambda: list_runs(store.engine), self.states)
         self.alerting = self._make_alerting(marked)
         self.diagnosing = Diagnosing(
             store, self.states, self.pump.is_busy, stored=self.here.stored, found=self.here.found, marked=marked
@@ -263,6 +263,8 @@ class Hub:
         self.alerting.start()
         self.diagnosing.start()
         self._owners.limits.counting.start()
+        if self.options.only_run is None:
+            self.state_counts.begin()
         if self.options.keep_seconds is not None or self.options.max_bytes is not None:
             self.upkeep.start()
 
@@ -284,6 +286,7 @@ class Hub:
         if self.fleet is not None:
             self.fleet.stop()
         self._owners.limits.counting.stop()
+        self.state_counts.end(seconds)
         _call_once(self.ending)
         self.store.close()
         self.home.close()

@@ -71,9 +71,12 @@ def in_order(edits: Iterable[Edit]) -> list[Edit]:
 
 def apply(recorded: Description, edits: Iterable[Edit]) -> Description:
     """Apply edits to what was recorded: for each field, and for each tag, the last edit wins."""
+    ordered = in_order(edits)
+    if not ordered:
+        return recorded
     name, notes, archived = recorded.name, recorded.notes, recorded.archived
     tags = dict(recorded.tags)
-    for edit in in_order(edits):
+    for edit in ordered:
         change = edit.change
         if change.name is not UNSET:
             name = recorded.name if change.name is None else change.name

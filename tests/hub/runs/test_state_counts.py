@@ -35,9 +35,7 @@ class World:
         self.presence = Presence(lambda: float(NOW))
         journals = Journals(Path("/nowhere"), Cursors(Path("/nowhere"), "store"), {})
         self.states = RunStates(self.presence, journals, clock=lambda: float(NOW))
-        self.state_counts = StateCounts(
-            self.presence, self.runs, self.states.state, lambda: self.time, lambda: float(NOW)
-        )
+        self.state_counts = StateCounts(self.presence, self.runs, self.states, lambda: self.time, lambda: float(NOW))
 
     def runs(self) -> Iterator[RunRow]:
         """All rows."""

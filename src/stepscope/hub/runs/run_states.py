@@ -27,6 +27,8 @@ from stepscope.model.states import (
     writer_state,
 )
 
+MAX_OVER = 200_000
+"""The most states of ended runs that are kept."""
 LOOK_SECONDS = 1.0
 """How long the list of a run's writers is cached."""
 
@@ -92,13 +94,20 @@ class Journals:
         now = self._clock()
         if known is not None and now - known.looked < LOOK_SECONDS:
             return known.writers
-        changed = _changed(layout.runs_folder(self._home) / run) if layout.is_safe(run) else 0
+        changed = _changed(f"{layout.runs_folder(self._home)}/{run}") if layout.is_safe(run) else 0
         if known is None or changed <= 0 or known.changed != changed:
             names = layout.list_writers(self._home, run) if changed else []
             parsed = ((name, layout.parse_writer(name)) for name in names)
             known = _Folder(now, changed, tuple((name, each) for name, each in parsed if each is not None))
         self._folders[run] = known._replace(looked=now)
         return known.writers
+
+    def folders(self) -> frozenset[str]:
+        """The names in the folder of runs."""
+        try:
+            return frozenset(os.listdir(layout.runs_folder(self._home)))
+        except OSError:
+            return frozenset()
 
     def look(self, run: str, name: str) -> _Journal:
         """Return size and progress of one journal."""
@@ -149,11 +158,40 @@ class RunStates:
         self._presence, self._journals, self._clock = presence, journals, clock
         self._behind = behind
         """Whether records received over the network are waiting to be stored for longer than usual."""
+        self._over: dict[str, tuple[tuple[Ending, ...], int, RunStatus | None]] = {}
+        """The states of runs that have ended, with the endings and the number of attempts they were computed from."""
 
     def status(self, row: RunRow) -> RunStatus:
         """Return the state of a run."""
-        now = self._clock()
-        behind = self._behind()
+        return self._status(row, self._clock(), self._behind())
+
+    def at_once(self) -> Callable[[RunRow], RunStatus]:
+        """Return what tells the states of many runs at one moment."""
+        now, behind = self._clock(), self._behind()
+        active = self._presence.runs() | self._journals.folders()
+        known: dict[str, RunStatus] = {}
+
+        def look(row: RunRow) -> RunStatus:
+            found = known.get(row.id)
+            if found is None:
+                found = None if row.id in active else self._ended(row)
+                found = known[row.id] = found or self._status(row, now, behind)
+            return found
+
+        return look
+
+    def _ended(self, row: RunRow) -> RunStatus | None:
+        """The state of a run of which nothing but the store knows, and whose processes have all ended; else None."""
+        endings, attempts, status = self._over.get(row.id, ((), 0, None))
+        if endings is not row.endings or attempts != row.attempts:
+            ranks = {end.rank for end in row.endings if end.attempt == row.attempts}
+            status = self._status(row, 0.0, behind=False) if ranks and len(ranks) >= row.ranks else None
+            if len(self._over) > MAX_OVER:
+                self._over.clear()
+            self._over[row.id] = (row.endings, row.attempts, status)
+        return status
+
+    def _status(self, row: RunRow, now: float, behind: bool) -> RunStatus:
         ends = {(end.attempt, end.rank): end for end in row.endings}
         facts = [_with_end(each, ends) for each in self._facts(row.id, ends, behind)]
         newest = max([each.attempt for each in facts] + [row.attempts])
@@ -254,7 +292,7 @@ def _stored(row: RunRow, attempt: int, present: list[WriterFacts], now: float, *
     return facts
 
 
-def _changed(folder: Path) -> int:
+def _changed(folder: str) -> int:
     """When entries of a folder changed; 0 when it does not exist, -1 while its time stamp is not reliable."""
     try:
         found = os.stat(folder)
@@ -274,11 +312,11 @@ class StateCounts:
         self,
         presence: Presence,
         runs: Callable[[], Iterable[RunRow]],
-        state: Callable[[RunRow], State],
+        states: RunStates,
         clock: Callable[[], float] = time.monotonic,
         now: Callable[[], float] = time.time,
     ) -> None:
-        self._presence, self._runs, self._state = presence, runs, state
+        self._presence, self._runs, self._states = presence, runs, states
         self._clock, self._now = clock, now
         self._due = float("-inf")
         self._stored: dict[str, tuple[RunRow, State]] = {}
@@ -295,10 +333,7 @@ class StateCounts:
         """
         if self._clock() >= self._due:
             self._due = self._clock() + STORE_SECONDS
-            if self._looking is None or not self._looking.is_alive():
-                self._looking = threading.Thread(target=self._look, name="stepscope-counts", daemon=True)
-                self._looking.start()
-            self._looking.join(WAIT_SECONDS)
+            self.begin().join(WAIT_SECONDS)
         error, self._error = self._error, None
         if error is not None:
             raise error
@@ -307,16 +342,31 @@ class StateCounts:
         found.update(state for state in map(self._received_state, received) if state is not None)
         return dict(sorted(found.items()))
 
+    def begin(self) -> threading.Thread:
+        """Query the store in the background: the first table of many runs is then read before anyone asks for it."""
+        if self._looking is None or not self._looking.is_alive():
+            self._looking = threading.Thread(target=self._look, name="stepscope-counts", daemon=True)
+            self._looking.start()
+        return self._looking
+
+    def end(self, seconds: float) -> None:
+        """Wait for a query that runs."""
+        if self._looking is not None:
+            self._looking.join(seconds)
+
     def _received_state(self, run: str) -> State | None:
         if run in self._stored:
-            return self._state(self._stored[run][0])
+            return self._states.state(self._stored[run][0])
         return run_state(self._presence.facts(run).values(), self._now())
 
     def _look(self) -> None:
         received = self._presence.runs()  # first: what is heard of is stored by then
         try:
-            self._stored = {row.id: (row, self._state(row)) for row in self._runs()}
+            rows = self._runs()
+            look = self._states.at_once()
+            self._stored = {row.id: (row, look(row).state) for row in rows}
         except Exception as error:
             self._error = error
             return
+        self._error = None
         self._gone = set(received - self._stored.keys())

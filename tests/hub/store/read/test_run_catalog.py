@@ -41,8 +41,8 @@ def test_what_was_touched_is_read_again_and_the_rest_is_not(store: Store) -> Non
     """New records, new runs and new metrics show at once; a run without any is the same row as before."""
     for run in ("a", "b"):
         store.write(Batch(writer(run), 0, losses([(1, 2.0)])))
-    before = {row.id: row for row in list_runs(store.engine)}
     assert steps(store, "trainer/loss") == {"a": 1, "b": 1}
+    before = {row.id: row for row in list_runs(store.engine)}
     store.write_many([Batch(writer("a"), 1, losses([(5, 3.0)])), Batch(writer("c"), 0, losses([(9, 1.0)]))])
     after = {row.id: row for row in list_runs(store.engine)}
     assert {run: row.step for run, row in after.items()} == {"a": 5, "b": 1, "c": 9}
@@ -52,6 +52,27 @@ def test_what_was_touched_is_read_again_and_the_rest_is_not(store: Store) -> Non
         "b": 2.0,
         "c": 1.0,
     }
+
+
+def test_metrics_that_are_asked_for_later(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each shows its latest values, whichever were asked for before, and however many there were."""
+    monkeypatch.setattr(runs, "_MAX_KEYS", 2)
+    names = ["k0", "k1", "k2", "k3"]
+
+    def write(run: str, seq: int) -> None:
+        values = {name: float(seq * 10 + at) for at, name in enumerate(names)}
+        store.write(Batch(writer(run), seq, [Metric(T + seq, seq, None, None, values)]))
+
+    def latest(*keys: str) -> list[dict[str, float]]:
+        return [{key: row.values[key].value for key in keys} for row in list_runs(store.engine, keys=keys)]
+
+    write("a", 0)
+    assert latest() == [{}]
+    for seq in (1, 2):
+        for keys in (["k0"], ["k1"], ["k0", "k1"], ["k2"], names, ["k3", "k1"]):
+            assert latest(*keys) == [{key: seq * 10 - 10.0 + names.index(key) for key in keys}]
+        write("a", seq)
+        assert latest("k1", "k0") == [{"k1": seq * 10.0 + 1, "k0": seq * 10.0}]
 
 
 def test_many_runs_at_once(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:

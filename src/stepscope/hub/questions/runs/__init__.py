@@ -114,7 +114,6 @@ STARTED_WITH = ("config", "tags", "notes", "group", "job_type")
 def listing(reader: Reader, given: dict[str, Any]) -> dict[str, Any]:
     """Answer `/api/runs`."""
     sort: str = given["sort"]
-    status = run_fields.cached(reader.states.status)
     try:
         wanted = parse(given["filter"] or "")
         fields = [*run_fields.check(wanted), run_fields.check_field(sort.removeprefix("-"), 0)]
@@ -122,6 +121,7 @@ def listing(reader: Reader, given: dict[str, Any]) -> dict[str, Any]:
         keys_by_name = resolve_names(reader, metrics)
         keys = [key for each in keys_by_name.values() for key in each]
         everything = reader.runs(keys=list(dict.fromkeys(keys)))
+        status = reader.states.at_once()
         used = [*fields_of(wanted), (sort.removeprefix("-"), 0)]
         run_fields.check_present(used, everything, keys_by_name, lambda: visible_keys(reader))
         rows = _unarchived(everything, given["archived"], fields)
@@ -205,11 +205,12 @@ def projects(reader: Reader, given: dict[str, Any]) -> dict[str, Any]:
     for row in reader.runs():
         if not row.archived:
             by_project.setdefault(row.project, []).append(row)
+    status = reader.states.at_once()
     made = [
         {
             "project": project,
             "runs": len(rows),
-            "running": sum(reader.states.status(row).state == "running" for row in rows),
+            "running": sum(status(row).state == "running" for row in rows),
             "findings": sum(row.findings > 0 for row in rows),
             "worst": min((row.worst_finding for row in rows if row.worst_finding), key=_severity, default=None),
             "seen": seconds(max(row.seen for row in rows)),

@@ -14,6 +14,7 @@ from typing import Any
 import msgspec
 
 from stepscope.hub.questions.runs.run_filter import (
+    AllOf,
     Among,
     Compare,
     Expression,
@@ -79,19 +80,6 @@ class Page:
     following: str | None
 
 
-def cached(state: StatusOf) -> StatusOf:
-    """Cache the status of each run."""
-    known: dict[int, RunStatus] = {}
-
-    def look(row: RunRow) -> RunStatus:
-        found = known.get(row.number)
-        if found is None:
-            found = known[row.number] = state(row)
-        return found
-
-    return look
-
-
 def metrics_among(fields: Sequence[str]) -> list[str]:
     """The names of the metrics among some fields."""
     parts = (field.partition(".") for field in fields if field not in FIELDS)
@@ -121,7 +109,10 @@ def _reduced(row: RunRow, kind: str, keys: Sequence[str]) -> float | None:
 
 def value_of(row: RunRow, keys: Sequence[str]) -> list[tuple[str, Latest]]:
     """The first of some metrics that a run has, with its latest value; empty when it has none of them."""
-    return [(key, row.values[key]) for key in keys if key in row.values][:1]
+    for key in keys:
+        if (latest := row.values.get(key)) is not None:
+            return [(key, latest)]
+    return []
 
 
 def check_present(
@@ -231,6 +222,8 @@ def _inside(value: Any, path: str) -> Any:
 
 def select(rows: Sequence[RunRow], expression: Expression, state: StatusOf, keys_by_name: KeysByName) -> list[RunRow]:
     """The rows that match an expression."""
+    if expression == AllOf(()):
+        return list(rows)
     typed = _typed(expression)
     getters = {field: getter(field, state, keys_by_name) for field, _ in fields_of(expression)}
 
@@ -284,37 +277,37 @@ def page(
 ) -> Page:
     """Sort rows by a field (`-` in front: the highest first, runs without it last) and return a page."""
     look = getter(sort.removeprefix("-"), state, keys_by_name)
-    keyed = [(_sortable(look(row)), row) for row in rows]
-    present = sorted(
-        ((key, row) for key, row in keyed if key is not None),
-        key=lambda pair: (pair[0], pair[1].number),
-        reverse=sort.startswith("-"),
-    )
-    ordered = [*present, *((key, row) for key, row in keyed if key is None)]
+    present: list[tuple[int, Any, int, RunRow]] = []
+    absent: list[RunRow] = []
+    for row in rows:
+        value = look(row)
+        if value is None or value != value:  # NaN is not equal to itself
+            absent.append(row)
+        elif isinstance(value, (int, float)):
+            present.append((0, value, row.number, row))
+        else:
+            present.append((1, str(value), row.number, row))
+    present.sort(
+        reverse=sort.startswith("-")
+    )  # numbers, then texts; the numbers of runs differ, so rows are not compared
+    ordered = [*(row for *_, row in present), *absent]
     start = 0 if cursor is None else _after(ordered, cursor)
-    shown = [row for _, row in ordered[start : start + limit]]
+    shown = ordered[start : start + limit]
     more = start + limit < len(ordered)
     return Page(shown, len(ordered), _cursor(start + limit, shown[-1].number) if more and shown else None)
-
-
-def _sortable(value: Any) -> tuple[int, Any] | None:
-    """A key that can be compared with any other: numbers, then texts."""
-    if value is None or (isinstance(value, float) and math.isnan(value)):
-        return None
-    return (0, value) if isinstance(value, (int, float)) else (1, str(value))
 
 
 def _cursor(position: int, number: int) -> str:
     return base64.urlsafe_b64encode(msgspec.json.encode([position, number])).decode().rstrip("=")
 
 
-def _after(ordered: Sequence[tuple[Any, RunRow]], cursor: str) -> int:
+def _after(ordered: Sequence[RunRow], cursor: str) -> int:
     """The start of the page after a cursor: behind its run, or at its position when the run is gone."""
     try:
         text = base64.b64decode(cursor + "=" * (-len(cursor) % 4), altchars=b"-_", validate=True)
         position, number = msgspec.json.decode(text, type=tuple[int, int])
     except (ValueError, binascii.Error, msgspec.MsgspecError):
         raise CursorError("the cursor is not valid: use `next` of the page before") from None
-    found: Iterator[int] = (at for at, (_, row) in enumerate(ordered) if row.number == number)
+    found: Iterator[int] = (at for at, row in enumerate(ordered) if row.number == number)
     at = next(found, None)
     return max(position, 0) if at is None else at + 1

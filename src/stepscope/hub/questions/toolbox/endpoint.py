@@ -58,7 +58,14 @@ class Reader:
         known = {} if self.edits is None else self.edits.all()
         rows = list_runs(self.engine, ids=ids, project=self.project, keys=keys)
         counts = self._counts(rows, finding_counts(self.engine))
-        return [edited(counted(row, counts.get(row.number)), known.get(row.id, ())) for row in rows]
+        if not known and not counts:
+            return rows
+        return [
+            edited(counted(row, counts.get(row.number)), known.get(row.id, ()))
+            if row.number in counts or row.id in known
+            else row
+            for row in rows
+        ]
 
     def with_edits(self, row: RunRow) -> RunRow:
         """A run with the edits applied."""

@@ -128,7 +128,7 @@ def list_runs(
 ) -> list[RunRow]:
     """List runs, the newest first, with the latest values of the named metrics."""
     if ids is None:
-        known = _cache_of(engine, tuple(keys)).rows(engine)
+        known = _cache_of(engine).rows(engine, keys)
         return [row for row in known if project in (None, row.project)]
     conditions = [f"id IN {literal.texts(ids)}" if ids else "0"]
     if project is not None:
@@ -137,37 +137,61 @@ def list_runs(
 
 
 class _RunCache:
-    """All runs as last read; only those changed by a later commit are read again."""
+    """All runs as last read, with values of the metrics that were asked for; only what a later commit changed is read
+    again, and of a metric that is asked for the first time only its values.
+    """
 
-    def __init__(self, keys: Sequence[str]) -> None:
-        self._keys = keys
+    def __init__(self) -> None:
         self._lock = threading.Lock()
+        self._keys: dict[str, None] = {}
+        """The metrics whose latest values the rows have."""
         self._commits: dict[int, int] = {}
         """The newest commit of each shard whose runs were looked for."""
         self._behind: dict[int, int] = {}
         """Runs that were read without their newest commit, from a replica that did not have it yet."""
         self._rows: dict[int, RunRow] = {}
 
-    def rows(self, engine: Engine) -> list[RunRow]:
+    def rows(self, engine: Engine, keys: Sequence[str]) -> list[RunRow]:
         """All runs, the newest first."""
         with self._lock:
+            if len(self._keys.keys() | set(keys)) > max(_MAX_KEYS, len(keys)):
+                self._forget()
             changed = self._changed(engine, _newest_commits(engine))
             present = engine.query(_NUMBERS)["run"]
             wanted = {number for number in present if number not in self._rows or number in changed}
             if wanted:
+                if len(wanted) == len(present):
+                    self._keys |= dict.fromkeys(keys)
                 where = f"run IN {literal.integers(wanted)}" if len(wanted) <= _FEW else ""
-                facts = _Facts(engine, where, self._keys)
+                facts = _Facts(engine, where, list(self._keys))
                 self._rows.update((row.number, row) for row in facts.rows())
                 self._behind = {run: at for run, at in changed.items() if run in wanted and facts.commit(run) < at}
             self._rows = {number: self._rows[number] for number in present if number in self._rows}
             for run, at in changed.items():
                 self._commits[run % engine.shards] = max(at, self._commits.get(run % engine.shards, 0))
+            self._add([key for key in keys if key not in self._keys], engine)
             return list(self._rows.values())
+
+    def _add(self, keys: Sequence[str], engine: Engine) -> None:
+        """Read the values of metrics that the rows do not have yet."""
+        if not keys:
+            return
+        newest = _newest_commits(engine)
+        for run, values in _read_values(engine, f"FROM series WHERE key IN {literal.texts(keys)}").items():
+            if run in self._rows:
+                row = self._rows[run]
+                self._rows[run] = replace(row, values={**row.values, **values})
+        self._keys |= dict.fromkeys(keys)
+        for shard, known in self._commits.items():  # what a replica that is behind did not have is read next time
+            self._commits[shard] = min(known, newest.get(shard, 0))
+
+    def _forget(self) -> None:
+        self._keys, self._commits, self._behind, self._rows = {}, {}, {}, {}
 
     def _changed(self, engine: Engine, newest: dict[int, int]) -> dict[int, int]:
         """The newest commit of each run that has one since the last read; a replica that is behind names fewer."""
         if any(newest.get(shard, 0) < known for shard, known in self._commits.items()):
-            self._commits, self._behind, self._rows = {}, {}, {}
+            self._forget()
         later = [
             f"run % {engine.shards} = {shard} AND commit > {self._commits.get(shard, 0)}"
             for shard, commit in newest.items()
@@ -188,19 +212,15 @@ def _newest_commits(engine: Engine) -> dict[int, int]:
 
 _FEW = 500
 """When more runs than this changed, all are read."""
-_MAX_CACHES = 8
-_caches: "WeakKeyDictionary[Engine, dict[tuple[str, ...], _RunCache]]" = WeakKeyDictionary()
+_MAX_KEYS = 256
+"""When more metrics than this were asked for, those of the request at hand are kept."""
+_caches: "WeakKeyDictionary[Engine, _RunCache]" = WeakKeyDictionary()
 _caches_lock = threading.Lock()
 
 
-def _cache_of(engine: Engine, keys: tuple[str, ...]) -> _RunCache:
+def _cache_of(engine: Engine) -> _RunCache:
     with _caches_lock:
-        known = _caches.setdefault(engine, {})
-        cache = known.pop(keys, None) or _RunCache(keys)
-        known[keys] = cache
-        while len(known) > _MAX_CACHES:
-            del known[next(iter(known))]
-        return cache
+        return _caches.setdefault(engine, _RunCache())
 
 
 class _Facts:
@@ -214,7 +234,7 @@ class _Facts:
         questions = [_VALUES.format(wanted=wanted)] if keys else []
         questions += [question.format(among=among) for question in (_STANDINGS, _BEGINNINGS, _ENDINGS, _EDITS)]
         *values, progress, beginnings, endings, edits = engine.query_many(questions)
-        questions = [f"SELECT series, key, rank, unit {wanted}"] if keys else []
+        questions = [_SERIES.format(wanted=wanted)] if keys else []
         *series, writers, self.runs = engine.query_many(
             [*questions, _WRITERS.format(among=among), _RUNS.format(where=where or "1")]
         )
@@ -307,6 +327,7 @@ _EDITS = f"""SELECT run, name, rank, time, attr_names, attr_values, attr_types F
 _VALUES = f"""SELECT series, attempt, {LAST} AS value, maxMerge(last_step) AS at, maxMerge(last_time) AS latest,
         minMerge(low) AS least, maxMerge(high) AS most
     FROM totals WHERE series IN (SELECT series {{wanted}}) GROUP BY series, attempt"""
+_SERIES = "SELECT series, key, rank, unit {wanted}"
 
 
 def _by_run(answer: Answer) -> dict[int, tuple[Any, ...]]:
@@ -336,6 +357,13 @@ def _edits(answer: Answer) -> tuple[dict[int, list[Edit]], dict[int, list[tuple[
         if edit is not None:
             edits.append(edit)
     return found, settings
+
+
+def _read_values(engine: Engine, wanted: str) -> dict[int, dict[str, Latest]]:
+    """The last value of each key, by run, of the series that a part of a query names."""
+    values = engine.query(_VALUES.format(wanted=wanted))
+    series = engine.query(_SERIES.format(wanted=wanted))
+    return _latest(series, values, last_remainders(engine, values))
 
 
 def _latest(catalog: Answer, found: Answer, remainders: Mapping[tuple[int, int], int]) -> dict[int, dict[str, Latest]]:
