@@ -256,6 +256,20 @@ def test_a_rank_that_was_stopped_steps_before_the_hang_is_its_cause_not_its_deat
     assert found.symptoms == ("rank 2 was killed by SIGKILL at step 33",)
 
 
+def test_a_stopped_rank_that_nobody_saw_end_is_not_dead_before_the_hang() -> None:
+    """Its last record is from when it was stopped; the others lived on, so the hang came before the deaths."""
+    made = Diagnosis(world=4)
+    spans(made)
+    for rank in (0, 1, 3):
+        stuck(made, rank, "all_reduce")
+        beat(made, rank, 30)
+    made.tick(31 * SECOND)
+    for rank in range(4):
+        made.died(rank, (4 if rank == 2 else 60) * SECOND)
+    found = only(made)
+    assert (found.kind, found.ranks) == ("hang", (2,))
+
+
 def test_a_hang_is_found_from_the_records_alone() -> None:
     """Heartbeats without progress are a hang also where nobody watched the clock, as when a run is replayed."""
     made = Diagnosis(world=4)

@@ -288,7 +288,7 @@ class Exits:
         about, said = _reason(known, root)
         return DEAD_RANK.finding(
             f"{who} {did}{place}{said}{self._resumed(attempt, step)}",
-            min(each.time for each in root),
+            _over(root),
             step=step,
             ranks=ranks,
             expects=f"{pace}an exit record when a process ends",
@@ -335,6 +335,12 @@ def _ends(known: _Attempt, failures: list[_Failure]) -> list[End]:
         elif rank in known.dead:
             found.append(end_of(rank, at, "vanished", "", seen=rank in known.exited))
     return found
+
+
+def _over(root: list[End]) -> int:
+    """Return when these processes had ended: of those that nobody saw end, one may have been silent long before."""
+    unseen = all(each.how == "vanished" and not each.seen for each in root)
+    return (max if unseen else min)(each.time for each in root)
 
 
 def _reason(known: _Attempt, root: list[End]) -> tuple[FailureClass | None, str]:
