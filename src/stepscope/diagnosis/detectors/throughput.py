@@ -32,6 +32,7 @@ BUSY = Kind(
     next="ps -eo pcpu,pid,args --sort=-pcpu | head",
 )
 STEP = "time of a step"
+BETWEEN = "time from step to step"
 KEPT_STEPS = 200
 MIN_LOST_SECONDS, MAX_TIMES = 0.003, 2.0
 """Steps that lose less than this each are a remark, unless they take so many times as long: caches, clocks and
@@ -132,7 +133,7 @@ class Throughput:
         low, high = sorted((usual * exp(-SIGMAS * wide), usual * exp(SIGMAS * wide)))
         text = f"{series.key} went from {number(usual)} to {number(now)} at step {begun}: {lost:.0%} slower since"
         busy = self._run.busy(series.rank)
-        if busy and series.key != STEP:
+        if busy and series.key not in (STEP, BETWEEN):
             return BUSY.about(series, begun, f"{text}; {busy}", (low, high), value=now, weight=lost)
         return LOSS.about(series, begun, text, (low, high), value=now, weight=lost)
 
