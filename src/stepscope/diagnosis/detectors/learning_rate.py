@@ -37,6 +37,8 @@ RISEN, DECAYED, ENDED = 1.3, 0.85, 0.12
 RISE_VALUES = 40
 MOVING = ("cosine", "linear", "polynomial", "decay", "onecycle")
 """Names of schedules that change the rate."""
+JUMP = 1.6
+"""A rate that rises by less from one value to the next has not jumped."""
 FLAT_VALUES = 30
 ZERO_VALUES = 5
 
@@ -95,6 +97,7 @@ class LearningRate:
         series, value, before = self._series, self._series.value, self._series.before
         configured = self._run.setting("lr", "learning_rate", "max_lr", "peak_lr", "base_lr")
         over = configured is not None and value > 2.0 * configured >= before and "param" not in series.key
+        over = over and value > JUMP * before  # a warm-up may pass it gradually
         past = list(series.values)[-11:-1] if value > 2.5 * self._highest else []
         jumped = len(past) >= 10 and before > 0 and not all(b > a for a, b in itertools.pairwise(past))
         if not (jumped or over):

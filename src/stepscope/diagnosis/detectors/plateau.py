@@ -46,7 +46,7 @@ def judge(series: Series, run: RunState) -> Finding | None:
     firsts = list(series.firsts)[-len(middles) :]
     if not _stops_on_a_plain_scale(series.middles[-len(middles) :], best[1]):
         return None
-    if run.changed(firsts[best[1] // 4], series.step):  # a warm-up that was over before is no reason
+    if run.changed(firsts[best[1] // 4], series.step, epochs=False):  # a warm-up that was over before is no reason
         return None
     begun = firsts[best[1]]
     text = f"{series.key} fell steadily and then stopped at step {begun}, at {number(series.plain(middles[-1]))}"
