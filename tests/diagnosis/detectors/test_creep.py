@@ -39,3 +39,19 @@ def test_memory_that_stops_growing_is_left_alone(used: object) -> None:
         value = used(step) + rng.uniform(0, 2) * MB  # type: ignore[operator]
         made.feed(0, Metric(step * 10**8, step, None, None, {"torch/memory_allocated_bytes": value}))
     assert made.findings() == []
+
+
+@pytest.mark.parametrize(("own", "severity"), [(0.0, "INFO"), (0.9, "WARN")], ids=["of others", "its own"])
+def test_memory_that_other_programs_take_is_a_remark(own: float, severity: str) -> None:
+    """The machine's memory grows: by this share in the process of the run."""
+    made = Diagnosis()
+    for at in range(80):
+        grown = at * 30 * MB
+        values = {
+            "memory/used_bytes": 4000 * MB + grown,
+            "memory/limit_bytes": 64_000 * MB,
+            "process/rss_bytes": 500 * MB + own * grown,
+        }
+        made.feed(0, Metric(at * 5 * 10**9, 5 * at, None, "system", values))
+    found = {each.key: each.severity for each in made.findings()}
+    assert found["system/memory/used_bytes"] == severity

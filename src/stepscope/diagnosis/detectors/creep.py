@@ -1,5 +1,6 @@
 """Resource exhaustion: steadily growing memory or a filling disk, and the time until it is full."""
 
+from dataclasses import replace
 from typing import ClassVar, Literal
 
 from stepscope.diagnosis.detector import RunState
@@ -41,6 +42,11 @@ MIN_RISING = 7
 """... or this many of the GPU's allocator, whose readings have no noise."""
 STILL = 0.03
 """It has not begun to grow where it is this share of the growth above its first level."""
+
+
+_OTHERS = "other programs on this machine, or children of this run's processes such as loader workers"
+OWN, SOON_SECONDS = 0.25, 600.0
+"""Below this share of the growth the run's own processes are not the cause: a remark, unless it is full so soon."""
 
 
 class Creep:
@@ -99,7 +105,18 @@ class Creep:
         what = "shrinking" if self._kind is DISK else "growing"
         size = f"{number(grown / 1e9)} GB in {seconds(took)}"
         text = f"{series.key} has been {what} steadily since step {first}: {size}{until}"
-        return self._kind.about(series, first, text, (level * 0.95, level * 1.05), weight=grown)
+        found = self._kind.about(series, first, text, (level * 0.95, level * 1.05), weight=grown)
+        if self._elsewhere(grown) and not 0 < left < SOON_SECONDS:
+            return replace(found, severity="INFO", text=f"{text}; not in the processes of this run", cause=_OTHERS)
+        return found
+
+    def _elsewhere(self, grown: float) -> bool:
+        """Return whether the memory of the machine grew, and that of the run's own processes did not."""
+        if not self._series.key.endswith("memory/used_bytes") or self._kind is not MEMORY:
+            return False
+        own = [each.middles for (key, _), each in self._run.series.items() if key.endswith("process/rss_bytes")]
+        growth = [middles[-1] - middles[len(middles) // 4] for middles in own if middles]
+        return bool(growth) and sum(max(each, 0.0) for each in growth) < OWN * grown
 
     def _room(self) -> float:
         """Return the remaining capacity; 0 when the limit is unknown."""
