@@ -109,3 +109,11 @@ def test_a_held_out_loss_that_is_the_same_to_the_last_digit_tells_that_weights_a
 def test_equal_evaluations_with_another_reason_are_left_alone(values: list[float], more: dict[str, Any]) -> None:
     """A loss with few digits, one that repeats itself, a rate that has come to its end, a best value."""
     assert [each for each in evaluated(values, **more) if each.kind == "weights_frozen"] == []
+
+
+def test_a_held_out_loss_that_never_changes_tells_that_no_step_changes_a_weight() -> None:
+    """From the first evaluation on, as where the optimizer is never called; or after the first, by one more of them."""
+    (found,) = evaluated([0.5263391] * 4)
+    assert (found.kind, found.step) == ("weights_frozen", 0)
+    assert "no weight has ever changed" in found.text
+    assert [each.step for each in evaluated([1.46312, *[1.3912345] * 4])] == [29]

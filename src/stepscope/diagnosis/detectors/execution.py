@@ -117,7 +117,7 @@ UNCHANGED = (
     "step is skipped; or, less likely, the evaluation uses a copy of the weights or logs an old value"
 )
 EVALUATIONS, BEFORE = 3, 3
-"""So many equal evaluations in a row, after so many different ones, tell that weights do not change..."""
+"""So many equal evaluations in a row tell that weights do not change, one more after fewer different ones..."""
 CLEAR = 1e-3
 """... or one less where all changes before were larger than this share."""
 DIGITS = 5
@@ -131,9 +131,13 @@ def judge_evaluations(series: Series, run: RunState) -> Finding | None:
     if series.same < EVALUATIONS - 1 or run.reinforcement or "best" in series.key.lower():
         return None
     values, steps = list(series.values), list(series.steps)
+    if not series.distinct:
+        return _never_changed(series, run)
     equal, before = steps[-series.same :], values[: -series.same + 1]
     changes = [abs(b - a) for a, b in itertools.pairwise(before)]
-    if len(values) < series.same or len(changes) < BEFORE or 0.0 in changes:
+    if len(values) < series.same or not changes or 0.0 in changes:
+        return None
+    if len(changes) < BEFORE and series.same <= EVALUATIONS:
         return None
     if max(map(_digits, before)) < DIGITS:
         return None
@@ -152,6 +156,18 @@ def judge_evaluations(series: Series, run: RunState) -> Finding | None:
     )
     band = (min(before), max(before))
     return FROZEN.about(series, begun, text, band, severity="WARN", cause=UNCHANGED)
+
+
+def _never_changed(series: Series, run: RunState) -> Finding | None:
+    """Detect a loss of held-out data that has been the same since the first evaluation."""
+    if series.same <= EVALUATIONS or _digits(series.value) < DIGITS or not _trained(series, run, series.steps[-2]):
+        return None
+    text = (
+        f"{series.key} has been exactly {number(series.value, 6)} in all {series.same} evaluations, up to step "
+        f"{series.step}, while the training goes on: no weight has ever changed"
+    )
+    begun = min(each.first_step for each in run.of_role("loss", series.rank))
+    return FROZEN.about(series, begun, text, (0.0, series.value), severity="WARN", cause=UNCHANGED)
 
 
 def _digits(value: float) -> int:
