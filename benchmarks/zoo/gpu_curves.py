@@ -28,7 +28,7 @@ CASES: dict[str, tuple[str, ...]] = {
     "one_batch": ("stuck_batch", "too_good"),
     "frozen": ("weights_frozen", "lr_zero"),
     "rate_restarted": ("lr_schedule",),
-    "no_zero_grad": ("gradients_not_cleared",),
+    "no_zero_grad": ("gradients_not_cleared", "gradient_shift"),
     "leak": ("gpu_memory_creep",),
     "slow_data": ("data_stall",),
 }
