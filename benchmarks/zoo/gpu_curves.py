@@ -12,6 +12,8 @@ from torch import nn
 
 import stepscope
 from benchmarks.zoo.gpu_execution import Model, batches
+from benchmarks.zoo.real.journal_tapes import fill
+from benchmarks.zoo.real.tape import Tape, compacted, save
 from stepscope.cli.journal_diagnosis import diagnose
 from stepscope.integrations.torch import instrument, uninstrument
 
@@ -26,7 +28,7 @@ CASES: dict[str, tuple[str, ...]] = {
     "one_batch": ("stuck_batch", "too_good"),
     "frozen": ("weights_frozen", "lr_zero"),
     "rate_restarted": ("lr_schedule",),
-    "no_zero_grad": ("gradients_not_cleared",),
+    "no_zero_grad": ("gradients_not_cleared", "gradient_shift"),
     "leak": ("gpu_memory_creep",),
     "slow_data": ("data_stall",),
 }
@@ -83,19 +85,35 @@ def train(case: str, seed: int, device: str, home: Path) -> None:
     uninstrument()
 
 
+def kept(case: str, seed: int, home: Path) -> Tape:
+    """What was recorded, with what must be found in it."""
+    tape = Tape()
+    fill(tape, home, f"{case}-{seed}")
+    if CASES[case]:
+        tape.truth = {"kinds": CASES[case], "step": AT, "window": 30, "says": ()}
+    return compacted(tape, timed=True)
+
+
 def main() -> int:
     """Train every case with several seeds, and print what the diagnosis says of each."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--device", default="cuda")
     parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument(
+        "--keep", type=Path, help="keep what was recorded in this file, for benchmarks.zoo.real.evaluate"
+    )
     parser.add_argument("cases", nargs="*", default=list(CASES))
     args = parser.parse_args()
+    tapes: dict[str, Tape] = {}
     named = false = faults = healthy = 0
     for case in args.cases:
         for seed in range(args.seeds):
             with tempfile.TemporaryDirectory() as home:
                 train(case, seed, args.device, Path(home))
                 found = diagnose(Path(home), f"{case}-{seed}")
+                if args.keep is not None:
+                    tapes[f"gpu.{case}_{seed}"] = kept(case, seed, Path(home))
+                    save(args.keep, tapes)
             grave = [each for each in found if each["severity"] not in ("INFO", "DEBUG")]
             right = any(each["kind"] in CASES[case] for each in found) if CASES[case] else not grave
             faults, healthy = faults + bool(CASES[case]), healthy + (not CASES[case])

@@ -1,4 +1,4 @@
-"""Real DDP that goes wrong: four processes over gloo with `instrument()` and no span by the user, one fault each."""
+"""Real DDP and FSDP that go wrong: four processes over gloo with `instrument()`, no span by the user, a fault each."""
 
 import argparse
 import importlib
@@ -14,9 +14,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from benchmarks.zoo.evaluate import write
 from stepscope.cli.journal_diagnosis import JournalDiagnosis
-from stepscope.diagnosis.finding import SEVERITIES
 
+BEGIN, END = "<!-- ddp -->", "<!-- /ddp -->"
 WORLD = 4
 AT = 25
 """The step at which a rank goes wrong."""
@@ -37,6 +38,8 @@ class Case:
     ends: bool = False
     """Whether the launcher ends the others, which must not change the finding."""
     instrumented: bool = True
+    sharded: bool = False
+    """Whether the weights are sharded by FSDP, instead of replicated by DDP."""
 
     @property
     def hangs(self) -> bool:
@@ -56,6 +59,9 @@ CASES: dict[str, Case] = {
     "killed": Case(2, ("dead_rank",), ("rank 2", "SIGKILL"), ends=True),
     "perturbed": Case(3, ("replicas_differ",), ("rank 3",), steps=AT + 60),
     "healthy": Case(-1, (), steps=AT + 60),
+    "fsdp_healthy": Case(-1, (), steps=AT + 60, sharded=True),
+    "fsdp_sleeps": Case(2, ("hang",), ("rank 2 never arrived", "pause"), sharded=True),
+    "fsdp_raises": Case(2, ("crash",), ("rank 2", "a batch that cannot be read"), ends=True, sharded=True),
 }
 
 
@@ -85,7 +91,7 @@ def train(name: str, rank: int, home: Path) -> None:
     if CASES[name].instrumented:
         instrument()
     model = nn.Sequential(nn.Linear(32, 64), nn.ReLU(), nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, 1))
-    wrapped = nn.parallel.DistributedDataParallel(model)
+    wrapped = _sharded(model) if CASES[name].sharded else nn.parallel.DistributedDataParallel(model)
     optimizer = torch.optim.AdamW(wrapped.parameters(), lr=1e-3)
     torch.manual_seed(100 + rank)
     for step in range(CASES[name].steps):
@@ -110,6 +116,17 @@ def train(name: str, rank: int, home: Path) -> None:
     run.finish()
 
 
+def _sharded(model: Any) -> Any:
+    """Shard each layer, and the rest, over all ranks."""
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.fsdp import fully_shard
+
+    mesh = init_device_mesh("cpu", (WORLD,))
+    for layer in model[::2]:
+        fully_shard(layer, mesh=mesh)
+    return fully_shard(model, mesh=mesh)
+
+
 def _go_wrong(name: str, step: int, model: Any) -> None:
     import torch
 
@@ -117,12 +134,14 @@ def _go_wrong(name: str, step: int, model: Any) -> None:
         time.sleep(0.03)
     if step != AT:
         return
-    if name.startswith("sleeps"):
+    if "sleeps" in name:
         pause(3600)
     elif name == "stopped":
         os.kill(os.getpid(), signal.SIGSTOP)
     elif name == "oom":
         raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has 79.1 GiB in all.")
+    elif name == "fsdp_raises":
+        raise ValueError("a batch that cannot be read")
     elif name == "killed":
         os.kill(os.getpid(), signal.SIGKILL)
     elif name == "perturbed":
@@ -180,9 +199,14 @@ class Outcome:
         return self.named
 
 
+def above_info(found: Found) -> Found:
+    """Return the findings that are more than a remark."""
+    return [each for each in found if each["severity"] != "INFO"]
+
+
 def is_named(case: Case, found: Found) -> bool:
     """Whether the findings above INFO are those of the case, and no others."""
-    grave = [each for each in found if each["severity"] in SEVERITIES]
+    grave = above_info(found)
     if not case.kinds:
         return not grave
     mine = [each for each in grave if each["kind"] in case.kinds and each["ranks"] == [case.rank]]
@@ -233,23 +257,61 @@ def describe(found: Iterable[dict[str, Any]]) -> str:
     )
 
 
+@dataclass
+class Tally:
+    """What became of the repetitions of a case."""
+
+    times: int = 0
+    right: int = 0
+    seconds: list[float] = field(default_factory=list)
+    wrong: Counter[str] = field(default_factory=Counter)
+    """What was said instead, and how often."""
+
+    def add(self, outcome: Outcome) -> None:
+        """Count an outcome."""
+        self.times += 1
+        self.right += outcome.right
+        if outcome.right:
+            self.seconds.append(outcome.seconds)
+        else:
+            grave = above_info([*outcome.first, *outcome.last])
+            self.wrong[", ".join(sorted({f"`{each['kind']}` {each['ranks']}" for each in grave})) or "nothing"] += 1
+
+
+def table(found: dict[str, Tally]) -> str:
+    """How often each case was right, when it was named, and what was said where it was wrong."""
+    lines = ["| case | right | named after, median | longest | said where wrong |", "|---|---|---|---|---|"]
+    for name, tally in found.items():
+        took = sorted(tally.seconds)
+        times = f"{took[len(took) // 2]:.1f} s | {took[-1]:.1f} s" if took and CASES[name].kinds else " | "
+        wrong = "; ".join(f"{text} ({times} times)" for text, times in tally.wrong.most_common(3))
+        lines.append(f"| {name} | {tally.right} of {tally.times} | {times} | {wrong} |")
+    return "\n".join(lines)
+
+
 def main() -> int:
-    """Run cases several times and print how often each was right."""
+    """Run cases several times and print how often each was right; 1 when one was not."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("cases", nargs="*", help=f"of {', '.join(CASES)}; all if none is given")
     parser.add_argument("--times", type=int, default=1)
     parser.add_argument("--verbose", action="store_true", help="print findings that are right too")
+    parser.add_argument("--write", type=Path, help="a page to put the table into")
     args = parser.parse_args()
-    right: Counter[str] = Counter()
+    found = {name: Tally() for name in args.cases or CASES}
+    loads = [os.getloadavg()[0]]
     for _ in range(args.times):
-        for name in args.cases or CASES:
+        for name, tally in found.items():
             outcome = run_case(name)
-            right[name] += outcome.right
+            tally.add(outcome)
+            loads.append(os.getloadavg()[0])
             print(f"{name}: {'right' if outcome.right else 'WRONG'} after {outcome.seconds:.1f} s", flush=True)
             if args.verbose or not outcome.right:
                 print(f"  live:\n{describe(outcome.first)}\n  afterwards:\n{describe(outcome.last)}", flush=True)
-    print("; ".join(f"{name} {right[name]} of {args.times}" for name in args.cases or CASES))
-    return int(any(right[name] < args.times for name in args.cases or CASES))
+    text = f"{table(found)}\n\n{os.cpu_count()} cores, load {min(loads):.0f} to {max(loads):.0f}."
+    print(text)
+    if args.write:
+        write(args.write, text, BEGIN, END)
+    return int(any(each.right < each.times for each in found.values()))
 
 
 if __name__ == "__main__":

@@ -1,13 +1,20 @@
-"""The page of publicly named faults: it names kinds that exist, and counts its rows."""
+"""The page of publicly named faults: it names kinds and tests that exist, and counts its rows."""
 
+import importlib
+import importlib.util
+import itertools
 import re
 from collections import Counter
+from collections.abc import Iterable
 from pathlib import Path
 
 from stepscope.diagnosis import registry
+from tests.diagnosis import test_failure_classes
+from tests.diagnosis.detectors import test_every_kind, test_logged_faults
 
 PAGE = Path(__file__).parents[2] / "docs" / "diagnosis-coverage.md"
-ROW = re.compile(r"^\| (\d+) \| ([^|]+) \| ([^|]+) \| (\w+) \| ([^|]*) \| ([^|]*) \|$")
+ROW = re.compile(r"^\| (\d+) \| ([^|]+) \| ([^|]+) \| (\w+) \| ([^|]*) \| ([^|]*) \| ([^|]*) \|$")
+TEST = re.compile(r"`(\w+)(?:\[([\w-]+)\]|::(\w+))`")
 
 
 def rows() -> list[tuple[str, ...]]:
@@ -18,7 +25,7 @@ def rows() -> list[tuple[str, ...]]:
 def test_every_fault_has_a_row_with_a_kind_or_a_reason() -> None:
     """The rows are numbered without a gap; one that is covered names kinds of the engine, another says why not."""
     assert [int(each[0]) for each in rows()] == list(range(1, 154))
-    for number, _, source, state, kinds, why in rows():
+    for number, _, source, state, kinds, _, why in rows():
         named = re.findall(r"`(\w+)`", kinds)
         assert source.strip(), number
         assert set(named) <= set(registry.KINDS), number
@@ -31,6 +38,29 @@ def test_every_kind_on_the_page_has_a_test() -> None:
     tests = "".join(path.read_text() for path in Path(__file__).parent.rglob("*.py") if path != Path(__file__))
     named = {kind for each in rows() for kind in re.findall(r"`(\w+)`", each[4])}
     assert sorted(kind for kind in named if f'"{kind}"' not in tests) == []
+
+
+def exists(what: str, case: str, function: str) -> bool:
+    """Return whether a test of the page is there."""
+    if function:
+        places = ("tests.diagnosis.", "tests.diagnosis.detectors.")
+        found = [f"{place}test_{what}" for place in places if importlib.util.find_spec(f"{place}test_{what}")]
+        return any(hasattr(importlib.import_module(each), function) for each in found)
+    cases: dict[str, Iterable[object]] = {
+        "zoo": itertools.chain(*test_every_kind.RUNS.values()),
+        "logged": [each.id for each in test_logged_faults.CASES],
+        "message": [name for _, name in test_failure_classes.MESSAGES],
+    }
+    return case in cases[what]
+
+
+def test_every_row_that_is_covered_names_tests_that_exist() -> None:
+    """Rows that are covered, or partly, have one or more; the others have none."""
+    for number, _, _, state, _, tests, _ in rows():
+        named = TEST.findall(tests)
+        assert len(named) == len(tests.split()), number
+        assert bool(named) == (state in ("covered", "partly")), number
+        assert [each for each in named if not exists(*each)] == [], number
 
 
 def test_the_counts_are_those_of_the_rows() -> None:

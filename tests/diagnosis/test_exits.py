@@ -2,6 +2,8 @@
 
 from typing import Any
 
+import pytest
+
 from stepscope.diagnosis.finding import Finding
 from stepscope.diagnosis.run_diagnosis import Diagnosis
 from stepscope.model import names
@@ -254,6 +256,20 @@ def test_a_rank_that_was_stopped_steps_before_the_hang_is_its_cause_not_its_deat
     assert found.symptoms == ("rank 2 was killed by SIGKILL at step 33",)
 
 
+def test_a_stopped_rank_that_nobody_saw_end_is_not_dead_before_the_hang() -> None:
+    """Its last record is from when it was stopped; the others lived on, so the hang came before the deaths."""
+    made = Diagnosis(world=4)
+    spans(made)
+    for rank in (0, 1, 3):
+        stuck(made, rank, "all_reduce")
+        beat(made, rank, 30)
+    made.tick(31 * SECOND)
+    for rank in range(4):
+        made.died(rank, (4 if rank == 2 else 60) * SECOND)
+    found = only(made)
+    assert (found.kind, found.ranks) == ("hang", (2,))
+
+
 def test_a_hang_is_found_from_the_records_alone() -> None:
     """Heartbeats without progress are a hang also where nobody watched the clock, as when a run is replayed."""
     made = Diagnosis(world=4)
@@ -377,3 +393,23 @@ def test_a_job_that_was_ended_at_its_time_limit_says_so() -> None:
         "every rank was ended by SIGTERM at step 99, when the time limit of the job was reached"
     )
     assert found.cause == "the time limit of the job was reached"
+
+
+@pytest.mark.parametrize(("bad", "named"), [({1: 2, 2: 3, 3: 2}, ["host1"]), ({1: 0, 2: 2, 3: 1}, [])])
+def test_a_machine_that_fails_first_in_each_attempt_is_suspect(bad: dict[int, int], named: list[str]) -> None:
+    """Two ranks on each of two machines: the one is named whose ranks failed first, if it is always the same."""
+    made = Diagnosis(world=4)
+    for attempt in range(1, 4):
+        start = 10_000 * attempt
+        for rank in range(4):
+            made.feed(rank, event(start, names.EVENT_STARTED), attempt, f"host{rank // 2}")
+        for step in range(60 * attempt, 60 * attempt + 50):
+            for rank in range(4):
+                made.feed(
+                    rank, Metric((start + step) * SECOND, step, None, None, {"x": 1.0}), attempt, f"host{rank // 2}"
+                )
+        rank = bad[attempt]
+        made.feed(rank, raised(start + 600, None, "RuntimeError", "CUDA error"), attempt, f"host{rank // 2}")
+        made.feed(rank, ended(start + 600, "failed"), attempt, f"host{rank // 2}")
+    found = [each for each in made.findings() if each.kind == "suspect_host"]
+    assert [each.text for each in found] == [f"3 of 3 attempts failed first on {host} (ranks 2, 3)" for host in named]

@@ -24,12 +24,21 @@ MESSAGES = [
         "peer_gpu_memory_access_failure",
     ),
     ("torch.AcceleratorError: CUDA error: device-side assert triggered", "device_assertion"),
+    (
+        "Second rerun: unexpected result is not reproducible on a different GPU, therefore was likely incorrect",
+        "silent_data_corruption",
+    ),
+    ("Possible transient error!", "silent_data_corruption"),
+    ("IndexError: index out of range in self", "bad_token"),
+    ("Indexing.cu:1553: indexSelectLargeIndex: Assertion `srcIndex < srcSelectDimSize` failed.", "bad_token"),
+    ("IndexError: Target 12 is out of bounds.", "bad_token"),
     ("CUDA error: unspecified launch failure", "previous_error_cascade"),
     (
         "[rank2]:[E1117 ProcessGroupNCCL.cpp:632] [Rank 2] Watchdog caught collective operation timeout: "
         "WorkNCCL(SeqNum=7219, OpType=ALLREDUCE, NumelIn=64, Timeout(ms)=600000)",
         "distributed_timeout",
     ),
+    ("ProcessGroupNCCL's watchdog got stuck for 480 seconds without making progress", "distributed_timeout"),
     ("[/pytorch/gloo/transport/tcp/pair.cc:547] Connection closed by peer [127.0.0.1]:4242", "communication_cascade"),
     ("torch.distributed.DistBackendError: NCCL error in: ncclRemoteError: A call failed", "communication_cascade"),
     ("RuntimeError: Error(s) in loading state_dict for GPT: size mismatch for wte.weight", "checkpoint_mismatch"),
@@ -53,6 +62,24 @@ def test_a_message_has_its_class(message: str, name: str) -> None:
     found = class_of(message)
     assert found is not None
     assert found.name == name
+
+
+@pytest.mark.parametrize(
+    ("message", "cause", "advice"),
+    [
+        ("NVRM: Xid (PCI:0000:3b:00): 79, pid=1234, GPU has fallen off the bus.", "off the bus", "take it out"),
+        ("NVRM: Xid (PCI:0000:3b:00): 31, pid=9, Ch 00000008", "a fault of the program", "Start the program again"),
+        ("[  12.3] NVRM: Xid (PCI:0000:9b:00): 48, pid='<unknown>', DBE", "could not be corrected", "reset it"),
+        ("NVRM: Xid (PCI:0000:9b:00): 9999, what no list has", "the GPU or its link failed", "out of service"),
+    ],
+)
+def test_the_number_of_an_xid_decides_cause_and_advice(message: str, cause: str, advice: str) -> None:
+    """A fault of the program is told from a broken GPU; an unknown number is a fault of the GPU."""
+    found = class_of(message)
+    assert found is not None
+    assert found.name == "gpu_hardware_fault"
+    assert cause in found.cause
+    assert advice in found.advice
 
 
 def test_every_class_has_an_example() -> None:

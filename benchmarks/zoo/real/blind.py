@@ -268,7 +268,7 @@ def vae_inputs_rescaled(run: Tape) -> None:
     vae(run, at=_from(250, gain=255.0))
 
 
-@fault("blind", "plateau frozen", 60, window=50)
+@fault("blind", "plateau weights_frozen", 60, window=50)
 def vae_frozen(run: Tape) -> None:
     """The optimizer is skipped while there is still a lot to learn."""
     vae(run, at=_from(60, updates=False), lr=5e-4)

@@ -18,6 +18,8 @@ TUNED = frozenset(("mlp", "chars", "gan", "grpo"))
 """Families that the detectors may be tuned on; the others are held out."""
 BLIND = frozenset(("blind", "unseen"))
 """Families that were written without regard to the detectors; nothing is tuned on them before their first figures."""
+APART = {"transformers": "callbacks", "lightning": "callbacks", "gpu": "gpu"}
+"""Families with figures of their own: recorded by a framework's callback, or by `benchmarks.zoo.gpu_curves`."""
 SEED = int(os.environ.get("ZOO_SEED", "0"))
 """Added to the seeds of all trainings that are recorded: other weights, data order and noise."""
 RECORDINGS = Path(__file__).parent / "recordings"
@@ -28,6 +30,8 @@ def families() -> list[str]:
     import benchmarks.zoo.real.answers
     import benchmarks.zoo.real.blind
     import benchmarks.zoo.real.generators
+    import benchmarks.zoo.real.hugging_face
+    import benchmarks.zoo.real.lightning_modules
     import benchmarks.zoo.real.networks
     import benchmarks.zoo.real.plain
     import benchmarks.zoo.real.policies
@@ -38,7 +42,9 @@ def families() -> list[str]:
 
 
 def half_of(family: str) -> str:
-    """Whether a family is tuned on, held out, or one that was written without regard to the detectors."""
+    """The half of a family: tuned on, held out, with figures of its own, or written without regard to the detectors."""
+    if family in APART:
+        return APART[family]
     return "tuned" if family in TUNED else family if family in BLIND else "held out"
 
 
@@ -103,7 +109,8 @@ def record(names: list[str]) -> None:
             tapes[case.name] = recorded(case)
             print(f"{case.name} {time.perf_counter() - begun:.1f} s", file=sys.stderr, flush=True)
         save(
-            RECORDINGS / f"{family}.xz", {name: compacted(each, timed=_is_timed(each)) for name, each in tapes.items()}
+            RECORDINGS / f"{family}.xz",
+            {name: compacted(each, timed=family in APART or _is_timed(each)) for name, each in tapes.items()},
         )
 
 
@@ -162,7 +169,9 @@ def main() -> None:
     """Record or report."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--record", nargs="*", help="train and record these families; all if none are named")
-    parser.add_argument("--halves", nargs="*", default=["tuned"], help="tuned, 'held out', blind, unseen")
+    parser.add_argument(
+        "--halves", nargs="*", default=["tuned"], help="tuned, 'held out', blind, unseen, callbacks, gpu"
+    )
     parser.add_argument("--quiet", action="store_true", help="print counts only")
     args = parser.parse_args()
     if args.record is not None:

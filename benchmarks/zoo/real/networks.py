@@ -124,7 +124,7 @@ def rate_too_high_from_the_start(run: Tape) -> None:  # noqa: F811
     cnn(lr=1.0, schedule=None).fit(run)
 
 
-@fault("mlp", "not_learning", window=400)
+@fault("mlp", "not_learning weights_frozen", window=400)
 def frozen_from_the_start(run: Tape) -> None:
     """The optimizer was given other parameters."""
     torch.manual_seed(0)

@@ -132,7 +132,7 @@ FAULTS = {
     "shuffled_labels": Fault(shuffled_labels, "level_shift"),
     "stuck_batch": Fault(stuck_batch, "too_good", says="batch"),
     "zero_inputs": Fault(zero_inputs, "level_shift"),
-    "frozen": Fault(frozen, "plateau frozen", says="parameters weights optimizer"),
+    "frozen": Fault(frozen, "plateau weights_frozen", says="parameters weights optimizer"),
     "no_zero_grad": Fault(no_zero_grad, "gradient_shift exploding_gradients", says="zero_grad"),
     "ascent": Fault(ascent, "divergence level_shift exploding_gradients not_finite spike", window=40),
     "rate_too_high": Fault(rate_too_high, "lr_schedule"),

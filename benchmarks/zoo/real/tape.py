@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from stepscope.model import names
-from stepscope.model.records import Event, Metric, Record, Span
+from stepscope.model.records import Event, Log, Metric, Record, Span
 
 READINGS_EVERY_NS = 500_000_000
 _LOAD, _PRESSURE = Path("/proc/loadavg"), Path("/proc/pressure/cpu")
@@ -20,7 +20,8 @@ class Tape:
 
     def __init__(self, config: dict[str, Any] | None = None) -> None:
         self.rows: list[list[Any]] = []
-        """`["m", us, step, values]`, `["s", us, took, step, depth, name]` or `["r", us, readings]`, by time."""
+        """By time: `["m", us, step, values, category?]`, `["s", us, took, step, depth, name, attrs?]`,
+        `["r", us, readings]`, `["e", us, step, severity, name, attrs]` or `["l", us, step, severity, text]`."""
         self.config = config or {}
         self.truth: dict[str, Any] = {}
         """What must be found: kinds, step, window and words; empty for a healthy training."""
@@ -77,19 +78,28 @@ class Tape:
             time = start + row[1] * 1000
             if row[0] == "m":
                 values = {key: float(value) for key, value in row[3].items()}
-                yield Metric(time, row[2], None, None, values)
+                yield Metric(time, row[2], None, row[4] if len(row) > 4 else None, values)
             elif row[0] == "r":
                 readings = {"psi/cpu" if key == "cpu/pressure" else key: value for key, value in row[2].items()}
                 yield Metric(time, None, None, "system", readings)
+            elif row[0] == "e":
+                yield Event(time, row[2], None, None, None, row[3], row[4], row[5])
+            elif row[0] == "l":
+                yield Log(time, row[2], None, None, None, row[3], row[4])
             else:
-                parent = parents.get(at)
-                parent_id = None if parent is None else parent.to_bytes(8, "big")
-                yield Span(time, row[2] * 1000, row[3], None, b"t" * 16, (at + 1).to_bytes(8, "big"), parent_id, row[5])
-        yield Event(time + 1, None, None, None, None, 9, names.EVENT_FINISHED, {"status": "finished"})
+                yield _span(time, row, at + 1, parents.get(at))
+        if not any(row[0] == "e" and row[4] == names.EVENT_FINISHED for row in self.rows):
+            yield Event(time + 1, None, None, None, None, 9, names.EVENT_FINISHED, {"status": "finished"})
 
     def packed(self) -> str:
         """The recording as one line of text."""
         return json.dumps({"config": self.config, "truth": self.truth, "rows": self.rows}, separators=(",", ":"))
+
+
+def _span(time: int, row: list[Any], own: int, parent: int | None) -> Span:
+    parent_id = None if parent is None else parent.to_bytes(8, "big")
+    attrs = row[6] if len(row) > 6 else {}
+    return Span(time, row[2] * 1000, row[3], None, b"t" * 16, own.to_bytes(8, "big"), parent_id, row[5], attrs=attrs)
 
 
 def compacted(tape: Tape, *, timed: bool) -> Tape:
@@ -101,7 +111,8 @@ def compacted(tape: Tape, *, timed: bool) -> Tape:
             if timed:
                 small.rows.append([*row[:2], _rounded(row[2], 3), *row[3:]])
         elif row[0] == "m":
-            small.rows.append([*row[:3], {key: _rounded(value, 5) for key, value in row[3].items()}])
+            values = {key: value if "checksum" in key else _rounded(value, 5) for key, value in row[3].items()}
+            small.rows.append([*row[:3], values, *row[4:]])
         else:
             small.rows.append(row)
     return small

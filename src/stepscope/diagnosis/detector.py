@@ -128,6 +128,11 @@ class Change:
     before: float
     after: float
 
+    @property
+    def is_stage(self) -> bool:
+        """Whether a new stage began, or a new epoch."""
+        return self.key.startswith(("stage:", "epoch:"))
+
 
 @dataclass(slots=True)
 class RunState:
@@ -157,23 +162,24 @@ class RunState:
     earlier: tuple[float, ...] = ()
     """The median step times of earlier runs like this one, in seconds."""
 
-    def changed(self, first: int, last: int) -> list[Change]:
-        """Return the changes between two steps."""
-        return [change for change in self.changes if first <= change.step <= last]
+    def changed(self, first: int, last: int, *, epochs: bool = True) -> list[Change]:
+        """Return the changes between two steps; a new epoch explains what happens at it, and nothing that lasts."""
+        found = [change for change in self.changes if first <= change.step <= last]
+        return found if epochs else [change for change in found if not change.key.startswith("epoch:")]
 
     def restaged(self, first: int, last: int) -> bool:
         """Return whether a new stage or epoch began between two steps."""
-        return any(change.key.startswith("stage:") for change in self.changed(first, last))
+        return any(change.is_stage for change in self.changed(first, last))
 
-    def raised(self, first: int, last: int, rise: float = 0.0) -> bool:
+    def raised(self, first: int, last: int, rise: float = 0.0, *, epochs: bool = True) -> bool:
         """Return whether a higher learning rate or a new stage explains a change between two steps.
 
         `rise` is its size, in logarithms: an ordinary change of the settings explains no larger one than these.
         """
         return any(
-            rise < (STAGE_EXPLAINS if change.key.startswith("stage:") else RATE_EXPLAINS)
-            for change in self.changed(first, last)
-            if change.after > 1.3 * change.before or change.key.startswith("stage:")
+            rise < (STAGE_EXPLAINS if change.is_stage else RATE_EXPLAINS)
+            for change in self.changed(first, last, epochs=epochs)
+            if change.after > 1.3 * change.before or change.is_stage
         )
 
     def busy(self, rank: int) -> str:

@@ -1,14 +1,14 @@
 """Exceptions, failed spans, exit records and killed processes, and whether they ended an attempt."""
 
 import re
-from bisect import bisect_right
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 from stepscope.diagnosis.ending import End, consequences, end_of, ranks_in_words, root_of
 from stepscope.diagnosis.failure_classes import FailureClass, class_of
 from stepscope.diagnosis.finding import Finding, Kind, on_ranks, seconds
+from stepscope.diagnosis.restarts import NO_PROGRESS, STORM, SUSPECT, storm, stuck, suspects
 from stepscope.model import names
 from stepscope.model.records import Event, Log, Span
 from stepscope.model.states import ending_of
@@ -40,23 +40,6 @@ ERROR = Kind(
     expects="no exception and no failed span",
     next="stepscope tail RUN",
 )
-NO_PROGRESS = Kind(
-    "no_progress",
-    "ERROR",
-    "each attempt ends before it comes further than the last: the same failure at the same place, or no checkpoint",
-    "Look at how the attempts end; check that checkpoints are written and read, and skip the data at which it fails.",
-    expects="a restart that comes further than the attempt before it",
-)
-STORM = Kind(
-    "restart_storm",
-    "WARN",
-    "the run fails soon after each start",
-    "Look at the end of the first attempt; stop the restarts until its cause is found.",
-)
-MIN_RESTARTS = 3
-"""So many restarts in a row that come no further are no progress."""
-MIN_STARTS, STORM_NS = 5, 1_800_000_000_000
-"""So many starts of attempts that failed, within this time, are a storm."""
 _UNCAUGHT = "an exception that nothing caught"
 _ENDED = "the launcher or scheduler ended the job: it was cancelled, preempted, or out of time"
 _ENDED_ADVICE = "See the scheduler's record of the job; start it again from the last checkpoint."
@@ -118,12 +101,14 @@ class _Attempt:
     """Lines of a class that ranks printed, the first ones."""
     usual_step: float = 0.0
     """The median step time when the first of its processes died, in seconds."""
+    hosts: dict[int, str] = field(default_factory=dict)
+    """The machines of its ranks, as their starts say."""
 
 
 class Exits:
     """Watches exceptions and process exits. Findings are computed on request."""
 
-    KINDS: ClassVar[tuple[Kind, ...]] = (CRASH, DEAD_RANK, ERROR, NO_PROGRESS, STORM)
+    KINDS: ClassVar[tuple[Kind, ...]] = (CRASH, DEAD_RANK, ERROR, NO_PROGRESS, STORM, SUSPECT)
 
     def __init__(self) -> None:
         self._attempts: dict[int, _Attempt] = {}
@@ -159,11 +144,12 @@ class Exits:
         """Return the attempts and ranks that have an exit record."""
         return frozenset((attempt, rank) for attempt, known in self._attempts.items() for rank in known.ended)
 
-    def event(self, rank: int, attempt: int, event: Event) -> None:
+    def event(self, rank: int, attempt: int, event: Event, host: str = "") -> None:
         """Process an event: a start, an end or an exception."""
         if event.name == names.EVENT_STARTED:
             known = self._attempts.setdefault(attempt, _Attempt())
             known.begun = min(known.begun or event.time, event.time)
+            known.hosts[rank] = host
             limit = event.attrs.get(_LIMIT)
             if isinstance(limit, str) and limit.isdecimal() and len(limit) < 12:
                 known.limit = int(limit) * 1_000_000_000
@@ -218,11 +204,11 @@ class Exits:
 
     def findings(self, newest: int, world: int) -> Iterator[Finding]:
         """Return one finding for each attempt that failed, and one for each failure that a run survived."""
-        ended = set()
+        ended: dict[int, int] = {}
         for attempt in sorted(self._attempts):
             found = self._ending(attempt, newest, world)
             if found is not None:
-                ended.add(attempt)
+                ended[attempt] = found.ranks[0]
                 yield found
         for failure in self._failures.values():
             left = self._left(failure, ended)
@@ -230,27 +216,19 @@ class Exits:
                 yield _survived(failure, left, world)
         yield from self._restarts(ended)
 
-    def _restarts(self, ended: set[int]) -> Iterator[Finding]:
-        """Judge the attempts together: those that come no further, and too many in a short time."""
+    def _restarts(self, failed: Mapping[int, int]) -> Iterator[Finding]:
+        """Judge the attempts together; `failed` has the rank that failed first in each."""
+        if not failed:
+            return
+        last = max(self._attempts)
         reached = {number: max(known.steps.values()) for number, known in self._attempts.items() if known.steps}
-        furthest, idle = -1, 0
-        for number in sorted(reached):
-            idle = 0 if reached[number] > furthest else idle + (number in ended)
-            furthest = max(furthest, reached[number])
-        last = max(self._attempts, default=1)
-        if idle >= MIN_RESTARTS:
-            text = f"{idle} restarts have come no further than step {furthest}"
-            begun = self._attempts[last].begun
-            yield NO_PROGRESS.finding(text, begun, step=furthest, value=float(idle), attempt=last, weight=float(idle))
-        starts = sorted(known.begun for number, known in self._attempts.items() if known.begun and number in ended)
-        most = max((_within(starts, at) for at in range(len(starts))), default=0)
-        if most >= MIN_STARTS:
-            first = next(at for at in range(len(starts)) if _within(starts, at) == most)
-            lasted = seconds((starts[first + most - 1] - starts[first]) / 1e9)
-            text = f"{most} attempts that failed were started within {lasted}"
-            yield STORM.finding(text, starts[first], value=float(most), expected=(0.0, MIN_STARTS - 1.0), attempt=last)
+        yield from stuck(reached, failed, self._attempts[last].begun)
+        yield from storm(sorted(self._attempts[each].begun for each in failed if self._attempts[each].begun), last)
+        places = {each: (self._attempts[each].hosts.get(rank, ""), rank) for each, rank in failed.items()}
+        hosts = {host for known in self._attempts.values() for host in known.hosts.values()}
+        yield from suspects(places, len(hosts), self._attempts[max(failed)].begun)
 
-    def _left(self, failure: _Failure, ended: set[int]) -> dict[Place, int]:
+    def _left(self, failure: _Failure, ended: Collection[int]) -> dict[Place, int]:
         """Return where it failed without ending the attempt; a span's exception is reported once, as the exception."""
         reported = self._thrown if failure.span is not None else frozenset[Place]()
         return {
@@ -310,7 +288,7 @@ class Exits:
         about, said = _reason(known, root)
         return DEAD_RANK.finding(
             f"{who} {did}{place}{said}{self._resumed(attempt, step)}",
-            min(each.time for each in root),
+            _over(root),
             step=step,
             ranks=ranks,
             expects=f"{pace}an exit record when a process ends",
@@ -331,11 +309,6 @@ class Exits:
         repeats = step - start + 1 if step is not None else 0
         repeated = f", {repeats} step{'s' * (repeats > 1)} were repeated" if repeats > 0 else ""
         return f"; attempt {begun} resumed at step {start}{repeated}"
-
-
-def _within(starts: list[int], first: int) -> int:
-    """Return how many starts, from one on, are within the time of a storm."""
-    return bisect_right(starts, starts[first] + STORM_NS) - first
 
 
 def _ends(known: _Attempt, failures: list[_Failure]) -> list[End]:
@@ -362,6 +335,12 @@ def _ends(known: _Attempt, failures: list[_Failure]) -> list[End]:
         elif rank in known.dead:
             found.append(end_of(rank, at, "vanished", "", seen=rank in known.exited))
     return found
+
+
+def _over(root: list[End]) -> int:
+    """Return when these processes had ended: of those that nobody saw end, one may have been silent long before."""
+    unseen = all(each.how == "vanished" and not each.seen for each in root)
+    return (max if unseen else min)(each.time for each in root)
 
 
 def _reason(known: _Attempt, root: list[End]) -> tuple[FailureClass | None, str]:

@@ -1,7 +1,9 @@
 """Classes of failures by their words: what failed, whether it is a root or a consequence, the cause and the advice."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
+
+from stepscope.diagnosis.xid_codes import CODES, xid_of
 
 Role = Literal["root", "cascade", "confirmation"]
 """A root may end a run; a cascade follows from the end of another process; a confirmation tells why one was ended."""
@@ -69,6 +71,18 @@ CLASSES = (
         "Take the machine out of service, look at nvidia-smi -q and the kernel log, and start again without it.",
     ),
     FailureClass(
+        "silent_data_corruption",
+        "root",
+        (
+            ("possible transient error!",),
+            ("possible persistent error!",),
+            ("unexpected result is not reproducible",),
+            ("rerun", "result validation", "failed"),
+        ),
+        "a GPU computed a wrong result: the same step, computed again, gave another one",
+        "Take the GPU that it names out of service and test it; start again from a checkpoint before that step.",
+    ),
+    FailureClass(
         "cuda_oom",
         "root",
         (
@@ -117,6 +131,18 @@ CLASSES = (
         (("peer access", "cuda"), ("peer mapping",), ("cudaipc",)),
         "one GPU cannot read the memory of another",
         "Check the topology (nvidia-smi topo -m) and whether the container shares IPC and devices.",
+    ),
+    FailureClass(
+        "bad_token",
+        "root",
+        (
+            ("index out of range in self",),
+            ("srcindex < srcselectdimsize",),
+            ("indexerror: target", "is out of bounds"),
+            ("t >= 0 && t < n_classes",),
+        ),
+        "a token or label that the model has no place for: it is not below the size of the vocabulary or the classes",
+        "Compare the highest token id and label of that batch with the sizes in the settings; skip that sample.",
     ),
     FailureClass(
         "device_assertion",
@@ -298,4 +324,15 @@ CLASSES = (
 def class_of(text: str) -> FailureClass | None:
     """Return the class of a failure by its text; None when it is of none."""
     lower = text[:MAX_CHARACTERS].lower()
-    return next((each for each in CLASSES if each.matches(lower)), None)
+    found = next((each for each in CLASSES if each.matches(lower)), None)
+    return _BY_XID.get(xid_of(lower), found) if found is not None and found.name == GPU_FAULT else found
+
+
+GPU_FAULT = "gpu_hardware_fault"
+_BY_XID: dict[int | None, FailureClass] = {
+    number: replace(each, cause=f"{cause} (Xid {number})", advice=advice)
+    for each in CLASSES
+    if each.name == GPU_FAULT
+    for number, (cause, advice) in CODES.items()
+}
+"""The class of a fault of the GPU, by the number of the driver's message."""

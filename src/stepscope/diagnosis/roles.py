@@ -70,6 +70,7 @@ _RECORDED = {
     "torch/alloc_retries": Role("alloc_retries"),
     "torch/weights_checksum": UNKNOWN,
     "torch/gc_pause_ms": Role("gc_pause"),
+    "torch/forward_gpu_ms": Role("gpu_time"),
 }
 """What `stepscope.integrations.torch` records, by its full name."""
 

@@ -160,7 +160,7 @@ class Diagnosis:
             if record.status and record.duration is not None:
                 self._exits.span(rank, attempt, record)
         elif isinstance(record, Event):
-            self._exits.event(rank, attempt, record)
+            self._exits.event(rank, attempt, record, self._hosts.get(rank, ""))
         elif isinstance(record, Alert) and record.name != names.ALERT_FINDING:
             self._raised.take(rank, attempt, record)
 

@@ -70,9 +70,9 @@ EVENT_POSITION = "process.position"
 """Where a process stands still: `stack`, `seconds`, and of torch.distributed `collective`, `groups` and `recent`."""
 COLLECTIVES = (
     "all_reduce", "all_reduce_coalesced", "all_gather", "all_gather_coalesced", "all_gather_into_tensor",
-    "all_gather_object", "all_to_all", "all_to_all_single", "barrier", "broadcast", "broadcast_object_list", "gather",
-    "gather_object", "monitored_barrier", "reduce", "reduce_scatter", "reduce_scatter_tensor", "scatter",
-    "scatter_object_list",
+    "all_gather_object", "all_gather_single", "all_to_all", "all_to_all_single", "barrier", "broadcast",
+    "broadcast_object_list", "gather", "gather_object", "monitored_barrier", "reduce", "reduce_scatter",
+    "reduce_scatter_single", "reduce_scatter_tensor", "scatter", "scatter_object_list",
 )  # fmt: skip
 """The collectives of torch.distributed."""
 

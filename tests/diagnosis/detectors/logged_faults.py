@@ -203,8 +203,45 @@ def _tiny_gradients(step: int, rng: random.Random, wrong: bool) -> dict[str, flo
     return {"grad_norm": 1e-9 * rng.uniform(0.5, 2) if wrong else rng.uniform(0.5, 2)}
 
 
+def _queue(step: int, rng: random.Random, wrong: bool) -> dict[str, float]:
+    """Requests wait now and then in a healthy engine, and all the time in one that is too small."""
+    waiting = rng.randint(3, 40) if wrong and step >= AT else rng.choice((0, 0, 2, 5))
+    return {"inference/agg/num_requests_waiting/max": float(waiting)}
+
+
+def _mfu(step: int, rng: random.Random, wrong: bool) -> dict[str, float]:
+    return {"mfu(%)": (4.0 if wrong else 38.0) * rng.uniform(0.9, 1.1)}
+
+
+def _drift(step: int, rng: random.Random, wrong: bool) -> dict[str, float]:
+    """The KL to the reference grows in a healthy training too, but slows down."""
+    kl = (step / 150) ** 3 if wrong else 0.4 * (1 - math.exp(-step / 80))
+    return {"actor/kl_loss": (0.01 + kl) * rng.uniform(0.9, 1.1)}
+
+
+def _gradient_spike(step: int, rng: random.Random, wrong: bool) -> dict[str, float]:
+    return {"grad_norm": math.exp(rng.gauss(0, 0.15)) * (20 if wrong and step == AT else 1), "loss": _loss(step, rng)}
+
+
+def _saturated(step: int, rng: random.Random, wrong: bool) -> dict[str, float]:
+    return {"gate/saturated_fraction": rng.uniform(0.6, 0.8) if wrong and step >= AT else rng.uniform(0.05, 0.3)}
+
+
+def _pairs_at_chance(step: int, rng: random.Random, wrong: bool) -> dict[str, float]:
+    """A loss of preferences that stays at the logarithm of two."""
+    return {"loss": math.log(2) * (1 if wrong else 0.3 + 0.7 / (1 + step / 60)) * rng.uniform(0.998, 1.002), "lr": 1e-5}
+
+
+def _weights_of_samples(step: int, rng: random.Random, wrong: bool) -> dict[str, float]:
+    ratio = rng.uniform(0.2, 0.4) if wrong and step >= AT else rng.uniform(0.97, 1.03)
+    return {"sampling/importance_sampling_ratio/mean": ratio}
+
+
 LOGGED = {
-    "dead_units": (Logged(_dead, says="does nothing"),),
+    "spike": (Logged(_gradient_spike, window=0),),
+    "low_mfu": (Logged(_mfu, step=None, says="of what the GPUs can compute"),),
+    "kl_drift": (Logged(_drift, step=None, says="does not slow down"),),
+    "dead_units": (Logged(_dead, says="does nothing"), Logged(_saturated, says="does nothing")),
     "padding": (Logged(_padding, window=20),),
     "cpu_throttled": (Logged(_quota),),
     "gpu_hot": (Logged(_hot, says="degrees"),),
@@ -216,7 +253,7 @@ LOGGED = {
     "update_ratio": (Logged(_updates),),
     "attention_logits": (Logged(_logits),),
     "norm_growth": (Logged(_weights, step=0),),
-    "sampler_saturated": (Logged(_cache),),
+    "sampler_saturated": (Logged(_cache), Logged(_queue, says="have waited")),
     "failed_rollouts": (Logged(_aborted),),
     "input_bound": (Logged(_input, step=None),),
     "too_good": (Logged(_stuck_batch, says="one batch is repeated"), Logged(_leaked_target, says="below its trend")),
@@ -224,7 +261,10 @@ LOGGED = {
     "level_shift": (Logged(_slow_recovery, says="went up"), Logged(_shift_at_a_raised_rate)),
     "lr_schedule": (Logged(_restart, says="restarted"),),
     "oscillation": (Logged(_unordered, step=0),),
-    "not_learning": (Logged(_never_falls, step=0, says="has not fallen"),),
+    "not_learning": (
+        Logged(_never_falls, step=0, says="has not fallen"),
+        Logged(_pairs_at_chance, step=0, says="ln 2"),
+    ),
     "absurd_loss": (Logged(_negative, says="impossible"),),
     "gan_imbalance": (Logged(_gan, window=40),),
     "entropy_explosion": (Logged(_entropy),),
@@ -232,7 +272,7 @@ LOGGED = {
     "reward_collapse": (Logged(_reward),),
     "zero_advantage": (Logged(_groups),),
     "truncation": (Logged(_truncated),),
-    "mismatch": (Logged(_mismatch),),
+    "mismatch": (Logged(_mismatch), Logged(_weights_of_samples)),
     "stale_rollouts": (Logged(_stale),),
     "waiting": (Logged(_waiting, step=None),),
     "moe_imbalance": (Logged(_experts, window=20),),

@@ -1,7 +1,11 @@
 """Execution: what samples of weights, gradients, inputs and the allocator tell."""
 
+import random
+from typing import Any
+
 import pytest
 
+from stepscope.diagnosis.finding import Finding
 from stepscope.diagnosis.run_diagnosis import Diagnosis
 from stepscope.model.names import EVENT_PARAMETERS
 from stepscope.model.records import Event, Metric, Span
@@ -65,3 +69,51 @@ def test_a_garbage_collector_that_takes_a_good_part_of_the_time_is_named(pause: 
             made.feed(0, Metric(now, step, None, "torch", {"gc_pause_ms": pause}))
         made.feed(0, Span(now, 10**8, step, None, bytes(16), (step + 1).to_bytes(8, "big"), None, "train.step"))
     assert [each.kind for each in made.findings()] == (["gc_pauses"] if named else [])
+
+
+EVALUATED = [1.84, 1.52, 1.31, 1.2049131, 1.2049131, 1.2049131]
+
+
+def evaluated(values: list[float], trained: bool = True, rate: float = 1e-3, key: str = "val/loss") -> list[Finding]:
+    """A run with an evaluation every 20 steps; without training, only the evaluations are logged."""
+    made, rng = Diagnosis(), random.Random(3)
+    for step in range(20 * len(values)):
+        logged = {"loss": rng.uniform(1, 1.4), "lr": 1e-3 if step < 60 else rate} if trained else {}
+        if step % 20 == 19:
+            logged[key] = values[step // 20]
+        if logged:
+            made.feed(0, Metric((step + 1) * 10**9, step, None, None, logged))
+    return made.findings()
+
+
+def test_a_held_out_loss_that_is_the_same_to_the_last_digit_tells_that_weights_are_frozen() -> None:
+    """Without `instrument()`: it is dated between the last two evaluations that differ, as a likely cause."""
+    (found,) = evaluated(EVALUATED)
+    assert (found.kind, found.severity, found.step) == ("weights_frozen", "WARN", 69)
+    assert "no weight has changed since some step after 59" in found.text
+    assert "or, less likely, the evaluation uses a copy" in found.cause
+
+
+@pytest.mark.parametrize(
+    ("values", "more"),
+    [
+        ([1.84, 1.52, 1.31, 1.20491, 1.20490, 1.20489], {}),
+        ([1.8, 1.5, 1.3, 1.2, 1.2, 1.2], {}),
+        ([1.84, 1.52, 1.52, 1.2049131, 1.2049131, 1.2049131], {}),
+        (EVALUATED, {"trained": False}),
+        (EVALUATED, {"rate": 1e-6}),
+        (EVALUATED, {"key": "val/best_loss"}),
+    ],
+    ids=["moves", "rounded", "repeated before", "no training", "end of the schedule", "the best"],
+)
+def test_equal_evaluations_with_another_reason_are_left_alone(values: list[float], more: dict[str, Any]) -> None:
+    """A loss with few digits, one that repeats itself, a rate that has come to its end, a best value."""
+    assert [each for each in evaluated(values, **more) if each.kind == "weights_frozen"] == []
+
+
+def test_a_held_out_loss_that_never_changes_tells_that_no_step_changes_a_weight() -> None:
+    """From the first evaluation on, as where the optimizer is never called; or after the first, by one more of them."""
+    (found,) = evaluated([0.5263391] * 4)
+    assert (found.kind, found.step) == ("weights_frozen", 0)
+    assert "no weight has ever changed" in found.text
+    assert [each.step for each in evaluated([1.46312, *[1.3912345] * 4])] == [29]

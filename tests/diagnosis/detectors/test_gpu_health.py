@@ -1,5 +1,7 @@
 """GPU health: slowdowns and memory errors that the driver reports."""
 
+import pytest
+
 from stepscope.diagnosis.finding import Finding
 from stepscope.diagnosis.run_diagnosis import Diagnosis
 from stepscope.model.records import Metric
@@ -40,3 +42,24 @@ def test_rows_that_cannot_be_replaced_are_named_at_once() -> None:
     """They make every result doubtful."""
     (found,) = diagnosed("rows_remap_failed", [1])
     assert "could not be replaced" in found.text
+
+
+@pytest.mark.parametrize("lost", [None, 1])
+def test_a_gpu_that_is_no_longer_read_is_lost(lost: int | None) -> None:
+    """The machine and its other GPU are still read; one that was never read is not missed."""
+    made = Diagnosis()
+    for at in range(40):
+        gpus = {f"gpu/{gpu}/utilization": 0.9 for gpu in (0, 1) if gpu != lost or at < 20}
+        made.feed(0, Metric(at * 5 * 10**9, 5 * at, None, "system", {"cpu/load_1m": 1.0, **gpus}))
+    found = [(each.kind, each.severity, each.text) for each in made.findings()]
+    text = "GPU 1 has not been read since step 95, the machine still is"
+    assert found == ([] if lost is None else [("gpu_lost", "ERROR", text)])
+
+
+def test_gpus_of_an_earlier_attempt_are_not_missed() -> None:
+    """The new attempt may be on another machine."""
+    made = Diagnosis()
+    for at in range(40):
+        gpus = {"gpu/0/utilization": 0.9} if at < 20 else {}
+        made.feed(0, Metric(at * 5 * 10**9, 5 * at, None, "system", {"cpu/load_1m": 1.0, **gpus}), 1 + (at >= 20))
+    assert made.findings() == []

@@ -70,11 +70,19 @@ def test_a_rank_that_reports_late_is_no_longer_blamed() -> None:
     assert hangs(made, 12.0) == [found]
 
 
-def standing(made: Diagnosis, rank: int, stack: str, begun: int, collective: str = "", numel: int = 10) -> None:
+def standing(
+    made: Diagnosis,
+    rank: int,
+    stack: str,
+    begun: int,
+    collective: str = "",
+    numel: int = 10,
+    dtype: str = "float32",
+) -> None:
     """A rank reports where it stands still."""
     attrs: dict[str, Any] = {"stack": stack, "groups": {"0": {"begun": begun, "size": 3}}, "seconds": 2.0}
     if collective:
-        attrs["collective"] = {"name": collective, "numel": numel, "dtype": "float32"}
+        attrs["collective"] = {"name": collective, "numel": numel, "dtype": dtype}
     made.feed(rank, Event(HUNG + 3 * SECOND, STEPS, None, None, None, 9, names.EVENT_POSITION, attrs))
 
 
@@ -104,16 +112,17 @@ def test_the_rank_that_began_fewer_collectives_is_missing() -> None:
     assert found.ranks == (1,)
 
 
-@pytest.mark.parametrize(("collective", "numel", "text"), [
-    ("broadcast", 10, "rank 1 in broadcast of 10 float32, ranks 0, 2 in all_reduce of 10 float32"),
-    ("all_reduce", 12, "rank 1 in all_reduce of 12 float32, ranks 0, 2 in all_reduce of 10 float32"),
+@pytest.mark.parametrize(("collective", "numel", "dtype", "text"), [
+    ("broadcast", 10, "float32", "rank 1 in broadcast of 10 float32, ranks 0, 2 in all_reduce of 10 float32"),
+    ("all_reduce", 12, "float32", "rank 1 in all_reduce of 12 float32, ranks 0, 2 in all_reduce of 10 float32"),
+    ("all_reduce", 10, "float16", "rank 1 in all_reduce of 10 float16, ranks 0, 2 in all_reduce of 10 float32"),
 ])  # fmt: skip
-def test_collectives_that_do_not_match(collective: str, numel: int, text: str) -> None:
-    """The rank whose collective differs from that of the others, in kind or size, is named, with both."""
+def test_collectives_that_do_not_match(collective: str, numel: int, dtype: str, text: str) -> None:
+    """The rank whose collective differs from that of the others, in kind, size or type, is named, with both."""
     made = running()
     for rank in (0, 2):
         standing(made, rank, BACKWARD, 42, "all_reduce")
-    standing(made, 1, BACKWARD, 42, collective, numel)
+    standing(made, 1, BACKWARD, 42, collective, numel, dtype)
     made.tick(HUNG + 6 * SECOND)
     (found,) = made.findings()
     assert (found.kind, found.ranks) == ("collective_mismatch", (1,))

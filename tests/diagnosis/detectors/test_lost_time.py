@@ -175,6 +175,13 @@ def test_a_step_that_loses_two_milliseconds_is_a_remark() -> None:
     assert [(each.kind, each.span) for each in loud(large)] == [("throughput_loss", "train.backward")]
 
 
+@pytest.mark.parametrize(("steps", "severity"), [(320, "INFO"), (700, "WARN")])
+def test_a_slowdown_that_has_cost_little_so_far_is_a_remark(steps: int, severity: str) -> None:
+    """Five milliseconds a step are one until they have cost a second in all: then the same finding is a fault."""
+    (found,) = found_in(_slower(seconds=0.005), steps=steps)
+    assert (found.kind, found.severity, found.span) == ("throughput_loss", severity, "train.backward")
+
+
 @pytest.mark.parametrize(
     ("readings", "words"),
     [

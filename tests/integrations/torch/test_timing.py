@@ -1,6 +1,7 @@
 """PyTorch's phases are spans of the step they happen in, and torch is as before afterwards."""
 
 import copy
+import importlib
 import pickle
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -9,6 +10,7 @@ from typing import Any
 import pytest
 
 import stepscope
+from stepscope.model.names import COLLECTIVES
 from stepscope.model.records import Metric, Span
 from tests.late import late
 
@@ -237,6 +239,14 @@ def test_checkpoints(run: stepscope.Run, read: Read, tmp_path: Path) -> None:
         ("train.checkpoint.save", 7, 0), ("train.checkpoint.load", None, 0), ("train.checkpoint.load", None, 2),
     ]  # fmt: skip
     assert found[0].attrs == {"train.bucket": "overhead", "train.checkpoint.path": str(path)}
+
+
+def test_every_collective_of_torch_is_known() -> None:
+    """Functions that a newer torch adds for FSDP would else be neither timed nor named in a hang."""
+    inner = importlib.import_module("torch.distributed.distributed_c10d")
+    words = ("all_", "reduce", "scatter", "gather", "broadcast", "barrier")
+    found = {each for each in inner.__all__ if any(map(each.startswith, words)) and callable(getattr(inner, each))}
+    assert found - {"reduce_op"} - {*COLLECTIVES} == set()
 
 
 def test_collectives(run: stepscope.Run, read: Read, tmp_path: Path) -> None:

@@ -26,7 +26,8 @@ class Changes:
 
     def __init__(self, series: Series, run: RunState) -> None:
         self._series, self._run, self._stage = series, run, series.role.name == "stage"
-        self._key, self._count = f"{series.role.name}:{series.key}", 0
+        kind = "epoch" if self._stage and series.key.lower().endswith("epoch") else series.role.name
+        self._key, self._count = f"{kind}:{series.key}", 0
 
     def take(self) -> None:
         """Record a sharply raised rate, or a stage with a new integer value."""

@@ -1,10 +1,11 @@
 """Resource exhaustion: steadily growing memory or a filling disk, and the time until it is full."""
 
+from dataclasses import replace
 from typing import ClassVar, Literal
 
 from stepscope.diagnosis.detector import RunState
 from stepscope.diagnosis.finding import Finding, Kind, number, seconds
-from stepscope.diagnosis.series_history import Series, jitter, trend
+from stepscope.diagnosis.series_history import Series, roughness, trend
 
 _KEPT = "something is kept each step: a list of tensors with their graphs, a cache, files"
 _DETACH = "Detach what is stored each step; look for growing lists and caches."
@@ -36,7 +37,16 @@ CREEP = 0.15
 STEADY = 0.85
 """... this steadily (Kendall's tau)..."""
 MIN_BLOCKS = 10
-"""... over this many blocks."""
+"""... over this many blocks..."""
+MIN_RISING = 7
+"""... or this many of the GPU's allocator, whose readings have no noise."""
+STILL = 0.03
+"""It has not begun to grow where it is this share of the growth above its first level."""
+
+
+_OTHERS = "other programs on this machine, or children of this run's processes such as loader workers"
+OWN, SOON_SECONDS = 0.25, 600.0
+"""Below this share of the growth the run's own processes are not the cause: a remark, unless it is full so soon."""
 
 
 class Creep:
@@ -57,30 +67,37 @@ class Creep:
         """When blocks ended."""
 
     def take(self) -> Finding | None:
-        """Evaluate the last three quarters of a series; the first quarter includes the run's warm-up."""
+        """Evaluate the last three quarters of a series (the first has the warm-up) from where it begins to grow."""
         series, sign = self._series, self._sign
         self._times.append((series.step, series.time))
         del self._times[1:-64]
         count = len(series.middles)
         if self._reported or count < MIN_BLOCKS:
             return None
-        first, last = series.middles[count // 4], series.middles[-1]
-        grown = sign * (last - first)
-        size = abs(last) if sign > 0 else abs(series.middles[0])
+        begun = count // 4
+        grown = sign * (series.middles[-1] - series.middles[begun])
+        size = abs(series.middles[-1]) if sign > 0 else abs(series.middles[0])
         if grown < CREEP * max(size, 1.0):
             return None
-        part = [sign * middle for middle in series.middles[count // 4 :]]
+        part = [sign * middle for middle in series.middles[begun:]]
+        flat = max(at for at, value in enumerate(part) if value - part[0] <= STILL * grown)
+        if not self._creeps(part[flat:], grown):
+            return None
+        self._reported = True
+        return self._finding(begun + flat + (flat > 0), grown)
+
+    def _creeps(self, part: list[float], grown: float) -> bool:
+        """Return whether it has grown since the first of these blocks, evenly and to the last."""
+        if len(part) < (MIN_RISING if self._kind is GPU_MEMORY else MIN_BLOCKS - 2):
+            return False
         half = part[len(part) // 2]
         even = half - part[0] > 0.25 * grown and part[-1] - half > 0.25 * grown
         recent = part[-1] - part[-max(len(part) // 4, 2)]
-        if trend(part) < STEADY or grown < 8 * max(jitter(part), 1e-12) or not even or recent < 0.1 * grown:
-            return None
-        self._reported = True
-        return self._finding(first, grown)
+        return trend(part) >= STEADY and grown >= 8 * roughness(part) and even and recent >= 0.1 * grown
 
-    def _finding(self, level: float, grown: float) -> Finding:
+    def _finding(self, block: int, grown: float) -> Finding:
         series = self._series
-        first = series.firsts[len(series.firsts) // 4]
+        first, level = series.firsts[block], series.middles[max(block - 1, 0)]
         begun = next((time for step, time in self._times if step >= first), self._times[0][1])
         took = max((series.time - begun) / 1e9, 1e-9)
         left = self._room() / max(grown / took, 1e-9)
@@ -88,7 +105,18 @@ class Creep:
         what = "shrinking" if self._kind is DISK else "growing"
         size = f"{number(grown / 1e9)} GB in {seconds(took)}"
         text = f"{series.key} has been {what} steadily since step {first}: {size}{until}"
-        return self._kind.about(series, first, text, (level * 0.95, level * 1.05), weight=grown)
+        found = self._kind.about(series, first, text, (level * 0.95, level * 1.05), weight=grown)
+        if self._elsewhere(grown) and not 0 < left < SOON_SECONDS:
+            return replace(found, severity="INFO", text=f"{text}; not in the processes of this run", cause=_OTHERS)
+        return found
+
+    def _elsewhere(self, grown: float) -> bool:
+        """Return whether the memory of the machine grew, and that of the run's own processes did not."""
+        if not self._series.key.endswith("memory/used_bytes") or self._kind is not MEMORY:
+            return False
+        own = [each.middles for (key, _), each in self._run.series.items() if key.endswith("process/rss_bytes")]
+        growth = [middles[-1] - middles[len(middles) // 4] for middles in own if middles]
+        return bool(growth) and sum(max(each, 0.0) for each in growth) < OWN * grown
 
     def _room(self) -> float:
         """Return the remaining capacity; 0 when the limit is unknown."""

@@ -49,7 +49,11 @@ def judge(series: Series, run: RunState) -> Finding | None:
         return None
     jump = max(b - a for a, b in itertools.pairwise(since))
     at = len(series.firsts) - len(middles) + best
-    if jump > 0.6 * rise or run.raised(series.firsts[at], series.step, rise) or rise < 2 * _drawup(middles[:best]):
+    if (
+        jump > 0.6 * rise
+        or run.raised(series.firsts[at], series.step, rise, epochs=False)
+        or rise < 2 * _drawup(middles[:best])
+    ):
         return None
     low = max(place for place, middle in enumerate(since) if middle <= lowest + max(2.5 * noise, 0.05 * rise))
     begun = series.lasts[at + low]

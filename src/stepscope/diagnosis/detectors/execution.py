@@ -1,8 +1,9 @@
 """Execution: weights that do not change, gradients that are not cleared, one batch for ever, unused parameters."""
 
+import itertools
 from typing import ClassVar, Literal
 
-from stepscope.diagnosis.detector import Found, RunState
+from stepscope.diagnosis.detector import Found, RunState, judged_once
 from stepscope.diagnosis.finding import Finding, Kind, number
 from stepscope.diagnosis.series_history import Series
 from stepscope.model.names import EVENT_PARAMETERS
@@ -15,7 +16,7 @@ FROZEN = Kind(
     "Check that gradients are there when step() is called, and that the optimizer has the parameters of this model.",
     explains=("plateau", "constant", "not_learning", "vanishing_gradients"),
     lasts=True,
-    rules_out="a loss at its floor: the weights themselves are equal before and after a step",
+    rules_out="a loss at its floor, which still moves in its last digits",
 )
 NOT_CLEARED = Kind(
     "gradients_not_cleared",
@@ -109,6 +110,82 @@ class Execution:
         if self._changed < 2:
             return None  # the whole data is one batch
         return STUCK.about(series, since, f"the input of the model has been the same since step {since}", (0.0, 0.0))
+
+
+UNCHANGED = (
+    "the weights did not change between these evaluations: the optimizer is not called, gets no gradients, or every "
+    "step is skipped; or, less likely, the evaluation uses a copy of the weights or logs an old value"
+)
+EVALUATIONS, BEFORE = 3, 3
+"""So many equal evaluations in a row tell that weights do not change, one more after fewer different ones..."""
+CLEAR = 1e-3
+"""... or one less where all changes before were larger than this share."""
+DIGITS = 5
+"""Losses that are logged with fewer digits are equal by chance."""
+TRAINED = 5
+"""So many different training losses must lie between the last two of them."""
+
+
+def judge_evaluations(series: Series, run: RunState) -> Finding | None:
+    """Detect a loss of held-out data that is the same to the last digit while the training goes on."""
+    if series.same < EVALUATIONS - 1 or run.reinforcement or "best" in series.key.lower():
+        return None
+    values, steps = list(series.values), list(series.steps)
+    if not series.distinct:
+        return _never_changed(series, run)
+    equal, before = steps[-series.same :], values[: -series.same + 1]
+    changes = [abs(b - a) for a, b in itertools.pairwise(before)]
+    if len(values) < series.same or not changes or 0.0 in changes:
+        return None
+    if len(changes) < BEFORE and series.same <= EVALUATIONS:
+        return None
+    if max(map(_digits, before)) < DIGITS:
+        return None
+    if series.same < EVALUATIONS and min(changes) < CLEAR * abs(series.value):
+        return None
+    if not _trained(series, run, equal[-2]):
+        return None
+    rates = run.of_role("lr", series.rank)
+    if rates and all(each.value < 0.02 * each.highest for each in rates):
+        return None  # the end of a schedule
+    last = steps[-series.same - 1]
+    begun = (last + equal[0]) // 2
+    text = (
+        f"{series.key} has been exactly {number(series.value, 6)} in {series.same} evaluations, from step {equal[0]} "
+        f"to {series.step}, while the training goes on: no weight has changed since some step after {last}"
+    )
+    band = (min(before), max(before))
+    return FROZEN.about(series, begun, text, band, severity="WARN", cause=UNCHANGED)
+
+
+def _never_changed(series: Series, run: RunState) -> Finding | None:
+    """Detect a loss of held-out data that has been the same since the first evaluation."""
+    if series.same <= EVALUATIONS or _digits(series.value) < DIGITS or not _trained(series, run, series.steps[-2]):
+        return None
+    text = (
+        f"{series.key} has been exactly {number(series.value, 6)} in all {series.same} evaluations, up to step "
+        f"{series.step}, while the training goes on: no weight has ever changed"
+    )
+    begun = min(each.first_step for each in run.of_role("loss", series.rank))
+    return FROZEN.about(series, begun, text, (0.0, series.value), severity="WARN", cause=UNCHANGED)
+
+
+def _digits(value: float) -> int:
+    """Return how many digits a value was logged with."""
+    return len(f"{value:.8e}".partition("e")[0].strip("-").replace(".", "").rstrip("0"))
+
+
+def _trained(series: Series, run: RunState, since: int) -> bool:
+    """Return whether the training has gone on since a step, with losses that differ."""
+    for each in run.of_role("loss", series.rank, held_out=False):
+        values = {value for step, value in zip(each.steps, each.values, strict=True) if step > since}
+        if len(values) >= TRAINED:
+            return True
+    return False
+
+
+FrozenEvaluations = judged_once("FrozenEvaluations", FROZEN, ("loss",), judge_evaluations, held_out=True, each="value")
+"""Watches one held-out loss."""
 
 
 class Parameters:

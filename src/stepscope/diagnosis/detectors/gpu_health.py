@@ -27,6 +27,16 @@ ERRORS = Kind(
     rules_out="a fault of the program: the driver counts the errors",
     next="nvidia-smi -q -d ECC,ROW_REMAPPER",
 )
+LOST = Kind(
+    "gpu_lost",
+    "ERROR",
+    "the driver no longer answers for this GPU: it has fallen off the bus, or the driver failed",
+    "Look at the kernel log for Xid messages; take the machine out of service and restart it.",
+    explains=("crash", "dead_rank", "hang"),
+    lasts=True,
+    expects="readings of every GPU as long as the machine is read",
+    next="nvidia-smi",
+)
 READINGS, SLOW = 10, 6
 """A slowdown shows in so many of the last readings."""
 
@@ -78,6 +88,44 @@ class GpuHealth:
         }[series.key.rpartition("/")[2]]
         count = number(series.value - self._first)
         return ERRORS.about(series, series.step, f"{_gpu(series.key)} has {count} {what}", (0.0, 0.0), weight=5.0)
+
+
+class LostGpus:
+    """Watches, whenever a machine is read, whether all GPUs that it had are still read."""
+
+    KINDS: ClassVar[tuple[Kind, ...]] = (LOST,)
+    ROLES: ClassVar[tuple[str, ...]] = ("host_load",)
+    HELD_OUT: ClassVar[bool | None] = None
+    EACH: ClassVar[Literal["value", "block"]] = "value"
+
+    __slots__ = ("_attempt", "_reported", "_run", "_series", "_since")
+
+    def __init__(self, series: Series, run: RunState) -> None:
+        self._series, self._run = series, run
+        self._attempt, self._since = run.attempt, series.time
+        self._reported: set[str] = set()
+
+    def take(self) -> Finding | None:
+        """Compare the time of this reading with the last of each GPU in this attempt."""
+        series, run = self._series, self._run
+        if run.attempt != self._attempt:
+            self._attempt, self._since = run.attempt, series.time
+        for each in run.by_role.get(("gpu_use", series.rank), ())[:MAX_GPUS]:
+            if each.key in self._reported or each.count < MIN_READINGS or each.time < self._since:
+                continue
+            usual = (each.time - each.first_time) / (each.count - 1)
+            if series.time - each.time > max(MISSED * usual, MISSED_NS):
+                self._reported.add(each.key)
+                text = f"{_gpu(each.key)} has not been read since step {each.step}, the machine still is"
+                return LOST.finding(
+                    text, series.time, step=each.step, last=series.step, ranks=(series.rank,), key=each.key, weight=5.0
+                )
+        return None
+
+
+MAX_GPUS, MIN_READINGS = 64, 5
+MISSED, MISSED_NS = 6, 30_000_000_000
+"""A GPU is lost when so many readings are missing, for at least this time."""
 
 
 def _gpu(key: str) -> str:

@@ -35,7 +35,7 @@ def judge(series: Series, run: RunState) -> Finding | None:
     if became - was < RISE or min(after[-AFTER // 2 :]) < high:
         return None
     usual, now = roughness(before), roughness(after[-AFTER // 2 :])
-    if now > SMOOTHER * usual or usual < 0.02 or run.changed(steps[-AFTER - 5], series.step):
+    if now > SMOOTHER * usual or usual < 0.02 or run.changed(steps[-AFTER - 5], series.step, epochs=False):
         return None
     climbed = max(b - a for a, b in itertools.pairwise([*before[-3:], *after])) < max(0.5 * (became - was), 3 * usual)
     if not climbed or became < median(after[: AFTER // 3]):

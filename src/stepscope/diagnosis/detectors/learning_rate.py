@@ -37,8 +37,14 @@ RISEN, DECAYED, ENDED = 1.3, 0.85, 0.12
 RISE_VALUES = 40
 MOVING = ("cosine", "linear", "polynomial", "decay", "onecycle")
 """Names of schedules that change the rate."""
+JUMP = 1.6
+"""A rate that rises by less from one value to the next has not jumped."""
 FLAT_VALUES = 30
 ZERO_VALUES = 5
+TOTAL = ("total_steps", "max_steps", "steps", "num_steps", "train_steps", "max_iters")
+"""Settings that say how many steps there will be."""
+EARLY = 0.85
+"""A schedule that has come to zero before this share of them has ended early."""
 
 
 class LearningRate:
@@ -82,7 +88,7 @@ class LearningRate:
         series = self._series
         if series.before > 0:
             gradual = series.before < 0.02 * series.highest
-            self._zero_since = None if gradual else series.step
+            self._zero_since = None if gradual and not self._is_early() else series.step
         if self._zero_since is None or series.same < ZERO_VALUES or "lr_zero" in self._reported or series.highest <= 0:
             return None
         self._reported.add("lr_zero")
@@ -90,11 +96,17 @@ class LearningRate:
         text = f"{series.key} became 0 at step {self._zero_since}: the model no longer learns"
         return ZERO.about(series, self._zero_since, text, (usual / 2, usual))
 
+    def _is_early(self) -> bool:
+        """Return whether a schedule that came to its end did so long before the configured last step."""
+        total = self._run.setting(*TOTAL)
+        return total is not None and self._series.step < EARLY * total
+
     def _too_high(self) -> Finding | None:
         """Detect a jump above the configured rate, or above the peak after the rate had stopped rising."""
         series, value, before = self._series, self._series.value, self._series.before
         configured = self._run.setting("lr", "learning_rate", "max_lr", "peak_lr", "base_lr")
         over = configured is not None and value > 2.0 * configured >= before and "param" not in series.key
+        over = over and value > JUMP * before  # a warm-up may pass it gradually
         past = list(series.values)[-11:-1] if value > 2.5 * self._highest else []
         jumped = len(past) >= 10 and before > 0 and not all(b > a for a, b in itertools.pairwise(past))
         if not (jumped or over):
@@ -140,7 +152,7 @@ class LearningRate:
         series, run = self._series, self._run
         words = run.words("schedule", "lr_schedule", "scheduler", "lr_scheduler", "lr_scheduler_type")
         words = WARM_UP.sub("", words)
-        total = run.setting("total_steps", "max_steps", "steps", "num_steps", "train_steps", "max_iters")
+        total = run.setting(*TOTAL)
         warm = run.setting("warmup_steps", "warmup", "num_warmup_steps", "warmup_iters") or 0.0
         moves = any(word in words for word in MOVING) and "constant" not in words and "stable" not in words
         if not moves or total is None or total <= warm:

@@ -29,7 +29,7 @@ def judge(series: Series, run: RunState) -> Finding | None:
         for (role, _), found in run.by_role.items()
         if role == series.role.name
         for each in found
-        if each is not series and len(each.middles) >= BLOCKS
+        if each is not series and len(each.middles) >= BLOCKS and (each.key == series.key or role != "gpu_time")
     ]
     if len(peers) < PEERS:
         return None
@@ -42,6 +42,6 @@ def judge(series: Series, run: RunState) -> Finding | None:
 
 
 OddMachine = judged_once(
-    "OddMachine", ODD, ("gpu_use", "gpu_temperature", "gpu_clock", "host_cpu_use"), judge, held_out=None
+    "OddMachine", ODD, ("gpu_use", "gpu_temperature", "gpu_clock", "gpu_time", "host_cpu_use"), judge, held_out=None
 )
 """Watches readings that all machines and GPUs of a run have."""

@@ -1,5 +1,6 @@
 """Overfitting: a held-out loss that rises while the training loss falls."""
 
+import math
 from statistics import median
 
 from stepscope.diagnosis.detector import RunState, judged_once
@@ -11,7 +12,7 @@ OVERFIT = Kind(
     "WARN",
     "the model memorizes the training data",
     "Stop at the checkpoint near the lowest held-out loss; add data or regularization.",
-    explains=("overtraining",),
+    explains=("overtraining", "generalization_gap"),
     rules_out="harder data: the training loss still falls",
 )
 OVERTRAINING = Kind(
@@ -20,6 +21,16 @@ OVERTRAINING = Kind(
     "the held-out loss has reached its best, and more training does not lower it",
     "Keep the checkpoint near the best held-out loss; stop, or lower the learning rate.",
 )
+GAP = Kind(
+    "generalization_gap",
+    "INFO",
+    "the model is much better on the data it learns from than on held-out data",
+    "Compare both with an earlier checkpoint; add data or regularization, and check that both sets are alike.",
+)
+LOSS_GAP, ACCURACY_GAP = 0.5, 0.1
+"""The held-out loss is this share above that of the training, or the accuracy this far below it..."""
+GAPS = 5
+"""... in so many evaluations in a row."""
 PATIENCE = 10
 """So many evaluations in a row are no better than the best before them."""
 EVALUATIONS = 5
@@ -65,6 +76,26 @@ def judge_patience(series: Series, run: RunState) -> Finding | None:
     return OVERTRAINING.about(series, steps[best], text, (series.lowest, values[best]))
 
 
+def judge_gap(series: Series, run: RunState) -> Finding | None:
+    """Compare the last evaluations with the training since the first of them."""
+    if series.count < GAPS + 1:
+        return None
+    steps, values = list(series.steps)[-GAPS:], list(series.values)[-GAPS:]
+    for other in run.of_role(series.role.name, series.rank, held_out=False):
+        since = [middle for middle, last in zip(other.middles, other.lasts, strict=True) if last >= steps[0]]
+        if len(since) < 3 or (series.role.name == "loss" and not (other.positive and series.positive)):
+            continue
+        usual = median(since)
+        if series.role.name == "loss":
+            wide, gap = min(values) - usual > LOSS_GAP * usual, f"{median(values) / usual - 1:.0%} above"
+        else:
+            wide, gap = usual - max(values) > ACCURACY_GAP, f"{number(usual - median(values), 2)} below"
+        if wide and max(usual, *values) <= (1.0 if series.role.name == "accuracy" else math.inf):
+            text = f"{series.key} has been {gap} {other.key} in the last {GAPS} evaluations"
+            return GAP.about(series, steps[0], text, (usual, usual))
+    return None
+
+
 def _training_falls(series: Series, run: RunState, since: int) -> bool:
     for other in run.of_role("loss", series.rank, held_out=False):
         middles = [middle for middle, last in zip(other.middles, other.lasts, strict=True) if last >= since]
@@ -74,5 +105,6 @@ def _training_falls(series: Series, run: RunState, since: int) -> bool:
 
 
 Overtraining = judged_once("Overtraining", OVERTRAINING, ("loss",), judge_patience, held_out=True, each="value")
+GeneralizationGap = judged_once("GeneralizationGap", GAP, ("loss", "accuracy"), judge_gap, held_out=True, each="value")
 Overfit = judged_once("Overfit", OVERFIT, ("loss",), judge, held_out=True, each="value")
 """Watches one held-out loss together with the training loss."""

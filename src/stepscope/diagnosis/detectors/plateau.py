@@ -7,10 +7,12 @@ from stepscope.diagnosis.detector import RunState, judged_once
 from stepscope.diagnosis.finding import Finding, Kind, number
 from stepscope.diagnosis.series_history import Series, trend
 
+_FROZEN = "parameters that no longer change (frozen, the optimizer is not called, the learning rate collapsed)"
+_FLOOR = "a floor of the data that was reached at once, or gradients that vanish"
 PLATEAU = Kind(
     "plateau",
     "WARN",
-    "the parameters stopped changing: they are frozen, the optimizer is not called, or the learning rate collapsed",
+    f"in this order: {_FROZEN}; {_FLOOR}",
     "Compare the norm of the parameters before and after a step; check the learning rate and gradient norm since then.",
     rules_out="a floor that is approached gradually: the fall stopped at once",
 )
@@ -44,11 +46,32 @@ def judge(series: Series, run: RunState) -> Finding | None:
     firsts = list(series.firsts)[-len(middles) :]
     if not _stops_on_a_plain_scale(series.middles[-len(middles) :], best[1]):
         return None
-    if run.changed(firsts[best[1] // 4], series.step):  # a warm-up that was over before is no reason
+    if run.changed(firsts[best[1] // 4], series.step, epochs=False):  # a warm-up that was over before is no reason
         return None
     begun = firsts[best[1]]
     text = f"{series.key} fell steadily and then stopped at step {begun}, at {number(series.plain(middles[-1]))}"
-    return PLATEAU.about(series, begun, text, series.band(middles[-1] - best[0] / 2, best[0] / 2))
+    found, cause = _gradients(series, run, begun)
+    return PLATEAU.about(series, begun, text + found, series.band(middles[-1] - best[0] / 2, best[0] / 2), cause=cause)
+
+
+def _gradients(series: Series, run: RunState, begun: int) -> tuple[str, str]:
+    """Return what the gradient norm says about a stop, and the candidates in the order that follows from it."""
+    for each in run.of_role("grad_norm", series.rank):
+        blocks = list(zip(each.lasts, each.middles, strict=True))
+        before = [middle for last, middle in blocks if last < begun][-6:]
+        after = [middle for last, middle in blocks if last >= begun]
+        if len(before) < 3 or len(after) < 3 or min(before) <= 0:
+            continue
+        share = median(after) / median(before)
+        if share < FALLEN:
+            return f", and {each.key} fell to {share:.0%} of what it was", f"in this order: {_FLOOR}; {_FROZEN}"
+        if share < 1 / LEVEL:
+            return f", while {each.key} stays at {number(median(after))}", ""
+    return "", ""
+
+
+FALLEN, LEVEL = 0.5, 0.7
+"""Shares of the gradient norm before the stop: below the first it has fallen, near 1 it has not changed."""
 
 
 def _rate_is_zero(series: Series, run: RunState) -> bool:

@@ -45,6 +45,18 @@ SAMPLER = Kind(
     "the inference engine has no memory left for more sequences: requests wait or are preempted",
     "Lower the number of sequences in flight or their length, or add engines.",
 )
+LOW_MFU = Kind(
+    "low_mfu",
+    "INFO",
+    "the GPUs compute a small share of what they could: small matrices, waiting for data or for each other, no fusion",
+    "Look at where the time of a step goes; raise the batch, compile the model, use lower precision.",
+)
+DRIFT = Kind(
+    "kl_drift",
+    "INFO",
+    "the policy moves steadily away from the reference model",
+    "Read some answers; raise the KL coefficient, or lower the learning rate, if they become worse.",
+)
 FAILED = Kind(
     "failed_rollouts",
     "WARN",
@@ -140,6 +152,9 @@ SKIPPED_SHARE = 0.5
 UNEVEN_SHARE = 0.5
 LENGTH_TIMES, LENGTH_VALUES, LENGTH_BEFORE = 2.5, 8, 40
 GC_SHARE = 0.1
+MFU = 0.1
+DRIFTED, DRIFT_FLOOR = 5.0, 0.5
+"""A KL to the reference has drifted when it has grown by this factor, steadily, and is above this floor."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,6 +182,7 @@ def _was_larger(series: Series, run: RunState) -> bool:
 LIMITS = (
     Limit(ATTENTION, ("attention_logit",), 100.0, values=5),
     Limit(SAMPLER, ("kv_cache",), 0.98, says="the cache is full", share=True),
+    Limit(SAMPLER, ("queue",), 0.0, values=60, says="requests have waited for the engine all the time"),
     Limit(FAILED, ("failure_share",), 0.5, values=10),
     Limit(INPUT_BOUND, ("data_share",), 20.0, says="that share of each step waits for data"),
     Limit(DEAD_UNITS, ("dead_units",), 0.5, values=10, says="that share of the units does nothing", share=True),
@@ -298,6 +314,33 @@ def _judge_gc(series: Series, run: RunState) -> Finding | None:
     return GC.about(series, steps[0], text, (0.0, GC_SHARE), value=share)
 
 
+def _judge_mfu(series: Series, run: RunState) -> Finding | None:
+    """Judge the utilization of the model's arithmetic once the first steps are over."""
+    if "mfu" not in series.key.lower() or len(series.middles) < 12:
+        return None
+    whole = 100.0 if series.highest > 1.0 else 1.0
+    level = median(series.middles[-8:])
+    if not 0 < level < MFU * whole or max(series.middles[-8:]) >= MFU * whole:
+        return None
+    text = f"{series.key} has been {number(level)}, {level / whole:.1%} of what the GPUs can compute"
+    return LOW_MFU.about(series, series.firsts[-8], text, (MFU * whole, whole))
+
+
+def _judge_drift(series: Series, run: RunState) -> Finding | None:
+    """Judge a KL to a reference model, which grows in a healthy training too, but slows down."""
+    middles = series.middles
+    if len(middles) < 24:
+        return None
+    quarter = len(middles) // 4
+    was, half, now = (median(middles[at : at + 3]) for at in (quarter, 2 * quarter, len(middles) - 3))
+    if was <= 0 or now < max(DRIFTED * was, DRIFT_FLOOR) or now - half < half - was or trend(middles[quarter:]) < 0.8:
+        return None
+    text = f"{series.key} has grown from {number(was)} to {number(now)} and does not slow down"
+    return DRIFT.about(series, series.firsts[quarter], text, (0.0, DRIFTED * was))
+
+
+LowMfu = judged_once("LowMfu", LOW_MFU, ("throughput",), _judge_mfu)
+KlDrift = judged_once("KlDrift", DRIFT, ("reference_kl",), _judge_drift)
 UpdateRatio = judged_once("UpdateRatio", UPDATE_RATIO, ("update_ratio",), _judge_update)
 NormGrowth = judged_once("NormGrowth", NORM, ("param_norm",), _judge_norm)
 AlwaysClipped = judged_once("AlwaysClipped", CLIPPED, ("grad_norm",), _judge_clipping)

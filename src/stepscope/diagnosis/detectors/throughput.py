@@ -32,10 +32,13 @@ BUSY = Kind(
     next="ps -eo pcpu,pid,args --sort=-pcpu | head",
 )
 STEP = "time of a step"
+BETWEEN = "time from step to step"
 KEPT_STEPS = 200
 MIN_LOST_SECONDS, MAX_TIMES = 0.003, 2.0
 """Steps that lose less than this each are a remark, unless they take so many times as long: caches, clocks and
 neighbours of a machine shift short steps by a millisecond or two, for good."""
+MIN_LOST_IN_ALL = 1.0
+"""A slowdown is a remark until it has cost so many seconds: short steps on a shared machine vary for a while."""
 NAMED = 0.6
 """A span explains a slowdown when it has this share of it..."""
 TIMES_ALONE, ALONE = 3.0, 1.5
@@ -130,7 +133,7 @@ class Throughput:
         low, high = sorted((usual * exp(-SIGMAS * wide), usual * exp(SIGMAS * wide)))
         text = f"{series.key} went from {number(usual)} to {number(now)} at step {begun}: {lost:.0%} slower since"
         busy = self._run.busy(series.rank)
-        if busy and series.key != STEP:
+        if busy and series.key not in (STEP, BETWEEN):
             return BUSY.about(series, begun, f"{text}; {busy}", (low, high), value=now, weight=lost)
         return LOSS.about(series, begun, text, (low, high), value=now, weight=lost)
 
@@ -143,6 +146,8 @@ class Pace:
     def __init__(self, run: RunState) -> None:
         self._run = run
         self._ranks: dict[int, tuple[Series, Throughput, deque[StepTimes]]] = {}
+        self._remarks: dict[int, tuple[Finding, float, float]] = {}
+        """Slowdowns that have cost little so far: the finding, the usual time of a step, and the time lost in each."""
         self._compared = False
 
     def step(self, times: StepTimes) -> Found:
@@ -159,20 +164,18 @@ class Pace:
             return ()
         found = watch.take()
         if found is not None and found.weight > 0:
-            return (self._explained(found, kept),)
-        found = found or self._regression(series)
+            return (self._weighed(self._explained(found, kept), kept),)
+        if found is not None:
+            self._remarks.pop(times.rank, None)
+        found = found or self._grown(times) or self._regression(series)
         return () if found is None else (found,)
 
     def _explained(self, found: Finding, kept: deque[StepTimes]) -> Finding:
         """Name the span behind a slowdown; on a busy machine a slowdown of all spans is the machine's."""
-        begun = found.step or 0
-        before = [each for each in kept if each.step < begun][-60:]
-        after = [each for each in kept if each.step >= begun]
+        before, after = _around(found, kept)
         busy = self._run.busy(found.ranks[0])
         if before and after:
             usual, now = (median([each.took for each in some]) for some in (before, after))
-            if now - usual < MIN_LOST_SECONDS and now < MAX_TIMES * usual:
-                found = replace(found, severity="INFO")
             names = {name for each in after for name in each.own}
             grown = {name: (_usual(before, name), _usual(after, name)) for name in names}
             top = max(names, key=lambda name: grown[name][1] - grown[name][0])
@@ -191,6 +194,28 @@ class Pace:
             cause=BUSY.cause,
             advice=BUSY.advice,
         )
+
+    def _weighed(self, found: Finding, kept: deque[StepTimes]) -> Finding:
+        """Make a slowdown a remark that costs little: in each step, or so far."""
+        before, after = _around(found, kept)
+        if found.kind != LOSS.name or not before or not after:
+            return found
+        usual, now = (median([each.took for each in some]) for some in (before, after))
+        if now - usual < MIN_LOST_SECONDS and now < MAX_TIMES * usual:
+            return replace(found, severity="INFO")
+        if (now - usual) * len(after) < MIN_LOST_IN_ALL:
+            self._remarks[found.ranks[0]] = found, usual, now - usual
+            return replace(found, severity="INFO")
+        return found
+
+    def _grown(self, times: StepTimes) -> Finding | None:
+        """Return a slowdown that was a remark, once it has lasted until it is worth more."""
+        found, usual, lost = self._remarks.get(times.rank, (None, 0.0, 0.0))
+        if found is None or (times.step - (found.step or 0)) * lost < MIN_LOST_IN_ALL:
+            return None
+        del self._remarks[times.rank]
+        recent = median([each.took for each in list(self._ranks[times.rank][2])[-20:]]) - usual
+        return replace(found, last=times.step) if 0.5 * lost < recent < 2 * lost else None
 
     def _regression(self, series: Series) -> Finding | None:
         """Compare the step time with earlier runs of the project."""
@@ -221,6 +246,12 @@ def slower_than_before(now: float, earlier: tuple[float, ...]) -> float | None:
     if away < max(REGRESSED, 4 * spread(logs)) or now <= max(earlier) * 1.05:
         return None
     return exp(away)
+
+
+def _around(found: Finding, kept: deque[StepTimes]) -> tuple[list[StepTimes], list[StepTimes]]:
+    """Return the steps before a slowdown and those since."""
+    begun = found.step or 0
+    return [each for each in kept if each.step < begun][-60:], [each for each in kept if each.step >= begun]
 
 
 def _usual(steps: list[StepTimes], name: str) -> float:

@@ -45,7 +45,7 @@ def judge(series: Series, run: RunState) -> Finding | None:
     below = fall - slope * AFTER
     usual, now = roughness(before), roughness(after)
     least = SMALL_FALL if now < SAME * usual else FALL
-    if below < max(least, 1.5 * usual) or run.changed(steps[-AFTER - BEFORE], series.step):
+    if below < max(least, 1.5 * usual) or run.changed(steps[-AFTER - BEFORE], series.step, epochs=False):
         return None
     lowest = min(series.block_medians()[: -AFTER // series.block_size], default=was)
     if median(after[-AFTER // 4 :]) > lowest - 0.5 * least:
@@ -55,6 +55,8 @@ def judge(series: Series, run: RunState) -> Finding | None:
     if not (repeated or leaked):
         return None
     begun = steps[-AFTER + _turn(after, was, usual)]
+    if run.restaged(begun - 10, begun + 3):
+        return None  # data that was seen before is better known
     text = f"{series.key} fell from {number(series.plain(was))} to {number(series.value)} since step {begun}"
     smooth = (
         f"{text}, and varies {number(usual / max(now, 1e-9), 2)} times less from step to step: one batch is repeated"

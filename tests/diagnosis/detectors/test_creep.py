@@ -1,0 +1,57 @@
+"""Memory that grows from some step on, and memory that grows once."""
+
+import random
+
+import pytest
+
+from stepscope.diagnosis.run_diagnosis import Diagnosis
+from stepscope.model.records import Metric
+
+MB = 10**6
+
+
+@pytest.mark.parametrize("key", ["torch/memory_allocated_bytes", "system/gpu/0/memory_used_bytes"])
+def test_a_leak_that_begins_late_is_dated(key: str) -> None:
+    """Sixty steps of three hundred without it do not hide it; the step is where it begins."""
+    made, rng = Diagnosis(), random.Random(1)
+    for step in range(4, 500, 5):
+        used = 900 * MB + rng.uniform(0, 2) * MB + max(step - 300, 0) * 64 * MB
+        made.feed(0, Metric(step * 10**8, step, None, None, {key: used}))
+    (found,) = made.findings()
+    assert found.kind == "gpu_memory_creep"
+    assert found.step is not None
+    assert abs(found.step - 300) <= 25
+
+
+@pytest.mark.parametrize(
+    "used",
+    [
+        lambda step: 900 * MB + (step > 300) * 600 * MB,
+        lambda step: 900 * MB + min(max(step - 300, 0), 60) * 20 * MB,
+        lambda step: 900 * MB + (step // 100 % 2) * 300 * MB,
+    ],
+    ids=["a jump", "a cache that fills", "turns"],
+)
+def test_memory_that_stops_growing_is_left_alone(used: object) -> None:
+    """An evaluation that begins, a cache that fills and phases that take turns are no leak."""
+    made, rng = Diagnosis(), random.Random(1)
+    for step in range(4, 600, 5):
+        value = used(step) + rng.uniform(0, 2) * MB  # type: ignore[operator]
+        made.feed(0, Metric(step * 10**8, step, None, None, {"torch/memory_allocated_bytes": value}))
+    assert made.findings() == []
+
+
+@pytest.mark.parametrize(("own", "severity"), [(0.0, "INFO"), (0.9, "WARN")], ids=["of others", "its own"])
+def test_memory_that_other_programs_take_is_a_remark(own: float, severity: str) -> None:
+    """The machine's memory grows: by this share in the process of the run."""
+    made = Diagnosis()
+    for at in range(80):
+        grown = at * 30 * MB
+        values = {
+            "memory/used_bytes": 4000 * MB + grown,
+            "memory/limit_bytes": 64_000 * MB,
+            "process/rss_bytes": 500 * MB + own * grown,
+        }
+        made.feed(0, Metric(at * 5 * 10**9, 5 * at, None, "system", values))
+    found = {each.key: each.severity for each in made.findings()}
+    assert found["system/memory/used_bytes"] == severity
