@@ -99,6 +99,7 @@ WORLDS = (
         "tests/web/test_run_follows.py",
         "tests/web/test_run_truth.py",
         "tests/web/test_runs.py",
+        "tests/web/test_samples.py",
         "tests/web/test_table.py",
         "tests/web/test_workspace.py",
     ),

@@ -13,6 +13,7 @@ from stepscope.sdk.api import (
     log,
     note,
     rename,
+    sample,
     span,
     step,
     tag,
@@ -22,6 +23,7 @@ from stepscope.sdk.api import (
 if TYPE_CHECKING:
     from stepscope.sdk.decorators import capture_exceptions, traced
     from stepscope.sdk.run import Run
+    from stepscope.sdk.sample_records import Table
     from stepscope.sdk.spans import Span
     from stepscope.table import read
 
@@ -31,6 +33,7 @@ __all__ = [
     "Run",
     "Span",
     "StepscopeError",
+    "Table",
     "alert",
     "capture_exceptions",
     "current_run",
@@ -42,6 +45,7 @@ __all__ = [
     "note",
     "read",
     "rename",
+    "sample",
     "span",
     "step",
     "tag",
@@ -51,6 +55,7 @@ __all__ = [
 _ON_USE = {
     "Run": "stepscope.sdk.run",
     "Span": "stepscope.sdk.spans",
+    "Table": "stepscope.sdk.sample_records",
     "capture_exceptions": "stepscope.sdk.decorators",
     "read": "stepscope.table",
     "traced": "stepscope.sdk.decorators",

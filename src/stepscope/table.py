@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal
 
-What = Literal["metrics", "histograms", "exemplars", "spans", "logs", "alerts"]
+What = Literal["metrics", "histograms", "exemplars", "spans", "logs", "alerts", "samples"]
 
 
 def read(

@@ -18,7 +18,7 @@ from stepscope.model.errors import ConfigError
 from stepscope.wire.plain import dumps
 
 FORMATS = ("parquet", "csv", "jsonl", "arrow")
-WHAT = ("metrics", "histograms", "exemplars", "spans", "logs", "alerts")
+WHAT = ("metrics", "histograms", "exemplars", "spans", "logs", "alerts", "samples")
 
 
 def add(commands: Commands) -> None:

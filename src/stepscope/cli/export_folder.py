@@ -22,6 +22,7 @@ KINDS = {
     "spans": ("spans",),
     "logs": ("logs", "events"),
     "alerts": ("alerts",),
+    "samples": ("logs",),
 }
 """The kinds of files, and the counts of a run of which one must not be 0."""
 _NO_PROJECT = "__HIVE_DEFAULT_PARTITION__"

@@ -13,7 +13,10 @@ from stepscope.cli.text import clean_lines
 from stepscope.model.errors import StepscopeError
 
 COMMANDS = {
-    **{name: name for name in ("demo", "hub", "runs", "show", "findings", "tail", "top", "report", "step", "export")},
+    **{
+        name: name
+        for name in ("demo", "hub", "runs", "show", "findings", "tail", "top", "report", "step", "samples", "export")
+    },
     **dict.fromkeys(("tag", "note", "rename", "archive", "delete"), "edit"),
     "alerts": "alerts",
     "import": "import_runs",

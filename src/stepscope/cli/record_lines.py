@@ -60,6 +60,8 @@ def _span(record: Span) -> str:
 
 
 def _log(record: Log) -> str:
+    if record.scope == names.SCOPE_SAMPLES:
+        return f"sample {record.body} {pairs(record.attrs)}".rstrip()
     return f"{names.severity_word(record.severity)} {record.body}"
 
 

@@ -89,6 +89,9 @@ def lines(view: dict[str, Any], rank: int | None = None) -> Iterator[str]:
     yield from _metrics(view)
     yield from _spans(view, rank)
     yield from _records("alerts", view["alerts"])
+    if view.get("samples"):
+        counted = ", ".join(f"{count} in {table}" for table, count in view["samples"].items())
+        yield text.clean(f"samples: {counted} (stepscope samples {view['run']} --step {view['step']})")
     yield from _records("logs and events", view["logs"])
     yield from _system(view["system"])
 

@@ -91,6 +91,14 @@ class LogTaker(Protocol):
 
 
 @runtime_checkable
+class SampleTaker(Protocol):
+    """Receives rows of tables of samples: log records whose body is the table and whose attributes are the columns."""
+
+    def sample(self, rank: int, log: Log, step: int | None) -> Found:
+        """Evaluate a row."""
+
+
+@runtime_checkable
 class EventTaker(Protocol):
     """Receives events."""
 
@@ -98,7 +106,7 @@ class EventTaker(Protocol):
         """Evaluate an event."""
 
 
-METHODS = ("span", "step", "row", "log", "event")
+METHODS = ("span", "step", "row", "log", "sample", "event")
 """The methods of detectors of a whole run."""
 
 

@@ -13,6 +13,7 @@ from stepscope.diagnosis.detector import (
     LogTaker,
     RowTaker,
     RunState,
+    SampleTaker,
     SpanTaker,
     StepTaker,
     StepTimes,
@@ -107,6 +108,7 @@ class Diagnosis:
         self._on_step = [each.step for each in watching if isinstance(each, StepTaker)]
         self._on_row = [each.row for each in watching if isinstance(each, RowTaker)]
         self._on_log = [each.log for each in watching if isinstance(each, LogTaker)]
+        self._on_sample = [each.sample for each in watching if isinstance(each, SampleTaker)]
         self._on_event = [each.event for each in watching if isinstance(each, EventTaker)]
         self._timing = Timing(self.run, self._step_ended, self._row_ended)
         self._moved: tuple[int, int | None, int] = (0, None, 0)
@@ -388,6 +390,10 @@ class Diagnosis:
 
     def _log(self, rank: int, log: Log) -> None:
         step = log.step if log.step is not None else self._steps.get(rank)
+        if log.scope == names.SCOPE_SAMPLES:
+            for take in self._on_sample:
+                self._keep_all(take(rank, log, step))
+            return
         if log.scope.startswith(names.SCOPE_CONSOLE):
             self._exits.line(rank, self.run.attempt, log)
         for take in self._on_log:

@@ -240,6 +240,8 @@ class RunSummary:
         if isinstance(record, Span):
             self._take_span(writer.writer, record)
         elif isinstance(record, Log):
+            if record.scope == names.SCOPE_SAMPLES:
+                return
             self.logs[names.severity_word(record.severity)] += 1
         elif isinstance(record, Event):
             self._take_event(record, writer)

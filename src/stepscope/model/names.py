@@ -66,6 +66,8 @@ EVENT_PARAMETERS = "torch.parameters"
 """Which parameters of a model are in no optimizer, or have no gradient."""
 SCOPE_CONSOLE = "console."
 """The beginning of the scope of lines that a process printed; the stream follows."""
+SCOPE_SAMPLES = "stepscope.samples"
+"""The scope of samples: a log's body is then the name of a table, and its attributes are the columns of a row."""
 EVENT_POSITION = "process.position"
 """Where a process stands still: `stack`, `seconds`, and of torch.distributed `collective`, `groups` and `recent`."""
 COLLECTIVES = (

@@ -1,10 +1,10 @@
 """Masking of secrets in values, lists and dicts: by their names, and inside texts."""
 
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
-from stepscope.model.secret_text import LONGEST_NAME, MASK, is_masked, is_secret, looks_secret, mask_text
+from stepscope.model.secret_text import LONGEST_NAME, MASK, is_masked, is_secret, looks_secret, mask_shapes, mask_text
 
 _WORD = re.compile(r"\S{1,64}")
 """A word that may be a name."""
@@ -76,12 +76,21 @@ def safe_key(key: Any) -> Any:
     return mask_text(key) if isinstance(key, str) else mask_bytes(key) if isinstance(key, bytes) else key
 
 
-def redact(value: Any) -> Any:
-    """Copy nested dicts and lists with every secret in them masked."""
+LONGEST_NAMED = 256
+"""Characters of a text of a sample in which the names of secrets are searched too."""
+
+
+def mask_data(text: str) -> str:
+    """Mask the secrets in a text that is data of a sample; in a long one, those that are known by their shape."""
+    return mask_text(text) if len(text) <= LONGEST_NAMED else mask_shapes(text)
+
+
+def redact(value: Any, mask: Callable[[str], str] = mask_text) -> Any:
+    """Copy nested dicts and lists with every secret in them masked, those inside texts by `mask`."""
     if isinstance(value, str):
-        return mask_text(value)
+        return mask(value)
     if isinstance(value, dict):
-        return {safe_key(key): masked(inner) if hides(key) else redact(inner) for key, inner in value.items()}
+        return {safe_key(key): masked(inner) if hides(key) else redact(inner, mask) for key, inner in value.items()}
     if isinstance(value, (list, tuple)):
-        return [redact(inner) for inner in mask_list(value)]
+        return [redact(inner, mask) for inner in mask_list(value)]
     return mask_bytes(value) if isinstance(value, bytes) else value

@@ -199,7 +199,13 @@ _HOOK = _compile(
 
 _LONG_WORD = 20
 """The shortest word that can hold one of the keys below."""
-_BEGINNINGS = (
+_LONG = b"x" * _LONG_WORD
+_WITHOUT_LETTERS = bytes(32 if code < 128 and chr(code).isspace() else 120 for code in range(256))
+"""Turns all bytes but blanks into an x: a fast way to find out whether there is a long word."""
+_ONLY_ASCII = bytes(code if code < 128 else 32 for code in range(256))
+_SHORTEST_KEY = 12
+"""The shortest of those keys; beside letters that are not ASCII it may be a part of a long word."""
+_BEGINNINGS = tuple(beginning.encode() for beginning in (
     "sk-", "k_live_", "k_test_", "k_prod_", "whsec_", "ghp_", "gho_", "ghu_", "ghs_", "ghr_", "github_pat_", "glpat-",
     "gldt-", "glrt-", "glsoat-", "glcbt-", "glptt-", "glsa_", "glc_", "hf_", "api_org_", "wandb_v1_", "AKIA", "ASIA",
     "ABIA", "ACCA", "AIza", "ya29.", "GOCSPX-", "xox", "xapp-", "eyJ", "SG.", "key-", "npm_", "pypi-", "_v1_", "dapi",
@@ -209,7 +215,7 @@ _BEGINNINGS = (
     "Q~", "sst_", "tml-", "ATATT3", "ATCTT3", "ATBB", "sess-", "sq0", "pscale_", "nfp_", "fm1_", "fm2_", "bkua_",
     "CCIPAT_", "HRKU-", ":AA", "LS0tLS1CRUdJTi", "FwoGZXIvYXdz", "IQoJb3JpZ2lu", "secret_", "phx_", ".atlasv1.", "e2b_",
     "ak-", "as-",
-)  # fmt: skip
+))  # fmt: skip
 """Prefixes of those keys: in a long text, searching for these is faster than the pattern."""
 _SHORT_TEXT = 128
 _KEYS = _compile(
@@ -295,15 +301,7 @@ def mask_text(text: str, depth: int = 2) -> str:
     """
     if len(text) < SHORTEST or (text.startswith("arn:") and _ARN.fullmatch(text) is not None):
         return text
-    given = text
-    if len(text) >= _LONG_WORD and _may_hold_key(text):
-        text = _KEYS.sub(MASK, text)
-    if "BEGIN " in text and "PRIVATE KEY" in text:
-        text = _PEM.sub(rf"\1{MASK}", text)
-    if "@" in text:
-        text = _BARE_LOGIN.sub(_mask_login, _ODD_LOGIN.sub(_mask_login, _LOGIN.sub(_mask_login, text)))
-    if "://" in text:
-        text = _HOOK.sub(rf"\1{MASK}", text)
+    given, text = text, mask_shapes(text)
     if "-u" in text:
         text = _LOGIN_OPTION.sub(rf"\1{MASK}", text)
     if " login " in text:
@@ -319,10 +317,31 @@ def mask_text(text: str, depth: int = 2) -> str:
     return given if text == given else text
 
 
+def mask_shapes(text: str) -> str:
+    """Mask only what is a secret by its shape: keys of known services, private keys, credentials in addresses.
+
+    For long texts that are data, such as those a model writes: what looks like the name of a secret is common in them.
+    """
+    if len(text) >= _LONG_WORD and _may_hold_key(text):
+        text = _KEYS.sub(MASK, text)
+    if "BEGIN " in text and "PRIVATE KEY" in text:
+        text = _PEM.sub(rf"\1{MASK}", text)
+    if "@" in text:
+        text = _BARE_LOGIN.sub(_mask_login, _ODD_LOGIN.sub(_mask_login, _LOGIN.sub(_mask_login, text)))
+    if "://" in text:
+        text = _HOOK.sub(rf"\1{MASK}", text)
+    return text
+
+
 def _may_hold_key(text: str) -> bool:
-    if max(map(len, text.split()), default=0) < _LONG_WORD:
+    encoded = text.encode("utf-8", "replace")
+    if _LONG not in encoded.translate(_WITHOUT_LETTERS):
         return False
-    return len(text) < _SHORT_TEXT or any(beginning in text for beginning in _BEGINNINGS)
+    if len(text) < _SHORT_TEXT:
+        return True
+    least = _LONG_WORD if text.isascii() else _SHORTEST_KEY
+    words = b" ".join([word for word in encoded.translate(_ONLY_ASCII).split() if len(word) >= least])
+    return any(beginning in words for beginning in _BEGINNINGS)
 
 
 def _mask_login(found: "re.Match[str]") -> str:

@@ -151,6 +151,12 @@ def rename(name: str | None = None, **unknown: Any) -> None:
         _current.rename(name, **unknown)
 
 
+def sample(row: Mapping[Any, Any] | None = None, **columns: Any) -> None:
+    """Record a row of a table; see `Run.sample`."""
+    if _current is not None:
+        _current.sample(row, **columns)
+
+
 def flush(timeout: float | None = None, **unknown: Any) -> "DeliveryStatus":
     """Wait until what was recorded is in the journal; see `Run.flush`."""
     return _nothing_left() if _current is None else _current.flush(timeout, **unknown)

@@ -4,8 +4,9 @@ from typing import Any
 
 from msgspec import msgpack
 
-from stepscope.model.records import SPAN, Alert, Event, Log, Metric, Span
-from stepscope.model.redaction import redact
+from stepscope.model.names import SCOPE_SAMPLES
+from stepscope.model.records import LOG, SPAN, Alert, Event, Log, Metric, Span
+from stepscope.model.redaction import mask_data, redact
 from stepscope.model.secret_text import is_secret
 from stepscope.sdk.attributes import LONGEST_PLAIN, MAX_HARMLESS, NUMBERS, harmless, plain_texts
 
@@ -18,6 +19,7 @@ _PLACES = {
     for kind in _KINDS
 }
 """Where the texts of each kind of record are."""
+_SCOPE, _ATTRS = (1 + Log.__struct_fields__.index(field) for field in ("scope", "attrs"))
 _EVENTS, _LINKS = (1 + Span.__struct_fields__.index(field) for field in ("events", "links"))
 _decode = msgpack.Decoder().decode
 _encode = msgpack.Encoder().encode
@@ -35,6 +37,9 @@ def mask_record(packed: bytes) -> bytes:
     """
     fields: list[Any] = _decode(packed)
     kind = fields[0]
+    if kind == LOG and len(fields) > _SCOPE and fields[_SCOPE] == SCOPE_SAMPLES:
+        fields[_ATTRS] = redact(fields[_ATTRS], mask_data)
+        return _encode(fields)
     for place in _PLACES[kind]:
         if place < len(fields):
             fields[place] = _masked(fields[place])

@@ -88,6 +88,7 @@ class OffRun(Run):
     untag = _off(Run.untag)
     note = _off(Run.note)
     rename = _off(Run.rename)
+    sample = _off(Run.sample)
     on_finish = _off(Run.on_finish, lambda: False)
     on_position = _off(Run.on_position)
     count = _off(Run.count)

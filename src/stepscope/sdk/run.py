@@ -11,7 +11,7 @@ from opentelemetry import trace
 
 from stepscope.model import names
 from stepscope.model.records import ALERT, EVENT, FIRST_STEP, LAST_STEP, METRIC
-from stepscope.sdk import periodic, positions, run_methods, values
+from stepscope.sdk import periodic, positions, run_methods, sample_records, values
 from stepscope.sdk.attributes import clean, safe_text, shorten
 from stepscope.sdk.context import (
     CARRIED_KEY,
@@ -38,6 +38,7 @@ from stepscope.sdk.overhead import CallTimes, Overhead
 from stepscope.sdk.recorder import Recorder
 from stepscope.sdk.run_config import RunConfig
 from stepscope.sdk.run_protocols import OpenSpan, PackedLink
+from stepscope.sdk.sample_records import put_table
 from stepscope.sdk.self_diagnosis import SelfDiagnosis
 from stepscope.sdk.settings import MAX_SECONDS, Settings
 from stepscope.sdk.span_opening import open_span, open_step
@@ -54,7 +55,7 @@ new_mark = tuple.__new__
 """Creates a Mark in a third of the time that the class takes."""
 _NUMBERS = frozenset((float, int, bool))
 _known_category = names.CATEGORIES.get
-_ADD_NOTHING = _NUMBERS | {str, bytes, type(None), dict, list, tuple, set}
+_ADD_NOTHING = _NUMBERS | {str, bytes, type(None), dict, list, tuple, set, sample_records.Table}
 """Types for which adding a float is cheap or raises at once; other types may start a computation."""
 
 
@@ -148,9 +149,9 @@ class Run:
     ) -> None:  # fmt: skip
         """Record numbers at a step: the given one, else the current `step`, else the next value of a counter.
 
-        Values are numbers or scalars of numpy, torch, jax or tensorflow; nested dicts are flattened with `/`. Any other
-        value, and any unknown argument, is counted as rejected, and the rest is kept. Steps may come in any order.
-        Nothing waits for device tensors.
+        Values are numbers or scalars of numpy, torch, jax or tensorflow; nested dicts are flattened with `/`. The rows
+        of a `Table` are recorded as by `sample`. Any other value, and any unknown argument, is counted as rejected, and
+        the rest is kept. Steps may come in any order. Nothing waits for device tensors.
         """
         try:
             if step is None:
@@ -204,8 +205,13 @@ class Run:
                 return
             if self._plain and not _ADD_NOTHING.issuperset(map(type, metrics.values())):
                 self._plain = False
-            flat, held = values.flatten(metrics, self.outcomes.reject)
-            row = Row(_time_ns(), number, axis, None if category is None else names.category_of(category), flat)
+            chosen = None if category is None else names.category_of(category)
+            flat, held = values.flatten(
+                metrics,
+                self.outcomes.reject,
+                lambda key, table: put_table(self, f"{chosen}/{key}" if chosen else key, table, Mark(number, axis)),
+            )
+            row = Row(_time_ns(), number, axis, chosen, flat)
             if held:
                 self.periodic.hold(row)
             elif flat:
@@ -241,6 +247,7 @@ class Run:
     untag = run_methods.untag
     note = run_methods.note
     rename = run_methods.rename
+    sample = sample_records.sample
     measure = run_methods.measure
     on_finish = run_methods.on_finish
     on_position = run_methods.on_position

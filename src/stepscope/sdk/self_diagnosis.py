@@ -6,7 +6,9 @@ from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from stepscope.journal.quota import kind_of
 from stepscope.model import names
+from stepscope.model.records import LOG
 from stepscope.sdk.run_protocols import AlertingPart, Part
 from stepscope.wire import frames
 
@@ -26,6 +28,8 @@ LAST_SECONDS = 0.1
 """Time limit at the end of the run, if it is loaded by then."""
 MAX_WAITING = 20_000
 """Limit on waiting records; when it is exceeded, the diagnosis restarts with the next record."""
+LONGEST_LINE = 32 * 1024
+"""Bytes of a log line or sample that is diagnosed, because very many may wait."""
 MAX_RECORDED = 4096
 """The most recorded findings that are remembered, so that none is recorded twice."""
 SLICE_RECORDS = 16
@@ -76,6 +80,8 @@ class SelfDiagnosis:
         if not self._run.main or not (wanted or self.rules):
             return
         self._attempt = attempt
+        if max(map(len, batch), default=0) > LONGEST_LINE:
+            batch = [packed for packed in batch if len(packed) <= LONGEST_LINE or kind_of(packed) != LOG]
         if len(self._waiting) + len(batch) > MAX_WAITING:
             self._run.outcomes.add("skipped", "diagnosis", "behind", len(self._waiting) + len(batch))
             self._waiting.clear()

@@ -9,6 +9,7 @@ from stepscope.model.records import ExponentialHistogram, Histogram, Summary
 from stepscope.sdk import tensors
 from stepscope.sdk.context import text_of
 from stepscope.sdk.interrupts import pass_on
+from stepscope.sdk.sample_records import Table
 from stepscope.sdk.tensors import Number, Refused, plain
 
 DEPTH = 16
@@ -27,14 +28,16 @@ def read(key: str, value: Any) -> "Number | tensors.Held":
 
 
 def flatten(
-    metrics: Mapping[Any, Any], refuse: Callable[[str, str], None]
+    metrics: Mapping[Any, Any],
+    refuse: Callable[[str, str], None],
+    take_table: Callable[[str, Table], None] | None = None,
 ) -> tuple[dict[str, Any], list[tensors.Held]]:
     """Flatten nested metrics into one dict of numbers, keys joined by `/`; also return the device values among them.
 
-    `refuse` is called with key and reason for each value that is not a number.
+    `refuse` is called with key and reason for each value that is not a number, `take_table` for each table, if given.
     """
     flat: dict[str, Any] = {}
-    _flatten("", metrics, flat, refuse, DEPTH, [MAX_NESTED])
+    _flatten("", metrics, flat, refuse, take_table, DEPTH, [MAX_NESTED])
     held = [value for value in flat.values() if type(value) is tensors.Held]
     if held:
         tensors.freeze(held)
@@ -46,6 +49,7 @@ def _flatten(
     metrics: Mapping[Any, Any],
     flat: dict[str, Any],
     refuse: Callable[[str, str], None],
+    take_table: Callable[[str, Table], None] | None,
     depth: int,
     left: list[int],
 ) -> None:
@@ -54,7 +58,9 @@ def _flatten(
         key = f"{prefix}{_text(raw)}"
         read = _readers.get(kind) or _reader_for(kind)
         try:
-            if read is not _nested:
+            if read is _table and take_table is not None:
+                take_table(key, value)
+            elif read is not _nested:
                 if key in flat:
                     refuse(key, "given twice")
                 flat[key] = read(key, value)
@@ -64,7 +70,7 @@ def _flatten(
                 refuse(key, "too many dicts")
             else:
                 left[0] -= 1
-                _flatten(f"{key}/", value, flat, refuse, depth - 1, left)
+                _flatten(f"{key}/", value, flat, refuse, take_table, depth - 1, left)
         except Refused as reason:
             refuse(key, str(reason))
         except BaseException as error:
@@ -83,9 +89,16 @@ def _nested(key: str, value: Any) -> Number:
     raise Refused("mapping")
 
 
+def _table(key: str, value: Any) -> Number:
+    """Marks the type of a table, whose rows are records of their own."""
+    raise Refused("table")
+
+
 def _reader_for(kind: type) -> Reader:
     """Choose how to read a type, once per type."""
-    chosen = _readers[kind] = _nested if issubclass(kind, Mapping) else _choose(kind)
+    chosen = _readers[kind] = (
+        _nested if issubclass(kind, Mapping) else _table if issubclass(kind, Table) else _choose(kind)
+    )
     return chosen
 
 

@@ -15,6 +15,18 @@ from stepscope.hub.questions.traces.stored_spans import find_spans, open_spans, 
 from stepscope.hub.store import rollups
 from stepscope.hub.store.maintenance import describe
 from stepscope.hub.store.read.run_catalog import list_runs, read_writers, run_number
+from stepscope.hub.store.read.sample_rows import (
+    SampleRow,
+    by_column,
+    every_sample,
+    has_text,
+    of_table,
+    read_samples,
+    sample_columns,
+    sample_steps,
+    sample_tables,
+    with_prompts,
+)
 from stepscope.hub.store.read.series_catalog import find_series
 from stepscope.hub.store.rollups import MARK
 from stepscope.hub.store.schema import PUBLIC
@@ -39,6 +51,7 @@ from stepscope.model.records import (
     Summary,
     Value,
 )
+from stepscope.model.sample_columns import prompt_number
 
 T = 1_790_000_000_000_000_000
 NASTY = 'it\'s \\ a "trap"; -- \n\t\0 ünï⛏ %s {x} `y`'
@@ -357,6 +370,40 @@ class RecordContract:
         assert found(text="went up") == found(kind="log") == found(trace_id=ids[0]) == found(until=T) == [log]
         assert found(severity=13) == found(step=2) == found(name="train.nan_detected") == [event]
         assert [row.record for row in find_alerts(store.engine, RecordQuery(run=number))] == [alert]
+
+    def test_samples_are_read_as_rows(self, store: Store, run: str) -> None:
+        """By table and step, with texts cut to a length, by a text in any case, by a column and by their prompt."""
+        rows = [
+            Log(
+                T + at,
+                at // 2,
+                None,
+                None,
+                None,
+                9,
+                "t",
+                {"prompt": f"ü {at % 2}", "n": at, "text": "Ab" * 50},
+                names.SCOPE_SAMPLES,
+            )
+            for at in range(6)
+        ]
+        store.write(Batch(writer(run), 0, [*rows, Log(T, 1, None, None, None, 9, "a line")]))
+        number = numbered(store, run)
+        assert [(each.name, each.rows, each.steps) for each in sample_tables(store.engine, number)] == [("t", 6, 3)]
+        assert sample_steps(store.engine, number, "t") == [(0, 2), (1, 2), (2, 2)]
+        of = of_table(number, "t")
+
+        def found(where: str, order: str = "time", chars: int = 1000) -> list[SampleRow]:
+            return read_samples(store.engine, f"{of} AND {where}", order, "100", chars)
+
+        assert [row.cells for row in found("step = 1")] == [row.attrs for row in rows[2:4]]
+        assert found("step = 1", chars=3)[0].cells == {"prompt": "ü 0", "n": 2, "text": "AbA"}
+        assert found("step = 1", chars=3)[0].cut == {"text": 100}
+        assert len(found(has_text("baB"))) == 6
+        assert [row.cells["n"] for row in found("1", by_column("n", descending=True))] == [5, 4, 3, 2, 1, 0]
+        assert [row.cells["n"] for row in found(with_prompts([prompt_number("ü 1")]))] == [1, 3, 5]
+        assert [log for page in every_sample(store.engine, of) for _, _, log in page] == rows
+        assert sample_columns(store.engine, number) == ["n", "prompt", "text"]
 
     def test_runs_are_folded_from_their_writers(self, store: Store, run: str) -> None:
         """Name, ranks, attempts, configuration, endings, counts and the newest values."""

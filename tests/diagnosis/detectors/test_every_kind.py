@@ -48,7 +48,8 @@ RUNS = {
 ELSEWHERE = {
     *("slow_span", "crash", "error", "alert", "detector_failed", "busy_machine", "always_clipped"),
     *("no_progress", "restart_storm", "small_batch", "recompilation", "gc_pauses", "checkpoint_old", "no_first_step"),
-    *("odd_machine", "overtraining", "suspect_host"),
+    *("odd_machine", "overtraining", "suspect_host", "looping_samples", "empty_samples", "equal_samples"),
+    "script_change",
     *(each.name for each in registry.kinds().values() if each.name in LOGGED),
 }
 """Kinds that have tests beside their modules."""

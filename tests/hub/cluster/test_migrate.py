@@ -23,6 +23,7 @@ from stepscope.hub.store.read.run_catalog import list_runs, run_number
 from stepscope.hub.store.store import Store, open_server, open_store
 from stepscope.hub.store.write.finding_rows import Diagnosed, write_findings
 from stepscope.model.errors import ConfigError
+from stepscope.model.names import SCOPE_SAMPLES
 from stepscope.model.ports import Batch
 from stepscope.model.records import (
     Alert,
@@ -71,6 +72,7 @@ def _records(run: int) -> list[Record]:
         Span(T, 1, 1, "policy", b"t" * 16, b"s" * 8, None, "it's \\ \0", attrs={"a": [1, "ü"]},
              events=(SpanEvent(T + 1, "e", {"n": 1}),), links=(Link(b"l" * 16, b"m" * 8, {"w": "r"}),)),
         Log(T, 1, None, None, None, 9, "text \n", {"k": True}),
+        Log(T, 1, None, None, None, 9, "samples", {"prompt": "2+2=", "reward": 0.5}, SCOPE_SAMPLES),
         Event(T, 1, None, None, None, 17, "train.nan_detected", {"key": "loss"}, {"nested": [1]}),
         Alert(T + 2, 2, None, None, None, 21, "nan", "loss is NaN", {"rule": "r"}),
         Event(T, None, None, None, None, 9, "train.run.started", {"config": {"lr": 0.1}}),

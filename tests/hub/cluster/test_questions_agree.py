@@ -18,10 +18,12 @@ from stepscope.hub.security.tokens import Tokens
 from stepscope.hub.service import Hub, HubOptions
 from stepscope.hub.serving.app import build_app
 from stepscope.model.ports import Batch, Writer
+from stepscope.model.sample_columns import prompt_number
 from stepscope.testing.clickhouse_cluster import ClusterProcesses
 from tests.hub.in_process import request
 from tests.hub.questions.test_arrival_order import large_values
 from tests.hub.questions.test_distributions import TRACE, distributions
+from tests.hub.questions.test_samples import sampled
 from tests.hub.questions.world import FAILED, SPIKE, START, fill, trace_of
 
 Ask = Callable[..., Any]
@@ -68,6 +70,17 @@ QUESTIONS: dict[str, tuple[str, ...]] = {
     "/api/runs/{run}/findings": ("big", "again", "small-2", "none"),
     "/api/runs/{run}/goodput": ("big", "again", "small-3"),
     "/api/runs/{run}/summary": ("big", "again", "none"),
+    "/api/runs/{run}/samples": (
+        *(
+            "big",
+            "rollouts",
+            "rollouts?table=eval&chars=10",
+            "rollouts?step=35&sort=-reward&limit=2",
+            "rollouts?q=ANSWER 3",
+        ),
+        *("rollouts?step=90&other_step=14", "rollouts?step=50&other_run=others", "rollouts?q=answer&before=20", "none"),
+    ),
+    "/api/samples": (f"?run=rollouts&run=others&prompt={prompt_number('question 1'):016x}", "?prompt=00"),
     "/api/runs/{run}/edits": ("big",),
     "/api/runs/{run}/files": ("big",),
     "/api/runs/{run}/files/content": ("big?name=no",),
@@ -76,6 +89,7 @@ QUESTIONS: dict[str, tuple[str, ...]] = {
     "/api/runs/{run}/media": ("big",),
     "/api/runs/{run}/export": (
         *("big?format=csv", "big?format=jsonl&what=spans", "big?format=jsonl&what=logs", "again?format=jsonl"),
+        *("rollouts?format=csv&what=samples", "rollouts?format=jsonl&what=samples"),
         *("big?format=csv&key=trainer/loss&rank=1&run_column=true", "spread?format=jsonl&what=histograms"),
     ),
     "/api/sparks": ("?run=big&run=again&run=small-3&metric=trainer/loss&points=20",),
@@ -120,6 +134,7 @@ OWN = ("bytes", "created", "home", "next", "place")
 SQL = (
     "SELECT attempt, count() AS n, sum(step) AS steps FROM metrics GROUP BY attempt ORDER BY attempt",
     "SELECT value, count() AS n FROM metrics WHERE isNaN(value) OR value = 50 GROUP BY value ORDER BY n",
+    "SELECT name, step, count() AS n, max(prompt) AS prompt FROM samples GROUP BY name, step ORDER BY name, step",
     "SELECT name, max(duration) AS longest FROM spans GROUP BY name ORDER BY name",
 )
 
@@ -142,6 +157,8 @@ def _asking(place: Path, store: str) -> Iterator[Ask]:
     fill(hub.store.write)
     hub.store.write(Batch(Writer(id="w", run="spread", project="gpt", wall_ns=START), 1, distributions()))
     hub.store.write(large_values())
+    hub.store.write(sampled("rollouts"))
+    hub.store.write(sampled("others", better="better "))
     for run in ("big", "again", "small-2"):
         hub.diagnosing.catch_up(run)
     yield partial(request, build_app(hub, mount(hub, "test")))

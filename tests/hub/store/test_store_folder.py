@@ -82,12 +82,12 @@ class TestWithEngine:
         ran: list[int] = []
 
         def add(engine: Engine) -> None:
-            ran.append(8)
+            ran.append(9)
             engine.execute("ALTER TABLE runs ADD COLUMN note String DEFAULT 'none'")
 
-        upgrades = {**schema.UPGRADES, 8: add, 9: lambda _: ran.append(9)}
-        assert (schema.prepare(store.engine, upgrades), schema.prepare(store.engine, upgrades)) == (9, 9)
-        assert ran == [8, 9]
+        upgrades = {**schema.UPGRADES, 9: add, 10: lambda _: ran.append(10)}
+        assert (schema.prepare(store.engine, upgrades), schema.prepare(store.engine, upgrades)) == (10, 10)
+        assert ran == [9, 10]
         assert store.engine.query("SELECT note FROM runs")["note"] == ["none"]
         assert floats(line(store, "r")) == [2.0]
         store.close()
@@ -104,7 +104,7 @@ class TestWithEngine:
         store.write(Batch(writer("r"), 1, losses([(2, 3.0)])))
         assert floats(line(store, "r")) == [2.0, 3.0]
         assert max(store.engine.query("SELECT began FROM ledger")["began"]) > 0
-        assert store.engine.query("SELECT max(version) AS version FROM versions")["version"] == [7]
+        assert store.engine.query("SELECT max(version) AS version FROM versions")["version"] == [max(schema.UPGRADES)]
         store.close()
 
     def test_a_store_of_version_3_goes_on(self, tmp_path: Path) -> None:
@@ -129,7 +129,7 @@ class TestWithEngine:
         logs = [row.record for row in find_logs(store.engine, RecordQuery(run=run))]
         assert [(each.observed, each.flags) for each in logs] == [(T + 7, 1), (0, 0)]
         assert list_keys(store.engine, run)[0]["max"] == 2**63 - 1
-        assert store.engine.query("SELECT max(version) AS version FROM versions")["version"] == [7]
+        assert store.engine.query("SELECT max(version) AS version FROM versions")["version"] == [max(schema.UPGRADES)]
         store.close()
 
     def test_a_store_of_version_4_goes_on(self, tmp_path: Path) -> None:

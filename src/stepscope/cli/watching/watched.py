@@ -12,6 +12,7 @@ from stepscope.journal.segments import RunReader, find_writer
 from stepscope.model.goodput_sums import conclude
 from stepscope.model.ports import Batch, Writer
 from stepscope.model.records import Alert, Event, Log, Metric, Span, mean_of
+from stepscope.model.sample_columns import is_sample
 
 KEPT = 200
 """How many logs and alerts are kept."""
@@ -93,7 +94,7 @@ class Watched:
         for record in batch.records:
             if isinstance(record, Metric):
                 self._take_metric(who, record)
-            elif isinstance(record, Log | Event | Alert):
+            elif isinstance(record, Log | Event | Alert) and not is_sample(record):
                 self.logs.add(who, record)
                 if isinstance(record, Alert):
                     self.alerts.add(who, record)

@@ -1,7 +1,7 @@
 """Limits on incoming records: mask secrets, truncate long texts and names, reject unbounded keys."""
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from itertools import chain
 from typing import Any, TypeVar, cast
 
@@ -10,9 +10,10 @@ from msgspec import Struct, structs
 from stepscope.hub.intake.series_limits import RunSeries, SeriesLimits
 from stepscope.hub.limits import Limits
 from stepscope.model.attribute_limit import left_out
+from stepscope.model.names import SCOPE_SAMPLES
 from stepscope.model.ports import Batch, Writer
 from stepscope.model.records import Alert, Attrs, Event, Instrument, Log, Metric, Record, Span, SpanEvent
-from stepscope.model.redaction import hides, mask_bytes, mask_list, masked, safe_key
+from stepscope.model.redaction import hides, mask_bytes, mask_data, mask_list, masked, safe_key
 from stepscope.model.secret_text import SHORTEST, is_secret, mask_text
 
 CUT = "attribute cut"
@@ -96,6 +97,9 @@ class Scrubber:
             plain = type(record) is Metric and self._is_known(record, known)
             if plain and (not record.attrs or self._is_harmless(record.attrs)):
                 kept.append(record)  # most records by far
+                continue
+            if type(record) is Log and record.scope == SCOPE_SAMPLES:
+                kept.append(self._scrub_sample(record, lost))
                 continue
             if record.attrs:
                 self.scrub_attrs(record.attrs, lost)
@@ -194,6 +198,15 @@ class Scrubber:
             self._plain_texts.add(text)
         return safe
 
+    def _scrub_sample(self, sample: Log, lost: "Counter[str]") -> Record:
+        """Truncate and limit the columns of a sample, and mask what is a secret by its name or shape."""
+        cells, limits = sample.attrs, self._limits
+        for key in left_out(list(cells), limits.attributes):
+            del cells[key]
+            lost[TOO_MANY] += 1
+        kept = _bounded(cells, limits, lost, limits.depth, mask_data)
+        return self._scrub_line(structs.replace(sample, attrs=kept), lost)
+
     def _scrub_span(self, span: Span, lost: "Counter[str]") -> Span:
         for event in span.events:
             if event.attrs:
@@ -254,25 +267,29 @@ def _metadata_size(made: Instrument | None) -> int:
     return 0 if made is None else len(made.type) + len(made.unit) + len(made.description) + len(made.scope)
 
 
-def _bounded(value: Any, limits: Limits, lost: "Counter[str]", depth: int) -> Any:
+def _bounded(
+    value: Any, limits: Limits, lost: "Counter[str]", depth: int, mask: Callable[[str], str] = mask_text
+) -> Any:
     """Mask the secrets of a nested value, truncate long texts, and drop what is nested too deeply."""
     if isinstance(value, (dict, list, tuple)):
         if depth == 0:
             lost[TOO_DEEP] += 1
             return None
         if isinstance(value, dict):
-            return dict(_bounded_pair(key, inner, limits, lost, depth) for key, inner in value.items())
-        return [_bounded(inner, limits, lost, depth - 1) for inner in mask_list(value)]
+            return dict(_bounded_pair(key, inner, limits, lost, depth, mask) for key, inner in value.items())
+        return [_bounded(inner, limits, lost, depth - 1, mask) for inner in mask_list(value)]
     if isinstance(value, (str, bytes)):
         if len(value) > limits.text:
             lost[CUT] += 1
             value = value[: limits.text]
-        return mask_text(value) if isinstance(value, str) else mask_bytes(value)
+        return mask(value) if isinstance(value, str) else mask_bytes(value)
     return value
 
 
-def _bounded_pair(key: Any, value: Any, limits: Limits, lost: "Counter[str]", depth: int) -> tuple[Any, Any]:
-    kept = masked(value) if hides(key) else _bounded(value, limits, lost, depth - 1)
+def _bounded_pair(
+    key: Any, value: Any, limits: Limits, lost: "Counter[str]", depth: int, mask: Callable[[str], str]
+) -> tuple[Any, Any]:
+    kept = masked(value) if hides(key) else _bounded(value, limits, lost, depth - 1, mask)
     if not isinstance(key, (str, bytes)) or len(key) <= limits.text:
         return safe_key(key), kept
     lost[NAME_CUT] += 1

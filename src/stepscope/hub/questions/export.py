@@ -22,9 +22,10 @@ from stepscope.hub.store.read import arrow
 from stepscope.hub.store.read.arrow import Points
 from stepscope.hub.store.read.log_rows import LogRow
 from stepscope.hub.store.read.run_catalog import step_of
+from stepscope.hub.store.read.sample_rows import every_sample, sample_columns
 from stepscope.hub.store.read.series_catalog import SeriesRow, find_series, read_totals
 from stepscope.model.errors import ConfigError
-from stepscope.model.records import Histogram, Summary
+from stepscope.model.records import Histogram, Log, Summary
 from stepscope.wire.plain import plain, word
 
 PIECE = 250_000
@@ -210,7 +211,9 @@ MEDIA_TYPES = {
     "csv": "text/csv",
     "jsonl": "application/x-ndjson",
 }
-WHAT = ("metrics", "histograms", "exemplars", "spans", "logs", "alerts")
+WHAT = ("metrics", "histograms", "exemplars", "spans", "logs", "alerts", "samples")
+SAMPLE = ("table", "step", "axis", "rank", "attempt", "time")
+"""The first columns of samples; one of their own that has such a name gets a _ at its end."""
 
 
 def export(reader: Reader, given: dict[str, Any]) -> Stream:
@@ -263,7 +266,10 @@ def _exemplar_pages(reader: Reader, run: int, given: dict[str, Any]) -> Iterator
 
 def _records(reader: Reader, run: int, id: str, given: dict[str, Any]) -> Iterator[bytes]:
     """Spans, logs and events, or alerts; their cells are text in Arrow."""
-    names, pages = _span_pages(reader, run, id) if given["what"] == "spans" else _log_pages(reader, run, id, given)
+    if given["what"] == "samples":
+        names, pages = _sample_pages(reader, run)
+    else:
+        names, pages = _span_pages(reader, run, id) if given["what"] == "spans" else _log_pages(reader, run, id, given)
     return _write(
         *(given["format"], names, pages),
         as_rows=lambda rows: rows,
@@ -278,6 +284,18 @@ def _span_pages(reader: Reader, run: int, id: str) -> tuple[Sequence[str], Itera
 
     pages = _newest_first(find, lambda row: row.span.time)
     return SPAN, ([cells(SPAN, span_json(row, id)) for row in page] for page in pages)
+
+
+def _sample_pages(reader: Reader, run: int) -> tuple[Sequence[str], Iterator[list[list[Any]]]]:
+    """Samples, oldest first, with a column for each of their own."""
+    own = sample_columns(reader.engine, run)
+    names = (*SAMPLE, *(f"{name}_" if name in SAMPLE else name for name in own))
+
+    def row(rank: int, attempt: int, log: Log) -> list[Any]:
+        place = [str(log.body), log.step, log.axis, rank, attempt, exact_seconds(log.time)]
+        return [*place, *(plain(log.attrs.get(name)) for name in own)]
+
+    return names, ([row(*each) for each in page] for page in every_sample(reader.engine, f"run = {run}"))
 
 
 def _log_pages(
@@ -334,7 +352,7 @@ ENDPOINTS = (
         "/api/runs/{run}/export",
         "exportRun",
         "A run as a file: all points, histograms or exemplars, superseded ones too, or its spans, logs or "
-        "alerts, newest first.",
+        "alerts, newest first, or its samples.",
         export,
         {"type": "string", "format": "binary"},
         (

@@ -25,17 +25,18 @@ from stepscope.hub.security.guard import Access
 from stepscope.hub.security.middleware import access_of
 from stepscope.hub.store.read.log_rows import LogRow
 from stepscope.hub.store.write.finding_rows import worst
-from stepscope.model.names import canonical_key
+from stepscope.model.names import SCOPE_SAMPLES, canonical_key
 from stepscope.model.ports import Batch
-from stepscope.model.records import KINDS, Metric, Span, Value, kind, mean_of
+from stepscope.model.records import KINDS, Log, Metric, Span, Value, kind, mean_of
 from stepscope.wire.plain import word
 
 
 def batch_json(batch: Batch, kinds: Sequence[str] = KINDS, keys: Sequence[str] = ()) -> dict[str, Any] | None:
-    """The records of a batch by kind; None when none of them is wanted."""
+    """The records of a batch by kind; None when none of them is wanted. Samples are only counted by table."""
     writer = batch.writer
     points: dict[str, dict[str, list[Any]]] = {}
     others: dict[str, list[dict[str, Any]]] = {}
+    samples: dict[str, int] = {}
     wanted = frozenset(map(canonical_key, keys))
     for record in batch.records:
         if kind(record) not in kinds:
@@ -45,13 +46,15 @@ def batch_json(batch: Batch, kinds: Sequence[str] = KINDS, keys: Sequence[str] =
         elif isinstance(record, Span):
             row = SpanRow(0, writer.rank, writer.attempt, record)
             others.setdefault("spans", []).append(span_json(row, writer.run))
+        elif isinstance(record, Log) and record.scope == SCOPE_SAMPLES:
+            samples[str(record.body)] = samples.get(str(record.body), 0) + 1
         else:
             entry = record_json(LogRow(0, writer.rank, writer.attempt, record), writer.run)
             others.setdefault(f"{entry['kind']}s", []).append(entry)
-    if not points and not others:
+    if not points and not others and not samples:
         return None
     who = {"run": writer.run, "writer": writer.id, "rank": writer.rank, "attempt": writer.attempt}
-    return {**who, **({"points": points} if points else {}), **others}
+    return {**who, **({"points": points} if points else {}), **({"samples": samples} if samples else {}), **others}
 
 
 def _add_points(points: dict[str, dict[str, list[Any]]], record: Metric, wanted: frozenset[str]) -> None:

@@ -10,7 +10,7 @@ from stepscope.hub.store import literal, rollups
 from stepscope.hub.store.columns import Answer
 from stepscope.hub.store.engine import Engine, EngineError, Tables
 from stepscope.hub.store.fingerprint import of_runs
-from stepscope.hub.store.schema import BY_RUN, BY_SERIES, ERA, FIFTH, FIRST, PUBLIC, SECOND, SEVENTH
+from stepscope.hub.store.schema import BY_RUN, BY_SERIES, EIGHTH, ERA, FIFTH, FIRST, PUBLIC, SECOND, SEVENTH
 from stepscope.hub.store.store import Store
 
 _HARMLESS = ("ignored", "clone", "attaching", "deleting")
@@ -18,7 +18,8 @@ _HARMLESS = ("ignored", "clone", "attaching", "deleting")
 _NO_PASSWORD = 194
 _CHECKED = 1000
 """Folded series that are checked at a time."""
-MERGED = tuple(name for name, words in {**FIRST, **SECOND, **FIFTH, **SEVENTH}.items() if "ENGINE = Null" not in words)
+_TABLES = {**FIRST, **SECOND, **FIFTH, **SEVENTH, **EIGHTH}
+MERGED = tuple(name for name, words in _TABLES.items() if "ENGINE = Null" not in words)
 
 
 class TableInfo(Struct, frozen=True):
@@ -60,7 +61,7 @@ def reach(engine: Engine) -> tuple[int | None, int | None]:
     questions = ["SELECT count() AS found, minMerge(first_time) AS oldest, maxMerge(last_time) AS newest FROM totals"]
     questions += [
         f"SELECT count() AS found, min(time) AS oldest, max(time) AS newest FROM {table}"
-        for table in ("histograms", "spans", "logs", "alerts")
+        for table in ("histograms", "spans", "logs", "samples", "alerts")
     ]
     rows = [next(answer.rows("found", "oldest", "newest")) for answer in engine.query_many(questions)]
     present = [row for row in rows if row[0]]
@@ -130,7 +131,7 @@ def lost(engine: Engine) -> list[str]:
 _HELD = {
     "points": ("metrics", "histograms"),
     "spans": ("spans", "open_spans"),
-    "logs and events": ("logs",),
+    "logs and events": ("logs", "samples"),
     "alerts": ("alerts",),
 }
 """The tables that hold what the ledger counts."""

@@ -18,11 +18,11 @@ NO_STEP = FIRST_STEP - 1
 ERA = 65536
 """Runs per era; the partition of a run is its number divided by this."""
 
-FACTS = ("metrics", "histograms", "exemplars", "spans", "open_spans", "logs", "alerts", "lifecycle")
+FACTS = ("metrics", "histograms", "exemplars", "spans", "open_spans", "logs", "samples", "alerts", "lifecycle")
 """Tables whose rows are deleted when their commit did not complete."""
 BY_SERIES = ("metrics", "histograms", "exemplars", "totals", "rollups")
 BY_RUN = (
-    *("spans", "open_spans", "logs", "alerts", "lifecycle", "traces", "findings", "diagnoses"),
+    *("spans", "open_spans", "logs", "samples", "alerts", "lifecycle", "traces", "findings", "diagnoses"),
     *("series", "writers", "runs"),
 )
 """Tables that belong to a run, by series number or run number; `runs` last, because it names the others."""
@@ -158,6 +158,14 @@ SEVENTH = {
         ENGINE = ReplacingMergeTree(upto) {BY_SERIES_ERA} ORDER BY (series, level, at, attempt){{settings}}""",
 }
 """What schema version 7 adds: cells of steps of long series, computed from points (see `rollups`)."""
+
+EIGHTH = {
+    "samples": f"""(run UInt32, name String {{zip}}, step Int64 {{delta}}, rank UInt32, attempt UInt16,
+        time Int64 {{delta}}, axis String {{zip}}, prompt UInt64 {{fast}}, trace_id FixedString(16) {{zip}},
+        span_id FixedString(8) {{zip}}, writer UInt64, {_ATTRS}, commit UInt32 {{delta}})
+        ENGINE = MergeTree {BY_ERA} ORDER BY (run, name, step, rank, time){{long}}""",
+}
+"""What schema version 8 adds: rows of tables of samples; the attributes are their columns, `prompt` is a hash."""
 _INDEX = "INDEX by_commit commit TYPE minmax GRANULARITY 4"
 """Finds the points that came after a commit."""
 
@@ -173,8 +181,9 @@ _WORDS = {
     "by_commit": f", {_INDEX}",
     "settings": f" SETTINGS {_SAFE}",
     "dense": f" SETTINGS {_SAFE}, index_granularity = 2048, min_compress_block_size = 16384",
+    "long": f" SETTINGS {_SAFE}, index_granularity = 256",
 }
-"""`dense` lets one step of many series be read without unpacking its neighbours."""
+"""`dense` lets one step of many series be read without unpacking its neighbours, `long` one step of long texts."""
 
 
 def create(engine: Engine, name: str, definition: str) -> None:
@@ -233,6 +242,12 @@ def seventh(engine: Engine) -> None:
         engine.execute("ALTER TABLE metrics MATERIALIZE INDEX by_commit")
 
 
+def eighth(engine: Engine) -> None:
+    """Add the table that is new in version 8."""
+    for name, definition in EIGHTH.items():
+        create(engine, name, definition)
+
+
 def add_columns(engine: Engine, columns: Mapping[str, Mapping[str, str]]) -> None:
     """Add the columns that tables lack."""
     found = engine.query("SELECT table, name FROM system.columns WHERE database = currentDatabase()")
@@ -243,7 +258,9 @@ def add_columns(engine: Engine, columns: Mapping[str, Mapping[str, str]]) -> Non
             engine.execute(f"ALTER TABLE {table} {', '.join(absent)}")
 
 
-UPGRADES: Mapping[int, Upgrade] = {1: first, 2: second, 3: third, 4: fourth, 5: fifth, 6: sixth, 7: seventh}
+UPGRADES: Mapping[int, Upgrade] = dict(
+    enumerate((first, second, third, fourth, fifth, sixth, seventh, eighth), start=1)
+)
 """The upgrade to each version from the one before; each may be repeated after a crash."""
 
 

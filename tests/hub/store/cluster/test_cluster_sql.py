@@ -6,13 +6,13 @@ from stepscope.hub.store import schema
 from stepscope.hub.store.cluster.cluster_sql import ClusterSql
 
 SQL = ClusterSql("main", "db")
-TABLES = {**schema.FIRST, **schema.SECOND, **schema.FIFTH, **schema.SEVENTH}
+TABLES = {**schema.FIRST, **schema.SECOND, **schema.FIFTH, **schema.SEVENTH, **schema.EIGHTH}
 
 
 @pytest.mark.parametrize("name", TABLES)
 def test_every_table_is_replicated_and_sharded_by_run(name: str) -> None:
     """The rows on the shards, under a path of their own, and a Distributed table of the same name."""
-    words = dict.fromkeys(("delta", "fast", "zip", "settings", "dense", "by_commit"), "")
+    words = dict.fromkeys(("delta", "fast", "zip", "settings", "dense", "long", "by_commit"), "")
     sql = f"CREATE TABLE IF NOT EXISTS {name} {TABLES[name].format(**words)}"
     local, distributed = SQL.statements(sql)
     assert local.startswith(f"CREATE TABLE IF NOT EXISTS db_shard.{name} ON CLUSTER main (")

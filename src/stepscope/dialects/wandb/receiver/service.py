@@ -28,6 +28,7 @@ from stepscope.dialects.wandb.receiver.run_files import WandbRunFiles
 from stepscope.dialects.wandb.receiver.run_operations import ENTITY, Caller, RunOperations
 from stepscope.dialects.wandb.receiver.run_queries import RECEIVER, RunQueries
 from stepscope.dialects.wandb.receiver.tracked_runs import TrackedRuns
+from stepscope.dialects.wandb.receiver.uploaded_tables import UploadedTables, is_table
 from stepscope.dialects.wandb.receiver.uploads import Uploads, masking, path_in
 from stepscope.extend.receiver import (
     ReceiverPorts,
@@ -108,6 +109,7 @@ class Wandb:
         self._stream = FileStream(runs, self._ingest)
         self._operations = RunOperations(runs)
         self._runs, self._uploads = runs, Uploads(runs)
+        self._tables = UploadedTables(runs, self._ingest)
 
     def routes(self) -> list[ReceiverRoute]:
         """Return the routes: GraphQL, file streams, files, and the client's own telemetry, which is dropped."""
@@ -151,8 +153,14 @@ class Wandb:
         path = request.path_params
         self._caller(request).admit(path["project"])
         run = await self._readers.run(self._runs.find_or_make, path["project"], path["run"])
-        mask = masking(path["path"], run.about.config)
-        await self._uploads.keep(run.folder / "files", path["path"], request.stream(), mask)
+        name, folder = path["path"], run.folder / "files"
+        fresh = is_table(name) and not path_in(folder, name).exists()
+        await self._uploads.keep(folder, name, request.stream(), masking(name, run.about.config))
+        if fresh:
+            bound = access_of(request.scope).project
+            safe = await self._workers.run(self._tables.take, run, bound, name, path_in(folder, name))
+            if safe is not None:
+                await asyncio.shield(asyncio.wrap_future(safe))
         return json_response({})
 
     def _caller(self, request: Request, entity: str = ENTITY) -> Caller:

@@ -1,4 +1,4 @@
-"""wandb's values other than numbers: histograms are recorded; media, tables and artifacts are only counted."""
+"""wandb's values other than numbers: histograms and tables are recorded; media and artifacts are only counted."""
 
 import os
 import tempfile
@@ -152,6 +152,8 @@ class Table(Media):
             columns, given = given.columns, given.values
         self.columns: list[Any] = ["Input", "Output", "Expected"] if columns is None else list(columns)
         self.data: list[list[Any]] = [list(row) for row in given]
+        self.recorded = 0
+        """How many rows of it were recorded as samples."""
 
     def add_data(self, *row: Any) -> None:
         """Add a row."""

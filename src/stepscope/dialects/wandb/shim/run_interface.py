@@ -12,8 +12,10 @@ from typing import Any
 
 import stepscope
 from stepscope.dialects.wandb.shim.absent import Absent, tags_of, text
-from stepscope.dialects.wandb.shim.media import DELTA, Artifact, Histogram, artifact_of
+from stepscope.dialects.wandb.shim.media import DELTA, Artifact, Histogram, Table, artifact_of
 from stepscope.dialects.wandb.shim.start import Config, Start
+from stepscope.dialects.wandb.shim.tables import SeenRows, without_media
+from stepscope.dialects.wandb.table_rows import MAX_ROWS
 from stepscope.extend import Refused, attempts, last_step, run_folder, step_number, text_of
 from stepscope.model.names import EVENT_CONFIG
 from stepscope.model.run_description import read_tags
@@ -114,6 +116,7 @@ class Run:
         self.step = self._first_step(start)
         self.config = Config(config, lambda changed: run.event(EVENT_CONFIG, changed), self.ignore)
         self.summary = Summary()
+        self._seen_rows = SeenRows()
         self._cancel_close = run.on_finish(self._close)
 
     def _first_step(self, start: Start) -> int:
@@ -199,11 +202,14 @@ class Run:
             return
         for axis, values in self._by_axis(data).items():
             at = self.step if axis is None else _as_step(data[axis])
-            numbers_only, distributions = _split_histograms(values)
-            if numbers_only or not distributions:
+            numbers_only, apart = _split_apart(values)
+            if numbers_only or not apart:
                 self._run.log(numbers_only, at, axis=axis)
-            for key, histogram in distributions.items():
-                self._log_histogram(key, histogram, at, axis)
+            for key, value in apart.items():
+                if isinstance(value, Histogram):
+                    self._log_histogram(key, value, at, axis)
+                else:
+                    self._log_table(key, value, at)
         for key, value in data.items():
             self.summary.take(text_of(key), value, self._how(text_of(key)))
         if commit or (commit is None and named is None):
@@ -220,6 +226,17 @@ class Run:
             self._run.reject(key, "no distribution")
             return
         self._run.measure({key: histogram.recorded}, None, DELTA, step=step, axis=axis)
+
+    def _log_table(self, key: str, table: Table, step: int | None) -> None:
+        """Record the rows that were not recorded before."""
+        for count, (own, cells) in enumerate(self._seen_rows.new_rows(key, table)):
+            if count >= MAX_ROWS:
+                self._run.reject(key, f"more than {MAX_ROWS} rows")
+                break
+            cells, media = without_media(cells)
+            for name in media:
+                self._run.reject(f"{key}.{name}", "media in a table")
+            self._run.sample(cells, step=step if own is None else own, table=key)
 
     def _by_axis(self, data: Mapping[str, Any]) -> dict[str | None, dict[str, Any]]:
         sorted_: dict[str | None, dict[str, Any]] = {}
@@ -311,19 +328,19 @@ class Run:
         self.finish(1 if error is not None else 0)
 
 
-def _split_histograms(values: Mapping[str, Any], prefix: str = "") -> tuple[dict[str, Any], dict[str, Histogram]]:
-    """Separate histograms, which are recorded individually, from the rest."""
+def _split_apart(values: Mapping[str, Any], prefix: str = "") -> tuple[dict[str, Any], dict[str, Histogram | Table]]:
+    """Separate histograms and tables, which are recorded individually, from the rest."""
     rest: dict[str, Any] = {}
-    histograms: dict[str, Histogram] = {}
+    apart: dict[str, Histogram | Table] = {}
     for key, value in values.items():
-        if isinstance(value, Histogram):
-            histograms[prefix + text_of(key)] = value
+        if isinstance(value, (Histogram, Table)):
+            apart[prefix + text_of(key)] = value
         elif type(value) is dict and len(prefix) < MAX_PREFIX:
-            rest[key], inner = _split_histograms(value, f"{prefix}{text_of(key)}/")
-            histograms.update(inner)
+            rest[key], inner = _split_apart(value, f"{prefix}{text_of(key)}/")
+            apart.update(inner)
         else:
             rest[key] = value
-    return rest, histograms
+    return rest, apart
 
 
 def _as_step(value: Any) -> int | None:

@@ -127,6 +127,7 @@ TABLE_TEXTS = {
     "spans": "Timed operations that ended.",
     "open_spans": "Timed operations when they began.",
     "logs": "Logs (kind 2) and events (kind 3).",
+    "samples": "Rows of tables of samples; attr_values[indexOf(attr_names, 'reward')] is a column.",
     "alerts": "Alerts.",
     "lifecycle": "How runs began and ended.",
     "traces": "Which runs and steps a trace touches.",

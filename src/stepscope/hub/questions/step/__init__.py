@@ -19,12 +19,14 @@ from stepscope.hub.questions.step.step_sql import (
     StepView,
     nearest_anomalies,
     read_step,
+    sample_counts,
 )
 from stepscope.hub.questions.toolbox.endpoint import RUN, Endpoint, Reader
 from stepscope.hub.questions.toolbox.params import Param, not_found
 from stepscope.hub.questions.toolbox.schemas import (
     ATTRS,
     BOOLEAN,
+    COUNTS,
     INTEGER,
     MS,
     NUMBER,
@@ -178,6 +180,7 @@ def inspect(reader: Reader, given: dict[str, Any]) -> dict[str, Any]:
         found = unexpected(found, given["run"], reader.recorded(given["run"]).project, marks)
     return {
         **step_json(view, given["run"], found),
+        "samples": sample_counts(reader.engine, run, step, given["attempt"]),
         "complete": share >= 1.0,
         "window": given["window"],
         "previous_anomaly": _place(before),
@@ -300,6 +303,7 @@ ENDPOINTS = (
             logs=list_of(RECORD),
             alerts=list_of(RECORD),
             system=list_of(_READING),
+            samples={**COUNTS, "description": "Rows of each table of samples; /api/runs/{run}/samples has them."},
             complete=BOOLEAN,
             window=INTEGER,
             previous_anomaly=_ANOMALY,

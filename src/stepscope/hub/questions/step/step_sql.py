@@ -217,7 +217,7 @@ def _neighbours(engine: Engine, run: int, step: int, attempt: int | None, near: 
                 step if side is not None else far for side, far in zip(near, (step - reach, step + reach), strict=True)
             )
             near = _nearest(near, _within(engine, step, {"metrics": series}, low, high))
-    rest = {"histograms": series, **dict.fromkeys(("spans", "open_spans", "logs", "alerts"), of_run)}
+    rest = {"histograms": series, **dict.fromkeys(("spans", "open_spans", "logs", "samples", "alerts"), of_run)}
     low, high = FIRST_STEP if near[0] is None else near[0], LAST_STEP if near[1] is None else near[1]
     return _nearest(near, _within(engine, step, rest, low, high))
 
@@ -259,6 +259,16 @@ def _system(engine: Engine, run: int, begin: int, end: int, catalog: dict[int, S
     )
     readings = [Reading(wanted[series], *rest) for series, *rest in found.rows()]
     return sorted(readings, key=lambda each: (each.series.key, each.series.rank, each.series.scope))
+
+
+def sample_counts(engine: Engine, run: int, step: int, attempt: int | None = None) -> dict[str, int]:
+    """How many rows each table of samples has at a step, in the attempt named, else in all."""
+    mine = "" if attempt is None else f" AND attempt = {int(attempt)}"
+    found = engine.query(
+        f"""SELECT name, count() AS held FROM samples WHERE run = {run} AND step = {int(step)}{mine}
+        GROUP BY name ORDER BY name LIMIT {MOST}"""
+    )
+    return dict(found.rows("name", "held"))
 
 
 Reason = Literal["alert", "failed span", "not finite", "error log"]

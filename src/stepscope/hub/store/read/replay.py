@@ -13,6 +13,7 @@ from stepscope.hub.store.columns import Ints
 from stepscope.hub.store.engine import Engine
 from stepscope.hub.store.read.log_rows import LogRow, read_log_rows
 from stepscope.hub.store.read.run_catalog import step_of
+from stepscope.hub.store.read.sample_rows import every_sample
 from stepscope.hub.store.read.series_catalog import SeriesRow, find_series, span_of
 from stepscope.hub.store.write.ledger import COUNTS, Ranges
 from stepscope.model import names
@@ -121,6 +122,7 @@ def _slice(
         _spans(engine, "open_spans", ranks, f"{run_rows} AND time + {OPEN_NS} >= {start} AND time + {OPEN_NS} < {end}"),
         _points(engine, lines, ranks, f"{span_of(run)} AND {known} AND {between}"),
         _lines(engine, ranks, run_rows, between),
+        _samples(engine, ranks, f"{run_rows} AND {between}"),
     )
     parts = [part for part in read if part is not None]
     return parts[0] if len(parts) == 1 else heapq.merge(*parts, key=ranks.place)
@@ -198,6 +200,17 @@ def _lines(engine: Engine, ranks: _Ranks, run_rows: str, between: str) -> Iterat
         for row in found
     ]
     return iter(sorted(made, key=lambda each: (*ranks.place(each), each.rank))) if made else None
+
+
+def _samples(engine: Engine, ranks: _Ranks, where: str) -> Iterator[Written] | None:
+    """Rows of tables of samples, read page by page: their texts are long."""
+    if not engine.query(f"SELECT count() AS found FROM samples WHERE {where}").one("found"):
+        return None
+    return (
+        Written(log.time, rank, attempt, ranks.hosts.get((attempt, rank), ""), log)
+        for page in every_sample(engine, where)
+        for rank, attempt, log in page
+    )
 
 
 _EVENTS = (

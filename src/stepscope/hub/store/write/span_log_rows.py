@@ -1,4 +1,4 @@
-"""Spans, logs, events and alerts as columns, with the run, rank and attempt they came from."""
+"""Spans, logs, samples, events and alerts as columns, with the run, rank and attempt they came from."""
 
 from collections.abc import Callable, Sequence
 from typing import Generic, Protocol, TypeVar
@@ -7,8 +7,9 @@ from stepscope.hub.store import attrs
 from stepscope.hub.store.columns import Block, Lists, Numbers, constant, ends_of, fixed, numbers, texts
 from stepscope.hub.store.schema import NO_STEP
 from stepscope.hub.store.write.catalog import Source
-from stepscope.model.names import EVENT_CONFIG
-from stepscope.model.records import ALERT, EVENT, LOG, Alert, Event, Link, Log, Span, SpanEvent
+from stepscope.model.names import EVENT_CONFIG, SCOPE_SAMPLES
+from stepscope.model.records import ALERT, EVENT, LOG, Alert, Attrs, Event, Link, Log, Span, SpanEvent
+from stepscope.model.sample_columns import PROMPTS, find_column, prompt_number
 
 
 class Placed(Protocol):
@@ -159,22 +160,31 @@ Line = Log | Event | Alert
 
 
 class Lines:
-    """The logs, events and alerts of a commit."""
+    """The logs, samples, events and alerts of a commit."""
 
     def __init__(self) -> None:
         self._logs: Rows[Line] = Rows()
+        self._samples: Rows[Log] = Rows()
         self._alerts: Rows[Line] = Rows()
         self._life: Rows[Event] = Rows()
 
     def extend(self, source: Source, lines: Sequence[Line]) -> None:
         """Add records of one source."""
+        samples = [line for line in lines if isinstance(line, Log) and line.scope == SCOPE_SAMPLES]
+        self._samples.extend(source, samples)
+        if len(samples) == len(lines):
+            return
+        if samples:
+            lines = [line for line in lines if not isinstance(line, Log) or line.scope != SCOPE_SAMPLES]
         self._logs.extend(source, [line for line in lines if not isinstance(line, Alert)])
         self._alerts.extend(source, [line for line in lines if isinstance(line, Alert)])
         self._life.extend(source, [line for line in lines if isinstance(line, Event) and _describes_run(line)])
 
     def blocks(self, commit: int) -> dict[str, Block]:
-        """Make the rows of `logs`, `alerts` and `lifecycle`; one of `UNFIT` for an invalid record."""
+        """Make the rows of `logs`, `samples`, `alerts` and `lifecycle`; one of `UNFIT` for an invalid record."""
         found = {}
+        if self._samples.records:
+            found["samples"] = _sample_block(self._samples, commit)
         if self._logs.records:
             found["logs"] = _log_block(self._logs, commit)
         if self._alerts.records:
@@ -208,6 +218,27 @@ def _log_block(rows: Rows[Line], commit: int) -> Block:
         "writer": rows.by_source("UInt64", lambda source: source.key),
         **attrs.block([line.attrs for line in lines]),
     }
+
+
+def _sample_block(rows: Rows[Log], commit: int) -> Block:
+    samples = rows.records
+    return {
+        **rows.place(commit),
+        "name": texts([str(sample.body) for sample in samples]),
+        "time": numbers("Int64", [sample.time for sample in samples]),
+        "axis": texts([sample.axis or "" for sample in samples]),
+        "prompt": numbers("UInt64", [_prompt(sample.attrs) for sample in samples]),
+        "trace_id": fixed(16, [sample.trace_id for sample in samples]),
+        "span_id": fixed(8, [sample.span_id for sample in samples]),
+        "writer": rows.by_source("UInt64", lambda source: source.key),
+        **attrs.block([sample.attrs for sample in samples]),
+    }
+
+
+def _prompt(row: Attrs) -> int:
+    """The hash of the prompt of a sample, whatever type it has; 0 without one."""
+    name = find_column(row, PROMPTS)
+    return 0 if name is None else prompt_number(attrs.encode_value(row[name])[1])
 
 
 def _kind(line: Line) -> int:

@@ -12,6 +12,7 @@ import { isRateKnown, rate } from "../runs/sparks.js";
 export function RunHead({ run, goodput, findings, reload, tab, setTab, onStep, live, onEdit }) {
   const now = useNow(run.status === "running" ? 1000 : 10000);
   const going = run.status === "running";
+  const sampled = useSampled(run);
   return html`<header class="run-head">
     <div class="run-title">
       <a class="muted" href=${href("project", run.project)}>${run.project}</a>
@@ -46,6 +47,7 @@ export function RunHead({ run, goodput, findings, reload, tab, setTab, onStep, l
         ${[
           ["diagnosis", "Diagnosis"],
           ["charts", "Charts"],
+          ...(sampled || tab === "samples" ? [["samples", "Samples"]] : []),
           ["files", "Files"],
           ["overview", "Overview"],
         ].map(
@@ -60,6 +62,15 @@ export function RunHead({ run, goodput, findings, reload, tab, setTab, onStep, l
     </div>
     ${tab !== "diagnosis" && html`<${Findings} answer=${findings} reload=${reload} run=${run} onStep=${onStep} />`}
   </header>`;
+}
+
+// Whether a run has samples. They are stored as logs are: without any there is nothing to ask, and again when they double.
+function useSampled({ id, counts: { logs } }) {
+  const fetched = useFetch(
+    (signal) => (logs ? get(runPath(id, "samples"), { limit: 1, chars: 1 }, signal) : Promise.resolve({ tables: [] })),
+    [id, Math.floor(Math.log2(logs + 1))],
+  );
+  return Boolean(fetched.value?.tables.length);
 }
 
 function Fact({ name, hint, children }) {

@@ -10,6 +10,7 @@ import { edit } from "./edit.js";
 import { Files } from "./files.js";
 import { RunHead } from "./head.js";
 import { Overview } from "./overview.js";
+import { Samples } from "./samples.js";
 import { StepDrawer } from "../step/drawer.js";
 
 const FLAGS = 1000; // alerts and events that are flagged at most
@@ -25,7 +26,7 @@ function OneRun({ id }) {
   const run = useFetch((signal) => get(runPath(id), {}, signal), [id]);
   const keys = useFetch((signal) => get(runPath(id, "keys"), {}, signal).then((answer) => answer.keys), [id]);
   const [fetched, setTab] = useParam("tab", "charts"),
-    tab = ["diagnosis", "overview", "files"].includes(fetched) ? fetched : "charts";
+    tab = ["diagnosis", "overview", "files", "samples"].includes(fetched) ? fetched : "charts";
   const feeds = useRef(new Set());
   const notes = useFetch((signal) => drawn(feeds.current, signal).then(() => readNotes(id, signal)), [id]);
   const findings = useFetch(
@@ -69,7 +70,9 @@ function OneRun({ id }) {
             ? html`<${Overview} run=${found} goodput=${goodput} />`
             : tab === "files"
               ? html`<${Files} id=${id} going=${going} />`
-              : html`<${Fetched} fetched=${keys} what="Loading metrics">${(list) => html`
+              : tab === "samples"
+                ? html`<${Samples} id=${id} going=${going} />`
+                : html`<${Fetched} fetched=${keys} what="Loading metrics">${(list) => html`
             <${Charts} id=${id} run=${found} keys=${list} notes=${notes.value?.records || NONE}
                 findings=${findings.value?.findings || NONE}
                 left=${notes.value?.left} feeds=${feeds.current} onStep=${open} step=${step} />`}

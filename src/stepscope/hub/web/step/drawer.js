@@ -4,7 +4,7 @@ import { get, runPath } from "../api.js";
 import { href } from "../router.js";
 import { useFetch, useKey, usePollUntilComplete } from "../use.js";
 import { Icon, IconButton, Select } from "../parts/controls.js";
-import { clock, millis } from "../parts/format.js";
+import { clock, count, millis } from "../parts/format.js";
 import { Drawer } from "../parts/overlays.js";
 import { Fetched, Empty, Failure } from "../parts/states.js";
 import { Records, System } from "./records.js";
@@ -61,7 +61,12 @@ export function StepDrawer({ run, step, at, attempt, onStep, onClose }) {
             html`<${Attempts} found=${found} onChange=${(other) => onStep(found.step, rank, other)} />`
           }
           <a href=${href("traces", { run, step: found.step })}>traces</a>
-            <a href=${href("logs", { run, step: found.step })}>logs</a></p>
+            <a href=${href("logs", { run, step: found.step })}>logs</a>
+          ${Object.entries(found.samples).map(
+            ([table, rows]) =>
+              html`<a key=${table} href=${href("run", run, { tab: "samples", table, on: found.step })}>
+                ${count(rows)} in ${table}</a>`,
+          )}</p>
         ${
           isEmpty(found)
             ? html`<${Empty}
@@ -90,7 +95,12 @@ function Attempts({ found, onChange }) {
 }
 
 const isEmpty = (step) =>
-  !step.metrics.length && !step.ranks.length && !step.logs.length && !step.alerts.length && !step.open_spans.length;
+  !Object.keys(step.samples).length &&
+  !step.metrics.length &&
+  !step.ranks.length &&
+  !step.logs.length &&
+  !step.alerts.length &&
+  !step.open_spans.length;
 
 // Findings about a step, in the hub's own sentences.
 const ICONS = { alert: "flag", error: "close", crash: "close", dead_rank: "close" };

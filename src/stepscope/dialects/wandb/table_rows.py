@@ -1,0 +1,56 @@
+"""Rows of wandb's tables as samples: at the step that a row names, and one for each group of numbered columns."""
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+from stepscope.model.records import FIRST_STEP, LAST_STEP
+from stepscope.model.sample_columns import find_column, unnumbered
+
+MAX_ROWS = 10_000
+"""wandb's own limit."""
+STEPS = ("step", "global_step", "train_step", "_step")
+"""Columns that say at which step a row was made; TRL and verl write the first."""
+Row = tuple[int | None, dict[str, Any]]
+"""The step, where the row has one, and its cells by column."""
+
+
+def has_steps(columns: Sequence[str]) -> bool:
+    """Return whether rows name their steps: such tables are logged whole again with each new row."""
+    return find_column(columns, STEPS) is not None
+
+
+def rows_of(columns: Sequence[str], data: Iterable[Sequence[Any]]) -> Iterator[Row]:
+    """Yield the rows of a table."""
+    named = find_column(columns, STEPS)
+    place = None if named is None else list(columns).index(named)
+    groups = unnumbered(list(columns))
+    for row in data:
+        step = None if place is None or place >= len(row) else _step(row[place])
+        for cells in _split(columns, row, groups):
+            if step is not None and named is not None:
+                cells.pop(named, None)
+            yield step, cells
+
+
+def _split(columns: Sequence[str], row: Sequence[Any], groups: list[list[tuple[int, str]]]) -> Iterator[dict[str, Any]]:
+    """Yield the cells of a row by column; several times, where its columns repeat themselves with numbers."""
+    repeated = {place for group in groups for place, _ in group}
+    common = {name: value for at, (name, value) in enumerate(zip(columns, row, strict=False)) if at not in repeated}
+    if not groups:
+        yield common
+    for group in groups:
+        cells = {name: row[place] for place, name in group if place < len(row)}
+        if any(value is not None for value in cells.values()):
+            yield {**common, **cells}
+
+
+def _step(value: Any) -> int | None:
+    """The step in a cell; TRL has written it as text."""
+    text = value.strip() if isinstance(value, str) else ""
+    if text.isascii() and text.isdigit() and len(text) < 20:
+        value = int(text)
+    elif isinstance(value, float) and value.is_integer():
+        value = int(value)
+    elif not isinstance(value, int) and hasattr(value, "__index__"):  # numpy's integers, as frames have them
+        value = value.__index__()
+    return value if type(value) is int and FIRST_STEP <= value <= LAST_STEP else None

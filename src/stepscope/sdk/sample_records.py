@@ -1,0 +1,154 @@
+"""Samples: rows of texts and numbers by step, such as prompts, completions and rewards."""
+
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import islice
+from typing import Any, Protocol
+
+from stepscope.model import names
+from stepscope.model.records import LOG
+from stepscope.model.sample_columns import DEFAULT_TABLE, MAX_COLUMNS, MAX_NAME
+from stepscope.sdk.attributes import CUT, clean_value, shorten
+from stepscope.sdk.context import Mark, current_ids, pack_any, text_of
+from stepscope.sdk.interrupts import pass_on
+from stepscope.sdk.masking import Unmasked
+from stepscope.sdk.outcomes import Outcomes
+from stepscope.sdk.recorder import Recorder
+from stepscope.sdk.tensors import Refused, step_number
+
+MAX_ROWS = 10_000
+"""Rows of one table in one call."""
+MAX_TEXT = 256 * 1024
+"""Characters of all texts of one row, beside the limit of each; later ones are cut."""
+_INFO = names.SEVERITIES["INFO"]
+
+
+class Table:
+    """Rows for `log`: `Table(["prompt", "completion"], [["2+2=", "4"]])`. Rows are lists, or dicts by column.
+
+    A pandas DataFrame may be given in place of the rows. Never raises: what is no row is counted when it is logged.
+    """
+
+    def __init__(self, columns: Iterable[Any] | None = None, rows: Any = None) -> None:
+        try:
+            if rows is None and hasattr(columns, "columns"):
+                columns, rows = None, columns
+            if hasattr(rows, "columns") and hasattr(rows, "values"):  # a DataFrame
+                columns, rows = list(rows.columns) if columns is None else columns, rows.values.tolist()
+            self.columns: list[Any] | None = None if columns is None else list(columns)
+            self.rows: list[Any] = [] if rows is None else list(rows)
+        except BaseException as error:
+            pass_on(error)
+            self.columns, self.rows = None, [error]  # counted as no row
+
+    def add(self, *cells: Any, **named: Any) -> None:
+        """Add a row: its cells in the order of the columns, or by their names."""
+        self.rows.append(named if named else cells)
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def __bool__(self) -> bool:
+        return True
+
+
+class Sampled(Protocol):
+    """The parts of a run that are used here."""
+
+    outcomes: Outcomes
+    recorder: Recorder
+
+    @property
+    def mark(self) -> Mark:
+        """The current step of the calling code."""
+
+
+def sample(
+    run: Sampled,
+    /,
+    row: Any = None,
+    *,
+    step: int | None = None,
+    table: str = DEFAULT_TABLE,
+    **columns: Any,
+) -> None:
+    """Record a row of a table at a step: `run.sample(prompt=..., completion=..., reward=...)`.
+
+    The step is the given one, else the current one. Columns are texts, numbers, lists or dicts; those named `step` or
+    `table` are given in a dict, the first argument. Texts are captured here and masked and written by the flusher.
+    Never raises: what cannot be recorded is counted as rejected.
+    """
+    try:
+        mark = run.mark if step is None else Mark(step_number(step), None)
+        if row is not None and not isinstance(row, Mapping):
+            run.outcomes.reject(f"sample({text_of(table)[:MAX_NAME]})", f"row must be a dict, got {type(row).__name__}")
+            return
+        _put(run, _name(table), mark, {**(row or {}), **columns}, time.time_ns())
+    except Refused as reason:
+        run.outcomes.reject("sample", str(reason))
+    except BaseException as error:
+        pass_on(error)
+        run.outcomes.reject("sample", type(error).__name__)
+
+
+def put_table(run: Sampled, key: str, table: Table, mark: Mark) -> None:
+    """Record the rows of a table that was given to `log`. Never raises."""
+    name, now = _name(key), time.time_ns()
+    if len(table.rows) > MAX_ROWS:
+        run.outcomes.reject(name, f"more than {MAX_ROWS} rows", len(table.rows) - MAX_ROWS)
+    for at, row in enumerate(islice(table.rows, MAX_ROWS)):
+        try:
+            named = _named(table.columns, row)
+            if named is None:
+                run.outcomes.reject(name, "not a row of its columns")
+            else:
+                _put(run, name, mark, named, now + at)
+        except BaseException as error:
+            pass_on(error)
+            run.outcomes.reject(name, type(error).__name__)
+
+
+def _named(columns: Sequence[Any] | None, row: Any) -> Mapping[Any, Any] | None:
+    """Return a row by column; None when it has no cells, or more than there are columns."""
+    if isinstance(row, Mapping):
+        return row
+    if columns is None or not isinstance(row, (list, tuple)) or not 0 < len(row) <= len(columns):
+        return None
+    return dict(zip(columns, row, strict=False))
+
+
+def _put(run: Sampled, table: str, mark: Mark, row: Mapping[Any, Any], now: int) -> None:
+    """Record one row; it is one log record, whose attributes are the columns."""
+    if not row:
+        run.outcomes.reject(table, "no columns")
+        return
+    if len(row) > MAX_COLUMNS:
+        run.outcomes.reject(table, f"more than {MAX_COLUMNS} columns", len(row) - MAX_COLUMNS)
+    cells: dict[str, Any] = {}
+    left = MAX_TEXT
+    for name, value in islice(row.items(), MAX_COLUMNS):
+        key, kind = _name(name), type(value)
+        cell = shorten(value) if kind is str else value if kind is float else clean_value(value)
+        if type(cell) is str:
+            if kind is not str and is_on_device(value):
+                run.outcomes.reject(f"{table}.{key}", "on a device: reading it would wait")
+            if len(cell) > left:
+                cell = f"{cell[: max(left, 0)]}{CUT} ({len(cell)} characters)"
+            left -= len(cell)
+        cells[key] = cell
+    packed = pack_any((LOG, now, *mark, *current_ids(), _INFO, table, cells, names.SCOPE_SAMPLES))
+    run.recorder.put(Unmasked(packed))
+
+
+def is_on_device(value: Any) -> bool:
+    """Return whether a value is a tensor that only its device holds; its text then says so instead of its numbers."""
+    try:
+        return hasattr(value, "device") and hasattr(value, "shape") and not getattr(value, "is_cpu", True)
+    except BaseException as raised:
+        pass_on(raised)
+        return False
+
+
+def _name(given: Any) -> str:
+    text = given if type(given) is str else text_of(given)
+    return text if len(text) <= MAX_NAME else f"{text[: MAX_NAME - 1]}{CUT}"

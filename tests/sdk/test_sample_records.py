@@ -1,0 +1,183 @@
+"""Samples: rows of texts and numbers, captured by the call and bounded; nothing raises."""
+
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+
+import stepscope
+from stepscope.model.names import SCOPE_SAMPLES
+from stepscope.model.records import Log, Metric
+from stepscope.model.sample_columns import MAX_COLUMNS
+from stepscope.sdk.sample_records import MAX_ROWS, MAX_TEXT, Table
+from tests.sdk.conftest import Records
+
+
+def rows(records: Records) -> list[Log]:
+    """The samples that were recorded."""
+    return [record for record in records(Log) if isinstance(record, Log) and record.scope == SCOPE_SAMPLES]
+
+
+class Bad:
+    """An object that cannot be written as text."""
+
+    def __str__(self) -> str:
+        raise RuntimeError("no text")
+
+
+def test_a_row_has_its_columns_table_and_step(run: stepscope.Run, records: Records) -> None:
+    """Texts and numbers are kept as they are, at the current step or the given one."""
+    with run.step(7):
+        run.sample(prompt="2+2=", completion="4", reward=1.0, right=True, tokens=3)
+    stepscope.sample({"step": 1, "prompt": "a"}, step=9, table="eval")
+    first, second = rows(records)
+    assert (first.body, first.step) == ("samples", 7)
+    assert first.attrs == {"prompt": "2+2=", "completion": "4", "reward": 1.0, "right": True, "tokens": 3}
+    assert first.trace_id is not None
+    assert (second.body, second.step, second.attrs) == ("eval", 9, {"step": 1, "prompt": "a"})
+
+
+def test_a_table_in_log_becomes_rows(run: stepscope.Run, records: Records) -> None:
+    """Lists and dicts are rows; numbers of the same call are metrics, and a category is part of the table's name."""
+    table = Table(["prompt", "reward"], [["a", 1.0], {"prompt": "b"}])
+    table.add("c", 0.5)
+    table.add(prompt="d", extra=2)
+    run.log({"loss": 0.5, "inner": {"completions": table}}, step=3, category="eval")
+    assert [(row.body, row.step, row.attrs) for row in rows(records)] == [
+        ("evaluator/inner/completions", 3, {"prompt": "a", "reward": 1.0}),
+        ("evaluator/inner/completions", 3, {"prompt": "b"}),
+        ("evaluator/inner/completions", 3, {"prompt": "c", "reward": 0.5}),
+        ("evaluator/inner/completions", 3, {"prompt": "d", "extra": 2}),
+    ]
+    (metric,) = [each for each in records(Metric) if isinstance(each, Metric) and each.category == "evaluator"]
+    assert metric.values == {"loss": 0.5}
+    assert len({row.time for row in rows(records)}) == 4, "rows of one call keep their order"
+
+
+def test_a_data_frame_is_a_table(run: stepscope.Run, records: Records) -> None:
+    """The columns and rows of pandas are taken."""
+    pandas = pytest.importorskip("pandas")
+    run.log({"frame": Table(pandas.DataFrame({"prompt": ["a", "b"], "reward": [1.0, math.nan]}))}, step=1)
+    first, second = rows(records)
+    assert first.attrs == {"prompt": "a", "reward": 1.0}
+    assert math.isnan(second.attrs["reward"])
+
+
+ODD: dict[str, Any] = {
+    "none": None,
+    "nan": math.nan,
+    "bytes": b"\x00\xff",
+    "nested": [{"role": "user", "content": "hi"}],
+    "raises": Bad(),
+    "half": "\ud800",
+    "huge": 10**30,
+    "scalar": np.float32(0.5),
+    7: "a number as name",
+}
+
+
+def test_odd_cells_are_kept_as_far_as_they_can_be(run: stepscope.Run, records: Records) -> None:
+    """Nothing raises: every cell is a value that the journal can hold."""
+    run.sample(ODD)
+    (row,) = rows(records)
+    assert math.isnan(row.attrs.pop("nan"))
+    assert row.attrs == {
+        "none": None,
+        "bytes": b"\x00\xff",
+        "nested": [{"role": "user", "content": "hi"}],
+        "raises": "<Bad>",
+        "half": "?",
+        "huge": str(10**30),
+        "scalar": 0.5,
+        "7": "a number as name",
+    }
+
+
+def test_what_is_no_row_is_counted_and_named(run: stepscope.Run, records: Records) -> None:
+    """Every offered row is written or rejected, with a reason."""
+    run.sample()
+    run.sample(["no dict"])  # type: ignore[arg-type]
+    run.sample({"a": 1}, step="no step")  # type: ignore[arg-type]
+    run.log({"t": Table(["a"], [["1"], ["2", "too many"], [], 5, None])}, step=1)
+    run.log({"bad": Table(5)}, step=1)  # type: ignore[arg-type]
+    assert [row.attrs for row in rows(records)] == [{"a": "1"}]
+    counts = run.outcomes.snapshot()
+    assert sum(count for name, count in counts.items() if name.startswith("rejected/")) == 3 + 4 + 1
+    assert run.finish().rejected_keys == {
+        "samples": "no columns",
+        "sample(samples)": "row must be a dict, got list",
+        "sample": "step must be an integer, got str",
+        "t": "not a row of its columns",
+        "bad": "not a row of its columns",
+    }
+
+
+def test_long_texts_are_cut_and_say_so(run: stepscope.Run, records: Records) -> None:
+    """One text has a limit, the texts of a row have one together, and both say how long the text was."""
+    run.sample({f"text{at}": "x" * 100_000 for at in range(6)})
+    (row,) = rows(records)
+    assert row.attrs["text0"].endswith("… (100000 characters)")
+    assert sum(map(len, row.attrs.values())) < MAX_TEXT + 6 * 40
+    assert row.attrs["text5"].startswith("… (")
+
+
+def test_columns_and_rows_are_bounded(run: stepscope.Run, records: Records) -> None:
+    """What is too much is rejected and counted."""
+    run.sample({f"c{at}": at for at in range(MAX_COLUMNS + 5)})
+    (row,) = rows(records)
+    assert len(row.attrs) == MAX_COLUMNS
+    run.log({"many": Table(["a"], [[at] for at in range(MAX_ROWS + 3)])}, step=1)
+    assert len(rows(records)) == 1 + MAX_ROWS
+    counts = run.outcomes.snapshot()
+    assert counts[f"rejected/value/more than {MAX_COLUMNS} columns"] == 5
+    assert counts[f"rejected/value/more than {MAX_ROWS} rows"] == 3
+
+
+def test_secrets_in_samples_are_masked(run: stepscope.Run, records: Records) -> None:
+    """What the flusher writes has no secrets, also inside long texts."""
+    key = "sk-" + "a1b2" * 8
+    long = f"{'word ' * 1000} {key} password=hunter2 postgres://me:hunter3@db:5432/x {'word ' * 1000}"
+    run.sample(prompt=f"use {key} password=hunter2", api_key="hunter2", completion=long, messages=[{"content": long}])
+    (row,) = rows(records)
+    assert "a1b2" not in str(row.attrs)
+    assert "hunter3" not in str(row.attrs)
+    assert row.attrs["api_key"] == "[redacted]"
+    assert "hunter2" not in row.attrs["prompt"]
+    assert "password=hunter2" in row.attrs["completion"], "in long texts, names do not make a secret"
+
+
+def test_a_step_of_32_samples_of_4_kb_is_whole(run: stepscope.Run, records: Records) -> None:
+    """Nothing is cut or dropped of what a trainer logs in each step."""
+    text = "word " * 819
+    for at in range(32):
+        run.sample(prompt=f"{at} {text}", completion=text, reward=0.5)
+    found = rows(records)
+    assert [row.attrs["prompt"] for row in found] == [f"{at} {text}" for at in range(32)]
+    assert all(row.attrs["completion"] == text for row in found)
+
+
+def test_tensors_are_read_on_the_host_only(run: stepscope.Run, records: Records) -> None:
+    """A scalar in host memory is a number; what only a device holds is named, not waited for."""
+    torch = pytest.importorskip("torch")
+    run.sample(reward=torch.tensor(0.25), lost=torch.empty((), device="meta"))
+    (row,) = rows(records)
+    assert row.attrs["reward"] == 0.25
+    assert row.attrs["lost"] == "<Tensor () on meta>"
+    assert run.finish().rejected_keys == {"samples.lost": "on a device: reading it would wait"}
+
+
+def test_without_a_run_nothing_happens() -> None:
+    """The function of the module does nothing, as the others do; a disabled run neither."""
+    stepscope.sample(prompt="a")
+    run = stepscope.init(disabled=True)
+    run.sample(prompt="a")
+    run.log({"t": Table(["a"], [[1]])})
+    run.finish()
+
+
+def test_a_table_does_not_slow_down_later_numbers(run: stepscope.Run) -> None:
+    """The fast path of `log` stays after a table was logged."""
+    run.log({"a": 1.0}, step=0)
+    run.log({"a": 1.0, "t": Table(["a"], [[1]])}, step=1)
+    assert run._plain is True
