@@ -1,6 +1,7 @@
 """A logger for Lightning, which records values, and a callback, which records steps, validation and failures."""
 
 import argparse
+import os
 from collections.abc import Mapping
 from typing import Any
 
@@ -75,7 +76,8 @@ class StepscopeCallback(Callback):  # type: ignore[misc]
     """Records each batch as a step with a span, each validation and test as a span, and exceptions.
 
     Works with any logger, and uses the same steps as Lightning's loggers. The run is joined or started, and ends, as
-    with `StepscopeLogger`.
+    with `StepscopeLogger`. A run that is asked to stop saves a checkpoint `stopped-step=N.ckpt`, where the trainer
+    saves checkpoints at all, and ends, if it has one rank.
     """
 
     def __init__(self, **settings: Any) -> None:
@@ -97,8 +99,14 @@ class StepscopeCallback(Callback):  # type: ignore[misc]
 
     @counted
     def on_train_batch_end(self, trainer: Any, pl_module: Any, outputs: Any, batch: Any, batch_idx: int) -> None:
-        """Leave the step."""
+        """Leave the step; save and end the training after it when the run is asked to stop."""
         self._callback_run.leave_step()
+        if self._callback_run.is_asked_to_stop and not trainer.should_stop:
+            trainer.should_stop = True
+            saver = trainer.checkpoint_callback
+            if saver is not None:
+                folder = getattr(saver, "dirpath", None) or trainer.default_root_dir
+                trainer.save_checkpoint(os.path.join(folder, f"stopped-step={trainer.global_step}.ckpt"))
 
     @counted
     def on_validation_start(self, trainer: Any, pl_module: Any) -> None:

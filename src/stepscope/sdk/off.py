@@ -11,6 +11,7 @@ from opentelemetry import trace
 from stepscope.model.goodput_sums import Sums, conclude
 from stepscope.sdk.context import NO_MARK, Mark
 from stepscope.sdk.outcomes import NOTHING_LEFT
+from stepscope.sdk.remote_control import LiveSettings
 from stepscope.sdk.run import Run
 from stepscope.sdk.run_config import RunConfig
 from stepscope.sdk.spans import Span
@@ -76,6 +77,17 @@ class OffRun(Run):
         """No step."""
         return NO_MARK
 
+    @property
+    def stop_requested(self) -> bool:
+        """Nobody can ask this run to stop."""
+        return False
+
+    def live(self, **settings: Any) -> LiveSettings:  # type: ignore[override]
+        """Return the settings as they are declared: nobody changes them."""
+        found = LiveSettings(lambda key, reason: None)
+        found.__dict__.update(settings)
+        return found
+
     log = _off(Run.log)
     log_system = _off(Run.log_system)
     measure = _off(Run.measure)
@@ -89,6 +101,7 @@ class OffRun(Run):
     note = _off(Run.note)
     rename = _off(Run.rename)
     on_finish = _off(Run.on_finish, lambda: False)
+    on_stop = _off(Run.on_stop, lambda: False)
     on_position = _off(Run.on_position)
     count = _off(Run.count)
     reject = _off(Run.reject)

@@ -1,10 +1,12 @@
 """Periodic work of the flusher besides writing: read tensors, record open spans and heartbeats, end the run."""
 
+import os
 import time
 from collections.abc import Callable
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Protocol
 
+from stepscope.journal.layout import requests_path
 from stepscope.model import names
 from stepscope.model.records import EVENT, METRIC, SPAN
 from stepscope.sdk.context import NO_MARK, pack
@@ -16,6 +18,7 @@ from stepscope.sdk.tensors import Row, Transfer
 
 if TYPE_CHECKING:
     from stepscope.sdk.flusher import Flusher
+    from stepscope.sdk.remote_control import RemoteControl
 
 OPEN_SECONDS = 1.0
 """A span that is open for longer is recorded before it ends."""
@@ -33,6 +36,10 @@ class TimedPart(Part, Protocol):
 
     flusher: "Flusher"
     call_times: CallTimes
+
+    @property
+    def remote_control(self) -> "RemoteControl":
+        """What users ask of this process."""
 
 
 class PeriodicWork:
@@ -72,6 +79,7 @@ class PeriodicWork:
                 self._run.call_times.arm()  # not in the first second, whose calls are no usual ones
             self._second = now
             self._show_open_spans()
+            self._quietly(self._look_for_requests)
             self.collect()
         if now - self._beat >= BEAT_SECONDS:
             self._beat = now
@@ -124,6 +132,17 @@ class PeriodicWork:
         for id in list(self._run.open_spans)[:-MAX_OPEN]:  # spans that are never ended
             self._run.open_spans.pop(id, None)
 
+    def _look_for_requests(self) -> None:
+        """Follow what users ask of this process, once its journal tells which attempt it is."""
+        journal = self._run.flusher.journal
+        if journal is None:
+            return
+        try:
+            found = os.stat(requests_path(self._run.home, self._run.id))
+        except OSError:
+            return
+        self._run.remote_control.look(found, journal.writer.attempt)
+
     def beat(self, *, last: bool = False) -> None:
         """Record this process's own counters as a heartbeat; a reader that sees none for a while reports a stall.
 
@@ -173,6 +192,8 @@ class PeriodicWork:
         if self._ended or not run.main:
             return
         self._ended = True
+        if run.stop_asked is not None and status == "finished":
+            run.event(names.EVENT_STOPPED, {"request": run.stop_asked.id, "who": run.stop_asked.who})
         now = time.time_ns()
         failed = 2 if status == "failed" else 0
         ids = run.link[:2]

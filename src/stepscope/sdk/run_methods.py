@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Callable, Mapping
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from stepscope.model import names
 from stepscope.model.records import METRIC, Instrument
@@ -19,6 +19,9 @@ from stepscope.sdk.positions import Positions
 from stepscope.sdk.recorder import Recorder
 from stepscope.sdk.settings import Settings
 from stepscope.sdk.tensors import Refused, Row, step_number
+
+if TYPE_CHECKING:
+    from stepscope.sdk.remote_control import LiveSettings, RemoteControl
 
 
 class Described(Protocol):
@@ -101,6 +104,28 @@ class Extended(Protocol):
     @property
     def mark(self) -> Mark:
         """The current step of the calling code."""
+
+    @property
+    def remote_control(self) -> "RemoteControl":
+        """What users ask of this process."""
+
+
+def on_stop(run: Extended, call: Callable[[], object], /) -> Callable[[], bool]:
+    """Have `call` called once when a user asks the run to stop, on a thread of its own; at once if one has.
+
+    The returned function cancels this and returns whether it was in time. An exception of `call` is counted. Forked
+    children do not inherit the call.
+    """
+    return run.remote_control.on_stop(call)
+
+
+def live(run: Extended, /, **settings: Any) -> "LiveSettings":
+    """Declare settings that users may change while the program runs, and return all of them: `live.lr_scale`.
+
+    A setting is a finite number, a text, True or False, and keeps its type. One that is declared already keeps its
+    value, so this may be called in a loop. Each change is recorded as an event. A restart begins with what it declares.
+    """
+    return run.remote_control.declare(settings)
 
 
 def measure(

@@ -4,6 +4,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from stepscope.hub.questions import (
+    control,
     dashboards,
     distributions,
     edits,
@@ -43,6 +44,7 @@ ENDPOINTS: tuple[Endpoint, ...] = (
     *metric_keys.ENDPOINTS,
     *overlaid_runs.ENDPOINTS,
     *summary.ENDPOINTS,
+    *control.ENDPOINTS,
     *edits.ENDPOINTS,
     *runs.ENDPOINTS,
     *stored_spans.ENDPOINTS,

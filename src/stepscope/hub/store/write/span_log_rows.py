@@ -7,7 +7,7 @@ from stepscope.hub.store import attrs
 from stepscope.hub.store.columns import Block, Lists, Numbers, constant, ends_of, fixed, numbers, texts
 from stepscope.hub.store.schema import NO_STEP
 from stepscope.hub.store.write.catalog import Source
-from stepscope.model.names import EVENT_CONFIG
+from stepscope.model.names import EVENT_CONFIG, EVENT_LIVE, EVENT_LIVE_CHANGED, EVENT_STOP, EVENT_STOPPED
 from stepscope.model.records import ALERT, EVENT, LOG, Alert, Event, Link, Log, Span, SpanEvent
 
 
@@ -153,7 +153,8 @@ class Traces:
 
 
 LIFE = "train.run."
-"""Events with this prefix describe the state of a run, as those that change its configuration do."""
+_LIFE = frozenset((EVENT_CONFIG, EVENT_LIVE, EVENT_LIVE_CHANGED, EVENT_STOP, EVENT_STOPPED))
+"""Events with this prefix, and those of these names, describe the state of a run; they are few."""
 
 Line = Log | Event | Alert
 
@@ -185,7 +186,7 @@ class Lines:
 
 
 def _describes_run(event: Event) -> bool:
-    return event.name.startswith(LIFE) or event.name == EVENT_CONFIG
+    return event.name.startswith(LIFE) or event.name in _LIFE
 
 
 def _log_block(rows: Rows[Line], commit: int) -> Block:

@@ -3,13 +3,15 @@ import { html, useState } from "../h.js";
 import { Search } from "../parts/controls.js";
 import { clock, count, flat, lasting, number, ordinal, percent, plain } from "../parts/format.js";
 import { Fetched, Empty } from "../parts/states.js";
+import { LiveSettings } from "./control.js";
 import { Edits } from "./edit.js";
 import { spanColour } from "../trace/colours.js";
 
-export function Overview({ run, goodput }) {
+export function Overview({ run, control, goodput }) {
   const { git, ...rest } = run.environment || {};
   return html`<div class="overview">
     <${Goodput} fetched=${goodput} />
+    <${LiveSettings} run=${run} control=${control} />
     <${Settings} title="Configuration" settings=${run.config} empty="No configuration." />
     <${Settings} title="Environment" settings=${{ ...(git ? { git } : {}), ...rest }}
         empty="No environment recorded." />
