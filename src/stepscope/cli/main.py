@@ -15,6 +15,7 @@ from stepscope.model.errors import StepscopeError
 COMMANDS = {
     **{name: name for name in ("demo", "hub", "runs", "show", "findings", "tail", "top", "report", "step", "export")},
     **dict.fromkeys(("tag", "note", "rename", "archive", "delete"), "edit"),
+    "checkpoints": "checkpoints",
     **dict.fromkeys(("stop", "set"), "control"),
     "alerts": "alerts",
     "import": "import_runs",

@@ -215,6 +215,10 @@ class Questions:
         with self._asking() as client:
             return client.post("/api/sql", {"sql": sql, "rows": min(max(rows, 1), MAX_ROWS)})
 
+    def checkpoints(self, run: str = "latest", best: str | None = None, keys: list[str] | None = None) -> Any:
+        """List the checkpoints of a run with metrics at their steps; `best` names the metric that picks the best."""
+        return self._of_run(run, "/api/runs/{run}/checkpoints", best=best, key=keys or [])
+
     def control(self, run: str = "latest") -> Any:
         """Tell what users asked of a program (to stop, to change live settings), and what became of each request."""
         return self._of_run(run, "/api/runs/{run}/control")
@@ -272,7 +276,21 @@ def _differences(one: Mapping[str, Any], other: Mapping[str, Any]) -> dict[str, 
     return {key: [one.get(key), other.get(key)] for key in keys if one.get(key) != other.get(key)}
 
 
-ALL = ("runs", "run", "findings", "series", "step", "spans", "trace", "logs", "alerts", "diff", "sql", "control")
+ALL = (
+    "runs",
+    "run",
+    "findings",
+    "series",
+    "step",
+    "spans",
+    "trace",
+    "logs",
+    "alerts",
+    "diff",
+    "sql",
+    "checkpoints",
+    "control",
+)
 """The names of all questions."""
 CONTROLS = ("stop", "set_live")
 """The names of the tools that ask something of a program."""

@@ -64,6 +64,13 @@ class StepscopeLogger(Logger):  # type: ignore[misc]
             run.event(EVENT_CONFIG, config)
 
     @counted
+    def after_save_checkpoint(self, checkpoint_callback: Any) -> None:
+        """Record the checkpoint that a `ModelCheckpoint` saved last."""
+        path = getattr(checkpoint_callback, "_last_checkpoint_saved", "") or checkpoint_callback.best_model_path
+        if path:
+            self.experiment.checkpoint(path, getattr(checkpoint_callback, "_last_global_step_saved", None))
+
+    @counted
     def finalize(self, status: str) -> None:
         """End the run after an exception, if it was started here; else keep it open, since `test` may follow `fit`."""
         if status == "failed":
@@ -106,7 +113,10 @@ class StepscopeCallback(Callback):  # type: ignore[misc]
             saver = trainer.checkpoint_callback
             if saver is not None:
                 folder = getattr(saver, "dirpath", None) or trainer.default_root_dir
-                trainer.save_checkpoint(os.path.join(folder, f"stopped-step={trainer.global_step}.ckpt"))
+                path = os.path.join(folder, f"stopped-step={trainer.global_step}.ckpt")
+                trainer.save_checkpoint(path)
+                if self._callback_run.current is not None:
+                    self._callback_run.current.checkpoint(path, trainer.global_step)
 
     @counted
     def on_validation_start(self, trainer: Any, pl_module: Any) -> None:

@@ -66,10 +66,10 @@ class StepscopeCallback(TrainerCallback):  # type: ignore[misc]
 
     @counted
     def on_save(self, args: Any, state: Any, control: Any, **more: Any) -> None:
-        """Record the path of a checkpoint."""
+        """Record a checkpoint."""
         if self._callback_run.current is not None:
             path = os.path.join(args.output_dir, f"checkpoint-{state.global_step}")
-            self._callback_run.current.event("train.checkpoint", {"path": path}, step=state.global_step)
+            self._callback_run.current.checkpoint(path, state.global_step)
 
     @counted
     def on_train_end(self, args: Any, state: Any, control: Any, **more: Any) -> None:

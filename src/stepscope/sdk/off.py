@@ -1,5 +1,6 @@
 """A run that records nothing: what `init` returns when Stepscope is disabled."""
 
+import contextlib
 import functools
 from collections.abc import Callable
 from pathlib import Path
@@ -88,6 +89,11 @@ class OffRun(Run):
         found.__dict__.update(settings)
         return found
 
+    def checkpoint(self, path: Any, /, step: int | None = None, **attrs: Any) -> Any:
+        """Return a block that records nothing."""
+        return contextlib.nullcontext()
+
+    resumed_from = _off(Run.resumed_from)
     log = _off(Run.log)
     log_system = _off(Run.log_system)
     measure = _off(Run.measure)

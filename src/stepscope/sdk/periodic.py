@@ -49,6 +49,8 @@ class PeriodicWork:
         self._run = run
         self.collectors: list[Callable[[], None]] = []
         """Called about once a second, such as OpenTelemetry's instruments."""
+        self.rounds: list[Callable[[], object]] = []
+        """Called in each round of the flusher; each must be quick."""
         self.closing: list[Callable[[], object]] = []
         """Called once when the run ends, newest first."""
         self._held: list[Row] = []
@@ -72,6 +74,8 @@ class PeriodicWork:
 
     def __call__(self, now: float) -> None:
         self._move_tensors()
+        for each in self.rounds:
+            self._quietly(each)
         if self._run.preempted and self._run.status == "running":
             self.record_end("preempted")
         if now - self._second >= 1.0:

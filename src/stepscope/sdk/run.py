@@ -49,6 +49,7 @@ if TYPE_CHECKING:
     from stepscope.journal.run_goodput import Folding
     from stepscope.model.goodput_sums import Goodput
     from stepscope.model.run_requests import Asked
+    from stepscope.sdk.checkpoints import Checkpoints
     from stepscope.sdk.remote_control import RemoteControl
 
 _time_ns = time.time_ns
@@ -66,6 +67,7 @@ class Run:
     asks_to_stop = False
     stop_asked: "Asked | None" = None
     _remote_control: "RemoteControl | None" = None
+    _checkpoints: "Checkpoints | None" = None
 
     def __init__(self, settings: Settings, launch: Launch, config: Mapping[str, Any] | None = None) -> None:
         self.settings = settings
@@ -261,7 +263,18 @@ class Run:
             self.__dict__.setdefault("_remote_control", RemoteControl(self))  # atomic: two threads may come here
         return self.__dict__["_remote_control"]  # type: ignore[no-any-return]
 
+    @property
+    def checkpoints(self) -> "Checkpoints":
+        """The checkpoints that this process records."""
+        if self._checkpoints is None:
+            from stepscope.sdk.checkpoints import Checkpoints  # imported on use
+
+            self.__dict__.setdefault("_checkpoints", Checkpoints(self))
+        return self.__dict__["_checkpoints"]  # type: ignore[no-any-return]
+
     span = open_span
+    checkpoint = run_methods.checkpoint
+    resumed_from = run_methods.resumed_from
     on_stop = run_methods.on_stop
     live = run_methods.live
     tag = run_methods.tag
@@ -348,6 +361,8 @@ class Run:
         Does not wait for sinks; `undelivered` of the result is what they lack at this moment.
         """
         self.outcomes.reject_arguments("flush", unknown)
+        if self._checkpoints is not None:
+            self._checkpoints.settle()
         safe = self.flusher.flush(self._bounded(timeout)) and not self.recorder.late
         return self._outcome(safe, look=safe)
 
@@ -431,6 +446,8 @@ class Run:
         self.periodic.after_fork()
         if self._remote_control is not None:
             self._remote_control.after_fork()
+        if self._checkpoints is not None:
+            self._checkpoints.after_fork()
         self.diagnosis.reset()
         self.flusher.reset()
 

@@ -21,6 +21,7 @@ from stepscope.sdk.settings import Settings
 from stepscope.sdk.tensors import Refused, Row, step_number
 
 if TYPE_CHECKING:
+    from stepscope.sdk.checkpoints import Checkpoint, Checkpoints
     from stepscope.sdk.remote_control import LiveSettings, RemoteControl
 
 
@@ -109,6 +110,10 @@ class Extended(Protocol):
     def remote_control(self) -> "RemoteControl":
         """What users ask of this process."""
 
+    @property
+    def checkpoints(self) -> "Checkpoints":
+        """The checkpoints that this process records."""
+
 
 def on_stop(run: Extended, call: Callable[[], object], /) -> Callable[[], bool]:
     """Have `call` called once when a user asks the run to stop, on a thread of its own; at once if one has.
@@ -126,6 +131,26 @@ def live(run: Extended, /, **settings: Any) -> "LiveSettings":
     value, so this may be called in a loop. Each change is recorded as an event. A restart begins with what it declares.
     """
     return run.remote_control.declare(settings)
+
+
+def checkpoint(run: Extended, path: Any, /, step: int | None = None, **attrs: Any) -> "Checkpoint":
+    """Record that a checkpoint was saved at a path; in `with`, the block that saves it is timed.
+
+    Size and hashes of its files are added later, by a thread of its own; nothing is uploaded. Without a step, the
+    current one is used. If the block raises, no checkpoint is recorded. Never raises itself and never waits.
+    """
+    mark = run.mark
+    if step is not None:
+        try:
+            mark = Mark(step_number(step), None)
+        except Refused as reason:
+            run.outcomes.reject("checkpoint", str(reason))
+    return run.checkpoints.add(path, mark, attrs)
+
+
+def resumed_from(run: Extended, path: Any, /, step: int | None = None) -> None:
+    """Record that this attempt continues from the checkpoint at a path, which may be of another run."""
+    run.checkpoints.note_loaded(path, step)
 
 
 def measure(

@@ -4,6 +4,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from stepscope.hub.questions import (
+    checkpoints,
     control,
     dashboards,
     distributions,
@@ -44,6 +45,7 @@ ENDPOINTS: tuple[Endpoint, ...] = (
     *metric_keys.ENDPOINTS,
     *overlaid_runs.ENDPOINTS,
     *summary.ENDPOINTS,
+    *checkpoints.ENDPOINTS,
     *control.ENDPOINTS,
     *edits.ENDPOINTS,
     *runs.ENDPOINTS,

@@ -7,7 +7,7 @@ from stepscope.hub.store import attrs
 from stepscope.hub.store.columns import Block, Lists, Numbers, constant, ends_of, fixed, numbers, texts
 from stepscope.hub.store.schema import NO_STEP
 from stepscope.hub.store.write.catalog import Source
-from stepscope.model.names import EVENT_CONFIG, EVENT_LIVE, EVENT_LIVE_CHANGED, EVENT_STOP, EVENT_STOPPED
+from stepscope.model import names
 from stepscope.model.records import ALERT, EVENT, LOG, Alert, Event, Link, Log, Span, SpanEvent
 
 
@@ -153,7 +153,12 @@ class Traces:
 
 
 LIFE = "train.run."
-_LIFE = frozenset((EVENT_CONFIG, EVENT_LIVE, EVENT_LIVE_CHANGED, EVENT_STOP, EVENT_STOPPED))
+_LIFE = frozenset(
+    (
+        *(names.EVENT_CONFIG, names.EVENT_STOP, names.EVENT_STOPPED, names.EVENT_LIVE, names.EVENT_LIVE_CHANGED),
+        *(names.EVENT_CHECKPOINT, names.EVENT_CHECKPOINT_MEASURED, names.EVENT_CHECKPOINT_LOADED),
+    )
+)
 """Events with this prefix, and those of these names, describe the state of a run; they are few."""
 
 Line = Log | Event | Alert
