@@ -1,5 +1,6 @@
 """A run is stopped on its page, after a question, and its live settings are changed there."""
 
+import re
 import threading
 from collections.abc import Iterator
 
@@ -67,7 +68,9 @@ def test_stopping(hub: RunningHub, training: Training, show: Opened) -> None:
     page.locator(".run-asked.stopped").wait_for()
     training.end()
     last = hub.request("GET", f"/api/runs/{training.run.id}").json()["step"]
-    assert f"Stopped after step {last}, as local requested" in page.inner_text(".run-asked")
+    told = page.inner_text(".run-asked")
+    assert re.match(r"Stopped after step [\d,. \u2009\u202f]+, as local requested", told), told
+    assert re.sub(r"\D", "", told.partition(", as")[0]) == str(last)
     assert page.get_by_role("button", name="Stop…").count() == 0
 
 
@@ -99,8 +102,7 @@ def test_changing_live_settings(hub: RunningHub, training: Training, show: Opene
     wait_until(lambda: training.live.mode == "7")
     until(
         page,
-        "(document.querySelector('section[aria-label=\"Live settings\"]').innerText.match(/applied at step/g) || [])"
-        ".length === 3",
+        "document.querySelector('[aria-label=\"Table of live settings\"]').innerText.match(/applied/g)?.length === 3",
     )
     show.forgive("400")
 
@@ -112,3 +114,28 @@ def test_a_run_that_has_ended_has_no_button(hub: RunningHub, training: Training,
     page = show(hub, f"run/{training.run.id}")
     page.get_by_role("button", name="Manage").wait_for()
     assert page.get_by_role("button", name="Stop…").count() == 0
+
+
+def test_checkpoints_and_lineage(hub: RunningHub, show: Opened) -> None:
+    """The overview marks the best checkpoint by the chosen metric, and leads to parent and children."""
+    for run, parent in (("root", None), ("fork", "root")):
+        with stepscope.init(
+            "p", home=hub.home, run_id=run, parent=parent, from_step=2, probes=False, otel=False
+        ) as made:
+            for step, loss in enumerate((3.0, 1.0, 2.0)):
+                made.log({"val/loss": loss, "accuracy": step / 10}, step=step)
+                made.checkpoint(f"/ckpt/step-{step}", step=step)
+    wait_until(lambda: hub.request("GET", "/api/runs/fork/checkpoints").json().get("total") == 3)
+    page = show(hub, "run/fork?tab=overview")
+    panel = page.get_by_role("region", name="Checkpoints", exact=True)
+    panel.get_by_label("best by").select_option("val/loss")
+    until(page, "document.querySelector('.checkpoints tr:has([aria-label=best])')?.innerText.includes('step-1')")
+    panel.get_by_label("best by").select_option("accuracy")
+    until(page, "document.querySelector('.checkpoints tr:has([aria-label=best])')?.innerText.includes('step-2')")
+    assert "best=accuracy" in page.url
+    assert "forked from root" in page.locator(".described").inner_text().replace("\n", " ")
+    page.get_by_role("region", name="Lineage", exact=True).get_by_role("link", name="root").click()
+    lineage = page.get_by_role("region", name="Lineage", exact=True)
+    page.get_by_role("heading", name="root").wait_for()
+    page.get_by_role("button", name="Overview").click()
+    lineage.get_by_role("link", name="fork").wait_for()

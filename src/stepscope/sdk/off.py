@@ -57,6 +57,18 @@ def _off(call: F, answer: Any = None) -> F:
     return cast(F, off)
 
 
+def _off_live(call: F) -> F:
+    """Return a `live` that returns the settings as they are declared: nobody changes them."""
+
+    @functools.wraps(call)
+    def off(self: Run, *args: Any, **settings: Any) -> LiveSettings:
+        found = LiveSettings(lambda key, reason: None)
+        found.__dict__.update(settings)
+        return found
+
+    return cast(F, off)
+
+
 class OffRun(Run):
     """A run whose every call returns at once."""
 
@@ -83,16 +95,8 @@ class OffRun(Run):
         """Nobody can ask this run to stop."""
         return False
 
-    def live(self, **settings: Any) -> LiveSettings:  # type: ignore[override]
-        """Return the settings as they are declared: nobody changes them."""
-        found = LiveSettings(lambda key, reason: None)
-        found.__dict__.update(settings)
-        return found
-
-    def checkpoint(self, path: Any, /, step: int | None = None, **attrs: Any) -> Any:
-        """Return a block that records nothing."""
-        return contextlib.nullcontext()
-
+    live = _off_live(Run.live)
+    checkpoint = _off(Run.checkpoint, contextlib.nullcontext())
     resumed_from = _off(Run.resumed_from)
     log = _off(Run.log)
     log_system = _off(Run.log_system)

@@ -59,6 +59,8 @@ class PeriodicWork:
         self._beat = 0.0
         self._beats = 0
         self._clock = time.time_ns() - time.monotonic_ns()
+        self._requests = str(requests_path(run.home, run.id))
+        """The file with what users ask of this run."""
         self._ended = False
         self.closed = False
         self._rejected: dict[str, str] = {}
@@ -142,7 +144,7 @@ class PeriodicWork:
         if journal is None:
             return
         try:
-            found = os.stat(requests_path(self._run.home, self._run.id))
+            found = os.stat(self._requests)
         except OSError:
             return
         self._run.remote_control.look(found, journal.writer.attempt)

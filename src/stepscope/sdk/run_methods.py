@@ -39,7 +39,9 @@ class Described(Protocol):
 def described(settings: Settings) -> dict[str, Any]:
     """Return the description from the settings as attributes of the first event."""
     description = {"tags": dict(settings.tags), "notes": settings.notes, "group": settings.group}
-    return {key: value for key, value in {**description, "job_type": settings.job_type}.items() if value}
+    description |= {"job_type": settings.job_type, "parent": settings.parent}
+    began = {} if settings.from_step is None else {"from_step": settings.from_step}
+    return {**{key: value for key, value in description.items() if value}, **began}
 
 
 def tag(run: Described, /, *tags: Any, **named: Any) -> None:
@@ -124,12 +126,14 @@ def on_stop(run: Extended, call: Callable[[], object], /) -> Callable[[], bool]:
     return run.remote_control.on_stop(call)
 
 
-def live(run: Extended, /, **settings: Any) -> "LiveSettings":
+def live(run: Extended, /, *unnamed: Any, **settings: Any) -> "LiveSettings":
     """Declare settings that users may change while the program runs, and return all of them: `live.lr_scale`.
 
     A setting is a finite number, a text, True or False, and keeps its type. One that is declared already keeps its
     value, so this may be called in a loop. Each change is recorded as an event. A restart begins with what it declares.
     """
+    if unnamed:
+        run.outcomes.reject("live", "a setting needs a name", len(unnamed))
     return run.remote_control.declare(settings)
 
 
@@ -148,8 +152,12 @@ def checkpoint(run: Extended, path: Any, /, step: int | None = None, **attrs: An
     return run.checkpoints.add(path, mark, attrs)
 
 
-def resumed_from(run: Extended, path: Any, /, step: int | None = None) -> None:
+def resumed_from(run: Extended, path: Any = None, /, step: int | None = None, **unknown: Any) -> None:
     """Record that this attempt continues from the checkpoint at a path, which may be of another run."""
+    run.outcomes.reject_arguments("resumed_from", unknown)
+    if path is None:
+        run.outcomes.reject("resumed_from", "no path was given")
+        return
     run.checkpoints.note_loaded(path, step)
 
 

@@ -68,6 +68,7 @@ QUESTIONS: dict[str, tuple[str, ...]] = {
     "/api/runs/{run}/findings": ("big", "again", "small-2", "none"),
     "/api/runs/{run}/goodput": ("big", "again", "small-3"),
     "/api/runs/{run}/summary": ("big", "again", "none"),
+    "/api/runs/{run}/checkpoints": ("big", "again?best=trainer/loss", "big?key=trainer/lr", "none"),
     "/api/runs/{run}/control": ("big", "again", "none"),
     "/api/runs/{run}/edits": ("big",),
     "/api/runs/{run}/files": ("big",),

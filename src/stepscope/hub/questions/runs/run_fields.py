@@ -45,6 +45,7 @@ PLAIN = (
     "notes",
     "group",
     "job_type",
+    "parent",
     "findings",
 )
 COUNTS = ("points", "spans", "logs", "events", "alerts", "rejected")

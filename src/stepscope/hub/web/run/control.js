@@ -29,7 +29,8 @@ export function useControl(run) {
   return fetched;
 }
 
-const isOpen = (found) => Boolean(found && (isStopping(found) || found.changes.some(({ state }) => state === "requested")));
+const isOpen = (found) =>
+  Boolean(found && (isStopping(found) || found.changes.some(({ state }) => state === "requested")));
 const isStopping = ({ stop }) => Boolean(stop && (stop.state === "requested" || stop.state === "received"));
 
 // The button that asks a run to stop, after a question; nothing where the program cannot be asked.
@@ -67,7 +68,9 @@ function words({ who, time, state, asks, heard_step: heard, last_step: last }) {
       ? `${asked}: heard${at}, the program ends when it is ready.`
       : `${asked}: heard${at}, but the program has not looked at run.stop_requested yet.`;
   const after = last === null ? "" : ` after step ${ordinal(last)}`;
-  return state === "stopped" ? `Stopped${after}, as ${who} requested at ${clock(time)}.` : `${asked}. It ended${after}.`;
+  return state === "stopped"
+    ? `Stopped${after}, as ${who} requested at ${clock(time)}.`
+    : `${asked}. It ended${after}.`;
 }
 
 // The live settings of a run: their values, a field for each while the program can be asked, and what was changed.
