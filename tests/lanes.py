@@ -91,6 +91,7 @@ WORLDS = (
         "tests/web/test_step.py",
     ),
     (
+        "tests/web/test_control.py",
         "tests/web/test_editing.py",
         "tests/web/test_files.py",
         "tests/web/test_live.py",

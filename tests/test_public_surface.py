@@ -19,6 +19,8 @@ PUBLIC = frozenset(
     (
         # recording
         "log", "measure", "step", "span", "event", "alert", "exception", "tag", "untag", "note", "rename",
+        # what users ask, and checkpoints
+        "stop_requested", "on_stop", "live", "checkpoint", "resumed_from",
         # what could not be recorded
         "count", "reject", "warn",
         # optional work

@@ -41,10 +41,10 @@ for attempt, first, last in ((1, 0, 30), (2, 20, 40)):
 Ask = Callable[..., Awaitable[Any]]
 
 
-def conversation(home: Path, talk: Callable[[Any, Ask], Awaitable[None]]) -> None:
+def conversation(home: Path, talk: Callable[[Any, Ask], Awaitable[None]], *options: str) -> None:
     """Start the server as an agent does, and talk to it."""
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
-    arguments = ["-m", "stepscope", "mcp", "--home", str(home)]
+    arguments = ["-m", "stepscope", "mcp", "--home", str(home), *options]
     server = mcp.StdioServerParameters(command=sys.executable, args=arguments, env=environment)
 
     async def run() -> None:
@@ -65,7 +65,21 @@ async def everything(client: Any, ask: Ask) -> None:
     """Ask each question once."""
     tools = (await client.list_tools()).tools
     names = {tool.name for tool in tools}
-    assert names == {"runs", "run", "findings", "series", "step", "spans", "trace", "logs", "alerts", "diff", "sql"}
+    assert names == {
+        "runs",
+        "run",
+        "findings",
+        "series",
+        "step",
+        "spans",
+        "trace",
+        "logs",
+        "alerts",
+        "diff",
+        "sql",
+        "control",
+        "checkpoints",
+    }
     assert all(tool.annotations.read_only_hint and tool.description for tool in tools)
     assert {row["id"] for row in (await ask("runs", metrics=["loss"]))["runs"]} == {"one", "two"}
     assert (await ask("runs", filter="config.lr = 0.2"))["matched"] == 1
@@ -124,5 +138,42 @@ def test_with_a_hub(home: Path, python: Any, until: Callable[..., None]) -> None
     try:
         until(lambda: '"step": 59' in stepscope("step", "two", "59", "--json", "--home", home).stdout)
         conversation(home, everything)
+    finally:
+        assert hub.stop() == 0
+
+
+TRAINING = """
+import time, stepscope
+run = stepscope.init(project="p", run_id="asked", probes=False)
+live = run.live(lr_scale=1.0)
+run.log({"loss": 1.0}, step=0)
+while not run.stop_requested:
+    time.sleep(0.01)
+print(live.lr_scale)
+run.finish()
+"""
+
+
+async def control(client: Any, ask: Ask) -> None:
+    """Change a setting, then stop the run."""
+    tools = {tool.name: tool.annotations for tool in (await client.list_tools()).tools}
+    assert {name for name, hints in tools.items() if not hints.read_only_hint} == {"stop", "set_live"}
+    assert (await ask("set_live", run="asked", settings={"lr_scale": 0.5}))["changes"][0]["value"] == 0.5
+    refused = await client.call_tool("set_live", {"run": "asked", "settings": {"other": 1}})
+    assert "did not declare" in refused.content[0].text
+    while (await ask("control", run="asked"))["changes"][0]["state"] != "applied":
+        await asyncio.sleep(0.05)
+    assert (await ask("stop", run="asked"))["stop"]["state"] == "requested"
+
+
+def test_agents_control_a_run_where_they_may(home: Path, start: Any, until: Callable[..., None]) -> None:
+    """With `--control` an agent changes a live setting and stops the run; the program does both by itself."""
+    program = start(TRAINING)
+    hub = RunningHub(home).start()
+    try:
+        until(lambda: "lr_scale" in stepscope("set", "asked", "--home", home).stdout)
+        conversation(home, control, "--control")
+        done = program.wait()
+        assert (done.returncode, done.stdout.split()) == (0, ["0.5"]), done.stderr
     finally:
         assert hub.stop() == 0

@@ -8,8 +8,11 @@ import pytest
 
 import stepscope
 from stepscope.journal import layout
+from stepscope.journal.run_edits import Edits
 from stepscope.model import names
+from stepscope.model.run_requests import Request
 from stepscope.testing import read_run
+from tests.waiting import wait_until
 
 Read = Callable[..., list[Any]]
 
@@ -37,6 +40,20 @@ def read(place: Path) -> Read:
         return [each for each in found if getattr(each, "category", None) != "stepscope"]
 
     return read_back
+
+
+@pytest.fixture
+def ask_to_stop(place: Path) -> Callable[[], None]:
+    """Ask the current run to stop, as a user does, and wait until its process has heard it."""
+
+    def ask() -> None:
+        run = stepscope.current_run()
+        assert run is not None
+        assert run.flush(300)
+        Edits(place).append(run.id, "ada", request=Request(attempt=1, stop=True))
+        wait_until(lambda: run.stop_asked)
+
+    return ask
 
 
 @pytest.fixture

@@ -35,6 +35,29 @@ def test_the_example(read: Read, status: Callable[[], str | None]) -> None:
     assert status() == "finished"
 
 
+def test_a_run_that_is_asked_to_stop(
+    read: Read, status: Callable[[], str | None], ask_to_stop: Callable[[], None]
+) -> None:
+    """`fit` ends after the batch, and its epoch ends with it."""
+    import keras
+    import numpy
+
+    class User(keras.callbacks.Callback):  # type: ignore[misc]
+        def on_train_batch_begin(self, batch: int, logs: Any = None) -> None:
+            if batch == 1:
+                ask_to_stop()
+
+    inputs = numpy.ones((12, 4), "float32")
+    model = keras.Sequential([keras.Input((4,)), keras.layers.Dense(1)])
+    model.compile(optimizer="sgd", loss="mse")
+    recording = integration.StepscopeCallback(project="test")
+    model.fit(inputs, inputs.sum(1), batch_size=4, epochs=2, verbose=0, callbacks=[recording, User()])
+    assert status() == "finished"
+    metrics = read(Metric)
+    assert [each.step for each in metrics if each.category == "trainer" and "loss" in each.values] == [0, 1]
+    assert [each.step for each in metrics if "epoch/loss" in each.values] == [1]
+
+
 def test_a_failure(read: Read, status: Callable[[], str | None], monkeypatch: pytest.MonkeyPatch) -> None:
     """An exception in a batch fails the user's run; the step it was in is recorded."""
 

@@ -58,6 +58,51 @@ def test_in_a_run_of_the_user(read: Read, status: Callable[[], str | None]) -> N
     assert status() is None
 
 
+def test_a_run_that_is_asked_to_stop(
+    tmp_path: Path, read: Read, status: Callable[[], str | None], ask_to_stop: Callable[[], None]
+) -> None:
+    """The training ends after the batch, with a checkpoint of it."""
+    import lightning
+    import torch
+    from lightning.pytorch.callbacks import Callback, ModelCheckpoint
+
+    class User(Callback):  # type: ignore[misc]
+        def on_train_batch_start(self, trainer: Any, pl_module: Any, batch: Any, batch_idx: int) -> None:
+            if batch_idx == 1:
+                ask_to_stop()
+
+    loader = torch.utils.data.DataLoader(torch.utils.data.TensorDataset(torch.randn(8, 4)), batch_size=2)
+    trainer = lightning.Trainer(
+        max_epochs=1, accelerator="cpu", enable_progress_bar=False, enable_model_summary=False, logger=False,
+        callbacks=[integration.StepscopeCallback(), User(), ModelCheckpoint(tmp_path / "saved")],
+    )  # fmt: skip
+    trainer.fit(lightning_trainer.Line(), loader)
+    stepscope.finish()
+    assert (trainer.global_step, status()) == (2, "finished")
+    assert (tmp_path / "saved" / "stopped-step=2.ckpt").is_file()
+    assert next(each for each in read(Event) if each.name == "train.stop.done").attrs["who"] == "ada"
+
+
+def test_checkpoints_are_recorded(tmp_path: Path, read: Read) -> None:
+    """The logger records what a `ModelCheckpoint` saves, with its step; the files are measured."""
+    import lightning
+    import torch
+    from lightning.pytorch.callbacks import ModelCheckpoint
+
+    loader = torch.utils.data.DataLoader(torch.utils.data.TensorDataset(torch.randn(8, 4)), batch_size=2)
+    trainer = lightning.Trainer(
+        max_epochs=1, accelerator="cpu", enable_progress_bar=False, enable_model_summary=False, log_every_n_steps=1,
+        logger=integration.StepscopeLogger(project="test"), callbacks=[ModelCheckpoint(tmp_path / "saved")],
+    )  # fmt: skip
+    trainer.fit(lightning_trainer.Line(), loader)
+    stepscope.finish()
+    named = {each.name: each for each in read(Event)}
+    (path,) = (tmp_path / "saved").iterdir()
+    saved = named["train.checkpoint"]
+    assert (saved.step, saved.attrs["path"]) == (4, str(path))
+    assert named["train.checkpoint.measured"].attrs["bytes"] == path.stat().st_size
+
+
 def test_the_logger_alone(read: Read) -> None:
     """A logger tells what Lightning asks; what is no number is counted, the rest is kept."""
     logger = integration.StepscopeLogger(project="mine")

@@ -36,6 +36,24 @@ def test_the_example(read: Read, status: Callable[[], str | None]) -> None:
     assert status() == "finished"
 
 
+def test_a_run_that_is_asked_to_stop(
+    read: Read, status: Callable[[], str | None], ask_to_stop: Callable[[], None]
+) -> None:
+    """`learn` returns in the rollout, at the next step."""
+    from stable_baselines3 import PPO
+    from stable_baselines3.common.callbacks import BaseCallback
+
+    class User(BaseCallback):  # type: ignore[misc]
+        def _on_step(self) -> bool:
+            if self.num_timesteps == 100:
+                ask_to_stop()
+            return True
+
+    model = PPO("MlpPolicy", "CartPole-v1", n_steps=64, batch_size=32, n_epochs=1, device="cpu", seed=0)
+    model.learn(192, callback=[integration.StepscopeCallback(project="test"), User()])
+    assert (model.num_timesteps, status()) == (101, "finished")
+
+
 def test_a_failure(read: Read, status: Callable[[], str | None]) -> None:
     """An exception in another callback fails the user's run; what was dumped before is there."""
     from stable_baselines3 import PPO

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 import stepscope
+from stepscope.extend import detect_launch
 from stepscope.model.records import Event, Metric, Span
 from tests.late import late
 
@@ -74,6 +75,42 @@ def test_in_a_run_of_the_user(tmp_path: Path, read: Read, status: Callable[[], s
     assert events["train.config"].attrs["args"]["logging_steps"] == 1
     assert events["train.checkpoint"].step == 3
     assert Path(events["train.checkpoint"].attrs["path"]).is_dir()
+
+
+def test_a_run_that_is_asked_to_stop(
+    tmp_path: Path, read: Read, status: Callable[[], str | None], ask_to_stop: Callable[[], None]
+) -> None:
+    """The training ends after the step, with a checkpoint of it."""
+    import transformers
+
+    class User(transformers.TrainerCallback):  # type: ignore[misc]
+        def on_step_begin(self, args: Any, state: Any, control: Any, **more: Any) -> None:
+            if state.global_step == 1:
+                ask_to_stop()
+
+    made = trainer(tmp_path / "out", transformers_trainer.tokens(16), save_strategy="no")
+    made.add_callback(User())
+    made.train()
+    assert (made.state.global_step, status()) == (2, "finished")
+    assert (tmp_path / "out" / "checkpoint-2").is_dir()
+    named = {each.name: each for each in read(Event)}
+    assert named["train.checkpoint"].step == 2
+    assert named["train.stop.done"].attrs["who"] == "ada"
+
+
+def test_several_ranks_are_not_stopped(
+    tmp_path: Path, read: Read, ask_to_stop: Callable[[], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With more than one rank the callback does not stop: ranks that stop at different steps wait for each other."""
+    stepscope.init()
+    launch = detect_launch()._replace(world_size=2)
+    monkeypatch.setattr("stepscope.integrations.callback_run.detect_launch", lambda: launch)
+    ask_to_stop()
+    made = trainer(tmp_path / "out", transformers_trainer.tokens(16), save_strategy="no")
+    made.train()
+    assert made.state.global_step == 3
+    (heard,) = (each for each in read(Event) if each.name == "train.stop.requested")
+    assert heard.attrs["asks"] is False
 
 
 def test_trl(tmp_path: Path, read: Read) -> None:

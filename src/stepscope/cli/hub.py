@@ -20,7 +20,7 @@ _NEEDED = "the hub needs more packages: pip install 'stepscope[hub]'"
 _TIMES = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 7 * 86400}
 _SIZES = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12}
 _SIZES |= {"ki": 2**10, "mi": 2**20, "gi": 2**30, "ti": 2**40}
-_SCOPES = ("ingest", "read", "admin")
+_SCOPES = ("ingest", "read", "control", "admin")
 
 
 def add(commands: Commands) -> None:

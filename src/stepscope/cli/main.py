@@ -18,6 +18,8 @@ COMMANDS = {
         for name in ("demo", "hub", "runs", "show", "findings", "tail", "top", "report", "step", "samples", "export")
     },
     **dict.fromkeys(("tag", "note", "rename", "archive", "delete"), "edit"),
+    "checkpoints": "checkpoints",
+    **dict.fromkeys(("stop", "set"), "control"),
     "alerts": "alerts",
     "import": "import_runs",
     "ui": "hub",

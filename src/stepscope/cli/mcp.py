@@ -16,9 +16,13 @@ from stepscope.wire.plain import dumps
 
 _INSTRUCTIONS = (
     "Stepscope records training runs: metrics by step, spans, logs, events, alerts, on every rank. Begin with `runs` "
-    "and `findings`; `step` explains one step; `series` reads metrics over time. Everything is read-only. "
+    "and `findings`; `step` explains one step; `series` reads metrics over time. {access} "
     "NaN and infinities are the strings NaN, Infinity and -Infinity. Times are seconds since 1970 unless named _ms."
 )
+
+
+_READ_ONLY = "Everything is read-only."
+_CONTROLS = "All but `stop` and `set_live` is read-only: call these only when the user asked for it."
 
 
 def add(commands: Commands) -> None:
@@ -26,28 +30,35 @@ def add(commands: Commands) -> None:
     text = "serve the queries to coding agents over the Model Context Protocol (stdio)"
     made = commands.add_parser("mcp", help=text, description=text)
     made.add_argument("--home", type=Path, help="the folder of all journals (STEPSCOPE_HOME, ~/.stepscope)")
+    made.add_argument("--control", action="store_true", help="let agents stop runs and change their live settings")
     made.set_defaults(command=command)
 
 
 def command(args: argparse.Namespace) -> int:
     """Serve until the client closes standard input."""
-    server(home_of(args)).run("stdio")
+    server(home_of(args), control=args.control).run("stdio")
     return 0
 
 
-def server(home: Path) -> Any:
-    """The server with one tool for each question."""
+def server(home: Path, *, control: bool = False) -> Any:
+    """The server with one tool for each question; with `control` also those that ask something of a program."""
     try:
         from mcp.server.mcpserver import MCPServer
         from mcp.server.mcpserver.exceptions import ToolError
         from mcp.types import ToolAnnotations
     except ImportError as error:
         raise ConfigError(f"mcp 2 or later is needed: pip install 'stepscope[mcp]' ({error})") from None
-    made = MCPServer("stepscope", instructions=_INSTRUCTIONS, version=__version__, log_level="ERROR")
+    instructions = _INSTRUCTIONS.format(access=_CONTROLS if control else _READ_ONLY)
+    made = MCPServer("stepscope", instructions=instructions, version=__version__, log_level="ERROR")
     questions = Questions(home)
-    for name in ALL:
+    for name in (*ALL, *(CONTROLS if control else ())):
         question = _as_tool(getattr(questions, name), ToolError)
-        hints = ToolAnnotations(read_only_hint=True, idempotent_hint=True, open_world_hint=False)
+        hints = ToolAnnotations(
+            read_only_hint=name in ALL,
+            destructive_hint=name not in ALL,
+            idempotent_hint=True,
+            open_world_hint=False,
+        )
         made.tool(name, annotations=hints, structured_output=False)(question)
     return made
 
@@ -204,6 +215,26 @@ class Questions:
         with self._asking() as client:
             return client.post("/api/sql", {"sql": sql, "rows": min(max(rows, 1), MAX_ROWS)})
 
+    def checkpoints(self, run: str = "latest", best: str | None = None, keys: list[str] | None = None) -> Any:
+        """List the checkpoints of a run with metrics at their steps; `best` names the metric that picks the best."""
+        return self._of_run(run, "/api/runs/{run}/checkpoints", best=best, key=keys or [])
+
+    def control(self, run: str = "latest") -> Any:
+        """Tell what users asked of a program (to stop, to change live settings), and what became of each request."""
+        return self._of_run(run, "/api/runs/{run}/control")
+
+    def stop(self, run: str) -> Any:
+        """Ask a running program to stop. Nothing is killed: it ends when it is ready, usually after a checkpoint."""
+        return self._ask_of_program(run, "/api/runs/{run}/stop")
+
+    def set_live(self, run: str, settings: dict[str, bool | int | float | str]) -> Any:
+        """Ask a running program to change settings that it declared as live; `control` lists them."""
+        return self._ask_of_program(run, "/api/runs/{run}/live", settings)
+
+    def _ask_of_program(self, run: str, path: str, body: Any = None) -> Any:
+        with self._asking() as client:
+            return client.change("POST", path, body, run=resolve_run(client, self._home, run))
+
     def _of_run(self, run: str, path: str, **given: Any) -> Any:
         with self._asking() as client:
             return client.get(path, run=resolve_run(client, self._home, run), **given)
@@ -245,5 +276,21 @@ def _differences(one: Mapping[str, Any], other: Mapping[str, Any]) -> dict[str, 
     return {key: [one.get(key), other.get(key)] for key in keys if one.get(key) != other.get(key)}
 
 
-ALL = ("runs", "run", "findings", "series", "step", "spans", "trace", "logs", "alerts", "diff", "sql")
+ALL = (
+    "runs",
+    "run",
+    "findings",
+    "series",
+    "step",
+    "spans",
+    "trace",
+    "logs",
+    "alerts",
+    "diff",
+    "sql",
+    "checkpoints",
+    "control",
+)
 """The names of all questions."""
+CONTROLS = ("stop", "set_live")
+"""The names of the tools that ask something of a program."""

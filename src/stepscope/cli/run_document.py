@@ -111,6 +111,8 @@ class RunDocument(Struct, kw_only=True):
     tags: Mapping[str, Any]
     group: str | None
     job_type: str | None
+    parent: str | None
+    from_step: int | None
     archived: bool
     status: str
     started: str | None
@@ -145,6 +147,8 @@ def from_journals(shown: Shown) -> RunDocument:
         tags=description.tags,
         group=summary.group or None,
         job_type=summary.job_type or None,
+        parent=summary.parent or None,
+        from_step=summary.from_step,
         archived=description.archived,
         status=shown.status,
         started=_iso(summary.started),
@@ -274,7 +278,10 @@ def from_hub(stored: StoredRun, home: Path) -> RunDocument:
     )
 
 
-_OF_ROW = ("project", "name", "notes", "tags", "group", "job_type", "archived", "status", "config", "environment")
+_OF_ROW = (
+    *("project", "name", "notes", "tags", "group", "job_type", "parent", "from_step", "archived", "status"),
+    *("config", "environment"),
+)
 _OF_KEY = ("last", "last_step", "min", "max", "non_finite")
 
 

@@ -97,7 +97,10 @@ def _title(shown: Shown) -> list[str]:
     world = max((each.writer.world_size for each in newest), default=0)
     description = summary.described
     who = f"{summary.project}/{description.name}" if description.name else summary.project
-    part = [f"{key} {value}" for key, value in (("group", summary.group), ("job type", summary.job_type)) if value]
+    at = "" if summary.from_step is None else f" at step {summary.from_step}"
+    parent = f"{summary.parent}{at}" if summary.parent else ""
+    about = (("group", summary.group), ("job type", summary.job_type), ("forked from", parent))
+    part = [f"{key} {value}" for key, value in about if value]
     return [
         f"{summary.run}  {text.clean(who)}  {shown.status}",
         f"started {text.moment(summary.started)}   lasted {formatting.duration(shown.duration)}"

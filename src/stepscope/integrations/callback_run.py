@@ -5,7 +5,7 @@ from collections.abc import Callable, Collection, Mapping
 from typing import Any, ClassVar
 
 import stepscope
-from stepscope.extend import message_of
+from stepscope.extend import detect_launch, message_of
 from stepscope.model.names import ATTR_BUCKET, EVENT_CONFIG
 
 EVALUATE = "train.evaluate"
@@ -24,6 +24,7 @@ class CallbackRun:
         self._begun: stepscope.Run | None = None
         self._ours = False
         self._alone = False
+        self._ranks = 1
         self._step: Any = None
         self._spans: dict[str, Any] = {}
 
@@ -37,6 +38,12 @@ class CallbackRun:
     def current(self) -> stepscope.Run | None:
         """The active run, else the current run of the process."""
         return self.active or stepscope.current_run()
+
+    @property
+    def is_asked_to_stop(self) -> bool:
+        """Whether a user asked the run to stop; False on several ranks, which would not stop at the same step."""
+        run = self.current
+        return run is not None and self._ranks == 1 and run.stop_requested
 
     def begin(self, config: Mapping[str, Any]) -> stepscope.Run:
         """Join the current run, or start one with the settings; ConfigError when they are invalid.
@@ -55,6 +62,7 @@ class CallbackRun:
         elif config:
             run.event(EVENT_CONFIG, config)
         self._begun = run
+        self._ranks = detect_launch().world_size
         return run
 
     def enter_step(self, number: int) -> None:

@@ -15,7 +15,8 @@ class StepscopeCallback(Callback):  # type: ignore[misc]
 
     Keras's values of a batch are means since the start of the epoch. Steps are batches, counted across epochs from
     `first_step`; the values of `evaluate` are at the last step. Joins the current run, or starts one with the
-    arguments of `stepscope.init` and ends it with `fit`, or with a separate `evaluate`.
+    arguments of `stepscope.init` and ends it with `fit`, or with a separate `evaluate`. A run that is asked to stop
+    ends after the batch, and its epoch with it, so that a `ModelCheckpoint` of each epoch saves.
     """
 
     def __init__(self, *, first_step: int = 0, **settings: Any) -> None:
@@ -56,6 +57,8 @@ class StepscopeCallback(Callback):  # type: ignore[misc]
         run = self._callback_run.current
         if run is not None and logs:
             run.log(logs, self._step, "trainer")
+        if self._callback_run.is_asked_to_stop:
+            self.model.stop_training = True
 
     @counted
     def on_test_begin(self, logs: Any = None) -> None:

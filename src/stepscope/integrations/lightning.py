@@ -1,6 +1,7 @@
 """A logger for Lightning, which records values, and a callback, which records steps, validation and failures."""
 
 import argparse
+import os
 from collections.abc import Mapping
 from typing import Any
 
@@ -63,6 +64,13 @@ class StepscopeLogger(Logger):  # type: ignore[misc]
             run.event(EVENT_CONFIG, config)
 
     @counted
+    def after_save_checkpoint(self, checkpoint_callback: Any) -> None:
+        """Record the checkpoint that a `ModelCheckpoint` saved last."""
+        path = getattr(checkpoint_callback, "_last_checkpoint_saved", "") or checkpoint_callback.best_model_path
+        if path:
+            self.experiment.checkpoint(path, getattr(checkpoint_callback, "_last_global_step_saved", None))
+
+    @counted
     def finalize(self, status: str) -> None:
         """End the run after an exception, if it was started here; else keep it open, since `test` may follow `fit`."""
         if status == "failed":
@@ -75,7 +83,8 @@ class StepscopeCallback(Callback):  # type: ignore[misc]
     """Records each batch as a step with a span, each validation and test as a span, and exceptions.
 
     Works with any logger, and uses the same steps as Lightning's loggers. The run is joined or started, and ends, as
-    with `StepscopeLogger`.
+    with `StepscopeLogger`. A run that is asked to stop saves a checkpoint `stopped-step=N.ckpt`, where the trainer
+    saves checkpoints at all, and ends, if it has one rank.
     """
 
     def __init__(self, **settings: Any) -> None:
@@ -97,8 +106,17 @@ class StepscopeCallback(Callback):  # type: ignore[misc]
 
     @counted
     def on_train_batch_end(self, trainer: Any, pl_module: Any, outputs: Any, batch: Any, batch_idx: int) -> None:
-        """Leave the step."""
+        """Leave the step; save and end the training after it when the run is asked to stop."""
         self._callback_run.leave_step()
+        if self._callback_run.is_asked_to_stop and not trainer.should_stop:
+            trainer.should_stop = True
+            saver = trainer.checkpoint_callback
+            if saver is not None:
+                folder = getattr(saver, "dirpath", None) or trainer.default_root_dir
+                path = os.path.join(folder, f"stopped-step={trainer.global_step}.ckpt")
+                trainer.save_checkpoint(path)
+                if self._callback_run.current is not None:
+                    self._callback_run.current.checkpoint(path, trainer.global_step)
 
     @counted
     def on_validation_start(self, trainer: Any, pl_module: Any) -> None:

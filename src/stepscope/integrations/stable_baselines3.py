@@ -37,7 +37,7 @@ class StepscopeCallback(BaseCallback):  # type: ignore[misc]
     """Records `train/*` under `trainer/`, `rollout/*` under `actor/`, `eval/*` under `evaluator/`, the rest `misc/`.
 
     The step is the number of timesteps, on the axis `timesteps`. Joins the current run, or starts one with the
-    arguments of `stepscope.init` and ends it with `learn`.
+    arguments of `stepscope.init` and ends it with `learn`, which returns early when the run is asked to stop.
     """
 
     def __init__(self, *, verbose: int = 0, **settings: Any) -> None:
@@ -62,7 +62,7 @@ class StepscopeCallback(BaseCallback):  # type: ignore[misc]
         self._callback_run.enter(TRAIN, "productive")
 
     def _on_step(self) -> bool:
-        return True
+        return not self._callback_run.is_asked_to_stop
 
     @counted
     def _on_training_end(self) -> None:

@@ -14,8 +14,9 @@ class StepscopeCallback(TrainerCallback):  # type: ignore[misc]
     """Records what the Trainer logs, under `trainer/` and `evaluator/`, and a span for each step and evaluation.
 
     Joins the current run, or starts one with the arguments of `stepscope.init` and ends it with the training, or with
-    an evaluation or prediction outside of training. The step is the Trainer's `global_step`, which starts at 1.
-    Raises only ConfigError, at the start of a run.
+    an evaluation or prediction outside of training. The step is the Trainer's `global_step`, which starts at 1. A run
+    that is asked to stop saves a checkpoint and ends, if it has one rank. Raises only ConfigError, at the start of a
+    run.
     """
 
     def __init__(self, **settings: Any) -> None:
@@ -34,8 +35,10 @@ class StepscopeCallback(TrainerCallback):  # type: ignore[misc]
 
     @counted
     def on_step_end(self, args: Any, state: Any, control: Any, **more: Any) -> None:
-        """Leave the step."""
+        """Leave the step; save and end the training after it when the run is asked to stop."""
         self._callback_run.leave_step()
+        if self._callback_run.is_asked_to_stop:
+            control.should_save = control.should_training_stop = True
 
     @counted
     def on_log(self, args: Any, state: Any, control: Any, logs: Any = None, **more: Any) -> None:
@@ -63,10 +66,10 @@ class StepscopeCallback(TrainerCallback):  # type: ignore[misc]
 
     @counted
     def on_save(self, args: Any, state: Any, control: Any, **more: Any) -> None:
-        """Record the path of a checkpoint."""
+        """Record a checkpoint."""
         if self._callback_run.current is not None:
             path = os.path.join(args.output_dir, f"checkpoint-{state.global_step}")
-            self._callback_run.current.event("train.checkpoint", {"path": path}, step=state.global_step)
+            self._callback_run.current.checkpoint(path, state.global_step)
 
     @counted
     def on_train_end(self, args: Any, state: Any, control: Any, **more: Any) -> None:

@@ -70,6 +70,11 @@ def writer_folder(home: Path, run: str, writer: str) -> Path:
     return runs_folder(home) / run / writer
 
 
+def requests_path(home: Path, run: str) -> Path:
+    """The file with what users ask of a run."""
+    return home / "requests" / f"{run}.json"
+
+
 def list_runs(home: Path) -> list[str]:
     """Return the run ids of a home folder, sorted; folders with other names are skipped."""
     return sorted(entry.name for entry in _folders(runs_folder(home)) if is_safe(entry.name))

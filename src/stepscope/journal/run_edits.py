@@ -11,13 +11,14 @@ from pathlib import Path
 import msgspec
 from msgspec import Struct
 
-from stepscope.journal import layout
+from stepscope.journal import layout, request_files
 from stepscope.journal.atomic_files import FileLock, append_synced, sync_folder
 from stepscope.journal.quarantine import Entry, Quarantine, Unreadable, quarantined
 from stepscope.journal.segments import find_writer
 from stepscope.model.ports import Batch, Writer
 from stepscope.model.records import Event
-from stepscope.model.run_description import Change, Edit, safe_change
+from stepscope.model.run_description import Change, Edit, in_order, safe_change
+from stepscope.model.run_requests import Request, Requests, asked_of, merged_all
 from stepscope.model.secret_text import mask_text
 from stepscope.wire import frames
 
@@ -83,21 +84,50 @@ class Edits:
             return self._written
 
     def add(self, edits: Iterable[Edit]) -> None:
-        """Add edits that are kept elsewhere."""
+        """Add edits that are kept elsewhere; their requests reach the programs whose journals are in this home."""
+        added = {edit.id: edit for edit in edits}
         with self._lock:
             self._refresh()
-            self._others = self._others | {edit.id: edit for edit in edits}
+            fresh = [edit for id, edit in added.items() if id not in self._others]
+            self._others = self._others | added
             self._merge()
+        for edit in fresh:
+            with contextlib.suppress(OSError):
+                self._post(edit)
+
+    def requests(self, run: str) -> Requests:
+        """What users ask of a program."""
+        edits = in_order(self.of(run))
+        return merged_all(
+            asked_of(edit.id, edit.time, edit.who, edit.request) for edit in edits if edit.request is not None
+        )
+
+    def newest_attempt(self, run: str) -> int:
+        """The newest attempt of a run whose journals are in this home; 0 without one."""
+        names = layout.list_writers(self.folder.parent, run) if layout.is_safe(run) else []
+        return max((found.attempt for name in names if (found := layout.parse_writer(name))), default=0)
+
+    def _post(self, edit: Edit) -> None:
+        """Leave a request where the processes of its run look, if their journals are in this home."""
+        if edit.request is not None and has_journals(self.folder.parent, edit.run):
+            request_files.post(self.folder.parent, edit.run, asked_of(edit.id, edit.time, edit.who, edit.request))
 
     def append(
-        self, run: str, who: str, change: Change | None = None, *, after: int = 0, deleted: bool = False
+        self,
+        run: str,
+        who: str,
+        change: Change | None = None,
+        *,
+        after: int = 0,
+        deleted: bool = False,
+        request: Request | None = None,
     ) -> Edit:
         """Write an edit and return it; OSError when it could not be written.
 
         Its time is after every known edit of the run, and after `after`, even if the clock was set back.
         """
         if self._share is not None:
-            edit = self._made(run, who, change, self.of(run), after, deleted=deleted)
+            edit = self._made(run, who, change, self.of(run), after, deleted=deleted, request=request)
             self._share(edit)
             self.add([edit])
             return edit
@@ -105,20 +135,29 @@ class Edits:
         path = self.folder / f"{layout.slug(os.uname().nodename)}{_SUFFIX}"
         with FileLock(path, wait=True) as lock:
             known = _by_run(_read_all(self._paths())).get(run, ())
-            edit = self._made(run, who, change, known, after, deleted=deleted)
+            edit = self._made(run, who, change, known, after, deleted=deleted, request=request)
             _write(lock.fd, frames.frame(_encode(edit)))
             sync_folder(self.folder)
             sync_folder(self.folder.parent)
         self.all()
+        self._post(edit)
         return edit
 
     def _made(
-        self, run: str, who: str, change: Change | None, known: Sequence[Edit], after: int, *, deleted: bool
+        self,
+        run: str,
+        who: str,
+        change: Change | None,
+        known: Sequence[Edit],
+        after: int,
+        *,
+        deleted: bool,
+        request: Request | None,
     ) -> Edit:
         moment = max([self._clock(), after + 1, *(edit.time + 1 for edit in known)])
         id = os.urandom(8).hex()
         change = safe_change(change or Change())
-        return Edit(run=run, time=moment, id=id, who=mask_text(who), change=change, deleted=deleted)
+        return Edit(run=run, time=moment, id=id, who=mask_text(who), change=change, deleted=deleted, request=request)
 
     def deleted(self) -> dict[str, int]:
         """The deleted runs, and when each was deleted, in ns."""
@@ -222,6 +261,7 @@ def delete_files(home: Path, run: str, before: int) -> Freed:
     aside = sum(_delete_entries(home, sink, run, before) for sink in quarantined(home))
     freed = _delete_journals(home, run, before) if layout.is_safe(run) else 0
     if layout.is_safe(run) and not (layout.runs_folder(home) / run).exists():
+        request_files.remove(home, run)
         for path in (home / "shipping").glob(f"{run}@*.want"):
             with contextlib.suppress(OSError):
                 path.unlink()

@@ -25,7 +25,7 @@ SELF = "stepscope"
 _SPANS = (Span, SpanStart)
 _STEPPED = frozenset((Metric, MetricStart, *_SPANS))
 _METRICS_AND_STARTS = frozenset((Metric, MetricStart, SpanStart, LogStart))
-_DESCRIPTION = ("notes", "group", "job_type")
+_DESCRIPTION = ("notes", "group", "job_type", "parent")
 RECENT = 50
 """Events, alerts and exceptions that are kept in full; all are counted."""
 
@@ -180,6 +180,8 @@ class RunSummary:
     tags: dict[str, Any] = field(default_factory=dict)
     group: str = ""
     job_type: str = ""
+    parent: str = ""
+    from_step: int | None = None
     edits: list[Edit] = field(default_factory=list)
     """Edits recorded by its own processes, and later edits found by `read_run`."""
     config: dict[str, Any] = field(default_factory=dict)
@@ -320,11 +322,13 @@ class RunSummary:
         if isinstance(config, dict):
             self.config |= config
         texts = {key: event.attrs[key] for key in _DESCRIPTION if isinstance(event.attrs.get(key), str)}
-        ours = {"config", "tags", *texts}
+        ours = {"config", "tags", "from_step", *texts}
         self.environment |= {key: value for key, value in event.attrs.items() if key not in ours}
         if (writer.attempt, -writer.rank) >= self._started_by:
             self._started_by = writer.attempt, -writer.rank
-            self.notes, self.group, self.job_type = (texts.get(key, "") for key in _DESCRIPTION)
+            self.notes, self.group, self.job_type, self.parent = (texts.get(key, "") for key in _DESCRIPTION)
+            began = event.attrs.get("from_step")
+            self.from_step = began if type(began) is int else None
             self.tags = read_tags(event.attrs.get("tags"))
 
     @property

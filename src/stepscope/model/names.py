@@ -13,6 +13,8 @@ ATTR_STEP = "train.step"
 ATTR_RANK = "dl.rank"
 ATTR_WORLD_SIZE = "dl.world_size"
 ATTR_LOCAL_RANK = "dl.local_rank"
+SPAN_CHECKPOINT = "train.checkpoint"
+ATTR_CHECKPOINT_PATH = "train.checkpoint.path"
 ATTR_BUCKET = "train.bucket"
 """The bucket of a span's self time: one of `BUCKETS`."""
 
@@ -23,6 +25,7 @@ SPAN_BUCKETS = {
     "train.optimizer_step": "productive",
     "train.data_load": "idle",
     "train.evaluate": "overhead",
+    "train.checkpoint": "overhead",
     "train.checkpoint.save": "overhead",
     "train.checkpoint.load": "overhead",
     "rl.sample": "productive",
@@ -48,6 +51,20 @@ EVENT_CONFIG = "train.config"
 """Settings that became known or changed after the start of a run; they are its attributes."""
 EVENT_EDITED = "train.run.edited"
 """A process of a run changed its name, notes or tags; the attributes are those of a `Change`."""
+EVENT_STOP = "train.stop.requested"
+"""A process heard that a user asked it to stop: `request` and `who`; `asks` is whether the program looks for it."""
+EVENT_STOPPED = "train.stop.done"
+"""A process that was asked to stop ended its run in order; `request` and `who`."""
+EVENT_LIVE = "train.live"
+"""The settings that a program declared as changeable, with their values, as `settings`."""
+EVENT_LIVE_CHANGED = "train.live.changed"
+"""A process changed a live setting: `name`, `value`, `before`, `request` and `who`; with `refused` it did not."""
+EVENT_CHECKPOINT = "train.checkpoint"
+"""A checkpoint was saved: `path`, `id`, `step`, and `seconds` where the saving was timed."""
+EVENT_CHECKPOINT_MEASURED = "train.checkpoint.measured"
+"""The files of the checkpoint with an `id`: `bytes`, `files`, `manifest`, `content`, `complete`."""
+EVENT_CHECKPOINT_LOADED = "train.checkpoint.loaded"
+"""An attempt continues from the checkpoint at a `path`, of a `step` where that is known."""
 EVENT_CLOCK = "stepscope.clock_jump"
 """The clock of a process was set; `seconds` is the difference."""
 KEY_BEATS = "stepscope/beats"

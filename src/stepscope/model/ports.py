@@ -2,11 +2,12 @@
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 from msgspec import Struct
 
 from stepscope.model.records import Record
+from stepscope.model.run_requests import Requests
 
 SCHEMA = 1
 LONGEST_RUN_ID = 4096
@@ -108,3 +109,11 @@ class Sink(Protocol):
 
     def close(self) -> None:
         """Close connections; a sink holds no records."""
+
+
+@runtime_checkable
+class AskingSink(Protocol):
+    """A sink whose users may ask something of the programs it gets records of."""
+
+    on_requests: Callable[[str, Requests], object]
+    """Called with a run and what is asked of its program; must not raise."""

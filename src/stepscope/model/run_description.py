@@ -8,6 +8,7 @@ from msgspec import UNSET, Meta, Struct, UnsetType, field
 from stepscope.model.names import EVENT_CONFIG, EVENT_STARTED
 from stepscope.model.records import Event
 from stepscope.model.redaction import redact
+from stepscope.model.run_requests import Request
 
 LONGEST_NAME, LONGEST_NOTES, LONGEST_TAG = 256, 65_536, 256
 MAX_TAGS = 100
@@ -42,7 +43,10 @@ class Change(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Edit(Struct, frozen=True, kw_only=True):
-    """One edit of one run: who made it, when, and what it changed; with `deleted` it is the run's tombstone."""
+    """One edit of one run: who made it, when, and what it changed; with `deleted` it is the run's tombstone.
+
+    With a `request` it changes nothing itself: it asks something of the program.
+    """
 
     run: str
     time: int
@@ -51,6 +55,7 @@ class Edit(Struct, frozen=True, kw_only=True):
     who: str = ""
     change: Change = field(default_factory=Change)
     deleted: bool = False
+    request: Request | None = None
 
 
 class Description(Struct, frozen=True):

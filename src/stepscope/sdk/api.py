@@ -26,6 +26,8 @@ def init(
     notes: str | None = None,
     group: str | None = None,
     job_type: str | None = None,
+    parent: "str | Run | None" = None,
+    from_step: int | None = None,
     run_id: str | None = None,
     home: str | os.PathLike[str] | None = None,
     disabled: bool | None = None,

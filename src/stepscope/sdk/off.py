@@ -1,5 +1,6 @@
 """A run that records nothing: what `init` returns when Stepscope is disabled."""
 
+import contextlib
 import functools
 from collections.abc import Callable
 from pathlib import Path
@@ -11,6 +12,7 @@ from opentelemetry import trace
 from stepscope.model.goodput_sums import Sums, conclude
 from stepscope.sdk.context import NO_MARK, Mark
 from stepscope.sdk.outcomes import NOTHING_LEFT
+from stepscope.sdk.remote_control import LiveSettings
 from stepscope.sdk.run import Run
 from stepscope.sdk.run_config import RunConfig
 from stepscope.sdk.spans import Span
@@ -55,6 +57,18 @@ def _off(call: F, answer: Any = None) -> F:
     return cast(F, off)
 
 
+def _off_live(call: F) -> F:
+    """Return a `live` that returns the settings as they are declared: nobody changes them."""
+
+    @functools.wraps(call)
+    def off(self: Run, *args: Any, **settings: Any) -> LiveSettings:
+        found = LiveSettings(lambda key, reason: None)
+        found.__dict__.update(settings)
+        return found
+
+    return cast(F, off)
+
+
 class OffRun(Run):
     """A run whose every call returns at once."""
 
@@ -76,6 +90,14 @@ class OffRun(Run):
         """No step."""
         return NO_MARK
 
+    @property
+    def stop_requested(self) -> bool:
+        """Nobody can ask this run to stop."""
+        return False
+
+    live = _off_live(Run.live)
+    checkpoint = _off(Run.checkpoint, contextlib.nullcontext())
+    resumed_from = _off(Run.resumed_from)
     log = _off(Run.log)
     log_system = _off(Run.log_system)
     measure = _off(Run.measure)
@@ -90,6 +112,7 @@ class OffRun(Run):
     rename = _off(Run.rename)
     sample = _off(Run.sample)
     on_finish = _off(Run.on_finish, lambda: False)
+    on_stop = _off(Run.on_stop, lambda: False)
     on_position = _off(Run.on_position)
     count = _off(Run.count)
     reject = _off(Run.reject)

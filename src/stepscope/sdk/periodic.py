@@ -1,10 +1,12 @@
 """Periodic work of the flusher besides writing: read tensors, record open spans and heartbeats, end the run."""
 
+import os
 import time
 from collections.abc import Callable
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Protocol
 
+from stepscope.journal.layout import requests_path
 from stepscope.model import names
 from stepscope.model.records import EVENT, METRIC, SPAN
 from stepscope.sdk.context import NO_MARK, pack
@@ -16,6 +18,7 @@ from stepscope.sdk.tensors import Row, Transfer
 
 if TYPE_CHECKING:
     from stepscope.sdk.flusher import Flusher
+    from stepscope.sdk.remote_control import RemoteControl
 
 OPEN_SECONDS = 1.0
 """A span that is open for longer is recorded before it ends."""
@@ -34,6 +37,10 @@ class TimedPart(Part, Protocol):
     flusher: "Flusher"
     call_times: CallTimes
 
+    @property
+    def remote_control(self) -> "RemoteControl":
+        """What users ask of this process."""
+
 
 class PeriodicWork:
     """The periodic work of one run, called by the flusher each round with the monotonic time."""
@@ -42,6 +49,8 @@ class PeriodicWork:
         self._run = run
         self.collectors: list[Callable[[], None]] = []
         """Called about once a second, such as OpenTelemetry's instruments."""
+        self.rounds: list[Callable[[], object]] = []
+        """Called in each round of the flusher; each must be quick."""
         self.closing: list[Callable[[], object]] = []
         """Called once when the run ends, newest first."""
         self._held: list[Row] = []
@@ -50,6 +59,8 @@ class PeriodicWork:
         self._beat = 0.0
         self._beats = 0
         self._clock = time.time_ns() - time.monotonic_ns()
+        self._requests = str(requests_path(run.home, run.id))
+        """The file with what users ask of this run."""
         self._ended = False
         self.closed = False
         self._rejected: dict[str, str] = {}
@@ -65,6 +76,8 @@ class PeriodicWork:
 
     def __call__(self, now: float) -> None:
         self._move_tensors()
+        for each in self.rounds:
+            self._quietly(each)
         if self._run.preempted and self._run.status == "running":
             self.record_end("preempted")
         if now - self._second >= 1.0:
@@ -72,6 +85,7 @@ class PeriodicWork:
                 self._run.call_times.arm()  # not in the first second, whose calls are no usual ones
             self._second = now
             self._show_open_spans()
+            self._quietly(self._look_for_requests)
             self.collect()
         if now - self._beat >= BEAT_SECONDS:
             self._beat = now
@@ -124,6 +138,17 @@ class PeriodicWork:
         for id in list(self._run.open_spans)[:-MAX_OPEN]:  # spans that are never ended
             self._run.open_spans.pop(id, None)
 
+    def _look_for_requests(self) -> None:
+        """Follow what users ask of this process, once its journal tells which attempt it is."""
+        journal = self._run.flusher.journal
+        if journal is None:
+            return
+        try:
+            found = os.stat(self._requests)
+        except OSError:
+            return
+        self._run.remote_control.look(found, journal.writer.attempt)
+
     def beat(self, *, last: bool = False) -> None:
         """Record this process's own counters as a heartbeat; a reader that sees none for a while reports a stall.
 
@@ -173,6 +198,8 @@ class PeriodicWork:
         if self._ended or not run.main:
             return
         self._ended = True
+        if run.stop_asked is not None and status == "finished":
+            run.event(names.EVENT_STOPPED, {"request": run.stop_asked.id, "who": run.stop_asked.who})
         now = time.time_ns()
         failed = 2 if status == "failed" else 0
         ids = run.link[:2]

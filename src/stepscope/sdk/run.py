@@ -49,6 +49,9 @@ from stepscope.sdk.writer_identity import open_journal
 if TYPE_CHECKING:
     from stepscope.journal.run_goodput import Folding
     from stepscope.model.goodput_sums import Goodput
+    from stepscope.model.run_requests import Asked
+    from stepscope.sdk.checkpoints import Checkpoints
+    from stepscope.sdk.remote_control import RemoteControl
 
 _time_ns = time.time_ns
 new_mark = tuple.__new__
@@ -61,6 +64,11 @@ _ADD_NOTHING = _NUMBERS | {str, bytes, type(None), dict, list, tuple, set, sampl
 
 class Run:
     """A run. Every method may be called from any thread, before and after a fork."""
+
+    asks_to_stop = False
+    stop_asked: "Asked | None" = None
+    _remote_control: "RemoteControl | None" = None
+    _checkpoints: "Checkpoints | None" = None
 
     def __init__(self, settings: Settings, launch: Launch, config: Mapping[str, Any] | None = None) -> None:
         self.settings = settings
@@ -242,7 +250,39 @@ class Run:
         axis = name if type(name) is str else text_of(name)
         return open_step(self, new_mark(Mark, (number, None if axis == "step" else axis)))
 
+    @property
+    def stop_requested(self) -> bool:
+        """Whether a user asked this run to stop, on the page, with `stepscope stop` or through the API.
+
+        Reads memory only, so a loop may look at it in every step. Nothing is stopped: the program ends its loop itself.
+        Ranks hear of a request within about a second, but not at the same step.
+        """
+        self.asks_to_stop = True
+        return self.stop_asked is not None
+
+    @property
+    def remote_control(self) -> "RemoteControl":
+        """What users ask of this process."""
+        if self._remote_control is None:
+            from stepscope.sdk.remote_control import RemoteControl  # imported on use
+
+            self.__dict__.setdefault("_remote_control", RemoteControl(self))  # atomic: two threads may come here
+        return self.__dict__["_remote_control"]  # type: ignore[no-any-return]
+
+    @property
+    def checkpoints(self) -> "Checkpoints":
+        """The checkpoints that this process records."""
+        if self._checkpoints is None:
+            from stepscope.sdk.checkpoints import Checkpoints  # imported on use
+
+            self.__dict__.setdefault("_checkpoints", Checkpoints(self))
+        return self.__dict__["_checkpoints"]  # type: ignore[no-any-return]
+
     span = open_span
+    checkpoint = run_methods.checkpoint
+    resumed_from = run_methods.resumed_from
+    on_stop = run_methods.on_stop
+    live = run_methods.live
     tag = run_methods.tag
     untag = run_methods.untag
     note = run_methods.note
@@ -328,6 +368,8 @@ class Run:
         Does not wait for sinks; `undelivered` of the result is what they lack at this moment.
         """
         self.outcomes.reject_arguments("flush", unknown)
+        if self._checkpoints is not None:
+            self._checkpoints.settle()
         safe = self.flusher.flush(self._bounded(timeout)) and not self.recorder.late
         return self._outcome(safe, look=safe)
 
@@ -409,6 +451,10 @@ class Run:
         self.call_times.disarm()
         self.call_times = CallTimes(self)
         self.periodic.after_fork()
+        if self._remote_control is not None:
+            self._remote_control.after_fork()
+        if self._checkpoints is not None:
+            self._checkpoints.after_fork()
         self.diagnosis.reset()
         self.flusher.reset()
 

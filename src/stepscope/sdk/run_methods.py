@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Callable, Mapping
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from stepscope.model import names
 from stepscope.model.records import METRIC, Instrument
@@ -20,6 +20,10 @@ from stepscope.sdk.recorder import Recorder
 from stepscope.sdk.settings import Settings
 from stepscope.sdk.tensors import Refused, Row, step_number
 
+if TYPE_CHECKING:
+    from stepscope.sdk.checkpoints import Checkpoint, Checkpoints
+    from stepscope.sdk.remote_control import LiveSettings, RemoteControl
+
 
 class Described(Protocol):
     """The parts of a run that are used here."""
@@ -35,7 +39,9 @@ class Described(Protocol):
 def described(settings: Settings) -> dict[str, Any]:
     """Return the description from the settings as attributes of the first event."""
     description = {"tags": dict(settings.tags), "notes": settings.notes, "group": settings.group}
-    return {key: value for key, value in {**description, "job_type": settings.job_type}.items() if value}
+    description |= {"job_type": settings.job_type, "parent": settings.parent}
+    began = {} if settings.from_step is None else {"from_step": settings.from_step}
+    return {**{key: value for key, value in description.items() if value}, **began}
 
 
 def tag(run: Described, /, *tags: Any, **named: Any) -> None:
@@ -101,6 +107,58 @@ class Extended(Protocol):
     @property
     def mark(self) -> Mark:
         """The current step of the calling code."""
+
+    @property
+    def remote_control(self) -> "RemoteControl":
+        """What users ask of this process."""
+
+    @property
+    def checkpoints(self) -> "Checkpoints":
+        """The checkpoints that this process records."""
+
+
+def on_stop(run: Extended, call: Callable[[], object], /) -> Callable[[], bool]:
+    """Have `call` called once when a user asks the run to stop, on a thread of its own; at once if one has.
+
+    The returned function cancels this and returns whether it was in time. An exception of `call` is counted. Forked
+    children do not inherit the call.
+    """
+    return run.remote_control.on_stop(call)
+
+
+def live(run: Extended, /, *unnamed: Any, **settings: Any) -> "LiveSettings":
+    """Declare settings that users may change while the program runs, and return all of them: `live.lr_scale`.
+
+    A setting is a finite number, a text, True or False, and keeps its type. One that is declared already keeps its
+    value, so this may be called in a loop. Each change is recorded as an event. A restart begins with what it declares.
+    """
+    if unnamed:
+        run.outcomes.reject("live", "a setting needs a name", len(unnamed))
+    return run.remote_control.declare(settings)
+
+
+def checkpoint(run: Extended, path: Any, /, step: int | None = None, **attrs: Any) -> "Checkpoint":
+    """Record that a checkpoint was saved at a path; in `with`, the block that saves it is timed.
+
+    Size and hashes of its files are added later, by a thread of its own; nothing is uploaded. Without a step, the
+    current one is used. If the block raises, no checkpoint is recorded. Never raises itself and never waits.
+    """
+    mark = run.mark
+    if step is not None:
+        try:
+            mark = Mark(step_number(step), None)
+        except Refused as reason:
+            run.outcomes.reject("checkpoint", str(reason))
+    return run.checkpoints.add(path, mark, attrs)
+
+
+def resumed_from(run: Extended, path: Any = None, /, step: int | None = None, **unknown: Any) -> None:
+    """Record that this attempt continues from the checkpoint at a path, which may be of another run."""
+    run.outcomes.reject_arguments("resumed_from", unknown)
+    if path is None:
+        run.outcomes.reject("resumed_from", "no path was given")
+        return
+    run.checkpoints.note_loaded(path, step)
 
 
 def measure(

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from opentelemetry import trace
 
@@ -13,6 +13,9 @@ from stepscope.sdk.outcomes import Outcomes
 from stepscope.sdk.overhead import Overhead
 from stepscope.sdk.recorder import Recorder
 from stepscope.sdk.settings import Settings
+
+if TYPE_CHECKING:
+    from stepscope.model.run_requests import Asked
 
 PackedLink = tuple[bytes, bytes, dict[str, Any]]
 
@@ -66,6 +69,10 @@ class Part(Protocol):
     outcomes: Outcomes
     recorder: Recorder
     overhead: Overhead
+    asks_to_stop: bool
+    """Whether the program has looked at `stop_requested`."""
+    stop_asked: "Asked | None"
+    """The request of a user to stop, once this process heard of it."""
 
     @property
     def home(self) -> Path:

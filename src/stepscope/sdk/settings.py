@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Any
 from stepscope.journal.layout import is_safe
 from stepscope.model import run_description
 from stepscope.model.errors import ConfigError
+from stepscope.model.ports import run_id_problem
+from stepscope.model.records import FIRST_STEP, LAST_STEP
 
 if TYPE_CHECKING:
     from stepscope.sinks.registry import Chosen
@@ -38,6 +40,10 @@ class Settings:
     """The group of runs it belongs to, such as a sweep or a cross-validation."""
     job_type: str | None = None
     """Its role in the group, such as train or eval."""
+    parent: str | None = None
+    """The run that this one was forked from or continues, by its id; a run object is taken too."""
+    from_step: int | None = None
+    """The step of the parent at which this run begins."""
     run_id: str | None = None
     """The run to write to; the same id again is a new attempt. Default: the launcher's job id, else a fresh one."""
     home: Path = field(default_factory=lambda: default_home())
@@ -114,7 +120,10 @@ def load(
         ("init", {key: value for key, value in arguments.items() if value is not None}),
     ):
         for key, value in values.items():
-            if key not in ("name", "notes", "group", "job_type") or value not in (None, ""):  # empty: not given
+            if key not in ("name", "notes", "group", "job_type", "parent") or value not in (
+                None,
+                "",
+            ):  # empty: not given
                 checked = _checked(key, value, source)
                 # As OpenTelemetry merges resources: the attributes of all sources, the later ones first.
                 merged[key] = {**merged.get(key, {}), **checked} if key == "resource_attributes" else checked
@@ -261,6 +270,21 @@ def _as_run_id(value: Any) -> str:
     return value
 
 
+def _as_parent(value: Any) -> str:
+    value = getattr(value, "id", value)
+    value = str(value) if type(value) is int else value
+    if not isinstance(value, str) or (problem := run_id_problem(value)):
+        raise ValueError("expected the id of a run" if not isinstance(value, str) else problem)
+    return _as_text(value)
+
+
+def _as_step(value: Any) -> int:
+    number = int(value) if isinstance(value, str) else value
+    if type(number) is not int or not FIRST_STEP <= number <= LAST_STEP:
+        raise ValueError("expected a step, which is an integer")
+    return number
+
+
 def _as_path(value: Any) -> Path:
     if not isinstance(value, (str, os.PathLike)) or not str(value) or "\0" in str(value):
         raise ValueError("expected a path")
@@ -391,6 +415,8 @@ def _as_attributes(value: Any) -> dict[str, str]:
 
 _PARSERS: dict[str, Callable[[Any], Any]] = {
     "tags": _as_tags,
+    "parent": _as_parent,
+    "from_step": _as_step,
     "run_id": _as_run_id,
     "quiet": _as_bool,
     "home": _as_path,

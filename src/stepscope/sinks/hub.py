@@ -1,6 +1,7 @@
 """The sink of our own hub: journal frames to POST /v1/stepscope; sequence numbers make retries idempotent."""
 
-from collections.abc import Mapping, Sequence
+import contextlib
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -9,6 +10,7 @@ from msgspec import structs
 
 from stepscope.model.errors import ConfigError, Reject, Retry, ServerError
 from stepscope.model.ports import Batch
+from stepscope.model.run_requests import Requests
 from stepscope.sinks.http import (
     BLAMES_A_RECORD,
     RETRYABLE,
@@ -78,6 +80,8 @@ class HubSink:
     divisible = True
 
     def __init__(self, config: Hub) -> None:
+        self.on_requests: Callable[[str, Requests], object] = lambda run, requests: None
+        """Called with what users of the hub ask of the program of a run; must not raise."""
         self.timeout = config.timeout
         self._connection = Connection(config.url, Tls(certificate=config.certificate))
         self._path = urlsplit(config.url).path.rstrip("/") + PATH
@@ -97,6 +101,7 @@ class HubSink:
             body = compress(body)
         answer = self._connection.post(self._path, body, self._headers, self.timeout)
         if 200 <= answer.status < 300:
+            self._pass_on(answer.body, {batch.writer.run for batch in batches})
             return _rejected(answer, batches)
         count = sum(len(batch.records) for batch in batches)
         if answer.status == SERVER_ERROR:
@@ -105,9 +110,26 @@ class HubSink:
             raise Retry(_reason(answer), retry_after(answer.headers))
         raise Reject(_reason(answer), range(count), together=answer.status in BLAMES_A_RECORD)
 
+    def _pass_on(self, body: bytes, runs: Collection[str]) -> None:
+        """Pass on what users of the hub ask of the programs whose records it just got; nothing of an invalid answer."""
+        if b'"requests"' in body:
+            with contextlib.suppress(ValueError, RecursionError):
+                for run, asked in _requests(body).requests.items():
+                    if run in runs:
+                        self.on_requests(run, asked)
+
     def close(self) -> None:
         """Close the connection."""
         self._connection.close()
+
+
+class _Answer(msgspec.Struct):
+    """The part of an answer that is for programs."""
+
+    requests: dict[str, Requests]
+
+
+_requests = msgspec.json.Decoder(_Answer).decode
 
 
 def pack(batches: Sequence[Batch]) -> bytes:

@@ -81,6 +81,8 @@ QUESTIONS: dict[str, tuple[str, ...]] = {
         *("rollouts?step=90&other_step=14", "rollouts?step=50&other_run=others", "rollouts?q=answer&before=20", "none"),
     ),
     "/api/samples": (f"?run=rollouts&run=others&prompt={prompt_number('question 1'):016x}", "?prompt=00"),
+    "/api/runs/{run}/checkpoints": ("big", "again?best=trainer/loss", "big?key=trainer/lr", "none"),
+    "/api/runs/{run}/control": ("big", "again", "none"),
     "/api/runs/{run}/edits": ("big",),
     "/api/runs/{run}/files": ("big",),
     "/api/runs/{run}/files/content": ("big?name=no",),

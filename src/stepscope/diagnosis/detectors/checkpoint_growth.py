@@ -7,7 +7,8 @@ from typing import ClassVar
 from stepscope.diagnosis.detector import Found, RunState, StepTimes, drop_rarest
 from stepscope.diagnosis.finding import Kind, seconds
 from stepscope.diagnosis.span_names import traits
-from stepscope.model.records import Span
+from stepscope.model.names import EVENT_CHECKPOINT
+from stepscope.model.records import Event, Span
 
 GROWTH = Kind(
     "checkpoint_growth",
@@ -34,7 +35,7 @@ MAX_NAMES, MAX_OF_RANK = 1024, 8
 
 
 class CheckpointGrowth:
-    """Watches the spans that save checkpoints."""
+    """Watches the spans that save checkpoints, and the checkpoints that programs record."""
 
     KINDS: ClassVar[tuple[Kind, ...]] = (GROWTH, OLD)
 
@@ -72,6 +73,16 @@ class CheckpointGrowth:
         )
         return (found,)
 
+    def event(self, rank: int, event: Event) -> Found:
+        """Take note of a recorded checkpoint."""
+        if event.name == EVENT_CHECKPOINT and event.step is not None:
+            self._note(event.step, event.time)
+        return ()
+
+    def _note(self, step: int, time: int) -> None:
+        if not self._saved or self._saved[-1][0] < step:
+            self._saved = [*self._saved[-REMEMBERED:], (step, time)]
+
     def span(self, rank: int, span: Span) -> Found:
         """Compare a checkpoint span with the first ones."""
         if not traits(span.name).saving or span.step is None or span.duration is None:
@@ -79,8 +90,7 @@ class CheckpointGrowth:
         place = (span.name, rank)
         if place not in self._saves and drop_rarest(self._saves, max(MAX_NAMES, MAX_OF_RANK * self._run.world), len):
             self._reported &= self._saves.keys()
-        if not self._saved or self._saved[-1][0] < span.step:
-            self._saved = [*self._saved[-REMEMBERED:], (span.step, span.time + span.duration)]
+        self._note(span.step, span.time + span.duration)
         saves = self._saves.setdefault(place, [])
         saves.append((span.step, span.duration / 1e9))
         del saves[:-REMEMBERED]

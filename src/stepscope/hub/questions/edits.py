@@ -53,7 +53,7 @@ def listing(reader: Reader, given: dict[str, Any]) -> dict[str, Any]:
     """Answer `GET /api/runs/{run}/edits`."""
     row = reader.recorded(given["run"])
     found = in_order([*row.process_edits, *_edits(reader).of(row.id)])
-    return {"edits": [_shape(edit) for edit in reversed(found)]}
+    return {"edits": [_shape(edit) for edit in reversed(found) if edit.request is None]}
 
 
 def delete(reader: Reader, given: dict[str, Any]) -> dict[str, Any]:

@@ -4,6 +4,8 @@ from collections.abc import Iterable
 from typing import Any
 
 from stepscope.hub.questions import (
+    checkpoints,
+    control,
     dashboards,
     distributions,
     edits,
@@ -45,6 +47,8 @@ ENDPOINTS: tuple[Endpoint, ...] = (
     *overlaid_runs.ENDPOINTS,
     *samples.ENDPOINTS,
     *summary.ENDPOINTS,
+    *checkpoints.ENDPOINTS,
+    *control.ENDPOINTS,
     *edits.ENDPOINTS,
     *runs.ENDPOINTS,
     *stored_spans.ENDPOINTS,

@@ -1,8 +1,10 @@
 """Our own protocol: POST /v1/stepscope with journal frames, a header for each writer followed by its batches."""
 
 import asyncio
+from collections.abc import Iterable
 from concurrent.futures import Future
 from http import HTTPStatus
+from typing import NamedTuple
 
 import msgspec
 from starlette.requests import Request
@@ -15,6 +17,7 @@ from stepscope.hub.refusals import Refusal, Refused, error_response, json_respon
 from stepscope.hub.security.guard import Access, RequestHead, bearer
 from stepscope.hub.security.middleware import access_of
 from stepscope.model.ports import SCHEMA, Writer
+from stepscope.model.run_requests import Requests
 from stepscope.wire import frames
 
 PATH = "/v1/stepscope"
@@ -30,6 +33,15 @@ class Safe(msgspec.Struct, frozen=True):
     seq: int
 
 
+class Taken(NamedTuple):
+    """What became of a request; `done` completes when it is synced."""
+
+    safe: list[Safe]
+    upload: Upload
+    requests: dict[str, Requests]
+    done: "Future[None]"
+
+
 class Native:
     """The receiver of the native protocol; sequence numbers make retries idempotent."""
 
@@ -39,6 +51,7 @@ class Native:
     def __init__(self, ports: ReceiverPorts) -> None:
         self._ingest = ports.ingest(self.name, ours=True)
         self._workers = ports.workers
+        self._requests = ports.edits.requests
 
     def routes(self) -> list[ReceiverRoute]:
         """Return the only route."""
@@ -54,14 +67,16 @@ class Native:
 
     async def _post(self, request: Request) -> Response:
         access = access_of(request.scope)
-        safe, upload, done = await with_body(request, self._workers, lambda data: self.take(data, access))
-        await asyncio.wrap_future(done)
-        answer = {"safe": safe, "written": upload.taken, "rejected": +upload.rejected, "refused": upload.refused}
-        return json_response(answer)
+        taken = await with_body(request, self._workers, lambda data: self.take(data, access))
+        await asyncio.wrap_future(taken.done)
+        upload = taken.upload
+        answer = {"safe": taken.safe, "written": upload.taken, "rejected": +upload.rejected, "refused": upload.refused}
+        return json_response({**answer, "requests": taken.requests} if taken.requests else answer)
 
-    def take(self, data: bytes, access: Access) -> tuple[list[Safe], Upload, "Future[None]"]:
+    def take(self, data: bytes, access: Access) -> Taken:
         """Read and submit frames; Refused when any of them is damaged, and then none is accepted."""
         upload = Upload()
+        runs: set[str] = set()
         safe: dict[tuple[str, str], int] = {}
         writer: Writer | None = None
         count = 0
@@ -87,10 +102,19 @@ class Native:
             reason = self._ingest.add(upload, writer, records, access.project, seq)
             if reason:
                 upload.refused.append((number, reason))
+            else:
+                runs.add(writer.run)
             key = (writer.run, writer.id)
             safe[key] = max(seq, safe.get(key, -1))
         answer = [Safe(run, name, seq) for (run, name), seq in safe.items()]
-        return answer, upload, self._ingest.submit(upload)
+        return Taken(answer, upload, self._asked(runs), self._ingest.submit(upload))
+
+    def _asked(self, runs: Iterable[str]) -> dict[str, Requests]:
+        """What users ask of the programs that this client delivers for; the next answer has what cannot be read now."""
+        try:
+            return {run: found for run in runs if (found := self._requests(run))}
+        except OSError:
+            return {}
 
 
 def _head(payload: memoryview, access: Access) -> Writer:

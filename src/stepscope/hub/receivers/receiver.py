@@ -22,6 +22,7 @@ from stepscope.hub.security.middleware import AccessRule
 from stepscope.hub.security.tokens import Scope
 from stepscope.hub.store.engine import Engine
 from stepscope.hub.threads import Workers
+from stepscope.journal.run_edits import Edits
 from stepscope.model.errors import ConfigError
 from stepscope.model.plugins import Plugins
 
@@ -122,6 +123,8 @@ class ReceiverPorts(Protocol):
     """Deletes runs, for dialects whose clients can ask for it."""
     states: RunStates
     """The states of runs, for dialects whose clients query them."""
+    edits: Edits
+    """The edits of runs, and what users ask of their programs."""
     run_files: list[RunFiles]
     """The files of runs that receivers keep, for the page and the JSON API."""
 

@@ -15,6 +15,8 @@ from stepscope.hub.security.tokens import RateLimits, Scope, Token, Tokens
 COOKIE = "stepscope_token"
 _SAFE_METHODS = ("GET", "HEAD", "OPTIONS")
 _OPEN = ("/healthz", "/api/session")
+_CONTROL = ("/stop", "/live")
+"""The ends of the paths of a run on which something is asked of its program."""
 _LONGEST_USER = 100
 
 
@@ -141,6 +143,8 @@ def api_scope(method: str, path: str) -> Scope | None:
     """The scope that the JSON API and the page need; None for the page itself, which holds no data."""
     if path in _OPEN:
         return None
+    if method == "POST" and path.startswith("/api/runs/") and path.endswith(_CONTROL):
+        return "control"
     if path.startswith("/api/") or path == "/metrics":
         changes = method not in _SAFE_METHODS and path != "/api/sql"
         return "admin" if changes else "read"

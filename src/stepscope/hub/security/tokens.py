@@ -17,7 +17,7 @@ import msgspec
 from stepscope.journal.atomic_files import FileLock, replace_file
 from stepscope.model.errors import ConfigError
 
-Scope = Literal["ingest", "read", "admin"]
+Scope = Literal["ingest", "read", "control", "admin"]
 PREFIX = "sst"
 LOCK = "tokens.lock"
 """The file that is locked while the tokens are changed."""

@@ -10,10 +10,13 @@ from typing import Any
 
 import msgspec
 
+from stepscope.journal import request_files
 from stepscope.journal.following import Following, Wanted
 from stepscope.journal.quarantine import Quarantine
+from stepscope.journal.run_edits import has_journals
 from stepscope.model.errors import Retry
-from stepscope.model.ports import Batch, Sink
+from stepscope.model.ports import AskingSink, Batch, Sink
+from stepscope.model.run_requests import Requests
 from stepscope.pump import GROUP_BYTES, Pump, Source
 from stepscope.sdk.shipping import sink_requests
 from stepscope.sdk.shipping.sink_events import Watch, WriteRecords
@@ -172,8 +175,8 @@ class Report(msgspec.Struct, frozen=True):
 class _Opening:
     """A sink that is opened on first use, and retried if that fails."""
 
-    def __init__(self, config: Config) -> None:
-        self._config = config
+    def __init__(self, config: Config, on_requests: Callable[[str, Requests], object]) -> None:
+        self._config, self._on_requests = config, on_requests
         self._sink: Sink | None = None
 
     @property
@@ -204,12 +207,21 @@ class _Opening:
                 self._sink = self._config.open()
             except Exception as error:
                 raise Retry(f"cannot be opened: {error}") from error
+            if isinstance(self._sink, AskingSink):
+                self._sink.on_requests = self._on_requests
         return self._sink
 
     def close(self) -> None:
         """Close the sink if it was opened."""
         if self._sink is not None:
             self._sink.close()
+
+
+def _post(home: Path, run: str, requests: Requests) -> None:
+    """Leave what the users of a destination ask of a program where its processes look; the next answer has it again."""
+    if has_journals(home, run):
+        with contextlib.suppress(OSError):
+            request_files.post(home, run, requests)
 
 
 class SinkWorker:
@@ -237,7 +249,7 @@ class SinkWorker:
         packed = getattr(chosen.config, "packed", False)
         unpack = frames.unpack_raw_batch if packed or sliced else frames.unpack_batch
         self.following = Following(home, chosen.id, runs=runs, wanted=wanted, remember=remember, unpack=unpack)
-        sink = self._sink = _Opening(chosen.config)
+        sink = self._sink = _Opening(chosen.config, lambda run, requests: _post(home, run, requests))
         slices = Slices(self.following, lambda: sink.divisible) if sliced and not packed else self.following
         source = Filtered(slices, chosen.filter) if chosen.filter else slices
         self.pump = Pump(sink, source, Quarantine(home, chosen.id), group_bytes=group_bytes)

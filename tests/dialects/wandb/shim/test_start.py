@@ -46,6 +46,20 @@ def test_disabled_by_the_environment(monkeypatch: pytest.MonkeyPatch, place: Pat
     assert not wandb.init(mode="online").disabled
 
 
+def test_a_fork_has_a_parent(read: Read, ignored: Callable[[], set[str]]) -> None:
+    """`fork_from` names the parent and its step; what cannot be read is counted as ignored."""
+    wandb.init(project="p", fork_from="abc123?_step=200")
+    (event,) = [each.attrs for each in read(Event) if each.name == "train.run.started"]
+    assert (event["parent"], event["from_step"]) == ("abc123", 200)
+    assert "init.fork_from" not in ignored()
+
+
+def test_a_fork_from_nowhere_is_ignored(ignored: Callable[[], set[str]]) -> None:
+    """A run without a step is no place to fork from."""
+    wandb.init(project="p", fork_from="abc123")
+    assert "init.fork_from" in ignored()
+
+
 def test_what_reinit_means(monkeypatch: pytest.MonkeyPatch) -> None:
     """`init` starts a new run only on request, and in notebooks, where cells are rerun."""
     assert [wandb_start.starts_new_run(each) for each in (True, "finish_previous", "create_new")] == [True] * 3

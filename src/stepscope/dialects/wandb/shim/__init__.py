@@ -70,18 +70,20 @@ def init(
     resume: Any = None,
     reinit: Any = None,
     sync_tensorboard: Any = None,
+    fork_from: Any = None,
     **others: Any,
 ) -> Run:
     """Start a run like `wandb.init`, or return the current one unless `reinit` or another `id` is given.
 
     A run started by `stepscope.init` is joined. The `id` of an earlier run continues that run, with `resume` after
-    its last step. `mode="disabled"` records nothing. `sync_tensorboard` also records what is written to TensorBoard.
-    Unsupported arguments are counted as ignored. Raises only ConfigError, when a STEPSCOPE_* variable or
-    stepscope.yaml is invalid.
+    its last step. `fork_from`, as RUN?_step=N, names the parent of the run. `mode="disabled"` records nothing.
+    `sync_tensorboard` also records what is written to TensorBoard. Unsupported arguments are counted as ignored.
+    Raises only ConfigError, when a STEPSCOPE_* variable or stepscope.yaml is invalid.
     """
     if sync_tensorboard:
         _sync_tensorboard()
     start = wandb_start.read({key: value for key, value in locals().items() if key in wandb_start.VARIABLES})
+    start = wandb_start.forked(start, fork_from)
     active = _live()
     if active is not None and active.is_requested(start) and not wandb_start.starts_new_run(reinit):
         active.ignore_other(start, "entity", "project", "name", "notes", "tags", "group", "job_type")
@@ -92,6 +94,8 @@ def init(
     run = _begin(start, config)
     if start.resume is not None and not start.resumes:
         run.ignore("init.resume")
+    if fork_from is not None and start.parent is None:
+        run.ignore("init.fork_from")
     if reinit == "create_new":
         run.ignore("init.reinit")
     for key in (*(["dir"] if dir is not None else []), *others):

@@ -1,9 +1,10 @@
 """The arguments of `wandb.init` and WANDB_* variables, and the configuration of a run."""
 
 import os
+import re
 import sys
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from stepscope.dialects.wandb.shim.absent import Absent, safe, tags_of, text
@@ -42,6 +43,8 @@ class Start:
     job_type: str | None
     mode: str | None
     resume: str | None
+    parent: str | None = None
+    from_step: int | None = None
 
     @property
     def disabled(self) -> bool:
@@ -57,7 +60,8 @@ class Start:
     def settings(self) -> dict[str, Any]:
         """The arguments of `stepscope.init`."""
         found = {"tags": self.tags[:MAX_TAGS], "notes": self.notes, "group": self.group, "job_type": self.job_type}
-        return {key: value for key, value in found.items() if value}
+        fork = {} if self.parent is None else {"parent": self.parent, "from_step": self.from_step}
+        return {**{key: value for key, value in found.items() if value}, **fork}
 
 
 def read(given: Mapping[str, Any], env: Mapping[str, str] | None = None) -> Start:
@@ -65,7 +69,17 @@ def read(given: Mapping[str, Any], env: Mapping[str, str] | None = None) -> Star
     env = os.environ if env is None else env
     found = {key: _found(key, given.get(key), env) for key in VARIABLES}
     tags = tags_of(found.pop("tags"))
-    return Start(tags=tags, **{key: text(value) for key, value in found.items()} | {"id": safe(found["id"])})
+    texts: dict[str, Any] = {key: text(value) for key, value in found.items()} | {"id": safe(found["id"])}
+    return Start(tags=tags, **texts)
+
+
+_FORK = re.compile(r"([^?]+)\?_step=(\d{1,18})", re.ASCII)
+
+
+def forked(start: Start, fork_from: Any) -> Start:
+    """Add the run and the step that `fork_from` names, as RUN?_step=N; anything else adds nothing."""
+    found = _FORK.fullmatch(text(fork_from) or "")
+    return start if found is None else replace(start, parent=safe(found[1]), from_step=int(found[2]))
 
 
 def _found(key: str, given: Any, env: Mapping[str, str]) -> Any:

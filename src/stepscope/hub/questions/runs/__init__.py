@@ -60,6 +60,8 @@ def run_json(row: RunRow, status: RunStatus, keys_by_name: KeysByName) -> dict[s
         "notes": row.notes,
         "group": row.group or None,
         "job_type": row.job_type or None,
+        "parent": row.parent or None,
+        "from_step": row.from_step,
         "archived": row.archived,
         "findings": row.findings,
         "worst_finding": row.worst_finding or None,
@@ -107,7 +109,7 @@ def writer_json(row: WriterRow) -> dict[str, Any]:
     }
 
 
-STARTED_WITH = ("config", "tags", "notes", "group", "job_type")
+STARTED_WITH = ("config", "tags", "notes", "group", "job_type", "parent", "from_step")
 """Attributes of the start that are fields of a run, not of its environment."""
 
 
@@ -246,6 +248,8 @@ RUN_FIELDS: dict[str, Schema] = {
     "notes": TEXT,
     "group": nullable(TEXT),
     "job_type": nullable(TEXT),
+    "parent": {**nullable(TEXT), "description": "The id of the run that it was forked from or continues."},
+    "from_step": {**STEP, "description": "The step of the parent at which it begins."},
     "archived": BOOLEAN,
     "findings": INTEGER,
     "worst_finding": {"type": ["string", "null"], "description": "The severity of its worst finding."},

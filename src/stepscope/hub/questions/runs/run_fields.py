@@ -46,6 +46,7 @@ PLAIN = (
     "notes",
     "group",
     "job_type",
+    "parent",
     "findings",
 )
 COUNTS = ("points", "spans", "logs", "events", "alerts", "rejected")
@@ -88,7 +89,12 @@ def metrics_among(fields: Sequence[str]) -> list[str]:
 
 def best_of(key: str, latest: Latest) -> float:
     """The best value of a metric: the highest of what should be high by its name, else the lowest."""
-    return latest.high if _HIGHER_IS_BETTER.search(key.lower()) else latest.low
+    return latest.high if is_higher_better(key) else latest.low
+
+
+def is_higher_better(key: str) -> bool:
+    """Return whether high values of a metric are better, by its name."""
+    return _HIGHER_IS_BETTER.search(key.lower()) is not None
 
 
 _REDUCE: Mapping[str, Callable[[str, Latest], float]] = {

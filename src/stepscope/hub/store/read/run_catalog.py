@@ -78,6 +78,10 @@ class RunRow(Struct, frozen=True, gc=False):
     archived: bool = False
     group: str = ""
     job_type: str = ""
+    parent: str = ""
+    """The id of the run that it was forked from or continues."""
+    from_step: int | None = None
+    """The step of the parent at which it begins."""
     findings: int = 0
     """How many findings it has; set by the caller together with `worst_finding`."""
     worst_finding: str = ""
@@ -275,6 +279,8 @@ class _Facts:
             archived=now.archived,
             group=_word(beginning, "group"),
             job_type=_word(beginning, "job_type"),
+            parent=_word(beginning, "parent"),
+            from_step=found if type(found := beginning.get("from_step")) is int else None,
         )
 
 

@@ -7,7 +7,7 @@ from stepscope.hub.store import attrs
 from stepscope.hub.store.columns import Block, Lists, Numbers, constant, ends_of, fixed, numbers, texts
 from stepscope.hub.store.schema import NO_STEP
 from stepscope.hub.store.write.catalog import Source
-from stepscope.model.names import EVENT_CONFIG, SCOPE_SAMPLES
+from stepscope.model import names
 from stepscope.model.records import ALERT, EVENT, LOG, Alert, Attrs, Event, Link, Log, Span, SpanEvent
 from stepscope.model.sample_columns import PROMPTS, find_column, prompt_number
 
@@ -154,7 +154,13 @@ class Traces:
 
 
 LIFE = "train.run."
-"""Events with this prefix describe the state of a run, as those that change its configuration do."""
+_LIFE = frozenset(
+    (
+        *(names.EVENT_CONFIG, names.EVENT_STOP, names.EVENT_STOPPED, names.EVENT_LIVE, names.EVENT_LIVE_CHANGED),
+        *(names.EVENT_CHECKPOINT, names.EVENT_CHECKPOINT_MEASURED, names.EVENT_CHECKPOINT_LOADED),
+    )
+)
+"""Events with this prefix, and those of these names, describe the state of a run; they are few."""
 
 Line = Log | Event | Alert
 
@@ -170,12 +176,12 @@ class Lines:
 
     def extend(self, source: Source, lines: Sequence[Line]) -> None:
         """Add records of one source."""
-        samples = [line for line in lines if isinstance(line, Log) and line.scope == SCOPE_SAMPLES]
+        samples = [line for line in lines if isinstance(line, Log) and line.scope == names.SCOPE_SAMPLES]
         self._samples.extend(source, samples)
         if len(samples) == len(lines):
             return
         if samples:
-            lines = [line for line in lines if not isinstance(line, Log) or line.scope != SCOPE_SAMPLES]
+            lines = [line for line in lines if not isinstance(line, Log) or line.scope != names.SCOPE_SAMPLES]
         self._logs.extend(source, [line for line in lines if not isinstance(line, Alert)])
         self._alerts.extend(source, [line for line in lines if isinstance(line, Alert)])
         self._life.extend(source, [line for line in lines if isinstance(line, Event) and _describes_run(line)])
@@ -195,7 +201,7 @@ class Lines:
 
 
 def _describes_run(event: Event) -> bool:
-    return event.name.startswith(LIFE) or event.name == EVENT_CONFIG
+    return event.name.startswith(LIFE) or event.name in _LIFE
 
 
 def _log_block(rows: Rows[Line], commit: int) -> Block:

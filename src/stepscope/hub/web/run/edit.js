@@ -5,7 +5,7 @@ import { deleting } from "../deleting.js";
 import { go, href } from "../router.js";
 import { useFetch } from "../use.js";
 import { Icon, IconButton, Menu } from "../parts/controls.js";
-import { bytes, clock, count, plain } from "../parts/format.js";
+import { bytes, clock, count, ordinal, plain } from "../parts/format.js";
 import { Confirm, toast } from "../parts/overlays.js";
 
 const UNFINISHED = ["running", "stalled", "importing"];
@@ -59,6 +59,12 @@ export function Described({ run, onEdit }) {
         </span>`
       }
       ${run.job_type && html`<span class="muted">${run.job_type}</span>`}
+      ${
+        run.parent &&
+        html`<span class="muted">forked from <a href=${href("run", run.parent)}>${run.parent}</a>${
+          run.from_step === null ? "" : ` at step ${ordinal(run.from_step)}`
+        }</span>`
+      }
       <${Tags} run=${run} onEdit=${onEdit} />
       ${
         !run.notes &&

@@ -6,10 +6,11 @@ import { useFetch, useNow, usePollUntilComplete } from "../use.js";
 import { Icon, Menu, Status } from "../parts/controls.js";
 import { ago, clock, count, lasting, ordinal } from "../parts/format.js";
 import { act } from "../parts/overlays.js";
+import { StopButton, StopState, useControl } from "./control.js";
 import { Described, edit, Manage, Name } from "./edit.js";
 import { isRateKnown, rate } from "../runs/sparks.js";
 
-export function RunHead({ run, goodput, findings, reload, tab, setTab, onStep, live, onEdit }) {
+export function RunHead({ run, control, goodput, findings, reload, tab, setTab, onStep, live, onEdit }) {
   const now = useNow(run.status === "running" ? 1000 : 10000);
   const going = run.status === "running";
   const sampled = useSampled(run);
@@ -27,8 +28,10 @@ export function RunHead({ run, goodput, findings, reload, tab, setTab, onStep, l
               ${live === "lost" ? "reconnecting" : "live"}</span>`
       }
       ${run.name && html`<code class="muted run-id">${run.id}</code>`}
-      <${Manage} run=${run} onEdit=${onEdit} />
+      <span class="run-actions"><${StopButton} run=${run} control=${control} />
+        <${Manage} run=${run} onEdit=${onEdit} /></span>
     </div>
+    <${StopState} control=${control} />
     <${Described} run=${run} onEdit=${onEdit} />
     <dl class="facts">
       <${Fact} name="step">${ordinal(run.step)}<//>
@@ -149,10 +152,11 @@ function Banner({ id, tab, title }) {
   const findings = useFetch((signal) => get(runPath(id, "findings"), {}, signal), [id]);
   usePollUntilComplete(findings);
   const goodput = useFetch((signal) => get(runPath(id, "goodput"), {}, signal), [id]);
+  const control = useControl(run.value);
   if (!run.value) return html`<h1>${title}</h1>`;
   const onEdited = (now) => run.set((old) => old && { ...old, ...now, values: old.values });
   const open = (step, at, attempt) => go(href("run", id, { step, at, attempt }));
-  return html`<${RunHead} run=${run.value} goodput=${goodput.value} findings=${findings.value} reload=${findings.reload} tab=${tab} live=""
+  return html`<${RunHead} run=${run.value} control=${control} goodput=${goodput.value} findings=${findings.value} reload=${findings.reload} tab=${tab} live=""
     setTab=${(name) => go(href("run", id, name === "charts" ? {} : { tab: name }))} onStep=${open}
     onEdit=${(wanted, words) => edit(run.value, wanted, words, onEdited)} />`;
 }

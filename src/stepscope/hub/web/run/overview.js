@@ -3,13 +3,18 @@ import { html, useState } from "../h.js";
 import { Search } from "../parts/controls.js";
 import { clock, count, flat, lasting, number, ordinal, percent, plain } from "../parts/format.js";
 import { Fetched, Empty } from "../parts/states.js";
+import { Checkpoints, Lineage } from "./checkpoints.js";
+import { LiveSettings } from "./control.js";
 import { Edits } from "./edit.js";
 import { spanColour } from "../trace/colours.js";
 
-export function Overview({ run, goodput }) {
+export function Overview({ run, going, control, goodput }) {
   const { git, ...rest } = run.environment || {};
   return html`<div class="overview">
     <${Goodput} fetched=${goodput} />
+    <${Checkpoints} run=${run} going=${going} />
+    <${LiveSettings} run=${run} control=${control} />
+    <${Lineage} run=${run} />
     <${Settings} title="Configuration" settings=${run.config} empty="No configuration." />
     <${Settings} title="Environment" settings=${{ ...(git ? { git } : {}), ...rest }}
         empty="No environment recorded." />

@@ -5,6 +5,7 @@ import { change, href, useParam } from "../router.js";
 import { useFetch, useLive, usePollUntilComplete } from "../use.js";
 import { Fetched, Empty } from "../parts/states.js";
 import { Charts } from "./charts.js";
+import { useControl } from "./control.js";
 import { Diagnosis } from "./diagnosis.js";
 import { edit } from "./edit.js";
 import { Files } from "./files.js";
@@ -41,6 +42,7 @@ function OneRun({ id }) {
     (signal) => readGoodput(run.value, tab === "charts" ? feeds.current : null, signal),
     [id, run.value?.attempts, run.value?.status],
   );
+  const control = useControl(run.value);
   const [step, at, attempt] = [useIntegerParam("step"), useIntegerParam("at"), useIntegerParam("attempt")];
   const watching = useWatching(id, { run, keys, notes, findings, feeds });
   const open = useMemo(
@@ -60,14 +62,14 @@ function OneRun({ id }) {
       It may have been deleted, or belong to another hub. <a href=${href("runs")}>All runs</a><//></div>`;
   return html`<div class=${"page run" + (step !== null ? " with-drawer" : "")}>
     <${Fetched} fetched=${run} what="Loading the run">${(found) => html`
-      <${RunHead} run=${found} goodput=${goodput.value} findings=${findings.value} reload=${findings.reload} tab=${tab} setTab=${setTab}
+      <${RunHead} run=${found} control=${control} goodput=${goodput.value} findings=${findings.value} reload=${findings.reload} tab=${tab} setTab=${setTab}
           onStep=${open} live=${watching} onEdit=${(wanted, words) => edit(found, wanted, words, onEdited)} />
       ${
         tab === "diagnosis"
           ? html`<${Diagnosis} run=${found} keys=${keys.value || NONE} answer=${findings.value} reload=${findings.reload}
               onStep=${open} />`
           : tab === "overview"
-            ? html`<${Overview} run=${found} goodput=${goodput} />`
+            ? html`<${Overview} run=${found} going=${going} control=${control} goodput=${goodput} />`
             : tab === "files"
               ? html`<${Files} id=${id} going=${going} />`
               : tab === "samples"
@@ -130,7 +132,7 @@ async function readNotes(id, signal) {
   return newest([...alerts.alerts, ...events.logs].filter(isUserRecord), alerts.next !== null || events.next !== null);
 }
 
-const isUserRecord = (note) => !/^(stepscope|train\.run)\./.test(note.name || "");
+const isUserRecord = (note) => !/^(stepscope\.|train\.run\.|train\.live$)/.test(note.name || "");
 
 function newest(records, left) {
   return { records: records.sort((a, b) => a.time - b.time).slice(-FLAGS), left: left || records.length > FLAGS };

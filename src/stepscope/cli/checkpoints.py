@@ -1,0 +1,67 @@
+"""`stepscope checkpoints`: list the checkpoints of a run with the metrics at their steps, and the best of them."""
+
+import argparse
+from typing import Any
+
+from stepscope.cli import text
+from stepscope.cli.options import LATEST_HELP, Commands, add_command, home_of, integer
+from stepscope.hub.client import RUNS, open_client, resolve_run
+from stepscope.model import formatting
+from stepscope.wire.plain import dumps
+
+_MOST = 200
+"""As many checkpoints as one answer has, among which the best is found."""
+
+
+def add(commands: Commands) -> None:
+    """Register the command."""
+    made = add_command(commands, "checkpoints", "list the checkpoints of a run, and the best of them", command)
+    made.add_argument("run", metavar="RUN", nargs="?", default="latest", help=LATEST_HELP)
+    made.add_argument("--best", metavar="KEY", help="the metric that decides which is the best")
+    made.add_argument("--key", metavar="KEY", action="append", default=[], help="show this metric; may be repeated")
+    made.add_argument("--limit", metavar="N", type=integer(1), default=50, help="at most so many, the newest (50)")
+
+
+def command(args: argparse.Namespace) -> int:
+    """Print the checkpoints, and the best of them last."""
+    home = home_of(args)
+    with open_client(home) as client:
+        run = resolve_run(client, home, args.run)
+        found = client.get(f"{RUNS}/{{run}}/checkpoints", run=run, key=args.key, best=args.best, limit=_MOST)
+    print(dumps(found) if args.json else _text(run, found, args.limit))
+    return 0
+
+
+def _text(run: str, found: dict[str, Any], limit: int) -> str:
+    if not found["checkpoints"]:
+        return f"{run} has recorded no checkpoints; record them with run.checkpoint(PATH)"
+    best, keys = found["best"], found["keys"]
+    head = ["", "STEP", "SIZE", "TOOK", *keys, "PATH"]
+    rows = [[text.clean(cell) for cell in _row(each, keys, best)] for each in found["checkpoints"][:limit]]
+    widths = [max(len(row[at]) for row in (head, *rows)) for at in range(len(head) - 1)]
+    lines = [
+        "  ".join([*(cell.rjust(width) for cell, width in zip(row, widths, strict=False)), row[-1]])
+        for row in (head, *rows)
+    ]
+    left = found["total"] - len(rows)
+    lines += [f"and {left} older ones"] if left else []
+    if best is not None:
+        lines.append(
+            f"best {text.clean(best['key'])}: {best['value']:.6g} at step {best['step']}: {text.clean(best['path'])}"
+        )
+    return "\n".join(lines)
+
+
+def _row(each: dict[str, Any], keys: list[str], best: dict[str, Any] | None) -> list[str]:
+    values = [each["values"].get(key, {}).get("value") for key in keys]
+    return [
+        "*" if best is not None and best["id"] == each["id"] else "",
+        "-" if each["step"] is None else str(each["step"]),
+        "-" if each["bytes"] is None else formatting.size(each["bytes"]),
+        "-" if each["seconds"] is None else f"{each['seconds']:.3g} s",
+        *(
+            "-" if value is None else f"{value:.6g}" if isinstance(value, int | float) else str(value)
+            for value in values
+        ),
+        each["path"],
+    ]

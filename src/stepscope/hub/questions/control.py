@@ -1,0 +1,346 @@
+"""Requests to a running program: to stop and to change its live settings, and what became of them."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+
+from stepscope.hub.questions.toolbox.endpoint import RUN, Endpoint, Reader
+from stepscope.hub.questions.toolbox.params import bad_request, conflict, not_found, unavailable
+from stepscope.hub.questions.toolbox.schemas import (
+    ANYTHING,
+    BOOLEAN,
+    INTEGER,
+    SECONDS,
+    STEP,
+    TEXT,
+    list_of,
+    nullable,
+    object_of,
+    seconds,
+)
+from stepscope.hub.store import attrs, literal
+from stepscope.hub.store.engine import Engine
+from stepscope.hub.store.read.run_catalog import RunRow
+from stepscope.journal import layout
+from stepscope.journal.run_edits import Edits
+from stepscope.model import names
+from stepscope.model.records import Attrs
+from stepscope.model.run_description import Edit, in_order
+from stepscope.model.run_requests import (
+    LARGEST_NUMBER,
+    LONGEST_SETTING,
+    LONGEST_VALUE,
+    MAX_SETTINGS,
+    Request,
+    Settings,
+    fitting,
+    kind_of,
+)
+from stepscope.model.states import UNFINISHED
+from stepscope.wire.plain import plain
+
+MAX_EVENTS = 10_000
+MAX_CHANGES = 100
+_decode = msgspec.json.Decoder(Settings).decode
+_EVENTS = (names.EVENT_STOP, names.EVENT_STOPPED, names.EVENT_LIVE, names.EVENT_LIVE_CHANGED)
+
+
+class _Event(msgspec.Struct, frozen=True):
+    """What a process recorded about requests."""
+
+    rank: int
+    attempt: int
+    time: int
+    name: str
+    attrs: Attrs
+
+    @property
+    def request(self) -> str:
+        """The id of the request it is about."""
+        return str(self.attrs.get("request", ""))
+
+    @property
+    def step(self) -> int | None:
+        """The step at which the process was."""
+        found = self.attrs.get("step")
+        return found if type(found) is int else None
+
+
+def control(reader: Reader, given: dict[str, Any]) -> dict[str, Any]:
+    """Answer `GET /api/runs/{run}/control`."""
+    return _describe(reader, reader.recorded(given["run"]))
+
+
+def stop(reader: Reader, given: dict[str, Any]) -> dict[str, Any]:
+    """Answer `POST /api/runs/{run}/stop`; a second request changes nothing."""
+    edits, row = _edits(reader), reader.recorded(given["run"])
+    attempt = _newest(edits, row)
+    _check_running(reader, row)
+    known = edits.requests(row.id).stop
+    if known is None or known.attempt < attempt:
+        _append(edits, row, reader.who, Request(attempt=attempt, stop=True))
+    return _describe(reader, row)
+
+
+def change(reader: Reader, given: dict[str, Any]) -> dict[str, Any]:
+    """Answer `POST /api/runs/{run}/live`; a value that is asked for already changes nothing."""
+    edits, row = _edits(reader), reader.recorded(given["run"])
+    wanted = _settings(given["body"])
+    attempt = _newest(edits, row)
+    _check_running(reader, row)
+    declared = _declared(_events(reader.engine, row.number), attempt)
+    for name in wanted:
+        if name not in declared:
+            known = ", ".join(sorted(declared)) or "none: it calls run.live(NAME=VALUE) to declare them"
+            raise conflict(f"the program did not declare {name[:80]!r} as a live setting; there are {known}")
+        try:
+            wanted[name] = fitting(declared[name], wanted[name])
+        except ValueError as error:
+            raise bad_request(f"{name[:80]} {error}") from None
+    asked = edits.requests(row.id).settings
+    fresh = {
+        name: value
+        for name, value in wanted.items()
+        if name not in asked or asked[name].attempt < attempt or asked[name].value != value
+    }
+    if fresh:
+        _append(edits, row, reader.who, Request(attempt=attempt, settings=fresh))
+    return _describe(reader, row)
+
+
+def _edits(reader: Reader) -> Edits:
+    if reader.edits is None:
+        raise not_found("requests are stored in a home folder: name one with --home")
+    return reader.edits
+
+
+def _newest(edits: Edits, row: RunRow) -> int:
+    """The newest attempt, also one of which nothing is stored yet."""
+    return max(row.attempts, edits.newest_attempt(row.id))
+
+
+def _check_running(reader: Reader, row: RunRow) -> None:
+    why = _why_not(reader, row)
+    if why:
+        raise conflict(why)
+
+
+def _why_not(reader: Reader, row: RunRow) -> str:
+    """Why nothing can be asked of a run; empty when it can."""
+    state = reader.states.state(row)
+    if state not in UNFINISHED:
+        return f"the run {row.id} is {state}: there is nothing to ask of it"
+    if not layout.is_safe(row.id) or not _is_ours(reader.engine, row.number):
+        return f"the run {row.id} was not recorded by Stepscope's own client, which alone can be asked to stop"
+    return ""
+
+
+def _is_ours(engine: Engine, run: int) -> bool:
+    """Return whether a process of a run uses our own client, whose writers have such names."""
+    found = engine.query(f"SELECT countIf(match(id, '^r[0-9]+-a[0-9]+-')) AS ours FROM writers WHERE run = {run}")
+    return bool(found["ours"][0])
+
+
+def _append(edits: Edits, row: RunRow, who: str, request: Request) -> None:
+    try:
+        edits.append(row.id, who, request=request)
+    except OSError as error:
+        raise unavailable(f"the request cannot be written: {error.strerror or error}", 5.0) from None
+
+
+def _settings(body: bytes) -> dict[str, Any]:
+    try:
+        wanted: dict[str, Any] = _decode(body)
+    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+        raise bad_request(f'send {{"lr_scale": 0.5}}: {error}') from None
+    if not wanted:
+        raise bad_request("nothing to change: send at least one setting")
+    return wanted
+
+
+def _events(engine: Engine, run: int) -> list[_Event]:
+    """What processes recorded about requests, the oldest first."""
+    columns = ("rank", "attempt", "time", "name", "attr_names", "attr_values", "attr_types")
+    found = engine.query(
+        f"""SELECT {", ".join(columns)} FROM lifecycle WHERE run = {run} AND name IN {literal.texts(_EVENTS)}
+        ORDER BY time DESC, rank DESC LIMIT {MAX_EVENTS}"""
+    )
+    made = [_Event(rank, n, time, name, attrs.restore(*rest)) for rank, n, time, name, *rest in found.rows(*columns)]
+    return made[::-1]
+
+
+def _declared(events: Sequence[_Event], attempt: int) -> dict[str, Any]:
+    """The settings that an attempt declared, with their first values; of several ranks, the lowest declares."""
+    found: dict[str, Any] = {}
+    for event in sorted(events, key=lambda each: each.rank):
+        settings = event.attrs.get("settings")
+        if event.name == names.EVENT_LIVE and event.attempt == attempt and isinstance(settings, dict):
+            for name, value in settings.items():
+                if kind_of(value) is not None:
+                    found.setdefault(name, value)
+    return found
+
+
+def _describe(reader: Reader, row: RunRow) -> dict[str, Any]:
+    edits = in_order(_edits(reader).of(row.id))
+    events = _events(reader.engine, row.number)
+    why = _why_not(reader, row)
+    attempt = _newest(_edits(reader), row)
+    changes = _changes(edits, events, attempt, ended=bool(why))
+    declared = _declared(events, attempt)
+    now = {each["name"]: each["value"] for each in reversed(changes) if each["state"] == "applied"}
+    asked = {each["name"]: each["value"] for each in reversed(changes) if each["state"] == "requested"}
+    return {
+        "run": row.id,
+        "attempt": attempt,
+        "allowed": not why,
+        "reason": why,
+        "stop": _stop(row, edits, events, attempt, ended=bool(why)),
+        "settings": [
+            {
+                "name": name,
+                "kind": _kind(value),
+                "declared": value,
+                "value": now.get(name, value),
+                "requested": asked.get(name),
+            }
+            for name, value in declared.items()
+        ],
+        "changes": changes[:MAX_CHANGES],
+    }
+
+
+def _kind(value: Any) -> str:
+    return {bool: "boolean", int: "integer", float: "number", str: "text"}[type(value)]
+
+
+def _stop(
+    row: RunRow, edits: Sequence[Edit], events: Sequence[_Event], attempt: int, *, ended: bool
+) -> dict[str, Any] | None:
+    """The last request to stop and what became of it; None when there is none."""
+    asked = [edit for edit in edits if edit.request is not None and edit.request.stop]
+    if not asked:
+        return None
+    last = asked[-1]
+    of = last.request.attempt if last.request is not None else 0
+    mine = [event for event in events if event.request == last.id]
+    heard = {event.rank: event for event in mine if event.name == names.EVENT_STOP}
+    done = {event.rank for event in mine if event.name == names.EVENT_STOPPED}
+    over = ended or of < attempt
+    state = "stopped" if done and over else "ended" if over else "received" if heard else "requested"
+    return {
+        "id": last.id,
+        "who": last.who,
+        "time": seconds(last.time),
+        "attempt": of,
+        "state": state,
+        "ranks": len(heard),
+        "asks": any(event.attrs.get("asks") is True for event in heard.values()) if heard else None,
+        "heard_step": max((event.step for event in heard.values() if event.step is not None), default=None),
+        "last_step": row.step if state in ("stopped", "ended") and of == attempt else None,
+    }
+
+
+def _changes(edits: Sequence[Edit], events: Sequence[_Event], attempt: int, *, ended: bool) -> list[dict[str, Any]]:
+    """The requests to change settings of the newest attempt, the newest first, and what became of each."""
+    by_request: dict[tuple[str, str], list[_Event]] = {}
+    for event in events:
+        if event.name == names.EVENT_LIVE_CHANGED:
+            by_request.setdefault((event.request, str(event.attrs.get("name", ""))), []).append(event)
+    found = []
+    for edit in reversed(edits):
+        request = edit.request
+        if request is None or request.attempt != attempt:
+            continue
+        for name, value in request.settings.items():
+            mine = by_request.get((edit.id, name), [])
+            refused = next((str(event.attrs["refused"]) for event in mine if "refused" in event.attrs), "")
+            state = "refused" if refused else "applied" if mine else "ended" if ended else "requested"
+            found.append(
+                {
+                    "id": edit.id,
+                    "name": name,
+                    "value": value,
+                    "before": plain(mine[0].attrs.get("before")) if mine else None,
+                    "who": edit.who,
+                    "time": seconds(edit.time),
+                    "state": state,
+                    "reason": refused,
+                    "ranks": len({event.rank for event in mine}),
+                    "step": max((event.step for event in mine if event.step is not None), default=None),
+                }
+            )
+    return found
+
+
+_VALUE = {
+    "type": ["boolean", "number", "string"],
+    "maxLength": LONGEST_VALUE,
+    "minimum": -LARGEST_NUMBER,
+    "maximum": LARGEST_NUMBER,
+}
+_SETTINGS = {
+    "type": "object",
+    "description": "Settings that the program declared as live, and the values they are to have.",
+    "minProperties": 1,
+    "maxProperties": MAX_SETTINGS,
+    "propertyNames": {"minLength": 1, "maxLength": LONGEST_SETTING},
+    "additionalProperties": _VALUE,
+}
+_STOP = object_of(
+    id=TEXT, who=TEXT, time=SECONDS, attempt=INTEGER,
+    state={"type": "string", "enum": ["requested", "received", "stopped", "ended"]},
+    ranks=INTEGER, asks=nullable(BOOLEAN), heard_step=STEP, last_step=STEP,
+)  # fmt: skip
+_CHANGE = object_of(
+    id=TEXT, name=TEXT, value=ANYTHING, before=ANYTHING, who=TEXT, time=SECONDS,
+    state={"type": "string", "enum": ["requested", "applied", "refused", "ended"]},
+    reason=TEXT, ranks=INTEGER, step=STEP,
+)  # fmt: skip
+_SETTING = object_of(
+    name=TEXT,
+    kind={"type": "string", "enum": ["boolean", "integer", "number", "text"]},
+    declared=ANYTHING,
+    value=ANYTHING,
+    requested=ANYTHING,
+)
+_CONTROL = object_of(
+    run=TEXT,
+    attempt=INTEGER,
+    allowed=BOOLEAN,
+    reason=TEXT,
+    stop=nullable(_STOP),
+    settings=list_of(_SETTING),
+    changes=list_of(_CHANGE),
+)
+
+ENDPOINTS = (
+    Endpoint(
+        "/api/runs/{run}/control",
+        "describeControl",
+        "What users asked of the program: to stop, and to change its live settings, and what became of each request.",
+        control,
+        _CONTROL,
+        (RUN,),
+    ),
+    Endpoint(
+        "/api/runs/{run}/stop",
+        "stopRun",
+        "Ask the program to stop. It is not killed: it hears the request and ends when it is ready.",
+        stop,
+        _CONTROL,
+        (RUN,),
+        method="POST",
+    ),
+    Endpoint(
+        "/api/runs/{run}/live",
+        "setLive",
+        "Ask the program to change settings that it declared as live.",
+        change,
+        _CONTROL,
+        (RUN,),
+        method="POST",
+        body=_SETTINGS,
+    ),
+)
