@@ -19,6 +19,7 @@ from stepscope.hub.questions import (
     step,
     summary,
     traces,
+    views,
 )
 from stepscope.hub.questions.alerts import alert_rules, alert_states
 from stepscope.hub.questions.distributions import quantiles
@@ -53,6 +54,7 @@ ENDPOINTS: tuple[Endpoint, ...] = (
     *logs.ENDPOINTS,
     *sql.ENDPOINTS,
     *dashboards.ENDPOINTS,
+    *views.ENDPOINTS,
     *pipeline.ENDPOINTS,
 )
 """In the order of routing: `/api/runs/{run}` comes last of its kind, since it matches longer paths too."""

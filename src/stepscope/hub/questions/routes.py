@@ -214,6 +214,7 @@ def mount(hub: Hub, version: str) -> list[BaseRoute]:
         *(hub.store.engine, hub.states),
         home=hub.home.home,
         dashboards=hub.dashboards,
+        views=hub.views,
         ingest=hub.ingest("import"),
         edits=hub.edits,
         alerting=hub.alerting,
