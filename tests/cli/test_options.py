@@ -73,7 +73,7 @@ def test_a_typo_in_a_command_is_named(given: str, said: str, capsys: pytest.Capt
     assert said in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("command", ["show", "findings", "tail", "top", "report", "open"])
+@pytest.mark.parametrize("command", ["show", "findings", "tail", "top", "report", "open", "share"])
 def test_the_latest_run_is_the_default(command: str) -> None:
     """A command about a run is about the latest one unless another is named."""
     more = ["-o", "x.html"] if command == "report" else []

@@ -47,6 +47,7 @@ TAKE_RUNS = frozenset(
         "open",
         "rename",
         "report",
+        "share",
         "show",
         "step",
         "tag",

@@ -17,7 +17,7 @@ COMMANDS = {
         name: name
         for name in ("demo", "hub", "open", "runs", "show", "findings", "diff", "tail", "top", "report", "step")
     },
-    **{name: name for name in ("sql", "export")},
+    **{name: name for name in ("share", "sql", "export")},
     **dict.fromkeys(("tag", "note", "rename", "archive", "delete"), "edit"),
     "alerts": "alerts",
     "import": "import_runs",
