@@ -41,6 +41,7 @@ CHAOS = (
     "tests/dialects/tinker/receiver/test_tinker_client.py",
     "tests/sdk/test_console_capture.py",
     "tests/sinks/test_faults.py",
+    "tests/test_guides.py",
     "tests/test_walks.py",
     "tests/dialects/mlflow/sink/test_faults.py",
 )
