@@ -19,9 +19,9 @@ from stepscope.hub.questions import (
     step,
     summary,
     traces,
-    views,
 )
 from stepscope.hub.questions.alerts import alert_rules, alert_states
+from stepscope.hub.questions.dashboards import views
 from stepscope.hub.questions.distributions import quantiles
 from stepscope.hub.questions.files import media
 from stepscope.hub.questions.series import metric_keys, overlaid_runs

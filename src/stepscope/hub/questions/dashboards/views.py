@@ -76,7 +76,7 @@ def _changed(
 
     def checked(views: list[View]) -> list[View]:
         if any(each.name == made.name and each.id != made.id for each in views):
-            raise bad_request(f"there is a view {made.name!r} already: choose another name, or change that one")
+            raise conflict(f"there is a view {made.name!r} already: choose another name, or change that one")
         return [_not_default(each) if made.default and each.id != made.id else each for each in make(views)]
 
     _store(reader, given, checked)
