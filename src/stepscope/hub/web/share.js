@@ -1,6 +1,6 @@
 // A link that shows one run: its token becomes the session of this browser, unless that may read the run already.
 import { html, useEffect, useState } from "./h.js";
-import { fetchJson, get, runPath } from "./api.js";
+import { runPath } from "./api.js";
 import { go, href } from "./router.js";
 import { Empty, Loading } from "./parts/states.js";
 
@@ -18,13 +18,14 @@ export default function ShareView({ parts: [token, run] }) {
     : html`<${Loading} what="Opening the run" />`;
 }
 
+// Not through api.js, which asks for a token where one is missing.
 async function enter(token, run) {
-  const found = await fetch("api/" + runPath(run));
-  if (found.ok) return;
-  await fetchJson("api/session", {
+  const url = "api/" + runPath(run);
+  if ((await fetch(url)).ok) return;
+  await fetch("api/session", {
     method: "POST",
     headers: { "Content-Type": "application/json" },
     body: JSON.stringify({ token }),
   });
-  await get(runPath(run));
+  if (!(await fetch(url)).ok) throw new Error("It has ended or was revoked");
 }
