@@ -77,7 +77,7 @@ def test_the_rooms_of_the_hub() -> None:
     assert [each.name for each in folders if len(list(each.glob("**/*.py"))) < 3] == []
 
 
-COMMANDS = frozenset(("alerts", "demo", "export", "findings", "hub", "quarantine", "runs", "step", "store"))
+COMMANDS = frozenset(("alerts", "demo", "export", "findings", "hub", "quarantine", "runs", "sql", "step", "store"))
 """Commands of the terminal, named after the folder or the question whose content they print."""
 MIRRORED = frozenset(("fleet", "dashboards", "importer", "names", "notifiers", "receiver"))
 MIRRORED |= {"receivers", "registry", "service", "sinks"}
