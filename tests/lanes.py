@@ -41,6 +41,7 @@ CHAOS = (
     "tests/dialects/tinker/receiver/test_tinker_client.py",
     "tests/sdk/test_console_capture.py",
     "tests/sinks/test_faults.py",
+    "tests/test_guides.py",
     "tests/test_walks.py",
     "tests/dialects/mlflow/sink/test_faults.py",
 )
@@ -101,7 +102,9 @@ WORLDS = (
         "tests/web/test_run_truth.py",
         "tests/web/test_runs.py",
         "tests/web/test_samples.py",
+        "tests/web/test_share.py",
         "tests/web/test_table.py",
+        "tests/web/test_views.py",
         "tests/web/test_workspace.py",
     ),
 )

@@ -78,7 +78,7 @@ def test_the_rooms_of_the_hub() -> None:
 
 
 COMMANDS = frozenset(("alerts", "checkpoints", "control", "demo", "export", "findings", "hub", "quarantine", "runs"))
-COMMANDS |= {"samples", "step", "store"}
+COMMANDS |= {"samples", "sql", "step", "store"}
 """Commands of the terminal, named after the folder or the question whose content they print."""
 MIRRORED = frozenset(("fleet", "dashboards", "importer", "names", "notifiers", "receiver"))
 MIRRORED |= {"receivers", "registry", "service", "sinks"}

@@ -36,7 +36,7 @@ sys.exit(main())
 """
 """A run, then a command, where nothing else is installed."""
 ROOT = Path(__file__).parents[1]
-PAGES = sorted([ROOT / "README.md", *ROOT.glob("docs/*.md")])
+PAGES = sorted([ROOT / "README.md", *ROOT.glob("docs/*.md"), *ROOT.glob("docs/how/*.md")])
 
 
 def snippets(page: Path) -> list[str]:

@@ -56,6 +56,11 @@ def span(name: str, number: int, duration: int | None, step: int | None = None, 
     return Span(START, duration, step, None, b"t" * 16, number.to_bytes(8, "big"), None, name, **rest)
 
 
+def later(records: Iterable[Record], seconds: int) -> list[Record]:
+    """Records as if they were recorded later."""
+    return [msgspec.structs.replace(record, time=record.time + seconds * SECOND) for record in records]
+
+
 def event(name: str, **attrs: Any) -> Event:
     """An event without a step."""
     return Event(START + SECOND, None, None, None, None, 9, name, attrs)

@@ -118,7 +118,7 @@ def command_names() -> list[str]:
     return [name for action in actions if isinstance(action, argparse._SubParsersAction) for name in action.choices]
 
 
-LIST_NOTHING = {"hub", "ui", "mcp", "ship"}
+LIST_NOTHING = {"completion", "hub", "ui", "mcp", "ship"}
 
 
 def test_every_command_has_help_and_home_and_every_listing_json(capsys: pytest.CaptureFixture[str]) -> None:
@@ -129,3 +129,35 @@ def test_every_command_has_help_and_home_and_every_listing_json(capsys: pytest.C
         out = capsys.readouterr().out
         assert "--json" in out or name in LIST_NOTHING
         assert "--home" in out
+
+
+def test_a_typo_is_answered_without_importing_every_command(capsys: pytest.CaptureFixture[str]) -> None:
+    """The nearest command is named; a name like none lists all of them."""
+    for typo, words in (
+        ("rns", "did you mean runs"),
+        ("fndings", "did you mean findings"),
+        ("xyzzy", "choose from demo"),
+    ):
+        with pytest.raises(SystemExit):
+            main([typo])
+        assert words in capsys.readouterr().err
+
+
+def test_alone_it_says_what_to_do_next_here(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An empty home gets the first lines of code, one with runs the commands for the latest of them."""
+    monkeypatch.setenv("STEPSCOPE_HOME", str(tmp_path))
+    assert main([]) == 0
+    empty = capsys.readouterr().out
+    assert f"No runs in {tmp_path} yet." in empty
+    assert "stepscope.init(" in empty
+    assert "stepscope demo" in empty
+    write(tmp_path, "R1", [metric(1, loss=1.0)], name="base")
+    assert main([]) == 0
+    some = capsys.readouterr().out
+    assert f"1 run in {tmp_path}; the latest is base (R1)" in some
+    assert "stepscope findings" in some
+    assert "stepscope hub" in some
+    shown = re.findall(r"^  stepscope ([a-z]+)", empty + some, re.MULTILINE)
+    assert set(shown) <= set(COMMANDS)

@@ -1,7 +1,6 @@
 """Which home folder is meant; unknown options are named."""
 
 import argparse
-import re
 from pathlib import Path
 
 import pytest
@@ -62,7 +61,7 @@ def test_what_only_looks_like_an_option_is_a_value(tmp_path: Path, capsys: pytes
     [
         ("shwo", "stepscope: error: unknown command 'shwo'; did you mean show?"),
         ("finding latest", "stepscope: error: unknown command 'finding'; did you mean findings?"),
-        ("zzz", "stepscope: error: unknown command 'zzz'; choose from demo, hub, ui, runs, show"),
+        ("zzz", "stepscope: error: unknown command 'zzz'; choose from demo, hub, open, runs, show"),
         ("store chek", "stepscope store: error: unknown command 'chek'; did you mean check?"),
     ],
 )
@@ -74,14 +73,7 @@ def test_a_typo_in_a_command_is_named(given: str, said: str, capsys: pytest.Capt
     assert said in capsys.readouterr().err
 
 
-def test_without_a_command_it_says_what_to_do_next(capsys: pytest.CaptureFixture[str]) -> None:
-    """`stepscope` alone names the first commands, each of which exists."""
-    assert main([]) == 0
-    named = re.findall(r"^  stepscope (\w+)", capsys.readouterr().out, re.MULTILINE)
-    assert {"demo", "hub", "runs", "show"} <= set(named) <= set(COMMANDS)
-
-
-@pytest.mark.parametrize("command", ["show", "findings", "tail", "top", "report"])
+@pytest.mark.parametrize("command", ["show", "findings", "tail", "top", "report", "open", "share"])
 def test_the_latest_run_is_the_default(command: str) -> None:
     """A command about a run is about the latest one unless another is named."""
     more = ["-o", "x.html"] if command == "report" else []

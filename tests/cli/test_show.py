@@ -146,3 +146,14 @@ def test_a_process_that_joined_is_no_fork(tmp_path: Path, capsys: pytest.Capture
     assert {pid: part.split()[1:] for pid, part in parts.items()} == {
         "1": ["0"], "2": ["0", "fork"], "3": ["0", "joined"], "4": ["0", "fork"]
     }  # fmt: skip
+
+
+def test_a_rejected_key_has_the_call_that_would_record_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Each reason for which the SDK rejects a value is answered with a call, which names the key."""
+    reasons = {"note": "string", "hist": "vector", "z": "complex", "x": "type Thing", "n": "none", "big": "too large"}
+    write(tmp_path, "R", [metric(1, loss=1.0), event(names.EVENT_REJECTED, keys=reasons)])
+    assert main(["show", "R", "--home", str(tmp_path)]) == 0
+    out = capsys.readouterr().out
+    assert "'note': string\n    run.event('note', {'text': value})" in out
+    for key in reasons:
+        assert out.count(repr(key)) >= 2, key

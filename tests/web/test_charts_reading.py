@@ -17,7 +17,7 @@ def _read(page: Any) -> dict[str, str]:
 
 def test_all_charts_are_read_at_the_same_x(trained: RunningHub, show: Opened) -> None:
     """Pointing near a spike of one chart reads every chart at its step; one without a value there says where its is."""
-    page = show(trained, "run/four-ranks", height=1400)
+    page = show(trained, "run/four-ranks?tab=charts", height=1400)
     until(page, "document.querySelector('.chart[data-key=\"trainer/lr\"] .chart-plot')?.dataset.drawn > 0")
     until(page, "document.querySelector('.chart[data-key=\"evaluator/accuracy\"] .chart-plot')?.dataset.drawn > 0")
     over = page.locator('.chart[data-key="trainer/loss"] .u-over')
@@ -41,7 +41,7 @@ def test_a_chart_that_waits_is_no_empty_chart(trained: RunningHub, show: Opened)
     held = threading.Event()
     waiting: list[Any] = []
     page.route("**/series?**", lambda route: waiting.append(route) if not held.is_set() else route.continue_())
-    page.goto(f"{trained.url}/#/run/four-ranks")
+    page.goto(f"{trained.url}/#/run/four-ranks?tab=charts")
     plot = page.locator('.chart[data-key="trainer/loss"] .chart-plot')
     page.locator('.chart[data-key="trainer/loss"] .chart-plot.waiting[aria-busy="true"]').wait_for()
     assert not plot.locator(".uplot").is_visible()
@@ -57,7 +57,7 @@ def test_charts_that_nobody_looks_at_cost_nothing(trained: RunningHub, show: Ope
     """Placeholders below the screen stand still: their shimmer took a sixth of a core for as long as a run was open."""
     page = show(trained, "health", height=500)
     page.emulate_media(reduced_motion="no-preference")
-    turn_to(page, "run/four-ranks")
+    turn_to(page, "run/four-ranks?tab=charts")
     until(
         page, "document.querySelector('.chart-plot')?.dataset.drawn > 0 && !document.querySelector('[aria-busy=true]')"
     )
@@ -83,7 +83,7 @@ def test_charts_that_were_scrolled_past_take_their_questions_back(trained: Runni
 
 def test_traces_and_logs_of_a_run_keep_its_head(trained: RunningHub, show: Opened) -> None:
     """The tabs lead to views that say whose they are, and back."""
-    page = show(trained, "run/four-ranks")
+    page = show(trained, "run/four-ranks?tab=charts")
     tabs = page.get_by_role("navigation", name="Parts of this run")
     for name in ("Traces", "Logs"):
         tabs.get_by_role("link", name=name).click()

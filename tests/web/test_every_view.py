@@ -14,7 +14,7 @@ VIEWS = {
     "project/web": ".chart[data-key='trainer/loss'] .chart-plot[data-drawn]:not([data-drawn='0'])",
     "runs": ".vt-row[data-id='four-ranks'] .status",
     "runs?group=project": ".vt-row.heading",
-    f"run/{RUN}": ".chart[data-key='trainer/loss'] .chart-plot[data-drawn]:not([data-drawn='0'])",
+    f"run/{RUN}?tab=charts": ".chart[data-key='trainer/loss'] .chart-plot[data-drawn]:not([data-drawn='0'])",
     f"run/{RUN}?tab=diagnosis": ".diagnosed .chart-plot[data-drawn]:not([data-drawn='0'])",
     f"run/{RUN}?tab=files": ".state-title",
     f"run/{RUN}?tab=overview": "[aria-label='Attempts'] tbody tr",

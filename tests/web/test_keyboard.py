@@ -7,7 +7,7 @@ from tests.web.training import NAN, SPIKE
 
 VIEWS = (
     "runs",
-    "run/four-ranks",
+    "run/four-ranks?tab=charts",
     "run/four-ranks?tab=overview",
     "run/four-ranks?tab=diagnosis",
     "run/four-ranks?step=120&at=2",

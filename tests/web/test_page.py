@@ -49,7 +49,7 @@ def test_files_of_the_version_that_the_document_names_are_kept_for_good(trained:
 
 def test_first_questions_are_asked_once(trained: RunningHub, show: Opened) -> None:
     """What early.js asks before the modules are there is not asked again by them."""
-    page = show(trained, "run/four-ranks", fresh=True)
+    page = show(trained, "run/four-ranks?tab=charts", fresh=True)
     until(page, "performance.getEntriesByName('stepscope:line').length > 0")
     asked = page.evaluate("performance.getEntriesByType('resource').map((each) => each.name)")
     paths = [urlsplit(each).path for each in asked]
@@ -109,7 +109,7 @@ def test_the_present_view_is_in_sight_in_a_narrow_navigation(trained: RunningHub
 def test_both_margins_are_as_wide(trained: RunningHub, show: Opened) -> None:
     """Also where a scrollbar stands in one of them."""
     page = show(trained)
-    for view in ("run/four-ranks?tab=overview", "run/four-ranks", "health"):
+    for view in ("run/four-ranks?tab=overview", "run/four-ranks?tab=charts", "health"):
         page.goto(f"{trained.url}/#/{view}")
         page.locator(".panel").nth(2).wait_for()
         until(

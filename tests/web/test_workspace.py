@@ -163,6 +163,13 @@ def test_the_pointer_reads_every_run(sweep: RunningHub, show: Opened) -> None:
     until(page, "location.hash.startsWith('#/run/r04')")
 
 
+def test_a_run_without_findings_opens_with_its_charts(sweep: RunningHub, show: Opened) -> None:
+    """A run in which nothing went wrong has nothing to read but its charts; one with findings opens its diagnosis."""
+    page = show(sweep, "run/r01")
+    page.locator(LOSS).wait_for()
+    assert "tab=" not in page.url
+
+
 def test_a_chart_has_its_own_range_and_scale(sweep: RunningHub, show: Opened, tmp_path: Path) -> None:
     """The menu of a chart leaves outliers out and counts them, sets log and the ends of y, and saves what is drawn."""
     page = show(sweep, "project/sweep?filter=config.seed+%3C+10", fresh=True)

@@ -38,8 +38,12 @@ def command(args: argparse.Namespace) -> int:
         answer = stored.get(PATH) if stored is not None else from_journals(home, find_run(home, args.run))
     answer["time"] = time_words(home, answer["run"])
     width = text.width()
-    print(dumps(answer) if args.json else "\n".join(each for line in _report(answer) for each in wrapped(line, width)))
+    print(dumps(answer) if args.json else "\n".join(_drawn(answer, width)))
     return 0
+
+
+def _drawn(answer: dict[str, Any], width: int) -> Iterator[str]:
+    return (text.tinted_line(each) for line in _report(answer) for each in wrapped(line, width))
 
 
 def from_journals(home: Path, run: str) -> dict[str, Any]:

@@ -159,11 +159,13 @@ def list_tokens(args: argparse.Namespace) -> int:
     found = Tokens(tokens_path(home_of(args))).all()
     if args.json:
         print(dumps([{"id": each.id, "scopes": each.scopes, "project": each.project, "name": each.name,
-                      "created": each.created, "rate": each.requests} for each in found]))  # fmt: skip
+                      "created": each.created, "rate": each.requests, "run": each.run,
+                      "expires": each.expires} for each in found]))  # fmt: skip
         return 0
     for each in found:
         made = time.strftime("%Y-%m-%d", time.localtime(each.created))
-        print(f"{each.id}  {','.join(each.scopes):<18} {each.project or '*':<16} {made}  {each.name}")
+        end = f"  until {time.strftime('%Y-%m-%d %H:%M', time.localtime(each.expires))}" if each.expires else ""
+        print(f"{each.id}  {','.join(each.scopes):<18} {each.project or '*':<16} {made}  {each.name}{end}")
     if not found:
         print("no tokens")
     return 0

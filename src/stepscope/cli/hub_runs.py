@@ -56,16 +56,16 @@ def known(home: Path, limit: int, *, archived: bool = False) -> Known | None:
     try:
         rows = client.get(RUNS, limit=MOST, sort="-started", archived="show")["runs"]
         shown = "show" if archived else "hide"
-        keys = _leading_keys(client, rows)
+        keys = leading_keys(client, rows)
         latest = client.get(RUNS, limit=min(limit, MOST), sort="-started", metric=keys, archived=shown)["runs"]
     except HubError as error:
         print(text.clean_lines(f"stepscope: {error}"), file=sys.stderr)
         return None
     ids = frozenset(row["id"] for row in rows)
-    return Known(ids, [_listed_run(home, row) for row in latest], sum(row["archived"] for row in rows))
+    return Known(ids, [stored_row(home, row) for row in latest], sum(row["archived"] for row in rows))
 
 
-def _leading_keys(client: HubClient, rows: list[dict[str, Any]]) -> list[str]:
+def leading_keys(client: HubClient, rows: list[dict[str, Any]]) -> list[str]:
     """The most important keys, first of the latest run of each of the latest projects, then of all runs."""
     latest: dict[str, str] = {}
     for row in rows:
@@ -84,7 +84,8 @@ def _is_of_the_machine(key: str) -> bool:
     return key.startswith(("system/", "stepscope/"))
 
 
-def _listed_run(home: Path, row: dict[str, Any]) -> ListedRun:
+def stored_row(home: Path, row: dict[str, Any]) -> ListedRun:
+    """A run of the hub as a list shows it."""
     values = {each["key"]: float(each["value"]) for each in row["values"].values() if each["value"] is not None}
     return ListedRun(
         run=row["id"],

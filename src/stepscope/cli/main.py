@@ -8,37 +8,25 @@ from collections.abc import Sequence
 from importlib import import_module
 
 from stepscope import __version__
-from stepscope.cli.options import CommandParser
+from stepscope.cli.options import CommandParser, unknown_command
 from stepscope.cli.text import clean_lines
 from stepscope.model.errors import StepscopeError
 
 COMMANDS = {
     **{
         name: name
-        for name in ("demo", "hub", "runs", "show", "findings", "tail", "top", "report", "step", "samples", "export")
+        for name in ("demo", "hub", "open", "runs", "show", "findings", "diff", "tail", "top", "report", "step")
     },
+    **{name: name for name in ("samples", "share", "sql", "export")},
     **dict.fromkeys(("tag", "note", "rename", "archive", "delete"), "edit"),
     "checkpoints": "checkpoints",
     **dict.fromkeys(("stop", "set"), "control"),
     "alerts": "alerts",
     "import": "import_runs",
     "ui": "hub",
-    **{name: name for name in ("mcp", "store", "ship", "quarantine", "doctor")},
+    **{name: name for name in ("mcp", "store", "ship", "quarantine", "doctor", "completion")},
 }
 """The module of each command; its `add(commands)` registers it."""
-
-NEXT = """\
-A stethoscope for training runs. What to do next:
-
-  stepscope demo           train a small model in which things go wrong, and open the page
-  stepscope hub            start the hub and its page on http://127.0.0.1:4318
-  stepscope runs           list the runs recorded here
-  stepscope show           describe the latest run
-  stepscope findings       list what went wrong in it
-  stepscope import PATH    bring runs that other tools recorded
-
-stepscope --help lists all commands, stepscope COMMAND --help the options of one."""
-"""What the command prints without arguments."""
 
 OK, WRONG_USE, INTERRUPTED, BROKEN_PIPE = 0, 2, 130, 141
 
@@ -48,12 +36,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="replace")
     given = sys.argv[1:] if argv is None else argv
-    if not given:
-        print(NEXT)
-        return OK
-    args = parser(given[:1]).parse_args(given)
+    args = parser(given[:1]).parse_args(given) if given else None
     try:
-        code = int(args.command(args))
+        code = _say_next() if args is None else int(args.command(args))
         sys.stdout.flush()
         return code
     except StepscopeError as error:
@@ -71,6 +56,14 @@ def main(argv: Sequence[str] | None = None) -> int:
         return WRONG_USE
 
 
+def _say_next() -> int:
+    from stepscope.cli import next_steps
+    from stepscope.sdk.settings import load
+
+    print("\n".join(next_steps.lines(load({}).home)))
+    return OK
+
+
 def _give_up_output() -> None:
     """Python flushes standard output again at exit; what is left goes nowhere."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -81,6 +74,9 @@ def parser(named: Sequence[str] = ()) -> argparse.ArgumentParser:
     top = CommandParser(prog="stepscope", description="A stethoscope for training runs.")
     top.add_argument("--version", action="version", version=f"stepscope {__version__}")
     commands = top.add_subparsers(title="commands", metavar="COMMAND", required=True)
+    for name in named:
+        if name not in COMMANDS and not name.startswith("-"):
+            top.error(unknown_command(name, COMMANDS))  # without importing all of them
     modules = {COMMANDS[name] for name in named if name in COMMANDS} or dict.fromkeys(COMMANDS.values())
     for name in modules:
         import_module(f"stepscope.cli.{name}").add(commands)

@@ -3,7 +3,7 @@
 import argparse
 import difflib
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -32,10 +32,15 @@ class CommandParser(argparse.ArgumentParser):
     def _check_value(self, action: argparse.Action, value: Any) -> None:
         """Name an unknown command with the nearest known one, where argparse lists them all."""
         if isinstance(action, argparse._SubParsersAction) and value not in action.choices:
-            near = difflib.get_close_matches(value, action.choices, n=2)
-            hint = f"did you mean {' or '.join(near)}?" if near else f"choose from {', '.join(action.choices)}"
-            self.error(f"unknown command {value!r}; {hint}")
+            self.error(unknown_command(value, action.choices))
         super()._check_value(action, value)
+
+
+def unknown_command(name: str, known: Collection[str]) -> str:
+    """Name an unknown command and the nearest known ones, else all of them."""
+    near = difflib.get_close_matches(name, known, n=2)
+    hint = f"did you mean {' or '.join(near)}?" if near else f"choose from {', '.join(known)}"
+    return f"unknown command {name!r}; {hint}"
 
 
 def _unknown(args: Sequence[str], known: Mapping[str, argparse.Action], *, verbs: bool) -> Iterator[str]:

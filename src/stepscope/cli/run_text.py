@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from stepscope.cli import text
+from stepscope.cli import rejected_keys, text
 from stepscope.cli.findings import explanation, wrapped
 from stepscope.cli.findings import line as finding_line
 from stepscope.cli.hub_runs import described_lines
@@ -79,7 +79,7 @@ def report(shown: Shown, width: int = text.WIDTH) -> str:
         ("EXCEPTIONS", _exceptions(summary)),
         ("EVENTS", _events(summary)),
         ("LOGS", [pairs(summary.logs)] if summary.logs else []),
-        ("REJECTED", [text.clean(f"{key!r}: {why}") for key, why in summary.rejected_keys.items()]),
+        ("REJECTED", list(rejected_keys.lines(summary.rejected_keys))),
         ("OVERHEAD", _overhead(summary)),
         ("RECORDED", _counters(summary)),
     ]

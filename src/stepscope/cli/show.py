@@ -32,7 +32,8 @@ def command(args: argparse.Namespace) -> int:
         _show_stored(args, home)
         return 0
     shown = look(home, run)._replace(findings=findings_of(home, run), time=time_words(home, run))
-    print(dumps(from_journals(shown)) if args.json else report(shown, text.width()))
+    lines = [] if args.json else report(shown, text.width()).splitlines()
+    print(dumps(from_journals(shown)) if args.json else "\n".join(map(text.tinted_line, lines)))
     return 0
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from stepscope.cli import text
 from stepscope.cli.hub_runs import open_run
-from stepscope.cli.options import RUN_HELP, Commands, add_command, home_of, integer
+from stepscope.cli.options import LATEST_HELP, Commands, add_command, home_of, integer
 from stepscope.cli.record_lines import clock, pairs
 from stepscope.model import formatting
 from stepscope.model.errors import ConfigError
@@ -20,7 +20,7 @@ UNUSUAL = 2
 def add(commands: Commands) -> None:
     """Register the command."""
     made = add_command(commands, "step", "show everything about one step of a run", command)
-    made.add_argument("run", metavar="RUN", help=RUN_HELP)
+    made.add_argument("run", nargs="?", default="latest", metavar="RUN", help=LATEST_HELP)
     made.add_argument("step", metavar="N", type=integer(FIRST_STEP), help="the step")
     made.add_argument(
         "--rank",

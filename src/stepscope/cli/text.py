@@ -13,6 +13,15 @@ from stepscope.model.formatting import MISSING, quantity
 
 WIDTH = 100
 _BARS = "▁▂▃▄▅▆▇█"
+_STYLES = {"bold": "1", "dim": "2", "red": "31", "green": "32", "yellow": "33", "cyan": "36"}
+_TONES = {
+    **dict.fromkeys(("running", "importing"), "green"),
+    **dict.fromkeys(("stalled", "preempted", "WARN"), "yellow"),
+    **dict.fromkeys(("failed", "crashed", "ERROR", "FATAL"), "red"),
+    "INFO": "cyan",
+    "muted": "dim",
+}
+_FIRST = re.compile(r"\s*(\w+)\s")
 _UNSHOWN = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
 
 
@@ -22,6 +31,29 @@ def width() -> int:
         return max(os.get_terminal_size(sys.stdout.fileno()).columns, 60)
     except (OSError, ValueError):
         return WIDTH
+
+
+def coloured() -> bool:
+    """Whether output has colours: it goes to a terminal that has them, and NO_COLOR is not set."""
+    return sys.stdout.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
+
+
+def paint(text: str, style: str) -> str:
+    """Give a text a style where output has colours."""
+    return f"\x1b[{_STYLES[style]}m{text}\x1b[0m" if style and text and coloured() else text
+
+
+def tinted(word: str) -> str:
+    """Colour a state or a severity, and a value that is not finite."""
+    return paint(word, "red" if word.startswith("!") else _TONES.get(word.partition(" ")[0], ""))
+
+
+def tinted_line(line: str) -> str:
+    """Colour a line: a severity at its beginning, or all of a heading."""
+    if line.isupper() and line[:1].strip():
+        return paint(line, "bold")
+    found = _FIRST.match(line)
+    return line if found is None else line[: found.start(1)] + tinted(found[1]) + line[found.end(1) :]
 
 
 def number(value: Any) -> str:
@@ -63,16 +95,22 @@ def cut(text: str, columns: int) -> str:
 
 
 def table(head: Sequence[str], rows: Sequence[Sequence[str]], *, limits: dict[str, int] | None = None) -> list[str]:
-    """Align rows under their headings, to the right under those that begin with `>`; truncate columns with a limit."""
+    """Align rows under their headings, to the right under those that begin with `>`; truncate columns with a limit.
+
+    States and values that are not finite are coloured where output has colours.
+    """
     names = [name.lstrip(">") for name in head]
     bounds = [(limits or {}).get(name, 1000) for name in names]
     body = [[cut(clean(cell), bound) for cell, bound in zip(row, bounds, strict=True)] for row in rows]
     widths = [max(len(row[column]) for row in [names, *body]) for column in range(len(names))]
-    pads = [str.rjust if name.startswith(">") else str.ljust for name in head]
-    return [
-        "  ".join(pad(cell, wide) for pad, cell, wide in zip(pads, row, widths, strict=True)).rstrip()
-        for row in [names, *body]
-    ]
+    shown = [[paint(name, "bold") for name in names], *([tinted(cell) for cell in row] for row in body)]
+    lines = []
+    for row, cells in zip([names, *body], shown, strict=True):
+        room = [" " * (wide - len(cell)) for wide, cell in zip(widths, row, strict=True)]
+        pads = zip(head, room, cells, strict=True)
+        parts = [f"{gap}{cell}" if name.startswith(">") else f"{cell}{gap}" for name, gap, cell in pads]
+        lines.append("  ".join(parts).rstrip())
+    return lines
 
 
 def spark(points: list[float], columns: int = 24) -> str:

@@ -14,8 +14,10 @@ from msgspec import to_builtins
 
 from stepscope.alerts.alert import Expected
 from stepscope.hub.alerting.alerting_thread import Alerting
+from stepscope.hub.dashboards import saved_views
 from stepscope.hub.dashboards.dashboard import LONGEST
 from stepscope.hub.dashboards.dashboard_files import Dashboards
+from stepscope.hub.dashboards.saved_views import SavedViews
 from stepscope.hub.diagnosing.thread import Diagnosing
 from stepscope.hub.home import HubHome
 from stepscope.hub.intake.counters import Counters, families, outcomes
@@ -238,6 +240,12 @@ class Hub:
         """The dashboards."""
         files = TextFiles(self.home.home / "dashboards", LONGEST)
         return Dashboards(files if self.fleet is None else self.fleet.sharing.dashboards)
+
+    @property
+    def views(self) -> SavedViews:
+        """The saved views of projects."""
+        files = TextFiles(self.home.home / "views", saved_views.LONGEST)
+        return SavedViews(files if self.fleet is None else self.fleet.sharing.views)
 
     @property
     def files(self) -> Path:

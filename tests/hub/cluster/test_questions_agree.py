@@ -127,6 +127,7 @@ QUESTIONS: dict[str, tuple[str, ...]] = {
     "/api/alerts/rules": ("",),
     "/api/dashboards": ("",),
     "/api/dashboards/{name}": ("none",),
+    "/api/views": ("?project=gpt",),
     "/api/sql/tables": ("",),
     "/api/pipeline": ("",),
 }

@@ -76,3 +76,36 @@ def test_alerts_are_kept_to_a_project(hub: Hub, seen_by: Callable[..., Any]) -> 
     headers = {"Authorization": f"Bearer {admin}"}
     assert seen_by("", "/api/alerts/rules", "PUT", headers_of=headers, json={"yaml": "rules: []"}).status_code == 403
     assert seen_by("", "/api/alerts/silences", "POST", headers_of=headers, json={"for": "1h"}).status_code == 403
+
+
+def test_a_shared_run_and_nothing_else(hub: Hub, ask: Callable[..., Any]) -> None:
+    """The token of a link reads its run, with logs, spans and alerts; all else is refused, and so is every change."""
+    _, text = hub.guard.tokens.create(["share"], project="gpt", run="big", seconds=600)
+
+    def send(method: str, path: str, **options: Any) -> int:
+        return int(ask(method, path, headers={"Authorization": f"Bearer {text}"}, **options).status_code)
+
+    seen = ("", "/keys", "/series?key=trainer/loss", "/steps/70", "/findings", "/goodput", "/summary", "/edits")
+    for path in (*(f"/api/runs/big{each}" for each in seen), *(f"/api/{each}?run=big" for each in ("spans", "logs"))):
+        assert send("GET", path) == 200, path
+    assert send("GET", "/api/fields?run=big") == 200
+    unseen = ("/api/runs", "/api/runs/again", "/api/runs/again/keys", "/api/projects", "/api/health", "/metrics")
+    more = ("/api/spans", "/api/spans?run=again", "/api/logs", "/api/fields", "/api/fields?run=big&run=again")
+    rest = ("/api/series?run=big&run=again&key=loss", "/api/live", "/api/live?run=again", "/api/sql/tables")
+    last = ("/api/alerts/silences", "/api/dashboards", "/api/views?project=gpt", f"/api/traces/{trace_of(3, 1).hex()}")
+    for path in (*unseen, *more, *rest, *last):
+        assert send("GET", path) == 403, path
+    assert send("POST", "/api/sql", json={"sql": "SELECT 1"}) == 403
+    assert send("PATCH", "/api/runs/big", json={"name": "mine"}) == 403
+    assert send("DELETE", "/api/runs/big") == 403
+    assert send("POST", "/v1/stepscope", content=b"") == 403
+
+
+def test_an_end_ends_a_token(hub: Hub, ask: Callable[..., Any]) -> None:
+    """After its end a token is as unknown as one that was revoked, and the next that is made removes it."""
+    tokens = hub.guard.tokens
+    token, text = tokens.create(["share"], run="big", project="gpt", seconds=-1)
+    assert ask("GET", "/api/runs/big", headers={"Authorization": f"Bearer {text}"}).status_code == 401
+    assert not tokens.knows(token)
+    tokens.create(["read"])
+    assert token.id not in [each.id for each in tokens.all()]

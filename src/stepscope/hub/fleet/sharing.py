@@ -1,9 +1,10 @@
-"""Changes made at one hub that all hubs on the same store must know: edits, tokens, dashboards, rules, alerts."""
+"""Changes made at one hub that all on the same store must know: edits, tokens, dashboards, views, rules, alerts."""
 
 from collections.abc import Callable, Sequence
 
 from stepscope.hub.alerting.alert_log import AlertLog
 from stepscope.hub.alerting.rule_files import PAGE_NAME
+from stepscope.hub.dashboards import saved_views
 from stepscope.hub.dashboards.dashboard import LONGEST
 from stepscope.hub.fleet.client_homes import ClientHomes
 from stepscope.hub.fleet.shared_alerts import SharedAlerts
@@ -20,7 +21,7 @@ from stepscope.journal.run_edits import Edits
 from stepscope.model.errors import Retry
 from stepscope.sinks.http import Connection
 
-RULES, DASHBOARD = "rules", "dashboard"
+RULES, DASHBOARD, VIEWS = "rules", "dashboard", "views"
 """The kinds of texts that are shared."""
 
 
@@ -40,6 +41,7 @@ class Sharing:
         self.state = SharedState(engine, ownership, connect)
         self.rules = SharedTexts(self.state, RULES)
         self.dashboards = SharedTexts(self.state, DASHBOARD)
+        self.views = SharedTexts(self.state, VIEWS)
         self.alerts = SharedAlerts(self.state)
         self.homes = ClientHomes(self.state, ownership)
         self._home = home
@@ -72,5 +74,6 @@ class Sharing:
         home = self._home
         self.homes.adopt(home.folder / "files")
         self.dashboards.adopt(TextFiles(home.home / "dashboards", LONGEST))
+        self.views.adopt(TextFiles(home.home / "views", saved_views.LONGEST))
         self.rules.adopt(TextFiles(home.home, LONGEST), PAGE_NAME)
         self.alerts.adopt(AlertLog(home.folder, write=False))

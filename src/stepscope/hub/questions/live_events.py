@@ -128,6 +128,7 @@ class LiveEvents:
         """Start a stream of events."""
         try:
             given = params.check(PARAMS, {}, request.query_params.multi_items(), attrs=False)
+            params.check_shared(access_of(request.scope).run, given)
         except Refused as refused:
             return error_response(refused.refusal)
         loop, arrived = asyncio.get_running_loop(), asyncio.Event()

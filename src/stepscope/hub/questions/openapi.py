@@ -24,6 +24,7 @@ from stepscope.hub.questions import (
     traces,
 )
 from stepscope.hub.questions.alerts import alert_rules, alert_states
+from stepscope.hub.questions.dashboards import views
 from stepscope.hub.questions.distributions import quantiles
 from stepscope.hub.questions.files import media
 from stepscope.hub.questions.series import metric_keys, overlaid_runs
@@ -59,6 +60,7 @@ ENDPOINTS: tuple[Endpoint, ...] = (
     *logs.ENDPOINTS,
     *sql.ENDPOINTS,
     *dashboards.ENDPOINTS,
+    *views.ENDPOINTS,
     *pipeline.ENDPOINTS,
 )
 """In the order of routing: `/api/runs/{run}` comes last of its kind, since it matches longer paths too."""

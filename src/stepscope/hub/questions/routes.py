@@ -185,6 +185,7 @@ def _answer(source: Source, endpoint: Endpoint, request: Request, body: Body | N
     if body is not None:
         given["body"] = body.unpacked()
     access = access_of(request.scope)
+    params.check_shared(access.run, given)
     who = access.user(request.headers.get(USER, ""))
     reader = replace(source.reader, project=access.project, stop=stop, who=who)
     return endpoint.answer(reader, given)
@@ -214,6 +215,7 @@ def mount(hub: Hub, version: str) -> list[BaseRoute]:
         *(hub.store.engine, hub.states),
         home=hub.home.home,
         dashboards=hub.dashboards,
+        views=hub.views,
         ingest=hub.ingest("import"),
         edits=hub.edits,
         alerting=hub.alerting,

@@ -18,6 +18,9 @@ _OPEN = ("/healthz", "/api/session")
 _CONTROL = ("/stop", "/live")
 """The ends of the paths of a run on which something is asked of its program."""
 _LONGEST_USER = 100
+_READ: tuple[Scope, ...] = ("read", "share")
+_OF_RUNS = ("/api/runs/", "/api/live", "/api/spans", "/api/logs", "/api/alerts", "/api/series", "/api/fields")
+"""Paths about a run that they name; a client that may read one run only must name that one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +33,11 @@ class Access:
     def project(self) -> str | None:
         """The only project this client may access; None for all."""
         return self.token.project if self.token is not None else None
+
+    @property
+    def run(self) -> str | None:
+        """The only run this client may read; None for all."""
+        return self.token.run if self.token is not None else None
 
     def allows(self, scope: Scope) -> bool:
         """Return whether the client has a scope, for paths that serve several purposes."""
@@ -139,15 +147,15 @@ class Guard:
         return None
 
 
-def api_scope(method: str, path: str) -> Scope | None:
-    """The scope that the JSON API and the page need; None for the page itself, which holds no data."""
+def api_scope(method: str, path: str) -> "Scope | tuple[Scope, ...] | None":
+    """The scopes of which the JSON API and the page need one; None for the page itself, which holds no data."""
     if path in _OPEN:
         return None
     if method == "POST" and path.startswith("/api/runs/") and path.endswith(_CONTROL):
         return "control"
     if path.startswith("/api/") or path == "/metrics":
         changes = method not in _SAFE_METHODS and path != "/api/sql"
-        return "admin" if changes else "read"
+        return "admin" if changes else _READ if path.startswith(_OF_RUNS) and method in _SAFE_METHODS else "read"
     return None
 
 

@@ -1,4 +1,4 @@
-"""Tokens: a secret for its holder, a hash for the file, scopes, perhaps a project, and a rate limit."""
+"""Tokens: a secret for its holder, a hash for the file, scopes, perhaps a project, a run, an end and a rate limit."""
 
 import hashlib
 import hmac
@@ -17,7 +17,8 @@ import msgspec
 from stepscope.journal.atomic_files import FileLock, replace_file
 from stepscope.model.errors import ConfigError
 
-Scope = Literal["ingest", "read", "control", "admin"]
+Scope = Literal["ingest", "read", "share", "control", "admin"]
+"""`share` is reading one run through the JSON API, and nothing else."""
 PREFIX = "sst"
 LOCK = "tokens.lock"
 """The file that is locked while the tokens are changed."""
@@ -35,6 +36,10 @@ class Token(msgspec.Struct, frozen=True, kw_only=True):
     created: float = 0.0
     requests: float | None = None
     """Requests per second; None for the hub's default."""
+    run: str | None = None
+    """The only run it may read; it has no scope but `share` then."""
+    expires: float | None = None
+    """When it ends, in seconds since 1970; None for never."""
 
     def allows(self, scope: Scope) -> bool:
         """Return whether it grants a scope; an admin token grants all."""
@@ -47,9 +52,11 @@ _decode = msgspec.json.Decoder(list[Token]).decode
 class Tokens:
     """The tokens of a hub, in a file readable only by its owner; a running hub sees changes within a second."""
 
-    def __init__(self, path: Path, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self, path: Path, clock: Callable[[], float] = time.monotonic, wall: Callable[[], float] = time.time
+    ) -> None:
         self._path = path
-        self._clock = clock
+        self._clock, self._wall = clock, wall
         self._stamp: tuple[int, int] | None = None
         self._next_look = 0.0
         self._tokens: dict[str, Token] = {}
@@ -83,12 +90,15 @@ class Tokens:
         token = self._tokens.get(token_id) if prefix == PREFIX else None
         expected = token.hash if token is not None else "0" * 64
         same = hmac.compare_digest(_hash(secret), expected)
-        return token if same else None
+        return token if same and token is not None and not self._has_ended(token) else None
+
+    def _has_ended(self, token: Token) -> bool:
+        return token.expires is not None and self._wall() >= token.expires
 
     def knows(self, token: Token) -> bool:
         """Return whether a token is unchanged since it was found."""
         self._refresh()
-        return self._tokens.get(token.id) == token
+        return self._tokens.get(token.id) == token and not self._has_ended(token)
 
     def create(
         self,
@@ -97,8 +107,13 @@ class Tokens:
         project: str | None = None,
         name: str = "",
         requests: float | None = None,
+        run: str | None = None,
+        seconds: float | None = None,
     ) -> tuple[Token, str]:
-        """Create a token; its text is shown once and not stored."""
+        """Create a token, which ends after some seconds if given; its text is shown once and not stored.
+
+        Tokens that have ended are removed.
+        """
         secret = secrets.token_hex(32)
         token = Token(
             id=secrets.token_hex(4),
@@ -106,10 +121,12 @@ class Tokens:
             scopes=tuple(dict.fromkeys(scopes)),
             project=project,
             name=name,
-            created=time.time(),
+            created=self._wall(),
             requests=requests,
+            run=run,
+            expires=None if seconds is None else self._wall() + seconds,
         )
-        self.change([token], ())
+        self.change([token], [each.id for each in self.all() if self._has_ended(each)])
         return token, f"{PREFIX}_{token.id}_{secret}"
 
     def revoke(self, token_id: str) -> bool:

@@ -61,7 +61,7 @@ class _Noted:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass a request on."""
-        if scope["path"].startswith("/api/") and api_scope(scope["method"], scope["path"]) == "read":
+        if scope["path"].startswith("/api/") and api_scope(scope["method"], scope["path"]) not in ("admin", None):
             with self._readers.reading():
                 await self._app(scope, receive, send)
         else:

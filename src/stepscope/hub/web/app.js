@@ -16,6 +16,7 @@ const VIEWS = [
   { name: "project", load: () => import("./workspace/view.js"), within: "projects" },
   { name: "runs", title: "Runs", load: () => import("./runs/view.js") },
   { name: "run", load: () => import("./run/view.js"), within: "runs" },
+  { name: "share", load: () => import("./share.js"), within: "runs" },
   { name: "compare", load: () => import("./workspace/view.js"), within: "runs" },
   { name: "traces", title: "Traces", load: () => import("./trace/view.js") },
   { name: "logs", title: "Logs", load: () => import("./log/view.js") },

@@ -8,6 +8,7 @@ from typing import Any, Literal, Protocol, TypeVar
 from stepscope.alerts.alert import Expected, unexpected
 from stepscope.hub.alerting.alerting_thread import Alerting
 from stepscope.hub.dashboards.dashboard_files import Dashboards
+from stepscope.hub.dashboards.saved_views import SavedViews
 from stepscope.hub.questions.toolbox.params import Param, forbidden, not_found
 from stepscope.hub.questions.toolbox.schemas import INTEGER, Schema, nullable
 from stepscope.hub.receivers.ingest import Ingest
@@ -32,6 +33,8 @@ class Reader:
     """The home folder, where there is one."""
     dashboards: Dashboards | None = None
     """The dashboards, where a hub runs."""
+    views: SavedViews | None = None
+    """The saved views of projects, where a hub runs."""
     ingest: Ingest | None = None
     """Takes the records that a request brings, where a hub runs."""
     stop: Stop | None = None

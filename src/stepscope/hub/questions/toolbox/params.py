@@ -94,6 +94,12 @@ def forbidden(message: str) -> Refused:
     return Refused(Refusal(HTTPStatus.FORBIDDEN, message))
 
 
+def check_shared(only: str | None, given: Mapping[str, Any]) -> None:
+    """Refuse a request that does not name the only run its client may read, and no other."""
+    if only is not None and given.get("run") not in (only, [only]):
+        raise forbidden(f"this link shows the run {only} and nothing else")
+
+
 def conflict(message: str) -> Refused:
     """The refusal of a request that the state of a run does not allow."""
     return Refused(Refusal(HTTPStatus.CONFLICT, message))

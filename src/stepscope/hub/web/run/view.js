@@ -1,7 +1,7 @@
 // One run: its facts, findings and charts, and the selected step.
 import { html, useEffect, useMemo, useRef, useState } from "../h.js";
 import { get, runPath } from "../api.js";
-import { change, href, useParam } from "../router.js";
+import { change, href, useParam, useRoute } from "../router.js";
 import { useFetch, useLive, usePollUntilComplete } from "../use.js";
 import { Fetched, Empty } from "../parts/states.js";
 import { Charts } from "./charts.js";
@@ -26,8 +26,7 @@ export default function RunView({ parts }) {
 function OneRun({ id }) {
   const run = useFetch((signal) => get(runPath(id), {}, signal), [id]);
   const keys = useFetch((signal) => get(runPath(id, "keys"), {}, signal).then((answer) => answer.keys), [id]);
-  const [fetched, setTab] = useParam("tab", "charts"),
-    tab = ["diagnosis", "overview", "files", "samples"].includes(fetched) ? fetched : "charts";
+  const [tab, setTab] = useTab(run.value);
   const feeds = useRef(new Set());
   const notes = useFetch((signal) => drawn(feeds.current, signal).then(() => readNotes(id, signal)), [id]);
   const findings = useFetch(
@@ -87,6 +86,24 @@ function OneRun({ id }) {
     }
   </div>`;
 }
+
+// The tab of the address. One that has nothing else either opens the diagnosis of a run in which something went wrong, else its
+// charts; that is decided once, when the run is first read, so that nothing moves under the reader.
+function useTab(run) {
+  const { query } = useRoute();
+  const waiting = useRef(query.toString() === "");
+  const first = run && waiting.current && isWrong(run) ? "diagnosis" : "";
+  useEffect(() => {
+    if (first) change({ tab: first });
+    if (run) waiting.current = false;
+  }, [!run]);
+  const given = query.get("tab") || first;
+  return [TABS.includes(given) ? given : "charts", setTab];
+}
+
+const TABS = ["diagnosis", "overview", "files", "samples"];
+const setTab = (name) => change({ tab: name });
+const isWrong = (run) => run.findings > 0 && run.worst_finding !== "INFO";
 
 // A run that dies sends no event, and only the hub diagnoses values: so both are polled. A new request cancels one that
 // is still pending, so a slow one is waited for.

@@ -199,10 +199,16 @@ function value(latest) {
 }
 
 // A run in two lines: its name, and below it how it goes.
-const METRICS = 2; // values that fit beside findings and age
+export const FACTS = 4; // values beside findings and age; those that do not fit are left out
 
-export function twoLines(ids, { now }) {
-  const metrics = ids.filter((id) => id.startsWith("metrics.")).map((id) => id.slice(8));
+// Whether a column is a value of a metric or a setting, which stand in the second line.
+export const isFact = (id) => metricsOf([id]).length > 0 || id.startsWith("config.");
+
+const isThere = (run, id) =>
+  id.startsWith("config.") ? at(run.config, id.slice(7)) !== undefined : run.values[metricsOf([id])[0]];
+
+export function twoLines(ids, given) {
+  const facts = ids.filter(isFact).map((id) => ({ id, ...column(id, given) }));
   return {
     id: "name",
     title: "run",
@@ -211,15 +217,15 @@ export function twoLines(ids, { now }) {
       <div><a class="run-link" tabindex="-1" href=${href("run", run.id)}>${run.name || run.id}</a>
         <span class="muted run-project">${run.project}</span></div>
       <div class="run-state">
-        ${metrics
-          .filter((key) => run.values[key])
-          .slice(0, METRICS)
+        <span class="run-facts">${facts
+          .filter(({ id }) => isThere(run, id))
+          .slice(0, FACTS)
           .map(
-            (key) =>
-              html`<span key=${key}><span class="muted">${key.slice(key.indexOf("/") + 1)}</span>${" "}${value(run.values[key])}</span>`,
-          )}
+            ({ id, title, cell }) =>
+              html`<span key=${id} class="run-fact"><span class="muted">${title}</span>${" "}${cell(run)}</span>`,
+          )}</span>
         ${run.findings ? FIXED.findings.cell(run) : html`<span class="muted run-fine">no findings</span>`}
-        <span class="grow"></span>${FIXED.started.cell(run, { now })}</div>
+        <span class="grow"></span><span class="run-age">${FIXED.started.cell(run, given)}</span></div>
     </div>`,
   };
 }
@@ -244,8 +250,8 @@ export const groupOf = (run, by) =>
         ? run.hosts.join(", ")
         : plain(run[by]);
 
-// Which columns the table has.
-export function Chooser({ chosen, fields, onChange, onReset }) {
+// Which columns the table has; with `values` only metrics and settings.
+export function Chooser({ chosen, fields, onChange, onReset, values = false }) {
   const [search, setSearch] = useState("");
   const fits = (name) => name.toLowerCase().includes(search.toLowerCase());
   const toggle = (id) => onChange(chosen.includes(id) ? chosen.filter((each) => each !== id) : placed(chosen, id));
@@ -261,7 +267,7 @@ export function Chooser({ chosen, fields, onChange, onReset }) {
         onInput=${(event) => setSearch(event.target.value)} />
     ${group(
       "Run",
-      Object.entries(FIXED)
+      Object.entries(values ? {} : FIXED)
         .filter(([, each]) => fits(each.title))
         .map(([id, each]) => [id, each.title, ""]),
     )}

@@ -5,9 +5,10 @@ import { IconButton, IconMenu, Icon, Select, Swatch } from "../parts/controls.js
 import { count } from "../parts/format.js";
 import { VirtualTable } from "../parts/table.js";
 import { highlight, useHighlighted } from "../charts/highlight.js";
-import { column, groupOf, twoLines } from "../runs/columns.js";
+import { Chooser, column, groupOf, twoLines } from "../runs/columns.js";
 import { Filter } from "../runs/filter.js";
 import { fieldNames, fieldValues, groupChoices, grouped } from "../runs/grouping.js";
+import { USUAL } from "./state.js";
 
 const ORDERS = [
   ["-started", "newest"],
@@ -19,15 +20,30 @@ const ORDERS = [
 ];
 
 export function RunList(given) {
-  const { runs, fields, filter, sort, by, wrong, groups, visible, styles, metrics, now, toggle } = given;
+  const {
+    runs,
+    fields,
+    filter,
+    sort,
+    by,
+    wrong,
+    groups,
+    visible,
+    styles,
+    ids: columnIds,
+    facts,
+    setColumns,
+    now,
+    toggle,
+  } = given;
   const [closed, setClosed] = useState(() => new Set());
   const focus = useHighlighted();
   const rows = useMemo(() => grouped(runs.rows, by, closed), [runs.rows, by, closed]);
   const orders = [
     ...ORDERS,
-    ...metrics.flatMap((key) => [
-      [`metrics.${key}`, `${key} ↑`],
-      [`-metrics.${key}`, `${key} ↓`],
+    ...facts.flatMap((id) => [
+      [id, `${column(id, {})?.title} ↑`],
+      ["-" + id, `${column(id, {})?.title} ↓`],
     ]),
   ];
   if (!orders.some(([id]) => id === sort)) orders.push([sort, sort]);
@@ -40,7 +56,7 @@ export function RunList(given) {
   const members = (row) => runs.rows.filter((run) => (groupOf(run, by) || "–") === row.heading).map((run) => run.id);
   const columns = useMemo(
     () => columnsOf({ ...given, members, groups, styles, visible, toggle }),
-    [runs.rows, visible, styles, groups, now, metrics.join()],
+    [runs.rows, visible, styles, groups, now, facts.join()],
   );
   // The line of a row in the charts: that of the run, or of its group.
   const lineOf = (row) => (row.heading || groups ? "group " + (row.heading ?? groups.of.get(row.id)) : row.id);
@@ -53,6 +69,8 @@ export function RunList(given) {
           options=${groupChoices(fields)} />
       <${Select} label="Sort runs" value=${sort} onChange=${(next) => change({ sort: next === "-started" ? null : next })}
           options=${orders} />
+      <${IconMenu} icon="columns" label="Values of each run" align="right">
+        <${Chooser} chosen=${columnIds} fields=${fields} onChange=${setColumns} onReset=${() => setColumns(USUAL)} values /><//>
       <${IconMenu} icon="eye" label="Which runs are visible" align="right">${(close) => html`
         <button type="button" class="item" onClick=${() => {
           close();
@@ -82,11 +100,8 @@ export function RunList(given) {
 
 const MAX_SHOWN = 1000;
 
-function columnsOf({ members, groups, styles, visible, toggle, metrics, now, onRemove }) {
-  const two = twoLines(
-    metrics.map((key) => "metrics." + key),
-    { now },
-  );
+function columnsOf({ members, groups, styles, visible, toggle, facts, now, onRemove }) {
+  const two = twoLines(facts, { now });
   const status = column("status", {});
   return [
     {

@@ -1,7 +1,7 @@
 // The charts of a workspace: one for each metric, a line for each visible run or for each group of them.
 import { html, useEffect, useMemo, useRef } from "../h.js";
 import { change, go, href, useParam, useParams } from "../router.js";
-import { useDebounced, useSavedChoice } from "../use.js";
+import { useDebounced } from "../use.js";
 import { seriesColour, seriesDash } from "../theme.js";
 import { Icon, Search, Select, Switch, Toolbar } from "../parts/controls.js";
 import { count } from "../parts/format.js";
@@ -11,6 +11,7 @@ import { pick } from "../charts/pick.js";
 import { ends, grouped, Smoothing } from "../run/charts.js";
 import { groupLines } from "./groups.js";
 import { RunLines } from "./lines.js";
+import { useList } from "./state.js";
 
 const POINTS = [
   [10, 512],
@@ -27,9 +28,9 @@ export function Overlay({ project, runs, fields, styles, groups, theme, toggle }
   const [to] = useParam("to");
   const [settings, setSettings] = useChartSettings();
   const scope = project ?? "compare";
-  const [pins, setPins] = useSavedChoice("pins." + scope, /** @type {string[]} */ ([]));
-  const [wide, setWide] = useSavedChoice("wide." + scope, /** @type {string[]} */ ([]));
-  const [closed, setClosed] = useSavedChoice("closed.workspace", ["system", "stepscope"]);
+  const [pins, setPins] = useList("pin", scope);
+  const [wide, setWide] = useList("wide", scope);
+  const [closed, setClosed] = useList("fold", scope);
   const search = useDebounced(q, 150);
   const feed = useMemo(() => new RunLines(), []);
   const known = useRef(new Map());

@@ -2,16 +2,18 @@
 import { html, useEffect, useMemo, useState } from "../h.js";
 import { get, quoted } from "../api.js";
 import { change, go, href, useParam, useParams } from "../router.js";
-import { useDebounced, useFetch, useMedia, useNow, useSavedChoice } from "../use.js";
+import { useDebounced, useFetch, useMedia, useNow } from "../use.js";
 import { runStyles, useShownTheme } from "../theme.js";
 import { Menu, Status } from "../parts/controls.js";
 import { ago, count } from "../parts/format.js";
 import { Empty, Failure, Loading } from "../parts/states.js";
-import { DEFAULTS, groupOf, usualMetrics } from "../runs/columns.js";
+import { FACTS, groupOf, isFact, metricsOf, usualMetrics } from "../runs/columns.js";
 import { useRuns } from "../runs/rows.js";
 import { Diff } from "./diff.js";
 import { RunList } from "./list.js";
 import { Overlay } from "./overlay.js";
+import { useList } from "./state.js";
+import { Opening, Views } from "./views.js";
 
 const MOST = 50; // runs that are visible until someone says otherwise
 const MAX_DIFF = 40; // runs whose settings are compared side by side
@@ -21,7 +23,8 @@ export default function WorkspaceView({ parts }) {
   const project = parts[0] ?? null;
   const [chosen] = useParams("run");
   if (project === null && !chosen.length) return html`<${Nothing} />`;
-  return html`<${Workspace} key=${project} project=${project} chosen=${chosen} />`;
+  const workspace = html`<${Workspace} key=${project} project=${project} chosen=${chosen} />`;
+  return project === null ? workspace : html`<${Opening} key=${project} project=${project}>${workspace}<//>`;
 }
 
 function Nothing() {
@@ -42,7 +45,7 @@ function Workspace({ project, chosen }) {
   const [tab, setTab] = useParam("tab", "charts");
   const [hidden] = useParams("hide");
   const [added] = useParams("show");
-  const [columns] = useSavedChoice("columns", DEFAULTS);
+  const [columns, setColumns] = useList("column", project ?? "compare");
   const narrow = useMedia("(max-width: 900px)");
   const now = useNow(5000);
   const theme = useShownTheme();
@@ -52,13 +55,16 @@ function Workspace({ project, chosen }) {
     [project, project === null ? idsText : ""],
   );
   const fields = fetched.value || NO_FIELDS;
+  const ids = useMemo(
+    () =>
+      columns.flatMap((id) => (id === "metrics" ? usualMetrics(fields.metrics).map((key) => "metrics." + key) : [id])),
+    [columns, fields.metrics],
+  );
+  const facts = useMemo(() => ids.filter(isFact).slice(0, FACTS), [ids]);
   const metrics = useMemo(() => {
     if (!fetched.value && !fetched.error) return null;
-    const ids = columns.flatMap((id) =>
-      id === "metrics" ? usualMetrics(fields.metrics) : id.startsWith("metrics.") ? [id.slice(8)] : [],
-    );
-    return [...new Set(ids)].slice(0, 2);
-  }, [columns, fetched.value, fetched.error]);
+    return metricsOf(facts);
+  }, [facts.join("\n"), fetched.value, fetched.error]);
   const runs = useRuns({
     filter: asked(project, chosen, filter),
     sort,
@@ -105,6 +111,7 @@ function Workspace({ project, chosen }) {
       ${project !== null && html`<a href=${href("runs", { filter: `project = ${quoted(project)}` })}>Table</a>`}
     </nav>
     <span class="grow"></span>
+    ${project !== null && html`<${Views} project=${project} />`}
     ${project === null && html`<${Adder} taken=${chosen} onAdd=${(id) => change({ run: [...chosen, id] })} />`}
     ${
       narrow &&
@@ -118,7 +125,7 @@ function Workspace({ project, chosen }) {
       ${
         (!narrow || listed) &&
         html`<${RunList} project=${project} runs=${runs} fields=${fields} filter=${filter} sort=${sort} by=${by}
-          wrong=${wrong} groups=${groups} visible=${visible} styles=${styles} metrics=${metrics || []} now=${now}
+          wrong=${wrong} groups=${groups} visible=${visible} styles=${styles} ids=${ids} facts=${facts} setColumns=${setColumns} now=${now}
           toggle=${toggle} onRemove=${project === null ? (id) => change({ run: chosen.filter((each) => each !== id) }) : null} />`
       }
       <div class="workspace-main">

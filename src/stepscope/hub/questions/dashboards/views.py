@@ -1,0 +1,179 @@
+"""Saved views of a project's workspace: list, save, rename, set as default, delete."""
+
+import os
+import time
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+
+from stepscope.hub.dashboards.saved_views import LONGEST_NAME, LONGEST_QUERY, Full, Name, Query, SavedViews, View
+from stepscope.hub.questions.toolbox.endpoint import Endpoint, Reader
+from stepscope.hub.questions.toolbox.params import Param, bad_request, conflict, not_found, unavailable
+from stepscope.hub.questions.toolbox.schemas import BOOLEAN, NUMBER, TEXT, list_of, object_of
+
+
+class NewView(msgspec.Struct, forbid_unknown_fields=True):
+    """The body of a request that saves a view."""
+
+    name: Name
+    query: Query
+    default: bool = False
+
+
+class Change(msgspec.Struct, forbid_unknown_fields=True):
+    """The body of a request that changes a view; what is left out stays."""
+
+    name: Name | None = None
+    query: Query | None = None
+    default: bool | None = None
+
+
+_decode_new, _decode_change = msgspec.json.Decoder(NewView).decode, msgspec.json.Decoder(Change).decode
+
+
+def listing(reader: Reader, given: dict[str, Any]) -> dict[str, Any]:
+    """Answer `GET /api/views`."""
+    return {"views": [msgspec.to_builtins(view) for view in _known(reader, given).of(given["project"])]}
+
+
+def save(reader: Reader, given: dict[str, Any]) -> dict[str, Any]:
+    """Answer `POST /api/views`."""
+    wanted = _body(_decode_new, given["body"], '{"name": "...", "query": "filter=..."}')
+    made = View(
+        id=os.urandom(8).hex(), name=wanted.name.strip(), query=wanted.query, default=wanted.default,
+        who=reader.who, time=round(time.time(), 6),
+    )  # fmt: skip
+    return _changed(reader, given, made, lambda views: [*views, made])
+
+
+def change(reader: Reader, given: dict[str, Any]) -> dict[str, Any]:
+    """Answer `PATCH /api/views/{view}`."""
+    wanted = _body(_decode_change, given["body"], '{"name": "...", "query": "...", "default": true}')
+    old = _find(reader, given)
+    made = View(
+        id=old.id,
+        name=old.name if wanted.name is None else wanted.name.strip(),
+        query=old.query if wanted.query is None else wanted.query,
+        default=old.default if wanted.default is None else wanted.default,
+        who=reader.who,
+        time=round(time.time(), 6),
+    )
+    return _changed(reader, given, made, lambda views: [made if each.id == made.id else each for each in views])
+
+
+def delete(reader: Reader, given: dict[str, Any]) -> dict[str, Any]:
+    """Answer `DELETE /api/views/{view}`."""
+    old = _find(reader, given)
+    _store(reader, given, lambda views: [each for each in views if each.id != old.id])
+    return {"id": old.id, "deleted": True}
+
+
+def _changed(
+    reader: Reader, given: dict[str, Any], made: View, make: Callable[[list[View]], list[View]]
+) -> dict[str, Any]:
+    """Store a new or changed view; a name is given once, and one view at most is the default."""
+
+    def checked(views: list[View]) -> list[View]:
+        if any(each.name == made.name and each.id != made.id for each in views):
+            raise conflict(f"there is a view {made.name!r} already: choose another name, or change that one")
+        return [_not_default(each) if made.default and each.id != made.id else each for each in make(views)]
+
+    _store(reader, given, checked)
+    answer: dict[str, Any] = msgspec.to_builtins(made)
+    return answer
+
+
+def _not_default(view: View) -> View:
+    return msgspec.structs.replace(view, default=False)
+
+
+def _store(reader: Reader, given: dict[str, Any], make: Callable[[list[View]], list[View]]) -> None:
+    try:
+        _known(reader, given).change(given["project"], make)
+    except Full as error:
+        raise conflict(str(error)) from None
+    except OSError as error:
+        raise unavailable(f"the view cannot be saved: {error.strerror or error}", 5.0) from None
+
+
+def _find(reader: Reader, given: dict[str, Any]) -> View:
+    id = given["view"].hex()
+    for view in _known(reader, given).of(given["project"]):
+        if view.id == id:
+            return view
+    raise not_found(f"there is no view {id} of this project")
+
+
+def _known(reader: Reader, given: dict[str, Any]) -> SavedViews:
+    if reader.views is None:
+        raise not_found("views need a running hub: start one with `stepscope hub`")
+    if reader.project not in (None, given["project"]):
+        raise not_found(f"there is no project {given['project'][:80]!r}")
+    return reader.views
+
+
+def _body(decode: Callable[[bytes], Any], body: bytes, example: str) -> Any:
+    try:
+        return decode(body)
+    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+        raise bad_request(f"send {example}: {error}") from None
+
+
+_PROJECT = Param("project", "text", "the project", required=True)
+_ID = Param("view", "hex", "the id of a view", required=True, width=8, place="path")
+_VIEW = object_of(
+    id=TEXT,
+    name=TEXT,
+    query={**TEXT, "description": "The query of its address: `#/project/PROJECT?QUERY`."},
+    default={**BOOLEAN, "description": "Whether the project opens with it; true of one view at most."},
+    who=TEXT,
+    time=NUMBER,
+)
+_FIELDS = {
+    "name": {"type": "string", "minLength": 1, "maxLength": LONGEST_NAME, "pattern": r"\S"},
+    "query": {"type": "string", "maxLength": LONGEST_QUERY},
+    "default": BOOLEAN,
+}
+_NEW = {"type": "object", "properties": _FIELDS, "required": ["name", "query"], "additionalProperties": False}
+_CHANGE = {"type": "object", "properties": _FIELDS, "additionalProperties": False}
+
+ENDPOINTS = (
+    Endpoint(
+        "/api/views",
+        "listViews",
+        "The saved views of a project, by name.",
+        listing,
+        object_of(views=list_of(_VIEW)),
+        (_PROJECT,),
+    ),
+    Endpoint(
+        "/api/views",
+        "saveView",
+        "Save how the workspace of a project looks under a name that is not taken.",
+        save,
+        _VIEW,
+        (_PROJECT,),
+        method="POST",
+        body=_NEW,
+    ),
+    Endpoint(
+        "/api/views/{view}",
+        "changeView",
+        "Rename a view, replace its query, or make it the one that the project opens with.",
+        change,
+        _VIEW,
+        (_ID, _PROJECT),
+        method="PATCH",
+        body=_CHANGE,
+    ),
+    Endpoint(
+        "/api/views/{view}",
+        "deleteView",
+        "Delete a view.",
+        delete,
+        object_of(id=TEXT, deleted=BOOLEAN),
+        (_ID, _PROJECT),
+        method="DELETE",
+    ),
+)

@@ -1,0 +1,157 @@
+"""Saved views of a workspace: kept on the hub by name, opened, renamed, made the default, deleted."""
+
+from collections.abc import Iterator
+from typing import Any
+from urllib.parse import parse_qs, urlsplit
+
+import pytest
+
+from stepscope.model.names import EVENT_FINISHED, EVENT_STARTED
+from stepscope.model.ports import Batch, Writer
+from stepscope.model.records import Event, Metric, Record
+from tests.hub.conftest import RunningHub
+from tests.web.conftest import Opened, turn_to, until
+from tests.web.looks import SIZES, look_over
+from tests.web.stored import hub_with
+
+START = 1_790_000_000 * 10**9
+SECOND = 10**9
+
+
+def _run(number: int) -> Batch:
+    start = START + number * 100 * SECOND
+    writer = Writer(
+        id="w", run=f"r{number}", project="kept", name=f"seed-{number}", wall_ns=start, host="a", world_size=1
+    )
+    config = {"lr": 0.1 * (1 + number % 2), "seed": number}
+    records: list[Record] = [Event(start, None, None, None, None, 9, EVENT_STARTED, {"config": config})]
+    for step in range(10):
+        values = {"loss": number + 1 / (step + 1), "accuracy": step / 10, "other": 1.0 * step}
+        records.append(Metric(start + step * SECOND, step, None, "trainer", values))
+    records.append(Event(start + 10 * SECOND, None, None, None, None, 9, EVENT_FINISHED, {"status": "finished"}))
+    return Batch(writer, 1, records)
+
+
+@pytest.fixture(scope="module")
+def kept(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningHub]:
+    """A hub with six runs of one project."""
+    with hub_with(tmp_path_factory.mktemp("kept") / "home", [_run(number) for number in range(6)]) as hub:
+        yield hub
+
+
+def _stored(hub: RunningHub) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = hub.request("GET", "/api/views?project=kept").json()["views"]
+    return found
+
+
+def _clear(hub: RunningHub) -> None:
+    for view in _stored(hub):
+        assert hub.request("DELETE", f"/api/views/{view['id']}?project=kept").status == 200
+
+
+def _query(page: Any) -> dict[str, list[str]]:
+    return parse_qs(urlsplit(page.url.replace("/#/", "/")).query)
+
+
+def _name(page: Any, text: str, button: str) -> None:
+    page.get_by_role("textbox", name="Name of the view").fill(text)
+    page.get_by_role("button", name=button, exact=True).click()
+
+
+def test_what_is_shown_is_saved_and_opened_by_somebody_else(kept: RunningHub, show: Opened) -> None:
+    """Filter, groups, columns, pinned charts, smoothing and hidden runs are in the view, and come back with it."""
+    _clear(kept)
+    page = show(kept, "project/kept?filter=config.seed+%3C+5&group=config.lr&smooth=0.6&hide=r1", fresh=True)
+    page.get_by_role("button", name="Pin trainer/accuracy").click()
+    page.get_by_role("button", name="Values of each run").click()
+    page.get_by_role("checkbox", name="trainer/other").check()
+    page.get_by_role("checkbox", name="seed").check()
+    page.keyboard.press("Escape")
+    until(page, "document.querySelector('.workspace-list .vt-row[data-id=r4]').innerText.includes('seed 4')")
+    page.get_by_role("button", name="Views").click()
+    _name(page, "My view", "Save view")
+    page.get_by_text("Saved as My view.").wait_for()
+    page.get_by_role("button", name="My view").wait_for()
+    (view,) = _stored(kept)
+    assert _query(page)["view"] == [view["id"]]
+    query = parse_qs(view["query"])
+    assert query["filter"] == ["config.seed < 5"]
+    assert (query["group"], query["smooth"], query["hide"]) == (["config.lr"], ["0.6"], ["r1"])
+    assert query["pin"] == ["trainer/accuracy"]
+    assert query["column"][-1] == "config.seed"
+    other = show(kept, "project/kept", fresh=True)
+    other.get_by_role("button", name="Views").click()
+    other.get_by_role("link", name="My view").click()
+    other.get_by_text("4 of 5 visible").wait_for()
+    until(other, "document.querySelector('.chart')?.dataset.key === 'trainer/accuracy'")
+    assert _query(other) == {**query, "view": [view["id"]]}
+    assert other.get_by_role("button", name="My view", exact=True).count() == 1
+
+
+def test_a_change_is_marked_and_saved_into_the_view(kept: RunningHub, show: Opened) -> None:
+    """A dot says that what is shown differs from what is saved; saving takes it away, renaming keeps what it holds."""
+    _clear(kept)
+    page = show(kept, "project/kept?filter=seed", fresh=True)
+    page.get_by_role("button", name="Views").click()
+    _name(page, "One", "Save view")
+    page.get_by_role("button", name="One", exact=True).wait_for()
+    page.get_by_role("button", name="log", exact=True).click()
+    page.get_by_role("button", name="One •").click()
+    page.get_by_role("button", name="Save changes to One").click()
+    page.get_by_text("Saved One.").wait_for()
+    page.get_by_role("button", name="One", exact=True).click()
+    page.get_by_role("button", name="Rename One").click()
+    page.get_by_role("textbox", name="Name of the view").first.fill("Two")
+    page.get_by_role("button", name="Rename", exact=True).click()
+    page.get_by_text("Renamed to Two.").wait_for()
+    (view,) = _stored(kept)
+    assert (view["name"], parse_qs(view["query"])["log"]) == ("Two", ["1"])
+
+
+def test_a_project_opens_with_its_default_view(kept: RunningHub, show: Opened) -> None:
+    """The star makes a view the default; without a view the project opens as it is, and a deleted view is gone."""
+    _clear(kept)
+    page = show(kept, "project/kept?filter=config.seed+%3C+3", fresh=True)
+    page.get_by_role("button", name="Views").click()
+    _name(page, "Few", "Save view")
+    page.get_by_role("button", name="Few", exact=True).click()
+    page.get_by_role("button", name="Open the project with Few").click()
+    page.get_by_text("The project opens with Few.").wait_for()
+    turn_to(page, "project/kept")
+    page.get_by_text("3 of 3 visible").wait_for()
+    page.get_by_role("button", name="Few", exact=True).click()
+    page.get_by_role("link", name="Without a view").click()
+    page.get_by_text("6 of 6 visible").wait_for()
+    page.get_by_role("button", name="Views", exact=True).click()
+    page.get_by_role("button", name="Delete Few").click()
+    page.get_by_role("button", name="Delete", exact=True).click()
+    page.get_by_role("dialog").wait_for(state="hidden")
+    assert _stored(kept) == []
+    turn_to(page, "project/kept")
+    page.get_by_text("6 of 6 visible").wait_for()
+
+
+def test_a_name_that_is_taken_is_refused(kept: RunningHub, show: Opened) -> None:
+    """The hub says why, and what was typed stays."""
+    _clear(kept)
+    assert kept.request("POST", "/api/views?project=kept", b'{"name": "Taken", "query": ""}').status == 200
+    page = show(kept, "project/kept", fresh=True)
+    page.get_by_role("button", name="Views").click()
+    page.get_by_role("link", name="Taken").wait_for()
+    with page.expect_response(lambda answer: answer.request.method == "POST" and "/api/views" in answer.url):
+        _name(page, "Taken", "Save view")
+    page.get_by_text("there is a view 'Taken' already").wait_for()
+    assert page.get_by_role("textbox", name="Name of the view").input_value() == "Taken"
+    show.forgive("409")
+
+
+@SIZES
+def test_everyone_can_use_it(kept: RunningHub, show: Opened, width: int, theme: str) -> None:
+    """The menu with its views fits a phone and a desk, in both themes, and axe finds nothing serious."""
+    _clear(kept)
+    made = kept.request("POST", "/api/views?project=kept", b'{"name": "A view with a rather long name", "query": ""}')
+    assert made.status == 200
+    page = show(kept, "project/kept?view=none", width=width, theme=theme)
+    page.get_by_role("button", name="Views").click()
+    page.get_by_role("link", name="A view with a rather long name").wait_for()
+    look_over(page, kept, ["project/kept?view=none"])
