@@ -21,16 +21,24 @@ from stepscope.sdk.api import (
 
 if TYPE_CHECKING:
     from stepscope.sdk.decorators import capture_exceptions, traced
+    from stepscope.sdk.media_values.kinds import Audio, Figure, File, Histogram, Html, Image, Video
     from stepscope.sdk.run import Run
     from stepscope.sdk.spans import Span
     from stepscope.table import read
 
 __version__ = "0.1.0"
 __all__ = [
+    "Audio",
     "ConfigError",
+    "Figure",
+    "File",
+    "Histogram",
+    "Html",
+    "Image",
     "Run",
     "Span",
     "StepscopeError",
+    "Video",
     "alert",
     "capture_exceptions",
     "current_run",
@@ -49,6 +57,9 @@ __all__ = [
     "untag",
 ]
 _ON_USE = {
+    **dict.fromkeys(
+        ("Audio", "Figure", "File", "Histogram", "Html", "Image", "Video"), "stepscope.sdk.media_values.kinds"
+    ),
     "Run": "stepscope.sdk.run",
     "Span": "stepscope.sdk.spans",
     "capture_exceptions": "stepscope.sdk.decorators",

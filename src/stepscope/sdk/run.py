@@ -48,6 +48,8 @@ from stepscope.sdk.writer_identity import open_journal
 if TYPE_CHECKING:
     from stepscope.journal.run_goodput import Folding
     from stepscope.model.goodput_sums import Goodput
+    from stepscope.sdk.media_values.kinds import Medium
+    from stepscope.sdk.media_values.writer import MediaWriter
 
 _time_ns = time.time_ns
 new_mark = tuple.__new__
@@ -60,6 +62,9 @@ _ADD_NOTHING = _NUMBERS | {str, bytes, type(None), dict, list, tuple, set}
 
 class Run:
     """A run. Every method may be called from any thread, before and after a fork."""
+
+    _media: "MediaWriter | None" = None
+    """Encodes what was logged beside numbers; None until there is something."""
 
     def __init__(self, settings: Settings, launch: Launch, config: Mapping[str, Any] | None = None) -> None:
         self.settings = settings
@@ -148,9 +153,10 @@ class Run:
     ) -> None:  # fmt: skip
         """Record numbers at a step: the given one, else the current `step`, else the next value of a counter.
 
-        Values are numbers or scalars of numpy, torch, jax or tensorflow; nested dicts are flattened with `/`. Any other
-        value, and any unknown argument, is counted as rejected, and the rest is kept. Steps may come in any order.
-        Nothing waits for device tensors.
+        Values are numbers or scalars of numpy, torch, jax or tensorflow; nested dicts are flattened with `/`. Media,
+        such as `stepscope.Image`, and lists of them are encoded on another thread. Any other value, and any unknown
+        argument, is counted as rejected, and the rest is kept. Steps may come in any order. Nothing waits for device
+        tensors.
         """
         try:
             if step is None:
@@ -202,19 +208,30 @@ class Run:
             number = self._step_number(step, len(metrics))
             if number is None:
                 return
-            if self._plain and not _ADD_NOTHING.issuperset(map(type, metrics.values())):
-                self._plain = False
-            flat, held = values.flatten(metrics, self.outcomes.reject)
+            flat, held, media = values.flatten(metrics, self.outcomes.reject)
+            if self._plain:
+                kinds = set(map(type, metrics.values()))
+                self._plain = _ADD_NOTHING.issuperset(kind for kind in kinds if not values.is_medium(kind))
             row = Row(_time_ns(), number, axis, None if category is None else names.category_of(category), flat)
             if held:
                 self.periodic.hold(row)
             elif flat:
                 self.recorder.put(pack((METRIC, *row)))
+            if media:
+                self._log_media(media, row)
         except Refused as reason:
             self.outcomes.reject("log", str(reason))
         except BaseException as error:
             pass_on(error)
             self.outcomes.reject("log", type(error).__name__)
+
+    def _log_media(self, media: "list[tuple[str, Medium]]", row: Row) -> None:
+        if self._media is None:
+            from stepscope.sdk.media_values.writer import MediaWriter  # imported on use
+
+            vars(self).setdefault("_media", MediaWriter(self))  # another thread may have been first
+        if self._media is not None:
+            self._media.take(media, row)
 
     def log_system(self, readings: Mapping[str, int | float]) -> None:
         """Record readings of the probes at the current step."""
@@ -321,7 +338,9 @@ class Run:
         Does not wait for sinks; `undelivered` of the result is what they lack at this moment.
         """
         self.outcomes.reject_arguments("flush", unknown)
-        safe = self.flusher.flush(self._bounded(timeout)) and not self.recorder.late
+        deadline = time.monotonic() + self._bounded(timeout)
+        encoded = self._media is None or self._media.drain(deadline - time.monotonic())
+        safe = self.flusher.flush(max(deadline - time.monotonic(), 0)) and encoded and not self.recorder.late
         return self._outcome(safe, look=safe)
 
     def finish(
@@ -345,6 +364,8 @@ class Run:
         while self.periodic.waiting() and time.monotonic() < deadline:
             self.flusher.flush(deadline - time.monotonic())
             time.sleep(0.005)
+        if self._media is not None:
+            self._media.close(deadline - time.monotonic())
         self.periodic.collect()
         self.diagnosis.last = True
         self.flusher.flush(max(deadline - time.monotonic(), 0))
@@ -402,6 +423,7 @@ class Run:
         self.call_times.disarm()
         self.call_times = CallTimes(self)
         self.periodic.after_fork()
+        vars(self).pop("_media", None)  # the parent records what waits there
         self.diagnosis.reset()
         self.flusher.reset()
 
