@@ -12,7 +12,7 @@ from typing import Any
 
 import stepscope
 from stepscope.dialects.wandb.shim.absent import Absent, tags_of, text
-from stepscope.dialects.wandb.shim.media import DELTA, Artifact, Histogram, artifact_of
+from stepscope.dialects.wandb.shim.media import Artifact, artifact_of, as_medium
 from stepscope.dialects.wandb.shim.start import Config, Start
 from stepscope.extend import Refused, attempts, last_step, run_folder, step_number, text_of
 from stepscope.model.names import EVENT_CONFIG
@@ -57,8 +57,8 @@ class Definition:
         return self.name == key or ("*" in self.name and fnmatch.fnmatchcase(key, self.name))
 
 
-MAX_PREFIX = 1024
-"""The maximum length of joined keys of nested dicts, in which histograms are searched; a dict may contain itself."""
+MAX_DEPTH = 16
+"""How deep nested dicts are searched for media; a dict may contain itself."""
 
 
 class AlertLevel(Enum):
@@ -199,11 +199,12 @@ class Run:
             return
         for axis, values in self._by_axis(data).items():
             at = self.step if axis is None else _as_step(data[axis])
-            numbers_only, distributions = _split_histograms(values)
-            if numbers_only or not distributions:
-                self._run.log(numbers_only, at, axis=axis)
-            for key, histogram in distributions.items():
-                self._log_histogram(key, histogram, at, axis)
+            texts = {key: value for key, value in values.items() if isinstance(value, str)}
+            if texts:
+                self._run.event("wandb.values", texts, step=at)
+            rest = {key: value for key, value in values.items() if key not in texts}
+            if rest or not texts:
+                self._run.log(rest if self.disabled else _with_media(rest), at, axis=axis)
         for key, value in data.items():
             self.summary.take(text_of(key), value, self._how(text_of(key)))
         if commit or (commit is None and named is None):
@@ -212,14 +213,6 @@ class Run:
     def log_text(self, tag: str, text: str, step: Any = None) -> None:
         """Record text as an event named after its tag, at a step if given."""
         self._run.event(tag, {"text": text}, step=None if step is None else _as_step(step))
-
-    def _log_histogram(self, key: str, histogram: Histogram, step: int | None, axis: str | None) -> None:
-        if self.disabled:
-            return
-        if histogram.recorded is None:
-            self._run.reject(key, "no distribution")
-            return
-        self._run.measure({key: histogram.recorded}, None, DELTA, step=step, axis=axis)
 
     def _by_axis(self, data: Mapping[str, Any]) -> dict[str | None, dict[str, Any]]:
         sorted_: dict[str | None, dict[str, Any]] = {}
@@ -311,19 +304,12 @@ class Run:
         self.finish(1 if error is not None else 0)
 
 
-def _split_histograms(values: Mapping[str, Any], prefix: str = "") -> tuple[dict[str, Any], dict[str, Histogram]]:
-    """Separate histograms, which are recorded individually, from the rest."""
-    rest: dict[str, Any] = {}
-    histograms: dict[str, Histogram] = {}
-    for key, value in values.items():
-        if isinstance(value, Histogram):
-            histograms[prefix + text_of(key)] = value
-        elif type(value) is dict and len(prefix) < MAX_PREFIX:
-            rest[key], inner = _split_histograms(value, f"{prefix}{text_of(key)}/")
-            histograms.update(inner)
-        else:
-            rest[key] = value
-    return rest, histograms
+def _with_media(values: Mapping[str, Any], depth: int = MAX_DEPTH) -> dict[str, Any]:
+    """Replace wandb's media by our own, also in nested dicts."""
+    return {
+        key: _with_media(value, depth - 1) if type(value) is dict and depth else as_medium(value)
+        for key, value in values.items()
+    }
 
 
 def _as_step(value: Any) -> int | None:
