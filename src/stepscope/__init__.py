@@ -22,6 +22,7 @@ from stepscope.sdk.api import (
 
 if TYPE_CHECKING:
     from stepscope.sdk.decorators import capture_exceptions, traced
+    from stepscope.sdk.media_values.kinds import Audio, Figure, File, Histogram, Html, Image, Video
     from stepscope.sdk.run import Run
     from stepscope.sdk.sample_records import Table
     from stepscope.sdk.spans import Span
@@ -29,11 +30,18 @@ if TYPE_CHECKING:
 
 __version__ = "0.1.0"
 __all__ = [
+    "Audio",
     "ConfigError",
+    "Figure",
+    "File",
+    "Histogram",
+    "Html",
+    "Image",
     "Run",
     "Span",
     "StepscopeError",
     "Table",
+    "Video",
     "alert",
     "capture_exceptions",
     "current_run",
@@ -53,6 +61,9 @@ __all__ = [
     "untag",
 ]
 _ON_USE = {
+    **dict.fromkeys(
+        ("Audio", "Figure", "File", "Histogram", "Html", "Image", "Video"), "stepscope.sdk.media_values.kinds"
+    ),
     "Run": "stepscope.sdk.run",
     "Span": "stepscope.sdk.spans",
     "Table": "stepscope.sdk.sample_records",

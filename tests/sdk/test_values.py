@@ -18,8 +18,8 @@ from stepscope.sdk import values
 def flatten(metrics: dict[Any, Any]) -> tuple[dict[str, Any], dict[str, str]]:
     """Flatten and collect the refusals."""
     refused: dict[str, str] = {}
-    flat, held = values.flatten(metrics, lambda key, reason: refused.__setitem__(key, reason))
-    assert held == []
+    flat, held, media = values.flatten(metrics, lambda key, reason: refused.__setitem__(key, reason))
+    assert held == media == []
     return flat, refused
 
 

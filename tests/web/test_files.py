@@ -2,11 +2,13 @@
 
 import json
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy
 import pytest
 
+import stepscope
 from stepscope.cli.main import main
 from tests.hub.conftest import JSON, RunningHub
 from tests.hub.questions.test_files import png
@@ -38,6 +40,30 @@ def _line(step: int) -> str:
     return json.dumps(values)
 
 
+def log_media(home: Path) -> None:
+    """A run of our own SDK with media of every kind."""
+    run = stepscope.init(project="vision", run_id="ours", home=home, probes=False, otel=False)
+    for step in range(STEPS):
+        shade: Any = numpy.full((60, 90, 3), 80 * step, numpy.uint8)
+        shade[:, : 30 * (step + 1), 0] = 255
+        run.log({"val/image": stepscope.Image(shade, caption=f"shade {step}"), "loss": 1 / (step + 1)}, step=step)
+        run.log({"weights": stepscope.Histogram(numpy.array([0.0, 1.0, 2.0 + 3 * step]))}, step=step)
+    script = f"<script>{OWNED}</script>"
+    svg = f'<svg xmlns="http://www.w3.org/2000/svg" width="90" height="60">{script}<rect width="90" height="60"/></svg>'
+    run.log(
+        {
+            "grid": [stepscope.Image(numpy.full((40, 40), 60 * n, numpy.uint8), caption=f"{n}") for n in range(4)],
+            "tone": stepscope.Audio(numpy.sin(numpy.arange(8000) / 5), 8000, caption="a tone"),
+            "clip": stepscope.Video(numpy.random.default_rng(1).integers(0, 256, (4, 40, 60, 3), numpy.uint8)),
+            "page": stepscope.Html(f"<h1>a page</h1>{script}"),
+            "drawing": stepscope.Image(svg.encode()),
+            "notes": stepscope.File(b"a,b\n1,2\n", name="notes.csv"),
+        },
+        step=STEPS,
+    )
+    assert run.finish(timeout=300)
+
+
 @pytest.fixture(scope="module")
 def hub(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningHub]:
     """A hub with a run that a W&B client logged, and one that was imported from TensorBoard."""
@@ -46,6 +72,7 @@ def hub(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningHub]:
         for step in range(STEPS):
             writer.add_histogram("weights", numpy.array([0.0, 1.0, 2.0 + 3 * step]), step)
     assert main(["import", str(folder / "imported"), "--home", str(folder / "home")]) == 0
+    log_media(folder / "home")
     made = RunningHub(folder / "home").start()
     lines = {"wandb-history.jsonl": {"offset": 0, "content": [_line(step) for step in range(STEPS)]}}
     body = json.dumps({"files": lines, "complete": True, "exitcode": 0}).encode()
@@ -53,6 +80,7 @@ def hub(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningHub]:
     for name, data in FILES.items():
         assert made.request("PUT", f"/files/team/vision/media/{name}", data).status == 200
     wait_until(lambda: made.request("GET", "/api/runs/media").status == 200)
+    wait_until(lambda: len(made.request("GET", "/api/runs/ours/media").json().get("media", ())) == STEPS + 6)
     yield made
     made.kill()
 
@@ -69,6 +97,34 @@ def test_images_follow_the_step(hub: RunningHub, show: Opened) -> None:
     card.get_by_text("step 0").wait_for()
     assert "sample_0.png" in card.locator("img").get_attribute("src")
     assert page.locator("[data-media=note] pre").inner_text() == "at 2"
+
+
+def test_our_own_media_follow_the_step(hub: RunningHub, show: Opened) -> None:
+    """Images by step with their captions, several under one key, a sound, a moving image, and histograms as such."""
+    page = show(hub, "run/ours?tab=files")
+    card = page.locator("[data-media='val/image']")
+    card.get_by_text("shade 2").wait_for()
+    until(page, "document.querySelector(\"[data-media='val/image'] img\")?.naturalWidth === 90")
+    card.get_by_label("Step of val/image").press("Home")
+    card.get_by_text("shade 0").wait_for()
+    assert page.locator("[data-media=grid] img").count() == 4
+    until(page, "document.querySelector('[data-media=clip] img')?.naturalWidth === 60")
+    assert page.locator("[data-media=tone] audio").count() == 1
+    page.get_by_role("button", name="media/notes.csv").click()
+    page.locator(".file-preview td", has_text="2").wait_for()
+    with page.expect_download() as saved:
+        page.locator(".file-preview").get_by_text("Download").click()
+    assert saved.value.suggested_filename == "notes.csv"
+    page.goto(f"{hub.url}/#/run/ours?q=weights")
+    page.locator(".distribution .heat[data-drawn='3']").wait_for()
+
+
+def test_no_logged_script_runs(hub: RunningHub, show: Opened) -> None:
+    """Neither of a page, whose source is shown, nor of an SVG."""
+    page = show(hub, "run/ours?tab=files")
+    page.locator("[data-media=page] pre", has_text="<script>").wait_for()
+    until(page, "document.querySelector('[data-media=drawing] img')?.naturalWidth === 90")
+    assert page.evaluate("document.documentElement.getAttribute('owned')") is None
 
 
 def test_tables_texts_and_downloads(hub: RunningHub, show: Opened) -> None:
@@ -127,7 +183,7 @@ def test_files_look_right(hub: RunningHub, show: Opened, width: int, theme: str)
     """The tab and a distribution fit into the window, and axe finds nothing serious."""
     page = show(hub, "run/media?tab=files", width=width, theme=theme)
     page.locator("[data-media=sample] img").wait_for()
-    look_over(page, hub, ["run/media?tab=files&file=notes.txt", "run/media?q=weights"])
+    look_over(page, hub, ["run/media?tab=files&file=notes.txt", "run/media?q=weights", "run/ours?tab=files"])
 
 
 @pytest.mark.parametrize("width", [1440, 390])

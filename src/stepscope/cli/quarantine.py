@@ -20,7 +20,7 @@ from stepscope.model.errors import ConfigError, Reject, Retry, ServerError
 from stepscope.model.ports import Batch, Sink
 from stepscope.sdk.shipping import sink_requests
 from stepscope.sinks.hub import Hub
-from stepscope.sinks.registry import Chosen
+from stepscope.sinks.registry import Chosen, open_sink
 from stepscope.wire.plain import dumps
 
 STORE = "store"
@@ -196,7 +196,7 @@ def _open(home: Path, name: str, known: dict[str, Chosen], undo: contextlib.Exit
         return _open_store(home, undo)
     if name not in known:
         raise ConfigError(f"the options of {name} are no longer known: give them with --sink, or in STEPSCOPE_SINKS")
-    sink: Sink = known[name].config.open()
+    sink = open_sink(known[name].config, home)
     undo.callback(sink.close)
     return sink
 

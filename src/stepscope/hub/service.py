@@ -33,7 +33,7 @@ from stepscope.hub.receivers.receiver import RunLinks
 from stepscope.hub.receivers.run_limits import RunLimits
 from stepscope.hub.runs.deletion import RunDeletion
 from stepscope.hub.runs.presence import Presence
-from stepscope.hub.runs.run_files import ImportedFiles, RunFiles
+from stepscope.hub.runs.run_files import ImportedFiles, LoggedFiles, RunFiles
 from stepscope.hub.runs.run_states import Journals, RunStates, StateCounts
 from stepscope.hub.security.guard import Guard, is_loopback, known_hosts
 from stepscope.hub.security.tokens import RateLimits, Tokens
@@ -45,6 +45,7 @@ from stepscope.hub.texts import TextFiles
 from stepscope.hub.threads import Periodic, Workers
 from stepscope.hub.topics import Topic
 from stepscope.journal.following import Cursors
+from stepscope.journal.kept_files import sweep
 from stepscope.journal.layout import runs_folder
 from stepscope.journal.quarantine import Quarantine
 from stepscope.journal.run_edits import Edits, folder_bytes
@@ -162,8 +163,10 @@ class Hub:
         self.diagnosing = Diagnosing(
             store, self.states, self.pump.is_busy, stored=self.here.stored, found=self.here.found, marked=marked
         )
-        self.run_files: list[RunFiles] = [ImportedFiles(home.home)]
-        self.upkeep = Periodic(self._retain)
+        self.logged_files = LoggedFiles(home.home, self.files / "media")
+        """The files that trainers logged."""
+        self.run_files: list[RunFiles] = [ImportedFiles(home.home), self.logged_files]
+        self.upkeep = Periodic(self._tidy)
         self.deletion.finish()
 
     def _join_fleet(self, tokens: Tokens, cursors: Cursors) -> "Fleet | None":
@@ -273,8 +276,7 @@ class Hub:
         self._owners.limits.counting.start()
         if self.options.only_run is None:
             self.state_counts.begin()
-        if self.options.keep_seconds is not None or self.options.max_bytes is not None:
-            self.upkeep.start()
+        self.upkeep.start()
 
     def end_subscriptions(self) -> None:
         """End streams that would wait forever while the hub still answers."""
@@ -318,9 +320,12 @@ class Hub:
         """Record what is damaged in the store, for health."""
         self.damage = message
 
-    def _retain(self) -> None:
+    def _tidy(self) -> None:
+        """Delete what is too old or too much, and files that no record names."""
         keep, most = self.options.keep_seconds, self.options.max_bytes
-        self.expired += retain(self.store, keep=keep, max_bytes=most).runs
+        if keep is not None or most is not None:
+            self.expired += retain(self.store, keep=keep, max_bytes=most, files=self.deletion).runs
+        sweep(self.home.home)
 
     def _project_of(self, run: str) -> str | None:
         try:

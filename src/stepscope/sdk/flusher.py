@@ -87,6 +87,8 @@ class Flusher:
         self._held: dict[Path, Counter[str]] = {}
         """The records in each segment of the journal, by kind."""
         self._damages = 0
+        self.blob_bytes = 0
+        """Bytes that media take beside the journal, within the same quota."""
         self.cpu_seconds = 0.0
         """Processor time that the thread has taken."""
 
@@ -294,7 +296,7 @@ class Flusher:
         current = self.journal.current() if self.journal is not None else None
         if self.journal is not None and current != self._segment and not self._stopping:
             self._segment = current
-            room = self._disk_quota - self.journal.segment_bytes
+            room = self._disk_quota - self.journal.segment_bytes - self.blob_bytes
             for name, count in quota.enforce(self.journal.folder, room, current, on_thinned=self._note_thinned).items():
                 self._outcomes.add("dropped", name, "disk", count)
 

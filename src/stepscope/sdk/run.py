@@ -51,6 +51,8 @@ if TYPE_CHECKING:
     from stepscope.model.goodput_sums import Goodput
     from stepscope.model.run_requests import Asked
     from stepscope.sdk.checkpoints import Checkpoints
+    from stepscope.sdk.media_values.kinds import Medium
+    from stepscope.sdk.media_values.writer import MediaWriter
     from stepscope.sdk.remote_control import RemoteControl
 
 _time_ns = time.time_ns
@@ -69,6 +71,8 @@ class Run:
     stop_asked: "Asked | None" = None
     _remote_control: "RemoteControl | None" = None
     _checkpoints: "Checkpoints | None" = None
+    _media: "MediaWriter | None" = None
+    """Encodes what was logged beside numbers; None until there is something."""
 
     def __init__(self, settings: Settings, launch: Launch, config: Mapping[str, Any] | None = None) -> None:
         self.settings = settings
@@ -158,8 +162,9 @@ class Run:
         """Record numbers at a step: the given one, else the current `step`, else the next value of a counter.
 
         Values are numbers or scalars of numpy, torch, jax or tensorflow; nested dicts are flattened with `/`. The rows
-        of a `Table` are recorded as by `sample`. Any other value, and any unknown argument, is counted as rejected, and
-        the rest is kept. Steps may come in any order. Nothing waits for device tensors.
+        of a `Table` are recorded as by `sample`. Media, such as `stepscope.Image`, and lists of them are encoded on
+        another thread. Any other value, and any unknown argument, is counted as rejected, and the rest is kept. Steps
+        may come in any order. Nothing waits for device tensors.
         """
         try:
             if step is None:
@@ -211,24 +216,35 @@ class Run:
             number = self._step_number(step, len(metrics))
             if number is None:
                 return
-            if self._plain and not _ADD_NOTHING.issuperset(map(type, metrics.values())):
-                self._plain = False
             chosen = None if category is None else names.category_of(category)
-            flat, held = values.flatten(
+            flat, held, media = values.flatten(
                 metrics,
                 self.outcomes.reject,
                 lambda key, table: put_table(self, f"{chosen}/{key}" if chosen else key, table, Mark(number, axis)),
             )
+            if self._plain:
+                kinds = set(map(type, metrics.values()))
+                self._plain = _ADD_NOTHING.issuperset(kind for kind in kinds if not values.is_medium(kind))
             row = Row(_time_ns(), number, axis, chosen, flat)
             if held:
                 self.periodic.hold(row)
             elif flat:
                 self.recorder.put(pack((METRIC, *row)))
+            if media:
+                self._log_media(media, row)
         except Refused as reason:
             self.outcomes.reject("log", str(reason))
         except BaseException as error:
             pass_on(error)
             self.outcomes.reject("log", type(error).__name__)
+
+    def _log_media(self, media: "list[tuple[str, Medium]]", row: Row) -> None:
+        if self._media is None:
+            from stepscope.sdk.media_values.writer import MediaWriter  # imported on use
+
+            vars(self).setdefault("_media", MediaWriter(self))  # another thread may have been first
+        if self._media is not None:
+            self._media.take(media, row)
 
     def log_system(self, readings: Mapping[str, int | float]) -> None:
         """Record readings of the probes at the current step."""
@@ -370,7 +386,9 @@ class Run:
         self.outcomes.reject_arguments("flush", unknown)
         if self._checkpoints is not None:
             self._checkpoints.settle()
-        safe = self.flusher.flush(self._bounded(timeout)) and not self.recorder.late
+        deadline = time.monotonic() + self._bounded(timeout)
+        encoded = self._media is None or self._media.drain(deadline - time.monotonic())
+        safe = self.flusher.flush(max(deadline - time.monotonic(), 0)) and encoded and not self.recorder.late
         return self._outcome(safe, look=safe)
 
     def finish(
@@ -394,6 +412,8 @@ class Run:
         while self.periodic.waiting() and time.monotonic() < deadline:
             self.flusher.flush(deadline - time.monotonic())
             time.sleep(0.005)
+        if self._media is not None:
+            self._media.close(deadline - time.monotonic())
         self.periodic.collect()
         self.diagnosis.last = True
         self.flusher.flush(max(deadline - time.monotonic(), 0))
@@ -455,6 +475,7 @@ class Run:
             self._remote_control.after_fork()
         if self._checkpoints is not None:
             self._checkpoints.after_fork()
+        vars(self).pop("_media", None)  # the parent records what waits there
         self.diagnosis.reset()
         self.flusher.reset()
 

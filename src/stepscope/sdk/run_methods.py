@@ -178,7 +178,9 @@ def measure(
     """
     try:
         mark = run.mark if step is None else Mark(step_number(step), None if axis is None else text_of(axis))
-        flat, held = values.flatten(numbers, run.outcomes.reject)
+        flat, held, media = values.flatten(numbers, run.outcomes.reject)
+        for key, _ in media:
+            run.outcomes.reject(key, "not a number")
         if not flat:
             return
         row = Row(time.time_ns(), *mark, None, flat, clean(attrs), instrument)

@@ -3,7 +3,7 @@
 import sys
 from collections.abc import Callable, Mapping
 from decimal import Decimal
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from stepscope.model.records import ExponentialHistogram, Histogram, Summary
 from stepscope.sdk import tensors
@@ -11,6 +11,9 @@ from stepscope.sdk.context import text_of
 from stepscope.sdk.interrupts import pass_on
 from stepscope.sdk.sample_records import Table
 from stepscope.sdk.tensors import Number, Refused, plain
+
+if TYPE_CHECKING:
+    from stepscope.sdk.media_values.kinds import Medium
 
 DEPTH = 16
 """Depth to which nested dicts are flattened."""
@@ -22,6 +25,14 @@ _readers: dict[type, Reader] = {}
 _DISTRIBUTIONS = (Histogram, ExponentialHistogram, Summary)
 
 
+class Captured(Exception):
+    """Raised by the readers of media, which are no numbers and are recorded in another way."""
+
+    def __init__(self, media: "list[Medium]") -> None:
+        super().__init__("media")
+        self.media = media
+
+
 def read(key: str, value: Any) -> "Number | tensors.Held":
     """Convert a value to a number, or a device tensor to a `Held` that is read later; raise Refused otherwise."""
     return (_readers.get(type(value)) or _reader_for(type(value)))(key, value)
@@ -31,23 +42,26 @@ def flatten(
     metrics: Mapping[Any, Any],
     refuse: Callable[[str, str], None],
     take_table: Callable[[str, Table], None] | None = None,
-) -> tuple[dict[str, Any], list[tensors.Held]]:
-    """Flatten nested metrics into one dict of numbers, keys joined by `/`; also return the device values among them.
+) -> "tuple[dict[str, Any], list[tensors.Held], list[tuple[str, Medium]]]":
+    """Flatten nested metrics into one dict of numbers, keys joined by `/`; also return the device values among them,
+    and the media, which are not in the dict.
 
-    `refuse` is called with key and reason for each value that is not a number, `take_table` for each table, if given.
+    `refuse` is called with key and reason for each value that is neither, `take_table` for each table, if given.
     """
     flat: dict[str, Any] = {}
-    _flatten("", metrics, flat, refuse, take_table, DEPTH, [MAX_NESTED])
+    media: list[tuple[str, Medium]] = []
+    _flatten("", metrics, flat, media, refuse, take_table, DEPTH, [MAX_NESTED])
     held = [value for value in flat.values() if type(value) is tensors.Held]
     if held:
         tensors.freeze(held)
-    return flat, held
+    return flat, held, media
 
 
 def _flatten(
     prefix: str,
     metrics: Mapping[Any, Any],
     flat: dict[str, Any],
+    media: "list[tuple[str, Medium]]",
     refuse: Callable[[str, str], None],
     take_table: Callable[[str, Table], None] | None,
     depth: int,
@@ -70,7 +84,9 @@ def _flatten(
                 refuse(key, "too many dicts")
             else:
                 left[0] -= 1
-                _flatten(f"{key}/", value, flat, refuse, take_table, depth - 1, left)
+                _flatten(f"{key}/", value, flat, media, refuse, take_table, depth - 1, left)
+        except Captured as found:
+            media += [(key, each) for each in found.media]
         except Refused as reason:
             refuse(key, str(reason))
         except BaseException as error:
@@ -117,7 +133,9 @@ def _choose(kind: type) -> Reader:
         return _refuse("none")
     if issubclass(kind, complex):
         return _refuse("complex")
-    if issubclass(kind, (list, tuple, set, frozenset)):
+    if issubclass(kind, (list, tuple)):
+        return _several
+    if issubclass(kind, (set, frozenset)):
         return _refuse("vector")
     return _foreign_reader(kind)
 
@@ -128,7 +146,9 @@ def _is_fraction(kind: type) -> bool:
 
 
 def _foreign_reader(kind: type) -> Reader:
-    """Choose how to read a type of another library, without importing that library."""
+    """Choose how to read a type of another library, or of media, without importing either."""
+    if (medium := _medium()) is not None and issubclass(kind, medium):
+        return _capture
     numpy = sys.modules.get("numpy")
     if numpy is not None and issubclass(kind, (numpy.generic, numpy.ndarray)):
         return _array
@@ -140,6 +160,29 @@ def _foreign_reader(kind: type) -> Reader:
     if hasattr(kind, "__float__"):
         return _as_float
     return _refuse(f"type {kind.__name__}")
+
+
+def _medium() -> "type[Medium] | None":
+    """The class of media; None when nothing has imported it, so that there are none."""
+    found = sys.modules.get("stepscope.sdk.media_values.kinds")
+    return None if found is None else found.Medium
+
+
+def is_medium(kind: type) -> bool:
+    """Return whether a type that was read before is one of media."""
+    return _readers.get(kind) is _capture
+
+
+def _capture(key: str, value: Any) -> Number:
+    raise Captured([value])
+
+
+def _several(key: str, value: Any) -> Number:
+    """Take a list of media; any other list is no number."""
+    medium = _medium()
+    if medium is None or not value or not all(isinstance(each, medium) for each in value):
+        raise Refused("vector")
+    raise Captured(list(value))
 
 
 def _refuse(reason: str) -> Reader:

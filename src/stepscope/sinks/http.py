@@ -6,6 +6,7 @@ import email.utils
 import gzip
 import http.client
 import ipaddress
+import mmap
 import os
 import re
 import socket
@@ -212,7 +213,7 @@ class Connection:
         self,
         method: str,
         path: str,
-        body: bytes,
+        body: bytes | mmap.mmap,
         headers: Mapping[str, str],
         timeout: float,
         *,
@@ -258,7 +259,13 @@ class Connection:
         return reused
 
     def _exchange(
-        self, method: str, path: str, body: bytes, headers: Mapping[str, str], deadline: float, most: int
+        self,
+        method: str,
+        path: str,
+        body: bytes | mmap.mmap,
+        headers: Mapping[str, str],
+        deadline: float,
+        most: int,
     ) -> Answer:
         left = deadline - self._clock()
         if left <= 0:

@@ -1,15 +1,23 @@
 """The sink of our own hub: journal frames to POST /v1/stepscope; sequence numbers make retries idempotent."""
 
 import contextlib
-from collections.abc import Callable, Collection, Mapping, Sequence
+import mmap
+import os
+import time
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
+from urllib.parse import quote, urlsplit
 
 import msgspec
 from msgspec import structs
 
+from stepscope.journal.blobs import DIGEST, blobs_of
+from stepscope.journal.layout import writer_folder
 from stepscope.model.errors import ConfigError, Reject, Retry, ServerError
-from stepscope.model.ports import Batch
+from stepscope.model.names import EVENT_MEDIA
+from stepscope.model.ports import Batch, Writer
+from stepscope.model.records import Event
 from stepscope.model.run_requests import Requests
 from stepscope.sinks.http import (
     BLAMES_A_RECORD,
@@ -31,6 +39,10 @@ from stepscope.wire import frames
 
 PATH = "/v1/stepscope"
 DEFAULT = "http://127.0.0.1:4318"
+MAX_SENT = 100_000
+"""Files that are remembered as sent; further ones are asked for again."""
+MIN_BYTES_PER_SECOND = 256 * 1024
+"""The slowest connection over which a large file is sent."""
 _encode = msgspec.msgpack.Encoder().encode
 
 
@@ -82,6 +94,11 @@ class HubSink:
     def __init__(self, config: Hub) -> None:
         self.on_requests: Callable[[str, Requests], object] = lambda run, requests: None
         """Called with what users of the hub ask of the program of a run; must not raise."""
+        self.home: Path | None = None
+        """The home folder, in which the files that records name are; None sends records alone."""
+        self._sent: set[tuple[str, str]] = set()
+        """Files that the hub is known to have, by run and digest."""
+        self._place = urlsplit(config.url).path.rstrip("/")
         self.timeout = config.timeout
         self._connection = Connection(config.url, Tls(certificate=config.certificate))
         self._path = urlsplit(config.url).path.rstrip("/") + PATH
@@ -95,7 +112,9 @@ class HubSink:
             self._headers["authorization"] = f"Bearer {config.token}"
 
     def write(self, batches: Sequence[Batch]) -> Mapping[str, int]:
-        """Send batches; a hub that has one already stores it once."""
+        """Send batches, the files that they name first; a hub that has one already stores it once."""
+        if self.home is not None:
+            self._send_files(self.home, batches)
         body = pack(batches)
         if self._gzip:
             body = compress(body)
@@ -118,6 +137,48 @@ class HubSink:
                     if run in runs:
                         self.on_requests(run, asked)
 
+    def _send_files(self, home: Path, batches: Sequence[Batch]) -> None:
+        """Send the files that records name; Reject, for all to be tried apart, when one is gone or is not taken.
+
+        Sending many takes longer than a write may take: the rest follows in the next one, by Retry after 0 seconds.
+        """
+        began = time.monotonic()
+        for writer, digest in _named_files(batches):
+            if (writer.run, digest) in self._sent:
+                continue
+            if time.monotonic() - began > self.timeout / 2:
+                raise Retry("more files are to be sent", 0.0)
+            problem = self._send_file(writer, digest, home)
+            if problem:
+                raise Reject(problem, range(sum(len(batch.records) for batch in batches)), together=True)
+            if len(self._sent) < MAX_SENT:
+                self._sent.add((writer.run, digest))
+
+    def _send_file(self, writer: Writer, digest: str, home: Path) -> str:
+        """Send one file unless the hub has it; return why it was not taken, else nothing."""
+        path = f"{self._place}{PATH}/blobs/{quote(writer.run, safe='')}/{digest}"
+        headers = {key: value for key, value in self._headers.items() if key != "content-encoding"}
+        answer = self._connection.ask("HEAD", path, b"", headers, self.timeout)
+        if answer.status in (404, 405):
+            found = blobs_of(writer_folder(home, writer.run, writer.id)).find(digest)
+            if found is None:
+                return "the file that the record names is gone"
+            answer = self._put(path, found, headers)
+        if answer.status in RETRYABLE:
+            raise Retry(_reason(answer), retry_after(answer.headers))
+        return "" if 200 <= answer.status < 300 else f"the file was not taken: {_reason(answer)}"
+
+    def _put(self, path: str, file: Path, headers: Mapping[str, str]) -> Answer:
+        with open(file, "rb") as opened:
+            size = os.fstat(opened.fileno()).st_size
+            body = mmap.mmap(opened.fileno(), 0, access=mmap.ACCESS_READ) if size else b""
+            timeout = self.timeout + size / MIN_BYTES_PER_SECOND
+            try:
+                return self._connection.ask("PUT", path, body, headers, timeout)
+            finally:
+                if isinstance(body, mmap.mmap):
+                    body.close()
+
     def close(self) -> None:
         """Close the connection."""
         self._connection.close()
@@ -130,6 +191,21 @@ class _Answer(msgspec.Struct):
 
 
 _requests = msgspec.json.Decoder(_Answer).decode
+
+
+def _named_files(batches: Sequence[Batch]) -> Iterator[tuple[Writer, str]]:
+    """Yield the digests of the files that records name, each with the writer; records may be packed."""
+    mark = EVENT_MEDIA.encode()
+    for batch in batches:
+        records: Sequence[Any] = batch.records
+        for record in records:
+            if isinstance(record, msgspec.Raw):
+                packed = bytes(record)
+                record = frames.unpack_record(packed) if mark in packed else None
+            if isinstance(record, Event) and record.name == EVENT_MEDIA:
+                digest = str(record.attrs.get("sha256"))
+                if DIGEST.fullmatch(digest):
+                    yield batch.writer, digest
 
 
 def pack(batches: Sequence[Batch]) -> bytes:

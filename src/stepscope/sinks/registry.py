@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterable, Mapping
 from fnmatch import translate
 from functools import lru_cache
+from pathlib import Path
 from typing import Any, Protocol, TypeVar, cast
 
 import msgspec
@@ -106,6 +107,14 @@ def _compiled(pattern: str) -> "re.Pattern[str]":
     return re.compile(translate(pattern))
 
 
+def open_sink(config: "Config", home: Path) -> Sink:
+    """Open a sink for the records of a home folder."""
+    sink = config.open()
+    if hasattr(sink, "home"):
+        sink.home = home
+    return sink
+
+
 LOCAL = "local"
 """The journal itself: always written, so naming it changes nothing."""
 DEBUG = ("STEPSCOPE_DEBUG", "TUFT_OTEL_DEBUG")
@@ -124,6 +133,7 @@ class Config(Protocol):
     One whose sink wants the records packed, as the journal has them, says so with a property `packed` that is true.
     One whose sink learns its place only when it is open gives the sink a property `place` too, for reports.
     One that has `parts`, configs of its own type, is served as so many sinks, none of which waits for another.
+    One whose sink sends files too gives the sink an attribute `home`, which is set to the folder that they are in.
     One whose class has `excluded`, patterns, gets no record that matches them unless the options say otherwise.
     """
 

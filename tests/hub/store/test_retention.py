@@ -1,6 +1,6 @@
 """The oldest runs go first, whole eras at once, and nothing comes back by itself."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -87,3 +87,33 @@ def test_a_dropped_run_does_not_come_back_unless_it_goes_on(store: Store, clock:
     assert (row.counts["points"], line(store, "day0").total) == (5000, 5000)
     assert floats(line(store, "day0", start=7, end=8)) == [7.0, 8.0]
     assert maintenance.check(store.engine) == []
+
+
+class Files:
+    """Files of runs beside the store, by the numbers of the runs."""
+
+    def __init__(self, sizes: dict[int, int]) -> None:
+        self.sizes = sizes
+
+    def file_bytes(self) -> int:
+        """Add them up."""
+        return sum(self.sizes.values())
+
+    def delete_files(self, runs: Sequence[int]) -> None:
+        """Delete those of some runs."""
+        for run in runs:
+            self.sizes.pop(run, None)
+
+
+def test_files_count_and_go_with_their_runs(store: Store, clock: Clock) -> None:
+    """A store that is small enough is too large with its files; what is dropped takes its files along."""
+    numbers = {row.id: row.number for row in list_runs(store.engine)}
+    files = Files(dict.fromkeys(numbers.values(), 10**9))
+    most = maintenance.info(store.engine).bytes * 2 + 2 * 10**9
+    dropped = retain(store, max_bytes=most, files=files, clock=clock)
+    assert ids(store) == {"day20", "day21"}
+    assert set(files.sizes) == {numbers["day20"], numbers["day21"]}
+    assert dropped.bytes > 2 * 10**9 - 10**6
+    clock.now += 30 * DAY
+    retain(store, keep=86400, files=files, clock=clock)
+    assert files.sizes == {}

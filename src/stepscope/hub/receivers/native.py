@@ -1,21 +1,32 @@
-"""Our own protocol: POST /v1/stepscope with journal frames, a header for each writer followed by its batches."""
+"""Our own protocol: POST /v1/stepscope with journal frames, a header for each writer followed by its batches.
+
+The files that records name are uploaded before them: HEAD, then PUT /v1/stepscope/blobs/RUN/SHA256.
+"""
 
 import asyncio
+import hashlib
+import os
 from collections.abc import Iterable
 from concurrent.futures import Future
 from http import HTTPStatus
-from typing import NamedTuple
+from pathlib import Path
+from typing import BinaryIO, NamedTuple
 
 import msgspec
-from starlette.requests import Request
+from starlette.concurrency import run_in_threadpool
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 
 from stepscope.hub.receivers.bodies import with_body
+from stepscope.hub.receivers.file_uploads import keep_file, sync
 from stepscope.hub.receivers.ingest import Upload
 from stepscope.hub.receivers.receiver import ReceiverPorts, ReceiverRoute
 from stepscope.hub.refusals import Refusal, Refused, error_response, json_response
 from stepscope.hub.security.guard import Access, RequestHead, bearer
 from stepscope.hub.security.middleware import access_of
+from stepscope.journal.blobs import DIGEST, Blobs
+from stepscope.journal.layout import is_safe
+from stepscope.model.errors import Retry
 from stepscope.model.ports import SCHEMA, Writer
 from stepscope.model.run_requests import Requests
 from stepscope.wire import frames
@@ -23,6 +34,9 @@ from stepscope.wire import frames
 PATH = "/v1/stepscope"
 MAX_RECORDS = 1_000_000
 UNREADABLE = "unreadable record"
+BLOB = PATH + "/blobs/{run}/{digest}"
+MAX_BLOB = 1024**3
+"""Bytes of an uploaded file, as many as the SDK logs."""
 
 
 class Safe(msgspec.Struct, frozen=True):
@@ -52,10 +66,16 @@ class Native:
         self._ingest = ports.ingest(self.name, ours=True)
         self._workers = ports.workers
         self._requests = ports.edits.requests
+        self._uploads = ports.files / "media"
+        ports.deleting.append(self._delete)
 
     def routes(self) -> list[ReceiverRoute]:
-        """Return the only route."""
-        return [ReceiverRoute(PATH, self._post)]
+        """Return the routes."""
+        return [
+            ReceiverRoute(PATH, self._post),
+            ReceiverRoute(BLOB, self._has_blob, methods=("HEAD",)),
+            ReceiverRoute(BLOB, self._put_blob, methods=("PUT",), body=MAX_BLOB, stream=True),
+        ]
 
     def credential(self, head: RequestHead) -> str:
         """Return the bearer token."""
@@ -72,6 +92,43 @@ class Native:
         upload = taken.upload
         answer = {"safe": taken.safe, "written": upload.taken, "rejected": +upload.rejected, "refused": upload.refused}
         return json_response({**answer, "requests": taken.requests} if taken.requests else answer)
+
+    async def _has_blob(self, request: Request) -> Response:
+        """Answer whether a run has a blob; its age then begins again, so that a deletion in between keeps it."""
+        path = self._path_of(request)
+        try:
+            await run_in_threadpool(os.utime, path)
+        except OSError:
+            return Response(status_code=HTTPStatus.NOT_FOUND)
+        return Response()
+
+    async def _put_blob(self, request: Request) -> Response:
+        """Keep a blob whose content has the digest that it is named by."""
+        path, digest = self._path_of(request), hashlib.sha256()
+
+        def finish(file: BinaryIO) -> None:
+            if digest.hexdigest() != path.name:
+                text = f"the SHA-256 of the file is {digest.hexdigest()}, not {path.name}"
+                raise Refused(Refusal(HTTPStatus.BAD_REQUEST, text))
+            sync(file)
+
+        try:
+            await run_in_threadpool(path.parent.mkdir, 0o700, True, True)
+            await keep_file(path, request.stream(), finish, digest.update)
+        except ClientDisconnect:
+            raise Refused(Refusal(HTTPStatus.BAD_REQUEST, "the body was cut off")) from None
+        except OSError as error:
+            raise Retry(f"an uploaded file cannot be written: {error}", after=10.0) from error
+        return json_response({"sha256": path.name})
+
+    def _path_of(self, request: Request) -> Path:
+        run, digest = request.path_params["run"], request.path_params["digest"]
+        if not is_safe(run) or not DIGEST.fullmatch(digest):
+            raise Refused(Refusal(HTTPStatus.BAD_REQUEST, "the address must name a run and a SHA-256"))
+        return Blobs(self._uploads / run).path(digest)
+
+    def _delete(self, run: str, before: int) -> int:
+        return Blobs(self._uploads / run).remove(before=before / 1e9) if is_safe(run) else 0
 
     def take(self, data: bytes, access: Access) -> Taken:
         """Read and submit frames; Refused when any of them is damaged, and then none is accepted."""

@@ -12,7 +12,8 @@ from stepscope.hub.store.maintenance import drop_runs, info
 from stepscope.hub.store.read.run_catalog import RunRow, list_runs, read_writers
 from stepscope.hub.store.store import Store
 from stepscope.hub.threads import Periodic
-from stepscope.journal.run_edits import Edits, delete_files, has_journals, is_from_before
+from stepscope.journal.kept_files import kept_bytes, remove_kept
+from stepscope.journal.run_edits import Edits, delete_files, folder_bytes, has_journals, is_from_before
 from stepscope.model.errors import Retry
 
 _LOOK_SECONDS = 0.5
@@ -135,6 +136,19 @@ class RunDeletion:
         """Delete the uploaded files of runs that were deleted while no hub was running, or the store was away."""
         for run, moment in self._edits.deleted().items():
             self._delete_uploads(run, moment)
+
+    def file_bytes(self) -> int:
+        """Add up the files of all runs beside the store, but for journals; reads the disk."""
+        return folder_bytes(self._home / "hub" / "files") + kept_bytes(self._home)
+
+    def delete_files(self, runs: Sequence[int]) -> None:
+        """Delete the files of runs that retention is about to delete; their journals stay."""
+        now = time.time_ns()
+        wanted = set(runs)
+        for row in list_runs(self._store.engine):
+            if row.number in wanted:
+                self._delete_uploads(row.id, now)
+                remove_kept(self._home, row.id)
 
     def finish(self) -> None:
         """Delete what is left of deleted runs, now or, while a part of the store is unavailable, later."""

@@ -10,6 +10,8 @@ from typing import Protocol
 from starlette.responses import FileResponse
 from starlette.types import Receive, Scope, Send
 
+from stepscope.journal.blobs import Blobs, find_blob
+from stepscope.journal.kept_files import IMPORTED
 from stepscope.journal.layout import is_safe, runs_folder
 
 PART = ".%part"
@@ -25,7 +27,8 @@ class RunFile:
 
     name: str
     """Its path in the run or in the artifact, with slashes."""
-    path: Path
+    path: Path | None
+    """Where it is; None for one that `find` finds."""
     size: int
     changed: float
     artifact: str = ""
@@ -95,7 +98,42 @@ class ImportedFiles:
         return below(self._folder(run), name) if is_safe(run) and not artifact else None
 
     def _folder(self, run: str) -> Path:
-        return self._runs / run / "files"
+        return self._runs / run / IMPORTED
+
+
+_LOGGED = re.compile(r"media/([0-9a-f]{64})/[^/\0]+")
+
+
+def logged_name(digest: str, name: str) -> str:
+    """Return the name of a logged file: its digest finds it, and it is saved under the last part."""
+    return f"media/{digest}/{name.replace('/', '_') or 'file'}"
+
+
+def shown_name(name: str) -> str:
+    """Return the name of a file without the digest that finds a logged one."""
+    return f"media/{name.rpartition('/')[2]}" if _LOGGED.fullmatch(name) else name
+
+
+class LoggedFiles:
+    """The files that trainers logged: beside their journals, or uploaded to this hub. Records list them."""
+
+    def __init__(self, home: Path, uploads: Path) -> None:
+        self._home, self._uploads = home, uploads
+
+    def uploaded(self, run: str) -> Blobs:
+        """The blobs of a run that were uploaded; its id must be a valid folder name."""
+        return Blobs(self._uploads / run)
+
+    def list(self, project: str, run: str) -> list[RunFile]:
+        """Nothing: files are found through the records that name them."""
+        return []
+
+    def find(self, project: str, run: str, name: str, artifact: str) -> Path | None:
+        """Return the path of a file."""
+        found = _LOGGED.fullmatch(name)
+        if found is None or artifact or not is_safe(run):
+            return None
+        return find_blob(self._home, run, found[1]) or self.uploaded(run).find(found[1])
 
 
 class StoredFileResponse(FileResponse):

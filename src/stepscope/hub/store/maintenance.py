@@ -3,6 +3,7 @@
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
+from typing import Protocol
 
 from msgspec import Struct
 
@@ -234,33 +235,62 @@ class Dropped(Struct, frozen=True):
     """Bytes on disk before minus after; the engine frees the space of replaced parts a little later."""
 
 
+class FilesOfRuns(Protocol):
+    """The files of runs beside the store: what was uploaded, imported or logged."""
+
+    def file_bytes(self) -> int:
+        """Add up their bytes; reads the disk."""
+
+    def delete_files(self, runs: Sequence[int]) -> None:
+        """Delete those of some runs, given by their numbers, whose rows are still there."""
+
+
+class NoFiles:
+    """A store without files beside it."""
+
+    def file_bytes(self) -> int:
+        """Nothing."""
+        return 0
+
+    def delete_files(self, runs: Sequence[int]) -> None:
+        """Do nothing."""
+
+
 def retain(
     store: Store,
     *,
     keep: float | None = None,
     max_bytes: int | None = None,
+    files: FilesOfRuns | None = None,
     clock: Callable[[], int] = time.time_ns,
 ) -> Dropped:
     """Delete runs silent for longer than `keep` seconds, then the longest silent ones until `max_bytes` holds.
 
-    Only those of shards that this process writes to, and that answer.
+    Their files count, and go with them. Only runs of shards that this process writes to, and that answer.
     """
+    beside = files or NoFiles()
     engine, now = store.engine, clock()
     candidates = sorted(
         (each for each in _answered(store) if now - each.received > ALIVE_NS),
         key=lambda each: (each.received, each.run),
     )
     chosen = [each.run for each in candidates if keep is not None and now - each.received > keep * 1e9]
-    before = info(engine).bytes if chosen or max_bytes is not None else 0
+    before = _held(engine, beside) if chosen or max_bytes is not None else 0
     if chosen:
+        beside.delete_files(chosen)  # before the rows, which say whose they are
         drop_runs(store, chosen)
     rest = [each for each in candidates if each.run not in set(chosen)]
-    while max_bytes is not None and rest and (held := info(engine).bytes) > max_bytes:
-        portion = _portion(rest, (held - max_bytes) / held)
-        drop_runs(store, [each.run for each in portion])
-        chosen += [each.run for each in portion]
+    while max_bytes is not None and rest and (held := _held(engine, beside)) > max_bytes:
+        portion = [each.run for each in _portion(rest, (held - max_bytes) / held)]
+        beside.delete_files(portion)
+        drop_runs(store, portion)
+        chosen += portion
         rest = rest[len(portion) :]
-    return Dropped(len(chosen), before - info(engine).bytes if chosen else 0)
+    return Dropped(len(chosen), before - _held(engine, beside) if chosen else 0)
+
+
+def _held(engine: Engine, files: FilesOfRuns) -> int:
+    return info(engine).bytes + files.file_bytes()
 
 
 def _answered(store: Store) -> Iterator[Candidate]:

@@ -209,9 +209,10 @@ def as_number(run: Part, name: str, amount: Any) -> Number | None:
     if type(amount) is int:
         return amount
     try:
-        flat, held = flatten({name: amount}, run.outcomes.reject)
-        if held:
-            run.outcomes.reject(name, "on a device: use run.log, which does not wait for it")
+        flat, held, media = flatten({name: amount}, run.outcomes.reject)
+        if held or media:
+            reason = "on a device: use run.log, which does not wait for it" if held else "not a number"
+            run.outcomes.reject(name, reason)
             return None
         number: Number | None = flat.get(name)
         return number

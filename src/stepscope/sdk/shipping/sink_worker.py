@@ -20,7 +20,7 @@ from stepscope.model.run_requests import Requests
 from stepscope.pump import GROUP_BYTES, Pump, Source
 from stepscope.sdk.shipping import sink_requests
 from stepscope.sdk.shipping.sink_events import Watch, WriteRecords
-from stepscope.sinks.registry import Chosen, Config, RecordFilter
+from stepscope.sinks.registry import Chosen, Config, RecordFilter, open_sink
 from stepscope.wire import frames
 
 MAX_READS = 64
@@ -175,8 +175,8 @@ class Report(msgspec.Struct, frozen=True):
 class _Opening:
     """A sink that is opened on first use, and retried if that fails."""
 
-    def __init__(self, config: Config, on_requests: Callable[[str, Requests], object]) -> None:
-        self._config, self._on_requests = config, on_requests
+    def __init__(self, config: Config, home: Path, on_requests: Callable[[str, Requests], object]) -> None:
+        self._config, self._home, self._on_requests = config, home, on_requests
         self._sink: Sink | None = None
 
     @property
@@ -204,7 +204,7 @@ class _Opening:
     def _opened(self) -> Sink:
         if self._sink is None:
             try:
-                self._sink = self._config.open()
+                self._sink = open_sink(self._config, self._home)
             except Exception as error:
                 raise Retry(f"cannot be opened: {error}") from error
             if isinstance(self._sink, AskingSink):
@@ -249,7 +249,7 @@ class SinkWorker:
         packed = getattr(chosen.config, "packed", False)
         unpack = frames.unpack_raw_batch if packed or sliced else frames.unpack_batch
         self.following = Following(home, chosen.id, runs=runs, wanted=wanted, remember=remember, unpack=unpack)
-        sink = self._sink = _Opening(chosen.config, lambda run, requests: _post(home, run, requests))
+        sink = self._sink = _Opening(chosen.config, home, lambda run, requests: _post(home, run, requests))
         slices = Slices(self.following, lambda: sink.divisible) if sliced and not packed else self.following
         source = Filtered(slices, chosen.filter) if chosen.filter else slices
         self.pump = Pump(sink, source, Quarantine(home, chosen.id), group_bytes=group_bytes)

@@ -1,9 +1,17 @@
 """wandb's media classes can be created, distinguished and read."""
 
+import io
+from pathlib import Path
+from typing import Any
+
+import numpy as np
 import pytest
 
+import stepscope
 import stepscope.compat.wandb as wandb
 from stepscope.dialects.wandb.shim.media import Media
+from stepscope.model.records import Event, Histogram, Metric
+from tests.dialects.wandb.shim.conftest import Read
 
 
 def test_kinds_are_told_apart() -> None:
@@ -50,3 +58,55 @@ def test_the_methods_of_a_table() -> None:
     assert (list(frame.columns), frame["a"].sum()) == (["a", "b", "c"], 3)
     table.cast("a", int)
     assert wandb.Table(columns=["a"])
+
+
+def test_media_are_recorded(read: Read, tmp_path: Path) -> None:
+    """What wandb's client would send is recorded under its key: media, figures, long arrays and texts."""
+    pyplot = pytest.importorskip("matplotlib.pyplot")
+    pillow = pytest.importorskip("PIL.Image")
+    figure, _ = pyplot.subplots(figsize=(1, 1), dpi=20)
+    page = tmp_path / "page.html"
+    page.write_text("<p>")
+    image: Any = np.zeros((4, 5, 3), np.uint8)
+    given = {
+        "image": wandb.Image(image, caption="zero"),
+        "again": wandb.Image(wandb.Image(image)),
+        "images": [wandb.Image(image), wandb.Image(image)],
+        "nested": {"pillow": wandb.Image(pillow.new("RGB", (5, 4)))},
+        "sound": wandb.Audio(np.zeros(10), sample_rate=8000),
+        "video": wandb.Video(np.zeros((2, 3, 4, 5), np.uint8), fps=2),
+        "page": wandb.Html(str(page)),
+        "markup": wandb.Html(io.StringIO("<b>")),
+        "cloud": wandb.Object3D(np.zeros((2, 3))),
+        "molecule": wandb.Molecule(io.StringIO("ATOM")),
+        "plot": figure,
+        "pil": pillow.new("L", (5, 4)),
+    }
+    wandb.init()
+    wandb.log({**given, "long": np.arange(100), "text": "hello", "loss": 1.0})
+    inner = stepscope.current_run()
+    assert inner is not None
+    pyplot.close(figure)
+    assert inner.flush(300)
+    wandb.finish()
+    found: dict[str, list[str]] = {}
+    for each in read(Event):
+        if each.name == "stepscope.media":
+            found.setdefault(each.attrs["key"], []).append(each.attrs["kind"])
+    assert found == {
+        "image": ["image"], "again": ["image"], "images": ["image", "image"], "nested/pillow": ["image"],
+        "sound": ["audio"], "video": ["video"], "page": ["html"], "markup": ["html"], "cloud": ["file"],
+        "molecule": ["file"], "plot": ["image"], "pil": ["image"],
+    }  # fmt: skip
+    values = {key: value for each in read(Metric) for key, value in each.values.items()}
+    assert values["loss"] == 1.0
+    assert isinstance(values["long"], Histogram)
+    assert [each.attrs for each in read(Event) if each.name == "wandb.values"] == [{"text": "hello"}]
+    assert not [name for name in inner.outcomes.snapshot() if name.startswith(("rejected", "dropped"))]
+
+
+def test_boxes_are_counted(read: Read, ignored: Any) -> None:
+    """The image is recorded without what is drawn over it, which is named."""
+    wandb.init()
+    wandb.log({"a": wandb.Image(np.zeros((2, 2)), boxes={"x": {}}, masks={})})
+    assert ignored() == {"Image.boxes"}

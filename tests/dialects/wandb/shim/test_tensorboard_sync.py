@@ -74,22 +74,25 @@ def test_scalars_and_histograms_are_recorded_at_their_steps(writer: Any, read: R
 
 
 def test_texts_hyperparameters_and_media(writer: Any, read: Read) -> None:
-    """A text is an event, hyperparameters are configuration, their metrics are points, and media are counted."""
+    """A text is an event, hyperparameters are configuration, their metrics are points, and media are media."""
     wandb.init(config={"seed": 1}, sync_tensorboard=True)
     writer.add_text("hyperparameters", "|param|value|")
     writer.add_text("note", "half way", 50)
-    writer.add_image("frame", np.zeros((3, 4, 4), dtype=np.uint8), 7)
+    writer.add_image("frame", np.zeros((3, 4, 5), dtype=np.uint8), 7)
     writer.add_hparams({"lr": 0.1, "layers": 2}, {"score": 0.75})
     assert wandb.config.as_dict() == {"seed": 1, "lr": 0.1, "layers": 2}
     run = stepscope.current_run()
     assert run is not None
+    assert run.flush(300)
     wandb.finish()
     events = {event.name: (event.step, event.attrs) for event in read(Event)}
     assert events["hyperparameters"] == (None, {"text": "|param|value|"})
     assert events["note"] == (50, {"text": "half way"})
     assert events["train.config"][1] == {"lr": 0.1, "layers": 2}
     assert [value for _, value in points(read)["score"]] == [0.75]
-    assert run.outcomes.snapshot()["rejected/value/type Image"] == 1
+    (frame,) = [each for each in read(Event) if each.name == "stepscope.media"]
+    assert (frame.step, frame.attrs["key"], frame.attrs["width"], frame.attrs["height"]) == (7, "frame", 5, 4)
+    assert not [name for name in run.outcomes.snapshot() if name.startswith(("rejected", "dropped"))]
 
 
 def test_a_ppo_script_records_what_it_writes(tmp_path: Path, read: Read, environment: dict[str, str]) -> None:

@@ -1,50 +1,16 @@
-"""wandb's values other than numbers: histograms and tables are recorded; media and artifacts are only counted."""
+"""wandb's values other than numbers: media, histograms and tables are recorded; artifacts are only counted."""
 
+import json
 import os
+import sys
 import tempfile
 from collections.abc import Callable, Iterator
-from itertools import pairwise
+from pathlib import Path
 from typing import IO, Any
 
+import stepscope
+from stepscope.dialects.wandb.shim import absent
 from stepscope.dialects.wandb.shim.absent import Absent, missing, text
-from stepscope.model import records
-
-MAX_BINS = 512
-"""wandb's own limit."""
-DELTA = records.Instrument("histogram", cumulative=False)
-"""Logged histograms are not cumulative."""
-
-
-def from_values(sequence: Any, bins: int) -> records.Histogram | None:
-    """Make a histogram of the finite numbers of a list, an array or a CPU tensor; None when there are none.
-
-    ValueError for a tensor on a device, because reading it would block, and for anything else.
-    """
-    import numpy  # only needed for histograms
-
-    if hasattr(sequence, "detach"):
-        if not getattr(sequence, "is_cpu", True):
-            raise ValueError("a tensor on a device cannot be read without blocking")
-        sequence = sequence.detach().float()
-    array = numpy.asarray(sequence, dtype=float).ravel()
-    array = array[numpy.isfinite(array)]
-    if not array.size:
-        return None
-    counts, edges = numpy.histogram(array, bins=max(1, min(int(bins), MAX_BINS)))
-    low, high = float(array.min()), float(array.max())
-    return from_counts(counts, edges, low, high, None if low < 0 else float(array.sum()))
-
-
-def from_counts(
-    counts: Any, edges: Any, low: float | None = None, high: float | None = None, total: float | None = None
-) -> records.Histogram | None:
-    """Make a histogram from numpy's counts and bin edges; None when they do not match."""
-    numbers, bounds = tuple(int(count) for count in counts), tuple(float(edge) for edge in edges)
-    rising = all(before < after for before, after in pairwise(bounds))
-    if not numbers or len(bounds) != len(numbers) + 1 or not rising or min(numbers) < 0:
-        return None
-    ends = (bounds[0] if low is None else low, bounds[-1] if high is None else high)
-    return records.Histogram(sum(numbers), total, *ends, bounds, (0, *numbers, 0))
 
 
 class WBValue:
@@ -58,6 +24,8 @@ class Media(WBValue):
         self.arguments = arguments
         self.named = named
         self.__dict__.update(named)
+        self.captured: Any = None
+        """The same as one of our own media, which `log` takes; None for what is only counted."""
 
     def __getattr__(self, name: str) -> Absent:
         """Return a placeholder for an unsupported attribute, and count it."""
@@ -69,23 +37,34 @@ class Media(WBValue):
 class Histogram(Media):
     """A distribution of a sequence of numbers, or of the result of `numpy.histogram`.
 
-    Never raises: an invalid distribution is counted as rejected when it is logged.
+    Never raises: an invalid distribution is counted as rejected when it is logged. That of a tensor on a device is
+    computed later, without blocking, so `histogram` and `bins` are empty.
     """
 
     def __init__(self, sequence: Any = None, np_histogram: Any = None, num_bins: int = 64, **named: Any) -> None:
         super().__init__(sequence, **named)
-        self.recorded: records.Histogram | None = None
-        try:
-            self.recorded = from_values(sequence, num_bins) if np_histogram is None else from_counts(*np_histogram)
-        except Exception:  # a user's sequence raised
-            pass
-        made = self.recorded
-        self.histogram: list[int] = list(made.counts[1:-1]) if made is not None else []
-        self.bins: list[float] = list(made.bounds) if made is not None else []
+        counts, edges = (None, None) if np_histogram is None else np_histogram
+        self.captured = stepscope.Histogram(sequence, num_bins, counts=counts, edges=edges)
+        self.histogram: list[int] = []
+        self.bins: list[float] = []
+        if getattr(sequence, "is_cpu", True):
+            try:
+                made = self.captured.recorded()
+            except Exception:  # a user's sequence raised, or holds no numbers
+                return
+            self.histogram, self.bins = list(made.counts[1:-1]), list(made.bounds)
 
 
 class Image(Media):
     """An image."""
+
+    def __init__(self, data_or_path: Any = None, mode: Any = None, caption: Any = None, **named: Any) -> None:
+        super().__init__(data_or_path, mode=mode, caption=caption, **named)
+        kind = text(named.get("file_type")) or "png"
+        self.captured = stepscope.Image(_plain(data_or_path, Image), caption, format=kind)
+        for key in ("boxes", "masks"):
+            if named.get(key):
+                absent.report(f"Image.{key}")
 
 
 class ImageMask(Media):
@@ -101,35 +80,105 @@ class Classes(Media):
 
 
 class Video(Media):
-    """A video."""
+    """A video; arrays are of shape (time, channels, height, width), or have several such videos."""
+
+    def __init__(self, data_or_path: Any = None, caption: Any = None, fps: Any = None, **named: Any) -> None:
+        super().__init__(data_or_path, caption=caption, fps=fps, **named)
+        self.captured = stepscope.Video(data_or_path, caption, fps=fps or 4)
 
 
 class Audio(Media):
     """An audio clip."""
 
+    def __init__(self, data_or_path: Any = None, sample_rate: Any = None, caption: Any = None, **named: Any) -> None:
+        super().__init__(data_or_path, sample_rate=sample_rate, caption=caption, **named)
+        self.captured = stepscope.Audio(data_or_path, sample_rate, caption)
+
 
 class Html(Media):
-    """An HTML document."""
+    """An HTML document: its text, an open file, or the path of one that exists."""
+
+    def __init__(self, data: Any = None, inject: bool = True, data_is_not_path: bool = False, **named: Any) -> None:
+        super().__init__(data, **named)
+        if hasattr(data, "read"):
+            data = data.read()
+        is_path = isinstance(data, str) and not data_is_not_path and len(data) < _LONGEST_PATH and os.path.isfile(data)
+        self.captured = stepscope.Html(Path(data) if is_path else data, named.get("caption"))
 
 
-class Object3D(Media):
+class FileMedia(Media):
+    """A medium that is kept as a file: one that exists, or the JSON or text of an object."""
+
+    def __init__(self, data_or_path: Any = None, caption: Any = None, **named: Any) -> None:
+        super().__init__(data_or_path, caption=caption, **named)
+        self.captured = _file_of(type(self).__name__.lower(), data_or_path, caption)
+
+
+class Object3D(FileMedia):
     """A 3D object."""
 
 
-class Molecule(Media):
+class Molecule(FileMedia):
     """A molecule."""
 
 
-class Plotly(Media):
+class Plotly(FileMedia):
     """A plotly figure."""
 
 
-class Bokeh(Media):
+class Bokeh(FileMedia):
     """A bokeh plot."""
 
 
 class Graph(Media):
     """A computation graph."""
+
+
+_LONGEST_PATH = 4096
+
+
+def _plain(value: Any, kind: type[Media]) -> Any:
+    """Return the data of an image that was made from another one."""
+    return value.arguments[0] if isinstance(value, kind) and value.arguments else value
+
+
+def _file_of(name: str, data: Any, caption: Any) -> Any:
+    """Return a path as file, and an object as its JSON, as wandb's client sends it."""
+    if isinstance(data, (str, os.PathLike)) and os.path.isfile(data):
+        return stepscope.File(data, caption=caption)
+    if hasattr(data, "read"):
+        found = data.read()
+        return stepscope.File(found if isinstance(found, bytes) else str(found).encode(), f"{name}.txt", caption)
+    if callable(getattr(data, "to_json", None)):
+        return stepscope.File(str(data.to_json()).encode(), f"{name}.json", caption)
+    if hasattr(data, "tolist"):
+        data = data.tolist()
+    written = data if isinstance(data, str) else json.dumps(data, default=str)
+    return stepscope.File(written.encode(), f"{name}.json", caption)
+
+
+def as_medium(value: Any) -> Any:
+    """Return one of our own media for a value that wandb's client would send as media; else the value itself."""
+    if isinstance(value, Media):
+        return value.captured or value
+    if isinstance(value, (list, tuple)) and value and all(isinstance(each, Media) for each in value):
+        return [each.captured or each for each in value]
+    library = type(value).__module__.partition(".")[0]
+    if library in ("matplotlib", "plotly") and (hasattr(value, "savefig") or hasattr(value, "to_json")):
+        return stepscope.Figure(value)
+    if library == "PIL" and hasattr(value, "getbands"):
+        return stepscope.Image(value)
+    if library in ("numpy", "torch") and _count(value) > 1:
+        return stepscope.Histogram(value)
+    return value
+
+
+def _count(value: Any) -> int:
+    """Return the number of elements of an array or a tensor."""
+    numpy, torch = sys.modules.get("numpy"), sys.modules.get("torch")
+    if numpy is not None and isinstance(value, numpy.ndarray):
+        return int(value.size)
+    return int(value.numel()) if torch is not None and isinstance(value, torch.Tensor) else 0
 
 
 class JoinedTable(Media):

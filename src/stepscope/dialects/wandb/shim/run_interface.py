@@ -12,7 +12,7 @@ from typing import Any
 
 import stepscope
 from stepscope.dialects.wandb.shim.absent import Absent, tags_of, text
-from stepscope.dialects.wandb.shim.media import DELTA, Artifact, Histogram, Table, artifact_of
+from stepscope.dialects.wandb.shim.media import Artifact, Table, artifact_of, as_medium
 from stepscope.dialects.wandb.shim.start import Config, Start
 from stepscope.dialects.wandb.shim.tables import SeenRows, without_media
 from stepscope.dialects.wandb.table_rows import MAX_ROWS
@@ -59,8 +59,8 @@ class Definition:
         return self.name == key or ("*" in self.name and fnmatch.fnmatchcase(key, self.name))
 
 
-MAX_PREFIX = 1024
-"""The maximum length of joined keys of nested dicts, in which histograms are searched; a dict may contain itself."""
+MAX_DEPTH = 16
+"""How deep nested dicts are searched for media; a dict may contain itself."""
 
 
 class AlertLevel(Enum):
@@ -202,14 +202,14 @@ class Run:
             return
         for axis, values in self._by_axis(data).items():
             at = self.step if axis is None else _as_step(data[axis])
-            numbers_only, apart = _split_apart(values)
-            if numbers_only or not apart:
-                self._run.log(numbers_only, at, axis=axis)
-            for key, value in apart.items():
-                if isinstance(value, Histogram):
-                    self._log_histogram(key, value, at, axis)
-                else:
-                    self._log_table(key, value, at)
+            texts = {key: value for key, value in values.items() if isinstance(value, str)}
+            if texts:
+                self._run.event("wandb.values", texts, step=at)
+            rest, tables = _split_tables({key: value for key, value in values.items() if key not in texts})
+            if rest or not (texts or tables):
+                self._run.log(rest if self.disabled else _with_media(rest), at, axis=axis)
+            for key, table in tables.items():
+                self._log_table(key, table, at)
         for key, value in data.items():
             self.summary.take(text_of(key), value, self._how(text_of(key)))
         if commit or (commit is None and named is None):
@@ -218,14 +218,6 @@ class Run:
     def log_text(self, tag: str, text: str, step: Any = None) -> None:
         """Record text as an event named after its tag, at a step if given."""
         self._run.event(tag, {"text": text}, step=None if step is None else _as_step(step))
-
-    def _log_histogram(self, key: str, histogram: Histogram, step: int | None, axis: str | None) -> None:
-        if self.disabled:
-            return
-        if histogram.recorded is None:
-            self._run.reject(key, "no distribution")
-            return
-        self._run.measure({key: histogram.recorded}, None, DELTA, step=step, axis=axis)
 
     def _log_table(self, key: str, table: Table, step: int | None) -> None:
         """Record the rows that were not recorded before."""
@@ -328,19 +320,29 @@ class Run:
         self.finish(1 if error is not None else 0)
 
 
-def _split_apart(values: Mapping[str, Any], prefix: str = "") -> tuple[dict[str, Any], dict[str, Histogram | Table]]:
-    """Separate histograms and tables, which are recorded individually, from the rest."""
+def _split_tables(
+    values: Mapping[str, Any], prefix: str = "", depth: int = MAX_DEPTH
+) -> tuple[dict[str, Any], dict[str, Table]]:
+    """Separate tables, whose rows are recorded as samples, from the rest."""
     rest: dict[str, Any] = {}
-    apart: dict[str, Histogram | Table] = {}
+    tables: dict[str, Table] = {}
     for key, value in values.items():
-        if isinstance(value, (Histogram, Table)):
-            apart[prefix + text_of(key)] = value
-        elif type(value) is dict and len(prefix) < MAX_PREFIX:
-            rest[key], inner = _split_apart(value, f"{prefix}{text_of(key)}/")
-            apart.update(inner)
+        if isinstance(value, Table):
+            tables[prefix + text_of(key)] = value
+        elif type(value) is dict and depth:
+            rest[key], inner = _split_tables(value, f"{prefix}{text_of(key)}/", depth - 1)
+            tables.update(inner)
         else:
             rest[key] = value
-    return rest, apart
+    return rest, tables
+
+
+def _with_media(values: Mapping[str, Any], depth: int = MAX_DEPTH) -> dict[str, Any]:
+    """Replace wandb's media by our own, also in nested dicts."""
+    return {
+        key: _with_media(value, depth - 1) if type(value) is dict and depth else as_medium(value)
+        for key, value in values.items()
+    }
 
 
 def _as_step(value: Any) -> int | None:

@@ -87,13 +87,54 @@ def _text(writer: Any, tag: str, text_string: Any, global_step: Any = None, *_: 
     return lambda follower: follower.text(tag, str(text_string), global_step)
 
 
-def _media(kind: Callable[[], Any]) -> Callable[..., Passing]:
-    """Read a call that writes media; the data itself is not stored, as with wandb's media."""
+def _image(
+    writer: Any,
+    tag: str,
+    img_tensor: Any,
+    global_step: Any = None,
+    walltime: Any = None,
+    dataformats: str = "CHW",
+    **_: Any,
+) -> Passing:
+    image = _channels_last(_on_host(img_tensor), dataformats)
+    return lambda follower: follower.log({tag: Image(image)}, global_step)
 
-    def read(writer: Any, tag: str, data: Any = None, global_step: Any = None, *_: Any, **__: Any) -> Passing:
-        return lambda follower: follower.log({tag: kind()}, global_step)
 
-    return read
+def _image_with_boxes(
+    writer: Any, tag: str, img_tensor: Any, box_tensor: Any, global_step: Any = None, *_: Any, **named: Any
+) -> Passing:
+    return _image(writer, tag, img_tensor, global_step, dataformats=named.get("dataformats", "CHW"))
+
+
+def _figure(writer: Any, tag: str, figure: Any, global_step: Any = None, *_: Any, **__: Any) -> Passing:
+    figures = figure if isinstance(figure, list) else [figure]
+    return lambda follower: follower.log({tag: [Image(each) for each in figures]}, global_step)
+
+
+def _video(
+    writer: Any, tag: str, vid_tensor: Any, global_step: Any = None, fps: Any = 4, *_: Any, **__: Any
+) -> Passing:
+    video = _on_host(vid_tensor)
+    return lambda follower: follower.log({tag: Video(video, fps=fps)}, global_step)
+
+
+def _audio(
+    writer: Any, tag: str, snd_tensor: Any, global_step: Any = None, sample_rate: Any = 44100, *_: Any, **__: Any
+) -> Passing:
+    sound = _on_host(snd_tensor)
+    return lambda follower: follower.log({tag: Audio(sound, sample_rate)}, global_step)
+
+
+def _on_host(value: Any) -> Any:
+    """Return an array of what was written; the writer has already waited for a tensor on a device."""
+    return value.detach().cpu().numpy() if hasattr(value, "detach") else value
+
+
+def _channels_last(image: Any, order: str) -> Any:
+    """Return an image with the channels last, as `dataformats` says where they are; some names are files."""
+    if not hasattr(image, "transpose") or len(order) != getattr(image, "ndim", 0) or "C" not in order:
+        return image
+    return image.transpose([order.index(letter) for letter in order.replace("C", "") + "C"])
 
 
 def _hyperparameters(writer: Any, hparam_dict: Any, *_: Any, **__: Any) -> Passing:
@@ -116,11 +157,15 @@ def _tf_text(name: str, data: Any, step: Any = None, *_: Any, **__: Any) -> Pass
     return lambda follower: follower.text(name, text, _tf_step(step))
 
 
-def _tf_media(kind: Callable[[], Any]) -> Callable[..., Passing]:
-    def read(name: str, *_: Any, step: Any = None, **__: Any) -> Passing:
-        return lambda follower: follower.log({name: kind()}, _tf_step(step))
+def _tf_image(name: str, data: Any, step: Any = None, max_outputs: Any = 3, *_: Any, **__: Any) -> Passing:
+    images = data.numpy() if hasattr(data, "numpy") else data
+    shown = [Image(each) for each in images[: int(max_outputs)]]
+    return lambda follower: follower.log({name: shown}, _tf_step(step))
 
-    return read
+
+def _tf_audio(name: str, data: Any, sample_rate: Any, step: Any = None, *_: Any, **__: Any) -> Passing:
+    sounds = data.numpy() if hasattr(data, "numpy") else data
+    return lambda follower: follower.log({name: [Audio(each, int(sample_rate)) for each in sounds]}, _tf_step(step))
 
 
 def _tf_step(step: Any) -> Any:
@@ -140,20 +185,20 @@ _WRITER_METHODS: dict[str, Callable[..., Passing]] = {
     "add_scalars": _scalars,
     "add_histogram": _histogram,
     "add_text": _text,
-    "add_image": _media(Image),
-    "add_images": _media(Image),
-    "add_image_with_boxes": _media(Image),
-    "add_figure": _media(Image),
-    "add_video": _media(Video),
-    "add_audio": _media(Audio),
+    "add_image": _image,
+    "add_images": _image,
+    "add_image_with_boxes": _image_with_boxes,
+    "add_figure": _figure,
+    "add_video": _video,
+    "add_audio": _audio,
     "add_hparams": _hyperparameters,
 }
 _TENSORFLOW_FUNCTIONS: dict[str, Callable[..., Passing]] = {
     "scalar": _tf_scalar,
     "histogram": _tf_histogram,
     "text": _tf_text,
-    "image": _tf_media(Image),
-    "audio": _tf_media(Audio),
+    "image": _tf_image,
+    "audio": _tf_audio,
 }
 
 

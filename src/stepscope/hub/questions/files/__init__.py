@@ -12,12 +12,19 @@ from stepscope.hub.questions.files.file_types import TEXT as TEXT_FILE
 from stepscope.hub.questions.toolbox.endpoint import LIMIT, NEXT, OFFSET, RUN, Endpoint, Reader, StoredFile
 from stepscope.hub.questions.toolbox.params import Param, bad_request, not_found
 from stepscope.hub.questions.toolbox.schemas import ANYTHING, BOOLEAN, INTEGER, SECONDS, STEP, TEXT, list_of, object_of
-from stepscope.hub.runs.run_files import RunFile
+from stepscope.hub.runs.run_files import RunFile, logged_name, shown_name
+from stepscope.hub.store import literal
+from stepscope.hub.store.read.log_rows import read_log_rows
+from stepscope.hub.store.read.run_catalog import RunRow
+from stepscope.model.names import EVENT_MEDIA
+from stepscope.model.records import EVENT
 from stepscope.wire.plain import plain
 
 MAX_TEXT = 256 * 1024
 """Bytes of a text that are shown; the whole of it can be downloaded."""
 LARGEST_TABLE = 64 * 1024 * 1024
+MAX_LISTED = 5000
+"""Logged files in the list of files, the newest."""
 _MAX_ROWS = 1_000_000
 _LONGEST_CELL = 10_000
 _DELIMITED = (".csv", ".tsv")
@@ -26,30 +33,50 @@ _DELIMITED = (".csv", ".tsv")
 def files(reader: Reader, given: dict[str, Any]) -> dict[str, Any]:
     """Answer `/api/runs/{run}/files`."""
     words = (given["q"] or "").lower().split()
-    found = [each for each in run_files(reader, given["run"]) if all(word in _searched(each) for word in words)]
-    found.sort(key=lambda each: (each.artifact, each.name))
+    row = reader.recorded(given["run"])
+    listed = [*stored_files(reader, row), *logged_files(reader, row.number)]
+    found = [each for each in listed if all(word in _searched(each) for word in words)]
+    found.sort(key=lambda each: (each.artifact, shown_name(each.name), each.name))
     start, end = given["offset"], given["offset"] + given["limit"]
     return {
         "run": given["run"],
-        "files": [_file_json(each) for each in found[start:end]],
+        "files": [_file_json(reader, row, each) for each in found[start:end]],
         "total": len(found),
         "bytes": sum(each.size for each in found),
         "next": end if end < len(found) else None,
     }
 
 
-def run_files(reader: Reader, run: str) -> list[RunFile]:
-    """List all stored files of a run."""
-    row = reader.recorded(run)
+def stored_files(reader: Reader, row: RunRow) -> list[RunFile]:
+    """List the files of a run that receivers and importers keep."""
     return [each for source in reader.files for each in source.list(row.project, row.id)]
+
+
+def logged_files(reader: Reader, number: int) -> list[RunFile]:
+    """List the files that a run logged, each once."""
+    condition = f"run = {number} AND kind = {EVENT} AND name = {literal.text(EVENT_MEDIA)}"
+    rows = read_log_rows(reader.engine, "logs", condition, f"time DESC, rank LIMIT {MAX_LISTED}")
+    found: dict[str, RunFile] = {}
+    for row in rows:
+        attrs = row.record.attrs
+        name, size = name_of(attrs), attrs.get("size")
+        if name is not None and isinstance(size, int):
+            found.setdefault(name, RunFile(name, None, size, row.record.time / 1e9, "", row.record.step))
+    return list(found.values())
+
+
+def name_of(attrs: dict[str, Any]) -> str | None:
+    """Return the name of the file that a record names; None when it names none."""
+    digest, name = attrs.get("sha256"), attrs.get("name")
+    return logged_name(digest, name if isinstance(name, str) else "") if isinstance(digest, str) else None
 
 
 def _searched(file: RunFile) -> str:
     return f"{file.artifact}/{file.name}".lower()
 
 
-def _file_json(file: RunFile) -> dict[str, Any]:
-    kind = _type_of(file.path)
+def _file_json(reader: Reader, row: RunRow, file: RunFile) -> dict[str, Any]:
+    kind = _type_of(file.path or _look_for(reader, row, file.name, file.artifact))
     return {
         "name": file.name,
         "artifact": file.artifact,
@@ -60,7 +87,9 @@ def _file_json(file: RunFile) -> dict[str, Any]:
     }
 
 
-def _type_of(path: Path) -> FileType:
+def _type_of(path: Path | None) -> FileType:
+    if path is None:
+        return FileType("missing", "")
     try:
         with open(path, "rb") as opened:
             return file_type(opened.read(HEAD_BYTES))
@@ -69,12 +98,19 @@ def _type_of(path: Path) -> FileType:
 
 
 def _find(reader: Reader, given: dict[str, Any]) -> Path:
-    row = reader.recorded(given["run"])
+    path = _look_for(reader, reader.recorded(given["run"]), given["name"], given["artifact"] or "")
+    if path is None:
+        raise not_found(f"the run has no file {given['name'][:200]!r}")
+    return path
+
+
+def _look_for(reader: Reader, row: RunRow, name: str, artifact: str) -> Path | None:
+    """Return the path of a file of a run; None when there is none of this name."""
     for source in reader.files:
-        path = source.find(row.project, row.id, given["name"], given["artifact"] or "")
+        path = source.find(row.project, row.id, name, artifact)
         if path is not None and path.is_file() and not path.is_symlink():
             return path
-    raise not_found(f"the run has no file {given['name'][:200]!r}")
+    return None
 
 
 def content(reader: Reader, given: dict[str, Any]) -> StoredFile:

@@ -32,8 +32,8 @@ export function Files({ id, going }) {
     <${Preview} id=${id} />
     <${Fetched} fetched=${files} what="Loading files">${(found) =>
       !found.total && !search
-        ? html`<${Empty} title="No files">Images, tables and artifacts that W&B or MLflow clients log appear here, and media of imported
-            TensorBoard runs.<//>`
+        ? html`<${Empty} title="No files">Media that are logged with <code>stepscope.Image</code> and the like appear here, images, tables and
+            artifacts of W&B and MLflow clients, and media of imported TensorBoard runs.<//>`
         : html`<${List} id=${id} found=${found} q=${q} limit=${limit} />`}<//>
   </div>`;
 }
@@ -51,7 +51,7 @@ function List({ id, found, q, limit }) {
         (file) => html`<tr key=${file.artifact + "/" + file.name}>
           <td><button type="button" class="file-name"
               onClick=${() => change({ file: file.name, artifact: file.artifact }, { replace: false })}>
-              ${file.artifact && html`<span class="muted">${file.artifact} / </span>`}${file.name}</button></td>
+              ${file.artifact && html`<span class="muted">${file.artifact} / </span>`}${shortName(file.name)}</button></td>
           <td>${file.kind}</td><td class="num">${bytes(file.bytes)}</td><td class="num">${ordinal(file.step)}</td>
           <td class="file-time">${clock(file.time)}</td><td><${Save} id=${id} file=${file} /></td></tr>`,
       )}</tbody></table>
@@ -64,6 +64,9 @@ function List({ id, found, q, limit }) {
       }
     </div></section>`;
 }
+
+// A logged file is named by its digest and its own name, of which the latter is shown.
+const shortName = (name) => name.replace(/^media\/[0-9a-f]{64}\//, "media/");
 
 // The file that the address names.
 function Preview({ id }) {
@@ -79,7 +82,7 @@ function Preview({ id }) {
   const file = fetched.value?.files.find((each) => each.name === name && each.artifact === artifact);
   const close = () => change({ file: null, artifact: null });
   return html`<section class="panel box file-preview" ref=${box} aria-label=${`File ${name}`}>
-    <header class="box-head"><h2>${artifact && html`<span class="muted">${artifact} / </span>`}${name}</h2>
+    <header class="box-head"><h2>${artifact && html`<span class="muted">${artifact} / </span>`}${shortName(name)}</h2>
       <${IconButton} icon="close" label="Close the file" onClick=${close} /></header>
     <div class="media-body"><${Fetched} fetched=${fetched} what="Loading the file">${() =>
       file

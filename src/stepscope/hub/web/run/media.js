@@ -58,15 +58,15 @@ function Shown({ id, entry: { kind, files, text } }) {
   if (kind === "text") return html`<pre class="media-text" tabindex="0">${text}</pre>`;
   if (kind === "image") return html`<${Images} id=${id} files=${files} />`;
   return files.map(
-    (file) =>
-      html`<${FileShown} key=${file.name} id=${id} file=${{ ...file, artifact: "" }} kind=${kind} caption=${file.caption} />`,
+    (file, at) =>
+      html`<${FileShown} key=${at} id=${id} file=${{ ...file, artifact: "" }} kind=${kind} caption=${file.caption} />`,
   );
 }
 
 function Images({ id, files }) {
   return html`<div class="media-images">
     ${files.slice(0, MANY).map(
-      (file) => html`<figure key=${file.name}>
+      (file, at) => html`<figure key=${at}>
       <a href=${contentOf(id, file)} target="_blank" rel="noreferrer">
         <img src=${contentOf(id, file)} alt=${file.caption || file.name} loading="lazy" decoding="async" /></a>
       ${file.caption && html`<figcaption>${file.caption}</figcaption>`}</figure>`,
@@ -78,7 +78,8 @@ function Images({ id, files }) {
 // One file as what it is; what a page must not run is shown as text, and what cannot be shown can be saved.
 export function FileShown({ id, file, kind, caption = null }) {
   const content = contentOf(id, file);
-  if (kind === "image") return html`<${Images} id=${id} files=${[{ ...file, caption }]} />`;
+  if (kind === "image" || /\.gif$/i.test(file.name))
+    return html`<${Images} id=${id} files=${[{ ...file, caption }]} />`;
   const name = html`<p class="media-name">${caption || file.name.split("/").pop()} <${Save} id=${id} file=${file} /></p>`;
   if (kind === "audio") return html`<div>${name}<audio controls preload="none" src=${content}></audio></div>`;
   if (kind === "video") return html`<div>${name}<video controls preload="metadata" src=${content}></video></div>`;

@@ -1,0 +1,261 @@
+"""What `log` takes beside numbers: Image, Audio, Video, File, Html, Figure and Histogram.
+
+Making one copies what could change, and never raises: what cannot be used is rejected, with the reason, when it is
+logged. A file that is given by its path is read soon after `log`, so leave it as it is for a moment.
+"""
+
+import contextlib
+import os
+import sys
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any, ClassVar, NamedTuple
+
+from stepscope.model import records
+from stepscope.sdk.attributes import shorten
+from stepscope.sdk.context import text_of
+from stepscope.sdk.interrupts import pass_on
+from stepscope.sdk.media_values import encoding, histogram
+from stepscope.sdk.media_values.capture import Captured, Unusable, capture, is_tensor
+
+MAX_FILE = 1024**3
+"""Bytes of a file that is recorded."""
+
+
+class Encoded(NamedTuple):
+    """An encoded medium: its bytes or the path of its file, the format, and what else is known of it."""
+
+    content: bytes | Path
+    format: str
+    facts: Mapping[str, Any] = MappingProxyType({})
+
+
+class Medium:
+    """One thing to record. `size` is the memory it takes until it is encoded."""
+
+    KIND: ClassVar[str] = "file"
+    __slots__ = ("_source", "caption", "kind", "name", "problem", "size")
+
+    def __init__(self, data: Any, caption: Any = None, name: Any = None) -> None:
+        self.kind = self.KIND
+        self.caption = None if caption is None else shorten(text_of(caption))
+        self.name = None if name is None else text_of(name)
+        self.problem: str | None = None
+        """Why it cannot be recorded; None when it can, as far as is known."""
+        self.size = 0
+        self._source: Any = None
+        try:
+            self._source = self._capture(data)
+            self.size = _size_of(self._source)
+        except Unusable as reason:
+            self.problem = str(reason)
+        except BaseException as error:  # a foreign object may raise anything when it is asked
+            pass_on(error)
+            self.problem = f"unreadable {type(error).__name__}"
+
+    def _capture(self, data: Any) -> Any:
+        """Return what is encoded later: bytes, a path, or an array that nobody else changes."""
+        return _as_file(data) or capture(data)
+
+    def encode(self, *, fast: bool = False) -> Encoded:
+        """Encode what was captured, with `fast` to a larger file; Unusable, or what a library raises, on failure."""
+        source = self._source
+        if isinstance(source, Path):
+            self.name = self.name or source.name
+            return Encoded(source, source.suffix[1:].lower() or "bin")
+        if isinstance(source, bytes):
+            return Encoded(source, self._format_of(source))
+        return self._encode(source, fast)
+
+    def _format_of(self, data: bytes) -> str:
+        """Return the format of bytes that were given, from the name or the way they begin."""
+        if self.name is not None and "." in self.name:
+            return self.name.rpartition(".")[2].lower()
+        return next((format for start, format in _STARTS.items() if data.startswith(start)), "bin")
+
+    def _encode(self, source: Any, fast: bool) -> Encoded:
+        raise Unusable(f"a {self.kind} is a path or bytes")
+
+
+_STARTS = {b"\x89PNG": "png", b"\xff\xd8\xff": "jpg", b"GIF8": "gif", b"RIFF": "wav", b"<svg": "svg", b"OggS": "ogg"}
+
+
+def _size_of(source: Any) -> int:
+    if isinstance(source, bytes):
+        return len(source)
+    return int(getattr(source, "nbytes", 0))
+
+
+def _as_file(data: Any) -> "bytes | Path | None":
+    """Return the bytes, or the path of a file; None for anything else."""
+    if isinstance(data, (bytes, bytearray, memoryview)):
+        return bytes(data)
+    if isinstance(data, (str, os.PathLike)):
+        return Path(os.path.abspath(data))
+    if callable(getattr(data, "getvalue", None)):  # io.BytesIO and io.StringIO
+        found = data.getvalue()
+        return found.encode() if isinstance(found, str) else bytes(found)
+    return None
+
+
+class _Pixels(NamedTuple):
+    """An image of another library, and how its pixels are read."""
+
+    image: Any
+    nbytes: int
+    read: Callable[[Any], Any]
+
+
+class Image(Medium):
+    """An image: an array of shape (height, width) or (height, width, 1, 3 or 4), a torch tensor with channels first, an
+    image of Pillow's, a matplotlib figure, a path or bytes. A batch of images becomes one, laid out in rows.
+
+    Arrays are written as PNG; `format` may name another one, for which Pillow is needed.
+    """
+
+    KIND = "image"
+    __slots__ = ("_first", "format")
+
+    def __init__(self, data: Any, caption: Any = None, *, format: str = "png") -> None:
+        self.format = text_of(format).lower()
+        self._first = False
+        super().__init__(data, caption)
+
+    def _capture(self, data: Any) -> Any:
+        if getattr(data, "__name__", "") == "matplotlib.pyplot":
+            data = data.gcf()
+        if encoding.is_figure(data):
+            return capture(encoding.draw(data))
+        pillow = sys.modules.get("PIL.Image")
+        if pillow is not None and isinstance(data, pillow.Image):
+            copied = data.copy()
+            return _Pixels(copied, copied.width * copied.height * len(copied.getbands()), encoding.from_pillow)
+        self._first = is_tensor(data)
+        return super()._capture(data)
+
+    def _encode(self, source: "Captured | _Pixels", fast: bool) -> Encoded:
+        array = source.read(source.image) if isinstance(source, _Pixels) else source.read()
+        found = encoding.pixels(array, channels_first=self._first)
+        facts = {"width": found.shape[1], "height": found.shape[0]}
+        if self.format == "png":
+            return Encoded(encoding.png(found, fast=fast), "png", facts)
+        return Encoded(encoding.with_pillow(found, self.format), self.format, facts)
+
+
+class Figure(Image):
+    """A figure of matplotlib's, which is drawn at once, or of plotly's, which is kept as its JSON."""
+
+    __slots__ = ()
+
+    def _capture(self, data: Any) -> Any:
+        if not encoding.is_figure(data) and callable(getattr(data, "to_json", None)):
+            self.kind, self.name = "file", "figure.plotly.json"
+            return text_of(data.to_json()).encode()
+        return super()._capture(data)
+
+
+class Audio(Medium):
+    """A sound: samples of shape (time) or (time, channels) with their rate, a path or bytes. Samples become WAV."""
+
+    KIND = "audio"
+    __slots__ = ("_rate",)
+
+    def __init__(self, data: Any, sample_rate: Any = None, caption: Any = None) -> None:
+        self._rate = sample_rate
+        super().__init__(data, caption)
+
+    def _capture(self, data: Any) -> Any:
+        found = super()._capture(data)
+        if not isinstance(found, (bytes, Path)) and not (isinstance(self._rate, (int, float)) and self._rate >= 1):
+            raise Unusable("samples need a sample_rate")
+        return found
+
+    def _encode(self, source: Captured, fast: bool) -> Encoded:
+        return Encoded(encoding.wav(source.read(), int(self._rate)), "wav")
+
+
+class Video(Medium):
+    """A video: a path or bytes. Arrays of shape (time, height, width, channels) become GIF where Pillow is there."""
+
+    KIND = "video"
+    __slots__ = ("_fps",)
+
+    def __init__(self, data: Any, caption: Any = None, *, fps: Any = 4) -> None:
+        self._fps = fps
+        super().__init__(data, caption)
+
+    def _encode(self, source: Captured, fast: bool) -> Encoded:
+        frames = encoding.video_frames(source.read())
+        facts = {"width": frames.shape[2], "height": frames.shape[1]}
+        return Encoded(encoding.gif(frames, float(self._fps)), "gif", facts)
+
+
+class File(Medium):
+    """Any file, by its path, or bytes with a name."""
+
+    __slots__ = ()
+
+    def __init__(self, data: Any, name: Any = None, caption: Any = None) -> None:
+        super().__init__(data, caption, name)
+
+    def _capture(self, data: Any) -> Any:
+        found = _as_file(data)
+        if found is None:
+            raise Unusable(f"a file is a path or bytes, not {type(data).__name__}")
+        return found
+
+
+class Html(Medium):
+    """An HTML document: its text, or the `Path` of its file. The page shows its source; no browser runs it."""
+
+    KIND = "html"
+    __slots__ = ()
+
+    def __init__(self, data: Any, caption: Any = None) -> None:
+        super().__init__(data, caption)
+
+    def _capture(self, data: Any) -> Any:
+        if isinstance(data, str):
+            return data.encode("utf-8", "replace")
+        found = _as_file(data)
+        if found is None:
+            raise Unusable(f"html is a text or a path, not {type(data).__name__}")
+        return found
+
+    def _format_of(self, data: bytes) -> str:
+        return "html"
+
+
+class Histogram(Medium):
+    """The distribution of numbers: a list, an array or a tensor; or of counts with the edges of their bins."""
+
+    KIND = "histogram"
+    __slots__ = ("_bins", "_made")
+
+    def __init__(self, values: Any = None, bins: Any = 64, *, counts: Any = None, edges: Any = None) -> None:
+        self._bins = bins
+        self._made: records.Histogram | None = None
+        super().__init__(values if counts is None else None if edges is None else (counts, edges))
+
+    def _capture(self, data: Any) -> Any:
+        if isinstance(data, tuple) and len(data) == 2 and not isinstance(data[0], (int, float)):
+            self._made = histogram.from_counts(*data)
+            if self._made is None:
+                raise Unusable("no distribution")
+            return None
+        with contextlib.suppress(TypeError):
+            if not hasattr(data, "__array__") and not isinstance(data, (list, tuple)):
+                data = list(data)
+        return capture(data)
+
+    def recorded(self) -> records.Histogram:
+        """Return the distribution as it is recorded; Unusable when there is none."""
+        if self.problem is not None:
+            raise Unusable(self.problem)
+        if self._made is None:
+            self._made = histogram.from_values(self._source.read(), int(self._bins))
+            self._source = None
+        if self._made is None:
+            raise Unusable("no distribution")
+        return self._made
