@@ -50,10 +50,16 @@ function Table({ found }) {
       <th class="num">size</th><th class="num">took</th><th>saved</th><th>path</th></tr></thead>
     <tbody>${found.checkpoints.map(
       (each) => html`<tr key=${each.id}>
-        <td>${found.best?.id === each.id && html`<span class="good-text" role="img" aria-label="best" title=${`Best ${found.best.key}`}>★</span>`}</td>
+        <td>${
+          found.best?.id === each.id &&
+          html`<span class="good-text" role="img" aria-label="best" title=${`Best ${found.best.key}`}>★</span>`
+        }</td>
         <td class="num">${ordinal(each.step)}</td>
         ${found.keys.map((key) => html`<td class="num" key=${key}><${Value} value=${each.values[key]} step=${each.step} /></td>`)}
-        <td class="num">${each.bytes === null ? "–" : bytes(each.bytes)}${each.complete === false && html`<span class="warn-text" title="Some files could not be read, or there were too many"> ?</span>`}</td>
+        <td class="num">${each.bytes === null ? "–" : bytes(each.bytes)}${
+          each.complete === false &&
+          html`<span class="warn-text" title="Some files could not be read, or there were too many"> ?</span>`
+        }</td>
         <td class="num">${each.seconds === null ? "–" : lasting(each.seconds)}</td>
         <td class="nowrap">${clock(each.time)}</td>
         <td class="mono checkpoint-path" title=${each.manifest ? `manifest ${each.manifest}` : undefined}>${each.path}</td></tr>`,
@@ -82,7 +88,11 @@ export function Lineage({ run }) {
     <header class="box-head"><h2>Lineage</h2></header>
     <div class="box-body" tabindex="0" role="region" aria-label="Table of related runs">
       <table class="plain"><thead><tr><th></th><th>run</th><th class="num">from step</th><th>status</th></tr></thead><tbody>
-        ${run.parent && html`<tr><td class="muted">parent</td><td><${Link} id=${run.parent} /></td><td class="num">${ordinal(run.from_step)}</td><td></td></tr>`}
+        ${
+          run.parent &&
+          html`<tr><td class="muted">parent</td><td><${Link} id=${run.parent} /></td>
+            <td class="num">${ordinal(run.from_step)}</td><td></td></tr>`
+        }
         <tr><td class="muted">this run</td><td>${run.name || run.id}</td><td></td><td><${Status} run=${run} /></td></tr>
         ${(found?.runs || []).map(
           (

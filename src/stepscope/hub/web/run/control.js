@@ -83,7 +83,9 @@ export function LiveSettings({ run, control }) {
       <table class="plain live-settings"><tbody>
         ${found.settings.map(
           (each) => html`<tr key=${each.name}><th scope="row">${each.name}</th>
-            <td class="mono">${plain(each.value)}${each.requested !== null && html`<span class="muted"> → ${plain(each.requested)}</span>`}</td>
+            <td class="mono">${plain(each.value)}${
+              each.requested !== null && html`<span class="muted"> → ${plain(each.requested)}</span>`
+            }</td>
             <td>${found.allowed && html`<${Field} run=${run} setting=${each} control=${control} />`}</td></tr>`,
         )}
       </tbody></table>

@@ -156,7 +156,8 @@ function Banner({ id, tab, title }) {
   if (!run.value) return html`<h1>${title}</h1>`;
   const onEdited = (now) => run.set((old) => old && { ...old, ...now, values: old.values });
   const open = (step, at, attempt) => go(href("run", id, { step, at, attempt }));
-  return html`<${RunHead} run=${run.value} control=${control} goodput=${goodput.value} findings=${findings.value} reload=${findings.reload} tab=${tab} live=""
+  return html`<${RunHead} run=${run.value} control=${control} goodput=${goodput.value}
+    findings=${findings.value} reload=${findings.reload} tab=${tab} live=""
     setTab=${(name) => go(href("run", id, { tab: name }))} onStep=${open}
     onEdit=${(wanted, words) => edit(run.value, wanted, words, onEdited)} />`;
 }

@@ -61,7 +61,8 @@ function OneRun({ id }) {
       It may have been deleted, or belong to another hub. <a href=${href("runs")}>All runs</a><//></div>`;
   return html`<div class=${"page run" + (step !== null ? " with-drawer" : "")}>
     <${Fetched} fetched=${run} what="Loading the run">${(found) => html`
-      <${RunHead} run=${found} control=${control} goodput=${goodput.value} findings=${findings.value} reload=${findings.reload} tab=${tab} setTab=${setTab}
+      <${RunHead} run=${found} control=${control} goodput=${goodput.value} findings=${findings.value} reload=${findings.reload}
+          tab=${tab} setTab=${setTab}
           onStep=${open} live=${watching} onEdit=${(wanted, words) => edit(found, wanted, words, onEdited)} />
       ${
         tab === "diagnosis"
