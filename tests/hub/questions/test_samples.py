@@ -176,6 +176,8 @@ def test_exports_have_a_column_for_each(ask: Callable[..., Any]) -> None:
     found = [json.loads(line) for line in lines]
     assert [each["text"] for each in found if each["table"] == "eval"] == [LONG]
     assert found[-1]["messages"] == [{"role": "user"}]
+    none = ask("GET", "/api/runs/small-3/export", params={"what": "samples", "format": "jsonl"})
+    assert (none.status_code, none.text) == (200, "")
 
 
 def test_a_stored_run_is_diagnosed_with_its_samples(hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -116,7 +116,7 @@ def every_sample(engine: Engine, where: str) -> Iterator[list[tuple[int, int, Lo
     """Yield rank, attempt and record of all rows that match a condition, by time, about `PAGE` at once."""
     times = sorted(engine.query(f"SELECT time FROM samples WHERE {where}")["time"])
     bounds = sorted(set(times[::PAGE]))  # rows of one time are in one page
-    for first, end in zip(bounds, [*bounds[1:], None], strict=True):
+    for first, end in zip(bounds, [*bounds[1:], None], strict=False):
         until = "" if end is None else f" AND time < {end}"
         yield _records(engine, f"{where} AND time >= {first}{until}")
 
