@@ -45,6 +45,7 @@ EXTRAS: dict[str, tuple[str, ...]] = {
 """The extras of the folders that need more than the core has; the longest path counts, and those above it."""
 OF_THE_PROGRAM = {
     "opentelemetry.instrumentation": "integrations/fastapi.py says what to install",
+    "PIL": "sdk/media_values takes its images, and makes formats other than PNG with it",
     "numpy": "dialects/tensorboard reads faster with it, and dialects/wandb/shim takes its arrays",
     "pandas": "dialects/wandb/shim makes a data frame for scripts that have pandas",
 }

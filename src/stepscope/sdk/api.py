@@ -153,7 +153,7 @@ def rename(name: str | None = None, **unknown: Any) -> None:
         _current.rename(name, **unknown)
 
 
-def sample(row: Mapping[Any, Any] | None = None, **columns: Any) -> None:
+def sample(row: Mapping[Any, Any] | None = None, /, **columns: Any) -> None:
     """Record a row of a table; see `Run.sample`."""
     if _current is not None:
         _current.sample(row, **columns)

@@ -11,7 +11,7 @@ from opentelemetry import trace
 
 from stepscope.model import names
 from stepscope.model.records import ALERT, EVENT, FIRST_STEP, LAST_STEP, METRIC
-from stepscope.sdk import periodic, positions, run_methods, sample_records, values
+from stepscope.sdk import periodic, positions, run_methods, values
 from stepscope.sdk.attributes import clean, safe_text, shorten
 from stepscope.sdk.context import (
     CARRIED_KEY,
@@ -38,7 +38,6 @@ from stepscope.sdk.overhead import CallTimes, Overhead
 from stepscope.sdk.recorder import Recorder
 from stepscope.sdk.run_config import RunConfig
 from stepscope.sdk.run_protocols import OpenSpan, PackedLink
-from stepscope.sdk.sample_records import put_table
 from stepscope.sdk.self_diagnosis import SelfDiagnosis
 from stepscope.sdk.settings import MAX_SECONDS, Settings
 from stepscope.sdk.span_opening import open_span, open_step
@@ -60,7 +59,7 @@ new_mark = tuple.__new__
 """Creates a Mark in a third of the time that the class takes."""
 _NUMBERS = frozenset((float, int, bool))
 _known_category = names.CATEGORIES.get
-_ADD_NOTHING = _NUMBERS | {str, bytes, type(None), dict, list, tuple, set, sample_records.Table}
+_ADD_NOTHING = _NUMBERS | {str, bytes, type(None), dict, list, tuple, set}
 """Types for which adding a float is cheap or raises at once; other types may start a computation."""
 
 
@@ -220,11 +219,11 @@ class Run:
             flat, held, media = values.flatten(
                 metrics,
                 self.outcomes.reject,
-                lambda key, table: put_table(self, f"{chosen}/{key}" if chosen else key, table, Mark(number, axis)),
+                lambda key, table: run_methods.put_table(self, chosen, key, table, Mark(number, axis)),
             )
             if self._plain:
                 kinds = set(map(type, metrics.values()))
-                self._plain = _ADD_NOTHING.issuperset(kind for kind in kinds if not values.is_medium(kind))
+                self._plain = _ADD_NOTHING.issuperset(kind for kind in kinds if not values.is_apart(kind))
             row = Row(_time_ns(), number, axis, chosen, flat)
             if held:
                 self.periodic.hold(row)
@@ -303,7 +302,7 @@ class Run:
     untag = run_methods.untag
     note = run_methods.note
     rename = run_methods.rename
-    sample = sample_records.sample
+    sample = run_methods.sample
     measure = run_methods.measure
     on_finish = run_methods.on_finish
     on_position = run_methods.on_position

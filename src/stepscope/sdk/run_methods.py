@@ -23,6 +23,7 @@ from stepscope.sdk.tensors import Refused, Row, step_number
 if TYPE_CHECKING:
     from stepscope.sdk.checkpoints import Checkpoint, Checkpoints
     from stepscope.sdk.remote_control import LiveSettings, RemoteControl
+    from stepscope.sdk.sample_records import Sampled, Table
 
 
 class Described(Protocol):
@@ -246,3 +247,24 @@ def affords(run: Extended) -> bool:
 def add_overhead(run: Extended, part: str, seconds: float, *, optional: bool = True) -> None:
     """Add the seconds that some work took, which are recorded as the share `stepscope/overhead/PART`."""
     run.overhead.add(part, seconds, optional=optional)
+
+
+def sample(
+    run: "Sampled", row: Any = None, /, *, step: int | None = None, table: str = "samples", **columns: Any
+) -> None:
+    """Record a row of a table at a step: `run.sample(prompt=..., completion=..., reward=...)`.
+
+    The step is the given one, else the current one. Columns are texts, numbers, lists or dicts; those named `step` or
+    `table` are given in a dict, the first argument. Texts are captured here and masked and written by the flusher.
+    Never raises: what cannot be recorded is counted as rejected.
+    """
+    from stepscope.sdk import sample_records  # imported on use
+
+    sample_records.sample(run, row, step, table, columns)
+
+
+def put_table(run: "Sampled", category: str | None, key: str, table: "Table", mark: Mark) -> None:
+    """Record the rows of a table that was given to `log`."""
+    from stepscope.sdk import sample_records  # imported on use
+
+    sample_records.put_table(run, f"{category}/{key}" if category else key, table, mark)

@@ -7,7 +7,7 @@ from typing import Any, Protocol
 
 from stepscope.model import names
 from stepscope.model.records import LOG
-from stepscope.model.sample_columns import DEFAULT_TABLE, MAX_COLUMNS, MAX_NAME
+from stepscope.model.sample_columns import MAX_COLUMNS, MAX_NAME
 from stepscope.sdk.attributes import CUT, clean_value, shorten
 from stepscope.sdk.context import Mark, current_ids, pack_any, text_of
 from stepscope.sdk.interrupts import pass_on
@@ -63,21 +63,8 @@ class Sampled(Protocol):
         """The current step of the calling code."""
 
 
-def sample(
-    run: Sampled,
-    /,
-    row: Any = None,
-    *,
-    step: int | None = None,
-    table: str = DEFAULT_TABLE,
-    **columns: Any,
-) -> None:
-    """Record a row of a table at a step: `run.sample(prompt=..., completion=..., reward=...)`.
-
-    The step is the given one, else the current one. Columns are texts, numbers, lists or dicts; those named `step` or
-    `table` are given in a dict, the first argument. Texts are captured here and masked and written by the flusher.
-    Never raises: what cannot be recorded is counted as rejected.
-    """
+def sample(run: Sampled, row: Any, step: Any, table: Any, columns: Mapping[str, Any]) -> None:
+    """Record a row of a table, as `Run.sample` says. Never raises."""
     try:
         mark = run.mark if step is None else Mark(step_number(step), None)
         if row is not None and not isinstance(row, Mapping):

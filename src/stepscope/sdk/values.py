@@ -9,11 +9,11 @@ from stepscope.model.records import ExponentialHistogram, Histogram, Summary
 from stepscope.sdk import tensors
 from stepscope.sdk.context import text_of
 from stepscope.sdk.interrupts import pass_on
-from stepscope.sdk.sample_records import Table
 from stepscope.sdk.tensors import Number, Refused, plain
 
 if TYPE_CHECKING:
     from stepscope.sdk.media_values.kinds import Medium
+    from stepscope.sdk.sample_records import Table
 
 DEPTH = 16
 """Depth to which nested dicts are flattened."""
@@ -41,7 +41,7 @@ def read(key: str, value: Any) -> "Number | tensors.Held":
 def flatten(
     metrics: Mapping[Any, Any],
     refuse: Callable[[str, str], None],
-    take_table: Callable[[str, Table], None] | None = None,
+    take_table: "Callable[[str, Table], None] | None" = None,
 ) -> "tuple[dict[str, Any], list[tensors.Held], list[tuple[str, Medium]]]":
     """Flatten nested metrics into one dict of numbers, keys joined by `/`; also return the device values among them,
     and the media, which are not in the dict.
@@ -63,7 +63,7 @@ def _flatten(
     flat: dict[str, Any],
     media: "list[tuple[str, Medium]]",
     refuse: Callable[[str, str], None],
-    take_table: Callable[[str, Table], None] | None,
+    take_table: "Callable[[str, Table], None] | None",
     depth: int,
     left: list[int],
 ) -> None:
@@ -112,9 +112,9 @@ def _table(key: str, value: Any) -> Number:
 
 def _reader_for(kind: type) -> Reader:
     """Choose how to read a type, once per type."""
-    chosen = _readers[kind] = (
-        _nested if issubclass(kind, Mapping) else _table if issubclass(kind, Table) else _choose(kind)
-    )
+    samples = sys.modules.get("stepscope.sdk.sample_records")  # who has not imported it has no table
+    is_table = samples is not None and issubclass(kind, samples.Table)
+    chosen = _readers[kind] = _nested if issubclass(kind, Mapping) else _table if is_table else _choose(kind)
     return chosen
 
 
@@ -168,9 +168,9 @@ def _medium() -> "type[Medium] | None":
     return None if found is None else found.Medium
 
 
-def is_medium(kind: type) -> bool:
-    """Return whether a type that was read before is one of media."""
-    return _readers.get(kind) is _capture
+def is_apart(kind: type) -> bool:
+    """Return whether a type that was read before is one of media or a table, which are recorded apart from numbers."""
+    return _readers.get(kind) in (_capture, _table)
 
 
 def _capture(key: str, value: Any) -> Number:

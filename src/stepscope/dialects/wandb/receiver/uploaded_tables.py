@@ -7,7 +7,7 @@ from itertools import islice
 from pathlib import Path
 
 from stepscope.dialects.wandb.receiver.tracked_runs import MAX_STREAMS, OpenRun, Sent, Stream, TrackedRuns
-from stepscope.dialects.wandb.table_rows import MAX_ROWS, Row, rows_of
+from stepscope.dialects.wandb.wire import MAX_ROWS, Row, rows_of
 from stepscope.extend.receiver import Ingest
 from stepscope.model.names import SCOPE_SAMPLES, SEVERITIES
 from stepscope.model.records import LAST_STEP, Log, Record

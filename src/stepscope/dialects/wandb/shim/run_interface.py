@@ -15,7 +15,7 @@ from stepscope.dialects.wandb.shim.absent import Absent, tags_of, text
 from stepscope.dialects.wandb.shim.media import Artifact, Table, artifact_of, as_medium
 from stepscope.dialects.wandb.shim.start import Config, Start
 from stepscope.dialects.wandb.shim.tables import SeenRows, without_media
-from stepscope.dialects.wandb.table_rows import MAX_ROWS
+from stepscope.dialects.wandb.wire import MAX_ROWS
 from stepscope.extend import Refused, attempts, last_step, run_folder, step_number, text_of
 from stepscope.model.names import EVENT_CONFIG
 from stepscope.model.run_description import read_tags

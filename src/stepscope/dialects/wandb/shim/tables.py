@@ -5,7 +5,7 @@ from itertools import islice
 from typing import Any
 
 from stepscope.dialects.wandb.shim.media import Table, WBValue
-from stepscope.dialects.wandb.table_rows import Row, has_steps, rows_of
+from stepscope.dialects.wandb.wire import Row, has_steps, rows_of
 from stepscope.extend import text_of
 
 MAX_SEEN = 20_000
