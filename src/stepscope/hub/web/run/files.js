@@ -32,8 +32,8 @@ export function Files({ id, going }) {
     <${Preview} id=${id} />
     <${Fetched} fetched=${files} what="Loading files">${(found) =>
       !found.total && !search
-        ? html`<${Empty} title="No files">Media that are logged with <code>stepscope.Image</code> and the like appear here, images, tables and
-            artifacts of W&B and MLflow clients, and media of imported TensorBoard runs.<//>`
+        ? html`<${Empty} title="No files">Media that are logged with <code>stepscope.Image</code> and the like appear here, images, tables
+            and artifacts of W&B and MLflow clients, and media of imported TensorBoard runs.<//>`
         : html`<${List} id=${id} found=${found} q=${q} limit=${limit} />`}<//>
   </div>`;
 }

@@ -76,7 +76,8 @@ function Head({ id, answer, q, sort, search, otherStep, otherRun }) {
         html`<${Select} label="Table" value=${table} options=${tables.map(({ name, rows }) => [name, `${name} (${count(rows)})`])}
           onChange=${(name) => change({ table: name, on: null, from_row: null, sort: null })} />`
       }
-      <${Search} label="Search all steps" placeholder="Search all steps  /" value=${q} onChange=${(text) => change({ q: text, from_row: null })} />
+      <${Search} label="Search all steps" placeholder="Search all steps  /" value=${q}
+        onChange=${(text) => change({ q: text, from_row: null })} />
       <${Select} label="Order" value=${sort} options=${columns} onChange=${(name) => change({ sort: name, from_row: null })} />
       <a href=${address(runPath(id, "export"), { what: "samples", format: "csv" })} download>Download CSV</a>
     </div>
@@ -87,7 +88,8 @@ function Head({ id, answer, q, sort, search, otherStep, otherRun }) {
         ${
           otherStep || otherRun
             ? html`<span class="muted">beside</span>
-              <${Steps} label="Other step" steps=${otherRun ? NO_STEPS : steps} step=${answer.other_step} onChange=${(next) => change({ vs: next ?? steps.at(-1) })} />
+              <${Steps} label="Other step" steps=${otherRun ? NO_STEPS : steps} step=${answer.other_step}
+                onChange=${(next) => change({ vs: next ?? steps.at(-1) })} />
               <button type="button" class="button" onClick=${() => change({ vs: null, vs_run: null })}>Stop comparing</button>`
             : steps.length > 1 &&
               html`<button type="button" class="button" onClick=${() => change({ vs: steps[0] ?? 0 })}>Compare with another step</button>`
@@ -140,7 +142,10 @@ function Rows({ answer, sort, search }) {
     <tbody>${rows.map(
       (row) => html`<tr key=${row.id + row.step} class="sample-row" onClick=${() => open(row)}>
         ${search && html`<td class="num">${ordinal(row.step)}</td>`}${ranks && html`<td class="num">${row.rank}</td>`}
-        ${columns.map((name) => html`<td key=${name} class=${typeof row.cells[name] === "number" ? "num" : ""}><${Cell} row=${row} name=${name} /></td>`)}
+        ${columns.map(
+          (name) => html`<td key=${name} class=${typeof row.cells[name] === "number" ? "num" : ""}>
+          <${Cell} row=${row} name=${name} /></td>`,
+        )}
         <td><${IconButton} icon="wide" label="Read this row" onClick=${(event) => {
           event.stopPropagation();
           open(row);
@@ -191,7 +196,11 @@ function grouped(rows) {
 
 function Side({ title, rows, columns }) {
   return html`<section class="sample-side" aria-label=${title}><h4 class="muted">${title}</h4>
-    ${rows.length ? rows.map((row) => html`<${Fields} key=${row.id} row=${row} columns=${columns} />`) : html`<p class="muted">This prompt has no row there.</p>`}
+    ${
+      rows.length
+        ? rows.map((row) => html`<${Fields} key=${row.id} row=${row} columns=${columns} />`)
+        : html`<p class="muted">This prompt has no row there.</p>`
+    }
   </section>`;
 }
 
@@ -201,8 +210,15 @@ function Fields({ row, columns }) {
     texts = present.filter(isText),
     others = present.filter((name) => !isText(name));
   return html`<div class="sample-fields">
-    ${texts.map((name) => html`<div key=${name}><span class="muted">${name}</span><div class="sample-whole">${row.cells[name] || html`<i class="muted">empty</i>`}${row.cut[name] ? "…" : ""}</div></div>`)}
-    ${others.length > 0 && html`<p class="sample-numbers">${others.map((name) => html`<span key=${name}><span class="muted">${name}</span> ${plain(row.cells[name])}</span>`)}</p>`}
+    ${texts.map(
+      (name) => html`<div key=${name}><span class="muted">${name}</span>
+      <div class="sample-whole">${row.cells[name] || html`<i class="muted">empty</i>`}${row.cut[name] ? "…" : ""}</div></div>`,
+    )}
+    ${
+      others.length > 0 &&
+      html`<p class="sample-numbers">
+      ${others.map((name) => html`<span key=${name}><span class="muted">${name}</span> ${plain(row.cells[name])}</span>`)}</p>`
+    }
   </div>`;
 }
 
@@ -210,7 +226,8 @@ function Pages({ answer, offset, search }) {
   const { rows, next, searched_from } = answer;
   if (!offset && next === null && searched_from === null) return null;
   return html`<footer class="media-steps">
-    <${IconButton} icon="left" label="Earlier rows" disabled=${!offset} onClick=${() => change({ from_row: Math.max(0, offset - PAGE) || null })} />
+    <${IconButton} icon="left" label="Earlier rows" disabled=${!offset}
+      onClick=${() => change({ from_row: Math.max(0, offset - PAGE) || null })} />
     <${IconButton} icon="right" label="Later rows" disabled=${next === null} onClick=${() => change({ from_row: offset + PAGE })} />
     <span class="muted">rows ${offset + 1} to ${offset + rows.length}</span>
     ${search && searched_from !== null && html`<span class="muted">Steps from ${searched_from} on were searched.</span>`}
