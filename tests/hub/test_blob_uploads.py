@@ -15,7 +15,7 @@ from stepscope.journal.blobs import find_blob
 from tests.conftest import PACKAGE, Python
 from tests.hub.conftest import RunningHub, StartHub
 
-DATA = os.urandom(3_000_000)
+DATA = bytes(range(256)) * 12_000
 DIGEST = hashlib.sha256(DATA).hexdigest()
 AT = f"/v1/stepscope/blobs/far/{DIGEST}"
 

@@ -17,7 +17,9 @@ from stepscope.hub.questions.routes import mount
 from stepscope.hub.security.tokens import Tokens
 from stepscope.hub.service import Hub, HubOptions
 from stepscope.hub.serving.app import build_app
+from stepscope.model.names import EVENT_CHECKPOINT
 from stepscope.model.ports import Batch, Writer
+from stepscope.model.records import Event, Metric, Record
 from stepscope.model.sample_columns import prompt_number
 from stepscope.testing.clickhouse_cluster import ClusterProcesses
 from tests.hub.in_process import request
@@ -81,7 +83,14 @@ QUESTIONS: dict[str, tuple[str, ...]] = {
         *("rollouts?step=90&other_step=14", "rollouts?step=50&other_run=others", "rollouts?q=answer&before=20", "none"),
     ),
     "/api/samples": (f"?run=rollouts&run=others&prompt={prompt_number('question 1'):016x}", "?prompt=00"),
-    "/api/runs/{run}/checkpoints": ("big", "again?best=trainer/loss", "big?key=trainer/lr", "none"),
+    "/api/runs/{run}/checkpoints": (
+        "saved",
+        "saved?best=trainer/loss&key=trainer/lr",
+        "big",
+        "again?best=trainer/loss",
+        "big?key=trainer/lr",
+        "none",
+    ),
     "/api/runs/{run}/control": ("big", "again", "none"),
     "/api/runs/{run}/edits": ("big",),
     "/api/runs/{run}/files": ("big",),
@@ -154,12 +163,24 @@ def clustered(cluster: ClusterProcesses, tmp_path_factory: pytest.TempPathFactor
     yield from _asking(tmp_path_factory.mktemp("clustered"), cluster.url("questions"))
 
 
+def saved(run: str) -> Batch:
+    """A run that saved three checkpoints between its values."""
+    records: list[Record] = []
+    for step in range(30):
+        records.append(Metric(START + step, step, None, "trainer", {"loss": 3.0 - step / 10, "lr": 0.1 / (step + 1)}))
+        if step % 10 == 9:
+            attrs = {"path": f"ck-{step}", "step": step}
+            records.append(Event(START + step, step, None, None, None, 9, EVENT_CHECKPOINT, attrs))
+    return Batch(Writer(id="w", run=run, project="gpt", wall_ns=START), 1, records)
+
+
 def _asking(place: Path, store: str) -> Iterator[Ask]:
     home = HubHome(place)
     hub = Hub(HubOptions(home=place, store=store), home, open_home_store(home, store), Tokens(home.tokens))
     fill(hub.store.write)
     hub.store.write(Batch(Writer(id="w", run="spread", project="gpt", wall_ns=START), 1, distributions()))
     hub.store.write(large_values())
+    hub.store.write(saved("saved"))
     hub.store.write(sampled("rollouts"))
     hub.store.write(sampled("others", better="better "))
     for run in ("big", "again", "small-2"):
