@@ -57,12 +57,15 @@ def test_kills_of_trainers_and_shippers(
     """The hub, which has a key to tell, has each record once; the OTLP server, which has none, at least once."""
     chance = random.Random(20)
     hub = start_hub(home=tmp_path / "hub")
+
+    def lives() -> set[int]:
+        return {(record.step or 0) // FAR for record in records(Metric) if record.category == "trainer"}
+
     with running() as otlp:
         setting = json.dumps([{"hub": {"url": hub.url}}, {"otlp": {"endpoint": otlp.url}}])
         for life in range(LIVES):
             trainer = start(TRAIN, life * FAR, env={"STEPSCOPE_SINKS": setting})
-            writing = home / "runs"
-            until(lambda pid=trainer.pid, at=writing: list(at.glob(f"*/*-{pid}-*/*.seg")))
+            until(lambda at=life: at in lives())
             until(lambda: shippers(home))
             time.sleep(chance.random() * 0.5)
             victims = [trainer.pid, *shippers(home)]
@@ -79,7 +82,7 @@ def test_kills_of_trainers_and_shippers(
         assert (done.returncode, done.stderr) == (0, "")
         assert json.loads(done.stdout)["delivered"] is True
         written = Counter(record.step for record in records(Metric) if record.category == "trainer")
-        assert len({(step or 0) // FAR for step in written}) == LIVES
+        assert lives() == set(range(LIVES))
         assert set(written.values()) == {1}
         assert set(otlp.steps()) == set(written)
     until(lambda: not hub.health()["lag"]["seconds"])

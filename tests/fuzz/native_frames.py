@@ -1,6 +1,7 @@
 """Requests of journal frames: bytes as they come, or payloads whose checksums are right."""
 
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any, cast
 
 import msgspec
@@ -10,6 +11,7 @@ from stepscope.hub.receivers.native import Native
 from stepscope.hub.refusals import Refused
 from stepscope.hub.security.guard import Access
 from stepscope.hub.threads import Workers
+from stepscope.journal.run_edits import Edits
 from stepscope.wire import frames
 from tests.fuzz.hub_path import HubPath
 from tests.fuzz.records import TIME, WRITER, every_kind
@@ -23,9 +25,12 @@ class _Ports:
     """What a hub gives a receiver, as far as this one needs it."""
 
     workers = _WORKERS
+    edits = Edits(Path("/nowhere"))
+    files = Path("/nowhere")
 
     def __init__(self, ingest: Ingest) -> None:
         self._ingest = ingest
+        self.deleting: list[Any] = []
 
     def ingest(self, receiver: str, *, ours: bool = False) -> Ingest:
         """The way of this input."""

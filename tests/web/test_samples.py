@@ -80,7 +80,7 @@ def test_a_row_is_read_whole_with_its_prompt_elsewhere(hub: RunningHub, show: Op
     text = drawer.locator(".sample-whole").nth(1).inner_text()
     assert text.startswith("answer 1 of step 50. <img")
     assert text.count("and so it goes on.") == 120
-    assert drawer.locator(".sample-same li").count() == STEPS - 1
+    until(page, f"document.querySelectorAll('.sample-same li').length === {STEPS - 1}")
     assert page.locator("html").get_attribute("owned") is None
     page.keyboard.press("Escape")
     until(page, "!document.querySelector('.drawer')")

@@ -31,8 +31,10 @@ def test_a_link_shows_its_run(tmp_path: Path, show: Opened) -> None:
         bearer = {"authorization": f"Bearer {text}"}
         wait_until(lambda: hub.request("GET", "/api/runs/mine", None, bearer).status == 200)
         page = show(hub, f"share/{text}/mine", fresh=True)
+        page.locator("h1", has_text="name of mine").wait_for()
+        assert "#/run/mine" in page.url
+        turn_to(page, "run/mine?tab=charts")  # one with findings opens with its diagnosis
         until(page, "document.querySelector('.chart[data-key=\"trainer/loss\"] .chart-plot')?.dataset.drawn > 0")
-        assert page.url.endswith("#/run/mine")
         assert "sst_" not in page.evaluate("document.cookie")
         turn_to(page, "run/other")
         page.get_by_text("this link shows the run mine and nothing else").first.wait_for()

@@ -39,6 +39,7 @@ INSTALL = {
 TAKE_RUNS = frozenset(
     [
         "archive",
+        "checkpoints",
         "delete",
         "diff",
         "export",
@@ -47,9 +48,12 @@ TAKE_RUNS = frozenset(
         "open",
         "rename",
         "report",
+        "samples",
+        "set",
         "share",
         "show",
         "step",
+        "stop",
         "tag",
         "tail",
         "top",

@@ -97,8 +97,6 @@ def same_prompt(reader: Reader, given: dict[str, Any]) -> dict[str, Any]:
     """Answer `/api/samples`."""
     chars = _affordable(given)
     numbers = {reader.number(run): run for run in dict.fromkeys(given["run"])}
-    if not numbers:
-        raise bad_request("name one or more runs with run=")
     prompt = int.from_bytes(given["prompt"])
     named = "" if given["table"] is None else f" AND name = {literal.text(given['table'])}"
     rows = read_samples(
@@ -124,10 +122,9 @@ def _of_id(id: str) -> str:
 
 
 def _affordable(given: dict[str, Any]) -> int:
+    """How many characters of each text are read: fewer than asked for where there are many rows."""
     chars: int = given["chars"]
-    if chars * given["limit"] > MAX_CHARS:
-        raise bad_request(f"limit times chars is at most {MAX_CHARS}: ask for fewer rows, or for shorter texts")
-    return chars
+    return min(chars, max(MAX_CHARS // given["limit"], 1))
 
 
 def _chosen(tables: Sequence[SampleTable], name: str | None) -> SampleTable | None:
@@ -279,7 +276,7 @@ ENDPOINTS = (
         same_prompt,
         object_of(columns=list_of(TEXT), rows=list_of(_ROW), next=NEXT),
         (
-            Param("run", "text", "in this run", many=20),
+            Param("run", "text", "in this run", required=True, many=20),
             Param("prompt", "hex", "the prompt, as rows have it", required=True, width=8),
             Param("table", "text", "in this table only"),
             *(_CHARS, _ROWS, OFFSET),
