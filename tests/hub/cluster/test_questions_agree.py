@@ -172,7 +172,7 @@ def saved(run: str) -> Batch:
         if step % 10 == 9:
             attrs = {"path": f"ck-{step}", "step": step}
             records.append(Event(begin + step, step, None, None, None, 9, EVENT_CHECKPOINT, attrs))
-    return Batch(Writer(id="w", run=run, project="gpt", wall_ns=begin), 1, records)
+    return Batch(Writer(id="w", run=run, project="gpt", name=run, wall_ns=begin), 1, records)
 
 
 def _asking(place: Path, store: str) -> Iterator[Ask]:

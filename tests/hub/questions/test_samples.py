@@ -24,7 +24,7 @@ LONG = "x" * 5000
 
 def sampled(run: str, *, better: str = "") -> Batch:
     """A run that logs the answers to some prompts at every tenth step, and at the end an evaluation."""
-    writer = Writer(id=f"{run}-w", run=run, project="rl", rank=1, wall_ns=START - len(run) * SECOND)
+    writer = Writer(id=f"{run}-w", run=run, project="rl", name=run, rank=1, wall_ns=START - len(run) * SECOND)
     records: list[Record] = [Metric(START, 0, None, None, {"loss": 1.0})]
     for step in range(0, STEPS * 10, 10):
         for at in range(GROUP):
