@@ -124,7 +124,8 @@ def _of_id(id: str) -> str:
 def _affordable(given: dict[str, Any]) -> int:
     """How many characters of each text are read: fewer than asked for where there are many rows."""
     chars: int = given["chars"]
-    return min(chars, max(MAX_CHARS // given["limit"], 1))
+    limit: int = given["limit"]
+    return min(chars, max(MAX_CHARS // limit, 1))
 
 
 def _chosen(tables: Sequence[SampleTable], name: str | None) -> SampleTable | None:
