@@ -102,6 +102,7 @@ WORLDS = (
         "tests/web/test_run_truth.py",
         "tests/web/test_runs.py",
         "tests/web/test_samples.py",
+        "tests/web/test_share.py",
         "tests/web/test_table.py",
         "tests/web/test_views.py",
         "tests/web/test_workspace.py",
