@@ -25,13 +25,13 @@ from stepscope.hub.questions.toolbox.schemas import (
     object_of,
     seconds,
 )
-from stepscope.hub.store import attrs, literal
+from stepscope.hub.store import literal
 from stepscope.hub.store.engine import Engine
+from stepscope.hub.store.read.life_events import LifeEvent, read_life_events
 from stepscope.hub.store.read.series_catalog import SeriesRow
 from stepscope.hub.store.schema import NO_STEP
 from stepscope.journal.key_summary import leading
 from stepscope.model import names
-from stepscope.model.records import Attrs
 from stepscope.wire.plain import plain, word
 
 MAX_EVENTS = 20_000
@@ -46,34 +46,14 @@ _Values = dict[str, dict[int, dict[int, list[float]]]]
 """The values of metrics by key, attempt and step, one of each rank."""
 
 
-class _Event(msgspec.Struct, frozen=True):
-    rank: int
-    attempt: int
-    time: int
-    name: str
-    attrs: Attrs
-
-    @property
-    def path(self) -> str:
-        return str(self.attrs.get("path", ""))
-
-    @property
-    def step(self) -> int | None:
-        return self.integer("step")
-
-    def integer(self, name: str) -> int | None:
-        found = self.attrs.get(name)
-        return found if type(found) is int else None
-
-
 class _Saved(msgspec.Struct):
     """One checkpoint: what its ranks recorded at one path and step in one attempt."""
 
     path: str
     step: int | None
     attempt: int
-    events: list[_Event]
-    measured: list[_Event] = []
+    events: list[LifeEvent]
+    measured: list[LifeEvent] = []
 
     @property
     def order(self) -> tuple[int, int, int]:
@@ -87,7 +67,7 @@ class _Saved(msgspec.Struct):
 def checkpoints(reader: Reader, given: dict[str, Any]) -> dict[str, Any]:
     """Answer `/api/runs/{run}/checkpoints`."""
     run = reader.number(given["run"])
-    events = _events(reader.engine, run)
+    events = read_life_events(reader.engine, run, _EVENTS, MAX_EVENTS)
     found = _saved(events)
     shown = found[: given["limit"]]
     keys, catalog = _metrics(reader.engine, run, given["key"], given["best"])
@@ -103,24 +83,14 @@ def checkpoints(reader: Reader, given: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def _events(engine: Engine, run: int) -> list[_Event]:
-    """What processes recorded about checkpoints, the newest first."""
-    columns = ("rank", "attempt", "time", "name", "attr_names", "attr_values", "attr_types")
-    found = engine.query(
-        f"""SELECT {", ".join(columns)} FROM lifecycle WHERE run = {run} AND name IN {literal.texts(_EVENTS)}
-        ORDER BY time DESC, rank LIMIT {MAX_EVENTS}"""
-    )
-    return [_Event(rank, n, time, name, attrs.restore(*rest)) for rank, n, time, name, *rest in found.rows(*columns)]
-
-
-def _saved(events: Iterable[_Event]) -> list[_Saved]:
+def _saved(events: Iterable[LifeEvent]) -> list[_Saved]:
     """The checkpoints, the newest first; ranks that name the same path at the same step saved one together."""
     found: dict[tuple[int, str, int | None], _Saved] = {}
-    measured: dict[tuple[int, str, int | None], list[_Event]] = {}
+    measured: dict[tuple[int, str, int | None], list[LifeEvent]] = {}
     for event in events:
-        place = (event.attempt, event.path, event.step)
+        place = (event.attempt, event.text("path"), event.step)
         if event.name == names.EVENT_CHECKPOINT:
-            found.setdefault(place, _Saved(event.path, event.step, event.attempt, [])).events.append(event)
+            found.setdefault(place, _Saved(event.text("path"), event.step, event.attempt, [])).events.append(event)
         elif event.name == names.EVENT_CHECKPOINT_MEASURED:
             measured.setdefault(place, []).append(event)
     for place, each in found.items():
@@ -224,14 +194,14 @@ def _best(key: str, rows: Sequence[dict[str, Any]]) -> dict[str, Any] | None:
     return {"key": key, "id": row["id"], "step": row["step"], "path": row["path"], "value": value, "higher": higher}
 
 
-def _loaded_json(event: _Event, saved: Iterable[_Saved]) -> dict[str, Any]:
+def _loaded_json(event: LifeEvent, saved: Iterable[_Saved]) -> dict[str, Any]:
     """The checkpoint that an attempt continued from, and which of this run it is."""
-    earlier = [each for each in saved if each.path == event.path and each.events[-1].time <= event.time]
+    earlier = [each for each in saved if each.path == event.text("path") and each.events[-1].time <= event.time]
     return {
         "attempt": event.attempt,
         "rank": event.rank,
         "time": seconds(event.time),
-        "path": event.path,
+        "path": event.text("path"),
         "step": event.step if event.step is not None else earlier[0].step if earlier else None,
         "checkpoint": earlier[0].id if earlier else None,
     }

@@ -19,13 +19,12 @@ from stepscope.hub.questions.toolbox.schemas import (
     object_of,
     seconds,
 )
-from stepscope.hub.store import attrs, literal
 from stepscope.hub.store.engine import Engine
+from stepscope.hub.store.read.life_events import LifeEvent, read_life_events
 from stepscope.hub.store.read.run_catalog import RunRow
 from stepscope.journal import layout
 from stepscope.journal.run_edits import Edits
 from stepscope.model import names
-from stepscope.model.records import Attrs
 from stepscope.model.run_description import Edit, in_order
 from stepscope.model.run_requests import (
     LARGEST_NUMBER,
@@ -44,27 +43,6 @@ MAX_EVENTS = 10_000
 MAX_CHANGES = 100
 _decode = msgspec.json.Decoder(Settings).decode
 _EVENTS = (names.EVENT_STOP, names.EVENT_STOPPED, names.EVENT_LIVE, names.EVENT_LIVE_CHANGED)
-
-
-class _Event(msgspec.Struct, frozen=True):
-    """What a process recorded about requests."""
-
-    rank: int
-    attempt: int
-    time: int
-    name: str
-    attrs: Attrs
-
-    @property
-    def request(self) -> str:
-        """The id of the request it is about."""
-        return str(self.attrs.get("request", ""))
-
-    @property
-    def step(self) -> int | None:
-        """The step at which the process was."""
-        found = self.attrs.get("step")
-        return found if type(found) is int else None
 
 
 def control(reader: Reader, given: dict[str, Any]) -> dict[str, Any]:
@@ -89,7 +67,7 @@ def change(reader: Reader, given: dict[str, Any]) -> dict[str, Any]:
     wanted = _settings(given["body"])
     attempt = _newest(edits, row)
     _check_running(reader, row)
-    declared = _declared(_events(reader.engine, row.number), attempt)
+    declared = _declared(_recorded(reader, row), attempt)
     for name in wanted:
         if name not in declared:
             known = ", ".join(sorted(declared)) or "none: it calls run.live(NAME=VALUE) to declare them"
@@ -159,18 +137,13 @@ def _settings(body: bytes) -> dict[str, Any]:
     return wanted
 
 
-def _events(engine: Engine, run: int) -> list[_Event]:
+def _recorded(reader: Reader, row: RunRow) -> list[LifeEvent]:
     """What processes recorded about requests, the oldest first."""
-    columns = ("rank", "attempt", "time", "name", "attr_names", "attr_values", "attr_types")
-    found = engine.query(
-        f"""SELECT {", ".join(columns)} FROM lifecycle WHERE run = {run} AND name IN {literal.texts(_EVENTS)}
-        ORDER BY time DESC, rank DESC LIMIT {MAX_EVENTS}"""
-    )
-    made = [_Event(rank, n, time, name, attrs.restore(*rest)) for rank, n, time, name, *rest in found.rows(*columns)]
-    return made[::-1]
+    found = read_life_events(reader.engine, row.number, _EVENTS, MAX_EVENTS)
+    return sorted(found, key=lambda event: (event.time, event.rank))
 
 
-def _declared(events: Sequence[_Event], attempt: int) -> dict[str, Any]:
+def _declared(events: Sequence[LifeEvent], attempt: int) -> dict[str, Any]:
     """The settings that an attempt declared, with their first values; of several ranks, the lowest declares."""
     found: dict[str, Any] = {}
     for event in sorted(events, key=lambda each: each.rank):
@@ -184,7 +157,7 @@ def _declared(events: Sequence[_Event], attempt: int) -> dict[str, Any]:
 
 def _describe(reader: Reader, row: RunRow) -> dict[str, Any]:
     edits = in_order(_edits(reader).of(row.id))
-    events = _events(reader.engine, row.number)
+    events = _recorded(reader, row)
     why = _why_not(reader, row)
     attempt = _newest(_edits(reader), row)
     changes = _changes(edits, events, attempt, ended=bool(why))
@@ -216,7 +189,7 @@ def _kind(value: Any) -> str:
 
 
 def _stop(
-    row: RunRow, edits: Sequence[Edit], events: Sequence[_Event], attempt: int, *, ended: bool
+    row: RunRow, edits: Sequence[Edit], events: Sequence[LifeEvent], attempt: int, *, ended: bool
 ) -> dict[str, Any] | None:
     """The last request to stop and what became of it; None when there is none."""
     asked = [edit for edit in edits if edit.request is not None and edit.request.stop]
@@ -224,7 +197,7 @@ def _stop(
         return None
     last = asked[-1]
     of = last.request.attempt if last.request is not None else 0
-    mine = [event for event in events if event.request == last.id]
+    mine = [event for event in events if event.text("request") == last.id]
     heard = {event.rank: event for event in mine if event.name == names.EVENT_STOP}
     done = {event.rank for event in mine if event.name == names.EVENT_STOPPED}
     over = ended or of < attempt
@@ -242,12 +215,12 @@ def _stop(
     }
 
 
-def _changes(edits: Sequence[Edit], events: Sequence[_Event], attempt: int, *, ended: bool) -> list[dict[str, Any]]:
+def _changes(edits: Sequence[Edit], events: Sequence[LifeEvent], attempt: int, *, ended: bool) -> list[dict[str, Any]]:
     """The requests to change settings of the newest attempt, the newest first, and what became of each."""
-    by_request: dict[tuple[str, str], list[_Event]] = {}
+    by_request: dict[tuple[str, str], list[LifeEvent]] = {}
     for event in events:
         if event.name == names.EVENT_LIVE_CHANGED:
-            by_request.setdefault((event.request, str(event.attrs.get("name", ""))), []).append(event)
+            by_request.setdefault((event.text("request"), event.text("name")), []).append(event)
     found = []
     for edit in reversed(edits):
         request = edit.request
