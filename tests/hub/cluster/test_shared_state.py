@@ -94,10 +94,15 @@ def send(hub: RunningHub, run: str, seq: int, value: float) -> None:
 
 
 def change(hub: RunningHub, method: str, path: str, body: Any = None) -> Answer:
-    """Change something with a JSON body; again, while a shard has no writer."""
-    answers: list[Answer] = []
+    """Change something with a JSON body; again, while a shard has no writer, or gave no answer in time."""
     sent = json.dumps(body or {}).encode(), JSON
-    eventually(lambda: (answer := hub.request(method, path, *sent)).status != 503 and answers.append(answer) is None)
+    answers: list[Answer] = []
+
+    def answered() -> bool:
+        answers[:] = [hub.request(method, path, *sent)]
+        return answers[0].status not in (503, 504)
+
+    eventually(answered)
     return answers[0]
 
 
