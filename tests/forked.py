@@ -40,9 +40,10 @@ class Forked:
         files: list[int],
         script: Path | None = None,
         imported: str = _COMMAND,
+        cwd: Path | None = None,
     ) -> None:
-        cwd = os.getcwd() if script is None else str(script.parent)
-        asked = {"argv": arguments, "env": dict(env), "cwd": cwd, "script": script and str(script)}
+        folder = cwd or (script.parent if script else Path.cwd())
+        asked = {"argv": arguments, "env": dict(env), "cwd": str(folder), "script": script and str(script)}
         self._server = _server(imported)
         self.pid = self._server.ask(asked, files)
         self._handle = os.pidfd_open(self.pid)
@@ -85,11 +86,13 @@ class Forked:
 class ForkedHub(Forked):
     """A hub, or a script that is one; what it prints can be read while it runs."""
 
-    def __init__(self, arguments: list[str], env: Mapping[str, str], script: Path | None = None) -> None:
+    def __init__(
+        self, arguments: list[str], env: Mapping[str, str], script: Path | None = None, cwd: Path | None = None
+    ) -> None:
         out, err = os.pipe(), os.pipe()
         nothing = os.open(os.devnull, os.O_RDONLY)
         try:
-            super().__init__(["hub", *arguments], env, [nothing, out[1], err[1]], script)
+            super().__init__(["hub", *arguments], env, [nothing, out[1], err[1]], script, cwd=cwd)
         finally:
             for each in (nothing, out[1], err[1]):
                 os.close(each)
@@ -117,14 +120,26 @@ class ForkedProgram(Forked):
 
 def stepscope(*arguments: object, stdin: int | None = None, **env: str) -> "subprocess.CompletedProcess[str]":
     """Run a command of `stepscope` to its end, with variables of its own and an open file to read from."""
-    line = [str(each) for each in arguments]
     kept = {key: value for key, value in os.environ.items() if not key.startswith(FOREIGN)}
+    return run([str(each) for each in arguments], {**kept, **NORMAL, **env}, stdin=stdin)
+
+
+def run(
+    arguments: list[str],
+    env: Mapping[str, str],
+    *,
+    stdin: int | None = None,
+    script: Path | None = None,
+    cwd: Path | None = None,
+    imported: str = _COMMAND,
+) -> "subprocess.CompletedProcess[str]":
+    """Run a command of `stepscope`, or a script, to its end, with all its variables."""
     with open(os.devnull) as nothing, tempfile.TemporaryFile("w+") as out, tempfile.TemporaryFile("w+") as err:
         files = [nothing.fileno() if stdin is None else stdin, out.fileno(), err.fileno()]
-        code = Forked(line, {**kept, **NORMAL, **env}, files).wait(300)
+        code = Forked(arguments, env, files, script, imported, cwd).wait(300)
         out.seek(0)
         err.seek(0)
-        return subprocess.CompletedProcess(line, code, out.read(), err.read())
+        return subprocess.CompletedProcess(arguments, code, out.read(), err.read())
 
 
 class _ForkServer:

@@ -3,6 +3,7 @@
 import importlib.util
 import os
 import re
+import shlex
 import shutil
 import subprocess
 import sys
@@ -13,6 +14,7 @@ from typing import NamedTuple
 
 import pytest
 
+from tests.forked import NORMAL, ForkedHub, run
 from tests.imports.clients import PYTHON
 
 ROOT = Path(__file__).parents[1]
@@ -22,7 +24,8 @@ RUN = [page for page in PAGES if page.name != "README.md"]
 ADDRESSES = re.compile(r"http://(?:127\.0\.0\.1|localhost):4318")
 _BLOCK = re.compile(r"^```(python|console|yaml)\n(.*?)^```", re.DOTALL | re.MULTILINE)
 _FILE = re.compile(r"# ([\w.-]+\.(?:py|yaml))\n")
-_HUB = re.compile(r"stepscope hub$")
+_PLAIN = re.compile(r"""stepscope( [\w./=:,-]+| "[^"$`\\\\]*"| '[^']*')*$""")
+"""A command that a shell would only split into words."""
 
 
 class Block(NamedTuple):
@@ -58,9 +61,10 @@ class Reader:
         kept = {
             key: value for key, value in os.environ.items() if not key.startswith(("STEPSCOPE_", "OTEL_", "WANDB_"))
         }
-        self.env = {**kept, "HOME": str(place), "PATH": f"{programs}:{kept['PATH']}", "PYTHONPATH": str(ROOT / "src")}
+        ours = {"HOME": str(place), "PATH": f"{programs}:{kept['PATH']}", "PYTHONPATH": str(ROOT / "src")}
+        self.env = {**kept, **NORMAL, **ours}
         self.address = ""
-        self._hubs: list[subprocess.Popen[str]] = []
+        self._hubs: list[ForkedHub] = []
 
     def follow(self, block: Block) -> None:
         """Do what a block says: save a file, run a snippet, or run its commands."""
@@ -69,15 +73,24 @@ class Reader:
         if named is not None:
             (self.folder / named[1]).write_text(text)
         elif block.kind == "python":
-            (self.folder / "snippet.py").write_text(text)
-            self._run([str(self._python), "snippet.py"])
+            self._snippet(text)
         elif block.kind == "console":
             for command in commands(text):
                 self._command(ADDRESSES.sub(self.address, command) if self.address else command)
 
+    def _snippet(self, text: str) -> None:
+        script = self.folder / "snippet.py"
+        script.write_text(text)
+        if self._python == Path(sys.executable):
+            self._check(text, run([], self.env, script=script, imported="stepscope.sdk.otel"))
+        else:
+            self._run([str(self._python), "snippet.py"])
+
     def _command(self, command: str) -> None:
-        if _HUB.match(command):
+        if command == "stepscope hub":
             self._start_hub()
+        elif _PLAIN.match(command):
+            self._check(command, run(shlex.split(command)[1:], self.env, cwd=self.folder))
         elif not command.startswith("pip install"):
             self._run(["bash", "-o", "pipefail", "-c", command])
 
@@ -85,25 +98,23 @@ class Reader:
         done = subprocess.run(
             line, cwd=self.folder, env=self.env, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=600
         )
-        assert done.returncode == 0, f"{line[-1]}\n{done.stdout[-2000:]}{done.stderr[-4000:]}"
-        may_fail = line[-1].endswith("|| true")
+        self._check(line[-1], done)
+
+    def _check(self, what: str, done: "subprocess.CompletedProcess[str]") -> None:
+        assert done.returncode == 0, f"{what}\n{done.stdout[-2000:]}{done.stderr[-4000:]}"
+        may_fail = what.endswith("|| true")
         assert may_fail or "Traceback" not in done.stderr, done.stderr[-4000:]
 
     def _start_hub(self) -> None:
-        ports = ["--port", "0", "--grpc-port", "0"]
-        process = subprocess.Popen(
-            *([sys.executable, "-m", "stepscope", "hub", *ports],), cwd=self.folder, env=self.env,
-            stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
-        )  # fmt: skip
-        self._hubs.append(process)
-        assert process.stdout is not None
+        hub = ForkedHub(["--port", "0", "--grpc-port", "0"], self.env, cwd=self.folder)
+        self._hubs.append(hub)
         lines = []
-        for line in process.stdout:
+        for line in hub.stdout:
             lines.append(line)
             if found := re.match(r"stepscope hub: (http://\S+)", line):
                 self.address = found[1]
                 return
-        raise AssertionError("".join(lines))
+        raise AssertionError("".join(lines) + hub.stderr.read())
 
     def close(self) -> None:
         """Stop the hub."""

@@ -38,6 +38,7 @@ from stepscope.model.records import (
     SpanEvent,
     Summary,
 )
+from stepscope.testing.clickhouse_cluster import ClusterProcesses
 from stepscope.testing.stores import T, floats, line, losses, writer
 from tests.hub.cluster.conftest import PASSWORD
 from tests.hub.conftest import PACKAGE
@@ -153,6 +154,22 @@ def test_there_and_back(
         store.close()
     assert [look[0] for look in looks[1:]] == [looks[0][0]] * 3
     assert all(look[1] == looks[0][1] for look in looks)
+
+
+def test_rows_are_not_deleted_by_way_of_the_queue(cluster: ClusterProcesses) -> None:
+    """An ALTER that two replicas of a shard take from the queue of the cluster stops one of their servers' queues."""
+    store = open_server(cluster.url(f"altered_{os.getpid()}"), member=this_process("b" * 16))
+    store.write_many([Batch(writer(f"r{run}"), 0, losses([(1, 1.0)])) for run in range(RUNS)])
+    store.engine.execute("ALTER TABLE metrics DELETE WHERE step >= 0")
+    assert store.engine.query("SELECT count() AS n FROM metrics").one("n") == 0
+    store.engine.execute("ALTER TABLE runs ADD COLUMN added UInt8")
+    store.engine.execute("ALTER TABLE runs ADD COLUMN added UInt8")
+    assert store.engine.query("SELECT sum(added) AS n FROM runs").one("n") == 0
+    queued = "SELECT value FROM system.zookeeper WHERE path = '/clickhouse/task_queue/ddl'"
+    statements = [each for each in store.engine.query(queued)["value"] if f"altered_{os.getpid()}" in each]
+    assert any("CREATE TABLE" in each for each in statements)
+    assert not any("ALTER" in each for each in statements)
+    store.close()
 
 
 def _interrupt(*_: object) -> None:

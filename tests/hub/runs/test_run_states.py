@@ -58,9 +58,15 @@ class World:
     def status(self, run: str) -> RunStatus:
         """The state of a run, which is the same among many."""
         row = self.row(run)
-        found = self.hub.states.status(row)
-        assert [self.hub.states.at_once()(row) for _ in range(2)] == [found, found]
-        return found
+        found: list[RunStatus] = []
+
+        def are_equal() -> bool:  # what is on disk is looked at in the background, between two of them too
+            states = self.hub.states
+            found[:] = [states.status(row), *(states.at_once()(row) for _ in range(2))]
+            return found[1:] == found[:1] * 2
+
+        wait_until(are_equal)
+        return found[0]
 
     def crashes(self, run: str) -> list[str]:
         """The crashes that are found."""

@@ -25,7 +25,7 @@ run.finish()
 
 
 def rows(hub: RunningHub, run: str, table: str, count: int) -> list[tuple[int, dict[str, Any]]]:
-    """Step and cells of the rows of a table, once there are so many."""
+    """Step and cells of the rows of a table by step, once there are so many: the client uploads tables in any order."""
     found: list[tuple[int, dict[str, Any]]] = []
 
     def is_there() -> bool:
@@ -40,7 +40,7 @@ def rows(hub: RunningHub, run: str, table: str, count: int) -> list[tuple[int, d
         return len(found) >= count
 
     wait_until(is_there)
-    return found
+    return sorted(found, key=lambda row: row[0])
 
 
 def test_tables_of_the_real_client(hub: RunningHub, tmp_path: Path) -> None:

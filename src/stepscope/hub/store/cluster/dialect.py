@@ -84,6 +84,11 @@ def of(version: tuple[int, ...]) -> Dialect:
     return Dialect(version >= MODERN)
 
 
+def alters(sql: str) -> bool:
+    """Return whether a statement changes a table."""
+    return sql.lstrip().startswith("ALTER TABLE ")
+
+
 def mutated(sql: str) -> str | None:
     """The table whose rows a statement changes in the background; None when it is another statement."""
     found = _MUTATION.match(sql)

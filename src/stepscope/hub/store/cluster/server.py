@@ -21,7 +21,7 @@ from stepscope.hub.store.cluster.pool import Pool
 from stepscope.hub.store.cluster.readable_rows import readable_rows
 from stepscope.hub.store.cluster.session import NETWORK_ERROR, Session
 from stepscope.hub.store.cluster.shard_tables import ShardTables
-from stepscope.hub.store.cluster.waiting import catch_up, wait_until_none
+from stepscope.hub.store.cluster.waiting import Unfinished, catch_up, wait_until_none
 from stepscope.hub.store.columns import Answer, Block
 from stepscope.hub.store.engine import (
     AWAY,
@@ -103,11 +103,40 @@ class Server:
             if self._cluster is None:
                 self._run(session, sql)
             elif not self._is_made(session, sql):
-                for each in self._cluster.statements(sql):
+                altered = dialect.alters(sql) and self._alter(sql)
+                for each in self._cluster.statements(sql)[1 if altered else 0 :]:
                     self._run(session, each)
             table = dialect.mutated(sql)
             if table and not self.modern:
                 self._wait_for(session, table)
+
+    def _alter(self, sql: str) -> bool:
+        """Change a table on one replica of each shard; false, and nothing done, while the servers of one are unknown.
+
+        ON CLUSTER, two replicas of a shard may both take an ALTER; the one that is second to say so (18.16) then runs
+        no statement of the cluster any more until it restarts.
+        """
+        try:
+            if not all(tables.has_servers() for tables in self._shard_tables):
+                return False
+        except EngineError:
+            return False
+        deadline = time.monotonic() + self._address.timeout
+        for tables in self._shard_tables:
+            self._alter_shard(tables, sql, deadline)
+        return True
+
+    def _alter_shard(self, tables: ShardTables, sql: str, deadline: float) -> None:
+        while True:
+            try:
+                return tables.execute(sql)
+            except Unfinished:  # repeated, it waits for the change under way
+                if time.monotonic() > deadline:
+                    raise
+            except EngineError as error:
+                if not _was_added(sql, error):
+                    raise
+                return None
 
     def _is_made(self, session: Session, sql: str) -> bool:
         """Return whether a statement would make what is there: asking every server would need all of them to answer."""
@@ -115,16 +144,12 @@ class Server:
         return made is not None and bool(session.query(dialect.tables(*made)).one("found"))
 
     def _run(self, session: Session, sql: str) -> None:
-        """Run a statement; servers of a cluster that are unavailable run it when they are back.
-
-        A column that an upgrade, cut short, or another hub has added is no error.
-        """
+        """Run a statement; servers of a cluster that are unavailable run it when they are back."""
         some_away = " ON CLUSTER " in sql and not all(map(self._answers, self._address.hosts))
         try:
             session.execute(sql, _WITHOUT_SOME if some_away else {})
         except EngineError as error:
-            added = " ADD COLUMN " in sql and "already exists" in error.cause
-            if not (added or dialect.is_queued(error)):
+            if not (_was_added(sql, error) or dialect.is_queued(error)):
                 raise
 
     def _wait_for(self, session: Session, table: str) -> None:
@@ -386,6 +411,11 @@ class Server:
         self._pool.close()
         for each in self._shard_tables:
             each.close()
+
+
+def _was_added(sql: str, error: EngineError) -> bool:
+    """Return whether a column is there already: another hub, or an upgrade that was cut short, has added it."""
+    return " ADD COLUMN " in sql and "already exists" in error.cause
 
 
 def _shards(session: Session, cluster: str) -> int:

@@ -45,6 +45,10 @@ class ShardTables:
         self._until = float("-inf")
         self._why = ""
 
+    def has_servers(self) -> bool:
+        """Return whether the store's address names a server of this shard; EngineError when that cannot be known."""
+        return self._opened() is not None
+
     def execute(self, sql: str) -> None:
         """Run a statement; mutations are waited for, on this replica, for `MUTATION_SECONDS`."""
         with self._session() as session:
