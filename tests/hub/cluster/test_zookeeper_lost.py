@@ -13,8 +13,8 @@ from stepscope.hub.store.shards import ShardUnavailable
 from stepscope.hub.store.store import Store
 from stepscope.model.ports import Batch
 from stepscope.testing.clickhouse_cluster import ClusterProcesses, missing
-from stepscope.testing.stores import floats, line, losses, writer
 from tests.hub.cluster.test_stale_replica import joined
+from tests.hub.store.contract import floats, line, losses, writer
 
 pytestmark = pytest.mark.skipif(bool(missing()), reason=f"not installed: {missing()}")
 HERE, THERE = (next(run for run in map(str, range(100)) if run_hash(run) % 2 == shard) for shard in (0, 1))
