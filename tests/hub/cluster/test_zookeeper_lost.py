@@ -4,12 +4,12 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from stepscope.hub.fleet.shard_upkeep import ShardUpkeep
+from stepscope.hub.fleet.fleet import ShardUpkeep
 from stepscope.hub.store.cluster.placement import run_hash
 from stepscope.hub.store.cluster.shard_tables import ShardTables
 from stepscope.hub.store.columns import Block
 from stepscope.hub.store.engine import EngineError
-from stepscope.hub.store.shards import ShardUnavailable
+from stepscope.hub.store.schema import ShardUnavailable
 from stepscope.hub.store.store import Store
 from stepscope.model.ports import Batch
 from stepscope.testing.clickhouse_cluster import ClusterProcesses, missing
