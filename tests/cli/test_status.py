@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from stepscope.cli.main import main
-from stepscope.cli.run_text import look
+from stepscope.cli.run_document import look
 from stepscope.cli.watching.watched import Watched
 from stepscope.journal.layout import is_alive, process_alive
 from stepscope.journal.run_summary import read_run as summarised
@@ -95,7 +95,9 @@ def test_a_process_that_ends_while_its_journal_is_read_has_not_crashed(
     monkeypatch.setattr(
         "stepscope.journal.layout.process_alive", lambda who: order.append("look") or process_alive(who)
     )
-    monkeypatch.setattr("stepscope.cli.run_text.read_run", lambda *given: order.append("read") or summarised(*given))
+    monkeypatch.setattr(
+        "stepscope.cli.run_document.read_run", lambda *given: order.append("read") or summarised(*given)
+    )
     assert look(home, "R").status == "running"
     assert order == ["look", "read"]
 

@@ -13,7 +13,7 @@ from stepscope.hub.store.columns import numbers
 from stepscope.hub.store.schema import UPGRADES
 from stepscope.model.ports import Batch
 from stepscope.model.records import Log, Metric
-from stepscope.testing.stores import T, writer
+from tests.hub.store.contract import T, writer
 
 NEWEST = max(UPGRADES)
 

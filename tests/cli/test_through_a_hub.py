@@ -139,6 +139,18 @@ def document(home: Path, capsys: pytest.CaptureFixture[str]) -> dict[str, Any]:
     return found
 
 
+def headings(home: Path, capsys: pytest.CaptureFixture[str]) -> dict[str, list[str]]:
+    """The sections of what `show` prints of the run R, with their lines."""
+    assert main(["show", "R", "--home", str(home)]) == 0
+    found: dict[str, list[str]] = {"": []}
+    for line in capsys.readouterr().out.splitlines():
+        if line.isupper() and line[:1].strip():
+            found[line] = []
+        elif line:
+            found[list(found)[-1]].append(line)
+    return found
+
+
 def shape(value: Any) -> Any:
     """The names of all fields, however deep."""
     if isinstance(value, dict):
@@ -147,7 +159,7 @@ def shape(value: Any) -> Any:
 
 
 def test_show_has_one_schema(start_hub: StartHub, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """A run is the same document from its journals and from a hub that has it alone, field by field."""
+    """A run is the same document and text from its journals and from a hub that has it alone, field by field."""
     hub = start_hub()
     start = event(EVENT_STARTED, config={"lr": 0.1, "model": {"depth": 4}}, python="3.11", notes="why", tags={"a": 1})
     losses = [metric(n, loss=math.nan if n == 50 else 100.0 - n) for n in range(100)]
@@ -160,9 +172,9 @@ def test_show_has_one_schema(start_hub: StartHub, tmp_path: Path, capsys: pytest
     write(hub.home, "R", records, name="base", pid=77)
     hub.wait_stored("folder", len(records))
     wait_until(lambda: hub.request("GET", "/api/runs/R/findings").json()["complete"])
-    here = document(hub.home, capsys)
+    here, text_here = document(hub.home, capsys), headings(hub.home, capsys)
     (hub.home / "runs" / "R").rename(tmp_path / "R")
-    there = document(hub.home, capsys)
+    there, text_there = document(hub.home, capsys), headings(hub.home, capsys)
     assert shape(there) == shape(here)
     assert there.pop("size") == 0 < here.pop("size")
     for name in ("records", "damaged_frames", "unreadable_records"):  # only the journal knows
@@ -170,3 +182,7 @@ def test_show_has_one_schema(start_hub: StartHub, tmp_path: Path, capsys: pytest
         assert [each.pop(name) is None for each in here["writers"]] == [False]
     for field, value in here.items():
         assert there[field] == value, field
+    assert list(text_there) == list(text_here)
+    for name in ("FINDINGS", "CONFIG", "ENVIRONMENT", "SPANS", "OPEN SPANS", "ALERTS", "EXCEPTIONS", "EVENTS", "LOGS"):
+        assert text_there[name] == text_here[name] != [], name
+    assert [line.split()[:6] for line in text_there["METRICS"]] == [line.split()[:6] for line in text_here["METRICS"]]

@@ -2,8 +2,7 @@
 
 from collections.abc import Iterator
 
-from stepscope.hub.dashboards.dashboard import Mistake, parse
-from stepscope.hub.dashboards.dashboard_files import BUILTIN, builtin
+from stepscope.hub.dashboards.dashboard import BUILTIN, Mistake, builtin, parse
 
 
 def check(data: bytes) -> None:

@@ -10,7 +10,7 @@ from stepscope.hub.store.read.run_catalog import list_runs
 from stepscope.hub.store.store import Store, open_store
 from stepscope.journal.run_edits import Edits
 from stepscope.model.ports import Batch, Writer
-from stepscope.testing.stores import T, losses, writer
+from tests.hub.store.contract import T, losses, writer
 
 LATER = T + 60 * 10**9
 

@@ -6,9 +6,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from msgspec import structs
+
 from stepscope.cli import text
 from stepscope.cli.options import RUN_HELP, Commands, add_command, home_of
-from stepscope.cli.run_text import flatten, look
+from stepscope.cli.run_document import from_journals, look
+from stepscope.cli.run_text import flatten
 from stepscope.cli.stored_run import RUN, open_stored
 from stepscope.hub.client import RUNS, open_http_client
 from stepscope.journal.resolve_run import LATEST, PROBES, find_run, runs_by_age
@@ -77,23 +80,10 @@ def _facts(home: Path, name: str) -> Facts:
             values = {each["key"]: each["last"] for each in keys}
             units = {each["key"]: each["unit"] for each in keys if each["unit"]}
             return _made(row["id"], row, {**row, "lasted": row["duration"]}, values, units)
-    shown = look(home, find_run(home, name))
-    summary, described = shown.summary, shown.summary.described
-    about = {
-        "project": summary.project,
-        "name": described.name,
-        "tags": described.tags,
-        "notes": described.notes,
-        "status": shown.status,
-        "step": summary.last_step,
-        "attempts": len(summary.attempts),
-        "ranks": len(summary.ranks),
-        "lasted": shown.duration,
-        "group": summary.group,
-        "job_type": summary.job_type,
-    }
-    record = {"config": summary.config, "environment": summary.environment}
-    return _made(summary.run, record, about, {key: each.last for key, each in summary.keys.items()}, {})
+    run = from_journals(look(home, find_run(home, name)))
+    about = {"step": run.last_step, "attempts": len(run.attempts), "ranks": len(run.ranks)}
+    facts = {**structs.asdict(run), **about, "lasted": run.duration_seconds}
+    return _made(run.run, facts, facts, {key: each.last for key, each in run.keys.items()}, {})
 
 
 _ABOUT = ("project", "name", "group", "job_type", "status", "step", "attempts", "ranks", "lasted", "tags", "notes")

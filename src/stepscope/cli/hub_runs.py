@@ -2,20 +2,18 @@
 
 import contextlib
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from stepscope.cli import text
 from stepscope.cli.listed_run import VALUES, ListedRun
+from stepscope.cli.run_document import imported_share
 from stepscope.cli.stored_run import bytes_here
 from stepscope.hub.client import MOST, RUNS, HubClient, HubError, open_client, open_http_client, resolve_run
 from stepscope.hub.home import address_of
 from stepscope.journal.key_summary import leading
 from stepscope.journal.resolve_run import UnknownRun, find_run
-from stepscope.model import formatting
-from stepscope.model.last_value import MEANING
-from stepscope.model.run_description import tag_text
 
 PROJECTS = 8
 """How many projects are searched for their leading keys."""
@@ -95,7 +93,7 @@ def stored_row(home: Path, row: dict[str, Any]) -> ListedRun:
         tags=row["tags"],
         archived=row["archived"],
         status=row["status"],
-        imported=_share(row["importing"]),
+        imported=imported_share(row),
         attempts=row["attempts"],
         ranks=row["ranks"],
         last_step=row["step"],
@@ -109,47 +107,5 @@ def stored_row(home: Path, row: dict[str, Any]) -> ListedRun:
     )
 
 
-def _share(importing: dict[str, int] | None) -> float | None:
-    return None if importing is None else importing["bytes"] / importing["total"]
-
-
 def _ns(seconds: float | None) -> int | None:
     return None if seconds is None else int(seconds * 1e9)
-
-
-def described_lines(tags: Mapping[str, Any], notes: str, archived: bool) -> Iterator[str]:
-    """The tags, notes and archived state of a run as lines."""
-    if archived:
-        yield "archived"
-    if tags:
-        yield text.clean(f"tags {', '.join(tag_text(*tag) for tag in tags.items())}")
-    if notes:
-        yield text.clean(f"notes {notes}")
-
-
-def report(run: dict[str, Any]) -> Iterator[str]:
-    """Format such a run as text."""
-    name = f"{run['project']}/{run['name']}" if run["name"] else run["project"]
-    share = _share(run["importing"])
-    done = "" if share is None else f" {share:.0%}"
-    yield text.clean(f"{run['id']}  {name}  {run['status']}{done}")
-    yield text.clean(
-        f"started {text.moment(_ns(run['started']))}, lasted {formatting.duration(run['duration'])}, "
-        f"step {formatting.ordinal(run['step'])}, ranks {run['ranks']}, attempts {run['attempts']}, "
-        f"on {', '.join(run['hosts'])}"
-    )
-    yield from described_lines(run["tags"], run["notes"], run["archived"])
-    yield from (text.clean(f"  {key} = {value}") for key, value in run["config"].items())
-    rows = [
-        [
-            key["key"],
-            formatting.count(key["points"]),
-            *(text.value_of(key["key"], key[field], key["unit"]) for field in ("last", "min", "max")),
-        ]
-        for key in run["keys"]
-    ]
-    if rows:
-        yield ""
-        yield from text.table(("METRIC", ">POINTS", ">LAST", ">MIN", ">MAX"), rows)
-        if any(len(key["ranks"]) > 1 for key in run["keys"]):
-            yield f"LAST is {MEANING}"

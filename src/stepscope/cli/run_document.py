@@ -1,17 +1,19 @@
-"""A run as `show --json` prints it: one document, made from journals or from a hub's answers."""
+"""A run as `show` prints it: one document, made from journals or from a hub's answers."""
 
+import time
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from msgspec import Struct
 
-from stepscope.cli.run_text import Shown
 from stepscope.cli.stored_run import RUN, StoredRun, bytes_here
-from stepscope.journal.run_summary import RECENT
+from stepscope.journal.run_summary import RECENT, OnDisk, RunSummary, WriterSummary, disk_of, read_run
 from stepscope.model import names
+from stepscope.model.goodput_sums import in_words
 from stepscope.model.records import Alert, Event, Span
+from stepscope.model.states import writer_state
 from stepscope.wire.plain import plain
 
 _LIFECYCLE = (
@@ -136,7 +138,61 @@ class RunDocument(Struct, kw_only=True):
     counters: Mapping[str, Any]
 
 
-def from_journals(shown: Shown) -> RunDocument:
+class RunLook(NamedTuple):
+    """A run as `show` prints it: the document, and what only its text has."""
+
+    document: RunDocument
+    time: str
+    """Where the time went, in a sentence."""
+    imported: float | None = None
+    """The share of its journals that a hub has read, while it is importing them."""
+    units: Mapping[str, str] = {}
+    curves: Mapping[str, list[float]] = {}
+    """The trends of the leading metrics."""
+    several: bool = False
+    """Whether a metric has values of several ranks."""
+    rejected: Mapping[str, str] = {}
+    """Keys of which a process could not record a value, with the reason."""
+    overhead: Mapping[str, float] = {}
+    """What Stepscope took of the last seconds of a process, by part; of several processes the most."""
+
+
+class ReadRun(NamedTuple):
+    """A run of journals: the summary of its records, and the state of its files and processes."""
+
+    summary: RunSummary
+    disk: Mapping[str, OnDisk]
+    """The journals of the writers, before they were read."""
+    now: float
+
+    def status_of(self, each: WriterSummary) -> str:
+        """The state of one writer."""
+        return writer_state(each.facts(self.disk.get(each.writer.id, OnDisk())), self.now)
+
+    @property
+    def status(self) -> str:
+        """The state of the run."""
+        return self.summary.status(self.disk, self.now)
+
+    @property
+    def size(self) -> int:
+        """Bytes on disk."""
+        return sum(each.size for each in self.disk.values())
+
+    @property
+    def duration(self) -> float | None:
+        """Seconds from the first start to the last record."""
+        started, ended = self.summary.started, self.summary.ended
+        return (ended - started) / 1e9 if started and ended else None
+
+
+def look(home: Path, run: str) -> ReadRun:
+    """Read a whole run from its journals."""
+    disk = disk_of(home, run)
+    return ReadRun(read_run(home, run), disk, time.time())
+
+
+def from_journals(shown: ReadRun, findings: Sequence[Mapping[str, Any]] = ()) -> RunDocument:
     """Describe a run whose journals were read."""
     summary, description = shown.summary, shown.summary.described
     return RunDocument(
@@ -195,12 +251,30 @@ def from_journals(shown: Shown) -> RunDocument:
             for name, each in sorted(summary.spans.items())
         },
         open_spans=[_open_span(span, who.rank) for who, span in summary.open_spans.values()],
-        findings=shown.findings,
+        findings=findings,
         alerts=Counted(counts=summary.alerts, recent=_newest(map(_record, summary.recent_alerts))),
         exceptions=_newest(map(_record, summary.exceptions)),
         events=Counted(counts=summary.events, recent=_newest(map(_record, summary.recent_events))),
         logs=summary.logs,
         counters=dict(sorted(summary.counters.items())),
+    )
+
+
+def look_at_journals(shown: ReadRun, findings: Sequence[Mapping[str, Any]], time: str) -> RunLook:
+    """Describe a run whose journals were read, with what its text has besides."""
+    summary = shown.summary
+    overhead: dict[str, float] = {}
+    for each in summary.newest:
+        for key, share in each.counters.items():
+            if key.startswith(names.OVERHEAD) and isinstance(share, (int, float)):
+                overhead[key] = max(float(share), overhead.get(key, 0.0))
+    return RunLook(
+        from_journals(shown, findings),
+        time,
+        curves={key: each.curve.points for key, each in summary.keys.items() if each.curve},
+        several=any(len(each.latest.by_rank) > 1 for each in summary.keys.values()),
+        rejected=summary.rejected_keys,
+        overhead=overhead,
     )
 
 
@@ -233,9 +307,8 @@ def _record(record: Event | Alert) -> RecordPart:
     )
 
 
-def from_hub(stored: StoredRun, home: Path) -> RunDocument:
-    """Describe a run that a hub has stored."""
-    row, summary = stored.get(RUN), stored.get(f"{RUN}/summary")
+def _from_hub(stored: StoredRun, home: Path, row: Mapping[str, Any], keys: Sequence[Mapping[str, Any]]) -> RunDocument:
+    summary = stored.get(f"{RUN}/summary")
     events = stored.get("/api/logs", kind="event", sort="newest", limit=_MAX_READ)["logs"]
     found = stored.get("/api/logs", kind="event", name=names.EVENT_EXCEPTION, sort="newest", limit=RECENT)["logs"]
     alerts = stored.get("/api/alerts", sort="newest", limit=RECENT)["alerts"]
@@ -252,7 +325,7 @@ def from_hub(stored: StoredRun, home: Path) -> RunDocument:
         writers=[_stored_writer(each, row) for each in row["writers"]],
         keys={
             each["key"]: KeyPart(count=each["points"], **{name: each[name] for name in _OF_KEY})
-            for each in stored.get(f"{RUN}/keys")["keys"]
+            for each in keys
             if not each["key"].startswith(_SELF)
         },
         spans={
@@ -283,6 +356,25 @@ _OF_ROW = (
     *("config", "environment"),
 )
 _OF_KEY = ("last", "last_step", "min", "max", "non_finite")
+
+
+def look_at_hub(stored: StoredRun, home: Path) -> RunLook:
+    """Describe a run that a hub has stored, with what its text has besides."""
+    row, keys = stored.get(RUN), stored.get(f"{RUN}/keys")["keys"]
+    events = stored.get("/api/logs", kind="event", name=names.EVENT_REJECTED, limit=_MAX_READ)["logs"]
+    return RunLook(
+        _from_hub(stored, home, row, keys),
+        in_words(stored.get(f"{RUN}/goodput")["shares"]),
+        imported_share(row),
+        units={each["key"]: each["unit"] for each in keys if each["unit"]},
+        several=any(len(each["ranks"]) > 1 for each in keys),
+        rejected={key: reason for each in events for key, reason in dict(each["attrs"].get("keys", {})).items()},
+    )
+
+
+def imported_share(row: Mapping[str, Any]) -> float | None:
+    """The share of a run's journals that a hub has read; None where it is not importing them."""
+    return row["importing"]["bytes"] / row["importing"]["total"] if row["importing"] else None
 
 
 def _stored_writer(each: Mapping[str, Any], row: Mapping[str, Any]) -> WriterPart:

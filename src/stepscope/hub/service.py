@@ -15,8 +15,7 @@ from msgspec import to_builtins
 from stepscope.alerts.alert import Expected
 from stepscope.hub.alerting.alerting_thread import Alerting
 from stepscope.hub.dashboards import saved_views
-from stepscope.hub.dashboards.dashboard import LONGEST
-from stepscope.hub.dashboards.dashboard_files import Dashboards
+from stepscope.hub.dashboards.dashboard import LONGEST, Dashboards
 from stepscope.hub.dashboards.saved_views import SavedViews
 from stepscope.hub.diagnosing.thread import Diagnosing
 from stepscope.hub.home import HubHome

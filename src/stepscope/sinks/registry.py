@@ -13,9 +13,9 @@ import msgspec
 from msgspec import structs
 
 from stepscope.journal.layout import slug
+from stepscope.model.dialects import Plugins, read_options
 from stepscope.model.errors import ConfigError
 from stepscope.model.names import EVENT_EDITED, EVENT_FINISHED, EVENT_STARTED, canonical_key
-from stepscope.model.plugins import Plugins, read_options
 from stepscope.model.ports import Sink
 from stepscope.model.records import KINDS, Log, Metric, Record, kind
 

@@ -15,9 +15,9 @@ from stepscope.hub.store.store import Store, open_server
 from stepscope.model.errors import ConfigError
 from stepscope.model.ports import Batch
 from stepscope.testing.clickhouse_cluster import ClusterProcesses, missing
-from stepscope.testing.cuts import CutContract
-from stepscope.testing.stores import StoreContract, floats, line, losses, numbered, writer
 from tests.hub.cluster.conftest import HUB, AddressOf
+from tests.hub.store.contract import StoreContract, floats, line, losses, numbered, writer
+from tests.hub.store.cut_contract import CutContract
 from tests.repeats import LONG
 
 pytestmark = pytest.mark.skipif(bool(missing()), reason=f"not installed: {missing()}")

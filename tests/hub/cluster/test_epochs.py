@@ -15,8 +15,8 @@ from stepscope.hub.store.store import Store
 from stepscope.hub.store.write.recovery import Abort, aborts_that_count
 from stepscope.model.errors import Retry
 from stepscope.model.ports import Batch
-from stepscope.testing.stores import losses, writer
 from tests.hub.cluster.conftest import AddressOf, drop
+from tests.hub.store.contract import losses, writer
 
 RUN = "raced"
 FIRST, SECOND, THIRD = "a" * 16, "b" * 16, "c" * 16

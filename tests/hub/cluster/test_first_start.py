@@ -14,8 +14,8 @@ from stepscope.hub.store.read.run_catalog import list_runs
 from stepscope.hub.store.schema import EIGHTH, SEVENTH, SIXTH, UPGRADES
 from stepscope.hub.store.store import Store, open_server
 from stepscope.model.ports import Batch
-from stepscope.testing.stores import floats, line, losses, writer
 from tests.hub.cluster.conftest import AddressOf, drop
+from tests.hub.store.contract import floats, line, losses, writer
 
 HUBS = 4
 

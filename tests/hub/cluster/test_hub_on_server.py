@@ -15,11 +15,11 @@ from stepscope.hub.store.store import Store, open_server
 from stepscope.model.errors import ConfigError, Retry
 from stepscope.model.ports import Batch
 from stepscope.testing.clickhouse import PROGRAM, ServerProcess, free_port, program, running
-from stepscope.testing.stores import floats, line, losses, writer
 from tests.forked import stepscope
 from tests.hub import otlp_bodies as bodies
 from tests.hub.cluster.conftest import PASSWORD
 from tests.hub.conftest import JSON, StartHub
+from tests.hub.store.contract import floats, line, losses, writer
 
 Until = Callable[..., None]
 RECEIVER = "otlp_http"

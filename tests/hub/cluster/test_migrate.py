@@ -39,9 +39,9 @@ from stepscope.model.records import (
     Summary,
 )
 from stepscope.testing.clickhouse_cluster import ClusterProcesses
-from stepscope.testing.stores import T, floats, line, losses, writer
 from tests.hub.cluster.conftest import PASSWORD
 from tests.hub.conftest import PACKAGE
+from tests.hub.store.contract import T, floats, line, losses, writer
 
 RUNS = 8
 _KILLED = """

@@ -1,7 +1,7 @@
 """A store on a real ClickHouse server keeps the contract of stores."""
 
-from stepscope.testing.cuts import CutContract
-from stepscope.testing.stores import StoreContract
+from tests.hub.store.contract import StoreContract
+from tests.hub.store.cut_contract import CutContract
 
 
 class TestServerStore(StoreContract):

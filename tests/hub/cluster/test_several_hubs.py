@@ -12,9 +12,9 @@ from stepscope.hub.fleet import forwarding, peers
 from stepscope.model.errors import Retry
 from stepscope.model.ports import Batch
 from stepscope.sinks.hub import Hub, HubSink
-from stepscope.testing.stores import losses, writer
 from tests.hub.cluster.conftest import AddressOf, drop
 from tests.hub.conftest import JSON, RunningHub
+from tests.hub.store.contract import losses, writer
 
 Until = Callable[..., None]
 BATCHES = 40

@@ -19,11 +19,11 @@ from stepscope.model.ports import Batch, Writer
 from stepscope.model.records import Metric
 from stepscope.sinks.hub import Hub
 from stepscope.testing.clickhouse_cluster import ClusterProcesses, missing
-from stepscope.testing.stores import losses, writer
 from tests.dialects.wandb.receiver.conftest import run_wandb
 from tests.hub import otlp_bodies as bodies
 from tests.hub.cluster.round_robin import balanced
 from tests.hub.conftest import Answer, RunningHub
+from tests.hub.store.contract import losses, writer
 from tests.sinks.servers import Server
 from tests.waiting import wait_until
 

@@ -13,8 +13,8 @@ from stepscope.hub.store.store import Store, open_server
 from stepscope.model.errors import ConfigError
 from stepscope.model.ports import Batch
 from stepscope.testing.clickhouse import PROGRAM, ServerProcess, free_port, program, running
-from stepscope.testing.stores import losses, writer
 from tests.hub.cluster.conftest import PASSWORD
+from tests.hub.store.contract import losses, writer
 
 READER = Path(__file__).parents[3] / "deploy" / "clickhouse" / "reader.xml"
 READER_PASSWORD = "r3ader"

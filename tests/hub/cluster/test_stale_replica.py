@@ -14,7 +14,7 @@ from stepscope.hub.store.engine import Engine, EngineError, Limits, partial_answ
 from stepscope.hub.store.store import Store
 from stepscope.model.ports import Batch
 from stepscope.testing.clickhouse_cluster import ClusterProcesses, missing
-from stepscope.testing.stores import losses, writer
+from tests.hub.store.contract import losses, writer
 
 pytestmark = pytest.mark.skipif(bool(missing()), reason=f"not installed: {missing()}")
 RUN = next(run for run in map(str, range(100)) if run_hash(run) % 2 == 0)

@@ -8,9 +8,9 @@ import pytest
 from stepscope.model.ports import Batch
 from stepscope.sinks.hub import Hub
 from stepscope.testing.clickhouse import free_port
-from stepscope.testing.stores import losses, writer
 from tests.hub.cluster.conftest import AddressOf, drop
 from tests.hub.conftest import JSON, Answer, RunningHub
+from tests.hub.store.contract import losses, writer
 from tests.sinks.faults import Relay
 
 Until = Callable[..., None]

@@ -16,8 +16,8 @@ from stepscope.model.errors import Retry
 from stepscope.model.ports import Batch
 from stepscope.testing.clickhouse import LOOPBACK
 from stepscope.testing.clickhouse_cluster import ClusterProcesses, Place, configured, missing
-from stepscope.testing.stores import losses, writer
 from tests.hub.cluster.test_stale_replica import joined
+from tests.hub.store.contract import losses, writer
 
 pytestmark = pytest.mark.skipif(bool(missing()), reason=f"not installed: {missing()}")
 BETWEEN = "127.0.0.2"

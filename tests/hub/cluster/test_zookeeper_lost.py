@@ -4,17 +4,17 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from stepscope.hub.fleet.shard_upkeep import ShardUpkeep
+from stepscope.hub.fleet.fleet import ShardUpkeep
 from stepscope.hub.store.cluster.placement import run_hash
 from stepscope.hub.store.cluster.shard_tables import ShardTables
 from stepscope.hub.store.columns import Block
 from stepscope.hub.store.engine import EngineError
-from stepscope.hub.store.shards import ShardUnavailable
+from stepscope.hub.store.schema import ShardUnavailable
 from stepscope.hub.store.store import Store
 from stepscope.model.ports import Batch
 from stepscope.testing.clickhouse_cluster import ClusterProcesses, missing
-from stepscope.testing.stores import floats, line, losses, writer
 from tests.hub.cluster.test_stale_replica import joined
+from tests.hub.store.contract import floats, line, losses, writer
 
 pytestmark = pytest.mark.skipif(bool(missing()), reason=f"not installed: {missing()}")
 HERE, THERE = (next(run for run in map(str, range(100)) if run_hash(run) % 2 == shard) for shard in (0, 1))

@@ -7,8 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stepscope.hub.dashboards.dashboard import LONGEST, Mistake, parse
-from stepscope.hub.dashboards.dashboard_files import BUILTIN, builtin
+from stepscope.hub.dashboards.dashboard import BUILTIN, LONGEST, Mistake, builtin, parse
 
 
 @pytest.mark.parametrize("name", BUILTIN)

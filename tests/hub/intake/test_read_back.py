@@ -8,7 +8,7 @@ from stepscope.hub.intake.sources import ReceivedBatch
 from stepscope.hub.store.columns import Answer
 from stepscope.hub.store.write.ledger import writer_key
 from stepscope.model.ports import Batch
-from stepscope.testing.stores import writer
+from tests.hub.store.contract import writer
 
 
 class Ledger:

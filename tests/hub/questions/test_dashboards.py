@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from stepscope.hub.dashboards.dashboard_files import BUILTIN
+from stepscope.hub.dashboards.dashboard import BUILTIN
 from stepscope.hub.service import Hub
 from tests.hub.questions.conftest import Get
 

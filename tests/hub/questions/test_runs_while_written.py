@@ -17,7 +17,7 @@ from stepscope.journal.following import Cursors
 from stepscope.model.names import EVENT_FINISHED
 from stepscope.model.ports import Batch
 from stepscope.model.records import Event
-from stepscope.testing.stores import T, losses, writer
+from tests.hub.store.contract import T, losses, writer
 
 pytest.importorskip("chdb")
 

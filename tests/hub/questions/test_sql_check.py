@@ -12,7 +12,7 @@ from stepscope.hub.store.engine import EngineError, Limits, RowStream
 from stepscope.hub.store.store import Store, open_store
 from stepscope.model.ports import Batch
 from stepscope.model.records import Record, Span
-from stepscope.testing.stores import T, losses, writer
+from tests.hub.store.contract import T, losses, writer
 
 pytest.importorskip("chdb")
 

@@ -9,8 +9,8 @@ import pytest
 
 from stepscope.hub.store.store import Store, open_store
 from stepscope.model.ports import Batch
-from stepscope.testing.cuts import CutContract
-from stepscope.testing.stores import StoreContract, line, losses, writer
+from tests.hub.store.contract import StoreContract, line, losses, writer
+from tests.hub.store.cut_contract import CutContract
 
 pytest.importorskip("chdb")
 

@@ -13,7 +13,7 @@ from stepscope.hub.store.store import open_store
 from stepscope.model.errors import Retry
 from stepscope.model.ports import Batch
 from stepscope.model.records import Log, Metric, Record
-from stepscope.testing.stores import T, line, writer
+from tests.hub.store.contract import T, line, writer
 
 pytest.importorskip("chdb")
 

@@ -12,7 +12,7 @@ from stepscope.hub.store.read.run_catalog import run_number
 from stepscope.hub.store.store import open_store
 from stepscope.model.ports import Batch
 from stepscope.model.records import Log, Metric, Record, Span
-from stepscope.testing.stores import T, line, writer
+from tests.hub.store.contract import T, line, writer
 
 pytest.importorskip("chdb")
 

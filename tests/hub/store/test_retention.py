@@ -11,7 +11,7 @@ from stepscope.hub.store.read.run_catalog import list_runs
 from stepscope.hub.store.store import Store, open_store
 from stepscope.model.ports import Batch
 from stepscope.model.records import Record, Span
-from stepscope.testing.stores import T, floats, line, losses, writer
+from tests.hub.store.contract import T, floats, line, losses, writer
 
 pytest.importorskip("chdb")
 

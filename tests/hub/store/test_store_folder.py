@@ -23,7 +23,7 @@ from stepscope.hub.store.write.finding_rows import Diagnosed, write_findings
 from stepscope.model.errors import ConfigError, Retry
 from stepscope.model.ports import Batch
 from stepscope.model.records import Log, Metric, Span
-from stepscope.testing.stores import T, floats, line, losses, writer
+from tests.hub.store.contract import T, floats, line, losses, writer
 
 HOLD = """
 import sys, pathlib

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from typing import Any, Protocol, TypeVar, cast
 
 from stepscope.alerts.dispatch import Notification
+from stepscope.model.dialects import Plugins, read_options
 from stepscope.model.errors import ConfigError
-from stepscope.model.plugins import Plugins, read_options
 
 NOTIFIERS = Plugins(
     "notifier",

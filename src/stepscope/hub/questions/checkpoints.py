@@ -10,8 +10,7 @@ import msgspec
 from stepscope.hub.questions.runs.run_fields import is_higher_better
 from stepscope.hub.questions.series.metric_keys import MAX_NAMES, find_metrics, metric_names
 from stepscope.hub.questions.toolbox.endpoint import RUN, Endpoint, Reader
-from stepscope.hub.questions.toolbox.params import Param
-from stepscope.hub.questions.toolbox.schemas import (
+from stepscope.hub.questions.toolbox.params import (
     ATTRS,
     BOOLEAN,
     INTEGER,
@@ -19,6 +18,7 @@ from stepscope.hub.questions.toolbox.schemas import (
     SECONDS,
     STEP,
     TEXT,
+    Param,
     list_of,
     map_of,
     nullable,
@@ -27,7 +27,7 @@ from stepscope.hub.questions.toolbox.schemas import (
 )
 from stepscope.hub.store import literal
 from stepscope.hub.store.engine import Engine
-from stepscope.hub.store.read.life_events import LifeEvent, read_life_events
+from stepscope.hub.store.read.log_rows import LifeEvent, read_life_events
 from stepscope.hub.store.read.series_catalog import SeriesRow
 from stepscope.hub.store.schema import NO_STEP
 from stepscope.journal.key_summary import leading

@@ -6,21 +6,24 @@ from typing import Any
 import msgspec
 
 from stepscope.hub.questions.toolbox.endpoint import RUN, Endpoint, Reader
-from stepscope.hub.questions.toolbox.params import bad_request, conflict, not_found, unavailable
-from stepscope.hub.questions.toolbox.schemas import (
+from stepscope.hub.questions.toolbox.params import (
     ANYTHING,
     BOOLEAN,
     INTEGER,
     SECONDS,
     STEP,
     TEXT,
+    bad_request,
+    conflict,
     list_of,
+    not_found,
     nullable,
     object_of,
     seconds,
+    unavailable,
 )
 from stepscope.hub.store.engine import Engine
-from stepscope.hub.store.read.life_events import LifeEvent, read_life_events
+from stepscope.hub.store.read.log_rows import LifeEvent, read_life_events
 from stepscope.hub.store.read.run_catalog import RunRow
 from stepscope.journal import layout
 from stepscope.journal.run_edits import Edits

@@ -6,8 +6,19 @@ import msgspec
 
 from stepscope.hub.questions.runs import RUN_FIELDS, run_json
 from stepscope.hub.questions.toolbox.endpoint import RUN, Endpoint, Reader
-from stepscope.hub.questions.toolbox.params import bad_request, conflict, not_found, unavailable
-from stepscope.hub.questions.toolbox.schemas import BOOLEAN, INTEGER, SECONDS, TEXT, list_of, object_of, seconds
+from stepscope.hub.questions.toolbox.params import (
+    BOOLEAN,
+    INTEGER,
+    SECONDS,
+    TEXT,
+    bad_request,
+    conflict,
+    list_of,
+    not_found,
+    object_of,
+    seconds,
+    unavailable,
+)
 from stepscope.journal.run_edits import Edits
 from stepscope.model.run_description import (
     LARGEST_TAG,

@@ -9,15 +9,16 @@ from stepscope.diagnosis.finding import SEVERITIES
 from stepscope.diagnosis.registry import KINDS
 from stepscope.hub.questions.alerts.alert_states import MARK, alerting, mark_json
 from stepscope.hub.questions.toolbox.endpoint import RUN, Endpoint, Reader
-from stepscope.hub.questions.toolbox.params import bad_request, not_found
-from stepscope.hub.questions.toolbox.schemas import (
+from stepscope.hub.questions.toolbox.params import (
     BOOLEAN,
     INTEGER,
     NUMBER,
     SECONDS,
     STEP,
     TEXT,
+    bad_request,
     list_of,
+    not_found,
     nullable,
     object_of,
 )

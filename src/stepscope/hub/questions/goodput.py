@@ -4,8 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from stepscope.hub.questions.toolbox.endpoint import RUN, Endpoint, Reader
-from stepscope.hub.questions.toolbox.params import Param
-from stepscope.hub.questions.toolbox.schemas import BOOLEAN, INTEGER, TEXT, list_of, map_of, nullable, object_of
+from stepscope.hub.questions.toolbox.params import BOOLEAN, INTEGER, TEXT, Param, list_of, map_of, nullable, object_of
 from stepscope.hub.store import literal
 from stepscope.hub.store.engine import Engine
 from stepscope.hub.store.read.run_catalog import list_runs

@@ -17,8 +17,7 @@ from stepscope.hub.live import Live, Moment, Subscription, TooMany
 from stepscope.hub.questions.logs import record_json
 from stepscope.hub.questions.openapi import errors, parameters
 from stepscope.hub.questions.toolbox import params
-from stepscope.hub.questions.toolbox.params import Param
-from stepscope.hub.questions.toolbox.schemas import seconds
+from stepscope.hub.questions.toolbox.params import Param, seconds
 from stepscope.hub.questions.traces.stored_spans import SpanRow, span_json
 from stepscope.hub.refusals import Refusal, Refused, error_response
 from stepscope.hub.security.guard import Access

@@ -21,14 +21,14 @@ from stepscope.hub.questions.toolbox.endpoint import (
     page_json,
     record_conditions,
 )
-from stepscope.hub.questions.toolbox.params import Param
-from stepscope.hub.questions.toolbox.schemas import (
+from stepscope.hub.questions.toolbox.params import (
     ANYTHING,
     ATTRS,
     INTEGER,
     SECONDS,
     STEP,
     TEXT,
+    Param,
     Schema,
     list_of,
     nullable,

@@ -30,8 +30,7 @@ from stepscope.hub.questions.files import media
 from stepscope.hub.questions.series import metric_keys, overlaid_runs
 from stepscope.hub.questions.toolbox import partial
 from stepscope.hub.questions.toolbox.endpoint import Endpoint
-from stepscope.hub.questions.toolbox.params import Param
-from stepscope.hub.questions.toolbox.schemas import ERROR, Schema
+from stepscope.hub.questions.toolbox.params import ERROR, Param, Schema
 from stepscope.hub.questions.traces import stored_spans, trace_files
 
 ENDPOINTS: tuple[Endpoint, ...] = (

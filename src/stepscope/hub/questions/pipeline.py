@@ -6,8 +6,7 @@ from typing import Any
 import msgspec
 
 from stepscope.hub.questions.toolbox.endpoint import Endpoint, Reader
-from stepscope.hub.questions.toolbox.params import forbidden
-from stepscope.hub.questions.toolbox.schemas import COUNTS, INTEGER, SECONDS, TEXT, list_of, object_of
+from stepscope.hub.questions.toolbox.params import COUNTS, INTEGER, SECONDS, TEXT, forbidden, list_of, object_of
 from stepscope.journal.quarantine import Quarantine, quarantined
 
 MAX_ENTRIES = 200

@@ -5,15 +5,17 @@ from collections.abc import Sequence
 from typing import Any
 
 from stepscope.hub.questions.toolbox.endpoint import NEXT, OFFSET, RUN, Endpoint, Reader
-from stepscope.hub.questions.toolbox.params import Param, bad_request, not_found
-from stepscope.hub.questions.toolbox.schemas import (
+from stepscope.hub.questions.toolbox.params import (
     ATTRS,
     COUNTS,
     INTEGER,
     SECONDS,
     STEP,
     TEXT,
+    Param,
+    bad_request,
     list_of,
+    not_found,
     nullable,
     object_of,
     seconds,

@@ -3,7 +3,7 @@
 from typing import Any
 
 from stepscope.hub.questions.toolbox.endpoint import RUN, Endpoint, Reader
-from stepscope.hub.questions.toolbox.schemas import INTEGER, NUMBER, map_of, object_of
+from stepscope.hub.questions.toolbox.params import INTEGER, NUMBER, map_of, object_of
 from stepscope.hub.store.read.series_catalog import find_series, read_totals
 from stepscope.model.names import severity_word
 from stepscope.wire.plain import word

@@ -23,8 +23,8 @@ from stepscope.hub.security.tokens import Scope
 from stepscope.hub.store.engine import Engine
 from stepscope.hub.threads import Workers
 from stepscope.journal.run_edits import Edits
+from stepscope.model.dialects import Plugins
 from stepscope.model.errors import ConfigError
-from stepscope.model.plugins import Plugins
 
 RECEIVERS = Plugins("receiver", "stepscope.receivers", {"native": "stepscope.hub.receivers.native:Native"})
 """Our own receiver; those of foreign systems are parts of dialects."""

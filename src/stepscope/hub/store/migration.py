@@ -21,7 +21,7 @@ from stepscope.hub.store.fingerprint import (
     fingerprints,
     of_runs,
 )
-from stepscope.hub.store.shards import COPIED_TABLE
+from stepscope.hub.store.schema import COPIED_TABLE
 from stepscope.hub.store.store import Store
 from stepscope.hub.store.write.recovery import forget_aborted, rebuild_totals
 from stepscope.model.errors import ConfigError

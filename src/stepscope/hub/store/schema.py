@@ -1,12 +1,13 @@
-"""The tables: columns and sort order of each kind of record, and the upgrades from older versions."""
+"""The tables: columns and sort order of each kind of record, the shard of a row, and upgrades from older versions."""
 
 import re
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 
 from stepscope.hub.store import columns
 from stepscope.hub.store.engine import Engine, EngineError
-from stepscope.model.errors import ConfigError
+from stepscope.model.errors import ConfigError, Retry
 from stepscope.model.records import FIRST_STEP
 
 # A series is one metric of one run on one rank, with its axis and attributes. Its number holds the run's number in
@@ -319,3 +320,38 @@ def _note(engine: Engine, shards: Iterable[int], rows: Sequence[tuple[int, int]]
         versions = columns.numbers("UInt32", [version for version, _ in rows])
         times = columns.numbers("Int64", [moment for _, moment in rows])
         engine.shard(index).insert("versions", {"version": versions, "time": times})
+
+
+COPIED_TABLE = "SELECT count() AS held FROM system.tables WHERE database = currentDatabase() AND name = 'migrations'"
+"""Whether the store is a copy of another one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Shard:
+    """One of the shards of a store; the numbers of its runs modulo `count` are `index`."""
+
+    index: int = 0
+    count: int = 1
+
+    def condition(self, table: str) -> str:
+        """The SQL condition for the rows of this shard in a table."""
+        if self.count == 1:
+            return "1"
+        number = "bitShiftRight(series, 32)" if table in BY_SERIES else "run"
+        return f"{number} % {self.count} = {self.index}"
+
+    def number_from(self, least: int) -> int:
+        """The lowest number of a run on this shard that is not below another number."""
+        return least + (self.index - least) % self.count
+
+
+WHOLE = Shard()
+"""The one shard of a store that is not divided."""
+
+
+class ShardUnavailable(Retry):
+    """A batch was not accepted because its shard takes nothing at present; others may."""
+
+    def __init__(self, reason: str, shard: int, after: float = 5.0) -> None:
+        super().__init__(reason, after)
+        self.shard = shard

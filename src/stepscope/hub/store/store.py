@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING
 from stepscope.hub.store import schema
 from stepscope.hub.store.embedded import Chdb
 from stepscope.hub.store.engine import Engine, EngineError
-from stepscope.hub.store.shards import Shard, ShardUnavailable
+from stepscope.hub.store.schema import Shard, ShardUnavailable
 from stepscope.hub.store.store_folder import Folder, full_disk
-from stepscope.hub.store.write import recovery, requests
+from stepscope.hub.store.write import ledger, recovery
 from stepscope.hub.store.write.committer import Committer
 from stepscope.hub.store.write.committer import Outcome as Outcome
 from stepscope.model.errors import ConfigError, Retry
@@ -50,7 +50,7 @@ class Store:
         self.version = schema.prepare(engine)
         self._is_deleted: Callable[[Batch], bool] = lambda batch: False
         leases: Sequence[Lease | None] = ownership.leases if ownership is not None else [None] * engine.shards
-        requests.prepare(engine)
+        ledger.prepare_requests(engine)
         if ownership is not None:
             recovery.prepare(engine)
         self._committers = [

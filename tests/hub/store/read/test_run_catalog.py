@@ -17,7 +17,7 @@ from stepscope.hub.store.store import Store, open_store
 from stepscope.model.names import EVENT_CONFIG, EVENT_STARTED
 from stepscope.model.ports import Batch
 from stepscope.model.records import Event, Log, Metric, Span
-from stepscope.testing.stores import T, losses, writer
+from tests.hub.store.contract import T, losses, writer
 
 pytest.importorskip("chdb")
 

@@ -20,7 +20,7 @@ from stepscope.hub.store.write import fold
 from stepscope.model.errors import Retry
 from stepscope.model.ports import Batch
 from stepscope.model.records import Metric, Record
-from stepscope.testing.stores import KEY, T, line, losses, numbered, writer
+from tests.hub.store.contract import KEY, T, line, losses, numbered, writer
 
 pytest.importorskip("chdb")
 

@@ -14,8 +14,7 @@ from stepscope.hub.alerting.rule_files import FILES, PAGE
 from stepscope.hub.questions.alerts.alert_states import alerting, for_all_projects
 from stepscope.hub.questions.export import read_points
 from stepscope.hub.questions.toolbox.endpoint import Endpoint, Reader
-from stepscope.hub.questions.toolbox.params import Param, bad_request, not_found, unavailable
-from stepscope.hub.questions.toolbox.schemas import (
+from stepscope.hub.questions.toolbox.params import (
     BOOLEAN,
     INTEGER,
     NUMBER,
@@ -23,10 +22,14 @@ from stepscope.hub.questions.toolbox.schemas import (
     SECONDS,
     STEP,
     TEXT,
+    Param,
+    bad_request,
     list_of,
+    not_found,
     nullable,
     object_of,
     seconds,
+    unavailable,
 )
 from stepscope.hub.store.engine import Engine
 from stepscope.hub.store.read.run_catalog import RunRow

@@ -11,15 +11,18 @@ from stepscope.alerts.rule import RuleError, read_duration
 from stepscope.alerts.state_machine import OPEN, STATES
 from stepscope.hub.alerting.alerting_thread import Alerting
 from stepscope.hub.questions.toolbox.endpoint import EXACT_RUN, LIMIT, OFFSET, Endpoint, Reader
-from stepscope.hub.questions.toolbox.params import Param, bad_request, forbidden, not_found
-from stepscope.hub.questions.toolbox.schemas import (
+from stepscope.hub.questions.toolbox.params import (
     BOOLEAN,
     INTEGER,
     NUMBER,
     SECONDS,
     STEP,
     TEXT,
+    Param,
+    bad_request,
+    forbidden,
     list_of,
+    not_found,
     nullable,
     object_of,
     seconds,

@@ -4,11 +4,21 @@ from typing import Any
 
 import msgspec
 
-from stepscope.hub.dashboards.dashboard import LONGEST, Mistake, parse
-from stepscope.hub.dashboards.dashboard_files import BUILTIN, Dashboards, Source
+from stepscope.hub.dashboards.dashboard import BUILTIN, LONGEST, Dashboards, Mistake, Source, parse
 from stepscope.hub.questions.toolbox.endpoint import Endpoint, Reader
-from stepscope.hub.questions.toolbox.params import Param, bad_request, forbidden, not_found
-from stepscope.hub.questions.toolbox.schemas import BOOLEAN, INTEGER, REPLACED, TEXT, list_of, nullable, object_of
+from stepscope.hub.questions.toolbox.params import (
+    BOOLEAN,
+    INTEGER,
+    REPLACED,
+    TEXT,
+    Param,
+    bad_request,
+    forbidden,
+    list_of,
+    not_found,
+    nullable,
+    object_of,
+)
 from stepscope.hub.texts import version_of
 
 

@@ -9,8 +9,18 @@ import msgspec
 
 from stepscope.hub.dashboards.saved_views import LONGEST_NAME, LONGEST_QUERY, Full, Name, Query, SavedViews, View
 from stepscope.hub.questions.toolbox.endpoint import Endpoint, Reader
-from stepscope.hub.questions.toolbox.params import Param, bad_request, conflict, not_found, unavailable
-from stepscope.hub.questions.toolbox.schemas import BOOLEAN, NUMBER, TEXT, list_of, object_of
+from stepscope.hub.questions.toolbox.params import (
+    BOOLEAN,
+    NUMBER,
+    TEXT,
+    Param,
+    bad_request,
+    conflict,
+    list_of,
+    not_found,
+    object_of,
+    unavailable,
+)
 
 
 class NewView(msgspec.Struct, forbid_unknown_fields=True):

@@ -21,8 +21,7 @@ from stepscope.hub.questions.toolbox.endpoint import (
     nanoseconds,
     to_int64,
 )
-from stepscope.hub.questions.toolbox.params import Param
-from stepscope.hub.questions.toolbox.schemas import (
+from stepscope.hub.questions.toolbox.params import (
     ATTRS,
     BOOLEAN,
     INTEGER,
@@ -30,6 +29,7 @@ from stepscope.hub.questions.toolbox.schemas import (
     SECONDS,
     STEP,
     TEXT,
+    Param,
     list_of,
     nullable,
     object_of,

@@ -10,8 +10,19 @@ from typing import Any
 from stepscope.hub.questions.files.file_types import HEAD_BYTES, SVG, TABLE, FileType, file_type
 from stepscope.hub.questions.files.file_types import TEXT as TEXT_FILE
 from stepscope.hub.questions.toolbox.endpoint import LIMIT, NEXT, OFFSET, RUN, Endpoint, Reader, StoredFile
-from stepscope.hub.questions.toolbox.params import Param, bad_request, not_found
-from stepscope.hub.questions.toolbox.schemas import ANYTHING, BOOLEAN, INTEGER, SECONDS, STEP, TEXT, list_of, object_of
+from stepscope.hub.questions.toolbox.params import (
+    ANYTHING,
+    BOOLEAN,
+    INTEGER,
+    SECONDS,
+    STEP,
+    TEXT,
+    Param,
+    bad_request,
+    list_of,
+    not_found,
+    object_of,
+)
 from stepscope.hub.runs.run_files import RunFile, logged_name, shown_name
 from stepscope.hub.store import literal
 from stepscope.hub.store.read.log_rows import read_log_rows

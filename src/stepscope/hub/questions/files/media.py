@@ -7,8 +7,17 @@ from typing import Any
 from stepscope.hub.questions.files import name_of, stored_files
 from stepscope.hub.questions.files.media_reader import KINDS, Media, MediaReader, file_entry, place_of
 from stepscope.hub.questions.toolbox.endpoint import RUN, Endpoint, Reader
-from stepscope.hub.questions.toolbox.params import Param
-from stepscope.hub.questions.toolbox.schemas import BOOLEAN, INTEGER, SECONDS, STEP, TEXT, list_of, nullable, object_of
+from stepscope.hub.questions.toolbox.params import (
+    BOOLEAN,
+    INTEGER,
+    SECONDS,
+    STEP,
+    TEXT,
+    Param,
+    list_of,
+    nullable,
+    object_of,
+)
 from stepscope.hub.runs.run_files import RunFile
 from stepscope.hub.store import literal
 from stepscope.hub.store.read.log_rows import LogRow, read_log_rows

@@ -10,8 +10,7 @@ from stepscope.hub.questions.runs.run_fields import CursorError, KeysByName, dur
 from stepscope.hub.questions.runs.run_filter import ExpressionError, fields_of, parse
 from stepscope.hub.questions.series.metric_keys import compared_names, metric_names, resolve_names, visible_keys
 from stepscope.hub.questions.toolbox.endpoint import RUN, Endpoint, Reader
-from stepscope.hub.questions.toolbox.params import Param, bad_request
-from stepscope.hub.questions.toolbox.schemas import (
+from stepscope.hub.questions.toolbox.params import (
     ATTRS,
     BOOLEAN,
     COUNTS,
@@ -20,7 +19,9 @@ from stepscope.hub.questions.toolbox.schemas import (
     SECONDS,
     STEP,
     TEXT,
+    Param,
     Schema,
+    bad_request,
     list_of,
     map_of,
     nullable,

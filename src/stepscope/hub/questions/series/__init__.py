@@ -10,8 +10,7 @@ import numpy.typing as npt
 from stepscope.hub.questions.series.metric_keys import exact_totals, find_metrics, last_json
 from stepscope.hub.questions.series.series_sql import Axis, Buckets, Plan, Raw, SeriesQuery
 from stepscope.hub.questions.toolbox.endpoint import RUN, Endpoint, Reader, to_int64
-from stepscope.hub.questions.toolbox.params import Param, bad_request
-from stepscope.hub.questions.toolbox.schemas import (
+from stepscope.hub.questions.toolbox.params import (
     ATTRS,
     BOOLEAN,
     INTEGER,
@@ -19,6 +18,8 @@ from stepscope.hub.questions.toolbox.schemas import (
     SECONDS,
     STEP,
     TEXT,
+    Param,
+    bad_request,
     list_of,
     map_of,
     nullable,

@@ -11,8 +11,7 @@ from typing import Any
 from msgspec import structs
 
 from stepscope.hub.questions.toolbox.endpoint import RUN, Endpoint, Reader
-from stepscope.hub.questions.toolbox.params import Param, not_found
-from stepscope.hub.questions.toolbox.schemas import (
+from stepscope.hub.questions.toolbox.params import (
     ATTRS,
     BOOLEAN,
     INTEGER,
@@ -20,7 +19,9 @@ from stepscope.hub.questions.toolbox.schemas import (
     SECONDS,
     STEP,
     TEXT,
+    Param,
     list_of,
+    not_found,
     nullable,
     object_of,
     seconds,

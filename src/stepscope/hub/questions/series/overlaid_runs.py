@@ -11,8 +11,17 @@ from msgspec import Struct
 
 from stepscope.hub.questions.series.series_sql import ANY_VALUES, Axis
 from stepscope.hub.questions.toolbox.endpoint import Endpoint, Reader, to_int64
-from stepscope.hub.questions.toolbox.params import Param
-from stepscope.hub.questions.toolbox.schemas import INTEGER, NUMBER, STEP, TEXT, list_of, map_of, nullable, object_of
+from stepscope.hub.questions.toolbox.params import (
+    INTEGER,
+    NUMBER,
+    STEP,
+    TEXT,
+    Param,
+    list_of,
+    map_of,
+    nullable,
+    object_of,
+)
 from stepscope.hub.store import literal
 from stepscope.hub.store.columns import Answer
 from stepscope.hub.store.engine import Engine

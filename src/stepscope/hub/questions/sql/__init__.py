@@ -11,8 +11,16 @@ from stepscope.hub.questions.series.metric_keys import MAX_NAMES, hint_of, metri
 from stepscope.hub.questions.sql.sql_check import Forbidden, run_select
 from stepscope.hub.questions.toolbox import partial
 from stepscope.hub.questions.toolbox.endpoint import Endpoint, Reader, Stream
-from stepscope.hub.questions.toolbox.params import bad_request, forbidden
-from stepscope.hub.questions.toolbox.schemas import ANYTHING, BOOLEAN, INTEGER, TEXT, list_of, object_of
+from stepscope.hub.questions.toolbox.params import (
+    ANYTHING,
+    BOOLEAN,
+    INTEGER,
+    TEXT,
+    bad_request,
+    forbidden,
+    list_of,
+    object_of,
+)
 from stepscope.hub.store.engine import Damaged, EngineError, Limits, missing_allowed
 from stepscope.hub.store.maintenance import describe
 from stepscope.model.names import recorded_key

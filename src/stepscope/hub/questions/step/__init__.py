@@ -22,8 +22,7 @@ from stepscope.hub.questions.step.step_sql import (
     sample_counts,
 )
 from stepscope.hub.questions.toolbox.endpoint import RUN, Endpoint, Reader
-from stepscope.hub.questions.toolbox.params import Param, not_found
-from stepscope.hub.questions.toolbox.schemas import (
+from stepscope.hub.questions.toolbox.params import (
     ATTRS,
     BOOLEAN,
     COUNTS,
@@ -33,9 +32,11 @@ from stepscope.hub.questions.toolbox.schemas import (
     SECONDS,
     STEP,
     TEXT,
+    Param,
     list_of,
     map_of,
     milliseconds,
+    not_found,
     nullable,
     object_of,
     seconds,

@@ -7,10 +7,9 @@ from typing import Any, Literal, Protocol, TypeVar
 
 from stepscope.alerts.alert import Expected, unexpected
 from stepscope.hub.alerting.alerting_thread import Alerting
-from stepscope.hub.dashboards.dashboard_files import Dashboards
+from stepscope.hub.dashboards.dashboard import Dashboards
 from stepscope.hub.dashboards.saved_views import SavedViews
-from stepscope.hub.questions.toolbox.params import Param, forbidden, not_found
-from stepscope.hub.questions.toolbox.schemas import INTEGER, Schema, nullable
+from stepscope.hub.questions.toolbox.params import INTEGER, Param, Schema, forbidden, not_found, nullable
 from stepscope.hub.receivers.ingest import Ingest
 from stepscope.hub.runs.deletion import Deleted
 from stepscope.hub.runs.run_files import RunFiles

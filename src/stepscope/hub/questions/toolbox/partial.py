@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from stepscope.hub.questions.toolbox.schemas import INTEGER, Schema, list_of, object_of
+from stepscope.hub.questions.toolbox.params import INTEGER, Schema, list_of, object_of
 from stepscope.hub.refusals import Refusal, Refused
 from stepscope.hub.store.engine import EngineError, MissingShards, partial_answers
 from stepscope.model.names import PARTIAL_HEADER

@@ -12,16 +12,18 @@ from stepscope.hub.questions.toolbox.endpoint import (
     Endpoint,
     Reader,
 )
-from stepscope.hub.questions.toolbox.params import Param, bad_request, not_found
-from stepscope.hub.questions.toolbox.schemas import (
+from stepscope.hub.questions.toolbox.params import (
     BOOLEAN,
     INTEGER,
     MS,
     SECONDS,
     TEXT,
+    Param,
     Schema,
+    bad_request,
     list_of,
     milliseconds,
+    not_found,
     object_of,
     seconds,
 )

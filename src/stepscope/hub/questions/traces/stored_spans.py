@@ -25,14 +25,14 @@ from stepscope.hub.questions.toolbox.endpoint import (
     record_conditions,
     to_int64,
 )
-from stepscope.hub.questions.toolbox.params import Param
-from stepscope.hub.questions.toolbox.schemas import (
+from stepscope.hub.questions.toolbox.params import (
     ATTRS,
     INTEGER,
     MS,
     SECONDS,
     STEP,
     TEXT,
+    Param,
     Schema,
     list_of,
     milliseconds,

@@ -11,8 +11,19 @@ from typing import Any
 from msgspec import structs
 
 from stepscope.hub.questions.toolbox.endpoint import Endpoint, Reader, Stream, safe_name
-from stepscope.hub.questions.toolbox.params import Param, bad_request, not_found, unavailable
-from stepscope.hub.questions.toolbox.schemas import ANYTHING, COUNTS, INTEGER, TEXT, list_of, map_of, object_of
+from stepscope.hub.questions.toolbox.params import (
+    ANYTHING,
+    COUNTS,
+    INTEGER,
+    TEXT,
+    Param,
+    bad_request,
+    list_of,
+    map_of,
+    not_found,
+    object_of,
+    unavailable,
+)
 from stepscope.hub.questions.traces import MAX_SPANS, RANGE_PARAMS, asked_range, no_spans
 from stepscope.hub.questions.traces.stored_spans import SpanRow, read_range
 from stepscope.hub.receivers.bodies import Broken, TooLarge, inflate

@@ -16,7 +16,7 @@ from stepscope.hub.store.cluster.lease import BEATS, LEASE_SECONDS, NOW, Fenced,
 from stepscope.hub.store.cluster.placement import Placement
 from stepscope.hub.store.cluster.waiting import Unfinished
 from stepscope.hub.store.engine import Engine, EngineError, Tables
-from stepscope.hub.store.shards import ShardUnavailable
+from stepscope.hub.store.schema import ShardUnavailable
 from stepscope.model.errors import ConfigError, Retry
 
 _TABLE = """(hub String, name String, address String, secret String, beat UInt64, until Int64)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 
 from stepscope.hub.store import literal
 from stepscope.hub.store.engine import Engine, EngineError
-from stepscope.hub.store.shards import COPIED_TABLE, ShardUnavailable
+from stepscope.hub.store.schema import COPIED_TABLE, ShardUnavailable
 from stepscope.model.errors import Retry
 
 _MAX_KNOWN = 100_000

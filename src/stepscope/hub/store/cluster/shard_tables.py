@@ -2,14 +2,14 @@
 
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 
+from stepscope.hub.store import literal
 from stepscope.hub.store.cluster import dialect
 from stepscope.hub.store.cluster.pool import Pool
 from stepscope.hub.store.cluster.session import NETWORK_ERROR, Session
-from stepscope.hub.store.cluster.unregistered_parts import drop_unregistered
-from stepscope.hub.store.cluster.waiting import catch_up, mutate
+from stepscope.hub.store.cluster.waiting import UNFINISHED, catch_up, mutate
 from stepscope.hub.store.columns import Answer, Block
 from stepscope.hub.store.engine import EngineError, Tables
 
@@ -149,3 +149,38 @@ class ShardTables:
         """Ask no server for a while, and look for all of them again then."""
         self.close()
         self._until, self._why = self._clock() + _PAUSE_SECONDS, why
+
+
+_PATHS = "SELECT table, replica_path FROM system.replicas WHERE database = currentDatabase()"
+
+
+def drop_unregistered(session: Session, sleep: Callable[[float], None] = time.sleep) -> None:
+    """Load the tables of a replica again that hold such parts; their rows are gone then. Others are left alone."""
+    paths: dict[str, str] = dict(session.query(_PATHS).rows("table", "replica_path"))
+    if not paths:
+        return
+    found = _unregistered(session, paths)
+    # A part that was added while they were compared is registered by now.
+    tables = sorted({table for table, _ in found & _unregistered(session, paths)} if found else ())
+    for table in tables:
+        try:
+            session.execute(f"SYSTEM RESTART REPLICA {table}", brief=True)
+        except EngineError as error:
+            raise EngineError(f"rows of {table} that no other replica knows of stay: {error}", UNFINISHED) from error
+    if tables:
+        catch_up(session.query, tables, sleep)
+
+
+def _unregistered(session: Session, paths: Mapping[str, str]) -> set[tuple[str, str]]:
+    """The tables and the names of such parts."""
+    found = session.query(" UNION ALL ".join(_QUESTION.format(*_names(each)) for each in paths.items()))
+    return set(found.rows("table", "name"))
+
+
+_QUESTION = """SELECT table, name FROM system.parts WHERE database = currentDatabase() AND table = {0} AND active
+    AND name NOT IN (SELECT name FROM system.zookeeper WHERE path = {1})"""
+
+
+def _names(path: tuple[str, str]) -> tuple[str, str]:
+    table, replica = path
+    return literal.text(table), literal.text(f"{replica}/parts")

@@ -1,14 +1,14 @@
-"""Rows of logs, events and alerts as records."""
+"""Rows of logs, events and alerts as records, and the events that say something of a run as a whole."""
 
 from collections.abc import Sequence
 from typing import Any
 
 from msgspec import Struct
 
-from stepscope.hub.store import attrs
+from stepscope.hub.store import attrs, literal
 from stepscope.hub.store.engine import Engine
 from stepscope.hub.store.read.run_catalog import step_of
-from stepscope.model.records import ALERT, EVENT, Alert, Event, Log
+from stepscope.model.records import ALERT, EVENT, Alert, Attrs, Event, Log
 
 _COLUMNS = (
     *("run", "rank", "attempt", "kind", "time", "step", "axis", "trace_id", "span_id", "severity", "name"),
@@ -44,3 +44,37 @@ def _row(row: Sequence[Any]) -> LogRow:
     if kind == EVENT:
         return LogRow(run, rank, attempt, Event(time, at, on, trace, span, severity, name, values, content, *seen))
     return LogRow(run, rank, attempt, Log(time, at, on, trace, span, severity, content, values, scope, *seen))
+
+
+class LifeEvent(Struct, frozen=True):
+    """What a process recorded, and its rank and attempt."""
+
+    rank: int
+    attempt: int
+    time: int
+    name: str
+    attrs: Attrs
+
+    @property
+    def step(self) -> int | None:
+        """The step that it names."""
+        return self.integer("step")
+
+    def integer(self, name: str) -> int | None:
+        """The attribute of a name, if that is an integer."""
+        found = self.attrs.get(name)
+        return found if type(found) is int else None
+
+    def text(self, name: str) -> str:
+        """The attribute of a name as text; empty without it."""
+        return str(self.attrs.get(name, ""))
+
+
+def read_life_events(engine: Engine, run: int, names: Sequence[str], limit: int) -> list[LifeEvent]:
+    """Return the newest events of some names, the newest first, those of one time by rank."""
+    columns = ("rank", "attempt", "time", "name", "attr_names", "attr_values", "attr_types")
+    found = engine.query(
+        f"""SELECT {", ".join(columns)} FROM lifecycle WHERE run = {run} AND name IN {literal.texts(names)}
+        ORDER BY time DESC, rank LIMIT {limit}"""
+    )
+    return [LifeEvent(rank, n, time, name, attrs.restore(*rest)) for rank, n, time, name, *rest in found.rows(*columns)]

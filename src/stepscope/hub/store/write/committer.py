@@ -8,14 +8,13 @@ from typing import TYPE_CHECKING
 
 from stepscope.hub.store.columns import Block
 from stepscope.hub.store.engine import EngineError, Tables
-from stepscope.hub.store.shards import WHOLE, Shard, ShardUnavailable
+from stepscope.hub.store.schema import WHOLE, Shard, ShardUnavailable
 from stepscope.hub.store.write import ledger as loaded
 from stepscope.hub.store.write.catalog import Catalog, Source
 from stepscope.hub.store.write.fold import RollupWriter
 from stepscope.hub.store.write.group import UNFIT, Built, build, portions
-from stepscope.hub.store.write.ledger import Entry, Ledger, writer_key
+from stepscope.hub.store.write.ledger import Entry, Ledger, Requests, writer_key
 from stepscope.hub.store.write.recovery import Recovery
-from stepscope.hub.store.write.requests import Requests
 from stepscope.model.errors import Reject, Retry
 from stepscope.model.ports import Batch
 

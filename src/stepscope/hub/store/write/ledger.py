@@ -1,16 +1,15 @@
-"""The ledger: which batches of each writer are stored, and how many records came with them."""
+"""The ledger: which batches of each writer are stored, with how many records, and requests that number no batches."""
 
 import hashlib
 from bisect import bisect_right
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
 from stepscope.hub.store import literal
 from stepscope.hub.store.columns import Block, numbers
-from stepscope.hub.store.engine import Tables
-from stepscope.hub.store.schema import NO_STEP
-from stepscope.hub.store.shards import WHOLE, Shard
-from stepscope.model.ports import Writer
+from stepscope.hub.store.engine import Engine, Tables
+from stepscope.hub.store.schema import NO_STEP, WHOLE, Shard, create
+from stepscope.model.ports import Batch, Writer
 
 MAX_KNOWN = 100_000
 """When more writers than this are cached, the cache is cleared."""
@@ -179,3 +178,90 @@ def block(entries: dict[int, Entry], commit: int, received: int) -> Block:
     for name in COUNTS:
         result[name] = numbers("UInt64", [each.counts[name] for each in made])
     return result
+
+
+REQUESTS = "requests"
+KEPT_NS = 3600 * 1_000_000_000
+"""How long a request is remembered: a client gives up after minutes."""
+_REQUEST_COLUMNS = """(run UInt32, writer UInt64, request UInt64, commit UInt32, received Int64)
+    ENGINE = MergeTree ORDER BY (writer, received)"""
+_MAX_REQUESTS = 500_000
+"""When more than this are cached, the cache is cleared."""
+Stored = tuple[int, int, int]
+"""The numbers of a run, a writer and a request, which is 0 when it is not known."""
+
+
+class Requests:
+    """The requests of a shard that were stored lately, each with the writer of its records.
+
+    Their rows are written before the ledger entry of their commit, and do not count when that commit was aborted.
+    """
+
+    def __init__(self, engine: Tables) -> None:
+        self._engine = engine
+        self._known: dict[int, set[int]] = {}
+        self._size = 0
+        self._expire_at = 0
+
+    def load(self, batches: Iterable[tuple[int, Batch]], aborted: Sequence[int], now: int) -> None:
+        """Look up the requests of writers, given with their batches."""
+        missing = {writer for writer, batch in batches if batch.request and writer not in self._known}
+        if not missing:
+            return
+        valid = f"commit NOT IN {literal.integers(aborted)}" if aborted else "1"
+        found = self._engine.query_all(
+            f"""SELECT writer, request FROM {REQUESTS} WHERE writer IN {literal.integers(missing)}
+            AND received > {now - KEPT_NS} AND {valid}"""
+        )
+        self._known.update((writer, set()) for writer in missing)
+        for writer, request in (row for answer in found for row in answer.rows("writer", "request")):
+            self._known[writer].add(request)
+            self._size += 1
+
+    def seen(self, writer: int, request: int) -> bool:
+        """Return whether the records of a request are stored; its writer must have been loaded."""
+        return request in self._known.get(writer, ())
+
+    def blocks(self, stored: Sequence[Stored], commit: int, received: int) -> dict[str, Block]:
+        """Make the rows of a commit."""
+        rows = [each for each in stored if each[2]]
+        return {REQUESTS: _request_block(rows, commit, received)} if rows else {}
+
+    def accept(self, stored: Iterable[Stored]) -> None:
+        """Remember requests that are now stored."""
+        if self._size > _MAX_REQUESTS:
+            self.forget()
+        for _, writer, request in stored:
+            if request and writer in self._known:
+                self._known[writer].add(request)
+                self._size += 1
+
+    def expire_if_due(self, now: int, guard: Callable[[], None]) -> None:
+        """Delete requests that no client repeats any more, once in the time for which they are kept."""
+        if now < self._expire_at:
+            return
+        old = f"received < {now - KEPT_NS}"
+        if self._engine.query(f"SELECT count() AS found FROM {REQUESTS} WHERE {old}").one("found"):
+            guard()
+            self._engine.execute(f"ALTER TABLE {REQUESTS} DELETE WHERE {old}")
+        self._expire_at = now + KEPT_NS
+
+    def forget(self) -> None:
+        """Clear the cache."""
+        self._known.clear()
+        self._size = 0
+
+
+def prepare_requests(engine: Engine) -> None:
+    """Create the table of requests if it is missing."""
+    create(engine, REQUESTS, _REQUEST_COLUMNS)
+
+
+def _request_block(rows: Sequence[Stored], commit: int, received: int) -> Block:
+    return {
+        "run": numbers("UInt32", [row[0] for row in rows]),
+        "writer": numbers("UInt64", [row[1] for row in rows]),
+        "request": numbers("UInt64", [row[2] for row in rows]),
+        "commit": numbers("UInt32", [commit] * len(rows)),
+        "received": numbers("Int64", [received] * len(rows)),
+    }

@@ -13,7 +13,7 @@ from stepscope.model import names
 from stepscope.model.errors import Retry
 from stepscope.model.ports import Batch
 from stepscope.model.records import Alert, Event, Histogram, Instrument, Log, Metric, Record, Span
-from stepscope.testing.stores import T, bits, floats, line, losses, writer
+from tests.hub.store.contract import T, bits, floats, line, losses, writer
 
 INSERTS = 11
 """Inserts of a commit with every kind of record, from the writers to the ledger."""
