@@ -23,8 +23,10 @@ _CLASSES = {
 }
 _ANY = "a:/ '\"<=.@,-é7A\\"
 _QUICK_SECONDS = 0.01
-"""A text of `_SHORT` characters that takes less is searched fast enough; a slower one is measured at two lengths."""
-_SHORT = 16_000
+"""A text that takes less is searched fast enough; a slower one is measured at two lengths."""
+_STEPS = 10**8
+"""So many steps would a search take that begins anew at each repetition: the text is long enough for that."""
+_MAX_OWN = 16
 _RATIO = 8
 """Four times the text may take this many times as long; quadratic time is sixteen times."""
 
@@ -43,6 +45,14 @@ def pumps(pattern: "re.Pattern[Any]", rounds: int, seed: int = 1) -> list[tuple[
             begin = "".join(pieces[:start])
             found |= {("", begin), (begin, pieces[start]), (begin, "".join(pieces[start : start + 2]))}
     return sorted(pair for pair in found if 0 < len(pair[1]) <= 200)
+
+
+def pairs(pattern: "re.Pattern[Any]") -> list[str]:
+    """List all pairs of the characters that stand for themselves in a pattern, with a letter and a blank."""
+    source = pattern.pattern if isinstance(pattern.pattern, str) else pattern.pattern.decode("latin-1")
+    written = dict.fromkeys(each for each in source if not each.isalnum())
+    own = [*written, "a", " "] if len(written) <= _MAX_OWN else ["a", " ", *_ANY]
+    return sorted({first + second for first in own for second in own})
 
 
 def _sample(nodes: "list[Any]", chance: random.Random) -> list[str]:
@@ -103,9 +113,10 @@ def is_linear(search: Callable[[str], object], prefix: str, piece: str, suffix: 
         search(text)
         return time.process_time() - began
 
-    if seconds(_SHORT) < _QUICK_SECONDS:
+    whole = int((2 * _STEPS * len(piece)) ** 0.5)
+    if seconds(whole) < _QUICK_SECONDS:
         return True
-    size = _SHORT // 4
+    size = whole // 4
     short = min(seconds(size) for _ in range(3))
     long = min(seconds(4 * size) for _ in range(3))
     return long < max(_RATIO * short, _QUICK_SECONDS)

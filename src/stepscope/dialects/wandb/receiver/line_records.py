@@ -20,7 +20,7 @@ UNREADABLE = "a line that is not a JSON object"
 EVENT_VALUES = "wandb.values"
 """The event for other values of a history line: strings, lists, and media as objects that name their files."""
 _CONSOLE = re.compile(r"(ERROR )?(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d{1,9})?) ?(.*)", re.DOTALL)
-_LEVEL = re.compile(r"\b(DEBUG|INFO|WARN|WARNING|ERROR|CRITICAL|FATAL)\b|\w+(Warning):")
+_LEVEL = re.compile(r"\b(?:(DEBUG|INFO|WARN|WARNING|ERROR|CRITICAL|FATAL)\b|\w+(Warning):)")
 _CHATTER = re.compile(r"wandb: |.*(?:\d%\||it/s|s/it)")
 """Harmless lines on stderr: the client's own lines, and progress bars."""
 _OWN = ("_step", "_timestamp", "_runtime")

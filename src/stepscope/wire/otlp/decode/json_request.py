@@ -43,7 +43,8 @@ from stepscope.wire.otlp.replies import BadRequest, Rejections
 _SNAKE = re.compile("_([a-z])")
 _LEVELS = 16
 PART_BYTES = 128 * 1024
-_BARE = re.compile(rb'"(?:[^"\\]|\\.)*"|NaN|-?Infinity', re.DOTALL)
+_BARE = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+(?:"|\\?\Z)|NaN|-?Infinity', re.DOTALL)
+"""A text, to the end of the body where it is not closed: each byte is read once."""
 _ESCAPE = re.compile(rb"\\(?:u[dD][89abAB]\w\w\\u[dD][c-fC-F]\w\w|u\w{4}|.)", re.DOTALL)
 _decode = msgspec.json.Decoder().decode
 _fields = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
