@@ -2,6 +2,7 @@
 
 import math
 from collections import defaultdict, deque
+from collections.abc import Collection
 from statistics import median
 from typing import ClassVar
 
@@ -37,9 +38,14 @@ STEPS = 24
 """A straggler is slower over this many steps."""
 SHARE = 0.03
 """It costs this share of a step."""
-BUSY_SLOWER, BUSY_SHARE = math.log(2.0), 0.25
-"""On a busy machine, and where fewer milliseconds than these are lost, it is so much slower and costs so much."""
+SMALL_SLOWER, SMALL_SHARE = math.log(2.0), 0.25
+"""Where fewer milliseconds than these are lost, it is so much slower and costs so much."""
 MIN_LOST_SECONDS = 0.003
+FLOOR = 0.1
+"""Waiting for a CPU only ever adds time: the fastest tenth of a rank's steps tells what its own work takes."""
+MANY_TIMES = math.log(10.0)
+"""From here on the text has the seconds, not their ratio."""
+BETWEEN = "the time between steps"
 LATE = math.log(1.3)
 LATE_SHARE = 0.1
 LATE_WINDOW = 240
@@ -65,7 +71,14 @@ class Stragglers:
 
     def __init__(self, run: RunState) -> None:
         self._run = run
-        self._ratios: dict[tuple[str, int], deque[tuple[int, float, float]]] = defaultdict(lambda: deque(maxlen=STEPS))
+        self._ratios: dict[tuple[str, int], deque[tuple[int, float, float, float]]]
+        self._ratios = defaultdict(lambda: deque(maxlen=STEPS))
+        """Of each of the last steps: how much slower than the others, the lost share of a step, and the seconds."""
+        self._own: dict[int, deque[float]] = defaultdict(lambda: deque(maxlen=STEPS))
+        """The seconds from step to step that each rank did not wait in collectives."""
+        self._took: deque[float] = deque(maxlen=STEPS)
+        self._ended: dict[int, tuple[int, int]] = {}
+        """The last step of each rank, and when it ended."""
         self._late: dict[tuple[str, int], deque[tuple[int, float]]] = defaultdict(lambda: deque(maxlen=64))
         """The steps at which a rank began to be late, and how late it was."""
         self._latest: dict[tuple[str, int], int] = {}
@@ -82,8 +95,14 @@ class Stragglers:
         newest = max(row.values(), key=lambda times: times.ended)
         waited = {rank: _waited(times) for rank, times in row.items()}
         usual = median(waited.values())
+        between = self._between(row)
         for rank, mine in waited.items():
             self._lateness[rank].append(usual - mine)
+            self._own[rank].append(row[rank].took - mine + between.get(rank, 0.0))
+        self._took.append(newest.took)
+        if len(between) == len(row) and any(waited.values()):
+            new = self._compare(BETWEEN, newest.step, newest.ended, between)
+            found += [] if new is None else [new]
         for name in newest.own:
             about = traits(name)
             if about.waiting or about.rare:
@@ -96,6 +115,16 @@ class Stragglers:
         late = self._arrive(newest, row, waited)
         if late is not None:
             found.append(late)
+        return found
+
+    def _between(self, row: dict[int, StepTimes]) -> dict[int, float]:
+        """Return the seconds between the step before and this one, for ranks that have ended both."""
+        found = {}
+        for rank, times in row.items():
+            before, ended = self._ended.get(rank, (-1, 0))
+            if before == times.step - 1:
+                found[rank] = max((times.began - ended) / 1e9, 1e-6)
+            self._ended[rank] = (times.step, times.ended)
         return found
 
     def _arrive(self, newest: StepTimes, row: dict[int, StepTimes], waited: dict[int, float]) -> Finding | None:
@@ -115,7 +144,7 @@ class Stragglers:
             return None
         if any(kind == STRAGGLER.name and rank == last for kind, _, rank in self._reported):
             return None
-        if self._is_of_machine(last, BUSY_SLOWER, median(share for *_, share in mine)):
+        if self._run.busy(last) or self._is_small(SMALL_SLOWER, median(share for *_, share in mine)):
             return None
         times = max(row.values(), key=_waited)
         name = max((each for each in times.own if traits(each).waiting), key=lambda each: times.own[each])
@@ -145,7 +174,7 @@ class Stragglers:
         slowest, most = -1, -math.inf
         for rank, mine in took.items():
             ratio, lost = math.log(mine / others), (mine - others) / usual
-            self._ratios[name, rank].append((step, ratio, lost))
+            self._ratios[name, rank].append((step, ratio, lost, mine))
             if ratio > LATE and lost > LATE_SHARE:
                 if step - self._latest.get((name, rank), -APART) >= APART:
                     self._late[name, rank].append((step, ratio))
@@ -162,21 +191,44 @@ class Stragglers:
                 del state[place]
 
     def _judge(self, name: str, rank: int, step: int, time: int, took: dict[int, float]) -> Finding | None:
+        if self._run.busy(rank):
+            return self._judge_floor(name, rank, step, time, took)
         recent = self._ratios[name, rank]
-        ratio, share = median([r for _, r, _ in recent]), median([s for _, _, s in recent])
-        if ratio > SLOWER and share > SHARE and sum(r > SLOWER / 2 for _, r, _ in recent) > 0.85 * STEPS:
-            if not self._is_waited_for(rank, share) or self._is_of_machine(rank, ratio, share):
+        ratio, share = median([each[1] for each in recent]), median([each[2] for each in recent])
+        if ratio > SLOWER and share > SHARE and sum(each[1] > SLOWER / 2 for each in recent) > 0.85 * STEPS:
+            if not self._is_waited_for(rank, share) or self._is_small(ratio, share):
                 return None
-            begun = next(at for at, each, _ in recent if each > SLOWER)
+            begun = next(each[0] for each in recent if each[1] > SLOWER)
             return self._finding(STRAGGLER, name, rank, begun, step, time, ratio, took)
+        if name == BETWEEN:
+            return None  # what one rank does between steps now and then, such as saving, is no fault
         late = [each for each in self._late[name, rank] if each[0] > step - LATE_WINDOW]
         if len(late) < LATE_LEAST or late[-1][0] != step or self._seen[name] < 2 * STEPS:
             return None
         everyone = sum(at > step - LATE_WINDOW for other in took for at, _ in self._late[name, other])
-        if _chance(len(late), everyone, 1 / len(took)) < BY_CHANCE and not self._run.busy(rank):
+        if _chance(len(late), everyone, 1 / len(took)) < BY_CHANCE:
             often = median([ratio for _, ratio in late])
             return self._finding(INTERMITTENT, name, rank, late[0][0], step, time, often, took)
         return None
+
+    def _judge_floor(self, name: str, rank: int, step: int, time: int, took: dict[int, float]) -> Finding | None:
+        """Judge a rank on a busy machine, where any rank may be late at any step, by its fastest steps.
+
+        A slow rank takes longer in nearly all steps than the others in half of theirs, and its fastest steps as a whole
+        are longer than theirs, too.
+        """
+        recent = self._ratios[name, rank]
+        others = [other for other in took if other != rank]
+        usual = median([each[3] for other in others for each in self._ratios[name, other]])
+        fastest = _floor([each[3] for each in recent])
+        lost = fastest - usual
+        if fastest < 2 * usual or lost < max(MIN_LOST_SECONDS, SHARE * _floor(self._took)):
+            return None
+        if _floor(self._own[rank]) - median([_floor(self._own[other]) for other in others]) < WAITED * lost:
+            return None
+        begun = next(each[0] for each in recent if each[3] >= fastest)
+        ratio = math.log(median([each[3] for each in recent]) / usual)
+        return self._finding(STRAGGLER, name, rank, begun, step, time, ratio, took)
 
     def _is_waited_for(self, rank: int, share: float) -> bool:
         """Return whether a rank's lost share of a step makes others wait; True where no collective is recorded."""
@@ -185,10 +237,9 @@ class Stragglers:
             return True
         return median(late) >= WAITED * share * self._run.usual_step
 
-    def _is_of_machine(self, rank: int, ratio: float, share: float) -> bool:
-        """Return whether a busy machine explains a slower rank, or what it loses is too little to tell."""
-        small = share * self._run.usual_step < MIN_LOST_SECONDS
-        return (small or bool(self._run.busy(rank))) and (ratio < BUSY_SLOWER or share < BUSY_SHARE)
+    def _is_small(self, ratio: float, share: float) -> bool:
+        """Return whether what a rank loses is too little to tell."""
+        return share * self._run.usual_step < MIN_LOST_SECONDS and (ratio < SMALL_SLOWER or share < SMALL_SHARE)
 
     def _finding(
         self, kind: Kind, name: str, rank: int, begun: int, step: int, time: int, ratio: float, took: dict[int, float]
@@ -199,13 +250,16 @@ class Stragglers:
         others = median([each for at, each in took.items() if at != rank])
         often = "" if kind is STRAGGLER else " now and then"
         times = f"{name} takes {exp(ratio):.2f} times as long there"
+        if ratio > MANY_TIMES:
+            times = f"{name} takes {seconds(median(each[3] for each in self._ratios[name, rank]))} there"
+            times += f", {seconds(others)} on the others"
         return kind.finding(
             f"rank {rank} has been slower than the others{often} since step {begun}: {times}",
             time,
             step=begun,
             last=step,
             ranks=(rank,),
-            span=name,
+            span=None if name == BETWEEN else name,
             value=took[rank],
             expected=(others * 0.9, others * 1.1),
             weight=ratio,
@@ -215,6 +269,11 @@ class Stragglers:
 def _waited(times: StepTimes) -> float:
     """Return the time that a rank spent in collectives in a step."""
     return sum(took for name, took in times.own.items() if traits(name).waiting)
+
+
+def _floor(times: Collection[float]) -> float:
+    """Return the time that the fastest tenth of some steps takes at most."""
+    return sorted(times)[int(FLOOR * len(times))]
 
 
 def _chance(often: int, total: int, share: float) -> float:
