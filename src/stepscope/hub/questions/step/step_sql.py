@@ -246,22 +246,31 @@ def _values(
     low = max(step - window, FIRST_STEP)
     # The baseline of an attempt includes earlier attempts up to the step at which it resumed.
     known = "1" if attempt is None else f"(attempt = {attempt} OR attempt < {attempt} AND step < {step})"
-    one_each = f"""SELECT series, step, argMax(value, (attempt, time)) AS v, argMax(time, (attempt, time)) AS t,
-            max(attempt) AS a, count() AS logged
-        FROM metrics WHERE {span_of(run)} AND step BETWEEN {low} AND {step} AND {known} GROUP BY series, step"""
+    # Sorting by the table's own order is four times cheaper than grouping by series and step.
+    one_each = f"""SELECT series, step, value AS v, time AS t, attempt AS a
+        FROM metrics WHERE {span_of(run)} AND step BETWEEN {low} AND {step} AND {known}
+        ORDER BY series, step, attempt DESC, time DESC LIMIT 1 BY series, step"""
     before = f"step < {step} AND isFinite(v)"
     values = f"""SELECT series, maxIf(a, step = {step}) AS attempt, maxIf(t, step = {step}) AS time,
-            argMaxIf(v, step, step = {step}) AS value, sumIf(logged, step = {step}) AS logged,
-            avgIf(v, {before}) AS mean, groupArrayIf(v, {before}) AS earlier
-        FROM ({one_each}) GROUP BY series HAVING logged > 0"""
+            argMaxIf(v, step, step = {step}) AS value, avgIf(v, {before}) AS mean, groupArrayIf(v, {before}) AS earlier
+        FROM ({one_each}) GROUP BY series HAVING countIf(step = {step}) > 0"""
     # New engines lose the spread of large values unless these are near zero.
-    found = engine.query(
-        f"""SELECT series, attempt, time, value, logged, mean,
-            arrayReduce('stddevPop', arrayMap(each -> each - earlier[1], earlier)) AS std,
-            toUInt64(length(earlier)) AS before
-        FROM ({values}) ORDER BY series"""
+    found, counts = engine.query_many(
+        [
+            f"""SELECT series, attempt, time, value, mean,
+                arrayReduce('stddevPop', arrayMap(each -> each - earlier[1], earlier)) AS std,
+                toUInt64(length(earlier)) AS before
+            FROM ({values}) ORDER BY series""",
+            f"""SELECT series, count() AS logged FROM metrics
+            WHERE {span_of(run)} AND step = {step} AND {known} GROUP BY series""",
+        ]
     )
-    rows = [StepValue(catalog[series], *rest) for series, *rest in found.rows() if series in catalog]
+    logged = dict(counts.rows("series", "logged"))
+    rows = [
+        StepValue(catalog[series], attempt, time, value, logged.get(series, 1), mean, std, count)
+        for series, attempt, time, value, mean, std, count in found.rows()
+        if series in catalog
+    ]
     rows = _exact(engine, f"step = {step} AND {known}", rows)
     return sorted(rows, key=lambda value: (value.series.key, value.series.rank, value.series.scope))
 
