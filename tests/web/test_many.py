@@ -7,7 +7,7 @@ import pytest
 
 from stepscope.model.names import EVENT_FINISHED, EVENT_STARTED
 from stepscope.model.ports import Batch, Writer
-from stepscope.model.records import Event, Log, Metric, Record
+from stepscope.model.records import Event, Log, Metric, Record, Span
 from tests.hub.conftest import RunningHub
 from tests.web.conftest import Opened, turn_to, until
 from tests.web.stored import hub_with
@@ -35,6 +35,9 @@ def _run(run: str, number: int, *, ranks: int = 1, keys: int = 1, base: float = 
             )
             for step in range(10)
         ]
+        if ranks > RUNS:
+            trace, lasts = bytes([rank + 1]) * 16, (100 + rank) * 10**6
+            records.append(Span(start + 5 * SECOND, lasts, 5, None, trace, trace[:8], None, "train.step"))
         records.append(Log(start + SECOND, 1, None, None, None, 17, TRACEBACK))
         records.append(Event(start + 10 * SECOND, None, None, None, None, 9, EVENT_FINISHED, {"status": "finished"}))
         yield Batch(writer, 1, records)
@@ -168,3 +171,25 @@ def test_an_unknown_run_has_a_way_back(many: RunningHub, show: Opened) -> None:
     page.locator(".state a", has_text="All runs").click()
     until(page, "document.querySelectorAll('.vt-row').length > 10")
     show.forgive("404")
+
+
+def test_a_step_of_many_ranks_is_read_in_pages(many: RunningHub, show: Opened) -> None:
+    """The summary of all ranks comes with the first page; scrolling brings the others, and a click the rank named."""
+    page = show(many, "runs", fresh=True)
+    asked: list[str] = []
+    page.on("request", lambda request: asked.append(request.url) if "/steps/5" in request.url else None)
+    turn_to(page, "run/ranks-70?step=5")
+    dialog = page.get_by_role("dialog", name="Step 5")
+    everyone = dialog.get_by_role("region", name="All ranks")
+    everyone.get_by_role("button", name="rank 69").wait_for()
+    assert dialog.locator(".spans thead th").last.inner_text().startswith("rank 69")
+    until(
+        page,
+        """(() => { document.querySelector(".step-part .note .button")?.scrollIntoView();
+            return document.querySelectorAll(".lane").length === 70; })()""",
+    )
+    offsets = [int(re.findall(r"offset=(\d+)", url)[0]) for url in asked]
+    assert offsets == [0, 16, 32, 48, 64]
+    everyone.get_by_role("button", name="rank 0").click()
+    dialog.locator(".lane.at", has_text="rank 0").wait_for()
+    assert "rank=0" in asked[-1]

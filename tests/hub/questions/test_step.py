@@ -177,3 +177,77 @@ def test_an_anomaly_has_the_same_reason_from_before_and_after(get: Get, hub: Hub
     assert [places[0]["next_anomaly"], places[1]["previous_anomaly"]] == [
         {"step": 5, "reason": "alert", "attempt": 1}
     ] * 2
+
+
+WIDE, SLOW, ODD, BROKEN = 40, 7, 23, 31
+"""The number of ranks of the run `wide`, and those that are slow, far from the usual values, and have a failed span."""
+
+
+@pytest.fixture(scope="module")
+def wide(hub: Hub) -> None:
+    """A run of many ranks, of which three are unlike the others in the last step."""
+    batches = []
+    for rank in range(WIDE):
+        writer = Writer(id=f"wide{rank}", run="wide", project="gpt", rank=rank, world_size=WIDE, wall_ns=START)
+        records: list[Record] = []
+        for step in range(20):
+            begin, last = START + step * 10**9, step == 19
+            value = 1.0 + step % 3 / 10 + (50.0 if last and rank == ODD else 0.0)
+            records.append(Metric(begin, step, None, "trainer", {"loss": value}))
+            trace = bytes([rank + 1]) * 8 + step.to_bytes(8)
+            ids = [bytes([rank + 1, place, step]) + b"wide!" for place in range(2)]
+            lasts = (300 + rank + (500 if last and rank == SLOW else 0)) * 10**6
+            failed = 2 if last and rank == BROKEN else 0
+            records.append(Span(begin, lasts, step, None, trace, ids[0], None, "train.step"))
+            records.append(Span(begin, lasts // 2, step, None, trace, ids[1], ids[0], "train.forward", status=failed))
+            records.append(Log(begin, step, None, None, None, 9, f"line of {rank}"))
+        batches.append(Batch(writer, 1, records))
+    hub.store.write_many(batches)
+
+
+@pytest.mark.usefixtures("wide")
+def test_a_page_of_ranks_has_the_odd_and_the_slow_ones(get: Get) -> None:
+    """Of forty ranks the first four are the last, the failed, the slowest and the oddest, with all they recorded."""
+    found = get("/api/runs/wide/steps/19", limit=4)
+    assert [lane["rank"] for lane in found["ranks"]] == [SLOW, ODD, BROKEN, WIDE - 1]
+    assert [lane["rank"] for lane in found["ranks"] if lane["critical"]] == [SLOW]
+    assert [value["rank"] for value in found["metrics"][0]["values"]] == [SLOW, ODD, BROKEN, WIDE - 1]
+    assert sorted(log["rank"] for log in found["logs"]) == [SLOW, ODD, BROKEN, WIDE - 1]
+    assert [each["text"] for each in found["findings"] if each["kind"] == "error"] == [
+        f"train.forward failed on rank {BROKEN}"
+    ]
+    assert get("/api/runs/wide/steps/19", limit=1, rank=12)["ranks"][0]["rank"] == 12
+
+
+@pytest.mark.usefixtures("wide")
+def test_the_pages_together_are_the_whole(get: Get) -> None:
+    """Every rank is on one page, as it is in an answer without pages, and what concerns all ranks is on each."""
+    whole = get("/api/runs/wide/steps/19")
+    pages, offset = [], 0
+    while offset is not None:
+        pages.append(get("/api/runs/wide/steps/19", limit=7, offset=offset))
+        offset = pages[-1]["all_ranks"]["next"]
+    assert [len(page["ranks"]) for page in pages] == [7, 7, 7, 7, 7, 5]
+    by_rank = {lane["rank"]: lane for page in pages for lane in page["ranks"]}
+    assert by_rank == {lane["rank"]: lane for lane in whole["ranks"]}
+    values = [value for page in pages for value in page["metrics"][0]["values"]]
+    assert sorted(values, key=lambda value: value["rank"]) == whole["metrics"][0]["values"]
+    assert whole["all_ranks"]["next"] is None
+    for page in pages:
+        assert page["all_ranks"]["spans"] == whole["all_ranks"]["spans"]
+        assert [page[key] for key in ("begin", "end", "duration_ms", "attempts", "previous", "next")] == [
+            whole[key] for key in ("begin", "end", "duration_ms", "attempts", "previous", "next")
+        ]
+
+
+@pytest.mark.usefixtures("wide")
+def test_the_summary_of_all_ranks(get: Get) -> None:
+    """The fastest, the median and the slowest rank of each name are told on a page of one rank."""
+    found = get("/api/runs/wide/steps/19", limit=1)["all_ranks"]
+    assert found["count"] == WIDE
+    step, forward = found["spans"]
+    assert (step["name"], step["ranks"], forward["name"]) == ("train.step", WIDE, "train.forward")
+    assert (step["min_ms"], step["min_rank"]) == (300.0, 0)
+    assert (step["max_ms"], step["max_rank"]) == (807.0, SLOW)
+    assert step["median_ms"] == 320.0
+    assert step["usual_ms"] == pytest.approx(319.5, abs=1)

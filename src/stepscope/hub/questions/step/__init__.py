@@ -1,15 +1,14 @@
 """The step inspector: everything that happened at one step of a run, on all ranks."""
 
-import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, get_args
 
 from stepscope.alerts.alert import unexpected
 from stepscope.diagnosis.finding import SEVERITIES, Finding
 from stepscope.diagnosis.findings_json import concerns, slow_finding
-from stepscope.diagnosis.levels import value_level
 from stepscope.diagnosis.registry import KINDS
 from stepscope.hub.questions.logs import RECORD, record_json
+from stepscope.hub.questions.step.rank_pages import ALL_RANKS, RankPage, summary
 from stepscope.hub.questions.step.step_sql import (
     WINDOW,
     Anomaly,
@@ -47,9 +46,6 @@ from stepscope.hub.store.read.finding_catalog import read_findings
 from stepscope.model import names
 from stepscope.wire.plain import plain, word
 
-MIN_BEFORE = 5
-"""The least number of earlier values that a z-score needs."""
-
 
 def step_json(view: StepView, run: str, found: Sequence[Finding]) -> dict[str, Any]:
     """Everything about a step; offsets count from `begin`. Refused when the given attempt did not reach it.
@@ -71,7 +67,7 @@ def step_json(view: StepView, run: str, found: Sequence[Finding]) -> dict[str, A
         "previous": view.previous,
         "next": view.following,
         "metrics": metrics(view.values),
-        "ranks": ranks(view.spans, view.usual, run, view.begin),
+        "ranks": ranks(view.spans, view.usual, run, view.begin, view.last_rank),
         "slow": slow_step(view, found),
         "open_spans": [span_json(row, run, view.begin) for row in view.open],
         "usual_ms": {name: milliseconds(median) for name, median in sorted(view.usual.items())},
@@ -94,7 +90,7 @@ def metrics(values: Iterable[StepValue]) -> list[dict[str, Any]]:
 
 
 def _value(value: StepValue) -> dict[str, Any]:
-    delta, z = against(value.value, value.mean, value.std, value.before)
+    delta, z, level = value.against()
     return {
         "rank": value.series.rank,
         "attempt": value.attempt,
@@ -108,33 +104,19 @@ def _value(value: StepValue) -> dict[str, Any]:
         "before": value.before,
         "delta": None if delta is None else word(delta),
         "z": z,
-        "level": value_level(value.value, value.mean, delta, z),
+        "level": level,
     }
 
 
-def against(value: float, mean: float, std: float, before: int) -> tuple[float | None, float | None]:
-    """The difference of a value from the mean of earlier values, and its z-score.
-
-    None where there are no earlier values, too few, or only equal ones.
-    """
-    if not before or not math.isfinite(value):
-        return None, None
-    delta = value - mean
-    # Below a ten-millionth of the mean a deviation is rounding.
-    usable = before >= MIN_BEFORE and std > abs(mean) * 1e-7 and math.isfinite(std)
-    z = delta / std if usable else None
-    return delta, round(z, 3) if z is not None and math.isfinite(z) else None
-
-
-def ranks(spans: Sequence[SpanRow], usual: Mapping[str, float], run: str, begin: int) -> list[dict[str, Any]]:
-    """The span trees of each rank, flat: parents first, with depth; the rank whose spans end last is critical."""
+def ranks(
+    spans: Sequence[SpanRow], usual: Mapping[str, float], run: str, begin: int, last: int | None
+) -> list[dict[str, Any]]:
+    """The span trees of each rank, flat: parents first, with depth; the rank that ended last is critical."""
     by_rank: dict[int, list[SpanRow]] = {}
     for row in spans:
         by_rank.setdefault(row.rank, []).append(row)
     grown = {rank: build_trees(rows) for rank, rows in sorted(by_rank.items())}
-    ends = {rank: max(root.end for root in roots) for rank, roots in grown.items()}
-    slowest = max(ends, key=lambda rank: ends[rank], default=None)
-    return [_rank(rank, roots, usual, run, begin, critical=rank == slowest) for rank, roots in grown.items()]
+    return [_rank(rank, roots, usual, run, begin, critical=rank == last) for rank, roots in grown.items()]
 
 
 def _rank(
@@ -175,18 +157,35 @@ def inspect(reader: Reader, given: dict[str, Any]) -> dict[str, Any]:
     run, step = reader.number(given["run"]), given["step"]
     share = reader.diagnosed(given["run"])
     before, after = nearest_anomalies(reader.engine, run, step)
-    view = read_step(reader.engine, run, step, window=given["window"], attempt=given["attempt"])
     found, marks = read_findings(reader.engine, run), reader.marks
     if found and marks:
         found = unexpected(found, given["run"], reader.recorded(given["run"]).project, marks)
+    page = _page(given, found)
+    view = read_step(reader.engine, run, step, window=given["window"], attempt=given["attempt"], page=page)
+    beyond = None if page is None else page.offset + page.limit
     return {
         **step_json(view, given["run"], found),
+        "all_ranks": {
+            "count": view.ranks,
+            "next": beyond if beyond is not None and beyond < view.ranks else None,
+            "spans": summary(view.outline, view.usual),
+        },
         "samples": sample_counts(reader.engine, run, step, given["attempt"]),
         "complete": share >= 1.0,
         "window": given["window"],
         "previous_anomaly": _place(before),
         "next_anomaly": _place(after),
     }
+
+
+def _page(given: Mapping[str, Any], found: Sequence[Finding]) -> RankPage | None:
+    """The page of ranks that is asked for: first the rank that is named, then some that findings name."""
+    limit, step, attempt = given["limit"], given["step"], given["attempt"]
+    if limit is None:
+        return None
+    named = () if given["rank"] is None else (given["rank"],)
+    at_fault = [rank for each in found if concerns(each, step, attempt or each.attempt) for rank in each.ranks]
+    return RankPage(limit, given["offset"], (*named, *at_fault[: limit // 2]))
 
 
 def _place(found: Anomaly | None) -> dict[str, Any] | None:
@@ -297,6 +296,7 @@ ENDPOINTS = (
             next=STEP,
             metrics=list_of(object_of(key=TEXT, unit=TEXT, values=list_of(_VALUE))),
             ranks=list_of(_RANK),
+            all_ranks=ALL_RANKS,
             slow=nullable(object_of(text=TEXT, span=TEXT, rank=nullable(INTEGER), span_ids=list_of(TEXT))),
             findings=list_of(_FINDING),
             open_spans=list_of(object_of(**SPAN_FIELDS, offset_ms=MS)),
@@ -322,6 +322,11 @@ ENDPOINTS = (
                 high=10_000,
             ),
             Param("attempt", "integer", "this attempt; by default the newest", low=1, high=2**31 - 1),
+            Param(
+                "limit", "integer", "the number of ranks, the odd and the slow ones first; else all", low=1, high=1000
+            ),
+            Param("offset", "integer", "with `limit`: skip this many ranks", default=0, low=0, high=1_000_000),
+            Param("rank", "integer", "with `limit`: this rank comes first", low=0, high=2**32 - 1),
         ),
     ),
 )

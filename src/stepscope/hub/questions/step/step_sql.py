@@ -1,16 +1,26 @@
 """The SQL of the step inspector: values, neighbours, system metrics and the nearest anomalies of a step."""
 
-from dataclasses import dataclass
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Literal, TypeVar, get_args
 
 from msgspec import Struct, structs
 
+from stepscope.diagnosis.levels import value_level
 from stepscope.hub.questions.logs import find_alerts, find_logs
+from stepscope.hub.questions.step.rank_pages import (
+    RankPage,
+    RankSpans,
+    extents_of,
+    last_rank,
+    outline_of,
+    read_outline,
+)
 from stepscope.hub.questions.toolbox.conditions import RecordQuery
 from stepscope.hub.questions.traces.stored_spans import (
     SpanRow,
     find_spans,
-    open_spans,
     usual_durations,
 )
 from stepscope.hub.store import exact, literal
@@ -31,7 +41,11 @@ NEAR_STEPS, FAR_STEPS = 250, 1_000_000
 """The distances in which the neighbours of a step are searched, one after the other."""
 Sides = tuple[int | None, int | None]
 """A step before and one after; None where there is none."""
-Row = TypeVar("Row", SpanRow, LogRow)
+Row = TypeVar("Row", SpanRow, LogRow, RankSpans)
+MAX_SIGMAS = 1e6
+"""A value that is not finite counts as this far from the usual ones."""
+MIN_BEFORE = 5
+"""The least number of earlier values that a z-score needs."""
 
 
 class StepValue(Struct, frozen=True):
@@ -46,6 +60,20 @@ class StepValue(Struct, frozen=True):
     std: float
     before: int
     """The number of earlier finite values in `mean` and `std`."""
+
+    def against(self) -> tuple[float | None, float | None, int]:
+        """The difference from the mean of earlier values, its z-score, and how unusual that is.
+
+        The first two are None where there are no earlier values, too few, or only equal ones.
+        """
+        if not self.before or not math.isfinite(self.value):
+            return None, None, value_level(self.value, self.mean, None, None)
+        delta = self.value - self.mean
+        # Below a ten-millionth of the mean a deviation is rounding.
+        usable = self.before >= MIN_BEFORE and self.std > abs(self.mean) * 1e-7 and math.isfinite(self.std)
+        z = delta / self.std if usable else None
+        z = round(z, 3) if z is not None and math.isfinite(z) else None
+        return delta, z, value_level(self.value, self.mean, delta, z)
 
 
 class Reading(Struct, frozen=True):
@@ -76,6 +104,12 @@ class StepView(Struct, frozen=True):
     """The duration on the slowest rank; clocks of different machines are not compared."""
     values: list[StepValue]
     spans: list[SpanRow]
+    outline: list[RankSpans]
+    """What the spans of all ranks took, whichever ranks are in `spans`."""
+    ranks: int
+    """The number of ranks that have a span or a value."""
+    last_rank: int | None
+    """The rank whose spans ended last."""
     open: list[SpanRow]
     usual: dict[str, float]
     logs: list[LogRow]
@@ -85,30 +119,41 @@ class StepView(Struct, frozen=True):
     following: int | None
 
 
-def read_step(engine: Engine, run: int, step: int, *, window: int = WINDOW, attempt: int | None = None) -> StepView:
-    """Read everything about a step in the attempt named, else in all: values and spans of a rank are of its newest."""
+def read_step(
+    engine: Engine, run: int, step: int, *, window: int = WINDOW, attempt: int | None = None,
+    page: RankPage | None = None,
+) -> StepView:  # fmt: skip
+    """Read everything about a step in the attempt named, else in all: values and spans of a rank are of its newest.
+
+    With `page`, what each rank recorded is of the ranks on that page; times, alerts and neighbours are of all.
+    """
     catalog = find_series(engine, run)
     values = _values(engine, run, step, window, catalog, attempt)
-    spans = find_spans(engine, RecordQuery(run=run, step=step, limit=MOST))
-    spans.sort(key=lambda row: (row.rank, row.span.time, row.span.span_id))
-    begun = open_spans(engine, run, step=step, limit=MOST)
-    logs = find_logs(engine, RecordQuery(run=run, step=step, order="oldest", limit=MOST))
-    alerts = find_alerts(engine, RecordQuery(run=run, step=step, order="oldest", limit=MOST))
     came, near = _around(engine, run, step, attempt)
-    came |= {row.attempt for row in (*spans, *begun)}
+    every = RecordQuery(run=run, step=step, order="oldest", limit=MOST)
+    alerts = find_alerts(engine, every)
+    if page is None:
+        ranks, spans = None, _spans(engine, every)
+        outline = outline_of(spans)
+    else:
+        outline = read_outline(engine, run, step)
+        came |= _attempts(engine, run, step)
+        ranks = page.choose(_reached(attempt, outline), _oddness(values))
+        spans = _spans(engine, replace(every, ranks=ranks))
+    chosen = replace(every, ranks=ranks)
+    begun = find_spans(engine, replace(chosen, open=True, order="newest"))
+    logs = find_logs(engine, chosen)
+    came |= {row.attempt for row in (*begun, *outline)}
     came |= {row.attempt for row in (*logs, *alerts)}
-    spans = _newest(spans) if attempt is None else _of(attempt, spans)
+    spans, outline = _reached(attempt, spans), _reached(attempt, outline)
     begun, logs, alerts = _of(attempt, begun), _of(attempt, logs), _of(attempt, alerts)
     # A reading that only an earlier attempt made at this step is shown, but does not count for the step's duration.
-    present = {row.attempt for row in spans} or {max((value.attempt for value in values), default=0)}
-    times = [row.span.time for row in spans] + [value.time for value in values if value.attempt in present]
+    present = {row.attempt for row in outline} or {max((value.attempt for value in values), default=0)}
+    counted = [value for value in values if value.attempt in present]
+    times = [row.begin for row in outline] + [value.time for value in counted]
     times = times or [row.record.time for row in (*logs, *alerts)]
-    ends = [row.span.time + (row.span.duration or 0) for row in spans]
-    begin, end = min(times, default=0), max(times + ends, default=0)
-    extents = _extents(
-        [(row.rank, row.span.time, row.span.time + (row.span.duration or 0)) for row in spans]
-        + [(value.series.rank, value.time, value.time) for value in values if value.attempt in present]
-    )
+    begin, end = min(times, default=0), max([*times, *(row.end for row in outline)], default=0)
+    extents = extents_of(outline)
     previous, following = _neighbours(engine, run, step, attempt, near)
     return StepView(
         step=step,
@@ -116,26 +161,57 @@ def read_step(engine: Engine, run: int, step: int, *, window: int = WINDOW, atte
         attempts=sorted(came),
         begin=begin,
         end=end,
-        duration=max((last - first for first, last in extents.values()), default=end - begin),
-        values=values,
+        duration=_longest(extents, counted, end - begin),
+        values=[value for value in values if ranks is None or value.series.rank in ranks],
         spans=spans,
+        outline=outline,
+        ranks=len(extents.keys() | {value.series.rank for value in values}),
+        last_rank=last_rank(extents),
         open=begun,
         usual=usual_durations(engine, run, step - window, step - 1),
         logs=logs,
         alerts=alerts,
-        system=_system(engine, run, begin, end, catalog) if times else [],
+        system=_system(engine, run, begin, end, _of_ranks(catalog, ranks)) if times else [],
         previous=previous,
         following=following,
     )
 
 
-def _extents(records: list[tuple[int, int, int]]) -> dict[int, tuple[int, int]]:
-    """The first and the last time of each rank, of ranks with the times at which something began and ended."""
-    found: dict[int, tuple[int, int]] = {}
-    for rank, began, ended in records:
-        first, last = found.get(rank, (began, ended))
-        found[rank] = min(first, began), max(last, ended)
+def _spans(engine: Engine, query: RecordQuery) -> list[SpanRow]:
+    spans = find_spans(engine, replace(query, order="newest"))
+    return sorted(spans, key=lambda row: (row.rank, row.span.time, row.span.span_id))
+
+
+def _longest(extents: Mapping[int, tuple[int, int]], values: Iterable[StepValue], whole: int) -> int:
+    """The longest time between the first and the last record of a rank; `whole` without any."""
+    found = dict(extents)
+    for value in values:
+        first, last = found.get(value.series.rank, (value.time, value.time))
+        found[value.series.rank] = min(first, value.time), max(last, value.time)
+    return max((last - first for first, last in found.values()), default=whole)
+
+
+def _oddness(values: Iterable[StepValue]) -> dict[int, float]:
+    """How odd the oddest value of each rank is: by its level, and within one by its distance from the usual."""
+    found: dict[int, float] = {}
+    for value in values:
+        _, z, level = value.against()
+        odd = level * MAX_SIGMAS + min(abs(MAX_SIGMAS if z is None else z), MAX_SIGMAS) if level else 0.0
+        found[value.series.rank] = max(found.get(value.series.rank, 0.0), odd)
     return found
+
+
+def _of_ranks(catalog: dict[int, SeriesRow], ranks: Sequence[int] | None) -> dict[int, SeriesRow]:
+    return catalog if ranks is None else {each: info for each, info in catalog.items() if info.rank in ranks}
+
+
+def _attempts(engine: Engine, run: int, step: int) -> set[int]:
+    """The attempts in which any rank logged a line or opened a span at a step."""
+    parts = [
+        f"SELECT groupUniqArray(attempt) AS came FROM {table} WHERE run = {run} AND step = {step}"
+        for table in ("logs", "open_spans")
+    ]
+    return {attempt for (came,) in engine.query(" UNION ALL ".join(parts)).rows() for attempt in came}
 
 
 def _around(engine: Engine, run: int, step: int, attempt: int | None) -> tuple[set[int], Sides]:
@@ -150,11 +226,14 @@ def _around(engine: Engine, run: int, step: int, attempt: int | None) -> tuple[s
     return set(came), _sides_of(*beside)
 
 
-def _newest(spans: list[SpanRow]) -> list[SpanRow]:
+def _reached(attempt: int | None, rows: list[Row]) -> list[Row]:
+    """Those of the attempt named, else of the newest of each rank."""
+    if attempt is not None:
+        return _of(attempt, rows)
     newest: dict[int, int] = {}
-    for row in spans:
+    for row in rows:
         newest[row.rank] = max(row.attempt, newest.get(row.rank, 0))
-    return [row for row in spans if row.attempt == newest[row.rank]]
+    return [row for row in rows if row.attempt == newest[row.rank]]
 
 
 def _of(attempt: int | None, rows: list[Row]) -> list[Row]:
@@ -167,22 +246,31 @@ def _values(
     low = max(step - window, FIRST_STEP)
     # The baseline of an attempt includes earlier attempts up to the step at which it resumed.
     known = "1" if attempt is None else f"(attempt = {attempt} OR attempt < {attempt} AND step < {step})"
-    one_each = f"""SELECT series, step, argMax(value, (attempt, time)) AS v, argMax(time, (attempt, time)) AS t,
-            max(attempt) AS a, count() AS logged
-        FROM metrics WHERE {span_of(run)} AND step BETWEEN {low} AND {step} AND {known} GROUP BY series, step"""
+    # Sorting by the table's own order is four times cheaper than grouping by series and step.
+    one_each = f"""SELECT series, step, value AS v, time AS t, attempt AS a
+        FROM metrics WHERE {span_of(run)} AND step BETWEEN {low} AND {step} AND {known}
+        ORDER BY series, step, attempt DESC, time DESC LIMIT 1 BY series, step"""
     before = f"step < {step} AND isFinite(v)"
     values = f"""SELECT series, maxIf(a, step = {step}) AS attempt, maxIf(t, step = {step}) AS time,
-            argMaxIf(v, step, step = {step}) AS value, sumIf(logged, step = {step}) AS logged,
-            avgIf(v, {before}) AS mean, groupArrayIf(v, {before}) AS earlier
-        FROM ({one_each}) GROUP BY series HAVING logged > 0"""
+            argMaxIf(v, step, step = {step}) AS value, avgIf(v, {before}) AS mean, groupArrayIf(v, {before}) AS earlier
+        FROM ({one_each}) GROUP BY series HAVING countIf(step = {step}) > 0"""
     # New engines lose the spread of large values unless these are near zero.
-    found = engine.query(
-        f"""SELECT series, attempt, time, value, logged, mean,
-            arrayReduce('stddevPop', arrayMap(each -> each - earlier[1], earlier)) AS std,
-            toUInt64(length(earlier)) AS before
-        FROM ({values}) ORDER BY series"""
+    found, counts = engine.query_many(
+        [
+            f"""SELECT series, attempt, time, value, mean,
+                arrayReduce('stddevPop', arrayMap(each -> each - earlier[1], earlier)) AS std,
+                toUInt64(length(earlier)) AS before
+            FROM ({values}) ORDER BY series""",
+            f"""SELECT series, count() AS logged FROM metrics
+            WHERE {span_of(run)} AND step = {step} AND {known} GROUP BY series""",
+        ]
     )
-    rows = [StepValue(catalog[series], *rest) for series, *rest in found.rows() if series in catalog]
+    logged = dict(counts.rows("series", "logged"))
+    rows = [
+        StepValue(catalog[series], attempt, time, value, logged.get(series, 1), mean, std, count)
+        for series, attempt, time, value, mean, std, count in found.rows()
+        if series in catalog
+    ]
     rows = _exact(engine, f"step = {step} AND {known}", rows)
     return sorted(rows, key=lambda value: (value.series.key, value.series.rank, value.series.scope))
 

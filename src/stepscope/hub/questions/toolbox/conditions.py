@@ -19,6 +19,8 @@ class RecordQuery:
     run: int | None = None
     step: int | None = None
     rank: int | None = None
+    ranks: Collection[int] | None = None
+    """Any of these ranks."""
     name: str | None = None
     attrs: Mapping[str, str] = field(default_factory=dict)
     """Attributes and their values, compared as text."""
@@ -47,6 +49,7 @@ class RecordQuery:
         numbers = {"run": self.run, "step": self.step, "rank": self.rank, "status": self.status}
         numbers["kind"] = None if self.kind is None else _KINDS[self.kind]
         found = [f"{name} = {int(value)}" for name, value in numbers.items() if value is not None]
+        found += [] if self.ranks is None else [f"rank IN {literal.integers(self.ranks)}" if self.ranks else "0"]
         found += [] if self.name is None else [f"name = {literal.text(self.name)}"]
         ids = {"trace_id": self.trace_id, "span_id": self.span_id}
         found += [f"{name} = {literal.fixed(value)}" for name, value in ids.items() if value is not None]

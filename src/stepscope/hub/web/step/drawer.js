@@ -7,12 +7,13 @@ import { Icon, IconButton, Select } from "../parts/controls.js";
 import { clock, count, millis } from "../parts/format.js";
 import { Drawer } from "../parts/overlays.js";
 import { Fetched, Empty, Failure } from "../parts/states.js";
+import { useStep } from "./pages.js";
 import { Records, System } from "./records.js";
-import { Lanes, SpanTable } from "./spans.js";
+import { AllRanks, Lanes, SpanTable } from "./spans.js";
 import { Values } from "./values.js";
 
 export function StepDrawer({ run, step, at, attempt, onStep, onClose }) {
-  const fetched = useFetch((signal) => get(runPath(run, "steps", step), { attempt }, signal), [run, step, attempt]);
+  const fetched = useStep(run, step, attempt, at);
   usePollUntilComplete(fetched);
   const now =
     !fetched.error && fetched.value?.step === step && (attempt ?? fetched.value.attempt) === fetched.value.attempt
@@ -75,7 +76,8 @@ export function StepDrawer({ run, step, at, attempt, onStep, onClose }) {
           <${Findings} step=${found} rank=${rank} />
           <${Values} step=${found} rank=${rank} onRank=${setRank} />
           <${SpanTable} step=${found} rank=${rank} />
-          <${Lanes} step=${found} rank=${rank} />
+          <${AllRanks} step=${found} onRank=${(other) => onStep(found.step, other, attempt)} />
+          <${Lanes} step=${found} rank=${rank} more=${fetched.more} />
           <${Records} step=${found} run=${run} />
           <${System} step=${found} />`
         }

@@ -1,7 +1,8 @@
 // The span trees of all ranks side by side, against the median of the steps before.
 import { html } from "../h.js";
 import { href } from "../router.js";
-import { millis, ratio } from "../parts/format.js";
+import { count, millis, ratio } from "../parts/format.js";
+import { MoreRanks } from "./pages.js";
 import { Matrix } from "./values.js";
 import { spanColour } from "../trace/colours.js";
 
@@ -38,9 +39,30 @@ export function SpanTable({ step, rank }) {
     </table><//>
     ${rows.length > MAX_ROWS && html`<p class="muted note">${rows.length - MAX_ROWS} more spans in the traces.</p>`}
     ${
-      step.ranks.length > lanes.length &&
-      html`<p class="muted note">${step.ranks.length - lanes.length} more ranks were faster.</p>`
+      step.all_ranks.count > lanes.length &&
+      html`<p class="muted note">${count(step.all_ranks.count - lanes.length)} more ranks were faster.</p>`
     }
+  </section>`;
+}
+
+// Where not every rank has a column: how long each name took on the fastest, the median and the slowest of all ranks.
+export function AllRanks({ step, onRank }) {
+  const { count: ranks, spans } = step.all_ranks;
+  if (ranks <= MAX_RANKS || !spans.length) return null;
+  const on = (rank) =>
+    html`<button type="button" class="rank-button" onClick=${() => onRank(rank)}>rank ${rank}</button>`;
+  return html`<section class="step-part" aria-label="All ranks">
+    <header><h3>All ranks</h3><span class="muted">time of each span on ${count(ranks)} ranks</span></header>
+    <${Matrix} label="Spans over all ranks" focus=${step.step}><table class="plain matrix all-ranks">
+      <thead><tr><th scope="col">span</th><th scope="col" class="num">fastest</th><th scope="col"></th>
+        <th scope="col" class="num">median</th><th scope="col" class="num">slowest</th><th scope="col"></th></tr></thead>
+      <tbody>${spans.map(
+        (span) => html`<tr key=${span.name}><th scope="row" title=${span.name}>${span.name}</th>
+        <td class="num">${millis(span.min_ms)}</td><td class="muted">${on(span.min_rank)}</td>
+        <td class="num">${millis(span.median_ms)}</td>
+        <td class="num">${millis(span.max_ms)}</td><td class="muted">${on(span.max_rank)}</td></tr>`,
+      )}</tbody>
+    </table><//>
   </section>`;
 }
 
@@ -110,15 +132,11 @@ function insert(rows, path, before, row) {
 
 // The timeline: one lane for each rank, spans as bars, the critical path in full colour, the hub's culprit outlined.
 const ROW = 15,
-  MOST = 16,
   BARS = 400;
 
-export function Lanes({ step, rank }) {
+export function Lanes({ step, rank, more }) {
   if (!step.ranks.length) return null;
-  const ranks = [...step.ranks]
-    .sort((a, b) => Number(b.rank === rank) - Number(a.rank === rank) || b.critical - a.critical || a.rank - b.rank)
-    .slice(0, MOST)
-    .sort((a, b) => a.rank - b.rank);
+  const ranks = [...step.ranks].sort((a, b) => a.rank - b.rank);
   const longest = Math.max(...ranks.map((lane) => lane.duration_ms), 0.001);
   const spread = Math.max(...ranks.map((lane) => lane.offset_ms)) - Math.min(...ranks.map((lane) => lane.offset_ms));
   // Ranks that do not run in step are laid over each other from where each began.
@@ -138,6 +156,7 @@ export function Lanes({ step, rank }) {
       )}
       <div class="lane-scale muted"><span>0</span><span>${millis(total / 2)}</span><span>${millis(total)}</span></div>
     </div>
+    <${MoreRanks} step=${step} more=${more} />
   </section>`;
 }
 

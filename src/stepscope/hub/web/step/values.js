@@ -15,7 +15,7 @@ export function Values({ step, rank, onRank }) {
   if (!step.metrics.length) return null;
   const hidden = step.metrics.length - rows.length;
   const ranks = columnsOf(rows, rank);
-  const dropped = new Set(rows.flatMap((row) => [...row.by.keys()])).size - ranks.length;
+  const dropped = step.all_ranks.count - ranks.length;
   return html`<section class="step-part" aria-label="Values">
     <header><h3>Values</h3><span class="muted">against the previous ${step.window} steps</span>
       ${hidden > 0 || all ? html`<${Switch} label="all" on=${all} onChange=${setAll} />` : null}</header>
