@@ -1,6 +1,7 @@
 """Columns of the list of runs: fields of the API, among them the last, lowest, highest and best value of a metric."""
 
 import difflib
+import re
 import time
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
@@ -14,24 +15,32 @@ ALIASES = {"run": "id", "host": "hosts", "state": "status", "tag": "tags", "note
 OF_METRIC = {"metrics": "value", "min": "min", "max": "max", "best": "best"}
 """The fields of a metric, and what the API calls them."""
 _OPEN = tuple(f"{name}." for name in (*OF_METRIC, "config", "tag", "tags"))
+_OF_POINTS = re.compile(r"last\d+\..+|metrics\..+@(?:best|min|max)\..+", re.DOTALL)
 _TIMES = ("created", "started", "seen")
 
 
 def field(name: str, plain: Collection[str]) -> str:
     """The field that a name stands for: one of the API's, else the last value of a metric of that name."""
-    known = name in plain or name in ALIASES or name.startswith(_OPEN)
+    known = name in plain or name in ALIASES or name.startswith(_OPEN) or is_of_points(name)
     return ALIASES.get(name, name) if known else f"metrics.{name}"
 
 
+def is_of_points(field: str) -> bool:
+    """Whether a field is computed from points: `last10.KEY` or `metrics.KEY@best.OTHER`."""
+    return _OF_POINTS.fullmatch(field) is not None
+
+
 def metrics_among(fields: Sequence[str]) -> list[str]:
-    """The metrics that some fields are about."""
-    parts = (each.partition(".") for each in fields)
+    """The metrics whose last or extreme value some fields are."""
+    parts = (each.partition(".") for each in fields if not is_of_points(each))
     return list(dict.fromkeys(name for kind, dot, name in parts if dot and kind in OF_METRIC))
 
 
 def value(row: Mapping[str, Any], field: str) -> Any:
     """The value of a field in an answer of `/api/runs`; None where the run has none."""
     kind, dot, name = field.partition(".")
+    if is_of_points(field):
+        return row["columns"].get(field, {}).get("value")
     if dot and kind in OF_METRIC:
         return row["values"].get(name, {}).get(OF_METRIC[kind])
     if dot and kind == "config":
@@ -47,8 +56,9 @@ def shown(row: Mapping[str, Any], field: str) -> str:
     kind, dot, name = field.partition(".")
     if found is None or found in ("", [], {}):
         return formatting.MISSING
-    if dot and kind in OF_METRIC:
-        return text.value_of(row["values"][name]["key"], found, row["values"][name]["unit"])
+    if dot and (kind in OF_METRIC or is_of_points(field)):
+        of = row["columns"][field] if is_of_points(field) else row["values"][name]
+        return text.value_of(of["key"], found, of["unit"])
     if field in _TIMES:
         return short_moment(int(found * 1e9))
     if field == "duration":

@@ -30,7 +30,7 @@ def add(commands: Commands) -> None:
     made.add_argument("filter", nargs="*", metavar="FILTER", help=conditions)
     made.add_argument("--sort", metavar="FIELD", help="sort by a field: started, min.loss, config.lr; the lowest first")
     made.add_argument("-r", "--reverse", action="store_true", help="the highest first")
-    fields = "fields to show, with commas between: loss,best.accuracy,config.lr,tag.team,duration"
+    fields = "fields to show, with commas between: loss,best.accuracy,last10.loss,acc@best.loss,config.lr,duration"
     made.add_argument("-c", "--columns", action="append", default=[], metavar="FIELDS", help=fields)
     made.add_argument("-n", type=integer(1), metavar="N", help=f"at most N runs (default {SHOWN}; with --json all)")
     made.add_argument("--archived", action="store_true", help="show archived runs too")
@@ -70,7 +70,8 @@ def _print_chosen(client: HubClient, home: Path, args: argparse.Namespace, most:
         metrics = leading_keys(client, client.get(RUNS, limit=MOST, archived="show")["runs"])
     answer = client.get(
         *(RUNS,), filter=" ".join(args.filter) or None, sort=_order(args, known["plain"]), metric=metrics,
-        limit=min(most, MOST), archived="show" if args.archived else "hide",
+        column=list(filter(run_columns.is_of_points, columns)), limit=min(most, MOST),
+        archived="show" if args.archived else "hide",
     )  # fmt: skip
     rows, matched = answer["runs"], answer["matched"]
     if args.json:

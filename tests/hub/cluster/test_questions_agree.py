@@ -41,6 +41,8 @@ QUESTIONS: dict[str, tuple[str, ...]] = {
             "?filter=base",
         ),
         *("?filter=tags.team=red and not project=gpt", "?filter=created>2020-01-01"),
+        *("?sort=-last7.loss&column=last3.trainer/loss", "?filter=last120.loss<1.5&sort=name"),
+        *("?sort=name&column=metrics.trainer/lr@best.trainer/loss&column=metrics.trainer/loss@max.trainer/loss",),
     ),
     "/api/runs/{run}": ("big", "again", "small-3", "spread", "none"),
     "/api/runs/{run}/keys": ("big", "again", "spread"),
@@ -113,6 +115,7 @@ QUESTIONS: dict[str, tuple[str, ...]] = {
     "/api/series": (
         *("?run=big&run=again&run=small-3&key=trainer/loss", "?run=big&run=again&key=loss&points=20&from=10&to=90"),
         *("?run=big&run=again&key=trainer/loss&x=relative&points=16", "?run=big&key=system/gpu_util&x=time"),
+        *("?run=big&run=again&expression={trainer/loss} / {trainer/lr}", "?run=big&expression=loss -"),
     ),
     "/api/spans": (
         *(

@@ -107,3 +107,36 @@ def test_a_metric_needs_a_run(get: Get) -> None:
     get("/api/series", expect=400, run="big")
     get("/api/series", expect=400, key="loss", run=["big"] * 201)
     assert get("/api/series", run="big", key="nothing")["lines"] == []
+
+
+def test_expression(get: Get, hub: Hub) -> None:
+    """An expression has a line for each run with all its metrics, where all of them have a value."""
+    writer = Writer(id="w", run="pair", project="pair", name="pair", wall_ns=START, host="d")
+    points = [Metric(START + step * SECOND, step, None, "trainer", {"loss": step + 1.0}) for step in range(40)]
+    points += [Metric(START + step * SECOND, step, None, "eval", {"loss": step / 2}) for step in range(0, 40, 10)]
+    hub.store.write(Batch(writer, 1, [began({}, START), *points]))
+    wanted = "{eval/loss} - {train/loss}"
+    found = get("/api/series", run=["pair", "big"], expression=wanted)
+    (line,) = found["lines"]
+    assert (found["key"], line["run"], line["key"]) == (wanted, "pair", wanted)
+    assert line["columns"]["x"] == line["columns"]["x_last"] == [0, 10, 20, 30]
+    assert line["columns"]["mean"] == line["columns"]["min"] == line["columns"]["max"] == [-1, -6, -11, -16]
+    assert (line["last"], line["last_step"], line["min"], line["max"]) == (-16, 30, -16, -1)
+    (zoomed,) = get("/api/series", run="pair", expression=wanted, **{"from": 10, "to": 25})["lines"]
+    assert zoomed["columns"]["x"] == [10, 20]
+    (bucketed,) = get("/api/series", run="pair", expression="2 * loss + 1", points=10)["lines"]
+    (whole,) = get("/api/series", run="pair", key="loss", points=10)["lines"]
+    assert bucketed["columns"]["mean"] == [2 * mean + 1 for mean in whole["columns"]["mean"]]
+    (odd,) = get("/api/series", run="pair", expression="1 / {eval/loss}")["lines"]
+    assert (odd["columns"]["mean"][0], odd["columns"]["flags"]) == (None, [2, 0, 0, 0])
+    (timed,) = get("/api/series", run="pair", expression=wanted, x="relative", points=400)["lines"]
+    assert timed["columns"]["mean"] == [-1, -6, -11, -16]
+
+
+def test_expression_mistakes(get: Get) -> None:
+    """A wrong expression is refused in words; a request has a key or an expression."""
+    refused = get("/api/series", expect=400, run="big", expression="{trainer/loss} -")["error"]["message"]
+    assert refused == "expected a metric or a number at the end (at character 17)"
+    for given in ({}, {"key": "loss", "expression": "loss"}):
+        assert "give a key or an expression" in get("/api/series", expect=400, run="big", **given)["error"]["message"]
+    assert get("/api/series", run="big", expression="{no/such} * 2")["lines"] == []

@@ -8,12 +8,13 @@ from typing import Literal
 
 import msgspec
 
+from stepscope.hub.dashboards.metric_expression import BadExpression, parse_expression
 from stepscope.hub.texts import Texts
 from stepscope.wire.yaml_structs import Document, read
 from stepscope.wire.yaml_structs import Mistake as Mistake
 
 LONGEST = 64 * 1024
-MAX_CHARTS, MAX_KEYS = 64, 32
+MAX_CHARTS, MAX_KEYS, MAX_EXPRESSIONS = 64, 32, 8
 Axis = Literal["step", "time", "relative"]
 
 
@@ -32,6 +33,8 @@ class Chart(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     title: str = ""
     keys: list[str] = []
     spans: list[str] = []
+    expressions: list[str] = []
+    """Expressions of metrics, such as `{val/loss} - {train/loss}`, a line for each."""
     quantiles: list[float] = []
     """Draw these quantiles of intervals of x, 0.5 being the median, instead of the values."""
     text: str = ""
@@ -73,10 +76,15 @@ def _check(document: Document[Dashboard]) -> None:
 
 
 def _problem(chart: Chart) -> str:
-    if not chart.keys and not chart.spans:
-        return "a chart needs keys or spans"
-    if len(chart.keys) + len(chart.spans) > MAX_KEYS:
-        return f"a chart has at most {MAX_KEYS} keys and spans"
+    if not chart.keys and not chart.spans and not chart.expressions:
+        return "a chart needs keys, spans or expressions"
+    if len(chart.keys) + len(chart.spans) > MAX_KEYS or len(chart.expressions) > MAX_EXPRESSIONS:
+        return f"a chart has at most {MAX_KEYS} keys and spans, and {MAX_EXPRESSIONS} expressions"
+    for expression in chart.expressions:
+        try:
+            parse_expression(expression)
+        except BadExpression as error:
+            return f"{expression!r}: {error}"
     if any(not 0 <= each <= 1 for each in chart.quantiles) or len(chart.quantiles) > 8:
         return "quantiles are at most 8 numbers from 0 to 1"
     if any(not math.isfinite(end) for band in chart.bands for end in (band.low, band.high) if end is not None):

@@ -6,6 +6,8 @@ from typing import Any
 
 from stepscope.diagnosis.finding import SEVERITIES
 from stepscope.hub.questions.runs import run_fields
+from stepscope.hub.questions.runs.point_fields import MAX_STEPS
+from stepscope.hub.questions.runs.reducers import apart, with_point_fields
 from stepscope.hub.questions.runs.run_fields import CursorError, KeysByName, duration, value_of
 from stepscope.hub.questions.runs.run_filter import ExpressionError, fields_of, parse
 from stepscope.hub.questions.series.metric_keys import compared_names, metric_names, resolve_names, visible_keys
@@ -29,6 +31,7 @@ from stepscope.hub.questions.toolbox.params import (
     seconds,
 )
 from stepscope.hub.runs.run_states import RunStatus
+from stepscope.hub.store.read.reductions import Reduced, TooManyPoints
 from stepscope.hub.store.read.run_catalog import Latest, RunRow, WriterRow, read_writers
 from stepscope.hub.store.schema import ERA
 from stepscope.model.last_value import MEANING
@@ -69,7 +72,12 @@ def run_json(row: RunRow, status: RunStatus, keys_by_name: KeysByName) -> dict[s
         "values": {
             name: _value_json(key, latest) for name, keys in keys_by_name.items() for key, latest in value_of(row, keys)
         },
+        "columns": {field: _reduced_json(found) for field, found in row.reduced.items()},
     }
+
+
+def _reduced_json(found: Reduced) -> dict[str, Any]:
+    return {"key": found.key, "value": word(found.value), "step": found.step, "unit": found.unit}
 
 
 def _value_json(key: str, latest: Latest) -> dict[str, Any]:
@@ -117,28 +125,33 @@ STARTED_WITH = ("config", "tags", "notes", "group", "job_type", "parent", "from_
 def listing(reader: Reader, given: dict[str, Any]) -> dict[str, Any]:
     """Answer `/api/runs`."""
     sort: str = given["sort"]
+    order = sort.removeprefix("-")
     try:
         wanted = parse(given["filter"] or "")
-        fields = [*run_fields.check(wanted), run_fields.check_field(sort.removeprefix("-"), 0)]
-        metrics = list(dict.fromkeys([*run_fields.metrics_among(fields), *given["metric"]]))
+        columns = [run_fields.check_column(each) for each in given["column"]]
+        fields = [*run_fields.check(wanted), run_fields.check_field(order, 0)]
+        metrics = list(dict.fromkeys([*run_fields.metrics_among([*fields, *columns]), *given["metric"]]))
         keys_by_name = resolve_names(reader, metrics)
         keys = [key for each in keys_by_name.values() for key in each]
         everything = reader.runs(keys=list(dict.fromkeys(keys)))
         status = reader.states.at_once()
-        used = [*fields_of(wanted), (sort.removeprefix("-"), 0)]
+        used = [*fields_of(wanted), (order, 0)]
         run_fields.check_present(used, everything, keys_by_name, lambda: visible_keys(reader))
         rows = _unarchived(everything, given["archived"], fields)
-        found = run_fields.select(rows, wanted, status, keys_by_name)
+        found = rows
+        for part in apart(wanted):
+            found = with_point_fields(reader.engine, found, (field for field, _ in fields_of(part)), keys_by_name)
+            found = run_fields.select(found, part, status, keys_by_name)
+        found = with_point_fields(reader.engine, found, [order], keys_by_name)
         page = run_fields.page(found, sort, given["cursor"], given["limit"], status, keys_by_name)
-    except (ExpressionError, CursorError) as error:
+        ended = [row.id for row in page.rows if reader.states.ended_since(row)]
+        newer = {row.id: row for row in reader.runs(ids=ended, keys=keys)} if ended else {}
+        shown = with_point_fields(reader.engine, [newer.get(row.id, row) for row in page.rows], columns, keys_by_name)
+    except (ExpressionError, CursorError, TooManyPoints) as error:
         raise bad_request(str(error)) from None
     states = [status(row) for row in page.rows]
-    ended = [row.id for row in page.rows if reader.states.ended_since(row)]
-    newer = {row.id: row for row in reader.runs(ids=ended, keys=keys)} if ended else {}
     return {
-        "runs": [
-            run_json(newer.get(row.id, row), state, keys_by_name) for row, state in zip(page.rows, states, strict=True)
-        ],
+        "runs": [run_json(row, state, keys_by_name) for row, state in zip(shown, states, strict=True)],
         "matched": page.matched,
         "total": len(rows),
         "archived": sum(row.archived for row in everything),
@@ -271,6 +284,10 @@ RUN_FIELDS: dict[str, Schema] = {
         "description": f"The last values of metrics: {MEANING}, and how many ranks they are of; min, max and best are "
         "of all their finite values, best by the name of the metric.",
     },
+    "columns": {
+        **map_of(object_of(key=TEXT, value=NUMBER, step=INTEGER, unit=TEXT)),
+        "description": "The values of `column` and of such fields in the filter and the order, by field.",
+    },
 }
 _WRITER = object_of(
     id=TEXT, attempt=INTEGER, rank=INTEGER, local_rank=INTEGER, main=BOOLEAN, host=TEXT,
@@ -300,6 +317,13 @@ ENDPOINTS = (
             ),
             Param("sort", "text", "a field to sort by; `-` in front: the highest first", default="-started"),
             Param("metric", "text", "show the latest value of this metric", many=50),
+            Param(
+                "column",
+                "text",
+                f"show a value computed from points: `last10.KEY`, the mean of the last 10 steps (at most {MAX_STEPS}),"
+                " or `metrics.KEY@best.OTHER`, the value where another metric is best (or `@min.`, `@max.`)",
+                many=20,
+            ),
             Param(
                 "archived",
                 "choice",

@@ -13,6 +13,7 @@ from typing import Any
 
 import msgspec
 
+from stepscope.hub.questions.runs.point_fields import check_point_field, point_field
 from stepscope.hub.questions.runs.run_filter import (
     AllOf,
     Among,
@@ -54,7 +55,8 @@ NUMBERS = frozenset(("step", "attempts", "ranks", "world_size", "findings", *COU
 _AMOUNT = re.compile(r"([+-]?(?:\d++\.?\d*|\.\d+)(?:[eE][+-]?\d+)?) ?(ms|s|m|h|d|)")
 _SECONDS = {"": 1.0, "ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 FIELDS = (*PLAIN, "tags", "archived", "status", "duration", *TIMES, *COUNTS)
-"""The fields that filter and sort take, besides `config.X`, `metrics.X`, `min.X`, `max.X`, `best.X` and `tag.X`."""
+"""The fields that filter and sort take, besides `config.X`, `metrics.X`, `min.X`, `max.X`, `best.X`, `last10.X`,
+`metrics.X@best.Y` and `tag.X`."""
 ALIASES = {"run": "id", "host": "hosts", "state": "status", "tag": "tags", "note": "notes"}
 REDUCERS = ("min", "max", "best")
 """Besides the last value, `metrics.X`: of all values of a metric."""
@@ -83,8 +85,15 @@ class Page:
 
 def metrics_among(fields: Sequence[str]) -> list[str]:
     """The names of the metrics among some fields."""
-    parts = (field.partition(".") for field in fields if field not in FIELDS)
-    return [name for kind, _, name in parts if kind in _OF_METRIC]
+    return [name for field in fields if field not in FIELDS for _, name in _metrics_of(field)]
+
+
+def _metrics_of(field: str) -> list[tuple[str, str]]:
+    """The metrics that a field is about, each with the kind of field that has it; none for any other field."""
+    if (found := point_field(field)) is not None:
+        return [("metrics", name) for name in found.metrics]
+    kind, _, name = field.partition(".")
+    return [(kind, name)] if kind in _OF_METRIC else []
 
 
 def best_of(key: str, latest: Latest) -> float:
@@ -127,16 +136,15 @@ def check_present(
     """Raise ExpressionError for a metric or setting that no run has, suggesting similar ones."""
     for field, position in fields if rows else ():
         field = ALIASES.get(field, field)
-        kind, _, rest = field.partition(".")
-        if kind not in (*_OF_METRIC, "config") or field in FIELDS:
-            continue
-        look = getter(field, lambda row: RunStatus("finished"), keys_by_name)
-        if any(look(row) is not None for row in rows):
-            continue
-        others = [*WELL_KNOWN, *known()] if kind in _OF_METRIC else _settings(rows)
-        near = [f"{kind}.{name}" for name in nearest(rest, others)]
-        hint = f"; did you mean {' or '.join(near)}?" if near else ""
-        raise ExpressionError(f"no run has {field}{hint}", position)
+        about = [("config", field[7:])] if field.startswith("config.") else _metrics_of(field)
+        for kind, rest in about if field not in FIELDS else ():
+            look = getter(f"{kind}.{rest}", lambda row: RunStatus("finished"), keys_by_name)
+            if any(look(row) is not None for row in rows):
+                continue
+            others = [*WELL_KNOWN, *known()] if kind in _OF_METRIC else _settings(rows)
+            near = [f"{kind}.{name}" for name in nearest(rest, others)]
+            hint = f"; did you mean {' or '.join(near)}?" if near else ""
+            raise ExpressionError(f"no run has {kind}.{rest}{hint}", position)
 
 
 def _settings(rows: Sequence[RunRow]) -> list[str]:
@@ -157,13 +165,22 @@ def paths(settings: Any, prefix: str = "") -> list[str]:
 def check_field(field: str, position: int) -> str:
     """Resolve the aliases of a field; ExpressionError for a field that runs do not have."""
     field = ALIASES.get(field, field)
-    if field in FIELDS or (field.startswith(_OPEN) and not field.endswith(".")):
+    check_point_field(field, position)
+    if field in FIELDS or point_field(field) is not None or (field.startswith(_OPEN) and not field.endswith(".")):
         return field
-    known = ", ".join((*FIELDS, *(f"{prefix}X" for prefix in _OPEN[:6])))
+    known = ", ".join((*FIELDS, *(f"{prefix}X" for prefix in _OPEN[:6]), "last10.X", "metrics.X@best.Y"))
     name = field.removeprefix("metric.").removeprefix("settings.")
     near = difflib.get_close_matches(field, FIELDS, 1, 0.8) or [f"metrics.{name}", f"config.{name}"]
     hint = f"did you mean {' or '.join(near)}?"
     raise ExpressionError(f"runs have no field {field!r}; {hint} They have {known}", position)
+
+
+def check_column(field: str) -> str:
+    """Return a field that is computed from points; ExpressionError for any other."""
+    check_point_field(field, 0)
+    if point_field(field) is None:
+        raise ExpressionError(f"a column is last10.KEY or metrics.KEY@best.OTHER, not {field[:200]!r}", 0)
+    return field
 
 
 def check(expression: Expression) -> list[str]:
@@ -191,6 +208,8 @@ def getter(field: str, state: StatusOf, keys_by_name: KeysByName) -> Callable[[R
         return tag_words
     if field in COUNTS:
         return lambda row: row.counts.get(field, 0)
+    if point_field(field) is not None:
+        return lambda row: None if (found := row.reduced.get(field)) is None else found.value
     kind, _, rest = field.partition(".")
     if kind in _OF_METRIC:
         keys = keys_by_name.get(rest) or names.spellings(rest)
@@ -261,7 +280,7 @@ def _value(field: str, value: Value, position: int) -> Value:
         return value
     if field in TIMES:
         return Value(value.text, _moment(value.text, position))
-    if field != "duration" and field not in NUMBERS and field.partition(".")[0] not in _OF_METRIC:
+    if field != "duration" and field not in NUMBERS and not _metrics_of(field):
         return value
     lasts = field == "duration"
     amount = _AMOUNT.fullmatch(value.text.strip())

@@ -1,4 +1,4 @@
-"""One metric of many runs as chart lines, all from one query: buckets of one width, so that runs can be averaged."""
+"""A metric of many runs, or an expression of metrics, as chart lines, in buckets of one width."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 from msgspec import Struct
 
+from stepscope.hub.dashboards.metric_expression import BadExpression, MetricExpression, parse_expression
 from stepscope.hub.questions.series.series_sql import ANY_VALUES, Axis
 from stepscope.hub.questions.toolbox.endpoint import Endpoint, Reader, to_int64
 from stepscope.hub.questions.toolbox.params import (
@@ -17,6 +18,7 @@ from stepscope.hub.questions.toolbox.params import (
     STEP,
     TEXT,
     Param,
+    bad_request,
     list_of,
     map_of,
     nullable,
@@ -67,20 +69,89 @@ class _Metric:
 def answer(reader: Reader, given: dict[str, Any]) -> dict[str, Any]:
     """Answer `/api/series`."""
     x: Axis = given["x"]
+    expression = _expression(given)
+    wanted = [given["key"]] if expression is None else expression.metrics
     ids = {row.number: row for row in list_runs(reader.engine, ids=given["run"], project=reader.project)}
-    metrics = _metrics(reader.engine, ids, given["key"])
-    origins = {run: ids[run].started if x == "relative" else 0 for run in metrics}
+    metrics = [_metrics(reader.engine, ids, name) for name in wanted]
+    runs = sorted(set.intersection(*map(set, metrics)))
+    metrics = [{run: each[run] for run in runs} for each in metrics]
+    origins = {run: ids[run].started if x == "relative" else 0 for run in runs}
     scale = 1.0 if x == "step" else 1e9
-    low, high = _range(metrics.values(), x, origins)
+    low, high = _range((metric for each in metrics for metric in each.values()), x, origins)
     low = max(low, start) if (start := to_int64(given["from"], scale)) is not None else low
     high = min(high, end) if (end := to_int64(given["to"], scale)) is not None else high
     width = 1 if low > high else _width(high - low + 1, given["points"])
-    marks = _marks(reader.engine, metrics, origins, x, (low, high), width) if metrics and low <= high else {}
+    within = (low, high)
+    marks = [_marks(reader.engine, each, origins, x, within, width) if runs and low <= high else {} for each in metrics]
+    if expression is None:
+        lines = [_line_json(ids[run].id, metrics[0][run], marks[0].get(run, _EMPTY)) for run in runs]
+    else:
+        made = {run: _evaluated(expression, [each.get(run, _EMPTY) for each in marks]) for run in runs}
+        ranks = {run: max(len({total.rank for total in each[run].totals}) for each in metrics) for run in runs}
+        lines = [_expression_json(ids[run].id, given["expression"], ranks[run], made[run], x) for run in runs]
+    for line in lines:
+        line["columns"] = {name: values for name, values in line["columns"].items() if name != "bucket"}
     return {
-        "key": given["key"],
+        "key": given["key"] if expression is None else given["expression"],
         "x": x,
         "width": width if x == "step" else round(width / 1e9, 9),
-        "lines": [_line_json(ids[run].id, metric, marks.get(run, _EMPTY)) for run, metric in sorted(metrics.items())],
+        "lines": lines,
+    }
+
+
+def _expression(given: dict[str, Any]) -> MetricExpression | None:
+    """The expression of a request; None when it names a metric. Refused when it has neither or both."""
+    if (given["key"] is None) == (given["expression"] is None):
+        raise bad_request("give a key or an expression: key=trainer/loss or expression={val/loss} - {train/loss}")
+    if given["key"] is not None:
+        return None
+    try:
+        return parse_expression(given["expression"])
+    except BadExpression as error:
+        raise bad_request(str(error)) from None
+
+
+def _evaluated(expression: MetricExpression, columns: Sequence[dict[str, list[Any]]]) -> dict[str, list[Any]]:
+    """An expression of the means in each bucket that all its metrics have."""
+    common = sorted(set.intersection(*(set(each["bucket"]) for each in columns)))
+    places = [dict(zip(each["bucket"], range(len(each["bucket"])), strict=True)) for each in columns]
+
+    def taken(name: str) -> list[tuple[Any, ...]]:
+        """A column of every metric, bucket by bucket."""
+        return [tuple(each[name][place[at]] for each, place in zip(columns, places, strict=True)) for at in common]
+
+    means = np.array(taken("mean"), "f8").reshape(len(common), len(columns))
+    values = np.broadcast_to(
+        expression.evaluate({name: means[:, at] for at, name in enumerate(expression.metrics)}), len(common)
+    )
+    flags = np.isnan(values) * 1 + np.isposinf(values) * 2 + np.isneginf(values) * 4
+    shown = _finite(values, np.isfinite(values))
+    return {
+        "bucket": common,
+        "x": [min(each) for each in taken("x")],
+        "x_last": [max(each) for each in taken("x_last")],
+        "min": shown,
+        "max": shown,
+        "mean": shown,
+        "count": [min(each) for each in taken("count")],
+        "flags": flags.tolist(),
+    }
+
+
+def _expression_json(id: str, text: str, ranks: int, columns: dict[str, list[Any]], x: Axis) -> dict[str, Any]:
+    known = [value for value in columns["mean"] if value is not None]
+    last = columns["mean"][-1] if columns["mean"] else None
+    return {
+        "run": id,
+        "key": text,
+        "unit": "",
+        "ranks": ranks,
+        "total": sum(columns["count"]),
+        "last": last,
+        "last_step": columns["x_last"][-1] if columns["mean"] and x == "step" else None,
+        "min": min(known, default=None),
+        "max": max(known, default=None),
+        "columns": columns,
     }
 
 
@@ -183,6 +254,7 @@ def _by_run(found: Answer, x: Axis) -> dict[int, dict[str, list[Any]]]:
     with np.errstate(invalid="ignore", divide="ignore", over="ignore"):
         mean = found.array("sum") / good
     columns = {
+        "bucket": found.array("bucket", "i8").tolist(),
         "x": _along(found.array("first_x", "i8"), x),
         "x_last": _along(found.array("last_x", "i8"), x),
         "min": _finite(found.array("low"), good),
@@ -211,7 +283,7 @@ def _finite(values: npt.NDArray[Any], good: npt.NDArray[Any]) -> list[Any]:
     return plain
 
 
-_EMPTY: dict[str, list[Any]] = {name: [] for name in ("x", "x_last", "min", "max", "mean", "count", "flags")}
+_EMPTY: dict[str, list[Any]] = {name: [] for name in ("bucket", "x", "x_last", "min", "max", "mean", "count", "flags")}
 
 
 def _line_json(id: str, metric: _Metric, columns: dict[str, list[Any]]) -> dict[str, Any]:
@@ -243,12 +315,18 @@ ENDPOINTS = (
         "/api/series",
         "readRunsSeries",
         "One metric of many runs, a line for each that has it, over all its ranks: buckets of one `width`, which keep "
-        "every finite spike.",
+        "every finite spike; or an expression of metrics, of the means in each bucket that all of them have.",
         answer,
         object_of(key=TEXT, x=TEXT, width={"type": "number"}, lines=list_of(_LINE)),
         (
             Param("run", "text", "a run", required=True, many=MAX_RUNS),
-            Param("key", "text", "a metric, such as trainer/loss, in any spelling of its category", required=True),
+            Param("key", "text", "a metric, such as trainer/loss, in any spelling of its category"),
+            Param(
+                "expression",
+                "text",
+                "instead of a key: metrics (in braces where a name has more than letters and digits), numbers, + - "
+                "* / ^, parentheses, log, log2, log10, exp, sqrt and abs, such as `{val/loss} - {train/loss}`",
+            ),
             Param("x", "choice", "the x axis", "step", choices=("step", "time", "relative")),
             Param("points", "integer", "at most this many buckets", default=300, low=1, high=5000),
             Param("from", "number", "the least x"),

@@ -12,6 +12,7 @@ from msgspec.structs import replace
 from stepscope.hub.store import attrs, exact, literal
 from stepscope.hub.store.columns import Answer
 from stepscope.hub.store.engine import Engine
+from stepscope.hub.store.read.reductions import Reduced
 from stepscope.hub.store.read.series_catalog import last_remainders
 from stepscope.hub.store.schema import LAST, NO_STEP
 from stepscope.hub.store.write.ledger import COUNTS
@@ -69,6 +70,8 @@ class RunRow(Struct, frozen=True, gc=False):
     received: int = 0
     """When the store last took a record of it, by the hub's clock."""
     values: Mapping[str, Latest] = {}
+    reduced: Mapping[str, Reduced] = {}
+    """Values that were computed from points, by field; set by the caller."""
     recorded: Description = Description()
     """The description recorded at the start; name, notes, tags and `archived` of the row have the edits applied."""
     process_edits: tuple[Edit, ...] = ()

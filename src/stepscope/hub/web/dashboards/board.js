@@ -8,7 +8,7 @@ import { Failure } from "../parts/states.js";
 import { ChartCard } from "../charts/card.js";
 import { Feed } from "../charts/feed.js";
 import { pick } from "../charts/pick.js";
-import { keySource, matching, POINTS, quantileSource } from "./sources.js";
+import { expressionSource, joinedSource, keySource, matching, POINTS, quantileSource } from "./sources.js";
 
 export function Board({ board, run, x, hideEmpty, by }) {
   const fetched = useFetch(
@@ -35,7 +35,7 @@ function Waiting({ board }) {
     (chart, at) => html`
     <section key=${at}
         class=${"chart panel dash-wait" + (chart.wide ? " wide" : "")}>
-          <header class="chart-head"><h3>${chart.title || chart.keys[0]}</h3></header>
+          <header class="chart-head"><h3>${chart.title || wantedOf(chart)[0]}</h3></header>
           <div class="chart-plot waiting" aria-busy="true"></div></section>`,
   )}</div>`;
 }
@@ -119,7 +119,7 @@ function Charts({ board, known, x, hideEmpty, by, onNews }) {
     left.length > 0 &&
     html`<p
         class="muted dash-left">Not in this run: ${left
-          .map((card) => card.chart.title || card.chart.keys[0])
+          .map((card) => card.chart.title || wantedOf(card.chart)[0])
           .join(", ")}.</p>`
   }`;
 }
@@ -149,7 +149,7 @@ function Card({ card, id, window, onWindow, theme }) {
 }
 
 function Nothing({ card }) {
-  const wanted = [...card.chart.keys, ...card.chart.spans];
+  const wanted = wantedOf(card.chart);
   return html`<section class=${"chart panel dash-empty" + (card.chart.wide ? " wide" : "")}
       aria-label=${card.chart.title}>
     <header class="chart-head"><h3>${card.chart.title || wanted[0]}</h3></header>
@@ -159,8 +159,18 @@ function Nothing({ card }) {
     </section>`;
 }
 
+const wantedOf = (chart) => [...chart.keys, ...chart.spans, ...(chart.expressions || [])];
+
 // What a chart shows of a run; one that finds nothing has no source.
 function cardOf(chart, at, known, feedOf, axis) {
+  const card = linesOf(chart, at, known, feedOf, axis);
+  if (!chart.expressions?.length) return card;
+  const more = expressionSource(known.run.id, chart.expressions, card.axis, chart.unit);
+  const source = card.source ? joinedSource(card.source, more, card.names.length) : more;
+  return { ...card, names: [...card.names, ...chart.expressions], source };
+}
+
+function linesOf(chart, at, known, feedOf, axis) {
   const names = matching(
       chart.keys,
       known.keys.map((each) => each.key),

@@ -1,4 +1,4 @@
-// Where a dashboard's charts get their lines: metrics of a run by key, or quantiles along it.
+// Where a dashboard's charts get their lines: metrics of a run by key, expressions of them, or quantiles along it.
 import { get, runPath } from "../api.js";
 import { seriesColour } from "../theme.js";
 import { marksOf } from "../charts/marks.js";
@@ -71,27 +71,17 @@ export function keySource(feed, keys, unit) {
   };
 }
 
-// Quantiles of keys and spans, fetched again periodically while the run continues.
-export function quantileSource(run, { keys, spans, levels, x, unit, origin }) {
+// Lines that `read` fetches, and fetches again periodically while the run continues.
+function fetchedSource(read, unit) {
   const state = { lines: /** @type {any[]} */ ([]), loading: true, error: null, superseded: 0, unit };
   const watchers = new Set();
-  const names = shortened([...keys, ...spans]);
   let loadedAt = 0,
     busy = false;
   async function load() {
     busy = true;
     loadedAt = performance.now();
     try {
-      const answer = await get(runPath(run, "quantiles"), {
-        key: keys,
-        span: spans,
-        q: levels,
-        x: x === "step" ? "step" : "time",
-        points: 200,
-      });
-      state.lines = answer.series.flatMap((line, at) =>
-        levels.map((level, k) => lineOf(line, level, at * levels.length + k, names[at])),
-      );
+      state.lines = await read();
       state.error = null;
     } catch (error) {
       state.error = error;
@@ -99,6 +89,80 @@ export function quantileSource(run, { keys, spans, levels, x, unit, origin }) {
     state.loading = busy = false;
     for (const notify of watchers) notify(false);
   }
+  return {
+    watch(notify) {
+      watchers.add(notify);
+      if (!loadedAt) load();
+      return () => watchers.delete(notify);
+    },
+    read: () => ({ ...state, lines: state.lines.map((line) => ({ ...line, colour: seriesColour(line.at) })) }),
+    stir() {
+      if (watchers.size && !busy && performance.now() - loadedAt > RELOAD_MS) load();
+    },
+  };
+}
+
+// The lines of two sources in one chart.
+export function joinedSource(first, second, shift) {
+  return {
+    watch(notify) {
+      const stops = [first.watch(notify), second.watch(notify)];
+      return () => stops.forEach((stop) => stop());
+    },
+    read() {
+      const one = first.read(),
+        other = second.read();
+      const moved = other.lines.map((line) => ({
+        ...line,
+        at: line.at + shift,
+        colour: seriesColour(line.at + shift),
+      }));
+      return {
+        ...one,
+        lines: [...one.lines, ...moved],
+        loading: one.loading || other.loading,
+        error: one.error || other.error,
+      };
+    },
+    stir() {
+      first.stir?.();
+      second.stir();
+    },
+  };
+}
+
+// Expressions of metrics, as the workspace has them: the hub evaluates them.
+export function expressionSource(run, expressions, x, unit) {
+  const read = async () => {
+    const answers = await Promise.all(
+      expressions.map((expression) => get("series", { run, expression, x, points: POINTS })),
+    );
+    return answers.flatMap(({ lines, key }, at) =>
+      lines.map((line) => ({
+        ...{ id: key, name: key, short: key, at, dash: [], rank: null },
+        marks: marksOf({ ...line, shape: "buckets", aligned: false }, POINTS),
+        last: line.last === null ? null : { value: line.last, step: line.last_step, ranks: [], values: [] },
+      })),
+    );
+  };
+  return fetchedSource(read, unit);
+}
+
+// Quantiles of keys and spans.
+export function quantileSource(run, { keys, spans, levels, x, unit, origin }) {
+  const names = shortened([...keys, ...spans]);
+  const read = async () => {
+    const answer = await get(runPath(run, "quantiles"), {
+      key: keys,
+      span: spans,
+      q: levels,
+      x: x === "step" ? "step" : "time",
+      points: 200,
+    });
+    return answer.series.flatMap((line, at) =>
+      levels.map((level, k) => lineOf(line, level, at * levels.length + k, names[at])),
+    );
+  };
   function lineOf({ name, columns }, level, at, short) {
     const along = x === "relative" ? columns.x.map((time) => time - origin) : columns.x;
     const values = columns[`q${level}`] || [];
@@ -120,15 +184,5 @@ export function quantileSource(run, { keys, spans, levels, x, unit, origin }) {
       origin,
     };
   }
-  return {
-    watch(notify) {
-      watchers.add(notify);
-      if (!loadedAt) load();
-      return () => watchers.delete(notify);
-    },
-    read: () => ({ ...state, lines: state.lines.map((line) => ({ ...line, colour: seriesColour(line.at) })) }),
-    stir() {
-      if (watchers.size && !busy && performance.now() - loadedAt > RELOAD_MS) load();
-    },
-  };
+  return fetchedSource(read, unit);
 }

@@ -5,6 +5,7 @@ import { Status } from "../parts/controls.js";
 import { ago, clock, count, lasting, ordinal, plain, quantity } from "../parts/format.js";
 import { lastText } from "../parts/last.js";
 import { tagText } from "../run/edit.js";
+import { reducedAmong, reducedColumn, ReducedForm, reducedOf } from "./reduced.js";
 import { isRateKnown, rate, Spark } from "./sparks.js";
 
 const at = (settings, path) => path.split(".").reduce((inside, name) => inside?.[name], settings) ?? settings?.[path];
@@ -142,13 +143,17 @@ function reducedBy(id) {
 
 /** The metrics whose values some columns show. */
 export const metricsOf = (ids) => [
-  ...new Set(ids.flatMap((id) => (id.startsWith("metrics.") ? [id.slice(8)] : reducedBy(id)[1] || []))),
+  ...new Set(
+    ids.flatMap((id) => (reducedOf(id) ? [] : id.startsWith("metrics.") ? [id.slice(8)] : reducedBy(id)[1] || [])),
+  ),
 ];
 
-// A column by its name: a fixed one, metrics.KEY (its last value), min.KEY, max.KEY, best.KEY or config.PATH.
+// A column by its name: a fixed one, metrics.KEY (its last value), min.KEY, max.KEY, best.KEY, one that is computed or config.PATH.
 export function column(id, given) {
   const make = (fields) => ({ id, ...fields, cell: (run) => fields.cell(run, given) });
   if (FIXED[id]) return make(FIXED[id]);
+  const reduced = reducedOf(id);
+  if (reduced) return make(reducedColumn(id, reduced));
   if (id.startsWith("metrics.")) {
     const key = id.slice(8);
     return make({
@@ -202,10 +207,14 @@ function value(latest) {
 export const FACTS = 4; // values beside findings and age; those that do not fit are left out
 
 // Whether a column is a value of a metric or a setting, which stand in the second line.
-export const isFact = (id) => metricsOf([id]).length > 0 || id.startsWith("config.");
+export const isFact = (id) => isOfMetric(id) || id.startsWith("config.");
 
-const isThere = (run, id) =>
-  id.startsWith("config.") ? at(run.config, id.slice(7)) !== undefined : run.values[metricsOf([id])[0]];
+const isOfMetric = (id) => metricsOf([id]).length > 0 || reducedOf(id) !== null;
+
+function isThere(run, id) {
+  if (reducedOf(id)) return run.columns?.[id];
+  return id.startsWith("config.") ? at(run.config, id.slice(7)) !== undefined : run.values[metricsOf([id])[0]];
+}
 
 export function twoLines(ids, given) {
   const facts = ids.filter(isFact).map((id) => ({ id, ...column(id, given) }));
@@ -284,22 +293,21 @@ export function Chooser({ chosen, fields, onChange, onReset, values = false }) {
         .filter(([, text]) => fits(text)),
     )}
     ${group(
+      "Computed",
+      reducedAmong(chosen).map((id) => [id, reducedColumn(id, /** @type {any} */ (reducedOf(id))).title, ""]),
+    )}
+    ${group(
       "Configuration",
       fields.config.filter(({ name }) => fits(name)).map(({ name, runs }) => ["config." + name, name, count(runs)]),
     )}
+    <${ReducedForm} metrics=${fields.metrics} onAdd=${(id) => !chosen.includes(id) && toggle(id)} />
     <button type="button" class="item" onClick=${onReset}>Reset</button></div>`;
 }
 
 // A metric goes beside the other metrics, anything else to the end.
 function placed(chosen, id) {
-  if (!metricsOf([id]).length) return [...chosen, id];
-  const at =
-    Math.max(
-      chosen.findLastIndex((each) => metricsOf([each]).length > 0),
-      chosen.indexOf("rate"),
-      chosen.indexOf("step"),
-      0,
-    ) + 1;
+  if (!isOfMetric(id)) return [...chosen, id];
+  const at = Math.max(chosen.findLastIndex(isOfMetric), chosen.indexOf("rate"), chosen.indexOf("step"), 0) + 1;
   return [...chosen.slice(0, at), id, ...chosen.slice(at)];
 }
 

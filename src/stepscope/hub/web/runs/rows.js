@@ -15,7 +15,7 @@ const TURN = 2000,
  */
 
 // Returns { rows, matched, total, error, loading, state, reload, see(rows) }.
-export function useRuns({ filter, sort, metrics, archived }) {
+export function useRuns({ filter, sort, metrics, columns, archived }) {
   const [found, setFound] = useState(
     /** @type {Found} */ ({ rows: [], matched: 0, total: null, archived: 0, error: null, loading: true }),
   );
@@ -26,7 +26,7 @@ export function useRuns({ filter, sort, metrics, archived }) {
     rates = useRef(new Map());
   const due = useRef(new Set()),
     last = useRef({ question: "", busy: true, at: 0, took: 0, stale: false });
-  const metricText = metrics === null ? null : metrics.join("\n");
+  const metricText = metrics === null ? null : [...metrics, "", ...columns].join("\n");
   const reload = useCallback(() => setTurn((n) => n + 1), []);
   useRetry(found.error, reload);
 
@@ -38,7 +38,7 @@ export function useRuns({ filter, sort, metrics, archived }) {
     last.current = { question, busy: true, at: performance.now(), took: 0, stale: false };
     const mine = last.current;
     if (anew) setFound((old) => ({ ...old, loading: true }));
-    load({ filter, sort, metric: metrics, archived }, control.signal, (part) => {
+    load({ filter, sort, metric: metrics, column: columns, archived }, control.signal, (part) => {
       // Refetched rows replace the old ones when all have arrived, so that nothing jumps.
       if (!anew && part.loading && part.rows.length < known.current.size) return;
       const rows = part.rows.map((run) => latest(run, known.current.get(run.id), rates.current));
@@ -88,7 +88,14 @@ export function useRuns({ filter, sort, metrics, archived }) {
       const stale = news.filter((run) => seen.current.has(run.id)).map((run) => run.id);
       for (const id of stale) due.current.add(id);
       if (++beats % 4 === 0) {
-        renew(due.current, seen.current, known, metrics || [], rates.current, setFound).then((ended) => {
+        renew(
+          due.current,
+          seen.current,
+          known,
+          { metric: metrics || [], column: columns },
+          rates.current,
+          setFound,
+        ).then((ended) => {
           if (ended && !steady) last.current.stale = true;
         });
       }
@@ -165,14 +172,14 @@ function replace(changed, known, setFound) {
 }
 
 // Read some runs; returns whether the state of one has changed.
-async function renew(due, seen, known, metrics, rates, setFound) {
+async function renew(due, seen, known, values, rates, setFound) {
   // Runs in sight that run may have stopped without saying so, and those that are imported come to an end.
   for (const id of seen) if (["running", "importing"].includes(known.current.get(id)?.status)) due.add(id);
   const ids = [...due].filter((id) => seen.has(id)).slice(0, 100);
   due.clear();
   if (!ids.length) return false;
   const filter = `id in (${ids.map(quoted).join(", ")})`;
-  const answer = await get("runs", { filter, metric: metrics, archived: "show", limit: ids.length }).catch(() => null);
+  const answer = await get("runs", { filter, ...values, archived: "show", limit: ids.length }).catch(() => null);
   if (!answer) return false;
   const here = known.current,
     still = answer.runs.filter((run) => here.has(run.id));

@@ -12,6 +12,7 @@ import { editAll, remove } from "../run/edit.js";
 import { Chooser, column, DEFAULTS, metricsOf, twoLines, usualMetrics } from "./columns.js";
 import { Filter } from "./filter.js";
 import { fieldNames, fieldValues, groupChoices, grouped } from "./grouping.js";
+import { reducedAmong } from "./reduced.js";
 import { useRuns } from "./rows.js";
 import { useRates, useSparks } from "./sparks.js";
 
@@ -36,7 +37,7 @@ export default function RunsView() {
     () => (fetched.value || fetched.error ? metricsOf(ids) : null),
     [ids, fetched.value, fetched.error],
   );
-  const runs = useRuns({ filter, sort, metrics, archived });
+  const runs = useRuns({ filter, sort, metrics, columns: reducedAmong(ids), archived });
   const now = useNow(5000),
     narrow = useMedia("(max-width: 640px)");
   const [sparks, seeSparks] = useSparks(metrics);

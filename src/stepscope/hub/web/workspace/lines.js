@@ -3,6 +3,7 @@
 import { get } from "../api.js";
 import { seriesColour, seriesDash } from "../theme.js";
 import { marksOf } from "../charts/marks.js";
+import { askedOf } from "./expressions.js";
 
 const MAX_RUNS = 100; // in one request
 const RELOAD_MS = 2500;
@@ -125,7 +126,7 @@ export class RunLines {
     entry.loading++;
     for (const id of ids) entry.due.delete(id);
     try {
-      const params = { run: ids, key: entry.key, x, points: this.how.points, ...window };
+      const params = { run: ids, ...askedOf(entry.key), x, points: this.how.points, ...window };
       const answer = await get("series", params, entry.control.signal);
       if (turn !== entry.turn) return;
       const found = new Map(answer.lines.map((line) => [line.run, line]));

@@ -9,6 +9,7 @@ import { Empty, Failure, Loading } from "../parts/states.js";
 import { ChartCard } from "../charts/card.js";
 import { pick } from "../charts/pick.js";
 import { ends, grouped, Smoothing } from "../run/charts.js";
+import { expressionKey, Expressions, titleOf } from "./expressions.js";
 import { groupLines } from "./groups.js";
 import { RunLines } from "./lines.js";
 import { useList } from "./state.js";
@@ -31,6 +32,7 @@ export function Overlay({ project, runs, fields, styles, groups, theme, toggle }
   const [pins, setPins] = useList("pin", scope);
   const [wide, setWide] = useList("wide", scope);
   const [closed, setClosed] = useList("fold", scope);
+  const [expressions, setExpressions] = useList("expr", scope);
   const search = useDebounced(q, 150);
   const feed = useMemo(() => new RunLines(), []);
   const known = useRef(new Map());
@@ -51,7 +53,11 @@ export function Overlay({ project, runs, fields, styles, groups, theme, toggle }
 
   const keys = useMemo(() => metricsOf(fields.value?.metrics || []), [fields.value]);
   const shown = useMemo(() => found(keys, search), [keys, search]);
-  const sections = useMemo(() => (search ? [["", shown]] : grouped(shown, pins)), [shown, pins, search]);
+  const sections = useMemo(() => {
+    const made = expressions.map((text) => ({ key: expressionKey(text), category: null }));
+    if (search) return [["", [...found(made, search), ...shown]]];
+    return [...(made.length ? [["Expressions", made]] : []), ...grouped(shown, pins)];
+  }, [shown, pins, search, expressions]);
   const look = useMemo(
     () => ({ kind: x, window, log: log === "1", weight: Number(smooth) || 0, flags: [] }),
     [x, from, to, log, smooth],
@@ -69,18 +75,19 @@ export function Overlay({ project, runs, fields, styles, groups, theme, toggle }
     reset: () => change({ from: null, to: null }, { replace: false }),
     legend: (id) => toggle(id.startsWith("group ") ? membersOf(groups, id, runs) : [id], false),
   };
-  const opening = (key) => (mark, plot) =>
-    mark.line.run
-      ? pick(mark.line.run, mark.line.key || key, mark, plot, { x }, (step, rank) =>
-          go(href("run", mark.line.run, { tab: "charts", step, at: rank })),
-        )
-      : change({ filter: narrowed(groups.by, mark.line.name) }, { replace: false });
+  const opening = (key) => (mark, plot) => {
+    const { run } = mark.line,
+      open = (step, rank) => go(href("run", run, { tab: "charts", step, at: rank }));
+    if (!run) change({ filter: narrowed(groups.by, mark.line.name) }, { replace: false });
+    else if (titleOf(key) === key) pick(run, mark.line.key || key, mark, plot, { x }, open);
+    else if (x === "step") open(mark.line.marks.x[mark.i], null);
+  };
   const flip = (list, key) => (list.includes(key) ? list.filter((each) => each !== key) : [...list, key]);
   const card = ({ key }) => {
     const timed = key.startsWith("system/") && x === "step";
-    return html`<${ChartCard} key=${key} title=${key} source=${source(key)} look=${timed ? overTime : look} linked
+    return html`<${ChartCard} key=${key} title=${titleOf(key)} source=${source(key)} look=${timed ? overTime : look} linked
       on=${timed ? { legend: on.legend } : { ...on, pick: opening(key) }} group=${`workspace-${timed ? "relative" : x}`}
-      pinned=${pins.includes(key)} onPin=${() => setPins(flip(pins, key))}
+      pinned=${pins.includes(key)} onPin=${key === titleOf(key) ? () => setPins(flip(pins, key)) : undefined}
       wide=${wide.includes(key)} onWide=${() => setWide(flip(wide, key))}
       settings=${settings.get(key)} onSettings=${(next) => setSettings(key, next)}
       empty=${runs.length ? "No visible run has this metric here" : "No run is visible"} />`;
@@ -96,6 +103,7 @@ export function Overlay({ project, runs, fields, styles, groups, theme, toggle }
           ]} />
       <${Smoothing} value=${Number(smooth) || 0} />
       <${Switch} label="log" title="A logarithmic y axis" on=${log === "1"} onChange=${(next) => change({ log: next })} />
+      <${Expressions} list=${expressions} runs=${runs} onChange=${setExpressions} />
     <//>
       <span class="controls-note muted">
         ${
@@ -113,7 +121,8 @@ export function Overlay({ project, runs, fields, styles, groups, theme, toggle }
           : html`<${Loading} what="Loading metrics" />`
         : !keys.length
           ? html`<${Empty} title="No metrics yet">They appear here as soon as a run logs one.<//>`
-          : !shown.length && html`<${Empty} title="No metric matches">No metric name matches “${search}”.<//>`
+          : !sections.some(([, list]) => list.length) &&
+            html`<${Empty} title="No metric matches">No metric name matches “${search}”.<//>`
     }
     ${sections.map(([name, list]) => {
       const open = !name || !closed.includes(name);

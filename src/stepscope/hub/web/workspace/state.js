@@ -14,6 +14,7 @@ const LISTS = {
   pin: { name: (scope) => "pins." + scope, fallback: [] },
   wide: { name: (scope) => "wide." + scope, fallback: [] },
   fold: { name: () => "closed.workspace", fallback: ["system", "stepscope"] },
+  expr: { name: (scope) => "expressions." + scope, fallback: [] },
   column: { name: () => "columns.workspace", fallback: USUAL },
 };
 
@@ -21,7 +22,7 @@ const NOT_OF_A_VIEW = ["view", "from", "to"]; // a window belongs to what was lo
 
 /**
  * A list of the address; where it has none, as it was last in this browser. A change is in both.
- * @param {"pin" | "wide" | "fold" | "column"} param
+ * @param {"pin" | "wide" | "fold" | "expr" | "column"} param
  * @param {string} scope
  * @returns {[string[], (next: string[]) => void]}
  */

@@ -8,6 +8,7 @@ import { Menu, Status } from "../parts/controls.js";
 import { ago, count } from "../parts/format.js";
 import { Empty, Failure, Loading } from "../parts/states.js";
 import { FACTS, groupOf, isFact, metricsOf, usualMetrics } from "../runs/columns.js";
+import { reducedAmong } from "../runs/reduced.js";
 import { useRuns } from "../runs/rows.js";
 import { Diff } from "./diff.js";
 import { RunList } from "./list.js";
@@ -69,6 +70,7 @@ function Workspace({ project, chosen }) {
     filter: asked(project, chosen, filter),
     sort,
     metrics,
+    columns: reducedAmong(facts),
     archived: project === null ? "show" : "hide",
   });
   const visible = useMemo(

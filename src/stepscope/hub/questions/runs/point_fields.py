@@ -1,0 +1,42 @@
+"""Fields of runs that are computed from points: `last10.KEY` and `metrics.KEY@best.OTHER`."""
+
+import re
+from typing import Literal, NamedTuple
+
+from stepscope.hub.questions.runs.run_filter import ExpressionError
+
+MAX_STEPS = 1000
+_LAST = re.compile(r"last(\d{1,9})\.(.+)", re.DOTALL)
+_AT = re.compile(r"@(best|min|max)\.")
+
+
+class PointField(NamedTuple):
+    """The mean of the last steps of a metric, or its value where another one is best."""
+
+    key: str
+    steps: int = 0
+    by: Literal["", "best", "min", "max"] = ""
+    other: str = ""
+
+    @property
+    def metrics(self) -> list[str]:
+        """The metrics whose points are read."""
+        return [self.key, self.other] if self.by else [self.key]
+
+
+def point_field(field: str) -> PointField | None:
+    """The parts of a field that is computed from points; None for any other field."""
+    if (last := _LAST.fullmatch(field)) is not None:
+        return PointField(last[2], int(last[1]))
+    kind, _, name = field.partition(".")
+    found = _AT.search(name) if kind == "metrics" else None
+    if found is None or not name[: found.start()] or not name[found.end() :]:
+        return None
+    return PointField(name[: found.start()], 0, found[1], name[found.end() :])  # type: ignore[arg-type]
+
+
+def check_point_field(field: str, position: int) -> None:
+    """Raise ExpressionError for a mean of no steps, or of too many."""
+    found = point_field(field)
+    if found is not None and not found.by and not 1 <= found.steps <= MAX_STEPS:
+        raise ExpressionError(f"{field!r} is the mean of 1 to {MAX_STEPS} steps: write last10.{found.key}", position)
