@@ -50,7 +50,7 @@ if TYPE_CHECKING:
     from stepscope.model.goodput_sums import Goodput
     from stepscope.model.run_requests import Asked
     from stepscope.sdk.checkpoints import Checkpoints
-    from stepscope.sdk.media_values.kinds import Medium
+    from stepscope.sdk.media_values.medium import Medium
     from stepscope.sdk.media_values.writer import MediaWriter
     from stepscope.sdk.remote_control import RemoteControl
 

@@ -17,7 +17,7 @@ from stepscope.journal.blobs import find_blob
 from stepscope.model.names import EVENT_MEDIA
 from stepscope.model.records import Event, Histogram, Metric
 from stepscope.sdk.media_values import writer as media_writer
-from stepscope.sdk.media_values.kinds import Medium
+from stepscope.sdk.media_values.medium import Medium
 from tests.sdk.conftest import Records
 
 Logged = Callable[[], list[dict[str, Any]]]

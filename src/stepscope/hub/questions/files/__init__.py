@@ -177,6 +177,7 @@ def _cell(value: Any) -> Any:
 
 _NAME = Param("name", "text", "the name of a file, as in the list", required=True)
 _ARTIFACT = Param("artifact", "text", "the artifact that the file belongs to, as in the list")
+_ROWS = Param("limit", "integer", "at most this many rows", default=100, low=1, high=10_000)
 _FILE = object_of(name=TEXT, artifact=TEXT, bytes=INTEGER, time=SECONDS, step=STEP, kind=TEXT)
 
 ENDPOINTS = (
@@ -203,7 +204,7 @@ ENDPOINTS = (
         "Rows of a logged table, or of a CSV or TSV file.",
         table,
         object_of(name=TEXT, columns=list_of(TEXT), rows=list_of(list_of(ANYTHING)), total=INTEGER, next=NEXT),
-        (RUN, _NAME, _ARTIFACT, LIMIT, OFFSET),
+        (RUN, _NAME, _ARTIFACT, _ROWS, OFFSET),
     ),
     Endpoint(
         "/api/runs/{run}/files",
