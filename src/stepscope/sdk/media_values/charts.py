@@ -82,6 +82,43 @@ class Chart(Medium):
         raise NotImplementedError
 
 
+class TableChart(Chart):
+    """A chart of a table: its columns and rows, and which columns are drawn as what."""
+
+    __slots__ = ("_drawn",)
+
+    def __init__(self, columns: Any, rows: Any, drawn: Mapping[str, str]) -> None:
+        self._drawn = dict(drawn)
+        super().__init__((columns, rows))
+
+    def _capture(self, data: Any) -> "_Rows":
+        columns, rows = data
+        found = [tuple(row) for row in islice(iter(rows), MAX_POINTS + 1)]
+        if len(found) > MAX_POINTS:
+            raise Unusable(f"more than {MAX_POINTS} points")
+        return _Rows([_name(each) for each in columns], found)
+
+    def _table(self, source: "_Rows") -> _Table:
+        rows = [[_cell(each) for each in row] for row in source.rows]
+        return source.columns, rows, {key: safe_text(value) for key, value in self._drawn.items()}
+
+
+class _Rows:
+    """The columns and rows of a table."""
+
+    __slots__ = ("columns", "nbytes", "rows")
+
+    def __init__(self, columns: list[str], rows: list[tuple[Any, ...]]) -> None:
+        self.columns, self.rows = columns, rows
+        self.nbytes = 32 * len(columns) * len(rows)
+
+
+def _cell(value: Any) -> Any:
+    if value is None or isinstance(value, (str, bool)):
+        return value[:_LONGEST_NAME] if isinstance(value, str) else value
+    return _number(value) if isinstance(value, numbers.Real) else _name(value)
+
+
 class _Lines:
     """The names, the x and the y of lines; x is None where they are counted."""
 

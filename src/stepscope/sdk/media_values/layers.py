@@ -53,7 +53,7 @@ class Mask(Layer):
 
 class Boxes(Layer):
     """Boxes in pixels: dicts with `box` (left, top, right, bottom), and `label`, `score` or `text`; or an array of such
-    rows of four.
+    rows of four. With `parts` a box is in parts of the image, from 0 to 1.
     """
 
     KIND = "boxes"
@@ -90,7 +90,7 @@ def _box(given: Any) -> dict[str, Any]:
     names = ("minX", "minY", "maxX", "maxY")
     made: dict[str, Any] = {
         "position": {name: float(edge) for name, edge in zip(names, edges, strict=True)},
-        "domain": "pixel",
+        **({} if given.get("parts") else {"domain": "pixel"}),
     }
     label, score, text = given.get("label"), given.get("score"), given.get("text")
     if isinstance(label, numbers.Integral):

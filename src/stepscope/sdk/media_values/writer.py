@@ -252,6 +252,8 @@ class MediaWriter:
 
 def _file_name(job: _Job, format: str) -> str:
     """Return the name under which the file is saved: its own, else one of key, step and format."""
+    if job.medium.artifact is not None and job.medium.name:
+        return job.medium.name.lstrip("/")[-1000:] or "file"
     if job.medium.name:
         return os.path.basename(job.medium.name)[-200:] or "file"
     layer = slug(job.medium.group) if isinstance(job.medium, Layer) else None

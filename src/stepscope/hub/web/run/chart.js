@@ -89,8 +89,13 @@ function Plotted({ chart, lines }) {
   const words = `${chart.style} of ${chart.y || "count"} over ${chart.x}, ${count(drawn.length)} points`;
   return html`<svg viewBox="0 0 ${WIDTH} ${HEIGHT}" role="img" aria-label=${words}>
       <${Axes} xs=${xs} ys=${ys} X=${(x) => X(places ? places[x] : x)} Y=${Y} chart=${chart} places=${places} />
-      ${lines.map((line, at) => html`<${Line} key=${line.name} line=${line} style=${chart.style} X=${X} Y=${Y} zero=${Y(Math.max(ys[0], 0))}
-          colour=${`var(--series-${at + 1})`} across=${across} room=${(WIDTH - LEFT - RIGHT) / Math.max(new Set(drawn.map(([x]) => x)).size, 1)} />`)}
+      ${lines.map(
+        (
+          line,
+          at,
+        ) => html`<${Line} key=${line.name} line=${line} style=${chart.style} X=${X} Y=${Y} zero=${Y(Math.max(ys[0], 0))}
+          colour=${`var(--series-${at + 1})`} across=${across} room=${(WIDTH - LEFT - RIGHT) / Math.max(new Set(drawn.map(([x]) => x)).size, 1)} />`,
+      )}
     </svg>
     ${
       lines.length > 1 &&
@@ -161,16 +166,22 @@ function Line({ line, style, X, Y, zero, colour, across, room }) {
           height=${Math.abs(zero - Y(y))} fill=${colour}><title>${`${x}: ${number(y)}`}</title></rect>`,
       );
   }
+  const lonely = drawn.filter(([, y], at) => y !== null && !hasValue(drawn[at - 1]) && !hasValue(drawn[at + 1]));
+  return html`<path d=${pathOf(drawn, X, Y)} fill="none" stroke=${colour} stroke-width="1.6" stroke-linejoin="round" />
+    ${lonely.map(([x, y], at) => html`<circle key=${at} cx=${X(x)} cy=${Y(y)} r="2.5" fill=${colour} />`)}`;
+}
+
+const hasValue = (point) => point !== undefined && point[1] !== null;
+
+// A line through the points, with gaps where there is no value.
+function pathOf(points, X, Y) {
   let path = "",
     pen = "M";
-  for (const [x, y] of drawn) {
-    if (y === null) pen = "M";
-    else {
-      path += `${pen}${X(x).toFixed(2)} ${Y(y).toFixed(2)}`;
-      pen = "L";
-    }
+  for (const [x, y] of points) {
+    if (y !== null) path += `${pen}${X(x).toFixed(2)} ${Y(y).toFixed(2)}`;
+    pen = y === null ? "M" : "L";
   }
-  return html`<path d=${path} fill="none" stroke=${colour} stroke-width="1.6" stroke-linejoin="round" />`;
+  return path;
 }
 
 // A confusion matrix: actual classes in rows, predictions in columns; the share of each row is its shade.

@@ -21,8 +21,15 @@ export function Layered({ file, source, children }) {
   const shown = file.layers.filter((layer) => !hidden.includes(label(layer)));
   const measure = (event) => setSize([event.target.naturalWidth, event.target.naturalHeight]);
   return html`<div class="layered" onLoadCapture=${measure}>${children}
-      ${size && shown.filter((each) => each.kind === "mask").map((each) => html`<${MaskLayer} key=${each.name} layer=${each} source=${source}
-          onClasses=${(found) => setClasses((old) => ({ ...old, [each.name]: found }))} />`)}
+      ${
+        size &&
+        shown
+          .filter((each) => each.kind === "mask")
+          .map(
+            (each) => html`<${MaskLayer} key=${each.name} layer=${each} source=${source}
+          onClasses=${(found) => setClasses((old) => ({ ...old, [each.name]: found }))} />`,
+          )
+      }
       ${size && shown.filter((each) => each.kind === "boxes").map((each) => html`<${BoxLayer} key=${each.name} layer=${each} source=${source} size=${size} />`)}
     </div>
     <div class="layer-names">${file.layers.map(
@@ -39,13 +46,14 @@ function BoxLayer({ layer, source, size: [width, height] }) {
   const fetched = useFetch((signal) => fetchJson(source(layer.name), { signal }), [layer.name]);
   if (!fetched.value) return null;
   const boxes = boxesOf(fetched.value, width, height),
-    line = Math.max(width, height) / 220;
+    line = Math.max(width, height) / 220,
+    letters = Math.max(width, height) / 20;
   return html`<svg viewBox="0 0 ${width} ${height}" preserveAspectRatio="none" role="img"
       aria-label=${`${boxes.length} boxes of ${layer.group}`}>
     ${boxes.map(
       (box, at) => html`<g key=${at}><rect x=${box.x} y=${box.y} width=${box.width} height=${box.height}
         fill="none" stroke=${shade(box.class)} stroke-width=${line} />
-      <text x=${box.x + line} y=${box.y + line * 7} font-size=${line * 7} fill=${shade(box.class)}>${box.text}</text>
+      <text x=${box.x + line} y=${box.y + letters} font-size=${letters} stroke-width=${letters / 8} fill=${shade(box.class)}>${box.text}</text>
       <title>${box.text}</title></g>`,
     )}</svg>`;
 }
