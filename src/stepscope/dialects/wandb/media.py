@@ -5,7 +5,18 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from stepscope.dialects.wandb.wire import EVENT_CHARTS
-from stepscope.extend.receiver import KINDS, MAX_TEXT, LogRow, Media, RunFile, file_entry, layer_entry, place_of
+from stepscope.extend.receiver import (
+    KINDS,
+    MAX_TEXT,
+    LogRow,
+    Media,
+    RunFile,
+    chart_entry,
+    file_entry,
+    layer_entry,
+    place_of,
+)
+from stepscope.model.records import Event
 
 _ARTIFACT = re.compile(r"wandb-(?:client-)?artifact://([0-9A-Za-z]+)/(.+)")
 
@@ -19,9 +30,9 @@ class WandbMedia:
     def in_record(self, row: LogRow) -> Iterator[Media]:
         """The media of a row."""
         for key, value in row.record.attrs.items():
-            if row.record.name == EVENT_CHARTS:
+            if isinstance(row.record, Event) and row.record.name == EVENT_CHARTS:
                 if isinstance(value, Mapping) and isinstance(table := value.get("table"), str):
-                    yield {"key": key, "kind": "chart", **place_of(row), "table": table, "chart": dict(value)}
+                    yield {"key": key, "kind": "chart", **place_of(row), "table": table, "chart": chart_entry(value)}
                 continue
             kind, files = _files(value)
             text = value[:MAX_TEXT] if isinstance(value, str) else None

@@ -39,9 +39,16 @@ def begin(runs: TrackedRuns, sent: Sent, *, start_over: bool = False, resume: bo
 
 def _beginning(about: TrackedRun) -> dict[str, Any]:
     described = {"notes": about.notes, "tags": read_tags(about.tags), "group": about.group, "job_type": about.job_type}
-    described |= {"program": about.program, "git.commit": about.commit, "git.repository": about.repo}
+    described |= {
+        "parent": about.parent,
+        "program": about.program,
+        "git.commit": about.commit,
+        "git.repository": about.repo,
+    }
     settings = {"config": plain_config(about.config), ATTR_HEARTBEAT: HEARTBEAT_SECONDS}
-    return {**settings, **{key: value for key, value in described.items() if value}}
+    forked = {"parent": about.parent, "from_step": about.from_step} if about.parent else {}
+    began = {key: value for key, value in forked.items() if value is not None}
+    return {**settings, **{key: value for key, value in described.items() if value}, **began}
 
 
 def describe(runs: TrackedRuns, sent: Sent, given: Mapping[str, Any]) -> None:
