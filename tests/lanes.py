@@ -23,6 +23,7 @@ CHAOS = (
     "tests/dialects/wandb/receiver/test_manifests.py",
     "tests/dialects/wandb/receiver/test_outage.py",
     "tests/dialects/wandb/receiver/test_query_limits.py",
+    "tests/dialects/wandb/test_same_page.py",
     "tests/hub/store/write/test_fold.py",
     "tests/hub/test_connections.py",
     "tests/hub/test_crashes.py",

@@ -22,6 +22,7 @@ from stepscope.sdk.api import (
 
 if TYPE_CHECKING:
     from stepscope.sdk.decorators import capture_exceptions, traced
+    from stepscope.sdk.media_values.charts import Confusion, Curve
     from stepscope.sdk.media_values.kinds import Audio, Figure, File, Histogram, Html, Image, Video
     from stepscope.sdk.run import Run
     from stepscope.sdk.sample_records import Table
@@ -32,6 +33,8 @@ __version__ = "0.1.0"
 __all__ = [
     "Audio",
     "ConfigError",
+    "Confusion",
+    "Curve",
     "Figure",
     "File",
     "Histogram",
@@ -64,6 +67,7 @@ _ON_USE = {
     **dict.fromkeys(
         ("Audio", "Figure", "File", "Histogram", "Html", "Image", "Video"), "stepscope.sdk.media_values.kinds"
     ),
+    **dict.fromkeys(("Confusion", "Curve"), "stepscope.sdk.media_values.charts"),
     "Run": "stepscope.sdk.run",
     "Span": "stepscope.sdk.spans",
     "Table": "stepscope.sdk.sample_records",

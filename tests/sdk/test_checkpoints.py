@@ -87,10 +87,10 @@ def test_the_call_waits_for_nothing(run: Run, records: Records, monkeypatch: pyt
     """A disk that hangs keeps neither the program nor the flusher; the record is in the journal meanwhile."""
     hangs, entered = threading.Event(), threading.Event()
 
-    def hang(path: str) -> Any:
+    def hang(path: str, **how: Any) -> Any:
         entered.set()
         hangs.wait(300)
-        return measure(path)
+        return measure(path, **how)
 
     monkeypatch.setattr(checkpoints, "measure", hang)
     run.checkpoint("/some/where", step=1)

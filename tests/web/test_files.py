@@ -58,6 +58,18 @@ def log_media(home: Path) -> None:
             "page": stepscope.Html(f"<h1>a page</h1>{script}"),
             "drawing": stepscope.Image(svg.encode()),
             "notes": stepscope.File(b"a,b\n1,2\n", name="notes.csv"),
+            "roc": stepscope.Curve(
+                [0, 0.2, 1], {"a": [0, 0.8, 1], "b <b>": [0, float("nan"), 1]}, "of two", x_name="false", y_name="true"
+            ),
+            "bars": stepscope.Curve(["cat", "dog"], [3, 4], style="bars"),
+            "cloud": stepscope.Curve(numpy.arange(50) % 7, numpy.arange(50) % 5, style="points"),
+            "classes": stepscope.Confusion([[8, 2], [1, 9]], names=["cat", "<i>dog"]),
+            "marked": stepscope.Image(
+                numpy.full((60, 90, 3), 200, numpy.uint8),
+                boxes={"guess": [{"box": (10, 10, 50, 40), "label": 1, "score": 0.87}]},
+                masks={"truth": numpy.repeat([[0] * 45 + [2] * 45], 60, axis=0)},
+                labels={1: "cat", 2: "road"},
+            ),
         },
         step=STEPS,
     )
@@ -80,7 +92,7 @@ def hub(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningHub]:
     for name, data in FILES.items():
         assert made.request("PUT", f"/files/team/vision/media/{name}", data).status == 200
     wait_until(lambda: made.request("GET", "/api/runs/media").status == 200)
-    wait_until(lambda: len(made.request("GET", "/api/runs/ours/media").json().get("media", ())) == STEPS + 6)
+    wait_until(lambda: len(made.request("GET", "/api/runs/ours/media").json().get("media", ())) == STEPS + 11)
     yield made
     made.kill()
 
@@ -117,6 +129,39 @@ def test_our_own_media_follow_the_step(hub: RunningHub, show: Opened) -> None:
     assert saved.value.suggested_filename == "notes.csv"
     page.goto(f"{hub.url}/#/run/ours?q=weights")
     page.locator(".distribution .heat[data-drawn='3']").wait_for()
+
+
+def test_charts_are_drawn(hub: RunningHub, show: Opened) -> None:
+    """Lines with their names and gaps, bars, points, and a confusion matrix; names are text."""
+    page = show(hub, "run/ours?tab=files")
+    card = page.locator("[data-media=roc]")
+    card.get_by_text("of two").wait_for()
+    paths = card.locator("svg path")
+    assert [paths.nth(at).get_attribute("d").count("M") for at in range(2)] == [1, 2]
+    assert card.locator("svg circle").count() == 2  # points between gaps
+    assert card.locator(".chart-lines li").all_inner_texts() == ["a", "b <b>"]
+    assert page.locator("[data-media=bars] svg rect").count() == 2
+    assert page.locator("[data-media=cloud] svg circle").count() == 50
+    matrix = page.locator("[data-media=classes] table")
+    matrix.wait_for()
+    assert matrix.locator("thead th").all_inner_texts()[1:] == ["cat", "<i>dog"]
+    assert matrix.locator("td").all_inner_texts() == ["8", "2", "1", "9"]
+    assert "20.0 %" in matrix.locator("td").nth(1).get_attribute("title")
+
+
+def test_boxes_and_masks_are_drawn_over_the_image(hub: RunningHub, show: Opened) -> None:
+    """A box with its label and score, a mask with its classes; each can be hidden."""
+    page = show(hub, "run/ours?tab=files")
+    card = page.locator("[data-media=marked]")
+    card.locator("svg text", has_text="cat 0.87").wait_for()
+    box = card.locator("svg rect")
+    assert [box.get_attribute(name) for name in ("x", "y", "width", "height")] == ["10", "10", "40", "30"]
+    card.get_by_text("road").wait_for()
+    clear = "document.querySelector('[data-media=marked] canvas').getContext('2d').getImageData({}, 5, 1, 1).data[3]"
+    assert (page.evaluate(clear.format(5)), page.evaluate(clear.format(80))) == (0, 130)
+    card.get_by_label("guess boxes").uncheck()
+    until(page, "!document.querySelector('[data-media=marked] svg')")
+    assert card.locator("canvas").count() == 1
 
 
 def test_no_logged_script_runs(hub: RunningHub, show: Opened) -> None:

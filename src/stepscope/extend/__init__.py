@@ -1,6 +1,7 @@
 """What integrations use beside the methods of a run: texts and numbers, context, instruments, settings, folders."""
 
 import hashlib
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -23,6 +24,7 @@ from stepscope.sdk.settings import load as load_settings
 from stepscope.sdk.tensors import Refused, step_number
 
 if TYPE_CHECKING:
+    from stepscope.sdk.media_values.charts import TableChart
     from stepscope.sdk.otel.meter import MeterProvider
     from stepscope.sdk.otel.tracer import TracerProvider
     from stepscope.sdk.probes.watch import Probe
@@ -62,6 +64,7 @@ __all__ = [
     "safe_run_id",
     "setting",
     "step_number",
+    "table_chart",
     "text_of",
     "tracers",
     "wrap",
@@ -126,6 +129,13 @@ def probes() -> "list[Probe]":
 def environment() -> dict[str, str]:
     """Return the variables that make a subprocess part of this trace: `{**os.environ, **environment()}`."""
     return propagation.environment()
+
+
+def table_chart(columns: Any, rows: Any, drawn: Mapping[str, str]) -> "TableChart":
+    """Return a chart of a table, which `log` takes: `drawn` has its style, and which columns are `x`, `y` and `by`."""
+    from stepscope.sdk.media_values.charts import TableChart
+
+    return TableChart(columns, rows, drawn)
 
 
 def disabled_run() -> Run:

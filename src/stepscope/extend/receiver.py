@@ -3,7 +3,15 @@
 from stepscope.hub.intake.read_back import ReadBack, pauses
 from stepscope.hub.intake.store_progress import Mark, StoreProgress
 from stepscope.hub.limits import Limits
-from stepscope.hub.questions.files.media_reader import KINDS, MAX_TEXT, Media, file_entry, place_of
+from stepscope.hub.questions.files.media_reader import (
+    KINDS,
+    MAX_TEXT,
+    Media,
+    chart_entry,
+    file_entry,
+    layer_entry,
+    place_of,
+)
 from stepscope.hub.receivers.bodies import inflate, parse, read_body, with_body
 from stepscope.hub.receivers.file_uploads import keep_file, remove_folder
 from stepscope.hub.receivers.ingest import SAFE, Ingest, Repeats, Upload, Writers, digest
@@ -78,6 +86,7 @@ __all__ = [
     "bearer",
     "below",
     "bracketed",
+    "chart_entry",
     "digest",
     "disposition",
     "error_response",
@@ -86,6 +95,7 @@ __all__ = [
     "is_loopback",
     "json_response",
     "keep_file",
+    "layer_entry",
     "list_runs",
     "listen",
     "literal",

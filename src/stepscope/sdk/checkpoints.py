@@ -1,14 +1,14 @@
-"""Checkpoints: recorded with their path, step and duration; their files are measured on a thread of its own."""
+"""Checkpoints and artifacts: recorded with their path and step; their files are measured on a thread of its own."""
 
 import os
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
 from types import TracebackType
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 from stepscope.model import names
 from stepscope.model.records import EVENT
@@ -19,6 +19,10 @@ from stepscope.sdk.masking import Unmasked
 from stepscope.sdk.periodic import PeriodicWork
 from stepscope.sdk.run_protocols import Part
 from stepscope.sdk.spans import Span
+from stepscope.sdk.tensors import Row
+
+if TYPE_CHECKING:
+    from stepscope.sdk.media_values.medium import Medium
 
 PLAIN_SECONDS = 0.2
 """A checkpoint that was not entered as a context manager by then is complete."""
@@ -28,8 +32,10 @@ MAX_FILES, MAX_SECONDS = 10_000, 10.0
 """Limits on the files of one checkpoint that are looked at, and on the time for that."""
 MAX_CONTENT = 4 * 1024 * 1024
 """Bytes up to which the content of a checkpoint is hashed."""
-LEAVE_SECONDS = 1.0
-"""How long the end of a run waits for the measurement of its last checkpoints."""
+MAX_COPIED = 1000
+"""Files of one artifact that are copied."""
+LEAVE_SECONDS, COPY_SECONDS = 1.0, 30.0
+"""How long the end of a run waits for the measurement of its last checkpoints, and for copies of artifacts."""
 _INFO = 9
 
 
@@ -40,6 +46,9 @@ class CheckpointedPart(Part, Protocol):
 
     def span(self, name: str | None = None, /, **attrs: Any) -> Span:
         """Open a span."""
+
+    def put_media(self, media: "Sequence[tuple[str, Medium]]", row: Row) -> None:
+        """Record media."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,14 +64,31 @@ class Measured:
     complete: bool
 
 
-class Checkpoint:
-    """A checkpoint of a run. In `with`, the block that saves it is a span, and nothing is recorded if it raises."""
+class Kept:
+    """Files that a run made, and the place of the call that recorded them."""
 
-    def __init__(self, owner: "Checkpoints", path: str, mark: Mark, attrs: Mapping[str, Any]) -> None:
-        self._owner, self.path, self.mark, self.attrs = owner, path, mark, attrs
+    EVENT: ClassVar[str]
+    MEASURED: ClassVar[str]
+
+    def __init__(self, path: str, mark: Mark, attrs: Mapping[str, Any]) -> None:
+        self.path, self.mark, self.attrs = path, mark, attrs
         self.id = os.urandom(8).hex()
         self.ids = current_ids()
         self.made = time.monotonic()
+
+    def walk(self, on_unreadable: Callable[[str], object]) -> Iterator[tuple[str, str]]:
+        """Yield its files: their names within it, and their paths."""
+        return walk_files(self.path, on_unreadable)
+
+
+class Checkpoint(Kept):
+    """A checkpoint of a run. In `with`, the block that saves it is a span, and nothing is recorded if it raises."""
+
+    EVENT, MEASURED = names.EVENT_CHECKPOINT, names.EVENT_CHECKPOINT_MEASURED
+
+    def __init__(self, owner: "Checkpoints", path: str, mark: Mark, attrs: Mapping[str, Any]) -> None:
+        super().__init__(path, mark, attrs)
+        self._owner = owner
         self._span: Span | None = None
 
     def __enter__(self) -> "Checkpoint":
@@ -85,14 +111,37 @@ class Checkpoint:
             self._owner.record(self, seconds)
 
 
+class Artifact(Kept):
+    """Files that a run made for others to use, by their path or paths, or by a reference such as `s3://bucket/data`."""
+
+    EVENT, MEASURED = names.EVENT_ARTIFACT, names.EVENT_ARTIFACT_MEASURED
+
+    def __init__(self, source: Any, mark: Mark, attrs: Mapping[str, Any], name: str, kind: str, *, copy: bool) -> None:
+        several = {text_of(key): place_of(path) for key, path in source.items()} if isinstance(source, Mapping) else {}
+        self._several, self.name, self.kind, self.copy = several, name, kind, copy
+        about = {"name": name, "kind": kind, **({"copied": True} if copy else {})}
+        super().__init__("" if isinstance(source, Mapping) else place_of(source), mark, {**attrs, **about})
+
+    def walk(self, on_unreadable: Callable[[str], object]) -> Iterator[tuple[str, str]]:
+        """Yield its files: their names within it, and their paths; references have none."""
+        if not self._several:
+            yield from super().walk(on_unreadable)
+        for name, path in self._several.items():
+            if "://" not in path:
+                for inner, place in walk_files(path, on_unreadable):
+                    yield (name if not os.path.isdir(path) else f"{name}/{inner}"), place
+
+
 class Checkpoints:
-    """The checkpoints of one process. Every call returns at once and never raises."""
+    """The checkpoints and artifacts of one process. Every call returns at once and never raises."""
 
     def __init__(self, run: CheckpointedPart) -> None:
         self._run = run
         self._plain: deque[Checkpoint] = deque()
         """Those that may still be entered as context managers."""
-        self._unmeasured: deque[Checkpoint] = deque()
+        self._unmeasured: deque[Kept] = deque()
+        self._copying = False
+        """Whether files of an artifact are still to be copied."""
         self._thread: threading.Thread | None = None
         self._starting = threading.Lock()
         run.periodic.rounds.append(self._record_plain)
@@ -108,17 +157,32 @@ class Checkpoints:
 
     def add(self, path: Any, mark: Mark, attrs: Mapping[str, Any]) -> Checkpoint:
         """Begin to record a checkpoint."""
-        made = Checkpoint(self, _place(path), mark, attrs)
+        made = Checkpoint(self, place_of(path), mark, attrs)
         if len(self._plain) < MAX_WAITING:
             self._plain.append(made)
         else:
             self._run.outcomes.add("dropped", "checkpoint", "too many")
         return made
 
+    def add_artifact(self, made: Artifact) -> None:
+        """Record an artifact."""
+        self._copying = self._copying or made.copy
+        self.record(made)
+
+    def note_used(self, what: Any, kind: str, attrs: Mapping[str, Any]) -> None:
+        """Record an artifact that this process uses."""
+        if isinstance(what, Artifact):
+            found = {"artifact": what.id, "name": what.name, "path": what.path}
+        else:
+            text = text_of(what)
+            is_path = not isinstance(what, str) or "://" in text or "/" in text or os.path.exists(text)
+            found = {"path": place_of(what)} if is_path else {"name": text}
+        self._run.event(names.EVENT_ARTIFACT_USED, {**attrs, **found, **({"kind": kind} if kind else {})})
+
     def note_loaded(self, path: Any, step: Any) -> None:
         """Record the checkpoint that this attempt continues from."""
         found = {} if step is None else {"step": step}
-        self._run.event(names.EVENT_CHECKPOINT_LOADED, {"path": _place(path), **found})
+        self._run.event(names.EVENT_CHECKPOINT_LOADED, {"path": place_of(path), **found})
 
     def enter(self, checkpoint: Checkpoint) -> None:
         """Leave the record to the end of the block."""
@@ -131,11 +195,11 @@ class Checkpoints:
         """Open the span of the block that saves."""
         return self._run.span(names.SPAN_CHECKPOINT, **{names.ATTR_CHECKPOINT_PATH: path})
 
-    def record(self, checkpoint: Checkpoint, seconds: float | None = None) -> None:
-        """Record a checkpoint that is complete, and have its files measured."""
+    def record(self, checkpoint: Kept, seconds: float | None = None) -> None:
+        """Record a checkpoint that is complete, or an artifact, and have its files measured."""
         took = {} if seconds is None else {"seconds": round(seconds, 6)}
-        self._put(checkpoint, names.EVENT_CHECKPOINT, {**checkpoint.attrs, **took, "path": checkpoint.path})
-        if "://" in checkpoint.path:
+        self._put(checkpoint, checkpoint.EVENT, {**checkpoint.attrs, **took, "path": checkpoint.path})
+        if "://" in checkpoint.path:  # nothing of a reference is read
             return
         if len(self._unmeasured) >= MAX_WAITING:
             self._run.outcomes.add("dropped", "checkpoint", "unmeasured")
@@ -143,7 +207,7 @@ class Checkpoints:
         self._unmeasured.append(checkpoint)
         self._start()
 
-    def _put(self, checkpoint: Checkpoint, name: str, attrs: Mapping[str, Any]) -> None:
+    def _put(self, checkpoint: Kept, name: str, attrs: Mapping[str, Any]) -> None:
         """Record an event at the step and in the span in which the checkpoint was made."""
         try:
             mark = checkpoint.mark
@@ -187,26 +251,43 @@ class Checkpoints:
             except IndexError:
                 self._thread = None
                 if not self._unmeasured:
+                    self._copying = False
                     return
                 continue  # one was added in this moment
             try:
-                found = measure(checkpoint.path)
+                found = measure(checkpoint.path, walk=checkpoint.walk)
+                if isinstance(checkpoint, Artifact) and checkpoint.copy:
+                    self._copy(checkpoint)
             except Exception as error:
                 self._run.outcomes.add("failed", "checkpoint", type(error).__name__)
                 continue
             about = {"bytes": found.bytes, "files": found.files, "manifest": found.manifest, "complete": found.complete}
             content = {"content": found.content} if found.content else {}
-            self._put(checkpoint, names.EVENT_CHECKPOINT_MEASURED, {**about, **content, "path": checkpoint.path})
+            self._put(checkpoint, checkpoint.MEASURED, {**about, **content, "path": checkpoint.path})
+
+    def _copy(self, artifact: Artifact) -> None:
+        """Copy the files of an artifact beside the journal, as logged files are."""
+        from stepscope.sdk.media_values.kinds import File  # imported on use
+
+        media: list[tuple[str, Medium]] = []
+        for name, place in artifact.walk(lambda path: self._run.outcomes.reject(artifact.name, "unreadable folder")):
+            if len(media) >= MAX_COPIED:
+                self._run.outcomes.reject(artifact.name, f"more than {MAX_COPIED} files")
+                break
+            file = File(place, name.replace(os.sep, "/"))
+            file.artifact = artifact.id
+            media.append((artifact.name, file))
+        self._run.put_media(media, Row(time.time_ns(), *artifact.mark, None, {}))
 
     def _leave(self) -> None:
         """Record what is left at the end of the run, and wait a moment for the measurement."""
         self.settle()
         thread = self._thread
         if thread is not None and thread is not threading.current_thread():
-            thread.join(LEAVE_SECONDS)
+            thread.join(COPY_SECONDS if self._copying else LEAVE_SECONDS)
 
 
-def _place(path: Any) -> str:
+def place_of(path: Any) -> str:
     """Return a path as an absolute one, and an address or anything else as text."""
     try:
         text = os.fsdecode(path)
@@ -217,13 +298,18 @@ def _place(path: Any) -> str:
 
 
 def measure(
-    path: str, clock: Callable[[], float] = time.monotonic, *, files: int = MAX_FILES, content: int = MAX_CONTENT
+    path: str,
+    clock: Callable[[], float] = time.monotonic,
+    *,
+    files: int = MAX_FILES,
+    content: int = MAX_CONTENT,
+    walk: Callable[[Callable[[str], object]], Iterable[tuple[str, str]]] | None = None,
 ) -> Measured:
-    """Add up the files of a checkpoint, a file or a folder; what cannot be read makes it incomplete."""
+    """Add up a file, the files of a folder, or those that `walk` yields; what cannot be read makes it incomplete."""
     until, size, complete = clock() + MAX_SECONDS, 0, True
     found: list[tuple[str, str, os.stat_result]] = []
     unreadable: list[str] = []
-    for name, place in _walk(path, unreadable.append):
+    for name, place in walk_files(path, unreadable.append) if walk is None else walk(unreadable.append):
         if len(found) >= files or clock() > until:
             complete = False
             break
@@ -243,7 +329,7 @@ def measure(
     return Measured(size, len(found), digest.hexdigest(), _content(found, content) if small else "", complete)
 
 
-def _walk(path: str, on_unreadable: Callable[[str], object]) -> Iterator[tuple[str, str]]:
+def walk_files(path: str, on_unreadable: Callable[[str], object]) -> Iterator[tuple[str, str]]:
     """Yield the files below a folder, or the file itself: names within the checkpoint, and paths."""
     if not os.path.isdir(path):
         yield os.path.basename(path), path

@@ -97,6 +97,8 @@ class OffRun(Run):
 
     live = _off_live(Run.live)
     checkpoint = _off(Run.checkpoint, contextlib.nullcontext())
+    artifact = _off(Run.artifact)
+    use = _off(Run.use)
     resumed_from = _off(Run.resumed_from)
     log = _off(Run.log)
     log_system = _off(Run.log_system)

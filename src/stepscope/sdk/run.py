@@ -2,7 +2,7 @@
 
 import os
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
@@ -50,7 +50,7 @@ if TYPE_CHECKING:
     from stepscope.model.goodput_sums import Goodput
     from stepscope.model.run_requests import Asked
     from stepscope.sdk.checkpoints import Checkpoints
-    from stepscope.sdk.media_values.kinds import Medium
+    from stepscope.sdk.media_values.medium import Medium
     from stepscope.sdk.media_values.writer import MediaWriter
     from stepscope.sdk.remote_control import RemoteControl
 
@@ -230,14 +230,15 @@ class Run:
             elif flat:
                 self.recorder.put(pack((METRIC, *row)))
             if media:
-                self._log_media(media, row)
+                self.put_media(media, row)
         except Refused as reason:
             self.outcomes.reject("log", str(reason))
         except BaseException as error:
             pass_on(error)
             self.outcomes.reject("log", type(error).__name__)
 
-    def _log_media(self, media: "list[tuple[str, Medium]]", row: Row) -> None:
+    def put_media(self, media: "Sequence[tuple[str, Medium]]", row: Row) -> None:
+        """Record media that were captured, at the place of a call."""
         if self._media is None:
             from stepscope.sdk.media_values.writer import MediaWriter  # imported on use
 
@@ -295,6 +296,8 @@ class Run:
 
     span = open_span
     checkpoint = run_methods.checkpoint
+    artifact = run_methods.artifact
+    use = run_methods.use
     resumed_from = run_methods.resumed_from
     on_stop = run_methods.on_stop
     live = run_methods.live

@@ -21,7 +21,7 @@ from stepscope.sdk.settings import Settings
 from stepscope.sdk.tensors import Refused, Row, step_number
 
 if TYPE_CHECKING:
-    from stepscope.sdk.checkpoints import Checkpoint, Checkpoints
+    from stepscope.sdk.checkpoints import Artifact, Checkpoint, Checkpoints
     from stepscope.sdk.remote_control import LiveSettings, RemoteControl
     from stepscope.sdk.sample_records import Sampled, Table
 
@@ -144,13 +144,53 @@ def checkpoint(run: Extended, path: Any, /, step: int | None = None, **attrs: An
     Size and hashes of its files are added later, by a thread of its own; nothing is uploaded. Without a step, the
     current one is used. If the block raises, no checkpoint is recorded. Never raises itself and never waits.
     """
-    mark = run.mark
-    if step is not None:
-        try:
-            mark = Mark(step_number(step), None)
-        except Refused as reason:
-            run.outcomes.reject("checkpoint", str(reason))
-    return run.checkpoints.add(path, mark, attrs)
+    return run.checkpoints.add(path, _mark(run, "checkpoint", step), attrs)
+
+
+def _mark(run: Extended, call: str, step: Any) -> Mark:
+    """Return the step of a call, else the current one."""
+    try:
+        return run.mark if step is None else Mark(step_number(step), None)
+    except Refused as reason:
+        run.outcomes.reject(call, str(reason))
+        return run.mark
+
+
+def artifact(
+    run: Extended,
+    source: Any,
+    /,
+    name: Any = None,
+    kind: Any = "",
+    *,
+    copy: bool = False,
+    step: int | None = None,
+    **attrs: Any,
+) -> "Artifact | None":
+    """Record files that the run made for others: a path, a reference such as `s3://bucket/data`, or a dict of these.
+
+    Without a name, that of the file or folder is used. Size and hashes are added later, by a thread of its own; nothing
+    is uploaded, unless `copy` is set: then the files are kept beside the journal, and shipped, as logged files are.
+    Never raises and never waits; None when nothing can be recorded.
+    """
+    from stepscope.sdk.checkpoints import Artifact, place_of  # imported on use
+
+    try:
+        if name is None:
+            name = kind if isinstance(source, Mapping) else place_of(source).rstrip("/").rpartition("/")[2]
+        named, word = text_of(name)[:LONGEST_NAME] or "artifact", text_of(kind)[:LONGEST_NAME]
+        made = Artifact(source, _mark(run, "artifact", step), attrs, named, word, copy=bool(copy))
+        run.checkpoints.add_artifact(made)
+    except BaseException as error:
+        pass_on(error)
+        run.outcomes.reject("artifact", type(error).__name__)
+        return None
+    return made
+
+
+def use(run: Extended, what: Any, /, kind: Any = "", **attrs: Any) -> None:
+    """Record that the run uses an artifact: what `run.artifact` returned, a name (`model`, `model:v2`), or a path."""
+    run.checkpoints.note_used(what, text_of(kind)[:LONGEST_NAME], attrs)
 
 
 def resumed_from(run: Extended, path: Any = None, /, step: int | None = None, **unknown: Any) -> None:

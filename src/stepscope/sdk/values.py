@@ -12,7 +12,7 @@ from stepscope.sdk.interrupts import pass_on
 from stepscope.sdk.tensors import Number, Refused, plain
 
 if TYPE_CHECKING:
-    from stepscope.sdk.media_values.kinds import Medium
+    from stepscope.sdk.media_values.medium import Medium
     from stepscope.sdk.sample_records import Table
 
 DEPTH = 16
@@ -164,7 +164,7 @@ def _foreign_reader(kind: type) -> Reader:
 
 def _medium() -> "type[Medium] | None":
     """The class of media; None when nothing has imported it, so that there are none."""
-    found = sys.modules.get("stepscope.sdk.media_values.kinds")
+    found = sys.modules.get("stepscope.sdk.media_values.medium")
     return None if found is None else found.Medium
 
 

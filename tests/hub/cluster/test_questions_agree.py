@@ -17,7 +17,7 @@ from stepscope.hub.questions.routes import mount
 from stepscope.hub.security.tokens import Tokens
 from stepscope.hub.service import Hub, HubOptions
 from stepscope.hub.serving.app import build_app
-from stepscope.model.names import EVENT_CHECKPOINT
+from stepscope.model.names import EVENT_ARTIFACT, EVENT_ARTIFACT_USED, EVENT_CHECKPOINT
 from stepscope.model.ports import Batch, Writer
 from stepscope.model.records import Event, Metric, Record
 from stepscope.model.sample_columns import prompt_number
@@ -96,6 +96,7 @@ QUESTIONS: dict[str, tuple[str, ...]] = {
         "big?key=trainer/lr",
         "none",
     ),
+    "/api/runs/{run}/artifacts": ("saved", "big", "none"),
     "/api/runs/{run}/control": ("big", "again", "none"),
     "/api/runs/{run}/edits": ("big",),
     "/api/runs/{run}/files": ("big",),
@@ -178,6 +179,10 @@ def saved(run: str) -> Batch:
         if step % 10 == 9:
             attrs = {"path": f"ck-{step}", "step": step}
             records.append(Event(begin + step, step, None, None, None, 9, EVENT_CHECKPOINT, attrs))
+            made = {"id": f"a{step}", "name": "model", "kind": "model", "path": f"m-{step}"}
+            records.append(Event(begin + step, step, None, None, None, 9, EVENT_ARTIFACT, made))
+    used = {"name": "model:v1"}
+    records.append(Event(begin + 30, 30, None, None, None, 9, EVENT_ARTIFACT_USED, used))
     return Batch(Writer(id="w", run=run, project="gpt", name=run, wall_ns=begin), 1, records)
 
 

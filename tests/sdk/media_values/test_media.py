@@ -16,8 +16,9 @@ from stepscope.journal import layout
 from stepscope.journal.blobs import find_blob
 from stepscope.model.names import EVENT_MEDIA
 from stepscope.model.records import Event, Histogram, Metric
+from stepscope.sdk.media_values import capture
 from stepscope.sdk.media_values import writer as media_writer
-from stepscope.sdk.media_values.kinds import Medium
+from stepscope.sdk.media_values.medium import Medium
 from tests.sdk.conftest import Records
 
 Logged = Callable[[], list[dict[str, Any]]]
@@ -71,6 +72,26 @@ def test_it_is_captured_at_once(run: stepscope.Run, logged: Logged) -> None:
     after = {each["key"]: each["data"] for each in logged() if each["step"] == 2}
     assert before["raw"] == b"GIF8old"
     assert (before["array"], before["tensor"]) == (after["array"], after["tensor"])
+
+
+def test_large_copies_share_memory_one_after_the_other(run: stepscope.Run, logged: Logged) -> None:
+    """The memory of an encoded image is used for the next copy; each file has the pixels of its moment."""
+    pillow = pytest.importorskip("PIL.Image")
+    image: Any = np.zeros((400, 400, 3), np.uint8)
+    for step in range(6):
+        image[:] = step
+        once = stepscope.Image(image)
+        run.log({"a": once, "again": once}, step=step)
+        if step % 2:
+            assert run.flush(300)
+    image[:] = 99
+    found = logged()
+    shades = [int(np.asarray(pillow.open(io.BytesIO(each["data"])))[0, 0, 0]) for each in found]
+    assert shades == [each["step"] for each in found]
+    assert len(found) == 12
+    spare = capture._memory._spare
+    assert 0 < sum(each.nbytes for each in spare) <= capture.SPARE_BYTES
+    assert len({id(each) for each in spare}) == len(spare)
 
 
 def test_every_source_of_an_image(run: stepscope.Run, logged: Logged, tmp_path: Path) -> None:

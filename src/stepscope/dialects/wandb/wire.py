@@ -6,6 +6,8 @@ from typing import Any
 from stepscope.model.records import FIRST_STEP, LAST_STEP
 from stepscope.model.sample_columns import find_column, unnumbered
 
+EVENT_CHARTS = "wandb.charts"
+"""How charts of tables are drawn, by the key of the chart."""
 MAX_ROWS = 10_000
 """wandb's own limit."""
 STEPS = ("step", "global_step", "train_step", "_step")

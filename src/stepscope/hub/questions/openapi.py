@@ -4,6 +4,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from stepscope.hub.questions import (
+    artifacts,
     checkpoints,
     control,
     dashboards,
@@ -47,6 +48,7 @@ ENDPOINTS: tuple[Endpoint, ...] = (
     *overlaid_runs.ENDPOINTS,
     *samples.ENDPOINTS,
     *summary.ENDPOINTS,
+    *artifacts.ENDPOINTS,
     *checkpoints.ENDPOINTS,
     *control.ENDPOINTS,
     *edits.ENDPOINTS,

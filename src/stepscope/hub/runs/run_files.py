@@ -101,17 +101,17 @@ class ImportedFiles:
         return self._runs / run / IMPORTED
 
 
-_LOGGED = re.compile(r"media/([0-9a-f]{64})/[^/\0]+")
+_LOGGED = re.compile(r"media/([0-9a-f]{64})/([^\0]+)", re.DOTALL)
 
 
-def logged_name(digest: str, name: str) -> str:
-    """Return the name of a logged file: its digest finds it, and it is saved under the last part."""
-    return f"media/{digest}/{name.replace('/', '_') or 'file'}"
+def logged_name(digest: str, name: str, *, whole: bool = False) -> str:
+    """Return the name of a logged file: its digest finds it; `whole` keeps the folders of its name in an artifact."""
+    return f"media/{digest}/{(name if whole else name.replace('/', '_')) or 'file'}"
 
 
 def shown_name(name: str) -> str:
     """Return the name of a file without the digest that finds a logged one."""
-    return f"media/{name.rpartition('/')[2]}" if _LOGGED.fullmatch(name) else name
+    return f"media/{found[2]}" if (found := _LOGGED.fullmatch(name)) else name
 
 
 class LoggedFiles:
@@ -131,7 +131,7 @@ class LoggedFiles:
     def find(self, project: str, run: str, name: str, artifact: str) -> Path | None:
         """Return the path of a file."""
         found = _LOGGED.fullmatch(name)
-        if found is None or artifact or not is_safe(run):
+        if found is None or not is_safe(run):
             return None
         return find_blob(self._home, run, found[1]) or self.uploaded(run).find(found[1])
 

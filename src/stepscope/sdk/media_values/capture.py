@@ -3,6 +3,7 @@
 import math
 import sys
 import time
+from collections import deque
 from typing import Any
 
 from stepscope.sdk import tensors
@@ -16,15 +17,59 @@ class Unusable(Exception):
     """Something cannot be recorded; the message is the reason it is counted under."""
 
 
+class _SpareMemory:
+    """Memory of arrays that were encoded, for the next copies: the first use of fresh memory takes twice as long."""
+
+    def __init__(self) -> None:
+        self._spare: deque[Any] = deque()
+
+    def take(self, size: int) -> Any:
+        """Return memory of this size."""
+        import numpy  # whoever has an array has it
+
+        for _ in range(len(self._spare)):
+            try:
+                found = self._spare.popleft()
+            except IndexError:  # another thread was faster
+                break
+            if found.nbytes == size:
+                return found
+            self._spare.append(found)
+        return numpy.empty(size, numpy.uint8)
+
+    def give(self, memory: Any) -> None:
+        """Keep memory that is no longer used, within a limit; the oldest is freed."""
+        self._spare.append(memory)
+        while sum(each.nbytes for each in self._spare.copy()) > SPARE_BYTES:
+            try:
+                self._spare.popleft()
+            except IndexError:
+                return
+
+
+SPARE_BYTES = 32 * 1024**2
+LEAST_SPARE = 256 * 1024
+"""Copies smaller than this are in ordinary memory."""
+_memory = _SpareMemory()
+
+
 class HostArray:
-    """An array in host memory that nobody else changes: a copy, or one of a library whose arrays never change."""
+    """An array in host memory that nobody else changes: a copy, or one of a library whose arrays never change.
 
-    __slots__ = ("_array", "nbytes", "shape")
+    What `read` returned must not be used any longer than this.
+    """
 
-    def __init__(self, array: Any) -> None:
+    __slots__ = ("_array", "_kept", "nbytes", "shape")
+
+    def __init__(self, array: Any, kept: Any = None) -> None:
         self._array = array
+        self._kept = kept
         self.shape = tuple(array.shape)
         self.nbytes = int(getattr(array, "nbytes", 0))
+
+    def __del__(self) -> None:
+        if self._kept is not None and _memory is not None:  # None when the interpreter ends
+            _memory.give(self._kept)
 
     def read(self) -> Any:
         """Return it as a numpy array; of a library with devices this waits for the value."""
@@ -81,10 +126,24 @@ def capture(value: Any) -> Captured:
         raise Unusable(f"type {type(value).__name__}")
     import numpy  # needed only for arrays
 
-    copied = numpy.array(value)
-    if copied.dtype.kind not in "biuf":
+    array = numpy.asarray(value)
+    if array.dtype.kind not in "biuf":
         raise Unusable("not an array of numbers")
-    return HostArray(copied)
+    return HostArray(array) if isinstance(value, (list, tuple)) else _copy(array)
+
+
+def _copy(array: Any) -> HostArray:
+    """Copy an array, a large one into memory that was used before; one over immutable bytes needs no copy."""
+    import numpy  # whoever has an array has it
+
+    if isinstance(array.base, bytes) and not array.flags.writeable:
+        return HostArray(array)
+    if array.nbytes < LEAST_SPARE:
+        return HostArray(array.copy())
+    memory = _memory.take(array.nbytes)
+    copied = memory.view(array.dtype).reshape(array.shape)
+    numpy.copyto(copied, array)
+    return HostArray(copied, memory)
 
 
 def _capture_torch(tensor: Any) -> Captured:
@@ -96,7 +155,7 @@ def _capture_torch(tensor: Any) -> Captured:
         return CudaTensor(tensor)
     if not tensor.is_cpu:
         raise Unusable(f"on device {tensor.device}, from which it cannot be copied without waiting")
-    return HostArray(_to_numpy(tensor.detach()).copy())
+    return _copy(_to_numpy(tensor.detach()))
 
 
 def _to_numpy(tensor: Any) -> Any:

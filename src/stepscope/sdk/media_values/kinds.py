@@ -5,98 +5,17 @@ logged. A file that is given by its path is read soon after `log`, so leave it a
 """
 
 import contextlib
-import os
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
-from types import MappingProxyType
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, NamedTuple
 
 from stepscope.model import records
-from stepscope.sdk.attributes import shorten
 from stepscope.sdk.context import text_of
-from stepscope.sdk.interrupts import pass_on
 from stepscope.sdk.media_values import encoding, histogram
 from stepscope.sdk.media_values.capture import Captured, Unusable, capture, is_tensor
-
-MAX_FILE = 1024**3
-"""Bytes of a file that is recorded."""
-
-
-class Encoded(NamedTuple):
-    """An encoded medium: its bytes or the path of its file, the format, and what else is known of it."""
-
-    content: bytes | Path
-    format: str
-    facts: Mapping[str, Any] = MappingProxyType({})
-
-
-class Medium:
-    """One thing to record. `size` is the memory it takes until it is encoded."""
-
-    KIND: ClassVar[str] = "file"
-    __slots__ = ("_source", "caption", "kind", "name", "problem", "size")
-
-    def __init__(self, data: Any, caption: Any = None, name: Any = None) -> None:
-        self.kind = self.KIND
-        self.caption = None if caption is None else shorten(text_of(caption))
-        self.name = None if name is None else text_of(name)
-        self.problem: str | None = None
-        """Why it cannot be recorded; None when it can, as far as is known."""
-        self.size = 0
-        self._source: Any = None
-        try:
-            self._source = self._capture(data)
-            self.size = _size_of(self._source)
-        except Unusable as reason:
-            self.problem = str(reason)
-        except BaseException as error:  # a foreign object may raise anything when it is asked
-            pass_on(error)
-            self.problem = f"unreadable {type(error).__name__}"
-
-    def _capture(self, data: Any) -> Any:
-        """Return what is encoded later: bytes, a path, or an array that nobody else changes."""
-        return _as_file(data) or capture(data)
-
-    def encode(self, *, fast: bool = False) -> Encoded:
-        """Encode what was captured, with `fast` to a larger file; Unusable, or what a library raises, on failure."""
-        source = self._source
-        if isinstance(source, Path):
-            self.name = self.name or source.name
-            return Encoded(source, source.suffix[1:].lower() or "bin")
-        if isinstance(source, bytes):
-            return Encoded(source, self._format_of(source))
-        return self._encode(source, fast)
-
-    def _format_of(self, data: bytes) -> str:
-        """Return the format of bytes that were given, from the name or the way they begin."""
-        if self.name is not None and "." in self.name:
-            return self.name.rpartition(".")[2].lower()
-        return next((format for start, format in _STARTS.items() if data.startswith(start)), "bin")
-
-    def _encode(self, source: Any, fast: bool) -> Encoded:
-        raise Unusable(f"a {self.kind} is a path or bytes")
-
-
-_STARTS = {b"\x89PNG": "png", b"\xff\xd8\xff": "jpg", b"GIF8": "gif", b"RIFF": "wav", b"<svg": "svg", b"OggS": "ogg"}
-
-
-def _size_of(source: Any) -> int:
-    if isinstance(source, bytes):
-        return len(source)
-    return int(getattr(source, "nbytes", 0))
-
-
-def _as_file(data: Any) -> "bytes | Path | None":
-    """Return the bytes, or the path of a file; None for anything else."""
-    if isinstance(data, (bytes, bytearray, memoryview)):
-        return bytes(data)
-    if isinstance(data, (str, os.PathLike)):
-        return Path(os.path.abspath(data))
-    if callable(getattr(data, "getvalue", None)):  # io.BytesIO and io.StringIO
-        found = data.getvalue()
-        return found.encode() if isinstance(found, str) else bytes(found)
-    return None
+from stepscope.sdk.media_values.layers import layers_of
+from stepscope.sdk.media_values.medium import Encoded, Medium, as_file
 
 
 class _Pixels(NamedTuple):
@@ -111,16 +30,29 @@ class Image(Medium):
     """An image: an array of shape (height, width) or (height, width, 1, 3 or 4), a torch tensor with channels first, an
     image of Pillow's, a matplotlib figure, a path or bytes. A batch of images becomes one, laid out in rows.
 
-    Arrays are written as PNG; `format` may name another one, for which Pillow is needed.
+    Arrays are written as PNG; `format` may name another one, for which Pillow is needed. `boxes` and `masks` are drawn
+    over it: dicts by group, with boxes as dicts or rows of (left, top, right, bottom) in pixels, and masks as arrays
+    with the class of each pixel. `labels` names the classes.
     """
 
     KIND = "image"
     __slots__ = ("_first", "format")
 
-    def __init__(self, data: Any, caption: Any = None, *, format: str = "png") -> None:
+    def __init__(
+        self,
+        data: Any,
+        caption: Any = None,
+        *,
+        format: str = "png",
+        boxes: Any = None,
+        masks: Any = None,
+        labels: Any = None,
+    ) -> None:
         self.format = text_of(format).lower()
         self._first = False
         super().__init__(data, caption)
+        if boxes is not None or masks is not None:
+            self.layers = layers_of(boxes, masks, labels)
 
     def _capture(self, data: Any) -> Any:
         if getattr(data, "__name__", "") == "matplotlib.pyplot":
@@ -200,7 +132,7 @@ class File(Medium):
         super().__init__(data, caption, name)
 
     def _capture(self, data: Any) -> Any:
-        found = _as_file(data)
+        found = as_file(data)
         if found is None:
             raise Unusable(f"a file is a path or bytes, not {type(data).__name__}")
         return found
@@ -218,7 +150,7 @@ class Html(Medium):
     def _capture(self, data: Any) -> Any:
         if isinstance(data, str):
             return data.encode("utf-8", "replace")
-        found = _as_file(data)
+        found = as_file(data)
         if found is None:
             raise Unusable(f"html is a text or a path, not {type(data).__name__}")
         return found

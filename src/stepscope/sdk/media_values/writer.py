@@ -20,7 +20,9 @@ from stepscope.sdk.attributes import safe_text
 from stepscope.sdk.context import current_ids, pack_any
 from stepscope.sdk.interrupts import pass_on
 from stepscope.sdk.media_values.capture import Unusable
-from stepscope.sdk.media_values.kinds import MAX_FILE, Encoded, Histogram, Medium
+from stepscope.sdk.media_values.kinds import Histogram
+from stepscope.sdk.media_values.layers import Layer
+from stepscope.sdk.media_values.medium import MAX_FILE, Encoded, Medium
 from stepscope.sdk.outcomes import Outcomes
 from stepscope.sdk.overhead import Overhead
 from stepscope.sdk.recorder import Recorder
@@ -102,19 +104,23 @@ class MediaWriter:
         for key, medium in media:
             index, seen[key] = seen[key], seen[key] + 1
             name = key if row.category is None else f"{row.category}/{key}"
-            if medium.problem is not None:
-                self._run.outcomes.reject(name, medium.problem)
-            elif self._closed:
-                self._drop(medium, "finished")
-            elif not self._has_room(medium.size):
-                self._drop(medium, "media waiting")
-                self._run.outcomes.notice(
-                    "media", "waiting", f"media are logged faster than they are encoded; {name!r} is the first dropped"
-                )
-            else:
-                self._jobs.append(_Job(name, medium, row, ids, index))
-                self._bell.put(True)
+            for each in (medium, *medium.layers):
+                self._add(_Job(name, each, row, ids, index))
         self._start()
+
+    def _add(self, job: _Job) -> None:
+        if job.medium.problem is not None:
+            self._run.outcomes.reject(job.key, job.medium.problem)
+        elif self._closed:
+            self._drop(job.medium, "finished")
+        elif not self._has_room(job.medium.size):
+            self._drop(job.medium, "media waiting")
+            self._run.outcomes.notice(
+                "media", "waiting", f"media are logged faster than they are encoded; {job.key!r} is the first dropped"
+            )
+        else:
+            self._jobs.append(job)
+            self._bell.put(True)
 
     def _has_room(self, size: int) -> bool:
         return len(self._jobs) < MAX_WAITING and self._waiting_bytes() + size <= MAX_BYTES
@@ -204,6 +210,10 @@ class MediaWriter:
             attrs["caption"] = safe_text(job.medium.caption)
         if job.index:
             attrs["index"] = job.index
+        if isinstance(job.medium, Layer):
+            attrs["layer"] = job.medium.group
+        if job.medium.artifact is not None:
+            attrs["artifact"] = job.medium.artifact
         place = (row.time, row.step, row.axis, *job.ids, SEVERITIES["INFO"], EVENT_MEDIA)
         return pack_any((EVENT, *place, attrs))  # masked here: digests would fill the flusher's list of known texts
 
@@ -242,9 +252,12 @@ class MediaWriter:
 
 def _file_name(job: _Job, format: str) -> str:
     """Return the name under which the file is saved: its own, else one of key, step and format."""
+    if job.medium.artifact is not None and job.medium.name:
+        return job.medium.name.lstrip("/")[-1000:] or "file"
     if job.medium.name:
         return os.path.basename(job.medium.name)[-200:] or "file"
-    places = [str(place) for place in (job.row.step, job.index or None) if place is not None]
+    layer = slug(job.medium.group) if isinstance(job.medium, Layer) else None
+    places = [str(place) for place in (job.row.step, job.index or None, layer) if place is not None]
     return f"{'-'.join([slug(job.key), *places])}.{slug(format)}"
 
 

@@ -9,6 +9,7 @@ import pytest
 
 import stepscope
 import stepscope.compat.wandb as wandb
+from stepscope.dialects.wandb.shim import artifacts
 from stepscope.dialects.wandb.shim.start import Config
 from stepscope.journal import layout
 from stepscope.testing import read_run
@@ -30,6 +31,7 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
         monkeypatch.delenv(name)
     monkeypatch.setattr(wandb, "_early", Config())
     monkeypatch.setattr(wandb, "_missed", set())
+    monkeypatch.setattr(artifacts, "_logged", {})
     yield tmp_path / "home"
     wandb.finish()
     stepscope.finish()

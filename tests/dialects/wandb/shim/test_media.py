@@ -105,8 +105,23 @@ def test_media_are_recorded(read: Read, tmp_path: Path) -> None:
     assert not [name for name in inner.outcomes.snapshot() if name.startswith(("rejected", "dropped"))]
 
 
-def test_boxes_are_counted(read: Read, ignored: Any) -> None:
-    """The image is recorded without what is drawn over it, which is named."""
+def test_boxes_and_masks(read: Read) -> None:
+    """Boxes in parts or pixels of the image, and masks, are recorded with the names of their classes."""
+    box = {"position": {"minX": 0, "maxX": 0.5, "minY": 0, "maxY": 1}, "class_id": 1, "scores": {"p": 0.5}}
+    middle = {"position": {"middle": [2, 2], "width": 2, "height": 4}, "domain": "pixel", "box_caption": "tall"}
+    image = wandb.Image(
+        np.zeros((4, 4), np.uint8),
+        boxes={"guess": {"box_data": [box, middle], "class_labels": {1: "cat"}}},
+        masks={"truth": {"mask_data": np.ones((4, 4), int), "class_labels": {1: "cat"}}},
+    )
     wandb.init()
-    wandb.log({"a": wandb.Image(np.zeros((2, 2)), boxes={"x": {}}, masks={})})
-    assert ignored() == {"Image.boxes"}
+    wandb.log({"a": image})
+    inner = stepscope.current_run()
+    assert inner is not None
+    assert inner.flush(300)
+    found = [each.attrs for each in read(Event) if each.name == "stepscope.media"]
+    assert [(each["kind"], each.get("layer")) for each in found] == [
+        ("image", None), ("boxes", "guess"), ("mask", "truth"),
+    ]  # fmt: skip
+    assert found[2]["labels"] == {"1": "cat"}
+    assert not [name for name in inner.outcomes.snapshot() if name.startswith(("rejected", "dropped", "ignored"))]

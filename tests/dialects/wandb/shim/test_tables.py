@@ -4,7 +4,7 @@ import pytest
 
 import stepscope.compat.wandb as wandb
 from stepscope.model.names import SCOPE_SAMPLES
-from stepscope.model.records import Log, Metric
+from stepscope.model.records import Event, Log, Metric
 from tests.dialects.wandb.shim.conftest import Read
 
 
@@ -69,13 +69,15 @@ def test_generations_of_verl(read: Read) -> None:
     ]
 
 
-def test_media_in_a_table_are_named(read: Read) -> None:
-    """The other cells are kept, and what is not is counted."""
+def test_media_in_a_table_are_recorded_beside_it(read: Read) -> None:
+    """The other cells are kept in the row, and media under the key of the table and the column."""
     wandb.init(project="p")
     wandb.log({"t": wandb.Table(columns=["image", "label"], data=[[wandb.Image([[0]]), "cat"]])}, step=0)
     assert rows(read) == [("t", 0, {"image": "<Image>", "label": "cat"})]
     assert wandb.run is not None
-    assert wandb.run._run.finish().rejected_keys == {"t.image": "media in a table"}
+    assert wandb.run._run.finish().rejected_keys == {}
+    media = [each.attrs for each in read(Event) if each.name == "stepscope.media"]
+    assert [(each["key"], each["kind"]) for each in media] == [("t/image", "image")]
 
 
 def test_too_many_rows_are_counted(read: Read, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,6 +6,7 @@ from datetime import UTC, datetime
 from typing import Any
 from urllib.parse import quote
 
+from stepscope.dialects.wandb.receiver.artifact_records import record_artifact
 from stepscope.dialects.wandb.receiver.artifacts import (
     COMMITTED,
     DELETED,
@@ -20,6 +21,8 @@ from stepscope.dialects.wandb.receiver.links import Links
 from stepscope.dialects.wandb.receiver.manifests import Listed
 from stepscope.dialects.wandb.receiver.nodes import connection, items, read_id, write_id
 from stepscope.dialects.wandb.receiver.run_operations import Caller, project_node
+from stepscope.dialects.wandb.receiver.tracked_runs import check_name
+from stepscope.model.names import EVENT_ARTIFACT, EVENT_ARTIFACT_USED
 from stepscope.model.redaction import redact
 
 Given = Mapping[str, Any]
@@ -40,6 +43,7 @@ class ArtifactQueries:
             "createArtifactFiles": self._create_files,
             "commitArtifact": self._commit,
             "useArtifact": self._use,
+            "linkArtifact": self._link,
             "updateArtifact": self._update,
             "addAliases": lambda given, caller: self._change_aliases(given, caller, add=True),
             "deleteAliases": lambda given, caller: self._change_aliases(given, caller, add=False),
@@ -307,8 +311,33 @@ class ArtifactQueries:
 
     def _commit(self, given: Given, caller: Caller) -> Node:
         artifact = self._named(given, caller)
+        is_new = artifact.state != COMMITTED
         self._artifacts.commit(artifact)
+        if is_new:
+            record_artifact(self._artifacts.runs, artifact, artifact.run, caller, EVENT_ARTIFACT)
         return {"artifact": self.node(artifact, caller)}
+
+    def _link(self, given: Given, caller: Caller) -> Node:
+        if given.get("artifactID") is None and isinstance(given.get("clientID"), str):
+            artifact = self._of_client(given, caller)
+        else:
+            artifact = self._named(given, caller)
+        project = str(given.get("projectName") or artifact.project)
+        caller.admit(project)
+        collection = str(given.get("artifactPortfolioName") or "")
+        check_name("collection", collection)
+        made = self._artifacts.link(artifact, project, collection, read_aliases(given))
+        if project == artifact.project:
+            record_artifact(self._artifacts.runs, made, made.run, caller, EVENT_ARTIFACT)
+        return {"versionIndex": made.version, "artifactMembership": self._membership(made, caller)}
+
+    def _of_client(self, given: Given, caller: Caller) -> Artifact:
+        """Find an artifact by the id that its client gave it, which is all that is known before it is logged."""
+        for project in self._artifacts.projects():
+            for each in self._artifacts.all(project) if caller.reaches(project) else ():
+                if each.client_id == given["clientID"] and self._sees(each, caller):
+                    return each
+        raise GraphQLError("there is no artifact with this client id")
 
     def _use(self, given: Given, caller: Caller) -> Node:
         artifact = self._named(given, caller)
@@ -316,6 +345,7 @@ class ArtifactQueries:
         if isinstance(run, str) and run not in artifact.users and artifact.state == COMMITTED:
             artifact.users = [*artifact.users, run]
             self._artifacts.save(artifact)
+            record_artifact(self._artifacts.runs, artifact, run, caller, EVENT_ARTIFACT_USED)
         return {"artifact": self.node(artifact, caller)}
 
     def _update(self, given: Given, caller: Caller) -> Node:

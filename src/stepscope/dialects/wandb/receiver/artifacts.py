@@ -3,7 +3,9 @@
 import base64
 import binascii
 import contextlib
+import os
 import secrets
+import shutil
 import threading
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from http import HTTPStatus
@@ -81,6 +83,11 @@ class Artifacts:
                     artifact = msgspec.json.decode(path.read_bytes(), type=Artifact)
                     known[artifact.id] = artifact
         return known
+
+    def projects(self) -> list[str]:
+        """Return the projects whose artifacts were used since the start."""
+        with self._lock:
+            return list(self._projects)
 
     def get(self, project: str, id: str) -> Artifact | None:
         """Return the artifact with this id."""
@@ -166,6 +173,39 @@ class Artifacts:
             artifact.version = max([number for number in numbers if number is not None], default=-1) + 1
             artifact.state = COMMITTED
             self._give_aliases(artifact, [*artifact.aliases, LATEST])
+
+    def link(self, artifact: Artifact, project: str, collection: str, aliases: Iterable[str]) -> Artifact:
+        """Make a version of another collection with the same files, or return the one that is there."""
+        given: dict[str, Any] = {
+            "artifactCollectionName": collection,
+            "artifactTypeName": artifact.type,
+            "digest": artifact.digest,
+        }
+        given |= {"metadata": artifact.metadata, "description": artifact.description, "runName": artifact.run}
+        wanted = list(aliases)
+        made = self.create(project, {**given, "aliases": [{"alias": alias} for alias in wanted]})
+        if made.state == COMMITTED:
+            return made
+        try:
+            shutil.copyfile(self.folder(artifact) / artifact.manifest, self.folder(made) / artifact.manifest)
+            if project != artifact.project:
+                self._share_objects(artifact, project)
+        except OSError as error:
+            raise Retry(f"an artifact cannot be linked: {error}", after=5.0) from error
+        made.history_step = artifact.history_step
+        self.set_manifest(made, artifact.manifest)
+        self.commit(made)
+        return made
+
+    def _share_objects(self, artifact: Artifact, project: str) -> None:
+        """Let the files of an artifact be found in another project as well, without a copy of their content."""
+        for _, entry, _ in self.files(artifact):
+            digest = hex_digest(entry.digest)
+            if entry.ref is None and digest:
+                source, target = self.object(artifact.project, digest), self.object(project, digest)
+                if not target.exists():
+                    self.runs.make(target.parent)
+                    os.link(source, target)
 
     def _give_aliases(self, artifact: Artifact, aliases: Iterable[str]) -> None:
         wanted = list(dict.fromkeys(aliases))

@@ -5,8 +5,10 @@ from collections.abc import Mapping
 from functools import lru_cache
 from typing import Any
 
+from stepscope.dialects.wandb.plots import charts_in
 from stepscope.dialects.wandb.receiver.line_records import read_row
 from stepscope.dialects.wandb.receiver.tracked_runs import END, HEARTBEAT_SECONDS, START, Sent, TrackedRun, TrackedRuns
+from stepscope.dialects.wandb.wire import EVENT_CHARTS
 from stepscope.model.names import ATTR_HEARTBEAT, EVENT_CONFIG, EVENT_EDITED, EVENT_STARTED, SEVERITIES
 from stepscope.model.records import Event, Record
 from stepscope.model.redaction import redact
@@ -37,15 +39,23 @@ def begin(runs: TrackedRuns, sent: Sent, *, start_over: bool = False, resume: bo
 
 def _beginning(about: TrackedRun) -> dict[str, Any]:
     described = {"notes": about.notes, "tags": read_tags(about.tags), "group": about.group, "job_type": about.job_type}
-    described |= {"program": about.program, "git.commit": about.commit, "git.repository": about.repo}
+    described |= {
+        "parent": about.parent,
+        "program": about.program,
+        "git.commit": about.commit,
+        "git.repository": about.repo,
+    }
     settings = {"config": plain_config(about.config), ATTR_HEARTBEAT: HEARTBEAT_SECONDS}
-    return {**settings, **{key: value for key, value in described.items() if value}}
+    forked = {"parent": about.parent, "from_step": about.from_step} if about.parent else {}
+    began = {key: value for key, value in forked.items() if value is not None}
+    return {**settings, **{key: value for key, value in described.items() if value}, **began}
 
 
 def describe(runs: TrackedRuns, sent: Sent, given: Mapping[str, Any]) -> None:
     """Record metadata from the client: the first message starts the run, later ones edit the given fields."""
     about = sent.run.about
     before = (about.name, about.notes, read_tags(about.tags), plain_config(about.config))
+    charts = _charts(about.config)
     about.name = _text(given.get("displayName"), about.name)[:LONGEST_NAME]
     about.notes = _text(given.get("notes"), about.notes)[:LONGEST_NOTES]
     if isinstance(given.get("tags"), list):
@@ -65,10 +75,18 @@ def describe(runs: TrackedRuns, sent: Sent, given: Mapping[str, Any]) -> None:
     starts = given.get("host") is not None or given.get("jobProgram") is not None  # later descriptions have neither
     if not about.attempt or (about.resuming and starts):
         begin(runs, sent, resume=about.resuming)
-        return
-    begin(runs, sent)
-    if edits := _edits(about, *before, runs.clock()):
-        runs.add(sent, edits)
+    else:
+        begin(runs, sent)
+        if edits := _edits(about, *before, runs.clock()):
+            runs.add(sent, edits)
+    drawn = {key: each for key, each in _charts(about.config).items() if charts.get(key) != each}
+    if drawn:
+        runs.add(sent, [_event(runs.clock(), EVENT_CHARTS, drawn)])
+
+
+def _charts(config: str) -> dict[str, dict[str, str]]:
+    """How the charts of a run are drawn, each with the key of its table."""
+    return {key: {"table": table, **chart} for key, table, chart in charts_in(own_fields(config))}
 
 
 def _edits(

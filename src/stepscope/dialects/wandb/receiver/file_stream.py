@@ -194,11 +194,18 @@ class FileStream:
         records: list[Record] = []
         summary: dict[str, Any] = read_row(about.summary) or {}
         if summary:
-            kept = {key: value for key, value in summary.items() if key != "_wandb"}
+            kept = {key: _summarized(value) for key, value in summary.items() if key != "_wandb"}
             records.append(Event(now, None, None, None, None, SEVERITIES["INFO"], "train.summary", kept))
         attrs = {"status": status, "exit_code": code}
         records.append(Event(now, None, None, None, None, SEVERITIES["INFO"], EVENT_FINISHED, attrs))
         stream.last = self._runs.add(sent, records, stream.last)
+
+
+def _summarized(value: Any) -> Any:
+    """Return the one number of a summary such as `{"max": 0.9}`, which `define_metric(summary="max")` makes."""
+    if isinstance(value, dict) and len(value) == 1 and not value.keys().isdisjoint(("min", "max", "mean", "last")):
+        return next(iter(value.values()))
+    return value
 
 
 def _count_lines(chunk: Chunk) -> int:

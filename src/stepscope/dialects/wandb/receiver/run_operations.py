@@ -71,6 +71,9 @@ class RunOperations:
         """Return the mutations on runs."""
         return {
             "upsertBucket": lambda given: self._upsert(_input(given), caller),
+            "rewindRun": lambda given: self._rewind(_input(given), caller),
+            "upsertSweep": unsupported("sweeps (search with Optuna, one run for each trial in one group)"),
+            "createAgent": unsupported("sweeps (search with Optuna, one run for each trial in one group)"),
             "notifyScriptableRunAlert": lambda given: self._alert(_input(given), caller),
             "createRunFiles": lambda given: self._create_files(_input(given), caller),
             "markRunFilesUploaded": {"success": True},
@@ -91,11 +94,12 @@ class RunOperations:
         project, id = given.get("modelName"), given.get("name")
         if isinstance(given.get("id"), str):
             project, id = read_id("Run", given["id"])
-        if "branch_point" in own_fields(given.get("config")):
-            raise GraphQLError("this Stepscope hub cannot fork or rewind runs")
         run = self._runs.find_or_make(_named(project, "uncategorized"), _named(id), caller.access.project)
+        parent = self._branch_point(run, own_fields(given.get("config")).get("branch_point"))
         with run.lock:
             inserted, resuming = not run.about.attempt, run.about.resuming
+            if inserted and parent is not None:
+                run.about.parent, run.about.from_step = parent
             if inserted and caller.access.token is not None:
                 run.about.token = caller.access.token.id
             sent = Sent(run, caller.access.project)
@@ -106,6 +110,34 @@ class RunOperations:
             node = bucket(run.about, given.get("entityName"))
             made = {**(node if caller.sees(run.about) else _unread(node)), "historyLineCount": lines}
             return {"bucket": made, "inserted": inserted}
+
+    def _branch_point(self, run: OpenRun, given: Any) -> tuple[str, int | None] | None:
+        """Return the run and the step that a run is forked from; None for one that is not, or that continues itself."""
+        if not isinstance(given, Mapping) or not isinstance(given.get("run_id"), str):
+            return None
+        if given["run_id"] == run.about.id:
+            return None
+        parent = self._runs.find(run.about.project, given["run_id"])
+        if parent is None:
+            raise GraphQLError(f"there is no run {given['run_id'][:200]!r} in this project that could be forked")
+        step = given.get("step")
+        return parent.about.run, int(step) if isinstance(step, (int, float)) and abs(step) < 2**62 else None
+
+    def _rewind(self, given: Mapping[str, Any], caller: Caller) -> Node:
+        """Let a run continue after an earlier step, as a new attempt: what came after it is kept as superseded."""
+        project = _named(given.get("projectName"), "uncategorized")
+        caller.admit(project)
+        if given.get("metricName") != "_step":
+            raise GraphQLError("a run can only be continued from a _step")
+        run = self._runs.find(project, _named(given.get("runName")))
+        if run is None or not run.about.attempt:
+            raise GraphQLError("there is no such run in this project that could be continued")
+        with run.lock:
+            run.about.resuming = True
+            for stream in (EVENTS, OUTPUT):  # the client begins these again
+                run.about.streams.pop(stream, None)
+            node = {**bucket(run.about, given.get("entityName")), "historyLineCount": run.about.stream(HISTORY).lines}
+            return {"rewoundRun": node if caller.sees(run.about) else _unread(node)}
 
     def _alert(self, given: Mapping[str, Any], caller: Caller) -> Node:
         project, id = _named(given.get("projectName"), "uncategorized"), _named(given.get("runName"))

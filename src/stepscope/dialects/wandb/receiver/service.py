@@ -57,6 +57,7 @@ MAX_MUTATIONS = 20
 FIELDS: Mapping[str, Mapping[str, Scope]] = {
     "mutation": {
         "upsertBucket": "ingest",
+        "rewindRun": "ingest",
         "notifyScriptableRunAlert": "ingest",
         "createRunFiles": "ingest",
         "markRunFilesUploaded": "ingest",
@@ -67,6 +68,7 @@ FIELDS: Mapping[str, Mapping[str, Scope]] = {
         "createArtifactFiles": "ingest",
         "commitArtifact": "ingest",
         "useArtifact": "ingest",
+        "linkArtifact": "ingest",
         "updateArtifact": "ingest",
         "addAliases": "ingest",
         "deleteAliases": "ingest",

@@ -92,6 +92,9 @@ class TrackedRun(msgspec.Struct, kw_only=True):
     config: str = "{}"
     """The client's configuration as JSON; secrets are masked in it, as in the summary."""
     summary: str = "{}"
+    parent: str = ""
+    """The id in the hub of the run that it was forked from, and the step of that run."""
+    from_step: int | None = None
     step: int | None = None
     """The step of the last history line."""
     resuming: bool = False

@@ -13,7 +13,8 @@ from stepscope.dialects.wandb.shim.absent import CommError as CommError
 from stepscope.dialects.wandb.shim.absent import Error as Error
 from stepscope.dialects.wandb.shim.absent import PartialModule, missing
 from stepscope.dialects.wandb.shim.absent import UsageError as UsageError
-from stepscope.dialects.wandb.shim.media import Artifact as Artifact
+from stepscope.dialects.wandb.shim.artifacts import Artifact as Artifact
+from stepscope.dialects.wandb.shim.artifacts import artifact_of
 from stepscope.dialects.wandb.shim.media import Audio as Audio
 from stepscope.dialects.wandb.shim.media import Classes as Classes
 from stepscope.dialects.wandb.shim.media import Graph as Graph
@@ -26,7 +27,8 @@ from stepscope.dialects.wandb.shim.media import Object3D as Object3D
 from stepscope.dialects.wandb.shim.media import Plotly as Plotly
 from stepscope.dialects.wandb.shim.media import Table as Table
 from stepscope.dialects.wandb.shim.media import Video as Video
-from stepscope.dialects.wandb.shim.media import artifact_of
+from stepscope.dialects.wandb.shim.plots import plot as plot
+from stepscope.dialects.wandb.shim.plots import plot_table as plot_table
 from stepscope.dialects.wandb.shim.run_interface import AlertLevel as AlertLevel
 from stepscope.dialects.wandb.shim.run_interface import Definition, Run, Summary
 from stepscope.dialects.wandb.shim.start import Config, as_dict
@@ -71,19 +73,21 @@ def init(
     reinit: Any = None,
     sync_tensorboard: Any = None,
     fork_from: Any = None,
+    resume_from: Any = None,
     **others: Any,
 ) -> Run:
     """Start a run like `wandb.init`, or return the current one unless `reinit` or another `id` is given.
 
     A run started by `stepscope.init` is joined. The `id` of an earlier run continues that run, with `resume` after
-    its last step. `fork_from`, as RUN?_step=N, names the parent of the run. `mode="disabled"` records nothing.
+    its last step. `fork_from`, as RUN?_step=N, names the parent of the run, `resume_from` the run that continues
+    after this step. `mode="disabled"` records nothing.
     `sync_tensorboard` also records what is written to TensorBoard. Unsupported arguments are counted as ignored.
     Raises only ConfigError, when a STEPSCOPE_* variable or stepscope.yaml is invalid.
     """
     if sync_tensorboard:
         _sync_tensorboard()
     start = wandb_start.read({key: value for key, value in locals().items() if key in wandb_start.VARIABLES})
-    start = wandb_start.forked(start, fork_from)
+    start = wandb_start.continued(wandb_start.forked(start, fork_from), resume_from)
     active = _live()
     if active is not None and active.is_requested(start) and not wandb_start.starts_new_run(reinit):
         active.ignore_other(start, "entity", "project", "name", "notes", "tags", "group", "job_type")
@@ -96,6 +100,8 @@ def init(
         run.ignore("init.resume")
     if fork_from is not None and start.parent is None:
         run.ignore("init.fork_from")
+    if resume_from is not None and start.from_step is None:
+        run.ignore("init.resume_from")
     if reinit == "create_new":
         run.ignore("init.reinit")
     for key in (*(["dir"] if dir is not None else []), *others):
@@ -120,6 +126,8 @@ def _begin(start: wandb_start.Start, config: Any) -> Run:
         _run.describe(start)
         if settings:
             begun.event(EVENT_CONFIG, settings)
+    elif settings and start.id is not None:  # an attempt that resumes the run keeps what was set apart from the start
+        begun.event(EVENT_CONFIG, settings)
     if start.entity:
         begun.event("wandb.init", {"entity": start.entity})
     while _missed:
@@ -180,21 +188,44 @@ def unwatch(*arguments: Any, **others: Any) -> None:
     """Do nothing."""
 
 
-def save(*arguments: Any, **others: Any) -> None:
-    """Ignored and counted: files are not stored."""
-    _ignore("save")
+def save(*arguments: Any, **others: Any) -> list[str]:
+    """Record files; see `Run.save`."""
+    run = _live()
+    return [] if run is None else run.save(*arguments, **others)
 
 
-def log_artifact(given: Any, name: Any = None, type: Any = None, **others: Any) -> Artifact:
-    """Return the artifact and count the call as ignored: files are not stored."""
+def log_artifact(given: Any, *arguments: Any, **others: Any) -> Artifact:
+    """Record an artifact; see `Run.log_artifact`. Without a run nothing is recorded, and that is counted."""
+    run = _live()
+    if run is not None:
+        return run.log_artifact(given, *arguments, **others)
     _ignore("log_artifact")
-    return artifact_of(given, name, type)
+    return artifact_of(given)
 
 
-def use_artifact(given: Any, type: Any = None, **others: Any) -> Artifact:
-    """Return an artifact without files and count the call as ignored."""
+def use_artifact(given: Any, *arguments: Any, **others: Any) -> Artifact:
+    """Record that an artifact is used; see `Run.use_artifact`. Without a run that is counted as ignored."""
+    run = _live()
+    if run is not None:
+        return run.use_artifact(given, *arguments, **others)
     _ignore("use_artifact")
-    return artifact_of(given, given, type)
+    return artifact_of(given)
+
+
+_SWEEPS = (
+    "Stepscope has no sweeps: search with Optuna (pip install optuna), one run for each trial in one group; "
+    "docs/how/run-a-sweep.md shows it"
+)
+
+
+def sweep(*arguments: Any, **others: Any) -> str:
+    """Raise UsageError: a search that is silently skipped would train nothing."""
+    raise UsageError(_SWEEPS)
+
+
+def agent(*arguments: Any, **others: Any) -> None:
+    """Raise UsageError, as `sweep` does."""
+    raise UsageError(_SWEEPS)
 
 
 def login(*arguments: Any, **others: Any) -> bool:

@@ -1,12 +1,11 @@
-"""wandb's values other than numbers: media, histograms and tables are recorded; artifacts are only counted."""
+"""wandb's values other than numbers: media, histograms and tables."""
 
 import json
 import os
 import sys
-import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 import stepscope
 from stepscope.dialects.wandb.shim import absent
@@ -61,10 +60,62 @@ class Image(Media):
     def __init__(self, data_or_path: Any = None, mode: Any = None, caption: Any = None, **named: Any) -> None:
         super().__init__(data_or_path, mode=mode, caption=caption, **named)
         kind = text(named.get("file_type")) or "png"
-        self.captured = stepscope.Image(_plain(data_or_path, Image), caption, format=kind)
-        for key in ("boxes", "masks"):
-            if named.get(key):
-                absent.report(f"Image.{key}")
+        boxes, masks = _layers(named.get("boxes")), _layers(named.get("masks"))
+        self.captured = stepscope.Image(
+            _plain(data_or_path, Image),
+            caption,
+            format=kind,
+            boxes={group: _boxes(each) for group, each in boxes.items()} or None,
+            masks={group: each.get("mask_data", each.get("path")) for group, each in masks.items()} or None,
+            labels=_labels(named.get("classes"), *boxes.values(), *masks.values()),
+        )
+
+
+def _layers(given: Any) -> dict[Any, Mapping[str, Any]]:
+    """Return boxes or masks by group; what is none is counted."""
+    found: dict[Any, Mapping[str, Any]] = {}
+    for group, each in given.items() if isinstance(given, Mapping) else ():
+        plain = each.arguments[0] if isinstance(each, Media) and each.arguments else each
+        if isinstance(plain, Mapping):
+            found[group] = plain
+        else:
+            absent.report("Image.boxes")
+    return found
+
+
+def _boxes(given: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Return the boxes of a group as `stepscope.Image` takes them."""
+    return [_box(each) for each in given.get("box_data") or () if isinstance(each, Mapping)]
+
+
+def _box(given: Mapping[str, Any]) -> dict[str, Any]:
+    at = given.get("position") or {}
+    if "middle" in at:
+        (x, y), width, height = at["middle"], at.get("width", 0), at.get("height", 0)
+        edges = [x - width / 2, y - height / 2, x + width / 2, y + height / 2]
+    else:
+        edges = [at.get(name) for name in ("minX", "minY", "maxX", "maxY")]
+    scores = given.get("scores")
+    return {
+        "box": edges,
+        "parts": given.get("domain") != "pixel",
+        "label": given.get("class_id"),
+        "text": given.get("box_caption"),
+        "score": next(iter(scores.values()), None) if isinstance(scores, Mapping) else None,
+    }
+
+
+def _labels(classes: Any, *groups: Mapping[str, Any]) -> dict[Any, Any] | None:
+    """Return the names of classes, which each group and the image may have."""
+    found: dict[Any, Any] = {}
+    given = classes.arguments[0] if isinstance(classes, Classes) and classes.arguments else classes
+    for each in given if isinstance(given, (list, tuple)) else ():
+        if isinstance(each, Mapping) and "id" in each:
+            found[each["id"]] = each.get("name")
+    for group in groups:
+        labels = group.get("class_labels")
+        found |= labels if isinstance(labels, Mapping) else {}
+    return found or None
 
 
 class ImageMask(Media):
@@ -262,42 +313,3 @@ class Table(Media):
 
     def __bool__(self) -> bool:
         return True
-
-
-class Artifact:
-    """The description of an artifact; wandb's other artifact methods do nothing."""
-
-    version = "v0"
-
-    def __init__(
-        self, name: Any = None, type: Any = None, description: Any = None, metadata: Any = None, **named: Any
-    ) -> None:
-        self.name = text(name) or "artifact"
-        self.type = text(type) or "unspecified"
-        self.description = description
-        self.metadata: Any = {} if metadata is None else metadata
-        self.aliases: list[str] = []
-
-    def wait(self, timeout: float | None = None) -> "Artifact":
-        """Do nothing."""
-        return self
-
-    def download(self, root: Any = None, *arguments: Any, **named: Any) -> str:
-        """Return the folder where the files would be; it has none."""
-        return os.path.join("artifacts", self.name) if text(root) is None else os.fspath(root)
-
-    def new_file(self, name: str, mode: str = "x", encoding: str | None = None) -> IO[Any]:
-        """Open a temporary file, deleted when it is closed."""
-        return tempfile.TemporaryFile(f"{mode.replace('x', 'w').replace('+', '')}+", encoding=encoding)
-
-    def __getattr__(self, name: str) -> Absent:
-        if name.startswith("_"):
-            raise AttributeError(name)
-        return Absent(f"artifact.{name}")
-
-
-def artifact_of(given: Any, name: Any = None, type: Any = None) -> Artifact:
-    """Return the artifact, or make one from a path or name."""
-    if isinstance(given, Artifact):
-        return given
-    return Artifact(text(name) or os.path.basename(text(given) or ""), type)

@@ -1,6 +1,7 @@
 """A run with wandb's interface: automatic steps, a summary, and a name, tags and notes that may change."""
 
 import fnmatch
+import glob
 import numbers
 import os
 import tempfile
@@ -12,7 +13,9 @@ from typing import Any
 
 import stepscope
 from stepscope.dialects.wandb.shim.absent import Absent, tags_of, text
-from stepscope.dialects.wandb.shim.media import Artifact, Table, artifact_of, as_medium
+from stepscope.dialects.wandb.shim.artifacts import Artifact, artifact_of, find_logged
+from stepscope.dialects.wandb.shim.media import Table, as_medium
+from stepscope.dialects.wandb.shim.plots import CustomChart
 from stepscope.dialects.wandb.shim.start import Config, Start
 from stepscope.dialects.wandb.shim.tables import SeenRows, without_media
 from stepscope.dialects.wandb.wire import MAX_ROWS
@@ -117,10 +120,14 @@ class Run:
         self.config = Config(config, lambda changed: run.event(EVENT_CONFIG, changed), self.ignore)
         self.summary = Summary()
         self._seen_rows = SeenRows()
+        self._staged: list[Artifact] = []
+        """Logged artifacts, whose files are kept until the run ends."""
         self._cancel_close = run.on_finish(self._close)
 
     def _first_step(self, start: Start) -> int:
-        """The step after the last one of the resumed run, if any."""
+        """The step after that at which the run was forked or continues, else after the last one of the resumed run."""
+        if start.from_step is not None and self._ours:
+            return start.from_step + 1
         if not start.resumes or not self._ours or self.disabled:
             return 0
         last = last_step(self._run.home, self.id, self._run.rank)
@@ -206,6 +213,7 @@ class Run:
             if texts:
                 self._run.event("wandb.values", texts, step=at)
             rest, tables = _split_tables({key: value for key, value in values.items() if key not in texts})
+            rest = self._with_charts(rest, tables)
             if rest or not (texts or tables):
                 self._run.log(rest if self.disabled else _with_media(rest), at, axis=axis)
             for key, table in tables.items():
@@ -214,6 +222,19 @@ class Run:
             self.summary.take(text_of(key), value, self._how(text_of(key)))
         if commit or (commit is None and named is None):
             self.step += 1
+
+    def _with_charts(self, values: dict[str, Any], tables: dict[str, Table]) -> dict[str, Any]:
+        """Replace charts by our own, and add their tables to those that are recorded."""
+        found: dict[str, Any] = {}
+        for key, value in values.items():
+            if not isinstance(value, CustomChart):
+                found[key] = value
+                continue
+            tables[value.table_key(key)] = value.table
+            drawn = value.captured()
+            if drawn is not None:
+                found[key] = drawn
+        return found
 
     def log_text(self, tag: str, text: str, step: Any = None) -> None:
         """Record text as an event named after its tag, at a step if given."""
@@ -226,9 +247,10 @@ class Run:
                 self._run.reject(key, f"more than {MAX_ROWS} rows")
                 break
             cells, media = without_media(cells)
-            for name in media:
-                self._run.reject(f"{key}.{name}", "media in a table")
-            self._run.sample(cells, step=step if own is None else own, table=key)
+            at = step if own is None else own
+            for name, value in media.items():
+                self._run.log({f"{key}/{name}": as_medium(value)}, at)
+            self._run.sample(cells, step=at, table=key)
 
     def _by_axis(self, data: Mapping[str, Any]) -> dict[str | None, dict[str, Any]]:
         sorted_: dict[str | None, dict[str, Any]] = {}
@@ -269,15 +291,55 @@ class Run:
         word = text_of(getattr(level, "value", level)).upper()
         self._run.alert(title, word if word in AlertLevel.__members__ else "INFO", text)
 
-    def log_artifact(self, given: Any, name: Any = None, type: Any = None, **others: Any) -> Artifact:
-        """Return the artifact and count the call as ignored: files are not stored."""
-        self.ignore("log_artifact")
-        return artifact_of(given, name, type)
+    def log_artifact(
+        self, given: Any, name: Any = None, type: Any = None, aliases: Any = None, tags: Any = None
+    ) -> Artifact:
+        """Record an artifact, or a file or folder as one, with copies of its files."""
+        made = artifact_of(given, name, type)
+        if not self.disabled:
+            made.log(self._run, [aliases] if isinstance(aliases, str) else aliases)
+            self._staged.append(made)
+        return made
 
     def use_artifact(self, given: Any, type: Any = None, **others: Any) -> Artifact:
-        """Return an artifact without files and count the call as ignored."""
-        self.ignore("use_artifact")
-        return artifact_of(given, given, type)
+        """Record that the run uses an artifact, and return it. One of another process has no files here."""
+        found = given if isinstance(given, Artifact) else find_logged(given)
+        named = f"{found.name}:{found.version}" if found is not None else text_of(given).rpartition("/")[2]
+        if not self.disabled:
+            self._run.use(named, text(type) or ("" if found is None else found.type))
+        if found is None:
+            self.ignore("use_artifact of another process")
+        return found or Artifact(named.partition(":")[0], type)
+
+    def link_artifact(self, artifact: Any, target_path: Any, aliases: Any = None) -> Artifact:
+        """Record an artifact under the name of another collection as well."""
+        made = artifact if isinstance(artifact, Artifact) else artifact_of(artifact)
+        if made.version_of(self._run) is None:
+            self.log_artifact(made)
+        return made if self.disabled else made.link(target_path, aliases)
+
+    def log_model(self, path: Any, name: Any = None, aliases: Any = None) -> Artifact:
+        """Record a file or folder as an artifact of the type `model`."""
+        return self.log_artifact(path, name or f"run-{self.id}-{os.path.basename(text_of(path))}", "model", aliases)
+
+    def use_model(self, name: Any) -> str:
+        """Record that the run uses a model, and return the path of its file or folder."""
+        found = self.use_artifact(name, "model")
+        return found.file() if found.has_one_file else found.download()
+
+    def link_model(
+        self, path: Any, registered_model_name: Any, name: Any = None, aliases: Any = None, **others: Any
+    ) -> Artifact:
+        """Record a model, and once more under its registered name."""
+        return self.link_artifact(self.log_model(path, name), text_of(registered_model_name), aliases)
+
+    def save(self, glob_str: Any = None, base_path: Any = None, policy: Any = "live", **others: Any) -> list[str]:
+        """Record the files that a pattern matches, as they are now."""
+        found = [path for path in sorted(glob.glob(text_of(glob_str or ""))) if os.path.isfile(path)]
+        for path in found:
+            name = os.path.relpath(path, text(base_path)) if text(base_path) else os.path.basename(path)
+            self._run.log({f"files/{name}": stepscope.File(path, name)}, self.step)
+        return found
 
     def finish(self, exit_code: int | None = None, quiet: bool | None = None) -> None:
         """Record the summary and end the run; an exit code other than 0 means that it failed."""

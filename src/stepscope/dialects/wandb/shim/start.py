@@ -82,6 +82,12 @@ def forked(start: Start, fork_from: Any) -> Start:
     return start if found is None else replace(start, parent=safe(found[1]), from_step=int(found[2]))
 
 
+def continued(start: Start, resume_from: Any) -> Start:
+    """Continue the run that `resume_from` names, as RUN?_step=N, after this step; anything else changes nothing."""
+    found = _FORK.fullmatch(text(resume_from) or "")
+    return start if found is None else replace(start, id=start.id or safe(found[1]), from_step=int(found[2]))
+
+
 def _found(key: str, given: Any, env: Mapping[str, str]) -> Any:
     if given is not None and not isinstance(given, Absent):
         return given

@@ -36,7 +36,7 @@ class SeenRows:
         return True
 
 
-def without_media(cells: dict[str, Any]) -> tuple[dict[str, Any], list[str]]:
-    """Replace media in cells by the names of their types; also return the columns that had some."""
-    media = [name for name, value in cells.items() if isinstance(value, WBValue)]
-    return {**cells, **{name: f"<{type(cells[name]).__name__}>" for name in media}}, media
+def without_media(cells: dict[str, Any]) -> tuple[dict[str, Any], dict[str, WBValue]]:
+    """Replace media in cells by the names of their types; also return the media by column."""
+    media = {name: value for name, value in cells.items() if isinstance(value, WBValue)}
+    return {**cells, **{name: f"<{type(value).__name__}>" for name, value in media.items()}}, media

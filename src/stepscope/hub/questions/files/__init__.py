@@ -7,6 +7,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
+from stepscope.hub.questions.artifacts import made_in, version_of
 from stepscope.hub.questions.files.file_types import HEAD_BYTES, SVG, TABLE, FileType, file_type
 from stepscope.hub.questions.files.file_types import TEXT as TEXT_FILE
 from stepscope.hub.questions.toolbox.endpoint import LIMIT, NEXT, OFFSET, RUN, Endpoint, Reader, StoredFile
@@ -45,7 +46,7 @@ def files(reader: Reader, given: dict[str, Any]) -> dict[str, Any]:
     """Answer `/api/runs/{run}/files`."""
     words = (given["q"] or "").lower().split()
     row = reader.recorded(given["run"])
-    listed = [*stored_files(reader, row), *logged_files(reader, row.number)]
+    listed = [*stored_files(reader, row), *logged_files(reader, row)]
     found = [each for each in listed if all(word in _searched(each) for word in words)]
     found.sort(key=lambda each: (each.artifact, shown_name(each.name), each.name))
     start, end = given["offset"], given["offset"] + given["limit"]
@@ -63,23 +64,30 @@ def stored_files(reader: Reader, row: RunRow) -> list[RunFile]:
     return [each for source in reader.files for each in source.list(row.project, row.id)]
 
 
-def logged_files(reader: Reader, number: int) -> list[RunFile]:
-    """List the files that a run logged, each once."""
-    condition = f"run = {number} AND kind = {EVENT} AND name = {literal.text(EVENT_MEDIA)}"
+def logged_files(reader: Reader, run: RunRow) -> list[RunFile]:
+    """List the files that a run logged, each once, and the copied files of its artifacts."""
+    condition = f"run = {run.number} AND kind = {EVENT} AND name = {literal.text(EVENT_MEDIA)}"
     rows = read_log_rows(reader.engine, "logs", condition, f"time DESC, rank LIMIT {MAX_LISTED}")
-    found: dict[str, RunFile] = {}
+    copied = any("artifact" in row.record.attrs for row in rows)
+    versions = {each.id: version_of(each) for each in made_in(reader.engine, run.project)[0]} if copied else {}
+    found: dict[tuple[str, str], RunFile] = {}
     for row in rows:
         attrs = row.record.attrs
         name, size = name_of(attrs), attrs.get("size")
         if name is not None and isinstance(size, int):
-            found.setdefault(name, RunFile(name, None, size, row.record.time / 1e9, "", row.record.step))
+            id = attrs.get("artifact")
+            artifact = "" if id is None else versions.get(str(id), str(id))
+            file = RunFile(name, None, size, row.record.time / 1e9, artifact, row.record.step)
+            found.setdefault((artifact, name), file)
     return list(found.values())
 
 
 def name_of(attrs: dict[str, Any]) -> str | None:
     """Return the name of the file that a record names; None when it names none."""
     digest, name = attrs.get("sha256"), attrs.get("name")
-    return logged_name(digest, name if isinstance(name, str) else "") if isinstance(digest, str) else None
+    if not isinstance(digest, str):
+        return None
+    return logged_name(digest, name if isinstance(name, str) else "", whole="artifact" in attrs)
 
 
 def _searched(file: RunFile) -> str:
@@ -188,6 +196,7 @@ def _cell(value: Any) -> Any:
 
 _NAME = Param("name", "text", "the name of a file, as in the list", required=True)
 _ARTIFACT = Param("artifact", "text", "the artifact that the file belongs to, as in the list")
+_ROWS = Param("limit", "integer", "at most this many rows", default=100, low=1, high=10_000)
 _FILE = object_of(name=TEXT, artifact=TEXT, bytes=INTEGER, time=SECONDS, step=STEP, kind=TEXT)
 
 ENDPOINTS = (
@@ -214,7 +223,7 @@ ENDPOINTS = (
         "Rows of a logged table, or of a CSV or TSV file.",
         table,
         object_of(name=TEXT, columns=list_of(TEXT), rows=list_of(list_of(ANYTHING)), total=INTEGER, next=NEXT),
-        (RUN, _NAME, _ARTIFACT, LIMIT, OFFSET),
+        (RUN, _NAME, _ARTIFACT, _ROWS, OFFSET),
     ),
     Endpoint(
         "/api/runs/{run}/files",

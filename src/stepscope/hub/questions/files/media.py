@@ -5,7 +5,17 @@ from itertools import groupby
 from typing import Any
 
 from stepscope.hub.questions.files import name_of, stored_files
-from stepscope.hub.questions.files.media_reader import KINDS, Media, MediaReader, file_entry, place_of
+from stepscope.hub.questions.files.media_reader import (
+    CHART,
+    KINDS,
+    LAYERS,
+    Media,
+    MediaReader,
+    chart_entry,
+    file_entry,
+    layer_entry,
+    place_of,
+)
 from stepscope.hub.questions.toolbox.endpoint import RUN, Endpoint, Reader
 from stepscope.hub.questions.toolbox.params import (
     BOOLEAN,
@@ -15,6 +25,7 @@ from stepscope.hub.questions.toolbox.params import (
     TEXT,
     Param,
     list_of,
+    map_of,
     nullable,
     object_of,
 )
@@ -28,6 +39,10 @@ from stepscope.model.records import EVENT, LOG, Log
 MAX_RECORDS = 5000
 INDEX = "index"
 """The place of a file among those of one call, which all have the same time."""
+LAYER = "layer"
+"""What is drawn over the image with the same key, time and place."""
+TABLE_KEY = "table"
+"""The key of the table of a chart, of which a client says how it is drawn apart from logging it."""
 
 
 class LoggedMedia:
@@ -40,11 +55,19 @@ class LoggedMedia:
         """The file of a record."""
         attrs = row.record.attrs
         kind, name = attrs.get("kind"), name_of(attrs)
-        if name is not None:
-            files = [file_entry(name, attrs.get("caption"))]
-            kind = kind if kind in KINDS else "file"
-            shown = {"key": str(attrs.get("key", "")), "kind": kind, **place_of(row), "files": files, "text": None}
-            yield {**shown, INDEX: attrs.get(INDEX, 0)}
+        if name is None or attrs.get("artifact") is not None:
+            return
+        shown = {"key": str(attrs.get("key", "")), "kind": kind, **place_of(row), INDEX: attrs.get(INDEX, 0)}
+        if kind in LAYERS:
+            yield {**shown, LAYER: layer_entry(kind, str(attrs.get("layer", "")), name, attrs.get("labels"))}
+            return
+        shown["kind"] = kind if kind in KINDS else "file"
+        yield {
+            **shown,
+            "files": [file_entry(name, attrs.get("caption"))],
+            "text": None,
+            "chart": chart_entry(attrs.get("chart")),
+        }
 
     def in_file(self, file: RunFile) -> Media | None:
         """None: files are found through the records that name them."""
@@ -68,9 +91,11 @@ def media(reader: Reader, given: dict[str, Any]) -> dict[str, Any]:
         found += each.in_record(row) if each is not None else ()
     files = stored_files(reader, reader.recorded(given["run"]))
     found += [image for file in files for each in readers if (image := each.in_file(file)) is not None]
+    found = _with_charts(_with_layers(found))
     kept = [each for each in found if given["key"] in (None, each["key"])]
     kept.sort(key=lambda each: (each["key"], each["step"] is not None, each["step"] or 0, each["time"] or 0))
-    return {"run": given["run"], "media": joined(kept), "more": len(rows) > MAX_RECORDS}
+    answered = [{"chart": None, **each} for each in joined(kept)]
+    return {"run": given["run"], "media": answered, "more": len(rows) > MAX_RECORDS}
 
 
 def _condition(key: str | None, events: list[str], scopes: list[str]) -> str:
@@ -79,7 +104,8 @@ def _condition(key: str | None, events: list[str], scopes: list[str]) -> str:
     if events:
         named = f"kind = {EVENT} AND name IN {literal.texts(events)}"
         if key is not None:
-            named += f" AND (has(attr_names, {literal.text(key)}) OR has(attr_values, {literal.text(key)}))"
+            begins = f"arrayExists(each -> startsWith(each, {literal.text(key)}), attr_names)"  # with that of its table
+            named += f" AND ({begins} OR has(attr_values, {literal.text(key)}))"
         parts.append(f"({named})")
     if scopes:
         parts.append(f"(kind = {LOG} AND scope IN {literal.texts(scopes)})")
@@ -99,6 +125,34 @@ def joined(media: Sequence[Media]) -> list[Media]:
     return found
 
 
+def _with_layers(media: Sequence[Media]) -> list[Media]:
+    """Add boxes and masks to the images that they are drawn over."""
+    layers: dict[tuple[Any, ...], list[dict[str, Any]]] = {}
+    for each in media:
+        if LAYER in each:
+            layers.setdefault(_image(each), []).append(each[LAYER])
+    shown = [each for each in media if LAYER not in each]
+    for each in shown if layers else ():
+        if INDEX in each and each["kind"] == "image":
+            each["files"][0]["layers"] += sorted(layers.get(_image(each), ()), key=lambda layer: layer["group"])
+    return shown
+
+
+def _image(each: Media) -> tuple[Any, ...]:
+    return tuple(each[field] for field in ("key", "step", "time", "rank", "attempt", INDEX))
+
+
+def _with_charts(media: Sequence[Media]) -> list[Media]:
+    """Turn tables into the charts that a client draws of them, under the key of the chart."""
+    drawn = {each[TABLE_KEY]: each for each in media if TABLE_KEY in each}
+    shown = [each for each in media if TABLE_KEY not in each]
+    for each in shown if drawn else ():
+        chart = drawn.get(each["key"]) if each["kind"] == "table" else None
+        if chart is not None:
+            each |= {"key": chart["key"], "kind": "chart", "chart": chart["chart"]}
+    return shown
+
+
 def _call(each: Media) -> tuple[Any, ...]:
     return tuple(each[field] for field in ("key", "kind", "step", "time", "rank", "attempt"))
 
@@ -110,8 +164,16 @@ _MEDIA = object_of(
     time=SECONDS,
     rank=INTEGER,
     attempt=INTEGER,
-    files=list_of(object_of(name=TEXT, caption=nullable(TEXT), copy=nullable(object_of(artifact=TEXT, name=TEXT)))),
+    files=list_of(
+        object_of(
+            name=TEXT,
+            caption=nullable(TEXT),
+            copy=nullable(object_of(artifact=TEXT, name=TEXT)),
+            layers=list_of(object_of(kind=TEXT, group=TEXT, name=TEXT, labels=map_of(TEXT))),
+        )
+    ),
     text=nullable(TEXT),
+    chart=nullable({**map_of(TEXT), "description": f"How a chart is drawn of its table: {', '.join(CHART)}."}),
 )
 
 ENDPOINTS = (

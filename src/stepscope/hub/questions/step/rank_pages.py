@@ -9,7 +9,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from stepscope.hub.questions.toolbox.schemas import (
+from stepscope.hub.questions.toolbox.params import (
     INTEGER,
     MS,
     TEXT,

@@ -72,9 +72,20 @@ class LifeEvent(Struct, frozen=True):
 
 def read_life_events(engine: Engine, run: int, names: Sequence[str], limit: int) -> list[LifeEvent]:
     """Return the newest events of some names, the newest first, those of one time by rank."""
-    columns = ("rank", "attempt", "time", "name", "attr_names", "attr_values", "attr_types")
+    return [event for _, event in _read_life(engine, f"run = {run} AND name IN {literal.texts(names)}", limit)]
+
+
+def read_life_events_of_all(engine: Engine, names: Sequence[str], limit: int) -> list[tuple[int, LifeEvent]]:
+    """Return the newest events of some names of all runs, each with the number of its run, the newest first."""
+    return _read_life(engine, f"name IN {literal.texts(names)}", limit)
+
+
+def _read_life(engine: Engine, condition: str, limit: int) -> list[tuple[int, LifeEvent]]:
+    columns = ("run", "rank", "attempt", "time", "name", "attr_names", "attr_values", "attr_types")
     found = engine.query(
-        f"""SELECT {", ".join(columns)} FROM lifecycle WHERE run = {run} AND name IN {literal.texts(names)}
-        ORDER BY time DESC, rank LIMIT {limit}"""
+        f"""SELECT {", ".join(columns)} FROM lifecycle WHERE {condition} ORDER BY time DESC, rank, run LIMIT {limit}"""
     )
-    return [LifeEvent(rank, n, time, name, attrs.restore(*rest)) for rank, n, time, name, *rest in found.rows(*columns)]
+    return [
+        (run, LifeEvent(rank, n, time, name, attrs.restore(*rest)))
+        for run, rank, n, time, name, *rest in found.rows(*columns)
+    ]

@@ -158,6 +158,7 @@ _LIFE = frozenset(
     (
         *(names.EVENT_CONFIG, names.EVENT_STOP, names.EVENT_STOPPED, names.EVENT_LIVE, names.EVENT_LIVE_CHANGED),
         *(names.EVENT_CHECKPOINT, names.EVENT_CHECKPOINT_MEASURED, names.EVENT_CHECKPOINT_LOADED),
+        *(names.EVENT_ARTIFACT, names.EVENT_ARTIFACT_MEASURED, names.EVENT_ARTIFACT_USED),
     )
 )
 """Events with this prefix, and those of these names, describe the state of a run; they are few."""

@@ -51,7 +51,7 @@ function List({ id, found, q, limit }) {
         (file) => html`<tr key=${file.artifact + "/" + file.name}>
           <td><button type="button" class="file-name"
               onClick=${() => change({ file: file.name, artifact: file.artifact }, { replace: false })}>
-              ${file.artifact && html`<span class="muted">${file.artifact} / </span>`}${shortName(file.name)}</button></td>
+              ${file.artifact && html`<span class="muted">${file.artifact} / </span>`}${shortName(file.name, file.artifact)}</button></td>
           <td>${file.kind}</td><td class="num">${bytes(file.bytes)}</td><td class="num">${ordinal(file.step)}</td>
           <td class="file-time">${clock(file.time)}</td><td><${Save} id=${id} file=${file} /></td></tr>`,
       )}</tbody></table>
@@ -66,7 +66,7 @@ function List({ id, found, q, limit }) {
 }
 
 // A logged file is named by its digest and its own name, of which the latter is shown.
-const shortName = (name) => name.replace(/^media\/[0-9a-f]{64}\//, "media/");
+const shortName = (name, artifact) => name.replace(/^media\/[0-9a-f]{64}\//, artifact ? "" : "media/");
 
 // The file that the address names.
 function Preview({ id }) {
@@ -82,7 +82,7 @@ function Preview({ id }) {
   const file = fetched.value?.files.find((each) => each.name === name && each.artifact === artifact);
   const close = () => change({ file: null, artifact: null });
   return html`<section class="panel box file-preview" ref=${box} aria-label=${`File ${name}`}>
-    <header class="box-head"><h2>${artifact && html`<span class="muted">${artifact} / </span>`}${shortName(name)}</h2>
+    <header class="box-head"><h2>${artifact && html`<span class="muted">${artifact} / </span>`}${shortName(name, artifact)}</h2>
       <${IconButton} icon="close" label="Close the file" onClick=${close} /></header>
     <div class="media-body"><${Fetched} fetched=${fetched} what="Loading the file">${() =>
       file

@@ -5,6 +5,8 @@ import { useFetch } from "../use.js";
 import { IconButton } from "../parts/controls.js";
 import { clock, count, plain } from "../parts/format.js";
 import { Empty } from "../parts/states.js";
+import { TableChart } from "./chart.js";
+import { Layered } from "./layers.js";
 
 const ROWS = 25; // of a table on one page
 const MANY = 60; // images that are shown at one step
@@ -54,7 +56,8 @@ function placeOf({ step, time, rank, attempt }) {
   return where + (rank ? `, rank ${rank}` : "") + (attempt > 1 ? `, attempt ${attempt}` : "");
 }
 
-function Shown({ id, entry: { kind, files, text } }) {
+function Shown({ id, entry: { kind, files, text, chart } }) {
+  if (chart) return files.map((file) => html`<${TableChart} key=${file.name} id=${id} file=${file} chart=${chart} />`);
   if (kind === "text") return html`<pre class="media-text" tabindex="0">${text}</pre>`;
   if (kind === "image") return html`<${Images} id=${id} files=${files} />`;
   return files.map(
@@ -66,14 +69,19 @@ function Shown({ id, entry: { kind, files, text } }) {
 function Images({ id, files }) {
   return html`<div class="media-images">
     ${files.slice(0, MANY).map(
-      (file, at) => html`<figure key=${at}>
+      (file, at) => html`<figure key=${at}><${Layers} id=${id} file=${file}>
       <a href=${contentOf(id, file)} target="_blank" rel="noreferrer">
-        <img src=${contentOf(id, file)} alt=${file.caption || file.name} loading="lazy" decoding="async" /></a>
+        <img src=${contentOf(id, file)} alt=${file.caption || file.name} loading="lazy" decoding="async" /></a><//>
       ${file.caption && html`<figcaption>${file.caption}</figcaption>`}</figure>`,
     )}
     ${files.length > MANY && html`<p class="muted">and ${count(files.length - MANY)} more, in the list of files</p>`}
   </div>`;
 }
+
+const Layers = ({ id, file, children }) =>
+  file.layers?.length
+    ? html`<${Layered} file=${file} source=${(name) => contentOf(id, { name })}>${children}<//>`
+    : children;
 
 // One file as what it is; what a page must not run is shown as text, and what cannot be shown can be saved.
 export function FileShown({ id, file, kind, caption = null }) {

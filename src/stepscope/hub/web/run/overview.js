@@ -3,6 +3,7 @@ import { html, useState } from "../h.js";
 import { Search } from "../parts/controls.js";
 import { clock, count, flat, lasting, number, ordinal, percent, plain } from "../parts/format.js";
 import { Fetched, Empty } from "../parts/states.js";
+import { Artifacts } from "./artifacts.js";
 import { Checkpoints, Lineage } from "./checkpoints.js";
 import { LiveSettings } from "./control.js";
 import { Edits } from "./edit.js";
@@ -13,6 +14,7 @@ export function Overview({ run, going, control, goodput }) {
   return html`<div class="overview">
     <${Goodput} fetched=${goodput} />
     <${Checkpoints} run=${run} going=${going} />
+    <${Artifacts} run=${run} going=${going} />
     <${LiveSettings} run=${run} control=${control} />
     <${Lineage} run=${run} />
     <${Settings} title="Configuration" settings=${run.config} empty="No configuration." />
