@@ -16,7 +16,7 @@ NEWEST = ("tests/diagnosis",)
 """Tests that the newest interpreter runs besides: they take longest and depend least on the interpreter."""
 PACKAGES = (
     *("msgspec", "opentelemetry-api", "opentelemetry-proto", "opentelemetry-sdk", "opentelemetry-test-utils"),
-    *("psutil", "PyYAML", "numpy"),
+    *("psutil", "PyYAML", "numpy", "pillow"),
     *("opentelemetry-instrumentation-fastapi", "opentelemetry-instrumentation-httpx", "fastapi", "httpx"),
     *("opentelemetry-instrumentation-redis", "redis", "uvicorn"),
     *("opentelemetry-instrumentation-logging", "hypothesis", "pytest", "pytest-timeout", "pytest-xdist"),

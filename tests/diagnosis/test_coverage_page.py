@@ -1,7 +1,5 @@
 """The page of publicly named faults: it names kinds and tests that exist, and counts its rows."""
 
-import importlib
-import importlib.util
 import itertools
 import re
 from collections import Counter
@@ -43,9 +41,9 @@ def test_every_kind_on_the_page_has_a_test() -> None:
 def exists(what: str, case: str, function: str) -> bool:
     """Return whether a test of the page is there."""
     if function:
-        places = ("tests.diagnosis.", "tests.diagnosis.detectors.")
-        found = [f"{place}test_{what}" for place in places if importlib.util.find_spec(f"{place}test_{what}")]
-        return any(hasattr(importlib.import_module(each), function) for each in found)
+        here = Path(__file__).parent
+        places = (here / f"test_{what}.py", here / "detectors" / f"test_{what}.py")
+        return any(f"def {function}(" in place.read_text() for place in places if place.exists())
     cases: dict[str, Iterable[object]] = {
         "zoo": itertools.chain(*test_every_kind.RUNS.values()),
         "logged": [each.id for each in test_logged_faults.CASES],
