@@ -21,6 +21,7 @@ from stepscope.sdk.api import (
 )
 
 if TYPE_CHECKING:
+    from stepscope.notebook import show
     from stepscope.sdk.decorators import capture_exceptions, traced
     from stepscope.sdk.media_values.charts import Confusion, Curve
     from stepscope.sdk.media_values.kinds import Audio, Figure, File, Histogram, Html, Image, Video
@@ -57,6 +58,7 @@ __all__ = [
     "read",
     "rename",
     "sample",
+    "show",
     "span",
     "step",
     "tag",
@@ -73,6 +75,7 @@ _ON_USE = {
     "Table": "stepscope.sdk.sample_records",
     "capture_exceptions": "stepscope.sdk.decorators",
     "read": "stepscope.table",
+    "show": "stepscope.notebook",
     "traced": "stepscope.sdk.decorators",
 }
 """Names whose modules are imported when they are first used."""
