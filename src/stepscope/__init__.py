@@ -23,7 +23,7 @@ from stepscope.sdk.api import (
 if TYPE_CHECKING:
     from stepscope.notebook import show
     from stepscope.sdk.decorators import capture_exceptions, traced
-    from stepscope.sdk.media_values.charts import Confusion, Curve
+    from stepscope.sdk.media_values.chart_kinds import Confusion, Curve
     from stepscope.sdk.media_values.kinds import Audio, Figure, File, Histogram, Html, Image, Video
     from stepscope.sdk.run import Run
     from stepscope.sdk.sample_records import Table
@@ -69,7 +69,7 @@ _ON_USE = {
     **dict.fromkeys(
         ("Audio", "Figure", "File", "Histogram", "Html", "Image", "Video"), "stepscope.sdk.media_values.kinds"
     ),
-    **dict.fromkeys(("Confusion", "Curve"), "stepscope.sdk.media_values.charts"),
+    **dict.fromkeys(("Confusion", "Curve"), "stepscope.sdk.media_values.chart_kinds"),
     "Run": "stepscope.sdk.run",
     "Span": "stepscope.sdk.spans",
     "Table": "stepscope.sdk.sample_records",
