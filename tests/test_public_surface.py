@@ -20,7 +20,7 @@ PUBLIC = frozenset(
         # recording
         "log", "measure", "step", "span", "event", "alert", "exception", "tag", "untag", "note", "rename",
         # what users ask, and checkpoints
-        "stop_requested", "on_stop", "live", "checkpoint", "resumed_from",
+        "stop_requested", "on_stop", "live", "checkpoint", "resumed_from", "artifact", "use",
         # what could not be recorded
         "count", "reject", "warn",
         # optional work

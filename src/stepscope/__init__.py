@@ -21,8 +21,9 @@ from stepscope.sdk.api import (
 )
 
 if TYPE_CHECKING:
+    from stepscope.notebook import show
     from stepscope.sdk.decorators import capture_exceptions, traced
-    from stepscope.sdk.media_values.charts import Confusion, Curve
+    from stepscope.sdk.media_values.chart_kinds import Confusion, Curve
     from stepscope.sdk.media_values.kinds import Audio, Figure, File, Histogram, Html, Image, Video
     from stepscope.sdk.run import Run
     from stepscope.sdk.sample_records import Table
@@ -57,6 +58,7 @@ __all__ = [
     "read",
     "rename",
     "sample",
+    "show",
     "span",
     "step",
     "tag",
@@ -67,12 +69,13 @@ _ON_USE = {
     **dict.fromkeys(
         ("Audio", "Figure", "File", "Histogram", "Html", "Image", "Video"), "stepscope.sdk.media_values.kinds"
     ),
-    **dict.fromkeys(("Confusion", "Curve"), "stepscope.sdk.media_values.charts"),
+    **dict.fromkeys(("Confusion", "Curve"), "stepscope.sdk.media_values.chart_kinds"),
     "Run": "stepscope.sdk.run",
     "Span": "stepscope.sdk.spans",
     "Table": "stepscope.sdk.sample_records",
     "capture_exceptions": "stepscope.sdk.decorators",
     "read": "stepscope.table",
+    "show": "stepscope.notebook",
     "traced": "stepscope.sdk.decorators",
 }
 """Names whose modules are imported when they are first used."""

@@ -124,13 +124,21 @@ def test_token_beats_host(guarded: "tuple[RunningHub, dict[str, str]]") -> None:
     assert hub.request("POST", "/v1/logs", b"{}", headers).status == 200
 
 
+def test_no_other_page_may_show_it_in_a_frame(hub: RunningHub) -> None:
+    """Unless its origin is allowed by name."""
+    for answer in (hub.request("GET", path) for path in ("/", "/healthz", "/api/health")):
+        assert "frame-ancestors 'none'" in answer.headers["content-security-policy"]
+        assert answer.headers["x-frame-options"] == "DENY"
+
+
 def test_headers(guarded: "tuple[RunningHub, dict[str, str]]") -> None:
     """Every answer carries the headers that keep browsers safe; no page is allowed but by name."""
     hub, texts = guarded
     for answer in (hub.request("GET", path) for path in ("/healthz", "/nothing", "/api/health")):
         assert "default-src 'none'" in answer.headers["content-security-policy"]
         assert answer.headers["x-content-type-options"] == "nosniff"
-        assert answer.headers["x-frame-options"] == "DENY"
+        assert "frame-ancestors https://dash.example;" in answer.headers["content-security-policy"]
+        assert "x-frame-options" not in answer.headers
         assert "access-control-allow-origin" not in answer.headers
         assert "server" not in answer.headers
     headers = {"origin": "https://dash.example", "authorization": f"Bearer {texts['read']}"}

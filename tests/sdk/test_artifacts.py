@@ -1,13 +1,18 @@
 """Artifacts: recorded by reference or copied, measured later, and used by name, path or object."""
 
+import threading
 from pathlib import Path
 from typing import Any
+
+import pytest
 
 import stepscope
 from stepscope.journal.blobs import find_blob
 from stepscope.model import names
 from stepscope.model.records import Event
+from stepscope.sdk import checkpoints
 from tests.sdk.conftest import Records
+from tests.waiting import wait_until
 
 
 def events(records: Records, name: str) -> list[dict[str, Any]]:
@@ -98,3 +103,22 @@ def test_nothing_raises(run: stepscope.Run, records: Records, tmp_path: Path) ->
     run.finish()
     assert {each["complete"] for each in events(records, names.EVENT_ARTIFACT_MEASURED)} == {False}
     assert sum(count for key, count in run.outcomes.snapshot().items() if key.startswith("rejected")) == 3
+
+
+def test_the_end_does_not_wait_for_a_slow_disk(
+    run: stepscope.Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What was not looked at by then is counted, and nothing is recorded after the end."""
+    (tmp_path / "a").write_text("a")
+    goes_on = threading.Event()
+
+    def slow(path: str, **how: Any) -> Any:
+        goes_on.wait(300)
+        return checkpoints.Measured(0, 0, "", "", complete=False)
+
+    monkeypatch.setattr(checkpoints, "measure", slow)
+    monkeypatch.setattr(checkpoints, "COPY_SECONDS", 0.01)
+    run.artifact(tmp_path / "a", copy=True)
+    run.finish()
+    goes_on.set()
+    wait_until(lambda: "dropped/event/artifact not copied in time" in run.outcomes.snapshot())

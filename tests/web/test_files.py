@@ -76,6 +76,16 @@ def log_media(home: Path) -> None:
     assert run.finish(timeout=300)
 
 
+def log_artifacts(home: Path) -> None:
+    """A run that made an artifact, and one that used it."""
+    model = home.parent / "model.pt"
+    model.write_text("<b>weights</b>")
+    with stepscope.init(project="vision", run_id="maker", home=home, probes=False, otel=False) as run:
+        run.artifact(model, "model", "model", copy=True, step=3, aliases=["best"])
+    with stepscope.init(project="vision", run_id="user", home=home, probes=False, otel=False) as run:
+        run.use("model:best")
+
+
 @pytest.fixture(scope="module")
 def hub(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningHub]:
     """A hub with a run that a W&B client logged, and one that was imported from TensorBoard."""
@@ -85,6 +95,7 @@ def hub(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningHub]:
             writer.add_histogram("weights", numpy.array([0.0, 1.0, 2.0 + 3 * step]), step)
     assert main(["import", str(folder / "imported"), "--home", str(folder / "home")]) == 0
     log_media(folder / "home")
+    log_artifacts(folder / "home")
     made = RunningHub(folder / "home").start()
     lines = {"wandb-history.jsonl": {"offset": 0, "content": [_line(step) for step in range(STEPS)]}}
     body = json.dumps({"files": lines, "complete": True, "exitcode": 0}).encode()
@@ -162,6 +173,22 @@ def test_boxes_and_masks_are_drawn_over_the_image(hub: RunningHub, show: Opened)
     card.get_by_label("guess boxes").uncheck()
     until(page, "!document.querySelector('[data-media=marked] svg')")
     assert card.locator("canvas").count() == 1
+
+
+def test_artifacts_lead_from_run_to_run(hub: RunningHub, show: Opened) -> None:
+    """The overview has what a run made and used, and links to the other end and to copied files."""
+    wait_until(lambda: bool(hub.request("GET", "/api/runs/user/artifacts").json().get("used")))
+    page = show(hub, "run/user?tab=overview")
+    panel = page.get_by_role("region", name="Table of artifacts")
+    panel.get_by_text("model:v0").wait_for()
+    panel.get_by_role("link", name="maker").click()
+    until(page, "location.hash.startsWith('#/run/maker')")
+    page.goto(f"{hub.url}/#/run/maker?tab=overview")
+    panel.get_by_role("link", name="user").wait_for()
+    assert "best" in panel.inner_text()
+    panel.get_by_role("link", name="model:v0").click()
+    page.get_by_role("button", name="model:v0 / model.pt").click()
+    page.locator(".file-preview pre", has_text="<b>weights</b>").wait_for()
 
 
 def test_no_logged_script_runs(hub: RunningHub, show: Opened) -> None:

@@ -24,7 +24,7 @@ from stepscope.sdk.settings import load as load_settings
 from stepscope.sdk.tensors import Refused, step_number
 
 if TYPE_CHECKING:
-    from stepscope.sdk.media_values.charts import TableChart
+    from stepscope.sdk.media_values.chart_kinds import TableChart
     from stepscope.sdk.otel.meter import MeterProvider
     from stepscope.sdk.otel.tracer import TracerProvider
     from stepscope.sdk.probes.watch import Probe
@@ -133,7 +133,7 @@ def environment() -> dict[str, str]:
 
 def table_chart(columns: Any, rows: Any, drawn: Mapping[str, str]) -> "TableChart":
     """Return a chart of a table, which `log` takes: `drawn` has its style, and which columns are `x`, `y` and `by`."""
-    from stepscope.sdk.media_values.charts import TableChart
+    from stepscope.sdk.media_values.chart_kinds import TableChart
 
     return TableChart(columns, rows, drawn)
 

@@ -34,8 +34,8 @@ MAX_CONTENT = 4 * 1024 * 1024
 """Bytes up to which the content of a checkpoint is hashed."""
 MAX_COPIED = 1000
 """Files of one artifact that are copied."""
-LEAVE_SECONDS, COPY_SECONDS = 1.0, 30.0
-"""How long the end of a run waits for the measurement of its last checkpoints, and for copies of artifacts."""
+LEAVE_SECONDS, COPY_SECONDS = 1.0, 3.0
+"""How long the end of a run waits for the measurement of its last checkpoints, and of artifacts to be copied."""
 _INFO = 9
 
 
@@ -75,6 +75,11 @@ class Kept:
         self.id = os.urandom(8).hex()
         self.ids = current_ids()
         self.made = time.monotonic()
+
+    @property
+    def is_elsewhere(self) -> bool:
+        """Whether it is a reference, of which nothing is read."""
+        return "://" in self.path
 
     def walk(self, on_unreadable: Callable[[str], object]) -> Iterator[tuple[str, str]]:
         """Yield its files: their names within it, and their paths."""
@@ -122,6 +127,11 @@ class Artifact(Kept):
         about = {"name": name, "kind": kind, **({"copied": True} if copy else {})}
         super().__init__("" if isinstance(source, Mapping) else place_of(source), mark, {**attrs, **about})
 
+    @property
+    def is_elsewhere(self) -> bool:
+        """Whether it has only references."""
+        return all("://" in path for path in self._several.values()) if self._several else super().is_elsewhere
+
     def walk(self, on_unreadable: Callable[[str], object]) -> Iterator[tuple[str, str]]:
         """Yield its files: their names within it, and their paths; references have none."""
         if not self._several:
@@ -140,8 +150,8 @@ class Checkpoints:
         self._plain: deque[Checkpoint] = deque()
         """Those that may still be entered as context managers."""
         self._unmeasured: deque[Kept] = deque()
-        self._copying = False
-        """Whether files of an artifact are still to be copied."""
+        self._copying = self._left = False
+        """Whether files of an artifact are still to be copied; whether the run has ended."""
         self._thread: threading.Thread | None = None
         self._starting = threading.Lock()
         run.periodic.rounds.append(self._record_plain)
@@ -152,6 +162,7 @@ class Checkpoints:
         self._plain.clear()
         self._unmeasured.clear()
         self._thread = None
+        self._copying = self._left = False
         self._starting = threading.Lock()
         self._run.periodic.closing.append(self._leave)
 
@@ -199,7 +210,7 @@ class Checkpoints:
         """Record a checkpoint that is complete, or an artifact, and have its files measured."""
         took = {} if seconds is None else {"seconds": round(seconds, 6)}
         self._put(checkpoint, checkpoint.EVENT, {**checkpoint.attrs, **took, "path": checkpoint.path})
-        if "://" in checkpoint.path:  # nothing of a reference is read
+        if checkpoint.is_elsewhere:
             return
         if len(self._unmeasured) >= MAX_WAITING:
             self._run.outcomes.add("dropped", "checkpoint", "unmeasured")
@@ -277,6 +288,9 @@ class Checkpoints:
             file = File(place, name.replace(os.sep, "/"))
             file.artifact = artifact.id
             media.append((artifact.name, file))
+        if self._left:
+            self._run.outcomes.add("dropped", "event", "artifact not copied in time", len(media))
+            return
         self._run.put_media(media, Row(time.time_ns(), *artifact.mark, None, {}))
 
     def _leave(self) -> None:
@@ -285,6 +299,7 @@ class Checkpoints:
         thread = self._thread
         if thread is not None and thread is not threading.current_thread():
             thread.join(COPY_SECONDS if self._copying else LEAVE_SECONDS)
+        self._left = True
 
 
 def place_of(path: Any) -> str:

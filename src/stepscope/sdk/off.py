@@ -97,6 +97,7 @@ class OffRun(Run):
 
     live = _off_live(Run.live)
     checkpoint = _off(Run.checkpoint, contextlib.nullcontext())
+    put_media = _off(Run.put_media)
     artifact = _off(Run.artifact)
     use = _off(Run.use)
     resumed_from = _off(Run.resumed_from)

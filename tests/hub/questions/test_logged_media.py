@@ -102,7 +102,7 @@ def test_no_name_leads_elsewhere(get: Get, run: str) -> None:
         get(f"{run}/files/content", expect=404, name=name)
     there = get(f"{run}/media", key="pair")["media"][0]["files"][0]["name"]
     get("/api/runs/big/files/content", expect=404, name=there)
-    get(f"{run}/files/content", expect=404, name=there, artifact="x")
+    get("/api/runs/big/files/content", expect=404, name=there, artifact="x")
 
 
 def test_they_are_among_the_files(get: Get, run: str) -> None:

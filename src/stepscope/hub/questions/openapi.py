@@ -4,7 +4,6 @@ from collections.abc import Iterable
 from typing import Any
 
 from stepscope.hub.questions import (
-    artifacts,
     checkpoints,
     control,
     dashboards,
@@ -25,6 +24,7 @@ from stepscope.hub.questions import (
     traces,
 )
 from stepscope.hub.questions.alerts import alert_rules, alert_states
+from stepscope.hub.questions.checkpoints import artifacts
 from stepscope.hub.questions.dashboards import views
 from stepscope.hub.questions.distributions import quantiles
 from stepscope.hub.questions.files import media

@@ -80,7 +80,8 @@ class Guard:
         self._required = required
         self._rates = rates
         self._hosts = hosts
-        self._foreign = frozenset(origin.rstrip("/").lower() for origin in foreign)
+        self.foreign = frozenset(origin.rstrip("/").lower() for origin in foreign)
+        """Origins of other pages that may use the hub, and show its page in a frame."""
         self._scheme = scheme
 
     def check(self, head: RequestHead, needed: "Scope | tuple[Scope, ...] | None", shown: str) -> Access | Refusal:
@@ -129,7 +130,7 @@ class Guard:
 
     def allows_origin(self, origin: str) -> bool:
         """Return whether the origin of another page is allowed."""
-        return origin.rstrip("/").lower() in self._foreign
+        return origin.rstrip("/").lower() in self.foreign
 
     def is_preflight(self, head: RequestHead) -> bool:
         """Return whether the browser asks for an allowed page which requests it may send; that needs no token."""

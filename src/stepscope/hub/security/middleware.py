@@ -2,7 +2,8 @@
 
 import asyncio
 import contextlib
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Collection
 from http import HTTPStatus
 from typing import NamedTuple, NoReturn, Protocol
 
@@ -31,6 +32,7 @@ _HEADERS = (
     (b"cross-origin-resource-policy", b"same-origin"),
 )
 _KEPT_NOWHERE = (b"cache-control", b"no-store")
+_ORIGIN = re.compile(r"https?://[a-z0-9.\-]+(?::\d{1,5})?|https?://\[[0-9a-f:]+\](?::\d{1,5})?")
 _STRICT = (b"strict-transport-security", b"max-age=31536000")
 
 
@@ -90,17 +92,19 @@ class AccessMiddleware:
 def secured(send: Send, head: RequestHead, scheme: str, guard: Guard) -> Send:
     """A `send` that adds the security headers to a response, whichever part of the hub writes it."""
     origin = head.headers.get("origin", "")
-    return _Answer(send, head.path, scheme, origin if origin and guard.allows_origin(origin) else "")
+    foreign = origin if origin and guard.allows_origin(origin) else ""
+    return _Answer(send, head.path, scheme, foreign, guard.foreign)
 
 
 class _Answer:
-    """Add our headers to responses; only listed origins of other pages are allowed."""
+    """Add our headers to responses; only listed origins of other pages are allowed, also to have it in a frame."""
 
-    def __init__(self, send: Send, path: str, scheme: str, foreign: str) -> None:
+    def __init__(self, send: Send, path: str, scheme: str, foreign: str, framing: Collection[str]) -> None:
         self._send = send
         self._path = path
         self._scheme = scheme
         self._foreign = foreign
+        self._headers = _framed(framing) if framing else _HEADERS
 
     async def __call__(self, message: Message) -> None:
         if message["type"] == "http.response.start":
@@ -109,7 +113,7 @@ class _Answer:
 
     def _extra(self, message: Message) -> list[tuple[bytes, bytes]]:
         present = {name for name, _ in message.get("headers", ())}
-        extra = [each for each in _HEADERS if each[0] not in present]
+        extra = [each for each in self._headers if each[0] not in present]
         if self._path.startswith("/api/") and b"cache-control" not in present:
             extra.append(_KEPT_NOWHERE)
         if self._scheme == "https":
@@ -122,6 +126,14 @@ class _Answer:
                 (b"vary", b"origin"),
             )
         return extra
+
+
+def _framed(origins: Collection[str]) -> tuple[tuple[bytes, bytes], ...]:
+    """The security headers of a page that some origins may show in a frame; the older header cannot list them."""
+    listed = " ".join(sorted(each for each in origins if _ORIGIN.fullmatch(each))) or "'none'"
+    policy = _POLICY.replace("frame-ancestors 'none'", f"frame-ancestors {listed}")
+    kept = [each for each in _HEADERS if each[0] not in (b"content-security-policy", b"x-frame-options")]
+    return ((b"content-security-policy", policy.encode("latin-1")), *kept)
 
 
 def most_body(scope: Scope) -> int:

@@ -3,7 +3,6 @@
 import math
 import sys
 import time
-from collections import deque
 from typing import Any
 
 from stepscope.sdk import tensors
@@ -17,59 +16,15 @@ class Unusable(Exception):
     """Something cannot be recorded; the message is the reason it is counted under."""
 
 
-class _SpareMemory:
-    """Memory of arrays that were encoded, for the next copies: the first use of fresh memory takes twice as long."""
-
-    def __init__(self) -> None:
-        self._spare: deque[Any] = deque()
-
-    def take(self, size: int) -> Any:
-        """Return memory of this size."""
-        import numpy  # whoever has an array has it
-
-        for _ in range(len(self._spare)):
-            try:
-                found = self._spare.popleft()
-            except IndexError:  # another thread was faster
-                break
-            if found.nbytes == size:
-                return found
-            self._spare.append(found)
-        return numpy.empty(size, numpy.uint8)
-
-    def give(self, memory: Any) -> None:
-        """Keep memory that is no longer used, within a limit; the oldest is freed."""
-        self._spare.append(memory)
-        while sum(each.nbytes for each in self._spare.copy()) > SPARE_BYTES:
-            try:
-                self._spare.popleft()
-            except IndexError:
-                return
-
-
-SPARE_BYTES = 32 * 1024**2
-LEAST_SPARE = 256 * 1024
-"""Copies smaller than this are in ordinary memory."""
-_memory = _SpareMemory()
-
-
 class HostArray:
-    """An array in host memory that nobody else changes: a copy, or one of a library whose arrays never change.
+    """An array in host memory that nobody else changes: a copy, or one of a library whose arrays never change."""
 
-    What `read` returned must not be used any longer than this.
-    """
+    __slots__ = ("_array", "nbytes", "shape")
 
-    __slots__ = ("_array", "_kept", "nbytes", "shape")
-
-    def __init__(self, array: Any, kept: Any = None) -> None:
+    def __init__(self, array: Any) -> None:
         self._array = array
-        self._kept = kept
         self.shape = tuple(array.shape)
         self.nbytes = int(getattr(array, "nbytes", 0))
-
-    def __del__(self) -> None:
-        if self._kept is not None and _memory is not None:  # None when the interpreter ends
-            _memory.give(self._kept)
 
     def read(self) -> Any:
         """Return it as a numpy array; of a library with devices this waits for the value."""
@@ -133,17 +88,11 @@ def capture(value: Any) -> Captured:
 
 
 def _copy(array: Any) -> HostArray:
-    """Copy an array, a large one into memory that was used before; one over immutable bytes needs no copy."""
-    import numpy  # whoever has an array has it
-
-    if isinstance(array.base, bytes) and not array.flags.writeable:
-        return HostArray(array)
-    if array.nbytes < LEAST_SPARE:
-        return HostArray(array.copy())
-    memory = _memory.take(array.nbytes)
-    copied = memory.view(array.dtype).reshape(array.shape)
-    numpy.copyto(copied, array)
-    return HostArray(copied, memory)
+    """Copy an array; one over immutable bytes, as of a decoded image, needs no copy."""
+    owner = array.base
+    while hasattr(owner, "base"):  # a view of a view
+        owner = owner.base
+    return HostArray(array if isinstance(owner, bytes) else array.copy())
 
 
 def _capture_torch(tensor: Any) -> Captured:

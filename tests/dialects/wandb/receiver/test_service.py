@@ -20,6 +20,8 @@ UPSERT = """mutation UpsertBucket($name: String, $project: String, $config: JSON
     bucket { id name historyLineCount project { name entity { name } } } inserted } }"""
 RESUME = """query RunResumeStatus($project: String, $name: String!) { model(name: $project) { bucket(name: $name) {
   historyLineCount historyTail summaryMetrics wandbConfig(keys: ["t"]) } } }"""
+REWIND = """mutation RewindRun($metric: String!) { rewindRun(input: {runName: "fork", projectName: "p",
+  metricName: $metric, metricValue: 3}) { rewoundRun { id historyLineCount } } }"""
 STATE = """query State($name: String!) { project(name: "p") { run(name: $name) { state } } }"""
 HISTORY = "wandb-history.jsonl"
 
@@ -202,10 +204,16 @@ def test_rows_without_numbers_are_read_back(hub: RunningHub) -> None:
     [
         ("mutation { upsertSweep(input: {}) { sweep { name } } }", {}),
         (UPSERT, {"name": "fork", "project": "p", "config": '{"_wandb": {"value": {"branch_point": {"step": 3}}}}'}),
+        (
+            UPSERT,
+            {"name": "fork", "project": "p", "config": '{"_wandb": {"value": {"branch_point": {"run_id": "no"}}}}'},
+        ),
+        (REWIND, {"metric": "_step"}),
+        (REWIND, {"metric": "loss"}),
     ],
 )
 def test_what_the_hub_cannot_do_is_refused_in_words(hub: RunningHub, query: str, variables: dict[str, str]) -> None:
-    """Sweeps and forks get an error that the client prints, and create no run."""
+    """Sweeps, and forks of runs that are not there, get an error that the client prints, and create no run."""
     body = json.dumps({"query": query, "variables": variables}).encode()
     answer = hub.post("/graphql", body, JSON).json()
     assert answer["errors"][0]["message"].startswith("this Stepscope hub")
@@ -342,6 +350,8 @@ INPUTS = {
     "createArtifactFiles": ("artifactFiles",),
     "commitArtifact": ("artifactID",),
     "useArtifact": ("artifactID", "runName"),
+    "linkArtifact": ("artifactID", "clientID", "artifactPortfolioName", "projectName", "entityName", "aliases"),
+    "rewindRun": ("runName", "projectName", "entityName", "metricName", "metricValue"),
     "updateArtifact": ("artifactID", "description", "metadata", "aliases"),
     "addAliases": ("artifactID", "aliases"),
     "deleteAliases": ("artifactID", "aliases"),

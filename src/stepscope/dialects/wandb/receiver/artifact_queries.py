@@ -322,6 +322,8 @@ class ArtifactQueries:
             artifact = self._of_client(given, caller)
         else:
             artifact = self._named(given, caller)
+        if artifact.state != COMMITTED:
+            raise GraphQLError("the artifact is not complete; link it once it is logged")
         project = str(given.get("projectName") or artifact.project)
         caller.admit(project)
         collection = str(given.get("artifactPortfolioName") or "")

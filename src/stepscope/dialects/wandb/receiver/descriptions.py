@@ -5,10 +5,10 @@ from collections.abc import Mapping
 from functools import lru_cache
 from typing import Any
 
-from stepscope.dialects.wandb.plots import charts_in
 from stepscope.dialects.wandb.receiver.line_records import read_row
 from stepscope.dialects.wandb.receiver.tracked_runs import END, HEARTBEAT_SECONDS, START, Sent, TrackedRun, TrackedRuns
 from stepscope.dialects.wandb.wire import EVENT_CHARTS
+from stepscope.dialects.wandb.wire.plots import charts_in
 from stepscope.model.names import ATTR_HEARTBEAT, EVENT_CONFIG, EVENT_EDITED, EVENT_STARTED, SEVERITIES
 from stepscope.model.records import Event, Record
 from stepscope.model.redaction import redact

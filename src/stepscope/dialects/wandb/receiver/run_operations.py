@@ -94,8 +94,9 @@ class RunOperations:
         project, id = given.get("modelName"), given.get("name")
         if isinstance(given.get("id"), str):
             project, id = read_id("Run", given["id"])
-        run = self._runs.find_or_make(_named(project, "uncategorized"), _named(id), caller.access.project)
-        parent = self._branch_point(run, own_fields(given.get("config")).get("branch_point"))
+        project, id = _named(project, "uncategorized"), _named(id)
+        parent = self._branch_point(project, id, own_fields(given.get("config")).get("branch_point"))
+        run = self._runs.find_or_make(project, id, caller.access.project)
         with run.lock:
             inserted, resuming = not run.about.attempt, run.about.resuming
             if inserted and parent is not None:
@@ -111,15 +112,17 @@ class RunOperations:
             made = {**(node if caller.sees(run.about) else _unread(node)), "historyLineCount": lines}
             return {"bucket": made, "inserted": inserted}
 
-    def _branch_point(self, run: OpenRun, given: Any) -> tuple[str, int | None] | None:
-        """Return the run and the step that a run is forked from; None for one that is not, or that continues itself."""
-        if not isinstance(given, Mapping) or not isinstance(given.get("run_id"), str):
+    def _branch_point(self, project: str, id: str, given: Any) -> tuple[str, int | None] | None:
+        """Return the run and the step that a new run is forked from; None for any other."""
+        known = self._runs.find(project, id)
+        if given is None or (known is not None and known.about.attempt):
             return None
-        if given["run_id"] == run.about.id:
+        name = given.get("run_id") if isinstance(given, Mapping) else None
+        if name == id:
             return None
-        parent = self._runs.find(run.about.project, given["run_id"])
+        parent = self._runs.find(project, name) if isinstance(name, str) and name else None
         if parent is None:
-            raise GraphQLError(f"there is no run {given['run_id'][:200]!r} in this project that could be forked")
+            raise GraphQLError(f"this Stepscope hub has no run {str(name)[:200]!r} in the project that could be forked")
         step = given.get("step")
         return parent.about.run, int(step) if isinstance(step, (int, float)) and abs(step) < 2**62 else None
 
@@ -128,10 +131,10 @@ class RunOperations:
         project = _named(given.get("projectName"), "uncategorized")
         caller.admit(project)
         if given.get("metricName") != "_step":
-            raise GraphQLError("a run can only be continued from a _step")
+            raise GraphQLError("this Stepscope hub continues runs from a _step only")
         run = self._runs.find(project, _named(given.get("runName")))
         if run is None or not run.about.attempt:
-            raise GraphQLError("there is no such run in this project that could be continued")
+            raise GraphQLError("this Stepscope hub has no such run in the project that could be continued")
         with run.lock:
             run.about.resuming = True
             for stream in (EVENTS, OUTPUT):  # the client begins these again

@@ -4,10 +4,10 @@ import sys
 from collections.abc import Iterable
 from typing import Any
 
-from stepscope.dialects.wandb.plots import chart_of
 from stepscope.dialects.wandb.shim.absent import PartialModule, UsageError, text
 from stepscope.dialects.wandb.shim.media import Table, WBValue
 from stepscope.dialects.wandb.wire import MAX_ROWS
+from stepscope.dialects.wandb.wire.plots import chart_of
 from stepscope.extend import table_chart, text_of
 
 

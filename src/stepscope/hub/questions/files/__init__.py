@@ -7,7 +7,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from stepscope.hub.questions.artifacts import made_in, version_of
+from stepscope.hub.questions.checkpoints.artifacts import made_in, version_of
 from stepscope.hub.questions.files.file_types import HEAD_BYTES, SVG, TABLE, FileType, file_type
 from stepscope.hub.questions.files.file_types import TEXT as TEXT_FILE
 from stepscope.hub.questions.toolbox.endpoint import LIMIT, NEXT, OFFSET, RUN, Endpoint, Reader, StoredFile

@@ -86,6 +86,7 @@ function Plotted({ chart, lines }) {
     ys = extent([...drawn.map(([, y]) => y), ...(bars ? [0] : [])], 0);
   const X = (x) => LEFT + ((across(x) - xs[0]) / (xs[1] - xs[0])) * (WIDTH - LEFT - RIGHT),
     Y = (y) => HEIGHT - BOTTOM - ((y - ys[0]) / (ys[1] - ys[0])) * (HEIGHT - TOP - BOTTOM);
+  const room = (WIDTH - LEFT - RIGHT) / Math.max(new Set(drawn.map(([x]) => x)).size, 1);
   const words = `${chart.style} of ${chart.y || "count"} over ${chart.x}, ${count(drawn.length)} points`;
   return html`<svg viewBox="0 0 ${WIDTH} ${HEIGHT}" role="img" aria-label=${words}>
       <${Axes} xs=${xs} ys=${ys} X=${(x) => X(places ? places[x] : x)} Y=${Y} chart=${chart} places=${places} />
@@ -94,7 +95,7 @@ function Plotted({ chart, lines }) {
           line,
           at,
         ) => html`<${Line} key=${line.name} line=${line} style=${chart.style} X=${X} Y=${Y} zero=${Y(Math.max(ys[0], 0))}
-          colour=${`var(--series-${at + 1})`} across=${across} room=${(WIDTH - LEFT - RIGHT) / Math.max(new Set(drawn.map(([x]) => x)).size, 1)} />`,
+          colour=${`var(--series-${at + 1})`} across=${across} room=${room} />`,
       )}
     </svg>
     ${

@@ -30,7 +30,12 @@ export function Layered({ file, source, children }) {
           onClasses=${(found) => setClasses((old) => ({ ...old, [each.name]: found }))} />`,
           )
       }
-      ${size && shown.filter((each) => each.kind === "boxes").map((each) => html`<${BoxLayer} key=${each.name} layer=${each} source=${source} size=${size} />`)}
+      ${
+        size &&
+        shown
+          .filter((each) => each.kind === "boxes")
+          .map((each) => html`<${BoxLayer} key=${each.name} layer=${each} source=${source} size=${size} />`)
+      }
     </div>
     <div class="layer-names">${file.layers.map(
       (layer) => html`<label key=${layer.name}>
@@ -53,7 +58,8 @@ function BoxLayer({ layer, source, size: [width, height] }) {
     ${boxes.map(
       (box, at) => html`<g key=${at}><rect x=${box.x} y=${box.y} width=${box.width} height=${box.height}
         fill="none" stroke=${shade(box.class)} stroke-width=${line} />
-      <text x=${box.x + line} y=${box.y + letters} font-size=${letters} stroke-width=${letters / 8} fill=${shade(box.class)}>${box.text}</text>
+      <text x=${box.x + line} y=${box.y + letters} font-size=${letters} stroke-width=${letters / 8}
+        fill=${shade(box.class)}>${box.text}</text>
       <title>${box.text}</title></g>`,
     )}</svg>`;
 }
