@@ -17,6 +17,7 @@ from benchmarks.results import Progress
 from benchmarks.spawn import fresh
 
 RANKS = 8
+WIDE_RANKS = 1024
 LIMIT_S = 600.0
 
 
@@ -30,7 +31,7 @@ class Filling:
 
 @dataclass(frozen=True, slots=True)
 class World:
-    """A home folder with long series (`one`, `ten`), a table of runs, and a run of 8 ranks (`big`)."""
+    """A home folder with long series (`one`, `ten`), many runs, and runs of 8 (`big`) and 1,024 ranks (`wide`)."""
 
     folder: Path
     scale: float
@@ -50,8 +51,8 @@ def filled(quick: bool, progress: Progress) -> World:
     scale = 0.05 if quick else 1.0
     home = folder / "home"
     HubProcess(folder).stop()  # the folder is a hub's from now on
-    progress("hub: writing a table of runs into the store")
-    fresh("benchmarks.hub_store", {"home": str(home), "runs": int(5000 * scale)})
+    progress("hub: writing a table of runs and a run of many ranks into the store")
+    fresh("benchmarks.hub_store", {"home": str(home), "runs": int(5000 * scale), "ranks": int(WIDE_RANKS * scale)})
     hub = HubProcess(folder)
     try:
         fillings = {name: _fill(hub, folder, name, write, progress) for name, write in _writes(scale).items()}

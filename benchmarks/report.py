@@ -69,6 +69,7 @@ COLUMNS: dict[str, dict[str, str]] = {
         "of": "of",
         "shown": "shown",
         "spikes_lost": "spikes lost",
+        "kB": "kB",
     },
     "hub_idle": {"cpu_percent": "% of a core", "rss_mb": "memory MB", "ready_s": "ready after s"},
     "hub_load": {

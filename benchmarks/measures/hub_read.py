@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Iterator
+from functools import partial
+from itertools import count
 from typing import Any
 
 from benchmarks.hub_journals import SPIKE
 from benchmarks.hub_process import HubError, HubProcess
+from benchmarks.hub_store import WIDE_STEPS
 from benchmarks.hub_world import World, filled
 from benchmarks.results import OURS, Options, Progress, Result
 from benchmarks.spawn import ChildError, fresh
@@ -15,7 +20,8 @@ NAME = "hub_read"
 METHOD = (
     "Answers of a hub over HTTP on one connection, from request to the last byte, best of 11, in a store of 15 "
     "M points, 2.4 M spans and 5,000 runs: `series` with 1,000 points wanted; the first 100 runs that `status = "
-    "finished` picks, with a metric; a step in the middle of a run of 8 ranks and 100 k steps. Peers get the "
+    "finished` picks, with a metric; a step in the middle of a run of 8 ranks and 100 k steps; the first 16 ranks "
+    "of a step of 1,024, as the page asks for it, another step each time. Peers get the "
     "same million points straight into their SQLite files and are asked as their own pages ask: MLflow's server "
     "for 320 points of `get-history-bulk-interval`, trackio's `get_logs` in process. One value is 1e6; where it "
     "is not in the answer, the spike is lost."
@@ -26,6 +32,7 @@ QUESTIONS = (
     ("10 M points", "/api/runs/ten/series?key=trainer/loss"),
     ("5,000 runs", "/api/runs?limit=100&metric=loss&filter=status%3Dfinished"),
     ("a step of 8 ranks", "/api/runs/big/steps/{middle}"),
+    ("a step of 1,024 ranks", "/api/runs/wide/steps/{turn}?limit=16"),
 )
 PEERS = {"mlflow": "benchmarks.hub_peers_mlflow", "trackio": "benchmarks.hub_peers_trackio"}
 
@@ -58,12 +65,18 @@ def _ours(world: World, rounds: int, progress: Progress) -> list[Result]:
         results = []
         for case, path in QUESTIONS:
             progress(f"hub_read: {case}")
-            stats, answer = asked(rounds, lambda path=path: hub.get(path.format(middle=world.steps() // 2)))
+            turns = count(WIDE_STEPS - rounds)
+            ask = partial(_ask, hub, path, world.steps() // 2, turns)
+            stats, answer = asked(rounds, ask)
             results.append(Result(NAME, case, OURS, stats | _facts(answer)))
         hub.stop()
         return results
     finally:
         hub.close()
+
+
+def _ask(hub: HubProcess, path: str, middle: int, turns: Iterator[int]) -> Any:
+    return hub.get(path.format(middle=middle, turn=next(turns)))
 
 
 def _facts(answer: Any) -> dict[str, float]:
@@ -79,4 +92,4 @@ def _facts(answer: Any) -> dict[str, float]:
     spans = [span for rank in answer["ranks"] for span in rank["spans"]]
     if not spans or not answer["metrics"]:
         raise HubError("the step has no spans or no metrics")
-    return {"shown": float(len(spans))}
+    return {"of": float(answer["all_ranks"]["count"]), "shown": float(len(spans)), "kB": len(json.dumps(answer)) / 1e3}

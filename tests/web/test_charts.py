@@ -246,6 +246,17 @@ def test_steps_a_second_are_of_the_steps_that_were_made(stored: RunningHub, show
     page.locator('.vt-row[data-id="late"]').get_by_text("21.1", exact=True).wait_for()
 
 
+def test_the_overview_shows_what_stepscope_took(trained: RunningHub, show: Opened) -> None:
+    """The total comes first, then the parts, each as a share of the time of a process."""
+    page = show(trained, "run/four-ranks?tab=overview")
+    rows = page.get_by_role("region", name="Table of overhead").locator("tbody tr")
+    rows.first.wait_for()
+    shown = [row.split("\t") for row in rows.all_inner_texts()]
+    assert shown[0][0] == "total"
+    assert {"calls", "flusher"} <= {name for name, *_ in shown}
+    assert all(share.endswith("%") for _, *shares in shown for share in shares)
+
+
 def test_an_axis_that_is_no_metric_is_explained(trained: RunningHub, show: Opened) -> None:
     """The page says why nothing is drawn, and links back."""
     page = show(trained, "run/four-ranks?x=nokey&q=trainer/loss")

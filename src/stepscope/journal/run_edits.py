@@ -169,9 +169,11 @@ class Edits:
 
         Does not read the disk: edits of other processes are seen after the next `all`.
         """
-        moment = self._deleted.get(batch.writer.run, 0)
-        newest = max((record.time for record in batch.records), default=0)
-        return moment > 0 and is_from_before(batch.writer, newest, moment)
+        moment = self._deleted.get(batch.writer.run)
+        if moment is None:  # so with nearly all batches, and each is asked about three times
+            return False
+        newest = max([record.time for record in batch.records], default=0)
+        return is_from_before(batch.writer, newest, moment)
 
     def _paths(self) -> list[Path]:
         try:

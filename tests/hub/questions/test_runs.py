@@ -4,6 +4,9 @@ from typing import Any
 
 import pytest
 
+from stepscope.hub.service import Hub
+from stepscope.model.ports import Batch, Writer
+from stepscope.model.records import Metric
 from tests.hub.questions.conftest import Get
 from tests.hub.questions.world import START, STEPS
 
@@ -123,3 +126,12 @@ def test_the_summary_of_a_run(get: Get) -> None:
     assert found["spans"]["train.step"]["max_ms"] == 900.0
     assert (found["logs"], found["alerts"]) == ({"INFO": 2 * STEPS}, {"nan": 1})
     assert get("/api/runs/big/keys")["keys"][1]["non_finite"] == 1
+
+
+def test_shares_are_not_added_up_as_counters(get: Get, hub: Hub) -> None:
+    """Stepscope's own counters are added up over ranks, its shares of the time are not among them."""
+    for rank in range(2):
+        writer = Writer(id=f"own{rank}", run="own", project="gpt", rank=rank, world_size=2, wall_ns=START)
+        counts = {"written/metric": 3, "overhead/total": 0.7}
+        hub.store.write(Batch(writer, 1, [Metric(START, None, None, "stepscope", counts)]))
+    assert get("/api/runs/own/summary")["counters"] == {"written/metric": 6}

@@ -5,7 +5,7 @@ from typing import Any
 from stepscope.hub.questions.toolbox.endpoint import RUN, Endpoint, Reader
 from stepscope.hub.questions.toolbox.params import INTEGER, NUMBER, map_of, object_of
 from stepscope.hub.store.read.series_catalog import find_series, read_totals
-from stepscope.model.names import severity_word
+from stepscope.model.names import OVERHEAD, severity_word
 from stepscope.wire.plain import word
 
 MAX_NAMES = 10_000
@@ -47,8 +47,12 @@ def summary(reader: Reader, given: dict[str, Any]) -> dict[str, Any]:
 
 
 def _counters(reader: Reader, run: int) -> dict[str, Any]:
-    """Stepscope's own counters as last recorded, added up over ranks and attempts."""
-    own = {number: row for number, row in find_series(reader.engine, run).items() if row.key.startswith(SELF)}
+    """Stepscope's own counters as last recorded, added up over ranks and attempts; its overhead is no counter."""
+    own = {
+        number: row
+        for number, row in find_series(reader.engine, run).items()
+        if row.key.startswith(SELF) and not row.key.startswith(SELF + OVERHEAD)
+    }
     total: dict[str, float] = {}
     for each in read_totals(reader.engine, run, own):
         key = each.series.key.removeprefix(SELF)

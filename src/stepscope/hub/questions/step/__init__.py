@@ -1,6 +1,8 @@
 """The step inspector: everything that happened at one step of a run, on all ranks."""
 
+from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
+from statistics import median_low
 from typing import Any, get_args
 
 from stepscope.alerts.alert import unexpected
@@ -8,7 +10,7 @@ from stepscope.diagnosis.finding import SEVERITIES, Finding
 from stepscope.diagnosis.findings_json import concerns, slow_finding
 from stepscope.diagnosis.registry import KINDS
 from stepscope.hub.questions.logs import RECORD, record_json
-from stepscope.hub.questions.step.rank_pages import ALL_RANKS, RankPage, summary
+from stepscope.hub.questions.step.rank_pages import RankPage
 from stepscope.hub.questions.step.step_sql import (
     WINDOW,
     Anomaly,
@@ -41,10 +43,13 @@ from stepscope.hub.questions.toolbox.params import (
     seconds,
 )
 from stepscope.hub.questions.traces import NODE_FIELDS, Node, build_trees, mark_critical, node_json, walk
-from stepscope.hub.questions.traces.stored_spans import SPAN_FIELDS, SpanRow, span_json
+from stepscope.hub.questions.traces.stored_spans import SPAN_FIELDS, RankSpans, SpanRow, span_json
 from stepscope.hub.store.read.finding_catalog import read_findings
 from stepscope.model import names
 from stepscope.wire.plain import plain, word
+
+MAX_NAMES = 50
+"""Names of spans in the summary: those that took longest."""
 
 
 def step_json(view: StepView, run: str, found: Sequence[Finding]) -> dict[str, Any]:
@@ -135,6 +140,30 @@ def _rank(
         "errors": sum(node.row.span.status == 2 for node in nodes),
         "critical_path": [node.row.span.span_id.hex() for node in path],
         "spans": [node_json(node, usual, run, begin) for node in nodes],
+    }
+
+
+def summary(outline: Iterable[RankSpans], usual: Mapping[str, float]) -> list[dict[str, Any]]:
+    """The time that the spans of each name took on the fastest, the median and the slowest rank, longest first."""
+    by_name: dict[str, dict[int, int]] = defaultdict(lambda: defaultdict(int))
+    for each in outline:
+        by_name[each.name][each.rank] += each.spent
+    longest = sorted(by_name.items(), key=lambda item: (-max(item[1].values()), item[0]))
+    return [_summed(name, spent, usual) for name, spent in longest[:MAX_NAMES]]
+
+
+def _summed(name: str, spent: Mapping[int, int], usual: Mapping[str, float]) -> dict[str, Any]:
+    fastest = min(spent, key=lambda rank: (spent[rank], rank))
+    slowest = min(spent, key=lambda rank: (-spent[rank], rank))
+    return {
+        "name": name,
+        "ranks": len(spent),
+        "usual_ms": milliseconds(usual.get(name)),
+        "min_ms": milliseconds(spent[fastest]),
+        "min_rank": fastest,
+        "median_ms": milliseconds(median_low(spent.values())),
+        "max_ms": milliseconds(spent[slowest]),
+        "max_rank": slowest,
     }
 
 
@@ -277,6 +306,15 @@ _READING = object_of(
     key=TEXT, rank=INTEGER, unit=TEXT, attrs=ATTRS, time=SECONDS, value=NUMBER, min=NUMBER, max=NUMBER, points=INTEGER,
 )  # fmt: skip
 _ANOMALY = nullable(object_of(step=INTEGER, reason={"type": "string", "enum": list(get_args(Reason))}, attempt=INTEGER))
+
+_SUMMED = object_of(
+    name=TEXT, ranks=INTEGER, usual_ms=MS, min_ms=MS, min_rank=INTEGER, median_ms=MS, max_ms=MS, max_rank=INTEGER,
+)  # fmt: skip
+ALL_RANKS = object_of(
+    count=INTEGER,
+    next=nullable({"type": "integer", "description": "The `offset` of the next page; null after the last."}),
+    spans=list_of(_SUMMED),
+)
 
 ENDPOINTS = (
     Endpoint(

@@ -9,18 +9,16 @@ from msgspec import Struct, structs
 
 from stepscope.diagnosis.levels import value_level
 from stepscope.hub.questions.logs import find_alerts, find_logs
-from stepscope.hub.questions.step.rank_pages import (
-    RankPage,
+from stepscope.hub.questions.step.rank_pages import RankPage
+from stepscope.hub.questions.toolbox.conditions import RecordQuery
+from stepscope.hub.questions.traces.stored_spans import (
     RankSpans,
+    SpanRow,
     extents_of,
+    find_spans,
     last_rank,
     outline_of,
     read_outline,
-)
-from stepscope.hub.questions.toolbox.conditions import RecordQuery
-from stepscope.hub.questions.traces.stored_spans import (
-    SpanRow,
-    find_spans,
     usual_durations,
 )
 from stepscope.hub.store import exact, literal

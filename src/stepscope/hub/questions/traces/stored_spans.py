@@ -1,6 +1,6 @@
 """Spans: search, the spans of a trace or of some steps, and the names of spans and of their attributes."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -55,6 +55,8 @@ _COLUMNS = (
     *("event_times", "event_names", "event_attrs", "link_traces", "link_spans", "link_attrs"),
 )
 _NO_PARENT = bytes(8)
+MAX_GROUPS = 200_000
+"""Names of spans, of all ranks together, that are read of one step; more are left out."""
 
 
 class SpanRow(Struct, frozen=True):
@@ -138,6 +140,59 @@ def usual_durations(engine: Engine, run: int, first: int, last: int) -> dict[str
         WHERE run = {run} AND step BETWEEN {first} AND {last} AND step > {NO_STEP} GROUP BY name"""
     )
     return dict(found.rows("name", "median"))
+
+
+class RankSpans(Struct, frozen=True, gc=False):
+    """The spans of one name on a rank at a step, in one attempt."""
+
+    rank: int
+    attempt: int
+    name: str
+    begin: int
+    end: int
+    spent: int
+    failed: int
+
+
+def read_outline(engine: Engine, run: int, step: int) -> list[RankSpans]:
+    """Read what the spans of each name took on each rank, without the spans themselves."""
+    found = engine.query(
+        f"""SELECT rank, attempt, name, min(time) AS began, max(time + duration) AS ended, sum(duration) AS spent,
+            countIf(status = 2) AS failed
+        FROM spans WHERE run = {run} AND step = {step} GROUP BY rank, attempt, name
+        ORDER BY rank, attempt, name LIMIT {MAX_GROUPS}"""
+    )
+    return [RankSpans(*row) for row in found.rows()]
+
+
+def outline_of(spans: Iterable[SpanRow]) -> list[RankSpans]:
+    """Return the same of spans that were read."""
+    return [
+        RankSpans(
+            row.rank,
+            row.attempt,
+            row.span.name,
+            row.span.time,
+            row.span.time + (row.span.duration or 0),
+            row.span.duration or 0,
+            int(row.span.status == 2),
+        )
+        for row in spans
+    ]
+
+
+def extents_of(outline: Iterable[RankSpans]) -> dict[int, tuple[int, int]]:
+    """The begin of the first and the end of the last span of each rank."""
+    found: dict[int, tuple[int, int]] = {}
+    for each in outline:
+        first, last = found.get(each.rank, (each.begin, each.end))
+        found[each.rank] = min(first, each.begin), max(last, each.end)
+    return found
+
+
+def last_rank(extents: Mapping[int, tuple[int, int]]) -> int | None:
+    """The rank whose spans ended last, of several the lowest; None without any."""
+    return min(extents, key=lambda rank: (-extents[rank][1], rank), default=None)
 
 
 def _read(engine: Engine, source: str, limit: int, offset: int = 0, *, open: bool = False) -> list[SpanRow]:

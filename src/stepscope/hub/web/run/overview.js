@@ -9,7 +9,7 @@ import { LiveSettings } from "./control.js";
 import { Edits } from "./edit.js";
 import { spanColour } from "../trace/colours.js";
 
-export function Overview({ run, going, control, goodput }) {
+export function Overview({ run, keys, going, control, goodput }) {
   const { git, ...rest } = run.environment || {};
   return html`<div class="overview">
     <${Goodput} fetched=${goodput} />
@@ -22,6 +22,7 @@ export function Overview({ run, going, control, goodput }) {
         empty="No environment recorded." />
     <${Attempts} run=${run} />
     <${Processes} run=${run} />
+    <${OwnOverhead} keys=${keys} />
     <${Edits} run=${run} />
   </div>`;
 }
@@ -121,6 +122,25 @@ function Processes({ run }) {
           <td>${writer.host}</td><td class="num">${writer.pid}</td>
         <td class="num">${ordinal(writer.step)}</td><td class="num">${count(writer.counts.points)}</td>
           <td class="num">${count(writer.counts.spans)}</td><td>${clock(writer.seen)}</td></tr>`,
+      )}
+    </tbody></table></div></section>`;
+}
+
+// What Stepscope took of the time of the training processes, as they measured it themselves.
+const OWN = "stepscope/overhead/";
+
+function OwnOverhead({ keys }) {
+  const parts = keys.filter(({ key, last }) => key.startsWith(OWN) && last !== null);
+  if (!parts.length) return null;
+  const isTotal = ({ key }) => Number(key === OWN + "total");
+  parts.sort((a, b) => isTotal(b) - isTotal(a) || b.last - a.last);
+  return html`<section class="panel box" aria-label="Overhead of Stepscope">
+    <header class="box-head"><h2>Overhead of Stepscope</h2><span class="muted">share of the time of a process</span></header>
+    <div class="box-body" tabindex="0" role="region" aria-label="Table of overhead"><table class="plain">
+      <thead><tr><th>part</th><th class="num">last, mean of ranks</th><th class="num">most</th></tr></thead>
+      <tbody>${parts.map(
+        ({ key, last, max }) => html`<tr key=${key}><td>${key.slice(OWN.length).replaceAll("_", " ")}</td>
+          <td class="num">${percent(last)}</td><td class="num">${percent(max)}</td></tr>`,
       )}
     </tbody></table></div></section>`;
 }

@@ -69,7 +69,7 @@ function OneRun({ id }) {
           ? html`<${Diagnosis} run=${found} keys=${keys.value || NONE} answer=${findings.value} reload=${findings.reload}
               onStep=${open} />`
           : tab === "overview"
-            ? html`<${Overview} run=${found} going=${going} control=${control} goodput=${goodput} />`
+            ? html`<${Overview} run=${found} keys=${keys.value || NONE} going=${going} control=${control} goodput=${goodput} />`
             : tab === "files"
               ? html`<${Files} id=${id} going=${going} />`
               : tab === "samples"
