@@ -67,14 +67,14 @@ def test_the_run_of_the_caller_is_kept(agent: Listener, until: Until) -> None:
     metrics.gauge("custom.mine", 1.0, tags=["run_id:123"])
     metrics.gauge("custom.plain", 1.0)
     collector.collect_training_metrics(loss=0.5, step=1)
-    metrics.service_check("rl.kl", "OK", tags=["run_id:123", "text:no message", "team:ml"])
+    metrics.service_check("rl.kl", "OK", tags=["run_id:123", "text:no message", "message:none", "team:ml"])
     until(lambda: any(line.startswith("_sc|rl.kl") for line in agent.read()))
     found = arrived(agent, until, lambda lines: any(line.name == "signal.training.loss" for line in lines))
     assert found["signal.custom.mine"].tags == ["run_id:123"]
     assert found["signal.custom.plain"].tags == []
     assert found["signal.training.loss"].tags == ["run_id:run_123"]
     (check,) = [line for line in agent.read() if line.startswith("_sc|rl.kl")]
-    assert check.partition("|#")[2] == "run_id:123,text:no_message,team:ml", "no message is made of tags"
+    assert check.partition("|#")[2] == "run_id:123,text:no_message,message:none,team:ml", "no message is made of tags"
 
 
 def test_events_and_checks(metrics: DatadogMetrics, agent: Listener, until: Until) -> None:

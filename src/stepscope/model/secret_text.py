@@ -31,32 +31,35 @@ STEMS = (
     "key", "auth", "pass", "secret", "token", "cookie", "cred", "bearer", "pwd", "jwt", "dsn", "hook", "conn",
     "account", "signature", "sas", "mnemonic", "phrase", "netrc", "npmrc", "pypirc", "docker_c", "dockerc", "kube",
     "sess", "otp", "security_answer", "psk", "_pw", "pswd", "hmac", "cvv", "saml", "assertion", "csrf", "xsrf",
-    "id_rsa", "id_ed", "ticket", "kennwort", "contrase", "senha", "парол", "密码", "密碼", "パスワード",
+    "id_rsa", "id_ed", "ticket", "honeycomb_t", "honeycomb-t", "jaas",
+    "kennwort", "contrase", "senha", "парол", "密码", "密碼", "パスワード",
 )  # fmt: skip
 """One of these, or of the next, is in the name of every secret; most names have none, so this is a fast first test."""
 _RARE_STEMS = {
     "pat": _compile(r"pat(?![ht])"),
     "code": _compile(
-        r"(?:recovery|backup|ication|access|device|time|2fa|mfa|unlock|login|pairing|pin)[-_. ]?code|code_verifier"
+        r"(?:recovery|backup|ication|security|access|device|time|2fa|mfa|unlock|login|pairing|pin)[-_. ]?code"
+        r"|code_verifier"
     ),
     "seed": _compile(r"(?:wallet|2fa|mfa|hd)[-_. ]?seed|seed[-_. ]?words"),
     "pw": _compile(r"\bpw\b|[. -]pw\b"),
 }
 """Parts of common words, with what tells them apart."""
 _ANYWHERE = _compile(
-    r"(?:api|access|private|session|auth)[-_. ]?key|authorization|auth[-_. ]?header|passw(?:or)?[dt]|passphrase"
+    r"(?:api|access|private|session|auth)[-_. ]?key|authorization|auth[-_. ]?header|passw(?:or)?[dt]|pass[-_. ]?phrase"
     r"|passcode|kennwort|contrase[nñ]a|пароль|密码|密碼|パスワード"
     r"|secret|cookie|credential|bearer|(?:openai|anthropic|cohere|mistral|gemini|google|azure|aws|gcp|hf|huggingface"
     r"|wandb|datadog|comet)[-_. ]?keys?$"
     r"|service[-_. ]?account[-_. ]?(?:json|key|info|file)|shared[-_. ]?access[-_. ]?signature|connection[-_. ]?string"
 )
 _AT_END = _compile(
-    r"^(?:auth|pass|pw)$|(?:^|[-_. /])(?:creds?|pwd|pswd|psk|jwt|pgpass|netrc|npmrc|pypirc|kubeconfig|docker_?cfg"
+    r"^_?(?:auth|pass|pw)$|[a-z0-9][-_. ]auth$"
+    r"|(?:^|[-_. /])(?:creds?|pwd|pswd|psk|jwt|pgpass|netrc|npmrc|pypirc|kubeconfig|docker_?cfg"
     r"|docker_?config_?json|mnemonic|otp|pin_?code|cvv|hmac|csrf|xsrf|senha|id_rsa|id_ed25519|passkey|key_?material"
     r"|key_?tab|key_?pem|security_answer|client[-_]key[-_]data|client_assertion|saml_(?:response|assertion)|code_verifier"
     r"|(?:totp|otp|mfa|2fa|hd|wallet|mnemonic|recovery|backup)[-_. ]?(?:seed|phrase|words)|seed[-_. ]?(?:phrase|words)"
     r"|(?:php|j|aspx?)?sess(?:ion)?id|(?:recovery|backup|verification|authentication|auth|access|device|one[-_]?time"
-    r"|mfa|2fa|t?otp|unlock|login|pairing)[-_. ]?codes?|(?:auth|session|login|kerberos)[-_. ]?ticket"
+    r"|security|mfa|2fa|t?otp|unlock|login|pairing)[-_. ]?codes?|(?:auth|session|login|kerberos)[-_. ]?ticket"
     r"|(?:ssh|gpg|pgp|rsa|aes|hmac|tls|ssl|sign(?:ing)?|encrypt(?:ion)?|decrypt(?:ion)?|cipher|crypto|fernet|deploy"
     r"|master|account|admin|root|app|application|consumer|service|shared|integration|ingest(?:ion)?|licen[cs]e"
     r"|subscription|webhook|github|gitlab|slack|neptune|sentry|stripe|twilio|sendgrid|mailgun|pinecone|weaviate|qdrant"
@@ -65,12 +68,16 @@ _AT_END = _compile(
     r"|wrapping|host|server|client|cert|ca|write|sdk|instrumentation|activation|pre[-_. ]?shared|merchant|payment"
     r"|wireguard|wg|tailscale|bot|intake|tinker|tml|voyage|jina|tavily|firebase|supabase|algolia|mapbox|postmark"
     r"|mixpanel|amplitude|segment|launchdarkly|posthog|pushover|fcm|vapid|honeycomb|new[-_. ]?relic|bugsnag|rollbar"
-    r"|opsgenie|victorops|telegram|discord|elevenlabs|deepl|serp|modal|anyscale)[-_. ]?keys?"
+    r"|opsgenie|victorops|telegram|discord|elevenlabs|deepl|serp|modal|anyscale|functions|gcs|s3|minio|wasabi|r2|b2"
+    r"|apns|maps|serial|wallet|heroku|vercel|netlify|upstash|neon|atlas|elastic|opensearch|milvus|zilliz|chroma"
+    r"|lightning|determined|signoz|axiom|dash0|logfire|langfuse|braintrust|arize|service[-_. ]?role|radius"
+    r"|tacacs|bitlocker|saml|sso|logdna|puppet|chef|rapid[-_. ]?api)[-_. ]?keys?"
     r"|(?:bind|user|db|admin|root|login|my|svc|service|smtp|ldap|ssh|mysql|pg|mail|email|account|keystore|cert)[-_. ]pw"
-    r"|(?:x|http|basic|digest|proxy|registry|docker|npm|smtp)[-_. ]?auth"
+    r"|(?:x|http|basic|digest|proxy|registry|docker|npm|smtp)auth|honeycomb[-_]team|jaas[-_. ]config"
     r"|(?:db|database|sql|mysql|pg|postgres|mongo|redis|mq|kafka|clickhouse|ldap|smtp|imap|mail|email|ftp|sftp|ssh|git"
     r"|https?|proxy|vpn|wifi|docker|registry|hub|user|login|account|admin|root|sudo|auth|service|server|cert|key"
-    r"|keystore|my)[-_. /]?pass"
+    r"|keystore|truststore|my|rabbitmq|amqp|mariadb|mssql|oracle|neo4j|elastic|grafana|jenkins|nexus|artifactory|ipmi"
+    r"|become|superuser|dba|replication|zip|p12|pfx|jks|wlan|client|bot)[-_. /]?pass"
     r"|(?:github|gitlab|gh|git|azure|ado|devops|databricks|snowflake|airtable|docker|my|user)[-_. ]?pat"
     r"|(?:auth|access|api|refresh|security|hf|huggingface|github|gitlab|gh|slack|wandb|csrf|jwt|bot|bearer|deploy|join"
     r"|vault|npm|pypi|openai|anthropic)[-_. ]?tokens"
@@ -171,6 +178,7 @@ _LOGIN = _compile(r"(?<=://)(?:[^\s/?#\"'<>@:]*+:[^\s/?#\"'<>]*|[^\s/?#\"'<>@:]{
 """User name and password in a URL, or a token in their place; a user name alone, as in ssh://git@host, is no secret."""
 _ODD_LOGIN = _compile(r"(?<=://)[^\s/?#\"'<>@:]{0,64}+:(?!\d{1,5}[/?#])[^\s\"'<>@]{1,256}+(?=@[\w.-]++(?:[:/]|$))")
 """The same where the password has a character that should have been escaped."""
+_ORACLE_LOGIN = _compile(r"(:thin:[\w$#.-]{1,64}+/)[^\s@/\"']{1,128}+(?=@)")
 _BARE_LOGIN = _compile(
     r"(?<![\w.@/:-])[\w.-]{1,64}+:[^\s:@/\"']{3,128}+"
     r"(?=@(?:tcp\(|unix\(|localhost\b|\d{1,3}(?:\.\d{1,3}){3}\b|[\w.-]{1,253}+:(?:\d{2,5}\b|[/~])))"
@@ -179,11 +187,18 @@ _BARE_LOGIN = _compile(
 _COMMAND = _compile(
     r"\b(?P<mysql>(?:mysql|mariadb)[\w-]{0,16}+)(?=\s)|\b(?P<sshpass>sshpass)(?=\s)|\b(?P<redis>redis-cli)(?=\s)"
     r"|\b(?P<login>(?:docker|podman|az|skopeo|oras|crane)\s{1,8}login|mongo(?:sh|dump|restore)?)(?=\s)"
-    r"|\s-(?P<option>[pa])(?P<gap>\s{0,8}+[\"']?)(?P<value>(?!\[redacted\])[^\s\"'|;]++)?|[|;\n]"
+    r"|\b(?P<ldap>ldap(?:search|modify|add|delete|passwd|whoami|compare))(?=\s)|\b(?P<openssl>openssl)(?=\s)"
+    r"|\b(?P<zip>(?:un)?zip|sqlcmd)(?=\s)|\b(?P<seven>7z[ar]?)(?=\s)|\b(?P<keygen>ssh-keygen)(?=\s)"
+    r"|\b(?P<useradd>user(?:add|mod))(?=\s)|\s-(?P<option>[pawkPN])(?P<gap>\s{0,8}+[\"']?)(?P<value>(?!\[redacted\])[^\s\"'|;]++)?|[|;\n]"
 )
 """Commands whose option for a password is one letter, such options, and what ends a command."""
-_SHORT_OPTIONS = {"mysql": ("p", False), "sshpass": ("p", None), "redis": ("a", True), "login": ("p", True)}
+_SHORT_OPTIONS = {
+    "mysql": ("p", False), "sshpass": ("p", None), "redis": ("a", True), "login": ("p", True),
+    "ldap": ("w", True), "openssl": ("k", True), "zip": ("P", True), "seven": ("p", False), "keygen": ("N", True),
+    "useradd": ("p", True),
+}  # fmt: skip
 """The letter of each, and whether a blank stands before its value; None for either."""
+_OPTIONS = (" -p", " -a ", " -w ", " -k ", " -P ", " -N ")
 _MAX_COMMAND = 256
 """Characters between a command and its option."""
 _LOGIN_COMMAND = _compile(
@@ -245,7 +260,8 @@ _QUERY = _compile(r"([?&](?:key|sig|signature|code)=)(?=[^\s&#\"'<>\d]{0,256}+\d
 
 _SENTENCE = _compile(
     r"(?<![A-Za-z])((?:(?:api|access|private)[ _-]?key|token|password|passphrase|secret)"
-    r"(?: (?:is|was|of|provided|given|supplied|used))?(?: ?[:=])?\s{1,8}[\"'`]?)"
+    r"(?: (?:for|of) [^\s\"'`]{1,64}+)?(?: (?:is|was|of|to|provided|given|supplied|used|(?:re)?set to|changed to))?"
+    r"(?: ?[:=])?\s{1,8}[\"'`]?)"
     r"(?=[^\s\"'`\d]{0,128}+\d)(?=[^\s\"'`A-Za-z]{0,128}+[A-Za-z])([\w+/=.~!#$%^&*-]{16,}+)",
     re.IGNORECASE,
 )
@@ -256,17 +272,39 @@ _STATEMENT = _compile(
     re.IGNORECASE,
 )
 """A password in a statement of SQL or of a configuration."""
+_PIPED = _compile(
+    r"(\becho\s{1,8}(?:-n\s{1,8})?[\"']?)[^\s\"'|]{4,256}+(?=[\"']?\s{0,8}\|[^|\n]{0,128}(?:-stdin|passwd|sudo -S)\b)"
+)
+"""A password that a shell passes to the input of a command."""
+_DIGEST = _compile(r"(\bresponse=\"?)([A-Za-z0-9]{16,}+)")
 _MADE = _compile(
     r"(\b\w{0,32}(?:secret(?:str|bytes)?|password|credentials?|api_?key|bearer_?auth)\([bru]?[\"']"
-    r"|\bHTTP(?:Basic|Digest)Auth\([\"'][^\"'\n]{0,64}[\"'],\s?[\"'])([^\"'\n]{4,256}+)(?=[\"'])",
+    r"|\b(?:HTTP(?:Basic|Digest)Auth|login|authenticate|sign_?in)\([\"'][^\"'\n]{0,64}[\"'],\s?[\"']"
+    r"|\blogin\(key=[\"'])([^\"'\n]{4,256}+)(?=[\"'])",
     re.IGNORECASE,
 )
 """An object that holds a secret, as `repr` and code show it."""
-_STEMS_IN_TEXT = ("sig=", "code=", "basic ", "identified by")
+_STEMS_IN_TEXT = (
+    "digest ",
+    "login(",
+    "sign_in(",
+    "signin(",
+    "-stdin",
+    "sudo -s",
+    "sig=",
+    "code=",
+    "basic ",
+    "identified by",
+)
 _Q = r"""(?:\\{0,4}["']|\\{1,4}u002[27]|&(?:quot|apos|#3[49]);)"""
 """A quote: plain, escaped, or as JSON and HTML write one."""
 _GIVEN = _compile(rf"""(?<![\w.+-])([\w.+-]++)((?:{_Q}|\\{{0,4}})\]?\s{{0,8}}(?:=>|:=|[:=])\s{{0,64}}+)""")
 """A name and its value: assignments, Hydra's `key=value`, headers, URL parameters, JSON, YAML."""
+_TYPED = _compile(
+    r"""(?<![\w.+-])([\w.+-]++)"""
+    r"""(:\s{0,8}[A-Za-z][A-Za-z_.\[\]&?]{0,48}+(?: \| \w{1,32}+)?\s{0,8}=\s{0,8})(?=[bru]?["'`])"""
+)
+"""A name, its type and its value, as code has them."""
 _OPTION = _compile(r"""(?<![\w-])--?([A-Za-z][\w.-]{0,128}+)(["',]{0,4}+(?:\s{1,8}+|(?<=,)(?=["'])))(?!["']?-)""")
 """A command-line option whose value is the next word."""
 _PAIR = _compile(r"""(?<=[\[(])\s{0,8}[bru]?["']([\w.+-]{1,128}+)(["'],\s{0,8})(?=[bru]?["'])""")
@@ -283,6 +321,8 @@ _NETRC = _compile(r"(\blogin\s{1,8}\S{1,256}+\s{1,8}password\s{1,8})\S+")
 _QUOTE = _compile(rf"[bru]?({_Q})".replace("{0,4}", "{0,8}", 1))
 _BLOCK = _compile(r"[|>][-+\d]{0,2}[ \t]{0,8}\r?\n([ \t]{1,64}+)")
 """The beginning of a block of lines in YAML."""
+_TUPLE = _compile(r"""\((?=[^()\n"']{0,64}+["'])[^()\n]{0,512}+\)""")
+"""A user and a password."""
 _WORD = _compile(r"[^\s,;&\"'<>)}\]|\\]+")
 _LINE = _compile(r"[^\r\n\"'\\]+")
 _WHOLE_LINE = _compile(r"authorization|auth[-_]?header|cookie", re.IGNORECASE)
@@ -306,7 +346,7 @@ def mask_text(text: str, depth: int = 2) -> str:
         text = _LOGIN_OPTION.sub(rf"\1{MASK}", text)
     if " login " in text:
         text = _LOGIN_COMMAND.sub(_mask_word, text)
-    if " -p" in text or " -a " in text:
+    if any(option in text for option in _OPTIONS):
         text = _mask_short_options(text)
     if "=" in text or ":" in text or " " in text or "<" in text or "(" in text or "[" in text:
         lower = text.lower()
@@ -328,6 +368,8 @@ def mask_shapes(text: str) -> str:
         text = _PEM.sub(rf"\1{MASK}", text)
     if "@" in text:
         text = _BARE_LOGIN.sub(_mask_login, _ODD_LOGIN.sub(_mask_login, _LOGIN.sub(_mask_login, text)))
+        if ":thin:" in text:
+            text = _ORACLE_LOGIN.sub(rf"\1{MASK}", text)
     if "://" in text:
         text = _HOOK.sub(rf"\1{MASK}", text)
     return text
@@ -408,7 +450,11 @@ def _mask_named(text: str, lower: str) -> str:
         text = _SENTENCE.sub(_mask_sentence, text)
         if "password " in lower or "identified " in lower or "requirepass" in lower or "masterauth" in lower:
             text = _STATEMENT.sub(_mask_word, text)
-    if "('" in text or '("' in text or "(b" in text:
+    if "digest " in lower:
+        text = _DIGEST.sub(rf"\1{MASK}", text)
+    if "echo " in lower and "|" in text:
+        text = _PIPED.sub(rf"\1{MASK}", text)
+    if "('" in text or '("' in text or "(b" in text or "(key=" in text:
         text = _MADE.sub(_mask_word, text)
     if "?" in text or "&" in text:
         text = _QUERY.sub(rf"\1{MASK}", text)
@@ -417,6 +463,8 @@ def _mask_named(text: str, lower: str) -> str:
     if "=" in text or ":" in text:
         if "value" in lower or "content" in lower:
             text = _mask_values(text, _ENTRY)
+        if ":" in text and "=" in text:
+            text = _mask_values(text, _TYPED)
         text = _mask_values(text, _GIVEN)
     if "-" in text:
         text = _mask_values(text, _OPTION)
@@ -485,6 +533,9 @@ def _value_at(text: str, start: int, name: str, gap: str) -> tuple[int, int]:
         return start, start
     if text[start : start + 1] in ("[", "{"):
         return start, _closing_bracket(text, start)
+    pair = _TUPLE.match(text, start)
+    if pair is not None:
+        return start, pair.end()
     block = _BLOCK.match(text, start)
     if block is not None:
         return _block_end(text, block.end(), block[1])

@@ -4,6 +4,8 @@ ATTR_NAMESPACE = "datadog.namespace"
 """On a metric whose name already has a namespace, or needs none: a Datadog sink adds no other."""
 ATTR_CHECK_STATUS = "datadog.check"
 """Makes an event a service check: OK, WARNING, CRITICAL or UNKNOWN; the event's name is the check's."""
+ATTR_CHECK_MESSAGE = "datadog.message"
+"""The message of a check, which may be empty; without this attribute it is the body or the attribute `message`."""
 
 ATTR_SESSION_ID = "tinker.session_id"
 """On an event of a client's telemetry: the session it belongs to, as the client named it."""

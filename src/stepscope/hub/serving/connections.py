@@ -24,6 +24,8 @@ _ACCEPTED = 64
 """Connections accepted at a time."""
 _NEW_SECONDS, _NEW = 1.0, 3
 """A connection that began less than this ago may still show a token: only those with one rank higher."""
+_RANKED, _RANKED_SECONDS = 64, 0.25
+"""Connections that are ranked at a time, and how long that ranking is used."""
 _LATE = b"HTTP/1.1 408 Request Timeout\r\nconnection: close\r\ncontent-length: 0\r\n\r\n"
 
 
@@ -85,6 +87,9 @@ class Connections:
         self._open: dict[Connection, None] = {}
         self._peers: Counter[str] = Counter()
         self._slices: deque[Callable[[], bool]] = deque()
+        self._ranked: deque[tuple[Connection, Trust]] = deque()
+        """The least important connections of an address, or of all where it is empty, and what each had shown."""
+        self._ranked_for, self._ranked_until = "", 0.0
 
     def enter(self, connection: Connection) -> None:
         """Add a connection; it is closed itself when all others are being served."""
@@ -93,9 +98,7 @@ class Connections:
         if len(self._open) > self._most:
             self.drop_one()
         elif self._peers[connection.peer] > self._per_address:
-            same = [each for each in self._open if each.peer == connection.peer and each.trust is Trust.NOTHING]
-            if len(same) > self._per_address:
-                self._drop_of(same)
+            self._drop_next(connection.peer, lambda: self._without_token(connection.peer))
 
     def leave(self, connection: Connection) -> None:
         """Remove a connection."""
@@ -107,17 +110,36 @@ class Connections:
 
     def drop_one(self) -> bool:
         """Close the connection that is least important; False when all are being served."""
-        return self._drop_of(list(self._open))
+        return self._drop_next("", lambda: list(self._open))
 
-    def _drop_of(self, connections: list[Connection]) -> bool:
+    def _without_token(self, peer: str) -> list[Connection]:
+        """List the connections of an address that showed nothing; none while these are not too many."""
+        same = [each for each in self._open if each.peer == peer and each.trust is Trust.NOTHING]
+        return same if len(same) > self._per_address else []
+
+    def _drop_next(self, peer: str, candidates: Callable[[], list[Connection]]) -> bool:
+        """Close the least important one; many are ranked at a time, as that takes as long as there are connections."""
         now = self._clock()
-        waiting = [connection for connection in connections if connection.stage is not Stage.ANSWERED]
-        if not waiting:
-            return False
-        found = min(waiting, key=lambda connection: self._importance(connection, now))
-        self.leave(found)
-        found.drop()
+        if self._ranked_for != peer or now >= self._ranked_until or not self._drop_ranked():
+            self._ranked_for, self._ranked_until = peer, now + _RANKED_SECONDS
+            self._ranked = self._rank(candidates(), now)
+            return self._drop_ranked()
         return True
+
+    def _rank(self, connections: list[Connection], now: float) -> deque[tuple[Connection, Trust]]:
+        waiting = [connection for connection in connections if connection.stage is not Stage.ANSWERED]
+        waiting.sort(key=lambda connection: self._importance(connection, now))
+        return deque((connection, connection.trust) for connection in waiting[:_RANKED])
+
+    def _drop_ranked(self) -> bool:
+        """Close the next of those that were ranked and have shown nothing since; False when there is none."""
+        while self._ranked:
+            found, trust = self._ranked.popleft()
+            if found in self._open and found.stage is not Stage.ANSWERED and found.trust is trust:
+                self.leave(found)
+                found.drop()
+                return True
+        return False
 
     def _importance(self, connection: Connection, now: float) -> tuple[int, int, int, int, float]:
         """Sort connections: those of the address with the most first, then the largest, then the slowest."""

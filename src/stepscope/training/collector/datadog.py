@@ -109,8 +109,7 @@ class DatadogMetrics:
             return
         word = _status(status)
         attrs = {**self.constant_tags, **inputs.attrs_of(tags), foreign_names.ATTR_CHECK_STATUS: word}
-        if message is not None:
-            attrs["message"] = text_of(message)
+        attrs[foreign_names.ATTR_CHECK_MESSAGE] = "" if message is None else text_of(message)
         run.event(check_name, attrs, _CHECKS[word])
 
     def _run(self) -> stepscope.Run | None:

@@ -199,16 +199,19 @@ def notice_of(writer: Writer, where: int, record: Record, tags: tuple[str, ...])
 def check_of(writer: Writer, where: int, event: Event, tags: tuple[str, ...]) -> Check:
     """Convert an event with a check's status to a service check; an unknown status is UNKNOWN.
 
-    Its message is the body or the attribute `message`; all other attributes are tags.
+    Its message is `datadog.message`, or else the body or the attribute `message`; all other attributes are tags.
     """
     given = event.attrs[foreign_names.ATTR_CHECK_STATUS]
     status = STATUSES.get(given.upper(), _UNKNOWN) if isinstance(given, str) else given
     if status not in (0, 1, 2, _UNKNOWN):
         status = _UNKNOWN
-    given = event.body if event.body is not None else event.attrs.get("message", "")
+    texts: tuple[str, ...] = ()
+    given = event.attrs.get(foreign_names.ATTR_CHECK_MESSAGE, event.body)
+    if given is None:
+        given, texts = event.attrs.get("message", ""), ("message",)
     message = given if isinstance(given, str) else dumps(redact(given), indent=None)
     name = cut(event.name or "check", LONGEST)
-    all_tags = _tags(tags, event, ("message",))
+    all_tags = _tags(tags, event, texts)
     return Check(where, name, int(status), cut(message, LONGEST_MESSAGE), all_tags, event.time, writer.host)
 
 
@@ -241,7 +244,8 @@ def _tags(tags: tuple[str, ...], record: Event | Alert, texts: tuple[str, ...]) 
 
 def _notice_tags(writer: Writer, tags: tuple[str, ...], record: Event | Alert) -> tuple[str, ...]:
     """The tags of an event on the event stream, where tags are free: run and step are always included."""
-    found = _tags(joined(tags, (tag("run_id", writer.run),)), record, _TEXTS)
+    texts = ("text", "exception.message") if isinstance(record.attrs.get("text"), str) else _TEXTS
+    found = _tags(joined(tags, (tag("run_id", writer.run),)), record, texts)
     return found if record.step is None else (*found, tag("step", record.step))
 
 
