@@ -6,12 +6,13 @@ from benchmarks.zoo.real.evaluate import RECORDINGS, diagnosed, half_of, names
 from benchmarks.zoo.real.tape import load
 
 MISSED = {
-    *("autoencoder.ascent", "autoencoder.stuck_batch", "lstm.ascent", "lstm.leaked_target", "ppo.entropy_punished"),
-    *("blind.distillation_teacher_lost", "blind.q_network_broken", "blind.ranking_swapped"),
-    *("unseen.seq2seq_target_leaks", "unseen.two_tasks_bad_sample"),  # found at their step, as a level shift
+    *("blind.q_network_broken", "blind.ranking_swapped"),  # found at their step, under another name
     *("transformers.labels_shuffled", "transformers.padding_in_the_loss", "transformers.rate_too_high"),
-    *("transformers.slow_samples", "lightning.slow_pictures"),  # recorded on a machine with a load of 27
     *("lightning.few_pictures", "lightning.labels_of_others", "lightning.never_cleared"),
+    *(
+        "novel.own_teacher_collapses",
+        "novel.own_teacher_never_follows",
+    ),  # nothing but the spread of embeddings shows it
 }
 """Faults that are not named as they should be."""
 ALARMED = {"cnn.evaluation_without_span", "blind.healthy_ranking_10", "blind.ranking_decayed"}
@@ -36,4 +37,4 @@ def test_recorded_trainings_are_diagnosed(family: str) -> None:
 def test_the_recordings_are_small_and_cover_both_halves() -> None:
     """They take less than 2.5 MB, and the families that nothing was tuned on are there."""
     assert sum(path.stat().st_size for path in RECORDINGS.glob("*.xz")) < 2_500_000
-    assert {half_of(each) for each in FAMILIES} == {"tuned", "held out", "blind", "unseen", "callbacks", "gpu"}
+    assert {half_of(each) for each in FAMILIES} == {"tuned", "held out", "blind", "unseen", "novel", "callbacks", "gpu"}

@@ -10,24 +10,10 @@ import numpy as np
 import torch
 
 from benchmarks.zoo.real.case import fault, healthy
+from benchmarks.zoo.real.change import Change, add_healthy, from_step, grad_norm
 from benchmarks.zoo.real.tape import Tape
 
 F = torch.nn.functional
-Change = Callable[[dict[str, Any], int], None]
-
-
-def _from(at: int, **parts: Any) -> Change:
-    """Set parts of a training from a step on."""
-
-    def change(state: dict[str, Any], step: int) -> None:
-        if step == at:
-            state.update(parts)
-
-    return change
-
-
-def _norm(model: torch.nn.Module) -> float:
-    return float(torch.stack([each.grad.norm() for each in model.parameters() if each.grad is not None]).norm())
 
 
 def vae(run: Tape, steps: int = 400, at: Change | None = None, seed: int = 0, lr: float = 2e-3) -> None:
@@ -87,7 +73,7 @@ def diffusion(run: Tape, steps: int = 450, at: Change | None = None, seed: int =
                 optimizer.zero_grad()
             loss.backward()
             optimizer.step()
-            run.log({"train_loss_step": loss.item(), "train/grad_norm": _norm(model), "lr-AdamW": lr})
+            run.log({"train_loss_step": loss.item(), "train/grad_norm": grad_norm(model), "lr-AdamW": lr})
 
 
 def contrastive(run: Tape, steps: int = 350, at: Change | None = None, seed: int = 0, lr: float = 3e-3) -> None:
@@ -256,7 +242,7 @@ def distillation(run: Tape, steps: int = 350, at: Change | None = None, seed: in
             if state["every"] and step % state["every"] == state["every"] - 1:
                 with run.span("train.checkpoint.save"):
                     time.sleep(0.03)
-            run.log({"train/distill_loss": loss.item(), "train/grad_norm": _norm(student), "train/lr": 0.3})
+            run.log({"train/distill_loss": loss.item(), "train/grad_norm": grad_norm(student), "train/lr": 0.3})
 
 
 # Twenty faults.
@@ -265,121 +251,121 @@ def distillation(run: Tape, steps: int = 350, at: Change | None = None, seed: in
 @fault("blind", "level_shift spike", 250, window=20)
 def vae_inputs_rescaled(run: Tape) -> None:
     """Pixels of 0 to 255 instead of 0 to 1."""
-    vae(run, at=_from(250, gain=255.0))
+    vae(run, at=from_step(250, gain=255.0))
 
 
 @fault("blind", "plateau weights_frozen", 60, window=50)
 def vae_frozen(run: Tape) -> None:
     """The optimizer is skipped while there is still a lot to learn."""
-    vae(run, at=_from(60, updates=False), lr=5e-4)
+    vae(run, at=from_step(60, updates=False), lr=5e-4)
 
 
 @fault("blind", "level_shift", 260, window=20)
 def vae_kl_weight(run: Tape) -> None:
     """The weight of the KL is a hundred times as high: the latent code collapses."""
-    vae(run, at=_from(260, beta=2.0))
+    vae(run, at=from_step(260, beta=2.0))
 
 
 @fault("blind", "level_shift", 280, window=20)
 def diffusion_wrong_target(run: Tape) -> None:
     """The target is other noise than what was added."""
-    diffusion(run, at=_from(280, wrong_noise=True))
+    diffusion(run, at=from_step(280, wrong_noise=True))
 
 
 @fault("blind", "too_good", 250, window=60)
 def diffusion_stuck(run: Tape) -> None:
     """The loader returns the same four examples for ever."""
-    diffusion(run, steps=500, at=_from(250, fixed=True))
+    diffusion(run, steps=500, at=from_step(250, fixed=True))
 
 
 @fault("blind", "spike level_shift", 300, window=10)
 def diffusion_layer_lost(run: Tape) -> None:
     """A layer is drawn anew, far too wide."""
-    diffusion(run, at=_from(300, reset=True))
+    diffusion(run, at=from_step(300, reset=True))
 
 
 @fault("blind", "gradient_shift exploding_gradients", 260, window=40)
 def diffusion_no_zero_grad(run: Tape) -> None:
     """Gradients are not cleared any more."""
-    diffusion(run, at=_from(260, zero=False))
+    diffusion(run, at=from_step(260, zero=False))
 
 
 @fault("blind", "level_shift accuracy_drop", 220, window=20)
 def contrastive_pairs_mixed(run: Tape) -> None:
     """The second views are in another order."""
-    contrastive(run, at=_from(220, mixed=True))
+    contrastive(run, at=from_step(220, mixed=True))
 
 
 @fault("blind", "lr_schedule", 200, window=5)
 def contrastive_rate(run: Tape) -> None:
     """The rate is twenty times as high from step 200 on."""
-    contrastive(run, at=_from(200, lr=0.06))
+    contrastive(run, at=from_step(200, lr=0.06))
 
 
 @fault("blind", "lr_zero", 150, window=5)
 def contrastive_rate_zero(run: Tape) -> None:
     """The rate becomes 0."""
-    contrastive(run, at=_from(150, lr=0.0))
+    contrastive(run, at=from_step(150, lr=0.0))
 
 
 @fault("blind", "level_shift divergence accuracy_drop", 170, window=30)
 def graph_decay(run: Tape) -> None:
     """The weight decay is far too strong from step 170 on."""
-    graph(run, at=_from(170, decay=0.4))
+    graph(run, at=from_step(170, decay=0.4))
 
 
 @fault("blind", "level_shift accuracy_drop", 180, window=25)
 def graph_links_lost(run: Tape) -> None:
     """The edges are lost."""
-    graph(run, at=_from(180, cut=True))
+    graph(run, at=from_step(180, cut=True))
 
 
 @fault("blind", "not_learning", window=300)
 def graph_never_updated(run: Tape) -> None:
     """The optimizer is never called."""
-    graph(run, at=_from(0, updates=False))
+    graph(run, at=from_step(0, updates=False))
 
 
 @fault("blind", "dead_environment reward_collapse", 300, window=40)
 def q_no_reward(run: Tape) -> None:
     """The environment stops giving rewards."""
-    q_learning(run, at=_from(300, reward=0.0))
+    q_learning(run, at=from_step(300, reward=0.0))
 
 
 @fault("blind", "spike level_shift reward_collapse divergence", 320, window=30)
 def q_network_broken(run: Tape) -> None:
     """The output layer gets the wrong sign and thirty times its size."""
-    q_learning(run, at=_from(320, **{"break": True}))
+    q_learning(run, at=from_step(320, **{"break": True}))
 
 
 @fault("blind", "reward_collapse", 330, window=40)
 def q_explores_for_ever(run: Tape) -> None:
     """The exploration is reset to 1."""
-    q_learning(run, at=_from(330, explore=1.0))
+    q_learning(run, at=from_step(330, explore=1.0))
 
 
 @fault("blind", "level_shift accuracy_drop", 250, window=25)
 def ranking_swapped(run: Tape) -> None:
     """Better and worse are swapped."""
-    ranking(run, at=_from(250, swap=True))
+    ranking(run, at=from_step(250, swap=True))
 
 
 @fault("blind", "level_shift", 200, window=20)
 def distillation_teacher_lost(run: Tape) -> None:
     """The teacher says the same of everything."""
-    distillation(run, at=_from(200, broken=True))
+    distillation(run, at=from_step(200, broken=True))
 
 
 @fault("blind", "data_stall throughput_loss", 180, window=30, says="data_load")
 def distillation_slow_data(run: Tape) -> None:
     """Loading takes 15 ms from step 180 on."""
-    distillation(run, at=_from(180, wait=0.015))
+    distillation(run, at=from_step(180, wait=0.015))
 
 
 @fault("blind", "throughput_loss slow_span", 200, window=30, says="backward")
 def distillation_slow_backward(run: Tape) -> None:
     """The backward pass takes 12 ms more from step 200 on."""
-    distillation(run, at=_from(200, busy=0.012))
+    distillation(run, at=from_step(200, busy=0.012))
 
 
 # Twenty healthy trainings.
@@ -387,12 +373,7 @@ def distillation_slow_backward(run: Tape) -> None:
 
 def _seeds(name: str, train: Callable[..., None], seeds: tuple[int, ...], **parts: Any) -> None:
     for seed in seeds:
-
-        def one(run: Tape, seed: int = seed) -> None:
-            train(run, seed=seed, **parts)
-
-        one.__name__ = f"{name}_{seed}"
-        healthy("blind")(one)
+        add_healthy("blind", f"{name}_{seed}", train, seed=seed, **parts)
 
 
 _seeds("healthy_vae", vae, (10, 11), steps=450)

@@ -1,32 +1,17 @@
 """A second set of trainings written without regard to the detectors; their first figures are on the page."""
 
 import time
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import torch
 
-from benchmarks.zoo.real.case import fault, healthy
+from benchmarks.zoo.real.case import fault
+from benchmarks.zoo.real.change import Change, add_healthy, from_step, grad_norm
 from benchmarks.zoo.real.tape import Tape
 
 F = torch.nn.functional
 nn = torch.nn
-Change = Callable[[dict[str, Any], int], None]
-
-
-def _from(at: int, **parts: Any) -> Change:
-    """Set parts of a training from a step on."""
-
-    def change(state: dict[str, Any], step: int) -> None:
-        if step == at:
-            state.update(parts)
-
-    return change
-
-
-def _norm(model: torch.nn.Module) -> float:
-    return float(torch.stack([each.grad.norm() for each in model.parameters() if each.grad is not None]).norm())
 
 
 class Copier(nn.Module):
@@ -263,7 +248,7 @@ def two_tasks(run: Tape, steps: int = 400, at: Change | None = None, seed: int =
             right = (classes(hidden).argmax(1) == labels).float().mean().item()
             parts = (loss.item(), first.item() / 2, second.item() / 2, right / 2)
             total = {key: value + part for (key, value), part in zip(total.items(), parts, strict=True)}
-        norm = _norm(all_parts)
+        norm = grad_norm(all_parts)
         if state["step"]:
             optimizer.step()
         run.log(
@@ -315,100 +300,102 @@ def skipgram(run: Tape, steps: int = 400, at: Change | None = None, seed: int = 
 @fault("unseen", "level_shift spike divergence", 230, window=20)
 def seq2seq_order_lost(run: Tape) -> None:
     """The targets are in a random order from step 230 on."""
-    seq2seq(run, at=_from(230, reversed=False))
+    seq2seq(run, at=from_step(230, reversed=False))
 
 
 @fault("unseen", "too_good", 200, window=40)
 def seq2seq_target_leaks(run: Tape) -> None:
     """The decoder sees the token that it has to predict."""
-    seq2seq(run, at=_from(200, shift=False), lr=2e-3)
+    seq2seq(run, at=from_step(200, shift=False), lr=2e-3)
 
 
 @fault("unseen", "throughput_loss slow_span", 180, window=30, says="forward")
 def seq2seq_slow_forward(run: Tape) -> None:
     """The forward pass takes 20 ms more from step 180 on."""
-    seq2seq(run, at=_from(180, decode_ms=20.0))
+    seq2seq(run, at=from_step(180, decode_ms=20.0))
 
 
 @fault("unseen", "level_shift spike divergence", 280, window=20)
 def factors_ids_permuted(run: Tape) -> None:
     """The ids of the films are mixed up in every batch."""
-    factors(run, at=_from(280, permuted=True))
+    factors(run, at=from_step(280, permuted=True))
 
 
 @fault("unseen", "lr_schedule divergence not_finite absurd_loss spike level_shift", 260, window=20)
 def factors_rate(run: Tape) -> None:
     """The rate is forty times as high from step 260 on."""
-    factors(run, at=_from(260, rate=2.0))
+    factors(run, at=from_step(260, rate=2.0))
 
 
 @fault("unseen", "plateau level_shift overfit accuracy_drop divergence", 60, window=25)
 def trees_labels_shuffled(run: Tape) -> None:
     """The labels are shuffled anew in every round from 60 on: nothing more is learnt."""
-    trees(run, at=_from(60, shuffled=True))
+    trees(run, at=from_step(60, shuffled=True))
 
 
 @fault("unseen", "level_shift accuracy_drop spike", 130, window=20)
 def segmentation_inverted(run: Tape) -> None:
     """Figure and ground are swapped from step 130 on."""
-    segmentation(run, at=_from(130, inverted=True))
+    segmentation(run, at=from_step(130, inverted=True))
 
 
 @fault("unseen", "data_stall throughput_loss input_bound", 120, window=25, says="data_load")
 def segmentation_slow_loading(run: Tape) -> None:
     """Loading takes 25 ms from step 120 on."""
-    segmentation(run, at=_from(120, load_ms=25.0))
+    segmentation(run, at=from_step(120, load_ms=25.0))
 
 
 @fault("unseen", "reward_collapse", 300, window=45)
 def actor_ascends_cost(run: Tape) -> None:
     """The sign of the policy's loss is wrong from step 300 on."""
-    actor_critic(run, at=_from(300, sign=-1.0))
+    actor_critic(run, at=from_step(300, sign=-1.0))
 
 
 @fault("unseen", "spike", 250, window=3)
 def two_tasks_bad_sample(run: Tape) -> None:
     """One input of step 250 is three thousand times as large."""
-    two_tasks(run, at=_from(250, bad=True))
+    two_tasks(run, at=from_step(250, bad=True))
 
 
 @fault("unseen", "level_shift", 240, window=20)
 def two_tasks_units(run: Tape) -> None:
     """The numbers come in other units from step 240 on."""
-    two_tasks(run, at=_from(240, units=50.0))
+    two_tasks(run, at=from_step(240, units=50.0))
 
 
 @fault("unseen", "lr_schedule", 220, window=10)
 def skipgram_rate_restarted(run: Tape) -> None:
     """The schedule is lost at step 220: the rate jumps back to its start and stays there."""
-    skipgram(run, at=_from(220, lr=0.02))
+    skipgram(run, at=from_step(220, lr=0.02))
 
 
 # Twelve healthy trainings.
 
 
-def _healthy(name: str, train: Callable[..., None], **parts: Any) -> None:
-    def one(run: Tape) -> None:
-        train(run, **parts)
-
-    one.__name__ = name
-    healthy("unseen")(one)
-
-
-_healthy("healthy_seq2seq", seq2seq, seed=21)
-_healthy("healthy_seq2seq_slow_start", seq2seq, seed=22, lr=8e-4, steps=500)
-_healthy("healthy_factors", factors, seed=21)
-_healthy("healthy_factors_decayed", factors, seed=22, at=lambda state, step: state.update(rate=0.06 * 0.995**step))
-_healthy("healthy_trees", trees, seed=21)
-_healthy("healthy_trees_long", trees, seed=22, rounds=320)
-_healthy("healthy_segmentation", segmentation, seed=21)
-_healthy("healthy_segmentation_saves", segmentation, seed=22, steps=300, at=lambda state, step: state.update(save=30))
-_healthy("healthy_actor_critic", actor_critic, seed=21)
-_healthy("healthy_two_tasks", two_tasks, seed=21)
-_healthy(
+add_healthy("unseen", "healthy_seq2seq", seq2seq, seed=21)
+add_healthy("unseen", "healthy_seq2seq_slow_start", seq2seq, seed=22, lr=8e-4, steps=500)
+add_healthy("unseen", "healthy_factors", factors, seed=21)
+add_healthy(
+    "unseen", "healthy_factors_decayed", factors, seed=22, at=lambda state, step: state.update(rate=0.06 * 0.995**step)
+)
+add_healthy("unseen", "healthy_trees", trees, seed=21)
+add_healthy("unseen", "healthy_trees_long", trees, seed=22, rounds=320)
+add_healthy("unseen", "healthy_segmentation", segmentation, seed=21)
+add_healthy(
+    "unseen",
+    "healthy_segmentation_saves",
+    segmentation,
+    seed=22,
+    steps=300,
+    at=lambda state, step: state.update(save=30),
+)
+add_healthy("unseen", "healthy_actor_critic", actor_critic, seed=21)
+add_healthy("unseen", "healthy_two_tasks", two_tasks, seed=21)
+add_healthy(
+    "unseen",
     "healthy_two_tasks_warm",
     two_tasks,
     seed=22,
     at=lambda state, step: state.update(lr=3e-3 * min((step + 1) / 40, 1.0)),
 )
-_healthy("healthy_skipgram", skipgram, seed=21)
+add_healthy("unseen", "healthy_skipgram", skipgram, seed=21)

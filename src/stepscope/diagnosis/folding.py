@@ -22,6 +22,8 @@ _DATED_EARLY = {"throughput_loss": 40, "slow_link": 40, "divergence": 24, "rewar
 """Kinds that are dated by blocks of values: they may begin this many steps before their cause."""
 _STALLS = frozenset(("data_stall", "slow_span", "periodic_stall"))
 _LATE = frozenset(("straggler", "intermittent_straggler"))
+JUMPS = 3.0
+"""A jump to so many times what a slow rise had reached is none of its symptoms."""
 MILDER = 3.0
 """A finding about lost time is not explained by one that costs less than a third of it."""
 
@@ -83,10 +85,28 @@ def _explains(cause: Finding, other: Finding, kinds: Kinds) -> bool:
         return abs(cause.step - other.step) <= BEFORE and _source(cause) < _source(other)
     if cause.kind == other.kind == "spike" and _leads(other) and not _leads(cause):
         return False
+    if not _comes_first(cause, other):
+        return False
     window = _DATED_EARLY.get(other.kind, BEFORE)
     if other.step < cause.step - window:
         return False
     return _lasts(cause, kinds) or other.step <= (cause.last or cause.step) + NEAR
+
+
+def _comes_first(cause: Finding, other: Finding) -> bool:
+    """Return whether a spike and a lasting level are cause and symptom in this order.
+
+    A bad batch may damage the weights, so that a higher level follows its spike. A slow rise explains no sudden jump.
+    """
+    if cause.kind == "spike" and other.kind == "level_shift":
+        return (cause.step or 0) < (other.step or 0)
+    if cause.kind == "level_shift" and other.kind == "spike":
+        return (cause.step or 0) <= (other.step or 0)
+    if cause.key != other.key:
+        return True
+    if cause.kind == "divergence" and other.kind in ("spike", "level_shift") and (other.step or 0) > (cause.last or 0):
+        return abs(other.value or 0.0) < JUMPS * abs(cause.value or 0.0)
+    return True
 
 
 def _is_hang_and_end(a: Finding, b: Finding) -> bool:

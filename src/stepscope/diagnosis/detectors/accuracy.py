@@ -13,6 +13,7 @@ DROP = Kind(
     "ERROR",
     "the data or labels changed, or weights were damaged",
     "Compare inputs and checkpoint before and after that step.",
+    explains=("spike",),
     rules_out="noise of one evaluation: it has lasted",
 )
 LOST = 0.05

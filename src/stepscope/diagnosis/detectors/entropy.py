@@ -91,7 +91,8 @@ class Entropy:
         series = self._series
         values, steps = [self._sign * value for value in series.values], list(series.steps)
         high = [at for at, value in enumerate(values) if value > 0.5 * self._early]
-        if not high or len(values) - ROW - high[-1] > max(0.25 * series.count, 12):
+        slowest = 0.5 if self._reward_fell() else 0.25
+        if not high or len(values) - ROW - high[-1] > max(slowest * series.count, 12):
             return None
         self._reported.add("low")
         begun, early = steps[high[-1]], self._early
@@ -101,6 +102,14 @@ class Entropy:
         )
         band = sorted((self._sign * 0.3 * early, self._sign * early))
         return COLLAPSE.about(series, begun, text, (band[0], band[1]))
+
+    def _reward_fell(self) -> bool:
+        """Return whether a reward has lost a quarter of its gain: a policy that has learnt settles at its best."""
+        for each in self._run.of_role("reward", self._series.rank, held_out=False):
+            middles = each.middles
+            if len(middles) > WIDTH and max(middles) - median(middles[-WIDTH:]) > 0.25 * (max(middles) - min(middles)):
+                return True
+        return False
 
     def _exploded(self) -> Finding | None:
         series = self._series

@@ -18,6 +18,8 @@ SHIFT = Kind(
 )
 AFTER, BEFORE = 30, 60
 RISE = math.log(2.5)
+UNTRAINED = 1.2
+"""A loss this many times its first value is worse than that of the untrained model."""
 SMOOTHER, SURE = 0.3, 0.15
 """Norms of sums vary by less than this share of the usual variation from step to step."""
 
@@ -45,11 +47,22 @@ def judge(series: Series, run: RunState) -> Finding | None:
     sure = now < SURE * usual
     if (max(after) - was > math.log(AFTER - at + 3) and not sure) or was > median(series.scaled[: -AFTER // 5]) + RISE:
         return None  # a sum of so many gradients is not that long: they explode, or did before
+    if _is_ascent(run, series.rank):
+        return None
     text = (
         f"{series.key} rose from {number(series.plain(was))} to {number(series.value)} since step {begun} and varies "
         f"{number(usual / max(now, 1e-9), 2)} times less from step to step: gradients add up"
     )
     return SHIFT.about(series, begun, text, series.band(was, 4 * usual), weight=became - was)
+
+
+def _is_ascent(run: RunState, rank: int) -> bool:
+    """Return whether a loss has become worse than that of the untrained model: steps that are too long do not do that.
+
+    The loss is climbed then, by a wrong sign.
+    """
+    losses = [each for each in run.of_role("loss", rank, held_out=False) if each.positive and len(each.values) >= 5]
+    return any(median(list(each.values)[-5:]) > UNTRAINED * each.first_value for each in losses)
 
 
 GradientShift = judged_once("GradientShift", SHIFT, ("grad_norm",), judge)

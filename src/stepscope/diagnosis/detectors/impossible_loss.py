@@ -1,5 +1,7 @@
 """Impossible losses: values that a cross-entropy, a likelihood or a perplexity cannot have."""
 
+import itertools
+
 from stepscope.diagnosis.detector import RunState, judged_once
 from stepscope.diagnosis.finding import Finding, Kind, number
 from stepscope.diagnosis.series_history import Series
@@ -13,6 +15,8 @@ IMPOSSIBLE = Kind(
     lasts=True,
 )
 ROW = 5
+SETTLED = 30
+"""The first values may fall far from one to the next."""
 _AT_MIN_ZERO = ("cross_entropy", "crossentropy", "nll", "xent", "log_loss", "logloss", "bce", "lm loss", "lm_loss")
 _AT_MIN_ONE = ("perplexity", "ppl")
 
@@ -27,8 +31,22 @@ def judge(series: Series, run: RunState) -> Finding | None:
         return None
     if max(list(series.values)[-ROW:]) >= least:
         return None
+    if "nll" in key and not _of_classes(series, run):
+        return None
     text = f"{series.key} is {number(series.value)} at step {series.step}: below {number(least)}, which is impossible"
     return IMPOSSIBLE.about(series, series.steps[-ROW], text, (least, max(series.highest, least)))
+
+
+def _of_classes(series: Series, run: RunState) -> bool:
+    """Return whether a likelihood is one of classes: that of numbers is a density, whose logarithm has any sign.
+
+    A negative probability in the place of a log-probability is between -1 and 0 from the start, and a sign that is lost
+    later shows as a jump.
+    """
+    if "accuracy" in run.roles or (series.highest <= 0 and series.lowest >= -1):
+        return True
+    fell = max(a - b for a, b in itertools.pairwise(series.values))
+    return series.count > SETTLED and fell > 0.4 * (series.highest - series.lowest)
 
 
 ImpossibleLoss = judged_once("ImpossibleLoss", IMPOSSIBLE, ("loss",), judge, held_out=None, each="value")

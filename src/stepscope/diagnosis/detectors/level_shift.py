@@ -26,6 +26,8 @@ SHIFT = {"loss": math.log(1.15), "side_loss": math.log(3.0)}
 AFTER = 6
 """A shift needs this many blocks above the old level, or this share of all:"""
 AFTER_PART = 10
+LONE = math.log(5.0)
+"""A value this far above the two that follow it, in logarithms, is a spike."""
 STEEP = 2
 """The rise is complete after this many blocks; a slower one is a divergence."""
 
@@ -51,11 +53,11 @@ class LevelShift:
         if self._found is not None:
             return self._recovered(self._found)
         middles = series.block_medians()
-        count, role = len(middles), series.role.name
+        count = len(middles)
         width = max(AFTER, count // AFTER_PART)
-        if count < max(MIN_BLOCKS, width + BEFORE) or (run.reinforcement and role == "loss"):
+        if count < max(MIN_BLOCKS, width + BEFORE):
             return None
-        least = SHIFT[role] if series.positive else 0.15 * abs(middles[-width - 1])
+        least = SHIFT[_role(series, run)] if series.positive else 0.15 * abs(middles[-width - 1])
         if middles[-1] - middles[-width - 1] < 0.3 * least:
             return None
         for first in (-width, -width - 1):
@@ -88,8 +90,13 @@ def _gradients_moved(run: RunState, rank: int, step: int) -> bool:
     return not known
 
 
+def _role(series: Series, run: RunState) -> str:
+    """Return the role; losses of reinforcement learning move with the policy, and count as parts of a loss."""
+    return "side_loss" if run.reinforcement else series.role.name
+
+
 def _judge_at(series: Series, run: RunState, middles: list[float], first: int) -> Finding | None:
-    before, after, role = middles[first - BEFORE : first], middles[first:], series.role.name
+    before, after, role = middles[first - BEFORE : first], middles[first:], _role(series, run)
     if len(before) < BEFORE:
         return None
     was, lowest, peak = median(before), min(after), max(after[: STEEP + 1])
@@ -118,8 +125,14 @@ def _judge_at(series: Series, run: RunState, middles: list[float], first: int) -
 
 
 def _begun(series: Series, first: int, limit: float) -> int:
-    """Return the first step above a limit, near the block that is the first above it."""
+    """Return the first step above a limit, near the first block above it; a lone spike before it is none."""
     low, high = series.firsts[first - 1], series.lasts[first]
-    values = zip(series.steps, series.on_scale(list(series.values)), strict=True)
-    above = next((step for step, value in values if low <= step <= high and value > limit), None)
-    return series.firsts[first] if above is None else above
+    values = list(zip(series.steps, series.on_scale(list(series.values)), strict=True))
+    above = [at for at, (step, value) in enumerate(values) if low <= step <= high and value > limit]
+    if not above:
+        return series.firsts[first]
+    begun, following = above[0], [value for _, value in values[above[0] + 1 : above[0] + 3]]
+    alone = series.positive and len(above) > 1 and len(following) == 2
+    if alone and values[begun][1] - max(following) > LONE:
+        begun = above[1]
+    return values[begun][0]

@@ -49,6 +49,8 @@ def judge(series: Series, run: RunState) -> Finding | None:
     if run.changed(firsts[best[1] // 4], series.step, epochs=False):  # a warm-up that was over before is no reason
         return None
     begun = firsts[best[1]]
+    if _rate_rose(series, run, firsts[best[1] // 4], begun):
+        return None  # it fell ever faster, until it was at its floor
     text = f"{series.key} fell steadily and then stopped at step {begun}, at {number(series.plain(middles[-1]))}"
     found, cause = _gradients(series, run, begun)
     return PLATEAU.about(series, begun, text + found, series.band(middles[-1] - best[0] / 2, best[0] / 2), cause=cause)
@@ -76,6 +78,15 @@ FALLEN, LEVEL = 0.5, 0.7
 
 def _rate_is_zero(series: Series, run: RunState) -> bool:
     return any(each.value == 0 for each in run.of_role("lr", series.rank))
+
+
+def _rate_rose(series: Series, run: RunState, first: int, last: int) -> bool:
+    """Return whether a learning rate rose all the time that the loss fell, as in the first part of one cycle."""
+    for each in run.of_role("lr", series.rank):
+        known = [value for value, at in zip(each.middles, each.lasts, strict=True) if first <= at <= last]
+        if len(known) > 2 and known[-1] == max(known) > 1.5 * known[0]:
+            return True
+    return False
 
 
 def _stops(middles: list[float], noise: float) -> list[tuple[int, float]]:

@@ -40,14 +40,16 @@ def judge(series: Series, run: RunState) -> Finding | None:
     after, highest, lowest = middles[-WIDTH:], max(middles), min(middles)
     if max(after) > highest - 0.2 * (highest - lowest):
         return None
-    best = max(range(len(middles) - WIDTH), key=lambda at: median(middles[max(at - WIDTH + 1, 0) : at + 1]))
+    best = _highest_gained(middles[:-WIDTH])
     if best < WIDTH:
         return None
     top, now = median(middles[best - WIDTH + 1 : best + 1]), median(after)
-    lowest = min(middles[: best + 1])
+    lowest = min(middles[: best - WIDTH + 1])
     gained, lost, noise = top - lowest, top - now, max(jitter(middles), 1e-9)
     if lost < max(LOST * gained, SIGMAS * noise, 0.1 * abs(top)) or max(after) > top - max(0.6 * lost, 3 * noise):
         return None
+    if gained < max(0.5 * lost, SIGMAS / 2 * noise):
+        return None  # it had learnt little: what falls is where it began
     at = next(at for at in range(best, len(middles)) if max(middles[at:]) < top - 0.35 * lost)
     begun = series.firsts[at]
     if run.restaged(series.firsts[max(at - 2, 0)], series.lasts[at]):
@@ -56,6 +58,17 @@ def judge(series: Series, run: RunState) -> Finding | None:
     return COLLAPSE.about(
         series, begun, text, (top - SIGMAS * noise, top + SIGMAS * noise), value=now, weight=lost / noise
     )
+
+
+def _highest_gained(middles: list[float]) -> int:
+    """Return where the level was highest above the lowest before it: short episodes at the start may be better yet."""
+    best, most, lowest = 0, 0.0, middles[0]
+    for at in range(WIDTH, len(middles)):
+        lowest = min(lowest, middles[at - WIDTH])
+        gained = median(middles[at - WIDTH + 1 : at + 1]) - lowest
+        if gained > most:
+            best, most = at, gained
+    return best
 
 
 RewardCollapse = judged_once("RewardCollapse", COLLAPSE, ("reward",), judge)

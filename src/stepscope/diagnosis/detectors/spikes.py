@@ -6,6 +6,7 @@ from statistics import median
 from typing import ClassVar, Literal
 
 from stepscope.diagnosis.detector import RunState
+from stepscope.diagnosis.detectors.level_shift import LEVEL_SHIFT
 from stepscope.diagnosis.finding import Finding, Kind, number
 from stepscope.diagnosis.series_history import Series, spread
 
@@ -14,7 +15,7 @@ SPIKE = Kind(
     "WARN",
     "a bad batch, or a learning rate that is too high for it",
     "Look at the batch of that step; clip gradients, or lower the learning rate if it recurs.",
-    explains=("spike", "accuracy_drop"),
+    explains=("spike", "level_shift"),
     rules_out="a change for good: a level that lasts is another finding",
 )
 NEIGHBOURS = 9
@@ -41,7 +42,7 @@ DECAY = 0.9995
 class Spikes:
     """Watches one loss or gradient norm."""
 
-    KINDS: ClassVar[tuple[Kind, ...]] = (SPIKE,)
+    KINDS: ClassVar[tuple[Kind, ...]] = (SPIKE, LEVEL_SHIFT)
     ROLES: ClassVar[tuple[str, ...]] = ("loss", "side_loss", "grad_norm")
     HELD_OUT: ClassVar[bool | None] = False
     EACH: ClassVar[Literal["value", "block"]] = "value"
@@ -97,9 +98,9 @@ class Spikes:
             self._usual.clear()
             self._usual.extend(level)
             self._recent = level[-NEIGHBOURS:]
-            begun, self._row = self._row[0][0], []
+            begun, values, self._row = self._row[0][0], [value for _, value in self._row], []
             if self._role == "loss" and not run.reinforcement:
-                return None  # a level shift explains it once it has lasted; until then it is what is known
+                return _lasting(series, begun, series.plain(expected), values)
             return SPIKE.withdrawn(series, begun)
         if len(self._row) > 1 and series.value <= max(value for _, value in self._row[:-1]):
             return None
@@ -168,3 +169,14 @@ class Spikes:
             severity="ERROR" if self._role == "loss" else "WARN",
             weight=away / max(limit, 1e-12),
         )
+
+
+def _lasting(series: Series, begun: int, usual: float, values: list[float]) -> Finding:
+    """Return a jump that has lasted, whether or not the loss falls back later."""
+    level = median(values)
+    text = (
+        f"{series.key} went up from {number(usual)} to {number(values[0])} at step {begun}, still {number(values[-1])}"
+    )
+    return LEVEL_SHIFT.about(
+        series, begun, f"{text} {len(values)} values later", (0.0, usual * RATIO["loss"]), value=level, weight=1.0
+    )

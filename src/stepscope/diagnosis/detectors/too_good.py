@@ -1,5 +1,6 @@
 """Too good: a loss that suddenly falls far below its trend, as when one batch is repeated or the target leaks."""
 
+import itertools
 import math
 from statistics import median
 
@@ -26,12 +27,30 @@ FALL, SMALL_FALL = math.log(1.25), math.log(1.12)
 """... while it falls at least this far below its trend."""
 LEAKED = math.log(5.0)
 """A fall this far is too good without that."""
+VARIES, STILL = 0.02, 0.05
+"""A loss that varied by more than the first, in logarithms, and by less than this share of that, is of one batch."""
+DROP = math.log(1.6)
+"""A fall this far from one step to the next is too good."""
+FAR, FAR_AT_ONCE, KINK, BLOCKS = math.log(3.0), math.log(2.0), 6.0, 12
+"""A fall this far below the trend of so many blocks, most of it at once or not, and so much steeper, is too good..."""
+LEARNT = 0.1
+"""... in a loss that had been falling before, by this much, in logarithms: one that begins late to learn is healthy."""
+EASIER = (
+    "other targets or masks count since then (padding, easy tokens), the loss is scaled otherwise, or the target leaks"
+)
 
 
 def judge(series: Series, run: RunState) -> Finding | None:
-    """Compare the last values with the trend and the variation of those before."""
-    if series.count < LEAST or not series.positive or run.reinforcement or len(series.values) < AFTER + BEFORE:
+    """Compare the last values, and the last blocks, with those before."""
+    if series.count < LEAST or not series.positive or len(series.values) < AFTER + BEFORE:
         return None
+    if run.reinforcement or series.role.name != "loss":
+        return _stuck(series, run)
+    return _by_values(series, run) or _stuck(series, run) or _dropped(series, run) or _by_blocks(series, run)
+
+
+def _by_values(series: Series, run: RunState) -> Finding | None:
+    """Compare the last values with the trend and the variation of those before."""
     back = -2 - AFTER // series.block_size
     if len(series.scaled) < -back or series.scaled[-1] > series.scaled[back] - 0.5 * SMALL_FALL:
         return None
@@ -70,6 +89,97 @@ def judge(series: Series, run: RunState) -> Finding | None:
     )
 
 
+def _stuck(series: Series, run: RunState) -> Finding | None:
+    """Find a loss that no longer varies from step to step, wherever its level is: different batches differ."""
+    values, steps = series.on_scale(list(series.values)), list(series.steps)
+    before, after = values[-AFTER - BEFORE : -AFTER], values[-AFTER + 10 :]
+    usual, now = roughness(before), roughness(after)
+    if usual < VARIES or now > STILL * usual or _changed(series, run, AFTER + BEFORE):
+        return None
+    was, level = median(before), median(after[-10:])
+    if level > was + usual or (level > min(series.block_medians()) + min(usual, 0.05) and not run.reinforcement):
+        return None  # a network that is dead varies little, too
+    if max(abs(b - a) for a, b in itertools.pairwise(after)) > 0.3 * usual:
+        return None
+    begun = steps[-AFTER + _settled(values[-AFTER:], usual)]
+    text = (
+        f"{series.key} varies {number(usual / max(now, 1e-9), 2)} times less from step to step since step {begun}, at "
+        f"{number(series.value)}: one batch is repeated"
+    )
+    return TOO_GOOD.about(series, begun, text, series.band(was, 4 * usual), weight=usual / max(now, 1e-9))
+
+
+def _settled(after: list[float], usual: float) -> int:
+    """Return from which value on neighbours hardly differ."""
+    at = len(after) - 1
+    while at > 0 and abs(after[at] - after[at - 1]) < 0.3 * usual:
+        at -= 1
+    return at
+
+
+def _dropped(series: Series, run: RunState) -> Finding | None:
+    """Find a fall from one step to the next that lasts: no update of the weights does that."""
+    values, steps = series.on_scale(list(series.values)), list(series.steps)
+    at = min(range(-AFTER - 3, -AFTER + 4), key=lambda each: values[each] - values[each - 1])
+    before, after = values[at - BEFORE + 5 : at], values[at:]
+    was, usual = median(before[-5:]), roughness(before)
+    drop = was - median(after[:5])
+    if drop < max(DROP, 6 * usual) or values[at - 1] - values[at] < 0.6 * drop or sorted(after)[-3] > was - 0.5 * drop:
+        return None
+    if median(before[-25:-20]) - was > 0.3 * drop or _changed(series, run, AFTER + 15):
+        return None
+    text = (
+        f"{series.key} fell from {number(series.plain(was))} to {number(series.plain(after[0]))} at step {steps[at]}, "
+        "from one step to the next, and stayed there"
+    )
+    return TOO_GOOD.about(series, steps[at], text, series.band(was, 6 * usual), cause=EASIER, weight=drop)
+
+
+def _by_blocks(series: Series, run: RunState) -> Finding | None:
+    """Find a loss that fell slowly and, from one block on, far faster than ever since its first values."""
+    middles = series.block_medians()
+    for count in (AFTER // 5, AFTER // 3, AFTER // 2):
+        if len(middles) < count + BLOCKS + 4 or series.block_size > 5:
+            return None
+        before, after = middles[-count - BLOCKS : -count], middles[-count:]
+        was, half = median(before[-4:]), median(after[count // 2 - 1 : count // 2 + 2])
+        slope = max((median(before[:4]) - was) / (BLOCKS - 4), series.noise() / BLOCKS, 0.002)
+        fall = was - median(after[-3:])
+        far = FAR_AT_ONCE if was - median(after[3:6]) > 0.7 * fall else FAR
+        if fall - slope * count < far or was - half < 0.4 * fall or (was - half) / (count / 2) < KINK * slope:
+            continue
+        steepest = max(middles[at] - middles[at + count // 2] for at in range(len(middles) - count - count // 2))
+        if median(after[-3:]) > min(middles[:-count]) - 0.5 * far:
+            continue
+        if (
+            was - half < 2 * steepest
+            or median(middles[:4]) - median(before[:4]) < LEARNT
+            or _changed(series, run, 5 * count + BEFORE)
+        ):
+            continue
+        at = next(at for at in range(count) if max(after[at:]) < was - series.noise())
+        begun, faster = series.firsts[-count + at], (was - half) / (count / 2) / slope
+        text = (
+            f"{series.key} fell from {number(series.plain(was))} to {number(series.value)} since step {begun}, "
+            f"{number(faster, 2)} times as fast as before: far below its trend"
+        )
+        return TOO_GOOD.about(series, begun, text, series.band(was, 0.5), weight=fall)
+    return None
+
+
+def _changed(series: Series, run: RunState, values: int) -> bool:
+    """Return whether the settings, a stage or an epoch changed within so many of the last values, or a rate rose."""
+    steps = series.steps
+    since = steps[-min(values, len(steps))]
+    if run.changed(since, series.step):
+        return True
+    for rate in run.of_role("lr", series.rank):
+        known = [value for step, value in zip(rate.steps, rate.values, strict=True) if step >= since]
+        if known and (known[-1] > 1.3 * known[0] or any(b < 0.7 * a for a, b in itertools.pairwise(known))):
+            return True
+    return False
+
+
 def _sudden(after: list[float], fall: float) -> bool:
     quarter = len(after) // 4
     return (
@@ -86,5 +196,5 @@ def _turn(after: list[float], was: float, usual: float) -> int:
     return at
 
 
-TooGood = judged_once("TooGood", TOO_GOOD, ("loss",), judge)
+TooGood = judged_once("TooGood", TOO_GOOD, ("loss", "side_loss"), judge)
 """Watches one training loss."""
