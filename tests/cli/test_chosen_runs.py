@@ -55,7 +55,10 @@ def test_through_a_hub(start_hub: StartHub, capsys: pytest.CaptureFixture[str]) 
     assert row["columns"] == {"metrics.loss": 2.0, "best.loss": 1.0, "config.lr": 0.1}
     of_points = "last2.loss,accuracy@best.loss,loss@max.loss"
     assert ids(home, capsys, "--sort", "last2.loss") == ["R0", "R1", "R2"]
-    assert ids(home, capsys, "metrics.accuracy@best.loss > 0.41 and last2.loss < 3", "--sort=-last2.loss") == ["R1", "R0"]
+    assert ids(home, capsys, "metrics.accuracy@best.loss > 0.41 and last2.loss < 3", "--sort=-last2.loss") == [
+        "R1",
+        "R0",
+    ]
     (row,) = json.loads("\n".join(printed(home, capsys, "--json", "R0", "-c", of_points)))
     assert row["columns"] == {"last2.loss": 1.5, "metrics.accuracy@best.loss": 1.0, "metrics.loss@max.loss": 3.0}
     assert printed(home, capsys, "R0", "-c", of_points)[1].split()[-3:] == ["1.5", "1", "3"]
