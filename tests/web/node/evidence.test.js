@@ -1,6 +1,7 @@
 import assert from "node:assert/strict";
 import test from "node:test";
 import { foldStacks, rankWords, someRanks, tookByRank } from "../run/rank_evidence.js";
+import { withItem } from "../parts/yaml_list.js";
 import { reducedOf } from "../runs/reduced.js";
 import { correlation, importance, ranked, scaleOf, valueOf, varying } from "../workspace/relations.js";
 
@@ -89,4 +90,19 @@ test("axes are logarithmic over two decades, and texts have places beside each o
   assert.equal(scaleOf([1, 3]).at(2), 0.5);
   assert.deepEqual(["b", "a", "c"].map(scaleOf(["c", "a", "b", undefined]).at), [0.5, 0, 1]);
   assert.equal(scaleOf([4, 4]).at(4), 0.5);
+});
+
+test("an item is added to a list of YAML as the others are written, and the rest stays", () => {
+  const fields = /** @type {[string, any][]} */ ([
+    ["title", 'a "b"'],
+    ["scale", undefined],
+    ["keys", ["x/y"]],
+  ]);
+  const item = (indent) => `${indent}- title: "a \\"b\\""\n${indent}  keys: ["x/y"]\n`;
+  assert.equal(withItem("", "charts", fields), "charts:\n" + item("  "));
+  assert.equal(withItem("title: T\ncharts: []\n", "charts", fields), "title: T\ncharts:\n" + item("  "));
+  const before = "# mine\ncharts:\n- keys: [a]\n  wide: true\n";
+  assert.equal(withItem(before, "charts", fields), before + item(""));
+  const middle = "rules:\n    - name: a\n\n# after\nfor_all: 1\n";
+  assert.equal(withItem(middle, "rules", fields), "rules:\n    - name: a\n" + item("    ") + "\n# after\nfor_all: 1\n");
 });
