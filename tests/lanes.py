@@ -98,6 +98,7 @@ WORLDS = (
         "tests/web/test_files.py",
         "tests/web/test_live.py",
         "tests/web/test_many.py",
+        "tests/web/test_rank_evidence.py",
         "tests/web/test_return.py",
         "tests/web/test_run_follows.py",
         "tests/web/test_run_truth.py",

@@ -13,7 +13,7 @@ SIZES = pytest.mark.parametrize(("width", "theme"), [(1280, "dark"), (390, "ligh
 _SETTLED = """document.querySelector('main .page')?.innerText.length > 40
     && !document.querySelector('.pulse, .dash-wait')
     && document.querySelector(
-        '.vt-row, .trace-row, .trace-flame canvas, .log-line, .health-card, [data-drawn], .facts, .diff')"""
+        '.vt-row, .trace-row, .trace-flame canvas, .log-line, .health-card, [data-drawn], .facts, .diff, .relations')"""
 
 
 def look_over(page: Any, hub: RunningHub, views: Iterable[str]) -> None:

@@ -220,6 +220,70 @@ def test_the_table_has_the_extremes_of_a_metric(sweep: RunningHub, show: Opened)
     assert "100" in page.locator(".vt-row").first.inner_text().split("\n")
 
 
+def test_the_table_has_columns_that_are_computed(sweep: RunningHub, show: Opened) -> None:
+    """The mean of the last steps, and a metric where another one is best, are columns made in a form, and sort."""
+    page = show(sweep, "runs", fresh=True)
+    page.locator(".vt-row").first.wait_for()
+    page.get_by_role("button", name="Columns").click()
+    page.get_by_label("Metric", exact=True).fill("loss")
+    page.get_by_label("Steps", exact=True).fill("3")
+    page.get_by_role("button", name="Add", exact=True).click()
+    page.get_by_label("Metric", exact=True).fill("trainer/part4/norm")
+    page.get_by_label("What of it").select_option("max")
+    page.get_by_label("Other metric").fill("trainer/loss")
+    page.get_by_role("button", name="Add", exact=True).click()
+    page.keyboard.press("Escape")
+    page.get_by_role("button", name="loss, mean of 3").click()
+    until(page, "document.querySelector('.vt-row')?.dataset.id === 'r59'")
+    assert "sort=-last3.loss" in page.url
+    until(page, "document.querySelector('.vt-row').innerText.split('\\n').includes('59')")
+    page.get_by_role("button", name="part4/norm at max loss").wait_for()
+    until(page, "document.querySelector('.vt-row').innerText.split('\\n').includes('4')")
+
+
+def test_an_expression_is_a_chart(sweep: RunningHub, show: Opened) -> None:
+    """An expression has a line for each visible run, is in the address, and goes away again."""
+    page = show(sweep, "project/sweep?filter=config.seed+%3C+10", fresh=True)
+    _lines(page, 10)
+    page.get_by_role("button", name="Expression", exact=True).click()
+    page.get_by_label("Expression of metrics").fill("{trainer/loss} * 2 - {trainer/part3/norm}")
+    page.get_by_role("button", name="Add a chart").click()
+    chart = '.chart[data-key="{trainer/loss} * 2 - {trainer/part3/norm}"]'
+    until(page, f"document.querySelector('{chart} .chart-plot')?.dataset.drawn === '{10 * STEPS}'")
+    assert "expr=" in page.url
+    page.get_by_role("button", name=re.compile("^Settings of {trainer")).click()
+    with page.expect_download() as saved:
+        page.get_by_role("button", name="Values (CSV)").click()
+    rows = Path(saved.value.path()).read_text().splitlines()
+    assert any(row.startswith("seed-07,5,5,197,") for row in rows)
+    page.reload()
+    until(page, f"document.querySelector('{chart} .chart-plot')?.dataset.drawn === '{10 * STEPS}'")
+    page.locator(".controls").get_by_role("button", name="Expressions 1").click()
+    page.get_by_role("button", name=re.compile("^Remove {trainer")).click()
+    until(page, f"document.querySelector('{chart}') === null")
+
+
+def test_settings_are_related_to_a_result(sweep: RunningHub, show: Opened) -> None:
+    """A result is drawn against a setting and over several; what each explains is a table. A point opens its run."""
+    page = show(sweep, "project/sweep?tab=relations&filter=config.seed+%3C+30")
+    until(page, "document.querySelectorAll('.relation-point').length === 30")
+    assert page.locator(".relation-weights tbody th").all_inner_texts() == ["seed", "lr"]
+    assert page.locator(".relation-weights tbody tr").first.inner_text().split()[-2:] == ["100", "%"]
+    assert page.locator(".relation-line").count() == 30
+    page.get_by_role("combobox", name="Against").select_option("config.lr")
+    page.locator('[aria-label="best loss against lr, 30 runs"]').wait_for()
+    assert "against=config.lr" in page.url
+    page.get_by_role("combobox", name="Result").select_option("metrics.trainer/part5/norm")
+    page.locator('[aria-label="trainer/part5/norm against lr, 30 runs"]').wait_for()
+    page.get_by_role("button", name=re.compile("^Axes")).click()
+    page.get_by_role("checkbox", name="seed").uncheck()
+    until(page, "document.querySelectorAll('.relation-axis').length === 2")
+    page.keyboard.press("Escape")
+    page.get_by_role("link", name=re.compile("^seed-07 · lr")).focus()
+    page.keyboard.press("Enter")
+    until(page, "location.hash.startsWith('#/run/r07')")
+
+
 @SIZES
 def test_everyone_can_use_it(sweep: RunningHub, show: Opened, width: int, theme: str) -> None:
     """Nothing is wider than the window, and axe finds nothing serious, on a phone and on a desk, in both themes."""
@@ -227,7 +291,10 @@ def test_everyone_can_use_it(sweep: RunningHub, show: Opened, width: int, theme:
     look_over(
         page,
         sweep,
-        ["projects", "project/sweep", "project/sweep?group=config.lr", "project/sweep?tab=config&run=r01&run=r02"],
+        [
+            *("projects", "project/sweep", "project/sweep?group=config.lr", "project/sweep?tab=config&run=r01&run=r02"),
+            *("project/sweep?expr=log(%7Btrainer%2Floss%7D)", "project/sweep?tab=relations"),
+        ],
     )
     if width > 900:
         return

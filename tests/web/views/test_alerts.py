@@ -69,6 +69,23 @@ def test_rules_are_tried_while_they_are_written(show: Opened, firing: RunningHub
     page.get_by_text("log accepted the test").wait_for()
 
 
+def test_a_form_adds_a_rule(show: Opened, firing: RunningHub) -> None:
+    """What is chosen becomes a rule of the text, and is tried on the run at once."""
+    page = show(firing, "alerts?tab=rules", fresh=True)
+    page.get_by_label("Rules as YAML").fill("rules: []\n")
+    page.get_by_role("button", name="Add a rule").click()
+    page.get_by_label("Metric", exact=True).fill("trainer/loss")
+    page.get_by_label("Limit").fill("7")
+    page.get_by_label("For so many steps").fill("3")
+    page.get_by_label("Severity").select_option("FATAL")
+    page.get_by_role("button", name="Add to the text").click()
+    assert page.get_by_label("Rules as YAML").input_value() == (
+        'rules:\n  - name: "trainer/loss is above 7"\n    key: "trainer/loss"\n    when: "> 7"\n'
+        '    for: "3 steps"\n    severity: "FATAL"\n'
+    )
+    page.get_by_text("1 would have fired").wait_for()
+
+
 def test_silence_acknowledge_expect(show: Opened, firing: RunningHub) -> None:
     """From the list an alert is acknowledged, silenced and marked as expected; all of it can be seen and removed."""
     page = show(firing, "alerts")

@@ -88,6 +88,26 @@ def test_a_custom_dashboard_is_saved(world: World, show: Any) -> None:
     assert not (world.hub.home / "dashboards" / "mine.yaml").exists()
 
 
+def test_a_form_adds_a_chart(world: World, show: Any) -> None:
+    """A chart of metrics and an expression is added to the text, and is drawn at once."""
+    page = show(world.hub, f"dashboards?new=1&edit=1&run={RUN}", fresh=True)
+    page.get_by_label("The dashboard as YAML").fill(OWN)
+    page.locator(".chart[aria-label='Rewards']").wait_for()
+    key = page.evaluate(
+        "fetch('api/runs/' + location.hash.split('run=')[1] + '/keys').then((found) => found.json())"
+        ".then(({ keys }) => keys.find(({ first_step }) => first_step !== null).key)"
+    )
+    page.get_by_role("button", name="Add a chart").click()
+    page.get_by_label("Metrics", exact=True).fill(key)
+    page.get_by_label("Expression", exact=True).fill(f"2 * {{{key}}}")
+    page.get_by_label("Title", exact=True).fill("Twice")
+    page.get_by_role("button", name="Add to the text").click()
+    wanted = f'{OWN}  - title: "Twice"\n    keys: ["{key}"]\n    expressions: ["2 * {{{key}}}"]\n'
+    assert page.get_by_label("The dashboard as YAML").input_value() == wanted
+    until(page, "document.querySelector('.chart[aria-label=\"Twice\"] .chart-plot')?.dataset.drawn > 0")
+    until(page, "document.querySelector('.chart[aria-label=\"Twice\"] .chart-legend')?.innerText.includes('2 * {')")
+
+
 @pytest.mark.parametrize(
     ("text", "line", "word"),
     [

@@ -7,6 +7,7 @@ import { count, plain } from "../parts/format.js";
 import { Select, Severity } from "../parts/controls.js";
 import { Fetched } from "../parts/states.js";
 import { act, toast } from "../parts/overlays.js";
+import { RuleForm } from "./rule_form.js";
 
 const EXAMPLE = `rules:
   - name: loss too high
@@ -63,6 +64,7 @@ function Editor({ yaml, version, reload }) {
         html`<${Select} label="Preview over" hidden=${false} value=${chosen}
           options=${options} onChange=${setRun} />`
       }
+      <${RuleForm} text=${text} onText=${setText} />
       <button type="button" class="button primary" disabled=${!!mistake || text === yaml} onClick=${save}>Save</button>
     </header>
     <div class="alert-editor-parts">

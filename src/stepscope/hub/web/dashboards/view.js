@@ -7,6 +7,7 @@ import { Choice, Status, Switch } from "../parts/controls.js";
 import { RunField, useRuns } from "../parts/fields.js";
 import { Empty, Failure, Loading } from "../parts/states.js";
 import { Board } from "./board.js";
+import { ChartForm } from "./chart_form.js";
 import { matching } from "./sources.js";
 
 const EACH = 4,
@@ -245,6 +246,7 @@ export function Editor({ source, onDraft, onSaved, onDeleted, onClose }) {
             aria-invalid=${String(!!name && !named)} spellcheck=${false} autocomplete="off" />
         </label>
       <span class="grow"></span>
+      <${ChartForm} text=${text} onText=${setText} />
       ${mine && html`<button type="button" class="button" onClick=${remove}>Delete</button>`}
       <button type="button" class="button" onClick=${close}>Close</button>
       <button class="button primary" disabled=${!named || !!mistake || busy} title="Ctrl + S">Save</button>

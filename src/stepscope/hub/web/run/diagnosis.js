@@ -10,6 +10,7 @@ import { findingsOf } from "../charts/draw.js";
 import { Feed } from "../charts/feed.js";
 import { pick } from "../charts/pick.js";
 import { Expect, tone } from "./head.js";
+import { isOfSpan, isStanding, RankBars, Stacks } from "./rank_evidence.js";
 
 const POINTS = 400;
 const MIN_AROUND = 50; // steps before and behind a finding that its evidence shows at least
@@ -112,6 +113,8 @@ function OneFinding({ finding, run, keys, reload, onStep }) {
     </header>
     <div class="diagnosed-parts">
       ${metric && step !== null && html`<${Evidence} finding=${finding} run=${run} metric=${metric} onStep=${onStep} />`}
+      ${isStanding(finding) && html`<${Stacks} finding=${finding} run=${run} />`}
+      ${isOfSpan(finding) && html`<${RankBars} finding=${finding} run=${run} />`}
       <dl class="diagnosed-words">
         ${[
           ["Expected", band?.replace(/^expected /i, "")],

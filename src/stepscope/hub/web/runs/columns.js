@@ -8,7 +8,9 @@ import { tagText } from "../run/edit.js";
 import { reducedAmong, reducedColumn, ReducedForm, reducedOf } from "./reduced.js";
 import { isRateKnown, rate, Spark } from "./sparks.js";
 
-const at = (settings, path) => path.split(".").reduce((inside, name) => inside?.[name], settings) ?? settings?.[path];
+/** The setting at a dotted path; undefined where there is none. */
+export const settingAt = (settings, path) =>
+  path.split(".").reduce((inside, name) => inside?.[name], settings) ?? settings?.[path];
 
 const FIXED = {
   status: { title: "status", width: "118px", sortable: "status", cell: (run) => html`<${Status} run=${run} />` },
@@ -189,7 +191,7 @@ export function column(id, given) {
       width: "104px",
       align: "right",
       sortable: id,
-      cell: (run) => html`<span>${plain(at(run.config, id.slice(7)))}</span>`,
+      cell: (run) => html`<span>${plain(settingAt(run.config, id.slice(7)))}</span>`,
     });
   }
   return null;
@@ -213,7 +215,7 @@ const isOfMetric = (id) => metricsOf([id]).length > 0 || reducedOf(id) !== null;
 
 function isThere(run, id) {
   if (reducedOf(id)) return run.columns?.[id];
-  return id.startsWith("config.") ? at(run.config, id.slice(7)) !== undefined : run.values[metricsOf([id])[0]];
+  return id.startsWith("config.") ? settingAt(run.config, id.slice(7)) !== undefined : run.values[metricsOf([id])[0]];
 }
 
 export function twoLines(ids, given) {
@@ -254,7 +256,7 @@ export const groupOf = (run, by) =>
   by.startsWith("tag.")
     ? plain(run.tags[by.slice(4)])
     : by.startsWith("config.")
-      ? plain(at(run.config, by.slice(7)))
+      ? plain(settingAt(run.config, by.slice(7)))
       : by === "hosts"
         ? run.hosts.join(", ")
         : plain(run[by]);

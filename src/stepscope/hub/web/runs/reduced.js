@@ -31,7 +31,7 @@ export function reducedColumn(id, { key, steps, by, other }) {
   return {
     title: by ? `${short(key)} at ${by} ${short(other)}` : `${short(key)}, mean of ${steps}`,
     hint: by ? `${key} where ${other} is ${WORDS[by]}` : `mean of ${key} over its last ${steps} steps, of all ranks`,
-    width: "124px",
+    width: "156px",
     align: "right",
     sortable: id,
     cell: (run) => {
@@ -60,8 +60,8 @@ export function ReducedForm({ metrics, onAdd }) {
     if (ready) onAdd(isMean ? `last${amount}.${key.trim()}` : `metrics.${key.trim()}@${kind}.${other.trim()}`);
   };
   return html`<form class="reduced" onSubmit=${add}>
-    <h3>Computed</h3>
-    <input aria-label="Metric" placeholder="metric" list=${list} value=${key} autocomplete="off"
+    <h3>Add a computed column</h3>
+    <input type="text" aria-label="Metric" placeholder="metric" list=${list} value=${key} autocomplete="off"
         onInput=${(event) => setKey(event.target.value)} />
     <select aria-label="What of it" value=${kind} onChange=${(event) => setKind(event.target.value)}>
       <option value="last" selected=${isMean}>mean of the last steps</option>
@@ -73,7 +73,7 @@ export function ReducedForm({ metrics, onAdd }) {
       isMean
         ? html`<input type="number" aria-label="Steps" min="1" max=${MOST} value=${steps}
             onInput=${(event) => setSteps(event.target.value)} />`
-        : html`<input aria-label="Other metric" placeholder="other metric" list=${list} value=${other} autocomplete="off"
+        : html`<input type="text" aria-label="Other metric" placeholder="other metric" list=${list} value=${other} autocomplete="off"
             onInput=${(event) => setOther(event.target.value)} />`
     }
     <button type="submit" class="button" disabled=${!ready}>Add</button>

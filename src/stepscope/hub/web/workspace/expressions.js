@@ -48,8 +48,8 @@ function Form({ list, run, onChange }) {
           setText(event.target.value);
           setProblem("");
         }} /></label>
-    <p class="muted" id="expression-help">Metrics in braces, numbers, <code>+ - * / ^</code>, parentheses,
-      <code>log</code> <code>log2</code> <code>log10</code> <code>exp</code> <code>sqrt</code> <code>abs</code>.</p>
+    <p class="muted" id="expression-help">Metrics in braces, numbers, <code>+ - * / ^</code>, parentheses,${" "}
+      <code>log log2 log10 exp sqrt abs</code>.</p>
     ${problem && html`<p class="bad-text" role="alert">${problem}</p>`}
     <button type="submit" class="button primary" disabled=${!text.trim()}>Add a chart</button>
     ${

@@ -13,6 +13,7 @@ import { useRuns } from "../runs/rows.js";
 import { Diff } from "./diff.js";
 import { RunList } from "./list.js";
 import { Overlay } from "./overlay.js";
+import { Relations } from "./scatter.js";
 import { useList } from "./state.js";
 import { Opening, Views } from "./views.js";
 
@@ -105,6 +106,7 @@ function Workspace({ project, chosen }) {
     }</h1>
     <nav class="tabs" aria-label="Parts of the workspace">${[
       ["charts", "Charts"],
+      ["relations", "Relations"],
       ["config", "Configuration"],
     ].map(
       ([name, title]) => html`<button key=${name} type="button" aria-current=${tab === name ? "page" : undefined}
@@ -134,7 +136,9 @@ function Workspace({ project, chosen }) {
         ${
           tab === "config"
             ? html`<${Settings} runs=${shown} />`
-            : html`<${Overlay} project=${project} runs=${shown} fields=${fetched} styles=${styles} groups=${groups}
+            : tab === "relations"
+              ? html`<${Relations} filter=${asked(project, chosen, filter)} visible=${visible} fields=${fetched} styles=${styles} />`
+              : html`<${Overlay} project=${project} runs=${shown} fields=${fetched} styles=${styles} groups=${groups}
                 theme=${theme} toggle=${toggle} />`
         }
       </div>
