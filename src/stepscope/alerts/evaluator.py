@@ -272,10 +272,8 @@ class Evaluator:
     def _open_foreign(self, run: RunSeries, record: records.Alert, fingerprint: str) -> None:
         attrs = record.attrs
         key, rank, value = attrs.get("alert.key", ""), attrs.get("alert.rank"), attrs.get("alert.value")
-        about = Subject(
-            *(str(attrs[ATTR_RULE]), run.id, str(key), rank if isinstance(rank, int) else None),
-            str(attrs.get("alert.finding", "")),
-        )
+        number = rank if isinstance(rank, int) else None
+        about = Subject(str(attrs[ATTR_RULE]), run.id, str(key), number, str(attrs.get("alert.finding", "")))
         if about.fingerprint != fingerprint:
             return
         alert = Alert(

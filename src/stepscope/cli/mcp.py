@@ -1,9 +1,10 @@
 """`stepscope mcp`: serve the queries to coding agents over the Model Context Protocol, on standard input and output."""
 
 import argparse
+import contextlib
 import functools
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Literal
 
@@ -150,10 +151,8 @@ class Questions:
     ) -> Any:
         """Search spans (timed operations) by name, step, rank, least duration or failure; the slowest first."""
         sort = "slowest" if slowest else "newest"
-        with self._asking() as client:
-            id = resolve_run(client, self._home, run)
-            given = {"name": name, "step": step, "rank": rank, "min_ms": min_ms, "error": _bool_text(error)}
-            return client.get("/api/spans", run=id, sort=sort, limit=limit, **given)
+        given = {"name": name, "step": step, "rank": rank, "min_ms": min_ms, "error": _bool_text(error)}
+        return self._of_run(run, "/api/spans", sort=sort, limit=limit, **given)
 
     def trace(self, trace_id: str) -> Any:
         """Read a whole trace as a tree, parents first, with each span's own and critical time."""
@@ -170,9 +169,7 @@ class Questions:
         limit: int = 50,
     ) -> Any:
         """Search logs and events by text, least severity (INFO, WARN, ERROR), step or rank; the newest first."""
-        with self._asking() as client:
-            id = resolve_run(client, self._home, run)
-            return client.get("/api/logs", run=id, q=text, severity=severity, step=step, rank=rank, limit=limit)
+        return self._of_run(run, "/api/logs", q=text, severity=severity, step=step, rank=rank, limit=limit)
 
     def alerts(
         self,
@@ -183,9 +180,7 @@ class Questions:
         limit: int = 50,
     ) -> Any:
         """List the alerts that a run raised, by least severity, step or rank; the newest first."""
-        with self._asking() as client:
-            id = resolve_run(client, self._home, run)
-            return client.get("/api/alerts", run=id, severity=severity, step=step, rank=rank, limit=limit)
+        return self._of_run(run, "/api/alerts", severity=severity, step=step, rank=rank, limit=limit)
 
     def diff(self, run: str, other: str) -> Any:
         """Compare two runs: settings that differ, last values of metrics that both have, and what each alone has."""
@@ -239,30 +234,11 @@ class Questions:
         with self._asking() as client:
             return client.get(path, run=resolve_run(client, self._home, run), **given)
 
-    def _asking(self) -> "_ClientOpener":
-        return _ClientOpener(self._home, self._one_at_a_time)
-
-
-class _ClientOpener:
-    """Open the client for one question: an engine in this process cannot be opened twice."""
-
-    def __init__(self, home: Path, lock: threading.Lock) -> None:
-        self._lock = lock
-        self._client = open_client(home)
-
-    def __enter__(self) -> HubClient:
-        self._lock.acquire()
-        try:
-            return self._client.__enter__()
-        except BaseException:
-            self._lock.release()
-            raise
-
-    def __exit__(self, *raised: Any) -> None:
-        try:
-            self._client.__exit__(*raised)
-        finally:
-            self._lock.release()
+    @contextlib.contextmanager
+    def _asking(self) -> Iterator[HubClient]:
+        """Open the client for one question: an engine in this process cannot be opened twice."""
+        with self._one_at_a_time, open_client(self._home) as client:
+            yield client
 
 
 def _bool_text(given: bool | None) -> str | None:

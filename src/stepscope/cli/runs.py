@@ -68,11 +68,9 @@ def _print_chosen(client: HubClient, home: Path, args: argparse.Namespace, most:
     metrics = run_columns.metrics_among(columns)
     if not columns:
         metrics = leading_keys(client, client.get(RUNS, limit=MOST, archived="show")["runs"])
-    answer = client.get(
-        *(RUNS,), filter=" ".join(args.filter) or None, sort=_order(args, known["plain"]), metric=metrics,
-        column=list(filter(run_columns.is_of_points, columns)), limit=min(most, MOST),
-        archived="show" if args.archived else "hide",
-    )  # fmt: skip
+    chosen = {"filter": " ".join(args.filter) or None, "sort": _order(args, known["plain"]), "metric": metrics}
+    chosen["column"] = list(filter(run_columns.is_of_points, columns))
+    answer = client.get(RUNS, limit=min(most, MOST), archived="show" if args.archived else "hide", **chosen)
     rows, matched = answer["runs"], answer["matched"]
     if args.json:
         cells = [

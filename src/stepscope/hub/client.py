@@ -252,7 +252,7 @@ def _opened(home: Path, only: str | None) -> Iterator[LocalClient]:
         hub.pump.stop(CATCH_UP_SECONDS)
         hub.alerting.step()
         reader = Reader(
-            *(store.engine, hub.states), edits=hub.edits, alerting=hub.alerting, delete=hub.deletion.delete,
+            engine=store.engine, states=hub.states, edits=hub.edits, alerting=hub.alerting, delete=hub.deletion.delete,
             diagnosed=hub.diagnosing.catch_up, who=user(),
         )  # fmt: skip
         yield LocalClient(reader, hub.pump.problem)

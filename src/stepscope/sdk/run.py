@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Any
 from opentelemetry import trace
 
 from stepscope.model import names
-from stepscope.model.records import ALERT, EVENT, FIRST_STEP, LAST_STEP, METRIC
-from stepscope.sdk import periodic, positions, run_methods, values
-from stepscope.sdk.attributes import clean, safe_text, shorten
+from stepscope.model.records import ALERT, EVENT, FIRST_STEP, LAST_STEP, METRIC, Instrument
+from stepscope.model.run_description import LONGEST_NAME, LONGEST_NOTES, MAX_TAGS, read_tags
+from stepscope.sdk import periodic, positions, values
+from stepscope.sdk.attributes import clean, is_known, safe_text, shorten
 from stepscope.sdk.context import (
     CARRIED_KEY,
     NO_MARK,
@@ -49,10 +50,11 @@ if TYPE_CHECKING:
     from stepscope.journal.run_goodput import Folding
     from stepscope.model.goodput_sums import Goodput
     from stepscope.model.run_requests import Asked
-    from stepscope.sdk.checkpoints import Checkpoints
+    from stepscope.sdk.checkpoints import Artifact, Checkpoint, Checkpoints
     from stepscope.sdk.media_values.medium import Medium
     from stepscope.sdk.media_values.writer import MediaWriter
-    from stepscope.sdk.remote_control import RemoteControl
+    from stepscope.sdk.remote_control import LiveSettings, RemoteControl
+    from stepscope.sdk.sample_records import Table
 
 _time_ns = time.time_ns
 new_mark = tuple.__new__
@@ -219,7 +221,7 @@ class Run:
             flat, held, media = values.flatten(
                 metrics,
                 self.outcomes.reject,
-                lambda key, table: run_methods.put_table(self, chosen, key, table, Mark(number, axis)),
+                lambda key, table: self._put_table(chosen, key, table, Mark(number, axis)),
             )
             if self._plain:
                 kinds = set(map(type, metrics.values()))
@@ -295,25 +297,226 @@ class Run:
         return self.__dict__["_checkpoints"]  # type: ignore[no-any-return]
 
     span = open_span
-    checkpoint = run_methods.checkpoint
-    artifact = run_methods.artifact
-    use = run_methods.use
-    resumed_from = run_methods.resumed_from
-    on_stop = run_methods.on_stop
-    live = run_methods.live
-    tag = run_methods.tag
-    untag = run_methods.untag
-    note = run_methods.note
-    rename = run_methods.rename
-    sample = run_methods.sample
-    measure = run_methods.measure
-    on_finish = run_methods.on_finish
-    on_position = run_methods.on_position
-    count = run_methods.count
-    reject = run_methods.reject
-    warn = run_methods.warn
-    affords = run_methods.affords
-    add_overhead = run_methods.add_overhead
+
+    def checkpoint(self, path: Any, /, step: int | None = None, **attrs: Any) -> "Checkpoint":
+        """Record that a checkpoint was saved at a path; in `with`, the block that saves it is timed.
+
+        Size and hashes of its files are added later, by a thread of its own; nothing is uploaded. Without a step, the
+        current one is used. If the block raises, no checkpoint is recorded. Never raises itself and never waits.
+        """
+        return self.checkpoints.add(path, self._mark_of("checkpoint", step), attrs)
+
+    def _mark_of(self, call: str, step: Any) -> Mark:
+        """Return the step of a call, else the current one."""
+        try:
+            return self.mark if step is None else Mark(step_number(step), None)
+        except Refused as reason:
+            self.outcomes.reject(call, str(reason))
+            return self.mark
+
+    def artifact(
+        self,
+        source: Any,
+        /,
+        name: Any = None,
+        kind: Any = "",
+        *,
+        copy: bool = False,
+        step: int | None = None,
+        **attrs: Any,
+    ) -> "Artifact | None":
+        """Record files that the run made for others: a path, a reference such as `s3://bucket/data`, or a dict of these.
+
+        Without a name, that of the file or folder is used. Size and hashes are added later, by a thread of its own;
+        nothing is uploaded, unless `copy` is set: then the files are kept beside the journal, and shipped, as logged
+        files are. Never raises and never waits; None when nothing can be recorded.
+        """
+        from stepscope.sdk.checkpoints import Artifact, place_of  # imported on use
+
+        try:
+            if name is None:
+                name = kind if isinstance(source, Mapping) else place_of(source).rstrip("/").rpartition("/")[2]
+            named, word = text_of(name)[:LONGEST_NAME] or "artifact", text_of(kind)[:LONGEST_NAME]
+            made = Artifact(source, self._mark_of("artifact", step), attrs, named, word, copy=bool(copy))
+            self.checkpoints.add_artifact(made)
+        except BaseException as error:
+            pass_on(error)
+            self.outcomes.reject("artifact", type(error).__name__)
+            return None
+        return made
+
+    def use(self, what: Any, /, kind: Any = "", **attrs: Any) -> None:
+        """Record that the run uses an artifact: what `run.artifact` returned, a name (`model`, `model:v2`), or a path."""
+        self.checkpoints.note_used(what, text_of(kind)[:LONGEST_NAME], attrs)
+
+    def resumed_from(self, path: Any = None, /, step: int | None = None, **unknown: Any) -> None:
+        """Record that this attempt continues from the checkpoint at a path, which may be of another run."""
+        self.outcomes.reject_arguments("resumed_from", unknown)
+        if path is None:
+            self.outcomes.reject("resumed_from", "no path was given")
+            return
+        self.checkpoints.note_loaded(path, step)
+
+    def on_stop(self, call: Callable[[], object], /) -> Callable[[], bool]:
+        """Have `call` called once when a user asks the run to stop, on a thread of its own; at once if one has.
+
+        The returned function cancels this and returns whether it was in time. An exception of `call` is counted. Forked
+        children do not inherit the call.
+        """
+        return self.remote_control.on_stop(call)
+
+    def live(self, /, *unnamed: Any, **settings: Any) -> "LiveSettings":
+        """Declare settings that users may change while the program runs, and return all of them: `live.lr_scale`.
+
+        A setting is a finite number, a text, True or False, and keeps its type. One that is declared already keeps its
+        value, so this may be called in a loop. Each change is recorded as an event. A restart begins with what it
+        declares.
+        """
+        if unnamed:
+            self.outcomes.reject("live", "a setting needs a name", len(unnamed))
+        return self.remote_control.declare(settings)
+
+    def tag(self, /, *tags: Any, **named: Any) -> None:
+        """Add or replace tags: `run.tag("baseline", team="red")`; a list or a dict of tags is taken as by `init`.
+
+        Later changes on the page or with a command override these.
+        """
+        try:
+            self._edit({"tags": {**read_tags(tags), **read_tags(named)}})
+        except BaseException as error:
+            pass_on(error)
+            self.outcomes.reject("tag", type(error).__name__)
+
+    def untag(self, /, *names: Any, **unknown: Any) -> None:
+        """Remove tags from the run, by name."""
+        self.outcomes.reject_arguments("untag", unknown)
+        try:
+            self._edit({"tags": dict.fromkeys(read_tags(names))})
+        except BaseException as error:
+            pass_on(error)
+            self.outcomes.reject("untag", type(error).__name__)
+
+    def note(self, /, text: str | None = None, **unknown: Any) -> None:
+        """Replace the notes of the run."""
+        self.outcomes.reject_arguments("note", unknown)
+        if text is None:
+            self.outcomes.reject("note", "no text was given")
+            return
+        self._edit({"notes": text_of(text)[:LONGEST_NOTES]})
+
+    def rename(self, /, name: str | None = None, **unknown: Any) -> None:
+        """Give the run another name; its id stays."""
+        self.outcomes.reject_arguments("rename", unknown)
+        wanted = "" if name is None else text_of(name).strip()[:LONGEST_NAME]
+        if not wanted:
+            self.outcomes.reject("rename", "a name must not be empty")
+            return
+        self.name = wanted
+        self._edit({"name": wanted})
+
+    def _edit(self, change: dict[str, Any]) -> None:
+        tags = change.get("tags")
+        if tags is not None and not 0 < len(tags) <= MAX_TAGS:
+            if tags:
+                self.outcomes.reject("tag", f"more than {MAX_TAGS} tags at once")
+            return
+        self.event(names.EVENT_EDITED, change)
+
+    def sample(self, row: Any = None, /, *, step: int | None = None, table: str = "samples", **columns: Any) -> None:
+        """Record a row of a table at a step: `run.sample(prompt=..., completion=..., reward=...)`.
+
+        The step is the given one, else the current one. Columns are texts, numbers, lists or dicts; those named `step`
+        or `table` are given in a dict, the first argument. Texts are captured here and masked and written by the
+        flusher. Never raises: what cannot be recorded is counted as rejected.
+        """
+        from stepscope.sdk import sample_records  # imported on use
+
+        sample_records.sample(self, row, step, table, columns)
+
+    def _put_table(self, category: str | None, key: str, table: "Table", mark: Mark) -> None:
+        """Record the rows of a table that was given to `log`."""
+        from stepscope.sdk import sample_records  # imported on use
+
+        sample_records.put_table(self, f"{category}/{key}" if category else key, table, mark)
+
+    def measure(
+        self,
+        /,
+        numbers: Mapping[str, Any],
+        attrs: Mapping[str, Any] | None = None,
+        instrument: Instrument | None = None,
+        *,
+        step: int | None = None,
+        axis: str | None = None,
+    ) -> None:
+        """Record points with attributes and an instrument, which `log` has no room for; a gauge when none is given.
+
+        Values are those of `log`, or a distribution of `stepscope.model.records`. Without a step, the current one is
+        used. Never raises: what cannot be recorded is counted as rejected.
+        """
+        try:
+            mark = self.mark if step is None else Mark(step_number(step), None if axis is None else text_of(axis))
+            flat, held, media = values.flatten(numbers, self.outcomes.reject)
+            for key, _ in media:
+                self.outcomes.reject(key, "not a number")
+            if not flat:
+                return
+            row = Row(time.time_ns(), *mark, None, flat, clean(attrs), instrument)
+            if held:
+                self.periodic.hold(row)
+            else:
+                packed = pack_any((METRIC, *row))
+                self.recorder.put(packed if is_known(row.attrs) else Unmasked(packed))
+        except Refused as reason:
+            self.outcomes.reject("measure", str(reason))
+        except BaseException as error:
+            pass_on(error)
+            self.outcomes.reject("measure", type(error).__name__)
+
+    def on_finish(self, call: Callable[[], object], /) -> Callable[[], bool]:
+        """Have `call` called once when the run finishes, before its last records are written; the newest comes first.
+
+        The returned function cancels this and returns whether it was in time. An exception of `call` is counted. Forked
+        children do not inherit the call.
+        """
+        closing = self.periodic.closing
+        closing.append(call)
+
+        def cancel() -> bool:
+            try:
+                closing.remove(call)
+            except ValueError:
+                return False
+            return True
+
+        return cancel
+
+    def on_position(self, call: Callable[[], Mapping[str, Any]], /) -> None:
+        """Have `call` add attributes to reports of where this process stands still; it runs on the flusher's thread."""
+        self.positions.details.append(call)
+
+    def count(self, outcome: str, kind: str, reason: str | None = None, number: int = 1) -> None:
+        """Add to a counter of the run, such as `rejected/metrics/no step`; the counters are recorded every 5 s."""
+        self.outcomes.add(outcome, kind, reason, number)
+
+    def reject(self, key: str, reason: str, number: int = 1) -> None:
+        """Count values that cannot be kept as rejected, and warn of it once for each key."""
+        self.outcomes.reject(key, reason, number)
+
+    def warn(self, text: str, *, about: str | None = None) -> None:
+        """Print a warning from the flusher's thread, once for each subject, which is the text itself unless given."""
+        self.outcomes.notice("notice", text if about is None else about, text)
+
+    def affords(self) -> bool:
+        """Return whether optional work may be done now: what Stepscope takes is below the `overhead_budget`.
+
+        Optional is what nobody asked for record by record, such as checks and timings of an integration.
+        """
+        return self.overhead.affords()
+
+    def add_overhead(self, part: str, seconds: float, *, optional: bool = True) -> None:
+        """Add the seconds that some work took, which are recorded as the share `stepscope/overhead/PART`."""
+        self.overhead.add(part, seconds, optional=optional)
 
     def event(
         self, name: str | None = None, data: Mapping[str, Any] | None = None, severity: str = "INFO", *,

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from stepscope.model import names
 from stepscope.model.errors import ConfigError
-from stepscope.sdk import announcement, launch, log_capture, process_hooks, run_methods, settings
+from stepscope.sdk import announcement, launch, log_capture, process_hooks, settings
 from stepscope.sdk.run import Run
 from stepscope.sdk.self_diagnosis import Callback, OnAlert
 
@@ -90,7 +90,7 @@ def connect(run: Run) -> None:
         closing.append(_join_opentelemetry(run))
     if run.settings.probes:
         closing.append(_start_probes(run))
-    description = run_methods.described(run.settings)
+    description = _described(run.settings)
     started = {"config": run.config, **description, "launcher": run.launch.launcher, **launch.describe()}
     run.event(names.EVENT_STARTED, started)
     announcement.announce(run)
@@ -120,3 +120,11 @@ def _begin_delivery(run: Run) -> None:
     from stepscope.sdk.shipping import shipper
 
     shipper.begin(run)
+
+
+def _described(chosen: settings.Settings) -> dict[str, Any]:
+    """Return the description from the settings as attributes of the first event."""
+    description = {"tags": dict(chosen.tags), "notes": chosen.notes, "group": chosen.group}
+    description |= {"job_type": chosen.job_type, "parent": chosen.parent}
+    began = {} if chosen.from_step is None else {"from_step": chosen.from_step}
+    return {**{key: value for key, value in description.items() if value}, **began}

@@ -246,7 +246,9 @@ def _measured(reader: Reader, run: int, given: dict[str, Any], named: str | None
     if given["what"] == "exemplars":
         names, pages, schema = EXEMPLAR, _exemplar_pages(reader, run, given), arrow.exemplars_schema
     return _write(
-        *(given["format"], names, pages),
+        given["format"],
+        names,
+        pages,
         as_rows=lambda page: [as_cells(names, row) for row in page],
         as_table=lambda page: arrow.typed_table(page, schema()),
         schema=schema,
@@ -271,7 +273,9 @@ def _records(reader: Reader, run: int, id: str, given: dict[str, Any]) -> Iterat
     else:
         names, pages = _span_pages(reader, run, id) if given["what"] == "spans" else _log_pages(reader, run, id, given)
     return _write(
-        *(given["format"], names, pages),
+        given["format"],
+        names,
+        pages,
         as_rows=lambda rows: rows,
         as_table=lambda rows: arrow.texts_table(names, [[as_text(cell) for cell in row] for row in rows]),
         schema=lambda: arrow.texts_table(names, []).schema,

@@ -5,17 +5,11 @@ from typing import Any
 
 from stepscope.hub.questions.toolbox.conditions import RecordQuery
 from stepscope.hub.questions.toolbox.endpoint import (
-    EXACT_RUN,
+    IN_CONTEXT,
     LIMIT,
-    NAME_PARAM,
     NEXT,
+    OF_RECORDS,
     OFFSET,
-    RANK_PARAM,
-    SINCE,
-    SPAN_PARAM,
-    STEP_PARAM,
-    TRACE_PARAM,
-    UNTIL,
     Endpoint,
     Reader,
     page_json,
@@ -139,11 +133,10 @@ RECORD: Schema = {
 }
 _LEVELS = (*SEVERITIES, *map(str, range(1, 25)))
 _RECORD_PARAMS = (
-    *(EXACT_RUN, STEP_PARAM, RANK_PARAM, NAME_PARAM),
+    *OF_RECORDS,
     Param("q", "text", "with this text in name or body, ignoring case"),
     Param("severity", "choice", "at least this severity: a word or OpenTelemetry's number", choices=_LEVELS),
-    *(TRACE_PARAM, SPAN_PARAM),
-    *(SINCE, UNTIL),
+    *IN_CONTEXT,
     Param("sort", "choice", "the order", "newest", choices=("newest", "oldest")),
     *(LIMIT, OFFSET),
 )

@@ -29,8 +29,7 @@ from stepscope.hub.questions.dashboards import views
 from stepscope.hub.questions.distributions import quantiles
 from stepscope.hub.questions.files import media
 from stepscope.hub.questions.series import metric_keys, overlaid_runs
-from stepscope.hub.questions.toolbox import partial
-from stepscope.hub.questions.toolbox.endpoint import Endpoint
+from stepscope.hub.questions.toolbox.endpoint import PARTIAL, PARTIAL_SCHEMA, Endpoint
 from stepscope.hub.questions.toolbox.params import ERROR, Param, Schema
 from stepscope.hub.questions.traces import stored_spans, trace_files
 
@@ -110,7 +109,7 @@ def _with_partial(schema: Schema) -> Schema:
     """The schema of an answer with the field that every JSON object may have."""
     if "properties" not in schema:
         return schema
-    return {**schema, "properties": {**schema["properties"], partial.FIELD: partial.SCHEMA}}
+    return {**schema, "properties": {**schema["properties"], PARTIAL: PARTIAL_SCHEMA}}
 
 
 def _operation(endpoint: Endpoint) -> dict[str, Any]:

@@ -15,8 +15,18 @@ from stepscope.hub.live import Live
 from stepscope.hub.questions.alerts.alert_snapshot import take as take_snapshot
 from stepscope.hub.questions.live_events import PATH, LiveEvents, describe
 from stepscope.hub.questions.openapi import ENDPOINTS, document
-from stepscope.hub.questions.toolbox import params, partial
-from stepscope.hub.questions.toolbox.endpoint import Endpoint, Lane, Reader, StoredFile, Stream
+from stepscope.hub.questions.toolbox import params
+from stepscope.hub.questions.toolbox.endpoint import (
+    Endpoint,
+    Lane,
+    Reader,
+    StoredFile,
+    Stream,
+    encode_answer,
+    partial_headers,
+    partial_reads,
+    partial_stream,
+)
 from stepscope.hub.receivers.bodies import Body, LimitedRoute, read_body
 from stepscope.hub.refusals import Refusal, Refused, json_response
 from stepscope.hub.runs.run_files import StoredFileResponse, disposition
@@ -105,14 +115,14 @@ def _route(source: Source, endpoint: Endpoint) -> Callable[[Request], Awaitable[
 
 
 def _respond(source: Source, endpoint: Endpoint, request: Request, body: Body | None, stop: Stop) -> Response:
-    with partial.partial_reads(endpoint.method) as missing:
+    with partial_reads(endpoint.method) as missing:
         found = _answer(source, endpoint, request, body, stop)
         if isinstance(found, StoredFile):
             return _file(found)
         if not isinstance(found, Stream):
-            return _with_headers(Response(partial.encode(found, missing), media_type="application/json"), missing)
+            return _with_headers(Response(encode_answer(found, missing), media_type="application/json"), missing)
         # The first piece is read before the answer begins, while it can still be an error.
-        pieces = partial.stream(itertools.chain([next(found.pieces, b"")], found.pieces), missing)
+        pieces = partial_stream(itertools.chain([next(found.pieces, b"")], found.pieces), missing)
         headers = {"Content-Disposition": f'attachment; filename="{found.name}"'}
         streamed = _pieces(source.lanes["read"], pieces)
         return _with_headers(StreamingResponse(streamed, media_type=found.media_type, headers=headers), missing)
@@ -128,7 +138,7 @@ def _file(found: StoredFile) -> Response:
 
 
 def _with_headers(response: Response, missing: MissingShards) -> Response:
-    response.headers.update(partial.headers(missing))
+    response.headers.update(partial_headers(missing))
     return response
 
 
@@ -212,7 +222,8 @@ def mount(hub: Hub, version: str) -> list[BaseRoute]:
     hub.ending.append(lambda: _each(Workers.close, lanes.values()))
     hub.alerting.explain_with(lambda alert: take_snapshot(hub.store.engine, alert))
     reader = Reader(
-        *(hub.store.engine, hub.states),
+        engine=hub.store.engine,
+        states=hub.states,
         home=hub.home.home,
         dashboards=hub.dashboards,
         views=hub.views,
@@ -223,5 +234,4 @@ def mount(hub: Hub, version: str) -> list[BaseRoute]:
         diagnosed=hub.diagnosing.progress,
         files=hub.run_files,
     )
-    source = Source(*(reader, live, lanes, version, hub.note_damage, stops), still_valid=hub.guard.still_valid)
-    return api_routes(source)
+    return api_routes(Source(reader, live, lanes, version, hub.note_damage, stops, hub.guard.still_valid))

@@ -9,8 +9,7 @@ import msgspec
 
 from stepscope.hub.questions.series.metric_keys import MAX_NAMES, hint_of, metric_names, unrecorded_keys
 from stepscope.hub.questions.sql.sql_check import Forbidden, run_select
-from stepscope.hub.questions.toolbox import partial
-from stepscope.hub.questions.toolbox.endpoint import Endpoint, Reader, Stream
+from stepscope.hub.questions.toolbox.endpoint import Endpoint, Reader, Stream, partial_field
 from stepscope.hub.questions.toolbox.params import (
     ANYTHING,
     BOOLEAN,
@@ -96,7 +95,7 @@ def _pieces(reader: Reader, request: SqlRequest) -> Generator[bytes, None, None]
 def _partial() -> bytes:
     """The field that says which shards the rows lack; empty when they lack none."""
     missing = missing_allowed()
-    return b"," + _encode(partial.partial_field(missing))[1:-1] if missing else b""
+    return b"," + _encode(partial_field(missing))[1:-1] if missing else b""
 
 
 def _hints(reader: Reader, sql: str) -> bytes:

@@ -1,24 +1,40 @@
-"""Endpoints and request context: path, parameters, schema of the answer, and what several endpoints share."""
+"""Endpoints and request context: path, parameters, schema of the answer, missing shards, and what several share."""
 
+import contextvars
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
+from http import HTTPStatus
 from pathlib import Path
 from typing import Any, Literal, Protocol, TypeVar
+
+import msgspec
 
 from stepscope.alerts.alert import Expected, unexpected
 from stepscope.hub.alerting.alerting_thread import Alerting
 from stepscope.hub.dashboards.dashboard import Dashboards
 from stepscope.hub.dashboards.saved_views import SavedViews
-from stepscope.hub.questions.toolbox.params import INTEGER, Param, Schema, forbidden, not_found, nullable
+from stepscope.hub.questions.toolbox.params import (
+    INTEGER,
+    Param,
+    Schema,
+    forbidden,
+    list_of,
+    not_found,
+    nullable,
+    object_of,
+)
 from stepscope.hub.receivers.ingest import Ingest
+from stepscope.hub.refusals import Refusal, Refused
 from stepscope.hub.runs.deletion import Deleted
 from stepscope.hub.runs.run_files import RunFiles
 from stepscope.hub.runs.run_states import RunStates
-from stepscope.hub.store.engine import Engine, Stop
+from stepscope.hub.store.engine import Engine, EngineError, MissingShards, Stop, partial_answers
 from stepscope.hub.store.read.finding_catalog import FindingCount, counted, finding_counts, findings_of_runs
 from stepscope.hub.store.read.run_catalog import RunRow, edited, list_runs, run_ids, run_number
 from stepscope.hub.store.write.finding_rows import worst
 from stepscope.journal.run_edits import Edits
+from stepscope.model.names import PARTIAL_HEADER
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,11 +200,20 @@ LIMIT = Param("limit", "integer", "at most this many", default=100, low=1, high=
 OFFSET = Param("offset", "integer", "skip this many", default=0, low=0, high=1_000_000)
 SINCE = Param("since", "number", "not before this time, in seconds since 1970")
 UNTIL = Param("until", "number", "not after this time, in seconds since 1970")
-STEP_PARAM = Param("step", "integer", "at this step")
-RANK_PARAM = Param("rank", "integer", "of this rank", low=0, high=2**32 - 1)
-NAME_PARAM = Param("name", "text", "with this name")
-TRACE_PARAM = Param("trace_id", "hex", "of this trace", width=16)
-SPAN_PARAM = Param("span_id", "hex", "of this span", width=8)
+OF_RECORDS = (
+    EXACT_RUN,
+    Param("step", "integer", "at this step"),
+    Param("rank", "integer", "of this rank", low=0, high=2**32 - 1),
+    Param("name", "text", "with this name"),
+)
+"""Which records a search finds, by what they are about."""
+IN_CONTEXT = (
+    Param("trace_id", "hex", "of this trace", width=16),
+    Param("span_id", "hex", "of this span", width=8),
+    SINCE,
+    UNTIL,
+)
+"""Which records a search finds, by when and in which span they were recorded."""
 NEXT = nullable(INTEGER)
 
 
@@ -240,3 +265,61 @@ def safe_name(text: str) -> str:
     return "".join(letter if (letter.isascii() and letter.isalnum()) or letter in "-_." else "_" for letter in text)[
         :100
     ]
+
+
+PARTIAL = "partial"
+PARTIAL_SCHEMA: Schema = {
+    **object_of(missing=list_of(INTEGER), shards=INTEGER),
+    "description": "Present when shards of a cluster did not answer: their runs are not in the answer.",
+}
+_RETRY_SECONDS = 5.0
+
+
+def partial_field(missing: MissingShards) -> dict[str, Any]:
+    """The field of the JSON, and its value; nothing when the answer is complete."""
+    return {PARTIAL: {"missing": missing.numbers, "shards": missing.shards}} if missing else {}
+
+
+def partial_headers(missing: MissingShards) -> dict[str, str]:
+    """The header of the answer, which answers that are no JSON object have too."""
+    return {PARTIAL_HEADER: str(missing)} if missing else {}
+
+
+def encode_answer(found: Any, missing: MissingShards) -> bytes:
+    """Encode an answer."""
+    return msgspec.json.encode({**found, **partial_field(missing)} if missing and isinstance(found, dict) else found)
+
+
+@contextmanager
+def partial_reads(method: str) -> Iterator[MissingShards]:
+    """Allow answers that lack shards to what only reads, and collect which.
+
+    "Not found" becomes "not now" while a shard is unavailable: what was asked for may be there.
+    """
+    if method != "GET":
+        yield MissingShards()
+        return
+    try:
+        with partial_answers() as missing:
+            yield missing
+    except Refused as refused:
+        if not missing or refused.refusal.status != HTTPStatus.NOT_FOUND:
+            raise
+        message = f"{refused.refusal.message}, or it is on {missing}, which does not answer"
+        raise Refused(Refusal(HTTPStatus.SERVICE_UNAVAILABLE, message, _RETRY_SECONDS)) from None
+
+
+def partial_stream(pieces: Iterator[bytes], missing: MissingShards) -> Iterator[bytes]:
+    """Yield the rest of an answer, under the terms of its beginning, from any thread.
+
+    EngineError, which ends the answer early, when a shard is missing of which its header says nothing.
+    """
+    context, known = contextvars.copy_context(), missing.numbers
+
+    def rest() -> Iterator[bytes]:
+        while (piece := context.run(next, pieces, None)) is not None:
+            if missing.numbers != known:
+                raise EngineError(f"{missing} does not answer any more")
+            yield piece
+
+    return rest()

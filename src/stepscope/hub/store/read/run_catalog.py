@@ -276,7 +276,16 @@ class _Facts:
         recorded, process_edits = _recorded(name, beginning), tuple(self._process_edits.get(run, ()))
         now = apply(recorded, process_edits)
         return RunRow(
-            *(run, id, project, now.name or "", created, started, world_size, ranks, tuple(sorted(hosts)), attempts),
+            number=run,
+            id=id,
+            project=project,
+            name=now.name or "",
+            created=created,
+            started=started,
+            world_size=world_size,
+            ranks=ranks,
+            hosts=tuple(sorted(hosts)),
+            attempts=attempts,
             step=step_of(step),
             counts=dict(zip(COUNTS, amounts, strict=True)),
             beginning=beginning,
