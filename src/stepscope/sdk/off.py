@@ -102,7 +102,6 @@ class OffRun(Run):
     use = _off(Run.use)
     resumed_from = _off(Run.resumed_from)
     log = _off(Run.log)
-    put_media = _off(Run.put_media)
     log_system = _off(Run.log_system)
     measure = _off(Run.measure)
     step = _off(Run.step, OFF_SPAN)

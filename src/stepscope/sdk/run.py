@@ -325,7 +325,7 @@ class Run:
         step: int | None = None,
         **attrs: Any,
     ) -> "Artifact | None":
-        """Record files that the run made for others: a path, a reference such as `s3://bucket/data`, or a dict of these.
+        """Record files that the run made for others: a path, a reference such as `s3://bucket/data`, or a dict of both.
 
         Without a name, that of the file or folder is used. Size and hashes are added later, by a thread of its own;
         nothing is uploaded, unless `copy` is set: then the files are kept beside the journal, and shipped, as logged
@@ -346,7 +346,7 @@ class Run:
         return made
 
     def use(self, what: Any, /, kind: Any = "", **attrs: Any) -> None:
-        """Record that the run uses an artifact: what `run.artifact` returned, a name (`model`, `model:v2`), or a path."""
+        """Record that the run uses an artifact: what `run.artifact` returned, a name (`model:v2`), or a path."""
         self.checkpoints.note_used(what, text_of(kind)[:LONGEST_NAME], attrs)
 
     def resumed_from(self, path: Any = None, /, step: int | None = None, **unknown: Any) -> None:
