@@ -4,8 +4,12 @@ import math
 
 import pytest
 
+from stepscope.hub.questions.runs import reducers
+from stepscope.hub.questions.runs.reducers import PointField, _read
 from stepscope.hub.service import Hub
+from stepscope.hub.store.engine import Engine
 from stepscope.hub.store.read import reductions
+from stepscope.hub.store.read.reductions import Reduced
 from stepscope.model.ports import Batch, Writer
 from stepscope.model.records import Metric, Record
 from tests.hub.questions.conftest import Get
@@ -93,13 +97,25 @@ def test_such_fields_filter_and_sort(get: Get) -> None:
     ]
 
 
-def test_a_run_that_records_more_is_read_again(get: Get, hub: Hub) -> None:
-    """Known values are those of what the run had recorded."""
+def test_a_run_is_read_again_only_when_it_records_more(get: Get, hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Values of a run that rests are known; those of one that recorded something since are not."""
+    read: list[int] = []
+
+    def counting(engine: Engine, keys: dict[int, list[str]], parts: PointField) -> dict[int, Reduced]:
+        read.append(len(keys))
+        return _read(engine, keys, parts)
+
+    monkeypatch.setattr(reducers, "_read", counting)
     writer = Writer(id="live", run="live", project="live", name="live", wall_ns=START)
     hub.store.write(Batch(writer, 1, [began({}), Metric(START, 1, None, "trainer", {"loss": 1.0})]))
-    assert column(get, "live", "last2.loss") == 1.0
+    assert [column(get, "live", "last2.loss") for _ in range(2)] == [1.0, 1.0]
+    assert read == [1, 1]  # a replica may lack what came just now
+    monkeypatch.setattr(reducers, "_SETTLED_NS", -3600 * SECOND)
+    assert [column(get, "live", "last2.loss") for _ in range(3)] == [1.0, 1.0, 1.0]
+    assert read == [1, 1, 1, 0, 0]
     hub.store.write(Batch(writer, 3, [Metric(START + 1, 2, None, "trainer", {"loss": 3.0})]))
     assert column(get, "live", "last2.loss") == 2.0
+    assert read[-1] == 1
 
 
 @pytest.mark.parametrize(

@@ -6,9 +6,8 @@ from typing import Any
 
 from stepscope.diagnosis.finding import SEVERITIES
 from stepscope.hub.questions.runs import run_fields
-from stepscope.hub.questions.runs.point_fields import MAX_STEPS
-from stepscope.hub.questions.runs.reducers import apart, with_point_fields
-from stepscope.hub.questions.runs.run_fields import CursorError, KeysByName, duration, value_of
+from stepscope.hub.questions.runs.reducers import MAX_STEPS, KeysByName, apart, value_of, with_point_fields
+from stepscope.hub.questions.runs.run_fields import CursorError, duration
 from stepscope.hub.questions.runs.run_filter import ExpressionError, fields_of, parse
 from stepscope.hub.questions.series.metric_keys import compared_names, metric_names, resolve_names, visible_keys
 from stepscope.hub.questions.toolbox.endpoint import RUN, Endpoint, Reader

@@ -1,24 +1,80 @@
-"""Rows of runs with the fields that are computed from points; a run that did not change is not read again."""
+"""Fields of runs that are computed from points: `last10.KEY` and `metrics.KEY@best.OTHER`."""
 
+import re
 import threading
-from collections.abc import Iterable, Sequence
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Literal, NamedTuple
 from weakref import WeakKeyDictionary
 
 from msgspec.structs import replace
 
-from stepscope.hub.questions.runs.point_fields import PointField, point_field
-from stepscope.hub.questions.runs.run_fields import KeysByName, is_higher_better, value_of
-from stepscope.hub.questions.runs.run_filter import AllOf, Expression, fields_of
+from stepscope.hub.questions.runs.run_filter import AllOf, Expression, ExpressionError, fields_of
 from stepscope.hub.store.engine import Engine
 from stepscope.hub.store.read.reductions import Reduced, means_of_last, values_at_best
-from stepscope.hub.store.read.run_catalog import RunRow
+from stepscope.hub.store.read.run_catalog import Latest, RunRow
 
+MAX_STEPS = 1000
+_LAST = re.compile(r"last(\d{1,9})\.(.+)", re.DOTALL)
+_AT = re.compile(r"@(best|min|max)\.")
 _MAX_KNOWN = 100_000
 """When more values than this are known, all are forgotten."""
+_SETTLED_NS = 60 * 10**9
+"""So long after its last record every replica has all of a run: what is read earlier is not kept."""
 _Known = dict[tuple[str, str, int], tuple[tuple[int, int], Reduced | None]]
 """By field, keys and run: how much the run had recorded, and the value."""
 _caches: "WeakKeyDictionary[Engine, _Known]" = WeakKeyDictionary()
 _lock = threading.Lock()
+_HIGHER_IS_BETTER = re.compile(
+    r"(^|[/._-])(acc|accuracy|rewards?|returns?|scores?|f1|auc|bleu|rouge|precision|recall|success|throughput)"
+)
+KeysByName = Mapping[str, Sequence[str]]
+"""The keys that each metric name may stand for, the likeliest first."""
+
+
+class PointField(NamedTuple):
+    """The mean of the last steps of a metric, or its value where another one is best."""
+
+    key: str
+    steps: int = 0
+    by: Literal["", "best", "min", "max"] = ""
+    other: str = ""
+
+    @property
+    def metrics(self) -> list[str]:
+        """The metrics whose points are read."""
+        return [self.key, self.other] if self.by else [self.key]
+
+
+def point_field(field: str) -> PointField | None:
+    """The parts of a field that is computed from points; None for any other field."""
+    if (last := _LAST.fullmatch(field)) is not None:
+        return PointField(last[2], int(last[1]))
+    kind, _, name = field.partition(".")
+    found = _AT.search(name) if kind == "metrics" else None
+    if found is None or not name[: found.start()] or not name[found.end() :]:
+        return None
+    return PointField(name[: found.start()], 0, found[1], name[found.end() :])  # type: ignore[arg-type]
+
+
+def check_point_field(field: str, position: int) -> None:
+    """Raise ExpressionError for a mean of no steps, or of too many."""
+    found = point_field(field)
+    if found is not None and not found.by and not 1 <= found.steps <= MAX_STEPS:
+        raise ExpressionError(f"{field!r} is the mean of 1 to {MAX_STEPS} steps: write last10.{found.key}", position)
+
+
+def is_higher_better(key: str) -> bool:
+    """Return whether high values of a metric are better, by its name."""
+    return _HIGHER_IS_BETTER.search(key.lower()) is not None
+
+
+def value_of(row: RunRow, keys: Sequence[str]) -> list[tuple[str, Latest]]:
+    """The first of some metrics that a run has, with its latest value; empty when it has none of them."""
+    for key in keys:
+        if (latest := row.values.get(key)) is not None:
+            return [(key, latest)]
+    return []
 
 
 def point_fields_among(fields: Iterable[str]) -> dict[str, PointField]:
@@ -58,15 +114,15 @@ def _values(
     version = {row.number: (row.received, row.counts.get("points", 0)) for row in rows}
     with _lock:
         cache = _caches.setdefault(engine, {})
-        known = {
-            run: held[1] for run, place in places.items() if (held := cache.get(place, ((0, 0),)))[0] == version[run]
-        }
+        held = {run: cache[place] for run, place in places.items() if place in cache}
+    known = {run: value for run, (seen, value) in held.items() if seen == version[run]}
     asked = {run: of_run for run, of_run in keys.items() if run not in known and len(of_run) == len(parts.metrics)}
+    settled = time.time_ns() - _SETTLED_NS
     found = _read(engine, asked, parts)
     with _lock:
         if len(cache) + len(asked) > _MAX_KNOWN:
             cache.clear()
-        cache.update((places[run], (version[run], found.get(run))) for run in asked)
+        cache.update((places[run], (version[run], found.get(run))) for run in asked if version[run][0] < settled)
     return {run: value for run, value in {**known, **found}.items() if value is not None}
 
 

@@ -13,7 +13,8 @@ from typing import Any
 
 import msgspec
 
-from stepscope.hub.questions.runs.point_fields import check_point_field, point_field
+from stepscope.hub.questions.runs.reducers import KeysByName, check_point_field, point_field, value_of
+from stepscope.hub.questions.runs.reducers import is_higher_better as is_higher_better
 from stepscope.hub.questions.runs.run_filter import (
     AllOf,
     Among,
@@ -62,11 +63,6 @@ REDUCERS = ("min", "max", "best")
 """Besides the last value, `metrics.X`: of all values of a metric."""
 _OF_METRIC = ("metrics", *REDUCERS)
 _OPEN = ("config.", "metrics.", "tag.", *(f"{name}." for name in REDUCERS), "tags.")
-_HIGHER_IS_BETTER = re.compile(
-    r"(^|[/._-])(acc|accuracy|rewards?|returns?|scores?|f1|auc|bleu|rouge|precision|recall|success|throughput)"
-)
-KeysByName = Mapping[str, Sequence[str]]
-"""The keys that each metric name may stand for, the likeliest first."""
 StatusOf = Callable[[RunRow], RunStatus]
 
 
@@ -101,11 +97,6 @@ def best_of(key: str, latest: Latest) -> float:
     return latest.high if is_higher_better(key) else latest.low
 
 
-def is_higher_better(key: str) -> bool:
-    """Return whether high values of a metric are better, by its name."""
-    return _HIGHER_IS_BETTER.search(key.lower()) is not None
-
-
 _REDUCE: Mapping[str, Callable[[str, Latest], float]] = {
     "metrics": lambda key, latest: latest.value,
     "min": lambda key, latest: latest.low,
@@ -120,14 +111,6 @@ def _reduced(row: RunRow, kind: str, keys: Sequence[str]) -> float | None:
         found = _REDUCE[kind](key, latest)
         return found if kind == "metrics" or math.isfinite(found) else None
     return None
-
-
-def value_of(row: RunRow, keys: Sequence[str]) -> list[tuple[str, Latest]]:
-    """The first of some metrics that a run has, with its latest value; empty when it has none of them."""
-    for key in keys:
-        if (latest := row.values.get(key)) is not None:
-            return [(key, latest)]
-    return []
 
 
 def check_present(

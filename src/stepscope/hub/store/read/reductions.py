@@ -90,7 +90,7 @@ def _mean_rows(
             ORDER BY run, step DESC LIMIT {int(steps)} BY run)
         GROUP BY run"""
     )
-    return rows.rows("run", "mean", "finite", "steps", "last")  # type: ignore[return-value]
+    return rows.rows("run", "mean", "finite", "steps", "last")
 
 
 def values_at_best(engine: Engine, keys: Mapping[int, str], best: Mapping[int, tuple[str, bool]]) -> dict[int, Reduced]:

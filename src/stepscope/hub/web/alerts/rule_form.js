@@ -64,6 +64,8 @@ function Fields({ onAdd }) {
         severity,
       )}</select></label>
     <button type="submit" class="button primary" disabled=${!ready}>Add to the text</button>
-    <datalist id=${list}>${(fields.value?.metrics || []).slice(0, 500).map(({ name }) => html`<option key=${name} value=${name} />`)}</datalist>
+    <datalist id=${list}>
+      ${(fields.value?.metrics || []).slice(0, 500).map(({ name }) => html`<option key=${name} value=${name} />`)}
+    </datalist>
   </form>`;
 }

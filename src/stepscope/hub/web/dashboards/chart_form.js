@@ -57,6 +57,8 @@ function Fields({ onAdd }) {
     <label><input type="checkbox" checked=${log} onChange=${(event) => setLog(event.target.checked)} /> Logarithmic y axis</label>
     <label><input type="checkbox" checked=${wide} onChange=${(event) => setWide(event.target.checked)} /> Both columns</label>
     <button type="button" class="button primary" disabled=${!ready} onClick=${add}>Add to the text</button>
-    <datalist id=${list}>${(fields.value?.metrics || []).slice(0, 500).map(({ name }) => html`<option key=${name} value=${name} />`)}</datalist>
+    <datalist id=${list}>
+      ${(fields.value?.metrics || []).slice(0, 500).map(({ name }) => html`<option key=${name} value=${name} />`)}
+    </datalist>
   </div>`;
 }

@@ -90,10 +90,13 @@ export function Stacks({ finding, run }) {
 function Stack({ group }) {
   const { lines, ranks, odd, from, collective, seconds } = group;
   const [all, setAll] = useState(false);
+  const where = [collective?.name && `in ${collective.name}`, seconds > 0 && `for ${lasting(seconds)}`]
+    .filter(Boolean)
+    .join(", ");
   const first = all ? 0 : Math.max(0, lines.length - SHOWN);
   return html`<section class=${"stack" + (odd ? " odd" : "")}>
     <h3>${rankWords(ranks)} ${odd && html`<span class="chip warn">odd one out</span>`}
-      <span class="muted">${[collective?.name && `in ${collective.name}`, seconds > 0 && `for ${lasting(seconds)}`].filter(Boolean).join(", ")}</span></h3>
+      <span class="muted">${where}</span></h3>
     ${
       first > 0 &&
       html`<button type="button" class="button" onClick=${() => setAll(true)}
@@ -142,7 +145,8 @@ export function RankBars({ finding, run }) {
   return html`<figure class="rank-bars"><figcaption>${span} at step ${step}, by rank</figcaption>
     <ol>${shown.map(
       ({ rank, took }) => html`<li key=${rank} class=${ranks.includes(rank) ? "blamed" : ""}>
-        <span class="rank-name">rank ${rank}</span><span class="rank-track"><span style=${{ width: `${(100 * took) / longest}%` }}></span></span>
+        <span class="rank-name">rank ${rank}</span>
+        <span class="rank-track"><span style=${{ width: `${(100 * took) / longest}%` }}></span></span>
         <span class="mono">${millis(took)}</span></li>`,
     )}</ol>
     ${shown.length < rows.length && html`<p class="muted">${count(rows.length - shown.length)} ranks between them are left out.</p>`}

@@ -70,7 +70,8 @@ export function scaleOf(values) {
 /**
  * What each setting alone explains of a result, the most first: the share of the variance of the result's ranks between
  * the groups of equal values, less what chance would give so many groups; for numbers at least the square of their rank
- * correlation. `sign` is that correlation. Runs without the setting do not count. Settings together, and settings that go along with others, are not told apart.
+ * correlation. `sign` is that correlation. Runs without the setting do not count. Settings together, and
+ * settings that go along with others, are not told apart.
  * @param {any[]} runs
  * @param {string[]} settings
  * @param {string} result

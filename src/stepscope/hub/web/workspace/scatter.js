@@ -116,13 +116,15 @@ function Scatter({ runs, x, y, styles }) {
     ${
       !known.length
         ? html`<p class="muted relation-note">No visible run has both.</p>`
-        : html`<svg width=${width} height=${HEIGHT} role="group" aria-label=${`${named(y)} against ${named(x)}, ${count(known.length)} runs`}>
+        : html`<svg width=${width} height=${HEIGHT} role="group"
+          aria-label=${`${named(y)} against ${named(x)}, ${count(known.length)} runs`}>
       ${along.ticks.map(
         (
           tick,
           at,
         ) => html`<g key=${at}><line class="relation-grid" x1=${edges.left} x2=${width - edges.right} y1=${toY(tick)} y2=${toY(tick)} />
-          <text class="relation-tick" x=${edges.left - 6} y=${toY(tick)} text-anchor="end" dominant-baseline="middle">${labels(along)[at]}</text></g>`,
+          <text class="relation-tick" x=${edges.left - 6} y=${toY(tick)} text-anchor="end"
+            dominant-baseline="middle">${labels(along)[at]}</text></g>`,
       )}
       ${across.ticks.slice(0, 12).map(
         (tick, at) => html`<text key=${at} class="relation-tick" x=${toX(tick)} y=${HEIGHT - edges.bottom + 16}
@@ -183,7 +185,8 @@ function Parallel({ runs, fields, styles }) {
             tick,
             k,
           ) => html`<text key=${k} class="relation-tick haloed" x=${toX(at) + (at === fields.length - 1 ? 6 : -6)} y=${toY(at, tick)}
-            text-anchor=${at === fields.length - 1 ? "start" : "end"} dominant-baseline="middle">${shortened(labels(scales[at])[k], 11)}</text>`,
+            text-anchor=${at === fields.length - 1 ? "start" : "end"}
+            dominant-baseline="middle">${shortened(labels(scales[at])[k], 11)}</text>`,
         )}</g>`,
       )}</svg></div>`;
 }
