@@ -145,7 +145,7 @@ def read_step(
         ranks = page.choose(_reached(attempt, outline), odd)
         spans = _spans(engine, replace(every, ranks=ranks))
     logs = find_logs(engine, replace(every, ranks=ranks))
-    came |= {row.attempt for row in (*begun, *outline)}
+    came |= {row.attempt for row in begun} | {row.attempt for row in outline}
     came |= {row.attempt for row in (*logs, *alerts)}
     spans, outline = _reached(attempt, spans), _reached(attempt, outline)
     begun, logs, alerts = _of(attempt, begun), _of(attempt, logs), _of(attempt, alerts)
