@@ -219,6 +219,21 @@ def test_a_page_of_ranks_has_the_odd_and_the_slow_ones(get: Get) -> None:
     assert get("/api/runs/wide/steps/19", limit=1, rank=12)["ranks"][0]["rank"] == 12
 
 
+def test_a_rank_with_an_open_span_or_a_line_alone_is_on_a_page(get: Get, hub: Hub) -> None:
+    """One that hangs in a step comes before those that ended it, and one that only logged comes last."""
+    ended = Span(START, 10**6, 3, None, b"t" * 16, b"e" * 8, None, "train.step")
+    begun = Span(START, None, 3, None, b"u" * 16, b"b" * 8, None, "train.step")
+    line = Log(START, 3, None, None, None, 9, "here")
+    for rank, record in enumerate((ended, line, begun)):
+        writer = Writer(id=f"hang{rank}", run="hanging", project="gpt", rank=rank, world_size=3, wall_ns=START)
+        hub.store.write(Batch(writer, 1, [record]))
+    pages = [get("/api/runs/hanging/steps/3", limit=2, offset=offset) for offset in (0, 2)]
+    assert [span["rank"] for span in pages[0]["open_spans"]] == [2]
+    assert [lane["rank"] for lane in pages[0]["ranks"]] == [0]
+    assert [log["rank"] for log in pages[1]["logs"]] == [1]
+    assert [page["all_ranks"]["count"] for page in pages] == [3, 3]
+
+
 @pytest.mark.usefixtures("wide")
 def test_the_pages_together_are_the_whole(get: Get) -> None:
     """Every rank is on one page, as it is in an answer without pages, and what concerns all ranks is on each."""

@@ -44,8 +44,9 @@ class ModuleTiming:
         """The exception being handled when the forward pass started."""
         self._backward: Phase | None = None
         self._sync: Phase | None = None
-        methods = (self._enter, self._leave, self._backward_ends, self._backward_begins, self._sync_ends)
-        self._on_call, self._on_leave, self._on_end, self._on_begin, self._on_sync_end = map(never_raising, methods)
+        self._on_call, self._on_leave = never_raising(self._enter), never_raising(self._leave)
+        self._on_begin, self._on_end = never_raising(self._backward_begins), never_raising(self._backward_ends)
+        self._on_sync_end = never_raising(self._sync_ends)
 
     def install(self) -> None:
         """Install the hook for the next call of a module."""
@@ -158,7 +159,7 @@ _DISTRIBUTED = torch.distributed.is_available()
 
 def has_peers() -> bool:
     """Return whether this process belongs to a group with others."""
-    return _DISTRIBUTED and torch.distributed.is_initialized() and torch.distributed.get_world_size() > 1
+    return bool(_DISTRIBUTED and torch.distributed.is_initialized() and torch.distributed.get_world_size() > 1)
 
 
 def differentiable(output: Any) -> list[Any]:

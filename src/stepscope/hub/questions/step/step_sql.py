@@ -42,6 +42,8 @@ Sides = tuple[int | None, int | None]
 Row = TypeVar("Row", SpanRow, LogRow, RankSpans)
 MAX_SIGMAS = 1e6
 """A value that is not finite counts as this far from the usual ones."""
+MAX_LEVEL = 4
+"""More than the level of any value."""
 MIN_BEFORE = 5
 """The least number of earlier values that a z-score needs."""
 
@@ -130,18 +132,20 @@ def read_step(
     came, near = _around(engine, run, step, attempt)
     every = RecordQuery(run=run, step=step, order="oldest", limit=MOST)
     alerts = find_alerts(engine, every)
+    begun = find_spans(engine, replace(every, open=True, order="newest"))
+    odd = _oddness(values, begun)
     if page is None:
         ranks, spans = None, _spans(engine, every)
         outline = outline_of(spans)
     else:
         outline = read_outline(engine, run, step)
-        came |= _attempts(engine, run, step)
-        ranks = page.choose(_reached(attempt, outline), _oddness(values))
+        attempts, logging = _logged(engine, run, step)
+        came |= attempts
+        odd = dict.fromkeys(logging, 0.0) | odd
+        ranks = page.choose(_reached(attempt, outline), odd)
         spans = _spans(engine, replace(every, ranks=ranks))
-    chosen = replace(every, ranks=ranks)
-    begun = find_spans(engine, replace(chosen, open=True, order="newest"))
-    logs = find_logs(engine, chosen)
-    came |= {row.attempt for row in (*begun, *outline)}
+    logs = find_logs(engine, replace(every, ranks=ranks))
+    came |= {row.attempt for row in begun} | {row.attempt for row in outline}
     came |= {row.attempt for row in (*logs, *alerts)}
     spans, outline = _reached(attempt, spans), _reached(attempt, outline)
     begun, logs, alerts = _of(attempt, begun), _of(attempt, logs), _of(attempt, alerts)
@@ -163,9 +167,9 @@ def read_step(
         values=[value for value in values if ranks is None or value.series.rank in ranks],
         spans=spans,
         outline=outline,
-        ranks=len(extents.keys() | {value.series.rank for value in values}),
+        ranks=len(extents.keys() | odd.keys() | {row.rank for row in logs}),
         last_rank=last_rank(extents),
-        open=begun,
+        open=[row for row in begun if ranks is None or row.rank in ranks],
         usual=usual_durations(engine, run, step - window, step - 1),
         logs=logs,
         alerts=alerts,
@@ -189,9 +193,9 @@ def _longest(extents: Mapping[int, tuple[int, int]], values: Iterable[StepValue]
     return max((last - first for first, last in found.values()), default=whole)
 
 
-def _oddness(values: Iterable[StepValue]) -> dict[int, float]:
-    """How odd the oddest value of each rank is: by its level, and within one by its distance from the usual."""
-    found: dict[int, float] = {}
+def _oddness(values: Iterable[StepValue], begun: Iterable[SpanRow]) -> dict[int, float]:
+    """How odd each rank is: most with an open span, else by the level of its values and their distance from usual."""
+    found: dict[int, float] = {row.rank: MAX_LEVEL * MAX_SIGMAS for row in begun}
     for value in values:
         _, z, level = value.against()
         odd = level * MAX_SIGMAS + min(abs(MAX_SIGMAS if z is None else z), MAX_SIGMAS) if level else 0.0
@@ -203,13 +207,13 @@ def _of_ranks(catalog: dict[int, SeriesRow], ranks: Sequence[int] | None) -> dic
     return catalog if ranks is None else {each: info for each, info in catalog.items() if info.rank in ranks}
 
 
-def _attempts(engine: Engine, run: int, step: int) -> set[int]:
-    """The attempts in which any rank logged a line or opened a span at a step."""
-    parts = [
-        f"SELECT groupUniqArray(attempt) AS came FROM {table} WHERE run = {run} AND step = {step}"
-        for table in ("logs", "open_spans")
-    ]
-    return {attempt for (came,) in engine.query(" UNION ALL ".join(parts)).rows() for attempt in came}
+def _logged(engine: Engine, run: int, step: int) -> tuple[set[int], list[int]]:
+    """The attempts and the ranks that logged a line at a step."""
+    found = engine.query(
+        f"SELECT groupUniqArray(attempt), groupUniqArray(rank) FROM logs WHERE run = {run} AND step = {step}"
+    )
+    ((attempts, ranks),) = found.rows()
+    return set(attempts), sorted(ranks)
 
 
 def _around(engine: Engine, run: int, step: int, attempt: int | None) -> tuple[set[int], Sides]:
