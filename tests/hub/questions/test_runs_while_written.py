@@ -25,6 +25,7 @@ TABLE: dict[str, Any] = {
     "filter": None,
     "sort": "-started",
     "metric": [],
+    "column": [],
     "archived": "hide",
     "cursor": None,
     "limit": 10,

@@ -71,7 +71,7 @@ def _open(
     run: stepscope.Run, clock: GpuClock | None, name: str, attrs: dict[str, Any], describe: Callable[[], dict[str, Any]]
 ) -> Phase | None:
     try:
-        return Phase(run, clock, name, {**attrs, **describe()})
+        return Phase(clock, name, {**attrs, **describe()})
     except Exception as problem:
         failed(run, name, problem)
         return None

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 import torch
-from torch.nn.modules import module as torch_modules
+from torch.nn.modules.module import register_module_forward_pre_hook
 from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 
 import stepscope
@@ -28,56 +28,55 @@ class ModuleTiming:
     """Times one forward and one backward pass at a time; concurrent ones of other threads are not timed.
 
     A global module hook catches the next call of any module, which is the outermost one. It is removed while that
-    module runs, so that inner modules cost nothing. The hooks are put into torch's tables, under one key, and taken
-    out again: registering and removing them in each step would take longer than the spans.
+    module runs, so that inner modules cost nothing.
     """
 
     def __init__(self, clock: GpuClock, checks: Checks | None = None) -> None:
         self._clock = clock
         self._checks = checks
-        self._key: Any = None
+        self._waiting: Any = None
         self._module: Any = None
-        self._hooked: Any = None
-        """The module that has our hook."""
         self._forward: Phase | None = None
         self._outside: BaseException | None = None
         """The exception being handled when the forward pass started."""
+        self._handle: Any = None
         self._backward: Phase | None = None
         self._sync: Phase | None = None
-        self._on_call, self._on_leave = never_raising(self._enter), never_raising(self._leave)
-        self._on_begin, self._on_end = never_raising(self._backward_begins), never_raising(self._backward_ends)
-        self._on_sync_end = never_raising(self._sync_ends)
+        methods = (self._enter, self._leave, self._backward_ends, self._backward_begins, self._sync_ends)
+        self._hooks = [never_raising(each) for each in methods]
 
     def install(self) -> None:
         """Install the hook for the next call of a module."""
-        if self._key is None:
-            self._key = torch_modules.register_module_forward_pre_hook(self._on_call).id
-        torch_modules._global_forward_pre_hooks[self._key] = self._on_call
+        if self._waiting is None:
+            self._waiting = register_module_forward_pre_hook(self._on_call)
+
+    def _on_call(self, module: Any, args: Any) -> None:
+        if torch.compiler.is_compiling():  # checked first, so that compiled code does not depend on anything below
+            return
+        self._hooks[0](module, args)
 
     def _enter(self, run: stepscope.Run, module: Any, args: Any) -> None:
         if self._forward is not None or in_backward():
             return  # another thread, or activation recomputation
-        if self.unsettled:
-            self.settle()
-        torch_modules._global_forward_pre_hooks.pop(self._key, None)
-        self._module = self._hooked = module
-        self._outside = sys.exc_info()[1]
-        module._forward_hooks[self._key] = self._on_return
-        module._forward_hooks_always_called[self._key] = True
+        self.settle()
+        if self._waiting is not None:
+            self._waiting.remove()
+            self._waiting = None
+        self._module, self._outside = module, sys.exc_info()[1]
+        self._handle = module.register_forward_hook(self._on_return, always_call=True)
         if self._checks is not None and self._checks.wants_input:
             quietly(run, self._checks.forward, module, args)
         attrs = {"train.module": type(module).__name__}
         if torch.is_grad_enabled():
-            attrs[ATTR_BUCKET] = "productive"
-            self._forward = Phase(run, self._clock, FORWARD, attrs)
+            self._forward = Phase(self._clock, FORWARD, {**attrs, ATTR_BUCKET: "productive"})
         else:
-            self._forward = Phase(run, self._clock, INFERENCE, attrs)
+            self._forward = Phase(self._clock, INFERENCE, attrs)
 
     def _on_return(self, module: Any, args: Any, output: Any) -> None:
         if module is self._module:
-            self._on_leave(output)
+            self._hooks[1](output)
             self._module = None
-            torch_modules._global_forward_pre_hooks[self._key] = self._on_call
+            self.install()
 
     def _leave(self, run: stepscope.Run, output: Any) -> None:
         forward, self._forward = self._forward, None
@@ -85,7 +84,7 @@ class ModuleTiming:
         failed = error if error is not self._outside else None
         self._outside = None
         if failed is None:
-            self._unhook()  # otherwise torch is iterating over the hooks, and it is removed before the next call
+            self._forget_handle()  # otherwise torch is iterating over the hooks, and it is removed before the next call
         if forward is not None:
             forward.end(failed)
         if failed is None and torch.is_grad_enabled():
@@ -94,24 +93,22 @@ class ModuleTiming:
     def _await_backward(self, output: Any) -> None:
         """Register a hook on the gradient of an output, which marks the start of the backward pass."""
         context = contextvars.copy_context()
-        begin = self._on_begin
+        begin = self._hooks[3]
 
         def on_gradient(gradient: Any) -> None:
             if self._backward is None:
                 begin(context)
 
-        if type(output) is torch.Tensor and output.requires_grad and not output.is_leaf:
-            output.register_hook(on_gradient)
-            return
         for tensor in differentiable(output):
             tensor.register_hook(on_gradient)
 
     def _backward_begins(self, run: stepscope.Run, context: contextvars.Context) -> None:
         # torch calls back at the end of the whole pass; DDP and FSDP use the same mechanism.
+        engine = torch.autograd.Variable._execution_engine
         if self._checks is not None and self._checks.armed is not None:
             quietly(run, self._checks.backward)
-        self._backward = Phase(run, self._clock, BACKWARD, {ATTR_BUCKET: "productive"}, context)
-        torch.autograd.Variable._execution_engine.queue_callback(self._on_end)
+        self._backward = Phase(self._clock, BACKWARD, {ATTR_BUCKET: "productive"}, context)
+        engine.queue_callback(self._hooks[2])
 
     def _backward_ends(self, run: stepscope.Run) -> None:
         backward, self._backward = self._backward, None
@@ -120,18 +117,13 @@ class ModuleTiming:
         if backward is not None and has_peers():
             # DDP and FSDP wait for their collectives in callbacks that were queued during the pass: after this one,
             # and before the next.
-            self._sync = Phase(run, self._clock, GRADIENT_SYNC, {ATTR_BUCKET: "overhead"}, backward.context)
-            torch.autograd.Variable._execution_engine.queue_callback(self._on_sync_end)
+            self._sync = Phase(self._clock, GRADIENT_SYNC, {ATTR_BUCKET: "overhead"}, backward.context)
+            torch.autograd.Variable._execution_engine.queue_callback(self._hooks[4])
 
     def _sync_ends(self, run: stepscope.Run) -> None:
         sync, self._sync = self._sync, None
         if sync is not None:
             sync.end()
-
-    @property
-    def unsettled(self) -> bool:
-        """Whether an exception left something that `settle` ends."""
-        return not (self._hooked is self._forward is self._backward is self._sync is None)
 
     def settle(self) -> None:
         """End phases left open by an exception and reinstall the hook; called where no pass can be running."""
@@ -139,27 +131,25 @@ class ModuleTiming:
             if phase is not None:
                 phase.abandon()
         self._forward = self._backward = self._sync = self._module = None
-        self._unhook()
+        self._forget_handle()
         self.install()
 
-    def _unhook(self) -> None:
-        module, self._hooked = self._hooked, None
-        if module is not None:
-            module._forward_hooks.pop(self._key, None)
-            module._forward_hooks_always_called.pop(self._key, None)
+    def _forget_handle(self) -> None:
+        if self._handle is not None:
+            self._handle.remove()
+            self._handle = None
 
     def remove(self) -> None:
         """Remove all hooks."""
         self.settle()
-        torch_modules._global_forward_pre_hooks.pop(self._key, None)
-
-
-_DISTRIBUTED = torch.distributed.is_available()
+        self._waiting.remove()
+        self._waiting = None
 
 
 def has_peers() -> bool:
     """Return whether this process belongs to a group with others."""
-    return bool(_DISTRIBUTED and torch.distributed.is_initialized() and torch.distributed.get_world_size() > 1)
+    distributed = torch.distributed
+    return bool(distributed.is_available() and distributed.is_initialized() and distributed.get_world_size() > 1)
 
 
 def differentiable(output: Any) -> list[Any]:
@@ -218,15 +208,14 @@ class OptimizerTiming:
         if run is not self._known:
             self._known = run
             run.on_finish(self._clock.close)
-        if self._modules is not None and self._modules.unsettled and not in_backward():
+        if self._modules is not None and not in_backward():
             self._modules.settle()
-        if self._open is not None:
-            self._abandon()
+        self._abandon()
         if self._norm_every and self._steps % self._norm_every == 0 and (self._always or run.affords()):
             with Optional(run):
                 self._log_norm(run, optimizer)
         attrs = {ATTR_BUCKET: "productive", "train.optimizer": type(optimizer).__name__}
-        self._open = Phase(run, self._clock, OPTIMIZER_STEP, attrs)
+        self._open = Phase(self._clock, OPTIMIZER_STEP, attrs)
 
     def _after(self, run: stepscope.Run, optimizer: Any, args: Any, kwargs: Any) -> None:
         if self._open is None:
@@ -234,8 +223,7 @@ class OptimizerTiming:
         phase, self._open = self._open, None
         phase.end()
         place = self._place(run)
-        if self._clock.wanted:
-            self._clock.close_round(run, *place)
+        self._clock.close_round(run, *place)
         if self._checks is not None and not in_backward():
             quietly(run, self._checks.step, optimizer, *place)
         self._steps += 1

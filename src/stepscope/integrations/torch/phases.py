@@ -60,8 +60,8 @@ class GpuClock:
     """Marks phases in the current CUDA stream; does nothing without CUDA, or during graph capture."""
 
     def __init__(self, wanted: bool) -> None:
-        self.wanted = wanted
-        self.on = wanted
+        self._wanted = wanted
+        self.on = True
         """Whether the phases until the next optimizer step are measured."""
         self._spent = 0.0
         self._free: dict[int, list[Any]] = {}
@@ -70,7 +70,9 @@ class GpuClock:
 
     def mark(self) -> Mark | None:
         """Mark the current position of the stream."""
-        if not self.on or not torch.cuda.is_initialized() or torch.cuda.is_current_stream_capturing():
+        if not (self._wanted and self.on) or not torch.cuda.is_initialized():
+            return None
+        if torch.cuda.is_current_stream_capturing():
             return None
         began = time.perf_counter()
         device = torch.cuda.current_device()
@@ -88,13 +90,14 @@ class GpuClock:
     def close_round(self, run: stepscope.Run, step: int, axis: str | None) -> None:
         """Assign the phases since the last call to a step, and record finished rounds.
 
-        The next phases are measured if the run's overhead budget allows it. Called only where phases are `wanted`.
+        The next phases are measured if the run's overhead budget allows it.
         """
         stretches, self._open = self._open, []
-        began = time.perf_counter()
-        self._close(run, step, axis, stretches)
-        spend(run, "gpu_events", self._spent + time.perf_counter() - began)
-        self._spent, self.on = 0.0, run.affords()
+        if self._wanted:
+            began = time.perf_counter()
+            self._close(run, step, axis, stretches)
+            spend(run, "gpu_events", self._spent + time.perf_counter() - began)
+            self._spent, self.on = 0.0, run.affords()
 
     def _close(self, run: stepscope.Run, step: int, axis: str | None, stretches: list[Stretch]) -> None:
         if stretches:
@@ -127,24 +130,20 @@ class Phase:
     __slots__ = ("_clock", "_mark", "_name", "_span", "context")
 
     def __init__(
-        self,
-        run: stepscope.Run,
-        clock: GpuClock | None,
-        name: str,
-        attrs: dict[str, Any],
-        context: Context | None = None,
+        self, clock: GpuClock | None, name: str, attrs: dict[str, Any], context: Context | None = None
     ) -> None:
         self._clock = clock
-        self._name = name
         self.context = context
-        span = run.span(name, **attrs) if context is None else context.run(run.span, name, **attrs)
-        self._span = span.__enter__()
-        self._mark = clock.mark() if clock is not None and clock.on else None
+        self._name = name.rpartition(".")[2]
+        self._span = (
+            stepscope.span(name, **attrs) if context is None else context.run(stepscope.span, name, **attrs)
+        ).__enter__()
+        self._mark = None if clock is None else clock.mark()
 
     def end(self, error: BaseException | None = None) -> None:
         """End the phase."""
-        if self._clock is not None and self._mark is not None:
-            self._clock.measure(self._name.rpartition(".")[2], self._mark)
+        if self._clock is not None:
+            self._clock.measure(self._name, self._mark)
         self._span.__exit__(None if error is None else type(error), error, None)
 
     def abandon(self) -> None:
@@ -153,17 +152,10 @@ class Phase:
         self._span.__exit__(None, None, None)
 
 
-ADDED_SECONDS = 0.002
-"""The time in hooks that is added to a run's overhead at once: adding takes time itself."""
-_waiting = [0.0]
-"""The time in hooks that is not added yet."""
-
-
 def never_raising(work: Callable[..., None]) -> Callable[..., None]:
     """Make a hook that never raises into torch: failures are counted, with one warning."""
 
     def hook(*arguments: Any) -> None:
-        # The first is checked first, so that compiled code does not depend on anything below.
         if torch.compiler.is_compiling() or (run := stepscope.current_run()) is None:
             return
         began = time.perf_counter()
@@ -171,10 +163,7 @@ def never_raising(work: Callable[..., None]) -> Callable[..., None]:
             work(run, *arguments)
         except Exception as error:
             failed(run, work.__name__, error)
-        _waiting[0] += time.perf_counter() - began
-        if _waiting[0] > ADDED_SECONDS:
-            seconds, _waiting[0] = _waiting[0], 0.0
-            run.add_overhead("hooks", seconds, optional=False)
+        run.add_overhead("hooks", time.perf_counter() - began, optional=False)
 
     return hook
 
@@ -197,7 +186,7 @@ class Optional:
 def spend(run: stepscope.Run, part: str, seconds: float) -> None:
     """Add optional work inside a hook to the run's overhead: under its own name, and not again as a hook."""
     run.add_overhead(part, seconds)
-    _waiting[0] -= seconds
+    run.add_overhead("hooks", -seconds, optional=False)
 
 
 def failed(run: stepscope.Run, work: str, error: Exception) -> None:
@@ -206,9 +195,7 @@ def failed(run: stepscope.Run, work: str, error: Exception) -> None:
     run.warn(f"timing torch failed in {work}: {error!r}", about=f"torch {work}")
 
 
-_graph_task: Callable[[], int] = getattr(torch._C, "_current_graph_task_id", lambda: -1)
-
-
 def in_backward() -> bool:
     """Return whether this thread is inside a backward pass."""
-    return _graph_task() != -1
+    ask = getattr(torch._C, "_current_graph_task_id", None)
+    return ask is not None and ask() != -1

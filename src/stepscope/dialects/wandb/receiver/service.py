@@ -73,6 +73,8 @@ FIELDS: Mapping[str, Mapping[str, Scope]] = {
         "addAliases": "ingest",
         "deleteAliases": "ingest",
         "deleteArtifact": "admin",
+        "upsertSweep": "ingest",
+        "createAgent": "ingest",
     },
     "query": {"models": "read", "projects": "read"},
 }
