@@ -186,7 +186,7 @@ class Checkpoints:
             found = {"artifact": what.id, "name": what.name, "path": what.path}
         else:
             text = text_of(what)
-            is_path = not isinstance(what, str) or "://" in text or "/" in text or os.path.exists(text)
+            is_path = not isinstance(what, str) or "/" in text  # the disk is not asked: it may hang
             found = {"path": place_of(what)} if is_path else {"name": text}
         self._run.event(names.EVENT_ARTIFACT_USED, {**attrs, **found, **({"kind": kind} if kind else {})})
 

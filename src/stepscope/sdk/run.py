@@ -346,7 +346,7 @@ class Run:
         return made
 
     def use(self, what: Any, /, kind: Any = "", **attrs: Any) -> None:
-        """Record that the run uses an artifact: what `run.artifact` returned, a name (`model:v2`), or a path."""
+        """Record the use of an artifact: what `artifact` returned, a name (`model:v2`), or a path with a slash."""
         self.checkpoints.note_used(what, text_of(kind)[:LONGEST_NAME], attrs)
 
     def resumed_from(self, path: Any = None, /, step: int | None = None, **unknown: Any) -> None:
