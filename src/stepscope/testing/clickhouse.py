@@ -115,7 +115,12 @@ class ServerProcess:
                 stderr=output,
             )
 
-    def wait(self, seconds: float = 60.0) -> None:
+    @property
+    def runs(self) -> bool:
+        """Whether its process runs."""
+        return self.process is not None and self.process.poll() is None
+
+    def wait(self, seconds: float = 300.0) -> None:
         """Wait until it answers; one that crashes meanwhile, as old servers do at times, is started again."""
         deadline = time.monotonic() + seconds
         crashes = 0

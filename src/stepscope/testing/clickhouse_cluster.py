@@ -62,7 +62,7 @@ class ZooKeeperProcess:
     host: str = LOOPBACK
     process: "subprocess.Popen[bytes] | None" = None
 
-    def start(self, seconds: float = 60.0) -> "ZooKeeperProcess":
+    def start(self, seconds: float = 300.0) -> "ZooKeeperProcess":
         """Start it and wait until it serves: it listens a while before."""
         self.folder.mkdir(parents=True, exist_ok=True)
         jars = [str(jar) for name in _LIBRARIES for jar in sorted(JARS.glob(f"{name}.jar"))]
@@ -120,6 +120,16 @@ class ClusterProcesses:
         for server in every:
             server.wait()
         return self
+
+    def mend(self) -> None:
+        """Start again what does not run."""
+        if self.zookeeper.process is None or self.zookeeper.process.poll() is not None:
+            self.zookeeper.start()
+        ended = [server for shard in self.servers for server in shard if not server.runs]
+        for server in ended:
+            server.launch()
+        for server in ended:
+            server.wait()
 
     def kill(self) -> None:
         """End everything with SIGKILL."""

@@ -58,6 +58,15 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> ClusterProcesses:
     return shared("cluster", make)
 
 
+@pytest.fixture(autouse=True)
+def whole(request: pytest.FixtureRequest) -> Iterator[None]:
+    """A test that fails while a part of the shared cluster is killed leaves it whole for the others."""
+    found = request.getfixturevalue("cluster") if "cluster" in request.fixturenames else None
+    yield
+    if found is not None:
+        found.mend()
+
+
 @pytest.fixture(scope="class")
 def database(request: pytest.FixtureRequest, address_of: AddressOf) -> Iterator[str]:
     """The address of a database that no other test has."""

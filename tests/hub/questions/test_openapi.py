@@ -56,7 +56,7 @@ def _make_known(document: dict[str, Any]) -> None:
 
 
 OWN_WORDS = (
-    *("/api/runs", "/api/runs/{run}/series", "/api/runs/{run}/quantiles", "/api/sql"),
+    *("/api/runs", "/api/series", "/api/runs/{run}/series", "/api/runs/{run}/quantiles", "/api/sql"),
     *("/api/spans/lanes", "/api/spans/export", "/api/spans/import", "/api/dashboards/{name}"),
     *("/api/alerts/rules", "/api/alerts/preview"),
 )

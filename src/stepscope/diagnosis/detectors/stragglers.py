@@ -214,15 +214,16 @@ class Stragglers:
     def _judge_floor(self, name: str, rank: int, step: int, time: int, took: dict[int, float]) -> Finding | None:
         """Judge a rank on a busy machine, where any rank may be late at any step, by its fastest steps.
 
-        A slow rank takes longer in nearly all steps than the others in half of theirs, and its fastest steps as a whole
-        are longer than theirs, too.
+        A slow rank takes longer in nearly all steps than the others in half of theirs, twice as long as these or four
+        times as long as their fastest, and its fastest steps as a whole are longer than theirs, too.
         """
         recent = self._ratios[name, rank]
         others = [other for other in took if other != rank]
         usual = median([each[3] for other in others for each in self._ratios[name, other]])
         fastest = _floor([each[3] for each in recent])
-        lost = fastest - usual
-        if fastest < 2 * usual or lost < max(MIN_LOST_SECONDS, SHARE * _floor(self._took)):
+        quick = median([_floor([each[3] for each in self._ratios[name, other]]) for other in others])
+        lost = fastest - min(usual, quick)
+        if fastest < min(2 * usual, max(usual, 4 * quick)) or lost < max(MIN_LOST_SECONDS, SHARE * _floor(self._took)):
             return None
         if _floor(self._own[rank]) - median([_floor(self._own[other]) for other in others]) < WAITED * lost:
             return None
