@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 
 import pytest
+from playwright.sync_api import Route
 
 from stepscope.diagnosis.finding import Finding
 from stepscope.diagnosis.run_diagnosis import VERSION
@@ -87,6 +88,23 @@ def test_ranks_are_compared_in_the_span(hung: RunningHub, show: Opened) -> None:
     first = page.locator(".rank-bars li").first
     assert first.inner_text().split("\n") == ["rank 5", "400 ms"]
     assert page.locator(".rank-bars .blamed").count() == 1
+    assert page.get_by_text("There are more spans").count() == 0
+
+
+def test_the_slowest_spans_are_asked_for(hung: RunningHub, show: Opened) -> None:
+    """Of more spans than one request reads the longest are compared, and that there are more is said."""
+    page = show(hung, "run/hung?tab=diagnosis")
+    asked = []
+
+    def cut(route: Route) -> None:
+        asked.append(route.request.url)
+        answer = route.fetch()
+        route.fulfill(response=answer, json={**answer.json(), "next": 1000})
+
+    page.route("**/api/spans?**", cut)
+    page.reload()
+    page.get_by_text("There are more spans: these are the 1,000 longest.").wait_for()
+    assert all("sort=slowest" in each for each in asked)
 
 
 @SIZES
