@@ -1,6 +1,7 @@
 """The evidence of a finding by rank: the stacks of a hang, folded, and the time of each rank in a slow span."""
 
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
@@ -87,6 +88,23 @@ def test_ranks_are_compared_in_the_span(hung: RunningHub, show: Opened) -> None:
     first = page.locator(".rank-bars li").first
     assert first.inner_text().split("\n") == ["rank 5", "400 ms"]
     assert page.locator(".rank-bars .blamed").count() == 1
+    assert page.get_by_text("There are more spans").count() == 0
+
+
+def test_the_slowest_spans_are_asked_for(hung: RunningHub, show: Opened) -> None:
+    """Of more spans than one request reads the longest are compared, and that there are more is said."""
+    page = show(hung, "run/hung?tab=diagnosis")
+    asked = []
+
+    def cut(route: Any) -> None:
+        asked.append(route.request.url)
+        answer = route.fetch()
+        route.fulfill(response=answer, json={**answer.json(), "next": 1000})
+
+    page.route("**/api/spans?**", cut)
+    page.reload()
+    page.get_by_text("There are more spans: these are the 1,000 longest.").wait_for()
+    assert all("sort=slowest" in each for each in asked)
 
 
 @SIZES

@@ -1,7 +1,6 @@
 """Columns of the list of runs: fields of the API, among them the last, lowest, highest and best value of a metric."""
 
 import difflib
-import re
 import time
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
@@ -9,13 +8,13 @@ from typing import Any
 from stepscope.cli import text
 from stepscope.cli.run_text import flatten
 from stepscope.model import formatting
+from stepscope.model.point_fields import point_field
 from stepscope.model.run_description import tag_text
 
 ALIASES = {"run": "id", "host": "hosts", "state": "status", "tag": "tags", "note": "notes"}
 OF_METRIC = {"metrics": "value", "min": "min", "max": "max", "best": "best"}
 """The fields of a metric, and what the API calls them."""
 _OPEN = tuple(f"{name}." for name in (*OF_METRIC, "config", "tag", "tags"))
-_OF_POINTS = re.compile(r"last\d+\..+|metrics\..+@(?:best|min|max)\..+", re.DOTALL)
 _TIMES = ("created", "started", "seen")
 
 
@@ -27,7 +26,7 @@ def field(name: str, plain: Collection[str]) -> str:
 
 def is_of_points(field: str) -> bool:
     """Whether a field is computed from points: `last10.KEY` or `metrics.KEY@best.OTHER`."""
-    return _OF_POINTS.fullmatch(field) is not None
+    return point_field(field) is not None
 
 
 def metrics_among(fields: Sequence[str]) -> list[str]:

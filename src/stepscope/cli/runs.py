@@ -78,7 +78,9 @@ def _print_chosen(client: HubClient, home: Path, args: argparse.Namespace, most:
         ]
         print(dumps([as_json(stored_row(home, row)) | more for row, more in zip(rows, cells, strict=True)]))
         return 0
-    for line in run_columns.nowhere(columns, rows, known):
+    dear: dict[str, str] = answer.get("left_out", {})
+    unknown = run_columns.nowhere([each for each in columns if each not in dear], rows, known)
+    for line in (*(f"{field} is left out: {why}" for field, why in dear.items()), *unknown):
         print(text.clean(f"stepscope: {line}"), file=sys.stderr)
     listed = [stored_row(home, row) for row in rows]
     lines = _with_columns(listed, rows, names, columns) if columns else _lines(listed, text.width())

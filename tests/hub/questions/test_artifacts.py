@@ -2,8 +2,12 @@
 
 from typing import Any
 
+import pytest
+
+from stepscope.hub.questions.checkpoints import artifacts
 from stepscope.hub.service import Hub
 from stepscope.model import names
+from stepscope.model.ports import Batch, Writer
 from stepscope.model.records import Event
 from tests.hub.questions.conftest import Get
 from tests.hub.questions.test_checkpoints import S, store
@@ -70,4 +74,19 @@ def test_versions_and_lineage(hub: Hub, get: Get) -> None:
 def test_a_run_without_any(hub: Hub, get: Get) -> None:
     """Nothing is listed."""
     store(hub, "bare", [])
-    assert get("/api/runs/bare/artifacts") == {"made": [], "used": []}
+    assert get("/api/runs/bare/artifacts") == {"made": [], "used": [], "more": False}
+
+
+def test_another_project_does_not_renumber(hub: Hub, get: Get, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of the artifacts of the project, and of no other, the oldest are read; that there are more is said."""
+
+    def write(run: str, project: str, records: list[Event]) -> None:
+        hub.store.write(Batch(Writer(id=run, run=run, project=project, wall_ns=S), 1, list(records)))
+
+    write("ours", "few", [made("o1", 50), sized("o1", 50, "a"), made("o2", 51), sized("o2", 51, "b")])
+    write("theirs", "many", [made(f"t{at}", 60 + at) for at in range(6)])
+    monkeypatch.setattr(artifacts, "MAX_EVENTS", 4)
+    ours = get("/api/runs/ours/artifacts")
+    assert ([each["version"] for each in ours["made"]], ours["more"]) == (["v1", "v0"], False)
+    theirs = get("/api/runs/theirs/artifacts")
+    assert ([each["version"] for each in theirs["made"]], theirs["more"]) == (["v3", "v2", "v1", "v0"], True)

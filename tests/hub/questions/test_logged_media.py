@@ -7,6 +7,8 @@ from typing import Any
 
 import pytest
 
+from stepscope.hub.questions import files
+from stepscope.hub.questions.files import media
 from stepscope.hub.service import Hub
 from stepscope.journal import layout
 from stepscope.journal.blobs import blobs_of
@@ -116,3 +118,35 @@ def test_they_are_among_the_files(get: Get, run: str) -> None:
     assert [each["name"].split("/")[2] for each in get(f"{run}/files", q="p-1")["files"]] == ["p-1.png"]
     name = next(each["name"] for each in answer["files"] if each["name"].endswith("page.html"))
     assert get(f"{run}/files/text", name=name)["text"] == PAGE.decode()
+
+
+def test_copies_of_artifacts_hide_no_media(hub: Hub, get: Get, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Copied files of artifacts, newer than the images, count neither among the media nor among the logged files."""
+
+    def named(at: int, name: str, **more: Any) -> Event:
+        attrs = {"kind": "image", "sha256": f"{at:064x}", "size": 1, "name": name, **more}
+        return Event(START + at, at, None, None, None, 9, EVENT_MEDIA, attrs)
+
+    copies = [named(10 + n, f"c{n}.bin", artifact="model") for n in range(5)]
+    writer = Writer(id="copies", run="copies", project="vision", wall_ns=START)
+    hub.store.write(Batch(writer, 1, [began({}), named(1, "a.png", key="a"), named(2, "b.png", key="b"), *copies]))
+    monkeypatch.setattr(media, "MAX_RECORDS", 2)
+    monkeypatch.setattr(files, "MAX_LISTED", 2)
+    found = get("/api/runs/copies/media")
+    assert ([each["key"] for each in found["media"]], found["more"]) == (["a", "b"], False)
+    listed = [each["name"].split("/")[2] for each in get("/api/runs/copies/files")["files"] if not each["artifact"]]
+    assert listed == ["a.png", "b.png"]
+
+
+def test_a_place_that_is_no_number(hub: Hub, get: Get) -> None:
+    """A layer whose place is a list is drawn over the first image."""
+
+    def named(kind: str, digest: str, **more: Any) -> Event:
+        attrs = {"key": "k", "kind": kind, "sha256": digest * 64, "size": 1, "name": "x", **more}
+        return Event(START, 1, None, None, None, 9, EVENT_MEDIA, attrs)
+
+    writer = Writer(id="odd-place", run="odd-place", project="vision", wall_ns=START)
+    layer = named("boxes", "b", layer="truth", index=[1, 2])
+    hub.store.write(Batch(writer, 1, [began({}), named("image", "a", index={"a": 1}), layer]))
+    (shown,) = get("/api/runs/odd-place/media")["media"]
+    assert [each["group"] for each in shown["files"][0]["layers"]] == ["truth"]

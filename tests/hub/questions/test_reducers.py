@@ -5,11 +5,12 @@ import math
 import pytest
 
 from stepscope.hub.questions.runs import reducers
-from stepscope.hub.questions.runs.reducers import PointField, _read
+from stepscope.hub.questions.runs.reducers import _read
 from stepscope.hub.service import Hub
 from stepscope.hub.store.engine import Engine
 from stepscope.hub.store.read import reductions
-from stepscope.hub.store.read.reductions import Reduced
+from stepscope.hub.store.read.reductions import Budget, Reduced
+from stepscope.model.point_fields import PointField, point_field
 from stepscope.model.ports import Batch, Writer
 from stepscope.model.records import Metric, Record
 from tests.hub.questions.conftest import Get
@@ -101,9 +102,9 @@ def test_a_run_is_read_again_only_when_it_records_more(get: Get, hub: Hub, monke
     """Values of a run that rests are known; those of one that recorded something since are not."""
     read: list[int] = []
 
-    def counting(engine: Engine, keys: dict[int, list[str]], parts: PointField) -> dict[int, Reduced]:
+    def counting(engine: Engine, keys: dict[int, list[str]], parts: PointField, budget: Budget) -> dict[int, Reduced]:
         read.append(len(keys))
-        return _read(engine, keys, parts)
+        return _read(engine, keys, parts, budget)
 
     monkeypatch.setattr(reducers, "_read", counting)
     writer = Writer(id="live", run="live", project="live", name="live", wall_ns=START)
@@ -141,6 +142,39 @@ def test_price(get: Get, monkeypatch: pytest.MonkeyPatch) -> None:
     refused = get("/api/runs", expect=400, sort="last7.loss", filter="project = curves")["error"]["message"]
     assert refused == "this reads 2,303 points, and a request may read 100: choose fewer runs with a filter"
     assert len(get("/api/runs", sort="last7.loss", filter="project = curves and id = curve-0")["runs"]) == 1
+
+
+def test_a_column_that_is_too_dear_is_left_out(get: Get, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One budget is for the whole request; the runs are listed without the column, with the reason."""
+    monkeypatch.setattr(reductions, "MAX_POINTS", 150)
+    few, more = "last6.loss", "metrics.loss@best.eval/score"
+    found = get("/api/runs", filter="id = curve-0", column=[few, more])
+    assert list(found["runs"][0]["columns"]) == [few]
+    assert found["left_out"] == {
+        more: "this reads 88 points, and a request may read 150, of which 82 are left: choose fewer runs with a filter"
+    }
+    both = get("/api/runs", filter="id = curve-1", sort="last5.loss", column=[more])
+    assert (list(both["runs"][0]["columns"]), list(both["left_out"])) == (["last5.loss"], [more])
+    alone = get("/api/runs", filter="id = curve-1", column=[more])
+    assert (list(alone["runs"][0]["columns"]), alone["left_out"]) == ([more], {})
+
+
+def test_last_steps_are_priced_by_what_they_read(get: Get, hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The last steps of a long run are few points; where another is best, all of them are read."""
+    writer = Writer(id="long", run="long", project="long", name="long", wall_ns=START)
+    points = [Metric(START + step, step, None, "trainer", {"loss": float(step)}) for step in range(5000)]
+    hub.store.write(Batch(writer, 1, [began({}), *points, ended(START + SECOND)]))
+    monkeypatch.setattr(reductions, "MAX_POINTS", 1000)
+    assert column(get, "long", "last2.loss") == 4998.5
+    get("/api/runs", expect=400, filter="id = long", sort="metrics.loss@best.loss")
+
+
+def test_names_of_such_fields() -> None:
+    """Numbers are ASCII digits, nine at most; both sides of `@best.` have a name."""
+    assert point_field("last10.a.b") == PointField("a.b", 10)
+    assert point_field("metrics.a@min.b@max.c") == PointField("a", 0, "min", "b@max.c")
+    others = ("last1234567890.a", "last\u0663.a", "last5.", "metrics.@best.a", "metrics.a@best.", "a@best.b")
+    assert [point_field(each) for each in others] == [None] * len(others)
 
 
 def test_statements_are_short(get: Get, monkeypatch: pytest.MonkeyPatch) -> None:

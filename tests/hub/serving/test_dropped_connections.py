@@ -71,6 +71,25 @@ def test_a_client_that_showed_its_token_meanwhile_is_kept() -> None:
     assert len(dropped) <= 4
 
 
+def test_newcomers_close_no_more_than_the_limit_asks_for() -> None:
+    """Once some have shown a token or left, newcomers that fit beside the others close none of those ranked before."""
+    looks: Counter[str] = Counter()
+    now = 100.0
+    connections = Connections(10 * MOST, PER_ADDRESS, lambda: now)
+    clients = [Client(looks, "a", now + number / 1000) for number in range(PER_ADDRESS + 1)]
+    for each in clients:
+        connections.enter(each)
+    assert [each for each in clients if each.dropped] == clients[:1]
+    for each in clients[-10:]:
+        each.shown = Trust.TOKEN
+    newcomers = [Client(looks, "a", now + 1) for _ in range(11)]
+    for each in newcomers[:10]:
+        connections.enter(each)
+    assert [each for each in (*clients, *newcomers) if each.dropped] == clients[:1]
+    connections.enter(newcomers[10])
+    assert [each for each in (*clients, *newcomers) if each.dropped] == clients[:2]
+
+
 def test_nothing_is_closed_where_all_are_being_answered() -> None:
     """And a closed one that was ranked is not closed again."""
     looks: Counter[str] = Counter()

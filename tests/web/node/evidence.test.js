@@ -48,6 +48,8 @@ test("columns that are computed from points are told from others", () => {
     "config.last10.x",
     "metrics.@best.a",
     "metrics.a@best.",
+    "last1234567890.a",
+    "last5.",
   ])
     assert.equal(reducedOf(other), null, other);
 });

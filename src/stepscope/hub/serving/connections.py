@@ -5,8 +5,8 @@ import resource
 import socket
 import ssl
 import time
-from collections import Counter, deque
-from collections.abc import Callable
+from collections import deque
+from collections.abc import Callable, Iterable
 from enum import IntEnum
 from typing import Any, Protocol
 
@@ -85,7 +85,8 @@ class Connections:
         self._per_address = most if per_address is None else per_address
         self._clock = clock
         self._open: dict[Connection, None] = {}
-        self._peers: Counter[str] = Counter()
+        self._peers: dict[str, dict[Connection, None]] = {}
+        """The connections of each address."""
         self._slices: deque[Callable[[], bool]] = deque()
         self._ranked: deque[tuple[Connection, Trust]] = deque()
         """The least important connections of an address, or of all where it is empty, and what each had shown."""
@@ -94,28 +95,30 @@ class Connections:
     def enter(self, connection: Connection) -> None:
         """Add a connection; it is closed itself when all others are being served."""
         self._open[connection] = None
-        self._peers[connection.peer] += 1
+        same = self._peers.setdefault(connection.peer, {})
+        same[connection] = None
         if len(self._open) > self._most:
             self.drop_one()
-        elif self._peers[connection.peer] > self._per_address:
-            self._drop_next(connection.peer, lambda: self._without_token(connection.peer))
+        elif len(same) > self._per_address and len(without := self._without_token(same)) > self._per_address:
+            self._drop_next(connection.peer, lambda: without)
 
     def leave(self, connection: Connection) -> None:
         """Remove a connection."""
         if connection in self._open:
             del self._open[connection]
-            self._peers[connection.peer] -= 1
-            if not self._peers[connection.peer]:
+            same = self._peers[connection.peer]
+            del same[connection]
+            if not same:
                 del self._peers[connection.peer]
 
     def drop_one(self) -> bool:
         """Close the connection that is least important; False when all are being served."""
         return self._drop_next("", lambda: list(self._open))
 
-    def _without_token(self, peer: str) -> list[Connection]:
-        """List the connections of an address that showed nothing; none while these are not too many."""
-        same = [each for each in self._open if each.peer == peer and each.trust is Trust.NOTHING]
-        return same if len(same) > self._per_address else []
+    @staticmethod
+    def _without_token(connections: Iterable[Connection]) -> list[Connection]:
+        """List those that showed nothing: counted anew for each newcomer, as others may have shown their token."""
+        return [each for each in connections if each.trust is Trust.NOTHING]
 
     def _drop_next(self, peer: str, candidates: Callable[[], list[Connection]]) -> bool:
         """Close the least important one; many are ranked at a time, as that takes as long as there are connections."""
@@ -143,7 +146,7 @@ class Connections:
 
     def _importance(self, connection: Connection, now: float) -> tuple[int, int, int, int, float]:
         """Sort connections: those of the address with the most first, then the largest, then the slowest."""
-        trust, count = connection.trust, self._peers[connection.peer]
+        trust, count = connection.trust, len(self._peers[connection.peer])
         if trust is not Trust.TOKEN and now - connection.since < _NEW_SECONDS:
             return _NEW, 0, -count, 0, connection.since
         return trust * 2, connection.stage, -count, -connection.size, connection.since

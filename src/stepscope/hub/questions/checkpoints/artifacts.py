@@ -2,7 +2,7 @@
 
 from bisect import bisect_right
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -20,13 +20,13 @@ from stepscope.hub.questions.toolbox.params import (
     seconds,
 )
 from stepscope.hub.store.engine import Engine
-from stepscope.hub.store.read.log_rows import LifeEvent, read_life_events, read_life_events_of_all
-from stepscope.hub.store.read.run_catalog import projects_of, run_ids
+from stepscope.hub.store.read.log_rows import LifeEvent, read_life_events, read_life_events_of_project
+from stepscope.hub.store.read.run_catalog import run_ids
 from stepscope.model import names
 from stepscope.wire.plain import plain
 
 MAX_EVENTS = 20_000
-"""Events about artifacts that are read, the newest of the hub."""
+"""Events about artifacts that are read of a project, the oldest: the numbers of versions stay as they are."""
 MAX_SHOWN = 500
 MAX_USERS = 50
 """Runs that used an artifact, of which as many are listed."""
@@ -64,11 +64,19 @@ class Made(msgspec.Struct):
         return [str(each) for each in given] if isinstance(given, list) else []
 
 
-def made_in(engine: Engine, project: str) -> tuple[list[Made], list[tuple[int, LifeEvent]]]:
-    """The artifacts that the runs of a project made, the oldest first, with their versions; and the uses of any."""
-    found = read_life_events_of_all(engine, EVENTS, MAX_EVENTS)
-    projects = projects_of(engine, {run for run, _ in found})
-    mine = [(run, event) for run, event in reversed(found) if projects.get(run) == project]
+class OfProject(NamedTuple):
+    """The artifacts that the runs of a project made, with their versions, and the uses of any; the oldest first."""
+
+    made: list[Made]
+    uses: list[tuple[int, LifeEvent]]
+    more: bool
+    """Whether there are newer ones, which are left out."""
+
+
+def made_in(engine: Engine, project: str) -> OfProject:
+    """Read the artifacts of a project."""
+    found = read_life_events_of_project(engine, project, EVENTS, MAX_EVENTS + 1)
+    mine = found[:MAX_EVENTS]
     measured = {(run, event.text("id")): event for run, event in mine if event.name == names.EVENT_ARTIFACT_MEASURED}
     made = [
         Made(run, event, measured.get((run, event.text("id"))))
@@ -76,7 +84,8 @@ def made_in(engine: Engine, project: str) -> tuple[list[Made], list[tuple[int, L
         if event.name == names.EVENT_ARTIFACT
     ]
     _number(made)
-    return made, [(run, event) for run, event in mine if event.name == names.EVENT_ARTIFACT_USED]
+    uses = [(run, event) for run, event in mine if event.name == names.EVENT_ARTIFACT_USED]
+    return OfProject(made, uses, len(found) > MAX_EVENTS)
 
 
 def _number(made: Iterable[Made]) -> None:
@@ -92,8 +101,8 @@ def artifacts(reader: Reader, given: dict[str, Any]) -> dict[str, Any]:
     """Answer `/api/runs/{run}/artifacts`."""
     row = reader.recorded(given["run"])
     if not read_life_events(reader.engine, row.number, EVENTS, 1):
-        return {"made": [], "used": []}
-    made, uses = made_in(reader.engine, row.project)
+        return {"made": [], "used": [], "more": False}
+    made, uses, more = made_in(reader.engine, row.project)
     known = _Known(made)
     pairs = [(run, event, known.used(event)) for run, event in uses]
     users: dict[str, set[int]] = {}
@@ -110,6 +119,7 @@ def artifacts(reader: Reader, given: dict[str, Any]) -> dict[str, Any]:
     return {
         "made": [_made_json(each, users, ids) for each in reversed(mine)],
         "used": [_used_json(event, target, ids) for event, target in reversed(used)],
+        "more": more,
     }
 
 
@@ -194,7 +204,15 @@ ENDPOINTS = (
         "listArtifacts",
         "The artifacts that a run made and used, the newest first, with the runs that used or made them.",
         artifacts,
-        object_of(made=list_of(_MADE), used=list_of(_USED)),
+        object_of(
+            made=list_of(_MADE),
+            used=list_of(_USED),
+            more={
+                **BOOLEAN,
+                "description": f"Whether the project has more than {MAX_EVENTS:,} records of artifacts, of which the "
+                "oldest are read.",
+            },
+        ),
         (RUN,),
     ),
 )

@@ -36,7 +36,9 @@ MAX_TEXT = 256 * 1024
 """Bytes of a text that are shown; the whole of it can be downloaded."""
 LARGEST_TABLE = 64 * 1024 * 1024
 MAX_LISTED = 5000
-"""Logged files in the list of files, the newest."""
+"""Logged files in the list of files, the newest; and as many copied files of artifacts."""
+OF_ARTIFACT = f"name = {literal.text(EVENT_MEDIA)} AND has(attr_names, 'artifact')"
+"""The condition of the records of copied files of artifacts."""
 _MAX_ROWS = 1_000_000
 _LONGEST_CELL = 10_000
 _DELIMITED = (".csv", ".tsv")
@@ -67,11 +69,13 @@ def stored_files(reader: Reader, row: RunRow) -> list[RunFile]:
 def logged_files(reader: Reader, run: RunRow) -> list[RunFile]:
     """List the files that a run logged, each once, and the copied files of its artifacts."""
     condition = f"run = {run.number} AND kind = {EVENT} AND name = {literal.text(EVENT_MEDIA)}"
-    rows = read_log_rows(reader.engine, "logs", condition, f"time DESC, rank LIMIT {MAX_LISTED}")
-    copied = any("artifact" in row.record.attrs for row in rows)
-    versions = {each.id: version_of(each) for each in made_in(reader.engine, run.project)[0]} if copied else {}
+    logged, copied = (
+        read_log_rows(reader.engine, "logs", f"{condition} AND {part}", f"time DESC, rank LIMIT {MAX_LISTED}")
+        for part in (f"NOT ({OF_ARTIFACT})", f"({OF_ARTIFACT})")
+    )
+    versions = {each.id: version_of(each) for each in made_in(reader.engine, run.project).made} if copied else {}
     found: dict[tuple[str, str], RunFile] = {}
-    for row in rows:
+    for row in (*logged, *copied):
         attrs = row.record.attrs
         name, size = name_of(attrs), attrs.get("size")
         if name is not None and isinstance(size, int):

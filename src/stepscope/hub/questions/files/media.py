@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 from itertools import groupby
 from typing import Any
 
-from stepscope.hub.questions.files import name_of, stored_files
+from stepscope.hub.questions.files import OF_ARTIFACT, name_of, stored_files
 from stepscope.hub.questions.files.media_reader import (
     CHART,
     KINDS,
@@ -55,9 +55,9 @@ class LoggedMedia:
         """The file of a record."""
         attrs = row.record.attrs
         kind, name = attrs.get("kind"), name_of(attrs)
-        if name is None or attrs.get("artifact") is not None:
+        if name is None:
             return
-        shown = {"key": str(attrs.get("key", "")), "kind": kind, **place_of(row), INDEX: attrs.get(INDEX, 0)}
+        shown = {"key": str(attrs.get("key", "")), "kind": kind, **place_of(row), INDEX: _index(attrs)}
         if kind in LAYERS:
             yield {**shown, LAYER: layer_entry(kind, str(attrs.get("layer", "")), name, attrs.get("labels"))}
             return
@@ -72,6 +72,11 @@ class LoggedMedia:
     def in_file(self, file: RunFile) -> Media | None:
         """None: files are found through the records that name them."""
         return None
+
+
+def _index(attrs: dict[str, Any]) -> int:
+    found = attrs.get(INDEX)
+    return found if isinstance(found, int) else 0
 
 
 def media(reader: Reader, given: dict[str, Any]) -> dict[str, Any]:
@@ -102,7 +107,7 @@ def _condition(key: str | None, events: list[str], scopes: list[str]) -> str:
     """The condition of records with media; those of texts have their key in an attribute."""
     parts = []
     if events:
-        named = f"kind = {EVENT} AND name IN {literal.texts(events)}"
+        named = f"kind = {EVENT} AND name IN {literal.texts(events)} AND NOT ({OF_ARTIFACT})"
         if key is not None:
             begins = f"arrayExists(each -> startsWith(each, {literal.text(key)}), attr_names)"  # with that of its table
             named += f" AND ({begins} OR has(attr_values, {literal.text(key)}))"
@@ -118,7 +123,7 @@ def joined(media: Sequence[Media]) -> list[Media]:
     for _, group in groupby(media, _call):
         several = list(group)
         if all(INDEX in each for each in several):
-            several.sort(key=lambda each: each[INDEX] if isinstance(each[INDEX], int) else 0)
+            several.sort(key=lambda each: each[INDEX])
             shown = {key: value for key, value in several[0].items() if key != INDEX}
             several = [{**shown, "files": [file for each in several for file in each["files"]]}]
         found += several

@@ -6,7 +6,14 @@ from typing import Any
 
 from stepscope.diagnosis.finding import SEVERITIES
 from stepscope.hub.questions.runs import run_fields
-from stepscope.hub.questions.runs.reducers import MAX_STEPS, KeysByName, apart, value_of, with_point_fields
+from stepscope.hub.questions.runs.reducers import (
+    MAX_STEPS,
+    KeysByName,
+    apart,
+    value_of,
+    with_columns,
+    with_point_fields,
+)
 from stepscope.hub.questions.runs.run_fields import CursorError, duration
 from stepscope.hub.questions.runs.run_filter import ExpressionError, fields_of, parse
 from stepscope.hub.questions.series.metric_keys import compared_names, metric_names, resolve_names, visible_keys
@@ -30,7 +37,7 @@ from stepscope.hub.questions.toolbox.params import (
     seconds,
 )
 from stepscope.hub.runs.run_states import RunStatus
-from stepscope.hub.store.read.reductions import Reduced, TooManyPoints
+from stepscope.hub.store.read.reductions import Budget, Reduced, TooManyPoints
 from stepscope.hub.store.read.run_catalog import Latest, RunRow, WriterRow, read_writers
 from stepscope.hub.store.schema import ERA
 from stepscope.model.last_value import MEANING
@@ -137,15 +144,17 @@ def listing(reader: Reader, given: dict[str, Any]) -> dict[str, Any]:
         used = [*fields_of(wanted), (order, 0)]
         run_fields.check_present(used, everything, keys_by_name, lambda: visible_keys(reader))
         rows = _unarchived(everything, given["archived"], fields)
-        found = rows
+        found, budget = rows, Budget()
         for part in apart(wanted):
-            found = with_point_fields(reader.engine, found, (field for field, _ in fields_of(part)), keys_by_name)
+            dear = [field for field, _ in fields_of(part)]
+            found = with_point_fields(reader.engine, found, dear, keys_by_name, budget)
             found = run_fields.select(found, part, status, keys_by_name)
-        found = with_point_fields(reader.engine, found, [order], keys_by_name)
+        found = with_point_fields(reader.engine, found, [order], keys_by_name, budget)
         page = run_fields.page(found, sort, given["cursor"], given["limit"], status, keys_by_name)
         ended = [row.id for row in page.rows if reader.states.ended_since(row)]
         newer = {row.id: row for row in reader.runs(ids=ended, keys=keys)} if ended else {}
-        shown = with_point_fields(reader.engine, [newer.get(row.id, row) for row in page.rows], columns, keys_by_name)
+        listed = [newer.get(row.id, row) for row in page.rows]
+        shown, left_out = with_columns(reader.engine, listed, columns, keys_by_name, budget)
     except (ExpressionError, CursorError, TooManyPoints) as error:
         raise bad_request(str(error)) from None
     states = [status(row) for row in page.rows]
@@ -155,6 +164,7 @@ def listing(reader: Reader, given: dict[str, Any]) -> dict[str, Any]:
         "total": len(rows),
         "archived": sum(row.archived for row in everything),
         "next": page.following,
+        "left_out": left_out,
     }
 
 
@@ -306,7 +316,15 @@ ENDPOINTS = (
         "The runs that match a filter, sorted, page by page.",
         listing,
         object_of(
-            runs=list_of(object_of(**RUN_FIELDS)), matched=INTEGER, total=INTEGER, archived=INTEGER, next=nullable(TEXT)
+            runs=list_of(object_of(**RUN_FIELDS)),
+            matched=INTEGER,
+            total=INTEGER,
+            archived=INTEGER,
+            next=nullable(TEXT),
+            left_out={
+                **map_of(TEXT),
+                "description": "Why a `column` is missing in the runs: it reads too many points.",
+            },
         ),
         (
             Param(

@@ -4,19 +4,17 @@ import re
 import threading
 import time
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Literal, NamedTuple
 from weakref import WeakKeyDictionary
 
 from msgspec.structs import replace
 
 from stepscope.hub.questions.runs.run_filter import AllOf, Expression, ExpressionError, fields_of
 from stepscope.hub.store.engine import Engine
-from stepscope.hub.store.read.reductions import Reduced, means_of_last, values_at_best
+from stepscope.hub.store.read.reductions import Budget, Reduced, TooManyPoints, means_of_last, values_at_best
 from stepscope.hub.store.read.run_catalog import Latest, RunRow
+from stepscope.model.point_fields import PointField, point_field
 
 MAX_STEPS = 1000
-_LAST = re.compile(r"last(\d{1,9})\.(.+)", re.DOTALL)
-_AT = re.compile(r"@(best|min|max)\.")
 _MAX_KNOWN = 100_000
 """When more values than this are known, all are forgotten."""
 _SETTLED_NS = 60 * 10**9
@@ -30,31 +28,6 @@ _HIGHER_IS_BETTER = re.compile(
 )
 KeysByName = Mapping[str, Sequence[str]]
 """The keys that each metric name may stand for, the likeliest first."""
-
-
-class PointField(NamedTuple):
-    """The mean of the last steps of a metric, or its value where another one is best."""
-
-    key: str
-    steps: int = 0
-    by: Literal["", "best", "min", "max"] = ""
-    other: str = ""
-
-    @property
-    def metrics(self) -> list[str]:
-        """The metrics whose points are read."""
-        return [self.key, self.other] if self.by else [self.key]
-
-
-def point_field(field: str) -> PointField | None:
-    """The parts of a field that is computed from points; None for any other field."""
-    if (last := _LAST.fullmatch(field)) is not None:
-        return PointField(last[2], int(last[1]))
-    kind, _, name = field.partition(".")
-    found = _AT.search(name) if kind == "metrics" else None
-    if found is None or not name[: found.start()] or not name[found.end() :]:
-        return None
-    return PointField(name[: found.start()], 0, found[1], name[found.end() :])  # type: ignore[arg-type]
 
 
 def check_point_field(field: str, position: int) -> None:
@@ -92,13 +65,26 @@ def apart(expression: Expression) -> tuple[Expression, Expression]:
     )
 
 
+def with_columns(
+    engine: Engine, rows: Sequence[RunRow], fields: Iterable[str], keys_by_name: KeysByName, budget: Budget
+) -> tuple[list[RunRow], dict[str, str]]:
+    """Rows with the values of some fields, as far as the budget goes; and why the others are left out, by field."""
+    made, left_out = list(rows), {}
+    for field in fields:
+        try:
+            made = with_point_fields(engine, made, [field], keys_by_name, budget)
+        except TooManyPoints as error:
+            left_out[field] = str(error)
+    return made, left_out
+
+
 def with_point_fields(
-    engine: Engine, rows: Sequence[RunRow], fields: Iterable[str], keys_by_name: KeysByName
+    engine: Engine, rows: Sequence[RunRow], fields: Iterable[str], keys_by_name: KeysByName, budget: Budget
 ) -> list[RunRow]:
     """Rows with the values of some fields that are computed from points; TooManyPoints when that costs too much."""
     made = list(rows)
     for field, parts in point_fields_among(fields).items():
-        found = _values(engine, made, field, parts, keys_by_name)
+        found = _values(engine, made, field, parts, keys_by_name, budget)
         made = [
             replace(row, reduced={**row.reduced, field: value}) if (value := found.get(row.number)) else row
             for row in made
@@ -107,7 +93,7 @@ def with_point_fields(
 
 
 def _values(
-    engine: Engine, rows: Sequence[RunRow], field: str, parts: PointField, keys_by_name: KeysByName
+    engine: Engine, rows: Sequence[RunRow], field: str, parts: PointField, keys_by_name: KeysByName, budget: Budget
 ) -> dict[int, Reduced]:
     keys = {row.number: _keys(row, parts, keys_by_name) for row in rows}
     places = {row.number: (field, "\n".join(keys[row.number]), row.number) for row in rows}
@@ -118,7 +104,7 @@ def _values(
     known = {run: value for run, (seen, value) in held.items() if seen == version[run]}
     asked = {run: of_run for run, of_run in keys.items() if run not in known and len(of_run) == len(parts.metrics)}
     settled = time.time_ns() - _SETTLED_NS
-    found = _read(engine, asked, parts)
+    found = _read(engine, asked, parts, budget)
     with _lock:
         if len(cache) + len(asked) > _MAX_KNOWN:
             cache.clear()
@@ -131,14 +117,14 @@ def _keys(row: RunRow, parts: PointField, keys_by_name: KeysByName) -> list[str]
     return [key for name in parts.metrics for key, _ in value_of(row, keys_by_name.get(name, ()))]
 
 
-def _read(engine: Engine, keys: dict[int, list[str]], parts: PointField) -> dict[int, Reduced]:
+def _read(engine: Engine, keys: dict[int, list[str]], parts: PointField, budget: Budget) -> dict[int, Reduced]:
     if not keys:
         return {}
     first = {run: of_run[0] for run, of_run in keys.items()}
     if not parts.by:
-        return means_of_last(engine, first, parts.steps)
+        return means_of_last(engine, first, parts.steps, budget)
     best = {run: (key, _is_highest(parts.by, key)) for run, (_, key) in keys.items()}
-    return values_at_best(engine, first, best)
+    return values_at_best(engine, first, best, budget)
 
 
 def _is_highest(by: str, key: str) -> bool:

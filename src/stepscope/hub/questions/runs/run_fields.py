@@ -13,7 +13,7 @@ from typing import Any
 
 import msgspec
 
-from stepscope.hub.questions.runs.reducers import KeysByName, check_point_field, point_field, value_of
+from stepscope.hub.questions.runs.reducers import KeysByName, check_point_field, value_of
 from stepscope.hub.questions.runs.reducers import is_higher_better as is_higher_better
 from stepscope.hub.questions.runs.run_filter import (
     AllOf,
@@ -33,6 +33,7 @@ from stepscope.hub.runs.run_states import RunStatus
 from stepscope.hub.store.read.run_catalog import Latest, RunRow
 from stepscope.model import names
 from stepscope.model.errors import StepscopeError
+from stepscope.model.point_fields import point_field
 from stepscope.model.run_description import tag_text
 
 TIMES = ("created", "started", "seen", "received")

@@ -75,15 +75,20 @@ def read_life_events(engine: Engine, run: int, names: Sequence[str], limit: int)
     return [event for _, event in _read_life(engine, f"run = {run} AND name IN {literal.texts(names)}", limit)]
 
 
-def read_life_events_of_all(engine: Engine, names: Sequence[str], limit: int) -> list[tuple[int, LifeEvent]]:
-    """Return the newest events of some names of all runs, each with the number of its run, the newest first."""
-    return _read_life(engine, f"name IN {literal.texts(names)}", limit)
+def read_life_events_of_project(
+    engine: Engine, project: str, names: Sequence[str], limit: int
+) -> list[tuple[int, LifeEvent]]:
+    """Return the oldest events of some names of all runs of a project, each with the number of its run, in order."""
+    among = f"run IN (SELECT run FROM runs WHERE project = {literal.text(project)})"
+    return _read_life(engine, f"{among} AND name IN {literal.texts(names)}", limit, "time, rank, run")
 
 
-def _read_life(engine: Engine, condition: str, limit: int) -> list[tuple[int, LifeEvent]]:
+def _read_life(
+    engine: Engine, condition: str, limit: int, order: str = "time DESC, rank, run"
+) -> list[tuple[int, LifeEvent]]:
     columns = ("run", "rank", "attempt", "time", "name", "attr_names", "attr_values", "attr_types")
     found = engine.query(
-        f"""SELECT {", ".join(columns)} FROM lifecycle WHERE {condition} ORDER BY time DESC, rank, run LIMIT {limit}"""
+        f"""SELECT {", ".join(columns)} FROM lifecycle WHERE {condition} ORDER BY {order} LIMIT {limit}"""
     )
     return [
         (run, LifeEvent(rank, n, time, name, attrs.restore(*rest)))

@@ -25,6 +25,23 @@ class TooManyPoints(StepscopeError):
     """More points would be read than a request may cost."""
 
 
+@dataclass(slots=True)
+class Budget:
+    """The points that a request may still read."""
+
+    left: int = field(default_factory=lambda: MAX_POINTS)
+
+    def spend(self, points: int) -> None:
+        """Count points that are to be read; TooManyPoints, and none are counted, when fewer are left."""
+        if points > self.left:
+            rest = f", of which {self.left:,} are left" if self.left < MAX_POINTS else ""
+            raise TooManyPoints(
+                f"this reads {points:,} points, and a request may read {MAX_POINTS:,}{rest}: "
+                "choose fewer runs with a filter"
+            )
+        self.left -= points
+
+
 class Reduced(Struct, frozen=True, gc=False):
     """A value computed from the points of a metric; `step` is the last that it is of."""
 
@@ -49,17 +66,17 @@ class _Metric:
     last_step: int = NO_STEP
 
 
-def means_of_last(engine: Engine, keys: Mapping[int, str], steps: int) -> dict[int, Reduced]:
+def means_of_last(engine: Engine, keys: Mapping[int, str], steps: int, budget: Budget) -> dict[int, Reduced]:
     """The mean of the finite values of all ranks in the last steps of a metric, by run; `keys` has one for each run.
 
     At a step that several attempts have, the newest counts.
     """
     metrics = _metrics(engine, keys)
-    _check_price(metrics.values())
     found: dict[int, Reduced] = {}
     left = metrics
     for factor in (*_GUESSES, None):
         lows = {run: _first_of_last(metric, steps, factor) for run, metric in left.items()}
+        budget.spend(sum(_points_from(metric, _rounded(lows[run])) for run, metric in left.items()))
         later: dict[int, _Metric] = {}
         for part in _parts(left):
             for run, mean, good, count, last in _mean_rows(engine, part, lows, steps):
@@ -77,6 +94,24 @@ def _first_of_last(metric: _Metric, steps: int, factor: int | None) -> int:
     return metric.first_step if factor is None else max(metric.first_step, metric.last_step - reach // metric.longest)
 
 
+def _rounded(step: int) -> int:
+    """A step that is little earlier, and the same for many."""
+    return step - step % (1 << max(0, step.bit_length() - 4)) if step > 0 else step
+
+
+def _points_from(metric: _Metric, low: int) -> int:
+    """How many points a metric has from a step on, at most, where each series has one at a step."""
+    return min(metric.points, (metric.last_step - low + 1) * len(metric.series))
+
+
+def _among_last(part: Mapping[int, _Metric], lows: Mapping[int, int]) -> str:
+    """The condition of the last points, in terms of the order of the table, so that no others are read."""
+    series: dict[int, list[int]] = {}
+    for run, metric in part.items():
+        series.setdefault(_rounded(lows[run]), []).extend(metric.series)
+    return " OR ".join(f"(series IN {literal.integers(each)} AND step >= {low})" for low, each in series.items())
+
+
 def _mean_rows(
     engine: Engine, part: Mapping[int, _Metric], lows: Mapping[int, int], steps: int
 ) -> Iterable[tuple[int, float, int, int, int]]:
@@ -85,7 +120,7 @@ def _mean_rows(
             SELECT run, step, total, good FROM (
                 SELECT {_RUN} AS run, step, attempt, sumIf(value, isFinite(value)) AS total,
                     countIf(isFinite(value)) AS good
-                FROM metrics WHERE {_among(part)} AND step >= {_by_run({run: lows[run] for run in part})}
+                FROM metrics WHERE ({_among_last(part, lows)}) AND step >= {_by_run({run: lows[run] for run in part})}
                 GROUP BY run, step, attempt ORDER BY run, step DESC, attempt DESC LIMIT 1 BY run, step)
             ORDER BY run, step DESC LIMIT {int(steps)} BY run)
         GROUP BY run"""
@@ -93,14 +128,16 @@ def _mean_rows(
     return rows.rows("run", "mean", "finite", "steps", "last")
 
 
-def values_at_best(engine: Engine, keys: Mapping[int, str], best: Mapping[int, tuple[str, bool]]) -> dict[int, Reduced]:
+def values_at_best(
+    engine: Engine, keys: Mapping[int, str], best: Mapping[int, tuple[str, bool]], budget: Budget
+) -> dict[int, Reduced]:
     """The value of a metric where another has its lowest, or where that is asked its highest, finite value, by run.
 
     It is the mean over the ranks, of the newest attempt, at the first such step or at the last one before it that the
     metric has.
     """
     asked, others = _metrics(engine, keys), _metrics(engine, {run: key for run, (key, _) in best.items()})
-    _check_price((*asked.values(), *others.values()))
+    budget.spend(sum(metric.points for metric in (*asked.values(), *others.values())))
     found: dict[int, Reduced] = {}
     for part in _parts({run: others[run] for run in others if run in asked}):
         steps = _best_steps(engine, part, {run for run in part if best[run][1]})
@@ -195,11 +232,3 @@ def _add_extents(engine: Engine, part: Mapping[int, _Metric]) -> None:
         metric.longest = max(metric.longest, points)
         metric.first_step = min(metric.first_step, low if low != NO_STEP else 0)
         metric.last_step = max(metric.last_step, high)
-
-
-def _check_price(metrics: Iterable[_Metric]) -> None:
-    points = sum(metric.points for metric in metrics)
-    if points > MAX_POINTS:
-        raise TooManyPoints(
-            f"this reads {points:,} points, and a request may read {MAX_POINTS:,}: choose fewer runs with a filter"
-        )

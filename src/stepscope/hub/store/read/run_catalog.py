@@ -130,15 +130,6 @@ def run_ids(engine: Engine, numbers: Iterable[int]) -> dict[int, str]:
     return dict(found.rows("run", "id"))
 
 
-def projects_of(engine: Engine, numbers: Iterable[int]) -> dict[int, str]:
-    """The projects of runs by their numbers."""
-    wanted = set(numbers)
-    if not wanted:
-        return {}
-    sql = f"SELECT run, any(project) AS project FROM runs WHERE run IN {literal.integers(wanted)} GROUP BY run"
-    return dict(engine.query(sql).rows("run", "project"))
-
-
 def list_runs(
     engine: Engine, *, ids: Sequence[str] | None = None, project: str | None = None, keys: Sequence[str] = ()
 ) -> list[RunRow]:

@@ -14,7 +14,7 @@ export function Artifacts({ run, going }) {
     return () => clearInterval(timer);
   }, [going]);
   const found = fetched.value;
-  if (!found || (!found.made.length && !found.used.length)) return null;
+  if (!found || (!found.made.length && !found.used.length && !found.more)) return null;
   return html`<section class="panel box artifacts" aria-label="Artifacts">
     <header class="box-head"><h2>Artifacts
       <span class="muted">${count(found.made.length)} made, ${count(found.used.length)} used</span></h2></header>
@@ -32,7 +32,9 @@ export function Artifacts({ run, going }) {
             <td class="mono checkpoint-path">${each.path}</td></tr>`,
         )}
         ${found.made.map((each) => html`<${Made} key=${each.id} id=${run.id} made=${each} />`)}
-      </tbody></table></div></section>`;
+      </tbody></table></div>
+    ${found.more && html`<p class="note">The project has more records of artifacts than are read; the newest are missing.</p>`}
+  </section>`;
 }
 
 const nameOf = ({ name, version }) => (version && name ? `${name}:${version}` : name || "–");

@@ -17,8 +17,12 @@ const POINTS = 10000, // that are drawn
 
 export function TableChart({ id, file, chart }) {
   const fetched = useFetch(
-    (signal) => get(runPath(id, "files/table"), { name: file.name, artifact: "", limit: POINTS }, signal),
-    [id, file.name],
+    (signal) =>
+      readRows(
+        (offset) => get(runPath(id, "files/table"), { name: file.name, artifact: "", limit: POINTS, offset }, signal),
+        chart.style === "matrix" ? CLASSES ** 2 : POINTS,
+      ),
+    [id, file.name, chart.style],
   );
   if (fetched.error) return html`<p class="muted">${fetched.error.message}</p>`;
   if (!fetched.value) return html`<p class="muted">Loading the chart…</p>`;
@@ -31,7 +35,8 @@ export function TableChart({ id, file, chart }) {
       problem
         ? html`<p class="muted">The table has no column ${problem}.</p>`
         : chart.style === "matrix"
-          ? html`<${Matrix} rows=${rows.map((row) => [row[at("y")], row[at("x")], row[at("value")]])} />`
+          ? html`<${Matrix} rows=${rows.map((row) => [row[at("y")], row[at("x")], row[at("value")]])}
+              whole=${total <= rows.length} />`
           : html`<${Plotted} chart=${chart} lines=${linesOf(chart, rows, at("x"), at("y"), at("by"))} />`
     }
     ${caption && html`<figcaption>${caption}</figcaption>`}
@@ -39,9 +44,21 @@ export function TableChart({ id, file, chart }) {
   </figure>`;
 }
 
-// The first column that the chart needs and the table lacks.
-function missing(chart, columns) {
-  const needed = { matrix: ["x", "y", "value"], histogram: ["x"] }[chart.style] || ["x", "y"];
+/** A table of which pages are read until there are so many rows. */
+export async function readRows(page, most) {
+  let found = await page(0);
+  while (found.next !== null && found.rows.length < most) {
+    const more = await page(found.next);
+    found = { ...more, rows: [...found.rows, ...more.rows] };
+  }
+  return found;
+}
+
+const NEEDED = { matrix: ["x", "y", "value"], histogram: ["x"] };
+
+/** The first column that the chart needs and the table lacks. */
+export function missing(chart, columns) {
+  const needed = Object.hasOwn(NEEDED, chart.style) ? NEEDED[chart.style] : ["x", "y"];
   const lacking = needed.find((name) => !columns.includes(chart[name]));
   return lacking ? chart[lacking] || lacking : null;
 }
@@ -56,7 +73,7 @@ function linesOf(chart, rows, x, y, by) {
     if (!found.has(name)) found.set(name, { name, points: [] });
     found.get(name).points.push([row[x], isNumber(row[y]) ? row[y] : null]);
   }
-  return [...found.values()].slice(0, LINES);
+  return [...found.values()];
 }
 
 // Counts between equally wide bounds, each at its middle.
@@ -71,13 +88,20 @@ function binned(values) {
   return counts.map((each, at) => [low + (at + 0.5) * width, each]);
 }
 
-function Plotted({ chart, lines }) {
-  const bars = chart.style === "bars" || chart.style === "histogram";
-  const points = lines.flatMap((line) => line.points).filter(([, y]) => y !== null);
+/** The places of points from left to right: numbers as they are, and the names of bars in their order. */
+export function placed(bars, points) {
   const named = bars && points.some(([x]) => !isNumber(x));
   const places = named ? [...new Set(points.map(([x]) => String(x)))].slice(0, BARS) : null;
   const across = (x) => (places ? places.indexOf(String(x)) : x);
-  const drawn = points.filter(([x]) => isNumber(across(x)) && across(x) >= 0);
+  return { places, across, isShown: ([x]) => isNumber(across(x)) && (!places || across(x) >= 0) };
+}
+
+function Plotted({ chart, lines: all }) {
+  const lines = all.slice(0, LINES);
+  const bars = chart.style === "bars" || chart.style === "histogram";
+  const points = lines.flatMap((line) => line.points).filter(([, y]) => y !== null);
+  const { places, across, isShown } = placed(bars, points);
+  const drawn = points.filter(isShown);
   if (!drawn.length) return html`<p class="muted">There are no numbers to draw.</p>`;
   const xs = extent(
       drawn.map(([x]) => across(x)),
@@ -95,7 +119,7 @@ function Plotted({ chart, lines }) {
           line,
           at,
         ) => html`<${Line} key=${line.name} line=${line} style=${chart.style} X=${X} Y=${Y} zero=${Y(Math.max(ys[0], 0))}
-          colour=${`var(--series-${at + 1})`} across=${across} room=${room} />`,
+          colour=${`var(--series-${at + 1})`} isShown=${isShown} room=${room} />`,
       )}
     </svg>
     ${
@@ -104,7 +128,8 @@ function Plotted({ chart, lines }) {
         (line, at) =>
           html`<li key=${line.name}><i style=${`background: var(--series-${at + 1})`}></i>${line.name || "–"}</li>`,
       )}</ul>`
-    }`;
+    }
+    ${all.length > LINES && html`<p class="muted">The first ${LINES} of ${count(all.length)} lines are drawn.</p>`}`;
 }
 
 function extent(values, margin) {
@@ -152,8 +177,8 @@ function even([low, high]) {
   return found;
 }
 
-function Line({ line, style, X, Y, zero, colour, across, room }) {
-  const drawn = line.points.filter(([x]) => isNumber(across(x)) && across(x) >= (style === "bars" ? 0 : -Infinity));
+function Line({ line, style, X, Y, zero, colour, isShown, room }) {
+  const drawn = line.points.filter(isShown);
   if (style === "points")
     return drawn
       .filter(([, y]) => y !== null)
@@ -186,20 +211,22 @@ function pathOf(points, X, Y) {
 }
 
 // A confusion matrix: actual classes in rows, predictions in columns; the share of each row is its shade.
-function Matrix({ rows }) {
-  const classes = [...new Set(rows.flatMap(([y, x]) => [String(y), String(x)]))].slice(0, CLASSES);
+function Matrix({ rows, whole }) {
+  const all = [...new Set(rows.flatMap(([y, x]) => [String(y), String(x)]))],
+    classes = all.slice(0, CLASSES);
   const cells = new Map(rows.map(([y, x, value]) => [`${y}\0${x}`, isNumber(value) ? value : 0]));
   const value = (y, x) => cells.get(`${y}\0${x}`) || 0;
   const sum = (y) => classes.reduce((total, x) => total + value(y, x), 0);
   return html`<div class="media-table matrix" tabindex="0" role="region" aria-label="Confusion matrix"><table class="plain">
     <thead><tr><th>actual \\ predicted</th>${classes.map((x) => html`<th class="num" key=${x}>${x}</th>`)}</tr></thead>
     <tbody>${classes.map((y) => {
-      const all = sum(y) || 1;
+      const row = sum(y) || 1;
       return html`<tr key=${y}><th>${y}</th>
         ${classes.map((x) => {
-          const share = Math.min(value(y, x) / all, 1);
+          const share = Math.min(value(y, x) / row, 1);
           return html`<td key=${x} class=${"num" + (x === y ? " right" : "")} style=${`--share: ${share.toFixed(3)}`}
-            title=${`${y} as ${x}: ${(100 * share).toFixed(1)} %`}>${number(value(y, x))}</td>`;
+            title=${`${y} as ${x}: ${(100 * share).toFixed(1)} %`}>${whole || cells.has(`${y}\0${x}`) ? number(value(y, x)) : "–"}</td>`;
         })}</tr>`;
-    })}</tbody></table></div>`;
+    })}</tbody></table></div>
+    ${all.length > CLASSES && html`<p class="muted">The first ${CLASSES} of ${count(all.length)} classes are shown.</p>`}`;
 }

@@ -125,15 +125,29 @@ function paint(canvas, image) {
   if (!context) return [];
   context.drawImage(image, 0, 0);
   const pixels = context.getImageData(0, 0, image.width, image.height),
-    colours = new Map();
-  for (let at = 0; at < pixels.data.length; at += 4) {
-    const each = pixels.data[at];
-    if (!colours.has(each)) colours.set(each, channels(colour(`--series-${(each % 20) + 1}`)));
-    const [red, green, blue] = colours.get(each);
-    pixels.data.set([red, green, blue, each ? 130 : 0], at);
-  }
+    colours = Array.from({ length: 20 }, (_, at) => channels(colour(`--series-${at + 1}`)));
+  const classes = recolour(pixels.data, colours);
   context.putImageData(pixels, 0, 0);
-  return [...colours.keys()].filter(Boolean).sort((a, b) => a - b);
+  return classes;
+}
+
+/**
+ * Give each pixel the colour of its class, which is its first channel; returns the classes that there are.
+ * @param {Uint8ClampedArray} data
+ * @param {number[][]} colours
+ */
+export function recolour(data, colours) {
+  const table = new Uint32Array(256),
+    channelsOf = new Uint8Array(table.buffer),
+    seen = new Uint8Array(256),
+    pixels = new Uint32Array(data.buffer, data.byteOffset, data.length / 4);
+  for (let each = 0; each < 256; each++) channelsOf.set([...colours[each % colours.length], each ? 130 : 0], 4 * each);
+  for (let at = 0; at < pixels.length; at++) {
+    const each = data[4 * at];
+    seen[each] = 1;
+    pixels[at] = table[each];
+  }
+  return [...seen.keys()].filter((each) => each && seen[each]);
 }
 
 // The three channels of a colour such as #1368aa.

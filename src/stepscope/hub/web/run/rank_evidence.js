@@ -132,7 +132,7 @@ export function someRanks(rows, blamed) {
 export function RankBars({ finding, run }) {
   const { span, step, ranks, attempt } = finding;
   const fetched = useFetch(
-    (signal) => get("spans", { run: run.id, step, name: span, limit: MOST }, signal),
+    (signal) => get("spans", { run: run.id, step, name: span, sort: "slowest", limit: MOST }, signal),
     [run.id, step, span],
   );
   const rows = useMemo(
@@ -150,5 +150,6 @@ export function RankBars({ finding, run }) {
         <span class="mono">${millis(took)}</span></li>`,
     )}</ol>
     ${shown.length < rows.length && html`<p class="muted">${count(rows.length - shown.length)} ranks between them are left out.</p>`}
+    ${fetched.value.next !== null && html`<p class="muted">There are more spans: these are the ${count(MOST)} longest.</p>`}
   </figure>`;
 }

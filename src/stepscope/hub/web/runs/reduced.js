@@ -13,7 +13,7 @@ const WORDS = { best: "best", min: "lowest", max: "highest" };
  * @returns {Reduced | null}
  */
 export function reducedOf(id) {
-  const last = /^last(\d+)\.(.+)$/s.exec(id);
+  const last = /^last(\d{1,9})\.(.+)$/s.exec(id);
   if (last) return { key: last[2], steps: Number(last[1]), by: "", other: "" };
   const name = id.startsWith("metrics.") ? id.slice(8) : "",
     at = /@(best|min|max)\./.exec(name);

@@ -11,13 +11,14 @@ const TURN = 2000,
   QUIET = 10000; // milliseconds between questions while runs move, and while they may stop without a word
 
 /**
- * @typedef {{ rows: any[], matched: number, total: number | null, archived: number, error: any, loading: boolean }} Found
+ * @typedef {{ rows: any[], matched: number, total: number | null, archived: number, leftOut: Record<string, string>,
+ *   error: any, loading: boolean }} Found
  */
 
 // Returns { rows, matched, total, error, loading, state, reload, see(rows) }.
 export function useRuns({ filter, sort, metrics, columns, archived }) {
   const [found, setFound] = useState(
-    /** @type {Found} */ ({ rows: [], matched: 0, total: null, archived: 0, error: null, loading: true }),
+    /** @type {Found} */ ({ rows: [], matched: 0, total: null, archived: 0, leftOut: {}, error: null, loading: true }),
   );
   const [turn, setTurn] = useState(0);
   const known = useRef(new Map()),
@@ -114,12 +115,15 @@ export function useRuns({ filter, sort, metrics, columns, archived }) {
 
 async function load(params, signal, notify) {
   let rows = [],
+    leftOut = {},
     cursor = null;
   do {
     const answer = await get("runs", { ...params, limit: cursor ? PAGE : FIRST, cursor }, signal);
     rows = rows.concat(answer.runs);
+    leftOut = { ...leftOut, ...answer.left_out };
     cursor = answer.next;
-    notify({ rows, matched: answer.matched, total: answer.total, archived: answer.archived, loading: cursor !== null });
+    const { matched, total, archived } = answer;
+    notify({ rows, matched, total, archived, leftOut, loading: cursor !== null });
   } while (cursor && rows.length < MOST);
 }
 

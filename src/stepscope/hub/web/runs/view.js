@@ -97,6 +97,7 @@ export default function RunsView() {
       <//>
       <p class="runs-count muted" role="status">${countWords(runs, filter)}</p>
     </div>
+    ${Object.entries(runs.leftOut).map(([field, why]) => html`<p key=${field} class="note">${field} is left out: ${why}</p>`)}
     ${
       runs.error && !wrong && !runs.rows.length
         ? html`<${Failure} error=${runs.error} reload=${runs.reload} />`

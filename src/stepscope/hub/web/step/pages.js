@@ -10,20 +10,36 @@ const PAGE = 16;
 // As useFetch, and with `more`, which reads the next page of ranks.
 export function useStep(run, step, attempt, rank) {
   const ask = (offset, signal) => get(runPath(run, "steps", step), { attempt, rank, limit: PAGE, offset }, signal);
-  const fetched = useFetch((signal) => ask(0, signal), [run, step, attempt, rank]);
+  const place = [run, step, attempt, rank].join("\n"),
+    held = useRef({ place, until: 0 });
+  const fetched = useFetch(
+    (signal) => readPages((offset) => ask(offset, signal), held.current.place === place ? held.current.until : 0),
+    [run, step, attempt, rank],
+  );
   const asked = useRef(/** @type {unknown} */ (null));
   const more = () => {
     const now = fetched.value;
     if (!now || now.all_ranks.next === null || asked.current === now) return;
     asked.current = now;
     ask(now.all_ranks.next).then(
-      (page) => fetched.set((latest) => (latest === now ? joined(now, page) : latest)),
+      (page) => {
+        held.current = { place, until: page.all_ranks.next ?? Infinity };
+        fetched.set((latest) => (latest === now ? joined(now, page) : latest));
+      },
       () => {
         asked.current = null;
       },
     );
   };
   return { ...fetched, more };
+}
+
+/** The first pages of ranks, up to those that were read before: an answer that is read again loses none of them. */
+export async function readPages(ask, until) {
+  let found = await ask(0);
+  while (found.all_ranks.next !== null && found.all_ranks.next < until)
+    found = joined(found, await ask(found.all_ranks.next));
+  return found;
 }
 
 function joined(first, page) {
