@@ -304,8 +304,8 @@ class Checkpoints:
             media.append(file)
         for at in range(0, len(media), MAX_OFFERED):
             if self._left:
-                for file in media[at:]:
-                    file.kept = False
+                for each in media[at:]:
+                    each.kept = False
                 self._run.outcomes.add("dropped", "event", "artifact not copied in time", len(media) - at)
                 break
             part = media[at : at + MAX_OFFERED]
