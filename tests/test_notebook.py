@@ -25,6 +25,16 @@ def test_without_a_hub(tmp_path: Path) -> None:
         stepscope.show("one", home=tmp_path, tab="sums")
 
 
+def test_another_home(tmp_path: Path) -> None:
+    """A home that is given is looked into, also while a run of another one is active."""
+    with stepscope.init(home=tmp_path / "old", run_id="old", probes=False, otel=False) as run:
+        run.log({"loss": 1.0})
+    with stepscope.init(home=tmp_path / "new", run_id="new", probes=False, otel=False) as run:
+        run.log({"loss": 1.0})
+        assert stepscope.show().run == "new"
+        assert stepscope.show(home=tmp_path / "old").run == "old"
+
+
 def test_with_a_hub(start_hub: StartHub, tmp_path: Path) -> None:
     """The cell has a frame with the address of the run, which the allowed origin may show."""
     home = tmp_path / "home"

@@ -37,6 +37,7 @@ def show(
 ) -> Shown:
     """Show the page of a run in a notebook: one of this process, or its id, its name or `latest`, which is the default.
 
+    Without a run and a home, the current run is shown.
     `tab` is one of diagnosis, charts, files, overview, traces and logs. The hub that has the home folder open is used;
     it must allow the origin of the notebook (`stepscope hub --allow-origin http://localhost:8888`).
     StepscopeError when no run matches, or more than one does.
@@ -48,7 +49,7 @@ def show(
 
     if tab is not None and tab not in TABS:
         raise StepscopeError(f"there is no tab {tab!r}; use one of {', '.join(TABS)}")
-    found = api.current_run() if run is None else run
+    found = api.current_run() if run is None and home is None else run
     if found is not None and not isinstance(found, str):
         place, id = found.home, found.id
     else:

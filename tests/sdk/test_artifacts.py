@@ -1,6 +1,7 @@
 """Artifacts: recorded by reference or copied, measured later, and used by name, path or object."""
 
 import threading
+import time
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ from stepscope.journal.blobs import find_blob
 from stepscope.model import names
 from stepscope.model.records import Event
 from stepscope.sdk import checkpoints
+from stepscope.sdk.media_values import writer
 from tests.sdk.conftest import Records
 from tests.waiting import wait_until
 
@@ -20,6 +22,13 @@ def events(records: Records, name: str) -> list[dict[str, Any]]:
     return [each.attrs for each in records(Event) if isinstance(each, Event) and each.name == name]
 
 
+@pytest.fixture(autouse=True)
+def patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The end of a run waits for its artifacts, however slow the machine is."""
+    monkeypatch.setattr(checkpoints, "LEAVE_SECONDS", 300.0)
+    monkeypatch.setattr(checkpoints, "COPY_SECONDS", 300.0)
+
+
 def test_by_reference(run: stepscope.Run, records: Records, tmp_path: Path) -> None:
     """A file is named, measured and not copied; a reference is taken as it is; both at the step."""
     path = tmp_path / "model.pt"
@@ -27,7 +36,7 @@ def test_by_reference(run: stepscope.Run, records: Records, tmp_path: Path) -> N
     with run.step(7):
         made = run.artifact(path, kind="model", epoch=3)
     run.artifact("s3://bucket/data", name="dataset", kind="data", step=9)
-    run.finish()
+    run.finish(timeout=600)
     first, second = events(records, names.EVENT_ARTIFACT)
     assert made is not None
     assert first == {
@@ -58,7 +67,7 @@ def test_copied(run: stepscope.Run, records: Records, tmp_path: Path) -> None:
     (folder / "sub" / "b.txt").write_text("b")
     whole = run.artifact(folder, copy=True)
     some = run.artifact({"one.txt": folder / "a.txt", "all": folder, "far": "s3://x"}, "picked", copy=True)
-    run.finish()
+    run.finish(timeout=600)
     assert whole is not None
     assert some is not None
     found: dict[str, dict[str, str]] = {whole.id: {}, some.id: {}}
@@ -69,6 +78,53 @@ def test_copied(run: stepscope.Run, records: Records, tmp_path: Path) -> None:
     assert found[whole.id] == {"a.txt": "a", "sub/b.txt": "b"}
     assert found[some.id] == {"one.txt": "a", "all/a.txt": "a", "all/sub/b.txt": "b"}
     assert all(each["copied"] for each in events(records, names.EVENT_ARTIFACT))
+    measured = events(records, names.EVENT_ARTIFACT_MEASURED)
+    assert [(each["copied_files"], each["failed_files"]) for each in measured] == [(2, 0), (3, 0)]
+
+
+def test_many_files_leave_room_for_other_media(run: stepscope.Run, records: Records, tmp_path: Path) -> None:
+    """More files than can wait at a time are all copied, and an image that is logged meanwhile is kept."""
+    for name in ("one", "two"):
+        (tmp_path / name).mkdir()
+        for number in range(600):
+            (tmp_path / name / str(number)).write_text(name)
+        run.artifact(tmp_path / name, copy=True)
+    run.log({"image": stepscope.File(b"pixels", name="image.png")}, step=0)
+    run.finish(timeout=600)
+    media = events(records, names.EVENT_MEDIA)
+    assert len([each for each in media if "artifact" in each]) == 1200
+    assert [each["key"] for each in media if "artifact" not in each] == ["image"]
+    measured = events(records, names.EVENT_ARTIFACT_MEASURED)
+    assert [(each["copied_files"], each["failed_files"]) for each in measured] == [(600, 0)] * 2
+
+
+def test_files_that_cannot_be_copied_are_counted(
+    run: stepscope.Run, records: Records, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The measurement tells how many files were copied, and how many were too large or too many."""
+    monkeypatch.setattr(writer, "MAX_FILE", 4)
+    monkeypatch.setattr(checkpoints, "MAX_COPIED", 3)
+    folder = tmp_path / "data"
+    folder.mkdir()
+    for number in range(5):
+        (folder / str(number)).write_text("small")
+    (tmp_path / "a").write_text("a")
+    run.artifact(folder, copy=True)
+    run.artifact({"a": tmp_path / "a", "b": folder / "0"}, "picked", copy=True)
+    run.finish(timeout=600)
+    measured = events(records, names.EVENT_ARTIFACT_MEASURED)
+    assert [(each["files"], each["copied_files"], each["failed_files"]) for each in measured] == [(5, 0, 5), (2, 1, 1)]
+
+
+def test_without_files(run: stepscope.Run, records: Records) -> None:
+    """An artifact that is no more than what is said of it is recorded, and has nothing to measure."""
+    made = run.artifact({}, "scores", "metadata", copy=True, accuracy=0.5)
+    run.finish(timeout=600)
+    assert made is not None
+    (found,) = events(records, names.EVENT_ARTIFACT)
+    assert (found["name"], found["accuracy"]) == ("scores", 0.5)
+    assert events(records, names.EVENT_ARTIFACT_MEASURED) == []
+    assert not [key for key in run.outcomes.snapshot() if key.startswith(("rejected", "dropped"))]
 
 
 def test_used(run: stepscope.Run, records: Records, tmp_path: Path) -> None:
@@ -100,7 +156,7 @@ def test_nothing_raises(run: stepscope.Run, records: Records, tmp_path: Path) ->
     assert run.artifact(Hostile()) is None
     run.artifact(tmp_path / "no", step="x")  # type: ignore[arg-type]
     run.use(object())
-    run.finish()
+    run.finish(timeout=600)
     assert {each["complete"] for each in events(records, names.EVENT_ARTIFACT_MEASURED)} == {False}
     assert sum(count for key, count in run.outcomes.snapshot().items() if key.startswith("rejected")) == 3
 
@@ -117,8 +173,9 @@ def test_the_end_does_not_wait_for_a_slow_disk(
         return checkpoints.Measured(0, 0, "", "", complete=False)
 
     monkeypatch.setattr(checkpoints, "measure", slow)
-    monkeypatch.setattr(checkpoints, "COPY_SECONDS", 0.01)
     run.artifact(tmp_path / "a", copy=True)
-    run.finish()
+    begun = time.monotonic()
+    run.finish(timeout=0.2)
+    assert time.monotonic() - begun < 100
     goes_on.set()
     wait_until(lambda: "dropped/event/artifact not copied in time" in run.outcomes.snapshot())

@@ -10,6 +10,7 @@ import pytest
 
 import stepscope
 from stepscope.cli.main import main
+from stepscope.sdk import checkpoints
 from tests.hub.conftest import JSON, RunningHub
 from tests.hub.questions.test_files import png
 from tests.late import late
@@ -80,8 +81,11 @@ def log_artifacts(home: Path) -> None:
     """A run that made an artifact, and one that used it."""
     model = home.parent / "model.pt"
     model.write_text("<b>weights</b>")
-    with stepscope.init(project="vision", run_id="maker", home=home, probes=False, otel=False) as run:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(checkpoints, "COPY_SECONDS", 60.0)
+        run = stepscope.init(project="vision", run_id="maker", home=home, probes=False, otel=False)
         run.artifact(model, "model", "model", copy=True, step=3, aliases=["best"])
+        run.finish(timeout=300)
     with stepscope.init(project="vision", run_id="user", home=home, probes=False, otel=False) as run:
         run.use("model:best")
 

@@ -34,8 +34,14 @@ MAX_CONTENT = 4 * 1024 * 1024
 """Bytes up to which the content of a checkpoint is hashed."""
 MAX_COPIED = 1000
 """Files of one artifact that are copied."""
+MAX_OFFERED = 100
+"""Files of artifacts that wait to be copied at a time, so that there is room for other media."""
 LEAVE_SECONDS, COPY_SECONDS = 1.0, 3.0
-"""How long the end of a run waits for the measurement of its last checkpoints, and of artifacts to be copied."""
+"""How long the end of a run waits for the measurement of its last checkpoints, and for artifacts to be copied.
+
+It waits no longer than half of the time that `finish` has left.
+"""
+_POLL_SECONDS = 0.005
 _INFO = 9
 
 
@@ -122,20 +128,27 @@ class Artifact(Kept):
     EVENT, MEASURED = names.EVENT_ARTIFACT, names.EVENT_ARTIFACT_MEASURED
 
     def __init__(self, source: Any, mark: Mark, attrs: Mapping[str, Any], name: str, kind: str, *, copy: bool) -> None:
-        several = {text_of(key): place_of(path) for key, path in source.items()} if isinstance(source, Mapping) else {}
+        several = (
+            {text_of(key): place_of(path) for key, path in source.items()} if isinstance(source, Mapping) else None
+        )
         self._several, self.name, self.kind, self.copy = several, name, kind, copy
+        self.held: Any = None
+        """What must not be freed before the files are copied, such as the folder that they are in."""
         about = {"name": name, "kind": kind, **({"copied": True} if copy else {})}
         super().__init__("" if isinstance(source, Mapping) else place_of(source), mark, {**attrs, **about})
 
     @property
     def is_elsewhere(self) -> bool:
-        """Whether it has only references."""
-        return all("://" in path for path in self._several.values()) if self._several else super().is_elsewhere
+        """Whether it has only references, or nothing at all."""
+        if self._several is None:
+            return super().is_elsewhere
+        return all("://" in path for path in self._several.values())
 
     def walk(self, on_unreadable: Callable[[str], object]) -> Iterator[tuple[str, str]]:
         """Yield its files: their names within it, and their paths; references have none."""
-        if not self._several:
+        if self._several is None:
             yield from super().walk(on_unreadable)
+            return
         for name, path in self._several.items():
             if "://" not in path:
                 for inner, place in walk_files(path, on_unreadable):
@@ -267,39 +280,63 @@ class Checkpoints:
                 continue  # one was added in this moment
             try:
                 found = measure(checkpoint.path, walk=checkpoint.walk)
-                if isinstance(checkpoint, Artifact) and checkpoint.copy:
-                    self._copy(checkpoint)
+                media = self._copy(checkpoint) if isinstance(checkpoint, Artifact) and checkpoint.copy else []
             except Exception as error:
                 self._run.outcomes.add("failed", "checkpoint", type(error).__name__)
                 continue
             about = {"bytes": found.bytes, "files": found.files, "manifest": found.manifest, "complete": found.complete}
             content = {"content": found.content} if found.content else {}
-            self._put(checkpoint, checkpoint.MEASURED, {**about, **content, "path": checkpoint.path})
+            copies = _copies(media, found.files) if media else {}
+            self._put(checkpoint, checkpoint.MEASURED, {**about, **content, **copies, "path": checkpoint.path})
+            self._await(media, past_end=True)
 
-    def _copy(self, artifact: Artifact) -> None:
-        """Copy the files of an artifact beside the journal, as logged files are."""
+    def _copy(self, artifact: Artifact) -> "list[Medium]":
+        """Have the files of an artifact copied beside the journal, as logged files are, and wait for that."""
         from stepscope.sdk.media_values.kinds import File  # imported on use
 
-        media: list[tuple[str, Medium]] = []
+        media: list[Medium] = []
         for name, place in artifact.walk(lambda path: self._run.outcomes.reject(artifact.name, "unreadable folder")):
             if len(media) >= MAX_COPIED:
                 self._run.outcomes.reject(artifact.name, f"more than {MAX_COPIED} files")
                 break
             file = File(place, name.replace(os.sep, "/"))
             file.artifact = artifact.id
-            media.append((artifact.name, file))
-        if self._left:
-            self._run.outcomes.add("dropped", "event", "artifact not copied in time", len(media))
-            return
-        self._run.put_media(media, Row(time.time_ns(), *artifact.mark, None, {}))
+            media.append(file)
+        for at in range(0, len(media), MAX_OFFERED):
+            if self._left:
+                for each in media[at:]:
+                    each.kept = False
+                self._run.outcomes.add("dropped", "event", "artifact not copied in time", len(media) - at)
+                break
+            part = media[at : at + MAX_OFFERED]
+            self._run.put_media([(artifact.name, file) for file in part], Row(time.time_ns(), *artifact.mark, None, {}))
+            self._await(part)
+        return media
+
+    def _await(self, media: "Sequence[Medium]", *, past_end: bool = False) -> None:
+        """Wait until media are recorded or counted, or the run ends; it counts the rest when its time is over."""
+        for each in media:
+            while each.kept is None and not (self._left and not (past_end and self._in_time())):
+                time.sleep(_POLL_SECONDS)
+
+    def _in_time(self) -> bool:
+        return time.monotonic() < self._run.periodic.until + LEAVE_SECONDS
 
     def _leave(self) -> None:
         """Record what is left at the end of the run, and wait a moment for the measurement."""
         self.settle()
         thread = self._thread
         if thread is not None and thread is not threading.current_thread():
-            thread.join(COPY_SECONDS if self._copying else LEAVE_SECONDS)
+            half = (self._run.periodic.until - time.monotonic()) / 2
+            thread.join(max(min(COPY_SECONDS if self._copying else LEAVE_SECONDS, half), 0.0))
         self._left = True
+
+
+def _copies(media: "Sequence[Medium]", files: int) -> dict[str, int]:
+    """Count the files that were copied and those that were not; those still being copied are in neither."""
+    copied = sum(each.kept is True for each in media)
+    waiting = sum(each.kept is None for each in media)
+    return {"copied_files": copied, "failed_files": max(files, len(media)) - copied - waiting}
 
 
 def place_of(path: Any) -> str:

@@ -1,5 +1,6 @@
 """Periodic work of the flusher besides writing: read tensors, record open spans and heartbeats, end the run."""
 
+import math
 import os
 import time
 from collections.abc import Callable
@@ -63,6 +64,8 @@ class PeriodicWork:
         """The file with what users ask of this run."""
         self._ended = False
         self.closed = False
+        self.until = math.inf
+        """When the end of the run should be over."""
         self._rejected: dict[str, str] = {}
         """The rejected keys that were recorded."""
 
@@ -179,9 +182,9 @@ class PeriodicWork:
         shares = run.overhead.shares(calls=run.call_times.seconds(written), flusher=run.flusher.cpu_seconds)
         return {f"{names.OVERHEAD}{part}": round(share, 6) for part, share in shares.items()}
 
-    def close(self) -> None:
-        """Remove the run's hooks from the process, newest first."""
-        self.closed = True
+    def close(self, until: float) -> None:
+        """Remove the run's hooks from the process, newest first; those that wait do so for a part of the time left."""
+        self.closed, self.until = True, until
         self._run.call_times.disarm()
         while self.closing:
             self._quietly(self.closing.pop())

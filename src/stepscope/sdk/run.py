@@ -611,7 +611,7 @@ class Run:
         if self.status == "running":
             self.status = self._ended_as(status)
         deadline = time.monotonic() + self._bounded(timeout)
-        self.periodic.close()
+        self.periodic.close(deadline)
         if not self.main and not self.flusher.started and not self.recorder.buffer:
             return NOTHING_LEFT  # a child that recorded nothing
         while self.periodic.waiting() and time.monotonic() < deadline:

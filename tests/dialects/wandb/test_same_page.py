@@ -34,6 +34,7 @@ def source(name: str, id: str, *, shim: bool, project: str) -> str:
     text = (SCRIPTS / f"{name}.py").read_text()
     if shim:
         text = text.replace("import wandb\n", "import stepscope.compat.wandb as wandb\n")
+        text = f"from stepscope.sdk import checkpoints\ncheckpoints.COPY_SECONDS = 60.0\n{text}"
     known = {"RUN_OF_TEST": id, "PROJECT_OF_TEST": project}
     return f"import os, sys\nsys.path.append({SITE!r})\nos.environ.update({known})\n{text}"
 
@@ -58,6 +59,7 @@ def run_each(hub: RunningHub, name: str, place: Path) -> None:
 def _run(hub: RunningHub, place: Path, *arguments: str, **env: str) -> None:
     """Run a program that records in the home of the hub; it must record everything."""
     known = {"PATH": "/usr/bin:/bin", "HOME": str(place), "STEPSCOPE_HOME": str(hub.home), "STEPSCOPE_PROBES": "0"}
+    known["STEPSCOPE_EXIT_TIMEOUT"] = "150"
     done = subprocess.run(
         [sys.executable, *arguments],
         cwd=place,

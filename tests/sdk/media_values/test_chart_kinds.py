@@ -69,6 +69,51 @@ def test_a_confusion_matrix(run: stepscope.Run, logged: Logged) -> None:
     assert not counts(run, "rejected", "dropped")
 
 
+def test_many_samples_are_counted(run: stepscope.Run, logged: Logged) -> None:
+    """Arrays, lists and texts of many samples, each or mixed, give the same counts."""
+    truth, guesses = np.arange(30_000) % 3, np.arange(30_000) % 2
+    texts = [["a", "b", "c"][each] for each in truth], [["a", "b"][each] for each in guesses]
+    run.log(
+        {
+            "arrays": stepscope.Confusion(truth=truth.astype(np.uint8), predictions=guesses.astype(float)),
+            "lists": stepscope.Confusion(truth=truth.tolist(), predictions=iter(guesses.tolist())),
+            "mixed": stepscope.Confusion(truth=truth, predictions=guesses.tolist()),
+            "texts": stepscope.Confusion(truth=texts[0], predictions=texts[1]),
+        },
+        step=0,
+    )
+    found = {each["key"]: [row[2] for row in table(each)[1]] for each in logged()}
+    assert found == dict.fromkeys(("arrays", "lists", "mixed", "texts"), [5000, 5000, 0] * 3)
+
+
+def test_too_many_samples_are_refused_before_they_are_copied(run: stepscope.Run, logged: Logged) -> None:
+    """The reason is the limit: on lists, on arrays, on sequences without an end, and on memory."""
+
+    class Long(list[int]):
+        def __len__(self) -> int:
+            return 1_000_001
+
+        def __iter__(self) -> Any:
+            raise AssertionError("it was read")
+
+    run.log(
+        {
+            "list": stepscope.Confusion(truth=Long(), predictions=[0]),
+            "array": stepscope.Confusion(truth=np.zeros(10_000_001, np.uint8), predictions=np.zeros(1)),
+            "endless": stepscope.Confusion(truth=count(), predictions=[0]),
+            "memory": stepscope.Confusion(truth=np.zeros(9_000_000), predictions=[0]),
+        },
+        step=0,
+    )
+    assert logged() == []
+    reasons = {name.split("/", 1)[1]: number for name, number in counts(run, "rejected", "dropped").items()}
+    assert reasons == {
+        "value/more than 1000000 samples": 2,
+        "value/more than 10000000 samples": 1,
+        "value/more than 64 MiB in memory": 1,
+    }
+
+
 HOSTILE: dict[str, Any] = {
     "lengths": lambda: stepscope.Curve([1, 2], [1]),
     "endless": lambda: stepscope.Curve(count()),
@@ -83,6 +128,11 @@ HOSTILE: dict[str, Any] = {
     "not finite": lambda: stepscope.Confusion([[np.nan]]),
     "huge class": lambda: stepscope.Confusion(truth=[10**9], predictions=[0]),
     "half class": lambda: stepscope.Confusion(truth=[0.5], predictions=[0]),
+    "negative classes": lambda: stepscope.Confusion(truth=np.array([-1]), predictions=np.array([0])),
+    "half classes": lambda: stepscope.Confusion(truth=np.array([0.5]), predictions=np.array([np.nan])),
+    "huge classes": lambda: stepscope.Confusion(truth=np.array([10**9]), predictions=np.array([0])),
+    "many texts": lambda: stepscope.Confusion(truth=[str(n) for n in range(201)], predictions=["0"] * 201),
+    "mixed kinds": lambda: stepscope.Confusion(truth=["a", 1], predictions=[0, 1]),
     "no predictions": lambda: stepscope.Confusion(truth=[0]),
     "few names": lambda: stepscope.Confusion([[1, 0], [0, 1]], names=["a"]),
     "nothing": lambda: stepscope.Confusion(truth=[], predictions=[]),

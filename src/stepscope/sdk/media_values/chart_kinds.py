@@ -3,6 +3,7 @@
 import json
 import math
 import numbers
+from collections import Counter
 from collections.abc import Mapping
 from itertools import islice
 from typing import Any
@@ -17,9 +18,14 @@ MAX_POINTS = 10_000
 MAX_LINES = 64
 MAX_CLASSES = 200
 MAX_PAIRS = 10_000_000
-"""Pairs of a class and a prediction that are counted."""
+"""Pairs of a class and a prediction in arrays that are counted."""
+MAX_LISTED = 1_000_000
+"""Pairs in lists and other sequences that are counted."""
 STYLES = ("line", "points", "bars")
 _LONGEST_NAME = 200
+_PIECE, _ARRAY_PIECE = 10_000, 1_000_000
+"""Pairs that are counted without a break: of lists, and of arrays."""
+_NO_CLASSES = "classes must be whole numbers from 0, or texts"
 
 
 class _Plain:
@@ -38,7 +44,7 @@ _Table = tuple[list[str], list[list[Any]], dict[str, str]]
 
 
 def _sequence(value: Any, most: int = MAX_POINTS) -> _Sequence:
-    """Copy a sequence of numbers or texts; arrays and tensors are captured."""
+    """Copy a sequence of numbers or texts, up to one more than are used; arrays and tensors are captured."""
     if hasattr(value, "__array__"):
         return capture(value)
     if isinstance(value, (str, bytes, Mapping)):
@@ -184,11 +190,22 @@ class Curve(Chart):
 class _Pairs:
     """The classes and the predictions of samples."""
 
-    __slots__ = ("nbytes", "predictions", "truth")
+    __slots__ = ("nbytes", "sides")
 
-    def __init__(self, truth: _Sequence, predictions: _Sequence) -> None:
-        self.truth, self.predictions = truth, predictions
-        self.nbytes = truth.nbytes + predictions.nbytes
+    def __init__(self, truth: Any, predictions: Any) -> None:
+        self.sides = (_samples(truth), _samples(predictions))
+        self.nbytes = sum(each.nbytes for each in self.sides)
+
+
+def _samples(value: Any) -> _Sequence:
+    """Copy a sequence of classes; Unusable when it is too long, if possible before it is copied."""
+    most = MAX_PAIRS if hasattr(value, "__array__") else MAX_LISTED
+    if hasattr(value, "__len__") and len(value) > most:
+        raise Unusable(f"more than {most} samples")
+    found = _sequence(value, most)
+    if isinstance(found, _Plain) and len(found.values) > most:
+        raise Unusable(f"more than {most} samples")
+    return found
 
 
 class Confusion(Chart):
@@ -213,7 +230,7 @@ class Confusion(Chart):
             return capture(matrix)
         if truth is None or predictions is None:
             raise Unusable("needs a matrix, or truth and predictions")
-        return _Pairs(_sequence(truth, MAX_PAIRS), _sequence(predictions, MAX_PAIRS))
+        return _Pairs(truth, predictions)
 
     def _table(self, source: "_Pairs | Captured") -> _Table:
         counts = self._counted(source) if isinstance(source, _Pairs) else self._given(source.read())
@@ -240,32 +257,73 @@ class Confusion(Chart):
         return found
 
     def _counted(self, source: _Pairs) -> list[list[int]]:
-        truth, predictions = self._indices(source)
-        if len(truth) != len(predictions):
-            raise Unusable(f"{len(truth)} classes and {len(predictions)} predictions")
-        if len(truth) > MAX_PAIRS:
-            raise Unusable(f"more than {MAX_PAIRS} samples")
-        size = max(max(truth, default=-1), max(predictions, default=-1)) + 1
-        if size > MAX_CLASSES:
-            raise Unusable(f"a matrix of {size} classes; the limit is {MAX_CLASSES}")
+        sides = [each.values if isinstance(each, _Plain) else _flat(each.read()) for each in source.sides]
+        if len(sides[0]) != len(sides[1]):
+            raise Unusable(f"{len(sides[0])} classes and {len(sides[1])} predictions")
+        if not any(isinstance(each, tuple) for each in sides):
+            return _count_arrays(*sides)
+        pairs = _distinct(*sides)
+        found = list(dict.fromkeys(value for pair in pairs for value in pair))
+        numbers = self._number_texts(found) if all(type(value) is str for value in found) else _number_classes(found)
+        size = _matrix_size(max(numbers.values(), default=-1))
         counts = [[0] * size for _ in range(size)]
-        for row, column in zip(truth, predictions, strict=True):
-            counts[row][column] += 1
+        for (row, column), count in pairs.items():
+            counts[numbers[row]][numbers[column]] += count
         return counts
 
-    def _indices(self, source: _Pairs) -> tuple[list[int], list[int]]:
-        """Return both as numbers of classes; those that are texts are numbered in the order of their names."""
-        sides = (source.truth, source.predictions)
-        if all(isinstance(each, _Plain) and all(type(value) is str for value in each.values) for each in sides):
-            texts = [[_name(value) for value in each.values] for each in sides if isinstance(each, _Plain)]
-            found = list(dict.fromkeys([*self._classes, *sorted({value for side in texts for value in side})]))
-            self._classes = found[: MAX_CLASSES + 1]
-            numbers = {name: at for at, name in enumerate(found)}
-            return [numbers[value] for value in texts[0]], [numbers[value] for value in texts[1]]
-        return _classes_of(_read(sides[0])), _classes_of(_read(sides[1]))
+    def _number_texts(self, found: list[str]) -> dict[Any, int]:
+        """Number the classes that are texts in the order of their names, after those that were named."""
+        names = {value: _name(value) for value in found}
+        self._classes = list(dict.fromkeys([*self._classes, *sorted(names.values())]))[: MAX_CLASSES + 1]
+        places = {name: at for at, name in enumerate(self._classes)}
+        return {value: places.get(name, MAX_CLASSES) for value, name in names.items()}
 
 
-def _classes_of(values: list[Any]) -> list[int]:
-    if not all(value is not None and value >= 0 and value == int(value) for value in values):
-        raise Unusable("classes must be whole numbers from 0, or texts")
-    return [int(value) for value in values]
+def _flat(array: Any) -> Any:
+    if array.ndim != 1:
+        raise Unusable(f"values of shape {array.shape}")
+    return array
+
+
+def _matrix_size(highest: Any) -> int:
+    """Return the size of a matrix of classes up to a number; Unusable when it is too large."""
+    size = int(highest) + 1
+    if size > MAX_CLASSES:
+        raise Unusable(f"a matrix of {size} classes; the limit is {MAX_CLASSES}")
+    return size
+
+
+def _count_arrays(truth: Any, predictions: Any) -> list[list[int]]:
+    import numpy  # whoever has an array has it
+
+    size = 0
+    for each in (truth, predictions):
+        if each.dtype.kind == "f" and not ((each >= 0) & (each == numpy.floor(each)) & numpy.isfinite(each)).all():
+            raise Unusable(_NO_CLASSES)
+        if len(each) and each.min() < 0:
+            raise Unusable(_NO_CLASSES)
+        size = max(size, _matrix_size(each.max()) if len(each) else 0)
+    counts = numpy.zeros(size * size, numpy.int64)
+    for at in range(0, len(truth), _ARRAY_PIECE):
+        rows, columns = (each[at : at + _ARRAY_PIECE].astype(numpy.int64) for each in (truth, predictions))
+        counts += numpy.bincount(rows * size + columns, minlength=size * size)
+    found: list[list[int]] = counts.reshape(size, size).tolist()
+    return found
+
+
+def _distinct(truth: Any, predictions: Any) -> "Counter[tuple[Any, Any]]":
+    """Count equal pairs, a piece at a time, so that other threads can run between them."""
+    found: Counter[tuple[Any, Any]] = Counter()
+    for at in range(0, len(truth), _PIECE):
+        pieces = [each[at : at + _PIECE] for each in (truth, predictions)]
+        found.update(zip(*(each if isinstance(each, tuple) else each.tolist() for each in pieces), strict=True))
+        if len(found) > MAX_CLASSES**2:
+            raise Unusable(f"more than {MAX_CLASSES} classes")
+    return found
+
+
+def _number_classes(values: list[Any]) -> dict[Any, int]:
+    numbers = {value: _number(value) for value in values}
+    if not all(found is not None and found >= 0 and found == int(found) for found in numbers.values()):
+        raise Unusable(_NO_CLASSES)
+    return {value: int(found or 0) for value, found in numbers.items()}

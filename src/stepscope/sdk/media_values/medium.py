@@ -27,7 +27,7 @@ class Medium:
     """One thing to record. `size` is the memory it takes until it is encoded."""
 
     KIND: ClassVar[str] = "file"
-    __slots__ = ("_source", "artifact", "caption", "kind", "layers", "name", "problem", "size")
+    __slots__ = ("_source", "artifact", "caption", "kept", "kind", "layers", "name", "problem", "size")
 
     def __init__(self, data: Any, caption: Any = None, name: Any = None) -> None:
         self.kind = self.KIND
@@ -39,6 +39,8 @@ class Medium:
         """The name of the artifact that a file belongs to."""
         self.problem: str | None = None
         """Why it cannot be recorded; None when it can, as far as is known."""
+        self.kept: bool | None = None
+        """Whether it was recorded; None while it waits."""
         self.size = 0
         self._source: Any = None
         try:

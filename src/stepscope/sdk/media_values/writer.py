@@ -110,7 +110,9 @@ class MediaWriter:
 
     def _add(self, job: _Job) -> None:
         if job.medium.problem is not None:
-            self._run.outcomes.reject(job.key, job.medium.problem)
+            self._reject(job, job.medium.problem)
+        elif job.medium.size > MAX_BYTES:
+            self._reject(job, f"more than {MAX_BYTES // 1024**2} MiB in memory")
         elif self._closed:
             self._drop(job.medium, "finished")
         elif not self._has_room(job.medium.size):
@@ -128,7 +130,16 @@ class MediaWriter:
     def _waiting_bytes(self) -> int:
         return sum(job.medium.size for job in self._jobs.copy() if isinstance(job, _Job))
 
+    def _reject(self, job: _Job, reason: str) -> None:
+        job.medium.kept = False
+        self._run.outcomes.reject(job.key, reason)
+
+    def _put(self, job: _Job, packed: bytes) -> None:
+        self._run.recorder.put(packed)
+        job.medium.kept = True
+
     def _drop(self, medium: Medium, reason: str) -> None:
+        medium.kept = False
         self._run.outcomes.add("dropped", "metric" if isinstance(medium, Histogram) else "event", reason)
 
     def _start(self) -> None:
@@ -179,13 +190,13 @@ class MediaWriter:
     def _record(self, job: _Job) -> None:
         try:
             packed = self._packed(job)
-            self._settle(job, lambda: self._run.recorder.put(packed))
+            self._settle(job, partial(self._put, job, packed))
         except _Dropped as reason:
             self._settle(job, partial(self._drop, job.medium, str(reason)))
         except BaseException as error:
             pass_on(error)
             why = str(error) if isinstance(error, Unusable) else f"unreadable {type(error).__name__}"
-            self._settle(job, partial(self._run.outcomes.reject, job.key, why))
+            self._settle(job, partial(self._reject, job, why))
 
     def _settle(self, job: _Job, call: Callable[[], None]) -> None:
         """Record or count a medium, once."""

@@ -8,7 +8,10 @@ from pathlib import Path
 import numpy as np
 
 import stepscope
+from stepscope.sdk import checkpoints
 
+checkpoints.COPY_SECONDS = 60.0
+"""A slow machine copies the files of artifacts in time too."""
 ID, PROJECT = os.environ["RUN_OF_TEST"], os.environ["PROJECT_OF_TEST"]
 
 

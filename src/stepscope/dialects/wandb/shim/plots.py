@@ -4,7 +4,7 @@ import sys
 from collections.abc import Iterable
 from typing import Any
 
-from stepscope.dialects.wandb.shim.absent import PartialModule, UsageError, text
+from stepscope.dialects.wandb.shim.absent import PartialModule, UsageError
 from stepscope.dialects.wandb.shim.media import Table, WBValue
 from stepscope.dialects.wandb.wire import MAX_ROWS
 from stepscope.dialects.wandb.wire.plots import chart_of
@@ -186,8 +186,3 @@ _NAMES = (
 )
 plot = PartialModule("plot", **{name: getattr(_HERE, name) for name in _NAMES})
 """The module `wandb.plot`."""
-
-
-def chart_table(chart: CustomChart, key: str) -> tuple[str, Table]:
-    """Return the key and the table of a chart, as wandb logs them."""
-    return text(chart.table_key(key)) or key, chart.table

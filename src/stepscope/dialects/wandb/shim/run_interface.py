@@ -120,8 +120,6 @@ class Run:
         self.config = Config(config, lambda changed: run.event(EVENT_CONFIG, changed), self.ignore)
         self.summary = Summary()
         self._seen_rows = SeenRows()
-        self._staged: list[Artifact] = []
-        """Logged artifacts, whose files are kept until the run ends."""
         self._cancel_close = run.on_finish(self._close)
 
     def _first_step(self, start: Start) -> int:
@@ -298,15 +296,14 @@ class Run:
         made = artifact_of(given, name, type)
         if not self.disabled:
             made.log(self._run, [aliases] if isinstance(aliases, str) else aliases)
-            self._staged.append(made)
         return made
 
     def use_artifact(self, given: Any, type: Any = None, **others: Any) -> Artifact:
         """Record that the run uses an artifact, and return it. One of another process has no files here."""
         found = given if isinstance(given, Artifact) else find_logged(given)
-        named = f"{found.name}:{found.version}" if found is not None else text_of(given).rpartition("/")[2]
+        named = found.name if found is not None else text_of(given).rpartition("/")[2]
         if not self.disabled:
-            self._run.use(named, text(type) or ("" if found is None else found.type))
+            self._run.use((found and found.made) or named, text(type) or ("" if found is None else found.type))
         if found is None:
             self.ignore("use_artifact of another process")
         return found or Artifact(named.partition(":")[0], type)
