@@ -299,7 +299,6 @@ KEYS = [
     "sas_url",
     "redis_auth",
     "rabbitmq_pass",
-    "gcs_key",
     "security_code",
     "serial_key",
     "wallet_key",

@@ -29,6 +29,7 @@ Passwort kennwort contraseña пароль 密码 senha SECRET secretKey app_sec
 mytoken authtoken backend_token hf_tokens hfTokens X-Auth x_auth basic_auth X-Auth-Key x-amz-security-token
 """
 HARMLESS = """
+s3_key gcs_key requires_auth
 tokens max_tokens num_tokens tokens_per_second prompt_tokens tokenizer token_count pad_token_id
 eos_token bos_token pad-token unkToken mask_token image_token next_token stop.token tokenizer/eos_token
 loss lr author authored keyboard key step monkey batch_size

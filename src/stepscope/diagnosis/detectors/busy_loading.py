@@ -46,7 +46,8 @@ class BusyLoading:
         drop_rarest(self._times, MAX_NAMES, len)
         if times.step % EVERY or not self._run.busy(times.rank):
             return ()
-        found = [self._judge(name, times) for name in own if name not in self._found]
+        names = [name for name in own if name in self._times and name not in self._found]  # the rarest are dropped
+        found = [self._judge(name, times) for name in names]
         return [each for each in found if each is not None]
 
     def _judge(self, name: str, times: StepTimes) -> Finding | None:
