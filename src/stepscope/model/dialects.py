@@ -167,7 +167,7 @@ class Plugins:
         point = self._registered().get(name)
         if point is None:
             known = sorted({*self.names(), *also})
-            raise ConfigError(f"unknown {self.kind} {name!r}{nearest(name, known)} Known: {', '.join(known)}")
+            raise ConfigError(f"unknown {self.kind} {name!r}{nearest(name, known) or '.'} Known: {', '.join(known)}")
         try:
             return point.load()
         except Exception as error:
@@ -190,7 +190,7 @@ def read_options(options: Mapping[str, Any], kind: type[Options], also: Iterable
     known = [*(field.encode_name for field in msgspec.structs.fields(cast(Any, kind))), *also]
     for key in options:
         if key not in known:
-            raise ConfigError(f"unknown option {key!r}{nearest(str(key), known)} Known: {', '.join(known)}")
+            raise ConfigError(f"unknown option {key!r}{nearest(str(key), known) or '.'} Known: {', '.join(known)}")
     try:
         return msgspec.convert(dict(options), kind, strict=False)
     except msgspec.ValidationError as error:

@@ -241,7 +241,7 @@ def _checked(key: str, value: Any, source: str) -> Any:
 
         near = difflib.get_close_matches(key, KNOWN, n=1)
         hint = f"; did you mean {near[0]!r}?" if near else ""
-        raise ConfigError(f"{source}: unknown setting {key!r}{hint} Known: {', '.join(KNOWN)}")
+        raise ConfigError(f"{source}: unknown setting {key!r}{hint or '.'} Known: {', '.join(KNOWN)}")
     parse: Callable[[Any], Any] = _PARSERS.get(key, _as_text)
     try:
         return parse(value)
