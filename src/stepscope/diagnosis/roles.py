@@ -200,6 +200,8 @@ def _meaning(words: set[str], last: set[str], spaced: str, joined: str, key: str
         return "throughput"
     if _TIMES.search(spaced) or _TIMES.search(joined) or key in ("time/step", "timing/step", "dt"):
         return "step_time"
+    if words & {"expert", "experts", "moe", "router"} and ("imbalance" in last or {"max", "load"} <= last):
+        return "moe_balance"
     if _SPREADS & last and "explained" not in last and not last & {"zero"}:
         return ""
     return _policies(words, last, joined) or _training(words, last, joined)

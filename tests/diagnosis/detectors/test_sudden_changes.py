@@ -1,5 +1,6 @@
 """Losses, gradients and rewards that change suddenly: what came first is the finding, and its kind is the right one."""
 
+import math
 import random
 from collections.abc import Callable
 
@@ -126,3 +127,62 @@ def test_a_density_may_have_a_negative_log_likelihood() -> None:
     assert found_in(lambda step, rng: {"train/nll": 2.0 - step / 100 + 0.1 * rng.random(), "lr": 0.1}) == []
     found = found_in(lambda step, rng: {"train/nll": -0.1 - step / 1000 - 0.01 * rng.random(), "lr": 0.1})
     assert [each.kind for each in found] == ["absurd_loss"]
+
+
+@pytest.mark.parametrize("period", [4, 19])
+def test_a_loss_that_begins_to_swing_is_named(period: int) -> None:
+    """Around the level it has, quickly or slowly; that it is low and noisy is no swing."""
+
+    def swings(step: int, rng: random.Random) -> Values:
+        wave = 0.35 * math.sin(2 * math.pi * step / period) if step >= AT else 0.0
+        return {"loss": slowly(step, rng, 0.02) * (1 + wave)}
+
+    (found,) = found_in(swings, steps=420)
+    assert found.kind == "oscillation"
+    assert abs((found.step or 0) - AT) <= 60
+    nearly_learnt = found_in(lambda step, rng: {"loss": 0.97**step * rng.lognormvariate(0, 0.02 + step / 1000)}, 420)
+    assert nearly_learnt == []
+
+
+def test_a_gradient_that_is_large_once_is_a_remark() -> None:
+    """A warning is one that is huge, or one of several, or one that the loss follows."""
+
+    def norms(times: float, *, at: tuple[int, ...], loss: float = 1.0) -> Callable[[int, random.Random], Values]:
+        def values(step: int, rng: random.Random) -> Values:
+            hit = step in at
+            norm = rng.lognormvariate(0, 0.15) * (times if hit else 1.0)
+            return {"loss": slowly(step, rng) * (loss if hit else 1.0), "grad_norm": norm}
+
+        return values
+
+    assert found_in(norms(20.0, at=(AT,))) == []
+    for loud in (norms(90.0, at=(AT,)), norms(20.0, at=(120, 160, AT)), norms(20.0, at=(AT,), loss=4.0)):
+        assert [each.kind for each in found_in(loud)] == ["spike"]
+
+
+def test_a_kl_to_the_reference_that_runs_away_is_named() -> None:
+    """One that grows as in every training is not."""
+
+    def values(step: int, rng: random.Random, rate: float = 0.08) -> Values:
+        kl = 0.02 * (1 - math.exp(-step / 60)) * rng.lognormvariate(0, 0.25)
+        return {"kl": kl * math.exp(rate * max(step - AT, 0)), "reward": rng.random(), "completions/mean_length": 9.0}
+
+    (found,) = found_in(values)
+    assert found.kind == "kl_blowup"
+    assert 0 <= (found.step or 0) - AT <= 40
+    assert found_in(lambda step, rng: values(step, rng, 0.02)) == []
+    saturates = found_in(lambda step, rng: {"kl": 20 * (1 - math.exp(-step / 60)), "completions/mean_length": 9.0})
+    assert saturates == []
+
+
+@pytest.mark.parametrize("key", ["moe/load_balancing_loss", "moe/max_expert_load"])
+def test_tokens_that_go_to_few_experts_are_named_by_any_name(key: str) -> None:
+    """A part of the loss that grows sixfold, and the share of the fullest expert."""
+    usual, most = (1.02, 6.0) if "loss" in key else (0.14, 0.95)
+
+    def values(step: int, rng: random.Random) -> Values:
+        return {key: min(usual * (1 + max(step - AT, 0) / 20), most) * rng.lognormvariate(0, 0.02)}
+
+    (found,) = found_in(values, steps=400)
+    assert found.kind == "moe_imbalance"
+    assert found_in(lambda step, rng: {key: usual * rng.lognormvariate(0, 0.02)}, steps=400) == []

@@ -1,9 +1,9 @@
-"""KL blow-up, also for estimators that fluctuate around zero."""
+"""KL blow-up: of one update, also for estimators that fluctuate around zero, and to a reference model."""
 
 from statistics import median
 from typing import ClassVar, Literal
 
-from stepscope.diagnosis.detector import RunState
+from stepscope.diagnosis.detector import RunState, judged_once
 from stepscope.diagnosis.finding import Finding, Kind, number
 from stepscope.diagnosis.series_history import Series, jitter, spread
 
@@ -12,7 +12,7 @@ BLOWUP = Kind(
     "WARN",
     "the policy moves too far in one update",
     "Lower the learning rate or the number of epochs per batch; stop updates early at a target KL.",
-    explains=("spike", "clip_saturated", "entropy_collapse", "value_function"),
+    explains=("spike", "clip_saturated", "entropy_collapse", "value_function", "kl_drift"),
 )
 NORMAL, CRITICAL = 0.05, 0.1
 TIMES = 5.0
@@ -20,6 +20,11 @@ SIGMAS = 10.0
 LEAST = 10
 RENEW = 8
 """The limit is estimated again after this many usual values."""
+RUN_AWAY, LEAP, FLOOR = 8.0, 2.0, 2.0
+"""A KL to a reference model grows in every training. It runs away when its last values are this many times those of a
+while ago, each above all of those by the second factor, and above this floor."""
+LAST, PAUSE, BEFORE = 8, 16, 76
+"""How many last values are compared with how many before, and how many lie between."""
 
 
 class Kl:
@@ -81,3 +86,21 @@ class Kl:
         text = f"{series.key} rose to {number(value)} at step {begun}, usually {number(self._middle)}"
         severity: Literal["WARN", "ERROR"] = "ERROR" if abs(value) > CRITICAL else "WARN"
         return BLOWUP.about(series, begun, text, (self._middle - SIGMAS * self._wide, limit), severity=severity)
+
+
+def _judge_reference(series: Series, run: RunState) -> Finding | None:
+    """Judge a KL to a reference model against its values a while ago."""
+    values = list(series.values)
+    if series.value < FLOOR or len(values) < LAST + PAUSE + BEFORE:
+        return None
+    before, last = values[-LAST - PAUSE - BEFORE : -LAST - PAUSE], values[-LAST:]
+    was = median(before)
+    if median(last) < RUN_AWAY * max(was, 0.0) or min(last) < max(LEAP * max(before), FLOOR):
+        return None
+    usual = 2 * median(values[: len(values) // 2])
+    begun = 1 + max((step for step, value in zip(series.steps, values, strict=True) if value < usual), default=0)
+    text = f"{series.key} rose from {number(was)} to {number(series.value)} since step {begun}"
+    return BLOWUP.about(series, begun, text, (0.0, RUN_AWAY * was))
+
+
+ReferenceKl = judged_once("ReferenceKl", BLOWUP, ("reference_kl",), _judge_reference, each="value")

@@ -13,7 +13,7 @@ COLLAPSE = Kind(
     "ERROR",
     "gradients are not finite at any scale: the model itself overflows",
     "Look for the first layer whose activations or gradients are not finite; use bfloat16 or lower the learning rate.",
-    explains=("plateau", "constant", "not_finite"),
+    explains=("plateau", "constant", "not_finite", "oscillation"),
     lasts=True,
 )
 LOW = 128.0

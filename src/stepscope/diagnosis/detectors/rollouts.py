@@ -1,6 +1,7 @@
 """Rollouts that teach nothing: groups without a spread, cut-off answers, old ones, or those of another policy."""
 
 import math
+import re
 from statistics import median
 
 from stepscope.diagnosis.detector import RunState, judged_once
@@ -61,6 +62,10 @@ MIN_SAMPLE_SIZE = 0.3
 MAX_AGE = 8.0
 IDLE = 0.5
 BALANCED, UNBALANCED = 2.0, 3.0
+FULL = 0.5
+"""An expert that gets this share of all tokens has too many."""
+BALANCING = re.compile(r"balanc|(moe|router)[/_.]aux")
+"""A part of the loss that grows when tokens go to few experts."""
 
 
 def _last(series: Series, count: int = ROW) -> list[float]:
@@ -177,8 +182,13 @@ def _judge_waiting(series: Series, run: RunState) -> Finding | None:
 def _judge_balance(series: Series, run: RunState) -> Finding | None:
     if len(series.middles) < 10:
         return None
+    floor = UNBALANCED if series.highest > 1.0 else FULL
+    if series.role.name == "side_loss":
+        if not BALANCING.search(series.key):
+            return None
+        floor = 0.0
     usual, now = median(series.middles[: len(series.middles) // 2]), median(series.middles[-3:])
-    if now < max(UNBALANCED, BALANCED * usual) or min(series.middles[-3:]) < max(series.middles[2:-4], default=0.0):
+    if now < max(floor, BALANCED * usual) or min(series.middles[-3:]) < max(series.middles[2:-4], default=0.0):
         return None
     text = f"{series.key} rose to {number(now)}, usually {number(usual)}, at step {series.firsts[-3]}"
     return MOE.about(series, series.firsts[-3], text, (0.0, BALANCED * usual))
@@ -193,4 +203,4 @@ Mismatch = judged_once("Mismatch", MISMATCH, ("mismatch", "mismatch_kl"), _judge
 MatchRatio = judged_once("MatchRatio", MISMATCH, ("match_ratio", "ess"), _judge_ratio, each="value")
 StaleRollouts = judged_once("StaleRollouts", STALE, ("staleness",), _judge_age, each="value")
 Waiting = judged_once("Waiting", WAITING, ("idle_time", "idle_share"), _judge_waiting)
-MoeBalance = judged_once("MoeBalance", MOE, ("moe_balance",), _judge_balance)
+MoeBalance = judged_once("MoeBalance", MOE, ("moe_balance", "side_loss"), _judge_balance)

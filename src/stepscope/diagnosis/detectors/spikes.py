@@ -7,7 +7,7 @@ from typing import ClassVar, Literal
 
 from stepscope.diagnosis.detector import RunState
 from stepscope.diagnosis.detectors.level_shift import LEVEL_SHIFT
-from stepscope.diagnosis.finding import Finding, Kind, number
+from stepscope.diagnosis.finding import Finding, Kind, Severity, number
 from stepscope.diagnosis.series_history import Series, spread
 
 SPIKE = Kind(
@@ -30,6 +30,8 @@ BEYOND = {"loss": 2.0, "side_loss": 2.5, "grad_norm": 2.0}
 """A spike deviates this many times more than anything before it..."""
 RATIO = {"loss": 1.7, "side_loss": 4.0, "grad_norm": 12.0}
 """... and is this many times the expected value, where ratios are meaningful."""
+HUGE, OFTEN = math.log(50.0), 3
+"""A spike of a gradient norm is no mere remark when it is this large, in logarithms, or the third."""
 PERSISTS = 8
 """After this many values in a row it is a new level and not a spike."""
 WINDOW = 100
@@ -48,8 +50,8 @@ class Spikes:
     EACH: ClassVar[Literal["value", "block"]] = "value"
 
     __slots__ = (
-        "_farthest", "_learnt", "_limit", "_logs", "_recent", "_residuals", "_role", "_row", "_run", "_series",
-        "_usual",
+        "_alone", "_farthest", "_learnt", "_limit", "_logs", "_recent", "_residuals", "_role", "_row", "_run",
+        "_series", "_usual",
     )  # fmt: skip
 
     def __init__(self, series: Series, run: RunState) -> None:
@@ -63,6 +65,7 @@ class Spikes:
         self._limit = 0.0
         """How far above the expected value is too far; 0 while that is judged anew for each value."""
         self._learnt = 0
+        self._alone = 0
 
     def take(self) -> Finding | None:
         """Compare a value with the few before it."""
@@ -153,6 +156,14 @@ class Spikes:
         least = math.log(ratio) if self._logs else max((ratio - 1) * abs(expected), 1e-9)
         return max(EARLY_SIGMAS * sigma, 2.0 * wide, least)
 
+    def _severity(self, away: float) -> Severity:
+        """Return how bad a spike is: of a gradient norm alone, once, it is a remark; the loss tells what came of it."""
+        if self._role == "loss":
+            return "ERROR"
+        self._alone = self._alone + 1 if len(self._row) == 1 else self._alone
+        harmless = self._role == "grad_norm" and "loss" in self._run.roles and self._alone < OFTEN
+        return "INFO" if harmless and self._logs and away < HUGE else "WARN"
+
     def _finding(self, away: float, expected: float, limit: float) -> Finding:
         series = self._series
         usual = series.plain(expected)
@@ -166,7 +177,7 @@ class Spikes:
             self._row[0][0],
             f"{series.key} spiked to {number(series.value)} at step {series.step}{times}",
             series.band(expected, limit),
-            severity="ERROR" if self._role == "loss" else "WARN",
+            severity=self._severity(away),
             weight=away / max(limit, 1e-12),
         )
 
