@@ -41,6 +41,9 @@ JUMP = 1.6
 """A rate that rises by less from one value to the next has not jumped."""
 FLAT_VALUES = 30
 ZERO_VALUES = 5
+NOTHING, GONE, FADING = 1e-6, 0.15, 0.05
+"""A rate below the first share of its peak is as good as 0, if it is so for the second share of the run, the end of a
+schedule being shorter. It begins where it is below the third."""
 TOTAL = ("total_steps", "max_steps", "steps", "num_steps", "train_steps", "max_iters")
 """Settings that say how many steps there will be."""
 EARLY = 0.85
@@ -77,6 +80,8 @@ class LearningRate:
             self._highest = max(self._highest, value)
         elif series.count == 1:
             self._highest = value
+        elif value < NOTHING * self._highest and "lr_zero" not in self._reported:
+            found = self._gone()
         elif series.same >= FLAT_VALUES and not series.same % FLAT_VALUES:
             found = self._flat()
         if found is None or found.kind in self._reported:
@@ -95,6 +100,23 @@ class LearningRate:
         usual = next((value for value in reversed(series.values) if value > 0), series.highest)
         text = f"{series.key} became 0 at step {self._zero_since}: the model no longer learns"
         return ZERO.about(series, self._zero_since, text, (usual / 2, usual))
+
+    def _gone(self) -> Finding | None:
+        """Detect a rate that decays to next to nothing long before the end."""
+        series, limit = self._series, NOTHING * self._highest
+        small = [step for step, value in zip(series.steps, series.values, strict=True) if value < limit]
+        if len(small) < ZERO_VALUES or (series.step - small[0]) < GONE * (series.step - series.first_step):
+            return None
+        peak = self._highest
+        begun = next(step for step, value in zip(series.steps, series.values, strict=True) if value < FADING * peak)
+        text = f"{series.key} has been below {number(limit)} since step {small[0]}, its peak was {number(peak)}"
+        return ZERO.about(
+            series,
+            begun,
+            f"{text}: the model no longer learns",
+            (limit, peak),
+            cause="the schedule decays too often (once a step instead of once an epoch) or by too large a factor",
+        )
 
     def _is_early(self) -> bool:
         """Return whether a schedule that came to its end did so long before the configured last step."""

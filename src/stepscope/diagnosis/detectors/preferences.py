@@ -30,7 +30,7 @@ EASY = Kind(
 )
 HIGH = 20.0
 ROW = 10
-FALLEN, NATS = 0.5, 8.0
+FALLEN, NATS = 0.3, 8.0
 ALL, SOON = 0.995, 30
 
 
