@@ -10,6 +10,7 @@ import tempfile
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -149,12 +150,17 @@ def _go_wrong(name: str, step: int, model: Any) -> None:
             model[2].weight.mul_(1.01)
 
 
+def _import_torch() -> None:
+    """Import what the ranks need, once for all that are forked from this process."""
+    for module in ("torch.distributed", "torch._dynamo", "stepscope.integrations.torch"):
+        importlib.import_module(module)
+
+
 class Launcher:
     """Four ranks; when one fails the others get SIGTERM, as torchrun does, and SIGKILL if they do not end."""
 
     def __init__(self, name: str, home: Path) -> None:
-        for module in ("torch.distributed", "torch._dynamo", "stepscope.integrations.torch"):
-            importlib.import_module(module)  # once for all ranks
+        _import_torch()
         ready = multiprocessing.get_context("fork")  # a child is reaped when it is looked at, as by torchrun
         self._processes = [ready.Process(target=train, args=(name, rank, home)) for rank in range(WORLD)]
         self._failed_at = 0.0
@@ -294,15 +300,17 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("cases", nargs="*", help=f"of {', '.join(CASES)}; all if none is given")
     parser.add_argument("--times", type=int, default=1)
+    parser.add_argument("--at-once", type=int, default=1, help="cases that run beside each other; most of them wait")
     parser.add_argument("--verbose", action="store_true", help="print findings that are right too")
     parser.add_argument("--write", type=Path, help="a page to put the table into")
     args = parser.parse_args()
     found = {name: Tally() for name in args.cases or CASES}
     loads = [os.getloadavg()[0]]
-    for _ in range(args.times):
-        for name, tally in found.items():
-            outcome = run_case(name)
-            tally.add(outcome)
+    _import_torch()
+    with ProcessPoolExecutor(args.at_once, multiprocessing.get_context("fork")) as pool:
+        names = [name for _ in range(args.times) for name in found]
+        for name, outcome in zip(names, pool.map(run_case, names), strict=True):
+            found[name].add(outcome)
             loads.append(os.getloadavg()[0])
             print(f"{name}: {'right' if outcome.right else 'WRONG'} after {outcome.seconds:.1f} s", flush=True)
             if args.verbose or not outcome.right:

@@ -13,6 +13,7 @@ import pytest
 from stepscope.journal import layout, segments
 from stepscope.model import names
 from stepscope.model.records import Event, Log
+from stepscope.sdk.console_process import how_it_ended
 
 pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="descriptors of Linux")
 HEAD = """
@@ -81,6 +82,21 @@ def test_what_a_killed_process_printed_last_is_recorded(tmp_path: Path) -> None:
     (end,) = recorded(tmp_path, Event)
     assert end.attrs["pid"] == process.pid
     assert end.attrs.get("signal", "SIGKILL") == "SIGKILL"
+
+
+@pytest.mark.parametrize(("end", "how"), [("os.kill(0, 9)", {"signal": "SIGKILL"}), ("sys.exit(3)", {"status": 3})])
+def test_how_a_process_ended_is_known_after_it_was_reaped(end: str, how: dict[str, Any]) -> None:
+    """A launcher that looks at its children at once does not hide the signal or status (Linux 6.15 and later)."""
+    if tuple(map(int, os.uname().release.split(".")[:2])) < (6, 15):
+        pytest.skip("a kernel that forgets how a process ended when it is reaped")
+    child = subprocess.Popen([sys.executable, "-c", f"import os, sys; {end}"], start_new_session=True)
+    handle = os.pidfd_open(child.pid)
+    child.wait()
+    try:
+        assert how_it_ended(child.pid, 0, handle) == {"pid": child.pid, **how}
+        assert how_it_ended(child.pid, 0) == {"pid": child.pid}
+    finally:
+        os.close(handle)
 
 
 def test_one_destination_keeps_the_order_of_both_streams(tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ from stepscope.diagnosis.run_diagnosis import Diagnosis
 
 TUNED = frozenset(("mlp", "chars", "gan", "grpo"))
 """Families that the detectors may be tuned on; the others are held out."""
-BLIND = frozenset(("blind", "unseen", "novel"))
+BLIND = frozenset(("blind", "unseen", "novel", "fresh"))
 """Families that were written without regard to the detectors; nothing is tuned on them before their first figures."""
 APART = {"transformers": "callbacks", "lightning": "callbacks", "gpu": "gpu"}
 """Families with figures of their own: recorded by a framework's callback, or by `benchmarks.zoo.gpu_curves`."""
@@ -29,6 +29,7 @@ def families() -> list[str]:
     """Load every case and return their families."""
     import benchmarks.zoo.real.answers
     import benchmarks.zoo.real.blind
+    import benchmarks.zoo.real.fresh
     import benchmarks.zoo.real.generators
     import benchmarks.zoo.real.hugging_face
     import benchmarks.zoo.real.lightning_modules
@@ -171,7 +172,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--record", nargs="*", help="train and record these families; all if none are named")
     parser.add_argument(
-        "--halves", nargs="*", default=["tuned"], help="tuned, 'held out', blind, unseen, novel, callbacks, gpu"
+        "--halves", nargs="*", default=["tuned"], help="tuned, 'held out', blind, unseen, novel, fresh, callbacks, gpu"
     )
     parser.add_argument("--quiet", action="store_true", help="print counts only")
     args = parser.parse_args()

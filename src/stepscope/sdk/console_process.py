@@ -5,6 +5,7 @@ on a thread. When the trainer ends it records how: the signal or status, and whe
 """
 
 import contextlib
+import fcntl
 import json
 import os
 import queue
@@ -12,6 +13,7 @@ import re
 import select
 import signal
 import socket
+import struct
 import sys
 import threading
 import time
@@ -31,6 +33,8 @@ _ESCAPES = re.compile(r"\x1b\[[0-9;?]{0,32}[@-~]")
 LOG, EVENT = 2, 3
 INFO, WARN = 9, 13
 """The severity of a line, and of one that tells of a failure."""
+PIDFD_GET_INFO, PIDFD_INFO_EXIT, PIDFD_INFO_BYTES = 0xC040FF0B, 1 << 3, 64
+"""The request for what the kernel (6.15 and later) keeps of a process after its parent has reaped it."""
 Chunk = tuple[int, str, bytes]
 
 
@@ -173,12 +177,13 @@ class Recording(threading.Thread):
                 self.lost += len(records)
 
 
-def how_it_ended(pid: int, kills_before: int) -> dict[str, Any]:
-    """Return the signal or status of a process that has just ended, as far as its parent left it to be seen."""
+def how_it_ended(pid: int, kills_before: int, handle: int = -1) -> dict[str, Any]:
+    """Return the signal or status of a process that has just ended, as far as it can be seen."""
     found: dict[str, Any] = {"pid": pid}
     with contextlib.suppress(OSError, ValueError, IndexError):
-        with open(f"/proc/{pid}/stat", encoding="utf-8", errors="replace") as file:
-            code = int(file.read().rpartition(")")[2].split()[49])
+        code = _code_of_zombie(pid)
+        if code is None:
+            code = _code_of_reaped(handle)
         number = code & 0x7F
         if number:
             found["signal"] = signal.Signals(number).name
@@ -187,6 +192,25 @@ def how_it_ended(pid: int, kills_before: int) -> dict[str, Any]:
     if found.get("signal") == "SIGKILL" and oom_kills() > kills_before:
         found["oom_kill"] = True
     return found
+
+
+def _code_of_zombie(pid: int) -> int | None:
+    """Return the exit code of a process that its parent has not reaped yet; None for one that is gone."""
+    try:
+        with open(f"/proc/{pid}/stat", encoding="utf-8", errors="replace") as file:
+            return int(file.read().rpartition(")")[2].split()[49])
+    except OSError:
+        return None
+
+
+def _code_of_reaped(handle: int) -> int:
+    """Return the exit code that the kernel keeps with a process's file descriptor; an old kernel raises OSError."""
+    info = bytearray(struct.pack("Q", PIDFD_INFO_EXIT).ljust(PIDFD_INFO_BYTES, b"\0"))
+    fcntl.ioctl(handle, PIDFD_GET_INFO, info, True)
+    mask, code = struct.unpack_from("Q", info)[0], struct.unpack_from("i", info, PIDFD_INFO_BYTES - 4)[0]
+    if not mask & PIDFD_INFO_EXIT:
+        raise OSError("the kernel does not know how it ended")
+    return int(code)
 
 
 def oom_kills() -> int:
@@ -235,7 +259,7 @@ def serve(about: dict[str, Any]) -> None:
     while streams:
         ready, _, _ = select.select(list(waiting), [], [], 5.0)
         if trainer in ready:
-            recording.exit = time.time_ns(), how_it_ended(about["pid"], kills)
+            recording.exit = time.time_ns(), how_it_ended(about["pid"], kills, trainer)
             waiting.discard(trainer)
         for source in list(streams):
             while source in ready and (data := _read(source)) is not None:
@@ -255,7 +279,7 @@ def serve(about: dict[str, Any]) -> None:
             _acknowledge(control, streams, recording)
             waiting.discard(control.fileno())
     if recording.exit is None and trainer >= 0 and select.select([trainer], [], [], 0.2)[0]:
-        recording.exit = time.time_ns(), how_it_ended(about["pid"], kills)
+        recording.exit = time.time_ns(), how_it_ended(about["pid"], kills, trainer)
     recording.queue.put(None)
     recording.join(LAST_SECONDS + 5.0)
 

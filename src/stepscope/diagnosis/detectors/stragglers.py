@@ -43,6 +43,8 @@ SMALL_SLOWER, SMALL_SHARE = math.log(2.0), 0.25
 MIN_LOST_SECONDS = 0.003
 FLOOR = 0.1
 """Waiting for a CPU only ever adds time: the fastest tenth of a rank's steps tells what its own work takes."""
+ABOVE_USUAL, IN_A_ROW = 1.5, 6
+"""... and is so many times what the others usually take, so many times in a row when it is judged."""
 MANY_TIMES = math.log(10.0)
 """From here on the text has the seconds, not their ratio."""
 BETWEEN = "the time between steps"
@@ -86,6 +88,8 @@ class Stragglers:
         self._reported: set[tuple[str, str, int]] = set()
         self._lateness: dict[int, deque[float]] = defaultdict(lambda: deque(maxlen=STEPS))
         """How much less than most each rank waited in the collectives of the last steps, in seconds."""
+        self._slow: dict[tuple[str, int], int] = {}
+        """How many times in a row a span was slow on a rank of a busy machine."""
         self._arrivals: deque[tuple[int, int, float, float]] = deque(maxlen=ARRIVALS)
         """Steps with the rank that the others waited for, for how long, and the share of the step."""
 
@@ -186,7 +190,7 @@ class Stragglers:
         return self._judge(name, slowest, step, time, took)
 
     def _forget(self, names: set[str]) -> None:
-        for state in (self._ratios, self._late, self._latest):
+        for state in (self._ratios, self._late, self._latest, self._slow):
             for place in [place for place in state if place[0] in names]:
                 del state[place]
 
@@ -214,8 +218,9 @@ class Stragglers:
     def _judge_floor(self, name: str, rank: int, step: int, time: int, took: dict[int, float]) -> Finding | None:
         """Judge a rank on a busy machine, where any rank may be late at any step, by its fastest steps.
 
-        A slow rank takes longer in nearly all steps than the others in half of theirs, twice as long as these or four
-        times as long as their fastest, and its fastest steps as a whole are longer than theirs, too.
+        A slow rank takes clearly longer in nearly all steps than the others in half of theirs, twice as long as these
+        or four times as long as their fastest, and its fastest steps as a whole are longer than theirs, too. A rank
+        that shares its CPU with other work for a moment is no straggler: it must be so in several steps.
         """
         recent = self._ratios[name, rank]
         others = [other for other in took if other != rank]
@@ -223,9 +228,13 @@ class Stragglers:
         fastest = _floor([each[3] for each in recent])
         quick = median([_floor([each[3] for each in self._ratios[name, other]]) for other in others])
         lost = fastest - min(usual, quick)
-        if fastest < min(2 * usual, max(usual, 4 * quick)) or lost < max(MIN_LOST_SECONDS, SHARE * _floor(self._took)):
+        slow = fastest >= min(2 * usual, max(ABOVE_USUAL * usual, 4 * quick))
+        longer = _floor(self._own[rank]) - median([_floor(self._own[other]) for other in others])
+        if not slow or lost < max(MIN_LOST_SECONDS, SHARE * _floor(self._took)) or longer < WAITED * lost:
+            self._slow.pop((name, rank), None)
             return None
-        if _floor(self._own[rank]) - median([_floor(self._own[other]) for other in others]) < WAITED * lost:
+        self._slow[name, rank] = self._slow.get((name, rank), 0) + 1
+        if self._slow[name, rank] < IN_A_ROW:
             return None
         begun = next(each[0] for each in recent if each[3] >= fastest)
         ratio = math.log(median([each[3] for each in recent]) / usual)
