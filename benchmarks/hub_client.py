@@ -13,8 +13,10 @@ from benchmarks.timing import percentile
 
 THREADS = 4
 RETRIES = 50
+TIMEOUT_S = 30
 Send = Callable[[bytes], bool]
-"""Sends one request; True when it was acknowledged in full, False when it is to be sent again."""
+"""Sends one request; True when it was acknowledged in full, False when it is to be sent again; raises `Unknown`."""
+Whole = Callable[[bytes], bool]
 
 
 def child(params: dict[str, Any]) -> dict[str, float]:
@@ -88,7 +90,7 @@ class Client:
             time.sleep(max(0.0, self._begun + number * self._pause - time.monotonic()))
             begun = time.perf_counter()
             tries = 0
-            while not (done := send(self._bodies[number])) and tries < RETRIES:
+            while not (done := _acknowledged(send, self._bodies[number])) and tries < RETRIES:
                 tries += 1
                 time.sleep(0.1)
             with self._lock:
@@ -103,21 +105,38 @@ class Client:
         return number if number < len(self._bodies) else None
 
 
+def _acknowledged(send: Send, body: bytes) -> bool:
+    try:
+        return send(body)
+    except Unknown:
+        return False
+
+
+class Unknown(Exception):
+    """No answer came in time: the request was taken or not, and is to be sent again."""
+
+
 def HTTP(port: int, signal: str) -> Send:
-    """One connection over HTTP that is kept open."""
-    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=30)
+    """One connection for OTLP over HTTP that is kept open."""
+    return post(port, f"/v1/{signal}", {"content-type": "application/x-protobuf"}, lambda answer: not answer)
+
+
+def post(port: int, path: str, headers: dict[str, str] | None = None, whole: Whole = lambda answer: True) -> Send:
+    """One connection that is kept open and sends bodies to one path; `whole` tells whether an answer accepts them."""
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=TIMEOUT_S)
+    named = {"content-type": "application/json"} | (headers or {})
 
     def send(body: bytes) -> bool:
         try:
-            connection.request("POST", f"/v1/{signal}", body, {"content-type": "application/x-protobuf"})
+            connection.request("POST", path, body, named)
             response = connection.getresponse()
             answer = response.read()
-        except (OSError, http.client.HTTPException):
+        except (OSError, http.client.HTTPException) as error:
             connection.close()
-            return False
+            raise Unknown(repr(error)) from error
         if response.status in (429, 503):
             return False
-        if response.status != 200 or answer:
+        if response.status not in (200, 202) or not whole(answer):
             raise RuntimeError(f"the hub refused items: {response.status} {answer!r}")
         return True
 
@@ -135,10 +154,12 @@ def GRPC(port: int, signal: str) -> Send:
 
     def send(body: bytes) -> bool:
         try:
-            answer = export(body, timeout=30)
+            answer = export(body, timeout=TIMEOUT_S)
         except grpc.RpcError as error:
             if error.code() is grpc.StatusCode.UNAVAILABLE:
                 return False
+            if error.code() is grpc.StatusCode.DEADLINE_EXCEEDED:
+                raise Unknown(error.details()) from error
             raise
         if answer:
             raise RuntimeError(f"the hub refused items: {answer!r}")

@@ -43,6 +43,8 @@ class HubProcess:
             self.close()
             raise HubError(self.last_words())
         self.port, self.grpc_port = int(found[2]), int(found[3])
+        socket = re.search(r"DogStatsD on unixstream://([^\s)]+)", self.said)
+        self.dogstatsd = socket[1] if socket else ""
         self._connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=120)
 
     def request(self, method: str, path: str, body: bytes | None = None, headers: Any = None) -> bytes:

@@ -1,11 +1,14 @@
-"""Soak a hub: steady load for an hour, the slope of its memory, and every record counted. `--minutes 60`."""
+"""Soak a hub with all dialects: the slope of its memory, and every record counted. `--minutes 60 --state FILE`."""
 
 from __future__ import annotations
 
 import argparse
+import signal
+import statistics
 import sys
 import threading
 import time
+from collections import Counter
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from http.client import HTTPException
@@ -18,14 +21,15 @@ if not __package__:  # started as a script: its folder is on the path, its packa
 
 from benchmarks import report  # noqa: E402
 from benchmarks.hub_process import HubError, HubProcess  # noqa: E402
-from benchmarks.measures.hub_load import count  # noqa: E402
+from benchmarks.soak_clients import KINDS, TRAINED  # noqa: E402
 from benchmarks.soak_load import Reader, Sender, Watcher  # noqa: E402
 from benchmarks.spawn import fresh, scratch  # noqa: E402
 
-TRAINERS = 2
+TRAINERS = ("journal", "sink")
+"""How what they record comes to the hub: by the home that both share, and by the sink of a home of its own."""
 SAMPLE_S = 5.0
-SENDERS = (("http", "traces"), ("grpc", "metrics"), ("http", "logs"), ("grpc", "traces"))
-TABLES = {"traces": "spans", "metrics": "metrics", "logs": "logs"}
+STATE_S = 60.0
+SPAN_S = 600.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,127 +53,148 @@ class Slope:
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Run, print the tables, and return 0 when memory does not climb, nothing is lost and nothing failed."""
+    """Run, print the tables, and return 0 when memory does not climb, nothing is lost or twice and nothing failed."""
     args = _arguments(argv)
     with scratch() as folder:
-        hub = HubProcess(folder)
+        hub = HubProcess(folder, "--dogstatsd-socket", f"unixstream://{folder}/dogstatsd.sock")
+        soak = Soak(hub, args, folder)
+        signal.signal(signal.SIGTERM, lambda *_: soak.stop.touch())
         try:
-            samples, rows, failures = _soak(hub, args)
+            samples = soak.run()
+            rows = soak.counted()
             hub.stop()
         finally:
             hub.close()
-    slope = slope_of(samples, args.warm_up * 60)
     print(report.machine())
-    print(report.as_text(_memory_table(samples)))
+    print(soak.told(samples))
     print()
-    print(report.as_text([["what", "sent", "stored", "lost"], *rows]))
-    lost = [row[0] for row in rows if row[3] != "0"]
+    print(report.as_text([["what", "sent", "stored", "lost", "twice"], *rows]))
+    slope = slope_of(samples, args.warm_up * 60)
     climbing = slope.mb_per_hour - 2 * slope.error > args.most
-    print(
-        f"\nits own memory after {args.warm_up:g} min: {slope.mb_per_hour:+.1f} MB/hour (± {slope.error:.1f}, "
-        f"{slope.samples} samples; at most {args.most:g})"
-    )
+    bad = [row[0] for row in rows if row[3:] != ["0", "0"]]
+    failures = soak.failures()
     for failure in failures:
         print(f"FAILED: {failure}")
-    verdict = "holds" if not (lost or climbing or failures) else "BROKEN"
-    print(f"verdict: {verdict}" + (f"; lost: {', '.join(lost)}" if lost else "") + ("; memory climbs" * climbing))
+    verdict = "holds" if not (bad or climbing or failures) else "BROKEN"
+    print(f"verdict: {verdict}" + (f"; lost or twice: {', '.join(bad)}" * bool(bad)) + ("; memory climbs" * climbing))
     return 0 if verdict == "holds" else 1
 
 
 def _arguments(argv: list[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--minutes", type=float, default=60)
-    parser.add_argument("--warm-up", type=float, help="minutes before the slope is taken (a quarter, 15 at most)")
-    parser.add_argument("--rate", type=float, default=500, help="items a second of each of the four OTLP clients")
+    parser.add_argument("--warm-up", type=float, help="minutes before the slope is taken (half)")
+    parser.add_argument(
+        "--rate", type=float, default=500, help="items a second of each client, and how often it is read"
+    )
+    parser.add_argument("--state", type=Path, help="a file that has the figures so far, written every minute")
     parser.add_argument("--most", type=float, default=20, help="megabytes an hour that memory may climb")
     args = parser.parse_args(argv)
-    args.warm_up = min(args.minutes / 4, 15) if args.warm_up is None else args.warm_up
+    args.warm_up = args.minutes / 2 if args.warm_up is None else args.warm_up
     return args
 
 
-def _soak(hub: HubProcess, args: argparse.Namespace) -> tuple[list[Sample], list[list[str]], list[str]]:
-    done, seconds = threading.Event(), args.minutes * 60
-    runs = [f"soak-trainer-{number}" for number in range(TRAINERS)]
-    ports = {"http": hub.port, "grpc": hub.grpc_port}
-    senders = [Sender(ports, protocol, signal, args.rate, done) for protocol, signal in SENDERS]
-    readers = [Reader(hub.port, runs, pause, done) for pause in (0.2, 0.5)]
-    watchers = [Watcher(hub.port, query, done) for query in ("", f"?run={runs[0]}")]
-    with ThreadPoolExecutor(TRAINERS) as pool:
-        trainers = [pool.submit(_train, hub, run, seconds) for run in runs]
-        for thread in (*senders, *readers, *watchers):
-            thread.start()
-        samples = _watch(hub, trainers)
-        done.set()
-        for thread in (*senders, *readers, *watchers):
-            thread.join(30)
-        logged = {run: future.result() for run, future in zip(runs, trainers, strict=True)}
-    _wait_for_all(hub, senders)
-    return samples, _counted(hub, senders, logged), _failures(senders, readers, watchers)
+class Soak:
+    """One hub, its clients, readers, watchers and trainers; a file `stop` ends it early, with all its counts."""
+
+    def __init__(self, hub: HubProcess, args: argparse.Namespace, folder: Path) -> None:
+        self._hub, self._args, self._folder = hub, args, folder
+        self.stop = folder / "stop"
+        self._done = threading.Event()
+        self.runs = [f"soak-{how}" for how in TRAINERS]
+        self.senders = [Sender(hub, kind, args.rate, self._done) for kind in KINDS]
+        self.readers = [Reader(hub.port, self.runs, pause / args.rate, self._done) for pause in (100, 250)]
+        self.watchers = [Watcher(hub.port, query, self._done) for query in ("", f"?run={self.runs[0]}")]
+        self._logged: dict[str, Any] = {}
+
+    def run(self) -> list[Sample]:
+        """Load the hub until the trainers have finished, and until all that was acknowledged is stored."""
+        threads = (*self.senders, *self.readers, *self.watchers)
+        with ThreadPoolExecutor(len(TRAINERS)) as pool:
+            trainers = [pool.submit(self._train, how, run) for how, run in zip(TRAINERS, self.runs, strict=True)]
+            for thread in threads:
+                thread.start()
+            samples = self._watch(trainers)
+            self._done.set()
+            for thread in threads:
+                thread.join(600)
+            self._logged = {run: future.result() for run, future in zip(self.runs, trainers, strict=True)}
+        self._wait_for_all()
+        return samples
+
+    def _train(self, how: str, run: str) -> Any:
+        seconds = self._args.minutes * 60
+        home, url = (
+            (self._hub.home, "") if how == "journal" else (self._folder / run, f"http://127.0.0.1:{self._hub.port}")
+        )
+        params = {"run": run, "home": str(home), "seconds": seconds, "url": url, "stop": str(self.stop)}
+        return fresh("benchmarks.soak_load", params, limit_s=seconds + 600)
+
+    def _watch(self, trainers: list[Future[Any]]) -> list[Sample]:
+        """Take samples until the trainers have finished."""
+        begun, told = time.monotonic(), 0.0
+        samples: list[Sample] = []
+        hub = self._hub
+        while not all(future.done() for future in trainers):
+            at = time.monotonic() - begun
+            try:
+                lag = float(hub.get("/api/health")["lag"]["seconds"])
+            except (HubError, OSError, HTTPException) as error:  # on a busy machine: the next sample is taken
+                print(f"no answer: {error!r}", file=sys.stderr)
+                continue
+            samples.append(Sample(at, hub.rss_bytes() / 1e6, hub.own_bytes() / 1e6, hub.cpu_s(), lag))
+            if self._args.state and at - told >= STATE_S:
+                told = at
+                self._args.state.write_text(self.told(samples) + "\n")
+            time.sleep(SAMPLE_S)
+        return samples
+
+    def told(self, samples: list[Sample]) -> str:
+        """The figures so far: memory by ten minutes, its slope, and what clients and readers were told."""
+        slope = slope_of(samples, self._args.warm_up * 60)
+        answers = sum((reader.statuses for reader in self.readers), Counter[int]())
+        clients = [[s.kind.name, f"{s.sent:,}", f"{s.again:,}", f"{s.unknown:,}"] for s in self.senders]
+        return "\n\n".join(
+            (
+                report.as_text(_memory_table(samples)),
+                f"its own memory after {self._args.warm_up:g} min: {slope.mb_per_hour:+.1f} MB/hour "
+                f"(± {slope.error:.1f}, {slope.samples} samples; at most {self._args.most:g})",
+                report.as_text([["client", "acknowledged", "refused for now", "no answer in time"], *clients]),
+                f"reads by status, 0 being no answer in time: {dict(sorted(answers.items()))}",
+            )
+        )
+
+    def _wait_for_all(self) -> None:
+        """Wait until nothing more is stored, of any receiver and of the journals."""
+        seen: Any = None
+        while (now := self._hub.get("/api/health")["receivers"]) != seen:
+            seen = now
+            time.sleep(10)
+
+    def counted(self) -> list[list[str]]:
+        """A row for each kind of record: sent, stored, lost, twice."""
+        hub = self._hub
+        rows = [_row(s.kind.name, s.sent, *s.kind.items.stored(hub, s.run_id)) for s in self.senders]
+        for run, sent in self._logged.items():
+            rows += [_row(f"{run} {name}", sent[name], *items.stored(hub, run)) for name, items in TRAINED.items()]
+        return rows
+
+    def failures(self) -> list[str]:
+        """What went wrong beside losses. An answer that came too late is none: the load of the machine makes it."""
+        found = [f"{sender.kind.name}: {sender.error}" for sender in self.senders if sender.error]
+        found += [f"{sender.kind.name} did not end" for sender in self.senders if sender.is_alive()]
+        for reader in self.readers:
+            bad = {status: times for status, times in reader.statuses.items() if status >= 500 and status != 503}
+            found += [f"readers: {bad}"] if bad else []
+            found += ["a reader got no answer"] if not reader.statuses[200] else []
+        for watcher in self.watchers:
+            if not (watcher.events.keys() & {"records", "runs"}):
+                found.append(f"a watcher saw no records: {dict(watcher.events)}")
+        return found
 
 
-def _train(hub: HubProcess, run: str, seconds: float) -> Any:
-    params = {"run": run, "home": str(hub.home), "seconds": seconds}
-    return fresh("benchmarks.soak_load", params, limit_s=seconds + 600)
-
-
-def _watch(hub: HubProcess, trainers: list[Future[Any]]) -> list[Sample]:
-    """Take samples until the trainers have finished."""
-    begun = time.monotonic()
-    samples: list[Sample] = []
-    while not all(future.done() for future in trainers):
-        try:
-            lag = float(hub.get("/api/health")["lag"]["seconds"])
-        except (HubError, OSError, HTTPException) as error:  # on a busy machine: the next sample is taken
-            print(f"no answer: {error!r}", file=sys.stderr)
-            continue
-        samples.append(Sample(time.monotonic() - begun, hub.rss_bytes() / 1e6, hub.own_bytes() / 1e6, hub.cpu_s(), lag))
-        if len(samples) % 60 == 1:
-            print(f"[{samples[-1].at:6.0f} s] {samples[-1].rss_mb:.0f} MB, {lag:.1f} s behind", file=sys.stderr)
-        time.sleep(SAMPLE_S)
-    return samples
-
-
-def _wait_for_all(hub: HubProcess, senders: list[Sender]) -> None:
-    """Wait until everything acknowledged is stored, and the trainers' journals are read."""
-    for protocol in ("http", "grpc"):
-        sent = sum(sender.sent for sender in senders if sender.protocol == protocol)
-        hub.wait_stored(f"otlp_{protocol}", sent, 600, pause_s=0.5)
-    seen = -1
-    while (stored := hub.stored("folder")) != seen:
-        seen = stored
-        time.sleep(3)
-
-
-def _counted(hub: HubProcess, senders: list[Sender], logged: dict[str, Any]) -> list[list[str]]:
-    rows = []
-    for sender in senders:
-        rows.append(_row(sender.run_id, sender.sent, count(hub, sender.run_id, TABLES[sender.signal])))
-    for run, sent in logged.items():
-        number = f"(SELECT max(run) FROM runs WHERE id = '{run}')"
-        series = f"(SELECT series FROM series WHERE run = {number} AND key LIKE 'trainer/%')"
-        points = int(hub.sql(f"SELECT count() FROM metrics WHERE series IN {series}"))
-        spans = int(hub.sql(f"SELECT count() FROM spans WHERE run = {number} AND name = 'soak.inner'"))
-        events = int(hub.sql(f"SELECT count() FROM logs WHERE run = {number} AND name = 'soak.event'"))
-        rows.append(_row(f"{run} points", sent["points"], points))
-        rows.append(_row(f"{run} spans", sent["spans"], spans))
-        rows.append(_row(f"{run} events", sent["events"], events))
-    return rows
-
-
-def _row(what: str, sent: int, stored: int) -> list[str]:
-    return [what, f"{sent:,}", f"{stored:,}", f"{sent - stored:,}"]
-
-
-def _failures(senders: list[Sender], readers: list[Reader], watchers: list[Watcher]) -> list[str]:
-    found = [f"{sender.run_id}: {sender.error}" for sender in senders if sender.error]
-    for reader in readers:
-        bad = {status: times for status, times in reader.statuses.items() if status == 0 or status >= 500}
-        found += [f"readers: {bad}"] if bad else []
-        found += ["a reader got no answer"] if not reader.statuses[200] else []
-    found += [
-        f"a watcher saw no records: {dict(w.events)}" for w in watchers if not (w.events.keys() & {"records", "runs"})
-    ]
-    return found
+def _row(what: str, sent: int, stored: int, different: int) -> list[str]:
+    return [what, f"{sent:,}", f"{stored:,}", f"{sent - different:,}", f"{stored - different:,}"]
 
 
 def slope_of(samples: list[Sample], after_s: float) -> Slope:
@@ -186,19 +211,20 @@ def slope_of(samples: list[Sample], after_s: float) -> Slope:
 
 
 def _memory_table(samples: list[Sample]) -> report.Table:
-    """About twenty rows: when, memory, and the share of a core since the row before."""
-    every = max(len(samples) // 20, 1)
-    picked = samples[::every]
-    table = [["minute", "memory MB", "its own MB", "% of a core", "seconds behind"]]
-    for before, sample in zip([Sample(0, 0, 0, 0, 0), *picked], picked, strict=False):
-        share = (sample.cpu_s - before.cpu_s) / max(sample.at - before.at, 1e-9) * 100 if before.at else 0.0
+    """A row for each ten minutes: the medians of memory, the share of a core, and how far it was behind at most."""
+    table = [["minutes", "memory MB", "its own MB", "% of a core", "seconds behind"]]
+    for number in range(int(samples[-1].at // SPAN_S) + 1 if samples else 0):
+        found = [sample for sample in samples if sample.at // SPAN_S == number]
+        if len(found) < 2:
+            continue
+        first, last = found[0], found[-1]
         table.append(
             [
-                f"{sample.at / 60:.1f}",
-                f"{sample.rss_mb:.0f}",
-                f"{sample.own_mb:.0f}",
-                f"{share:.0f}",
-                f"{sample.lag_s:.1f}",
+                f"{first.at / 60:.0f} to {last.at / 60:.0f}",
+                f"{statistics.median(sample.rss_mb for sample in found):.0f}",
+                f"{statistics.median(sample.own_mb for sample in found):.0f}",
+                f"{(last.cpu_s - first.cpu_s) / (last.at - first.at) * 100:.0f}",
+                f"{max(sample.lag_s for sample in found):.1f}",
             ]
         )
     return table

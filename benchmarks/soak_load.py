@@ -9,11 +9,13 @@ import random
 import threading
 import time
 from collections import Counter
+from pathlib import Path
 from typing import Any
 
-from benchmarks.hub_client import GRPC, HTTP, item
+from benchmarks.hub_client import Unknown
+from benchmarks.hub_process import HubProcess
+from benchmarks.soak_clients import BATCH, Kind
 
-BATCH = 100
 TRAINER_STEPS = 20
 """Steps a second of a trainer: five metrics in one record, two spans and now and then a log."""
 READS = (
@@ -34,10 +36,12 @@ def child(params: dict[str, Any]) -> dict[str, int]:
     """Be a trainer for so many seconds and return what was logged."""
     import stepscope
 
-    run = stepscope.init(project="soak", run_id=params["run"], home=params["home"], probes=True)
+    stop = Path(params["stop"])
+    sinks = [{"hub": {"url": params["url"]}}] if params["url"] else []
+    run = stepscope.init(project="soak", run_id=params["run"], home=params["home"], probes=True, sinks=sinks)
     deadline = time.monotonic() + params["seconds"]
     begun, step = time.monotonic(), 0
-    while time.monotonic() < deadline:
+    while time.monotonic() < deadline and not (step % TRAINER_STEPS == 0 and stop.exists()):
         with run.step(step), run.span("soak.inner", batch=32):
             run.log({f"soak_{key}": random.random() for key in range(4)} | {"loss": 1 / (step + 1)}, category="trainer")
         if step % 10 == 0:
@@ -49,34 +53,39 @@ def child(params: dict[str, Any]) -> dict[str, int]:
 
 
 class Sender(threading.Thread):
-    """An OTLP client: requests of 100 items, one after another, at a rate; sends again what was not acknowledged."""
+    """A client of a dialect: requests of 100 items, one after another, at a rate. It repeats what was not acknowledged,
+    as exporters do: `again` counts refusals, `unknown` the requests whose answer did not come in time.
+    """
 
-    def __init__(self, ports: dict[str, int], protocol: str, signal: str, rate: float, done: threading.Event) -> None:
-        super().__init__(name=f"{protocol}-{signal}", daemon=True)
-        self.run_id, self.signal, self.protocol = f"soak-{protocol}-{signal}", signal, protocol
-        self.sent = self.again = 0
+    def __init__(self, hub: HubProcess, kind: Kind, rate: float, done: threading.Event) -> None:
+        super().__init__(name=kind.name, daemon=True)
+        self.kind = kind
+        self.sent = self.again = self.unknown = 0
         self.error = ""
-        self._ports, self._rate, self._done = ports, rate, done
+        self._rate, self._done = rate, done
+        self.run_id, self._bodies, self._send = kind.open(hub, f"soak-{kind.name}")
 
     def run(self) -> None:
-        """Send until told to stop."""
-        from stepscope.model.ports import Writer
-        from stepscope.wire.otlp.encode.encode_request import encode
-
-        send = (HTTP if self.protocol == "http" else GRPC)(self._ports[self.protocol], self.signal)
-        writer = Writer(id="soak", run=self.run_id, project="soak", resource={"service.name": self.run_id})
+        """Send until told to stop; the last request until it is acknowledged, too."""
         begun = time.monotonic()
         try:
             while not self._done.is_set():
-                items = [item(self.signal, number) for number in range(self.sent, self.sent + BATCH)]
-                (request,) = encode([(writer, items)]).requests
-                while not send(request.body):
-                    self.again += 1
+                body = self._bodies(self.sent)
+                while not self._is_acknowledged(body):
                     time.sleep(0.2)
                 self.sent += BATCH
                 self._done.wait(max(0.0, begun + self.sent / self._rate - time.monotonic()))
         except Exception as error:
             self.error = f"{type(error).__name__}: {error}"
+
+    def _is_acknowledged(self, body: bytes) -> bool:
+        try:
+            done = self._send(body)
+        except Unknown:
+            self.unknown += 1
+            return False
+        self.again += not done
+        return done
 
 
 class Reader(threading.Thread):

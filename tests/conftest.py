@@ -67,7 +67,14 @@ class Program:
 
 
 Start = Callable[..., Program]
+Compared = Callable[[int], None]
 Python = Callable[..., "subprocess.CompletedProcess[str]"]
+
+
+@pytest.fixture
+def compared(record_property: Callable[[str, object], None]) -> Compared:
+    """Says how many values or requests a test tries, for tools/promises.py; more of them are added up."""
+    return lambda count: record_property("compared", count)
 
 
 settings.register_profile("busy machine", deadline=None)

@@ -107,16 +107,22 @@ def _holds(one: Any, text: str) -> bool:
 def is_linear(search: Callable[[str], object], prefix: str, piece: str, suffix: str) -> bool:
     """Return whether searching four times as many repetitions takes about four times the CPU time."""
 
-    def seconds(length: int) -> float:
-        text = prefix + piece * (length // len(piece)) + suffix
-        began = time.process_time()
-        search(text)
-        return time.process_time() - began
+    def text(length: int) -> str:
+        return prefix + piece * (length // len(piece)) + suffix
 
     whole = int((2 * _STEPS * len(piece)) ** 0.5)
-    if seconds(whole) < _QUICK_SECONDS:
+    if seconds(search, text(whole), tries=1) < _QUICK_SECONDS:
         return True
     size = whole // 4
-    short = min(seconds(size) for _ in range(3))
-    long = min(seconds(4 * size) for _ in range(3))
+    short, long = seconds(search, text(size)), seconds(search, text(4 * size))
     return long < max(_RATIO * short, _QUICK_SECONDS)
+
+
+def seconds(search: Callable[[str], object], text: str, tries: int = 3) -> float:
+    """The CPU time of a search, the least of some tries."""
+    found = []
+    for _ in range(tries):
+        began = time.process_time()
+        search(text)
+        found.append(time.process_time() - began)
+    return min(found)

@@ -7,21 +7,25 @@ import pytest
 
 from stepscope.alerts.rule_replay import _TOKEN
 from stepscope.dialects.datadog.wire.dogstatsd_lines import read_check
+from stepscope.dialects.wandb.receiver import run_filters
+from stepscope.dialects.wandb.receiver.graphql import GraphQLError
+from stepscope.hub.questions.runs import run_filter
 from stepscope.hub.questions.runs.run_fields import _AMOUNT
 from stepscope.hub.questions.runs.run_filter import _NUMBER as FILTER_NUMBER
 from stepscope.hub.questions.toolbox.params import _NUMBER as PARAM_NUMBER
 from stepscope.wire.otlp.decode import json_request
 from stepscope.wire.otlp.replies import BadRequest
 from tests.expressions import Used, expressions
-from tests.pattern_pumps import SUFFIXES, is_linear, pairs, pumps
+from tests.pattern_pumps import SUFFIXES, is_linear, pairs, pumps, seconds
 
 BOUNDED = {
-    "stepscope.hub.questions.runs.run_filter:": "a filter has 4,000 characters at most",
-    "stepscope.hub.questions.sql.sql_check._NODE": "a statement has 20,000 characters at most",
-    "stepscope.dialects.wandb.receiver.run_filters._ESCAPED": "a pattern has 500 characters at most",
-    "stepscope.dialects.wandb.receiver.run_filters._REPEATS": "a pattern has 500 characters at most",
+    "stepscope.hub.questions.runs.run_filter:": run_filter.LONGEST,
+    "stepscope.dialects.wandb.receiver.run_filters._ESCAPED": run_filters.LONGEST_PATTERN,
+    "stepscope.dialects.wandb.receiver.run_filters._REPEATS": run_filters.LONGEST_PATTERN,
 }
-"""Expressions whose texts are short."""
+"""Expressions that need not be linear, and the characters of their longest texts."""
+MAX_SECONDS = 50e-6
+"""CPU time for each character of such a text."""
 TRIED = 20
 """Repetitions for each use of an expression."""
 USES = [each for each in expressions() if ".cli." not in each.place and "secret_text" not in each.place]
@@ -47,13 +51,40 @@ def test_the_fields_after_a_message_are_read_once(suffix: str) -> None:
 @pytest.mark.parametrize("used", USES, ids=lambda each: f"{each.place.removeprefix('stepscope.')}-{each.method}")
 def test_no_repetition_holds_up_a_hub(used: Used) -> None:
     """Four times the text takes about four times the CPU time, for each expression as the package uses it."""
-    if used.place.startswith(tuple(BOUNDED)):
-        return
     chance = random.Random(used.place)
+    longest = next((most for place, most in BOUNDED.items() if used.place.startswith(place)), None)
     found = [*pumps(used.pattern, rounds=2), *(("", each) for each in pairs(used.pattern))]
     for begin, piece in chance.sample(found, min(len(found), TRIED)):
         suffix = chance.choice(SUFFIXES)
-        assert is_linear(used.run, begin, piece, suffix), (begin, piece, suffix)
+        if longest is None:
+            assert is_linear(used.run, begin, piece, suffix), (begin, piece, suffix)
+        else:
+            text = (begin + piece * longest)[: longest - len(suffix)] + suffix
+            assert seconds(used.run, text) < MAX_SECONDS * longest, text[:100]
+
+
+@pytest.mark.parametrize(
+    ("refuse", "longest", "error"),
+    [
+        (run_filter.parse, run_filter.LONGEST, run_filter.ExpressionError),
+        (lambda text: run_filters._search(text, ""), run_filters.LONGEST_PATTERN, GraphQLError),
+    ],
+)
+@pytest.mark.parametrize("piece", ["a", '"', '."\\"', "[", "\\", "{7"])
+def test_a_longer_text_is_refused_at_once(
+    refuse: Callable[[str], object], longest: int, error: type[Exception], piece: str
+) -> None:
+    """The bounds above hold where such texts come in: what is longer is refused without reading all of it."""
+    text = (piece * 1_000_000)[:1_000_000]
+
+    def refused() -> None:
+        with pytest.raises(error):
+            refuse(text)
+
+    refused()
+    with pytest.raises(error):
+        refuse(text[: longest + 1])
+    assert seconds(lambda _: refused(), "") < MAX_SECONDS * longest
 
 
 def test_a_text_of_json_that_does_not_end_is_read_once() -> None:

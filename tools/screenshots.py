@@ -103,7 +103,9 @@ def take(url: str, folder: Path, names: list[str]) -> None:
     filled = places(url)
     folder.mkdir(parents=True, exist_ok=True)
     with sync_playwright() as driver:
-        browser = driver.chromium.launch(executable_path=shutil.which("chromium"), args=["--no-sandbox"])
+        browser = driver.chromium.launch(
+            executable_path=shutil.which("chromium") or shutil.which("chromium-headless-shell"), args=["--no-sandbox"]
+        )
         for shot in SHOTS:
             if names and shot.name not in names:
                 continue

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.conftest import Compared
 from tests.dialects.mlflow.receiver.rest_calls import RestCalls
 from tests.fuzz.mlflow_requests import Noise
 from tests.hub.conftest import RunningHub
@@ -22,12 +23,13 @@ def hub(tmp_path: Path) -> Iterator[RunningHub]:
     made.kill()
 
 
-def test_noise_is_refused_and_blocks_nothing(hub: RunningHub) -> None:
+def test_noise_is_refused_and_blocks_nothing(hub: RunningHub, compared: Compared) -> None:
     """No request is answered with a 5xx, the hub's memory is bounded, and what is good after it is taken."""
     server = RestCalls(hub.port)
     runs = [server.create_run(run_name=f"r{at}") for at in range(3)]
     noise = Noise(7, runs)
     memory = 0
+    compared(REQUESTS)
     for number in range(REQUESTS):
         status = noise.send(server)
         assert status < 500, (number, status)

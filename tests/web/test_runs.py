@@ -15,6 +15,7 @@ from tests.web.stored import hub_with
 
 MANY = 2000
 START = 1_790_000_000 * 10**9
+LONG, LONG_ONE = "resnet50-imagenet-" + "a-setting-" * 8 + "seed-1234", 1000
 
 
 @pytest.fixture(scope="module")
@@ -25,7 +26,7 @@ def crowd(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningHub]:
 
 
 def _batch(number: int) -> Batch:
-    begun, name = START + number * 10**9, f"sweep {number:04d}"
+    begun, name = START + number * 10**9, LONG if number == LONG_ONE else f"sweep {number:04d}"
     writer = Writer(id=f"w{number}", run=f"run-{number:04d}", project=f"p{number % 5}", name=name, wall_ns=begun)
     config = {"lr": 10.0 ** -(number % 6), "optimizer": {"name": "adam" if number % 2 else "sgd"}}
     started = {"config": config, "tags": {"team": "red"}}
@@ -50,6 +51,20 @@ def test_thousands_of_runs_scroll(crowd: RunningHub, show: Opened) -> None:
     assert page.evaluate("document.activeElement.dataset.row") == str(MANY - 1)
     assert page.evaluate("document.querySelectorAll('.vt-row').length") < 60
     until(page, "document.querySelectorAll('.spark polyline').length > 10")
+
+
+@pytest.mark.parametrize("width", [1440, 390])
+def test_a_long_name_keeps_its_end(crowd: RunningHub, show: Opened, width: int) -> None:
+    """What tells the runs of a sweep apart is at the end of their names, and is in sight."""
+    page = show(crowd, f"runs?filter=id%20%3D%20run-{LONG_ONE}", width=width)
+    link = page.get_by_role("link", name=LONG, exact=True)
+    link.wait_for()
+    start, end = link.locator("span").all()
+    assert start.evaluate("each => each.scrollWidth > each.clientWidth")
+    assert end.inner_text().endswith("seed-1234")
+    assert end.evaluate(
+        "each => each.getBoundingClientRect().right <= each.closest('a').getBoundingClientRect().right + 1"
+    )
 
 
 def test_filter_completes_and_explains(crowd: RunningHub, show: Opened) -> None:

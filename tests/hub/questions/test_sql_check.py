@@ -6,13 +6,14 @@ from typing import Any
 
 import pytest
 
-from stepscope.hub.questions.sql.sql_check import CLOSED, Forbidden, check, run_select
+from stepscope.hub.questions.sql.sql_check import CLOSED, Forbidden, Node, _node, check, run_select
 from stepscope.hub.store import schema
 from stepscope.hub.store.engine import EngineError, Limits, RowStream
 from stepscope.hub.store.store import Store, open_store
 from stepscope.model.ports import Batch
 from stepscope.model.records import Record, Span
 from tests.hub.store.contract import T, losses, writer
+from tests.pattern_pumps import is_linear
 
 pytest.importorskip("chdb")
 
@@ -238,3 +239,26 @@ def test_no_column_is_a_closed_word() -> None:
     columns = re.findall(r"[(,]\s*([a-z_]+) (?:U?Int|String|Float|Fixed|Array|Agg)", " ".join(schema.FIRST.values()))
     assert "commit" in columns
     assert {column.upper() for column in columns} & CLOSED == set()
+
+
+@pytest.mark.parametrize("piece", [" (alias ", " (children ", " (alias (children 7)", " ", "a", ")"])
+def test_a_line_of_a_tree_is_read_once(piece: str) -> None:
+    """Names in a statement, which a client wrote, may look like what follows a name."""
+    assert is_linear(_node, "Identifier a", piece, "!")
+    assert is_linear(_node, "Identifier a", piece, "")
+
+
+@pytest.mark.parametrize(
+    ("line", "kind", "name"),
+    [
+        ("  Identifier metrics.value", "Identifier", "metrics.value"),
+        ("Function plus (alias total) (children 1)", "Function", "plus"),
+        ("Literal 'a (alias b)'", "Literal", "'a (alias b)'"),
+        ("TableIdentifier runs (children 2)", "TableIdentifier", "runs"),
+        ("Literal 'x (children 2' (children 1)", "Literal", "'x (children 2'"),
+        ("-- no node", "-- no node", ""),
+    ],
+)
+def test_lines_of_a_tree(line: str, kind: str, name: str) -> None:
+    """A kind, a name, perhaps an alias and a count of children."""
+    assert _node(line) == Node(len(line) - len(line.lstrip()), kind, name)

@@ -3,7 +3,7 @@ import test from "node:test";
 import { foldStacks, rankWords, someRanks, tookByRank } from "../run/rank_evidence.js";
 import { withItem } from "../parts/yaml_list.js";
 import { reducedOf } from "../runs/reduced.js";
-import { correlation, importance, ranked, scaleOf, valueOf, varying } from "../workspace/relations.js";
+import { correlation, importance, labelled, ranked, scaleOf, valueOf, varying } from "../workspace/relations.js";
 
 test("equal stacks are one group, and the odd one out comes first with the lines that differ", () => {
   const waiting = "train.py:1 main\ntrain.py:9 step\ndist.py:5 all_reduce";
@@ -92,6 +92,11 @@ test("axes are logarithmic over two decades, and texts have places beside each o
   assert.equal(scaleOf([1, 3]).at(2), 0.5);
   assert.deepEqual(["b", "a", "c"].map(scaleOf(["c", "a", "b", undefined]).at), [0.5, 0, 1]);
   assert.equal(scaleOf([4, 4]).at(4), 0.5);
+});
+
+test("ticks that lie too close have no label, and the ends have theirs", () => {
+  assert.deepEqual(labelled([300, 299, 295, 200, 191, 14], 13), [0, 3, 5]);
+  assert.deepEqual([labelled([], 13), labelled([7], 13), labelled([7, 8], 13)], [[], [0], [0]]);
 });
 
 test("an item is added to a list of YAML as the others are written, and the rest stays", () => {

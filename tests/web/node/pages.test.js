@@ -70,6 +70,10 @@ test("the visible range of a trace stays within it", () => {
   const view = zoomed({ from: 0, to: 100 }, 0.5, 50, 100);
   assert.deepEqual(view, { from: 25, to: 75 });
   assert.ok(ticks(view, 800).every(({ text }) => text.endsWith("ms")));
+  assert.deepEqual(
+    ticks({ from: 0, to: 226 }, 200).map(({ text }) => text),
+    ["0", ""],
+  );
 });
 
 test("addresses of views are written and read alike", () => {

@@ -8,6 +8,7 @@ from urllib.parse import quote
 
 import pytest
 
+from tests.conftest import Compared
 from tests.dialects.mlflow.receiver.rest_calls import Answer, RestCalls
 from tests.hub.conftest import RunningHub
 
@@ -133,11 +134,13 @@ def filled(text: str, ids: dict[str, str]) -> str:
 
 @pytest.mark.parametrize(("method", "path", "body"), CALLS, ids=[f"{call[1]}-{at}" for at, call in enumerate(CALLS)])
 def test_no_value_of_a_body_fails(
-    server: RestCalls, ids: dict[str, str], method: str, path: str, body: dict[str, Any]
+    server: RestCalls, ids: dict[str, str], method: str, path: str, body: dict[str, Any], compared: Compared
 ) -> None:
     """A list, an object, null, a number or a huge text in the place of any value is taken or refused with 4xx."""
     failed: list[tuple[str, Answer]] = []
-    for each in changed(body):
+    bodies = list(changed(body))
+    compared(len(bodies))
+    for each in bodies:
         data = filled(json.dumps(each), ids)
         answer = server.send(method, filled(path, ids), data.encode())
         if not 200 <= answer.status < 500:

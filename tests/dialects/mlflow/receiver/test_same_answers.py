@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from tests.conftest import Compared
 from tests.dialects.mlflow.receiver.both_servers import BothServers
 from tests.dialects.mlflow.receiver.odd_searches import ODD_FILTERS, ODD_ORDERS, ODD_PAGES, of_experiments
 from tests.dialects.mlflow.receiver.rest_calls import Answer, RestCalls
@@ -82,20 +83,22 @@ def differences(both: BothServers, path: str, bodies: list[dict[str, Any]]) -> l
     return found
 
 
-def test_odd_filters(both: BothServers) -> None:
+def test_odd_filters(both: BothServers, compared: Compared) -> None:
     """Hundreds of malformed filters are refused with MLflow's words, and what is odd but a filter finds the same."""
     bodies = [{"experiment_ids": ["$experiment"], "filter": text} for text in ODD_FILTERS]
     assert differences(both, "runs/search", bodies) == []
     of_others = list(dict.fromkeys(map(of_experiments, ODD_FILTERS)))
     assert differences(both, "experiments/search", [{"filter": text} for text in of_others]) == []
+    compared(len(bodies) + len(of_others))
 
 
-def test_odd_orders(both: BothServers) -> None:
+def test_odd_orders(both: BothServers, compared: Compared) -> None:
     """So it is with orders."""
     bodies = [{"experiment_ids": ["$experiment"], "order_by": [text]} for text in ODD_ORDERS]
     assert differences(both, "runs/search", bodies) == []
     others = [{"order_by": [of_experiments(text)]} for text in ODD_ORDERS]
     assert differences(both, "experiments/search", others) == []
+    compared(len(bodies) + len(others))
 
 
 def test_odd_pages(both: BothServers) -> None:
@@ -256,11 +259,12 @@ def test_refusals(both: BothServers, method: str, path: str, body: Any) -> None:
     assert same(both, method, path, body).status in (400, 404)
 
 
-def test_odd_values(both: BothServers) -> None:
+def test_odd_values(both: BothServers, compared: Compared) -> None:
     """Values of other types, odd names and limits are taken and refused alike, and what is kept reads alike."""
     both.make_run("odd", start_time=T + 200)
     for method, path, body in ODD:
         same(both, method, path, body)
+    compared(len(ODD))
 
 
 def test_a_run_with_everything(both: BothServers) -> None:

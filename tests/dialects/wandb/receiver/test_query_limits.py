@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from stepscope.dialects.wandb.receiver.graphql import GraphQLError
-from stepscope.dialects.wandb.receiver.query_limits import CLIENT_LEFT, MAX_READS, MAX_SECONDS, QueryCost
+from stepscope.dialects.wandb.receiver.query_limits import CLIENT_LEFT, MAX_LISTS, MAX_READS, MAX_SECONDS, QueryCost
 from tests.dialects.wandb.receiver.test_service import UPSERT, ask, block, stream
 from tests.hub.conftest import JSON, RunningHub
 from tests.hub.test_connections import wait_for
@@ -17,7 +17,6 @@ from tests.hub.test_connections import wait_for
 NAME = "x" * 90
 MANY = {"$or": [{"display_name": {"$regex": f"x*x*y{at}"}} for at in range(200)]}
 RUNS = 'project(name: "p") { runs(filters: $filters) { edges { node { name } } } }'
-COSTLY = "query Q($filters: JSONString) {" + " ".join(f"a{at}: {RUNS}" for at in range(12)) + "}"
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -27,6 +26,11 @@ def runs(hub: RunningHub) -> None:
     for at in range(30):
         ask(hub, upsert, name=f"long-{at}", project="p")
         stream(hub, f"long-{at}", files=block(0, 0))
+
+
+def aliases(count: int, what: str = RUNS) -> str:
+    """A query that selects the same so many times."""
+    return "query Q($filters: JSONString) {" + " ".join(f"a{at}: {what}" for at in range(count)) + "}"
 
 
 def body(query: str, **variables: Any) -> bytes:
@@ -40,7 +44,7 @@ def test_a_costly_query_ends_and_holds_up_no_client_that_logs(hub: RunningHub) -
     said: list[Any] = []
 
     def attack(at: int) -> None:
-        said.append(hub.post("/graphql", body(COSTLY, filters=json.dumps(MANY)), JSON).json())
+        said.append(hub.post("/graphql", body(aliases(12), filters=json.dumps(MANY)), JSON).json())
         done[f"attack {at}"] = time.monotonic()
 
     threads = [threading.Thread(target=attack, args=(at,)) for at in range(4)]
@@ -57,7 +61,7 @@ def test_a_costly_query_ends_and_holds_up_no_client_that_logs(hub: RunningHub) -
 def test_a_client_that_leaves_cancels_its_query(hub: RunningHub) -> None:
     """The query of a closed connection ends, and is counted."""
     connection = http.client.HTTPConnection("127.0.0.1", hub.port)
-    connection.request("POST", "/graphql", body(COSTLY, filters=json.dumps(MANY)), {"content-type": JSON})
+    connection.request("POST", "/graphql", body(aliases(12), filters=json.dumps(MANY)), {"content-type": JSON})
     connection.close()
 
     def is_counted() -> bool:
@@ -67,13 +71,19 @@ def test_a_client_that_leaves_cancels_its_query(hub: RunningHub) -> None:
 
 
 def test_a_list_that_is_selected_often_is_read_once(hub: RunningHub) -> None:
-    """Two hundred aliases of a list of runs are answered, all with the same runs."""
-    text = "query Q($filters: JSONString) {" + " ".join(f"a{at}: {RUNS}" for at in range(200)) + "}"
-    found = ask(hub, text)
+    """Aliases of a list of runs are answered, all with the same runs, up to a number that no client needs."""
+    found = ask(hub, aliases(MAX_LISTS))
     names = [edge["node"]["name"] for edge in found["a0"]["runs"]["edges"]]
     assert set(names) >= {f"long-{at}" for at in range(30)}
-    assert len(found) == 200
+    assert len(found) == MAX_LISTS
     assert all(each == found["a0"] for each in found.values())
+
+
+@pytest.mark.parametrize("what", ["", 'project(name: "p") { runCount }', "projects { edges { node { name } } }"])
+def test_more_aliases_are_refused_in_words(hub: RunningHub, what: str) -> None:
+    """Each list has its price: two hundred of them are not made."""
+    said = hub.post("/graphql", body(aliases(200, what or RUNS)), JSON).json()
+    assert f"more than {MAX_LISTS} lists" in said["errors"][0]["message"]
 
 
 def test_reads_of_the_store_are_counted() -> None:

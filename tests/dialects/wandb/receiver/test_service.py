@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from tests.conftest import Compared
 from tests.dialects.wandb.receiver.conftest import points, sql, wait_state
 from tests.hub.conftest import JSON, Answer, RunningHub
 from tests.hub.test_connections import wait_for
@@ -283,7 +284,7 @@ def test_half_a_surrogate_pair_poisons_no_run(hub: RunningHub) -> None:
     wait_for(lambda: hub.request("GET", "/api/runs/half").json()["config"] == {"a": "?"})
 
 
-def test_fuzzed_requests_get_no_failure(hub: RunningHub) -> None:
+def test_fuzzed_requests_get_no_failure(hub: RunningHub, compared: Compared) -> None:
     """Whatever is changed in requests of clients, the answer is no 5xx, and the next good request is taken."""
     chance = random.Random(1)
     seeds: list[tuple[str, str, bytes]] = [
@@ -298,6 +299,7 @@ def test_fuzzed_requests_get_no_failure(hub: RunningHub) -> None:
         ("GET", "/files/e/fuzz/z/a.txt", b""),
     ]  # fmt: skip
     connection = http.client.HTTPConnection("127.0.0.1", hub.port, timeout=300)
+    compared(FUZZED)
     for _ in range(FUZZED):
         method, path, body = chance.choice(seeds)
         data = bytearray(body)
@@ -383,7 +385,7 @@ ODD: tuple[Any, ...] = (
 
 
 @pytest.mark.parametrize("mutation", INPUTS)
-def test_no_value_of_an_input_fails(hub: RunningHub, mutation: str) -> None:
+def test_no_value_of_an_input_fails(hub: RunningHub, mutation: str, compared: Compared) -> None:
     """A list, an object, null, a number or a huge text in the place of any input is taken or refused for good."""
     id = ask(
         hub,
@@ -393,12 +395,13 @@ def test_no_value_of_an_input_fails(hub: RunningHub, mutation: str) -> None:
     sound = {**SOUND, "artifactCollectionName": "c", "digest": "typed", "artifactID": id}
     text = f"mutation M($x: JSON) {{ {mutation}(input: $x) {{ __typename }} }}"
     bodies = [{**sound, field: odd} for field in INPUTS[mutation] for odd in ODD]
+    compared(len(ODD) + len(bodies))
     for given in [*ODD, *bodies]:
         answer = hub.post("/graphql", json.dumps({"query": text, "variables": {"x": given}}).encode(), JSON)
         assert answer.status < 500, (mutation, str(given)[:300], answer.body)
 
 
-def test_no_value_of_a_stream_fails(hub: RunningHub) -> None:
+def test_no_value_of_a_stream_fails(hub: RunningHub, compared: Compared) -> None:
     """So it is with the fields of a file stream, and with the values of its lines."""
     for odd in ODD:
         named = [{"files": odd}, {"files": {HISTORY: odd}}, {"files": {HISTORY: {"offset": odd, "content": ["{}"]}}}]
@@ -407,6 +410,7 @@ def test_no_value_of_a_stream_fails(hub: RunningHub) -> None:
             line = json.dumps({"_step": 1, "_timestamp": 1.7e9, "loss": 1.0, key: odd})
             files = ("wandb-history.jsonl", "wandb-events.jsonl", "wandb-summary.json", "output.log")
             named += [{"files": {name: {"offset": 0, "content": [line]}}} for name in files]
+        compared(len(named))
         for body in named:
             answer = stream(hub, f"odd-{ODD.index(odd)}", **body)
             assert answer.status < 500, (str(body)[:300], answer.body)

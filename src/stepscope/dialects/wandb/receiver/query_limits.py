@@ -13,6 +13,8 @@ MAX_SECONDS = 5.0
 """Processor time of one query."""
 MAX_READS = 2000
 """Runs whose history one query may read from the store."""
+MAX_LISTS = 20
+"""Lists of runs or projects in one query, aliases included; clients ask for one."""
 MAX_WAITING = 32
 """Queries of one client that wait for their turn."""
 CLIENT_LEFT = "a query whose client disconnected"
@@ -24,7 +26,7 @@ class QueryCost:
     def __init__(self, clock: Callable[[], float] = time.thread_time) -> None:
         self._clock = clock
         self._began = 0.0
-        self._reads = 0
+        self._reads = self._lists = 0
         self.cancelled = False
 
     def begin(self) -> None:
@@ -50,6 +52,13 @@ class QueryCost:
         self._reads += 1
         if self._reads > MAX_READS:
             raise GraphQLError(f"the query reads the history of more than {MAX_READS} runs: ask for fewer at a time")
+        self.check()
+
+    def list(self) -> None:
+        """Count a list of runs, and check."""
+        self._lists += 1
+        if self._lists > MAX_LISTS:
+            raise GraphQLError(f"the query asks for more than {MAX_LISTS} lists of runs: ask for fewer at a time")
         self.check()
 
 

@@ -84,6 +84,7 @@ class RunQueries:
         return {"clientMutationId": None}
 
     def _projects(self, given: Given, lists: "_Lists") -> Node:
+        lists.caller.cost.list()
         names = dict.fromkeys(row.project for row in lists.rows(None))
         reached = [name for name in names if lists.caller.reaches(name)]
         return connection(reached, given, node=lambda name: self._node(name, lists))
@@ -163,6 +164,7 @@ class RunQueries:
         return rows[0] if rows else None, None if tracked is None else tracked.about
 
     def _run(self, row: RunRow, about: TrackedRun | None, caller: Caller) -> Node:
+        caller.cost.check()
         known = about or TrackedRun(project=row.project, id=row.id, run=row.id, created=row.created)
 
         @cache
@@ -244,6 +246,7 @@ class _Lists:
 
     def chosen(self, project: str, given: Given) -> list[_Listed]:
         """Return the runs of a project that match the filters, in order."""
+        self.caller.cost.list()
         filters, check = read_filters(given.get("filters")), self.caller.cost.check
         found = [each for each in self._listed(project) if matches(filters, each.fields, check=check)]
         key, down = sort_key(str(given.get("order") or "+created_at"))

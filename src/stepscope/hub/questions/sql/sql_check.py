@@ -229,7 +229,7 @@ def _check_dot(tokens: list[Token], index: int, aliases: set[str]) -> None:
         raise Forbidden(f"{tokens[index - 1].text} is neither a table of the store nor a name given in the statement")
 
 
-_NODE = re.compile(r"^ *(\w+)(?: (.*?))?(?: \(alias .*\))?(?: \(children \d+\))?$", re.DOTALL)
+_KIND = re.compile(r"\w+")
 
 
 def _check_tree(engine: Engine, statement: str) -> None:
@@ -264,9 +264,19 @@ class Node(NamedTuple):
 
 
 def _node(line: str) -> Node:
-    found = _NODE.match(line)
-    kind, name = (found[1], found[2] or "") if found else (line, "")
-    return Node(len(line) - len(line.lstrip(" ")), kind, name)
+    """Read `KIND NAME (alias ...) (children N)`; names are foreign text, so that each part is looked for once."""
+    text = line.lstrip(" ")
+    kind, _, name = text.partition(" ")
+    depth = len(line) - len(text)
+    if not _KIND.fullmatch(kind):
+        return Node(depth, line, "")
+    if name.endswith(")"):
+        alias, children = name.find(" (alias "), name.rfind(" (children ")
+        if 0 <= alias < len(name) - len(" (alias "):
+            name = name[:alias]
+        elif children >= 0 and name[children + len(" (children ") : -1].isdecimal():
+            name = name[:children]
+    return Node(depth, kind, name)
 
 
 def _arguments(nodes: list[Node], index: int) -> list[Node]:

@@ -106,7 +106,7 @@ function Figure({ title, value, text, bad, line, share }) {
   return html`<div class=${"health-card panel" + (bad ? " bad" : "")}>
     <span class="health-title">${title}</span><span class="health-value">${value}</span>
       <span class="health-text">${text}</span>
-    ${line && html`<${Spark} values=${line} />`}
+    ${line?.length > 1 && html`<${Spark} values=${line} />`}
     ${
       share !== undefined &&
       html`<span class="trace-meter" aria-hidden="true">

@@ -2,7 +2,7 @@
 import { html, useEffect, useState } from "../h.js";
 import { get } from "../api.js";
 import { go, href } from "../router.js";
-import { useFetch, useNow } from "../use.js";
+import { useFetch, useMedia, useNow } from "../use.js";
 import { Search } from "../parts/controls.js";
 import { ago, clock, count } from "../parts/format.js";
 import { Empty, Fetched } from "../parts/states.js";
@@ -14,6 +14,7 @@ export default function ProjectsView() {
   const fetched = useFetch((signal) => get("projects", {}, signal).then((answer) => answer.projects), []);
   const now = useNow(EVERY_MS);
   const [search, setSearch] = useState("");
+  const narrow = useMedia("(max-width: 640px)");
   useEffect(() => {
     if (!fetched.loading) fetched.reload();
   }, [now]);
@@ -26,7 +27,7 @@ export default function ProjectsView() {
         return html`<${Empty} title="No projects yet">A project appears with its first run:${" "}
           <a href=${href("runs")}>how to record one</a>.<//>`;
       if (!rows.length) return html`<${Empty} title="No project matches">No name contains “${search}”.<//>`;
-      return html`<${VirtualTable} label="Projects" columns=${columnsOf(now)} rows=${rows} keyOf=${(row) => row.project}
+      return html`<${VirtualTable} label="Projects" columns=${columnsOf(now).filter(({ id }) => !narrow || id !== "running")} rows=${rows} keyOf=${(row) => row.project}
         rowHeight=${40} onOpen=${(row) => go(href("project", row.project))} />`;
     }}<//>
   </div>`;
@@ -39,7 +40,8 @@ const columnsOf = (now) => [
     id: "project",
     title: "project",
     width: "minmax(120px, 2fr)",
-    cell: (row) => html`<a class="run-link" tabindex="-1" href=${href("project", row.project)}>${row.project}</a>`,
+    cell: (row) =>
+      html`<a class="run-link" tabindex="-1" href=${href("project", row.project)}><span class="name-start">${row.project}</span></a>`,
   },
   {
     id: "runs",

@@ -16,7 +16,7 @@ export function Artifacts({ run, going }) {
   const found = fetched.value;
   if (!found || (!found.made.length && !found.used.length && !found.more)) return null;
   return html`<section class="panel box artifacts" aria-label="Artifacts">
-    <header class="box-head"><h2>Artifacts
+    <header class="box-head"><h2>Artifacts${" "}
       <span class="muted">${count(found.made.length)} made, ${count(found.used.length)} used</span></h2></header>
     <div class="box-body" tabindex="0" role="region" aria-label="Table of artifacts"><table class="plain">
       <thead><tr><th></th><th>name</th><th>kind</th><th class="num">step</th><th class="num">size</th><th class="num">files</th>

@@ -4,6 +4,7 @@ import { get, quoted, runPath } from "../api.js";
 import { change, href, useParam } from "../router.js";
 import { useFetch } from "../use.js";
 import { Select, Status } from "../parts/controls.js";
+import { canonicalKey } from "../parts/metric_names.js";
 import { bytes, clock, count, lasting, number, ordinal } from "../parts/format.js";
 
 const EVERY = 10000, // milliseconds between questions while the run goes on
@@ -26,7 +27,7 @@ export function Checkpoints({ run, going }) {
       ${
         found.keys.length > 0 &&
         html`<${Select} label="best by" hidden=${false} value=${best || found.best?.key || found.keys[0]}
-            options=${found.keys.map((key) => [key, key])} onChange=${(key) => change({ best: key })} />`
+            options=${found.keys.map((key) => [key, canonicalKey(key)])} onChange=${(key) => change({ best: key })} />`
       }</header>
     <div class="box-body" tabindex="0" role="region" aria-label="Table of checkpoints">
       ${found.loaded.map((each) => html`<p class="muted" key=${each.attempt + "-" + each.rank}>${loadedWords(each)}</p>`)}
@@ -46,13 +47,13 @@ function loadedWords({ attempt, rank, step, path }) {
 function Table({ found }) {
   return html`<table class="plain">
     <thead><tr><th><span class="sr">best</span></th><th class="num">step</th>
-      ${found.keys.map((key) => html`<th class="num" key=${key}>${key}</th>`)}
+      ${found.keys.map((key) => html`<th class="num" key=${key}>${canonicalKey(key)}</th>`)}
       <th class="num">size</th><th class="num">took</th><th>saved</th><th>path</th></tr></thead>
     <tbody>${found.checkpoints.map(
       (each) => html`<tr key=${each.id}>
         <td>${
           found.best?.id === each.id &&
-          html`<span class="good-text" role="img" aria-label="best" title=${`Best ${found.best.key}`}>★</span>`
+          html`<span class="good-text" role="img" aria-label="best" title=${`Best ${canonicalKey(found.best.key)}`}>★</span>`
         }</td>
         <td class="num">${ordinal(each.step)}</td>
         ${found.keys.map((key) => html`<td class="num" key=${key}><${Value} value=${each.values[key]} step=${each.step} /></td>`)}

@@ -12,15 +12,27 @@ import { isRateKnown, rate, Spark } from "./sparks.js";
 export const settingAt = (settings, path) =>
   path.split(".").reduce((inside, name) => inside?.[name], settings) ?? settings?.[path];
 
+const LONG = 28, // characters of a name
+  END = 10;
+
+// A link to a run. Names often differ at their end only, so that a long one that does not fit is cut before it.
+function runLink(run) {
+  const name = run.name || run.id,
+    letters = [...name],
+    cut = letters.length > LONG ? letters.length - END : letters.length;
+  return html`<a class="run-link" tabindex="-1" href=${href("run", run.id)} title=${cut < letters.length ? name : undefined}
+      aria-label=${name}><span class="name-start">${letters.slice(0, cut).join("")}</span>${
+        cut < letters.length && html`<span>${letters.slice(cut).join("")}</span>`
+      }</a>`;
+}
+
 const FIXED = {
   status: { title: "status", width: "118px", sortable: "status", cell: (run) => html`<${Status} run=${run} />` },
   name: {
     title: "run",
     width: "minmax(190px, 2fr)",
     sortable: "name",
-    cell: (run) =>
-      html`<a class="run-link" tabindex="-1" href=${href("run", run.id)}>${run.name || run.id}</a>
-        <span class="muted run-project">${run.project}</span>`,
+    cell: (run) => html`${runLink(run)}<span class="muted run-project">${run.project}</span>`,
   },
   step: {
     title: "step",
@@ -225,8 +237,7 @@ export function twoLines(ids, given) {
     title: "run",
     width: "minmax(0, 1fr)",
     cell: (run) => html`<div class="run-two">
-      <div><a class="run-link" tabindex="-1" href=${href("run", run.id)}>${run.name || run.id}</a>
-        <span class="muted run-project">${run.project}</span></div>
+      <div>${runLink(run)}<span class="muted run-project">${run.project}</span></div>
       <div class="run-state">
         <span class="run-facts">${facts
           .filter(({ id }) => isThere(run, id))

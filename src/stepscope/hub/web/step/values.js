@@ -45,8 +45,11 @@ function Cell({ row, value, at }) {
     ? `${signed(real(value.delta), 3)} against the mean${value.z === null ? "" : `, ${signed(value.z, 3)} deviations`}`
     : "no earlier values to compare with";
   return html`<td class=${"num" + odd + (at ? " at" : "")} title=${title}>${quantity(value.value, row.key, row.unit)}
-    <span class="delta">${value.delta === null ? "" : difference(real(value.delta), row)}</span></td>`;
+    <span class="delta">${value.delta === null || isRounding(value) ? "" : difference(real(value.delta), row)}</span></td>`;
 }
+
+// Whether a change is less than the digits of the value can say: the mean of equal values is not always that value.
+const isRounding = ({ value, delta }) => Math.abs(Number(real(delta))) < 1e-12 * Math.abs(Number(real(value)));
 
 // A change of a metric's value, in its unit.
 const difference = (delta, { key, unit }) =>

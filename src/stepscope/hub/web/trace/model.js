@@ -254,6 +254,7 @@ export function around(trace, i) {
   return held({ from: trace.start[i] - lasts * 0.15, to: trace.start[i] + lasts * 1.15 }, trace.total);
 }
 
+// The ticks of a ruler; one whose text would be cut off at the end has none.
 export function ticks(view, width) {
   const range = view.to - view.from,
     most = Math.max(2, Math.floor(width / 110));
@@ -264,8 +265,11 @@ export function ticks(view, width) {
   for (let at = Math.ceil(view.from / step) * step; at <= view.to; at += step) found.push(at);
   const [factor, unit] = UNITS.find(([, , least]) => view.to >= least) ?? UNITS[UNITS.length - 1];
   const labels = texts(found, (at, digits) => (at === 0 ? "0" : `${number(at * factor, digits)} ${unit}`));
-  return found.map((at, i) => ({ at, text: labels[i] }));
+  const fits = (at, text) => ((view.to - at) / range) * width > text.length * LETTER;
+  return found.map((at, i) => ({ at, text: fits(at, labels[i]) ? labels[i] : "" }));
 }
+
+const LETTER = 7; // pixels
 
 /**
  * All ticks are in one unit: how many of it a millisecond is, its name, and from how many milliseconds on it is used.

@@ -68,6 +68,20 @@ export function scaleOf(values) {
 }
 
 /**
+ * The ticks that can be labelled beside each other: places in pixels, the ends first, each so far from the others.
+ * @param {number[]} places
+ * @param {number} least
+ * @returns {number[]} their positions in the list, in its order
+ */
+export function labelled(places, least) {
+  const ends = places.length > 1 ? [0, places.length - 1] : [0];
+  const kept = [];
+  for (const at of [...ends, ...places.keys()])
+    if (at < places.length && !kept.some((other) => Math.abs(places[other] - places[at]) < least)) kept.push(at);
+  return kept.sort((a, b) => a - b);
+}
+
+/**
  * What each setting alone explains of a result, the most first: the share of the variance of the result's ranks between
  * the groups of equal values, less what chance would give so many groups; for numbers at least the square of their rank
  * correlation. `sign` is that correlation. Runs without the setting do not count. Settings together, and

@@ -10,12 +10,15 @@ import { count, number, percent, ticks } from "../parts/format.js";
 import { Empty, Failure, Loading } from "../parts/states.js";
 import { metricsOf, usualMetrics } from "../runs/columns.js";
 import { reducedAmong } from "../runs/reduced.js";
-import { importance, scaleOf, valueOf, varying } from "./relations.js";
+import { importance, labelled, scaleOf, valueOf, varying } from "./relations.js";
 
 const MOST = 1000, // runs
   MAX_AXES = 8,
   USUAL_AXES = 4,
-  HEIGHT = 320;
+  HEIGHT = 320,
+  LINE = 13, // pixels between labels above each other, and beside each other
+  DIGITS = 44,
+  WORD = 76;
 
 /** @typedef {{ top: number, right: number, bottom: number, left: number }} Edges */
 
@@ -118,16 +121,15 @@ function Scatter({ runs, x, y, styles }) {
         ? html`<p class="muted relation-note">No visible run has both.</p>`
         : html`<svg width=${width} height=${HEIGHT} role="group"
           aria-label=${`${named(y)} against ${named(x)}, ${count(known.length)} runs`}>
-      ${along.ticks.map(
+      ${labelled(along.ticks.map(toY), LINE).map(
         (
-          tick,
           at,
-        ) => html`<g key=${at}><line class="relation-grid" x1=${edges.left} x2=${width - edges.right} y1=${toY(tick)} y2=${toY(tick)} />
-          <text class="relation-tick" x=${edges.left - 6} y=${toY(tick)} text-anchor="end"
-            dominant-baseline="middle">${labels(along)[at]}</text></g>`,
+        ) => html`<g key=${at}><line class="relation-grid" x1=${edges.left} x2=${width - edges.right} y1=${toY(along.ticks[at])} y2=${toY(along.ticks[at])} />
+          <text class="relation-tick" x=${edges.left - 6} y=${toY(along.ticks[at])} text-anchor="end"
+            dominant-baseline="middle">${shortened(labels(along)[at], 9)}</text></g>`,
       )}
-      ${across.ticks.slice(0, 12).map(
-        (tick, at) => html`<text key=${at} class="relation-tick" x=${toX(tick)} y=${HEIGHT - edges.bottom + 16}
+      ${labelled(across.ticks.map(toX), across.kinds ? WORD : DIGITS).map(
+        (at) => html`<text key=${at} class="relation-tick" x=${toX(across.ticks[at])} y=${HEIGHT - edges.bottom + 16}
           text-anchor="middle">${shortened(labels(across)[at], 12)}</text>`,
       )}
       <text class="relation-name" x=${width - edges.right} y=${HEIGHT - 6} text-anchor="end">${named(x)}${across.log ? " (log)" : ""}</text>
@@ -180,11 +182,13 @@ function Parallel({ runs, fields, styles }) {
         (field, at) => html`<g key=${field}>
         <line class="relation-axis" x1=${toX(at)} x2=${toX(at)} y1=${top} y2=${HEIGHT - bottom} />
         <text class="relation-name" x=${toX(at)} y=${top - 16} text-anchor="middle">${shortened(named(field), 18)}</text>
-        ${scales[at].ticks.slice(0, 12).map(
+        ${labelled(
+          scales[at].ticks.map((tick) => toY(at, tick)),
+          LINE,
+        ).map(
           (
-            tick,
             k,
-          ) => html`<text key=${k} class="relation-tick haloed" x=${toX(at) + (at === fields.length - 1 ? 6 : -6)} y=${toY(at, tick)}
+          ) => html`<text key=${k} class="relation-tick haloed" x=${toX(at) + (at === fields.length - 1 ? 6 : -6)} y=${toY(at, scales[at].ticks[k])}
             text-anchor=${at === fields.length - 1 ? "start" : "end"}
             dominant-baseline="middle">${shortened(labels(scales[at])[k], 11)}</text>`,
         )}</g>`,
@@ -201,7 +205,7 @@ function Weights({ found, result }) {
     <tbody>${rows.slice(0, 40).map(
       (row) => html`<tr key=${row.path}><th scope="row" class="mono">${row.path}</th><td>${count(row.kinds)}</td>
         <td class="mono">${row.sign === null ? "–" : number(row.sign, 2)}</td>
-        <td><span class="relation-bar" style=${{ width: `${Math.round(row.share * 100)}px` }}></span> ${percent(row.share)}</td></tr>`,
+        <td><span class="relation-bar" style=${{ "--share": row.share }}></span> ${percent(row.share)}</td></tr>`,
     )}</tbody></table>
     <p class="muted relation-note">Of ${count(runs)} runs, each setting alone: its share of the variance of the ranks of ${named(result)}.
       Settings that change together share it.</p></div>`;
