@@ -40,6 +40,15 @@ INFO = {
     "execution_duration": "0.1s",
     "assessments": [],
 }
+STAGED = {"name": "REGISTERED", "version": "1"}
+VERSION = {
+    "name": "REGISTERED",
+    "source": "s3://bucket/model",
+    "run_id": "RUN",
+    "run_link": "http://link",
+    "description": "d",
+    "tags": PAIRS,
+}
 CALLS: list[tuple[str, str, dict[str, Any]]] = [
     ("POST", "experiments/create", {"name": "fresh", "artifact_location": "s3://b/p", "tags": PAIRS}),
     (
@@ -80,6 +89,21 @@ CALLS: list[tuple[str, str, dict[str, Any]]] = [
         },
     ),
     ("POST", "/api/3.0/mlflow/traces", {"trace": {"trace_info": INFO}}),
+    ("POST", "registered-models/create", {"name": "new", "description": "d", "tags": PAIRS}),
+    ("POST", "registered-models/rename", {"name": "REGISTERED", "new_name": "REGISTERED"}),
+    ("PATCH", "registered-models/update", {"name": "REGISTERED", "description": "d"}),
+    ("POST", "registered-models/set-tag", {"name": "REGISTERED", "key": "k", "value": "v"}),
+    ("DELETE", "registered-models/delete-tag", {"name": "REGISTERED", "key": "k"}),
+    ("POST", "registered-models/alias", {"name": "REGISTERED", "alias": "a", "version": "1"}),
+    ("DELETE", "registered-models/alias", {"name": "REGISTERED", "alias": "a"}),
+    ("POST", "registered-models/get-latest-versions", {"name": "REGISTERED", "stages": ["None"]}),
+    ("POST", "model-versions/create", VERSION),
+    ("POST", "model-versions/create", {"name": "REGISTERED", "source": "models:/REGISTERED/1"}),
+    ("POST", "model-versions/create", {"name": "REGISTERED", "source": "models:/MODEL", "model_id": "MODEL"}),
+    ("PATCH", "model-versions/update", {"name": "REGISTERED", "version": "1", "description": "d"}),
+    ("POST", "model-versions/transition-stage", {**STAGED, "stage": "Staging", "archive_existing_versions": True}),
+    ("POST", "model-versions/set-tag", {"name": "REGISTERED", "version": "1", "key": "k", "value": "v"}),
+    ("DELETE", "model-versions/delete-tag", {"name": "REGISTERED", "version": "1", "key": "k"}),
 ]
 QUERIES = [
     "experiments/get?experiment_id=0",
@@ -93,6 +117,13 @@ QUERIES = [
     "logged-models/MODEL/artifacts/directories?artifact_directory_path=a",
     "logged-models/MODEL/artifacts/files?artifact_file_path=a",
     "/get-artifact?run_id=RUN&path=a",
+    "registered-models/get?name=REGISTERED",
+    "registered-models/search?filter=name+%3D+'a'&order_by=name&max_results=1&page_token=",
+    "registered-models/alias?name=REGISTERED&alias=latest",
+    "registered-models/get-latest-versions?name=REGISTERED&stages=None",
+    "model-versions/get?name=REGISTERED&version=1",
+    "model-versions/get-download-uri?name=REGISTERED&version=1",
+    "model-versions/search?filter=version_number+%3D+1&order_by=name&max_results=1&page_token=",
 ]
 
 
@@ -121,7 +152,9 @@ def ids(server: RestCalls) -> dict[str, str]:
     """A run and a model."""
     run = server.create_run()
     made = server.post("logged-models", {"experiment_id": "0", "source_run_id": run})
-    return {"RUN": run, "MODEL": str(made.body["model"]["info"]["model_id"])}
+    server.post("registered-models/create", {"name": "registered"})
+    server.post("model-versions/create", {"name": "registered", "source": "s3://bucket/model"})
+    return {"RUN": run, "MODEL": str(made.body["model"]["info"]["model_id"]), "REGISTERED": "registered"}
 
 
 def filled(text: str, ids: dict[str, str]) -> str:

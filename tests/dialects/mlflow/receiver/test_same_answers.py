@@ -3,18 +3,14 @@
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
 from tests.dialects.mlflow.receiver.both_servers import BothServers
 from tests.dialects.mlflow.receiver.odd_searches import ODD_FILTERS, ODD_ORDERS, ODD_PAGES, of_experiments
-from tests.dialects.mlflow.receiver.rest_calls import Answer, RestCalls
+from tests.dialects.mlflow.receiver.rest_calls import Answer
 from tests.dialects.mlflow.receiver.same_calls import FILTERS, ODD, ORDERS, REFUSED, T, point
-from tests.dialects.mlflow.server_peer import serving
-from tests.hub.conftest import RunningHub
-from tests.late import late
 
 LETTERS = "abcdefghij"
 
@@ -33,15 +29,10 @@ def fill(both: BothServers) -> None:
 
 
 @pytest.fixture(scope="module")
-def both(hub: RunningHub, tmp_path_factory: pytest.TempPathFactory) -> Iterator[BothServers]:
+def both(both_servers: BothServers) -> BothServers:
     """Both servers, with the same runs."""
-    late("mlflow")
-    with serving(tmp_path_factory.mktemp("mlflow")) as theirs:
-        found = BothServers(RestCalls(theirs.port), RestCalls(hub.port))
-        tags = [{"key": "owner", "value": "us"}]
-        found.make("$experiment", "experiments/create", {"name": "both", "tags": tags}, "experiment_id")
-        fill(found)
-        yield found
+    fill(both_servers)
+    return both_servers
 
 
 def _logged(at: int, run: str) -> dict[str, Any]:
@@ -55,9 +46,7 @@ def _logged(at: int, run: str) -> dict[str, Any]:
 
 def same(both: BothServers, method: str, path: str, body: Any = None) -> Any:
     """Ask both, compare, and return the answer."""
-    theirs, ours = both.ask(method, path, body)
-    assert ours == theirs
-    return ours
+    return both.same(method, path, body)
 
 
 @pytest.mark.parametrize("text", FILTERS)
@@ -131,8 +120,8 @@ def test_version_and_health(both: BothServers) -> None:
 
 def test_what_is_not_here(both: BothServers) -> None:
     """A call of MLflow's that a hub does not have is a 404 in MLflow's form that says what is missing."""
-    paths = ("registered-models/create", "model-versions/create", "/api/3.0/mlflow/traces/search")
-    for path, missing in zip(paths, ("no model registry", "no model registry", "no reading of traces"), strict=True):
+    paths = ("webhooks", "/api/3.0/mlflow/datasets/search", "/api/3.0/mlflow/scorers/register")
+    for path, missing in zip(paths, ("webhooks", "no store of evaluation datasets", "scorers"), strict=True):
         answer = both.servers[1].post(path, {"name": "x"})
         assert (answer.status, answer.body["error_code"]) == (404, "ENDPOINT_NOT_FOUND")
         assert missing in answer.body["message"]

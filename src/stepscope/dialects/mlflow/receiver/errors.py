@@ -60,8 +60,6 @@ def shown_value(value: Any) -> str:
 
 
 _ABSENT = {
-    "registered-models": "model registry",
-    "model-versions": "model registry",
     "traces": "reading of traces: their spans are on the page",
     "datasets": "store of evaluation datasets",
     "scorers": "registry of scorers",

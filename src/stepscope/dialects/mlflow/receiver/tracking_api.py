@@ -12,6 +12,7 @@ from stepscope.dialects.mlflow.receiver import (
     experiment_calls,
     logged_models,
     metric_calls,
+    registry_calls,
     run_calls,
     run_inputs,
     trace_calls,
@@ -55,6 +56,13 @@ _READS: dict[str, tuple[str, Answer]] = {
     "/runs/search": ("POST", run_calls.search),
     "/logged-models/{model_id}": ("GET", logged_models.get),
     "/logged-models/search": ("POST", logged_models.search),
+    "/registered-models/get": ("GET", registry_calls.get_model),
+    "/registered-models/search": ("GET", registry_calls.search_models_call),
+    "/registered-models/get-latest-versions": ("GET POST", registry_calls.get_latest_versions),
+    "/registered-models/alias": ("GET", registry_calls.get_by_alias),
+    "/model-versions/get": ("GET", registry_calls.get_version),
+    "/model-versions/get-download-uri": ("GET", registry_calls.get_download_uri),
+    "/model-versions/search": ("GET", registry_calls.search_versions_call),
 }
 _HISTORIES: dict[str, Answer] = {
     "/metrics/get-history": metric_calls.get_history,
@@ -82,6 +90,13 @@ _WRITES: dict[str, Answer] = {
     "/runs/log-model": run_calls.log_model,
     "/logged-models": logged_models.create,
     "/logged-models/{model_id}/params": logged_models.log_params,
+    "/registered-models/create": registry_calls.create_model,
+    "/registered-models/rename": registry_calls.rename_model,
+    "/registered-models/set-tag": registry_calls.set_model_tag,
+    "/registered-models/alias": registry_calls.set_alias,
+    "/model-versions/create": registry_calls.create_version,
+    "/model-versions/transition-stage": registry_calls.transition_stage,
+    "/model-versions/set-tag": registry_calls.set_version_tag,
 }
 _MODEL = "/logged-models/{model_id}"
 _CHANGES: list[tuple[str, str, Answer]] = [
@@ -89,6 +104,13 @@ _CHANGES: list[tuple[str, str, Answer]] = [
     ("DELETE", _MODEL, logged_models.delete),
     ("PATCH", f"{_MODEL}/tags", logged_models.set_tags),
     ("DELETE", f"{_MODEL}/tags/{{key:path}}", logged_models.delete_tag),
+    ("PATCH", "/registered-models/update", registry_calls.update_model),
+    ("DELETE", "/registered-models/delete", registry_calls.delete_model),
+    ("DELETE", "/registered-models/delete-tag", registry_calls.delete_model_tag),
+    ("DELETE", "/registered-models/alias", registry_calls.delete_alias),
+    ("PATCH", "/model-versions/update", registry_calls.update_version),
+    ("DELETE", "/model-versions/delete", registry_calls.delete_version),
+    ("DELETE", "/model-versions/delete-tag", registry_calls.delete_version_tag),
 ]
 
 
@@ -99,6 +121,8 @@ _DELETIONS = frozenset(
         run_calls.delete,
         run_calls.restore,
         logged_models.delete,
+        registry_calls.delete_model,
+        registry_calls.delete_version,
     }
 )
 """What takes a run, an experiment or a model away from others, or back."""
