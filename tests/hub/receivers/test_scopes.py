@@ -24,6 +24,7 @@ from tests.hub.test_connections import wait_for
 EDITS = {
     "/logged-models/{model_id}/tags/{key:path}",
     *("/registered-models/delete-tag", "/registered-models/alias", "/model-versions/delete-tag"),
+    "/traces/{trace_id}/tags",
 }
 """Deletions of one tag or alias, which a logging client sends to change what it wrote."""
 OWN_OR_NONE = {

@@ -24,6 +24,12 @@ class BothServers:
         self.servers = (theirs, ours)
         self.ids: tuple[dict[str, str], dict[str, str]] = ({}, {})
 
+    def reconnect(self) -> "BothServers":
+        """Open new connections: a server closes one that was idle for some seconds."""
+        theirs, ours = self.servers
+        self.servers = (RestCalls(theirs.port), RestCalls(ours.port))
+        return self
+
     def ask(self, method: str, path: str, body: Any = None) -> list[Answer]:
         """Send one request to both, with the ids of each, and return both answers in the same words."""
         found = []

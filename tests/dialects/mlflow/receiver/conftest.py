@@ -31,4 +31,4 @@ def both_servers(tmp_path_factory: pytest.TempPathFactory) -> BothServers:
         finally:
             hub.kill()
 
-    return shared("mlflow's server and a hub", opened)
+    return shared("mlflow's server and a hub", opened).reconnect()

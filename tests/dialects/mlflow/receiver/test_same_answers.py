@@ -1,8 +1,6 @@
 """The same calls to MLflow's own server and to a hub: their answers are compared field by field."""
 
 import os
-import subprocess
-import sys
 from typing import Any
 
 import pytest
@@ -395,11 +393,3 @@ def test_a_file_of_a_model(both: BothServers) -> None:
     same(both, "GET", f"{path}?artifact_file_path=../x")
     theirs, ours = both.ask("GET", f"{path}?artifact_file_path=none")
     assert ours.status == 404 <= theirs.status
-
-
-def test_a_trace_that_is_read_back_is_refused_in_words(both: BothServers) -> None:
-    """`mlflow.get_trace` returns None, as for a trace that is not there, and prints why."""
-    source = f"import mlflow; assert mlflow.get_trace('tr-{'ab' * 16}') is None"
-    env = {**os.environ, "MLFLOW_TRACKING_URI": f"http://127.0.0.1:{both.servers[1].port}"}
-    done = subprocess.run([sys.executable, "-c", source], env=env, capture_output=True, text=True, check=True)
-    assert "no reading of traces" in done.stderr

@@ -58,7 +58,19 @@ CREATE TABLE model_versions (model INTEGER NOT NULL, version INTEGER NOT NULL, c
 CREATE TABLE version_tags (model INTEGER NOT NULL, version INTEGER NOT NULL, key TEXT NOT NULL, value TEXT NOT NULL,
     PRIMARY KEY (model, version, key)) WITHOUT ROWID;
 """
-_VERSIONS = (_TABLES, _ORDERED_DATASETS, _REGISTRY)
+_TRACES = """
+CREATE TABLE traces (trace_id TEXT PRIMARY KEY, experiment INTEGER NOT NULL, project TEXT NOT NULL,
+    run_id TEXT NOT NULL, timestamp INTEGER NOT NULL, duration INTEGER, status TEXT NOT NULL,
+    client_id TEXT, info TEXT NOT NULL);
+CREATE INDEX traces_of_experiment ON traces (experiment, timestamp);
+CREATE INDEX traces_of_run ON traces (run_id);
+CREATE TABLE trace_tags (trace TEXT NOT NULL, key TEXT NOT NULL, value TEXT NOT NULL,
+    PRIMARY KEY (trace, key)) WITHOUT ROWID;
+CREATE TABLE trace_metadata (trace TEXT NOT NULL, key TEXT NOT NULL, value TEXT NOT NULL,
+    PRIMARY KEY (trace, key)) WITHOUT ROWID;
+CREATE TABLE trace_runs (trace TEXT NOT NULL, run_id TEXT NOT NULL, PRIMARY KEY (trace, run_id)) WITHOUT ROWID;
+"""
+_VERSIONS = (_TABLES, _ORDERED_DATASETS, _REGISTRY, _TRACES)
 """What leads from each version to the next one."""
 VERSION = len(_VERSIONS)
 # A NULL value is NaN, which SQLite cannot store. `latest` duplicates data of the store so that searches read one file,
