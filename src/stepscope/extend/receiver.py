@@ -12,6 +12,7 @@ from stepscope.hub.questions.files.media_reader import (
     layer_entry,
     place_of,
 )
+from stepscope.hub.questions.traces.stored_spans import SpanRow, read_trace
 from stepscope.hub.receivers.bodies import inflate, parse, read_body, with_body
 from stepscope.hub.receivers.file_uploads import keep_file, remove_folder
 from stepscope.hub.receivers.ingest import SAFE, Ingest, Repeats, Upload, Writers, digest
@@ -74,6 +75,7 @@ __all__ = [
     "RunRow",
     "RunStates",
     "Scope",
+    "SpanRow",
     "StoreProgress",
     "StoredFileResponse",
     "Upload",
@@ -105,6 +107,7 @@ __all__ = [
     "place_of",
     "read_body",
     "read_log_rows",
+    "read_trace",
     "refusal_headers",
     "remove_folder",
     "replace_file",

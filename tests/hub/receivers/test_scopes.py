@@ -21,8 +21,12 @@ from tests.dialects.wandb.receiver.conftest import run_wandb
 from tests.hub.conftest import JSON, RunningHub, StartHub
 from tests.hub.test_connections import wait_for
 
-EDITS = {"/logged-models/{model_id}/tags/{key:path}"}
-"""Deletions of one tag, which a logging client sends to change what it wrote."""
+EDITS = {
+    "/logged-models/{model_id}/tags/{key:path}",
+    *("/registered-models/delete-tag", "/registered-models/alias", "/model-versions/delete-tag"),
+    "/traces/{trace_id}/tags",
+}
+"""Deletions of one tag or alias, which a logging client sends to change what it wrote."""
 OWN_OR_NONE = {
     *("viewer", "serverInfo", "entity", "organization", "clientIDMapping"),  # constants
     *("model", "artifact"),  # only of runs that the token created
@@ -95,6 +99,13 @@ def test_a_token_that_sends_reads_and_deletes_nothing_of_others(start_hub: Start
         assert hub.request(method, path, None, {"authorization": f"Bearer {mine}"}).status == 403, (method, path)
     for call in ("runs/delete", "runs/restore", "experiments/delete"):
         assert server.post(call, {"run_id": run, "experiment_id": "0"}, authorization=f"Bearer {mine}").status == 403
+    version = {"name": "cats", "source": "s3://bucket/model", "version": "1"}
+    for call in ("registered-models/create", "model-versions/create"):
+        assert server.post(call, version, **shown).status == 200
+    for call in ("registered-models/delete", "model-versions/delete"):
+        body = json.dumps(version).encode()
+        assert server.send("DELETE", call, body, authorization=f"Bearer {full}").status == 403
+    assert server.send("GET", "registered-models/get?name=cats", authorization=f"Bearer {mine}").status == 403
     config = ', displayName: "a name", config: "{\\"lr\\": {\\"value\\": 7}}"'
     assert "errors" not in graphql(hub, theirs, UPSERT % config)
     own = graphql(hub, theirs, MODEL)["data"]["model"]["bucket"]

@@ -8,9 +8,12 @@ from typing import Any
 from tests.dialects.mlflow.receiver.rest_calls import Answer, RestCalls
 
 LARGEST = 1.7976931348623157e308
-_TIMES = ("creation_time", "last_update_time", "creation_timestamp_ms", "last_updated_timestamp_ms")
+_TIMES = (
+    *("creation_time", "last_update_time", "creation_timestamp_ms", "last_updated_timestamp_ms"),
+    *("creation_timestamp", "last_updated_timestamp"),
+)
 _EXPERIMENT = re.compile(r"mlflow-artifacts:/\d+")
-_SETS = re.compile(r"(Valid keys are|not one of|Error:|\(sqlite3\.).*", re.DOTALL)
+_SETS = re.compile(r"(Valid keys are|Only the|not one of|Error:|\(sqlite3\.).*", re.DOTALL)
 """What follows is a set of Python in an order that changes, or the words of a database."""
 
 
@@ -21,6 +24,12 @@ class BothServers:
         self.servers = (theirs, ours)
         self.ids: tuple[dict[str, str], dict[str, str]] = ({}, {})
 
+    def reconnect(self) -> "BothServers":
+        """Open new connections: a server closes one that was idle for some seconds."""
+        theirs, ours = self.servers
+        self.servers = (RestCalls(theirs.port), RestCalls(ours.port))
+        return self
+
     def ask(self, method: str, path: str, body: Any = None) -> list[Answer]:
         """Send one request to both, with the ids of each, and return both answers in the same words."""
         found = []
@@ -30,7 +39,7 @@ class BothServers:
             found.append(Answer(answer.status, comparable(answer.body, {id: name for name, id in ids.items()})))
         return found
 
-    def make(self, name: str, path: str, body: Any, *inside: str) -> None:
+    def make(self, name: str, path: str, body: Any, *inside: str | int) -> None:
         """Create something at both, and call what is inside their answers by a name."""
         for server, ids in zip(self.servers, self.ids, strict=True):
             answer = server.post(path, json.loads(_filled(json.dumps(body), ids)))
@@ -39,6 +48,12 @@ class BothServers:
             for key in inside:
                 made = made[key]
             ids[name] = str(made)
+
+    def same(self, method: str, path: str, body: Any = None) -> Answer:
+        """Ask both, compare, and return the answer."""
+        theirs, ours = self.ask(method, path, body)
+        assert ours == theirs, (method, path, body)
+        return ours
 
     def make_run(self, name: str, **fields: Any) -> None:
         """Create a run at both."""

@@ -64,6 +64,23 @@ def test_autologging_of_scikit_learn(hub: RunningHub, tmp_path: Path) -> None:
     assert (found["models"], found["outputs"], found["datasets"], found["predicted"]) == (1, 1, 2, 3.0)
 
 
+def test_the_model_registry(hub: RunningHub, tmp_path: Path) -> None:
+    """Models are registered as they are logged and by their URI, and loaded by version, alias and stage."""
+    found = play(hub, "model_registry.py", tmp_path, "sklearn")
+    listed = {int(each["version"]) for each in json.loads(found.pop("of the model"))}  # the client adds them as text
+    assert listed == {1, 2, 3}
+    assert found == {
+        "predicted": [3.0, 3.0, 3.0, 3.0],
+        "versions": [["1", "Staging"], ["2", "None"], ["3", "None"]],
+        "tags": {"task": "regression"},
+        "aliases": {"champion": "2"},
+        "described": "the first",
+        "run": True,
+        "prompt": "Hello you",
+        "models": ["line"],
+    }
+
+
 def test_lightning_by_its_logger_and_by_autologging(hub: RunningHub, tmp_path: Path) -> None:
     """Both log their epochs."""
     found = play(hub, "lightning_logger.py", tmp_path, "torch", "lightning")

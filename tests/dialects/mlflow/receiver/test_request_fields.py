@@ -41,6 +41,15 @@ INFO = {
     "execution_duration": "0.1s",
     "assessments": [],
 }
+STAGED = {"name": "REGISTERED", "version": "1"}
+VERSION = {
+    "name": "REGISTERED",
+    "source": "s3://bucket/model",
+    "run_id": "RUN",
+    "run_link": "http://link",
+    "description": "d",
+    "tags": PAIRS,
+}
 CALLS: list[tuple[str, str, dict[str, Any]]] = [
     ("POST", "experiments/create", {"name": "fresh", "artifact_location": "s3://b/p", "tags": PAIRS}),
     (
@@ -81,6 +90,33 @@ CALLS: list[tuple[str, str, dict[str, Any]]] = [
         },
     ),
     ("POST", "/api/3.0/mlflow/traces", {"trace": {"trace_info": INFO}}),
+    ("POST", "/api/3.0/mlflow/traces/search", {"locations": PLACES, "filter": "name = 'a'", "order_by": ["name"]}),
+    ("POST", "/api/3.0/mlflow/traces/search", {"locations": PLACES, "max_results": 2, "page_token": ""}),
+    ("POST", "/api/3.0/mlflow/traces/batchGetInfos", {"trace_ids": [INFO["trace_id"]], "experiment_ids": ["0"]}),
+    ("PATCH", f"/api/3.0/mlflow/traces/{INFO['trace_id']}/tags", {"key": "k", "value": "v"}),
+    ("DELETE", f"/api/3.0/mlflow/traces/{INFO['trace_id']}/tags", {"key": "k"}),
+    ("POST", "/api/2.0/mlflow/traces/link-to-run", {"trace_ids": [INFO["trace_id"]], "run_id": "RUN"}),
+    ("POST", "/api/3.0/mlflow/traces/delete-traces", {"experiment_id": "0", "request_ids": ["x"]}),
+    (
+        "POST",
+        "/api/3.0/mlflow/traces/delete-traces",
+        {"experiment_id": "0", "max_timestamp_millis": 1, "max_traces": 1},
+    ),
+    ("POST", "registered-models/create", {"name": "new", "description": "d", "tags": PAIRS}),
+    ("POST", "registered-models/rename", {"name": "REGISTERED", "new_name": "REGISTERED"}),
+    ("PATCH", "registered-models/update", {"name": "REGISTERED", "description": "d"}),
+    ("POST", "registered-models/set-tag", {"name": "REGISTERED", "key": "k", "value": "v"}),
+    ("DELETE", "registered-models/delete-tag", {"name": "REGISTERED", "key": "k"}),
+    ("POST", "registered-models/alias", {"name": "REGISTERED", "alias": "a", "version": "1"}),
+    ("DELETE", "registered-models/alias", {"name": "REGISTERED", "alias": "a"}),
+    ("POST", "registered-models/get-latest-versions", {"name": "REGISTERED", "stages": ["None"]}),
+    ("POST", "model-versions/create", VERSION),
+    ("POST", "model-versions/create", {"name": "REGISTERED", "source": "models:/REGISTERED/1"}),
+    ("POST", "model-versions/create", {"name": "REGISTERED", "source": "models:/MODEL", "model_id": "MODEL"}),
+    ("PATCH", "model-versions/update", {"name": "REGISTERED", "version": "1", "description": "d"}),
+    ("POST", "model-versions/transition-stage", {**STAGED, "stage": "Staging", "archive_existing_versions": True}),
+    ("POST", "model-versions/set-tag", {"name": "REGISTERED", "version": "1", "key": "k", "value": "v"}),
+    ("DELETE", "model-versions/delete-tag", {"name": "REGISTERED", "version": "1", "key": "k"}),
 ]
 QUERIES = [
     "experiments/get?experiment_id=0",
@@ -94,6 +130,15 @@ QUERIES = [
     "logged-models/MODEL/artifacts/directories?artifact_directory_path=a",
     "logged-models/MODEL/artifacts/files?artifact_file_path=a",
     "/get-artifact?run_id=RUN&path=a",
+    f"/api/3.0/mlflow/traces/get?trace_id={INFO['trace_id']}&allow_partial=true",
+    f"/api/3.0/mlflow/traces/batchGet?trace_ids={INFO['trace_id']}&experiment_ids=0",
+    "registered-models/get?name=REGISTERED",
+    "registered-models/search?filter=name+%3D+'a'&order_by=name&max_results=1&page_token=",
+    "registered-models/alias?name=REGISTERED&alias=latest",
+    "registered-models/get-latest-versions?name=REGISTERED&stages=None",
+    "model-versions/get?name=REGISTERED&version=1",
+    "model-versions/get-download-uri?name=REGISTERED&version=1",
+    "model-versions/search?filter=version_number+%3D+1&order_by=name&max_results=1&page_token=",
 ]
 
 
@@ -122,7 +167,9 @@ def ids(server: RestCalls) -> dict[str, str]:
     """A run and a model."""
     run = server.create_run()
     made = server.post("logged-models", {"experiment_id": "0", "source_run_id": run})
-    return {"RUN": run, "MODEL": str(made.body["model"]["info"]["model_id"])}
+    server.post("registered-models/create", {"name": "registered"})
+    server.post("model-versions/create", {"name": "registered", "source": "s3://bucket/model"})
+    return {"RUN": run, "MODEL": str(made.body["model"]["info"]["model_id"]), "REGISTERED": "registered"}
 
 
 def filled(text: str, ids: dict[str, str]) -> str:

@@ -1,9 +1,6 @@
 """The same calls to MLflow's own server and to a hub: their answers are compared field by field."""
 
 import os
-import subprocess
-import sys
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -11,11 +8,8 @@ import pytest
 from tests.conftest import Compared
 from tests.dialects.mlflow.receiver.both_servers import BothServers
 from tests.dialects.mlflow.receiver.odd_searches import ODD_FILTERS, ODD_ORDERS, ODD_PAGES, of_experiments
-from tests.dialects.mlflow.receiver.rest_calls import Answer, RestCalls
+from tests.dialects.mlflow.receiver.rest_calls import Answer
 from tests.dialects.mlflow.receiver.same_calls import FILTERS, ODD, ORDERS, REFUSED, T, point
-from tests.dialects.mlflow.server_peer import serving
-from tests.hub.conftest import RunningHub
-from tests.late import late
 
 LETTERS = "abcdefghij"
 
@@ -34,15 +28,10 @@ def fill(both: BothServers) -> None:
 
 
 @pytest.fixture(scope="module")
-def both(hub: RunningHub, tmp_path_factory: pytest.TempPathFactory) -> Iterator[BothServers]:
+def both(both_servers: BothServers) -> BothServers:
     """Both servers, with the same runs."""
-    late("mlflow")
-    with serving(tmp_path_factory.mktemp("mlflow")) as theirs:
-        found = BothServers(RestCalls(theirs.port), RestCalls(hub.port))
-        tags = [{"key": "owner", "value": "us"}]
-        found.make("$experiment", "experiments/create", {"name": "both", "tags": tags}, "experiment_id")
-        fill(found)
-        yield found
+    fill(both_servers)
+    return both_servers
 
 
 def _logged(at: int, run: str) -> dict[str, Any]:
@@ -56,9 +45,7 @@ def _logged(at: int, run: str) -> dict[str, Any]:
 
 def same(both: BothServers, method: str, path: str, body: Any = None) -> Any:
     """Ask both, compare, and return the answer."""
-    theirs, ours = both.ask(method, path, body)
-    assert ours == theirs
-    return ours
+    return both.same(method, path, body)
 
 
 @pytest.mark.parametrize("text", FILTERS)
@@ -134,8 +121,8 @@ def test_version_and_health(both: BothServers) -> None:
 
 def test_what_is_not_here(both: BothServers) -> None:
     """A call of MLflow's that a hub does not have is a 404 in MLflow's form that says what is missing."""
-    paths = ("registered-models/create", "model-versions/create", "/api/3.0/mlflow/traces/search")
-    for path, missing in zip(paths, ("no model registry", "no model registry", "no reading of traces"), strict=True):
+    paths = ("webhooks", "/api/3.0/mlflow/datasets/search", "/api/3.0/mlflow/scorers/register")
+    for path, missing in zip(paths, ("webhooks", "no store of evaluation datasets", "scorers"), strict=True):
         answer = both.servers[1].post(path, {"name": "x"})
         assert (answer.status, answer.body["error_code"]) == (404, "ENDPOINT_NOT_FOUND")
         assert missing in answer.body["message"]
@@ -410,11 +397,3 @@ def test_a_file_of_a_model(both: BothServers) -> None:
     same(both, "GET", f"{path}?artifact_file_path=../x")
     theirs, ours = both.ask("GET", f"{path}?artifact_file_path=none")
     assert ours.status == 404 <= theirs.status
-
-
-def test_a_trace_that_is_read_back_is_refused_in_words(both: BothServers) -> None:
-    """`mlflow.get_trace` returns None, as for a trace that is not there, and prints why."""
-    source = f"import mlflow; assert mlflow.get_trace('tr-{'ab' * 16}') is None"
-    env = {**os.environ, "MLFLOW_TRACKING_URI": f"http://127.0.0.1:{both.servers[1].port}"}
-    done = subprocess.run([sys.executable, "-c", source], env=env, capture_output=True, text=True, check=True)
-    assert "no reading of traces" in done.stderr

@@ -113,4 +113,5 @@ def test_what_a_client_says_of_a_trace_is_an_event_of_its_run(hub: RunningHub, s
     assert [(each["trace_id"], each["attrs"]["tags"]["team"]) for each in events()] == [("ab" * 16, "a")]
     for wrong in ({}, {"trace": 1}, {"trace": {"trace_info": []}}):
         assert server.post(place, wrong).status == 400
-    assert server.post(place, {"trace": {"trace_info": {"trace_metadata": {"mlflow.sourceRun": "no"}}}}).status == 200
+    alone = {"trace_id": "tr-1", "trace_metadata": {"mlflow.sourceRun": "no"}}
+    assert server.post(place, {"trace": {"trace_info": alone}}).status == 200

@@ -15,6 +15,7 @@ from stepscope.dialects.mlflow.receiver.errors import MISSING, refused
 from stepscope.dialects.mlflow.receiver.experiments import ARTIFACTS
 from stepscope.dialects.mlflow.receiver.logged_models import find
 from stepscope.dialects.mlflow.receiver.run_table import find_run
+from stepscope.dialects.mlflow.receiver.trace_table import delete_traces
 from stepscope.dialects.mlflow.receiver.tracking_database import TrackingDatabase
 from stepscope.extend.receiver import PART, StoredFileResponse, disposition, keep_file, remove_folder
 from stepscope.model.errors import Retry
@@ -128,7 +129,7 @@ class ArtifactFiles:
 
 
 def delete_run(database: TrackingDatabase, files: ArtifactFiles, run_id: str) -> int:
-    """Delete a run, its models and their artifacts; return the bytes of the files.
+    """Delete a run, its models and their artifacts, and its traces; return the bytes of the files.
 
     The database rows are deleted last, so that an interrupted call can be repeated.
     """
@@ -144,5 +145,6 @@ def delete_run(database: TrackingDatabase, files: ArtifactFiles, run_id: str) ->
         for table in _OF_MODEL:
             db.executemany(f"DELETE FROM {table} WHERE model = ?", [(model,) for model, _ in models])
         db.execute("DELETE FROM models WHERE source_run = ?", (run_id,))
+        delete_traces(db, ("run_id = ?", [run_id]))
         db.execute("DELETE FROM runs WHERE run_id = ?", (run_id,))
     return freed

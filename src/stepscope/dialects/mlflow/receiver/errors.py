@@ -60,9 +60,7 @@ def shown_value(value: Any) -> str:
 
 
 _ABSENT = {
-    "registered-models": "model registry",
-    "model-versions": "model registry",
-    "traces": "reading of traces: their spans are on the page",
+    "traces": "assessments or metrics of traces, and no traces of clients before MLflow 3",
     "datasets": "store of evaluation datasets",
     "scorers": "registry of scorers",
     "webhooks": "registry of webhooks",

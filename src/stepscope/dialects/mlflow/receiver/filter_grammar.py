@@ -27,7 +27,7 @@ _KINDS = {
 }
 _TIME_ALIASES = {"created": "start_time", "Created": "start_time"}
 _ALIASES = _TIME_ALIASES | dict.fromkeys(("run name", "Run name", "Run Name"), "run_name")
-_NUMBERS = (types.Literal.Number.Integer, types.Literal.Number.Float)
+NUMBERS = (types.Literal.Number.Integer, types.Literal.Number.Float)
 _NUMERIC, _TEXTUAL = ("=", "!=", "<", "<=", ">", ">="), ("=", "!=", "LIKE", "ILIKE")
 _NULLS, _LISTS = ("IS NULL", "IS NOT NULL"), ("IN", "NOT IN")
 LONGEST = 100_000
@@ -73,7 +73,7 @@ def parse_filter(text: str, subject: Subject) -> list[Clause]:
     if len(statements) > 1:
         raise refused(f"Search filter contained multiple expression {text!r}. Provide AND-ed expression list.")
     tokens = list(join_lists(statements[0].tokens))
-    strange = [str(each) for each in tokens if not isinstance(each, Comparison) and not _is(each, "AND")]
+    strange = [str(each) for each in tokens if not isinstance(each, Comparison) and not is_word(each, "AND")]
     if strange:
         shown = strange if subject.words else [f"'{each}'" for each in strange]
         raise refused(f"Invalid clause(s) in filter string: {', '.join(shown)}")
@@ -87,7 +87,8 @@ def split_statements(text: str) -> list[TokenList]:
     return list(islice(sqlparse.parsestream(text), 2))
 
 
-def _is(token: Token, word: str) -> bool:
+def is_word(token: Token, word: str) -> bool:
+    """Return whether a token is a keyword."""
     return bool(token.match(types.Keyword, [word]))
 
 
@@ -102,13 +103,13 @@ def join_lists(tokens: Sequence[Token]) -> Iterator[Token]:
             yield rest.pop(0)
             continue
         name, second, third = rest[:3]
-        if _is(second, "IN") and isinstance(third, Parenthesis):
+        if is_word(second, "IN") and isinstance(third, Parenthesis):
             yield Comparison(TokenList([name, second, third]))
             del rest[:3]
-        elif _is(second, "IS") and third.ttype is types.Keyword and third.value.upper() in ("NULL", "NOT NULL"):
+        elif is_word(second, "IS") and third.ttype is types.Keyword and third.value.upper() in ("NULL", "NOT NULL"):
             yield Comparison(TokenList([name, Token(types.Keyword, f"IS {third.value.upper()}")]))
             del rest[:3]
-        elif _is(second, "NOT") and _is(third, "IN") and len(rest) > 3 and isinstance(rest[3], Parenthesis):
+        elif is_word(second, "NOT") and is_word(third, "IN") and len(rest) > 3 and isinstance(rest[3], Parenthesis):
             yield Comparison(TokenList([name, Token(types.Keyword, "NOT IN"), rest[3]]))
             del rest[:4]
         else:
@@ -168,7 +169,7 @@ def trimmed(text: str, *marks: str) -> str:
 
 def _value(kind: str, key: str, token: Token, subject: Subject) -> Value:
     if kind == METRIC or (kind == ATTRIBUTE and _ALIASES.get(key, key) in subject.numbers):
-        if token.ttype not in _NUMBERS:
+        if token.ttype not in NUMBERS:
             what = "metric" if kind == METRIC else f"numeric attribute: {key}"
             raise refused(f"Expected numeric value type for {what}. Found {token.value}")
         whole = kind == ATTRIBUTE and token.ttype is types.Literal.Number.Integer and len(token.value) < 19  # an int64
@@ -232,6 +233,13 @@ class Order(NamedTuple):
 
 def parse_order(text: str, subject: Subject) -> Order:
     """Parse one order_by clause."""
+    name, ascending = split_order(text)
+    kind, key = _identifier(name, subject, subject.order_aliases)
+    return Order(kind, _ALIASES.get(key, key), ascending)
+
+
+def split_order(text: str) -> tuple[str, bool]:
+    """Return the name in an order_by clause, and whether the order is ascending."""
     unread = refused(f"Invalid order_by clause '{text}'. Could not be parsed.")
     try:
         statements = split_statements(text)
@@ -245,8 +253,7 @@ def parse_order(text: str, subject: Subject) -> Order:
     word = words[1].lower() if len(words) == 2 else "asc"
     if word not in ("asc", "desc"):
         raise refused(f"Invalid ordering key in order_by clause '{text}'.")
-    kind, key = _identifier(words[0] if len(words) == 2 else name.strip(), subject, subject.order_aliases)
-    return Order(kind, _ALIASES.get(key, key), word == "asc")
+    return words[0] if len(words) == 2 else name.strip(), word == "asc"
 
 
 def _order_words(tokens: Sequence[Token], unread: Refused) -> tuple[str, list[str]]:

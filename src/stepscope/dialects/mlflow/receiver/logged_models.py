@@ -69,8 +69,8 @@ def create(tracking: Tracking, call: Call) -> Reply:
             call.project or str(experiment[1]),
         )
         db.execute(f"INSERT INTO models ({_FIELDS}) VALUES ({', '.join('?' for _ in row)})", row)
-        _set(db, "model_params", model, params)
-        _set(db, "model_tags", model, tags)
+        set_pairs(db, "model_params", model, params)
+        set_pairs(db, "model_tags", model, tags)
         return Reply({"model": _describe(db, [find(db, model, call.project)])[0]})
 
 
@@ -124,7 +124,7 @@ def _set_pairs(tracking: Tracking, call: Call, kind: str) -> Reply:
     pairs = read_pairs(call.fields, kind)
     with tracking.database.write() as db:
         row = find(db, call.path["model_id"], call.project, deleted=True)
-        _set(db, f"model_{kind}", row[0], pairs)
+        set_pairs(db, f"model_{kind}", row[0], pairs)
     return Reply({})
 
 
@@ -138,7 +138,8 @@ def delete_tag(tracking: Tracking, call: Call) -> Reply:
     return Reply({})
 
 
-def _set(db: sqlite3.Connection, table: str, model: str, pairs: Mapping[str, str]) -> None:
+def set_pairs(db: sqlite3.Connection, table: str, model: str, pairs: Mapping[str, str]) -> None:
+    """Set tags or params of a model."""
     db.executemany(f"INSERT OR REPLACE INTO {table} VALUES (?, ?, ?)", [(model, *pair) for pair in pairs.items()])
 
 

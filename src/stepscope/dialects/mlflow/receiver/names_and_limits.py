@@ -55,6 +55,11 @@ def check_name(name: str, path: str) -> None:
     """Refuse a key with invalid characters, or one that is not a normalized path."""
     if _NAME.fullmatch(name) is None:
         raise invalid_value(path, name, _LETTERS)
+    check_path(name, path)
+
+
+def check_path(name: str, path: str) -> None:
+    """Refuse a name that is not a normalized path."""
     plain = posixpath.normpath(name)
     if plain != name or plain == "." or plain.startswith(("..", "/")):
         raise invalid_value(
@@ -95,26 +100,27 @@ def checked_param(key: str, value: str, path: str = "") -> tuple[str, str]:
     """Return a valid param: a long value is truncated, as in MLflow, and secrets are masked."""
     check_name(key, _joined(path, "key"))
     check_length("Param key", LONGEST_KEY, key)
-    return key, _masked(key, value[:LONGEST_PARAM])
+    return key, masked(key, value[:LONGEST_PARAM])
 
 
 def checked_tag(key: str, value: str, path: str = "") -> tuple[str, str]:
     """Return a valid tag: a long value is truncated, as in MLflow, and secrets are masked."""
     check_name(key, _joined(path, "key"))
     check_length(_joined(path, "key"), LONGEST_KEY, key)
-    return key, _masked(key, value[:LONGEST_TAG])
+    return key, masked(key, value[:LONGEST_TAG])
 
 
 def read_pairs(fields: Fields, kind: str = "tags") -> dict[str, str]:
     """Return the initial tags or params of an experiment, run or model, with secrets masked."""
     return {
-        key: _masked(key, item_text(item, "value", f"{kind}[{at}]"))
+        key: masked(key, item_text(item, "value", f"{kind}[{at}]"))
         for at, item in enumerate(fields.items(kind))
         if (key := item_text(item, "key", f"{kind}[{at}]"))
     }
 
 
-def _masked(key: str, value: str) -> str:
+def masked(key: str, value: str) -> str:
+    """Return the value of a pair with secrets masked."""
     return str(redact({key: value})[key])
 
 

@@ -53,11 +53,11 @@ class Fields:
 
     def __init__(self, values: Mapping[str, Any], *, query: bool = False) -> None:
         self.values = values
-        self._query = query
+        self.is_query = query
 
     def _get(self, name: str) -> Any:
         found = self.values.get(name)
-        return found[0] if self._query and found else found
+        return found[0] if self.is_query and found else found
 
     def text(self, name: str, *, required: bool = False) -> str:
         """Return a string; empty when it is missing."""

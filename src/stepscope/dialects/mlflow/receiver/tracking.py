@@ -172,6 +172,10 @@ class Tracking:
         """Return a future that completes when all acknowledged records of some runs are in the store."""
         return self._progress.after(max([self._opened, *(self._marks.get(run, (0, 0)) for run in runs)]))
 
+    def all_stored(self) -> "Future[None]":
+        """Return a future that completes when all that the hub has acknowledged, in any dialect, is in the store."""
+        return self._progress.after(self._progress.written)
+
     def stop_waiting(self) -> None:
         """Stop waiting for the journal of an earlier process, whose tail may be torn."""
         self._opened = (0, 0)

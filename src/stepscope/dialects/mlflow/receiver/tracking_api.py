@@ -12,6 +12,7 @@ from stepscope.dialects.mlflow.receiver import (
     experiment_calls,
     logged_models,
     metric_calls,
+    registry_calls,
     run_calls,
     run_inputs,
     trace_calls,
@@ -41,12 +42,16 @@ from stepscope.extend.receiver import (
 from stepscope.model.errors import Retry
 
 Answer = Callable[[Tracking, Call], Reply]
+SpansAnswer = Callable[[Tracking, Call], Reply | None]
 MLFLOW_VERSION = "3.17.2"
 """The version of MLflow's server that the responses are compared with."""
 STORE_SECONDS = 30.0
 """How long a read waits for the client's own writes to be stored, before it fails with 503."""
 
 _BASES = ("/api/2.0/mlflow", "/ajax-api/2.0/mlflow")
+_NEWER_BASES = ("/api/3.0/mlflow", "/ajax-api/3.0/mlflow")
+SPANS_SECONDS = 3.0
+"""How long a read of a trace waits for spans that another hub has taken."""
 _READS: dict[str, tuple[str, Answer]] = {
     "/experiments/get": ("GET", experiment_calls.get),
     "/experiments/get-by-name": ("GET", experiment_calls.get_by_name),
@@ -55,6 +60,13 @@ _READS: dict[str, tuple[str, Answer]] = {
     "/runs/search": ("POST", run_calls.search),
     "/logged-models/{model_id}": ("GET", logged_models.get),
     "/logged-models/search": ("POST", logged_models.search),
+    "/registered-models/get": ("GET", registry_calls.get_model),
+    "/registered-models/search": ("GET", registry_calls.search_models_call),
+    "/registered-models/get-latest-versions": ("GET POST", registry_calls.get_latest_versions),
+    "/registered-models/alias": ("GET", registry_calls.get_by_alias),
+    "/model-versions/get": ("GET", registry_calls.get_version),
+    "/model-versions/get-download-uri": ("GET", registry_calls.get_download_uri),
+    "/model-versions/search": ("GET", registry_calls.search_versions_call),
 }
 _HISTORIES: dict[str, Answer] = {
     "/metrics/get-history": metric_calls.get_history,
@@ -82,6 +94,13 @@ _WRITES: dict[str, Answer] = {
     "/runs/log-model": run_calls.log_model,
     "/logged-models": logged_models.create,
     "/logged-models/{model_id}/params": logged_models.log_params,
+    "/registered-models/create": registry_calls.create_model,
+    "/registered-models/rename": registry_calls.rename_model,
+    "/registered-models/set-tag": registry_calls.set_model_tag,
+    "/registered-models/alias": registry_calls.set_alias,
+    "/model-versions/create": registry_calls.create_version,
+    "/model-versions/transition-stage": registry_calls.transition_stage,
+    "/model-versions/set-tag": registry_calls.set_version_tag,
 }
 _MODEL = "/logged-models/{model_id}"
 _CHANGES: list[tuple[str, str, Answer]] = [
@@ -89,8 +108,29 @@ _CHANGES: list[tuple[str, str, Answer]] = [
     ("DELETE", _MODEL, logged_models.delete),
     ("PATCH", f"{_MODEL}/tags", logged_models.set_tags),
     ("DELETE", f"{_MODEL}/tags/{{key:path}}", logged_models.delete_tag),
+    ("PATCH", "/registered-models/update", registry_calls.update_model),
+    ("DELETE", "/registered-models/delete", registry_calls.delete_model),
+    ("DELETE", "/registered-models/delete-tag", registry_calls.delete_model_tag),
+    ("DELETE", "/registered-models/alias", registry_calls.delete_alias),
+    ("PATCH", "/model-versions/update", registry_calls.update_version),
+    ("DELETE", "/model-versions/delete", registry_calls.delete_version),
+    ("DELETE", "/model-versions/delete-tag", registry_calls.delete_version_tag),
 ]
 
+
+_TRACE_READS: dict[str, tuple[str, Answer]] = {
+    "/traces/batchGetInfos": ("POST", trace_calls.batch_get_infos),
+    "/traces/search": ("POST", trace_calls.search),
+    "/traces/{trace_id}": ("GET", trace_calls.get_info),
+}
+_TRACE_TAGS = "/traces/{trace_id}/tags"
+_TRACE_CHANGES: list[tuple[str, str, Answer]] = [
+    ("POST", "/traces/delete-traces", trace_calls.delete),
+    ("POST", "/traces/link-to-run", trace_calls.link_to_run),
+    ("PATCH", _TRACE_TAGS, trace_calls.set_tag),
+    ("DELETE", _TRACE_TAGS, trace_calls.delete_tag),
+]
+"""Calls that clients send below both versions of the API."""
 
 _DELETIONS = frozenset(
     {
@@ -99,9 +139,12 @@ _DELETIONS = frozenset(
         run_calls.delete,
         run_calls.restore,
         logged_models.delete,
+        registry_calls.delete_model,
+        registry_calls.delete_version,
+        trace_calls.delete,
     }
 )
-"""What takes a run, an experiment or a model away from others, or back."""
+"""What takes a run, an experiment, a model or a trace away from others, or back."""
 
 
 def _scope(call: Answer) -> Scope:
@@ -137,10 +180,21 @@ class Mlflow:
             ReceiverRoute("/health", _health, ("GET",), None),
             ReceiverRoute("/version", _version, ("GET",), None),
         ]
-        made += [
-            self._route(path, ("POST",), "ingest", self._write(trace_calls.end_trace))
-            for path in ("/api/3.0/mlflow/traces", "/ajax-api/3.0/mlflow/traces")
-        ]
+        for base in _NEWER_BASES:
+            made += [
+                self._route(f"{base}/traces", ("POST",), "ingest", self._write(trace_calls.end_trace)),
+                self._route(f"{base}/traces/get", ("GET",), "read", self._read_spans(trace_calls.get_trace)),
+                self._route(f"{base}/traces/batchGet", ("GET",), "read", self._read_spans(trace_calls.batch_get)),
+            ]
+            made += [
+                self._route(base + path, (method,), "read", self._read(call))
+                for path, (method, call) in _TRACE_READS.items()
+            ]
+        for base in (*_BASES, *_NEWER_BASES):
+            made += [
+                self._route(base + path, (method,), _scope(call), self._write(call))
+                for method, path, call in _TRACE_CHANGES
+            ]
         for base in _BASES:
             made += [
                 self._route(base + path, (method,), _scope(call), self._write(call))
@@ -193,11 +247,29 @@ class Mlflow:
 
         return read
 
-    async def _wait_stored(self, runs: Sequence[str]) -> None:
+    def _read_spans(self, answer: SpansAnswer) -> Callable[[Request], Awaitable[Response]]:
+        async def read(request: Request) -> Response:
+            await self._wait_stored((), everything=True)
+            call = _call(request, b"")
+            try:
+                async with asyncio.timeout(SPANS_SECONDS):
+                    pause = pauses()
+                    while (reply := await self._readers.run(answer, self._tracking, call)) is None:
+                        await asyncio.sleep(next(pause))
+            except TimeoutError:
+                raise trace_calls.incomplete(call) from None
+            except EngineError as error:
+                raise Retry(f"the store is failing: {error}", after=5.0) from error
+            return json_response(reply.body)
+
+        return read
+
+    async def _wait_stored(self, runs: Sequence[str], *, everything: bool = False) -> None:
         """Wait until the acknowledged records of some runs can be read from the store; Retry after a timeout."""
+        tracking = self._tracking
         try:
             async with asyncio.timeout(STORE_SECONDS):
-                await asyncio.wrap_future(self._tracking.stored(runs))
+                await asyncio.wrap_future(tracking.all_stored() if everything else tracking.stored(runs))
                 pause = pauses()
                 while not await self._readers.run(self._read_back.is_complete, self.name, runs):
                     await asyncio.sleep(next(pause))

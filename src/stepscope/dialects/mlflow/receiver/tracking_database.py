@@ -1,4 +1,4 @@
-"""The SQLite file of experiments, runs, params, tags and models, which clients read back exactly as sent."""
+"""The SQLite file of experiments, runs, params, tags, models and traces, which clients read back exactly as sent."""
 
 import contextlib
 import sqlite3
@@ -45,7 +45,32 @@ INSERT INTO ordered SELECT run, name, digest, context, input FROM datasets;
 DROP TABLE datasets;
 ALTER TABLE ordered RENAME TO datasets;
 """
-_VERSIONS = (_TABLES, _ORDERED_DATASETS)
+_REGISTRY = """
+CREATE TABLE registered_models (number INTEGER PRIMARY KEY, name TEXT NOT NULL UNIQUE, created INTEGER NOT NULL,
+    updated INTEGER NOT NULL, description TEXT NOT NULL, project TEXT);
+CREATE TABLE registered_tags (model INTEGER NOT NULL, key TEXT NOT NULL, value TEXT NOT NULL,
+    PRIMARY KEY (model, key)) WITHOUT ROWID;
+CREATE TABLE registered_aliases (model INTEGER NOT NULL, alias TEXT NOT NULL, version INTEGER NOT NULL,
+    PRIMARY KEY (model, alias)) WITHOUT ROWID;
+CREATE TABLE model_versions (model INTEGER NOT NULL, version INTEGER NOT NULL, created INTEGER NOT NULL,
+    updated INTEGER NOT NULL, description TEXT, stage TEXT NOT NULL, source TEXT NOT NULL, location TEXT NOT NULL,
+    run_id TEXT, run_link TEXT, PRIMARY KEY (model, version)) WITHOUT ROWID;
+CREATE TABLE version_tags (model INTEGER NOT NULL, version INTEGER NOT NULL, key TEXT NOT NULL, value TEXT NOT NULL,
+    PRIMARY KEY (model, version, key)) WITHOUT ROWID;
+"""
+_TRACES = """
+CREATE TABLE traces (trace_id TEXT PRIMARY KEY, experiment INTEGER NOT NULL, project TEXT NOT NULL,
+    run_id TEXT NOT NULL, timestamp INTEGER NOT NULL, duration INTEGER, status TEXT NOT NULL,
+    client_id TEXT, info TEXT NOT NULL);
+CREATE INDEX traces_of_experiment ON traces (experiment, timestamp);
+CREATE INDEX traces_of_run ON traces (run_id);
+CREATE TABLE trace_tags (trace TEXT NOT NULL, key TEXT NOT NULL, value TEXT NOT NULL,
+    PRIMARY KEY (trace, key)) WITHOUT ROWID;
+CREATE TABLE trace_metadata (trace TEXT NOT NULL, key TEXT NOT NULL, value TEXT NOT NULL,
+    PRIMARY KEY (trace, key)) WITHOUT ROWID;
+CREATE TABLE trace_runs (trace TEXT NOT NULL, run_id TEXT NOT NULL, PRIMARY KEY (trace, run_id)) WITHOUT ROWID;
+"""
+_VERSIONS = (_TABLES, _ORDERED_DATASETS, _REGISTRY, _TRACES)
 """What leads from each version to the next one."""
 VERSION = len(_VERSIONS)
 # A NULL value is NaN, which SQLite cannot store. `latest` duplicates data of the store so that searches read one file,
