@@ -7,6 +7,13 @@ import pytest
 
 pytest.importorskip("chdb")
 
+from stepscope.alerts.rule_file import NAME
+from stepscope.hub.diagnosing.thread import SETTLE_SECONDS
+from stepscope.hub.home import HubHome
+from stepscope.hub.home_store import open_home_store
+from stepscope.hub.intake.store_pump import PACE_SECONDS, QUIET_PACE_SECONDS, WATCHED_PACE_SECONDS
+from stepscope.hub.security.tokens import Tokens
+from stepscope.hub.service import Hub, HubOptions
 from stepscope.hub.serving.priority import VARIABLE
 from tests.forked import stepscope
 from tests.hub.conftest import StartHub
@@ -45,3 +52,24 @@ def test_unknown_priority(tmp_path: Path) -> None:
     """A variable that holds something else is refused with the known values."""
     ended = stepscope("hub", "--home", tmp_path / "home", "--port", "0", **{VARIABLE: "lowest"})
     assert (ended.returncode, "low or normal" in ended.stderr) == (2, True), ended.stderr
+
+
+@pytest.mark.parametrize(
+    ("yields", "rules", "pace"),
+    [(True, "", QUIET_PACE_SECONDS), (True, "rules: []\n", WATCHED_PACE_SECONDS), (False, "", PACE_SECONDS)],
+)
+def test_commits_while_nobody_reads(tmp_path: Path, yields: bool, rules: str, pace: float) -> None:
+    """A hub of low priority stores less often while nobody reads, and more often where users have alert rules."""
+    home = HubHome(tmp_path)
+    if rules:
+        (tmp_path / NAME).write_text(rules)
+    hub = Hub(HubOptions(home=tmp_path, yields=yields), home, open_home_store(home), Tokens(home.tokens))
+    try:
+        assert hub.quiet_pace() == pace
+    finally:
+        hub.close(0.1)
+
+
+def test_a_live_run_is_not_settled_between_two_commits() -> None:
+    """A run counts as over for the diagnosis only when no record came for longer than commits are apart."""
+    assert SETTLE_SECONDS > QUIET_PACE_SECONDS + PACE_SECONDS

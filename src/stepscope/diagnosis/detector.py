@@ -4,10 +4,12 @@ import math
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Any, ClassVar, Literal, Protocol, TypeVar, runtime_checkable
 
 from stepscope.diagnosis.finding import Finding, Kind
 from stepscope.diagnosis.series_history import Series
+from stepscope.diagnosis.span_names import traits
 from stepscope.model.records import Event, Log, Span
 
 K = TypeVar("K")
@@ -64,6 +66,16 @@ class StepTimes:
     def ended(self) -> int:
         """The end time in ns."""
         return self.began + int(self.took * 1e9)
+
+    @property
+    def rare(self) -> bool:
+        """Whether the step did something that most steps do not, such as an evaluation."""
+        return _has_rare(tuple(self.own))
+
+
+@lru_cache(maxsize=64)
+def _has_rare(names: tuple[str, ...]) -> bool:
+    return any(traits(name).rare for name in names)
 
 
 @runtime_checkable

@@ -377,12 +377,14 @@ class Diagnosis:
             return
         self._hang.moved(rank, span.time + span.duration, span.step)
         for take in self._on_span:
-            self._keep_all(take(rank, span))
+            if found := take(rank, span):
+                self._keep_all(found)
         self._timing.take(rank, span)
 
     def _step_ended(self, times: StepTimes) -> None:
         for take in self._on_step:
-            self._keep_all(take(times))
+            if found := take(times):
+                self._keep_all(found)
 
     def _row_ended(self, row: dict[int, StepTimes]) -> None:
         for take in self._on_row:

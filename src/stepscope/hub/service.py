@@ -24,7 +24,15 @@ from stepscope.hub.intake.intake_journal import MEGA, Intake, SequenceNumbers, s
 from stepscope.hub.intake.read_back import ReadBack
 from stepscope.hub.intake.scrub import Scrubber
 from stepscope.hub.intake.sources import FolderReceiver, GroupReader, IntakeReader
-from stepscope.hub.intake.store_pump import PACE_SECONDS, QUIET_PACE_SECONDS, SINK, Readers, StorePump, StoreSink
+from stepscope.hub.intake.store_pump import (
+    PACE_SECONDS,
+    QUIET_PACE_SECONDS,
+    SINK,
+    WATCHED_PACE_SECONDS,
+    Readers,
+    StorePump,
+    StoreSink,
+)
 from stepscope.hub.limits import Limits
 from stepscope.hub.live import LiveTopics
 from stepscope.hub.receivers.ingest import Ingest, RunOwners
@@ -204,14 +212,19 @@ class Hub:
             Quarantine(self.home.home, SINK),
             self.counters,
             idle=self.folder.next_due,
-            # A store of several hubs may be read at another one.
-            quiet_pace=QUIET_PACE_SECONDS if self.options.yields and fleet is None else PACE_SECONDS,
+            quiet_pace=self.quiet_pace,
             readers=self.readers,
             passed_on=fleet.passed_on if fleet is not None else None,
             on_safe=self.read_back.note if fleet is not None else None,
             stored=self.here.stored,
             wake=arrived,
         )
+
+    def quiet_pace(self) -> float:
+        """Seconds between two commits while nobody reads."""
+        if not self.options.yields or self.fleet is not None:  # a store of several hubs may be read at another one
+            return PACE_SECONDS
+        return WATCHED_PACE_SECONDS if self.alerting.has_own_rules else QUIET_PACE_SECONDS
 
     def _make_alerting(self, marked: Topic[Expected]) -> Alerting:
         sharing = self.fleet.sharing if self.fleet is not None else None

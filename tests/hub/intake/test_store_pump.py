@@ -241,7 +241,7 @@ class _Commits:
         groups.read = read  # type: ignore[method-assign]
         sink, quarantine = StoreSink(ScriptedStore(lambda seq: None)), Quarantine(home, "store")
         self.pump = StorePump(
-            *(sink, groups, quarantine, counters), pace=0.001, quiet_pace=quiet_pace, readers=self.readers
+            *(sink, groups, quarantine, counters), pace=0.001, quiet_pace=lambda: quiet_pace, readers=self.readers
         )
         self.pump.stored.subscribe(lambda items: self.times.append(time.monotonic()))
         self.pump.start()

@@ -36,13 +36,16 @@ class BusyLoading:
     def step(self, times: StepTimes) -> Found:
         """Evaluate a step, together with the time since the one before it."""
         last, self._last = self._last, times
-        if self._run.world > 1 or any(traits(name).rare for name in times.own) or self._run.evaluated(times.step):
+        if self._run.world > 1 or times.rare or self._run.evaluated(times.step):
             return ()
         own = {name: took for name, took in times.own.items() if traits(name).loading}
         if last is not None and last.step == times.step - 1 and not self._run.evaluated(last.step):
             own[BETWEEN] = (times.began - last.ended) / 1e9
         for name, took in own.items():
-            self._times.setdefault(name, deque(maxlen=AFTER + BEFORE)).append((times.step, took, times.took))
+            known = self._times.get(name)
+            if known is None:
+                known = self._times[name] = deque(maxlen=AFTER + BEFORE)
+            known.append((times.step, took, times.took))
         drop_rarest(self._times, MAX_NAMES, len)
         if times.step % EVERY or not self._run.busy(times.rank):
             return ()

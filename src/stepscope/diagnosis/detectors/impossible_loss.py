@@ -1,6 +1,7 @@
 """Impossible losses: values that a cross-entropy, a likelihood or a perplexity cannot have."""
 
 import itertools
+from functools import lru_cache
 
 from stepscope.diagnosis.detector import RunState, judged_once
 from stepscope.diagnosis.finding import Finding, Kind, number
@@ -23,18 +24,26 @@ _AT_MIN_ONE = ("perplexity", "ppl")
 
 def judge(series: Series, run: RunState) -> Finding | None:
     """Compare the last values with the least that is possible under this name."""
-    key = series.key.lower()
-    least = (
-        1.0 if any(word in key for word in _AT_MIN_ONE) else 0.0 if any(word in key for word in _AT_MIN_ZERO) else None
-    )
-    if least is None or "log_ppl" in key or series.value >= least or series.count < ROW:
+    least = _least(series.key)
+    if least is None or series.value >= least or series.count < ROW:
         return None
     if max(list(series.values)[-ROW:]) >= least:
         return None
-    if "nll" in key and not _of_classes(series, run):
+    if "nll" in series.key.lower() and not _of_classes(series, run):
         return None
     text = f"{series.key} is {number(series.value)} at step {series.step}: below {number(least)}, which is impossible"
     return IMPOSSIBLE.about(series, series.steps[-ROW], text, (least, max(series.highest, least)))
+
+
+@lru_cache(maxsize=4096)
+def _least(key: str) -> float | None:
+    """Return the least that is possible under a name; None when the name does not say."""
+    lower = key.lower()
+    if "log_ppl" in lower:
+        return None
+    if any(word in lower for word in _AT_MIN_ONE):
+        return 1.0
+    return 0.0 if any(word in lower for word in _AT_MIN_ZERO) else None
 
 
 def _of_classes(series: Series, run: RunState) -> bool:

@@ -152,7 +152,7 @@ class Pace:
 
     def step(self, times: StepTimes) -> Found:
         """Evaluate a step of a rank."""
-        if any(traits(name).rare for name in times.own) or self._run.evaluated(times.step):
+        if times.rare or self._run.evaluated(times.step):
             return ()
         known = self._ranks.get(times.rank)
         if known is None:

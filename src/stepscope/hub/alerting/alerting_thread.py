@@ -121,6 +121,11 @@ class Alerting:
             self._note_delivered()
 
     @property
+    def has_own_rules(self) -> bool:
+        """Whether there are rules or notifiers beside the built-in ones."""
+        return any(stamp is not None for stamp in self._stamp)
+
+    @property
     def passed_over(self) -> int:
         """Records that were not evaluated because too many waited."""
         return self._waiting.passed_over

@@ -32,7 +32,8 @@ MAX_SERIES = 100_000
 MAX_RUNS = 256
 IDLE_SECONDS = 300.0
 """A run without records for this long is evicted."""
-SETTLE_SECONDS = 3.0
+SETTLE_SECONDS = 8.0
+"""A run without records for longer than commits are apart is settled: how far it is diagnosed is stored."""
 TICK_SECONDS = 0.5
 STORE_SECONDS = 0.5
 """The interval at which the findings of a run are stored."""

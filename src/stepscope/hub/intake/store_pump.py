@@ -19,8 +19,10 @@ from stepscope.pump import Progress, Pump
 GROUP_BYTES = 256 * 1024 * 1024
 """More than a full group of records has, which is limited by their number."""
 PACE_SECONDS = 0.5
-QUIET_PACE_SECONDS = 1.5
-"""Seconds between two commits while nobody reads; the live diagnosis and alerts see each record within about 2 s."""
+QUIET_PACE_SECONDS = 5.0
+"""Seconds between two commits while nobody reads: most of what a commit costs does not depend on what it holds."""
+WATCHED_PACE_SECONDS = 1.5
+"""The same where users have alert rules, which see each record within about 2 s."""
 QUIET_SECONDS = 15.0
 """Time after the last request at which nobody counts as reading; the page asks more often."""
 GIVE_UP_SECONDS = 2.0
@@ -79,7 +81,7 @@ class StorePump:
         *,
         idle: Callable[[], float] = lambda: PACE_SECONDS,
         pace: float = PACE_SECONDS,
-        quiet_pace: float = PACE_SECONDS,
+        quiet_pace: Callable[[], float] = lambda: PACE_SECONDS,
         readers: Readers | None = None,
         passed_on: Callable[[Batch], str] | None = None,
         on_safe: Callable[[Sequence[ReceivedBatch]], object] | None = None,
@@ -137,7 +139,7 @@ class StorePump:
 
     def seconds_behind(self) -> float:
         """Seconds since everything that was read was stored."""
-        return max(time.monotonic() - self._caught_up_at - self._quiet_pace - PACE_SECONDS, 0.0)
+        return max(time.monotonic() - self._caught_up_at - self._quiet_pace() - PACE_SECONDS, 0.0)
 
     def rate(self) -> float:
         """Records stored per second, over the last half minute."""
@@ -172,7 +174,7 @@ class StorePump:
         self._halt.wait(max(seconds, self._began + self.pace - time.monotonic()))
         self._read.clear()
         if not self._readers.any() and not self._halt.is_set():
-            self._read.wait(max(self._began + self._quiet_pace - time.monotonic(), 0.0))
+            self._read.wait(max(self._began + self._quiet_pace() - time.monotonic(), 0.0))
         self._wake.wait(min(self._idle(), self.pace))
         self._wake.clear()
 

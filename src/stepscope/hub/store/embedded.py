@@ -41,6 +41,7 @@ _SERVER = {
     "background_pool_size": 2,
     "background_schedule_pool_size": 2,
     "background_common_pool_size": 2,
+    "memory_worker_period_ms": 500,
     "max_thread_pool_free_size": 8,
     "max_parts_cleaning_thread_pool_size": 2,
     "max_active_parts_loading_thread_pool_size": 4,
