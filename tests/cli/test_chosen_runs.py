@@ -98,3 +98,21 @@ def test_without_a_hub_the_same_engine_answers(tmp_path: Path, capsys: pytest.Ca
     """The journals are read into the home's store, and asked there."""
     sweep(tmp_path)
     assert ids(tmp_path, capsys, "max.loss > 3") == ["R2"]
+
+
+def test_groups(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A row for each group, with the mean and the spread of each column, sorted by the mean."""
+    sweep(tmp_path)
+    assert printed(tmp_path, capsys, "--group", "status", "-c", "loss,min.loss,duration", "--sort", "loss") == [
+        "status    RUNS          loss      min.loss   duration",
+        "finished     2  2.2 ± 0.2828  1.7 ± 0.9899  2 s ± 0 s",
+        "failed       1             9             3        2 s",
+    ]
+    head, *lines = printed(tmp_path, capsys, "--group", "config.lr", "--sort=-loss", "-n", "2")
+    assert head.split()[:2] == ["config.lr", "RUNS"]
+    assert "trainer/loss" in head
+    assert [line.split()[:2] for line in lines[:2]] == [["0.3", "1"], ["0.01", "1"]]
+    assert lines[-1] == "2 of 3 groups shown"
+    (group,) = json.loads("\n".join(printed(tmp_path, capsys, "--json", "--group", "tag.team", "-c", "best.accuracy")))
+    assert (group["shared"], group["runs"], group["columns"]["best.accuracy"]["max"]) == ("red", 3, 1.0)
+    assert printed(tmp_path, capsys, "--group", "status", "nothing-like-that") == ["no run matches, of 3"]

@@ -104,6 +104,22 @@ def test_groups_sorting_and_columns(crowd: RunningHub, show: Opened) -> None:
     page.get_by_role("columnheader", name="lr").wait_for()
 
 
+def test_group_rows_have_the_mean_and_the_spread(crowd: RunningHub, show: Opened) -> None:
+    """A group is a row with the mean ± spread of each metric over all its runs; it folds, and sorts by the mean."""
+    page = show(crowd, "runs?group=config.optimizer.name&sort=-metrics.loss")
+    row = page.locator(".vt-row.heading").first
+    row.filter(has_text="adam").filter(has_text="1,000").wait_for()
+    assert row.locator(".spread").first.get_attribute("title").startswith("mean ± standard deviation of 1,000 runs")
+    assert "1.5 ± 0.29" in row.inner_text().replace("\u00a0", " ")
+    page.get_by_role("button", name="Fold all").click()
+    until(page, "document.querySelectorAll('.vt-row').length === 2")
+    page.get_by_role("button", name="loss", exact=True).click()
+    until(page, "document.querySelector('.vt-row').innerText.includes('sgd')")
+    page.locator('.vt-row[data-row="0"]').focus()
+    page.keyboard.press("Enter")
+    page.get_by_text("sweep 0000").wait_for()
+
+
 def test_another_question_begins_at_the_top(crowd: RunningHub, show: Opened) -> None:
     """Sorting, grouping or filtering scrolls back to the first rows."""
     page = show(crowd, "runs")

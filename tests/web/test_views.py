@@ -131,6 +131,102 @@ def test_a_project_opens_with_its_default_view(kept: RunningHub, show: Opened) -
     page.get_by_text("6 of 6 visible").wait_for()
 
 
+PINNED = ["trainer/loss", "trainer/accuracy", "trainer/other"]
+ORDER = "[...document.querySelectorAll('[aria-label=pinned] .chart')].map((each) => each.dataset.key).join()"
+
+
+def _is_in_order(page: Any, *names: str) -> None:
+    until(page, f"{ORDER} === '{','.join(f'trainer/{name}' for name in names)}'")
+
+
+def _middle(page: Any, selector: str) -> tuple[float, float]:
+    box = page.locator(selector).bounding_box()
+    return box["x"] + box["width"] / 2, box["y"] + box["height"] / 2
+
+
+def _chart(name: str) -> str:
+    return f"[aria-label=pinned] .chart[data-key='trainer/{name}']"
+
+
+def test_pinned_charts_are_put_in_order(kept: RunningHub, show: Opened) -> None:
+    """By dragging with the mouse or a finger, by arrow keys and from a menu; the view keeps the order."""
+    _clear(kept)
+    pins = "&".join(f"pin={name.replace('/', '%2F')}" for name in PINNED)
+    page = show(kept, f"project/kept?{pins}", fresh=True, width=1440)
+    _is_in_order(page, "loss", "accuracy", "other")
+    page.mouse.move(*_middle(page, f"{_chart('loss')} .grip button"))
+    page.mouse.down()
+    x, y = _middle(page, _chart("accuracy"))
+    page.mouse.move(x + 40, y, steps=4)
+    until(page, f"document.querySelector(`{_chart('accuracy')}`).dataset.drop === 'after'")
+    page.keyboard.press("Escape")
+    until(page, "document.querySelector('[data-drop], [data-dragged]') === null")
+    page.mouse.up()
+    _is_in_order(page, "loss", "accuracy", "other")
+    page.keyboard.press("Escape")
+    page.mouse.move(*_middle(page, f"{_chart('loss')} .grip button"))
+    page.mouse.down()
+    page.mouse.move(x + 40, y, steps=4)
+    page.mouse.up()
+    _is_in_order(page, "accuracy", "loss", "other")
+    assert page.locator("[aria-label=pinned] .menu").count() == 0
+    grip = page.locator(f"{_chart('loss')} .grip button")
+    grip.focus()
+    page.keyboard.press("ArrowRight")
+    _is_in_order(page, "accuracy", "other", "loss")
+    page.get_by_text("trainer/loss: place 3 of 3").wait_for()
+    until(page, "document.activeElement.closest('.chart')?.dataset.key === 'trainer/loss'")
+    page.keyboard.press("Home")
+    _is_in_order(page, "loss", "accuracy", "other")
+    page.locator(f"{_chart('other')} .grip button").click()
+    page.get_by_role("button", name="Earlier", exact=True).click()
+    _is_in_order(page, "loss", "other", "accuracy")
+    session = page.context.new_cdp_session(page)
+    session.send("Emulation.setTouchEmulationEnabled", {"enabled": True})
+    x, y = _middle(page, _chart("loss"))
+    places = [_middle(page, f"{_chart('accuracy')} .grip button"), (x - 40, y)]
+    for kind, (x, y) in zip(("touchStart", "touchMove"), places, strict=True):
+        session.send("Input.dispatchTouchEvent", {"type": kind, "touchPoints": [{"x": x, "y": y}]})
+    session.send("Input.dispatchTouchEvent", {"type": "touchEnd", "touchPoints": []})
+    _is_in_order(page, "accuracy", "loss", "other")
+    page.get_by_role("button", name="Views").click()
+    _name(page, "Ordered", "Save view")
+    page.get_by_text("Saved as Ordered.").wait_for()
+    (view,) = _stored(kept)
+    assert parse_qs(view["query"])["pin"] == ["trainer/accuracy", "trainer/loss", "trainer/other"]
+    other = show(kept, "project/kept", fresh=True)
+    other.get_by_role("button", name="Views").click()
+    other.get_by_role("link", name="Ordered").click()
+    _is_in_order(other, "accuracy", "loss", "other")
+
+
+def test_a_run_has_charts_of_expressions(kept: RunningHub, show: Opened) -> None:
+    """An expression is drawn in the run's own charts, along its x and zoom, and opens the step."""
+    page = show(kept, "run/r3?tab=charts", fresh=True)
+    page.get_by_role("button", name="Expression", exact=True).click()
+    field = page.get_by_label("Expression of metrics")
+    field.fill("{trainer/loss} * (1 -")
+    field.press("Enter")
+    page.get_by_role("alert").wait_for()
+    field.fill("{trainer/loss} - {trainer/accuracy}")
+    field.press("Enter")
+    chart = '.chart[data-key="{trainer/loss} - {trainer/accuracy}"]'
+    until(page, f"document.querySelector('{chart} .chart-plot')?.dataset.drawn === '10'")
+    until(page, "location.hash.includes('expr=')")
+    page.keyboard.press("Escape")
+    turn_to(page, "run/r3?tab=charts&x=relative&from=2&to=5")
+    until(page, f"document.querySelector('{chart} .chart-plot')?.dataset.drawn === '4'")
+    turn_to(page, "run/r4?tab=charts")  # of the same project
+    until(page, f"document.querySelector('{chart} .chart-plot')?.dataset.drawn === '10'")
+    page.locator(f"{chart} .chart-plot").focus()
+    page.keyboard.press("End")
+    page.keyboard.press("Enter")
+    until(page, "location.hash.includes('step=9')")
+    turn_to(page, "project/kept")
+    until(page, f"document.querySelector('{chart} .chart-plot')?.dataset.drawn === '60'")
+    show.forgive("400")
+
+
 def test_a_name_that_is_taken_is_refused(kept: RunningHub, show: Opened) -> None:
     """The hub says why, and what was typed stays."""
     _clear(kept)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from stepscope.cli import run_columns, text
+from stepscope.cli import grouped_runs, run_columns, text
 from stepscope.cli.hub_runs import known, leading_keys, stored_row
 from stepscope.cli.listed_run import ListedRun, listed_run
 from stepscope.cli.options import Commands, add_command, home_of, integer
@@ -20,6 +20,8 @@ from stepscope.wire.plain import dumps, plain
 
 SHOWN = 50
 _WIDEST = 24
+_VALUES = 4
+"""Metrics of groups, where no columns are asked for."""
 _HEAD = ("RUN", "PROJECT/NAME", "STATUS", ">STEP", ">ATT", ">RANKS", "STARTED", ">LASTED", ">SIZE")
 
 
@@ -32,6 +34,7 @@ def add(commands: Commands) -> None:
     made.add_argument("-r", "--reverse", action="store_true", help="the highest first")
     fields = "fields to show, with commas between: loss,best.accuracy,last10.loss,acc@best.loss,config.lr,duration"
     made.add_argument("-c", "--columns", action="append", default=[], metavar="FIELDS", help=fields)
+    made.add_argument("--group", metavar="FIELD", help="a row for each group of runs with the same value: config.lr")
     made.add_argument("-n", type=integer(1), metavar="N", help=f"at most N runs (default {SHOWN}; with --json all)")
     made.add_argument("--archived", action="store_true", help="show archived runs too")
 
@@ -40,7 +43,7 @@ def command(args: argparse.Namespace) -> int:
     """Print the runs."""
     home = home_of(args)
     most = args.n if args.n is not None else None if args.json else SHOWN
-    if args.filter or args.sort or args.columns or args.reverse:
+    if args.filter or args.sort or args.columns or args.reverse or args.group:
         with open_client(home) as client:
             return _print_chosen(client, home, args, MOST if most is None else most)
     shown, total, hidden = _look(home, most, archived=args.archived)
@@ -70,7 +73,11 @@ def _print_chosen(client: HubClient, home: Path, args: argparse.Namespace, most:
         metrics = leading_keys(client, client.get(RUNS, limit=MOST, archived="show")["runs"])
     chosen = {"filter": " ".join(args.filter) or None, "sort": _order(args, known["plain"]), "metric": metrics}
     chosen["column"] = list(filter(run_columns.is_of_points, columns))
-    answer = client.get(RUNS, limit=min(most, MOST), archived="show" if args.archived else "hide", **chosen)
+    chosen["archived"] = "show" if args.archived else "hide"
+    if args.group:
+        group = run_columns.field(args.group, known["plain"])
+        return _print_groups(client.get(RUNS, limit=1, group=group, **chosen), args, columns or metrics[:_VALUES], most)
+    answer = client.get(RUNS, limit=min(most, MOST), **chosen)
     rows, matched = answer["runs"], answer["matched"]
     if args.json:
         cells = [
@@ -87,6 +94,20 @@ def _print_chosen(client: HubClient, home: Path, args: argparse.Namespace, most:
     print("\n".join(lines) if rows else f"no run matches, of {answer['total']} in {home}")
     if len(rows) < matched:
         print(f"\n{len(rows)} of {matched} runs shown; -n {matched} shows all")
+    return 0
+
+
+def _print_groups(answer: dict[str, Any], args: argparse.Namespace, columns: Sequence[str], most: int) -> int:
+    """Print the groups of the runs that match; without columns those of the leading metrics."""
+    for field, why in answer["left_out"].items():
+        print(text.clean(f"stepscope: {field} is left out: {why}"), file=sys.stderr)
+    if args.json:
+        print(dumps(answer["groups"][:most]))
+    elif answer["groups"]:
+        fields = columns if args.columns else [f"metrics.{name}" for name in columns]
+        print("\n".join(grouped_runs.lines(answer, args.group, fields, most)))
+    else:
+        print(f"no run matches, of {answer['total']}")
     return 0
 
 

@@ -42,6 +42,7 @@ QUESTIONS: dict[str, tuple[str, ...]] = {
         ),
         *("?filter=tags.team=red and not project=gpt", "?filter=created>2020-01-01"),
         *("?sort=-last7.loss&column=last3.trainer/loss", "?filter=last120.loss<1.5&sort=name"),
+        *("?group=config.lr&metric=trainer/loss&column=last3.trainer/loss", "?group=status&sort=metrics.trainer/loss"),
         *("?sort=name&column=metrics.trainer/lr@best.trainer/loss&column=metrics.trainer/loss@max.trainer/loss",),
     ),
     "/api/runs/{run}": ("big", "again", "small-3", "spread", "none"),

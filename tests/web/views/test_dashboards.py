@@ -108,6 +108,36 @@ def test_a_form_adds_a_chart(world: World, show: Any) -> None:
     until(page, "document.querySelector('.chart[aria-label=\"Twice\"] .chart-legend')?.innerText.includes('2 * {')")
 
 
+def test_charts_are_put_in_order(world: World, show: Any) -> None:
+    """A chart that is dragged or moved by a key moves in the text, with its comment, and the preview follows."""
+    page = show(world.hub, f"dashboards?new=1&edit=1&run={RUN}", fresh=True)
+    text = page.get_by_label("The dashboard as YAML")
+    text.fill(f'{OWN}\n  # the loss\n  - title: Loss\n    keys: ["*loss"]\n')
+    titles = "[...document.querySelectorAll('.dash-grid .chart')].map((each) => each.ariaLabel).join()"
+    until(page, f"{titles} === 'Rewards,Loss'")
+    page.locator(".chart[aria-label='Loss'] .grip button").focus()
+    page.keyboard.press("ArrowLeft")
+    until(page, f"{titles} === 'Loss,Rewards'")
+    wanted = 'title: Mine\ncharts:\n\n  # the loss\n  - title: Loss\n    keys: ["*loss"]\n  - title: Rewards\n'
+    assert text.input_value() == f'{wanted}    keys: ["*reward_mean"]\n'
+    until(page, "document.activeElement.closest('.chart')?.ariaLabel === 'Loss'")
+    page.locator(".chart[aria-label='Loss']").scroll_into_view_if_needed()
+    grip, other = (
+        page.locator(f".chart[aria-label='{name}'] {part}").bounding_box()
+        for name, part in (("Loss", ".grip button"), ("Rewards", ".chart-plot"))
+    )
+    page.mouse.move(grip["x"] + 5, grip["y"] + 5)
+    page.mouse.down()
+    page.mouse.move(other["x"] + other["width"] - 20, other["y"] + 20, steps=4)
+    page.mouse.up()
+    until(page, f"{titles} === 'Rewards,Loss'")
+    text.fill('title: Mine\ncharts: [{title: A, keys: ["*loss"]}, {title: B, keys: ["*reward_mean"]}]\n')
+    until(page, f"{titles} === 'A,B'")
+    page.locator(".dash-grid .grip button").first.focus()
+    page.keyboard.press("End")
+    page.get_by_text("not lines of their own").wait_for()
+
+
 @pytest.mark.parametrize(
     ("text", "line", "word"),
     [

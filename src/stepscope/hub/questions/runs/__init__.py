@@ -4,7 +4,6 @@ import math
 from collections import Counter
 from typing import Any
 
-from stepscope.diagnosis.finding import SEVERITIES
 from stepscope.hub.questions.runs import run_fields
 from stepscope.hub.questions.runs.reducers import (
     MAX_STEPS,
@@ -16,6 +15,7 @@ from stepscope.hub.questions.runs.reducers import (
 )
 from stepscope.hub.questions.runs.run_fields import CursorError, duration
 from stepscope.hub.questions.runs.run_filter import ExpressionError, fields_of, parse
+from stepscope.hub.questions.runs.run_groups import GROUPS, groups_json
 from stepscope.hub.questions.series.metric_keys import compared_names, metric_names, resolve_names, visible_keys
 from stepscope.hub.questions.toolbox.endpoint import RUN, Endpoint, Reader
 from stepscope.hub.questions.toolbox.params import (
@@ -135,13 +135,15 @@ def listing(reader: Reader, given: dict[str, Any]) -> dict[str, Any]:
     try:
         wanted = parse(given["filter"] or "")
         columns = [run_fields.check_column(each) for each in given["column"]]
-        fields = [*run_fields.check(wanted), run_fields.check_field(order, 0)]
+        by: str | None = given["group"]
+        ordered = [run_fields.check_field(each, 0) for each in (order, *([] if by is None else [by]))]
+        fields = [*run_fields.check(wanted), *ordered]
         metrics = list(dict.fromkeys([*run_fields.metrics_among([*fields, *columns]), *given["metric"]]))
         keys_by_name = resolve_names(reader, metrics)
         keys = [key for each in keys_by_name.values() for key in each]
         everything = reader.runs(keys=list(dict.fromkeys(keys)))
         status = reader.states.at_once()
-        used = [*fields_of(wanted), (order, 0)]
+        used = [*fields_of(wanted), *((field, 0) for field in ordered)]
         run_fields.check_present(used, everything, keys_by_name, lambda: visible_keys(reader))
         rows = _unarchived(everything, given["archived"], fields)
         found, budget = rows, Budget()
@@ -149,7 +151,12 @@ def listing(reader: Reader, given: dict[str, Any]) -> dict[str, Any]:
             dear = [field for field, _ in fields_of(part)]
             found = with_point_fields(reader.engine, found, dear, keys_by_name, budget)
             found = run_fields.select(found, part, status, keys_by_name)
-        found = with_point_fields(reader.engine, found, [order], keys_by_name, budget)
+        found = with_point_fields(reader.engine, found, ordered, keys_by_name, budget)
+        groups: dict[str, Any] = {"groups": [], "group_count": 0}
+        if by is not None and given["cursor"] is None:
+            found, left_out = with_columns(reader.engine, found, columns, keys_by_name, budget)
+            shown_fields = [*given["metric"], *(each for each in columns if each not in left_out)]
+            groups = groups_json(found, by, shown_fields, sort, status, keys_by_name)
         page = run_fields.page(found, sort, given["cursor"], given["limit"], status, keys_by_name)
         ended = [row.id for row in page.rows if reader.states.ended_since(row)]
         newer = {row.id: row for row in reader.runs(ids=ended, keys=keys)} if ended else {}
@@ -165,6 +172,7 @@ def listing(reader: Reader, given: dict[str, Any]) -> dict[str, Any]:
         "archived": sum(row.archived for row in everything),
         "next": page.following,
         "left_out": left_out,
+        **groups,
     }
 
 
@@ -217,32 +225,6 @@ def fields(reader: Reader, given: dict[str, Any]) -> dict[str, Any]:
         "projects": sorted({row.project for row in rows}),
         "home": None if reader.project is not None or reader.home is None else str(reader.home),
     }
-
-
-def _severity(word: str) -> int:
-    """The rank of a severity, the worst first."""
-    return [str(each) for each in SEVERITIES].index(word)
-
-
-def projects(reader: Reader, given: dict[str, Any]) -> dict[str, Any]:
-    """Answer `/api/projects`."""
-    by_project: dict[str, list[RunRow]] = {}
-    for row in reader.runs():
-        if not row.archived:
-            by_project.setdefault(row.project, []).append(row)
-    status = reader.states.at_once()
-    made = [
-        {
-            "project": project,
-            "runs": len(rows),
-            "running": sum(status(row).state == "running" for row in rows),
-            "findings": sum(row.findings > 0 for row in rows),
-            "worst": min((row.worst_finding for row in rows if row.worst_finding), key=_severity, default=None),
-            "seen": seconds(max(row.seen for row in rows)),
-        }
-        for project, rows in by_project.items()
-    ]
-    return {"projects": sorted(made, key=lambda each: (-(each["seen"] or 0.0), each["project"]))}
 
 
 def _most(amounts: dict[str, int]) -> list[tuple[str, int]]:
@@ -325,6 +307,7 @@ ENDPOINTS = (
                 **map_of(TEXT),
                 "description": "Why a `column` is missing in the runs: it reads too many points.",
             },
+            **GROUPS,
         ),
         (
             Param(
@@ -348,6 +331,7 @@ ENDPOINTS = (
                 "hide",
                 choices=("hide", "show", "only"),
             ),
+            Param("group", "text", "a field: also return the groups of runs in which it is the same"),
             Param("limit", "integer", "at most this many", default=100, low=1, high=10_000),
             Param("cursor", "text", "`next` of the page before"),
         ),
@@ -381,20 +365,6 @@ ENDPOINTS = (
         (
             Param("project", "text", "of the runs of this project only"),
             Param("run", "text", "of these runs only", many=200),
-        ),
-    ),
-    Endpoint(
-        "/api/projects",
-        "listProjects",
-        "The projects with the number of their runs, of those that are running and of those with findings, the one "
-        "with the latest record first. Archived runs do not count.",
-        projects,
-        object_of(
-            projects=list_of(
-                object_of(
-                    project=TEXT, runs=INTEGER, running=INTEGER, findings=INTEGER, worst=nullable(TEXT), seen=SECONDS
-                )
-            )
         ),
     ),
 )

@@ -84,7 +84,8 @@ def with_point_fields(
     """Rows with the values of some fields that are computed from points; TooManyPoints when that costs too much."""
     made = list(rows)
     for field, parts in point_fields_among(fields).items():
-        found = _values(engine, made, field, parts, keys_by_name, budget)
+        lacking = [row for row in made if field not in row.reduced]
+        found = _values(engine, lacking, field, parts, keys_by_name, budget)
         made = [
             replace(row, reduced={**row.reduced, field: value}) if (value := found.get(row.number)) else row
             for row in made

@@ -82,10 +82,10 @@ class Page:
 
 def metrics_among(fields: Sequence[str]) -> list[str]:
     """The names of the metrics among some fields."""
-    return [name for field in fields if field not in FIELDS for _, name in _metrics_of(field)]
+    return [name for field in fields if field not in FIELDS for _, name in metrics_of(field)]
 
 
-def _metrics_of(field: str) -> list[tuple[str, str]]:
+def metrics_of(field: str) -> list[tuple[str, str]]:
     """The metrics that a field is about, each with the kind of field that has it; none for any other field."""
     if (found := point_field(field)) is not None:
         return [("metrics", name) for name in found.metrics]
@@ -120,7 +120,7 @@ def check_present(
     """Raise ExpressionError for a metric or setting that no run has, suggesting similar ones."""
     for field, position in fields if rows else ():
         field = ALIASES.get(field, field)
-        about = [("config", field[7:])] if field.startswith("config.") else _metrics_of(field)
+        about = [("config", field[7:])] if field.startswith("config.") else metrics_of(field)
         for kind, rest in about if field not in FIELDS else ():
             look = getter(f"{kind}.{rest}", lambda row: RunStatus("finished"), keys_by_name)
             if any(look(row) is not None for row in rows):
@@ -264,7 +264,7 @@ def _value(field: str, value: Value, position: int) -> Value:
         return value
     if field in TIMES:
         return Value(value.text, _moment(value.text, position))
-    if field != "duration" and field not in NUMBERS and not _metrics_of(field):
+    if field != "duration" and field not in NUMBERS and not metrics_of(field):
         return value
     lasts = field == "duration"
     amount = _AMOUNT.fullmatch(value.text.strip())

@@ -17,7 +17,8 @@ const NEAR = 28, // pixels within which a line is meant by the pointer
 // `source` gives lines: watch(notify) -> stop, and read() -> { lines, loading, error, superseded, unit }.
 // `look`: { kind, window, log, weight, flags }. `on`: { zoom, reset, pick(mark), hover, legend(id) }. With `onSettings` the
 // card has a menu, and `settings` ({ log, weight, y }) come before the look. `linked`: the line under the pointer is
-// highlighted in all charts, and a tip lists the value of every line there.
+// highlighted in all charts, and a tip lists the value of every line there. `place` and `grip` are those of a card that can
+// be moved.
 export function ChartCard({
   title,
   hint,
@@ -33,6 +34,8 @@ export function ChartCard({
   settings,
   onSettings,
   linked = false,
+  place: at,
+  grip,
 }) {
   const look = useMemo(() => (settings ? { ...shared, ...settings } : shared), [shared, JSON.stringify(settings)]);
   const card = useRef(/** @type {HTMLElement | null} */ (null)),
@@ -146,7 +149,7 @@ export function ChartCard({
   const marks = lines.reduce((sum, line) => sum + line.marks.length, 0);
   const waiting = !marks && !state.error && !!(state.loading || state.stale);
   const flagged = lines.reduce((all, line) => all | line.marks.flagged, 0);
-  return html`<section class=${"chart panel" + (wide ? " wide" : "")} ref=${card} data-key=${hint || title}
+  return html`<section class=${"chart panel" + (wide ? " wide" : "")} ref=${card} data-key=${hint || title} data-place=${at}
       aria-label=${title}>
     <header class="chart-head">
       <h3 title=${hint || title}>${title}${state.unit && html`<span class="chart-unit">${state.unit}</span>`}</h3>
@@ -159,6 +162,7 @@ export function ChartCard({
       <output class="chart-readout mono" ref=${readout}></output>
       <${LastValue} lines=${lines} metric=${metricOf(state)} />
       <span class="chart-tools">
+        ${grip}
         ${
           onPin &&
           html`<${IconButton} icon="pin" label=${pinned ? `Unpin ${title}` : `Pin ${title}`} on=${pinned}

@@ -38,7 +38,21 @@ function quantileOf({ edges, counts, count }, share) {
   return edges.at(-1);
 }
 
-export function DistributionCard({ id, title, metric, view, run, going, onStep, pinned, onPin, wide, onWide }) {
+export function DistributionCard({
+  id,
+  title,
+  metric,
+  view,
+  run,
+  going,
+  onStep,
+  pinned,
+  onPin,
+  wide,
+  onWide,
+  place,
+  grip,
+}) {
   const x = metric.first_step === null || view.x === "time" || view.x === "relative" ? "time" : "step";
   const shift = view.x === "relative" ? run.started : 0;
   const [from, to] = (x === view.x || shift ? view.window : null) || [null, null];
@@ -76,10 +90,11 @@ export function DistributionCard({ id, title, metric, view, run, going, onStep, 
     event.stopPropagation();
   };
   return html`<section class=${"chart panel distribution" + (wide ? " wide" : "") + (marked ? " attended" : "")}
-      data-key=${metric.key} aria-label=${title}>
+      data-key=${metric.key} data-place=${place} aria-label=${title}>
     <header class="chart-head"><h3 title=${metric.key}>${title}</h3>
       <output class="chart-readout mono">${marked ? say(marked) : ""}</output><span class="chart-last"></span>
       <span class="chart-tools">
+        ${grip}
         <${IconButton} icon="pin" label=${pinned ? `Unpin ${title}` : `Pin ${title}`} on=${pinned} onClick=${onPin} />
         <${IconButton} icon="wide" label=${wide ? `Make ${title} small` : `Make ${title} wide`} on=${wide}
             onClick=${onWide} /></span></header>

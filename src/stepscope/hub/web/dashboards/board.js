@@ -4,13 +4,15 @@ import { get, runPath } from "../api.js";
 import { change, go, href, useParam } from "../router.js";
 import { useFetch, useLive } from "../use.js";
 import { colour, useShownTheme } from "../theme.js";
+import { Grip } from "../parts/reorder.js";
 import { Failure } from "../parts/states.js";
 import { ChartCard } from "../charts/card.js";
 import { Feed } from "../charts/feed.js";
 import { pick } from "../charts/pick.js";
 import { expressionSource, joinedSource, keySource, matching, POINTS, quantileSource } from "./sources.js";
 
-export function Board({ board, run, x, hideEmpty, by }) {
+// With `onMove(from, to)` the charts can be put in another order.
+export function Board({ board, run, x, hideEmpty, by, onMove }) {
   const fetched = useFetch(
     async (signal) => {
       const spans = board.charts.some((chart) => chart.spans.length);
@@ -26,7 +28,7 @@ export function Board({ board, run, x, hideEmpty, by }) {
   if (fetched.error) return html`<${Failure} error=${fetched.error} reload=${fetched.reload} />`;
   if (fetched.value?.of !== run) return html`<${Waiting} board=${board} />`;
   return html`<${Charts} board=${board} known=${fetched.value} x=${x} hideEmpty=${hideEmpty} by=${by}
-      onNews=${fetched.reload} />`;
+      onMove=${onMove} onNews=${fetched.reload} />`;
 }
 
 // The places of the charts until the run is known, so that nothing jumps.
@@ -35,12 +37,12 @@ function Waiting({ board }) {
     (chart, at) => html`
     <section key=${at}
         class=${"chart panel dash-wait" + (chart.wide ? " wide" : "")}>
-          <header class="chart-head"><h3>${chart.title || wantedOf(chart)[0]}</h3></header>
+          <header class="chart-head"><h3>${titleOf(chart)}</h3></header>
           <div class="chart-plot waiting" aria-busy="true"></div></section>`,
   )}</div>`;
 }
 
-function Charts({ board, known, x, hideEmpty, by, onNews }) {
+function Charts({ board, known, x, hideEmpty, by, onMove, onNews }) {
   const id = known.run.id,
     kind = x || board.x;
   const [from] = useParam("from"),
@@ -105,11 +107,17 @@ function Charts({ board, known, x, hideEmpty, by, onNews }) {
   );
   const shown = hideEmpty ? cards.filter((card) => card.source) : cards,
     left = cards.filter((card) => !card.source);
-  return html`<div class="dash-grid">${shown.map((card) =>
+  const movable = (card, at) =>
+    onMove && {
+      place: at,
+      grip: html`<${Grip} name=${titleOf(card.chart)} at=${at} many=${shown.length}
+          onMove=${(to) => onMove(cards.indexOf(card), cards.indexOf(shown[to]))} />`,
+    };
+  return html`<div class="dash-grid">${shown.map((card, at) =>
     card.source
       ? html`<${Card} key=${card.id + card.axis} card=${card} id=${id} window=${card.axis === kind ? window : null}
-          onWindow=${setWindow} theme=${theme} />`
-      : html`<${Nothing} key=${card.id} card=${card} />`,
+          onWindow=${setWindow} theme=${theme} movable=${movable(card, at)} />`
+      : html`<${Nothing} key=${card.id} card=${card} movable=${movable(card, at)} />`,
   )}
     ${!shown.length && html`<p class="muted dash-none">This run has none of this dashboard's metrics.</p>`}
   </div>
@@ -118,13 +126,11 @@ function Charts({ board, known, x, hideEmpty, by, onNews }) {
     shown.length > 0 &&
     left.length > 0 &&
     html`<p
-        class="muted dash-left">Not in this run: ${left
-          .map((card) => card.chart.title || wantedOf(card.chart)[0])
-          .join(", ")}.</p>`
+        class="muted dash-left">Not in this run: ${left.map((card) => titleOf(card.chart)).join(", ")}.</p>`
   }`;
 }
 
-function Card({ card, id, window, onWindow, theme }) {
+function Card({ card, id, window, onWindow, theme, movable }) {
   const look = useMemo(
     () => ({
       kind: card.axis,
@@ -145,20 +151,22 @@ function Card({ card, id, window, onWindow, theme }) {
   };
   return html`<${ChartCard} title=${card.chart.title || card.names[0]}
       hint=${card.chart.text || card.names.join(", ")} source=${card.source} look=${look} on=${on}
-    group=${"dashboard-" + card.axis} wide=${card.chart.wide} />`;
+    group=${"dashboard-" + card.axis} wide=${card.chart.wide} ...${movable} />`;
 }
 
-function Nothing({ card }) {
+function Nothing({ card, movable }) {
   const wanted = wantedOf(card.chart);
   return html`<section class=${"chart panel dash-empty" + (card.chart.wide ? " wide" : "")}
-      aria-label=${card.chart.title}>
-    <header class="chart-head"><h3>${card.chart.title || wanted[0]}</h3></header>
+      aria-label=${titleOf(card.chart)} data-place=${movable?.place}>
+    <header class="chart-head"><h3>${titleOf(card.chart)}</h3>
+      <span class="chart-tools chart-last">${movable?.grip}</span></header>
     <p class="chart-empty">Not in this run: <code>${wanted.slice(0, 3).join(", ")}${wanted.length > 3 ? ", …" : ""}
     </code>
     </p>
     </section>`;
 }
 
+const titleOf = (chart) => chart.title || wantedOf(chart)[0];
 const wantedOf = (chart) => [...chart.keys, ...chart.spans, ...(chart.expressions || [])];
 
 // What a chart shows of a run; one that finds nothing has no source.

@@ -132,10 +132,10 @@ export function joinedSource(first, second, shift) {
 }
 
 // Expressions of metrics, as the workspace has them: the hub evaluates them.
-export function expressionSource(run, expressions, x, unit) {
+export function expressionSource(run, expressions, x, unit, range = {}) {
   const read = async () => {
     const answers = await Promise.all(
-      expressions.map((expression) => get("series", { run, expression, x, points: POINTS })),
+      expressions.map((expression) => get("series", { run, expression, x, ...range, points: POINTS })),
     );
     return answers.flatMap(({ lines, key }, at) =>
       lines.map((line) => ({

@@ -5,7 +5,9 @@ import { change, go, href, useParam } from "../router.js";
 import { useFetch, useDebounced } from "../use.js";
 import { Choice, Status, Switch } from "../parts/controls.js";
 import { RunField, useRuns } from "../parts/fields.js";
+import { moved } from "../parts/reorder.js";
 import { Empty, Failure, Loading } from "../parts/states.js";
+import { withMoved } from "../parts/yaml_list.js";
 import { Board } from "./board.js";
 import { ChartForm } from "./chart_form.js";
 import { matching } from "./sources.js";
@@ -90,6 +92,8 @@ function Shown({ source, board, runs, edit, onEdit, onDraft, onSaved, onDeleted 
     setX = (next) => change({ x: next, from: null, to: null });
   const best = useBestRun(run, runs.value, board);
   const shown = run || best;
+  // Charts are moved in the text that is edited; the editor says how.
+  const mover = useRef(/** @type {((from: number, to: number) => void) | null} */ (null));
   const known = runs.value?.find((each) => each.id === shown);
   return html`
     <div class="toolbar dash-bar" role="group" aria-label="Dashboard options">
@@ -113,7 +117,7 @@ function Shown({ source, board, runs, edit, onEdit, onDraft, onSaved, onDeleted 
     ${
       edit &&
       html`<${Editor} key=${source.name} source=${source} onDraft=${onDraft} onSaved=${onSaved} onDeleted=${onDeleted}
-          onClose=${() => onEdit(false)} />`
+          board=${board} mover=${mover} onClose=${() => onEdit(false)} />`
     }
     ${
       !board
@@ -134,7 +138,8 @@ function Shown({ source, board, runs, edit, onEdit, onDraft, onSaved, onDeleted 
               </div>`
               : html`<${Loading} what="Loading the newest run" />`
             : html`${board.text && html`<p class="muted dash-text-line">${board.text}</p>`}
-            <${Board} board=${board} run=${shown} x=${x} hideEmpty=${empty !== "show"} />`
+            <${Board} board=${board} run=${shown} x=${x} hideEmpty=${empty !== "show"}
+                onMove=${edit ? (from, to) => mover.current?.(from, to) : undefined} />`
     }`;
 }
 
@@ -165,7 +170,7 @@ function useBestRun(chosen, runs, board) {
 export const NAME = /^[a-z0-9][a-z0-9_-]{0,62}$/;
 
 // onDraft(dashboard) is called as the text changes, onSaved(name) when it was saved.
-export function Editor({ source, onDraft, onSaved, onDeleted, onClose }) {
+export function Editor({ source, board, mover, onDraft, onSaved, onDeleted, onClose }) {
   const [text, setText] = useState(source.yaml);
   const [name, setName] = useState(source.builtin || !source.name ? "" : source.name);
   const [mistake, setMistake] = useState(source.mistake);
@@ -198,6 +203,14 @@ export function Editor({ source, onDraft, onSaved, onDeleted, onClose }) {
       gone = true;
     };
   }, [settled]);
+
+  mover.current = (from, to) => {
+    const next = withMoved(text, "charts", board.charts.length, from, to);
+    if (next === null)
+      return setFailure("The charts are not lines of their own in this text: change their order there.");
+    setText(next);
+    onDraft({ ...board, charts: moved(board.charts, from, to) });
+  };
 
   const put = async (method, body) =>
     fetchJson(address(`dashboards/${name}`), {

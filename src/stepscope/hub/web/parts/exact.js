@@ -26,6 +26,7 @@ const REPLACE = new Map([
   ["attrs", ALL],
   ["config", ALL],
   ["tags", ALL],
+  ["shared", ALL],
   ["environment", ALL],
   ["resource", ALL],
   ["body", ALL],

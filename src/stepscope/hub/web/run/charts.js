@@ -5,6 +5,7 @@ import { useSavedChoice, useDebounced } from "../use.js";
 import { useShownTheme } from "../theme.js";
 import { Icon, Search, Select, Switch, Toolbar } from "../parts/controls.js";
 import { count } from "../parts/format.js";
+import { movableAmong } from "../parts/reorder.js";
 import { Empty } from "../parts/states.js";
 import { ChartCard } from "../charts/card.js";
 import { DistributionCard } from "../charts/distribution.js";
@@ -12,6 +13,9 @@ import { findingsOf, flagsOf } from "../charts/draw.js";
 import { Feed } from "../charts/feed.js";
 import { pick } from "../charts/pick.js";
 import { formatX } from "../charts/scales.js";
+import { Expressions } from "../workspace/expressions.js";
+import { useList } from "../workspace/state.js";
+import { ExpressionCards } from "./expression_cards.js";
 
 const POINTS = 800;
 const FIRST = ["trainer", "actor", "evaluator"],
@@ -23,6 +27,7 @@ export function Charts({ id, run, keys, notes, findings, left, feeds, onStep, st
   const [pins, setPins] = useSavedChoice("pins." + run.project, /** @type {string[]} */ ([]));
   const [wide, setWide] = useSavedChoice("wide." + run.project, /** @type {string[]} */ ([]));
   const [closed, setClosed] = useSavedChoice("closed", ["stepscope"]);
+  const [expressions, setExpressions] = useList("expr", run.project);
   const theme = useShownTheme();
   const byStep = useFeed(id, feeds, { ...view.how, x: view.x, points: POINTS });
   // What has no steps (the machine's own readings) is drawn over time, beside.
@@ -75,17 +80,19 @@ export function Charts({ id, run, keys, notes, findings, left, feeds, onStep, st
 
   const going = run.status === "running";
   const unknownAxis = view.xKey !== null && !keys.some(({ key }) => key === view.xKey);
+  const pinnedKeys = (groups[0]?.[0] === "pinned" ? groups[0][1] : []).map(({ key }) => key);
   const card = (key) => {
     const stepless = key.first_step === null;
+    const movable = movableAmong(key.key, short(key.key), pinnedKeys, pins, setPins);
     if (key.distribution && key.type === "step")
       return html`<${DistributionCard} key=${key.key} id=${id} title=${short(key.key)} metric=${key} view=${view} run=${run}
-          going=${going} onStep=${onStep} pinned=${pins.includes(key.key)}
+          going=${going} onStep=${onStep} ...${movable} pinned=${pins.includes(key.key)}
           onPin=${() => setPins(toggled(pins, key.key))} wide=${wide.includes(key.key)}
           onWide=${() => setWide(toggled(wide, key.key))} />`;
     const feed = stepless ? byTime : byStep,
       mine = stepless ? aside : lookOf(key);
     return html`<${ChartCard} key=${key.key} title=${short(key.key)} hint=${key.key} source=${sourceOf(feed, key)}
-        look=${mine}
+        look=${mine} ...${movable}
       group=${`run-${id}-${mine.kind}`} pinned=${pins.includes(key.key)} onPin=${() => setPins(toggled(pins, key.key))}
       wide=${wide.includes(key.key)} onWide=${() => setWide(toggled(wide, key.key))}
       empty=${
@@ -99,7 +106,14 @@ export function Charts({ id, run, keys, notes, findings, left, feeds, onStep, st
   };
 
   return html`<${Controls} view=${view} keys=${keys} shown=${shown.length} flags=${left ? notes.length : null}
-      run=${run} />
+      run=${run}><${Expressions} list=${expressions} runs=${[run]} onChange=${setExpressions} /><//>
+    ${
+      !unknownAxis &&
+      !search &&
+      expressions.length > 0 &&
+      html`<${ExpressionCards} run=${run} list=${expressions} onChange=${setExpressions} view=${view} look=${look}
+          wide=${wide} onWide=${(key) => setWide(toggled(wide, key))} onStep=${onStep} />`
+    }
     ${
       !keys.length &&
       html`<${Empty}
@@ -213,7 +227,8 @@ export function grouped(keys, pins) {
   for (const { key, category } of keys) {
     if (!category) shared.set(dotted(key), (shared.get(dotted(key)) || 0) + 1);
   }
-  const pinned = keys.filter(({ key }) => pins.includes(key));
+  const byKey = new Map(keys.map((each) => [each.key, each]));
+  const pinned = pins.flatMap((key) => byKey.get(key) ?? []);
   for (const key of keys) {
     if (pins.includes(key.key)) continue;
     const name = key.category || (shared.get(dotted(key.key)) > 1 && dotted(key.key)) || "other";
@@ -259,7 +274,7 @@ export function ends(low, high, x) {
 
 // The controls over a run's charts.
 // `flags`: how many alerts and events are flagged where there are more, else null.
-export function Controls({ view, keys, run, shown, flags }) {
+export function Controls({ view, keys, run, shown, flags, children }) {
   const ranks = [...new Set(keys.flatMap((key) => key.ranks))].sort((a, b) => a - b);
   const hasAttempts = keys.some((key) => key.attempts.length > 1);
   const along = keys.filter((key) => key.first_step !== null && !key.key.startsWith("stepscope/"));
@@ -293,6 +308,7 @@ export function Controls({ view, keys, run, shown, flags }) {
         html`<${Switch} label="superseded" title="Show steps that a later attempt repeated, in grey" on=${view.ghosts}
         onChange=${(on) => change({ superseded: on ? null : "0" })} />`
       }
+      ${children}
     <//>
     <span class="controls-note muted">
       ${view.window && html`<button type="button" class="button" onClick=${view.reset}>${zoomWords(view)} ✕</button>`}

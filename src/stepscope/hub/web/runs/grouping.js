@@ -1,21 +1,26 @@
 // Runs in groups, and the fields by which they are grouped and filtered.
-import { count } from "../parts/format.js";
+import { count, plain } from "../parts/format.js";
 import { groupOf, tagFields, tagValues } from "./columns.js";
 
-/** Rows with a heading before each group; those of a closed group are left out. */
-export function grouped(rows, by, closed) {
+/**
+ * Rows with a heading before each group; those of a closed group are left out. The hub has the groups in their order,
+ * with statistics over all of their runs, also of those that are not loaded.
+ */
+export function grouped(rows, by, closed, groups = []) {
   if (!by) return rows;
-  const groups = new Map();
+  const made = new Map(groups.map((group) => [nameOf(group.shared), { ...group, list: [] }]));
   for (const run of rows) {
     const name = groupOf(run, by) || "–";
-    if (!groups.has(name)) groups.set(name, []);
-    groups.get(name).push(run);
+    if (!made.has(name)) made.set(name, { runs: null, columns: {}, list: [] });
+    made.get(name).list.push(run);
   }
-  return [...groups].flatMap(([name, list]) => [
-    { heading: name, size: list.length, open: !closed.has(name) },
+  return [...made].flatMap(([name, { runs, columns, list }]) => [
+    { heading: name, size: runs ?? list.length, columns, open: !closed.has(name) },
     ...(closed.has(name) ? [] : list),
   ]);
 }
+
+const nameOf = (shared) => (Array.isArray(shared) ? shared.join(", ") : plain(shared)) || "–";
 
 export const groupChoices = (fields) => [
   ["", "not grouped"],

@@ -11,14 +11,23 @@ const TURN = 2000,
   QUIET = 10000; // milliseconds between questions while runs move, and while they may stop without a word
 
 /**
- * @typedef {{ rows: any[], matched: number, total: number | null, archived: number, leftOut: Record<string, string>,
+ * @typedef {{ rows: any[], matched: number, total: number | null, archived: number, leftOut: Record<string, string>, groups: any[],
  *   error: any, loading: boolean }} Found
  */
 
 // Returns { rows, matched, total, error, loading, state, reload, see(rows) }.
-export function useRuns({ filter, sort, metrics, columns, archived }) {
+export function useRuns({ filter, sort, metrics, columns, archived, group = "" }) {
   const [found, setFound] = useState(
-    /** @type {Found} */ ({ rows: [], matched: 0, total: null, archived: 0, leftOut: {}, error: null, loading: true }),
+    /** @type {Found} */ ({
+      rows: [],
+      matched: 0,
+      total: null,
+      archived: 0,
+      leftOut: {},
+      groups: [],
+      error: null,
+      loading: true,
+    }),
   );
   const [turn, setTurn] = useState(0);
   const known = useRef(new Map()),
@@ -34,12 +43,12 @@ export function useRuns({ filter, sort, metrics, columns, archived }) {
   useEffect(() => {
     if (metricText === null) return undefined;
     const control = new AbortController(),
-      question = JSON.stringify([filter, sort, metricText, archived]),
+      question = JSON.stringify([filter, sort, metricText, archived, group]),
       anew = question !== last.current.question;
     last.current = { question, busy: true, at: performance.now(), took: 0, stale: false };
     const mine = last.current;
     if (anew) setFound((old) => ({ ...old, loading: true }));
-    load({ filter, sort, metric: metrics, column: columns, archived }, control.signal, (part) => {
+    load({ filter, sort, metric: metrics, column: columns, archived, group }, control.signal, (part) => {
       // Refetched rows replace the old ones when all have arrived, so that nothing jumps.
       if (!anew && part.loading && part.rows.length < known.current.size) return;
       const rows = part.rows.map((run) => latest(run, known.current.get(run.id), rates.current));
@@ -54,7 +63,7 @@ export function useRuns({ filter, sort, metrics, columns, archived }) {
         mine.took = performance.now() - mine.at;
       });
     return () => control.abort();
-  }, [filter, sort, metricText, archived, turn]);
+  }, [filter, sort, metricText, archived, group, turn]);
 
   const state = useLive(
     {},
@@ -74,7 +83,7 @@ export function useRuns({ filter, sort, metrics, columns, archived }) {
   const refused = found.error !== null && found.error.status !== 0;
   useEffect(() => {
     let beats = 0;
-    const steady = !filter && /^-?(created|started)$/.test(sort),
+    const steady = !filter && !group && /^-?(created|started)$/.test(sort),
       fates = /\bstat(us|e)\b/.test(filter + " " + sort);
     const timer = setInterval(() => {
       if (document.hidden) return;
@@ -102,7 +111,7 @@ export function useRuns({ filter, sort, metrics, columns, archived }) {
       }
     }, 500);
     return () => clearInterval(timer);
-  }, [metricText, filter, sort, refused]);
+  }, [metricText, filter, sort, group, refused]);
 
   const see = useMemo(
     () => (rows) => {
@@ -116,14 +125,16 @@ export function useRuns({ filter, sort, metrics, columns, archived }) {
 async function load(params, signal, notify) {
   let rows = [],
     leftOut = {},
+    groups = null,
     cursor = null;
   do {
     const answer = await get("runs", { ...params, limit: cursor ? PAGE : FIRST, cursor }, signal);
     rows = rows.concat(answer.runs);
     leftOut = { ...leftOut, ...answer.left_out };
+    groups ??= answer.groups; // of all runs, with the first page
     cursor = answer.next;
     const { matched, total, archived } = answer;
-    notify({ rows, matched, total, archived, leftOut, loading: cursor !== null });
+    notify({ rows, matched, total, archived, leftOut, groups, loading: cursor !== null });
   } while (cursor && rows.length < MOST);
 }
 

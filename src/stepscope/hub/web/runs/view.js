@@ -9,12 +9,13 @@ import { Confirm } from "../parts/overlays.js";
 import { Failure, Loading } from "../parts/states.js";
 import { VirtualTable } from "../parts/table.js";
 import { editAll, remove } from "../run/edit.js";
-import { Chooser, column, DEFAULTS, metricsOf, twoLines, usualMetrics } from "./columns.js";
+import { Chooser, column, DEFAULTS, isFact, metricsOf, twoLines, usualMetrics } from "./columns.js";
 import { Filter } from "./filter.js";
 import { fieldNames, fieldValues, groupChoices, grouped } from "./grouping.js";
 import { reducedAmong } from "./reduced.js";
 import { useRuns } from "./rows.js";
 import { useRates, useSparks } from "./sparks.js";
+import { Spread } from "./spread.js";
 
 const NO_FIELDS = { plain: [], metrics: [], config: [], tags: [], projects: [] };
 
@@ -37,7 +38,7 @@ export default function RunsView() {
     () => (fetched.value || fetched.error ? metricsOf(ids) : null),
     [ids, fetched.value, fetched.error],
   );
-  const runs = useRuns({ filter, sort, metrics, columns: reducedAmong(ids), archived });
+  const runs = useRuns({ filter, sort, metrics, columns: reducedAmong(ids), archived, group });
   const now = useNow(5000),
     narrow = useMedia("(max-width: 640px)");
   const [sparks, seeSparks] = useSparks(metrics);
@@ -56,10 +57,10 @@ export default function RunsView() {
       if (!made.delete(run.id)) made.add(run.id);
       return made;
     });
-  const rows = useMemo(() => grouped(runs.rows, group, closed), [runs.rows, group, closed]);
+  const rows = useMemo(() => grouped(runs.rows, group, closed, runs.groups), [runs.rows, runs.groups, group, closed]);
   const columns = useMemo(
-    () => columnsOf(ids, { sparks, rates, now, picked, toggle }, narrow),
-    [ids.join(), sparks, rates, now, picked, narrow],
+    () => columnsOf(ids, { sparks, rates, now, picked, toggle }, narrow, group),
+    [ids.join(), sparks, rates, now, picked, narrow, group],
   );
   const seen = (shown) => {
     const own = shown.filter((row) => !row.heading);
@@ -78,6 +79,7 @@ export default function RunsView() {
       <${Toolbar} label="Table">
         <${Select} label="group" hidden=${false} value=${group} onChange=${(by) => change({ group: by })}
           options=${groupChoices(fields)} />
+        ${group && html`<${FoldAll} rows=${rows} closed=${closed} setClosed=${setClosed} />`}
         ${
           narrow &&
           html`<${Select} label="sort" hidden=${false} value=${sort}
@@ -125,7 +127,15 @@ export default function RunsView() {
   </div>`;
 }
 
-function columnsOf(ids, given, narrow) {
+// All groups folded to one row each, or all of them open.
+function FoldAll({ rows, closed, setClosed }) {
+  const names = rows.filter((row) => row.heading).map((row) => row.heading);
+  const folded = names.length > 0 && names.every((name) => closed.has(name));
+  return html`<button type="button" class="button" onClick=${() => setClosed(new Set(folded ? [] : names))}
+    >${folded ? "Unfold all" : "Fold all"}</button>`;
+}
+
+function columnsOf(ids, given, narrow, group) {
   const box = {
     id: "pick",
     title: "Select",
@@ -142,7 +152,13 @@ function columnsOf(ids, given, narrow) {
   if (narrow) made.push({ ...column("status", given), width: "32px" }, twoLines(ids, given));
   const named = made.map((each) => ({
     ...each,
-    cell: (row) => (row.heading ? (each.id === "name" ? heading(row) : null) : each.cell(row)),
+    width: group && isFact(each.id) && !each.id.startsWith("config.") ? SPREAD_WIDTH : each.width,
+    cell: (row) =>
+      !row.heading
+        ? each.cell(row)
+        : each.id === "name"
+          ? heading(row, narrow ? ids.filter(isFact) : [])
+          : html`<${Spread} id=${each.id} row=${row} />`,
   }));
   return [box, ...named];
 }
@@ -157,9 +173,15 @@ function orders(ids, sort) {
   return options.some(([id]) => id === sort) ? options : [[sort, sort], ...options];
 }
 
-const heading = (row) =>
-  html`<span class="group-title"><${Icon} name=${row.open ? "down" : "right"} size=${11} />${row.heading}
-    <span class="muted">${count(row.size)}</span></span>`;
+const SPREAD_WIDTH = "156px";
+
+const heading = (row, facts) =>
+  html`<span class="group-title"><${Icon} name=${row.open ? "down" : "right"} size=${11} /><span class="wide-name">${row.heading}</span>
+    <span class="muted">${count(row.size)}</span>
+    ${facts
+      .filter((id) => row.columns[id])
+      .slice(0, 2)
+      .map((id) => html`<${Spread} key=${id} id=${id} row=${row} />`)}</span>`;
 
 const fold = (row, setClosed) =>
   setClosed((old) => {

@@ -8,6 +8,7 @@ import { highlight, useHighlighted } from "../charts/highlight.js";
 import { Chooser, column, groupOf, twoLines } from "../runs/columns.js";
 import { Filter } from "../runs/filter.js";
 import { fieldNames, fieldValues, groupChoices, grouped } from "../runs/grouping.js";
+import { Spread } from "../runs/spread.js";
 import { USUAL } from "./state.js";
 
 const ORDERS = [
@@ -38,7 +39,7 @@ export function RunList(given) {
   } = given;
   const [closed, setClosed] = useState(() => new Set());
   const focus = useHighlighted();
-  const rows = useMemo(() => grouped(runs.rows, by, closed), [runs.rows, by, closed]);
+  const rows = useMemo(() => grouped(runs.rows, by, closed, runs.groups), [runs.rows, runs.groups, by, closed]);
   const orders = [
     ...ORDERS,
     ...facts.flatMap((id) => [
@@ -140,8 +141,17 @@ function columnsOf({ members, groups, styles, visible, toggle, facts, now, onRem
       ...two,
       cell: (row) =>
         row.heading
-          ? html`<span class="group-title"><${Icon} name=${row.open ? "down" : "right"} size=${11} />${row.heading}
-              <span class="muted">${count(row.size)}</span></span>`
+          ? html`<div class="run-two">
+              <div><span class="group-title"><${Icon} name=${row.open ? "down" : "right"} size=${11} /><span class="wide-name">${row.heading}</span>
+                <span class="muted">${count(row.size)}</span></span></div>
+              <div class="run-state"><span class="run-facts">${facts
+                .filter((id) => row.columns[id])
+                .map(
+                  (
+                    id,
+                  ) => html`<span key=${id} class="run-fact"><span class="muted">${column(id, {})?.title}</span>${" "}
+                    <${Spread} id=${id} row=${row} /></span>`,
+                )}</span></div></div>`
           : two.cell(row),
     },
     ...(onRemove

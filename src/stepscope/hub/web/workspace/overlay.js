@@ -5,6 +5,7 @@ import { useDebounced } from "../use.js";
 import { seriesColour, seriesDash } from "../theme.js";
 import { Icon, Search, Select, Switch, Toolbar } from "../parts/controls.js";
 import { count } from "../parts/format.js";
+import { movableAmong } from "../parts/reorder.js";
 import { Empty, Failure, Loading } from "../parts/states.js";
 import { ChartCard } from "../charts/card.js";
 import { pick } from "../charts/pick.js";
@@ -83,9 +84,16 @@ export function Overlay({ project, runs, fields, styles, groups, theme, toggle }
     else if (x === "step") open(mark.line.marks.x[mark.i], null);
   };
   const flip = (list, key) => (list.includes(key) ? list.filter((each) => each !== key) : [...list, key]);
+  const pinned = (sections.find(([name]) => name === "pinned")?.[1] ?? []).map((each) => each.key);
+  const movable = (key) =>
+    search
+      ? {}
+      : key === titleOf(key)
+        ? movableAmong(key, key, pinned, pins, setPins)
+        : movableAmong(titleOf(key), titleOf(key), expressions, expressions, setExpressions);
   const card = ({ key }) => {
     const timed = key.startsWith("system/") && x === "step";
-    return html`<${ChartCard} key=${key} title=${titleOf(key)} source=${source(key)} look=${timed ? overTime : look} linked
+    return html`<${ChartCard} key=${key} title=${titleOf(key)} source=${source(key)} look=${timed ? overTime : look} linked ...${movable(key)}
       on=${timed ? { legend: on.legend } : { ...on, pick: opening(key) }} group=${`workspace-${timed ? "relative" : x}`}
       pinned=${pins.includes(key)} onPin=${key === titleOf(key) ? () => setPins(flip(pins, key)) : undefined}
       wide=${wide.includes(key)} onWide=${() => setWide(flip(wide, key))}

@@ -73,6 +73,7 @@ function Workspace({ project, chosen }) {
     metrics,
     columns: reducedAmong(facts),
     archived: project === null ? "show" : "hide",
+    group: by,
   });
   const visible = useMemo(
     () => visibleOf(runs.rows, project, chosen, hidden, added),
