@@ -5,15 +5,20 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from stepscope.sdk.overhead import Overhead
-from stepscope.sdk.probes import nvml, system
+from stepscope.sdk.probes import amd, nvml, system, tpu
 from stepscope.sdk.probes.cgroup import PROC
 from stepscope.sdk.probes.gpu_totals import GpuTotals, is_within
 from stepscope.sdk.probes.system import Reading
 
+if TYPE_CHECKING:
+    from importlib.metadata import EntryPoint
+
 INTERVAL = 5.0
+GROUP = "stepscope.probes"
+"""The entry points of other packages: functions without arguments that return probes, or raise with the reason."""
 
 
 class Probe(Protocol):
@@ -83,7 +88,31 @@ def _openers(host: bool) -> dict[str, Callable[[], Sequence[Probe]]]:
         openers = {name: partial(_one, linux[name]) for name in names}
     else:
         openers = {name: partial(_one, partial(system.open_portable, name)) for name in names if name != "psi"}
-    return openers | ({"gpu": nvml.open_gpus} if host else {})
+    return openers | ({"gpu": _gpus, **_registered()} if host else {})
+
+
+def _gpus() -> list[Probe]:
+    """The GPUs of the first maker that has any here; OSError, with all reasons, when there is none."""
+    makers: tuple[Callable[[], Sequence[Probe]], ...] = (nvml.open_gpus, amd.open_gpus, tpu.open_gpus)
+    reasons: list[str] = []
+    for open_gpus in makers:
+        try:
+            return list(open_gpus())
+        except (OSError, ImportError) as error:
+            reasons.append(str(error))
+    raise OSError("; ".join(reasons))
+
+
+def _registered() -> dict[str, Callable[[], Sequence[Probe]]]:
+    """The probes of other packages, by the name of their entry point."""
+    from importlib.metadata import entry_points  # slow to import, and only in the thread of the probes
+
+    return {point.name: partial(_load, point) for point in entry_points(group=GROUP)}
+
+
+def _load(point: "EntryPoint") -> Sequence[Probe]:
+    opened: Sequence[Probe] = point.load()()
+    return opened
 
 
 def _held(probes: Sequence[Probe]) -> list[int]:
