@@ -145,3 +145,19 @@ def test_spellings_of_a_metric_are_one(crowded: RunningHub, show: Opened) -> Non
     turn_to(page, "compare?" + "&".join(f"run={run}" for run in spelled))
     until(page, "document.querySelector('.chart[data-key=\"trainer/loss\"] .chart-plot')?.dataset.drawn === '9'")
     assert page.locator(".chart").count() == 1
+
+
+def test_gpu_hours_are_a_column_and_in_the_overview(crowded: RunningHub, show: Opened) -> None:
+    """They are chosen in the menu; a run whose energy is not known has a dash in the table and says so on its page."""
+    send(crowded, "on-gpus", 1, {"system/gpu/0/run_seconds": 9000.0, "system/gpu/0/busy_seconds": 4500.0})
+    page = show(crowded, "runs?filter=name+%3D+on-gpus")
+    page.get_by_role("button", name="Columns").click()
+    for name in ("GPU hours", "GPU kWh", "GPU busy"):
+        page.get_by_role("checkbox", name=name).check()
+    row = page.locator(".vt-row")
+    row.get_by_text("2.5", exact=True).wait_for()
+    row.get_by_text("50 %", exact=True).wait_for()
+    page.goto(f"{page.url.split('#')[0]}#/run/on-gpus?tab=overview")
+    panel = page.get_by_role("region", name="GPUs", exact=True)
+    panel.wait_for()
+    assert panel.get_by_role("row").all_inner_texts() == ["GPU hours\t2.5", "GPU kWh\tunknown", "GPU busy\t50 %"]

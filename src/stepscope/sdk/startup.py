@@ -3,6 +3,7 @@
 import functools
 import os
 import sys
+import time
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -105,11 +106,17 @@ def _join_opentelemetry(run: Run) -> Callable[[], None]:
 
 def _start_probes(run: Run) -> Callable[[], object]:
     """Read the machine from the first rank of a host, and the process from every rank."""
+    from stepscope.sdk.probes.gpu_totals import GpuTotals
     from stepscope.sdk.probes.watch import Probes, available
 
     chosen = None if run.launch.local_rank == 0 else available(host=False)
     probes = Probes(
-        run.log_system, run.settings.probe_interval, chosen, notice=run.outcomes.notice_text, overhead=run.overhead
+        run.log_system,
+        run.settings.probe_interval,
+        chosen,
+        notice=run.outcomes.notice_text,
+        overhead=run.overhead,
+        totals=GpuTotals(run.launch.local_rank, run.launch.world_size, time.monotonic()),
     )
     probes.start()
     return probes.stop

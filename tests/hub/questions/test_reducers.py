@@ -127,7 +127,7 @@ def test_a_run_is_read_again_only_when_it_records_more(get: Get, hub: Hub, monke
         ({"sort": "last5.los"}, "no run has metrics.los; did you mean metrics.loss"),
         ({"sort": "metrics.loss@best.eval/scor"}, "no run has metrics.eval/scor; did you mean metrics.eval/score or"),
         ({"filter": "last5.loss < small"}, "is not a number, and last5.loss is one"),
-        ({"column": "loss"}, "a column is last10.KEY or metrics.KEY@best.OTHER, not 'loss'"),
+        ({"column": "loss"}, "metrics.KEY@best.OTHER or one of gpu_hours, gpu_kwh, gpu_utilization, not 'loss'"),
         ({"column": "last2000.loss"}, "is the mean of 1 to 1000 steps"),
     ],
 )

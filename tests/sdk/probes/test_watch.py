@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from stepscope.sdk.probes import amd, nvml, tpu
 from stepscope.sdk.probes.system import Reading
-from stepscope.sdk.probes.watch import Probe, Probes, available, missing, survey
+from stepscope.sdk.probes.watch import GROUP, Probe, Probes, available, missing, survey
 
 
 class Fake:
@@ -76,6 +77,54 @@ def test_what_is_not_available_is_missing_with_a_reason() -> None:
         "cpu", "psi", "memory", "disk", "network", "process", "gpu"
     }  # fmt: skip
     assert all(len(reason) > 5 for reason in reasons.values())
+
+
+TOY = """
+class Meter:
+    name, detail = "toy/0", "a meter of the power supply"
+    def read(self): return {"toy/0/volts": 12.5}
+    def close(self): pass
+def meters(): return [Meter()]
+def broken(): raise OSError("the meter is not plugged in")
+"""
+
+
+@pytest.fixture
+def toy(tmp_path: Path) -> Path:
+    """A package with two probes as an installer leaves it, of which one does not work here."""
+    place = tmp_path / "site"
+    about = place / "toy_probes-0.1.dist-info"
+    about.mkdir(parents=True)
+    (place / "toy_probes.py").write_text(TOY)
+    (about / "METADATA").write_text("Metadata-Version: 2.1\nName: toy-probes\nVersion: 0.1\n")
+    points = "meter = toy_probes:meters\nbroken = toy_probes:broken\nabsent = toy_probes:nothing\n"
+    (about / "entry_points.txt").write_text(f"[{GROUP}]\n{points}")
+    return place
+
+
+def test_probes_of_other_packages_are_found_by_their_entry_point(toy: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """They are read like our own, by the first rank of a host; one that does not work gives its reason."""
+    monkeypatch.syspath_prepend(str(toy))
+    found, reasons = survey()
+    assert [probe.read() for probe in found if probe.name == "toy/0"] == [{"toy/0/volts": 12.5}]
+    assert reasons["broken"] == "the meter is not plugged in"
+    assert "nothing" in reasons["absent"]
+    assert [probe.name for probe in available(host=False)] == ["process"]
+
+
+def test_gpus_of_no_maker_are_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where there is a GPU of one maker, nobody is told about the others; without any there is one reason."""
+
+    def none() -> list[Probe]:
+        raise OSError("none of these")
+
+    for maker in (nvml, amd, tpu):
+        monkeypatch.setattr(maker, "open_gpus", none)
+    assert missing()["gpu"] == "none of these; none of these; none of these"
+    monkeypatch.setattr(amd, "open_gpus", lambda: [Fake("gpu/0")])
+    found, reasons = survey()
+    assert "gpu/0" in [probe.name for probe in found]
+    assert not [name for name in reasons if name.startswith("gpu")]
 
 
 def test_a_rank_that_does_not_speak_for_its_host_reads_itself_only() -> None:

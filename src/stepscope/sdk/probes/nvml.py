@@ -1,4 +1,4 @@
-"""Probes of NVIDIA GPUs by the driver's own library: utilisation, memory, power, temperature, clock, faults."""
+"""Probes of NVIDIA GPUs by the driver's own library: utilisation, memory, power, energy, temperature, clock, faults."""
 
 import contextlib
 import ctypes
@@ -14,6 +14,8 @@ _CLOCK_SM = 1
 _THERMAL, _POWER_BRAKE = 0x20 | 0x40, 0x80
 """Reasons for a lower clock: heat, in software or hardware, and the power supply. Others are normal under load."""
 _UNCORRECTED, _SINCE_RESET = 1, 0
+_MAX_PROCESSES = 128
+"""The most processes on a GPU that are looked at."""
 
 
 class _Utilization(ctypes.Structure):
@@ -22,6 +24,15 @@ class _Utilization(ctypes.Structure):
 
 class _Memory(ctypes.Structure):
     _fields_ = (("total", ctypes.c_ulonglong), ("free", ctypes.c_ulonglong), ("used", ctypes.c_ulonglong))
+
+
+class _Process(ctypes.Structure):
+    _fields_ = (
+        ("pid", ctypes.c_uint),
+        ("memory", ctypes.c_ulonglong),
+        ("instance", ctypes.c_uint),
+        ("compute_instance", ctypes.c_uint),
+    )
 
 
 class Nvml:
@@ -75,7 +86,7 @@ class Gpu:
         self.name = f"gpu/{index}"
         self._nvml = nvml
         self._readers: list[Callable[[], dict[str, float | int]]]
-        self._readers = [self._utilization, self._memory, self._power, self._temperature]
+        self._readers = [self._utilization, self._memory, self._power, self._energy, self._temperature]
         self._readers += [self._clock, self._slowdown, self._ecc, self._rows]
         nvml.open()
         try:
@@ -90,6 +101,17 @@ class Gpu:
     def read(self) -> dict[str, float | int]:
         """Read the values of this GPU."""
         return {f"{self.name}/{key}": value for reader in self._readers for key, value in reader().items()}
+
+    def processes(self) -> list[int]:
+        """The processes that compute on this GPU, as the driver numbers them; none if it does not say."""
+        count, found = ctypes.c_uint(_MAX_PROCESSES), (_Process * _MAX_PROCESSES)()
+        try:
+            known = self._nvml.call(
+                "nvmlDeviceGetComputeRunningProcesses_v3", self._device, ctypes.byref(count), ctypes.byref(found)
+            )
+        except OSError:
+            return []
+        return [each.pid for each in found[: count.value]] if known else []
 
     def close(self) -> None:
         """Disconnect from the driver."""
@@ -114,6 +136,14 @@ class Gpu:
     def _power(self) -> dict[str, float | int]:
         found = ctypes.c_uint()
         return {"power_watts": found.value / 1000} if self._ask("nvmlDeviceGetPowerUsage", found) else {}
+
+    def _energy(self) -> dict[str, float | int]:
+        """Since the driver was loaded; GPUs before Volta do not count it."""
+        found = ctypes.c_ulonglong()
+        with contextlib.suppress(OSError):
+            if self._ask("nvmlDeviceGetTotalEnergyConsumption", found):
+                return {"energy_joules": found.value / 1000}
+        return {}
 
     def _temperature(self) -> dict[str, float | int]:
         found = ctypes.c_uint()
@@ -165,3 +195,18 @@ def open_gpus(library: str = LIBRARY) -> list[Gpu]:
     if not gpus:
         raise OSError("the NVIDIA driver shows no GPU")
     return gpus
+
+
+def uuids(library: str = LIBRARY) -> list[str]:
+    """The ids of the GPUs, in the driver's order; OSError, with the reason, when there is no driver."""
+    nvml = Nvml(library)
+    nvml.open()
+    try:
+        found = []
+        for index in range(nvml.count()):
+            text = ctypes.create_string_buffer(_NAME_BYTES)
+            nvml.call("nvmlDeviceGetUUID", nvml.device(index), text, ctypes.c_uint(_NAME_BYTES))
+            found.append(text.value.decode(errors="replace"))
+        return found
+    finally:
+        nvml.close()

@@ -5,14 +5,20 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from stepscope.sdk.overhead import Overhead
-from stepscope.sdk.probes import nvml, system
+from stepscope.sdk.probes import amd, nvml, system, tpu
 from stepscope.sdk.probes.cgroup import PROC
+from stepscope.sdk.probes.gpu_totals import GpuTotals, is_within
 from stepscope.sdk.probes.system import Reading
 
+if TYPE_CHECKING:
+    from importlib.metadata import EntryPoint
+
 INTERVAL = 5.0
+GROUP = "stepscope.probes"
+"""The entry points of other packages: functions without arguments that return probes, or raise with the reason."""
 
 
 class Probe(Protocol):
@@ -82,7 +88,42 @@ def _openers(host: bool) -> dict[str, Callable[[], Sequence[Probe]]]:
         openers = {name: partial(_one, linux[name]) for name in names}
     else:
         openers = {name: partial(_one, partial(system.open_portable, name)) for name in names if name != "psi"}
-    return openers | ({"gpu": nvml.open_gpus} if host else {})
+    return openers | ({"gpu": _gpus, **_registered()} if host else {})
+
+
+def _gpus() -> list[Probe]:
+    """The GPUs of the first maker that has any here; OSError, with all reasons, when there is none."""
+    makers: tuple[Callable[[], Sequence[Probe]], ...] = (nvml.open_gpus, amd.open_gpus, tpu.open_gpus)
+    reasons: list[str] = []
+    for open_gpus in makers:
+        try:
+            return list(open_gpus())
+        except (OSError, ImportError) as error:
+            reasons.append(str(error))
+    raise OSError("; ".join(reasons))
+
+
+def _registered() -> dict[str, Callable[[], Sequence[Probe]]]:
+    """The probes of other packages, by the name of their entry point."""
+    from importlib.metadata import entry_points  # slow to import, and only in the thread of the probes
+
+    return {point.name: partial(_load, point) for point in entry_points(group=GROUP)}
+
+
+def _load(point: "EntryPoint") -> Sequence[Probe]:
+    opened: Sequence[Probe] = point.load()()
+    return opened
+
+
+def _held(probes: Sequence[Probe]) -> list[int]:
+    """The GPUs that this process or one that it started computes on, as far as their drivers say."""
+    here = os.getpid()
+    found = []
+    for probe in probes:
+        processes = getattr(probe, "processes", None)
+        if processes is not None and any(is_within(pid, here) for pid in processes()):
+            found.append(int(probe.name.removeprefix("gpu/")))
+    return found
 
 
 def _one(open_probe: Callable[[], Probe]) -> list[Probe]:
@@ -106,6 +147,7 @@ class Probes:
         clock: Callable[[], float] = time.monotonic,
         wait: Callable[[float], bool] | None = None,
         overhead: Overhead | None = None,
+        totals: GpuTotals | None = None,
     ) -> None:
         """Without `probes` the thread opens those `available`; `wait` sleeps and returns whether to stop."""
         self._write = write
@@ -115,6 +157,7 @@ class Probes:
         self._clock = clock
         self._wait = wait
         self._overhead = overhead
+        self._totals = totals
         self._stopped = threading.Event()
         self._thread: threading.Thread | None = None
         self._pid = 0
@@ -151,6 +194,8 @@ class Probes:
             due = max(due + self._interval, self._clock())
             if wait(due - self._clock()):
                 break
+        if self._totals is not None and self._pid == os.getpid():
+            self._read([probe for probe in probes if probe.name.startswith("gpu/")], ended=True)
         for probe in probes:
             self._close(probe)
 
@@ -164,7 +209,7 @@ class Probes:
             self._read(probes)
             overhead.add("probes", time.thread_time() - began)
 
-    def _read(self, probes: list[Probe]) -> None:
+    def _read(self, probes: list[Probe], *, ended: bool = False) -> None:
         """Read every probe, and remove those that raise."""
         reading: Reading = {}
         for probe in list(probes):
@@ -174,10 +219,12 @@ class Probes:
                 probes.remove(probe)
                 self._notify(f"the {probe.name} probe is off: {type(error).__name__}: {error}")
                 self._close(probe)
-        if not reading:
-            return
         try:
-            self._write(reading)
+            if self._totals is not None:
+                sums = self._totals.add(reading, self._clock(), _held(probes), ended=ended)
+                reading = {key: value for key, value in reading.items() if not key.endswith("/energy_joules")} | sums
+            if reading:
+                self._write(reading)
         except Exception as error:
             self._notify(f"probe values cannot be written: {type(error).__name__}: {error}")
 

@@ -41,6 +41,7 @@ from stepscope.hub.store.read.reductions import Budget, Reduced, TooManyPoints
 from stepscope.hub.store.read.run_catalog import Latest, RunRow, WriterRow, read_writers
 from stepscope.hub.store.schema import ERA
 from stepscope.model.last_value import MEANING
+from stepscope.model.point_fields import GPU_FIELDS
 from stepscope.model.states import STATES
 from stepscope.wire.plain import plain, word
 
@@ -189,6 +190,7 @@ def read_run(reader: Reader, given: dict[str, Any]) -> dict[str, Any]:
     status = reader.states.status(row)
     if reader.states.ended_since(row):
         row = reader.run(given["run"])  # the end in its state is stored, with all that came before it
+    row = with_point_fields(reader.engine, [row], GPU_FIELDS, {}, Budget())[0]
     writers = read_writers(reader.engine, row.number)
     rest = {key: value for key, value in row.beginning.items() if key not in STARTED_WITH}
     return {
@@ -276,8 +278,9 @@ RUN_FIELDS: dict[str, Schema] = {
         "of all their finite values, best by the name of the metric.",
     },
     "columns": {
-        **map_of(object_of(key=TEXT, value=NUMBER, step=INTEGER, unit=TEXT)),
-        "description": "The values of `column` and of such fields in the filter and the order, by field.",
+        **map_of(object_of(key=TEXT, value=NUMBER, step=STEP, unit=TEXT)),
+        "description": "The values of `column` and of such fields in the filter and the order, by field; those of GPUs "
+        "also of one run.",
     },
 }
 _WRITER = object_of(
@@ -321,7 +324,8 @@ ENDPOINTS = (
                 "column",
                 "text",
                 f"show a value computed from points: `last10.KEY`, the mean of the last 10 steps (at most {MAX_STEPS}),"
-                " or `metrics.KEY@best.OTHER`, the value where another metric is best (or `@min.`, `@max.`)",
+                " `metrics.KEY@best.OTHER`, the value where another metric is best (or `@min.`, `@max.`), or what its"
+                f" GPUs used: {', '.join(f'`{each}`' for each in GPU_FIELDS)}",
                 many=20,
             ),
             Param(

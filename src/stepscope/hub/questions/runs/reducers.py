@@ -1,4 +1,4 @@
-"""Fields of runs that are computed from points: `last10.KEY` and `metrics.KEY@best.OTHER`."""
+"""Fields of runs that are computed from points: `last10.KEY`, `metrics.KEY@best.OTHER`, and what GPUs used."""
 
 import re
 import threading
@@ -10,6 +10,7 @@ from msgspec.structs import replace
 
 from stepscope.hub.questions.runs.run_filter import AllOf, Expression, ExpressionError, fields_of
 from stepscope.hub.store.engine import Engine
+from stepscope.hub.store.read.gpu_use import gpu_use
 from stepscope.hub.store.read.reductions import Budget, Reduced, TooManyPoints, means_of_last, values_at_best
 from stepscope.hub.store.read.run_catalog import Latest, RunRow
 from stepscope.model.point_fields import PointField, point_field
@@ -121,6 +122,8 @@ def _keys(row: RunRow, parts: PointField, keys_by_name: KeysByName) -> list[str]
 def _read(engine: Engine, keys: dict[int, list[str]], parts: PointField, budget: Budget) -> dict[int, Reduced]:
     if not keys:
         return {}
+    if parts.by == "gpu":
+        return gpu_use(engine, keys, parts.key)
     first = {run: of_run[0] for run, of_run in keys.items()}
     if not parts.by:
         return means_of_last(engine, first, parts.steps, budget)

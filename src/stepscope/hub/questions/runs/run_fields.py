@@ -33,7 +33,7 @@ from stepscope.hub.runs.run_states import RunStatus
 from stepscope.hub.store.read.run_catalog import Latest, RunRow
 from stepscope.model import names
 from stepscope.model.errors import StepscopeError
-from stepscope.model.point_fields import point_field
+from stepscope.model.point_fields import GPU_FIELDS, point_field
 from stepscope.model.run_description import tag_text
 
 TIMES = ("created", "started", "seen", "received")
@@ -53,10 +53,10 @@ PLAIN = (
     "findings",
 )
 COUNTS = ("points", "spans", "logs", "events", "alerts", "rejected")
-NUMBERS = frozenset(("step", "attempts", "ranks", "world_size", "findings", *COUNTS))
+NUMBERS = frozenset(("step", "attempts", "ranks", "world_size", "findings", *COUNTS, *GPU_FIELDS))
 _AMOUNT = re.compile(r"([+-]?(?:\d++\.?\d*|\.\d+)(?:[eE][+-]?\d+)?) ?(ms|s|m|h|d|)")
 _SECONDS = {"": 1.0, "ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
-FIELDS = (*PLAIN, "tags", "archived", "status", "duration", *TIMES, *COUNTS)
+FIELDS = (*PLAIN, "tags", "archived", "status", "duration", *TIMES, *COUNTS, *GPU_FIELDS)
 """The fields that filter and sort take, besides `config.X`, `metrics.X`, `min.X`, `max.X`, `best.X`, `last10.X`,
 `metrics.X@best.Y` and `tag.X`."""
 ALIASES = {"run": "id", "host": "hosts", "state": "status", "tag": "tags", "note": "notes"}
@@ -163,7 +163,9 @@ def check_column(field: str) -> str:
     """Return a field that is computed from points; ExpressionError for any other."""
     check_point_field(field, 0)
     if point_field(field) is None:
-        raise ExpressionError(f"a column is last10.KEY or metrics.KEY@best.OTHER, not {field[:200]!r}", 0)
+        raise ExpressionError(
+            f"a column is last10.KEY, metrics.KEY@best.OTHER or one of {', '.join(GPU_FIELDS)}, not {field[:200]!r}", 0
+        )
     return field
 
 

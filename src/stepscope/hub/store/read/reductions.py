@@ -43,11 +43,11 @@ class Budget:
 
 
 class Reduced(Struct, frozen=True, gc=False):
-    """A value computed from the points of a metric; `step` is the last that it is of."""
+    """A value computed from the points of a metric; `step` is the last that it is of, None where it has none."""
 
     key: str
     value: float
-    step: int
+    step: int | None
     unit: str = ""
 
 

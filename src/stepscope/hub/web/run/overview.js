@@ -7,12 +7,14 @@ import { Artifacts } from "./artifacts.js";
 import { Checkpoints, Lineage } from "./checkpoints.js";
 import { LiveSettings } from "./control.js";
 import { Edits } from "./edit.js";
+import { GPU } from "../runs/reduced.js";
 import { spanColour } from "../trace/colours.js";
 
 export function Overview({ run, keys, going, control, goodput }) {
   const { git, ...rest } = run.environment || {};
   return html`<div class="overview">
     <${Goodput} fetched=${goodput} />
+    <${Gpus} columns=${run.columns} />
     <${Checkpoints} run=${run} going=${going} />
     <${Artifacts} run=${run} going=${going} />
     <${LiveSettings} run=${run} control=${control} />
@@ -25,6 +27,18 @@ export function Overview({ run, keys, going, control, goodput }) {
     <${OwnOverhead} keys=${keys} />
     <${Edits} run=${run} />
   </div>`;
+}
+
+// What the run used of its GPUs; nothing where it is not known that it has any.
+function Gpus({ columns }) {
+  if (!columns?.gpu_hours) return null;
+  return html`<section class="panel box" aria-label="GPUs"><header class="box-head"><h2>GPUs</h2></header>
+    <div class="box-body" tabindex="0" role="region" aria-label="Use of the GPUs"><table class="plain settings"><tbody>
+      ${Object.entries(GPU).map(
+        ([id, [title, meaning, text]]) => html`<tr key=${id}><th scope="row" title=${meaning}>${title}</th>
+          <td class="mono">${columns[id] ? text(columns[id].value) : "unknown"}</td></tr>`,
+      )}
+    </tbody></table></div></section>`;
 }
 
 function Settings({ title, settings, empty }) {

@@ -5,7 +5,7 @@ import { Status } from "../parts/controls.js";
 import { ago, clock, count, lasting, ordinal, plain, quantity } from "../parts/format.js";
 import { lastText } from "../parts/last.js";
 import { tagText } from "../run/edit.js";
-import { reducedAmong, reducedColumn, ReducedForm, reducedOf } from "./reduced.js";
+import { GPU, reducedAmong, reducedColumn, ReducedForm, reducedOf } from "./reduced.js";
 import { isRateKnown, rate, Spark } from "./sparks.js";
 
 /** The setting at a dotted path; undefined where there is none. */
@@ -307,7 +307,9 @@ export function Chooser({ chosen, fields, onChange, onReset, values = false }) {
     )}
     ${group(
       "Computed",
-      reducedAmong(chosen).map((id) => [id, reducedColumn(id, /** @type {any} */ (reducedOf(id))).title, ""]),
+      [...new Set([...reducedAmong(chosen), ...Object.keys(GPU)])]
+        .map((id) => [id, reducedColumn(id, /** @type {any} */ (reducedOf(id))).title, ""])
+        .filter(([id, text]) => chosen.includes(id) || fits(text)),
     )}
     ${group(
       "Configuration",

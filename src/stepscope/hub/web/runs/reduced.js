@@ -1,9 +1,20 @@
-// Columns that the hub computes from points: last10.KEY, a mean, and metrics.KEY@best.OTHER, the value where another is best.
+// Columns that the hub computes from points: last10.KEY, a mean, metrics.KEY@best.OTHER, the value where another is best, and
+// what the GPUs of a run used.
 import { html, useId, useState } from "../h.js";
-import { quantity, ordinal } from "../parts/format.js";
+import { number, quantity, ordinal, percent } from "../parts/format.js";
 
 const MOST = 1000; // steps of a mean
 const WORDS = { best: "best", min: "lowest", max: "highest" };
+
+/**
+ * What a run used of its GPUs: title, meaning, and how a value is written.
+ * @type {Record<string, [string, string, (value: number) => string]>}
+ */
+export const GPU = {
+  gpu_hours: ["GPU hours", "hours of all GPUs of the run, idle ones too", (value) => number(value, 3)],
+  gpu_kwh: ["GPU kWh", "energy that the GPUs of the run took, as they report it", (value) => number(value, 3)],
+  gpu_utilization: ["GPU busy", "share of the GPU hours in which the GPUs computed", percent],
+};
 
 /** @typedef {{ key: string, steps: number, by: string, other: string }} Reduced */
 
@@ -13,6 +24,7 @@ const WORDS = { best: "best", min: "lowest", max: "highest" };
  * @returns {Reduced | null}
  */
 export function reducedOf(id) {
+  if (id in GPU) return { key: id, steps: 0, by: "gpu", other: "" };
   const last = /^last(\d{1,9})\.(.+)$/s.exec(id);
   if (last) return { key: last[2], steps: Number(last[1]), by: "", other: "" };
   const name = id.startsWith("metrics.") ? id.slice(8) : "",
@@ -28,6 +40,7 @@ const short = (key) => key.slice(key.indexOf("/") + 1);
 
 /** Title, hint and cell of such a column. */
 export function reducedColumn(id, { key, steps, by, other }) {
+  if (by === "gpu") return gpuColumn(id);
   return {
     title: by ? `${short(key)} at ${by} ${short(other)}` : `${short(key)}, mean of ${steps}`,
     hint: by ? `${key} where ${other} is ${WORDS[by]}` : `mean of ${key} over its last ${steps} steps, of all ranks`,
@@ -42,6 +55,15 @@ export function reducedColumn(id, { key, steps, by, other }) {
         >${quantity(found.value, found.key, found.unit)}</span>`;
     },
   };
+}
+
+function gpuColumn(id) {
+  const [title, hint, text] = GPU[id];
+  const cell = (run) =>
+    run.columns?.[id]
+      ? html`<span class="mono">${text(run.columns[id].value)}</span>`
+      : html`<span class="muted">–</span>`;
+  return { title, hint, width: "96px", align: "right", sortable: id, cell };
 }
 
 /** A form that makes such a column of two metrics, or of one and a number. */
