@@ -1,4 +1,4 @@
-"""Models of the fresh set that learn without labels or with little: a VAE, contrasted views, diffusion, a graph, adapters."""
+"""Models of the fresh set: a variational autoencoder, contrasted views, diffusion, a graph, adapters."""
 
 import math
 from typing import Any

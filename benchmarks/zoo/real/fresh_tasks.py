@@ -1,4 +1,4 @@
-"""Models of the fresh set with labels or rewards: two tasks, experts, clicks, a Q-network, a student, tags, pictures."""
+"""Models of the fresh set: two tasks, experts, clicks, a Q-network, a student, tags, pictures."""
 
 import math
 import random
@@ -253,7 +253,7 @@ def tags(
 def pictures(
     run: Tape, epochs: int = 24, at: Change | None = None, seed: int = 0, batch: int = 50, every: int = 4
 ) -> None:
-    """Convolutions with batch norm on small pictures of bars and crosses; Keras-like figures at the end of each epoch."""
+    """Convolutions with batch norm on small pictures; Keras-like figures at the end of each epoch."""
     torch.manual_seed(seed)
     labels = torch.randint(0, 6, (1400,))
     shapes = (torch.rand(6, 1, 10, 10) < 0.35).float()

@@ -255,7 +255,7 @@ class RunState:
     @property
     def reinforcement(self) -> bool:
         """Whether this looks like reinforcement learning, where the loss means little."""
-        return not _POLICY.isdisjoint(self.roles)
+        return not _POLICY.isdisjoint(self.roles) or _POLICY_TOO <= self.roles
 
     def configure(self, rank: int, config: Mapping[str, Any]) -> None:
         """Take the configuration of a rank, or a part of it; that of the lowest rank of the newest attempt counts."""
@@ -318,7 +318,9 @@ def judged_once(
     return Once
 
 
-_POLICY = frozenset(("reward", "kl", "entropy", "clip_fraction", "explained_variance"))
+_POLICY = frozenset(("reward", "clip_fraction", "explained_variance"))
+_POLICY_TOO = frozenset(("kl", "entropy"))
+"""One of these alone is of an autoencoder, a router or attention."""
 
 
 _ASIDE = frozenset(("eval", "evaluation", "val", "validation", "test", "log", "logging", "save", "checkpoint"))

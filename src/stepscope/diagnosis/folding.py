@@ -18,7 +18,14 @@ NEAR = 8
 _HANGS = frozenset(("hang", "collective_mismatch"))
 LAST_RECORD_NS = 1_500_000_000
 """The last record of a process that ended comes at most this long after the progress that it ended."""
-_DATED_EARLY = {"throughput_loss": 40, "slow_link": 40, "divergence": 24, "reward_collapse": 12, "level_shift": 16}
+_DATED_EARLY = {
+    "throughput_loss": 40,
+    "slow_link": 40,
+    "divergence": 24,
+    "reward_collapse": 12,
+    "level_shift": 16,
+    "overfit": 60,
+}
 """Kinds that are dated by blocks of values: they may begin this many steps before their cause."""
 _STALLS = frozenset(("data_stall", "slow_span", "periodic_stall"))
 _LATE = frozenset(("straggler", "intermittent_straggler"))

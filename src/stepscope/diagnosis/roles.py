@@ -20,13 +20,35 @@ _SIDE_LOSSES = frozenset(
     (
         *("policy", "actor", "pg", "pi", "value", "critic", "vf", "v", "q", "qf", "td", "alpha", "temperature"),
         *("entropy", "d", "g", "gen", "disc", "discriminator", "generator", "adv", "adversarial", "aux", "auxiliary"),
-        *("surrogate", "kl", "reward", "mpo", "baseline", "imitation", "contrastive", "commitment", "codebook", "gan"),
+        *("surrogate", "kl", "reward", "mpo", "baseline", "imitation", "commitment", "codebook", "gan"),
         *("z", "balancing", "balance", "router", "mtp", "indexer", "draft"),
     )
 )
 _ACCURACIES = frozenset(
-    ("acc", "accuracy", "f1", "auc", "auroc", "top1", "top5", "precision", "recall", "map", "iou", "miou")
+    (
+        *("acc", "accuracy", "f1", "auc", "auroc", "top1", "top5", "prec", "precision", "recall", "map", "iou", "miou"),
+        *(
+            "dice",
+            "jaccard",
+            "ndcg",
+            "mrr",
+            "hr",
+            "bleu",
+            "rouge",
+            "chrf",
+            "meteor",
+            "ssim",
+            "psnr",
+            "kappa",
+            "mcc",
+            "r2",
+        ),
+    )
 )
+_QUALITIES = re.compile(
+    r"(^|_)(exact_match|(success|win|hit|solve|pass)_rate|m_(io_u|ap)|[fr]_[12]|top_\d+|em)(_score)?$"
+)
+"""Accuracies whose names have two words, or are taken for two: `mIoU`, `f1`, `r2`."""
 _STAGES = frozenset(
     ("seq_len", "sequence_length", "seqlen", "context_length", "batch_size", "global_batch_size", "difficulty")
 )
@@ -41,7 +63,29 @@ _ANSWERS = frozenset(
     ("completion", "completions", "response", "responses", "prompt", "prompts", "length", "generation")
 )
 """What is cut off when it is too long: a clip ratio of these is no clip fraction of updates."""
-_LOSSES = frozenset(("loss", "losses", "nll", "ce", "perplexity", "ppl", "bpb", "xent", "rmse", "mse", "logloss"))
+_LOSSES = frozenset(
+    (
+        *(
+            "loss",
+            "losses",
+            "nll",
+            "ce",
+            "perplexity",
+            "ppl",
+            "bpb",
+            "bpd",
+            "xent",
+            "rmse",
+            "mse",
+            "mae",
+            "mape",
+            "smape",
+        ),
+        *("logloss", "wer", "cer"),
+    )
+)
+_ERRORS = frozenset(("error", "err", "train", "training", "td", "bellman", "recon", "reconstruction", "mean", "avg"))
+"""The words of an error that is a loss; others are counted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,10 +230,17 @@ def _meaning(words: set[str], last: set[str], spaced: str, joined: str, key: str
     """Return the role from the words of the whole key and of the part that says what is measured."""
     if last & _SETTINGS:
         return ""
-    if ("loss" in last and last & {"scale", "scaler", "scaling"}) or joined in ("grad_scale", "scaler_scale", "scale"):
+    if ("loss" in last and last & {"scale", "scaler", "scaling"}) or joined in (
+        "grad_scale",
+        "scaler_scale",
+        "amp_scale",
+        "scale",
+    ):
         return "loss_scale"
     if "lr" in last or "learning_rate" in joined or spaced == "learning rate":
         return "lr"
+    if joined in ("total_norm", "global_norm"):  # what clipping returns
+        return "grad_norm"
     if any(word.startswith("grad") or word == "gnorm" for word in words) and ({"norm", "gnorm"} & words):
         return "grad_norm"
     if last & {"param", "params", "parameter", "weight", "weights"} and "norm" in last:
@@ -200,8 +251,8 @@ def _meaning(words: set[str], last: set[str], spaced: str, joined: str, key: str
         return "throughput"
     if _TIMES.search(spaced) or _TIMES.search(joined) or key in ("time/step", "timing/step", "dt"):
         return "step_time"
-    if words & {"expert", "experts", "moe", "router"} and ("imbalance" in last or {"max", "load"} <= last):
-        return "moe_balance"
+    if words & {"expert", "experts", "router", "moe"} and last & {"load", "imbalance"} and not last & _LOSSES:
+        return "moe_load"
     if _SPREADS & last and "explained" not in last and not last & {"zero"}:
         return ""
     return _policies(words, last, joined) or _training(words, last, joined)
@@ -223,6 +274,8 @@ def _policies(words: set[str], last: set[str], joined: str) -> str:
         return "staleness"
     if last & {"margin", "margins"}:
         return "margin"
+    if last & {"q", "qs"} and last <= {"q", "qs", "value", "values", "mean", "avg", "average", "max", "estimate"}:
+        return "value_estimate"
     return ""
 
 
@@ -231,6 +284,12 @@ def _training(words: set[str], last: set[str], joined: str) -> str:
         return "loss"
     if last & _LOSSES or (last <= {"policy", "value", "discriminator", "generator"} and "loss" in words):
         return "side_loss" if _is_side(words, last) else "loss"
+    if last & {"error", "err"} and words - _HELD_OUT <= _ERRORS:
+        return "side_loss" if last & {"td", "bellman"} else "loss"
+    if joined in ("err_d", "err_g", "bits_per_dim", "neg_elbo", "negative_elbo"):
+        return "side_loss" if joined.startswith("err") else "loss"
+    if last & _ACCURACIES or _QUALITIES.search(joined):
+        return "accuracy"
     if last & {"kl", "kld", "approxkl"}:
         return "reference_kl" if last & {"ref", "reference", "base"} else "kl"
     if "entropy" in last:
@@ -241,8 +300,6 @@ def _training(words: set[str], last: set[str], joined: str) -> str:
         return "length"
     if last & {"reward", "rewards", "rew", "return", "returns", "score"}:
         return "reward"
-    if last & _ACCURACIES:
-        return "accuracy"
     if last & {"retries", "retry", "timeouts", "errors", "failures"}:
         return "failures"
     if "skipped" in last:

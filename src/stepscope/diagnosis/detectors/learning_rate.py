@@ -34,6 +34,8 @@ WARM_UP = re.compile(r"(linear|constant)[ _-]*(with[ _-]*)?warm[ _-]*up|warm[ _-
 """A warm-up in the name of a schedule says nothing about what follows it."""
 RISEN, DECAYED, ENDED = 1.3, 0.85, 0.12
 """A restarted rate rises this many times after it had fallen to the second share of its peak, but not to the third."""
+PAST = 0.02
+"""A rate below this share of its peak was at the end of its schedule."""
 RISE_VALUES = 40
 MOVING = ("cosine", "linear", "polynomial", "decay", "onecycle")
 """Names of schedules that change the rate."""
@@ -76,7 +78,7 @@ class LearningRate:
         self._zero_since = None
         found = None
         if value > series.before:
-            found = self._too_high() or self._restarted()
+            found = self._too_high() or self._restarted() or self._past_its_end()
             self._highest = max(self._highest, value)
         elif series.count == 1:
             self._highest = value
@@ -167,6 +169,28 @@ class LearningRate:
             cause="the scheduler was made anew or its state was not restored, so that it began again",
             advice="Save and load the scheduler's state; set its last step when training is resumed.",
             weight=value / least,
+        )
+
+    def _past_its_end(self) -> Finding | None:
+        """Detect a rate that was at its end long before the configured last step, and rises again from there."""
+        series, run, total = self._series, self._run, self._run.setting(*TOTAL)
+        if total is None or series.lowest > PAST * self._highest or series.value < ENDED * self._highest:
+            return None
+        low = min(range(len(series.values)), key=series.values.__getitem__)
+        begun, fallen = series.steps[low], [each for each in itertools.islice(series.values, low)]
+        words = run.words("schedule", "lr_schedule", "scheduler", "lr_scheduler", "lr_scheduler_type")
+        if len(fallen) < 12 or begun > EARLY * total or any(word in words for word in RESTARTS):
+            return None
+        if any(b > a for a, b in itertools.pairwise(fallen)):
+            return None
+        text = f"{series.key} was at its end at step {begun} of {total:g} and rises again, to {number(series.value)}"
+        return SCHEDULE.about(
+            series,
+            begun,
+            text,
+            (0.0, series.lowest),
+            cause="the schedule is stepped more often than it was made for: twice in a step, or on each micro-batch",
+            advice="Call the scheduler once for each optimizer step, or make it for as many steps as it is called.",
         )
 
     def _flat(self) -> Finding | None:

@@ -42,6 +42,8 @@ CHANCE = 0.015
 STUCK_STEPS = 150
 FLAT = 0.06
 MIN_BLOCKS = 12
+EPOCHS = 15
+"""A loss that is logged once an epoch is judged from this many on."""
 LONG = 240
 """A loss at any other level is reported when it has not fallen in this many values..."""
 FALL = 0.02
@@ -71,6 +73,9 @@ class NotLearning:
         """Compare the last blocks with the first."""
         series, run = self._series, self._run
         middles = series.block_medians()
+        if not self._reported and EPOCHS <= series.count < STUCK_STEPS and (found := self._few()) is not None:
+            self._reported = True
+            return found
         if self._reported or series.count < STUCK_STEPS or not series.positive or len(middles) < MIN_BLOCKS:
             return None
         if run.reinforcement or run.resumed is not None or self._has_fallen(middles):
@@ -78,6 +83,21 @@ class NotLearning:
         found = self._guessing(middles) or self._flat(middles)
         self._reported = found is not None
         return found
+
+    def _few(self) -> Finding | None:
+        """Detect a loss at the logarithm of a number of classes that is logged once an epoch, with an evaluation."""
+        series, run = self._series, self._run
+        values = list(series.values)
+        level = median(values)
+        if not series.positive or max(values[1:]) - min(values[1:]) > 0.01 * level or run.reinforcement:
+            return None
+        evaluated = max((each.count for each in run.held_out), default=0)
+        count = self._classes(level) if evaluated >= 0.8 * series.count else None
+        if count is None:
+            return None
+        text = f"{series.key} has stayed at {number(level)} in {series.count} values, each with an evaluation: "
+        text += f"ln {count}, the loss of guessing among {count} classes"
+        return NOT_LEARNING.about(series, series.first_step, text, (0.0, level * 0.9))
 
     def _has_fallen(self, middles: list[float]) -> bool:
         """Return whether the loss is clearly below its first values: a quick answer for most runs."""

@@ -1,5 +1,6 @@
 """Overfitting: a held-out loss that rises while the training loss falls."""
 
+import itertools
 import math
 from statistics import median
 
@@ -37,6 +38,8 @@ EVALUATIONS = 5
 """A held-out loss must rise over this many evaluations..."""
 RISE = 0.06
 """... by this share of its minimum."""
+JUMP = 0.7
+"""A rise of which this share comes from one evaluation to the next has another cause."""
 
 
 def judge(series: Series, run: RunState) -> Finding | None:
@@ -53,6 +56,8 @@ def judge(series: Series, run: RunState) -> Finding | None:
     noise = jitter(series.on_scale(values))
     if rise < max(RISE, 5 * noise) or trend(since) < 0.6 or not _training_falls(series, run, steps[best]):
         return None
+    if max(b - a for a, b in itertools.pairwise(since)) > JUMP * (median(since[-3:]) - lowest):
+        return None  # a jump is no memorizing
     text = (
         f"{series.key} has been rising since step {steps[best]} ({number(lowest)} to "
         f"{number(median(since[-3:]))}) while the training loss falls"

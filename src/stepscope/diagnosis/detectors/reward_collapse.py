@@ -48,9 +48,9 @@ def judge(series: Series, run: RunState) -> Finding | None:
     gained, lost, noise = top - lowest, top - now, max(jitter(middles), 1e-9)
     if lost < max(LOST * gained, SIGMAS * noise, 0.1 * abs(top)) or max(after) > top - max(0.6 * lost, 3 * noise):
         return None
-    if gained < max(0.5 * lost, SIGMAS / 2 * noise):
+    if gained < max(0.3 * lost, SIGMAS / 2 * noise):
         return None  # it had learnt little: what falls is where it began
-    at = next(at for at in range(best, len(middles)) if max(middles[at:]) < top - 0.35 * lost)
+    at = _split(middles, best)
     begun = series.firsts[at]
     if run.restaged(series.firsts[max(at - 2, 0)], series.lasts[at]):
         return None
@@ -69,6 +69,17 @@ def _highest_gained(middles: list[float]) -> int:
         if gained > most:
             best, most = at, gained
     return best
+
+
+def _split(middles: list[float], best: int) -> int:
+    """Return the block at which one level gives way to another: both sides vary least around their medians."""
+
+    def rest(at: int) -> float:
+        return sum(
+            abs(middle - median(part)) for part in (middles[best - WIDTH + 1 : at], middles[at:]) for middle in part
+        )
+
+    return min(range(best + 1, len(middles) - WIDTH + 1), key=rest)
 
 
 RewardCollapse = judged_once("RewardCollapse", COLLAPSE, ("reward",), judge)

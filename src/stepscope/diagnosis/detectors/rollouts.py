@@ -50,6 +50,7 @@ MOE = Kind(
     "WARN",
     "the router sends most tokens to a few experts",
     "Raise the balancing loss or its bias update; look at the load of each expert.",
+    explains=("level_shift", "spike"),
     lasts=True,
 )
 ROW = 20
@@ -61,9 +62,8 @@ RATIO = (0.5, 2.0)
 MIN_SAMPLE_SIZE = 0.3
 MAX_AGE = 8.0
 IDLE = 0.5
-BALANCED, UNBALANCED = 2.0, 3.0
-FULL = 0.5
-"""An expert that gets this share of all tokens has too many."""
+BALANCED, UNBALANCED, LOADED = 2.0, 3.0, 0.4
+"""How many times as uneven as usual, and at least so much: a ratio, or the share of one expert."""
 BALANCING = re.compile(r"balanc|(moe|router)[/_.]aux")
 """A part of the loss that grows when tokens go to few experts."""
 
@@ -182,13 +182,13 @@ def _judge_waiting(series: Series, run: RunState) -> Finding | None:
 def _judge_balance(series: Series, run: RunState) -> Finding | None:
     if len(series.middles) < 10:
         return None
-    floor = UNBALANCED if series.highest > 1.0 else FULL
+    least = LOADED if series.role.name == "moe_load" and series.highest <= 1.0 else UNBALANCED
     if series.role.name == "side_loss":
         if not BALANCING.search(series.key):
             return None
-        floor = 0.0
+        least = 0.0
     usual, now = median(series.middles[: len(series.middles) // 2]), median(series.middles[-3:])
-    if now < max(floor, BALANCED * usual) or min(series.middles[-3:]) < max(series.middles[2:-4], default=0.0):
+    if now < max(least, BALANCED * usual) or min(series.middles[-3:]) < max(series.middles[2:-4], default=0.0):
         return None
     text = f"{series.key} rose to {number(now)}, usually {number(usual)}, at step {series.firsts[-3]}"
     return MOE.about(series, series.firsts[-3], text, (0.0, BALANCED * usual))
@@ -203,4 +203,4 @@ Mismatch = judged_once("Mismatch", MISMATCH, ("mismatch", "mismatch_kl"), _judge
 MatchRatio = judged_once("MatchRatio", MISMATCH, ("match_ratio", "ess"), _judge_ratio, each="value")
 StaleRollouts = judged_once("StaleRollouts", STALE, ("staleness",), _judge_age, each="value")
 Waiting = judged_once("Waiting", WAITING, ("idle_time", "idle_share"), _judge_waiting)
-MoeBalance = judged_once("MoeBalance", MOE, ("moe_balance", "side_loss"), _judge_balance)
+MoeBalance = judged_once("MoeBalance", MOE, ("moe_balance", "moe_load", "side_loss"), _judge_balance)

@@ -1,0 +1,108 @@
+"""Held-out losses that jump and stay up, or never fall while the training loss does."""
+
+import math
+from statistics import median
+
+from stepscope.diagnosis.detector import RunState, judged_once
+from stepscope.diagnosis.detectors.level_shift import LEVEL_SHIFT
+from stepscope.diagnosis.detectors.not_learning import NOT_LEARNING
+from stepscope.diagnosis.finding import Finding, number
+from stepscope.diagnosis.series_history import Series, jitter, spread
+
+BEFORE, AFTER = 4, 3
+"""A jump is seen by so many evaluations before it and after it."""
+RISE, SIGMAS = math.log(1.3), 6.0
+EVALUATIONS = 8
+"""A held-out loss that is no lower after so many evaluations..."""
+FELL = math.log(1.5)
+"""... while the training loss fell this far has not followed it."""
+BETTER, FLAT = 0.03, 0.25
+"""It is neither lower than at first by the first, in logarithms, nor higher by the second, which would be overfitting."""
+_OTHER = (
+    "what is evaluated is not what is trained: a copy or an average of the weights that is not updated, statistics that "
+    "are frozen, or held-out data that is prepared otherwise"
+)
+_CHANGED = (
+    "what is evaluated has changed, or the training teaches something else since then (other targets, data that is "
+    "missing from the mix); the training loss alone does not show it"
+)
+
+
+def judge_jump(series: Series, run: RunState) -> Finding | None:
+    """Compare the last evaluations with those just before them."""
+    if series.count < BEFORE + AFTER + 1 or not series.positive or series.value < series.lowest * 1.3:
+        return None
+    values, steps = series.on_scale(list(series.values)), list(series.steps)
+    before, after = values[-AFTER - 2 * BEFORE : -AFTER], values[-AFTER:]
+    was = median(before[-BEFORE:])
+    noise = max(spread(before[-BEFORE:]), jitter(before) / 2, 0.01)
+    if min(after) - max(before[-BEFORE:]) < 0.5 * RISE or min(after) - was < max(RISE, SIGMAS * noise):
+        return None
+    rise = median(after) - was
+    if after[0] - was < 0.5 * rise or run.raised(steps[-AFTER - 1], series.step, rise) or run.reinforcement:
+        return None
+    if _training_moved(series, run, steps[-AFTER - 1]):
+        return None  # that is a finding of its own
+    at = len(values) - AFTER
+    while at > 1 and values[at - 1] - min(before) > 0.25 * rise:
+        at -= 1
+    text = (
+        f"{series.key} went up from {number(series.plain(was))} to {number(series.plain(after[0]))} between steps "
+        f"{steps[at - 1]} and {steps[-AFTER]}, and stayed there; the training loss did not rise"
+    )
+    band = series.band(was, SIGMAS * noise)
+    return LEVEL_SHIFT.about(series, steps[at], text, band, cause=_CHANGED, weight=rise / noise)
+
+
+def judge_never(series: Series, run: RunState) -> Finding | None:
+    """Compare all evaluations with the first, and with what the training did meanwhile."""
+    if series.count < EVALUATIONS or not series.positive or run.reinforcement or run.resumed is not None:
+        return None
+    if series.lowest < series.first_value * (1 - BETTER) and series.count < 2 * EVALUATIONS:
+        return None
+    values, steps = series.on_scale(list(series.values)), list(series.steps)
+    if steps[0] != series.first_step:
+        return None
+    first, now = median(values[:3]), median(values[-3:])
+    if (
+        not -BETTER < now - first < FLAT
+        or min(median(values[at : at + 3]) for at in range(len(values) - 2)) < first - 2 * BETTER
+    ):
+        return None
+    fell = _fallen(series, run, steps[0])
+    if fell is None:
+        return None
+    other, was, became = fell
+    text = (
+        f"{series.key} is {number(series.plain(now))} after {series.count} evaluations and was "
+        f"{number(series.plain(first))} at first, while {other} fell from {number(was)} to {number(became)}"
+    )
+    limits = (0.0, series.plain(first))
+    return NOT_LEARNING.about(series, series.first_step, text, limits, severity="WARN", cause=_OTHER)
+
+
+def _fallen(series: Series, run: RunState, since: int) -> tuple[str, float, float] | None:
+    """Return a training loss that fell far since a step: its key, and from what to what."""
+    for other in run.of_role("loss", series.rank, held_out=False):
+        if not other.positive or len(other.middles) < 4:
+            continue
+        was, became = median(other.middles[:2]), median(other.middles[-3:])
+        if math.log(was / became) > FELL and other.lasts[-1] > since:
+            return other.key, was, became
+    return None
+
+
+def _training_moved(series: Series, run: RunState, since: int) -> bool:
+    """Return whether a training loss is above its lower quarter, too; True if there is none to say."""
+    found = [each for each in run.of_role("loss", series.rank, held_out=False) if each.positive and each.count > 8]
+    for each in found:
+        after = [value for step, value in zip(each.steps, each.values, strict=True) if step > since]
+        usual = sorted(each.middles)[len(each.middles) // 4] if each.middles else each.lowest
+        if len(after) < 2 or median(after) > 1.2 * usual:
+            return True
+    return not found
+
+
+HeldOutJump = judged_once("HeldOutJump", LEVEL_SHIFT, ("loss",), judge_jump, held_out=True, each="value")
+NeverBetter = judged_once("NeverBetter", NOT_LEARNING, ("loss",), judge_never, held_out=True, each="value")
+"""Watch one held-out loss together with the training loss."""

@@ -1,0 +1,64 @@
+"""Runaway: a part of a loss or an estimate that grows without bound, or a loss that falls ever faster below zero."""
+
+from statistics import median
+
+from stepscope.diagnosis.detector import RunState, judged_once
+from stepscope.diagnosis.detectors.divergence import DIVERGENCE
+from stepscope.diagnosis.detectors.impossible_loss import IMPOSSIBLE
+from stepscope.diagnosis.finding import Finding, number
+from stepscope.diagnosis.series_history import Series, trend
+
+LAST, MIN_BLOCKS = 8, 16
+TIMES, STILL = 100.0, 3.0
+"""It is so many times what it ever was, and still grows so many times within the last blocks."""
+ESTIMATE_TIMES = 20.0
+FASTER = 3.0
+"""The last quarter of a fall without bound is so many times the one before it; a healthy fall slows down."""
+BELOW = 5.0
+"""Such a loss is so many times as far below zero as it was above."""
+_OWN_TARGETS = (
+    "it learns from targets that contain its own estimates and grow with them (a discount of 1 or more, no target "
+    "network), rewards or returns that are not scaled, or a learning rate that is too high"
+)
+_SIGN = "a term of the loss has the wrong sign, or no lower bound: the model makes it larger for ever"
+
+
+def judge(series: Series, run: RunState) -> Finding | None:
+    """Compare the size of the last blocks with the largest before them."""
+    if len(series.middles) < MIN_BLOCKS + LAST or abs(series.middles[-1]) < 2 * abs(series.middles[-LAST]):
+        return None
+    sizes = [abs(middle) for middle in series.middles]
+    estimate = series.role.name == "value_estimate"  # it begins near zero, and has to grow
+    earlier, last = max(sizes[: len(sizes) // 2] if estimate else sizes[: -2 * LAST] or sizes[:-LAST]), sizes[-LAST:]
+    times = ESTIMATE_TIMES if estimate else TIMES
+    if earlier <= 0 or last[-1] < times * earlier or trend(last) < 0.7 or last[-1] < STILL * last[0]:
+        return None
+    at = len(sizes) - 1
+    while at > 1 and sizes[at - 1] > 1.5 * earlier:
+        at -= 1
+    begun = series.firsts[at]
+    if run.raised(begun, series.step):
+        return None
+    text = f"{series.key} grows without bound since step {begun}: {number(series.middles[-1])}, before at most "
+    return DIVERGENCE.about(series, begun, f"{text}{number(earlier)}", (-earlier, earlier), cause=_OWN_TARGETS)
+
+
+def judge_fall(series: Series, run: RunState) -> Finding | None:
+    """Compare the last quarter of a fall below zero with the one before it."""
+    middles = series.middles
+    if series.positive or len(middles) < MIN_BLOCKS or series.highest <= 0 or run.reinforcement:
+        return None
+    if middles[-1] > -BELOW * max(median(middles[:3]), 0.0) or middles[-1] > min(middles[:-1]):
+        return None
+    quarter = len(middles) // 4
+    last, before = middles[-quarter - 1] - middles[-1], middles[-2 * quarter - 1] - middles[-quarter - 1]
+    if before <= 0 or last < FASTER * before or trend(middles[-quarter - 1 :]) > -0.9:
+        return None
+    at = next(at for at, middle in enumerate(middles) if middle < 0 and max(middles[at:]) <= 0)
+    text = f"{series.key} falls ever faster, below zero since step {series.firsts[at]}: {number(series.value)}"
+    return IMPOSSIBLE.about(series, series.firsts[at], text, (min(middles[:at] or [0.0]), series.highest), cause=_SIGN)
+
+
+Runaway = judged_once("Runaway", DIVERGENCE, ("side_loss", "value_estimate"), judge)
+EverFaster = judged_once("EverFaster", IMPOSSIBLE, ("loss",), judge_fall)
+"""Watch one part of a loss or an estimate, and one loss."""
