@@ -45,7 +45,8 @@ INSERT INTO ordered SELECT run, name, digest, context, input FROM datasets;
 DROP TABLE datasets;
 ALTER TABLE ordered RENAME TO datasets;
 """
-_VERSIONS = (_TABLES, _ORDERED_DATASETS)
+_ARTIFACT_TOKENS = "CREATE TABLE artifact_tokens (path TEXT PRIMARY KEY, token TEXT NOT NULL) WITHOUT ROWID;"
+_VERSIONS = (_TABLES, _ORDERED_DATASETS, _ARTIFACT_TOKENS)
 """What leads from each version to the next one."""
 VERSION = len(_VERSIONS)
 # A NULL value is NaN, which SQLite cannot store. `latest` duplicates data of the store so that searches read one file,
