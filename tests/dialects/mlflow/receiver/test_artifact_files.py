@@ -93,3 +93,34 @@ def test_a_token_of_a_project_reaches_its_own_files(start_hub: StartHub, tmp_pat
     named = "experiments/get-by-name?experiment_name=secret"
     assert [ask("GET", named, None, token) for token in (mine, other)] == [200, 404]
     assert server.send("GET", named).status == 401
+
+
+def test_a_token_replaces_no_artifact_of_another(start_hub: StartHub) -> None:
+    """What exists is replaced by the token that stored it, also after a restart, or with the scope admin."""
+    hub = start_hub()
+    tokens = Tokens(hub.home / "hub" / "tokens.json")
+    mine, other, reader = (tokens.create(scopes)[1] for scopes in (["ingest"], ["ingest"], ["ingest", "read"]))
+    admin = tokens.create(["ingest", "read", "admin"])[1]
+    wait_for(lambda: hub.request("GET", "/api/runs").status == 401)
+
+    def ask(method: str, path: str, token: str, body: bytes | None = None) -> int:
+        return RestCalls(hub.port).send(method, path, body, authorization=f"Bearer {token}").status
+
+    def content() -> bytes:
+        return bytes(RestCalls(hub.port).send("GET", file, authorization=f"Bearer {admin}").body)
+
+    made = RestCalls(hub.port).post("runs/create", {"experiment_id": "0"}, authorization=f"Bearer {mine}").body
+    file = f"{FILES}/0/{made['run']['info']['run_id']}/artifacts/model/MLmodel"
+    assert ask("PUT", file, mine, b"first") == 200
+    assert [ask("PUT", path, token, b"evil") for token in (other, reader) for path in (file, f"{file}/")] == [403] * 4
+    assert content() == b"first"
+    hub.stop()
+    hub.start()
+    assert ask("PUT", file, other, b"evil") == 403
+    assert ask("PUT", file, mine, b"second") == 200
+    assert content() == b"second"
+    assert ask("PUT", file, admin, b"third") == 200
+    assert ask("PUT", file, mine, b"fourth") == 403
+    assert content() == b"third"
+    assert ask("DELETE", file.rpartition("/")[0], admin) == 200
+    assert ask("PUT", file, other, b"new") == 200

@@ -10,6 +10,7 @@ import pytest
 from tests.dialects.mlflow.receiver.dying_hub import AFTER, BEFORE
 from tests.dialects.wandb.receiver.conftest import sql, wait_state
 from tests.hub.conftest import RunningHub
+from tests.hub.test_connections import wait_for
 from tests.late import late
 
 mlflow: Any = late("mlflow")
@@ -64,8 +65,9 @@ def test_a_kill_loses_and_repeats_nothing(dying: DyingHub) -> None:
         metrics = [mlflow.entities.Metric(f"m{at}", at / 3, 1_700_000_000_000 + step, step) for at in range(20)]
         dying.die_during(where, client.log_batch, run, metrics, [mlflow.entities.Param(f"p{step}", str(step))])
     dying.die_during(BEFORE, client.set_terminated, run)
-    found = wait_state(hub, run, "finished")
-    assert found["config"] == {"p0": 0, "p1": 1, "p2": 2}
+    wait_state(hub, run, "finished")
+    wait_for(lambda: hub.request("GET", f"/api/runs/{run}").json()["config"])  # of another writer than the end
+    assert hub.request("GET", f"/api/runs/{run}").json()["config"] == {"p0": 0, "p1": 1, "p2": 2}
     number = f"(SELECT max(run) FROM runs WHERE id = '{run}')"
     values = f"SELECT count() FROM metrics WHERE series IN (SELECT series FROM series WHERE run = {number})"
     assert sql(hub, values) == [[60]]

@@ -42,8 +42,13 @@ class ArtifactCalls:
 
     async def _upload(self, request: Request) -> Response:
         path = _path(request)
-        await run_in_threadpool(self._files.admit, path, access_of(request.scope).project)
+        access = access_of(request.scope)
+        await run_in_threadpool(self._files.admit, path, access.project)
+        if not access.allows("admin"):
+            await run_in_threadpool(self._files.check_unused, path, access.token.id if access.token else "")
         await self._files.keep(path, request.stream())
+        if access.token is not None:
+            await run_in_threadpool(self._files.note_token, path, access.token.id)
         return json_response({})
 
     async def _download(self, request: Request) -> Response:

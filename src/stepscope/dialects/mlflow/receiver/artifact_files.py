@@ -11,7 +11,7 @@ from urllib.parse import unquote
 from starlette.concurrency import run_in_threadpool
 from starlette.responses import Response
 
-from stepscope.dialects.mlflow.receiver.errors import MISSING, refused
+from stepscope.dialects.mlflow.receiver.errors import DENIED, MISSING, refused
 from stepscope.dialects.mlflow.receiver.experiments import ARTIFACTS
 from stepscope.dialects.mlflow.receiver.logged_models import find
 from stepscope.dialects.mlflow.receiver.run_table import find_run
@@ -60,6 +60,21 @@ class ArtifactFiles:
                 find(db, parts[2] if len(parts) > 2 else "", project, deleted=True)
             else:
                 find_run(db, parts[1] if len(parts) > 1 else "", project)
+
+    def check_unused(self, path: str, token: str) -> None:
+        """Raise Refused if a file exists that another token stored."""
+        if not os.path.lexists(self._place(path)):
+            return
+        with self._database.read() as db:
+            row = db.execute("SELECT token FROM artifact_tokens WHERE path = ?", (path,)).fetchone()
+        if row is None or row[0] != token:
+            only = "only the token that stored it, and those with the scope admin, can replace it"
+            raise refused(f"The artifact {path[:200]!r} exists: {only}.", DENIED)
+
+    def note_token(self, path: str, token: str) -> None:
+        """Note the token that stored a file."""
+        with self._database.write(durable=False) as db:
+            db.execute("INSERT OR REPLACE INTO artifact_tokens VALUES (?, ?)", (path, token))
 
     def run_folder(self, uri: str) -> str | None:
         """Return the path of a run's or model's artifacts; None when they are stored elsewhere."""
@@ -118,11 +133,22 @@ class ArtifactFiles:
             shutil.rmtree(target) if target.is_dir() else target.unlink(missing_ok=True)
         except (OSError, ValueError):
             raise refused(f"the artifact {path[:200]!r} cannot be removed") from None
+        self._forget(path)
+
+    def _forget(self, path: str) -> None:
+        """Forget who stored a file, or the files of a folder."""
+        with self._database.write() as db:
+            db.execute("DELETE FROM artifact_tokens WHERE path = ?", (path,))
+            db.execute("DELETE FROM artifact_tokens WHERE path > ? AND path < ?", (f"{path}/", f"{path}0"))
 
     def remove(self, uri: str, name: str) -> int:
         """Remove the folder of a run or model by the URI of its artifacts; return the bytes freed."""
         parts = (self.run_folder(uri) or "").split("/")
-        return remove_folder(self._place("/".join(parts[:-1]))) if parts[-2:] == [name, "artifacts"] else 0
+        if parts[-2:] != [name, "artifacts"]:
+            return 0
+        freed = remove_folder(self._place("/".join(parts[:-1])))
+        self._forget("/".join(parts[:-1]))
+        return freed
 
     def _place(self, path: str) -> Path:
         return self._folder.joinpath(*path.split("/")) if path else self._folder

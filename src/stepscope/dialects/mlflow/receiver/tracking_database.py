@@ -70,7 +70,8 @@ CREATE TABLE trace_metadata (trace TEXT NOT NULL, key TEXT NOT NULL, value TEXT 
     PRIMARY KEY (trace, key)) WITHOUT ROWID;
 CREATE TABLE trace_runs (trace TEXT NOT NULL, run_id TEXT NOT NULL, PRIMARY KEY (trace, run_id)) WITHOUT ROWID;
 """
-_VERSIONS = (_TABLES, _ORDERED_DATASETS, _REGISTRY, _TRACES)
+_ARTIFACT_TOKENS = "CREATE TABLE artifact_tokens (path TEXT PRIMARY KEY, token TEXT NOT NULL) WITHOUT ROWID;"
+_VERSIONS = (_TABLES, _ORDERED_DATASETS, _REGISTRY, _TRACES, _ARTIFACT_TOKENS)
 """What leads from each version to the next one."""
 VERSION = len(_VERSIONS)
 # A NULL value is NaN, which SQLite cannot store. `latest` duplicates data of the store so that searches read one file,
