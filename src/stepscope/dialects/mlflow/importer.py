@@ -74,10 +74,12 @@ class MlflowDatabase:
             config = dict(database.execute("SELECT key, value FROM params WHERE run_uuid = ?", (id,)))
             tags = dict(database.execute("SELECT key, value FROM tags WHERE run_uuid = ?", (id,)))
             began = start * 10**6 if isinstance(start, int) and 0 <= start < LATEST_MS else 0
-            folders = _artifacts(str(uri), str(id), skip)
+            folders = artifact_folders(str(uri), str(id), skip)
             query = "SELECT model_id, name, artifact_location FROM logged_models WHERE source_run_id = ?"
             for model, title, place in database.execute(query, (id,)).fetchall() if has_models else ():
-                folders += _artifacts(str(place), str(model), skip, f"models/{layout.slug(str(title))}-{model[-8:]}/")
+                folders += artifact_folders(
+                    str(place), str(model), skip, f"models/{layout.slug(str(title))}-{model[-8:]}/"
+                )
             parts = [_DatabaseRun(file, id, began), FolderFiles(folders, began)]
             yield _found(str(id), str(project), name, parts, config, tags, str(status))
 
@@ -95,7 +97,7 @@ def _skip_some(skip: Skip, reason: str, count: int) -> None:
         skip(reason, count)
 
 
-def _artifacts(uri: str, id: str, skip: Skip, prefix: str = "") -> list[tuple[str, Path]]:
+def artifact_folders(uri: str, id: str, skip: Skip, prefix: str = "") -> list[tuple[str, Path]]:
     """Return the folder of the artifacts of a run or model with the prefix of their names, if it is on this machine.
 
     A store of somebody else may name any folder: only one that MLflow named after the run or model is read.
@@ -205,7 +207,7 @@ class MlflowFolder:
         start = about.get("start_time", "")
         began = int(start) if start.isdecimal() and len(start) < 20 else 0
         time = began * 10**6 if began < LATEST_MS else 0
-        folders = _artifacts(about.get("artifact_uri", ""), about["run_id"], skip)
+        folders = artifact_folders(about.get("artifact_uri", ""), about["run_id"], skip)
         parts = [_FolderRun(folder, time), FolderFiles([*folders, *_models(folder, about["run_id"], skip)], time)]
         config, tags = _texts(folder / "params"), _texts(folder / "tags")
         name = about.get("run_name") or tags.get("mlflow.runName")
@@ -223,7 +225,7 @@ def _models(folder: Path, run: str, skip: Skip) -> list[tuple[str, Path]]:
         if about.get("source_run_id") == run:
             id = about.get("model_id", "")
             prefix = f"models/{layout.slug(about.get('name', ''))}-{id[-8:]}/"
-            found += _artifacts(about.get("artifact_location", ""), id, skip, prefix)
+            found += artifact_folders(about.get("artifact_location", ""), id, skip, prefix)
     return found
 
 
