@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from stepscope.cli.main import main
-from stepscope.dialects.mlflow.importer import MlflowDatabase, MlflowFolder, count_files
+from stepscope.dialects.mlflow.importer import MlflowDatabase, MlflowFolder, artifact_folders
 from stepscope.dialects.trackio.importer import Trackio
-from stepscope.dialects.wandb.importer import HEADER, WandbFiles
+from stepscope.dialects.wandb.importer import HEADER, WandbFiles, _is_staged
 from stepscope.imports import source
 from stepscope.imports.source import Source
 from stepscope.imports.tables import Csv, JsonLines
@@ -158,8 +158,31 @@ def mlflow_database(path: Path, values: list[tuple[object, ...]]) -> None:
     "uri", ["", "s3://bucket/a", "file://[half", "/" + "x" * 5000, "file:///a%00b", "/proc/self/fd/99"]
 )
 def test_odd_addresses_of_artifacts(uri: str) -> None:
-    """An address that is not on this machine, or none at all, has no files to count."""
-    assert count_files(uri) == 0
+    """An address that is not on this machine, or none at all, has no files."""
+    assert artifact_folders(uri, "99", lambda reason, count: None) == []
+
+
+def test_a_store_cannot_name_any_folder(tmp_path: Path) -> None:
+    """Only the artifacts that MLflow itself would have written for a run are copied, however a store names others."""
+    for name in ("run/artifacts", "run/secrets", "other/artifacts"):
+        (tmp_path / name).mkdir(parents=True)
+    found = {
+        name: artifact_folders(f"{tmp_path}/{name}", "run", lambda reason, count: None)
+        for name in ("run/artifacts", "run/secrets", "other/artifacts", "run/artifacts/../../other/artifacts")
+    }
+    assert [name for name, folders in found.items() if folders] == ["run/artifacts"]
+
+
+def test_a_file_of_wandb_cannot_name_any_file(tmp_path: Path) -> None:
+    """Files of artifacts are copied only from the folder in which the client itself keeps its copies."""
+    staging, other = tmp_path / "artifacts" / "staging", tmp_path / "private"
+    for folder in (staging, other):
+        folder.mkdir(parents=True)
+        (folder / "file").write_bytes(b"data")
+    (staging / "link").symlink_to(other / "file")
+    assert _is_staged(staging / "file")
+    for path in (other / "file", staging / "link", staging / ".." / ".." / "private" / "file", staging / "none"):
+        assert not _is_staged(path), path
 
 
 def test_odd_mlflow_rows(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

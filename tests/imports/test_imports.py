@@ -6,10 +6,14 @@ import sys
 import time
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from stepscope.cli.import_runs import TABLES_BESIDE
 from stepscope.cli.main import main
+from stepscope.dialects.mlflow.media import MlflowImages
+from stepscope.hub.runs.run_files import RunFile
+from stepscope.model.names import SCOPE_SAMPLES
 from stepscope.model.records import Alert, Event, Histogram, Log, Metric
 from stepscope.testing import read_run
 from tests.imports.clients import run_client
@@ -119,8 +123,10 @@ def test_a_damaged_event_costs_itself(tmp_path: Path, capsys: pytest.CaptureFixt
 def test_stores_of_mlflow(
     store: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Metrics with NaN and infinities, parameters, tags and the status arrive from both stores; the rest is counted."""
+    """Metrics with NaN and infinities, parameters, tags, the status and artifacts arrive; the rest is counted."""
     monkeypatch.setenv("MLFLOW_ALLOW_FILE_STORE", "true")
+    weights = tmp_path / "weights.bin"
+    weights.write_bytes(b"weights")
     place = tmp_path / ("mlflow.db" if store == "sqlite" else "mlruns")
     client = mlflow.MlflowClient(f"sqlite:///{place}" if store == "sqlite" else place.as_uri())
     experiment = client.create_experiment("exp", (tmp_path / "artifacts").as_uri())
@@ -151,20 +157,34 @@ def test_stores_of_mlflow(
     deleted = client.create_run(gone).info.run_id
     killed = client.create_run(experiment, tags={"mlflow.parentRunId": run.info.run_id}).info.run_id
     client.log_text(killed, "text", "folder/a.txt")
+    client.log_image(killed, np.zeros((4, 4, 3), np.uint8), key="shot", step=3)
+    model = client.create_logged_model(experiment, name="net", source_run_id=killed)
+    client.log_model_artifact(model.model_id, str(weights))
     client.set_terminated(killed, "KILLED")
     client.delete_experiment(gone)
     client.delete_run(client.create_run(experiment).info.run_id)
     again = bring(capsys, home, place)
     assert {each["run"]: each["values"] for each in again["runs"]} == {run.info.run_id: 2, killed: 0}
-    assert again["left_out"] == {"deleted runs": 2, "artifacts": 1}
+    assert again["left_out"] == {"deleted runs": 2}
+    files = home / "runs" / killed / "files"
+    assert (files / "folder" / "a.txt").read_text() == "text"
+    assert (files / "models" / f"net-{model.model_id[-8:]}" / "weights.bin").read_bytes() == b"weights"
+    (image,) = (path for path in files.glob("images/*") if path.suffix == ".png")
+    found = MlflowImages().in_file(RunFile(image.relative_to(files).as_posix(), image, 1, 0.0))
+    assert found is not None
+    assert (found["key"], found["step"]) == ("shot", 3)
     assert deleted not in {each["run"] for each in again["runs"]}
     ends = [each.attrs for each in read_run(home, killed) if isinstance(each, Event) and "status" in each.attrs]
-    assert ends == [{"status": "preempted"}]
-    assert [each.attrs["parent"] for each in read_run(home, killed) if "parent" in each.attrs] == [run.info.run_id]
+    assert ends == [{"status": "preempted"}] * 2, "of the metrics, and of the files"
+    events = [each for each in read_run(home, killed) if isinstance(each, Event)]
+    assert {each.attrs["parent"] for each in events if "parent" in each.attrs} == {run.info.run_id}
     assert is_same(home, place)
+    (files / "folder" / "a.txt").write_text("other")
+    assert not is_same(home, place)
 
 
 WANDB = """
+import numpy as np
 import wandb
 about = {"config": {"lr": 0.5}, "tags": ["a"], "notes": "hello", "group": "g", "job_type": "eval"}
 run = wandb.init(mode="offline", project="proj", name="nm", dir=".", **about)
@@ -176,16 +196,24 @@ for epoch in range(3):
     run.log({"epoch": epoch, "val/loss": epoch / 2})
 run.alert("title", "text", level="ERROR")
 print("a line of output")
+picture = wandb.Image(np.zeros((4, 4, 3), np.uint8), caption="black")
+run.log({"picture": picture, "table": wandb.Table(columns=["a", "b"], data=[[1, "x"], [2, "y"]])})
+run.summary["best"] = 0.75
+with open("weights.bin", "wb") as file:
+    file.write(b"weights")
+artifact = wandb.Artifact("net", "model")
+artifact.add_file("weights.bin")
+run.log_artifact(artifact)
 run.finish()
 """
 
 
 def test_offline_runs_of_wandb(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """History with nested values, NaN and axes of its own, histograms, description, alerts and output arrive."""
+    """History with nested values, NaN and axes of its own, texts, media, tables, artifacts, the rest: all arrives."""
     run_client("wandb", WANDB, tmp_path)
     done = bring(capsys, tmp_path / "home", tmp_path / "wandb")
     assert [each["name"] for each in done["runs"]] == ["nm"]
-    assert done["left_out"]["values that are not numbers"] == 20
+    assert done["left_out"] == {}
     records = list(read_run(tmp_path / "home", done["runs"][0]["run"]))
     losses = series(records, "loss")
     assert math.isnan(losses.pop(3))
@@ -199,20 +227,35 @@ def test_offline_runs_of_wandb(tmp_path: Path, capsys: pytest.CaptureFixture[str
     assert (started["group"], started["job_type"]) == ("g", "eval")
     assert [(each.name, each.message) for each in records if isinstance(each, Alert)] == [("title", "text")]
     assert "a line of output" in [each.body for each in records if isinstance(each, Log)]
+    samples = [(each.body, each.attrs) for each in records if isinstance(each, Log) and each.scope == SCOPE_SAMPLES]
+    assert samples == [("table", {"a": 1, "b": "x"}), ("table", {"a": 2, "b": "y"})]
+    others = [each.attrs for each in records if isinstance(each, Event) and each.name == "wandb.values"]
+    assert [each["word"] for each in others[:20]] == ["text"] * 20
+    files = tmp_path / "home" / "runs" / done["runs"][0]["run"] / "files"
+    assert others[-1]["picture"]["caption"] == "black"
+    assert (files / others[-1]["picture"]["path"]).read_bytes().startswith(b"\x89PNG")
+    (weights,) = (files / "artifacts" / "net").iterdir()
+    assert weights.read_bytes() == b"weights"
+    summary = next(each.attrs for each in records if isinstance(each, Event) and each.name == "train.summary")
+    assert summary["best"] == 0.75
     check_finds_differences(tmp_path / "home", tmp_path / "wandb", done["runs"][0]["run"])
 
 
 TRACKIO = """
+import numpy as np
 import trackio
 trackio.init(project="pj", name="r1", config={"lr": 0.5})
 for step in range(10):
     trackio.log({"loss": step / 4, "odd": float("inf")}, step=step)
+picture = trackio.Image(np.zeros((4, 4, 3), np.uint8), caption="black")
+rows = trackio.Table(columns=["a", "b"], data=[[1, "x"], [2, "y"]])
+trackio.log({"picture": picture, "table": rows, "word": "text"}, step=10)
 trackio.finish()
 """
 
 
 def test_databases_of_trackio(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Metrics and the configuration of each run arrive."""
+    """Metrics, texts, images, tables and the configuration of each run arrive."""
     run_client("trackio", TRACKIO, tmp_path, TRACKIO_DIR=str(tmp_path / "trackio"))
     done = bring(capsys, tmp_path / "home", tmp_path / "trackio")
     assert [(each["name"], each["values"]) for each in done["runs"]] == [("r1", 20)]
@@ -220,6 +263,13 @@ def test_databases_of_trackio(tmp_path: Path, capsys: pytest.CaptureFixture[str]
     assert series(records, "loss") == {step: step / 4 for step in range(10)}
     assert set(series(records, "odd").values()) == {math.inf}
     assert next(each for each in records if isinstance(each, Event)).attrs["config"] == {"lr": 0.5}
+    assert done["left_out"] == {}
+    samples = [(each.step, each.body, each.attrs) for each in records if isinstance(each, Log)]
+    assert samples == [(10, "table", {"a": 1, "b": "x"}), (10, "table", {"a": 2, "b": "y"})]
+    (others,) = (each.attrs for each in records if isinstance(each, Event) and each.name == "trackio.values")
+    assert (others["word"], others["picture"]["caption"]) == ("text", "black")
+    files = tmp_path / "home" / "runs" / done["runs"][0]["run"] / "files"
+    assert (files / others["picture"]["file_path"]).read_bytes().startswith(b"\x89PNG")
     check_finds_differences(tmp_path / "home", tmp_path / "trackio", done["runs"][0]["run"])
 
 

@@ -1,5 +1,6 @@
 """What importers of dialects use."""
 
+from stepscope.imports.folder_files import FolderFiles
 from stepscope.imports.source import LARGEST_RECORD, Chunk, FoundRun, NextChunk, Part, Skip, Source, SourceFile, pack
 from stepscope.imports.sqlite import connect, count_rows, databases, select, tables
 from stepscope.journal import layout
@@ -7,6 +8,7 @@ from stepscope.journal import layout
 __all__ = [
     "LARGEST_RECORD",
     "Chunk",
+    "FolderFiles",
     "FoundRun",
     "NextChunk",
     "Part",

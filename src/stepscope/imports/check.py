@@ -1,5 +1,6 @@
 """Comparison of an imported run with its source: values of all series, texts, alerts, files and the description."""
 
+import filecmp
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from itertools import zip_longest
@@ -134,9 +135,15 @@ def _is_ours(event: Event) -> bool:
 
 def _add_file_difference(folder: Path, found: list[str], file: SourceFile) -> None:
     try:
-        found += [] if (folder / file.name).read_bytes() == file.data else [f"the file {file.name} differs"]
+        found += [] if _is_same(folder / file.name, file.data) else [f"the file {file.name} differs"]
     except OSError as error:
         found.append(f"the imported file {file.name} cannot be read: {error.strerror}")
+
+
+def _is_same(path: Path, data: bytes | Path) -> bool:
+    if isinstance(data, bytes):
+        return path.read_bytes() == data
+    return filecmp.cmp(path, data, shallow=False)
 
 
 def _description_difference(written: dict[str, Event], run: FoundRun, source: str) -> list[str]:

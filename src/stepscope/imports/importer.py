@@ -1,6 +1,9 @@
 """Import of a run: its content is written to journals; what was imported before is skipped."""
 
+import errno
 import hashlib
+import os
+import shutil
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -28,6 +31,7 @@ _ABOUT = "_about"
 _ENDED = "_ended"
 """In a position: whether the end of the run is stored after it."""
 _LONGEST_TEXT = 1024 * 1024
+_FULL = (errno.ENOSPC, errno.EDQUOT)
 _pack = msgspec.msgpack.Encoder().encode
 _row = msgspec.msgpack.Decoder(list[Any])
 
@@ -68,7 +72,7 @@ def _import_part(home: Path, run: FoundRun, part: Part, source: str, skip: Skip)
     try:
         for chunk in part.read(before, skip):
             for file in chunk.files:
-                _keep(files_folder(home, run.id), file)
+                _keep(files_folder(home, run.id), file, skip)
             latest = _latest(chunk, latest)
             start = [] if described else [_event(part.time if known is None else latest, EVENT_STARTED, about)]
             journal.append([*start, *chunk.records, _mark(latest, chunk.position, digest)])
@@ -99,10 +103,28 @@ def _mark(time: int, position: dict[str, Any], digest: str) -> bytes:
     return _pack(Event(time, None, None, None, None, 1, EVENT_POSITION, {**position, _ABOUT: digest}))
 
 
-def _keep(folder: Path, file: SourceFile) -> None:
+def _keep(folder: Path, file: SourceFile, skip: Skip) -> None:
     path = folder / file.name
-    path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-    replace_file(path, file.data)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        if isinstance(file.data, bytes):
+            replace_file(path, file.data)
+        else:
+            _copy(file.data, path)
+    except OSError as error:
+        if error.errno in _FULL:
+            raise
+        skip(f"files that cannot be copied: {error.strerror}", 1)
+
+
+def _copy(source: Path, target: Path) -> None:
+    """Copy a file of any size; the target is complete or not there."""
+    half = target.with_name(f"{target.name}.%part")
+    try:
+        shutil.copyfile(source, half, follow_symlinks=False)
+        os.replace(half, target)
+    finally:
+        half.unlink(missing_ok=True)
 
 
 def files_folder(home: Path, run: str) -> Path:

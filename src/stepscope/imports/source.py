@@ -7,7 +7,9 @@ from typing import Any, NamedTuple, Protocol
 
 import msgspec
 
-from stepscope.model.records import FIRST_STEP, LAST_STEP, Metric, Record
+from stepscope.model.names import SEVERITIES
+from stepscope.model.records import FIRST_STEP, LAST_STEP, Event, Metric, Record
+from stepscope.model.redaction import redact
 from stepscope.wire.nested_rows import Definition, parts_by_axis, split_row
 
 Skip = Callable[[str, int], None]
@@ -24,7 +26,8 @@ class SourceFile(NamedTuple):
 
     name: str
     """A path below the folder of the run's files; the same content always has the same name."""
-    data: bytes
+    data: bytes | Path
+    """Its content, or the file that has it, which is copied."""
 
 
 class Chunk(NamedTuple):
@@ -96,6 +99,7 @@ class NextChunk:
     def __init__(self, skip: Skip) -> None:
         self._skip = skip
         self._records: list[bytes] = []
+        self._files: list[SourceFile] = []
         self._size = self._points = 0
 
     @property
@@ -105,8 +109,13 @@ class NextChunk:
 
     @property
     def is_empty(self) -> bool:
-        """Whether there are no records."""
-        return not self._records
+        """Whether there are neither records nor files."""
+        return not self._records and not self._files
+
+    def add_file(self, file: SourceFile) -> None:
+        """Add a file."""
+        self._files.append(file)
+        self._size += len(file.data) if isinstance(file.data, bytes) else 0
 
     def add(self, record: Record, points: int = 0) -> None:
         """Add a record with its number of metric values; one that cannot be stored is left out and counted."""
@@ -129,13 +138,16 @@ class NextChunk:
         category: str | None,
         row: Mapping[str, Any],
         definitions: Sequence[Definition] = (),
+        others: str = "",
     ) -> None:
         """Add the numbers of a row as metrics on their defined axes; nested numbers get joined keys.
 
-        The rest is left out and counted.
+        The rest is an event of the name `others`; without that it is left out and counted.
         """
-        values, others = split_row(row)
-        for value in others.values():
+        values, rest = split_row(row)
+        if rest and others:
+            self.add(Event(time, step, None, None, None, SEVERITIES["INFO"], others, redact(rest)))
+        for value in rest.values() if not others else ():
             kind = value.get("_type") if isinstance(value, Mapping) else None
             self._skip("values that are not numbers" if kind is None else f"values of type {str(kind)[:40]}", 1)
         parts = parts_by_axis(values, definitions) if definitions else [(None, None, values)] if values else []
@@ -144,6 +156,6 @@ class NextChunk:
 
     def take(self, position: dict[str, Any], done: int) -> Chunk:
         """Return the chunk and start the next."""
-        made = Chunk(self._records, position, self._points, done)
-        self._records, self._size, self._points = [], 0, 0
+        made = Chunk(self._records, position, self._points, done, tuple(self._files))
+        self._records, self._files, self._size, self._points = [], [], 0, 0
         return made

@@ -13,6 +13,7 @@ from urllib.parse import unquote, urlsplit
 
 from stepscope.extend.importer import (
     Chunk,
+    FolderFiles,
     FoundRun,
     NextChunk,
     Skip,
@@ -28,7 +29,7 @@ from stepscope.model.records import Metric, Value
 
 _LOCAL = ("", "file")
 """URI schemes of local paths."""
-_MAX_COUNTED = 100_000
+_MAX_MODELS = 10_000
 _TRASH = ".trash"
 """The folder of deleted experiments."""
 CHUNK_ROWS = 10_000
@@ -40,7 +41,7 @@ _LARGEST = 1.7976931348623157e308
 """The database's value for infinity."""
 _STATUSES = {"FAILED": "failed", "KILLED": "preempted", "4": "failed", "5": "preempted"}
 _DELETED, _ARTIFACTS = "deleted runs", "artifacts"
-_LEFT_OUT = {"datasets": "datasets", "logged_models": "logged models", "trace_info": "traces"}
+_LEFT_OUT = {"datasets": "datasets", "trace_info": "traces", "model_versions": "registered model versions"}
 """Tables that are not imported, and what they contain."""
 
 
@@ -56,30 +57,37 @@ class MlflowDatabase:
             try:
                 with closing(connect(file)) as database:
                     if {"experiments", "runs", "metrics", "params", "tags"} <= tables(database):
-                        found += self._runs(database, file)
+                        found += self._runs(database, file, skip)
                         _count_left_out(database, skip)
             except sqlite3.Error as error:
                 skip(f"{file.name}: {error}", 1)
         return found
 
-    def _runs(self, database: sqlite3.Connection, file: Path) -> Iterator[FoundRun]:
+    def _runs(self, database: sqlite3.Connection, file: Path, skip: Skip) -> Iterator[FoundRun]:
         query = (
-            "SELECT run_uuid, r.name, status, start_time, e.name"
+            "SELECT run_uuid, r.name, status, start_time, e.name, r.artifact_uri"
             " FROM runs r JOIN experiments e USING (experiment_id)"
             " WHERE r.lifecycle_stage = 'active' ORDER BY start_time"
         )
-        for id, name, status, start, project in database.execute(query).fetchall():
+        has_models = "logged_models" in tables(database)
+        for id, name, status, start, project, uri in database.execute(query).fetchall():
             config = dict(database.execute("SELECT key, value FROM params WHERE run_uuid = ?", (id,)))
             tags = dict(database.execute("SELECT key, value FROM tags WHERE run_uuid = ?", (id,)))
             began = start * 10**6 if isinstance(start, int) and 0 <= start < LATEST_MS else 0
-            yield _found(str(id), str(project), name, [_DatabaseRun(file, id, began)], config, tags, str(status))
+            folders = artifact_folders(str(uri), str(id), skip)
+            query = "SELECT model_id, name, artifact_location FROM logged_models WHERE source_run_id = ?"
+            for model, title, place in database.execute(query, (id,)).fetchall() if has_models else ():
+                folders += artifact_folders(
+                    str(place), str(model), skip, f"models/{layout.slug(str(title))}-{model[-8:]}/"
+                )
+            parts = [_DatabaseRun(file, id, began), FolderFiles(folders, began)]
+            yield _found(str(id), str(project), name, parts, config, tags, str(status))
 
 
 def _count_left_out(database: sqlite3.Connection, skip: Skip) -> None:
-    """Count deleted runs, artifacts on this machine, and the rows of other tables."""
-    stages = database.execute("SELECT lifecycle_stage, artifact_uri FROM runs").fetchall()
-    _skip_some(skip, _DELETED, sum(stage != "active" for stage, _ in stages))
-    _skip_some(skip, _ARTIFACTS, sum(count_files(str(uri or "")) for stage, uri in stages if stage == "active"))
+    """Count deleted runs, and the rows of other tables."""
+    stages = database.execute("SELECT lifecycle_stage FROM runs").fetchall()
+    _skip_some(skip, _DELETED, sum(stage != "active" for (stage,) in stages))
     for table in _LEFT_OUT.keys() & tables(database):
         _skip_some(skip, _LEFT_OUT[table], database.execute(f"SELECT count(*) FROM {table}").fetchone()[0])
 
@@ -89,15 +97,20 @@ def _skip_some(skip: Skip, reason: str, count: int) -> None:
         skip(reason, count)
 
 
-def count_files(uri: str) -> int:
-    """Return the number of files below a URI, up to a limit; 0 if it is not on this machine."""
+def artifact_folders(uri: str, id: str, skip: Skip, prefix: str = "") -> list[tuple[str, Path]]:
+    """Return the folder of the artifacts of a run or model with the prefix of their names, if it is on this machine.
+
+    A store of somebody else may name any folder: only one that MLflow named after the run or model is read.
+    """
     try:
         place = urlsplit(uri)
+        folder = Path(unquote(place.path))
         if place.scheme not in _LOCAL or not place.path:
-            return 0
-        return sum(path.is_file() for path in islice(Path(unquote(place.path)).rglob("*"), _MAX_COUNTED))
+            _skip_some(skip, f"{_ARTIFACTS} of {place.scheme[:20]}: URIs", int(bool(uri)))
+            return []
+        return [(prefix, folder)] if folder.parts[-2:] == (id, "artifacts") and folder.is_dir() else []
     except (OSError, ValueError):  # a database may contain any text
-        return 0
+        return []
 
 
 class _DatabaseRun:
@@ -191,13 +204,29 @@ class MlflowFolder:
         if about.get("lifecycle_stage") == "deleted":
             skip(_DELETED, 1)
             return None
-        _skip_some(skip, _ARTIFACTS, count_files(about.get("artifact_uri", "")))
         start = about.get("start_time", "")
         began = int(start) if start.isdecimal() and len(start) < 20 else 0
-        part = _FolderRun(folder, began * 10**6 if began < LATEST_MS else 0)
+        time = began * 10**6 if began < LATEST_MS else 0
+        folders = artifact_folders(about.get("artifact_uri", ""), about["run_id"], skip)
+        parts = [_FolderRun(folder, time), FolderFiles([*folders, *_models(folder, about["run_id"], skip)], time)]
         config, tags = _texts(folder / "params"), _texts(folder / "tags")
         name = about.get("run_name") or tags.get("mlflow.runName")
-        return _found(about["run_id"], experiment.get("name", ""), name, [part], config, tags, about.get("status", ""))
+        return _found(about["run_id"], experiment.get("name", ""), name, parts, config, tags, about.get("status", ""))
+
+
+def _models(folder: Path, run: str, skip: Skip) -> list[tuple[str, Path]]:
+    """Return the folders of the models that a run logged, beside those of the runs."""
+    found: list[tuple[str, Path]] = []
+    for file in islice(sorted(folder.parent.glob("models/*/meta.yaml")), _MAX_MODELS):
+        try:
+            about = _meta(file)
+        except OSError:
+            continue
+        if about.get("source_run_id") == run:
+            id = about.get("model_id", "")
+            prefix = f"models/{layout.slug(about.get('name', ''))}-{id[-8:]}/"
+            found += artifact_folders(about.get("artifact_location", ""), id, skip, prefix)
+    return found
 
 
 def _meta(file: Path) -> dict[str, str]:

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 from stepscope.extend.receiver import LogRow, Media, RunFile, file_entry
 
-_IMAGE = re.compile(r"images/(.+)[%+]step[%+]\d{1,18}[%+]timestamp[%+](\d{1,15})[%+]")
+_IMAGE = re.compile(r"images/(.+)[%+]step[%+](\d{1,18})[%+]timestamp[%+](\d{1,15})[%+]")
 
 
 class MlflowImages:
@@ -21,8 +21,8 @@ class MlflowImages:
     def in_file(self, file: RunFile) -> Media | None:
         """The image that a file is."""
         found = _IMAGE.match(file.name)
-        if found is None or file.step is None or "compressed" in file.name.rpartition("/")[2]:
+        if found is None or "compressed" in file.name.rpartition("/")[2]:
             return None
-        place = {"step": file.step, "time": int(found[2]) / 1000, "rank": 0, "attempt": 1}
+        place = {"step": int(found[2]), "time": int(found[3]) / 1000, "rank": 0, "attempt": 1}
         files = [file_entry(file.name)]
         return {"key": found[1].replace("#", "/"), "kind": "image", **place, "files": files, "text": None}

@@ -1,10 +1,11 @@
-"""Trackio: an SQLite database for each project."""
+"""Trackio: an SQLite database for each project, and the media beside them."""
 
 import json
 import sqlite3
 from collections.abc import Iterator
 from contextlib import closing
 from datetime import UTC, datetime
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from stepscope.extend.importer import (
     NextChunk,
     Skip,
     Source,
+    SourceFile,
     connect,
     count_rows,
     databases,
@@ -21,12 +23,19 @@ from stepscope.extend.importer import (
     select,
     tables,
 )
-from stepscope.model.names import SEVERITIES
-from stepscope.model.records import Alert
+from stepscope.model.names import SCOPE_SAMPLES, SEVERITIES
+from stepscope.model.records import Alert, Log
+from stepscope.model.redaction import redact
+from stepscope.model.sample_columns import MAX_COLUMNS, MAX_NAME
 from stepscope.model.secret_text import mask_text
 from stepscope.wire.nested_rows import as_step
 
 CHUNK_ROWS = 1_000
+MAX_ROWS = 10_000
+"""Rows of one table."""
+EVENT_VALUES = "trackio.values"
+"""The event for values of a row that are not numbers: texts, and media as objects that name their files."""
+_TABLE = "trackio.table"
 
 
 class Trackio:
@@ -77,7 +86,7 @@ class _Table:
         return count_rows(self._file, f"SELECT count(*) FROM {self._table} WHERE {self._id} = ?", self._key)
 
     def read(self, position: dict[str, Any] | None, skip: Skip) -> Iterator[Chunk]:
-        """Yield the rows after a position."""
+        """Yield the rows after a position, with the files that they name."""
         last, done = (int(position["row"]), int(position["done"])) if position else (0, 0)
         what = {"metrics": "step, metrics", "system_metrics": "NULL, metrics", "alerts": "step, title, text, level"}
         query = (
@@ -107,7 +116,34 @@ class _Table:
         if values is None:
             skip("rows that cannot be read", 1)
         else:
-            chunk.add_row(_ns(stamp), step, _TABLES[self._table], values)
+            plain = {key: value for key, value in values.items() if not self._is_table(chunk, key, value, step, stamp)}
+            self._add_files(chunk, plain, skip)
+            chunk.add_row(_ns(stamp), step, _TABLES[self._table], plain, others=EVENT_VALUES)
+
+    def _is_table(self, chunk: NextChunk, key: str, value: Any, step: int | None, stamp: Any) -> bool:
+        """Add the rows of a table as samples, if a value is one."""
+        if not isinstance(value, dict) or value.get("_type") != _TABLE or not isinstance(value.get("_value"), list):
+            return False
+        for at, row in enumerate(each for each in value["_value"][:MAX_ROWS] if isinstance(each, dict)):
+            cells = redact({str(name)[:MAX_NAME]: cell for name, cell in islice(row.items(), MAX_COLUMNS)})
+            chunk.add(Log(_ns(stamp) + at, step, None, None, None, SEVERITIES["INFO"], key, cells, SCOPE_SAMPLES))
+        return True
+
+    def _add_files(self, chunk: NextChunk, values: dict[str, Any], skip: Skip) -> None:
+        folder = self._file.parent / "media"
+        for value in values.values():
+            name = value.get("file_path") if isinstance(value, dict) and "_type" in value else None
+            if not isinstance(name, str):
+                continue
+            try:
+                path = (folder / name).resolve(strict=True)
+                inside = path.is_file() and path.is_relative_to(folder.resolve()) and ".." not in name.split("/")
+            except (OSError, ValueError):
+                inside = False
+            if inside and not name.startswith("/"):
+                chunk.add_file(SourceFile(name, path))
+            else:
+                skip("files of media that are not there", 1)
 
 
 def _object(data: Any) -> dict[str, Any] | None:

@@ -1,14 +1,16 @@
-"""Weights & Biases: the `.wandb` files of offline and running runs."""
+"""Weights & Biases: the `.wandb` files of offline and running runs, and the files beside them."""
 
 import json
 import struct
 import zlib
 from collections.abc import Iterator
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from stepscope.extend.importer import Chunk, FoundRun, NextChunk, Skip, Source, layout
-from stepscope.model.names import EVENT_CONFIG, SEVERITIES
+from stepscope.dialects.wandb.wire import EVENT_VALUES, read_table
+from stepscope.extend.importer import Chunk, FolderFiles, FoundRun, NextChunk, Part, Skip, Source, SourceFile, layout
+from stepscope.model.names import EVENT_CONFIG, SCOPE_SAMPLES, SEVERITIES
 from stepscope.model.records import Alert, Event, Log
 from stepscope.model.redaction import redact
 from stepscope.model.secret_text import mask_text
@@ -23,7 +25,13 @@ _HISTORY, _OUTPUT, _CONFIG, _STATS, _ALERT, _METRIC, _OUTPUT_RAW, _RUN, _EXIT = 
 _LATEST = 9e9
 """The latest time in seconds that fits into 64 bits as nanoseconds."""
 _MAX_DEFINITIONS = 1000
-_LEFT_OUT = {3: "summaries", 6: "file lists", 8: "artifacts", 25: "uses of artifacts"}
+_ARTIFACT = 8
+_LEFT_OUT = {25: "uses of artifacts"}
+_FILES = "files"
+_SUMMARY, _MAX_SUMMARY = 3, 10_000
+_STAGING = ("artifacts", "staging")
+"""The last folders of the place in which the client keeps copies of the files of artifacts."""
+EVENT_SUMMARY = "train.summary"
 
 
 class WandbFiles:
@@ -65,10 +73,13 @@ class WandbFiles:
 
 def _run_of(file: Path, about: dict[str, Any]) -> FoundRun:
     id = about.get("id") or file.stem.removeprefix("run-")
-    part = WandbFile(file, about.get("time", 0))
+    began = about.get("time", 0)
+    parts: list[Part] = [WandbFile(file, began)]
+    if (folder := file.parent / _FILES).is_dir():
+        parts.append(FolderFiles([("", folder)], began))
     return FoundRun(
         id if layout.is_safe(id) else layout.slug(id), about.get("project") or "uncategorized", about.get("name") or id,
-        [part], about.get("config", {}), about.get("tags", []), about.get("notes", ""), about.get("status", "finished"),
+        parts, about.get("config", {}), about.get("tags", []), about.get("notes", ""), about.get("status", "finished"),
         about.get("started", {}),
     )  # fmt: skip
 
@@ -150,6 +161,16 @@ def _put(into: dict[str, Any], names: list[str], value: Any) -> None:
     into[names[-1]] = value
 
 
+def _merge(into: dict[str, Any], update: dict[str, Any]) -> None:
+    """Set values; nested ones beside others of their dict."""
+    for key, value in update.items():
+        known = into.get(key)
+        if isinstance(known, dict) and isinstance(value, dict) and "_type" not in value:
+            known.update(value)
+        else:
+            into[key] = value
+
+
 def _json(data: bytes) -> Any:
     try:
         return json.loads(data)
@@ -176,7 +197,7 @@ class WandbFile:
         if offset > self.size():
             skip(f"{self.name}: not read, because it is shorter than before (a different file)", 1)
             return
-        reader = _Reader(skip, position)
+        reader = _Reader(skip, position, self.path)
         for after, record in read_records(self.path, offset, skip):
             try:
                 reader.take(record)
@@ -190,8 +211,10 @@ class WandbFile:
 
 
 class _Reader:
-    def __init__(self, skip: Skip, position: dict[str, Any] | None) -> None:
-        self._skip = skip
+    def __init__(self, skip: Skip, position: dict[str, Any] | None, path: Path) -> None:
+        self._skip, self._path, self._files = skip, path, path.parent / _FILES
+        self._tables: dict[str, int] = dict(position.get("tables", {})) if position else {}
+        """The steps after those of the rows that were read of each table."""
         self._step: int | None = position.get("step") if position else None
         self._time = int(position.get("time", 0)) if position else 0
         self._metrics: list[dict[str, str]] = position.get("metrics", []) if position else []
@@ -200,7 +223,13 @@ class _Reader:
         self.chunk = NextChunk(skip)
 
     def position(self, offset: int) -> dict[str, Any]:
-        return {"offset": offset, "step": self._step, "time": self._time, "metrics": self._metrics}
+        return {
+            "offset": offset,
+            "step": self._step,
+            "time": self._time,
+            "metrics": self._metrics,
+            "tables": self._tables,
+        }
 
     def take(self, record: bytes) -> None:
         for number, field in fields(record):
@@ -216,6 +245,10 @@ class _Reader:
                 self._define({str(part): text(value) for part, value in fields(field) if part in (1, 2, 4)})
             elif number == _CONFIG:
                 self.chunk.add(self._event(redact(_items(field))))
+            elif number == _ARTIFACT:
+                self._artifact(field)
+            elif number == _EXIT:
+                self._summary()
             elif number in _LEFT_OUT:
                 self._skip(_LEFT_OUT[number], 1)
 
@@ -236,7 +269,61 @@ class _Reader:
         if isinstance(stamp, (int, float)) and 0 <= stamp < _LATEST:
             self._time = nanoseconds(stamp)
         row.pop("_runtime", None)
-        self.chunk.add_row(self._time, self._step, None, row, self._definitions)
+        self.chunk.add_row(self._time, self._step, None, row, self._definitions, EVENT_VALUES)
+        for key, value in row.items():
+            if isinstance(value, dict) and value.get("_type") == "table-file" and isinstance(value.get("path"), str):
+                self._table(key, value["path"])
+
+    def _table(self, key: str, name: str) -> None:
+        """Add the rows of a table as samples; those of steps that an earlier table of this key had are known."""
+        try:
+            path = (self._files / name).resolve(strict=True)
+            if not path.is_relative_to(self._files.resolve()):
+                raise ValueError("a table outside of the run")
+            rows, more = read_table(path)
+        except (OSError, ValueError):
+            self._skip("tables that cannot be read", 1)
+            return
+        if more:
+            self._skip("tables with rows beyond the limit", 1)
+        known = self._tables.get(key, 0)
+        for at, (own, cells) in enumerate(rows):
+            if own is None or own >= known:
+                step = self._step if own is None else own
+                self.chunk.add(Log(self._time + at, step, None, None, None, 9, key, redact(cells), SCOPE_SAMPLES))
+        if len(self._tables) < _MAX_DEFINITIONS or key in self._tables:
+            self._tables[key] = max([known, *(own + 1 for own, _ in rows if own is not None)])
+
+    def _summary(self) -> None:
+        """Add the summary of a run that ended, which is in updates all over its file."""
+        found: dict[str, Any] = {}
+        for _, record in read_records(self._path, len(HEADER), lambda reason, count: None):
+            try:
+                for number, field in fields(record):
+                    if number == _SUMMARY:
+                        _merge(found, _items(field))
+            except ValueError:
+                continue
+        if len(found) > _MAX_SUMMARY:
+            self._skip("values of summaries", len(found) - _MAX_SUMMARY)
+        if found:
+            kept = dict(islice(found.items(), _MAX_SUMMARY))
+            self.chunk.add(Event(self._time, None, None, None, None, 9, EVENT_SUMMARY, redact(kept)))
+
+    def _artifact(self, data: bytes) -> None:
+        """Add the files of an artifact of which the client still has copies; others and references are counted."""
+        about: dict[int, Any] = dict(fields(data))
+        name = layout.slug(text(about.get(5)) or "artifact")
+        for number, entry in fields(about.get(12, b"")):
+            if number != 4:
+                continue
+            inner: dict[int, Any] = dict(fields(entry))
+            path, place = text(inner.get(1)), Path(text(inner.get(6)))
+            parts = path.split("/")
+            if inner.get(6) and _is_staged(place) and not {"", ".", ".."} & set(parts) and "\0" not in path:
+                self.chunk.add_file(SourceFile(f"artifacts/{name}/{path}", place))
+            else:
+                self._skip("files of artifacts", 1)
 
     def _statistics(self, data: bytes) -> None:
         stamp = next((dict(fields(field)) for number, field in fields(data) if number == 2), {})
@@ -256,6 +343,15 @@ class _Reader:
         severity = SEVERITIES.get(text(found.get(3)).upper(), SEVERITIES["WARN"])
         title, body = mask_text(text(found.get(1))), mask_text(text(found.get(2)))
         self.chunk.add(Alert(self._time, self._step, None, None, None, severity, title, body))
+
+
+def _is_staged(path: Path) -> bool:
+    """Whether a file is a copy that the client made: a `.wandb` file of somebody else may name any file."""
+    try:
+        real = path.resolve(strict=True)
+        return real.is_file() and not path.is_symlink() and real.parts[-3:-1] == _STAGING
+    except (OSError, ValueError):
+        return False
 
 
 def read_records(path: Path, offset: int, skip: Skip) -> Iterator[tuple[int, bytes]]:

@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from stepscope.dialects.wandb.wire import EVENT_CHARTS
+from stepscope.dialects.wandb.wire import EVENT_CHARTS, EVENT_VALUES
 from stepscope.extend.receiver import (
     KINDS,
     MAX_TEXT,
@@ -24,7 +24,7 @@ _ARTIFACT = re.compile(r"wandb-(?:client-)?artifact://([0-9A-Za-z]+)/(.+)")
 class WandbMedia:
     """Values with `_type` and a path, and texts, each under its key."""
 
-    events = ("wandb.values", EVENT_CHARTS)
+    events = (EVENT_VALUES, EVENT_CHARTS)
     scopes = ()
 
     def in_record(self, row: LogRow) -> Iterator[Media]:

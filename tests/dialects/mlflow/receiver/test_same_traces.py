@@ -93,11 +93,9 @@ ASKED: list[tuple[str, str, Any]] = [
     ("PATCH", f"{API}/{TRACE}/tags", {"value": "v"}),
     ("PATCH", f"{API}/{TRACE}/tags", {"key": "a?", "value": "v"}),
     ("PATCH", f"{API}/{TRACE}/tags", {"key": "mlflow.trace.spansLocation", "value": "v"}),
-    ("PATCH", f"{API}/none/tags", {"key": "k", "value": "v"}),
     ("DELETE", f"{API}/{TRACE}/tags", {"key": "k"}),
     ("DELETE", f"{API}/{TRACE}/tags", {"key": "none"}),
     ("DELETE", "/api/2.0/mlflow/traces/none/tags", {"key": "k"}),
-    ("POST", "/api/2.0/mlflow/traces/link-to-run", {"trace_ids": [TRACE], "run_id": "none"}),
     ("POST", "/api/2.0/mlflow/traces/link-to-run", {"trace_ids": ["x"] * 101, "run_id": "none"}),
     ("POST", f"{API}/delete-traces", {"experiment_id": "$experiment"}),
     ("POST", f"{API}/delete-traces", {"experiment_id": "$experiment", "max_timestamp_millis": 1, "request_ids": ["x"]}),
@@ -122,8 +120,18 @@ def test_descriptions_and_refusals(both: BothServers) -> None:
 
 def test_what_a_hub_cannot_search_by(both: BothServers) -> None:
     """Contents of spans, assessments and regular expressions are refused in words, and so are other calls."""
-    for text in ("span.name = 'x'", "feedback.x = 'y'", "text LIKE '%x%'", "tags.x RLIKE 'x'"):
+    for text in ("span.name = 'x'", "feedback.x = 'y'", "trace.text LIKE '%x%'", "tags.x RLIKE 'x'"):
         _, answer = both.ask("POST", f"{API}/search", {"locations": [PLACE], "filter": text})
         assert (answer.status, "not supported" in answer.body["message"]) == (400, True), answer
     refused = both.servers[1].post(f"{API}/{TRACE}/assessments", {})
     assert (refused.status, "no assessments" in refused.body["message"]) == (404, True)
+
+
+def test_what_is_not_there(both: BothServers) -> None:
+    """A tag of an unknown trace and a link to an unknown run are 404; MLflow shows a database error, and accepts."""
+    server = both.servers[1]
+    asked = (
+        server.send("PATCH", f"{API}/none/tags", b'{"key": "k", "value": "v"}'),
+        server.post("/api/2.0/mlflow/traces/link-to-run", {"trace_ids": [TRACE], "run_id": "none"}),
+    )
+    assert [(each.status, each.body["error_code"]) for each in asked] == [(404, "RESOURCE_DOES_NOT_EXIST")] * 2

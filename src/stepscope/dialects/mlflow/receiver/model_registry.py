@@ -5,7 +5,7 @@ import sqlite3
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from stepscope.dialects.mlflow.receiver.errors import EXISTS, MISSING, missing_value, refused
 from stepscope.dialects.mlflow.receiver.names_and_limits import LONGEST_KEY, check_length, check_name, check_path
@@ -167,12 +167,12 @@ def add_version(db: sqlite3.Connection, version: ModelVersion, tags: Mapping[str
     """Add a version with the next number."""
     query = "SELECT coalesce(max(version), 0) + 1 FROM model_versions WHERE model = ?"
     number = int(db.execute(query, (version.model,)).fetchone()[0])
-    fields = ModelVersion.__struct_fields__
-    row = [number if name == "version" else getattr(version, name) for name in fields]
-    db.execute(f"INSERT INTO model_versions VALUES ({', '.join('?' for _ in fields)})", row)
+    made = structs.replace(version, version=number)
+    row = structs.astuple(made)
+    db.execute(f"INSERT INTO model_versions VALUES ({', '.join('?' for _ in row)})", row)
     set_pairs(db, "version_tags", (version.model, number), tags)
     touch(db, version.model, version.created)
-    return ModelVersion(*row)
+    return made
 
 
 def touch(db: sqlite3.Connection, model: int, now: int) -> None:

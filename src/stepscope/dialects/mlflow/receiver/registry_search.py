@@ -35,6 +35,7 @@ from stepscope.dialects.mlflow.receiver.model_registry import (
     describe_version,
 )
 from stepscope.dialects.mlflow.receiver.run_search import (
+    Sql,
     check_clauses,
     compare,
     page_token,
@@ -218,7 +219,7 @@ def search_versions(
     offset = read_offset(token)
     without, clauses = _prompts(clauses, "version_tags", "v.model")
     tags = "version_tags AS t WHERE t.model = v.model AND t.version = v.version"
-    tests = [(without, []), (f"v.stage != '{DELETED}'", [])]
+    tests: list[Sql] = [(without, []), (f"v.stage != '{DELETED}'", [])]
     tests += [_condition(each, tags, _VERSION_COLUMNS, _VERSIONS) for each in clauses]
     fields = ", ".join(f"v.{name}" for name in VERSION_FIELDS.split(", "))
     source = f"m.name, {fields} FROM model_versions AS v JOIN registered_models AS m ON m.number = v.model"

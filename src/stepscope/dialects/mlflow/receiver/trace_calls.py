@@ -246,10 +246,12 @@ def _tag_key(call: Call, done: str) -> str:
 def delete_tag(tracking: Tracking, call: Call) -> Reply:
     """Remove a tag of a trace."""
     key = _tag_key(call, "deleted")
+    trace_id = call.path["trace_id"]
     with tracking.database.write() as db:
-        trace = find_trace(db, call.path["trace_id"], call.project)
-        if not db.execute("DELETE FROM trace_tags WHERE trace = ? AND key = ?", (trace.trace_id, key)).rowcount:
-            raise refused(f"No trace tag with key '{key}' for trace with ID '{trace.trace_id}'", MISSING)
+        found = find_traces(db, [trace_id], call.project)
+        gone = found and db.execute("DELETE FROM trace_tags WHERE trace = ? AND key = ?", (trace_id, key)).rowcount
+        if not gone:
+            raise refused(f"No trace tag with key '{key}' for trace with ID '{trace_id}'", MISSING)
     return Reply({})
 
 

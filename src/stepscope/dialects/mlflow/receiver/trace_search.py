@@ -110,8 +110,8 @@ def _clause(comparison: Comparison) -> Clause:
 def _identifier(text: str, attributes: Sequence[str]) -> tuple[str, str]:
     word, dot, key = text.partition(".")
     word, key = (trimmed(word, "`"), key) if dot else (ATTRIBUTE, text)
-    if word in _OF_SPANS or (word == ATTRIBUTE and key.lower() in ("text", "prompt")):
-        raise refused(f"'{text}' is not supported: a Stepscope hub cannot search traces by {word} or by text")
+    if word in _OF_SPANS or (_KINDS.get(word) == ATTRIBUTE and key.lower() in ("text", "prompt")):
+        raise refused(f"'{text}' is not supported: a Stepscope hub searches traces by attributes, tags and metadata")
     if word not in _KINDS:
         known = sorted({*_KINDS, *_OF_SPANS})
         raise refused(f"Invalid entity type '{word}'. Valid values are {known}")

@@ -1,6 +1,7 @@
 """The receiver of MLflow's REST API: routes, authentication, responses."""
 
 import asyncio
+import time
 from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import Future
 
@@ -251,13 +252,12 @@ class Mlflow:
         async def read(request: Request) -> Response:
             await self._wait_stored((), everything=True)
             call = _call(request, b"")
+            pause, until = pauses(), time.monotonic() + SPANS_SECONDS
             try:
-                async with asyncio.timeout(SPANS_SECONDS):
-                    pause = pauses()
-                    while (reply := await self._readers.run(answer, self._tracking, call)) is None:
-                        await asyncio.sleep(next(pause))
-            except TimeoutError:
-                raise trace_calls.incomplete(call) from None
+                while (reply := await self._readers.run(answer, self._tracking, call)) is None:
+                    if time.monotonic() > until:
+                        raise trace_calls.incomplete(call)
+                    await asyncio.sleep(next(pause))
             except EngineError as error:
                 raise Retry(f"the store is failing: {error}", after=5.0) from error
             return json_response(reply.body)

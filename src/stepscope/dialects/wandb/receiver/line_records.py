@@ -12,13 +12,12 @@ import msgspec
 import numpy as np
 
 from stepscope.dialects.wandb.receiver.client_json import read_json
+from stepscope.dialects.wandb.wire import EVENT_VALUES
 from stepscope.model.names import SEVERITIES
 from stepscope.model.records import Event, Log, Metric, Record
 from stepscope.wire.nested_rows import Definition, as_step, machine_values, nanoseconds, parts_by_axis, split_row
 
 UNREADABLE = "a line that is not a JSON object"
-EVENT_VALUES = "wandb.values"
-"""The event for other values of a history line: strings, lists, and media as objects that name their files."""
 _CONSOLE = re.compile(r"(ERROR )?(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d{1,9})?) ?(.*)", re.DOTALL)
 _LEVEL = re.compile(r"\b(?:(DEBUG|INFO|WARN|WARNING|ERROR|CRITICAL|FATAL)\b|\w+(Warning):)")
 _CHATTER = re.compile(r"wandb: |.*(?:\d%\||it/s|s/it)")

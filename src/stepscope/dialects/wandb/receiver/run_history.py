@@ -4,7 +4,7 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from stepscope.dialects.wandb.receiver.line_records import EVENT_VALUES
+from stepscope.dialects.wandb.wire import EVENT_VALUES
 from stepscope.extend.receiver import LAST, NO_STEP, Engine, literal, read_log_rows
 from stepscope.model.records import Event
 

@@ -1,20 +1,15 @@
 """Tables among the uploaded files of a run, whose rows become samples."""
 
-import json
 import re
 from concurrent.futures import Future
-from itertools import islice
 from pathlib import Path
 
 from stepscope.dialects.wandb.receiver.tracked_runs import MAX_STREAMS, OpenRun, Sent, Stream, TrackedRuns
-from stepscope.dialects.wandb.wire import MAX_ROWS, Row, rows_of
+from stepscope.dialects.wandb.wire import Row, read_table
 from stepscope.extend.receiver import Ingest
 from stepscope.model.names import SCOPE_SAMPLES, SEVERITIES
 from stepscope.model.records import LAST_STEP, Log, Record
-from stepscope.model.sample_columns import MAX_COLUMNS, MAX_NAME
 
-MAX_BYTES = 32 * 1024 * 1024
-"""Bytes of a table whose rows are read; a larger one stays a file."""
 _NAME = re.compile(r"media/table/(.{1,256})_([0-9]{1,18})_[0-9a-f]{6,64}\.table\.json", re.DOTALL)
 """As the client names the file: the key, the step, and the beginning of a hash of its content."""
 _INFO = SEVERITIES["INFO"]
@@ -52,19 +47,14 @@ class UploadedTables:
             return self._runs.submit(sent)
 
     def _read(self, path: Path) -> list[Row]:
-        if path.stat().st_size > MAX_BYTES:
-            return []
         try:
-            table = json.loads(path.read_bytes())
-            columns = [str(each)[:MAX_NAME] for each in table["columns"]]
-            data = [row for row in table["data"] if isinstance(row, list)]
-        except (ValueError, TypeError, KeyError, RecursionError):
+            rows, more = read_table(path)
+        except ValueError:
             self._ingest.reject(UNREADABLE)
             return []
-        rows = list(islice(rows_of(columns, data), MAX_ROWS + 1))
-        if len(rows) > MAX_ROWS:
+        if more:
             self._ingest.reject(TOO_MANY)
-        return [(step, dict(islice(cells.items(), MAX_COLUMNS))) for step, cells in rows[:MAX_ROWS]]
+        return rows
 
 
 def _progress(run: OpenRun, name: str) -> Stream:

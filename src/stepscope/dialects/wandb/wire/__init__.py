@@ -1,13 +1,20 @@
 """Rows of wandb's tables as samples: at the step that a row names, and one for each group of numbered columns."""
 
+import json
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import islice
+from pathlib import Path
 from typing import Any
 
 from stepscope.model.records import FIRST_STEP, LAST_STEP
-from stepscope.model.sample_columns import find_column, unnumbered
+from stepscope.model.sample_columns import MAX_COLUMNS, MAX_NAME, find_column, unnumbered
 
 EVENT_CHARTS = "wandb.charts"
 """How charts of tables are drawn, by the key of the chart."""
+EVENT_VALUES = "wandb.values"
+"""The event for other values of a history line: strings, lists, and media as objects that name their files."""
+MAX_BYTES = 32 * 1024 * 1024
+"""Bytes of a table whose rows are read; a larger one stays a file."""
 MAX_ROWS = 10_000
 """wandb's own limit."""
 STEPS = ("step", "global_step", "train_step", "_step")
@@ -32,6 +39,24 @@ def rows_of(columns: Sequence[str], data: Iterable[Sequence[Any]]) -> Iterator[R
             if step is not None and named is not None:
                 cells.pop(named, None)
             yield step, cells
+
+
+def read_table(path: Path) -> tuple[list[Row], bool]:
+    """Read the rows of a table, and whether there are more than the limit; none of a file that is too large.
+
+    OSError or ValueError for a file that cannot be read.
+    """
+    if path.stat().st_size > MAX_BYTES:
+        return [], False
+    try:
+        table = json.loads(path.read_bytes())
+        columns = [str(each)[:MAX_NAME] for each in table["columns"]]
+        data = [row for row in table["data"] if isinstance(row, list)]
+    except (TypeError, KeyError, RecursionError) as error:
+        raise ValueError(f"not a table: {error!r}") from None
+    rows = list(islice(rows_of(columns, data), MAX_ROWS + 1))
+    limited = [(step, dict(islice(cells.items(), MAX_COLUMNS))) for step, cells in rows[:MAX_ROWS]]
+    return limited, len(rows) > MAX_ROWS
 
 
 def _split(columns: Sequence[str], row: Sequence[Any], groups: list[list[tuple[int, str]]]) -> Iterator[dict[str, Any]]:
