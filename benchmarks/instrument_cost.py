@@ -12,6 +12,8 @@ import stepscope
 from stepscope.integrations.torch import instrument, uninstrument
 
 STEPS = 400
+WARM_UP_SECONDS = 0.3
+"""Of the hooks: before that every step is timed, so that a short run is complete."""
 
 
 def loop(width: int, device: str) -> Callable[[stepscope.Run | None], float]:
@@ -55,6 +57,9 @@ def main() -> None:
             plain.append(steps(None))
             spans.append(steps(run))
             instrument()
+            began = run.overhead.seconds("hooks")
+            while run.overhead.seconds("hooks") - began < WARM_UP_SECONDS:
+                steps(run)
             timed.append(steps(run))
             uninstrument()
         run.finish()

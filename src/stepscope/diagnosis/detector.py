@@ -61,6 +61,8 @@ class StepTimes:
     began: int
     took: float
     own: dict[str, float]
+    partial: bool = False
+    """Whether the phases of this step were not timed, while those of others were."""
 
     @property
     def ended(self) -> int:

@@ -6,6 +6,7 @@ from statistics import median
 
 from stepscope.diagnosis.detector import RunState, StepTimes, drop_rarest
 from stepscope.diagnosis.span_names import traits
+from stepscope.model.names import ATTR_SAMPLED
 from stepscope.model.records import Span
 
 OPEN_STEPS = 64
@@ -18,10 +19,11 @@ MAX_SPANS = 50_000
 class _OpenStep:
     """The spans of an unfinished step: self times by name, and the times of children still to be subtracted."""
 
-    __slots__ = ("count", "inside", "names", "own")
+    __slots__ = ("count", "inside", "names", "own", "sampled")
 
     def __init__(self) -> None:
         self.count = 0
+        self.sampled = False
         self.own: dict[str, int] = {}
         self.inside: dict[bytes, int] = {}
         self.names: dict[bytes, str] = {}
@@ -43,6 +45,8 @@ class Timing:
         self._rows: dict[int, dict[int, StepTimes]] = {}
         self._totals: dict[int, deque[float]] = {}
         self._steps: dict[int, int] = {}
+        self._sampling: set[int] = set()
+        """Ranks of which the phases of only some steps are timed."""
 
     def take(self, rank: int, span: Span) -> None:
         """Add a span that ended within a step."""
@@ -59,6 +63,9 @@ class Timing:
         if self._spans > MAX_SPANS:
             self._make_room()
         parent, name, own = span.parent_id, span.name, spans.own
+        if span.attrs and ATTR_SAMPLED in span.attrs:
+            spans.sampled = True
+            self._sampling.add(rank)
         alone = duration - spans.inside.pop(span.span_id, 0)
         own[name] = own.get(name, 0) + (alone if alone > 0 else 0)
         spans.names[span.span_id] = name
@@ -72,7 +79,11 @@ class Timing:
         elif traits(name).step:
             del self._open[place]
             self._spans -= spans.count
-            self._end(StepTimes(rank, step, span.time, duration / 1e9, {each: at / 1e9 for each, at in own.items()}))
+            partial = rank in self._sampling and not spans.sampled
+            if partial:  # its own time is that of its phases, too
+                del own[name]
+            took = {each: at / 1e9 for each, at in own.items()}
+            self._end(StepTimes(rank, step, span.time, duration / 1e9, took, partial))
 
     def _drop_oldest(self) -> None:
         self._spans -= self._open.pop(next(iter(self._open))).count

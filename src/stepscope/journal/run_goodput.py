@@ -6,7 +6,7 @@ from pathlib import Path
 
 from stepscope.journal.segments import RunReader
 from stepscope.model import names
-from stepscope.model.goodput_sums import TOKEN_KEYS, Goodput, Part, Sums, TokenCount, bucket_of, conclude
+from stepscope.model.goodput_sums import TOKEN_KEYS, Goodput, Part, Sums, TokenCount, bucket_of, conclude, weight_of
 from stepscope.model.records import Metric, Record, Span, began_at
 
 MAX_OPEN = 100_000
@@ -58,9 +58,10 @@ class Folding:
         bucket = bucket_of(span.name, span.attrs.get(names.ATTR_BUCKET))
         if bucket is None:
             return
-        self.sums.spent[bucket, span.name] += lasted - below
+        weight = weight_of(span.attrs.get(names.ATTR_SAMPLED))
+        self.sums.spent[bucket, span.name] += (lasted - below) * weight
         if span.parent_id is not None:
-            self._below[span.parent_id] = self._below.get(span.parent_id, 0) + lasted
+            self._below[span.parent_id] = self._below.get(span.parent_id, 0) + lasted * weight
             if len(self._below) > MAX_OPEN:
                 del self._below[next(iter(self._below))]
 

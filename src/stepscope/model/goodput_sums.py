@@ -14,6 +14,9 @@ TOKEN_KEYS = frozenset(("tokens", "num_tokens", "batch_tokens", "train.tokens"))
 MIN_RISES = 9
 """A token metric that rose this often and never fell is a cumulative counter."""
 
+MAX_WEIGHT = 1024
+"""The most steps that a span is a sample of."""
+
 Part = tuple[int, int]
 """Rank and attempt."""
 
@@ -125,6 +128,11 @@ def bucket_of(name: str, attribute: object) -> str | None:
     if isinstance(attribute, str) and attribute in names.BUCKETS:
         return attribute
     return names.SPAN_BUCKETS.get(name)
+
+
+def weight_of(attribute: object) -> int:
+    """Return of how many steps a span is a sample, from its attribute; 1 without one."""
+    return min(max(attribute, 1), MAX_WEIGHT) if isinstance(attribute, int) else 1
 
 
 def conclude(sums: Sums) -> Goodput:

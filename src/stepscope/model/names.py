@@ -17,6 +17,8 @@ SPAN_CHECKPOINT = "train.checkpoint"
 ATTR_CHECKPOINT_PATH = "train.checkpoint.path"
 ATTR_BUCKET = "train.bucket"
 """The bucket of a span's self time: one of `BUCKETS`."""
+ATTR_SAMPLED = "train.sampled"
+"""Of how many steps a span is a sample, where the same phase of the others has none."""
 
 BUCKETS = ("productive", "overhead", "idle", "wasted")
 SPAN_BUCKETS = {

@@ -42,6 +42,10 @@ class Overhead:
         if optional:
             self._credit -= seconds
 
+    def seconds(self, part: str) -> float:
+        """Return what a part took so far."""
+        return self._seconds.get(part, 0.0)
+
     def affords(self) -> bool:
         """Return whether optional work may be done now."""
         now = self._clock()

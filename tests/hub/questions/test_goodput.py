@@ -82,6 +82,31 @@ def test_journal_and_store_agree(hub: Hub, get: Get) -> None:
         assert theirs["tokens"] == ours.tokens
 
 
+def test_a_sampled_phase_counts_for_the_steps_it_stands_for(hub: Hub, get: Get) -> None:
+    """One forward pass of eight was timed, with a wait for data inside; the journal says the same."""
+
+    def span(name: str, start: int, lasts: int, id: int, parent: int | None, **attrs: int) -> Span:
+        above = None if parent is None else bytes([parent] * 8)
+        named = {f"train.{key}": value for key, value in attrs.items()}
+        time = START + start * SECOND
+        return Span(time, lasts * SECOND, 1, None, b"s" * 16, bytes([id] * 8), above, name, 1, 0, "", named)
+
+    records: list[Record] = [
+        span("train.data_load", 1, 1, 1, 2),
+        span("train.forward", 1, 3, 2, 9, sampled=8),
+        span("train.backward", 4, 2, 3, 9, sampled=8),
+        span("train.step", 0, 100, 9, None),
+    ]
+    batch = Batch(Writer(id="s", run="sampled", project="p", wall_ns=START), 1, records)
+    hub.store.write(batch)
+    folding = Folding(hub.home.home, "sampled")
+    folding.take((0, 1), batch.records)
+    found, ours = get("/api/runs/sampled/goodput"), conclude(folding.sums)
+    assert found["phases"]["train.forward"] == ours.phases["train.forward"] == 16.0
+    assert found["buckets"] == ours.buckets
+    assert found["buckets"]["productive"] == 32.0
+
+
 def test_a_span_with_an_old_start_does_not_lengthen_the_run(hub: Hub, get: Get) -> None:
     """A year before its run, or the epoch, is no time of the run; the journal says the same."""
     who = structs.replace(nested().writer, id="old", run="old", wall_ns=START)

@@ -159,7 +159,8 @@ class Pace:
             series = Series(STEP, times.rank, Role("step_time"))
             known = self._ranks[times.rank] = (series, Throughput(series, self._run), deque(maxlen=KEPT_STEPS))
         series, watch, kept = known
-        kept.append(times)
+        if not times.partial:
+            kept.append(times)
         if not series.add(times.step, times.ended, times.took):
             return ()
         found = watch.take()

@@ -11,10 +11,13 @@ from stepscope.hub.store.read.run_catalog import list_runs
 from stepscope.hub.store.read.series_catalog import SeriesRow, find_series, span_of
 from stepscope.hub.store.schema import NO_STEP
 from stepscope.model import names
-from stepscope.model.goodput_sums import TOKEN_KEYS, Goodput, Sums, TokenCount, bucket_of, conclude
+from stepscope.model.goodput_sums import MAX_WEIGHT, TOKEN_KEYS, Goodput, Sums, TokenCount, bucket_of, conclude
 from stepscope.model.records import MAX_EARLY
 
 _BUCKET_NAME = f"attr_values[indexOf(attr_names, {literal.text(names.ATTR_BUCKET)})]"
+_SAMPLED = f"toUInt32OrZero(attr_values[indexOf(attr_names, {literal.text(names.ATTR_SAMPLED)})])"
+_WEIGHT = f"toInt64(least(greatest({_SAMPLED}, 1), {MAX_WEIGHT}))"
+"""Of how many steps a span is a sample."""
 _KNOWN = ", ".join(literal.text(name) for name in names.SPAN_BUCKETS)
 _WORDS = ", ".join(literal.text(bucket) for bucket in names.BUCKETS)
 _BUCKETED = f"({_BUCKET_NAME} IN ({_WORDS}) OR name IN ({_KNOWN}))"
@@ -89,16 +92,16 @@ def _walk(engine: Engine, catalog: Mapping[int, Sequence[Any]], made: Mapping[in
 def _spans(engine: Engine, run: int, sums: Sums) -> None:
     spent, below = engine.query_many(
         [
-            f"""SELECT name, {_BUCKET_NAME} AS bucket, sum(duration) AS total FROM spans
+            f"""SELECT name, {_BUCKET_NAME} AS bucket, sum(duration * {_WEIGHT}) AS total FROM spans
             WHERE run = {run} AND {_BUCKETED} GROUP BY name, bucket""",
             # The direct children of each bucketed span; old servers have problems with joins, but not with this.
-            f"""SELECT n AS name, s AS bucket, sum(below) AS total FROM
-                (SELECT id, max(called) AS n, max(word) AS s, sum(lasted) AS below FROM
-                    (SELECT parent_id AS id, '' AS called, '' AS word, duration AS lasted FROM spans
-                        WHERE run = {run} AND {_BUCKETED}
+            f"""SELECT n AS name, s AS bucket, sum(below * times) AS total FROM
+                (SELECT id, max(called) AS n, max(word) AS s, sum(lasted) AS below, max(weight) AS times FROM
+                    (SELECT parent_id AS id, '' AS called, '' AS word, duration * {_WEIGHT} AS lasted,
+                        toInt64(1) AS weight FROM spans WHERE run = {run} AND {_BUCKETED}
                     UNION ALL
-                    SELECT span_id AS id, name AS called, {_BUCKET_NAME} AS word, toInt64(0) AS lasted FROM spans
-                        WHERE run = {run} AND {_BUCKETED})
+                    SELECT span_id AS id, name AS called, {_BUCKET_NAME} AS word, toInt64(0) AS lasted,
+                        {_WEIGHT} AS weight FROM spans WHERE run = {run} AND {_BUCKETED})
                 GROUP BY id)
             WHERE n != '' GROUP BY n, s""",
         ]

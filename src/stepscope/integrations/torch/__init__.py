@@ -11,6 +11,7 @@ from stepscope.integrations.torch.checks import Checks
 from stepscope.integrations.torch.passes import ModuleTiming, OptimizerTiming
 from stepscope.integrations.torch.phases import GpuClock
 from stepscope.integrations.torch.profiling import Window, profile
+from stepscope.integrations.torch.sampling import Sampling
 
 __all__ = ["Window", "instrument", "instrument_once", "profile", "uninstrument"]
 
@@ -52,7 +53,8 @@ def instrument(
     `grad_norm` is the number of optimizer steps between gradient norms; 0 disables them, and by default it is 10.
     `checks` look at weights, gradients, inputs and the allocator at about every 20th optimizer step. Checks, device
     times and, unless `grad_norm` is given, gradient norms come less often where they would exceed the run's
-    `overhead_budget`. Failures are counted and never raise into training.
+    `overhead_budget`. Where the loop waits for the hooks and they would exceed it, the passes of only some steps are
+    timed, with the attribute `train.sampled`. Failures are counted and never raise into training.
     """
     uninstrument()
     state = Installed(active=[True])
@@ -61,13 +63,14 @@ def instrument(
     watch = Checks() if checks and optimizers else None
     if watch is not None:
         state.parts.append(watch)
-    passes = ModuleTiming(clock, watch) if modules else None
+    sampling = Sampling()
+    passes = ModuleTiming(clock, sampling, watch) if modules else None
     if passes is not None:
         passes.install()
         state.parts.append(passes)
     if optimizers:
         period = NORM_EVERY if grad_norm is None else _period(grad_norm)
-        steps = OptimizerTiming(clock, passes, period, watch, always=grad_norm is not None)
+        steps = OptimizerTiming(clock, sampling, passes, period, watch, always=grad_norm is not None)
         steps.install()
         state.parts.append(steps)
     if data:

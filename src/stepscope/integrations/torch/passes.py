@@ -12,6 +12,7 @@ from torch.optim.optimizer import register_optimizer_step_post_hook, register_op
 import stepscope
 from stepscope.integrations.torch.checks import Checks, quietly
 from stepscope.integrations.torch.phases import CATEGORY, GpuClock, Optional, Phase, in_backward, never_raising
+from stepscope.integrations.torch.sampling import Sampling
 from stepscope.model.names import ATTR_BUCKET
 
 FORWARD = "train.forward"
@@ -31,8 +32,9 @@ class ModuleTiming:
     module runs, so that inner modules cost nothing.
     """
 
-    def __init__(self, clock: GpuClock, checks: Checks | None = None) -> None:
+    def __init__(self, clock: GpuClock, sampling: Sampling, checks: Checks | None = None) -> None:
         self._clock = clock
+        self._sampling = sampling
         self._checks = checks
         self._waiting: Any = None
         self._module: Any = None
@@ -43,11 +45,11 @@ class ModuleTiming:
         self._backward: Phase | None = None
         self._sync: Phase | None = None
         methods = (self._enter, self._leave, self._backward_ends, self._backward_begins, self._sync_ends)
-        self._hooks = [never_raising(each) for each in methods]
+        self._hooks = [never_raising(each, sampling.add) for each in methods]
 
     def install(self) -> None:
-        """Install the hook for the next call of a module."""
-        if self._waiting is None:
+        """Install the hook for the next call of a module, unless this step is left out."""
+        if self._waiting is None and self._sampling.on:
             self._waiting = register_module_forward_pre_hook(self._on_call)
 
     def _on_call(self, module: Any, args: Any) -> None:
@@ -59,14 +61,12 @@ class ModuleTiming:
         if self._forward is not None or in_backward():
             return  # another thread, or activation recomputation
         self.settle()
-        if self._waiting is not None:
-            self._waiting.remove()
-            self._waiting = None
+        self.rest()
         self._module, self._outside = module, sys.exc_info()[1]
         self._handle = module.register_forward_hook(self._on_return, always_call=True)
         if self._checks is not None and self._checks.wants_input:
             quietly(run, self._checks.forward, module, args)
-        attrs = {"train.module": type(module).__name__}
+        attrs = {"train.module": type(module).__name__, **self._sampling.attrs()}
         if torch.is_grad_enabled():
             self._forward = Phase(self._clock, FORWARD, {**attrs, ATTR_BUCKET: "productive"})
         else:
@@ -107,7 +107,8 @@ class ModuleTiming:
         engine = torch.autograd.Variable._execution_engine
         if self._checks is not None and self._checks.armed is not None:
             quietly(run, self._checks.backward)
-        self._backward = Phase(self._clock, BACKWARD, {ATTR_BUCKET: "productive"}, context)
+        attrs = {ATTR_BUCKET: "productive", **self._sampling.attrs()}
+        self._backward = Phase(self._clock, BACKWARD, attrs, context)
         engine.queue_callback(self._hooks[2])
 
     def _backward_ends(self, run: stepscope.Run) -> None:
@@ -117,7 +118,8 @@ class ModuleTiming:
         if backward is not None and has_peers():
             # DDP and FSDP wait for their collectives in callbacks that were queued during the pass: after this one,
             # and before the next.
-            self._sync = Phase(self._clock, GRADIENT_SYNC, {ATTR_BUCKET: "overhead"}, backward.context)
+            attrs = {ATTR_BUCKET: "overhead", **self._sampling.attrs()}
+            self._sync = Phase(self._clock, GRADIENT_SYNC, attrs, backward.context)
             torch.autograd.Variable._execution_engine.queue_callback(self._hooks[4])
 
     def _sync_ends(self, run: stepscope.Run) -> None:
@@ -134,6 +136,12 @@ class ModuleTiming:
         self._forget_handle()
         self.install()
 
+    def rest(self) -> None:
+        """Remove the hook for the next call, in a step that is left out."""
+        if self._waiting is not None:
+            self._waiting.remove()
+            self._waiting = None
+
     def _forget_handle(self) -> None:
         if self._handle is not None:
             self._handle.remove()
@@ -142,8 +150,7 @@ class ModuleTiming:
     def remove(self) -> None:
         """Remove all hooks."""
         self.settle()
-        self._waiting.remove()
-        self._waiting = None
+        self.rest()
 
 
 def has_peers() -> bool:
@@ -182,6 +189,7 @@ class OptimizerTiming:
     def __init__(
         self,
         clock: GpuClock,
+        sampling: Sampling,
         modules: ModuleTiming | None,
         norm_every: int,
         checks: Checks | None = None,
@@ -191,6 +199,8 @@ class OptimizerTiming:
         """With `always`, gradient norms are computed whatever they cost; else within the overhead budget."""
         self._always = always
         self._clock = clock
+        self._sampling = sampling
+        self._behind = False
         self._checks = checks
         self._modules = modules
         self._norm_every = norm_every
@@ -201,8 +211,16 @@ class OptimizerTiming:
 
     def install(self) -> None:
         """Install the hooks."""
-        before, after = never_raising(self._before), never_raising(self._after)
-        self._handles = [register_optimizer_step_pre_hook(before), register_optimizer_step_post_hook(after)]
+        before, after = (never_raising(each, self._sampling.add) for each in (self._before, self._after))
+
+        def on_step(optimizer: Any, args: Any, kwargs: Any) -> None:
+            if self._sampling.on or self._is_norm_due():  # else nothing is opened, and nothing is left open
+                before(optimizer, args, kwargs)
+
+        self._handles = [register_optimizer_step_pre_hook(on_step), register_optimizer_step_post_hook(after)]
+
+    def _is_norm_due(self) -> bool:
+        return self._norm_every > 0 and self._steps % self._norm_every == 0
 
     def _before(self, run: stepscope.Run, optimizer: Any, args: Any, kwargs: Any) -> None:
         if run is not self._known:
@@ -211,22 +229,29 @@ class OptimizerTiming:
         if self._modules is not None and not in_backward():
             self._modules.settle()
         self._abandon()
-        if self._norm_every and self._steps % self._norm_every == 0 and (self._always or run.affords()):
+        if self._is_norm_due() and (self._always or run.affords()):
             with Optional(run):
                 self._log_norm(run, optimizer)
-        attrs = {ATTR_BUCKET: "productive", "train.optimizer": type(optimizer).__name__}
-        self._open = Phase(self._clock, OPTIMIZER_STEP, attrs)
+        if self._sampling.on:
+            behind = self._clock.is_behind()
+            self._behind = self._behind if behind is None else behind
+            attrs = {ATTR_BUCKET: "productive", "train.optimizer": type(optimizer).__name__, **self._sampling.attrs()}
+            self._open = Phase(self._clock, OPTIMIZER_STEP, attrs)
 
     def _after(self, run: stepscope.Run, optimizer: Any, args: Any, kwargs: Any) -> None:
-        if self._open is None:
-            return
         phase, self._open = self._open, None
-        phase.end()
-        place = self._place(run)
-        self._clock.close_round(run, *place)
-        if self._checks is not None and not in_backward():
-            quietly(run, self._checks.step, optimizer, *place)
+        if phase is not None:
+            phase.end()
+            place = self._place(run)
+            self._clock.close_round(run, *place)
+            if self._checks is not None and not in_backward():
+                quietly(run, self._checks.step, optimizer, *place)
+        elif self._sampling.on:
+            return  # the step began before the hooks
+        self._sampling.end_step(self._steps, run.overhead.budget, matters=not self._behind)
         self._steps += 1
+        if self._modules is not None:
+            self._modules.install() if self._sampling.on else self._modules.rest()
 
     def _place(self, run: stepscope.Run) -> tuple[int, str | None]:
         step, axis = run.mark

@@ -68,6 +68,15 @@ class GpuClock:
         self._open: list[Stretch] = []
         self._rounds: deque[Round] = deque()
 
+    def is_behind(self) -> bool | None:
+        """Return whether the device still works on the first phase of this step, so that the loop waits for it.
+
+        None when no phase was measured.
+        """
+        if not self._open or torch.cuda.is_current_stream_capturing():
+            return None
+        return not self._open[0].end.event.query()
+
     def mark(self) -> Mark | None:
         """Mark the current position of the stream."""
         if not (self._wanted and self.on) or not torch.cuda.is_initialized():
@@ -152,8 +161,8 @@ class Phase:
         self._span.__exit__(None, None, None)
 
 
-def never_raising(work: Callable[..., None]) -> Callable[..., None]:
-    """Make a hook that never raises into torch: failures are counted, with one warning."""
+def never_raising(work: Callable[..., None], spend: Callable[[float], None]) -> Callable[..., None]:
+    """Make a hook that never raises into torch: failures are counted, with one warning; `spend` gets its seconds."""
 
     def hook(*arguments: Any) -> None:
         if torch.compiler.is_compiling() or (run := stepscope.current_run()) is None:
@@ -163,7 +172,9 @@ def never_raising(work: Callable[..., None]) -> Callable[..., None]:
             work(run, *arguments)
         except Exception as error:
             failed(run, work.__name__, error)
-        run.add_overhead("hooks", time.perf_counter() - began, optional=False)
+        took = time.perf_counter() - began
+        run.add_overhead("hooks", took, optional=False)
+        spend(took)
 
     return hook
 

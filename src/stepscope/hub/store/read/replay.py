@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from stepscope.diagnosis.record_order import OPEN_NS, Written
+from stepscope.hub.store import literal
 from stepscope.hub.store.columns import Ints
 from stepscope.hub.store.engine import Engine
 from stepscope.hub.store.read.log_rows import LogRow, read_log_rows
@@ -17,7 +18,7 @@ from stepscope.hub.store.read.sample_rows import every_sample
 from stepscope.hub.store.read.series_catalog import SeriesRow, find_series, span_of
 from stepscope.hub.store.write.ledger import COUNTS, Ranges
 from stepscope.model import names
-from stepscope.model.records import EVENT, LOG, Metric, Span, Value
+from stepscope.model.records import EVENT, LOG, Attrs, Metric, Span, Value
 
 SLICE = 100_000
 """About how many records are read at once."""
@@ -167,13 +168,14 @@ def _metrics(
 
 def _spans(engine: Engine, table: str, ranks: _Ranks, where: str) -> Iterator[Written] | None:
     columns = ("rank", "attempt", "time", "duration", "step", "trace_id", "span_id", "parent_id", "name")
-    found = engine.query(f"SELECT {', '.join(columns)}, status, message FROM {table} WHERE {where}")
+    sampled = f"has(attr_names, {literal.text(names.ATTR_SAMPLED)}) AS sampled"
+    found = engine.query(f"SELECT {', '.join(columns)}, status, message, {sampled} FROM {table} WHERE {where}")
     if not len(found):
         return None
     is_open = table == "open_spans"
     rank, attempt, time, took = (found.array(name).astype(np.int64) for name in columns[:4])
     ids = np.frombuffer(b"".join(found["span_id"]), ">u8").astype(np.int64)
-    rows = list(found.rows(*columns, "status", "message"))
+    rows = list(found.rows(*columns, "status", "message", "sampled"))
     outer = np.array([row[7] == bytes(8) for row in rows], dtype=np.int64)
     # of spans that end in the same nanosecond the inner ones were written first: those that began later, the root last
     order = ranks.order(attempt, rank, time + (OPEN_NS if is_open else took), ids, outer, -time, rank).tolist()
@@ -181,11 +183,12 @@ def _spans(engine: Engine, table: str, ranks: _Ranks, where: str) -> Iterator[Wr
 
 
 def _span(row: tuple[Any, ...], is_open: bool, hosts: Mapping[tuple[int, int], str]) -> Written:
-    rank, attempt, time, took, step, trace, span, parent, name, status, message = row
+    rank, attempt, time, took, step, trace, span, parent, name, status, message, sampled = row
     duration = None if is_open else took
     at = time + (OPEN_NS if is_open else took)
     above = None if parent == bytes(8) else parent
-    made = Span(time, duration, step_of(step), None, trace, span, above, name, 0, status, message)
+    attrs: Attrs = {names.ATTR_SAMPLED: 1} if sampled else {}  # whether it is there is what counts
+    made = Span(time, duration, step_of(step), None, trace, span, above, name, 0, status, message, attrs)
     return Written(at, rank, attempt, hosts.get((attempt, rank), ""), made)
 
 

@@ -1,0 +1,73 @@
+"""Which optimizer steps are timed: all of them, or some where the hooks would exceed the overhead budget."""
+
+import time
+from collections import deque
+from collections.abc import Callable
+from statistics import median
+
+from stepscope.model.names import ATTR_SAMPLED
+
+GRACE_SECONDS = 0.25
+"""Time inside hooks before any step is left out, so that a short run is complete."""
+TIMES = 1.6
+"""What a hook costs the loop, as a multiple of the time inside it: caches are cold, and torch takes a slower path."""
+MAX_EVERY = 64
+KEPT = 15
+
+
+class Sampling:
+    """Chooses steps. All ranks of a run choose the same ones, or a part of them, without talking to each other."""
+
+    def __init__(self, clock: Callable[[], float] = time.perf_counter) -> None:
+        self._clock = clock
+        self.every = 1
+        """One in about so many steps is timed."""
+        self.on = True
+        """Whether the passes until the next optimizer step are timed."""
+        self._spent = self._total = 0.0
+        self._costs: deque[float] = deque(maxlen=KEPT)
+        self._lasted: deque[float] = deque(maxlen=KEPT)
+        self._ended = 0.0
+
+    def add(self, seconds: float) -> None:
+        """Add the time inside a hook."""
+        self._spent += seconds
+
+    def attrs(self) -> dict[str, int]:
+        """The attribute of a span that stands for those of several steps."""
+        return {ATTR_SAMPLED: self.every} if self.every > 1 else {}
+
+    def end_step(self, number: int, budget: float, *, matters: bool) -> None:
+        """End an optimizer step, and choose whether the next one is timed.
+
+        `matters` tells whether the loop waits for the hooks: a device that is behind hides what the host does.
+        """
+        now = self._clock()
+        if self._ended:
+            self._lasted.append(now - self._ended)
+        self._ended = now
+        spent, self._spent = self._spent, 0.0
+        if self.on:
+            self._costs.append(spent)
+            self._total += spent
+            if self._total > GRACE_SECONDS and self._lasted:
+                self.every = self._period(budget) if matters else 1
+        self.on = is_chosen(number + 1, self.every)
+
+    def _period(self, budget: float) -> int:
+        """The power of two that keeps the hooks within the budget."""
+        allowed = budget * median(self._lasted)
+        cost, every = TIMES * median(self._costs), 1
+        while every < MAX_EVERY and cost > allowed * every:
+            every *= 2
+        return every
+
+
+def is_chosen(number: int, every: int) -> bool:
+    """Return whether a step is among one in `every`, a power of two; steps are chosen as if by chance.
+
+    A fixed distance would meet the same batches, the same evaluations and the same logging again and again.
+    """
+    mixed = number * 0x9E3779B1 & 0xFFFFFFFF
+    mixed = (mixed ^ mixed >> 15) * 0x85EBCA77 & 0xFFFFFFFF
+    return (mixed ^ mixed >> 13) & (every - 1) == 0
