@@ -1,49 +1,61 @@
-"""`stepscope.show`: the page of a run in a cell, where a hub runs and allows it."""
+"""The notebook of the examples runs from its first cell to its last, and shows what it says."""
 
+import json
+import os
+import subprocess
+import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-import stepscope
-from tests.hub.conftest import StartHub, start_hub
-from tests.waiting import wait_until
+pytest.importorskip("pandas", reason="the notebook reads into pandas")
+pytest.importorskip("chdb", reason="the notebook asks the store")
 
-__all__ = ["start_hub"]
-
-
-def test_without_a_hub(tmp_path: Path) -> None:
-    """A cell says how to start one; unknown runs and tabs are errors in words."""
-    with stepscope.init(home=tmp_path, run_id="one", probes=False, otel=False) as run:
-        run.log({"loss": 1.0})
-        shown = stepscope.show(run)
-    assert (shown.url, shown.run) == (None, "one")
-    assert f"stepscope hub --home {tmp_path}" in shown._repr_html_()
-    assert "no hub" in repr(stepscope.show("latest", home=tmp_path))
-    with pytest.raises(stepscope.StepscopeError, match="no run 'nothing'"):
-        stepscope.show("nothing", home=tmp_path)
-    with pytest.raises(stepscope.StepscopeError, match="there is no tab 'sums'"):
-        stepscope.show("one", home=tmp_path, tab="sums")
+NOTEBOOK = Path(__file__).parents[1] / "examples" / "tour.ipynb"
+_SHELL = "import subprocess; subprocess.run({line!r}, shell=True, check=True)"
 
 
-def test_another_home(tmp_path: Path) -> None:
-    """A home that is given is looked into, also while a run of another one is active."""
-    with stepscope.init(home=tmp_path / "old", run_id="old", probes=False, otel=False) as run:
-        run.log({"loss": 1.0})
-    with stepscope.init(home=tmp_path / "new", run_id="new", probes=False, otel=False) as run:
-        run.log({"loss": 1.0})
-        assert stepscope.show().run == "new"
-        assert stepscope.show(home=tmp_path / "old").run == "old"
+def cells() -> list[dict[str, Any]]:
+    """The cells of the notebook."""
+    found: list[dict[str, Any]] = json.loads(NOTEBOOK.read_text())["cells"]
+    return found
 
 
-def test_with_a_hub(start_hub: StartHub, tmp_path: Path) -> None:
-    """The cell has a frame with the address of the run, which the allowed origin may show."""
-    home = tmp_path / "home"
-    hub = start_hub("--allow-origin", "http://localhost:8888", home=home)
-    with stepscope.init(home=home, run_id="two", probes=False, otel=False) as run:
-        run.log({"loss": 1.0})
-        wait_until(lambda: stepscope.show(run).url is not None)
-        shown = stepscope.show(run, tab="files", height=300)
-    assert shown.url == f"{hub.url}/#/run/two?tab=files"
-    assert f"<iframe src='{shown.url}' width='100%' height='300'" in shown._repr_html_()
-    policy = hub.request("GET", "/").headers["content-security-policy"]
-    assert "frame-ancestors http://localhost:8888;" in policy
+def program() -> str:
+    """The cells of code as a program: lines for the shell as calls, and the value of a last line as output."""
+    lines = []
+    for cell in cells():
+        if cell["cell_type"] != "code":
+            continue
+        source = "".join(cell["source"]).splitlines()
+        made = [_SHELL.format(line=line[1:]) if line.startswith("!") else line for line in source]
+        if made[-1] and not made[-1].startswith((" ", ")", "import", "bad =", "runs =")):
+            made[-1] = f"print({made[-1]}, flush=True)" if not source[-1].startswith("!") else made[-1]
+        lines += made
+    return "\n".join([*lines, "import json", "print(json.dumps([bad._repr_html_(), findings]))"])
+
+
+def test_it_runs_to_its_end(tmp_path: Path) -> None:
+    """Six runs are recorded, read, compared by group, and the seventh is diagnosed."""
+    programs = tmp_path / "bin"
+    programs.mkdir()
+    (programs / "stepscope").write_text(f'#!/bin/sh\nexec "{sys.executable}" -m stepscope "$@"\n')
+    (programs / "stepscope").chmod(0o755)
+    env = {**os.environ, "STEPSCOPE_HOME": str(tmp_path / "home"), "PATH": f"{programs}:{os.environ['PATH']}"}
+    line = [sys.executable, "-c", program()]
+    done = subprocess.run(line, env=env, cwd=tmp_path, capture_output=True, text=True, timeout=500)
+    assert done.returncode == 0, done.stderr[-2000:]
+    card, findings = json.loads(done.stdout.splitlines()[-1])
+    assert "not finite" in card
+    assert ("not_finite", 120) in [(each["kind"], each["step"]) for each in findings]
+    (group,) = [line.split() for line in done.stdout.splitlines() if line.startswith("0.05 ")]
+    assert (group[1], group[3]) == ("3", "±")
+
+
+def test_it_is_kept_without_outputs() -> None:
+    """What is committed has no results of somebody's machine, and every cell has its id."""
+    assert len({cell["id"] for cell in cells()}) == len(cells())
+    for cell in cells():
+        assert cell.get("outputs", []) == []
+        assert cell.get("execution_count") is None

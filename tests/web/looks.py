@@ -12,8 +12,8 @@ SIZES = pytest.mark.parametrize(("width", "theme"), [(1280, "dark"), (390, "ligh
 """Both widths and both themes: contrast is a matter of the theme, overflow one of the width."""
 _SETTLED = """document.querySelector('main .page')?.innerText.length > 40
     && !document.querySelector('.pulse, .dash-wait')
-    && document.querySelector(
-        '.vt-row, .trace-row, .trace-flame canvas, .log-line, .health-card, [data-drawn], .facts, .diff, .relations')"""
+    && document.querySelector('.vt-row, .trace-row, .trace-flame canvas, .log-line, .health-card, [data-drawn]'
+        + ', .facts, .diff, .relations, .endpoint')"""
 
 
 def look_over(page: Any, hub: RunningHub, views: Iterable[str]) -> None:

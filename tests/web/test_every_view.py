@@ -27,6 +27,7 @@ VIEWS = {
     "alerts": ".page-head h1",
     "health": "[aria-label='Ingest']",
     "sql": ".sql-schema li",
+    "api?open=listRuns": ".endpoint-parts .code",
 }
 """The address of each view, and what it shows once it has its data."""
 FIRST = {address.split("?")[0].split("/")[0]: address for address in reversed(VIEWS)}

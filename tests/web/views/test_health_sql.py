@@ -18,6 +18,7 @@ VIEWS = (
     f"dashboards/rl?run={RUN}",
     f"dashboards?new=1&edit=1&run={RUN}",
     "health",
+    "api?open=listRuns",
     "sql?q=SELECT+name,+count()+AS+n+FROM+spans+GROUP+BY+name",
 )
 
@@ -103,6 +104,22 @@ def test_schema_browser(world: World, show: Any) -> None:
     page.get_by_label("Statement").fill("SELECT ")
     page.locator(".sql-columns button", has_text="severity").click()
     until(page, "document.querySelector('textarea').value === 'SELECT severity'")
+
+
+def test_the_api_is_a_page(world: World, show: Any) -> None:
+    """`/api` leads to every endpoint, found by a word; the command line of one works as it stands."""
+    assert world.hub.request("GET", "/api").headers["location"] == "./#/api"
+    page = show(world.hub, "api")
+    until(page, "document.querySelectorAll('.endpoint').length > 50")
+    page.get_by_role("searchbox", name="Find an endpoint").fill("goodput run")
+    page.get_by_text("/api/runs/{run}/goodput").click()
+    until(page, "location.hash.includes('open=')")
+    line = page.locator(".endpoint-parts .code pre").inner_text()
+    assert line.startswith("curl -s 'http://127.0.0.1:")
+    assert world.hub.request("GET", line.split("'")[1].partition(str(world.hub.port))[2]).status == 200
+    assert "goodput" in page.locator(".endpoint-parts > pre").last.inner_text()
+    page.get_by_role("searchbox", name="Find an endpoint").fill("no such thing")
+    page.get_by_text("No endpoint matches").wait_for()
 
 
 @SIZES

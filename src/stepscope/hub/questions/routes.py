@@ -8,7 +8,7 @@ from http import HTTPStatus
 from typing import Any, TypedDict
 
 from starlette.requests import Request
-from starlette.responses import Response, StreamingResponse
+from starlette.responses import RedirectResponse, Response, StreamingResponse
 from starlette.routing import BaseRoute, Route
 
 from stepscope.hub.live import Live
@@ -78,7 +78,11 @@ def api_routes(source: Source) -> list[BaseRoute]:
     async def openapi(request: Request) -> Response:
         return json_response(described)
 
+    async def page(request: Request) -> Response:
+        return RedirectResponse("./#/api")
+
     return [
+        Route("/api", page),
         Route("/api/openapi.json", openapi),
         Route(PATH, LiveEvents(source.live, source.still_valid, marks=lambda: source.reader.marks).answer),
         *(LimitedRoute(_pattern(each.path), _route(source, each), each.method, each.most_body) for each in ENDPOINTS),

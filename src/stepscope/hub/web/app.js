@@ -24,6 +24,7 @@ const VIEWS = [
   { name: "dashboards", title: "Dashboards", load: () => import("./dashboards/view.js") },
   { name: "health", title: "Health", load: () => import("./health/view.js") },
   { name: "sql", title: "SQL", load: () => import("./sql/view.js") },
+  { name: "api", title: "API", load: () => import("./reference/view.js") },
 ];
 
 const ICON = new URL("icon.svg", import.meta.url).href;

@@ -158,7 +158,7 @@ function columnsOf(ids, given, narrow, group) {
         ? each.cell(row)
         : each.id === "name"
           ? heading(row, narrow ? ids.filter(isFact) : [])
-          : html`<${Spread} id=${each.id} row=${row} />`,
+          : html`<${Spread} id=${each.id} row=${row} brief=${!isFact(each.id)} />`,
   }));
   return [box, ...named];
 }
