@@ -40,6 +40,9 @@ def add(commands: Commands) -> None:
     made.add_argument(
         "--max-bytes", type=size(10**6), metavar="SIZE", help="delete the oldest runs when the store is larger: 50GB"
     )
+    made.add_argument(
+        "--blobs", default="", metavar="URL", help="a bucket for the files that trainers upload: s3://bucket/prefix"
+    )
     waiting = "the most bytes that wait for the store (4GiB)"
     made.add_argument("--journal-bytes", type=size(32 * 2**20), default=4 * 2**30, metavar="SIZE", help=waiting)
     made.add_argument(
@@ -132,6 +135,7 @@ def command(args: argparse.Namespace) -> int:
         keep_seconds=args.keep,
         max_bytes=args.max_bytes,
         journal_bytes=args.journal_bytes,
+        blobs=args.blobs,
         yields=chosen_priority(args.priority) == LOW,
         dialects={option.name: getattr(args, option.name.replace("-", "_")) for option in hub_options()},
     )

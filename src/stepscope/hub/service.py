@@ -38,6 +38,7 @@ from stepscope.hub.live import LiveTopics
 from stepscope.hub.receivers.ingest import Ingest, RunOwners
 from stepscope.hub.receivers.receiver import RunLinks
 from stepscope.hub.receivers.run_limits import RunLimits
+from stepscope.hub.runs.bucket import Bucket, RemoteBlobs
 from stepscope.hub.runs.deletion import RunDeletion
 from stepscope.hub.runs.presence import Presence
 from stepscope.hub.runs.run_files import ImportedFiles, LoggedFiles, RunFiles
@@ -91,6 +92,8 @@ class HubOptions:
     """The values of the options that dialects declare, by name."""
     yields: bool = False
     """Whether it leaves the machine to training: low priority, and fewer commits while nobody reads."""
+    blobs: str = ""
+    """The address of the bucket for uploaded files; empty to keep them in the home."""
     only_run: str | None = None
     """The one run whose journals are read; None for all."""
 
@@ -173,6 +176,9 @@ class Hub:
         self.logged_files = LoggedFiles(home.home, self.files / "media")
         """The files that trainers logged."""
         self.run_files: list[RunFiles] = [ImportedFiles(home.home), self.logged_files]
+        self.blobs = RemoteBlobs(Bucket(options.blobs), self.files / "media") if options.blobs else None
+        """Those of them that are in a bucket."""
+        self.moving = Periodic(self.blobs.work, first=0.5, every=1.0, what="storing files") if self.blobs else None
         self.upkeep = Periodic(self._tidy)
         self.deletion.finish()
 
@@ -289,6 +295,8 @@ class Hub:
         if self.options.only_run is None:
             self.state_counts.begin()
         self.upkeep.start()
+        if self.moving is not None:
+            self.moving.start()
 
     def end_subscriptions(self) -> None:
         """End streams that would wait forever while the hub still answers."""
@@ -305,6 +313,8 @@ class Hub:
         self.alerting.stop()
         self.deletion.stop()
         self.upkeep.stop()
+        if self.moving is not None:
+            self.moving.stop()
         if self.fleet is not None:
             self.fleet.stop()
         self._owners.limits.counting.stop()
@@ -359,6 +369,7 @@ class Hub:
             cluster.problem if cluster is not None else "",
             self.pump.problem,
             self.upkeep.problem,
+            self.moving.problem if self.moving is not None else "",
             fleet.problem if fleet is not None else "",
             self.deletion.problem,
             self._ignored_aborts(),

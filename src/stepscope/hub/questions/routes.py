@@ -29,7 +29,8 @@ from stepscope.hub.questions.toolbox.endpoint import (
 )
 from stepscope.hub.receivers.bodies import Body, LimitedRoute, read_body
 from stepscope.hub.refusals import Refusal, Refused, json_response
-from stepscope.hub.runs.run_files import StoredFileResponse, disposition
+from stepscope.hub.runs.bucket import RemoteFile
+from stepscope.hub.runs.run_files import RemoteFileResponse, StoredFileResponse, disposition
 from stepscope.hub.security.guard import Access
 from stepscope.hub.security.middleware import access_of
 from stepscope.hub.service import Hub
@@ -122,7 +123,7 @@ def _respond(source: Source, endpoint: Endpoint, request: Request, body: Body | 
     with partial_reads(endpoint.method) as missing:
         found = _answer(source, endpoint, request, body, stop)
         if isinstance(found, StoredFile):
-            return _file(found)
+            return _file(found, request.headers.get("range", ""))
         if not isinstance(found, Stream):
             return _with_headers(Response(encode_answer(found, missing), media_type="application/json"), missing)
         # The first piece is read before the answer begins, while it can still be an error.
@@ -132,11 +133,14 @@ def _respond(source: Source, endpoint: Endpoint, request: Request, body: Body | 
         return _with_headers(StreamingResponse(streamed, media_type=found.media_type, headers=headers), missing)
 
 
-def _file(found: StoredFile) -> Response:
+def _file(found: StoredFile, wanted: str) -> Response:
     """Respond with a file that a user uploaded: whatever it holds, a browser runs nothing of it."""
     headers = {**disposition(found.name, inline=found.inline), "Content-Security-Policy": SANDBOX}
+    headers["Cache-Control"] = "private, max-age=60"
+    if isinstance(found.path, RemoteFile):
+        return RemoteFileResponse(found.path, wanted, found.media_type, headers)
     try:
-        return StoredFileResponse(found.path, found.media_type, {**headers, "Cache-Control": "private, max-age=60"})
+        return StoredFileResponse(found.path, found.media_type, headers)
     except OSError:
         raise params.not_found(f"the file {found.name[:200]!r} was deleted") from None
 
@@ -237,5 +241,6 @@ def mount(hub: Hub, version: str) -> list[BaseRoute]:
         delete=hub.deletion.delete,
         diagnosed=hub.diagnosing.progress,
         files=hub.run_files,
+        blobs=hub.blobs,
     )
     return api_routes(Source(reader, live, lanes, version, hub.note_damage, stops, hub.guard.still_valid))

@@ -67,6 +67,7 @@ class Native:
         self._workers = ports.workers
         self._requests = ports.edits.requests
         self._uploads = ports.files / "media"
+        self._blobs = ports.blobs
         ports.deleting.append(self._delete)
 
     def routes(self) -> list[ReceiverRoute]:
@@ -99,7 +100,9 @@ class Native:
         try:
             await run_in_threadpool(os.utime, path)
         except OSError:
-            return Response(status_code=HTTPStatus.NOT_FOUND)
+            run, digest = request.path_params["run"], path.name
+            if self._blobs is None or not await run_in_threadpool(self._blobs.has, run, digest):
+                return Response(status_code=HTTPStatus.NOT_FOUND)
         return Response()
 
     async def _put_blob(self, request: Request) -> Response:
@@ -119,6 +122,8 @@ class Native:
             raise Refused(Refusal(HTTPStatus.BAD_REQUEST, "the body was cut off")) from None
         except OSError as error:
             raise Retry(f"an uploaded file cannot be written: {error}", after=10.0) from error
+        if self._blobs is not None:
+            self._blobs.expect(request.path_params["run"])
         return json_response({"sha256": path.name})
 
     def _path_of(self, request: Request) -> Path:
@@ -128,7 +133,11 @@ class Native:
         return Blobs(self._uploads / run).path(digest)
 
     def _delete(self, run: str, before: int) -> int:
-        return Blobs(self._uploads / run).remove(before=before / 1e9) if is_safe(run) else 0
+        if not is_safe(run):
+            return 0
+        if self._blobs is not None:
+            self._blobs.expect_removal(run, before)
+        return Blobs(self._uploads / run).remove(before=before / 1e9)
 
     def take(self, data: bytes, access: Access) -> Taken:
         """Read and submit frames; Refused when any of them is damaged, and then none is accepted."""

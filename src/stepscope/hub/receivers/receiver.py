@@ -14,6 +14,7 @@ from stepscope.hub.intake.store_progress import StoreProgress
 from stepscope.hub.limits import Limits
 from stepscope.hub.receivers.ingest import Ingest
 from stepscope.hub.refusals import Refusal
+from stepscope.hub.runs.bucket import RemoteBlobs
 from stepscope.hub.runs.deletion import RunDeletion
 from stepscope.hub.runs.run_files import RunFiles
 from stepscope.hub.runs.run_states import RunStates
@@ -127,6 +128,9 @@ class ReceiverPorts(Protocol):
     """The edits of runs, and what users ask of their programs."""
     run_files: list[RunFiles]
     """The files of runs that receivers keep, for the page and the JSON API."""
+
+    blobs: RemoteBlobs | None
+    """The bucket of uploaded blobs; None where they stay in `files`."""
 
     @property
     def limits(self) -> Limits:

@@ -4,12 +4,14 @@ import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from http import HTTPStatus
 from pathlib import Path
 from typing import Protocol
 
-from starlette.responses import FileResponse
+from starlette.responses import FileResponse, StreamingResponse
 from starlette.types import Receive, Scope, Send
 
+from stepscope.hub.runs.bucket import RemoteFile
 from stepscope.journal.blobs import Blobs, find_blob
 from stepscope.journal.kept_files import IMPORTED
 from stepscope.journal.layout import is_safe, runs_folder
@@ -101,12 +103,18 @@ class ImportedFiles:
         return self._runs / run / IMPORTED
 
 
+_RANGE = re.compile(r"bytes=(\d{0,19})-(\d{0,19})")
 _LOGGED = re.compile(r"media/([0-9a-f]{64})/([^\0]+)", re.DOTALL)
 
 
 def logged_name(digest: str, name: str, *, whole: bool = False) -> str:
     """Return the name of a logged file: its digest finds it; `whole` keeps the folders of its name in an artifact."""
     return f"media/{digest}/{(name if whole else name.replace('/', '_')) or 'file'}"
+
+
+def logged_digest(name: str) -> str | None:
+    """Return the digest of a logged file, from its name; None for any other file."""
+    return found[1] if (found := _LOGGED.fullmatch(name)) else None
 
 
 def shown_name(name: str) -> str:
@@ -130,10 +138,10 @@ class LoggedFiles:
 
     def find(self, project: str, run: str, name: str, artifact: str) -> Path | None:
         """Return the path of a file."""
-        found = _LOGGED.fullmatch(name)
-        if found is None or not is_safe(run):
+        digest = logged_digest(name)
+        if digest is None or not is_safe(run):
             return None
-        return find_blob(self._home, run, found[1]) or self.uploaded(run).find(found[1])
+        return find_blob(self._home, run, digest) or self.uploaded(run).find(digest)
 
 
 class StoredFileResponse(FileResponse):
@@ -154,6 +162,35 @@ class StoredFileResponse(FileResponse):
         """Send the file and close it."""
         with self._file:
             await super().__call__(scope, receive, send)
+
+
+class RemoteFileResponse(StreamingResponse):
+    """Send an object of a bucket, or the one range that is asked for, a piece at a time."""
+
+    def __init__(self, file: RemoteFile, wanted: str, media_type: str, headers: Mapping[str, str]) -> None:
+        span = _span(wanted, file.size)
+        start, end = span or (0, file.size)
+        made = {**headers, "Accept-Ranges": "bytes", "Content-Length": str(end - start)}
+        if span is not None:
+            made["Content-Range"] = f"bytes {start}-{end - 1}/{file.size}" if end > start else f"bytes */{file.size}"
+        status = HTTPStatus.OK if span is None else HTTPStatus.PARTIAL_CONTENT
+        super().__init__(
+            file.pieces(start, end),
+            status if end > start or not file.size else HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE,
+            made,
+            media_type,
+        )
+
+
+def _span(wanted: str, size: int) -> tuple[int, int] | None:
+    """The bytes of a Range header; None for all of them, as for several ranges, and an empty span beyond the end."""
+    found = _RANGE.fullmatch(wanted.strip())
+    if found is None or not (found[1] or found[2]):
+        return None
+    if not found[1]:
+        return max(size - int(found[2]), 0), size
+    start, end = int(found[1]), min(int(found[2]) + 1, size) if found[2] else size
+    return (start, end) if start < end else (size, size)
 
 
 def _open(path: str, flags: int) -> int:

@@ -1,8 +1,10 @@
 """The stored files of a run: listed, shown and downloaded, tables page by page."""
 
 import csv
+import io
 import json
 from collections.abc import Sequence
+from http import HTTPStatus
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -24,7 +26,9 @@ from stepscope.hub.questions.toolbox.params import (
     not_found,
     object_of,
 )
-from stepscope.hub.runs.run_files import RunFile, logged_name, shown_name
+from stepscope.hub.refusals import Refusal, Refused
+from stepscope.hub.runs.bucket import RemoteFile
+from stepscope.hub.runs.run_files import RunFile, logged_digest, logged_name, shown_name
 from stepscope.hub.store import literal
 from stepscope.hub.store.read.log_rows import read_log_rows
 from stepscope.hub.store.read.run_catalog import RunRow
@@ -99,7 +103,10 @@ def _searched(file: RunFile) -> str:
 
 
 def _file_json(reader: Reader, row: RunRow, file: RunFile) -> dict[str, Any]:
-    kind = _type_of(file.path or _look_for(reader, row, file.name, file.artifact))
+    try:
+        kind = _type_of(file.path or _look_for(reader, row, file.name, file.artifact))
+    except OSError:  # the bucket does not answer
+        kind = FileType("missing", "")
     return {
         "name": file.name,
         "artifact": file.artifact,
@@ -110,30 +117,45 @@ def _file_json(reader: Reader, row: RunRow, file: RunFile) -> dict[str, Any]:
     }
 
 
-def _type_of(path: Path | None) -> FileType:
+def _type_of(path: Path | RemoteFile | None) -> FileType:
     if path is None:
         return FileType("missing", "")
     try:
-        with open(path, "rb") as opened:
-            return file_type(opened.read(HEAD_BYTES))
+        return file_type(_beginning(path, HEAD_BYTES))
     except OSError:
         return FileType("missing", "")
 
 
-def _find(reader: Reader, given: dict[str, Any]) -> Path:
-    path = _look_for(reader, reader.recorded(given["run"]), given["name"], given["artifact"] or "")
+def _beginning(path: Path | RemoteFile, size: int) -> bytes:
+    """Read so many bytes of a file, or all that it has."""
+    if isinstance(path, RemoteFile):
+        return b"".join(path.pieces(0, min(size, path.size)))
+    with open(path, "rb") as opened:
+        return opened.read(size)
+
+
+def _size(path: Path | RemoteFile) -> int:
+    return path.size if isinstance(path, RemoteFile) else path.stat().st_size
+
+
+def _find(reader: Reader, given: dict[str, Any]) -> Path | RemoteFile:
+    try:
+        path = _look_for(reader, reader.recorded(given["run"]), given["name"], given["artifact"] or "")
+    except OSError as error:
+        raise Refused(Refusal(HTTPStatus.SERVICE_UNAVAILABLE, str(error), 10.0)) from error
     if path is None:
         raise not_found(f"the run has no file {given['name'][:200]!r}")
     return path
 
 
-def _look_for(reader: Reader, row: RunRow, name: str, artifact: str) -> Path | None:
-    """Return the path of a file of a run; None when there is none of this name."""
+def _look_for(reader: Reader, row: RunRow, name: str, artifact: str) -> Path | RemoteFile | None:
+    """Return a file of a run; None when there is none of this name. OSError when a bucket does not answer."""
     for source in reader.files:
         path = source.find(row.project, row.id, name, artifact)
         if path is not None and path.is_file() and not path.is_symlink():
             return path
-    return None
+    digest = logged_digest(name) if reader.blobs is not None else None
+    return None if reader.blobs is None or digest is None else reader.blobs.find(row.id, digest)
 
 
 def content(reader: Reader, given: dict[str, Any]) -> StoredFile:
@@ -149,12 +171,11 @@ def text(reader: Reader, given: dict[str, Any]) -> dict[str, Any]:
     path = _find(reader, given)
     if _type_of(path) not in (TEXT_FILE, TABLE, SVG):
         raise bad_request(f"{given['name'][:200]!r} is not a text file")
-    with open(path, "rb") as opened:
-        data = opened.read(MAX_TEXT + 1)
+    data = _beginning(path, MAX_TEXT + 1)
     return {
         "name": given["name"],
         "text": data[:MAX_TEXT].decode(errors="replace"),
-        "bytes": path.stat().st_size,
+        "bytes": _size(path),
         "cut": len(data) > MAX_TEXT,
     }
 
@@ -162,10 +183,11 @@ def text(reader: Reader, given: dict[str, Any]) -> dict[str, Any]:
 def table(reader: Reader, given: dict[str, Any]) -> dict[str, Any]:
     """Answer `/api/runs/{run}/files/table`."""
     path = _find(reader, given)
-    if path.stat().st_size > LARGEST_TABLE:
+    if _size(path) > LARGEST_TABLE:
         raise bad_request(f"the table is larger than {LARGEST_TABLE // 2**20} MiB; download it")
     try:
-        columns, rows = _read_delimited(path, given["name"]) if given["name"].endswith(_DELIMITED) else _read_json(path)
+        data = _beginning(path, LARGEST_TABLE)
+        columns, rows = _read_delimited(data, given["name"]) if given["name"].endswith(_DELIMITED) else _read_json(data)
     except (ValueError, RecursionError, csv.Error, OSError):
         raise bad_request(f"{given['name'][:200]!r} is not a table with columns and rows") from None
     start, end = given["offset"], given["offset"] + given["limit"]
@@ -178,17 +200,17 @@ def table(reader: Reader, given: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def _read_json(path: Path) -> tuple[list[str], Sequence[Sequence[Any]]]:
+def _read_json(data: bytes) -> tuple[list[str], Sequence[Sequence[Any]]]:
     """Read a table that was logged as JSON: an object with columns and data."""
-    found = json.loads(path.read_bytes())
+    found = json.loads(data)
     columns, rows = (found.get("columns"), found.get("data")) if isinstance(found, dict) else (None, None)
     if not isinstance(columns, list) or not isinstance(rows, list) or not all(isinstance(row, list) for row in rows):
         raise ValueError
     return [str(each) for each in columns], rows
 
 
-def _read_delimited(path: Path, name: str) -> tuple[list[str], Sequence[Sequence[Any]]]:
-    with open(path, encoding="utf-8", errors="replace", newline="") as opened:
+def _read_delimited(data: bytes, name: str) -> tuple[list[str], Sequence[Sequence[Any]]]:
+    with io.TextIOWrapper(io.BytesIO(data), encoding="utf-8", errors="replace", newline="") as opened:
         rows = list(islice(csv.reader(opened, delimiter="\t" if name.endswith(".tsv") else ","), _MAX_ROWS))
     return (rows[0], rows[1:]) if rows else ([], [])
 

@@ -26,6 +26,7 @@ from stepscope.hub.questions.toolbox.params import (
 )
 from stepscope.hub.receivers.ingest import Ingest
 from stepscope.hub.refusals import Refusal, Refused
+from stepscope.hub.runs.bucket import RemoteBlobs, RemoteFile
 from stepscope.hub.runs.deletion import Deleted
 from stepscope.hub.runs.run_files import RunFiles
 from stepscope.hub.runs.run_states import RunStates
@@ -63,6 +64,8 @@ class Reader:
     diagnosed: Callable[[str], float] = lambda run: 1.0
     """The share of a run's records that is diagnosed; where no hub runs, this diagnoses them first."""
     files: Sequence[RunFiles] = ()
+    blobs: RemoteBlobs | None = None
+    """Uploaded files that are in a bucket."""
     """The stored files of runs, where a hub runs."""
     who: str = ""
     """The user: the name of a token, or what the client sent."""
@@ -157,7 +160,7 @@ class Stream:
 class StoredFile:
     """An answer that is the content of a stored file."""
 
-    path: Path
+    path: Path | RemoteFile
     media_type: str
     """By its content, never by its name."""
     name: str
