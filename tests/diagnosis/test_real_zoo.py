@@ -13,11 +13,19 @@ MISSED = {
         "novel.own_teacher_collapses",
         "novel.own_teacher_never_follows",
     ),  # nothing but the spread of embeddings shows it
+    *("second.field_rate_far_too_high", "second.walker_wrong_sign"),
     "fresh.diffusion_other_target",  # found 24 steps later, at the next evaluation
     "fresh.tags_loading_hiccups",  # on a machine that delays other steps as much
 }
 """Faults that are not named as they should be."""
-ALARMED = {"cnn.evaluation_without_span", "blind.healthy_ranking_10", "blind.ranking_decayed", "fresh.healthy_graph"}
+ALARMED = {
+    "cnn.evaluation_without_span",
+    "blind.healthy_ranking_10",
+    "blind.ranking_decayed",
+    "fresh.healthy_graph",
+    "second.healthy_words",
+    "second.healthy_copying",
+}
 """Healthy trainings with a finding; the last three do diverge or overfit."""
 FAMILIES = sorted(path.stem for path in RECORDINGS.glob("*.xz"))
 
