@@ -13,13 +13,19 @@ MISSED = {
         "novel.own_teacher_collapses",
         "novel.own_teacher_never_follows",
     ),  # nothing but the spread of embeddings shows it
-    *("fresh.clicks_in_two_buckets", "fresh.contrast_one_view_twice", "fresh.contrast_views_not_paired"),
-    *("fresh.diffusion_average_never_moves", "fresh.diffusion_other_target", "fresh.experts_one_for_all"),
-    *("fresh.q_explores_again", "fresh.q_values_without_bound", "fresh.tags_loading_hiccups"),
-    *("fresh.tags_schedule_twice", "fresh.vae_kl_subtracted"),
+    *("second.field_rate_far_too_high", "second.walker_wrong_sign"),
+    "fresh.diffusion_other_target",  # found 24 steps later, at the next evaluation
+    "fresh.tags_loading_hiccups",  # on a machine that delays other steps as much
 }
 """Faults that are not named as they should be."""
-ALARMED = {"cnn.evaluation_without_span", "blind.healthy_ranking_10", "blind.ranking_decayed", "fresh.healthy_graph"}
+ALARMED = {
+    "cnn.evaluation_without_span",
+    "blind.healthy_ranking_10",
+    "blind.ranking_decayed",
+    "fresh.healthy_graph",
+    "second.healthy_words",
+    "second.healthy_copying",
+}
 """Healthy trainings with a finding; the last three do diverge or overfit."""
 FAMILIES = sorted(path.stem for path in RECORDINGS.glob("*.xz"))
 
@@ -41,13 +47,5 @@ def test_recorded_trainings_are_diagnosed(family: str) -> None:
 def test_the_recordings_are_small_and_cover_both_halves() -> None:
     """They take less than 3 MB, and the families that nothing was tuned on are there."""
     assert sum(path.stat().st_size for path in RECORDINGS.glob("*.xz")) < 3_000_000
-    assert {half_of(each) for each in FAMILIES} == {
-        "tuned",
-        "held out",
-        "blind",
-        "unseen",
-        "novel",
-        "fresh",
-        "callbacks",
-        "gpu",
-    }
+    halves = {"tuned", "held out", "blind", "unseen", "novel", "fresh", "second", "callbacks", "gpu"}
+    assert {half_of(each) for each in FAMILIES} == halves

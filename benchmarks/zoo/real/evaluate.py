@@ -16,7 +16,7 @@ from stepscope.diagnosis.run_diagnosis import Diagnosis
 
 TUNED = frozenset(("mlp", "chars", "gan", "grpo"))
 """Families that the detectors may be tuned on; the others are held out."""
-BLIND = frozenset(("blind", "unseen", "novel", "fresh"))
+BLIND = frozenset(("blind", "unseen", "novel", "fresh", "second"))
 """Families that were written without regard to the detectors; nothing is tuned on them before their first figures."""
 APART = {"transformers": "callbacks", "lightning": "callbacks", "gpu": "gpu"}
 """Families with figures of their own: recorded by a framework's callback, or by `benchmarks.zoo.gpu_curves`."""
@@ -37,6 +37,7 @@ def families() -> list[str]:
     import benchmarks.zoo.real.novel
     import benchmarks.zoo.real.plain
     import benchmarks.zoo.real.policies
+    import benchmarks.zoo.real.second
     import benchmarks.zoo.real.sequences
     import benchmarks.zoo.real.unseen  # noqa: F401
 
@@ -172,7 +173,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--record", nargs="*", help="train and record these families; all if none are named")
     parser.add_argument(
-        "--halves", nargs="*", default=["tuned"], help="tuned, 'held out', blind, unseen, novel, fresh, callbacks, gpu"
+        "--halves", nargs="*", default=["tuned"], help="tuned, 'held out', blind, unseen, novel, fresh, second, ..."
     )
     parser.add_argument("--quiet", action="store_true", help="print counts only")
     args = parser.parse_args()

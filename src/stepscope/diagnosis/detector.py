@@ -257,7 +257,7 @@ class RunState:
     @property
     def reinforcement(self) -> bool:
         """Whether this looks like reinforcement learning, where the loss means little."""
-        return not _POLICY.isdisjoint(self.roles) or _POLICY_TOO <= self.roles
+        return not _POLICY.isdisjoint(self.roles) or self.roles >= _POLICY_TOO
 
     def configure(self, rank: int, config: Mapping[str, Any]) -> None:
         """Take the configuration of a rank, or a part of it; that of the lowest rank of the newest attempt counts."""

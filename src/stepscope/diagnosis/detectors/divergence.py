@@ -13,10 +13,7 @@ DIVERGENCE = Kind(
     "ERROR",
     "a learning rate that is too high for this phase",
     "Go back to an earlier checkpoint and lower the learning rate.",
-    explains=(
-        *("spike", "level_shift", "accuracy_drop", "exploding_gradients", "overfit", "plateau", "reward_collapse"),
-        "length_shift",
-    ),
+    explains=("spike", "level_shift", "accuracy_drop", "exploding_gradients", "overfit", "plateau"),
     lasts=True,
     rules_out="noise: the rise is steady over many values",
 )

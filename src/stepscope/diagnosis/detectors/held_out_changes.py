@@ -17,10 +17,10 @@ EVALUATIONS = 8
 FELL = math.log(1.5)
 """... while the training loss fell this far has not followed it."""
 BETTER, FLAT = 0.03, 0.25
-"""It is neither lower than at first by the first, in logarithms, nor higher by the second, which would be overfitting."""
+"""It is neither lower than at first by the first, in logarithms, nor higher by the second, as if it overfitted."""
 _OTHER = (
-    "what is evaluated is not what is trained: a copy or an average of the weights that is not updated, statistics that "
-    "are frozen, or held-out data that is prepared otherwise"
+    "what is evaluated is not what is trained: a copy or an average of the weights that is not updated, statistics "
+    "that are frozen, or held-out data that is prepared otherwise"
 )
 _CHANGED = (
     "what is evaluated has changed, or the training teaches something else since then (other targets, data that is "

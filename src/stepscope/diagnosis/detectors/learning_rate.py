@@ -177,7 +177,7 @@ class LearningRate:
         if total is None or series.lowest > PAST * self._highest or series.value < ENDED * self._highest:
             return None
         low = min(range(len(series.values)), key=series.values.__getitem__)
-        begun, fallen = series.steps[low], [each for each in itertools.islice(series.values, low)]
+        begun, fallen = series.steps[low], list(itertools.islice(series.values, low))
         words = run.words("schedule", "lr_schedule", "scheduler", "lr_scheduler", "lr_scheduler_type")
         if len(fallen) < 12 or begun > EARLY * total or any(word in words for word in RESTARTS):
             return None

@@ -140,6 +140,8 @@ class NotLearning:
             if each.count < STUCK_STEPS // 2 or len(each.middles) < MIN_BLOCKS or each.highest > 1.0:
                 continue
             recent = median(each.middles[-8:])
+            if recent > 3 * math.exp(-level):
+                continue  # far better than guessing at this loss
             if 0 < recent < 0.6 and level > 0.98 * math.log(1 / recent) and recent < median(each.middles[:3]) + 0.05:
                 return recent
         return None

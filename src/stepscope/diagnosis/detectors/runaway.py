@@ -1,5 +1,7 @@
 """Runaway: a part of a loss or an estimate that grows without bound, or a loss that falls ever faster below zero."""
 
+import itertools
+import math
 from statistics import median
 
 from stepscope.diagnosis.detector import RunState, judged_once
@@ -11,7 +13,7 @@ from stepscope.diagnosis.series_history import Series, trend
 LAST, MIN_BLOCKS = 8, 16
 TIMES, STILL = 100.0, 3.0
 """It is so many times what it ever was, and still grows so many times within the last blocks."""
-ESTIMATE_TIMES = 20.0
+ESTIMATE_TIMES, JUMP = 20.0, 0.6
 FASTER = 3.0
 """The last quarter of a fall without bound is so many times the one before it; a healthy fall slows down."""
 BELOW = 5.0
@@ -33,6 +35,9 @@ def judge(series: Series, run: RunState) -> Finding | None:
     times = ESTIMATE_TIMES if estimate else TIMES
     if earlier <= 0 or last[-1] < times * earlier or trend(last) < 0.7 or last[-1] < STILL * last[0]:
         return None
+    since = [math.log(max(size, 1e-300)) for size in sizes[-3 * LAST :]]
+    if max(b - a for a, b in itertools.pairwise(since)) > JUMP * (since[-1] - math.log(earlier)):
+        return None  # a jump to another level
     at = len(sizes) - 1
     while at > 1 and sizes[at - 1] > 1.5 * earlier:
         at -= 1

@@ -1,0 +1,121 @@
+"""Held-out losses that jump or never fall, accuracies that are perfect at once, and what grows without bound."""
+
+import math
+import random
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from stepscope.diagnosis.finding import Finding
+from stepscope.diagnosis.run_diagnosis import Diagnosis
+from stepscope.model.records import Metric
+
+Values = dict[str, float]
+Logged = Callable[[int, random.Random], Values]
+
+
+def found_in(values: Logged, steps: int = 300, seed: int = 1, config: dict[str, Any] | None = None) -> list[Finding]:
+    """Diagnose what is logged at each step."""
+    made, rng = Diagnosis(config=config or {}), random.Random(seed)
+    for step in range(steps):
+        made.feed(0, Metric(10**12 + step * 10**8, step, None, None, values(step, rng)))
+    return [each for each in made.findings() if each.severity != "INFO"]
+
+
+def learning(step: int, rng: random.Random) -> float:
+    """A loss that falls."""
+    return (0.4 + 2.0 / (1 + step / 30)) * rng.lognormvariate(0, 0.03)
+
+
+def evaluated(held_out: Callable[[int], float]) -> Logged:
+    """A training loss that falls, and another loss at every twentieth step."""
+
+    def values(step: int, rng: random.Random) -> Values:
+        found = {"train/loss": learning(step, rng)}
+        if step % 20 == 19:
+            found["val/loss"] = held_out(step) * rng.lognormvariate(0, 0.01)
+        return found
+
+    return values
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_held_out_loss_that_jumps_alone_is_named(seed: int) -> None:
+    """With the evaluation at which it is up; the training loss goes on falling."""
+    (found,) = found_in(evaluated(lambda step: (0.5 + 2 / (1 + step / 30)) * (1.8 if step > 200 else 1.0)), seed=seed)
+    assert (found.kind, found.key, found.step) == ("level_shift", "val/loss", 219)
+    assert "what is evaluated has changed" in found.cause
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_held_out_loss_that_never_follows_the_training_is_named(seed: int) -> None:
+    """A copy of the weights that is never updated; one that follows late is left alone."""
+    (found,) = found_in(evaluated(lambda step: 2.4), seed=seed)
+    assert (found.kind, found.key) == ("not_learning", "val/loss")
+    assert "not what is trained" in found.cause
+    assert not found_in(evaluated(lambda step: 2.4 if step < 60 else 0.6 + 100 / step), seed=seed)
+
+
+@pytest.mark.parametrize(("before", "kinds"), [(0.6, ["too_good"]), (0.95, [])], ids=["far", "near"])
+def test_an_accuracy_that_is_perfect_at_once_is_named(before: float, kinds: list[str]) -> None:
+    """From one block of values to the next; one that was nearly perfect may become so."""
+    found = found_in(
+        lambda step, rng: {
+            "train/top1": min(before + 0.03 * rng.random() if step < 200 else 0.99 + 0.01 * rng.random(), 1)
+        }
+    )
+    assert [each.kind for each in found] == kinds
+    assert all(abs((each.step or 0) - 200) <= 5 for each in found)
+
+
+def test_a_loss_that_falls_ever_faster_below_zero_is_named() -> None:
+    """A term with the wrong sign; a likelihood that falls more and more slowly below zero is left alone."""
+    (found,) = found_in(lambda step, rng: {"loss": 11 - (0.02 * max(step - 150, 0)) ** 6 + 0.1 * rng.random()}, 400)
+    assert found.kind == "absurd_loss"
+    assert "wrong sign" in found.cause
+    assert not found_in(lambda step, rng: {"loss": 3 - 8 * math.log1p(step / 20) + 0.1 * rng.random()}, 400)
+
+
+@pytest.mark.parametrize("key", ["td_loss", "q_values"])
+def test_what_grows_without_bound_is_named(key: str) -> None:
+    """A part of a loss or an estimate that grows exponentially; one that jumps or learns from zero is not it."""
+    (found,) = found_in(lambda step, rng: {key: 2 * 1.06 ** max(step - 150, 0) * rng.lognormvariate(0, 0.1)})
+    assert found.kind == "divergence"
+    assert abs((found.step or 0) - 155) <= 15
+    assert not found_in(lambda step, rng: {key: 5 * (1.001 - 0.98**step) * rng.lognormvariate(0, 0.1)})
+
+
+@pytest.mark.parametrize("config", [{"max_steps": 300}, {"max_steps": 300, "schedule": "cyclic"}, {}])
+def test_a_schedule_that_is_stepped_twice_is_named(config: dict[str, Any]) -> None:
+    """A cosine of 300 steps that is at zero in the middle, and rises again; a cycle does so on purpose."""
+    found = found_in(lambda step, rng: {"lr": 1e-3 * (1 + math.cos(math.pi * step / 150)) / 2}, config=config)
+    assert [each.kind for each in found] == (["lr_schedule"] if config == {"max_steps": 300} else [])
+    assert all(abs((each.step or 0) - 150) <= 1 for each in found)
+
+
+def test_guessing_is_named_in_a_loss_that_is_logged_once_an_epoch() -> None:
+    """Twenty values are enough where each comes with an evaluation."""
+    (found,) = found_in(lambda step, rng: {"loss": 0.6931 + 0.001 * rng.random(), "val_loss": 0.694}, steps=20)
+    assert found.kind == "not_learning"
+    assert not found_in(lambda step, rng: {"loss": 0.6931 + 0.001 * rng.random()}, steps=20)
+
+
+def test_experts_of_which_one_gets_all_are_named() -> None:
+    """The level of the loss that follows is its symptom."""
+    (found,) = found_in(
+        lambda step, rng: {
+            "loss": learning(step, rng) * (1.8 if step > 200 else 1.0),
+            "moe/max_load": (1.0 if step > 200 else 0.2) * rng.uniform(0.9, 1.0),
+        }
+    )
+    assert found.kind == "moe_imbalance"
+    assert any("loss went up" in each for each in found.symptoms)
+
+
+def test_a_divergence_term_alone_is_no_reinforcement_learning() -> None:
+    """A loss beside the `kl` of an autoencoder is judged like any other."""
+    found = found_in(
+        lambda step, rng: {"kl": 3.0 * rng.lognormvariate(0, 0.1), "loss": 2.3 + 0.01 * rng.random(), "lr": 0.1}
+    )
+    assert [each.kind for each in found] == ["not_learning"]
