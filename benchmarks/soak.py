@@ -165,10 +165,10 @@ class Soak:
         )
 
     def _wait_for_all(self) -> None:
-        """Wait until nothing more is stored, of any receiver and of the journals."""
+        """Wait until the hub is behind no longer, and nothing more is stored of any receiver and of the journals."""
         seen: Any = None
-        while (now := self._hub.get("/api/health")["receivers"]) != seen:
-            seen = now
+        while (now := self._hub.get("/api/health"))["lag"]["seconds"] > 0 or now["receivers"] != seen:
+            seen = now["receivers"]
             time.sleep(10)
 
     def counted(self) -> list[list[str]]:

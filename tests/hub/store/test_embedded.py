@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -13,8 +14,8 @@ from pathlib import Path
 from stepscope.hub.store import embedded
 
 engine = embedded.Chdb(Path(sys.argv[1]) / "store")
-known = engine.query("SELECT name FROM system.server_settings")["name"]
-print(sorted(set(embedded._SERVER) - set(known)))
+known = dict(engine.query("SELECT name, value FROM system.server_settings").rows("name", "value"))
+print(sorted(name for name, value in embedded._SERVER.items() if known.get(name) != str(value)))
 for many in range(100, 110):
     engine.query(f"SELECT number % 7 AS n, min(number), sum(number) FROM numbers({many}) GROUP BY n ORDER BY n")
 print(engine.query("SELECT sum(value) AS n FROM system.events WHERE event = 'CompileFunction'").one("n"))
@@ -30,10 +31,53 @@ def said(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
 
 
 def test_every_limit_of_the_engine_is_known_to_it(said: list[str]) -> None:
-    """It passes over names it does not know, and would then take a thousand threads and gigabytes of caches."""
+    """It passes over names it does not know or use, and would then take a thousand threads and gigabytes of caches."""
     assert said[0] == "[]"
 
 
 def test_a_query_that_ran_ten_times_is_not_compiled(said: list[str]) -> None:
     """Compiling costs more than short queries take; those of a page that is open for hours are compiled."""
     assert said[1] == "0"
+
+
+LOADED = """
+import sys, threading, time
+from pathlib import Path
+from stepscope.hub.store import embedded
+
+def threads():
+    return int(next(line.split()[1] for line in open("/proc/self/status") if line.startswith("Threads")))
+
+engine = embedded.Chdb(Path(sys.argv[1]) / "store")
+often = "old_parts_lifetime = 1, cleanup_delay_period = 0, max_cleanup_delay_period = 1"
+many = "parts_to_throw_insert = 9999, parts_to_delay_insert = 9999"
+engine.execute(f"CREATE TABLE t (a UInt64) ENGINE = MergeTree ORDER BY a SETTINGS {often}, {many}")
+engine.close()
+engine = embedded.Chdb(Path(sys.argv[1]) / "store")
+before = threads()
+engine.execute("SYSTEM STOP MERGES t")
+for number in range(130):
+    engine.execute(f"INSERT INTO t SELECT {number}")
+engine.execute("SYSTEM START MERGES t")
+engine.execute("OPTIMIZE TABLE t FINAL")
+while int(engine.query("SELECT count() AS n FROM system.parts WHERE NOT active").one("n")):
+    time.sleep(0.1)
+print(threads() - before)
+before = threads()
+asked = [f"SELECT uniqExact(number) AS n FROM numbers(200000) WHERE number != {at}" for at in range(60)]
+asking = [threading.Thread(target=engine.query, args=(each,)) for each in asked]
+for thread in asking:
+    thread.start()
+for thread in asking:
+    thread.join()
+print(threads() - before)
+engine.close()
+"""
+
+
+def test_threads_are_few_whatever_the_load(tmp_path: Path) -> None:
+    """The engine keeps each thread for ever: those that remove many parts, and those of queries that come at once."""
+    line = [sys.executable, "-c", LOADED, str(tmp_path)]
+    removing, asking = map(int, subprocess.run(line, capture_output=True, text=True, check=True).stdout.split())
+    assert removing < 20  # 128 with the engine's own setting
+    assert asking < 60  # 180 if all ran at once

@@ -117,6 +117,10 @@ GUARDS: Mapping[str, int | str] = {
     "max_bytes_before_external_sort": 0,
 }
 """Settings of user-supplied queries on every engine: exceeding one is an error, before the result is built."""
+ONE_THREAD_REMOVES = "concurrent_part_removal_threshold = 1000000"
+"""A setting of tables: else a hundred merged parts are removed by 128 threads, which the engine keeps for ever, each
+with up to some megabytes. The embedded engine has no other way to limit them: its size of that pool has no effect.
+"""
 
 
 @dataclass(frozen=True, slots=True)

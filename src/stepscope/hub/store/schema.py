@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from stepscope.hub.store import columns
-from stepscope.hub.store.engine import Engine, EngineError
+from stepscope.hub.store.engine import ONE_THREAD_REMOVES, Engine, EngineError
 from stepscope.model.errors import ConfigError, Retry
 from stepscope.model.records import FIRST_STEP
 
@@ -173,7 +173,10 @@ _INDEX = "INDEX by_commit commit TYPE minmax GRANULARITY 4"
 
 Upgrade = Callable[[Engine], None]
 
-_SAFE = "fsync_after_insert = 1, fsync_part_directory = 1, min_rows_to_fsync_after_merge = 1, old_parts_lifetime = 60"
+_SAFE = (
+    "fsync_after_insert = 1, fsync_part_directory = 1, min_rows_to_fsync_after_merge = 1, old_parts_lifetime = 60, "
+    f"{ONE_THREAD_REMOVES}"
+)
 """Survive a power failure, too: inserted and merged data is on disk before what it replaces is removed."""
 _WORDS = {
     "delta": "CODEC(Delta, LZ4)",

@@ -27,7 +27,7 @@ export default function ProjectsView() {
         return html`<${Empty} title="No projects yet">A project appears with its first run:${" "}
           <a href=${href("runs")}>how to record one</a>.<//>`;
       if (!rows.length) return html`<${Empty} title="No project matches">No name contains “${search}”.<//>`;
-      return html`<${VirtualTable} label="Projects" columns=${columnsOf(now).filter(({ id }) => !narrow || id !== "running")} rows=${rows} keyOf=${(row) => row.project}
+      return html`<${VirtualTable} label="Projects" columns=${columnsOf(now, narrow)} rows=${rows} keyOf=${(row) => row.project}
         rowHeight=${40} onOpen=${(row) => go(href("project", row.project))} />`;
     }}<//>
   </div>`;
@@ -35,7 +35,9 @@ export default function ProjectsView() {
 
 const none = html`<span class="muted">–</span>`;
 
-const columnsOf = (now) => [
+const columnsOf = (now, narrow) => columnsAt(now).filter(({ id }) => !narrow || id !== "running");
+
+const columnsAt = (now) => [
   {
     id: "project",
     title: "project",

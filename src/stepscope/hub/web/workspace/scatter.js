@@ -122,9 +122,8 @@ function Scatter({ runs, x, y, styles }) {
         : html`<svg width=${width} height=${HEIGHT} role="group"
           aria-label=${`${named(y)} against ${named(x)}, ${count(known.length)} runs`}>
       ${labelled(along.ticks.map(toY), LINE).map(
-        (
-          at,
-        ) => html`<g key=${at}><line class="relation-grid" x1=${edges.left} x2=${width - edges.right} y1=${toY(along.ticks[at])} y2=${toY(along.ticks[at])} />
+        (at) => html`<g key=${at}><line class="relation-grid" x1=${edges.left} x2=${width - edges.right}
+          y1=${toY(along.ticks[at])} y2=${toY(along.ticks[at])} />
           <text class="relation-tick" x=${edges.left - 6} y=${toY(along.ticks[at])} text-anchor="end"
             dominant-baseline="middle">${shortened(labels(along)[at], 9)}</text></g>`,
       )}
@@ -186,9 +185,8 @@ function Parallel({ runs, fields, styles }) {
           scales[at].ticks.map((tick) => toY(at, tick)),
           LINE,
         ).map(
-          (
-            k,
-          ) => html`<text key=${k} class="relation-tick haloed" x=${toX(at) + (at === fields.length - 1 ? 6 : -6)} y=${toY(at, scales[at].ticks[k])}
+          (k) => html`<text key=${k} class="relation-tick haloed" x=${toX(at) + (at === fields.length - 1 ? 6 : -6)}
+            y=${toY(at, scales[at].ticks[k])}
             text-anchor=${at === fields.length - 1 ? "start" : "end"}
             dominant-baseline="middle">${shortened(labels(scales[at])[k], 11)}</text>`,
         )}</g>`,
