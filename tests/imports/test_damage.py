@@ -130,7 +130,9 @@ def test_odd_wandb_records(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -
     assert bring(capsys, home, tmp_path / "run-x.wandb")["runs"][0]["values"] == 2
     (tmp_path / "run-x.wandb").write_bytes(whole)
     done = bring(capsys, home, tmp_path / "run-x.wandb")
-    assert (done["runs"][0]["values"], done["left_out"]) == (1, {"values that are not numbers": 1})
+    assert (done["runs"][0]["values"], done["left_out"]) == (1, {})
+    texts = [each.attrs for each in read_run(home, "x") if isinstance(each, Event) and each.name == "wandb.values"]
+    assert texts == [{"b": "text"}]
     found = [each for each in read_run(home, "x") if isinstance(each, Metric)]
     assert [(each.step, each.time) for each in found] == [(1, 1_700_000_000 * 10**9)] * 3
     assert is_same(home, tmp_path / "run-x.wandb")
