@@ -65,7 +65,7 @@ def check_all(cli: Cli, home: Path, tmp_path: Path) -> None:
     assert cli("export", "latest", "-o", str(tmp_path / "copy.xls")).returncode == 2
     assert cli("step", "nobody", "1").returncode == 2
     absent = cli("step", "latest", "55", "--rank", "7")
-    assert (absent.returncode, "no records of rank 7; it has records of 0" in absent.stderr) == (2, True)
+    assert (absent.returncode, "no records of rank 7; it has records of 1 rank" in absent.stderr) == (2, True)
     unknown = cli("export", "latest", "-o", str(target), "--key", "trainer/los")
     assert "no metric 'trainer/los'; did you mean trainer/loss?" in unknown.stderr
     assert (unknown.returncode, len(target.read_text().splitlines())) == (2, 61)
