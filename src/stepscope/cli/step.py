@@ -121,7 +121,8 @@ def _metrics(view: dict[str, Any]) -> Iterator[str]:
         yield ""
         yield from text.table(head, rows)
         if view["all_ranks"]["next"] is not None:
-            yield f"{LISTED} of {view['all_ranks']['count']} ranks, the odd and the slow ones first: --rank R shows another"
+            count = view["all_ranks"]["count"]
+            yield f"{LISTED} of {count} ranks, the odd and the slow ones first: --rank R shows another"
 
 
 def _spans(view: dict[str, Any], rank: int | None) -> Iterator[str]:
