@@ -23,8 +23,8 @@ METHOD = (
     "A loop of a few milliseconds a step for 5 s, in a process of its own: products of matrices with torch and with "
     "numpy on all cores, and a small network of torch that gets its batches from two workers of a `DataLoader`. A step "
     "has `step`, two spans and a `log` of two values. Each round runs the loop alone, with the SDK, with the SDK and a "
-    "shipper process that delivers to a server, beside a hub of low priority, and beside one whose live events somebody "
-    "reads; in each round the loop alone is 0 %. Medians of the rounds. `hub s` is the processor time of the hub for "
+    "shipper process that delivers to a server, beside a hub of low priority, and beside one whose live events are "
+    "read; in each round the loop alone is 0 %. Medians of the rounds. `hub s` is the processor time of the hub for "
     "1,000 steps, until all is stored, which hardly depends on what else the machine does."
 )
 LOOPS = ("torch", "numpy", "loader")
