@@ -160,6 +160,17 @@ def test_a_rank_alone_and_the_next_trouble(tmp_path: Path) -> None:
     assert not re.search(r"trainer/loss +0 ", shown)
 
 
+def test_of_many_ranks_a_page_is_shown(tmp_path: Path) -> None:
+    """The text has the 16 oddest and slowest ranks of 20 and says so; another one is shown by its number."""
+    for rank in range(20):
+        values = [metric(step, loss=1.0) for step in range(3)]
+        write(tmp_path, "R", values, rank=rank, world_size=20, token=f"a{rank}")
+    shown = stepscope("step", "R", "1", "--home", tmp_path).stdout
+    assert len(re.findall(r"trainer/loss +\d+ ", shown)) == 16
+    assert "16 of 20 ranks, the odd and the slow ones first: --rank R shows another" in shown
+    assert re.search(r"trainer/loss +19 ", stepscope("step", "R", "1", "--rank", "19", "--home", tmp_path).stdout)
+
+
 def test_histograms_are_copied(tmp_path: Path) -> None:
     """`read` and `export` return histograms with bounds and counts as lists, separate from points."""
     spread = Histogram(3, 6.0, 1.0, 3.0, (2.0,), (2, 1))

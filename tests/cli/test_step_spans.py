@@ -57,8 +57,8 @@ def test_of_many_ranks_the_slowest_are_shown() -> None:
     lanes = [lane(rank, span("step", 0, 0, 10 + rank), critical=rank == 19) for rank in range(20)]
     head, row = [line for line in side_by_side(lanes) if line]
     assert "the 8 slowest of 20 ranks" in head
-    head, row = [line for line in side_by_side(lanes[:10], 1024) if line]
-    assert "the 8 slowest of 1024 ranks" in head
     assert "22 ms!" in row
     assert "r12" in head
     assert "r19*" in head
+    head, _ = [line for line in side_by_side(lanes[:10], 1024) if line]
+    assert "the 8 slowest of 1024 ranks" in head
