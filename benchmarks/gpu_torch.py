@@ -32,7 +32,7 @@ ROWS = {"the device is the limit": 16384, "the host is the limit": 1024}
 """Many rows keep the device busy while the host is ahead; with few it waits for each kernel to be launched."""
 AHEAD = 2  # steps the host may be ahead of the device, as with a prefetching loader
 BUDGET_PCT = 1.0
-WARM_UP_SECONDS = 0.3
+WARM_UP_SECONDS = 0.25
 """Time inside the hooks before a round that is measured."""
 JUDGED = "instrument()"
 PHASES = ("forward_gpu_ms", "backward_gpu_ms", "optimizer_step_gpu_ms")

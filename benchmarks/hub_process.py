@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import http.client
 import json
 import os
 import re
+import socket
 import subprocess
 import sys
+import threading
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -63,6 +67,28 @@ class HubProcess:
     def get(self, path: str) -> Any:
         """Ask the JSON API."""
         return json.loads(self.request("GET", path))
+
+    @contextlib.contextmanager
+    def stream(self, path: str) -> Iterator[None]:
+        """Keep a stream of events open, and read what comes."""
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=120)
+        connection.request("GET", path)
+        response = connection.getresponse()
+
+        def read() -> None:
+            with contextlib.suppress(OSError, ValueError, http.client.HTTPException, AttributeError):
+                while response.read1(65536):
+                    pass
+
+        thread = threading.Thread(target=read, daemon=True)
+        thread.start()
+        try:
+            yield
+        finally:
+            if connection.sock is not None:
+                connection.sock.shutdown(socket.SHUT_RDWR)
+            thread.join()
+            connection.close()
 
     def sql(self, statement: str) -> Any:
         """The first value of the first row of an answer."""

@@ -12,7 +12,7 @@ import stepscope
 from stepscope.integrations.torch import instrument, uninstrument
 
 STEPS = 400
-WARM_UP_SECONDS = 0.3
+WARM_UP_SECONDS = 0.25
 """Of the hooks: before that every step is timed, so that a short run is complete."""
 
 

@@ -38,6 +38,13 @@ COLUMNS: dict[str, dict[str, str]] = {
         "op_p99_ms": "operation p99 ms",
         "step_p95_ms": "step p95 ms",
     },
+    "beside": {
+        "step_ms": "step ms",
+        "mean_pct": "mean %",
+        "median_pct": "median %",
+        "p99_pct": "p99 %",
+        "hub_s": "hub s",
+    },
     "sinks": {
         "none_us": "no sink, p50 µs",
         "p50_us": "p50 µs",

@@ -65,7 +65,7 @@ def check_all(cli: Cli, home: Path, tmp_path: Path) -> None:
     assert cli("export", "latest", "-o", str(tmp_path / "copy.xls")).returncode == 2
     assert cli("step", "nobody", "1").returncode == 2
     absent = cli("step", "latest", "55", "--rank", "7")
-    assert (absent.returncode, "no records of rank 7; it has records of 0" in absent.stderr) == (2, True)
+    assert (absent.returncode, "no records of rank 7; it has records of 1 rank" in absent.stderr) == (2, True)
     unknown = cli("export", "latest", "-o", str(target), "--key", "trainer/los")
     assert "no metric 'trainer/los'; did you mean trainer/loss?" in unknown.stderr
     assert (unknown.returncode, len(target.read_text().splitlines())) == (2, 61)
@@ -158,6 +158,17 @@ def test_a_rank_alone_and_the_next_trouble(tmp_path: Path) -> None:
     shown = step("20", "--rank", "1")
     assert re.search(r"trainer/loss +1 ", shown)
     assert not re.search(r"trainer/loss +0 ", shown)
+
+
+def test_of_many_ranks_a_page_is_shown(tmp_path: Path) -> None:
+    """The text has the 16 oddest and slowest ranks of 20 and says so; another one is shown by its number."""
+    for rank in range(20):
+        values = [metric(step, loss=1.0) for step in range(3)]
+        write(tmp_path, "R", values, rank=rank, world_size=20, token=f"a{rank}")
+    shown = stepscope("step", "R", "1", "--home", tmp_path).stdout
+    assert len(re.findall(r"trainer/loss +\d+ ", shown)) == 16
+    assert "16 of 20 ranks, the odd and the slow ones first: --rank R shows another" in shown
+    assert re.search(r"trainer/loss +19 ", stepscope("step", "R", "1", "--rank", "19", "--home", tmp_path).stdout)
 
 
 def test_histograms_are_copied(tmp_path: Path) -> None:

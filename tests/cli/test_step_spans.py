@@ -60,3 +60,5 @@ def test_of_many_ranks_the_slowest_are_shown() -> None:
     assert "22 ms!" in row
     assert "r12" in head
     assert "r19*" in head
+    head, _ = [line for line in side_by_side(lanes[:10], 1024) if line]
+    assert "the 8 slowest of 1024 ranks" in head

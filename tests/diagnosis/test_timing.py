@@ -15,7 +15,7 @@ START = 1_790_000_000 * 10**9
 
 
 def spans(steps: int, *, every: int, marked: bool, slow_from: int = 10**9) -> list[Span]:
-    """A loop of 30 ms a step whose phases are timed in one step of `every`; `slow_from` on, backward takes 60 ms more."""
+    """A loop of 30 ms a step whose phases are timed in one step of `every`; later, backward takes 60 ms more."""
     noise = random.Random(1)
     attrs: Attrs = {ATTR_SAMPLED: every} if marked else {}
     found, now = [], START

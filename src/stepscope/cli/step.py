@@ -34,7 +34,7 @@ def add(commands: Commands) -> None:
 def command(args: argparse.Namespace) -> int:
     """Print the step."""
     with open_run(home_of(args), args.run) as (client, run):
-        chosen = {} if args.attempt is None else {"attempt": args.attempt}
+        chosen = {**_page(args)} if args.attempt is None else {**_page(args), "attempt": args.attempt}
         view = client.get("/api/runs/{run}/steps/{step}", run=run, step=args.step, **chosen)
         found = client.get("/api/runs/{run}/findings", run=run)["findings"]
         name = client.get("/api/runs/{run}", run=run)["name"]
@@ -44,6 +44,13 @@ def command(args: argparse.Namespace) -> int:
     shown = [] if args.json else lines(view, args.rank)
     print(dumps(view) if args.json else "\n".join(text.cut(line, text.width()) for line in shown))
     return 0
+
+
+def _page(args: argparse.Namespace) -> dict[str, int]:
+    """Ask for one rank, or for as many as text can show; JSON has all."""
+    if args.rank is not None:
+        return {"limit": 1, "rank": args.rank}
+    return {} if args.json else {"limit": LISTED}
 
 
 def nearest(view: dict[str, Any], findings: list[dict[str, Any]]) -> dict[str, Any]:
@@ -71,9 +78,8 @@ def of_rank(view: dict[str, Any], rank: int) -> dict[str, Any]:
     ]
     kept = [metric for metric in metrics if metric["values"]]
     if not kept and not any(found.values()):
-        there = {value["rank"] for metric in view["metrics"] for value in metric["values"]}
-        there |= {each["rank"] for part in parts for each in view[part]}
-        known = f"it has records of {', '.join(map(str, sorted(there)))}" if there else "it has no records at all"
+        count = view["all_ranks"]["count"]
+        known = f"it has records of {count} rank{'s' * (count > 1)}" if count else "it has no records at all"
         raise ConfigError(f"step {view['step']} of {view['run']} has no records of rank {rank}; {known}")
     return {**view, **found, "metrics": kept}
 
@@ -114,12 +120,15 @@ def _metrics(view: dict[str, Any]) -> Iterator[str]:
         head = ("METRIC", ">RANK", ">VALUE", f">MEAN OF {view['window']}", ">DELTA", ">SIGMA", "")
         yield ""
         yield from text.table(head, rows)
+        if view["all_ranks"]["next"] is not None:
+            count = view["all_ranks"]["count"]
+            yield f"{LISTED} of {count} ranks, the odd and the slow ones first: --rank R shows another"
 
 
 def _spans(view: dict[str, Any], rank: int | None) -> Iterator[str]:
     lanes = view["ranks"]
     if rank is None:
-        yield from side_by_side(lanes)
+        yield from side_by_side(lanes, view["all_ranks"]["count"])
         yield from critical_path(lanes)
     for lane in lanes:
         if rank is not None and lane["rank"] == rank:
@@ -167,6 +176,8 @@ def _system(readings: list[dict[str, Any]]) -> Iterator[str]:
     yield from text.table(("MACHINE", ">RANK", ">LAST", ">MIN", ">MAX"), rows)
 
 
+LISTED = 16
+"""How many ranks are asked for, the odd and the slow ones first."""
 BESIDE = 8
 """How many ranks are shown side by side: the slowest ones."""
 SHOWN = 20
@@ -175,14 +186,18 @@ PATH = 6
 Lane = dict[str, Any]
 
 
-def side_by_side(lanes: Sequence[Lane]) -> Iterator[str]:
-    """One row for each span of the tree, one column for each rank; `!` is slow, `*` is the rank that ends last."""
+def side_by_side(lanes: Sequence[Lane], count: int = 0) -> Iterator[str]:
+    """One row for each span of the tree, one column for each rank; `!` is slow, `*` is the rank that ends last.
+
+    `count` is how many ranks there are, where not all are given.
+    """
+    count = max(count, len(lanes))
     shown = sorted(sorted(lanes, key=lambda lane: -lane["duration_ms"])[:BESIDE], key=lambda lane: lane["rank"])
     if not shown:
         return
     rows = merged(shown)
     head = [f">r{lane['rank']}{'*' * lane['critical']}" for lane in shown]
-    left = f" (the {BESIDE} slowest of {len(lanes)} ranks)" if len(lanes) > BESIDE else ""
+    left = f" (the {BESIDE} slowest of {count} ranks)" if count > BESIDE else ""
     body = []
     for path, cells in rows.items():
         usual = next((cell["usual_ms"] for cell in cells.values() if cell["usual_ms"] is not None), None)

@@ -81,9 +81,12 @@ def after(steps: int, *, hook: float, step: float, budget: float = 0.005, matter
     now = 0.0
     made = sampling.Sampling(lambda: now)
     for number in range(steps):
-        made.add(hook if made.on else 0.0)
         now += step
-        made.end_step(number, budget, matters=matters)
+        if made.on:
+            made.add(hook)
+            made.end_step(number, budget, matters=matters)
+        else:
+            made.skip(number)
     return made
 
 

@@ -217,7 +217,15 @@ class OptimizerTiming:
             if self._sampling.on or self._is_norm_due():  # else nothing is opened, and nothing is left open
                 before(optimizer, args, kwargs)
 
-        self._handles = [register_optimizer_step_pre_hook(on_step), register_optimizer_step_post_hook(after)]
+        def on_stepped(optimizer: Any, args: Any, kwargs: Any) -> None:
+            if self._sampling.on:
+                after(optimizer, args, kwargs)
+                return
+            if self._sampling.skip(self._steps) and self._modules is not None:
+                self._modules.install()
+            self._steps += 1
+
+        self._handles = [register_optimizer_step_pre_hook(on_step), register_optimizer_step_post_hook(on_stepped)]
 
     def _is_norm_due(self) -> bool:
         return self._norm_every > 0 and self._steps % self._norm_every == 0
@@ -239,19 +247,18 @@ class OptimizerTiming:
             self._open = Phase(self._clock, OPTIMIZER_STEP, attrs)
 
     def _after(self, run: stepscope.Run, optimizer: Any, args: Any, kwargs: Any) -> None:
+        if self._open is None:
+            return
         phase, self._open = self._open, None
-        if phase is not None:
-            phase.end()
-            place = self._place(run)
-            self._clock.close_round(run, *place)
-            if self._checks is not None and not in_backward():
-                quietly(run, self._checks.step, optimizer, *place)
-        elif self._sampling.on:
-            return  # the step began before the hooks
+        phase.end()
+        place = self._place(run)
+        self._clock.close_round(run, *place)
+        if self._checks is not None and not in_backward():
+            quietly(run, self._checks.step, optimizer, *place)
         self._sampling.end_step(self._steps, run.overhead.budget, matters=not self._behind)
         self._steps += 1
-        if self._modules is not None:
-            self._modules.install() if self._sampling.on else self._modules.rest()
+        if self._modules is not None and not self._sampling.on:
+            self._modules.rest()
 
     def _place(self, run: stepscope.Run) -> tuple[int, str | None]:
         step, axis = run.mark

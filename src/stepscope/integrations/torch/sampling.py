@@ -1,5 +1,6 @@
 """Which optimizer steps are timed: all of them, or some where the hooks would exceed the overhead budget."""
 
+import itertools
 import time
 from collections import deque
 from collections.abc import Callable
@@ -27,7 +28,7 @@ class Sampling:
         self._spent = self._total = 0.0
         self._costs: deque[float] = deque(maxlen=KEPT)
         self._lasted: deque[float] = deque(maxlen=KEPT)
-        self._ended = 0.0
+        self._ended, self._number, self._next = 0.0, 0, 0
 
     def add(self, seconds: float) -> None:
         """Add the time inside a hook."""
@@ -37,22 +38,27 @@ class Sampling:
         """The attribute of a span that stands for those of several steps."""
         return {ATTR_SAMPLED: self.every} if self.every > 1 else {}
 
+    def skip(self, number: int) -> bool:
+        """End a step that was left out, and return whether the next one is timed; most steps pay for no more."""
+        self.on = number + 1 >= self._next
+        return self.on
+
     def end_step(self, number: int, budget: float, *, matters: bool) -> None:
-        """End an optimizer step, and choose whether the next one is timed.
+        """End a step that was timed, and choose the next one.
 
         `matters` tells whether the loop waits for the hooks: a device that is behind hides what the host does.
         """
         now = self._clock()
         if self._ended:
-            self._lasted.append(now - self._ended)
-        self._ended = now
-        spent, self._spent = self._spent, 0.0
-        if self.on:
-            self._costs.append(spent)
-            self._total += spent
-            if self._total > GRACE_SECONDS and self._lasted:
-                self.every = self._period(budget) if matters else 1
-        self.on = is_chosen(number + 1, self.every)
+            self._lasted.append((now - self._ended) / max(number - self._number, 1))
+        self._ended, self._number = now, number
+        self._costs.append(self._spent)
+        self._total += self._spent
+        self._spent = 0.0
+        if self._total > GRACE_SECONDS and self._lasted:
+            self.every = self._period(budget) if matters else 1
+        self._next = next(each for each in itertools.count(number + 1) if is_chosen(each, self.every))
+        self.on = self._next == number + 1
 
     def _period(self, budget: float) -> int:
         """The power of two that keeps the hooks within the budget."""

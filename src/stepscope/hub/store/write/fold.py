@@ -21,6 +21,8 @@ MAX_RANGES = 64
 
 _KEY = ("series", "attempt", "at")
 _LAST = "argMax(value, (step, time)) AS last, argMax(time, (step, time)) AS last_time"
+_NEWEST = "argMax(value, time) AS last, max(time) AS last_time, argMax(step, time) AS newest"
+"""The same where the newest point of each cell is its last one, as it usually is, in a fifth of the time."""
 _TYPES = {
     "series": "UInt64",
     "level": "UInt8",
@@ -183,10 +185,11 @@ class RollupWriter:
             starts.setdefault(series, []).append(at)
         ranges = {series: _ranges(each, rollups.width(base)) for series, each in starts.items()}
         points = _among(ranges, "step", rollups.width(base))
-        found = self._engine.query(
-            f"""SELECT series, attempt, {place} AS at, {rollups.OF_POINTS}, {_LAST}
-            FROM metrics WHERE ({points}) AND {valid} GROUP BY series, attempt, at"""
-        )
+        cell = f"SELECT series, attempt, {place} AS at, {rollups.OF_POINTS}"
+        among = f"FROM metrics WHERE ({points}) AND {valid} GROUP BY series, attempt, at"
+        found = self._engine.query(f"{cell}, {_NEWEST} {among}")
+        if (found.array("newest") != found.array("last_step")).any():
+            found = self._engine.query(f"{cell}, {_LAST} {among}")
         cells = rollups.cells_of(found, *_KEY)
         stored = self._siblings(base, {series: ranges[series] for series in known if series in ranges})
         parts: list[Rows] = [_at_level(cells, base)]
