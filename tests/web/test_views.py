@@ -227,6 +227,25 @@ def test_a_run_has_charts_of_expressions(kept: RunningHub, show: Opened) -> None
     show.forgive("400")
 
 
+def test_a_chart_leads_on(kept: RunningHub, show: Opened) -> None:
+    """Its menu leads to a dashboard, an alert rule and a statement, each of its metric."""
+    page = show(kept, "project/kept", fresh=True)
+    page.get_by_role("button", name="Settings of trainer/loss").click()
+    page.get_by_role("link", name="New dashboard with it").click()
+    text = page.get_by_label("The dashboard as YAML")
+    text.wait_for()
+    assert 'keys: ["trainer/loss"]' in text.input_value()
+    page.go_back()
+    page.get_by_role("button", name="Settings of trainer/loss").click()
+    page.get_by_role("link", name="Alert me when…").click()
+    until(page, "document.querySelector('.menu input')?.value === 'trainer/loss'")
+    page.go_back()
+    page.get_by_role("button", name="Settings of trainer/loss").click()
+    page.get_by_role("link", name="SQL", exact=True).last.click()
+    page.get_by_role("button", name="Run", exact=True).click()
+    until(page, "document.querySelector('.sql-cell')?.textContent.startsWith('r')")
+
+
 def test_a_name_that_is_taken_is_refused(kept: RunningHub, show: Opened) -> None:
     """The hub says why, and what was typed stays."""
     _clear(kept)
