@@ -246,6 +246,13 @@ def test_a_chart_leads_on(kept: RunningHub, show: Opened) -> None:
     until(page, "document.querySelector('.sql-cell')?.textContent.startsWith('r')")
 
 
+def test_latest_is_the_newest_run(kept: RunningHub, show: Opened) -> None:
+    """An address that stays leads to whichever run began last, and keeps the rest of it."""
+    page = show(kept, "run/latest?tab=overview", fresh=True)
+    until(page, "location.hash === '#/run/r5?tab=overview'")
+    page.locator("h1", has_text="seed-5").wait_for()
+
+
 def test_a_name_that_is_taken_is_refused(kept: RunningHub, show: Opened) -> None:
     """The hub says why, and what was typed stays."""
     _clear(kept)
