@@ -277,3 +277,18 @@ def test_everyone_can_use_it(kept: RunningHub, show: Opened, width: int, theme: 
     page.get_by_role("button", name="Views").click()
     page.get_by_role("link", name="A view with a rather long name").wait_for()
     look_over(page, kept, ["project/kept?view=none"])
+
+
+MOVABLE = "pin=trainer/loss&pin=trainer/accuracy&expr=%7Btrainer/loss%7D+-+%7Btrainer/accuracy%7D"
+
+
+@SIZES
+def test_groups_grips_and_expressions_are_for_everyone(kept: RunningHub, show: Opened, width: int, theme: str) -> None:
+    """Rows of groups, charts that can be moved and charts of expressions fit, and axe finds nothing serious."""
+    page = show(kept, width=width, theme=theme)
+    views = [
+        "runs?group=config.lr",
+        f"project/kept?view=none&group=config.lr&{MOVABLE}",
+        f"run/r3?tab=charts&{MOVABLE}",
+    ]
+    look_over(page, kept, views)
