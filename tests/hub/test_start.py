@@ -10,6 +10,7 @@ import pytest
 
 pytest.importorskip("chdb")
 
+from stepscope import init
 from stepscope.hub.home import address_of
 from stepscope.hub.serving.addresses import listen
 from tests.forked import stepscope
@@ -171,3 +172,13 @@ def test_a_removed_lock_file_lets_no_second_hub_in(start_hub: StartHub, removed:
     assert "damaged" not in said
     assert hub.health()["status"] == "ok"
     assert address_of(hub.home) == hub.url
+
+
+def test_a_run_knows_its_address(start_hub: StartHub) -> None:
+    """`run.url` is the address of the run on the page of the hub that has its home open; None once there is none."""
+    hub = start_hub()
+    run = init(project="p", home=hub.home, quiet=True)
+    assert run.url == f"{hub.url}/#/run/{run.id}"
+    hub.kill()
+    assert run.url is None
+    run.finish()

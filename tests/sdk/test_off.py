@@ -26,6 +26,7 @@ def test_disabled_records_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     assert stepscope.current_run() is None
     assert list(tmp_path.iterdir()) == []
     assert repr(run) == "<Run disabled>"
+    assert run.url is None
     assert not span.get_span_context().is_valid
 
 

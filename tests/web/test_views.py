@@ -227,6 +227,32 @@ def test_a_run_has_charts_of_expressions(kept: RunningHub, show: Opened) -> None
     show.forgive("400")
 
 
+def test_a_chart_leads_on(kept: RunningHub, show: Opened) -> None:
+    """Its menu leads to a dashboard, an alert rule and a statement, each of its metric."""
+    page = show(kept, "project/kept", fresh=True)
+    page.get_by_role("button", name="Settings of trainer/loss").click()
+    page.get_by_role("link", name="New dashboard with it").click()
+    text = page.get_by_label("The dashboard as YAML")
+    text.wait_for()
+    assert 'keys: ["trainer/loss"]' in text.input_value()
+    page.go_back()
+    page.get_by_role("button", name="Settings of trainer/loss").click()
+    page.get_by_role("link", name="Alert me when…").click()
+    until(page, "document.querySelector('.menu input')?.value === 'trainer/loss'")
+    page.go_back()
+    page.get_by_role("button", name="Settings of trainer/loss").click()
+    page.get_by_role("link", name="SQL", exact=True).last.click()
+    page.get_by_role("button", name="Run", exact=True).click()
+    until(page, "document.querySelector('.sql-cell')?.textContent.startsWith('r')")
+
+
+def test_latest_is_the_newest_run(kept: RunningHub, show: Opened) -> None:
+    """An address that stays leads to whichever run began last, and keeps the rest of it."""
+    page = show(kept, "run/latest?tab=overview", fresh=True)
+    until(page, "location.hash === '#/run/r5?tab=overview'")
+    page.locator("h1", has_text="seed-5").wait_for()
+
+
 def test_a_name_that_is_taken_is_refused(kept: RunningHub, show: Opened) -> None:
     """The hub says why, and what was typed stays."""
     _clear(kept)
@@ -251,3 +277,18 @@ def test_everyone_can_use_it(kept: RunningHub, show: Opened, width: int, theme: 
     page.get_by_role("button", name="Views").click()
     page.get_by_role("link", name="A view with a rather long name").wait_for()
     look_over(page, kept, ["project/kept?view=none"])
+
+
+MOVABLE = "pin=trainer/loss&pin=trainer/accuracy&expr=%7Btrainer/loss%7D+-+%7Btrainer/accuracy%7D"
+
+
+@SIZES
+def test_groups_grips_and_expressions_are_for_everyone(kept: RunningHub, show: Opened, width: int, theme: str) -> None:
+    """Rows of groups, charts that can be moved and charts of expressions fit, and axe finds nothing serious."""
+    page = show(kept, width=width, theme=theme)
+    views = [
+        "runs?group=config.lr",
+        f"project/kept?view=none&group=config.lr&{MOVABLE}",
+        f"run/r3?tab=charts&{MOVABLE}",
+    ]
+    look_over(page, kept, views)

@@ -23,13 +23,18 @@ def announce(run: Part, stream: TextIO | None = None) -> None:
         return
 
 
-def line(run: Part) -> str:
-    """Return the run id and how to open the run: the URL of a running hub, else a command."""
+def url_of(run: Part) -> str | None:
+    """The address of a run on the page of the hub that has its home open; None without one."""
     from urllib.parse import quote
 
+    address = address_of(run.settings.home)
+    return f"{address}/#/run/{quote(run.id, safe='')}" if address else None
+
+
+def line(run: Part) -> str:
+    """Return the run id and how to open the run: the URL of a running hub, else a command."""
     home = run.settings.home
-    address = address_of(home)
     elsewhere = "" if home == default_home() else f" --home {home}"
-    where = f"{address}/#/run/{quote(run.id, safe='')}" if address else f"stepscope show{elsewhere} {run.id}"
+    where = url_of(run) or f"stepscope show{elsewhere} {run.id}"
     called = f"{run.project}/{run.name}" if run.name else run.project
     return f"stepscope: recording {called}, run {run.id}: {where}"

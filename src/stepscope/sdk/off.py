@@ -86,6 +86,11 @@ class OffRun(Run):
         return Path("disabled")
 
     @property
+    def url(self) -> str | None:
+        """No page shows this run."""
+        return None
+
+    @property
     def mark(self) -> Mark:
         """No step."""
         return NO_MARK

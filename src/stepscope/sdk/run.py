@@ -141,6 +141,16 @@ class Run:
         return self.settings.home
 
     @property
+    def url(self) -> str | None:
+        """The address of this run on the page of the hub that has its home open; None while there is no such hub."""
+        try:
+            from stepscope.sdk.announcement import url_of  # imported on use
+
+            return url_of(self)
+        except Exception:  # nothing of ours raises into a training loop
+            return None
+
+    @property
     def config(self) -> dict[str, Any]:
         """The settings of the run; what is assigned is recorded."""
         return self._config

@@ -28,7 +28,7 @@ from stepscope.hub.questions.checkpoints import artifacts
 from stepscope.hub.questions.dashboards import views
 from stepscope.hub.questions.distributions import quantiles
 from stepscope.hub.questions.files import media
-from stepscope.hub.questions.runs import projects
+from stepscope.hub.questions.runs import run_groups
 from stepscope.hub.questions.series import metric_keys, overlaid_runs
 from stepscope.hub.questions.toolbox.endpoint import PARTIAL, PARTIAL_SCHEMA, Endpoint
 from stepscope.hub.questions.toolbox.params import ERROR, Param, Schema
@@ -53,7 +53,7 @@ ENDPOINTS: tuple[Endpoint, ...] = (
     *control.ENDPOINTS,
     *edits.ENDPOINTS,
     *runs.ENDPOINTS,
-    *projects.ENDPOINTS,
+    *run_groups.ENDPOINTS,
     *stored_spans.ENDPOINTS,
     *traces.ENDPOINTS,
     *trace_files.ENDPOINTS,

@@ -1,12 +1,25 @@
-"""Groups of runs that have the same value of a field, each with the mean and the spread of what its runs have."""
+"""Groups of runs: those with the same value of a field, with mean and spread of what they have; and projects."""
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from stepscope.diagnosis.finding import SEVERITIES
 from stepscope.hub.questions.runs.reducers import KeysByName, value_of
 from stepscope.hub.questions.runs.run_fields import COUNTS, NUMBERS, TIMES, StatusOf, getter, metrics_of
-from stepscope.hub.questions.toolbox.params import INTEGER, NUMBER, TEXT, Schema, list_of, map_of, nullable, object_of
+from stepscope.hub.questions.toolbox.endpoint import Endpoint, Reader
+from stepscope.hub.questions.toolbox.params import (
+    INTEGER,
+    NUMBER,
+    SECONDS,
+    TEXT,
+    Schema,
+    list_of,
+    map_of,
+    nullable,
+    object_of,
+    seconds,
+)
 from stepscope.hub.store.read.run_catalog import RunRow
 from stepscope.model.point_fields import point_field
 from stepscope.wire.plain import dumps, plain
@@ -144,3 +157,47 @@ GROUPS: dict[str, Schema] = {
     "group_count": {**INTEGER, "description": "How many groups there are."},
 }
 assert set(_OF_RUN) - {"duration"} <= {*NUMBERS, *COUNTS}
+
+
+def _severity(word: str) -> int:
+    """The rank of a severity, the worst first."""
+    return [str(each) for each in SEVERITIES].index(word)
+
+
+def projects(reader: Reader, given: dict[str, Any]) -> dict[str, Any]:
+    """Answer `/api/projects`."""
+    by_project: dict[str, list[RunRow]] = {}
+    for row in reader.runs():
+        if not row.archived:
+            by_project.setdefault(row.project, []).append(row)
+    status = reader.states.at_once()
+    made = [
+        {
+            "project": project,
+            "runs": len(rows),
+            "running": sum(status(row).state == "running" for row in rows),
+            "findings": sum(row.findings > 0 for row in rows),
+            "worst": min((row.worst_finding for row in rows if row.worst_finding), key=_severity, default=None),
+            "seen": seconds(max(row.seen for row in rows)),
+        }
+        for project, rows in by_project.items()
+    ]
+    return {"projects": sorted(made, key=lambda each: (-(each["seen"] or 0.0), each["project"]))}
+
+
+ENDPOINTS = (
+    Endpoint(
+        "/api/projects",
+        "listProjects",
+        "The projects with the number of their runs, of those that are running and of those with findings, the one "
+        "with the latest record first. Archived runs do not count.",
+        projects,
+        object_of(
+            projects=list_of(
+                object_of(
+                    project=TEXT, runs=INTEGER, running=INTEGER, findings=INTEGER, worst=nullable(TEXT), seen=SECONDS
+                )
+            )
+        ),
+    ),
+)

@@ -12,16 +12,17 @@ const CONDITIONS = [
 ];
 const SEVERITIES = ["WARN", "ERROR", "FATAL"];
 
-export function RuleForm({ text, onText }) {
-  return html`<${Menu} label="Add a rule" icon="plus" align="right">${(close) =>
-    html`<${Fields} onAdd=${(fields) => {
+// With a `metric` the form is open and has it.
+export function RuleForm({ text, onText, metric = "" }) {
+  return html`<${Menu} label="Add a rule" icon="plus" align="right" opened=${metric !== ""}>${(close) =>
+    html`<${Fields} metric=${metric} onAdd=${(fields) => {
       onText(withItem(text, "rules", fields));
       close();
     }} />`}<//>`;
 }
 
-function Fields({ onAdd }) {
-  const [key, setKey] = useState(""),
+function Fields({ onAdd, metric }) {
+  const [key, setKey] = useState(metric),
     [sign, setSign] = useState(">"),
     [limit, setLimit] = useState(""),
     [steps, setSteps] = useState(""),

@@ -35,7 +35,8 @@ export function Rules() {
 
 function Editor({ yaml, version, reload }) {
   const [text, setText] = useState(yaml || EXAMPLE);
-  const [run, setRun] = useParam("over", "");
+  const [run, setRun] = useParam("over", ""),
+    [metric] = useParam("key");
   const runs = useFetch((signal) => get("runs", { limit: MAX_RUNS, sort: "-started" }, signal), []);
   const chosen = run || runs.value?.runs[0]?.id || "";
   const settled = useDebounced(text, SETTLE_MS);
@@ -64,7 +65,7 @@ function Editor({ yaml, version, reload }) {
         html`<${Select} label="Preview over" hidden=${false} value=${chosen}
           options=${options} onChange=${setRun} />`
       }
-      <${RuleForm} text=${text} onText=${setText} />
+      <${RuleForm} text=${text} onText=${setText} metric=${metric} />
       <button type="button" class="button primary" disabled=${!!mistake || text === yaml} onClick=${save}>Save</button>
     </header>
     <div class="alert-editor-parts">

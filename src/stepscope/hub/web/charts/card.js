@@ -18,7 +18,7 @@ const NEAR = 28, // pixels within which a line is meant by the pointer
 // `look`: { kind, window, log, weight, flags }. `on`: { zoom, reset, pick(mark), hover, legend(id) }. With `onSettings` the
 // card has a menu, and `settings` ({ log, weight, y }) come before the look. `linked`: the line under the pointer is
 // highlighted in all charts, and a tip lists the value of every line there. `place` and `grip` are those of a card that can
-// be moved.
+// be moved, `metric` the name of the one metric that it shows.
 export function ChartCard({
   title,
   hint,
@@ -36,6 +36,7 @@ export function ChartCard({
   linked = false,
   place: at,
   grip,
+  metric,
 }) {
   const look = useMemo(() => (settings ? { ...shared, ...settings } : shared), [shared, JSON.stringify(settings)]);
   const card = useRef(/** @type {HTMLElement | null} */ (null)),
@@ -175,7 +176,7 @@ export function ChartCard({
         }
         ${
           onSettings &&
-          html`<${ChartMenu} title=${title} name=${hint || title} plot=${plot} look=${look} settings=${settings}
+          html`<${ChartMenu} title=${title} name=${hint || title} metric=${metric} plot=${plot} look=${look} settings=${settings}
               onSettings=${onSettings} source=${source} />`
         }
       </span>

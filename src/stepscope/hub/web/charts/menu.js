@@ -1,9 +1,10 @@
 // The menu of a chart: its own scale, smoothing and range of y, and what it shows as a picture or as a table.
 import { html, useState } from "../h.js";
+import { href } from "../router.js";
 import { colour } from "../theme.js";
 import { IconMenu } from "../parts/controls.js";
 
-export function ChartMenu({ title, name, plot, look, settings, onSettings, source }) {
+export function ChartMenu({ title, name, metric, plot, look, settings, onSettings, source }) {
   const set = (wanted) => onSettings(cleaned({ ...settings, ...wanted }));
   return html`<${IconMenu} icon="more" label=${`Settings of ${title}`} align="right">${(close) => html`
     <label><input type="checkbox" checked=${!!look.log}
@@ -14,6 +15,7 @@ export function ChartMenu({ title, name, plot, look, settings, onSettings, sourc
           onInput=${(event) => set({ weight: Number(event.target.value) })} /></label>
     <h3>Range of y</h3>
     <${Range} y=${look.y} onChange=${(y) => set({ y })} />
+    ${metric && html`<${Elsewhere} metric=${metric} />`}
     <h3>Save</h3>
     <button type="button" class="item" onClick=${() => {
       close();
@@ -31,6 +33,17 @@ export function ChartMenu({ title, name, plot, look, settings, onSettings, sourc
         onSettings({});
       }}>Reset this chart</button>`
     }`}<//>`;
+}
+
+// Where else a metric can be looked at.
+function Elsewhere({ metric }) {
+  const statement = `SELECT r.id AS run, m.step AS step, m.value AS value
+FROM metrics AS m INNER JOIN series AS s ON s.series = m.series INNER JOIN runs AS r ON r.run = s.run
+WHERE s.key = '${metric.replace(/[\\']/g, "\\$&")}' ORDER BY step LIMIT 1000`;
+  return html`<h3>Use</h3>
+    <a class="item" href=${href("dashboards", { new: 1, edit: 1, key: metric })}>New dashboard with it</a>
+    <a class="item" href=${href("alerts", { tab: "rules", key: metric })}>Alert me when…</a>
+    <a class="item" href=${href("sql", { q: statement })}>SQL</a>`;
 }
 
 const cleaned = (settings) => Object.fromEntries(Object.entries(settings).filter(([, value]) => value !== undefined));

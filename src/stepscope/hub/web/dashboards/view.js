@@ -32,13 +32,23 @@ charts:
 `,
 };
 
+// A new dashboard: of one metric, where a chart is to be the first of it.
+const newOf = (key) =>
+  key
+    ? {
+        ...NEW,
+        yaml: `title: My dashboard\ncharts:\n  - title: ${JSON.stringify(key)}\n    keys: [${JSON.stringify(key)}]\n`,
+      }
+    : NEW;
+
 export default function Dashboards({ parts, query }) {
   const name = parts[0] || (query.get("new") ? "" : "rl");
   const [edit, setEdit] = useParam("edit");
   const list = useFetch((signal) => get("dashboards", {}, signal).then((answer) => answer.dashboards), []);
   const one = useFetch(
-    (signal) => (name ? get(`dashboards/${encodeURIComponent(name)}`, {}, signal) : Promise.resolve(NEW)),
-    [name],
+    (signal) =>
+      name ? get(`dashboards/${encodeURIComponent(name)}`, {}, signal) : Promise.resolve(newOf(query.get("key"))),
+    [name, query.get("key")],
   );
   const runs = useRuns();
   const [draft, setDraft] = useState(null);

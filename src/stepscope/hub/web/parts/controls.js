@@ -79,8 +79,8 @@ export function IconButton({ icon, label, onClick, on, disabled, shortcut, ...re
 const MARGIN = 8;
 
 // A button that opens a panel within the window; Escape and a click elsewhere close it. children is the panel, or a function of `close`.
-export function Menu({ label, icon, children, align = "left", title, bare = false }) {
-  const [open, setOpen] = useState(false);
+export function Menu({ label, icon, children, align = "left", title, bare = false, opened = false }) {
+  const [open, setOpen] = useState(opened);
   const ref = useRef(/** @type {HTMLElement | null} */ (null));
   const button = useRef(/** @type {HTMLButtonElement | null} */ (null));
   useEffect(() => {

@@ -1,7 +1,7 @@
 // One run: its facts, findings and charts, and the selected step.
 import { html, useEffect, useMemo, useRef, useState } from "../h.js";
 import { get, runPath } from "../api.js";
-import { change, href, useParam, useRoute } from "../router.js";
+import { change, go, href, useParam, useRoute } from "../router.js";
 import { useFetch, useLive, usePollUntilComplete } from "../use.js";
 import { Fetched, Empty } from "../parts/states.js";
 import { Charts } from "./charts.js";
@@ -20,7 +20,19 @@ const NONE = [];
 export default function RunView({ parts }) {
   const id = parts[0];
   if (!id) return html`<${Empty} title="No run selected"><a href=${href("runs")}>All runs</a><//>`;
+  if (id === "latest") return html`<${Latest} />`;
   return html`<${OneRun} key=${id} id=${id} />`;
+}
+
+// The address of whichever run is the newest, as in the terminal; a run that is called so is found by its id.
+function Latest() {
+  const { query } = useRoute();
+  const newest = useFetch((signal) => get("runs", { limit: 1 }, signal).then(({ runs }) => runs[0]?.id ?? null), []);
+  useEffect(() => {
+    if (newest.value) go(href("run", newest.value, query), { replace: true });
+  }, [newest.value]);
+  return html`<${Fetched} fetched=${newest} what="Looking for the newest run">${(found) =>
+    found === null && html`<${Empty} title="No runs yet"><a href=${href("runs")}>How to record one</a><//>`}<//>`;
 }
 
 function OneRun({ id }) {
