@@ -9,7 +9,7 @@ from stepscope import __version__
 from stepscope.cli.export import replacing
 from stepscope.cli.html.compared_page import Compared
 from stepscope.cli.html.compared_page import page as compared_page
-from stepscope.cli.html.media import pictures
+from stepscope.cli.html.pictures import pictures
 from stepscope.cli.html.report_page import page
 from stepscope.cli.hub_runs import open_run
 from stepscope.cli.options import LATEST_HELP, Commands, add_command, home_of, integer

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from stepscope.cli import text
-from stepscope.cli.html.media import Picture
+from stepscope.cli.html.pictures import Picture
 from stepscope.cli.html.report_page import cleaned, document, findings, images, notes, rows
 from stepscope.cli.html.svg import LINES, marks, overlay
 from stepscope.cli.run_text import flatten

@@ -5,7 +5,7 @@ from html import escape
 from typing import Any
 
 from stepscope.cli import text
-from stepscope.cli.html.media import Picture
+from stepscope.cli.html.pictures import Picture
 from stepscope.cli.html.svg import chart, marks
 from stepscope.cli.record_lines import clock, pairs
 from stepscope.cli.run_text import flatten
