@@ -41,7 +41,7 @@ class _Page(HTMLParser):
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         self.tags.append(tag)
-        if tag != "meta":
+        if tag not in ("meta", "img"):
             self.open.append(tag)
         self.links += [value or "" for name, value in attrs if name in ("src", "href", "xlink:href", "action")]
 
@@ -154,3 +154,46 @@ def test_a_report_tells_the_last_value(page: tuple[_Page, str]) -> None:
     """The chart's title shows the loss of step 299."""
     _, text = page
     assert '<b>trainer/loss</b><span title="last value at step 299">1.4</span>' in text
+
+
+SEVERAL = """
+import stepscope
+PNG = bytes.fromhex("89504e470d0a1a0a0000000d4948445200000001000000010806000000"
+    "1f15c4890000000d49444154789c63f8cfc0f01f00050001ff56c7290d0000000049454e44ae426082")
+for number in range(3):
+    run = stepscope.init(project="p", run_id=f"run-{number}", name=f"<b>{number}", config={"lr": number, "seed": 7},
+        notes="first line\\n<i>second</i>", probes=False)
+    for i in range(20 if number < 2 else 1):
+        run.log({"trainer/loss": number + 1 / (i + 1)}, step=i)
+        run.log({"val/seen": stepscope.Image(PNG if i % 2 else PNG + b"x")}, step=i)
+    drawing = b"<svg xmlns='http://www.w3.org/2000/svg'><script>1</script></svg>"
+    run.log({"val/drawing": stepscope.File(drawing, name="a.svg")})
+    run.finish()
+"""
+
+
+def test_several_runs_are_compared_in_one_file(home: Path, python: Any, tmp_path: Path) -> None:
+    """A line of each run in each chart, the settings that differ, notes, and the latest images inside the file."""
+    done = python(SEVERAL)
+    assert done.returncode == 0, done.stderr
+    target = tmp_path / "runs.html"
+    done = stepscope("report", "run-0", "run-1", "run-2", "run-1", "-o", target, "--home", home, "--json")
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["runs"] == ["run-0", "run-1", "run-2"]
+    text = target.read_text(encoding="utf-8")
+    parsed = _Page()
+    parsed.feed(text)
+    assert parsed.open == []
+    assert not {"script", "link", "iframe", "object", "b>"} & set(parsed.tags)
+    assert parsed.tags.count("svg") == 1
+    assert [parsed.tags.count(tag) for tag in ("polyline", "circle")] == [2, 1]
+    assert re.findall(r'class="(?:line|point) (s\d)"', text) == ["s0", "s1", "s2"]
+    assert parsed.tags.count("img") == len(parsed.links) == 3
+    assert all(link.startswith("data:image/png;base64,iVBORw0KGgo") for link in parsed.links)
+    assert "first line\n<i>second</i>" in parsed.text
+    assert re.search(r"<td>lr</td><td>0</td><td>1</td><td>2</td>", text)
+    assert "<td>seed</td>" not in text
+    assert "41 points, 41 shown, 3 of 3 runs" in text
+    refused = stepscope("report", *(f"r{n}" for n in range(51)), "-o", target, "--home", home)
+    assert refused.returncode == 2
+    assert "at most 50 runs" in refused.stderr

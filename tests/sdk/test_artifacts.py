@@ -94,6 +94,8 @@ def test_many_files_leave_room_for_other_media(run: stepscope.Run, records: Reco
     media = events(records, names.EVENT_MEDIA)
     assert len([each for each in media if "artifact" in each]) == 1200
     assert [each["key"] for each in media if "artifact" not in each] == ["image"]
+    for name in ("one", "two"):
+        assert sorted(each.get("index", 0) for each in media if each["key"] == name) == list(range(600))
     measured = events(records, names.EVENT_ARTIFACT_MEASURED)
     assert [(each["copied_files"], each["failed_files"]) for each in measured] == [(600, 0)] * 2
 

@@ -74,6 +74,26 @@ def test_a_run_is_described_on_its_page(hub: RunningHub, project: str, show: Ope
     assert page.locator(f".vt-row[data-id={project}-second]").count() == 0
 
 
+def test_notes_are_markdown_with_charts(hub: RunningHub, project: str, show: Opened) -> None:
+    """A block `chart` is drawn from the run's points, other text is text: no tag and no script in it is run."""
+    hostile = "<img src=x onerror=alert(1)> [click](javascript:alert(1)) <script>alert(2)</script>"
+    notes = f"# Idea\n**Lower** rate, see [the paper](https://example.org/p)\n\n- one\n- two\n\n{hostile}\n\n"
+    chart = "```chart\nloss\n```"
+    page = show(hub, f"run/{project}-third?tab=overview")
+    page.get_by_role("button", name="Add notes").click()
+    page.get_by_label("Notes").fill(notes + chart)
+    page.keyboard.press("Control+Enter")
+    page.get_by_text("Notes saved.").wait_for()
+    shown = page.locator(".notes .markdown")
+    shown.get_by_role("heading", name="Idea").wait_for()
+    assert shown.locator("li").all_inner_texts() == ["one", "two"]
+    assert shown.locator("strong").inner_text() == "Lower"
+    assert shown.get_by_role("link").evaluate_all("all => all.map((each) => each.href)") == ["https://example.org/p"]
+    assert hostile in shown.inner_text()
+    assert shown.locator("img, script").count() == 0
+    until(page, "document.querySelector('.notes-charts canvas')?.width > 0")
+
+
 def test_archived_runs_leave_the_table_until_asked_for(hub: RunningHub, project: str, show: Opened) -> None:
     """Picked runs are archived together, come back by undo, and are shown when asked for."""
     page = show(hub, f"runs?filter=project+%3D+{project}")

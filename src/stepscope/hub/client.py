@@ -215,7 +215,7 @@ class LocalClient:
         self, path: str, given: Mapping[str, Any], body: bytes | None = None, method: str = "GET"
     ) -> Iterator[bytes]:
         from stepscope.hub.questions.openapi import endpoint_of
-        from stepscope.hub.questions.toolbox.endpoint import Stream
+        from stepscope.hub.questions.toolbox.endpoint import StoredFile, Stream
         from stepscope.hub.questions.toolbox.params import check
         from stepscope.hub.refusals import Refused
 
@@ -223,7 +223,10 @@ class LocalClient:
         try:
             checked = check(endpoint.params, {}, _pairs(given), attrs=endpoint.attrs)
             found = endpoint.answer(self._reader, checked if body is None else {**checked, "body": body})
-            yield from found.pieces if isinstance(found, Stream) else [json.dumps(found).encode()]
+            if isinstance(found, StoredFile):
+                yield from found.pieces()
+            else:
+                yield from found.pieces if isinstance(found, Stream) else [json.dumps(found).encode()]
         except Refused as refused:
             raise HubError(str(refused)) from None
 
@@ -253,7 +256,7 @@ def _opened(home: Path, only: str | None) -> Iterator[LocalClient]:
         hub.alerting.step()
         reader = Reader(
             engine=store.engine, states=hub.states, edits=hub.edits, alerting=hub.alerting, delete=hub.deletion.delete,
-            diagnosed=hub.diagnosing.catch_up, who=user(),
+            diagnosed=hub.diagnosing.catch_up, who=user(), files=hub.run_files,
         )  # fmt: skip
         yield LocalClient(reader, hub.pump.problem)
 

@@ -309,7 +309,8 @@ class Checkpoints:
                 self._run.outcomes.add("dropped", "event", "artifact not copied in time", len(media) - at)
                 break
             part = media[at : at + MAX_OFFERED]
-            self._run.put_media([(artifact.name, file) for file in part], Row(time.time_ns(), *artifact.mark, None, {}))
+            row = Row(time.time_ns(), *artifact.mark, None, {})
+            self._run.put_media([(artifact.name, file) for file in part], row, first=at)
             self._await(part)
         return media
 

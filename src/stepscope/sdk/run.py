@@ -249,14 +249,14 @@ class Run:
             pass_on(error)
             self.outcomes.reject("log", type(error).__name__)
 
-    def put_media(self, media: "Sequence[tuple[str, Medium]]", row: Row) -> None:
-        """Record media that were captured, at the place of a call."""
+    def put_media(self, media: "Sequence[tuple[str, Medium]]", row: Row, first: int = 0) -> None:
+        """Record media that were captured, at the place of a call; `first` is the index of the first of each key."""
         if self._media is None:
             from stepscope.sdk.media_values.writer import MediaWriter  # imported on use
 
             vars(self).setdefault("_media", MediaWriter(self))  # another thread may have been first
         if self._media is not None:
-            self._media.take(media, row)
+            self._media.take(media, row, first)
 
     def log_system(self, readings: Mapping[str, int | float]) -> None:
         """Record readings of the probes at the current step."""

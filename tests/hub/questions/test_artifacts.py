@@ -20,7 +20,16 @@ def made(id: str, at: int, name: str = "model", **attrs: Any) -> Event:
 
 def sized(id: str, at: int, content: str) -> Event:
     """Its measurement."""
-    about = {"id": id, "bytes": 10, "files": 2, "manifest": f"m{id}", "content": content, "complete": True}
+    about = {
+        "copied_files": 1,
+        "failed_files": 1,
+        "id": id,
+        "bytes": 10,
+        "files": 2,
+        "manifest": f"m{id}",
+        "content": content,
+        "complete": True,
+    }
     return Event(at * S, at, None, None, None, 9, names.EVENT_ARTIFACT_MEASURED, about)
 
 
@@ -57,6 +66,8 @@ def test_versions_and_lineage(hub: Hub, get: Get) -> None:
     one = by_name["model:v0"]
     assert (one["kind"], one["aliases"]) == ("model", ["best"])
     assert (one["bytes"], one["files"], one["complete"]) == (10, 2, True)
+    assert (one["copied_files"], one["failed_files"]) == (1, 1)
+    assert by_name["data:v0"]["copied_files"] is None
     assert (by_name["data:v0"]["attrs"], by_name["data:v0"]["bytes"]) == ({"rows": 3}, None)
     other = get("/api/runs/uses/artifacts")
     assert [(each["name"], each["version"], each["made_by"]) for each in reversed(other["used"])] == [

@@ -53,7 +53,7 @@ class S3:
         self.process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         wait_until(lambda: self._ask("PUT", "/files") == 200, seconds=300)
 
-    def keys(self) -> list[str]:
+    def held(self) -> list[str]:
         """The keys of all objects."""
         connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=60)
         connection.request("GET", "/files?list-type=2", headers={"Authorization": "AWS a:b"})
@@ -135,11 +135,11 @@ def test_an_outage_and_a_kill_lose_nothing_that_was_accepted(server: S3, tmp_pat
         hub.kill()
         server.start()
         hub.start()
-        wait_until(lambda: len(server.keys()) > 2, seconds=300)
+        wait_until(lambda: len(server.held()) > 2, seconds=300)
         hub.kill()
         hub.start()
         wait_until(lambda: not here(hub), seconds=300)
-        assert sorted(server.keys()) == sorted(f"of/hub/far/{hashlib.sha256(each).hexdigest()}" for each in contents)
+        assert sorted(server.held()) == sorted(f"of/hub/far/{hashlib.sha256(each).hexdigest()}" for each in contents)
         assert [hub.request("GET", at("far", name)).body for name in named] == contents
         wait_until(lambda: health(hub)["trouble"] == "", seconds=300)
     finally:
@@ -177,7 +177,7 @@ def test_files_of_a_bucket_are_read_like_others(server: S3, tmp_path: Path) -> N
         assert hub.request("HEAD", f"/v1/stepscope/blobs/kept/{digest}").status == 404
         assert hub.request("GET", at("kept", named[0])).status == 404
         assert hub.request("DELETE", "/api/runs/read").status == 200
-        wait_until(lambda: [key.split("/")[2] for key in server.keys()] == ["kept"], seconds=300)
+        wait_until(lambda: [key.split("/")[2] for key in server.held()] == ["kept"], seconds=300)
         assert hub.request("GET", at("kept", other[0])).body == blob(8)
         server.stop()
         hub.kill()
@@ -220,7 +220,7 @@ def test_a_run_deleted_while_its_file_is_stored_leaves_no_object(
 
     monkeypatch.setattr(bucket.bucket, "put", put_late)
     bucket.work()
-    assert server.keys() == []
+    assert server.held() == []
 
 
 def test_a_removal_waits_for_the_bucket(server: S3, bucket: RemoteBlobs, tmp_path: Path) -> None:
@@ -228,14 +228,14 @@ def test_a_removal_waits_for_the_bucket(server: S3, bucket: RemoteBlobs, tmp_pat
     path = local(tmp_path, "old", b"x" * 10)
     bucket.work()
     assert not path.exists()
-    assert len(server.keys()) == 1
+    assert len(server.held()) == 1
     found = bucket.find("old", path.name)
     assert found is not None
     assert found.read(0, 4) == b"xxxx"
     bucket.expect_removal("old", time.time_ns() + 10**10)
     bucket.expect_removal("never", time.time_ns())
     RemoteBlobs(Bucket(ADDRESS), tmp_path).work()
-    assert server.keys() == []
+    assert server.held() == []
     assert sorted(os.listdir(tmp_path / "old")) == [path.parent.name]
     assert not (tmp_path / "never").exists()
 

@@ -5,6 +5,7 @@ from html import escape
 from typing import Any
 
 from stepscope.cli import text
+from stepscope.cli.html.pictures import Picture
 from stepscope.cli.html.svg import chart, marks
 from stepscope.cli.record_lines import clock, pairs
 from stepscope.cli.run_text import flatten
@@ -17,66 +18,98 @@ SPANS_SHOWN = 40
 
 
 def page(run: dict[str, Any], lines: Sequence[dict[str, Any]], steps: Sequence[dict[str, Any]],
-         logs: Sequence[dict[str, Any]], alerts: Sequence[dict[str, Any]], version: str) -> str:  # fmt: skip
+         logs: Sequence[dict[str, Any]], alerts: Sequence[dict[str, Any]], pictures: Sequence[Picture],
+         version: str) -> str:  # fmt: skip
     """A whole report."""
     name = f"{run['project']}/{run['name']}" if run["name"] else run["project"]
     sections = [
         _head(run, name),
-        _findings(run["findings"]),
+        notes(run["notes"]),
+        findings(run["findings"]),
         _charts(lines, run["findings"]),
+        images(pictures),
         _steps(steps),
         _table("Configuration", dict(flatten(run["config"]))),
         _table("Environment", dict(flatten(run["environment"]))),
         _processes(run["writers"]),
         _records("Alerts", alerts),
         _records("Last log lines and events", logs),
-        f"<p class=soft>Made by stepscope {escape(version)}. This file needs no network.</p>",
     ]
+    return document(name, sections, version)
+
+
+def document(name: str, sections: Sequence[str], version: str) -> str:
+    """A page of sections that needs nothing but itself."""
+    foot = f"<p class=soft>Made by stepscope {escape(version)}. This file needs no network.</p>"
     return (
         '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
         f'<meta http-equiv="Content-Security-Policy" content="{_POLICY}">'
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
-        f"<title>{_(name)} - stepscope</title><style>{STYLE}</style></head><body>"
-        f"{''.join(sections)}</body></html>\n"
+        f"<title>{cleaned(name)} - stepscope</title><style>{STYLE}</style></head><body>"
+        f"{''.join(sections)}{foot}</body></html>\n"
     )
 
 
-def _(value: Any) -> str:
-    """Escape text for HTML."""
-    return escape(text.clean(str(value)))
+def cleaned(value: Any, *, lines: bool = False) -> str:
+    """Escape text for HTML, with the ends of its lines where those are wanted."""
+    parts = str(value).split("\n") if lines else [str(value)]
+    return "\n".join(escape(text.clean(part)) for part in parts)
 
 
 def _head(run: dict[str, Any], name: str) -> str:
     started = text.moment(int((run["started"] or 0) * 1e9))
     counts = ", ".join(f"{formatting.count(count)} {kind}" for kind, count in run["counts"].items() if count)
     facts = [
-        f'<b class="status-{_(run["status"])}">{_(run["status"])}</b>',
+        f'<b class="status-{cleaned(run["status"])}">{cleaned(run["status"])}</b>',
         f"step {formatting.ordinal(run['step'])}",
         f"{run['ranks']} rank{'s' * (run['ranks'] != 1)}",
         f"{run['attempts']} attempt{'s' * (run['attempts'] != 1)}",
         f"started {started}",
         f"lasted {formatting.duration(run['duration'])}",
-        f"on {_(', '.join(run['hosts']))}",
+        f"on {cleaned(', '.join(run['hosts']))}",
     ]
     spans = "".join(f"<span>{fact}</span>" for fact in facts)
-    return f"<h1>{_(name)}</h1><p class=soft>{_(run['id'])}: {_(counts)}</p><div class=facts>{spans}</div>"
+    about = f"<p class=soft>{cleaned(run['id'])}: {cleaned(counts)}</p>"
+    return f"<h1>{cleaned(name)}</h1>{about}<div class=facts>{spans}</div>"
 
 
-def _findings(found: Sequence[dict[str, Any]]) -> str:
+def notes(words: str) -> str:
+    """The notes of a run, as they were written."""
+    return f"<p class=notes>{cleaned(words, lines=True)}</p>" if words else ""
+
+
+def images(pictures: Sequence[Picture]) -> str:
+    """The latest images of a run; one that is left out is named."""
+    if not pictures:
+        return ""
+    return f"<h3>Images</h3><div class=charts>{''.join(map(_image, pictures))}</div>"
+
+
+def _image(picture: Picture) -> str:
+    step = "" if picture.step is None else f", step {formatting.ordinal(picture.step)}"
+    name = cleaned(f"{picture.key}{step}")
+    there = f'<img alt="{name}" src="{picture.address}">'
+    shown = there if picture.address else "<p class=soft>Left out: too large, or no image.</p>"
+    caption = f"<small class=soft>{cleaned(picture.caption)}</small>" if picture.caption else ""
+    return f"<figure><figcaption><b>{name}</b></figcaption>{shown}{caption}</figure>"
+
+
+def findings(found: Sequence[dict[str, Any]], level: str = "h2") -> str:
+    """What went wrong, below a heading."""
     if not found:
-        return "<h2>What went wrong</h2><p class=soft>Nothing was found.</p>"
+        return f"<{level}>What went wrong</{level}><p class=soft>Nothing was found.</p>"
     items = "".join(_finding(each) for each in found)
-    return f"<h2>What went wrong</h2><ol class=findings>{items}</ol>"
+    return f"<{level}>What went wrong</{level}><ol class=findings>{items}</ol>"
 
 
 def _finding(each: dict[str, Any]) -> str:
     if each["muted"]:
-        return f"<li class=muted>{_(each['text'])} <i class=soft>{_(each['muted'])}</i></li>"
+        return f"<li class=muted>{cleaned(each['text'])} <i class=soft>{cleaned(each['muted'])}</i></li>"
     cause = f"Likely cause: {each['cause']}" if each["cause"] else ""
     why = ". ".join(filter(None, (each["band"], cause, each["advice"])))
     also = f"Also: {'; '.join(each['symptoms'])}." if each["symptoms"] else ""
-    more = "".join(f"<div class=soft>{_(words)}</div>" for words in (why, also) if words)
-    return f"<li class={_(each['severity'])}>{_(each['text'])}{more}</li>"
+    more = "".join(f"<div class=soft>{cleaned(words)}</div>" for words in (why, also) if words)
+    return f"<li class={cleaned(each['severity'])}>{cleaned(each['text'])}{more}</li>"
 
 
 def _charts(lines: Sequence[dict[str, Any]], found: Sequence[dict[str, Any]]) -> str:
@@ -88,7 +121,9 @@ def _charts(lines: Sequence[dict[str, Any]], found: Sequence[dict[str, Any]]) ->
     for line in lines:
         category = line["key"].partition("/")[0] if "/" in line["key"] else ""
         groups.setdefault(category, []).append(_figure(line, flags.get(line["key"], set())))
-    parts = [f"<h3>{_(name or 'metrics')}</h3><div class=charts>{''.join(each)}</div>" for name, each in groups.items()]
+    parts = [
+        f"<h3>{cleaned(name or 'metrics')}</h3><div class=charts>{''.join(each)}</div>" for name, each in groups.items()
+    ]
     return "<h2>Metrics by step</h2>" + ("".join(parts) or "<p class=soft>No metrics with steps.</p>")
 
 
@@ -96,7 +131,7 @@ def _figure(line: dict[str, Any], flags: Iterable[int]) -> str:
     drawn = marks(line)
     ranks = f", {len(line['ranks'])} ranks" if len(line["ranks"]) > 1 else ""
     superseded = f", {line['superseded']} superseded" if line["superseded"] else ""
-    caption = f"<b>{_(line['key'])}</b>{_last(line)}"
+    caption = f"<b>{cleaned(line['key'])}</b>{_last(line)}"
     note = f"{formatting.count(line['total'])} points, {formatting.count(len(drawn))} shown{ranks}{superseded}"
     body = f"{chart(drawn, sorted(flags), line['key'], line['unit'])}<small class=soft>{note}</small>"
     return f"<figure><figcaption>{caption}</figcaption>{body}</figure>"
@@ -107,7 +142,7 @@ def _last(line: Mapping[str, Any]) -> str:
     if last is None:
         return ""
     value = formatting.quantity(last["value"], line["key"], line["unit"])
-    return f'<span title="{_(describe(len(last["ranks"]), last["step"]))}">{_(value)}</span>'
+    return f'<span title="{cleaned(describe(len(last["ranks"]), last["step"]))}">{cleaned(value)}</span>'
 
 
 def _steps(views: Sequence[dict[str, Any]]) -> str:
@@ -120,11 +155,11 @@ def _step(view: dict[str, Any]) -> str:
     values = [(metric["key"], value) for metric in view["metrics"] for value in metric["values"]]
     spans = [(lane["rank"], span) for lane in view["ranks"] for span in lane["spans"]][:SPANS_SHOWN]
     head = ("metric", ">rank", ">value", f">mean of {view['window']} before", ">change", ">sigma")
-    why = f"<p>{_(view['slow']['text'])}</p>" if view["slow"] else ""
+    why = f"<p>{cleaned(view['slow']['text'])}</p>" if view["slow"] else ""
     return (
         f"<details><summary>step {view['step']}, {ms(view['duration_ms'])}</summary>{why}"
-        + _rows(head, [_value(key, value) for key, value in values], [_unusual(value) for _key, value in values])
-        + _rows((">rank", "span", ">took", ">usual", ">ratio"), [_span(*each) for each in spans], _slow(spans))
+        + rows(head, [_value(key, value) for key, value in values], [_unusual(value) for _key, value in values])
+        + rows((">rank", "span", ">took", ">usual", ">ratio"), [_span(*each) for each in spans], _slow(spans))
         + "</details>"
     )
 
@@ -147,26 +182,27 @@ def _unusual(value: Mapping[str, Any]) -> bool:
     return bool(value["level"] >= UNUSUAL)
 
 
-def _rows(head: Sequence[str], rows: Sequence[Sequence[str]], odd: Sequence[bool] = ()) -> str:
-    if not rows:
+def rows(head: Sequence[str], cells: Sequence[Sequence[str]], odd: Sequence[bool] = ()) -> str:
+    """A table; headings that begin with `>` are of numbers."""
+    if not cells:
         return ""
     kinds = [" class=n" if name.startswith(">") else "" for name in head]
-    top = "".join(f"<th{kind}>{_(name.lstrip('>'))}</th>" for name, kind in zip(head, kinds, strict=True))
-    marked = [*odd, *([False] * len(rows))]
+    top = "".join(f"<th{kind}>{cleaned(name.lstrip('>'))}</th>" for name, kind in zip(head, kinds, strict=True))
+    marked = [*odd, *([False] * len(cells))]
     body = "".join(
         f"<tr{' class=odd' if mark else ''}>"
-        + "".join(f"<td{kind}>{_(cell)}</td>" for cell, kind in zip(row, kinds, strict=True))
+        + "".join(f"<td{kind}>{cleaned(cell)}</td>" for cell, kind in zip(row, kinds, strict=True))
         + "</tr>"
-        for row, mark in zip(rows, marked, strict=False)
+        for row, mark in zip(cells, marked, strict=False)
     )
     return f"<div class=scroll><table><tr>{top}</tr>{body}</table></div>"
 
 
 def _table(title: str, values: Mapping[str, Any]) -> str:
-    rows = [[key, _inline(value)] for key, value in values.items() if value not in ("", None)]
-    if not rows:
+    cells = [[key, _inline(value)] for key, value in values.items() if value not in ("", None)]
+    if not cells:
         return ""
-    return f"<details open><summary><b>{_(title)}</b></summary>{_rows(('setting', 'value'), rows)}</details>"
+    return f"<details open><summary><b>{cleaned(title)}</b></summary>{rows(('setting', 'value'), cells)}</details>"
 
 
 def _inline(value: Any) -> str:
@@ -174,20 +210,20 @@ def _inline(value: Any) -> str:
 
 
 def _processes(writers: Sequence[dict[str, Any]]) -> str:
-    rows = [
+    cells = [
         [str(each["attempt"]), str(each["rank"]), each["host"], str(each["pid"]), formatting.ordinal(each["step"]),
          text.moment(int((each["started"] or 0) * 1e9))]
         for each in writers
     ]  # fmt: skip
     head = (">attempt", ">rank", "host", ">process", ">last step", "started")
-    return f"<details><summary><b>Processes</b> ({len(rows)})</summary>{_rows(head, rows)}</details>"
+    return f"<details><summary><b>Processes</b> ({len(cells)})</summary>{rows(head, cells)}</details>"
 
 
 def _records(title: str, records: Sequence[dict[str, Any]]) -> str:
     if not records:
         return ""
     lines = "\n".join(_record(record) for record in reversed(records))
-    return f"<h2>{_(title)}</h2><pre>{lines}</pre>"
+    return f"<h2>{cleaned(title)}</h2><pre>{lines}</pre>"
 
 
 def _record(record: Mapping[str, Any]) -> str:
@@ -195,7 +231,7 @@ def _record(record: Mapping[str, Any]) -> str:
     message = " ".join(str(part) for part in (record["name"], record["body"]) if part is not None)
     front = f"{clock(int((record['time'] or 0) * 1e9))} r{record['rank']}{step} {record['severity']}"
     line = f"{front} {message} {pairs(record['attrs'])}".rstrip()
-    return f'<span class="{_(record["severity"])}">{_(line)}</span>'
+    return f'<span class="{cleaned(record["severity"])}">{cleaned(line)}</span>'
 
 
 STYLE = """
@@ -220,6 +256,12 @@ ol.findings li.ERROR, ol.findings li.FATAL { border-color: var(--red); }
 .charts { display: grid; grid-template-columns: repeat(auto-fill, minmax(min(100%, 360px), 1fr)); gap: .75rem; }
 figure { margin: 0; background: var(--card); border: 1px solid var(--line); border-radius: 6px; padding: .5rem .75rem; }
 figcaption { display: flex; justify-content: space-between; gap: .5rem; font-size: .85rem; overflow-wrap: anywhere; }
+.notes { white-space: pre-wrap; overflow-wrap: anywhere; } figure img { display: block; max-width: 100%; }
+.legend i { display: inline-block; width: 1em; height: 3px; margin-right: .4em; vertical-align: middle;
+  background: var(--c); }
+.s0 { --c: #0969da; } .s1 { --c: #cf222e; } .s2 { --c: #1a7f37; } .s3 { --c: #9a6700; } .s4 { --c: #8250df; }
+.s5 { --c: #1b7c83; } .s6 { --c: #bf3989; } .s7 { --c: #656d76; }
+svg .line { fill: none; stroke: var(--c); stroke-width: 1.4; } svg .point { fill: var(--c); }
 svg { display: block; width: 100%; height: auto; }
 svg text { fill: var(--soft); font: 10px system-ui, sans-serif; }
 svg .band { fill: var(--band); stroke: none; } svg .mean { fill: none; stroke: var(--blue); stroke-width: 1.4; }

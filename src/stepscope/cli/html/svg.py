@@ -1,7 +1,7 @@
 """One metric as SVG: the band from lowest to highest, the mean, marks at NaN, flags where something went wrong."""
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from html import escape
 from itertools import pairwise
 from typing import Any, NamedTuple
@@ -10,6 +10,8 @@ from stepscope.model import formatting
 
 WIDE, TALL = 400, 150
 LEFT, RIGHT, TOP, BOTTOM = 66, 6, 8, 18
+LINES = 8
+"""Colours of runs; a ninth has that of the first."""
 
 
 class Mark(NamedTuple):
@@ -61,6 +63,24 @@ def chart(drawn: Sequence[Mark], flags: Iterable[int] = (), key: str = "", unit:
         parts.append(_band(place, run))
     parts += [_bad(place, mark) for mark in drawn if mark.flags]
     parts += [_flag(place, step) for step in flags if place.first <= step <= place.last]
+    return f'<svg viewBox="0 0 {WIDE} {TALL}" role="img">{"".join(parts)}</svg>'
+
+
+def overlay(drawn: Mapping[int, Sequence[Mark]], key: str = "", unit: str = "") -> str:
+    """Draw the means of a metric of several runs, by their place among them."""
+    all_marks = [mark for line in drawn.values() for mark in line]
+    if not all_marks:
+        return "<p class=soft>no points</p>"
+    place = _Place(all_marks, [mark for mark in all_marks if mark.low is not None and mark.high is not None])
+    parts = [_axes(place, formatting.bytes_of(key, unit))]
+    for at, line in drawn.items():
+        for run in _runs(line):
+            points = [f"{place.x(mark.x)},{place.y(mark.mean)}" for mark in run if mark.mean is not None]
+            if len(points) > 1:
+                parts.append(f'<polyline class="line s{at % LINES}" points="{" ".join(points)}"/>')
+            else:
+                cx, _, cy = points[0].partition(",")
+                parts.append(f'<circle class="point s{at % LINES}" cx="{cx}" cy="{cy}" r="2"/>')
     return f'<svg viewBox="0 0 {WIDE} {TALL}" role="img">{"".join(parts)}</svg>'
 
 

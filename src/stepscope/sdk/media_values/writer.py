@@ -97,15 +97,15 @@ class MediaWriter:
         self._closed = False
         self._cpu_seconds = 0.0
 
-    def take(self, media: Sequence[tuple[str, Medium]], row: Row) -> None:
-        """Take what one call of `log` captured."""
+    def take(self, media: Sequence[tuple[str, Medium]], row: Row, first: int = 0) -> None:
+        """Take what one call captured, or a later part of it; `first` is the index of the first of each key."""
         ids = current_ids()
         seen: Counter[str] = Counter()
         for key, medium in media:
             index, seen[key] = seen[key], seen[key] + 1
             name = key if row.category is None else f"{row.category}/{key}"
             for each in (medium, *medium.layers):
-                self._add(_Job(name, each, row, ids, index))
+                self._add(_Job(name, each, row, ids, first + index))
         self._start()
 
     def _add(self, job: _Job) -> None:

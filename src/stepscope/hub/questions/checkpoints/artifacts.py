@@ -171,6 +171,8 @@ def _made_json(made: Made, users: dict[str, set[int]], ids: dict[int, str]) -> d
         "content": sizes.text("content") or None,
         "complete": None if "complete" not in sizes.attrs else sizes.attrs["complete"] is True,
         "copied": event.attrs.get("copied") is True,
+        "copied_files": sizes.integer("copied_files"),
+        "failed_files": sizes.integer("failed_files"),
         "aliases": made.aliases,
         "attrs": plain({name: value for name, value in event.attrs.items() if name not in _OWN}),
         "used_by": used_by[:MAX_USERS],
@@ -193,7 +195,8 @@ def _used_json(event: LifeEvent, target: Made | None, ids: dict[int, str]) -> di
 _MADE = object_of(
     id=TEXT, name=TEXT, version=TEXT, kind=TEXT, path=TEXT, step=STEP, attempt=INTEGER, time=SECONDS,
     bytes=nullable(INTEGER), files=nullable(INTEGER), manifest=nullable(TEXT), content=nullable(TEXT),
-    complete=nullable(BOOLEAN), copied=BOOLEAN, aliases=list_of(TEXT), attrs=ATTRS, used_by=list_of(TEXT),
+    complete=nullable(BOOLEAN), copied=BOOLEAN, copied_files=nullable(INTEGER),
+    failed_files=nullable(INTEGER), aliases=list_of(TEXT), attrs=ATTRS, used_by=list_of(TEXT),
     users=INTEGER,
 )  # fmt: skip
 _USED = object_of(name=TEXT, version=TEXT, kind=TEXT, path=TEXT, attempt=INTEGER, time=SECONDS, made_by=nullable(TEXT))

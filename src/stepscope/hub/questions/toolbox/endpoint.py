@@ -26,7 +26,7 @@ from stepscope.hub.questions.toolbox.params import (
 )
 from stepscope.hub.receivers.ingest import Ingest
 from stepscope.hub.refusals import Refusal, Refused
-from stepscope.hub.runs.bucket import RemoteBlobs, RemoteFile
+from stepscope.hub.runs.bucket import PIECE, RemoteBlobs, RemoteFile
 from stepscope.hub.runs.deletion import Deleted
 from stepscope.hub.runs.run_files import RunFiles
 from stepscope.hub.runs.run_states import RunStates
@@ -167,6 +167,15 @@ class StoredFile:
     """The file name to save it as."""
     inline: bool = False
     """Whether a browser may show it."""
+
+    def pieces(self) -> Iterator[bytes]:
+        """Read it, a piece at a time."""
+        if isinstance(self.path, RemoteFile):
+            yield from self.path.pieces(0, self.path.size)
+            return
+        with open(self.path, "rb") as file:
+            while piece := file.read(PIECE):
+                yield piece
 
 
 Answer = Callable[[Reader, dict[str, Any]], Any]

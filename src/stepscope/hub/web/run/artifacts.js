@@ -51,7 +51,11 @@ function Made({ id, made }) {
       made.complete === false &&
       html`<span class="warn-text" title="Some files could not be read, or there were too many"> ?</span>`
     }</td>
-    <td class="num">${made.files === null ? "–" : count(made.files)}</td><td class="nowrap">${clock(made.time)}</td>
+    <td class="num">${made.files === null ? "–" : count(made.files)}${
+      made.copied_files !== null &&
+      html`<small class=${made.failed_files ? "warn-text" : "muted"} title="Files that were copied, and those that were not">
+        ${` ${count(made.copied_files)} copied`}${made.failed_files ? `, ${count(made.failed_files)} not` : ""}</small>`
+    }</td><td class="nowrap">${clock(made.time)}</td>
     <td>${made.used_by.map((user, at) => html`${at ? ", " : "used by "}<a key=${user} href=${href("run", user)}>${user}</a>`)}
       ${made.users > made.used_by.length && html`<span class="muted"> and ${count(made.users - made.used_by.length)} more</span>`}</td>
     <td class="mono checkpoint-path" title=${made.manifest ? `manifest ${made.manifest}` : undefined}>${made.path || "–"}</td></tr>`;

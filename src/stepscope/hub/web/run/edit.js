@@ -7,6 +7,7 @@ import { useFetch } from "../use.js";
 import { Icon, IconButton, Menu } from "../parts/controls.js";
 import { bytes, clock, count, ordinal, plain } from "../parts/format.js";
 import { Confirm, toast } from "../parts/overlays.js";
+import { Notes } from "./notes.js";
 
 const UNFINISHED = ["running", "stalled", "importing"];
 // One function for all renders: Preact would focus a field anew, and select what was typed, at each update of the run.
@@ -76,14 +77,15 @@ export function Described({ run, onEdit }) {
       open
         ? html`<form class="notes-form" onSubmit=${save}>
           <textarea name="notes" aria-label="Notes" rows="3" maxlength="65536" ref=${focus}
+              placeholder=${"Markdown; ```chart and the name of a metric make a chart"}
               onKeyDown=${keys}>${run.notes}</textarea>
         <div><button class="button primary">Save</button>
           <button type="button" class="button" onClick=${() => setOpen(false)}>Cancel</button></div>
         </form>`
         : run.notes &&
-          html`<p class="notes"><span>${run.notes}</span>
+          html`<div class=${"notes" + (run.notes.includes("```chart") ? " with-charts" : "")}><${Notes} run=${run} />
             <${IconButton} icon="pencil" label="Edit notes" class="icon-button small" onClick=${() => setOpen(true)} />
-          </p>`
+          </div>`
     }
   </div>`;
 }
