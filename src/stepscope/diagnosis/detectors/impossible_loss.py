@@ -21,12 +21,15 @@ _AT_MIN_ZERO = ("cross_entropy", "crossentropy", "nll", "xent", "log_loss", "log
 _AT_MIN_ONE = ("perplexity", "ppl")
 
 
+def is_perplexity(key: str) -> bool:
+    """Return whether a name is that of a perplexity."""
+    return any(word in key.lower() for word in _AT_MIN_ONE)
+
+
 def judge(series: Series, run: RunState) -> Finding | None:
     """Compare the last values with the least that is possible under this name."""
     key = series.key.lower()
-    least = (
-        1.0 if any(word in key for word in _AT_MIN_ONE) else 0.0 if any(word in key for word in _AT_MIN_ZERO) else None
-    )
+    least = 1.0 if is_perplexity(key) else 0.0 if any(word in key for word in _AT_MIN_ZERO) else None
     if least is None or "log_ppl" in key or series.value >= least or series.count < ROW:
         return None
     if max(list(series.values)[-ROW:]) >= least:
