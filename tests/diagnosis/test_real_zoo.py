@@ -13,7 +13,6 @@ MISSED = {
         "novel.own_teacher_collapses",
         "novel.own_teacher_never_follows",
     ),  # nothing but the spread of embeddings shows it
-    *("second.field_rate_far_too_high", "second.walker_wrong_sign"),
     "fresh.diffusion_other_target",  # found 24 steps later, at the next evaluation
     "fresh.tags_loading_hiccups",  # on a machine that delays other steps as much
 }
@@ -24,9 +23,8 @@ ALARMED = {
     "blind.ranking_decayed",
     "fresh.healthy_graph",
     "second.healthy_words",
-    "second.healthy_copying",
 }
-"""Healthy trainings with a finding; the last three do diverge or overfit."""
+"""Healthy trainings with a finding; the last four do diverge or overfit."""
 FAMILIES = sorted(path.stem for path in RECORDINGS.glob("*.xz"))
 
 

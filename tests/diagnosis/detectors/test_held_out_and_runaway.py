@@ -119,3 +119,23 @@ def test_a_divergence_term_alone_is_no_reinforcement_learning() -> None:
         lambda step, rng: {"kl": 3.0 * rng.lognormvariate(0, 0.1), "loss": 2.3 + 0.01 * rng.random(), "lr": 0.1}
     )
     assert [each.kind for each in found] == ["not_learning"]
+
+
+def test_a_perplexity_that_comes_to_one_is_no_repeated_batch() -> None:
+    """It hardly varies there, because hardly anything is left of the loss."""
+    assert not found_in(lambda step, rng: {"train/ppl": math.exp(2.4 * 0.97**step * rng.lognormvariate(0, 0.2))})
+
+
+def test_a_loss_that_the_first_update_throws_off_is_named() -> None:
+    """Only its first value is low; it comes back within hundreds of steps."""
+    (found,) = found_in(lambda step, rng: {"mse": 0.2 if not step else 700 * 0.98**step * rng.lognormvariate(0, 0.1)})
+    assert (found.kind, found.step) == ("divergence", 0)
+
+
+def test_a_reward_that_falls_slowly_is_dated_where_it_begins() -> None:
+    """Not where half of it is lost."""
+    found = found_in(
+        lambda step, rng: {"reward": (min(step, 100) / 100 - max(step - 160, 0) / 150) + 0.03 * rng.gauss(0, 1)}
+    )
+    assert [each.kind for each in found] == ["reward_collapse"]
+    assert abs((found[0].step or 0) - 160) <= 40

@@ -66,7 +66,7 @@ def _from_the_start(series: Series, middles: list[float]) -> Finding | None:
     """Detect a loss that leaves its first values upwards before it has learnt anything."""
     if len(middles) < EXPLODED_BLOCKS + 1 or not series.positive or series.block_size > 5 or series.first_value <= 0:
         return None
-    first = math.log(median(list(series.values)[:3]))
+    first = math.log(min(median(list(series.values)[:3]), series.first_value))  # the first update may throw it off
     if min(middles[-EXPLODED_BLOCKS:]) - first < EXPLODED or min(middles) < first - 0.1:
         return None
     worst = series.plain(max(middles))

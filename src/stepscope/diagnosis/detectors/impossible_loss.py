@@ -22,6 +22,11 @@ _AT_MIN_ZERO = ("cross_entropy", "crossentropy", "nll", "xent", "log_loss", "log
 _AT_MIN_ONE = ("perplexity", "ppl")
 
 
+def is_perplexity(key: str) -> bool:
+    """Return whether a name is that of a perplexity."""
+    return any(word in key.lower() for word in _AT_MIN_ONE)
+
+
 def judge(series: Series, run: RunState) -> Finding | None:
     """Compare the last values with the least that is possible under this name."""
     least = _least(series.key)
@@ -41,7 +46,7 @@ def _least(key: str) -> float | None:
     lower = key.lower()
     if "log_ppl" in lower:
         return None
-    if any(word in lower for word in _AT_MIN_ONE):
+    if is_perplexity(lower):
         return 1.0
     return 0.0 if any(word in lower for word in _AT_MIN_ZERO) else None
 

@@ -32,6 +32,10 @@ SIGMAS = 7.0
 """... and this many times its noise, for `WIDTH` blocks."""
 
 
+SLOWLY = 0.15
+"""A slow fall begins after the last block that has lost less than this share."""
+
+
 def judge(series: Series, run: RunState) -> Finding | None:
     """Compare the last blocks with the best level so far."""
     middles = series.middles
@@ -79,7 +83,10 @@ def _split(middles: list[float], best: int) -> int:
             abs(middle - median(part)) for part in (middles[best - WIDTH + 1 : at], middles[at:]) for middle in part
         )
 
-    return min(range(best + 1, len(middles) - WIDTH + 1), key=rest)
+    middle = min(range(best + 1, len(middles) - WIDTH + 1), key=rest)
+    high, low = median(middles[best - WIDTH + 1 : best + 1]), median(middles[middle:])
+    near = high - SLOWLY * (high - low)
+    return max((at + 1 for at in range(best, middle) if middles[at] >= near), default=middle)  # a fall may be slow
 
 
 RewardCollapse = judged_once("RewardCollapse", COLLAPSE, ("reward",), judge)

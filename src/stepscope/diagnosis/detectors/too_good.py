@@ -5,6 +5,7 @@ import math
 from statistics import median
 
 from stepscope.diagnosis.detector import RunState, judged_once
+from stepscope.diagnosis.detectors.impossible_loss import is_perplexity
 from stepscope.diagnosis.finding import Finding, Kind, number
 from stepscope.diagnosis.series_history import Series, roughness
 
@@ -29,6 +30,8 @@ LEAKED = math.log(5.0)
 """A fall this far is too good without that."""
 VARIES, STILL = 0.02, 0.05
 """A loss that varied by more than the first, in logarithms, and by less than this share of that, is of one batch."""
+FLOOR_OF_PERPLEXITY = 0.1
+"""A perplexity has this logarithm where hardly anything is left to learn."""
 DROP = math.log(1.6)
 """A fall this far from one step to the next is too good."""
 FAR, FAR_AT_ONCE, KINK, BLOCKS = math.log(3.0), math.log(2.0), 6.0, 12
@@ -97,6 +100,8 @@ def _stuck(series: Series, run: RunState) -> Finding | None:
     if usual < VARIES or now > STILL * usual or _changed(series, run, AFTER + BEFORE):
         return None
     was, level = median(before), median(after[-10:])
+    if level < FLOOR_OF_PERPLEXITY and is_perplexity(series.key):
+        return None  # what is left of it above 1 varies as ever
     if level > was + usual or (level > min(series.block_medians()) + min(usual, 0.05) and not run.reinforcement):
         return None  # a network that is dead varies little, too
     if max(abs(b - a) for a, b in itertools.pairwise(after)) > 0.3 * usual:
