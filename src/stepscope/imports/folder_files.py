@@ -10,7 +10,7 @@ from stepscope.imports.source import Chunk, Skip, SourceFile
 
 MAX_FILES, MAX_FILE, MAX_BYTES = 10_000, 1 << 30, 10 << 30
 """Limits for one run: files, bytes of one, bytes of all. What is beyond is left out and counted."""
-_CHUNK_FILES = 100
+_CHUNK_FILES = 1000
 _DEEPEST = 32
 
 
@@ -20,9 +20,18 @@ class _File(NamedTuple):
     size: int
     changed: int
 
+    @property
+    def state(self) -> str:
+        """A digest that differs once the file was changed."""
+        return _short(f"{self.size} {self.changed}")
+
+
+def _short(text: str) -> str:
+    return hashlib.sha256(text.encode(errors="surrogateescape")).hexdigest()[:12]
+
 
 class FolderFiles:
-    """The files below some folders as one part of a run; after a change in any, all are copied again."""
+    """The files below some folders as one part of a run; those that are changed are copied again."""
 
     attempt = 1
     name = "files"
@@ -36,16 +45,14 @@ class FolderFiles:
         return len(self._list(lambda reason, count: None))
 
     def read(self, position: dict[str, Any] | None, skip: Skip) -> Iterator[Chunk]:
-        """Yield all files, unless they are those of the position."""
-        files = self._list(skip)
-        state = hashlib.sha256(repr([(each.name, each.size, each.changed) for each in files]).encode()).hexdigest()
-        if not files or (position or {}).get("state") == state:
-            return
-        for at in range(0, len(files), _CHUNK_FILES):
-            part = files[at : at + _CHUNK_FILES]
-            done = at + len(part)
-            known = {"state": state} if done == len(files) else {"done": done}
-            yield Chunk([], known, 0, done, tuple(SourceFile(each.name, each.path) for each in part))
+        """Yield the files that are new or changed since a position."""
+        known: dict[str, str] = dict((position or {}).get("files", {}))
+        fresh = [each for each in self._list(skip) if known.get(_short(each.name)) != each.state]
+        for at in range(0, len(fresh), _CHUNK_FILES):
+            part = fresh[at : at + _CHUNK_FILES]
+            known |= {_short(each.name): each.state for each in part}
+            files = tuple(SourceFile(each.name, each.path) for each in part)
+            yield Chunk([], {"files": dict(known)}, 0, len(known), files)
 
     def _list(self, skip: Skip) -> list[_File]:
         found: list[_File] = []

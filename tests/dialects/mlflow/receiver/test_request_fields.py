@@ -130,7 +130,7 @@ QUERIES = [
     "logged-models/MODEL/artifacts/directories?artifact_directory_path=a",
     "logged-models/MODEL/artifacts/files?artifact_file_path=a",
     "/get-artifact?run_id=RUN&path=a",
-    f"/api/3.0/mlflow/traces/get?trace_id={INFO['trace_id']}&allow_partial=true",
+    "/api/3.0/mlflow/traces/get?trace_id=none&allow_partial=true",
     f"/api/3.0/mlflow/traces/batchGet?trace_ids={INFO['trace_id']}&experiment_ids=0",
     "registered-models/get?name=REGISTERED",
     "registered-models/search?filter=name+%3D+'a'&order_by=name&max_results=1&page_token=",
