@@ -53,7 +53,7 @@ class CheckpointedPart(Part, Protocol):
     def span(self, name: str | None = None, /, **attrs: Any) -> Span:
         """Open a span."""
 
-    def put_media(self, media: "Sequence[tuple[str, Medium]]", row: Row) -> None:
+    def put_media(self, media: "Sequence[tuple[str, Medium]]", row: Row, first: int = 0) -> None:
         """Record media."""
 
 
