@@ -91,9 +91,11 @@ def suites() -> list[Suite]:
 
 def run(suite: Suite) -> None:
     """Run a suite in an interpreter of its own; it leaves its report, also of tests that fail."""
-    line = [sys.executable, "-m", "pytest", "-n0", "-q", f"--junitxml={suite.report}", *suite.paths]
-    suite.report.unlink(missing_ok=True)
+    fresh = suite.report.with_suffix(".new")  # one that is broken off leaves the report of the last
+    line = [sys.executable, "-m", "pytest", "-n0", "-q", f"--junitxml={fresh}", *suite.paths]
     subprocess.run(line, cwd=ROOT, timeout=SECONDS, check=False)
+    if fresh.exists():
+        fresh.replace(suite.report)
 
 
 def read(report: Path) -> Outcome:

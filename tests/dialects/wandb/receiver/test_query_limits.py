@@ -47,7 +47,7 @@ def test_a_costly_query_ends_and_holds_up_no_client_that_logs(hub: RunningHub) -
         said.append(hub.post("/graphql", body(aliases(12), filters=json.dumps(MANY)), JSON).json())
         done[f"attack {at}"] = time.monotonic()
 
-    threads = [threading.Thread(target=attack, args=(at,)) for at in range(4)]
+    threads = [threading.Thread(target=attack, args=(at,)) for at in range(2)]
     for thread in threads:
         thread.start()
     ask(hub, UPSERT, name="other", project="q")
@@ -55,7 +55,7 @@ def test_a_costly_query_ends_and_holds_up_no_client_that_logs(hub: RunningHub) -
     for thread in threads:
         thread.join()
     assert min(done, key=lambda name: done[name]) == "other"
-    assert [f"{MAX_SECONDS:g} s of processor time" in each["errors"][0]["message"] for each in said] == [True] * 4
+    assert [f"{MAX_SECONDS:g} s of processor time" in each["errors"][0]["message"] for each in said] == [True] * 2
 
 
 def test_a_client_that_leaves_cancels_its_query(hub: RunningHub) -> None:
