@@ -25,7 +25,9 @@ from stepscope.hub.service import Hub, HubOptions
 from stepscope.hub.serving.addresses import bracketed, listen
 from stepscope.hub.serving.app import build_app
 from stepscope.hub.serving.connections import Connections, HttpListener, LimitedProtocol, most_connections
+from stepscope.hub.serving.memory import EVERY_SECONDS, give_back, share_heaps
 from stepscope.hub.serving.priority import lower_priority
+from stepscope.hub.threads import Periodic
 from stepscope.model.errors import ConfigError
 
 DRAIN_SECONDS = 5.0
@@ -41,6 +43,7 @@ Routes = Callable[[Hub], Sequence[BaseRoute]]
 
 def serve(options: HubOptions, report: Callable[[str], None], routes: Routes = lambda hub: ()) -> int:
     """Run a hub until SIGTERM or SIGINT; `report` gets the address once. ConfigError when it cannot start."""
+    share_heaps()
     tokens = Tokens(options.home / "hub" / "tokens.json")
     if not options.store:
         check_access(options, tokens)
@@ -117,8 +120,10 @@ class _Process:
         hub, options = self._hub, self._hub.options
         server = _Server(_config(build_app(hub, self._routes), options), limits)
         serving = asyncio.create_task(server.serve([self._listener]))
+        giving_back = Periodic(give_back, first=EVERY_SECONDS, every=EVERY_SECONDS, what="giving memory back")
         try:
             hub.start()
+            giving_back.start()
             for each in self._listeners:
                 await each.start()
             address = f"{options.scheme}://{bracketed(options.host)}:{self._listener.getsockname()[1]}"
@@ -132,6 +137,7 @@ class _Process:
             await asyncio.wait((stopping, serving), return_when=asyncio.FIRST_COMPLETED)
         finally:
             _end_within(STOP_SECONDS)
+            giving_back.stop()
             await asyncio.to_thread(hub.end_subscriptions)
             server.should_exit = True
             await asyncio.gather(*(each.stop(DRAIN_SECONDS) for each in self._listeners), serving)

@@ -102,8 +102,10 @@ function Details({ endpoint, given, operation }) {
         <thead><tr><th scope="col">parameter</th><th scope="col">is</th><th scope="col">means</th></tr></thead>
         <tbody>${params.map(
           ({ name, required, schema, description, in: place }) => html`<tr key=${name}>
-            <th scope="row"><code>${name}</code>${required && html` <span class="chip">${place === "path" ? "in the path" : "required"}</span>`}</th>
-            <td>${kindOf(schema)}${schema.default !== undefined && html`<br /><span class="muted">default ${String(schema.default)}</span>`}</td>
+            <th scope="row"><code>${name}</code>
+              ${required && html` <span class="chip">${place === "path" ? "in the path" : "required"}</span>`}</th>
+            <td>${kindOf(schema)}
+              ${schema.default !== undefined && html`<br /><span class="muted">default ${String(schema.default)}</span>`}</td>
             <td>${description}</td></tr>`,
         )}</tbody></table></div>`
     }

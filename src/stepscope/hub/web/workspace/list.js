@@ -142,7 +142,8 @@ function columnsOf({ members, groups, styles, visible, toggle, facts, now, onRem
       cell: (row) =>
         row.heading
           ? html`<div class="run-two">
-              <div><span class="group-title"><${Icon} name=${row.open ? "down" : "right"} size=${11} /><span class="wide-name">${row.heading}</span>
+              <div><span class="group-title"><${Icon} name=${row.open ? "down" : "right"} size=${11} />
+                <span class="wide-name">${row.heading}</span>
                 <span class="muted">${count(row.size)}</span></span></div>
               <div class="run-state"><span class="run-facts">${facts
                 .filter((id) => row.columns[id])

@@ -93,7 +93,8 @@ export function Overlay({ project, runs, fields, styles, groups, theme, toggle }
         : movableAmong(titleOf(key), titleOf(key), expressions, expressions, setExpressions);
   const card = ({ key }) => {
     const timed = key.startsWith("system/") && x === "step";
-    return html`<${ChartCard} key=${key} title=${titleOf(key)} source=${source(key)} look=${timed ? overTime : look} linked metric=${key === titleOf(key) ? key : undefined} ...${movable(key)}
+    return html`<${ChartCard} key=${key} title=${titleOf(key)} source=${source(key)} look=${timed ? overTime : look}
+      linked metric=${key === titleOf(key) ? key : undefined} ...${movable(key)}
       on=${timed ? { legend: on.legend } : { ...on, pick: opening(key) }} group=${`workspace-${timed ? "relative" : x}`}
       pinned=${pins.includes(key)} onPin=${key === titleOf(key) ? () => setPins(flip(pins, key)) : undefined}
       wide=${wide.includes(key)} onWide=${() => setWide(flip(wide, key))}
