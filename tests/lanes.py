@@ -2,7 +2,9 @@
 
 PAGE = ("tests/web/",)
 CHAOS = (
-    "tests/dialects/mlflow/receiver/test_same_",
+    "tests/dialects/mlflow/receiver/test_same_answers.py",
+    "tests/dialects/mlflow/receiver/test_same_registry.py",
+    "tests/dialects/mlflow/receiver/test_same_traces.py",
     "tests/dialects/mlflow/receiver/test_clients.py",
     "tests/dialects/mlflow/receiver/test_request_fields.py",
     "tests/dialects/mlflow/receiver/test_tracking.py",
@@ -54,7 +56,11 @@ LANES = ("chaos", "page", "core")
 WORLDS = (
     ("tests/hub/cluster/",),
     ("tests/web/views/",),
-    ("tests/dialects/mlflow/receiver/test_same_",),
+    (
+        "tests/dialects/mlflow/receiver/test_same_answers.py",
+        "tests/dialects/mlflow/receiver/test_same_registry.py",
+        "tests/dialects/mlflow/receiver/test_same_traces.py",
+    ),
     (
         "tests/integrations/test_ray.py",
         "tests/integrations/test_ray_train.py",

@@ -24,7 +24,7 @@ PUBLIC = frozenset(
         # what could not be recorded
         "count", "reject", "warn",
         # optional work
-        "affords", "add_overhead",
+        "affords", "add_overhead", "overhead_budget",
         # the end
         "flush", "finish", "on_finish", "on_position",
         # what it is

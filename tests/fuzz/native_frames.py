@@ -27,6 +27,7 @@ class _Ports:
     workers = _WORKERS
     edits = Edits(Path("/nowhere"))
     files = Path("/nowhere")
+    blobs = None
 
     def __init__(self, ingest: Ingest) -> None:
         self._ingest = ingest

@@ -137,7 +137,7 @@ def watching_memory(hub: RunningHub) -> Iterator[Callable[[], int]]:
     yield growth
 
 
-BEFORE_READING = {200, 302, 400, 401, 403, 404, 405, 415, 422}
+BEFORE_READING = {200, 302, 307, 400, 401, 403, 404, 405, 415, 422}
 """Statuses of routes that answer before they read a body, and of Tinker's telemetry, which refuses nothing."""
 
 

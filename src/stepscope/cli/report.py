@@ -32,7 +32,7 @@ LOGS = 200
 def add(commands: Commands) -> None:
     """Register the command."""
     made = add_command(commands, "report", "write a run, or several, as one HTML file", command)
-    made.add_argument("run", nargs="*", metavar="RUN", help=f"{LATEST_HELP}; several are compared")
+    made.add_argument("run", nargs="*", default=["latest"], metavar="RUN", help=f"{LATEST_HELP}; several are compared")
     made.add_argument("-o", "--output", required=True, metavar="FILE", help="the output file, such as run.html")
     made.add_argument("--points", type=integer(2), default=400, metavar="N", help="the most points per chart (400)")
 
@@ -43,7 +43,7 @@ def command(args: argparse.Namespace) -> int:
         raise ConfigError(f"a report compares at most {MAX_RUNS} runs")
     home = home_of(args)
     if len(args.run) < 2:
-        with open_run(home, args.run[0] if args.run else "latest") as (client, run):
+        with open_run(home, args.run[0]) as (client, run):
             runs, made = [run], write(client, run, args.points)
     else:
         with open_client(home) as client:

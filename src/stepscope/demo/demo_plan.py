@@ -37,7 +37,7 @@ class Plan:
     @property
     def straggler(self) -> tuple[range, int]:
         """A processor is slow for a while."""
-        return range(self.steps * 52 // 100, self.steps * 76 // 100), 2
+        return range(self.steps * 50 // 100, self.steps * 82 // 100), 2
 
     @property
     def dropout(self) -> tuple[int, int]:

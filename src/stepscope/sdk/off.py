@@ -100,6 +100,11 @@ class OffRun(Run):
         """Nobody can ask this run to stop."""
         return False
 
+    @property
+    def overhead_budget(self) -> float:
+        """Nothing is to be spent."""
+        return 0.0
+
     live = _off_live(Run.live)
     checkpoint = _off(Run.checkpoint, contextlib.nullcontext())
     put_media = _off(Run.put_media)

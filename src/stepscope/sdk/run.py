@@ -517,6 +517,11 @@ class Run:
         """Print a warning from the flusher's thread, once for each subject, which is the text itself unless given."""
         self.outcomes.notice("notice", text if about is None else about, text)
 
+    @property
+    def overhead_budget(self) -> float:
+        """The share of the time that optional work may take, as the setting says."""
+        return self.overhead.budget
+
     def affords(self) -> bool:
         """Return whether optional work may be done now: what Stepscope takes is below the `overhead_budget`.
 

@@ -72,7 +72,9 @@ def test_no_name_is_a_path(ask: Ask, hub: Hub, method: str, name: str) -> None:
     before = _dashboards(hub)
     options = {"json": {"yaml": OWN}} if method == "PUT" else {}
     url = f"/api/dashboards/{name}" if name.startswith("%") else f"/api/dashboards/{name.replace(chr(0), '%00')}"
-    assert ask(method, url, **options).status_code in (400, 404, 405)
+    answer = ask(method, url, **options)
+    to_the_page = answer.status_code == 307 and answer.headers["location"] == "./#/api"
+    assert to_the_page or answer.status_code in (400, 404, 405)
     assert _dashboards(hub) == before
 
 

@@ -26,6 +26,7 @@ TABLE: dict[str, Any] = {
     "sort": "-started",
     "metric": [],
     "column": [],
+    "group": None,
     "archived": "hide",
     "cursor": None,
     "limit": 10,

@@ -255,7 +255,7 @@ class OptimizerTiming:
         self._clock.close_round(run, *place)
         if self._checks is not None and not in_backward():
             quietly(run, self._checks.step, optimizer, *place)
-        self._sampling.end_step(self._steps, run.overhead.budget, matters=not self._behind)
+        self._sampling.end_step(self._steps, run.overhead_budget, matters=not self._behind)
         self._steps += 1
         if self._modules is not None and not self._sampling.on:
             self._modules.rest()
