@@ -78,4 +78,4 @@ def test_the_latest_run_is_the_default(command: str) -> None:
     """A command about a run is about the latest one unless another is named."""
     more = ["-o", "x.html"] if command == "report" else []
     assert parser([command]).parse_args([command, *more]).run in ("latest", ["latest"])
-    assert parser([command]).parse_args([command, "r1", *more]).run == "r1"
+    assert parser([command]).parse_args([command, "r1", *more]).run in ("r1", ["r1"])
