@@ -43,8 +43,8 @@ SMALL_SLOWER, SMALL_SHARE = math.log(2.0), 0.25
 MIN_LOST_SECONDS = 0.003
 FLOOR = 0.1
 """Waiting for a CPU only ever adds time: the fastest tenth of a rank's steps tells what its own work takes."""
-ABOVE_USUAL, IN_A_ROW = 1.5, 6
-"""... and is so many times what the others usually take, so many times in a row when it is judged."""
+IN_A_ROW = 2
+"""It must do so this many times in a row when it is judged."""
 MANY_TIMES = math.log(10.0)
 """From here on the text has the seconds, not their ratio."""
 BETWEEN = "the time between steps"
@@ -228,7 +228,7 @@ class Stragglers:
         fastest = _floor([each[3] for each in recent])
         quick = median([_floor([each[3] for each in self._ratios[name, other]]) for other in others])
         lost = fastest - min(usual, quick)
-        slow = fastest >= min(2 * usual, max(ABOVE_USUAL * usual, 4 * quick))
+        slow = fastest >= min(2 * usual, max(usual, 4 * quick))
         longer = _floor(self._own[rank]) - median([_floor(self._own[other]) for other in others])
         if not slow or lost < max(MIN_LOST_SECONDS, SHARE * _floor(self._took)) or longer < WAITED * lost:
             self._slow.pop((name, rank), None)
