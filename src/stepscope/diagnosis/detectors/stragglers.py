@@ -43,7 +43,7 @@ SMALL_SLOWER, SMALL_SHARE = math.log(2.0), 0.25
 MIN_LOST_SECONDS = 0.003
 FLOOR = 0.1
 """Waiting for a CPU only ever adds time: the fastest tenth of a rank's steps tells what its own work takes."""
-IN_A_ROW = 2
+IN_A_ROW = 4
 """It must do so this many times in a row when it is judged."""
 MANY_TIMES = math.log(10.0)
 """From here on the text has the seconds, not their ratio."""
