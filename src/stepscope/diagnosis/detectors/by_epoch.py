@@ -34,8 +34,9 @@ LEAP, LEAPT = 5.0, 3
 
 
 def _is_by_epoch(series: Series, run: RunState) -> bool:
-    most = max((each.count for each in run.held_out if each.rank == series.rank), default=0)
-    return GUESSES <= series.count <= MOST and most >= SHARE * series.count and series.positive
+    if not GUESSES <= series.count <= MOST or not series.positive:
+        return False
+    return any(each.count >= SHARE * series.count for each in run.held_out if each.rank == series.rank)
 
 
 def judge(series: Series, run: RunState) -> Finding | None:

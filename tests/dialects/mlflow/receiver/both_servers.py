@@ -52,7 +52,7 @@ class BothServers:
     def same(self, method: str, path: str, body: Any = None) -> Answer:
         """Ask both, compare, and return the answer."""
         theirs, ours = self.ask(method, path, body)
-        assert ours == theirs, (method, path, body)
+        assert ours == theirs, (method, path, body, theirs, ours)
         return ours
 
     def make_run(self, name: str, **fields: Any) -> None:

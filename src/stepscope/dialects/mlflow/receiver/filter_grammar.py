@@ -5,7 +5,7 @@ MLflow reads them with `sqlparse`, and its messages quote what that makes of a t
 
 import ast
 import shlex
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from itertools import islice
 from typing import NamedTuple, TypeAlias
 
@@ -62,6 +62,16 @@ class Clause(NamedTuple):
 
 def parse_filter(text: str, subject: Subject) -> list[Clause]:
     """Parse a filter string, or refuse it with MLflow's message. Comparators are not checked."""
+    return [_clause(each, subject) for each in read_comparisons(text, quoted=not subject.words)]
+
+
+def read_comparisons(
+    text: str, *, quoted: bool = True, prepare: Callable[[Sequence[Token]], Sequence[Token]] = list
+) -> list[Comparison]:
+    """Return the AND-ed comparisons of a filter string, or refuse it with MLflow's message.
+
+    `prepare` changes the tokens first; `quoted` is whether the message puts what is no comparison in quotes.
+    """
     if not text:
         return []
     try:
@@ -72,12 +82,12 @@ def parse_filter(text: str, subject: Subject) -> list[Clause]:
         raise refused(f"Invalid filter '{text}'. Could not be parsed.")
     if len(statements) > 1:
         raise refused(f"Search filter contained multiple expression {text!r}. Provide AND-ed expression list.")
-    tokens = list(join_lists(statements[0].tokens))
+    tokens = list(join_lists(prepare(statements[0].tokens)))
     strange = [str(each) for each in tokens if not isinstance(each, Comparison) and not is_word(each, "AND")]
     if strange:
-        shown = strange if subject.words else [f"'{each}'" for each in strange]
+        shown = [f"'{each}'" for each in strange] if quoted else strange
         raise refused(f"Invalid clause(s) in filter string: {', '.join(shown)}")
-    return [_clause(each, subject) for each in tokens if isinstance(each, Comparison)]
+    return [each for each in tokens if isinstance(each, Comparison)]
 
 
 def split_statements(text: str) -> list[TokenList]:
@@ -174,13 +184,7 @@ def _value(kind: str, key: str, token: Token, subject: Subject) -> Value:
             raise refused(f"Expected numeric value type for {what}. Found {token.value}")
         whole = kind == ATTRIBUTE and token.ttype is types.Literal.Number.Integer and len(token.value) < 19  # an int64
         return int(token.value) if whole else float(token.value)
-    if token.ttype is types.Literal.String.Single or isinstance(token, Identifier):
-        text = trimmed(token.value, "'", '"')
-        if text == token.value:
-            raise refused(
-                "Parameter value is either not quoted or unidentified quote types used for string value "
-                f"{token.value}. Use either single or double quotes."
-            )
+    if (text := read_text(token)) is not None:
         return text
     if isinstance(token, Parenthesis) and kind in (ATTRIBUTE, DATASET):
         if kind == ATTRIBUTE and key not in subject.lists:
@@ -191,6 +195,19 @@ def _value(kind: str, key: str, token: Token, subject: Subject) -> Value:
         raise refused(f"Expected a quoted string value for {kind} (e.g. 'my-value'). Got value {token.value}")
     what = "attributes" if kind == ATTRIBUTE else "dataset attributes"
     raise refused(f"Expected a quoted string value for {what}. Got value {token.value}")
+
+
+def read_text(token: Token) -> str | None:
+    """Return the text in quotes; None when the token is no text."""
+    if token.ttype is not types.Literal.String.Single and not isinstance(token, Identifier):
+        return None
+    text = trimmed(token.value, "'", '"')
+    if text == token.value:
+        raise refused(
+            "Parameter value is either not quoted or unidentified quote types used for string value "
+            f"{token.value}. Use either single or double quotes."
+        )
+    return text
 
 
 def read_list(text: str) -> tuple[str, ...]:

@@ -5,7 +5,6 @@ from collections.abc import Collection, Sequence
 from typing import Any, NamedTuple
 
 from sqlparse import tokens as types
-from sqlparse.exceptions import SQLParseError
 from sqlparse.sql import Comparison, Identifier, Parenthesis, Token
 
 from stepscope.dialects.mlflow.receiver.errors import BAD_REQUEST, refused
@@ -16,12 +15,11 @@ from stepscope.dialects.mlflow.receiver.filter_grammar import (
     Clause,
     Subject,
     Value,
-    is_word,
-    join_lists,
     parse_order,
+    read_comparisons,
     read_list,
+    read_text,
     split_order,
-    split_statements,
     trimmed,
 )
 from stepscope.dialects.mlflow.receiver.model_registry import (
@@ -73,21 +71,7 @@ _VERSIONS = _Kind(tuple(_VERSION_COLUMNS), ("version_number",), ("name", "run_id
 
 def _parse(text: str, kind: _Kind) -> list[Clause]:
     """Parse a filter string, or refuse it with MLflow's message."""
-    if not text:
-        return []
-    try:
-        statements = split_statements(text)
-    except SQLParseError:
-        raise refused(f"Error on parsing filter '{text}'") from None
-    if not statements:
-        raise refused(f"Invalid filter '{text}'. Could not be parsed.")
-    if len(statements) > 1:
-        raise refused(f"Search filter contained multiple expression {text!r}. Provide AND-ed expression list.")
-    tokens = list(join_lists(statements[0].tokens))
-    strange = [str(each) for each in tokens if not isinstance(each, Comparison) and not is_word(each, "AND")]
-    if strange:
-        raise refused(f"Invalid clause(s) in filter string: {', '.join(strange)}")
-    return [_clause(each, kind) for each in tokens if isinstance(each, Comparison)]
+    return [_clause(each, kind) for each in read_comparisons(text, quoted=False)]
 
 
 def _clause(comparison: Comparison, kind: _Kind) -> Clause:
@@ -111,13 +95,7 @@ def _clause(comparison: Comparison, kind: _Kind) -> Clause:
 
 
 def _value(what: str, key: str, token: Token, kind: _Kind) -> Value:
-    if token.ttype is types.Literal.String.Single or isinstance(token, Identifier):
-        text = trimmed(token.value, "'", '"')
-        if text == token.value:
-            raise refused(
-                "Parameter value is either not quoted or unidentified quote types used for string value "
-                f"{token.value}. Use either single or double quotes."
-            )
+    if (text := read_text(token)) is not None:
         return text
     if what == TAG:
         raise refused(f"Expected a quoted string value for tag (e.g. 'my-value'). Got value {token.value}")

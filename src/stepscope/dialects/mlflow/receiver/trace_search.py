@@ -5,7 +5,6 @@ from collections.abc import Sequence
 from typing import Any
 
 from sqlparse import tokens as types
-from sqlparse.exceptions import SQLParseError
 from sqlparse.sql import Comparison, Identifier, Parenthesis, Token, TokenList
 
 from stepscope.dialects.mlflow.receiver.errors import BAD_REQUEST, refused
@@ -15,11 +14,10 @@ from stepscope.dialects.mlflow.receiver.filter_grammar import (
     TAG,
     Clause,
     Value,
-    is_word,
-    join_lists,
+    read_comparisons,
     read_list,
+    read_text,
     split_order,
-    split_statements,
     trimmed,
 )
 from stepscope.dialects.mlflow.receiver.run_search import (
@@ -60,21 +58,7 @@ _TEXTUAL, _IN, _NULLS = ("=", "!=", "LIKE", "ILIKE"), ("IN", "NOT IN"), ("IS NUL
 
 def _parse(text: str) -> list[Clause]:
     """Parse a filter string, or refuse it."""
-    if not text:
-        return []
-    try:
-        statements = split_statements(text)
-    except SQLParseError:
-        raise refused(f"Error on parsing filter '{text}'") from None
-    if not statements:
-        raise refused(f"Invalid filter '{text}'. Could not be parsed.")
-    if len(statements) > 1:
-        raise refused(f"Search filter contained multiple expression {text!r}. Provide AND-ed expression list.")
-    tokens = list(join_lists(_join_times(statements[0].tokens)))
-    strange = [f"'{each}'" for each in tokens if not isinstance(each, Comparison) and not is_word(each, "AND")]
-    if strange:
-        raise refused(f"Invalid clause(s) in filter string: {', '.join(strange)}")
-    return [_clause(each) for each in tokens if isinstance(each, Comparison)]
+    return [_clause(each) for each in read_comparisons(text, prepare=_join_times)]
 
 
 def _join_times(tokens: Sequence[Token]) -> list[Token]:
@@ -122,13 +106,7 @@ def _identifier(text: str, attributes: Sequence[str]) -> tuple[str, str]:
 
 
 def _value(kind: str, key: str, token: Token) -> Value:
-    if token.ttype is types.Literal.String.Single or isinstance(token, Identifier):
-        text = trimmed(token.value, "'", '"')
-        if text == token.value:
-            raise refused(
-                "Parameter value is either not quoted or unidentified quote types used for string value "
-                f"{token.value}. Use either single or double quotes."
-            )
+    if (text := read_text(token)) is not None:
         return text
     if kind == METADATA or (kind == TAG and not isinstance(token, Parenthesis)):
         raise refused(f"Expected a quoted string value for {kind} (e.g. 'my-value'). Got value {token.value}")
