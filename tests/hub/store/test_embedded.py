@@ -19,6 +19,8 @@ print(sorted(name for name, value in embedded._SERVER.items() if known.get(name)
 for many in range(100, 110):
     engine.query(f"SELECT number % 7 AS n, min(number), sum(number) FROM numbers({many}) GROUP BY n ORDER BY n")
 print(engine.query("SELECT sum(value) AS n FROM system.events WHERE event = 'CompileFunction'").one("n"))
+told = engine.query("SELECT stats FROM system.jemalloc_stats").one("stats")
+print(f"opt.{embedded._ALLOCATOR.replace(':', ': ')} " in told)
 engine.close()
 """
 
@@ -33,6 +35,11 @@ def said(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
 def test_every_limit_of_the_engine_is_known_to_it(said: list[str]) -> None:
     """It passes over names it does not know or use, and would then take a thousand threads and gigabytes of caches."""
     assert said[0] == "[]"
+
+
+def test_the_allocator_gives_freed_pages_back_soon(said: list[str]) -> None:
+    """It reads its settings when it is loaded, from a variable that a later version may call otherwise."""
+    assert said[2] == "True"
 
 
 def test_a_query_that_ran_ten_times_is_not_compiled(said: list[str]) -> None:

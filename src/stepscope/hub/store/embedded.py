@@ -60,6 +60,11 @@ _TURNS = 8
 """Queries that run at once; others wait, and writing and user-supplied queries do not. The engine starts threads for
 each query and keeps them for ever, with the memory that they had: sixty at once leave 180 threads and 280 MB.
 """
+_ALLOCATOR = "dirty_decay_ms:500"
+"""Settings of the engine's allocator, which reads them when it is loaded: freed pages go back after half a second.
+
+By default they are kept for five, and a hub that is asked every few seconds keeps what its largest question needed.
+"""
 _SESSION = {
     "mutations_sync": 1,
     "alter_sync": 1,
@@ -282,6 +287,7 @@ class Chdb:
 
 def _library() -> Any:
     """Import chDB, which takes a second and brings pandas and pyarrow along."""
+    os.environ.setdefault("JE_MALLOC_CONF", _ALLOCATOR)
     try:
         import chdb
     except ImportError as error:
