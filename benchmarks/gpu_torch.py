@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 import itertools
 import json
+import re
 import statistics
 import sys
 import tempfile
@@ -117,11 +118,11 @@ def variants(run: Any) -> dict[str, tuple[Callable[[], None], Callable[[int], An
     }
 
 
-def cost(run: Any, training: Training, rounds: int, steps: int) -> dict[str, dict[str, float]]:
+def cost(run: Any, training: Training, rounds: int, steps: int, wanted: str) -> dict[str, dict[str, float]]:
     """Let the variants take turns; return medians over rounds, and of the ratios to doing nothing."""
     from stepscope.integrations.torch import uninstrument
 
-    ways = variants(run)
+    ways = {name: way for name, way in variants(run).items() if re.search(wanted, name)}
     rows: dict[str, list[dict[str, float]]] = {name: [] for name in ways}
     for turn in range(rounds + 1):
         order = list(ways.items())
@@ -143,6 +144,8 @@ def cost(run: Any, training: Training, rounds: int, steps: int) -> dict[str, dic
         for stat in ("step_mean_ms", "step_p99_ms"):
             ratios = [row[stat] / other[stat] for row, other in zip(mine, rows["nothing"], strict=True)]
             table[name][stat.replace("_ms", "_pct")] = (statistics.median(ratios) - 1) * 100
+        spread = [row["step_mean_ms"] / other["step_mean_ms"] for row, other in zip(mine, rows["nothing"], strict=True)]
+        table[name]["error_pct"] = 100 * statistics.stdev(spread) / len(spread) ** 0.5 if len(spread) > 1 else 0.0
     return table
 
 
@@ -213,21 +216,27 @@ def main() -> int:
     """Measure, check, print Markdown, and return the exit status."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--quick", action="store_true")
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--steps", type=int, default=400, help="of each round")
+    parser.add_argument("--ways", default="", metavar="PATTERN", help="measure only these; `nothing` must be one")
+    parser.add_argument("--cost", action="store_true", help="measure where the host is the limit, and no more")
     parser.add_argument("--json", type=Path, metavar="FILE")
     args = parser.parse_args()
     import stepscope
 
-    rounds, steps = (3, 60) if args.quick else (5, 400)
+    rounds, steps = (3, 60) if args.quick else (args.rounds, args.steps)
     python = ".".join(map(str, sys.version_info[:3]))
     print(f"{torch.cuda.get_device_name()}, torch {torch.__version__}, Python {python}.")
     tables: dict[str, dict[str, dict[str, float]]] = {}
     with tempfile.TemporaryDirectory() as home:
-        workloads = {limit: Training(rows) for limit, rows in ROWS.items()}
+        workloads = {limit: Training(rows) for limit, rows in list(ROWS.items())[args.cost :]}
         for limit, training in workloads.items():
             run = stepscope.init(project="bench", name="gpu-torch", home=home, probes=False)
-            tables[limit] = cost(run, training, rounds, steps)
+            tables[limit] = cost(run, training, rounds, steps, args.ways)
             run.finish(timeout=60)
             _print_cost(limit, training, tables[limit])
+        if args.cost:
+            return 0
         busy = next(iter(ROWS))
         facts, phases = measured_run(home, workloads[busy], steps)
         facts += captured(home, workloads[busy])
@@ -245,11 +254,11 @@ def main() -> int:
 def _print_cost(limit: str, training: Training, table: dict[str, dict[str, float]]) -> None:
     rows = len(training.data)
     print(f"\nWhere {limit}: {training.layers} layers of {WIDTH} x {WIDTH}, {rows} rows, bfloat16, fused AdamW.\n")
-    print("| each step | host p50 ms | step mean ms | p99 ms | mean % | p99 % |\n|---|---|---|---|---|---|")
+    print("| each step | host p50 ms | step mean ms | p99 ms | mean % | ± | p99 % |\n|---|---|---|---|---|---|---|")
     for way, row in table.items():
         print(
             f"| {way} | {row['host_p50_ms']:.3f} | {row['step_mean_ms']:.3f} | {row['step_p99_ms']:.3f} "
-            f"| {row['step_mean_pct']:+.2f} | {row['step_p99_pct']:+.2f} |",
+            f"| {row['step_mean_pct']:+.2f} | {row['error_pct']:.2f} | {row['step_p99_pct']:+.2f} |",
             flush=True,
         )
 
