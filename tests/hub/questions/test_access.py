@@ -7,9 +7,11 @@ from typing import Any
 import pytest
 
 from stepscope.hub.intake.sources import ReceivedBatch
+from stepscope.hub.questions.openapi import ENDPOINTS
 from stepscope.hub.service import Hub
+from stepscope.model.names import EVENT_ARTIFACT, EVENT_ARTIFACT_USED, SCOPE_SAMPLES
 from stepscope.model.ports import Batch, Writer
-from stepscope.model.records import Metric
+from stepscope.model.records import Event, Log, Metric
 from tests.hub.questions.world import trace_of
 
 
@@ -99,6 +101,45 @@ def test_a_shared_run_and_nothing_else(hub: Hub, ask: Callable[..., Any]) -> Non
     assert send("PATCH", "/api/runs/big", json={"name": "mine"}) == 403
     assert send("DELETE", "/api/runs/big") == 403
     assert send("POST", "/v1/stepscope", content=b"") == 403
+
+
+def test_no_parameter_leads_a_link_to_another_run(hub: Hub, ask: Callable[..., Any]) -> None:
+    """Whatever else a request names, as a run or by a trace, a link shows its run: every parameter is tried."""
+    _, text = hub.guard.tokens.create(["share"], project="gpt", run="again", seconds=600)
+    headers = {"Authorization": f"Bearer {text}"}
+    for run in ("again", "big"):
+        sample = Log(1, 1, None, None, None, 9, "samples", {"prompt": "1+1", "completion": "2"}, SCOPE_SAMPLES)
+        hub.store.write(Batch(Writer(id=f"samples-{run}", run=run, project="gpt"), 1, [sample]))
+    tried = 0
+    for endpoint in ENDPOINTS:
+        named = {param.name for param in endpoint.params}
+        others = [param for param in endpoint.params if "run" in param.name and param.name not in ("run", "run_column")]
+        if endpoint.method != "GET" or "run" not in named:
+            continue
+        for param in others:
+            query = {param.name: "big"} | ({} if "{run}" in endpoint.path else {"run": "again"})
+            found = ask("GET", endpoint.path.replace("{run}", "again"), params=query, headers=headers)
+            assert found.status_code == 403, (endpoint.path, param.name, found.text[:200])
+            tried += 1
+        if "trace_id" in named:
+            query = {"run": "again", "trace_id": trace_of(3, 1).hex()}
+            found = ask("GET", endpoint.path, params=query, headers=headers)
+            assert found.status_code in (403, 404) or b"train.step" not in found.content, endpoint.path
+            tried += 1
+    assert tried >= 5
+
+
+def test_a_link_names_no_other_run(hub: Hub, ask: Callable[..., Any]) -> None:
+    """The runs at the other end of an artifact are left out, and counted as none."""
+    made = {"id": "a1", "name": "model", "kind": "model", "path": "/m", "manifest": "x"}
+    for run, name, attrs in (("maker", EVENT_ARTIFACT, made), ("user", EVENT_ARTIFACT_USED, {"artifact": "a1"})):
+        event = Event(time.time_ns(), None, None, None, None, 9, name, attrs)
+        hub.store.write(Batch(Writer(id=f"w-{run}", run=run, project="gpt"), 1, [event]))
+    path, seen = "/api/runs/maker/artifacts", []
+    for token in (hub.guard.tokens.create(["read"]), hub.guard.tokens.create(["share"], project="gpt", run="maker")):
+        found = ask("GET", path, headers={"Authorization": f"Bearer {token[1]}"})
+        seen.append([(each["used_by"], each["users"]) for each in found.json()["made"]])
+    assert seen == [[(["user"], 1)], [([], 0)]]
 
 
 def test_an_end_ends_a_token(hub: Hub, ask: Callable[..., Any]) -> None:

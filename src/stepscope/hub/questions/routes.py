@@ -205,7 +205,7 @@ def _answer(source: Source, endpoint: Endpoint, request: Request, body: Body | N
     access = access_of(request.scope)
     params.check_shared(access.run, given)
     who = access.user(request.headers.get(USER, ""))
-    reader = replace(source.reader, project=access.project, stop=stop, who=who)
+    reader = replace(source.reader, project=access.project, only=access.run, stop=stop, who=who)
     return endpoint.answer(reader, given)
 
 

@@ -21,7 +21,6 @@ from stepscope.hub.questions.toolbox.params import (
 )
 from stepscope.hub.store.engine import Engine
 from stepscope.hub.store.read.log_rows import LifeEvent, read_life_events, read_life_events_of_project
-from stepscope.hub.store.read.run_catalog import run_ids
 from stepscope.model import names
 from stepscope.wire.plain import plain
 
@@ -111,10 +110,9 @@ def artifacts(reader: Reader, given: dict[str, Any]) -> dict[str, Any]:
             users.setdefault(version_of(target), set()).add(run)
     mine = [each for each in made if each.run == row.number][-MAX_SHOWN:]
     used = [(event, target) for run, event, target in pairs if run == row.number][-MAX_SHOWN:]
-    ids = run_ids(
-        reader.engine,
+    ids = reader.visible_ids(
         {run for each in mine for run in users.get(version_of(each), ())}
-        | {target.run for _, target in used if target is not None},
+        | {target.run for _, target in used if target is not None}
     )
     return {
         "made": [_made_json(each, users, ids) for each in reversed(mine)],

@@ -274,7 +274,7 @@ def nearest(name: str, others: Sequence[str]) -> list[str]:
 
 def visible_keys(reader: Reader) -> list[str]:
     """The metrics of the runs that the request may see, the most frequent first."""
-    mine = None if reader.project is None else [row.number for row in reader.runs()]
+    mine = None if reader.project is None and reader.only is None else [row.number for row in reader.runs()]
     return [key for key in metric_names(reader.engine, mine) if not key.startswith("stepscope/")]
 
 

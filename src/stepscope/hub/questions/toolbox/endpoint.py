@@ -18,6 +18,7 @@ from stepscope.hub.questions.toolbox.params import (
     INTEGER,
     Param,
     Schema,
+    check_shared,
     forbidden,
     list_of,
     not_found,
@@ -40,11 +41,13 @@ from stepscope.model.names import PARTIAL_HEADER
 
 @dataclass(frozen=True, slots=True)
 class Reader:
-    """Request context: the engine, the states of runs, and the project that a token is limited to, if any."""
+    """Request context: the engine, the states of runs, and the project or run that a token is limited to, if any."""
 
     engine: Engine
     states: RunStates
     project: str | None = None
+    only: str | None = None
+    """The run of a link that shows one run."""
     home: Path | None = None
     """The home folder, where there is one."""
     dashboards: Dashboards | None = None
@@ -64,9 +67,9 @@ class Reader:
     diagnosed: Callable[[str], float] = lambda run: 1.0
     """The share of a run's records that is diagnosed; where no hub runs, this diagnoses them first."""
     files: Sequence[RunFiles] = ()
+    """The stored files of runs, where a hub runs."""
     blobs: RemoteBlobs | None = None
     """Uploaded files that are in a bucket."""
-    """The stored files of runs, where a hub runs."""
     who: str = ""
     """The user: the name of a token, or what the client sent."""
 
@@ -77,6 +80,8 @@ class Reader:
     def runs(self, *, ids: Sequence[str] | None = None, keys: Sequence[str] = ()) -> list[RunRow]:
         """List the visible runs, with the edits applied."""
         known = {} if self.edits is None else self.edits.all()
+        if self.only is not None:
+            ids = [self.only] if ids is None else [id for id in ids if id == self.only]
         rows = list_runs(self.engine, ids=ids, project=self.project, keys=keys)
         counts = self._counts(rows, finding_counts(self.engine))
         if not known and not counts:
@@ -115,6 +120,7 @@ class Reader:
 
     def recorded(self, id: str) -> RunRow:
         """Find a run as it was recorded; Refused when it does not exist or may not be seen."""
+        check_shared(self.only, {"run": id})
         for row in list_runs(self.engine, ids=[id]):
             if self.project in (None, row.project):
                 return row
@@ -122,8 +128,8 @@ class Reader:
 
     def number(self, id: str) -> int:
         """The number of a run; Refused when it does not exist or may not be seen."""
-        if self.project is not None:
-            return self.run(id).number
+        if self.project is not None or self.only is not None:
+            return self.recorded(id).number
         number = run_number(self.engine, id)
         if number is None:
             raise not_found(f"there is no run {id[:200]!r}")
@@ -140,6 +146,8 @@ class Reader:
     def visible_ids(self, numbers: set[int]) -> dict[int, str]:
         """The ids of the visible ones among some runs, by number."""
         found = run_ids(self.engine, numbers)
+        if self.only is not None:
+            found = {number: id for number, id in found.items() if id == self.only}
         if self.project is None:
             return found
         seen = {row.id for row in list_runs(self.engine, ids=list(found.values())) if row.project == self.project}
