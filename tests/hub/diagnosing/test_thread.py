@@ -84,7 +84,7 @@ def batch(seq: int, records: list[Record], run: str = "r", rank: int = 0, world:
 
 
 def test_records_are_diagnosed_as_they_arrive(world: World) -> None:
-    """The first of a run come from the store, the others from the pump; what is found is stored and published."""
+    """Those of a run that is not new come from the store, the others from the pump; findings are stored and published."""
     told: list[str] = []
     world.diagnosing.found.subscribe(lambda changed: told.extend(each.run for each in changed))
     world.store(batch(1, [began(), *losses(0, 60)]))
@@ -96,6 +96,34 @@ def test_records_are_diagnosed_as_they_arrive(world: World) -> None:
     assert world.kinds("r") == ["spike"]
     assert told == ["r"]
     assert not world.diagnosing.is_waiting("r")
+
+
+def test_a_run_is_followed_from_its_first_record_on(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What the pump just stored is not read again from the store."""
+    with monkeypatch.context() as patch:
+        patch.setattr(world.hub.states, "state", lambda row: "running")
+        patch.setattr(replays, "replay", lambda *_: pytest.fail("was read"))
+        world.settle()  # it looks for older runs once
+        world.store(batch(0, [began(), *losses(0, 60)]))
+        world.settle()
+        world.store(batch(1, losses(60, 120)))
+        world.settle()
+    assert world.kinds("r") == ["spike"]
+    assert not world.diagnosing.is_waiting("r")
+
+
+@pytest.mark.parametrize("heard", [True, False])
+def test_a_run_whose_beginning_was_not_heard_is_read_from_the_store(
+    world: World, heard: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first batch of another rank alone does not make a beginning."""
+    monkeypatch.setattr(world.hub.states, "state", lambda row: "running")
+    world.store(batch(0, [began(), *losses(0, 120)]), heard=False)
+    if heard:
+        world.store(batch(0, [], rank=1, world=2))
+    world.store(batch(1, losses(120, 130)))
+    world.settle()
+    assert "spike" in world.kinds("r")
 
 
 def test_a_batch_that_comes_twice_is_diagnosed_once(world: World) -> None:

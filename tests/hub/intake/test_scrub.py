@@ -1,8 +1,10 @@
 """What is done to records before they are taken."""
 
+import copy
 from collections import Counter
 
 import pytest
+from msgspec import structs
 
 from stepscope.hub.intake.scrub import CUT, NAME_CUT, TOO_DEEP, TOO_MANY, TOO_MANY_SERIES, Scrubber
 from stepscope.hub.limits import Limits
@@ -189,3 +191,29 @@ def test_known_metrics_beside_others() -> None:
     assert len(scrubber.scrub("r", records("small", key="acc"), lost)) == 4
     assert len(scrubber.scrub("r", records("small", key="third"), lost)) == 3
     assert lost == {NAME_CUT: 1, TOO_MANY_SERIES: 1}
+
+
+SPAN = Span(1, 2, 3, None, bytes(16), bytes(8), None, "forward", links=(Link(bytes(16), bytes(8)),))
+ODD = [
+    structs.replace(SPAN, name=f"call {ADDRESS}"),
+    structs.replace(SPAN, name="n" * 200),
+    structs.replace(SPAN, message=ADDRESS),
+    structs.replace(SPAN, scope=ADDRESS),
+    structs.replace(SPAN, axis=ADDRESS),
+    structs.replace(SPAN, attrs={"password": "x"}),
+    structs.replace(SPAN, events=(SpanEvent(1, ADDRESS),)),
+    structs.replace(SPAN, links=(Link(bytes(16), bytes(8), {"password": "x"}),)),
+]
+
+
+@pytest.mark.parametrize("odd", ODD)
+def test_spans_and_metrics_without_texts_are_passed_on_at_once(odd: Span) -> None:
+    """A batch of them is returned as it is, unless one of them has something to mask or to cut."""
+    scrubber = Scrubber(Limits(text=100))
+    plain: list[Record] = [SPAN, Metric(1, 3, None, None, {"loss": 1.0})]
+    assert scrubber.mask(plain) is plain
+    for records in ([odd], [*plain, odd]):
+        (*kept, found) = scrubber.mask(copy.deepcopy(records))
+        assert kept == records[:-1]
+        assert found != odd
+        assert "Zq7kV9xTr4" not in repr(found)

@@ -88,3 +88,32 @@ def test_threads_are_few_whatever_the_load(tmp_path: Path) -> None:
     removing, asking = map(int, subprocess.run(line, capture_output=True, text=True, check=True).stdout.split())
     assert removing < 20  # 128 with the engine's own setting
     assert asking < 60  # 180 if all ran at once
+
+
+WAKE_UPS = """
+import os, sys, time
+from pathlib import Path
+from stepscope.hub.store.store import open_store
+
+def wake_ups():
+    found = {}
+    for thread in Path("/proc/self/task").iterdir():
+        if (thread / "comm").read_text().startswith("Bg"):
+            lines = (thread / "status").read_text().splitlines()
+            found[thread.name] = sum(int(line.split()[1]) for line in lines if line.startswith("voluntary_ctxt"))
+    return sum(found.values())
+
+store = open_store(Path(sys.argv[1]) / "store")
+before = wake_ups()
+time.sleep(4)
+print(wake_ups() - before)
+store.close()
+"""
+
+
+@pytest.mark.skipif(not Path("/proc/self/task").is_dir(), reason="needs /proc")
+def test_an_idle_store_rests(tmp_path: Path) -> None:
+    """Its threads are not woken for each table many times a second; before, 40 times a second after a start."""
+    line = [sys.executable, "-c", WAKE_UPS, str(tmp_path)]
+    said = subprocess.run(line, capture_output=True, text=True, check=True).stdout
+    assert int(said) < 60

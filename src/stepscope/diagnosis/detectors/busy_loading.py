@@ -58,10 +58,11 @@ class BusyLoading:
         if len(known) < AFTER + BEFORE:
             return None
         before, after = [each[1] for each in known[:BEFORE]], [each[1] for each in known[BEFORE:]]
-        was, now, fastest = median(before), median(after), sorted(after)[int(FLOOR * AFTER)]
-        if was > SMALL * median([each[2] for each in known[:BEFORE]]):
+        was, fastest = median(before), sorted(after)[int(FLOOR * AFTER)]
+        if fastest < TIMES * was or fastest - was < MIN_LOST_SECONDS:  # most often
             return None
-        if fastest < TIMES * was or fastest - was < MIN_LOST_SECONDS or (now - was) * AFTER < MIN_LOST_IN_ALL:
+        now = median(after)
+        if was > SMALL * median([each[2] for each in known[:BEFORE]]) or (now - was) * AFTER < MIN_LOST_IN_ALL:
             return None
         at = len(known) - AFTER
         while at > 0 and known[at - 1][1] > (was + fastest) / 2:

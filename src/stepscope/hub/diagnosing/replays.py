@@ -1,7 +1,7 @@
 """Diagnosis of stored runs: those that were missed, evicted, or diagnosed by an older engine."""
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from itertools import islice
 from typing import Any
 
@@ -14,6 +14,7 @@ from stepscope.hub.store.read.finding_catalog import undiagnosed
 from stepscope.hub.store.read.replay import SLICE, Extent, extent_of, replay
 from stepscope.hub.store.read.run_catalog import RunRow, list_runs, read_writers, run_ids
 from stepscope.hub.store.read.step_times import earlier_step_times
+from stepscope.model.ports import Batch
 
 CHUNK = 4000
 """The number of records diagnosed before another run has its turn."""
@@ -107,6 +108,22 @@ class Replays:
         self._old.pop(run, None)
         self._queued.setdefault(run, 0.0)
         self._last_records[run] = self._clock()
+
+    def follow(self, run: str, batches: Sequence[Batch]) -> TrackedRun | None:
+        """Begin to diagnose a run with its first batches; None where it must be replayed.
+
+        They must be all that is stored of a run that goes on, in its first attempt.
+        """
+        begun = {batch.writer.id for batch in batches if batch.seq == 0}
+        writers = [batch.writer for batch in batches]
+        if self.is_queued(run) or [True for who in writers if who.id not in begun or who.attempt > 1]:
+            return None
+        row = next(iter(list_runs(self._engine, ids=[run])), None)
+        if row is None or self._states.state(row) != "running":
+            return None
+        tracked = TrackedRun(row, earlier_step_times(self._engine, row))
+        tracked.feed(batches)
+        return tracked if tracked.covers(extent_of(self._engine, row.number).batches) else None
 
     def prefer(self, run: str) -> None:
         """Replay a run before others: somebody waits for it."""

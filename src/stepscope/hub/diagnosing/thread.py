@@ -20,7 +20,6 @@ from stepscope.hub.store.read.run_catalog import list_runs
 from stepscope.hub.store.read.step_times import earlier_step_times
 from stepscope.hub.store.store import Store
 from stepscope.hub.store.write.finding_rows import Diagnosed, write_findings
-from stepscope.hub.store.write.ledger import Ranges
 from stepscope.hub.topics import Topic
 from stepscope.model.ports import Batch
 from stepscope.model.states import ENDED
@@ -257,7 +256,7 @@ class Diagnosing:
             self._looked = True
 
     def _drain(self) -> bool:
-        """Diagnose queued records; a run that is not followed yet is queued for replay."""
+        """Diagnose queued records; a run that is not followed from its first record on is queued for replay."""
         with self._queue_lock:
             batches, missed = list(self._queue), self._missed
             self._queue.clear()
@@ -269,18 +268,29 @@ class Diagnosing:
         for run, own in by_run.items():
             if run in self._failed:
                 continue
-            tracked = self._live.get(run)
             try:
-                fits = tracked is not None and run not in missed and tracked.feed(own)
+                tracked = None if run in missed else self._take(run, own)
             except Exception as error:
                 self._give_up(run, error)
                 continue
-            if not fits:
+            if tracked is None:
                 self._live.pop(run, None)
                 self._replays.queue(run)
-            elif tracked is not None and tracked.diagnosis.run.config != tracked.config:
+                continue
+            self._live[run] = tracked
+            if tracked.diagnosis.run.config != tracked.config:
                 self._reconfigure(tracked)
         return bool(by_run)
+
+    def _take(self, run: str, batches: Sequence[Batch]) -> TrackedRun | None:
+        """Diagnose new batches of a run; None when it must be replayed."""
+        tracked = self._live.get(run)
+        if tracked is not None:
+            return tracked if tracked.feed(batches) else None
+        try:
+            return self._replays.follow(run, batches)
+        except EngineError:
+            return None
 
     def _reconfigure(self, tracked: TrackedRun) -> None:
         """Compare a run whose configuration changed with other earlier runs."""
@@ -329,8 +339,7 @@ class Diagnosing:
         commits = {}
         for each in runs:
             extent = extent_of(self._store.engine, each.number)
-            whole = all(_covers(each.batches.get(writer), known) for writer, known in extent.batches.items())
-            if whole:
+            if each.covers(extent.batches):
                 commits[each.id] = extent.commit
             each.settled = True
         self._write(runs, commits)
@@ -375,8 +384,3 @@ class Diagnosing:
             self._settle([each])
             del self._live[each.id]
             series -= each.series
-
-
-def _covers(mine: Ranges | None, known: Ranges) -> bool:
-    """Return whether all batches of a writer were processed."""
-    return mine is not None and all(any(a <= first and last <= b for a, b in mine) for first, last in known)

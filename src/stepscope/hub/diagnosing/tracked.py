@@ -51,6 +51,10 @@ class TrackedRun:
         self.batches = {writer: known.copy() for writer, known in batches.items()}
         self.diagnosis.run.world = max(world_size, 1)
 
+    def covers(self, batches: Mapping[int, Ranges]) -> bool:
+        """Return whether all of some batches were fed."""
+        return all(_covers(self.batches.get(writer), known) for writer, known in batches.items())
+
     def compare_with(self, earlier: Sequence[float]) -> None:
         """Compare with the median step times of other earlier runs, in seconds, from now on."""
         self.diagnosis.run.earlier = tuple(earlier)
@@ -107,3 +111,7 @@ class TrackedRun:
         """Remember the stored findings; return whether they changed."""
         before, self._stored = self._stored, found
         return found != (before or [])
+
+
+def _covers(mine: Ranges | None, known: Ranges) -> bool:
+    return mine is not None and all(any(a <= first and last <= b for a, b in mine) for first, last in known)

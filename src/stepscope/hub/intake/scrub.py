@@ -32,6 +32,7 @@ _NAMES: dict[type, tuple[str, ...]] = {
     Alert: ("name", "message", "axis"),
 }
 """The text fields of records besides attributes and bodies."""
+_STEPPED: set[type] = {Metric, Span}
 Named = TypeVar("Named", bound=Struct)
 _MAX_NAMES = 10_000
 _MAX_KEYS = 50_000
@@ -58,8 +59,12 @@ class Scrubber:
 
     def mask(self, records: list[Record]) -> list[Record]:
         """Mask and truncate without a limit on keys, for records of our own SDK."""
-        if {Metric}.issuperset(map(type, records)) and self._are_plain(cast(list[Metric], records)):
-            return records  # most batches by far
+        kinds = set(map(type, records))
+        if kinds <= _STEPPED:  # most batches by far
+            metrics = [record for record in records if type(record) is Metric] if Span in kinds else records
+            spans = [record for record in records if type(record) is Span] if Span in kinds else []
+            if self._are_plain(cast(list[Metric], metrics)) and self._are_bare(cast(list[Span], spans)):
+                return records
         return self.scrub(None, records, Counter())
 
     def _are_plain(self, metrics: list[Metric]) -> bool:
@@ -74,6 +79,15 @@ class Scrubber:
             return False
         self._note_short(fresh)
         return True
+
+    def _are_bare(self, spans: list[Span]) -> bool:
+        """Return whether spans have harmless names and no other texts; a fast check."""
+        if [True for span in spans if span.attrs or span.events or span.message or span.scope or span.axis]:
+            return False
+        if [True for span in spans for link in span.links if link.attrs]:
+            return False
+        names = {span.name for span in spans} - self._plain_texts
+        return all(len(name) <= self._limits.text and self._safe(name) is name for name in names)
 
     def _note_short(self, names: Iterable[str]) -> None:
         if len(self._short) < _MAX_KEYS:

@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from stepscope.hub.store.columns import Block, Lists, ends_of, texts
+from stepscope.hub.store.columns import Block, Lists, ends_of, no_ends, texts
 from stepscope.model.records import Attrs
 
 EncodedValue = tuple[str, str]
@@ -60,7 +60,7 @@ def decode_value(letter: str, text: str) -> Any:
 
 def as_json(value: Any) -> str:
     """Write nested values; NaN and infinities as Python does, bytes as an object with the one key `bytes`."""
-    return json.dumps(value, ensure_ascii=False, separators=(",", ":"), default=_plain_json)
+    return "{}" if type(value) is dict and not value else _dumps(value)  # most links have no attributes
 
 
 def from_json(text: str) -> Any:
@@ -89,6 +89,9 @@ def _plain_json(value: Any) -> Any:
     raise TypeError(f"an attribute cannot be a {type(value).__name__}")
 
 
+_dumps = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), default=_plain_json).encode
+
+
 def _restore(value: dict[str, Any]) -> Any:
     if len(value) == 1 and isinstance(text := value.get("bytes"), str):
         try:
@@ -100,6 +103,9 @@ def _restore(value: dict[str, Any]) -> Any:
 
 def block(sets: Sequence[Attrs]) -> Block:
     """Make the three columns of many sets of attributes."""
+    if not any(sets):  # most spans
+        none = Lists(no_ends(len(sets)), texts([]))
+        return {"attr_names": none, "attr_values": none, "attr_types": texts([""] * len(sets))}
     names = list(chain.from_iterable(sets))
     flat = list(chain.from_iterable([attrs.values() for attrs in sets]))
     values, letters = _encode_all(flat)

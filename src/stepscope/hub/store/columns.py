@@ -102,6 +102,11 @@ def ends_of(lengths: Iterable[int]) -> npt.NDArray[np.uint64]:
     return np.cumsum(np.fromiter(lengths, dtype=np.uint64), dtype=np.uint64)
 
 
+def no_ends(rows: int) -> npt.NDArray[np.uint64]:
+    """Make the same for arrays that are all empty."""
+    return np.zeros(rows, dtype=np.uint64)
+
+
 def rows_of(block: Block) -> int:
     """Count the rows of a block."""
     return len(next(iter(block.values()), ()))

@@ -56,6 +56,15 @@ _SERVER = {
 
 Caches keep entries of merged parts until they are full; marks of a billion points take 20 MB.
 """
+_PAUSES = {
+    "background_processing_pool_thread_sleep_seconds_if_nothing_to_do": 5,
+    "background_processing_pool_task_sleep_seconds_when_no_work_random_part": 5,
+    "background_streaming_processing_pool_thread_sleep_seconds_if_nothing_to_do": 60,
+    "background_streaming_processing_pool_task_sleep_seconds_when_no_work_random_part": 60,
+}
+"""Seconds until each table is looked at again for merges, of which an insert and the end of a merge remind anyway, and
+for streaming queries, of which there are none. It would begin with every 0.1 s, for each of 20 tables.
+"""
 _TURNS = 8
 """Queries that run at once; others wait, and writing and user-supplied queries do not. The engine starts threads for
 each query and keeps them for ever, with the memory that they had: sixty at once leave 180 threads and 280 MB.
@@ -103,7 +112,7 @@ class Chdb:
         self._library = _library()
         threads = threads or min(os.cpu_count() or 1, 4)
         self._where = _address(folder)
-        self._server = {**_SERVER, "max_server_memory_usage": memory}
+        self._server = {**_SERVER, **_PAUSES, "max_server_memory_usage": memory}
         self._session = {**_SESSION, "max_threads": threads, "max_memory_usage": memory * 3 // 4}
         self._idle: list[Any] = []
         self._turns = threading.BoundedSemaphore(_TURNS)

@@ -17,11 +17,24 @@ from stepscope.hub.store.write.span_log_rows import Lines, Spans, Traces
 from stepscope.model.errors import Reject
 from stepscope.model.otel_names import ATTR_EXEMPLARS
 from stepscope.model.ports import Batch
-from stepscope.model.records import Alert, Event, Log, Metric, Record, Span, began_at, has_steps_in_range, recorded_at
+from stepscope.model.records import (
+    MAX_EARLY,
+    Alert,
+    Event,
+    Log,
+    Metric,
+    Record,
+    Span,
+    began_at,
+    has_steps_in_range,
+    recorded_at,
+)
 
 UNFIT = (TypeError, ValueError, OverflowError, RecursionError, AttributeError)
 """What making a column raises for an invalid value."""
 _NUMBERS = {int, float, bool}
+_METRICS: set[type] = {Metric}
+_STEPPED: set[type] = {Metric, Span}
 _COUNTED: dict[type, str] = {Log: "logs", Event: "events", Alert: "alerts"}
 
 
@@ -52,10 +65,9 @@ class Group:
         """Add the records of a batch; OverflowError for a step that cannot be stored."""
         if not has_steps_in_range(records):
             raise OverflowError("a step is out of range")
-        only = {Metric}.issuperset(map(type, records))
-        started = source.writer.wall_ns
-        times = [record.time for record in records] if only else [began_at(record, started) for record in records]
-        gain = Gain(began=min([time for time in times if time > 0], default=0))
+        kinds = set(map(type, records))
+        only = kinds <= _METRICS
+        gain = Gain(began=_began(records, kinds, source.writer.wall_ns))
         metrics = cast(list[Metric], list(records) if only else [each for each in records if type(each) is Metric])
         if metrics:
             self._add_metrics(source, metrics, gain)
@@ -116,6 +128,14 @@ class Group:
     def traces(self) -> dict[str, Block]:
         """Make the rows that locate traces."""
         return self._traces.blocks()
+
+
+def _began(records: Sequence[Record], kinds: set[type], started: int) -> int:
+    """The time at which the first record began; 0 when none has a time."""
+    times = [record.time for record in records]
+    if not (kinds <= _METRICS or (kinds <= _STEPPED and min(times) >= started - MAX_EARLY)):
+        times = [began_at(record, started) for record in records]
+    return min([time for time in times if time > 0], default=0)
 
 
 def _are_numbers(metrics: Sequence[Metric]) -> bool:

@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from typing import Generic, Protocol, TypeVar
 
 from stepscope.hub.store import attrs
-from stepscope.hub.store.columns import Block, Lists, Numbers, constant, ends_of, fixed, numbers, texts
+from stepscope.hub.store.columns import Block, Lists, Numbers, constant, ends_of, fixed, no_ends, numbers, texts
 from stepscope.hub.store.schema import NO_STEP
 from stepscope.hub.store.write.catalog import Source
 from stepscope.model import names
@@ -104,7 +104,7 @@ def _span_block(rows: Rows[Span], commit: int) -> Block:
 
 
 def _events(lists: Sequence[tuple[SpanEvent, ...]]) -> Block:
-    ends = ends_of(map(len, lists))
+    ends = ends_of(map(len, lists)) if any(lists) else no_ends(len(lists))
     events = [event for each in lists for event in each]
     return {
         "event_times": Lists(ends, numbers("Int64", [event.time for event in events])),
@@ -114,7 +114,7 @@ def _events(lists: Sequence[tuple[SpanEvent, ...]]) -> Block:
 
 
 def _links(lists: Sequence[tuple[Link, ...]]) -> Block:
-    ends = ends_of(map(len, lists))
+    ends = ends_of(map(len, lists)) if any(lists) else no_ends(len(lists))
     links = [link for each in lists for link in each]
     return {
         "link_traces": Lists(ends, texts([link.trace_id.hex() for link in links])),
