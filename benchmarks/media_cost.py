@@ -1,18 +1,33 @@
-"""What an image in every step adds to a step of 50 ms: the call itself, the step, and the encoder's processor time."""
+"""What an image and samples in every step add to a step of 50 ms: the calls, the whole step, and the other threads.
+
+    python -m benchmarks.media_cost [--image array|kept|cuda|none] [--samples 32] [--work waits|computes|cuda]
+
+On a machine that others use, the processor time of the calls is what says something. Without the project's
+environment, as on a machine with a GPU: PYTHONPATH=src:DEPENDENCIES python -m benchmarks.media_cost --image cuda.
+"""
 
 import argparse
 import hashlib
+import json
+import os
+import random
 import statistics
 import tempfile
 import time
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 
 import stepscope
 
 BLOCK = 20
-"""Steps of one turn; turns with and without an image follow each other."""
+"""Steps of one turn; turns with and without media follow each other, so that both see the same machine."""
+_PROSE = (
+    "the answer is a token of the key idea that each step of this proof has to pass and then we sum over all n because "
+    "the total cost per unit is 12.5 and not 7 so x = 3 therefore f(x) returns true in the second case of the table"
+)
+WORDS = _PROSE.split()
 
 
 def photo(height: int, width: int) -> np.ndarray:
@@ -24,12 +39,18 @@ def photo(height: int, width: int) -> np.ndarray:
     return np.clip(layers + chance.normal(0, 3, layers.shape), 0, 255).astype(np.uint8)
 
 
-def sleeping(seconds: float) -> Callable[[], None]:
+def texts(count: int, size: int) -> list[str]:
+    """Prose of so many characters each, none twice."""
+    chance = random.Random(1)
+    return [" ".join(chance.choices(WORDS, k=size // 2))[:size] for _ in range(count)]
+
+
+def sleeping(seconds: float) -> Callable[[], object]:
     """A step that waits for a device: the processor is free."""
     return lambda: time.sleep(seconds)
 
 
-def computing(seconds: float) -> Callable[[], None]:
+def computing(seconds: float) -> Callable[[], object]:
     """A step that keeps one core busy outside the GIL, of about this length when it is alone."""
     rounds = 10_000
     while True:
@@ -40,61 +61,114 @@ def computing(seconds: float) -> Callable[[], None]:
             break
         rounds *= 2
     wanted = int(rounds * seconds / took)
-    return lambda: hashlib.pbkdf2_hmac("sha256", b"x", b"y", wanted) and None
+    return lambda: hashlib.pbkdf2_hmac("sha256", b"x", b"y", wanted)
 
 
-def measure(work: Callable[[], None], image: np.ndarray, steps: int, home: str) -> None:
-    """Alternate turns with and without an image, and print what they took."""
+def on_device(seconds: float) -> Callable[[], object]:
+    """A step of matrix products on a GPU, at whose end the host reads a number, as it does of a loss."""
+    import torch
+
+    a = torch.randn(4096, 4096, device="cuda", dtype=torch.bfloat16)
+
+    def products(count: int) -> float:
+        for _ in range(count):
+            a @ a
+        return float(a[0, 0])
+
+    products(50)
+    began = time.perf_counter()
+    products(200)
+    count = max(int(seconds / ((time.perf_counter() - began) / 200)), 1)
+    return lambda: products(count)
+
+
+def pictures(kind: str, height: int, width: int) -> Callable[[], Any]:
+    """How each step makes its image; every one is another picture."""
+    if kind == "cuda":
+        import torch
+
+        tensor = torch.from_numpy(photo(height, width)).permute(2, 0, 1).contiguous().cuda()
+        return lambda: stepscope.Image(tensor.add_(1))
+    array = photo(height, width)
+
+    def changed() -> np.ndarray:
+        array[:2] = np.roll(array[:2], 1)
+        return array
+
+    if kind == "array":
+        return lambda: stepscope.Image(changed())
+    several = [changed().copy() for _ in range(16)]  # more than wait for the encoder
+    order = iter(range(10**9))
+    return lambda: stepscope.Image(several[next(order) % len(several)], copy=False)
+
+
+def measure(args: argparse.Namespace, home: str) -> dict[str, Any]:
+    """Alternate turns with and without media, and return what they took."""
+    work = {"waits": sleeping, "computes": computing, "cuda": on_device}[args.work](args.ms / 1e3)
+    picture = None if args.image == "none" else pictures(args.image, *map(int, args.size.split("x")))
+    rows = texts(args.samples, args.characters)
     run = stepscope.init(home=home, probes=False, otel=False, quiet=True, disk_quota=64 * 1024**3)
-    took: dict[bool, list[float]] = {True: [], False: []}
-    calls: list[float] = []
+    whole: dict[bool, list[float]] = {True: [], False: []}
+    clock: list[float] = []
     spent: list[float] = []
-    logged = 0
-    for step in range(2 * steps + 2 * BLOCK):
-        with_image = step // BLOCK % 2 == 1
+    process = time.process_time() - time.thread_time()
+    for step in range(2 * args.steps + 2 * BLOCK):
+        with_media = step // BLOCK % 2 == 1
         began = time.perf_counter()
-        work()
-        run.log({"loss": 1.0}, step=step)
-        if with_image:
-            image[:2] = np.roll(image[:2], 1)  # another picture each time
-            called, before = time.perf_counter(), time.thread_time()
-            run.log({"val/image": stepscope.Image(image)}, step=step)
-            spent.append(time.thread_time() - before)
-            calls.append(time.perf_counter() - called)
-            logged += 1
+        with run.step(step):
+            work()
+            run.log({"loss": 1.0})
+            if with_media:
+                called, before = time.perf_counter(), time.thread_time()
+                for at, text in enumerate(rows):
+                    run.sample(prompt=f"question {at} of {step}", completion=text, reward=0.5, finish_reason="stop")
+                if picture is not None:
+                    run.log({"val/image": picture()})
+                spent.append(time.thread_time() - before)
+                clock.append(time.perf_counter() - called)
         if step >= 2 * BLOCK:
-            took[with_image].append(time.perf_counter() - began)
-    seconds = sum(run.overhead._seconds.get(part, 0.0) for part in ("media",))
-    run.finish(timeout=60)
+            whole[with_media].append(time.perf_counter() - began)
+    threads = (time.process_time() - time.thread_time() - process) / len(spent)
+    run.finish(timeout=120)
     counts = run.outcomes.snapshot()
-    dropped = sum(count for name, count in counts.items() if name.startswith("dropped/event"))
-    off, on = (statistics.median(took[each]) * 1e3 for each in (False, True))
-    means = [statistics.mean(took[each]) * 1e3 for each in (False, True)]
-    print(f"  step without: median {off:.2f} ms, mean {means[0]:.2f} ms; with: {on:.2f} ms, {means[1]:.2f} ms")
-    print(f"  added: median {100 * (on / off - 1):+.2f} %, mean {100 * (means[1] / means[0] - 1):+.2f} %")
-    ordered = sorted(calls)
-    middle, late = ordered[len(ordered) // 2] * 1e3, ordered[int(len(ordered) * 0.99)] * 1e3
-    own = statistics.median(spent) * 1e3
-    print(f"  call: median {middle:.2f} ms, 99th of 100 {late:.2f} ms; {own:.2f} ms of the loop's own processor time")
-    written = max(logged - dropped, 1)
-    each = (
-        f"{seconds / written * 1e3:.0f} ms of processor time and {run.flusher.blob_bytes / written / 1e6:.2f} MB each"
-    )
-    print(f"  {logged} logged, {dropped} dropped; {each}")
+    off, on = (statistics.median(whole[each]) for each in (False, True))
+    means = [statistics.mean(whole[each]) for each in (False, True)]
+    return {
+        "image": args.image,
+        "samples": args.samples,
+        "work": args.work,
+        "call_cpu_ms": _ms(statistics.median(spent)),
+        "call_clock_ms": _ms(statistics.median(clock)),
+        "call_clock_p99_ms": _ms(sorted(clock)[int(len(clock) * 0.99)]),
+        "percent_of_step": round(100 * statistics.median(spent) / (args.ms / 1e3), 2),
+        "step_without_ms": _ms(off),
+        "step_with_ms": _ms(on),
+        "step_median_percent": round(100 * (on / off - 1), 2),
+        "step_mean_percent": round(100 * (means[1] / means[0] - 1), 2),
+        "other_threads_ms": _ms(threads),
+        "steps_with": len(spent),
+        "dropped_images": sum(count for name, count in counts.items() if name.startswith("dropped/event")),
+        "dropped_rows": sum(count for name, count in counts.items() if name.startswith("dropped/log")),
+        "load": round(os.getloadavg()[0], 1),
+    }
+
+
+def _ms(seconds: float) -> float:
+    return round(1e3 * seconds, 3)
 
 
 def main() -> None:
-    """Measure both kinds of step."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--steps", type=int, default=320)
-    parser.add_argument("--ms", type=float, default=50.0)
+    """Measure one case and print it."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--image", choices=("array", "kept", "cuda", "none"), default="array")
     parser.add_argument("--size", default="1080x1920")
-    args = parser.parse_args()
-    height, width = map(int, args.size.split("x"))
-    for name, make in (("waits", sleeping), ("computes", computing)):
-        with tempfile.TemporaryDirectory() as home:
-            print(f"a step that {name}, {args.ms:g} ms, an image of {width} x {height}:")
-            measure(make(args.ms / 1e3), photo(height, width), args.steps, home)
+    parser.add_argument("--samples", type=int, default=32)
+    parser.add_argument("--characters", type=int, default=4096)
+    parser.add_argument("--steps", type=int, default=1000, help="steps with media; as many are without")
+    parser.add_argument("--ms", type=float, default=50.0)
+    parser.add_argument("--work", choices=("waits", "computes", "cuda"), default="waits")
+    with tempfile.TemporaryDirectory() as home:
+        print(json.dumps(measure(parser.parse_args(), home)), flush=True)
 
 
 if __name__ == "__main__":

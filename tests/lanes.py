@@ -95,6 +95,7 @@ WORLDS = (
         "tests/web/test_every_view.py",
         "tests/web/test_keyboard.py",
         "tests/web/test_last_value.py",
+        "tests/web/test_notebook_view.py",
         "tests/web/test_page.py",
         "tests/web/test_scopes.py",
         "tests/web/test_step.py",

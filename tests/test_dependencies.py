@@ -36,6 +36,7 @@ EXTRAS: dict[str, tuple[str, ...]] = {
     "dialects/tinker/receiver": ("hub",),
     "dialects/wandb/receiver": ("hub",),
     "integrations": ("frameworks",),
+    "notebook": ("notebook",),
     "sdk": ("yaml",),
     "sinks": ("terminal",),
     "testing": ("testing", "hub"),

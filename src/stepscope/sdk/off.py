@@ -39,6 +39,11 @@ class OffSpan(Span):
     ) -> None:
         return None
 
+    @property
+    def packed_ids(self) -> None:
+        """None: it has no ids."""
+        return None
+
     def get_span_context(self) -> trace.SpanContext:
         """Return the invalid context: this span has no ids."""
         return trace.INVALID_SPAN_CONTEXT

@@ -3,8 +3,9 @@
 import os
 import time
 from collections.abc import Callable, Mapping, Sequence
+from functools import cache
 from pathlib import Path
-from types import TracebackType
+from types import ModuleType, TracebackType
 from typing import TYPE_CHECKING, Any
 
 from opentelemetry import trace
@@ -63,6 +64,13 @@ _NUMBERS = frozenset((float, int, bool))
 _known_category = names.CATEGORIES.get
 _ADD_NOTHING = _NUMBERS | {str, bytes, type(None), dict, list, tuple, set}
 """Types for which adding a float is cheap or raises at once; other types may start a computation."""
+
+
+@cache
+def _sample_records() -> ModuleType:
+    from stepscope.sdk import sample_records  # imported on use
+
+    return sample_records
 
 
 class Run:
@@ -439,15 +447,11 @@ class Run:
         or `table` are given in a dict, the first argument. Texts are captured here and masked and written by the
         flusher. Never raises: what cannot be recorded is counted as rejected.
         """
-        from stepscope.sdk import sample_records  # imported on use
-
-        sample_records.sample(self, row, step, table, columns)
+        _sample_records().sample(self, row, step, table, columns)
 
     def _put_table(self, category: str | None, key: str, table: "Table", mark: Mark) -> None:
         """Record the rows of a table that was given to `log`."""
-        from stepscope.sdk import sample_records  # imported on use
-
-        sample_records.put_table(self, f"{category}/{key}" if category else key, table, mark)
+        _sample_records().put_table(self, f"{category}/{key}" if category else key, table, mark)
 
     def measure(
         self,

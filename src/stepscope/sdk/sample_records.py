@@ -8,7 +8,7 @@ from typing import Any, Protocol
 from stepscope.model import names
 from stepscope.model.records import LOG
 from stepscope.model.sample_columns import MAX_COLUMNS, MAX_NAME
-from stepscope.sdk.attributes import CUT, clean_value, shorten
+from stepscope.sdk.attributes import CUT, LONGEST, clean_value, shorten
 from stepscope.sdk.context import Mark, current_ids, pack_any, text_of
 from stepscope.sdk.interrupts import pass_on
 from stepscope.sdk.masking import Unmasked
@@ -20,6 +20,7 @@ MAX_ROWS = 10_000
 """Rows of one table in one call."""
 MAX_TEXT = 256 * 1024
 """Characters of all texts of one row, beside the limit of each; later ones are cut."""
+_PLAIN = frozenset((str, int, float, bool, type(None)))
 _INFO = names.SEVERITIES["INFO"]
 
 
@@ -109,6 +110,24 @@ def _put(run: Sampled, table: str, mark: Mark, row: Mapping[Any, Any], now: int)
     if not row:
         run.outcomes.reject(table, "no columns")
         return
+    cells = row if _is_plain(row) else _cells(run, table, row)
+    packed = pack_any((LOG, now, *mark, *current_ids(), _INFO, table, cells, names.SCOPE_SAMPLES))
+    run.recorder.put(Unmasked(packed))
+
+
+def _is_plain(row: Mapping[Any, Any]) -> bool:
+    """Return whether a row can be recorded as it is: few columns with short names, numbers, and texts within limits."""
+    length = 0
+    for name, value in row.items():
+        if type(name) is not str or len(name) > MAX_NAME or type(value) not in _PLAIN:
+            return False
+        if type(value) is str:
+            length += len(value)
+    return length <= LONGEST and len(row) <= MAX_COLUMNS
+
+
+def _cells(run: Sampled, table: str, row: Mapping[Any, Any]) -> dict[str, Any]:
+    """Return the cells of any row, copied and cut to the limits."""
     if len(row) > MAX_COLUMNS:
         run.outcomes.reject(table, f"more than {MAX_COLUMNS} columns", len(row) - MAX_COLUMNS)
     cells: dict[str, Any] = {}
@@ -123,8 +142,7 @@ def _put(run: Sampled, table: str, mark: Mark, row: Mapping[Any, Any], now: int)
                 cell = f"{cell[: max(left, 0)]}{CUT} ({len(cell)} characters)"
             left -= len(cell)
         cells[key] = cell
-    packed = pack_any((LOG, now, *mark, *current_ids(), _INFO, table, cells, names.SCOPE_SAMPLES))
-    run.recorder.put(Unmasked(packed))
+    return cells
 
 
 def is_on_device(value: Any) -> bool:

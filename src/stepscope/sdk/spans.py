@@ -95,6 +95,11 @@ class Span(trace.Span):
         self._began = _monotonic_ns()
         run.open_spans[self.id] = self  # last, because the flusher may read it at once
 
+    @property
+    def packed_ids(self) -> tuple[bytes, bytes] | None:
+        """The ids of its trace and its own, as they are recorded; None for a span that is not."""
+        return self.trace, self.id
+
     def _join(self, above: Any) -> None:
         """Become the child of a span of any library."""
         kind = type(above)

@@ -84,6 +84,20 @@ def test_only_what_can_change_is_copied() -> None:
         assert not np.shares_memory(capture.capture(array).read(), array)
 
 
+def test_an_array_that_the_caller_will_not_change_need_not_be_copied(run: stepscope.Run, logged: Logged) -> None:
+    """With `copy=False` the encoder reads the caller's own memory, of arrays and of tensors; the files are the same."""
+    torch = pytest.importorskip("torch")
+    array, tensor = np.arange(12, dtype=np.uint8).reshape(2, 2, 3), torch.arange(12).reshape(3, 2, 2).byte()
+    for given, own in ((array, array), (tensor, tensor.numpy())):
+        kept, copied = stepscope.Image(given, copy=False), stepscope.Image(given)
+        assert np.shares_memory(kept._source.read(), own)
+        assert not np.shares_memory(copied._source.read(), own)
+        run.log({"image": [kept, copied]})
+    files = [each["data"] for each in logged()]
+    assert files[0] == files[1]
+    assert files[2] == files[3]
+
+
 def test_every_source_of_an_image(run: stepscope.Run, logged: Logged, tmp_path: Path) -> None:
     """Arrays, tensors, Pillow's images, figures, paths and bytes."""
     pillow = pytest.importorskip("PIL.Image")

@@ -4,7 +4,7 @@ import { saveChoice, savedChoice } from "./use.js";
 
 const dark = matchMedia("(prefers-color-scheme: dark)");
 const watchers = new Set();
-let chosen = savedChoice("theme", "auto");
+let chosen = document.documentElement.dataset.theme || savedChoice("theme", "auto"); // a document in a frame may be given one
 let colours = new Map();
 
 function apply() {

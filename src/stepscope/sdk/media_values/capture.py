@@ -67,10 +67,13 @@ def is_tensor(value: Any) -> bool:
     return torch is not None and isinstance(value, torch.Tensor)
 
 
-def capture(value: Any) -> Captured:
-    """Capture an array, a tensor or nested lists of numbers; Unusable, or what the value raises, for anything else."""
+def capture(value: Any, copy: bool = True) -> Captured:
+    """Capture an array, a tensor or nested lists of numbers; Unusable, or what the value raises, for anything else.
+
+    Without `copy`, what is in host memory is read later where it is: the caller promises not to change it.
+    """
     if is_tensor(value):
-        return _capture_torch(value)
+        return _capture_torch(value, copy)
     jax, tensorflow = sys.modules.get("jax"), sys.modules.get("tensorflow")
     if jax is not None and isinstance(value, jax.Array):
         value.copy_to_host_async()
@@ -84,7 +87,7 @@ def capture(value: Any) -> Captured:
     array = numpy.asarray(value)
     if array.dtype.kind not in "biuf":
         raise Unusable("not an array of numbers")
-    return HostArray(array) if isinstance(value, (list, tuple)) else _copy(array)
+    return _copy(array) if copy and not isinstance(value, (list, tuple)) else HostArray(array)
 
 
 def _copy(array: Any) -> HostArray:
@@ -95,7 +98,7 @@ def _copy(array: Any) -> HostArray:
     return HostArray(array if isinstance(owner, bytes) else array.copy())
 
 
-def _capture_torch(tensor: Any) -> Captured:
+def _capture_torch(tensor: Any, copy: bool) -> Captured:
     if tensor.is_meta:
         raise Unusable("on device meta, which holds no values")
     if tensor.dtype.is_complex or tensor.layout != sys.modules["torch"].strided:
@@ -104,7 +107,8 @@ def _capture_torch(tensor: Any) -> Captured:
         return CudaTensor(tensor)
     if not tensor.is_cpu:
         raise Unusable(f"on device {tensor.device}, from which it cannot be copied without waiting")
-    return _copy(_to_numpy(tensor.detach()))
+    array = _to_numpy(tensor.detach())
+    return _copy(array) if copy else HostArray(array)
 
 
 def _to_numpy(tensor: Any) -> Any:

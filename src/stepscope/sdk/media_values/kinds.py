@@ -32,11 +32,12 @@ class Image(Medium):
 
     Arrays are written as PNG; `format` may name another one, for which Pillow is needed. `boxes` and `masks` are drawn
     over it: dicts by group, with boxes as dicts or rows of (left, top, right, bottom) in pixels, and masks as arrays
-    with the class of each pixel. `labels` names the classes.
+    with the class of each pixel. `labels` names the classes. `copy=False` promises that an array or a tensor of the CPU
+    will not be changed: it is then read when it is encoded, and `log` need not copy it.
     """
 
     KIND = "image"
-    __slots__ = ("_first", "format")
+    __slots__ = ("_copy", "_first", "format")
 
     def __init__(
         self,
@@ -47,9 +48,10 @@ class Image(Medium):
         boxes: Any = None,
         masks: Any = None,
         labels: Any = None,
+        copy: bool = True,
     ) -> None:
         self.format = text_of(format).lower()
-        self._first = False
+        self._first, self._copy = False, copy
         super().__init__(data, caption)
         if boxes is not None or masks is not None:
             self.layers = layers_of(boxes, masks, labels)
@@ -64,7 +66,7 @@ class Image(Medium):
             copied = data.copy()
             return _Pixels(copied, copied.width * copied.height * len(copied.getbands()), encoding.from_pillow)
         self._first = is_tensor(data)
-        return super()._capture(data)
+        return as_file(data) or capture(data, self._copy)
 
     def _encode(self, source: "Captured | _Pixels", fast: bool) -> Encoded:
         array = source.read(source.image) if isinstance(source, _Pixels) else source.read()
