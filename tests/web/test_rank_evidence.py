@@ -54,10 +54,12 @@ def _findings(engine: Engine) -> None:
         span="data_load", value=4.0, time=START + 11 * SECOND,
     )  # fmt: skip
     layers = [
-        Finding("ratio", "WARN", f"layer{n}/ratio is 1", step=0, key=f"layer{n}/ratio", time=START) for n in range(LAYERS)
+        Finding("ratio", "WARN", f"layer{n}/ratio is 1", step=0, key=f"layer{n}/ratio", time=START)
+        for n in range(LAYERS)
     ]
     run, many = run_number(engine, "hung"), run_number(engine, "layers")
-    assert run is not None and many is not None
+    assert run is not None
+    assert many is not None
     (commit,) = engine.query("SELECT max(commit) AS newest FROM ledger")["newest"]
     write_findings(engine, [Diagnosed(run, [hang, slow], VERSION, commit), Diagnosed(many, layers, VERSION, commit)], 2)
 

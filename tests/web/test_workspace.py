@@ -200,7 +200,7 @@ def test_a_chart_has_its_own_range_and_scale(sweep: RunningHub, show: Opened, tm
 
 
 def test_another_metric_runs_along_x(sweep: RunningHub, show: Opened) -> None:
-    """x may be any metric of the project, for all runs; a click opens the step, and the choice is in the address."""
+    """X may be any metric of the project, for all runs; a click opens the step, and the choice is in the address."""
     page = show(sweep, "project/sweep?filter=config.seed+%3C+3")
     _lines(page, 3)
     page.locator(".controls select").first.select_option("trainer/loss")

@@ -146,7 +146,13 @@ def test_another_metric_runs_along_x(hub: Hub, get: Get) -> None:
     """`along` places each mark at the value of another metric there, in its order, with the steps beside it."""
     writer = Writer(id="w", run="tokens", project="along", name="tokens", wall_ns=START, host="d")
     points = [
-        Metric(START + step * SECOND, step, None, None, {"y": float(step), "seen": 100.0 - step} if step < 6 else {"y": 0.0})
+        Metric(
+            START + step * SECOND,
+            step,
+            None,
+            None,
+            {"y": float(step), "seen": 100.0 - step} if step < 6 else {"y": 0.0},
+        )
         for step in range(8)
     ]
     hub.store.write(Batch(writer, 1, [began({}, START), *points]))

@@ -149,7 +149,7 @@ def _evaluated(expression: MetricExpression, columns: Sequence[dict[str, list[An
 def _over_metric(
     columns: dict[str, list[Any]], along: dict[str, list[Any]], within: tuple[float, float]
 ) -> dict[str, list[Any]]:
-    """The marks at the mean of another metric in their buckets, in its order; `step` and `step_last` are their steps."""
+    """The marks at the mean of another metric in their buckets, in its order; `step` and `step_last` are steps."""
     places = dict(zip(along["bucket"], along["mean"], strict=True))
     low, high = within
     found = [(place, at) for at, each in enumerate(columns["bucket"]) if (place := places.get(each)) is not None]
@@ -359,7 +359,7 @@ ENDPOINTS = (
             Param(
                 "along",
                 "text",
-                "a metric that x is: each bucket of steps has the place of its mean there, and `from` and `to` bound it",
+                "a metric that x is: each bucket of steps has the place of its mean there; `from` and `to` bound it",
             ),
             Param("points", "integer", "at most this many buckets", default=300, low=1, high=5000),
             Param("from", "number", "the least x"),
