@@ -21,6 +21,7 @@ from tests.web.stored import hub_with
 START = 1_790_000_000 * 10**9
 SECOND = 10**9
 RANKS, STEPS, ODD = 8, 12, 5
+LAYERS, LANES = 40, 5
 OUTER = [f"/code/launch.py:{line} call" for line in range(4)]
 WAITING = [*OUTER, "/code/train.py:90 step", "/lib/torch/_tensor.py:581 backward", "/lib/torch/graph.py:825 run"]
 READING = [*OUTER, "/code/train.py:90 step", "/code/shards.py:71 read", "/lib/socket.py:707 readinto"]
@@ -52,16 +53,23 @@ def _findings(engine: Engine) -> None:
         "straggler", "WARN", "rank 5 takes 4 times as long in data_load", step=8, last=11, ranks=(ODD,),
         span="data_load", value=4.0, time=START + 11 * SECOND,
     )  # fmt: skip
-    run = run_number(engine, "hung")
+    layers = [
+        Finding("ratio", "WARN", f"layer{n}/ratio is 1", step=0, key=f"layer{n}/ratio", time=START)
+        for n in range(LAYERS)
+    ]
+    run, many = run_number(engine, "hung"), run_number(engine, "layers")
     assert run is not None
+    assert many is not None
     (commit,) = engine.query("SELECT max(commit) AS newest FROM ledger")["newest"]
-    write_findings(engine, [Diagnosed(run, [hang, slow], VERSION, commit)], 2)
+    write_findings(engine, [Diagnosed(run, [hang, slow], VERSION, commit), Diagnosed(many, layers, VERSION, commit)], 2)
 
 
 @pytest.fixture(scope="module")
 def hung(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningHub]:
     """A hub with a run of eight ranks in which one reads while the others wait for it."""
-    batches = [_rank(rank) for rank in range(RANKS)]
+    deep = Writer(id="l", run="layers", project="hang", name="layers", rank=0, world_size=1, wall_ns=START, host="a")
+    points: list[Record] = [Metric(START + step * SECOND, step, None, None, {"loss": 1.0}) for step in range(STEPS)]
+    batches = [*(_rank(rank) for rank in range(RANKS)), Batch(deep, 1, points)]
     with hub_with(tmp_path_factory.mktemp("hung") / "home", batches, _findings) as hub:
         yield hub
 
@@ -105,6 +113,14 @@ def test_the_slowest_spans_are_asked_for(hung: RunningHub, show: Opened) -> None
     page.reload()
     page.get_by_text("There are more spans: these are the 1,000 longest.").wait_for()
     assert all("sort=slowest" in each for each in asked)
+
+
+def test_many_findings_at_a_step_leave_room(hung: RunningHub, show: Opened) -> None:
+    """Of flags at one step a few stand above each other; how many more there are is said, and the list has all."""
+    page = show(hung, "run/layers?tab=diagnosis")
+    until(page, f"document.querySelectorAll('.diagnosed').length === {LAYERS}")
+    assert page.locator(".time-line-mark").count() == LANES
+    page.get_by_text(f"{LAYERS - LANES} more at the same steps are in the list").wait_for()
 
 
 @SIZES

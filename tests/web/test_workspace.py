@@ -199,6 +199,45 @@ def test_a_chart_has_its_own_range_and_scale(sweep: RunningHub, show: Opened, tm
     until(page, "!location.hash.includes('chart=')")
 
 
+def test_another_metric_runs_along_x(sweep: RunningHub, show: Opened) -> None:
+    """X may be any metric of the project, for all runs; a click opens the step, and the choice is in the address."""
+    page = show(sweep, "project/sweep?filter=config.seed+%3C+3")
+    _lines(page, 3)
+    page.locator(".controls select").first.select_option("trainer/loss")
+    chart = '.chart[data-key="trainer/part0/norm"]'
+    until(page, f"document.querySelector('{chart} .chart-plot')?.dataset.drawn === '{3 * STEPS}'")
+    plot = page.locator(f"{chart} .chart-plot")
+    plot.focus()
+    page.keyboard.press("End")
+    until(page, f"document.querySelector('{chart} .chart-readout').textContent.startsWith('3 ')")
+    assert "x=trainer/loss" in page.url
+    page.keyboard.press("Enter")
+    page.get_by_role("dialog", name="Step 0").wait_for()
+    assert "run/r02" in page.url
+
+
+def test_values_stand_below_a_chart(sweep: RunningHub, show: Opened) -> None:
+    """The last, lowest and highest value of each line, for all charts or for one, of what the zoom shows."""
+    page = show(sweep, "project/sweep?filter=config.seed+%3C+8+and+config.seed+%3E+5")
+    _lines(page, 2)
+    assert page.locator(".chart-values").count() == 0
+    page.get_by_role("button", name="Settings of trainer/loss").click()
+    page.get_by_label("Values below the chart").check()
+    rows = page.locator(f"{LOSS} .chart-values tbody tr")
+    until(page, "document.querySelectorAll('.chart-values').length === 1")
+    assert [each.split("\t") for each in rows.all_inner_texts()] == [
+        ["seed-07", "7", "7", "100"],
+        ["seed-06", "6", "6", "7"],
+    ]
+    turn_to(page, "project/sweep?filter=config.seed+%3D+7&values=1&from=0&to=2")
+    until(page, "document.querySelectorAll('.chart-values').length > 1")
+    assert rows.all_inner_texts()[0].split("\t")[1:] == ["7.135", "7.135", "8"]
+    turn_to(page, "run/r07?tab=charts")
+    page.get_by_role("switch", name="values").or_(page.get_by_role("button", name="values")).click()
+    until(page, "document.querySelector('.chart-values') !== null")
+    assert page.locator('.chart[data-key="trainer/loss"] .chart-values td').all_inner_texts() == ["7", "7", "100"]
+
+
 def test_settings_of_visible_runs_are_compared(sweep: RunningHub, show: Opened) -> None:
     """What differs between the visible runs is a table with a column for each."""
     page = show(sweep, "project/sweep?tab=config&filter=config.seed+%3C+4")

@@ -41,6 +41,7 @@ def init(
     overhead_budget: float | None = None,
     diagnosis: bool | None = None,
     capture_logs: bool | None = None,
+    capture_code: bool | None = None,
     log_level: str | None = None,
     console: bool | None = None,
     otel: bool | None = None,

@@ -138,6 +138,7 @@ def describe() -> dict[str, Any]:
         "cpus": os.cpu_count(),
         "cwd": _quiet_cwd(),
         **_commit(Path(_quiet_cwd() or ".")),
+        "packages": packages(),
         **scheduler(os.environ),
     }
 
@@ -148,6 +149,23 @@ _SLURM = ("JOB_ID", "JOB_NAME", "JOB_PARTITION", "JOB_NODELIST", "JOB_NUM_NODES"
 def scheduler(env: Mapping[str, str]) -> dict[str, str]:
     """Return what Slurm says of the job, by names such as `slurm.job_id`; empty without it."""
     return {f"slurm.{name.lower()}": env[f"SLURM_{name}"] for name in _SLURM if env.get(f"SLURM_{name}")}
+
+
+MAX_PACKAGES = 200
+
+
+def packages() -> dict[str, str]:
+    """Return the versions of the imported packages that state theirs; nothing is imported or read from disk."""
+    found = {
+        name: version
+        for name, module in list(sys.modules.items())
+        if "." not in name
+        and not name.startswith("_")
+        and name not in sys.stdlib_module_names
+        and type(version := getattr(module, "__dict__", {}).get("__version__")) is str
+        and len(version) <= 100
+    }
+    return dict(sorted(found.items())[:MAX_PACKAGES])
 
 
 def _quiet_cwd() -> str:
@@ -165,11 +183,28 @@ def _commit(folder: Path) -> dict[str, Any]:
             text = head.read_text().strip()
         except OSError:
             continue
+        remote = _remote(place / ".git")
         if not text.startswith("ref: "):
-            return {"git.commit": text}
+            return {"git.commit": text, **remote}
         ref = text[5:]
-        return {"git.branch": ref.removeprefix("refs/heads/"), "git.commit": _resolve(place / ".git", ref)}
+        return {"git.branch": ref.removeprefix("refs/heads/"), "git.commit": _resolve(place / ".git", ref), **remote}
     return {}
+
+
+def _remote(git: Path) -> dict[str, str]:
+    """Read the address of `origin`, or of the first remote; credentials in it are masked when it is recorded."""
+    try:
+        lines = (git / "config").read_text().splitlines()
+    except (OSError, UnicodeDecodeError):
+        return {}
+    section, found = "", {}
+    for line in map(str.strip, lines):
+        if line.startswith("["):
+            section = line
+        elif section.startswith("[remote ") and line.partition("=")[0].strip() == "url":
+            found.setdefault(section, line.partition("=")[2].strip())
+    url = found.get('[remote "origin"]') or next(iter(found.values()), "")
+    return {"git.remote": url} if url else {}
 
 
 def _resolve(git: Path, ref: str) -> str:

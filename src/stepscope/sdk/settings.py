@@ -70,6 +70,8 @@ class Settings:
     """Diagnose the records of this process as they are written, an alert for each finding; default: with `on_alert`."""
     capture_logs: bool = True
     """Record what goes through Python's logging, from `log_level` up."""
+    capture_code: bool = False
+    """Record the uncommitted changes of the working tree, as git has them: rank 0, once, secrets masked."""
     log_level: str = "INFO"
     """The lowest logging level that is recorded."""
     console: bool | None = None
@@ -429,6 +431,7 @@ _PARSERS: dict[str, Callable[[Any], Any]] = {
     "probe_interval": _positive,
     "overhead_budget": _share,
     "capture_logs": _as_bool,
+    "capture_code": _as_bool,
     "console": _as_bool,
     "diagnosis": _as_bool,
     "log_level": _as_level,

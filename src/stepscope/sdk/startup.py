@@ -91,6 +91,10 @@ def connect(run: Run) -> None:
         closing.append(_join_opentelemetry(run))
     if run.settings.probes:
         closing.append(_start_probes(run))
+    if run.settings.capture_code and run.launch.rank == 0:
+        from stepscope.sdk import code_capture  # with subprocess
+
+        closing.append(code_capture.capture(run, os.getcwd()))
     description = _described(run.settings)
     started = {"config": run.config, **description, "launcher": run.launch.launcher, **launch.describe()}
     run.event(names.EVENT_STARTED, started)

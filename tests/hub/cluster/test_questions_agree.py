@@ -118,6 +118,7 @@ QUESTIONS: dict[str, tuple[str, ...]] = {
         *("?run=big&run=again&run=small-3&key=trainer/loss", "?run=big&run=again&key=loss&points=20&from=10&to=90"),
         *("?run=big&run=again&key=trainer/loss&x=relative&points=16", "?run=big&key=system/gpu_util&x=time"),
         *("?run=big&run=again&expression={trainer/loss} / {trainer/lr}", "?run=big&expression=loss -"),
+        "?run=big&run=again&key=trainer/loss&along=trainer/lr&to=2",
     ),
     "/api/spans": (
         *(

@@ -23,6 +23,7 @@ def test_built_in(name: str) -> None:
         ("- a\n- b\n", 1, "names with values"),
         ("title: A\n", 1, "charts"),
         ("charts: []\n", 1, "title"),
+        ("title: A\ncharts: []\n", 2, "needs charts or a text"),
         ("title: A\ncharts:\n  - title: B\n", 3, "needs keys, spans or expressions"),
         ('title: A\ncharts:\n  - expressions: ["{a} -"]\n', 3, "expected a metric or a number at the end"),
         ("title: A\ncharts:\n  - keys: [a]\n  - keys: 3\n", 4, "a list"),

@@ -140,3 +140,30 @@ def test_expression_mistakes(get: Get) -> None:
     for given in ({}, {"key": "loss", "expression": "loss"}):
         assert "give a key or an expression" in get("/api/series", expect=400, run="big", **given)["error"]["message"]
     assert get("/api/series", run="big", expression="{no/such} * 2")["lines"] == []
+
+
+def test_another_metric_runs_along_x(hub: Hub, get: Get) -> None:
+    """`along` places each mark at the value of another metric there, in its order, with the steps beside it."""
+    writer = Writer(id="w", run="tokens", project="along", name="tokens", wall_ns=START, host="d")
+    points = [
+        Metric(
+            START + step * SECOND,
+            step,
+            None,
+            None,
+            {"y": float(step), "seen": 100.0 - step} if step < 6 else {"y": 0.0},
+        )
+        for step in range(8)
+    ]
+    hub.store.write(Batch(writer, 1, [began({}, START), *points]))
+    found = get("/api/series", run=["tokens", "bare"], key="y", along="seen")
+    (line,) = found["lines"]
+    columns = line["columns"]
+    assert found["x"] == "metric"
+    assert columns["x"] == columns["x_last"] == [95.0, 96.0, 97.0, 98.0, 99.0, 100.0]
+    assert columns["mean"] == columns["step"] == columns["step_last"] == [5.0, 4.0, 3.0, 2.0, 1.0, 0.0]
+    assert line["total"] == 6
+    (part,) = get("/api/series", run="tokens", key="y", along="seen", **{"from": 97, "to": 98})["lines"]
+    assert part["columns"]["step"] == [3, 2]
+    (ratio,) = get("/api/series", run="tokens", expression="y / seen", along="seen", to=95)["lines"]
+    assert ratio["columns"]["mean"] == [pytest.approx(5 / 95)]

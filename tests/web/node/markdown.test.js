@@ -23,6 +23,12 @@ test("a chart has metrics and, if it names them, other runs, of which twenty are
   assert.deepEqual(chartOf([" train/loss ", "", "lr", "runs: a, b,a,"]), {
     keys: ["train/loss", "lr"],
     runs: ["a", "b"],
+    where: "",
+  });
+  assert.deepEqual(chartOf(["k", "where: project = p and tag = a"]), {
+    keys: ["k"],
+    runs: [],
+    where: "project = p and tag = a",
   });
   assert.equal(chartOf(["k", "runs: " + Array.from({ length: 99 }, (_, at) => `r${at}`).join()]).runs.length, 20);
 });

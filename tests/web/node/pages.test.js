@@ -1,5 +1,6 @@
 import assert from "node:assert/strict";
 import test from "node:test";
+import { startingAgain } from "../run/overview.js";
 import { address, quoted, runPath } from "../api.js";
 import { Exact, readExactly, spelled } from "../parts/exact.js";
 import { href, parse } from "../router.js";
@@ -95,4 +96,13 @@ test("a dashboard finds a metric in any spelling of its category", () => {
   assert.deepEqual(matching(["train/*"], names), ["train/loss", "trainer/lr"]);
   assert.deepEqual(matching(["*/loss"], names), ["train/loss", "eval/loss"]);
   assert.deepEqual(matching(["evaluator/*", "loss"], names), ["eval/loss", "loss"]);
+});
+
+test("the commands that start a run again are quoted for a shell", () => {
+  assert.deepEqual(startingAgain({ argv: ["train.py", "--name", "it's; rm -rf /"], "git.commit": "c0ffee" }), [
+    "git checkout c0ffee",
+    "python train.py --name 'it'\\''s; rm -rf /'",
+  ]);
+  assert.deepEqual(startingAgain({}), []);
+  assert.equal(startingAgain({ "git.remote": "https://h/r.git" })[0], "git clone https://h/r.git code && cd code");
 });

@@ -88,6 +88,28 @@ def test_a_custom_dashboard_is_saved(world: World, show: Any) -> None:
     assert not (world.hub.home / "dashboards" / "mine.yaml").exists()
 
 
+def test_a_report_has_text_and_charts_of_several_runs(world: World, show: Any) -> None:
+    """A report is a dashboard of Markdown: its charts are of the runs that a filter picks; a wrong one is said."""
+    page = show(world.hub, "dashboards", fresh=True)
+    page.get_by_role("link", name="+ Report").click()
+    area = page.get_by_label("The dashboard as YAML")
+    until(page, "document.querySelector('textarea')?.value.startsWith('title: My report')")
+    key = world.ask(f"/api/runs/{RUN}/keys")["keys"][0]["key"]
+    block = f"  ```chart\n  {key}\n  where: status in (running, finished, failed, crashed, stalled)\n  ```\n"
+    wrong = "  ```chart\n  lr\n  where: status ==== 3\n  ```\n"
+    area.fill(f"title: Tried\ntext: |\n  # Which one?\n\n  **This** one.\n\n{block}\n{wrong}charts: []\n")
+    page.get_by_role("heading", name="Which one?").wait_for()
+    until(page, f"document.querySelector('.dash-report .chart[data-key=\"{key}\"] .chart-plot')?.dataset.drawn > 0")
+    page.locator(".dash-report .chart[data-key=lr]").scroll_into_view_if_needed()
+    until(page, "document.querySelector('.dash-report .chart[data-key=lr] .chart-note.bad-text') !== null")
+    assert page.locator(".dash-grid, .dash-none").count() == 0
+    page.get_by_label("Name", exact=True).fill("tried")
+    page.get_by_role("button", name="Save").click()
+    page.get_by_role("link", name="Tried").wait_for()
+    until(page, f"document.querySelector('.dash-report .chart[data-key=\"{key}\"] .chart-plot')?.dataset.drawn > 0")
+    show.forgive("400")
+
+
 def test_a_form_adds_a_chart(world: World, show: Any) -> None:
     """A chart of metrics and an expression is added to the text, and is drawn at once."""
     page = show(world.hub, f"dashboards?new=1&edit=1&run={RUN}", fresh=True)

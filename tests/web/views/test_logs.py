@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from stepscope.model.ports import Batch, Writer
-from stepscope.model.records import Alert, Log
+from stepscope.model.records import Alert, Event, Log
 from tests.hub.conftest import RunningHub
 from tests.waiting import wait_until
 from tests.web.conftest import until
@@ -167,6 +167,22 @@ def test_a_line_leads_to_its_step_and_span(world: World, show: Any) -> None:
     page.locator(".trace-details h2").wait_for()
     assert page.locator(".trace-details h2").inner_text() == "forward_backward"
     assert trace_of(FAILED).hex() in page.url
+
+
+def test_a_row_is_one_line(world: World, show: Any) -> None:
+    """Line breaks in a text or an attribute do not spill over the rows around it; the details have them."""
+    now = time.time_ns()
+    writer = Writer(id="w", run="breaks-1", project="tail", wall_ns=now)
+    note = "one\n\n```chart\nloss\n```\n"
+    event = Event(now, None, None, None, None, 9, "train.run.edited", {"notes": note})
+    world.send([Batch(writer, 1, [event, Log(now + 1, None, None, None, None, 9, "a\nb", {})])])
+    page = show(world.hub, "logs?run=breaks-1")
+    until(page, "document.querySelectorAll('.log-line').length === 2")
+    heights = page.evaluate("[...document.querySelectorAll('.log-text')].map((each) => each.scrollHeight)")
+    assert max(heights) <= page.evaluate("document.querySelector('.log-line').clientHeight")
+    page.locator(".log-line").first.click()
+    page.get_by_role("dialog").wait_for()
+    assert page.locator(".log-list").bounding_box()["height"] > 100
 
 
 def test_keyboard(world: World, show: Any) -> None:

@@ -26,6 +26,7 @@ CODE = Kind(
     next="stepscope show RUN --json",
 )
 COMPARED = ("config", "git.commit", "vcs.ref.head.revision", "python.version", "versions", "packages", "code.version")
+PACKAGES = "packages."
 VARY = frozenset(
     (
         *("seed", "rank", "local_rank", "host", "hostname", "device", "pid", "node_rank", "gpu", "shard", "data_seed"),
@@ -73,7 +74,9 @@ class StartSettings:
 
     def _compare(self, time: int) -> Iterator[Finding]:
         for name in sorted(set().union(*self._known.values())):
-            yield from self._judge(name, {rank: repr(each.get(name)) for rank, each in self._known.items()}, time)
+            # A package that a rank has not imported yet is no other one.
+            some = {rank: each for rank, each in self._known.items() if name in each or not name.startswith(PACKAGES)}
+            yield from self._judge(name, {rank: repr(each.get(name)) for rank, each in some.items()}, time)
 
     def _judge(self, name: str, values: Mapping[int, str], time: int) -> Iterator[Finding]:
         """Name the ranks on which a setting is not what it is on most."""
@@ -82,7 +85,7 @@ class StartSettings:
         if not odd or name in self._reported or name.rsplit(".", 1)[-1].lower() in VARY:
             return
         self._reported.add(name)
-        kind = CODE if any(word in name for word in ("commit", "version", "git", "code")) else CONFIG
+        kind = CODE if any(word in name for word in ("commit", "version", "git", "code", PACKAGES)) else CONFIG
         yield kind.finding(
             f"{name} is {values[odd[0]]}{on_ranks(odd, self._run.world)} and {usual} elsewhere",
             time,

@@ -46,7 +46,7 @@ class Chart(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Dashboard(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Charts in order, two beside each other where there is room."""
+    """Charts in order, two beside each other where there is room, below a text in Markdown, which may hold charts."""
 
     title: str
     charts: list[Chart]
@@ -69,6 +69,8 @@ def _check(document: Document[Dashboard]) -> None:
     """Check what types alone do not."""
     if len(document.value.charts) > MAX_CHARTS:
         raise document.mistake(f"a dashboard has at most {MAX_CHARTS} charts", "$.charts")
+    if not document.value.charts and not document.value.text.strip():
+        raise document.mistake("a dashboard needs charts or a text", "$.charts")
     for number, chart in enumerate(document.value.charts):
         problem = _problem(chart)
         if problem:

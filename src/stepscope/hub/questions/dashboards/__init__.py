@@ -44,7 +44,13 @@ def _described(source: Source) -> dict[str, Any]:
         made = parse(source.text)
     except Mistake as mistake:
         return {**_who(source), "title": source.name, "text": "", "charts": 0, "mistake": _mistake_json(mistake)}
-    return {**_who(source), "title": made.title, "text": made.text, "charts": len(made.charts), "mistake": None}
+    return {
+        **_who(source),
+        "title": made.title,
+        "text": made.text.split("\n", 1)[0][:200],
+        "charts": len(made.charts),
+        "mistake": None,
+    }
 
 
 def one(reader: Reader, given: dict[str, Any]) -> dict[str, Any]:

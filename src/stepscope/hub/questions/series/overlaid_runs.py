@@ -1,4 +1,4 @@
-"""A metric of many runs, or an expression of metrics, as chart lines, in buckets of one width."""
+"""A metric of many runs, or an expression of metrics, as chart lines, in buckets of one width or over a metric."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -70,7 +70,8 @@ def answer(reader: Reader, given: dict[str, Any]) -> dict[str, Any]:
     """Answer `/api/series`."""
     x: Axis = given["x"]
     expression = _expression(given)
-    wanted = [given["key"]] if expression is None else expression.metrics
+    along = given["along"]
+    wanted = [*([given["key"]] if expression is None else expression.metrics), *([along] if along else [])]
     ids = {row.number: row for row in list_runs(reader.engine, ids=given["run"], project=reader.project)}
     metrics = [_metrics(reader.engine, ids, name) for name in wanted]
     runs = sorted(set.intersection(*map(set, metrics)))
@@ -78,23 +79,30 @@ def answer(reader: Reader, given: dict[str, Any]) -> dict[str, Any]:
     origins = {run: ids[run].started if x == "relative" else 0 for run in runs}
     scale = 1.0 if x == "step" else 1e9
     low, high = _range((metric for each in metrics for metric in each.values()), x, origins)
-    low = max(low, start) if (start := to_int64(given["from"], scale)) is not None else low
-    high = min(high, end) if (end := to_int64(given["to"], scale)) is not None else high
+    if not along:
+        low = max(low, start) if (start := to_int64(given["from"], scale)) is not None else low
+        high = min(high, end) if (end := to_int64(given["to"], scale)) is not None else high
     width = 1 if low > high else _width(high - low + 1, given["points"])
     within = (low, high)
     marks = [_marks(reader.engine, each, origins, x, within, width) if runs and low <= high else {} for each in metrics]
     if expression is None:
         lines = [_line_json(ids[run].id, metrics[0][run], marks[0].get(run, _EMPTY)) for run in runs]
     else:
-        made = {run: _evaluated(expression, [each.get(run, _EMPTY) for each in marks]) for run in runs}
+        parts = marks[:-1] if along else marks
+        made = {run: _evaluated(expression, [each.get(run, _EMPTY) for each in parts]) for run in runs}
         ranks = {run: max(len({total.rank for total in each[run].totals}) for each in metrics) for run in runs}
         lines = [_expression_json(ids[run].id, given["expression"], ranks[run], made[run], x) for run in runs]
+    if along:
+        within_x = (-inf if given["from"] is None else given["from"], inf if given["to"] is None else given["to"])
+        for run, line in zip(runs, lines, strict=True):
+            line["columns"] = _over_metric(line["columns"], marks[-1].get(run, _EMPTY), within_x)
+            line["total"] = sum(line["columns"]["count"])
     for line in lines:
         line["columns"] = {name: values for name, values in line["columns"].items() if name != "bucket"}
     return {
         "key": given["key"] if expression is None else given["expression"],
-        "x": x,
-        "width": width if x == "step" else round(width / 1e9, 9),
+        "x": "metric" if along else x,
+        "width": _share(lines, given["points"]) if along else width if x == "step" else round(width / 1e9, 9),
         "lines": lines,
     }
 
@@ -136,6 +144,26 @@ def _evaluated(expression: MetricExpression, columns: Sequence[dict[str, list[An
         "count": [min(each) for each in taken("count")],
         "flags": flags.tolist(),
     }
+
+
+def _over_metric(
+    columns: dict[str, list[Any]], along: dict[str, list[Any]], within: tuple[float, float]
+) -> dict[str, list[Any]]:
+    """The marks at the mean of another metric in their buckets, in its order; `step` and `step_last` are steps."""
+    places = dict(zip(along["bucket"], along["mean"], strict=True))
+    low, high = within
+    found = [(place, at) for at, each in enumerate(columns["bucket"]) if (place := places.get(each)) is not None]
+    order = sorted((place, at) for place, at in found if low <= place <= high)
+    made = {name: [values[at] for _, at in order] for name, values in columns.items()}
+    made["step"], made["step_last"] = made["x"], made["x_last"]
+    made["x"] = made["x_last"] = [place for place, _ in order]
+    return made
+
+
+def _share(lines: Iterable[dict[str, Any]], points: int) -> float:
+    """The part of the extent of x that a mark has where x is a metric."""
+    places = [place for line in lines for place in line["columns"]["x"]]
+    return (max(places) - min(places)) / points if places and max(places) > min(places) else 1.0
 
 
 def _expression_json(id: str, text: str, ranks: int, columns: dict[str, list[Any]], x: Axis) -> dict[str, Any]:
@@ -328,6 +356,11 @@ ENDPOINTS = (
                 "* / ^, parentheses, log, log2, log10, exp, sqrt and abs, such as `{val/loss} - {train/loss}`",
             ),
             Param("x", "choice", "the x axis", "step", choices=("step", "time", "relative")),
+            Param(
+                "along",
+                "text",
+                "a metric that x is: each bucket of steps has the place of its mean there; `from` and `to` bound it",
+            ),
             Param("points", "integer", "at most this many buckets", default=300, low=1, high=5000),
             Param("from", "number", "the least x"),
             Param("to", "number", "the greatest x"),

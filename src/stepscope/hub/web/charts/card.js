@@ -10,13 +10,14 @@ import { belowLog, formatX, outliers } from "./scales.js";
 import { highlight, highlighted, onHighlight } from "./highlight.js";
 import { ChartMenu } from "./menu.js";
 import { Tip } from "./tip.js";
+import { Values } from "./values.js";
 
 const NEAR = 28, // pixels within which a line is meant by the pointer
   IN_LEGEND = 12;
 
 // `source` gives lines: watch(notify) -> stop, and read() -> { lines, loading, error, superseded, unit }.
-// `look`: { kind, window, log, weight, flags }. `on`: { zoom, reset, pick(mark), hover, legend(id) }. With `onSettings` the
-// card has a menu, and `settings` ({ log, weight, y }) come before the look. `linked`: the line under the pointer is
+// `look`: { kind, window, log, weight, flags, values }. `on`: { zoom, reset, pick(mark), hover, legend(id) }. With `onSettings` the
+// card has a menu, and `settings` ({ log, weight, y, values }) come before the look. `linked`: the line under the pointer is
 // highlighted in all charts, and a tip lists the value of every line there. `place` and `grip` are those of a card that can
 // be moved, `metric` the name of the one metric that it shows.
 export function ChartCard({
@@ -193,6 +194,11 @@ export function ChartCard({
           title=${[countWords(state, lines, look), ...countHint(lines, look.log)].join(". ")}>
             ${countWords(state, lines, look)}</span>
     </footer>
+    ${
+      look.values &&
+      marks > 0 &&
+      html`<${Values} lines=${lines} metric=${metricOf(state)} zoomed=${!!look.window} title=${title} />`
+    }
   </section>`;
 }
 

@@ -9,6 +9,8 @@ export function ChartMenu({ title, name, metric, plot, look, settings, onSetting
   return html`<${IconMenu} icon="more" label=${`Settings of ${title}`} align="right">${(close) => html`
     <label><input type="checkbox" checked=${!!look.log}
         onChange=${(event) => set({ log: event.target.checked })} /> Logarithmic y axis</label>
+    <label><input type="checkbox" checked=${!!look.values}
+        onChange=${(event) => set({ values: event.target.checked })} /> Values below the chart</label>
     <label class="chart-menu-row"><span>Smoothing</span>
       <input type="range" min="0" max="0.99" step="0.01" value=${look.weight || 0}
           aria-valuetext=${look.weight ? String(look.weight) : "off"}

@@ -8,6 +8,7 @@ import { RunField, useRuns } from "../parts/fields.js";
 import { moved } from "../parts/reorder.js";
 import { Empty, Failure, Loading } from "../parts/states.js";
 import { withMoved } from "../parts/yaml_list.js";
+import { Notes } from "../run/notes.js";
 import { Board } from "./board.js";
 import { ChartForm } from "./chart_form.js";
 import { matching } from "./sources.js";
@@ -32,14 +33,31 @@ charts:
 `,
 };
 
-// A new dashboard: of one metric, where a chart is to be the first of it.
-const newOf = (key) =>
-  key
-    ? {
-        ...NEW,
-        yaml: `title: My dashboard\ncharts:\n  - title: ${JSON.stringify(key)}\n    keys: [${JSON.stringify(key)}]\n`,
-      }
-    : NEW;
+const REPORT = `title: My report
+text: |
+  # What we tried
+
+  The text is Markdown. A block is a chart of the runs that a filter picks:
+
+  \`\`\`chart
+  trainer/loss
+  where: project = PROJECT and tag = baseline
+  \`\`\`
+
+  or of runs by their ids (\`runs: ID, ID\`); without either, of the run that is chosen above.
+charts: []
+`;
+
+// A new dashboard: a report, or of one metric, where a chart is to be the first of it.
+const newOf = (kind, key) =>
+  kind === "report"
+    ? { ...NEW, yaml: REPORT }
+    : key
+      ? {
+          ...NEW,
+          yaml: `title: My dashboard\ncharts:\n  - title: ${JSON.stringify(key)}\n    keys: [${JSON.stringify(key)}]\n`,
+        }
+      : NEW;
 
 export default function Dashboards({ parts, query }) {
   const name = parts[0] || (query.get("new") ? "" : "rl");
@@ -47,8 +65,10 @@ export default function Dashboards({ parts, query }) {
   const list = useFetch((signal) => get("dashboards", {}, signal).then((answer) => answer.dashboards), []);
   const one = useFetch(
     (signal) =>
-      name ? get(`dashboards/${encodeURIComponent(name)}`, {}, signal) : Promise.resolve(newOf(query.get("key"))),
-    [name, query.get("key")],
+      name
+        ? get(`dashboards/${encodeURIComponent(name)}`, {}, signal)
+        : Promise.resolve(newOf(query.get("new"), query.get("key"))),
+    [name, query.get("new"), query.get("key")],
   );
   const runs = useRuns();
   const [draft, setDraft] = useState(null);
@@ -75,7 +95,10 @@ export default function Dashboards({ parts, query }) {
         )}
         ${list.error && html`<span class="bad-text">${list.error.message}</span>`}
         <a href=${href("dashboards", { new: 1, edit: 1, run: query.get("run") })}
-            aria-current=${name ? undefined : "page"}>+ New</a>
+            aria-current=${!name && query.get("new") !== "report" ? "page" : undefined}>+ New</a>
+        <a href=${href("dashboards", { new: "report", edit: 1, run: query.get("run") })}
+            title="A text with charts of several runs in it"
+            aria-current=${!name && query.get("new") === "report" ? "page" : undefined}>+ Report</a>
       </nav>
     </div>
     ${
@@ -126,7 +149,7 @@ function Shown({ source, board, runs, edit, onEdit, onDraft, onSaved, onDeleted 
     </div>
     ${
       edit &&
-      html`<${Editor} key=${source.name} source=${source} onDraft=${onDraft} onSaved=${onSaved} onDeleted=${onDeleted}
+      html`<${Editor} key=${source.name || source.yaml} source=${source} onDraft=${onDraft} onSaved=${onSaved} onDeleted=${onDeleted}
           board=${board} mover=${mover} onClose=${() => onEdit(false)} />`
     }
     ${
@@ -147,9 +170,12 @@ function Shown({ source, board, runs, edit, onEdit, onDraft, onSaved, onDeleted 
                 <//>
               </div>`
               : html`<${Loading} what="Loading the newest run" />`
-            : html`${board.text && html`<p class="muted dash-text-line">${board.text}</p>`}
-            <${Board} board=${board} run=${shown} x=${x} hideEmpty=${empty !== "show"}
+            : html`${board.text && html`<div class="dash-report"><${Notes} run=${known ?? null} text=${board.text} /></div>`}
+            ${
+              board.charts.length > 0 &&
+              html`<${Board} board=${board} run=${shown} x=${x} hideEmpty=${empty !== "show"}
                 onMove=${edit ? (from, to) => mover.current?.(from, to) : undefined} />`
+            }`
     }`;
 }
 

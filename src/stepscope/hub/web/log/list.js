@@ -95,7 +95,7 @@ function Line({ line, y, on, onChoose, showRun }) {
     <span class="log-where">${line.step === null ? "" : line.step}</span>
     <span class="log-where">r${line.rank}</span>
     <span class="log-text">${line.name && html`<b>${line.name}</b> `}${oneLine(text(line))}
-      ${line.kind === "event" && !line.body ? html` <span class="muted">${brief(line.attrs)}</span>` : ""}</span>
+      ${line.kind === "event" && !line.body ? html` <span class="muted">${oneLine(brief(line.attrs))}</span>` : ""}</span>
   </div>`;
 }
 

@@ -48,10 +48,11 @@ export function Charts({ id, run, keys, notes, findings, left, feeds, onStep, st
       window: view.window,
       log: view.log,
       weight: view.smooth,
+      values: view.values,
       flags,
       marker: view.x === "step" ? step : null,
     }),
-    [step, view.x, view.log, view.smooth, flags, view.window?.[0], view.window?.[1]],
+    [step, view.x, view.log, view.smooth, view.values, flags, view.window?.[0], view.window?.[1]],
   );
   const aside = useMemo(
     () => ({
@@ -159,6 +160,7 @@ function useView() {
   const [fromText] = useParam("from");
   const [toText] = useParam("to");
   const [ghosts] = useParam("superseded", "1");
+  const [values] = useParam("values");
   return useMemo(() => {
     const axis = axisOf(xText),
       { x, xKey } = axis,
@@ -168,6 +170,7 @@ function useView() {
       ...axis,
       smooth: Math.min(0.99, Number(smoothText) || 0),
       log: logText === "1",
+      values: values === "1",
       q,
       ranks: rankText,
       ghosts: ghosts === "1",
@@ -176,7 +179,7 @@ function useView() {
       zoom: (low, high) => change(ends(low, high, x), { replace: false }),
       reset: () => change({ from: null, to: null }, { replace: false }),
     };
-  }, [xText, smoothText, logText, rankText, q, fromText, toText, ghosts]);
+  }, [xText, smoothText, logText, rankText, q, fromText, toText, ghosts, values]);
 }
 
 const number = (text) => (text === "" || Number.isNaN(Number(text)) ? null : Number(text));
@@ -255,9 +258,10 @@ const PLAIN = ["step", "time", "relative"],
   METRIC = "metric:";
 
 // The address's word for a metric: its name, marked where the name alone would mean something else.
-const axisText = (key) => (PLAIN.includes(key) || key.startsWith(METRIC) ? METRIC + key : key);
+export const axisText = (key) =>
+  key === null ? null : PLAIN.includes(key) || key.startsWith(METRIC) ? METRIC + key : key;
 
-function axisOf(text) {
+export function axisOf(text) {
   if (PLAIN.includes(text)) return { x: text, xKey: null, xText: text };
   const xKey = text.startsWith(METRIC) ? text.slice(METRIC.length) : text;
   return { x: "metric", xKey, xText: axisText(xKey) };
@@ -272,27 +276,33 @@ export function ends(low, high, x) {
   return { from: written(low), to: written(high) };
 }
 
+/**
+ * What may run along x: steps, two times, and metrics; also one that is chosen and no longer there.
+ * @param {{ key: string }[]} keys
+ * @param {string | null} xKey
+ */
+export function axesOf(keys, xKey) {
+  const names = keys.map(({ key }) => key).filter((key) => !key.startsWith("stepscope/"));
+  if (xKey !== null && !names.includes(xKey)) names.push(xKey);
+  return [["step", "step"], ["relative", "time since start"], ["time", "wall time"], ...names.map(option)];
+}
+
 // The controls over a run's charts.
 // `flags`: how many alerts and events are flagged where there are more, else null.
 export function Controls({ view, keys, run, shown, flags, children }) {
   const ranks = [...new Set(keys.flatMap((key) => key.ranks))].sort((a, b) => a - b);
   const hasAttempts = keys.some((key) => key.attempts.length > 1);
-  const along = keys.filter((key) => key.first_step !== null && !key.key.startsWith("stepscope/"));
-  const axes = [
-    ["step", "step"],
-    ["relative", "time since start"],
-    ["time", "wall time"],
-    ...along.map(({ key }) => option(key)),
-  ];
-  if (!axes.some(([x]) => x === view.xText)) axes.push(option(view.xKey));
+  const along = keys.filter((key) => key.first_step !== null);
   return html`<div class="controls">
     <${Toolbar} label="Charts">
       <${Search} label="Find a metric" placeholder="Find a metric  /" value=${view.q}
           onChange=${(q) => change({ q })} />
       <${Select} label="x" hidden=${false} value=${view.xText}
-          onChange=${(x) => change({ x: x === "step" ? null : x, from: null, to: null })} options=${axes} />
+          onChange=${(x) => change({ x: x === "step" ? null : x, from: null, to: null })} options=${axesOf(along, view.xKey)} />
       <${Smoothing} value=${view.smooth} />
       <${Switch} label="log" title="A logarithmic y axis" on=${view.log} onChange=${(on) => change({ log: on })} />
+      <${Switch} label="values" title="The last, lowest and highest value of each line below its chart" on=${view.values}
+          onChange=${(on) => change({ values: on })} />
       ${
         ranks.length > 1 &&
         html`<${Select} label="ranks" hidden=${false} value=${String(view.ranks)}

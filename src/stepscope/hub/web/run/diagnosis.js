@@ -24,7 +24,7 @@ export function Diagnosis({ run, keys, answer, reload, onStep }) {
     if (chosen) list.current?.querySelector(`[data-finding="${Number(chosen)}"]`)?.scrollIntoView({ block: "nearest" });
   }, [chosen, findings.length]);
   return html`<div class="diagnosis">
-    <p class=${"verdict " + verdictTone(findings)} role="status">${verdict(run, answer, findings, complete, progress)}</p>
+    <p class=${"verdict " + verdictTone(answer, findings)} role="status">${verdict(run, answer, findings, complete, progress)}</p>
     ${findings.some(({ step }) => step !== null) && html`<${TimeLine} run=${run} findings=${findings} />`}
     <ol ref=${list} class="diagnosis-list" aria-label="Findings with their evidence">
       ${findings.map(
@@ -40,8 +40,9 @@ export function Diagnosis({ run, keys, answer, reload, onStep }) {
   </div>`;
 }
 
-const verdictTone = (findings) => {
+const verdictTone = (answer, findings) => {
   const open = findings.filter(({ muted }) => !muted);
+  if (!answer) return "quiet";
   return open.length ? tone(open[0]) : "good";
 };
 
@@ -62,9 +63,10 @@ function verdict(run, answer, findings, complete, progress) {
 }
 
 const LANE = 24, // pixels that a flag takes
+  LANES = 5, // of flags above each other; the list below has what has no room
   CLOSE = 0.08; // share of the line within which flags stand above each other, as a phone has little room
 
-// The lane of each flag: the lowest in which none stands close to it.
+// The lane of each flag: the lowest in which none stands close to it. The worst findings come first, and get room first.
 function lanesOf(steps, last) {
   const taken = /** @type {number[][]} */ ([]);
   return steps.map((step) => {
@@ -80,7 +82,9 @@ function TimeLine({ run, findings }) {
   const placed = findings.map((finding, at) => ({ finding, at })).filter(({ finding }) => finding.step !== null);
   const steps = placed.map(({ finding }) => finding.step),
     last = Math.max(run.step ?? 0, ...placed.map(({ finding }) => finding.last_step ?? finding.step), 1),
-    lanes = lanesOf(steps, last);
+    lanes = lanesOf(steps, last),
+    drawn = placed.map((each, n) => ({ ...each, lane: lanes[n] })).filter(({ lane }) => lane < LANES),
+    rest = placed.length - drawn.length;
   const place = (step) => `${(100 * Math.max(0, step)) / last}%`;
   const part = ({ finding, at }) => {
     const first = finding.first_step ?? finding.step,
@@ -88,14 +92,20 @@ function TimeLine({ run, findings }) {
     return html`<span key=${at} aria-hidden="true" class=${"time-line-part " + tone(finding)}
       style=${{ left: place(first), width: `${(100 * Math.max(0, until - first)) / last}%` }}></span>`;
   };
-  const flag = ({ finding, at }, n) => html`<button key=${at} type="button" class=${"time-line-mark " + tone(finding)}
+  const flag = ({
+    finding,
+    at,
+    lane,
+  }) => html`<button key=${at} type="button" class=${"time-line-mark " + tone(finding)}
       title=${finding.text} aria-label=${`Step ${finding.step}: ${finding.text}`}
-      style=${{ left: place(finding.step), bottom: `${2 + LANE * lanes[n]}px` }}
+      style=${{ left: place(finding.step), bottom: `${2 + LANE * lane}px` }}
       onClick=${() => change({ finding: String(at) })}><${Icon} name="flag" size=${11} /></button>`;
   return html`<div class="time-line" role="group" aria-label="Findings along the steps of the run">
-    <div class="time-line-band" style=${{ height: `${8 + LANE * (Math.max(...lanes) + 1)}px` }}>
-      ${placed.map(part)}${placed.map(flag)}</div>
-    <div class="time-line-ends muted"><span>step 0</span><span>step ${ordinal(last)}</span></div>
+    <div class="time-line-band" style=${{ height: `${8 + LANE * (Math.max(...drawn.map(({ lane }) => lane)) + 1)}px` }}>
+      ${placed.map(part)}${drawn.map(flag)}</div>
+    <div class="time-line-ends muted"><span>step 0</span>
+      ${rest > 0 && html`<span>${count(rest)} more at the same steps are in the list</span>`}
+      <span>step ${ordinal(last)}</span></div>
   </div>`;
 }
 

@@ -1,61 +1,92 @@
-// The notes of a run: Markdown, in which a block ```chart with the name of a metric is a chart that goes on with its run.
+// Notes of a run and texts of dashboards: Markdown, in which a block ```chart with the name of a metric is a chart of one run
+// or of several that goes on with them.
 import { html, useEffect, useMemo } from "../h.js";
+import { get, quoted } from "../api.js";
+import { useFetch } from "../use.js";
 import { ChartCard } from "../charts/card.js";
 import { Markdown } from "../parts/markdown.js";
 import { useShownTheme } from "../theme.js";
 import { RunLines } from "../workspace/lines.js";
 
 const CHARTS = 20, // in one text
-  RUNS = 20; // in one chart
+  RUNS = 20, // in one chart
+  RELOAD_MS = 10000; // while one of them goes on
 
 /**
- * What a block asks for: metrics, one a line, and `runs: ID, ID` in place of the run itself.
+ * What a block asks for: metrics, one a line, and in place of the run itself `runs: ID, ID` or `where: FILTER`.
  * @param {string[]} lines
  */
 export function chartOf(lines) {
   const words = lines.map((line) => line.trim()).filter(Boolean);
-  const runs = words
-    .filter((line) => line.startsWith("runs:"))
-    .flatMap((line) => line.slice(5).split(","))
+  const after = (name) => words.filter((line) => line.startsWith(name)).map((line) => line.slice(name.length).trim());
+  const runs = after("runs:")
+    .flatMap((line) => line.split(","))
     .map((id) => id.trim())
     .filter(Boolean);
-  return { keys: words.filter((line) => !line.startsWith("runs:")), runs: [...new Set(runs)].slice(0, RUNS) };
+  const keys = words.filter((line) => !line.startsWith("runs:") && !line.startsWith("where:"));
+  return { keys, runs: [...new Set(runs)].slice(0, RUNS), where: after("where:").join(" and ") };
 }
 
-export function Notes({ run }) {
+/** @param {{ run: any, text?: string }} given the run of charts that name none, and the text in place of its notes */
+export function Notes({ run, text = run.notes }) {
   let drawn = 0;
   const draw = (word, lines) => {
     if (word !== "chart") return undefined;
-    const { keys, runs } = chartOf(lines);
+    const { keys, runs, where } = chartOf(lines);
     return html`<div class="notes-charts">${keys.map(
       (key) =>
         drawn++ < CHARTS &&
-        html`<${NotesChart} key=${key + runs.join()} run=${run} name=${key} runs=${runs.length ? runs : [run.id]} />`,
+        html`<${NotesChart} key=${key + runs.join() + where} run=${run} name=${key} ids=${runs} where=${where} />`,
     )}</div>`;
   };
-  return html`<${Markdown} text=${run.notes} draw=${draw} />`;
+  return html`<${Markdown} text=${text} draw=${draw} />`;
 }
 
 const LOOK = { kind: "step", window: null, log: false, weight: 0, flags: [] };
+const NONE = /** @type {any[]} */ ([]);
 
-function NotesChart({ run, name, runs }) {
+// The runs of a chart: those that are named or that a filter picks, the newest first, else the run itself.
+function useChartRuns(run, ids, where) {
+  const filter = where || (ids.length ? `id in (${ids.map(quoted).join(", ")})` : "");
+  const fetched = useFetch(
+    (signal) =>
+      filter ? get("runs", { filter, limit: RUNS }, signal).then(({ runs }) => runs) : Promise.resolve(NONE),
+    [filter],
+  );
+  const going = (fetched.value ?? NONE).some(({ status }) => status === "running");
+  useEffect(() => {
+    const timer = going ? setInterval(fetched.reload, RELOAD_MS) : 0;
+    return () => clearInterval(timer);
+  }, [going]);
+  const found = fetched.value ?? NONE;
+  const named = ids.flatMap((id) => found.find((each) => each.id === id) ?? NONE);
+  return {
+    runs: where ? found : filter ? named : run ? [run] : NONE,
+    error: fetched.error,
+    loading: filter && !fetched.value,
+  };
+}
+
+function NotesChart({ run, name, ids, where }) {
   const feed = useMemo(() => new RunLines(), []);
   const theme = useShownTheme();
+  const { runs, error, loading } = useChartRuns(run, ids, where);
   useEffect(() => () => feed.close(), []);
   useEffect(() => {
-    const shown = runs.map((id) => (id === run.id ? run : { id, name: id }));
-    feed.show(shown, new Map(runs.map((id, at) => [id, at])));
-  }, [runs.join("\n"), theme]);
-  useEffect(() => feed.move(runs.includes(run.id) ? [run.id] : []), [run.seen]);
+    feed.show(runs, new Map(runs.map(({ id }, at) => [id, at])));
+  }, [runs.map(({ id }) => id).join("\n"), theme]);
+  useEffect(() => feed.move(runs.map(({ id }) => id)), [runs.map(({ seen }) => seen).join()]);
   const source = useMemo(
     () => ({
       watch: (notify) => feed.watch(name, notify),
       read: () => {
-        const lines = feed.lines(name);
-        return { ...feed.state(name), unit: lines[0]?.unit || "", lines };
+        const lines = feed.lines(name),
+          state = feed.state(name);
+        return { loading: state.loading || loading, error: error ?? state.error, unit: lines[0]?.unit || "", lines };
       },
     }),
-    [feed, name],
+    [feed, name, error, loading],
   );
-  return html`<${ChartCard} title=${name} source=${source} look=${LOOK} on=${{}} linked />`;
+  const empty = runs.length ? undefined : "No run matches";
+  return html`<${ChartCard} title=${name} source=${source} look=${LOOK} on=${{}} empty=${empty} linked />`;
 }

@@ -1,6 +1,6 @@
 // What a run is: the use of its time, configuration, environment, commit, attempts and processes.
 import { html, useState } from "../h.js";
-import { Search } from "../parts/controls.js";
+import { Code, Search } from "../parts/controls.js";
 import { clock, count, flat, lasting, number, ordinal, percent, plain } from "../parts/format.js";
 import { Fetched, Empty } from "../parts/states.js";
 import { Artifacts } from "./artifacts.js";
@@ -11,7 +11,7 @@ import { GPU } from "../runs/reduced.js";
 import { spanColour } from "../trace/colours.js";
 
 export function Overview({ run, keys, going, control, goodput }) {
-  const { git, ...rest } = run.environment || {};
+  const { git, packages, ...rest } = run.environment || {};
   return html`<div class="overview">
     <${Goodput} fetched=${goodput} />
     <${Gpus} columns=${run.columns} />
@@ -22,11 +22,37 @@ export function Overview({ run, keys, going, control, goodput }) {
     <${Settings} title="Configuration" settings=${run.config} empty="No configuration." />
     <${Settings} title="Environment" settings=${{ ...(git ? { git } : {}), ...rest }}
         empty="No environment recorded." />
+    ${packages && html`<${Settings} title="Packages" settings=${packages} empty="No packages recorded." />`}
+    <${Reproduce} environment=${run.environment || {}} />
     <${Attempts} run=${run} />
     <${Processes} run=${run} />
     <${OwnOverhead} keys=${keys} />
     <${Edits} run=${run} />
   </div>`;
+}
+
+const shellWord = (word) => (/^[\w@%+=:,./-]+$/.test(word) ? word : `'${word.replaceAll("'", "'\\''")}'`);
+
+/**
+ * The commands that start it again: the code as it was committed, and the command line.
+ * @param {Record<string, any>} environment
+ */
+export function startingAgain({ "git.remote": remote, "git.commit": commit, argv }) {
+  const words = Array.isArray(argv) ? argv.map(String) : [];
+  return [
+    remote && `git clone ${shellWord(remote)} code && cd code`,
+    commit && `git checkout ${shellWord(commit)}`,
+    words.length > 0 && ["python", ...words].map(shellWord).join(" "),
+  ].filter(Boolean);
+}
+
+function Reproduce({ environment }) {
+  const commands = startingAgain(environment);
+  if (!environment["git.commit"] || !commands.length) return null;
+  return html`<section class="panel box" aria-label="Reproduce"><header class="box-head"><h2>Reproduce</h2></header>
+    <div class="box-body"><${Code} text=${commands.join("\n")} />
+      <p class="muted">With <code>init(capture_code=True)</code> the uncommitted changes are the file <code>code/diff</code>
+        under Files; <code>git apply</code> brings them back.</p></div></section>`;
 }
 
 // What the run used of its GPUs; nothing where it is not known that it has any.

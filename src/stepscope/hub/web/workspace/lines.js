@@ -21,7 +21,7 @@ export class RunLines {
     /** @type {any[]} */
     this.runs = []; // those that are visible, in their order
     this.styles = new Map();
-    this.how = { x: "step", from: null, to: null, points: 256 };
+    this.how = { x: "step", along: /** @type {string | null} */ (null), from: null, to: null, points: 256 };
     this.version = 0; // of what `read` depends on besides lines
     this.timer = 0;
     this.renewal = 0;
@@ -121,12 +121,13 @@ export class RunLines {
     const { turn } = entry,
       began = performance.now(),
       // What has no steps, the readings of the machine, is drawn over time.
-      x = entry.key.startsWith("system/") && this.how.x === "step" ? "relative" : this.how.x,
+      x = entry.key.startsWith("system/") && ["step", "metric"].includes(this.how.x) ? "relative" : this.how.x,
       window = x === this.how.x ? { from: this.how.from, to: this.how.to } : {};
     entry.loading++;
     for (const id of ids) entry.due.delete(id);
     try {
-      const params = { run: ids, ...askedOf(entry.key), x, points: this.how.points, ...window };
+      const over = x === "metric" ? { along: this.how.along } : { x };
+      const params = { run: ids, ...askedOf(entry.key), ...over, points: this.how.points, ...window };
       const answer = await get("series", params, entry.control.signal);
       if (turn !== entry.turn) return;
       const found = new Map(answer.lines.map((line) => [line.run, line]));
@@ -173,6 +174,8 @@ export class RunLines {
 function made(line, width) {
   if (!line) return null;
   const marks = marksOf({ ...line, shape: "buckets", aligned: false }, Infinity);
+  const { step, step_last: stepLast } = line.columns;
+  if (step) Object.assign(marks, { steps: step.map((first, i) => [first, stepLast[i]]) });
   marks.wide = marks.low.some((low, i) => low !== null && (marks.high[i] ?? low) > low);
   return {
     key: line.key,

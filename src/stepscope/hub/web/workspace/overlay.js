@@ -9,7 +9,7 @@ import { movableAmong } from "../parts/reorder.js";
 import { Empty, Failure, Loading } from "../parts/states.js";
 import { ChartCard } from "../charts/card.js";
 import { pick } from "../charts/pick.js";
-import { ends, grouped, Smoothing } from "../run/charts.js";
+import { axesOf, axisOf, axisText, ends, grouped, Smoothing } from "../run/charts.js";
 import { expressionKey, Expressions, titleOf } from "./expressions.js";
 import { groupLines } from "./groups.js";
 import { RunLines } from "./lines.js";
@@ -22,9 +22,11 @@ const POINTS = [
 ]; // marks of a line, by the number of runs
 
 export function Overlay({ project, runs, fields, styles, groups, theme, toggle }) {
-  const [x] = useParam("x", "step");
+  const [xText] = useParam("x", "step");
+  const { x, xKey } = axisOf(xText);
   const [smooth] = useParam("smooth", "0");
   const [log] = useParam("log");
+  const [values] = useParam("values");
   const [q] = useParam("q");
   const [from] = useParam("from");
   const [to] = useParam("to");
@@ -44,8 +46,8 @@ export function Overlay({ project, runs, fields, styles, groups, theme, toggle }
   }, [runs.map((run) => `${run.id} ${run.name}`).join("\n"), styles, theme, groups]);
   useEffect(() => {
     const [, points] = POINTS.find(([most]) => runs.length <= most) ?? [0, 128];
-    feed.change({ x, from: window?.[0] ?? null, to: window?.[1] ?? null, points });
-  }, [x, from, to, runs.length > 10, runs.length > 60]);
+    feed.change({ x, along: xKey, from: window?.[0] ?? null, to: window?.[1] ?? null, points });
+  }, [xText, from, to, runs.length > 10, runs.length > 60]);
   useEffect(() => {
     const moved = runs.filter((run) => known.current.has(run.id) && known.current.get(run.id) !== run.seen);
     known.current = new Map(runs.map((run) => [run.id, run.seen]));
@@ -60,8 +62,8 @@ export function Overlay({ project, runs, fields, styles, groups, theme, toggle }
     return [...(made.length ? [["Expressions", made]] : []), ...grouped(shown, pins)];
   }, [shown, pins, search, expressions]);
   const look = useMemo(
-    () => ({ kind: x, window, log: log === "1", weight: Number(smooth) || 0, flags: [] }),
-    [x, from, to, log, smooth],
+    () => ({ kind: x, window, log: log === "1", weight: Number(smooth) || 0, flags: [], values: values === "1" }),
+    [x, from, to, log, smooth, values],
   );
   const overTime = useMemo(() => ({ ...look, kind: "relative", window: null }), [look]);
   const sources = useRef(new Map());
@@ -81,7 +83,8 @@ export function Overlay({ project, runs, fields, styles, groups, theme, toggle }
       open = (step, rank) => go(href("run", run, { tab: "charts", step, at: rank }));
     if (!run) change({ filter: narrowed(groups.by, mark.line.name) }, { replace: false });
     else if (titleOf(key) === key) pick(run, mark.line.key || key, mark, plot, { x }, open);
-    else if (x === "step") open(mark.line.marks.x[mark.i], null);
+    else if (x === "step" || x === "metric")
+      open((mark.line.marks.steps?.[mark.i] ?? [mark.line.marks.x[mark.i]])[0], null);
   };
   const flip = (list, key) => (list.includes(key) ? list.filter((each) => each !== key) : [...list, key]);
   const pinned = (sections.find(([name]) => name === "pinned")?.[1] ?? []).map((each) => each.key);
@@ -92,26 +95,28 @@ export function Overlay({ project, runs, fields, styles, groups, theme, toggle }
         ? movableAmong(key, key, pinned, pins, setPins)
         : movableAmong(titleOf(key), titleOf(key), expressions, expressions, setExpressions);
   const card = ({ key }) => {
-    const timed = key.startsWith("system/") && x === "step";
+    const timed = key.startsWith("system/") && (x === "step" || x === "metric");
     return html`<${ChartCard} key=${key} title=${titleOf(key)} source=${source(key)} look=${timed ? overTime : look}
       linked metric=${key === titleOf(key) ? key : undefined} ...${movable(key)}
-      on=${timed ? { legend: on.legend } : { ...on, pick: opening(key) }} group=${`workspace-${timed ? "relative" : x}`}
+      on=${timed ? { legend: on.legend } : { ...on, pick: opening(key) }} group=${`workspace-${timed ? "relative" : xText}`}
       pinned=${pins.includes(key)} onPin=${key === titleOf(key) ? () => setPins(flip(pins, key)) : undefined}
       wide=${wide.includes(key)} onWide=${() => setWide(flip(wide, key))}
       settings=${settings.get(key)} onSettings=${(next) => setSettings(key, next)}
-      empty=${runs.length ? "No visible run has this metric here" : "No run is visible"} />`;
+      empty=${x === "metric" && !timed ? `No visible run has both this and ${xKey} here` : runs.length ? "No visible run has this metric here" : "No run is visible"} />`;
   };
   return html`<div class="controls"><${Toolbar} label="Charts">
       <${Search} label="Find a metric" placeholder="Find a metric  /" value=${q}
           onChange=${(text) => change({ q: text })} />
-      <${Select} label="x" hidden=${false} value=${x}
-          onChange=${(next) => change({ x: next === "step" ? null : next, from: null, to: null })} options=${[
-            ["step", "step"],
-            ["relative", "time since start"],
-            ["time", "wall time"],
-          ]} />
+      <${Select} label="x" hidden=${false} value=${axisText(xKey) ?? x}
+          onChange=${(next) => change({ x: next === "step" ? null : next, from: null, to: null })}
+          options=${axesOf(
+            keys.filter(({ key }) => !key.startsWith("system/")),
+            xKey,
+          )} />
       <${Smoothing} value=${Number(smooth) || 0} />
       <${Switch} label="log" title="A logarithmic y axis" on=${log === "1"} onChange=${(next) => change({ log: next })} />
+      <${Switch} label="values" title="The last, lowest and highest value of each line below its chart" on=${values === "1"}
+          onChange=${(next) => change({ values: next })} />
       <${Expressions} list=${expressions} runs=${runs} onChange=${setExpressions} />
     <//>
       <span class="controls-note muted">
@@ -212,7 +217,7 @@ function linesOfGroups(lines, groups) {
 }
 
 /**
- * The settings of single charts, in the address: `chart=KEY~log~smooth:0.6~y:robust` or `y:0..3`.
+ * The settings of single charts, in the address: `chart=KEY~log~values~smooth:0.6~y:robust` or `y:0..3`.
  * @returns {[Map<string, any>, (key: string, next: any) => void]}
  */
 function useChartSettings() {
@@ -234,6 +239,7 @@ export function readSettings(text) {
   for (const part of parts) {
     const [name, value = ""] = part.split(/:(.*)/s);
     if (name === "log") made.log = value !== "0";
+    else if (name === "values") made.values = value !== "0";
     else if (name === "smooth") made.weight = Math.min(0.99, Number(value) || 0);
     else if (name === "y" && value === "robust") made.y = "robust";
     else if (name === "y" && value.includes(".."))
@@ -242,9 +248,10 @@ export function readSettings(text) {
   return [decodeURIComponent(key), made];
 }
 
-export function writeSettings(key, { log, weight, y }) {
+export function writeSettings(key, { log, values, weight, y }) {
   const parts = [encodeURIComponent(key)];
   if (log !== undefined) parts.push(log ? "log" : "log:0");
+  if (values !== undefined) parts.push(values ? "values" : "values:0");
   if (weight !== undefined) parts.push(`smooth:${weight}`);
   if (y === "robust") parts.push("y:robust");
   else if (Array.isArray(y)) parts.push(`y:${y.map((end) => end ?? "").join("..")}`);
