@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
+from stepscope.cli.journal_answers import RUN, JournalAnswers
 from stepscope.cli.main import main
-from stepscope.cli.run_document import look
 from stepscope.cli.watching.watched import Watched
 from stepscope.journal.layout import is_alive, process_alive
 from stepscope.journal.run_summary import read_run as summarised
@@ -96,9 +96,9 @@ def test_a_process_that_ends_while_its_journal_is_read_has_not_crashed(
         "stepscope.journal.layout.process_alive", lambda who: order.append("look") or process_alive(who)
     )
     monkeypatch.setattr(
-        "stepscope.cli.run_document.read_run", lambda *given: order.append("read") or summarised(*given)
+        "stepscope.cli.journal_answers.read_run", lambda *given: order.append("read") or summarised(*given)
     )
-    assert look(home, "R").status == "running"
+    assert JournalAnswers(home, "R").get(RUN, run="R")["status"] == "running"
     assert order == ["look", "read"]
 
 

@@ -10,12 +10,13 @@ from typing import Any
 
 import pytest
 
+from stepscope.cli.journal_answers import RUN, JournalAnswers
 from stepscope.cli.main import main
 from stepscope.model.names import EVENT_EXCEPTION, EVENT_STARTED
 from stepscope.model.ports import Batch, Writer
 from stepscope.model.records import Alert, Event, Log, Metric, Record, Span
 from stepscope.sinks.hub import Hub
-from tests.cli.journals import SECOND, START, alert, event, finished, log, metric, span, write
+from tests.cli.journals import SECOND, START, alert, event, finished, later, log, metric, span, write
 from tests.hub.conftest import RunningHub, StartHub, start_hub
 from tests.waiting import wait_until
 
@@ -158,20 +159,52 @@ def shape(value: Any) -> Any:
     return [shape(each) for each in value] if isinstance(value, list) else None
 
 
+ASKED: list[tuple[str, dict[str, str]]] = [
+    (RUN, {}),
+    *((f"{RUN}/{name}", {}) for name in ("keys", "summary", "findings", "goodput")),
+    ("/api/logs", {"kind": "event", "name": EVENT_EXCEPTION}),
+    ("/api/alerts", {}),
+    ("/api/spans", {"open": "true"}),
+]
+"""What commands ask about a run."""
+OF_JOURNALS = {"curve", "damaged_frames", "records", "status", "unreadable_records", "world_size"}
+"""Fields of metrics and writers that no hub has."""
+
+
+def assert_part_of(mine: Any, theirs: Any, where: str) -> None:
+    """Check that every field of the journals' answer is in the hub's, with the same value."""
+    if isinstance(mine, dict):
+        for name in mine.keys() - (OF_JOURNALS - theirs.keys()):
+            assert name in theirs, (where, name)
+            assert_part_of(mine[name], theirs[name], f"{where} {name}")
+    elif isinstance(mine, list) and mine and isinstance(mine[0], dict):
+        others = [each for each in theirs if not (where.endswith("keys") and each["key"].startswith("stepscope/"))]
+        assert len(mine) == len(others), where
+        for own, other in zip(mine, others, strict=True):
+            assert_part_of(own, other, where)
+    else:
+        assert mine == pytest.approx(theirs), where
+
+
 def test_show_has_one_schema(start_hub: StartHub, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """A run is the same document and text from its journals and from a hub that has it alone, field by field."""
     hub = start_hub()
     start = event(EVENT_STARTED, config={"lr": 0.1, "model": {"depth": 4}}, python="3.11", notes="why", tags={"a": 1})
     losses = [metric(n, loss=math.nan if n == 50 else 100.0 - n) for n in range(100)]
-    own = Metric(START, None, None, "stepscope", {"dropped/metric/disk": 3})
+    own = Metric(START + 100 * SECOND, None, None, "stepscope", {"dropped/metric/disk": 3, "overhead/total": 0.25})
     error = event(EVENT_EXCEPTION, **{"exception.type": "ValueError"})
     rest = [alert("loss.nan", "the loss is NaN", 50), error, log("careful"), event("milestone", text="half")]
     spans = [span("train.step", n, n * SECOND, n) for n in (1, 2, 9, 4)]
     hung = span("evaluate", 99, None, 9)
-    records = [start, *losses, *spans, hung, own, *rest, finished("failed")]
+    records = [start, *losses, *later(spans, 99), *later([hung], 99), own, *later([*rest, finished("failed")], 110)]
     write(hub.home, "R", records, name="base", pid=77)
     hub.wait_stored("folder", len(records))
-    wait_until(lambda: hub.request("GET", "/api/runs/R/findings").json()["complete"])
+    wait_until(lambda: len(hub.request("GET", "/api/runs/R/findings").json()["findings"]) == 3)
+    journals = JournalAnswers(hub.home, "R")
+    for path, given in ASKED:
+        query = "&".join(f"{name}={value}" for name, value in {"run": "R", **given}.items())
+        theirs = hub.request("GET", f"{path.replace('{run}', 'R')}?{query if '{run}' not in path else ''}").json()
+        assert_part_of(journals.get(path, run="R", **given), theirs, path)
     here, text_here = document(hub.home, capsys), headings(hub.home, capsys)
     (hub.home / "runs" / "R").rename(tmp_path / "R")
     there, text_there = document(hub.home, capsys), headings(hub.home, capsys)
@@ -183,6 +216,7 @@ def test_show_has_one_schema(start_hub: StartHub, tmp_path: Path, capsys: pytest
     for field, value in here.items():
         assert there[field] == value, field
     assert list(text_there) == list(text_here)
-    for name in ("FINDINGS", "CONFIG", "ENVIRONMENT", "SPANS", "OPEN SPANS", "ALERTS", "EXCEPTIONS", "EVENTS", "LOGS"):
+    same = ("FINDINGS", "CONFIG", "ENVIRONMENT", "SPANS", "OPEN SPANS", "ALERTS", "EXCEPTIONS", "EVENTS", "LOGS")
+    for name in (*same, "OVERHEAD"):
         assert text_there[name] == text_here[name] != [], name
     assert [line.split()[:6] for line in text_there["METRICS"]] == [line.split()[:6] for line in text_here["METRICS"]]

@@ -6,23 +6,22 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from msgspec import structs
-
 from stepscope.cli import text
+from stepscope.cli.journal_answers import RUN
 from stepscope.cli.options import RUN_HELP, Commands, add_command, home_of
-from stepscope.cli.run_document import from_journals, look
 from stepscope.cli.run_text import flatten
-from stepscope.cli.stored_run import RUN, open_stored
+from stepscope.cli.stored_run import open_answers
 from stepscope.hub.client import RUNS, open_http_client
-from stepscope.journal.resolve_run import LATEST, PROBES, find_run, runs_by_age
+from stepscope.journal.resolve_run import LATEST, PROBES, runs_by_age
 from stepscope.model import formatting
 from stepscope.model.errors import ConfigError
 from stepscope.model.run_description import tag_text
-from stepscope.wire.plain import dumps, plain
+from stepscope.wire.plain import dumps
 
 SECTIONS = ("run", "settings", "git", "packages", "environment", "values")
 _MACHINE = ("system/", "stepscope/")
 _WIDEST_NAME = 32
+_ABOUT = ("project", "name", "group", "job_type", "status", "step", "attempts", "ranks", "lasted", "tags", "notes")
 
 Table = Mapping[str, Any]
 
@@ -73,33 +72,20 @@ def _pair(home: Path, names: Sequence[str]) -> Sequence[str]:
 
 
 def _facts(home: Path, name: str) -> Facts:
-    """Read a run from the hub or the store, else from its journals."""
-    with open_stored(home, name) as stored:
-        if stored is not None:
-            row, keys = stored.get(RUN), stored.get(f"{RUN}/keys")["keys"]
-            values = {each["key"]: each["last"] for each in keys}
-            units = {each["key"]: each["unit"] for each in keys if each["unit"]}
-            return _made(row["id"], row, {**row, "lasted": row["duration"]}, values, units)
-    run = from_journals(look(home, find_run(home, name)))
-    about = {"step": run.last_step, "attempts": len(run.attempts), "ranks": len(run.ranks)}
-    facts = {**structs.asdict(run), **about, "lasted": run.duration_seconds}
-    return _made(run.run, facts, facts, {key: each.last for key, each in run.keys.items()}, {})
-
-
-_ABOUT = ("project", "name", "group", "job_type", "status", "step", "attempts", "ranks", "lasted", "tags", "notes")
-
-
-def _made(run: str, record: Table, about: Table, values: Table, units: Mapping[str, str]) -> Facts:
-    tags = " ".join(tag_text(*tag) for tag in about["tags"].items())
-    described = {**about, "tags": tags, "lasted": formatting.duration(about["lasted"])}
+    """Ask about a run."""
+    with open_answers(home, name) as stored:
+        row, keys = stored.get(RUN), stored.get(f"{RUN}/keys")["keys"]
+    tags = " ".join(tag_text(*tag) for tag in row["tags"].items())
+    described = {**row, "tags": tags, "lasted": formatting.duration(row["duration"])}
     sections: dict[str, dict[str, Any]] = {name: {} for name in SECTIONS}
     sections["run"] = {name: described[name] for name in _ABOUT if described[name] not in ("", None)}
-    sections["settings"] = dict(flatten(plain(record["config"])))
-    for name, value in flatten(plain(record["environment"])):
+    sections["settings"] = dict(flatten(row["config"]))
+    for name, value in flatten(row["environment"]):
         kind, _, rest = name.partition(".")
         sections[kind if kind in ("git", "packages") and rest else "environment"][name] = value
-    sections["values"] = dict(plain(values))
-    return Facts(run, about["name"] or run, sections, units)
+    sections["values"] = {each["key"]: each["last"] for each in keys}
+    units = {each["key"]: each["unit"] for each in keys if each["unit"]}
+    return Facts(row["id"], row["name"] or row["id"], sections, units)
 
 
 def _compared(first: Facts, second: Facts, section: str, *, everything: bool) -> dict[str, list[Any]]:

@@ -9,12 +9,11 @@ from pathlib import Path
 from typing import Any
 
 from stepscope.cli import text
-from stepscope.cli.journal_diagnosis import JournalDiagnosis, diagnose
+from stepscope.cli.journal_answers import RUN
+from stepscope.cli.journal_diagnosis import JournalDiagnosis
 from stepscope.cli.options import LATEST_HELP, Commands, add_command, home_of
-from stepscope.cli.stored_run import RUN, is_large, open_stored
+from stepscope.cli.stored_run import open_answers
 from stepscope.hub.client import HubError, open_http_client
-from stepscope.journal.resolve_run import find_run
-from stepscope.journal.run_goodput import Folding
 from stepscope.model.errors import StepscopeError
 from stepscope.model.goodput_sums import in_words
 from stepscope.wire.plain import dumps
@@ -33,10 +32,8 @@ def add(commands: Commands) -> None:
 
 def command(args: argparse.Namespace) -> int:
     """Print the findings."""
-    home = home_of(args)
-    with open_stored(home, args.run) as stored:
-        answer = stored.get(PATH) if stored is not None else from_journals(home, find_run(home, args.run))
-    answer["time"] = time_words(home, answer["run"])
+    with open_answers(home_of(args), args.run) as stored:
+        answer = {**stored.get(PATH), "time": in_words(stored.get(f"{RUN}/goodput")["shares"])}
     width = text.width()
     print(dumps(answer) if args.json else "\n".join(_drawn(answer, width)))
     return 0
@@ -44,26 +41,6 @@ def command(args: argparse.Namespace) -> int:
 
 def _drawn(answer: dict[str, Any], width: int) -> Iterator[str]:
     return (text.tinted_line(each) for line in _report(answer) for each in wrapped(line, width))
-
-
-def from_journals(home: Path, run: str) -> dict[str, Any]:
-    """Diagnose the journals of a run; the result has the format of a hub's answer."""
-    return {"run": run, "complete": True, "progress": 1.0, "findings": diagnose(home, run)}
-
-
-def findings_of(home: Path, run: str) -> list[dict[str, Any]]:
-    """The stored findings of a run; those of its journals where it is not stored, or small and not diagnosed yet."""
-    with open_stored(home, run) as stored:
-        answer: dict[str, Any] = {} if stored is None else stored.get(PATH)
-    if not answer or not (answer["complete"] or is_large(home, run)):
-        answer = from_journals(home, run)
-    return list(answer["findings"])
-
-
-def time_words(home: Path, run: str) -> str:
-    """Where the time of a run went, in a sentence; empty where no span tells."""
-    with open_stored(home, run) as stored:
-        return in_words(Folding(home, run).look().shares if stored is None else stored.get(f"{RUN}/goodput")["shares"])
 
 
 def _of_hub(home: Path, run: str) -> dict[str, Any] | None:

@@ -5,25 +5,32 @@ import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from stepscope.cli import text
+from stepscope.cli.journal_answers import JournalAnswers
 from stepscope.hub.client import HubClient, HubError, open_client, open_http_client, resolve_run
 from stepscope.journal import layout
 from stepscope.journal.layout import files_of
 from stepscope.journal.resolve_run import UnknownRun, find_run
 from stepscope.model.errors import StepscopeError
 
-RUN = "/api/runs/{run}"
 LARGE = 4 << 20
 """Journals of this many bytes take longer to read and to diagnose than the store to open."""
+
+
+class Answers(Protocol):
+    """Answers questions about a run: a hub, its engine in this process, or the journals of the run alone."""
+
+    def get(self, path: str, *, run: str, **params: Any) -> Any:
+        """GET JSON."""
 
 
 @dataclass(frozen=True, slots=True)
 class StoredRun:
     """A run, and where to ask about it."""
 
-    client: HubClient
+    client: Answers
     run: str
 
     def get(self, path: str, **params: Any) -> Any:
@@ -43,6 +50,26 @@ def open_stored(home: Path, name: str, *, only_hub: bool = False) -> Iterator[St
             yield _of_hub(client, home, name)
         else:
             yield None if only_hub else _of_store(home, name, undo)
+
+
+@contextlib.contextmanager
+def open_answers(home: Path, name: str, *, journals_first: bool = False) -> Iterator[StoredRun]:
+    """Open a run wherever it can be asked about: of the hub or the home's store, else of its journals.
+
+    With `journals_first`, of the journals where they are here and not large.
+    """
+    if journals_first and (small := _small(home, name)):
+        yield StoredRun(JournalAnswers(home, small), small)
+        return
+    with open_stored(home, name) as stored:
+        yield stored or StoredRun(JournalAnswers(home, run := find_run(home, name)), run)
+
+
+def _small(home: Path, name: str) -> str | None:
+    """The run that a name stands for, where its journals are here and not large."""
+    with contextlib.suppress(UnknownRun):
+        return None if is_large(home, run := find_run(home, name)) else run
+    return None
 
 
 def _of_hub(client: HubClient, home: Path, name: str) -> StoredRun | None:

@@ -100,6 +100,7 @@ class KeySummary:
     low: float | None = None
     high: float | None = None
     non_finite: int = 0
+    unit: str = ""
     curve: Curve | None = None
 
     @property

@@ -283,6 +283,7 @@ class RunSummary:
             if key not in known:
                 name = key if category is None else f"{category}/{key}"
                 known[key] = self.keys.setdefault(name, new_key(name, rank))
+                known[key].unit = metrics[0].instrument.unit if metrics[0].instrument else ""
             known[key].extend(values, stamps, rank, attempt)
 
     def _take_span(self, writer: Writer, span: Span) -> None:
@@ -381,6 +382,16 @@ class RunSummary:
             numbers = {key: value for key, value in each.counters.items() if isinstance(value, (int, float))}
             total.update({key: value for key, value in numbers.items() if not key.startswith(names.OVERHEAD)})
         return dict(total)
+
+    @property
+    def overhead(self) -> dict[str, float]:
+        """What Stepscope took of the last seconds of a process, by part; of several processes the most."""
+        found: dict[str, float] = {}
+        for each in self.newest:
+            for key, share in each.counters.items():
+                if key.startswith(names.OVERHEAD) and isinstance(share, (int, float)):
+                    found[key] = max(float(share), found.get(key, 0.0))
+        return found
 
 
 def newest_attempt(writers: Iterable[WriterSummary]) -> list[WriterSummary]:

@@ -4,6 +4,7 @@ import math
 from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 from stepscope.model import names
 
@@ -189,3 +190,20 @@ def _steps(sums: Sums) -> tuple[int, int]:
         made[part[0]] += sums.steps.get(part) or walked
     rank = max(made, key=lambda each: (made[each], -each), default=0)
     return rank, made.get(rank, 0)
+
+
+def goodput_json(run: str, found: Goodput) -> dict[str, Any]:
+    """The shares and rates of a run; seconds to the microsecond."""
+    return {
+        "run": run,
+        "goodput": found.goodput,
+        "seconds": round(found.seconds, 6),
+        "shares": found.shares,
+        "buckets": {bucket: round(spent, 6) for bucket, spent in found.buckets.items()},
+        "phases": {name: round(spent, 6) for name, spent in sorted(found.phases.items())},
+        "steps": found.steps,
+        "steps_per_second": found.steps_per_second,
+        "tokens": found.tokens,
+        "tokens_per_second": found.tokens_per_second,
+        "tokens_counted": found.tokens_counted,
+    }

@@ -6,7 +6,8 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from stepscope.cli.stored_run import RUN, StoredRun
+from stepscope.cli.journal_answers import RUN
+from stepscope.cli.stored_run import StoredRun
 from stepscope.cli.tail import log_of, span_of, writer_of
 from stepscope.cli.watching.key_trend import MOST, Part
 from stepscope.cli.watching.watched import KEPT, PACE_SECONDS, Recent

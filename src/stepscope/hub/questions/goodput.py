@@ -11,7 +11,7 @@ from stepscope.hub.store.read.run_catalog import list_runs
 from stepscope.hub.store.read.series_catalog import SeriesRow, find_series, span_of
 from stepscope.hub.store.schema import NO_STEP
 from stepscope.model import names
-from stepscope.model.goodput_sums import MAX_WEIGHT, TOKEN_KEYS, Goodput, Sums, TokenCount, bucket_of, conclude
+from stepscope.model.goodput_sums import MAX_WEIGHT, TOKEN_KEYS, Sums, TokenCount, bucket_of, conclude, goodput_json
 from stepscope.model.records import MAX_EARLY
 
 _BUCKET_NAME = f"attr_values[indexOf(attr_names, {literal.text(names.ATTR_BUCKET)})]"
@@ -137,23 +137,6 @@ def _tokens(engine: Engine, counting: list[int], catalog: Mapping[int, SeriesRow
         count.rises += rises
         count.points, count.total = count.points + n, count.total + total
         count.low, count.high = min(count.low, low), max(count.high, high)
-
-
-def goodput_json(run: str, found: Goodput) -> dict[str, Any]:
-    """The shares and rates of a run; seconds to the microsecond."""
-    return {
-        "run": run,
-        "goodput": found.goodput,
-        "seconds": round(found.seconds, 6),
-        "shares": found.shares,
-        "buckets": {bucket: round(spent, 6) for bucket, spent in found.buckets.items()},
-        "phases": {name: round(spent, 6) for name, spent in sorted(found.phases.items())},
-        "steps": found.steps,
-        "steps_per_second": found.steps_per_second,
-        "tokens": found.tokens,
-        "tokens_per_second": found.tokens_per_second,
-        "tokens_counted": found.tokens_counted,
-    }
 
 
 _NUMBER = {"type": "number"}

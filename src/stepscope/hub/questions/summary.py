@@ -42,22 +42,28 @@ def summary(reader: Reader, given: dict[str, Any]) -> dict[str, Any]:
         "logs": by_severity,
         "events": dict(events.rows()),
         "alerts": dict(alerts.rows()),
-        "counters": _counters(reader, run),
+        **_own_metrics(reader, run),
     }
 
 
-def _counters(reader: Reader, run: int) -> dict[str, Any]:
-    """Stepscope's own counters as last recorded, added up over ranks and attempts; its overhead is no counter."""
-    own = {
-        number: row
-        for number, row in find_series(reader.engine, run).items()
-        if row.key.startswith(SELF) and not row.key.startswith(SELF + OVERHEAD)
-    }
-    total: dict[str, float] = {}
-    for each in read_totals(reader.engine, run, own):
+def _own_metrics(reader: Reader, run: int) -> dict[str, Any]:
+    """Stepscope's own counters as last recorded, added up over ranks and attempts, and the newest overhead."""
+    series = find_series(reader.engine, run)
+    own = {number: row for number, row in series.items() if row.key.startswith(SELF)}
+    found = read_totals(reader.engine, run, own)
+    newest = max((each.attempt for each in found), default=1)
+    counters: dict[str, float] = {}
+    overhead: dict[str, float] = {}
+    for each in found:
         key = each.series.key.removeprefix(SELF)
-        total[key] = total.get(key, 0.0) + each.last
-    return {key: word(value) for key, value in sorted(total.items())}
+        if not key.startswith(OVERHEAD):
+            counters[key] = counters.get(key, 0.0) + each.last
+        elif each.attempt == newest:
+            overhead[key] = max(overhead.get(key, 0.0), each.last)
+    return {
+        "counters": {key: word(value) for key, value in sorted(counters.items())},
+        "overhead": {key: word(value) for key, value in sorted(overhead.items())},
+    }
 
 
 _SPAN = object_of(count=INTEGER, errors=INTEGER, mean_ms=NUMBER, p50_ms=NUMBER, max_ms=NUMBER)
@@ -66,11 +72,12 @@ ENDPOINTS = (
     Endpoint(
         "/api/runs/{run}/summary",
         "summariseRun",
-        "The spans of a run by name, its logs by severity, events and alerts by name, and Stepscope's own counters.",
+        "The spans of a run by name, its logs by severity, events and alerts by name, and Stepscope's own counters "
+        "and overhead.",
         summary,
         object_of(
             spans=map_of(_SPAN), logs=map_of(INTEGER), events=map_of(INTEGER), alerts=map_of(INTEGER),
-            counters=map_of(NUMBER),
+            counters=map_of(NUMBER), overhead=map_of(NUMBER),
         ),
         (RUN,),
     ),
