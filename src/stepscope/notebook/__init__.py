@@ -84,7 +84,7 @@ def show(
 
     if tab is not None and tab not in TABS:
         raise StepscopeError(f"there is no tab {tab!r}; use one of {', '.join(TABS)}")
-    several = list(run) if isinstance(run, (list, tuple)) else [run]
+    several: list[Any] = list(run) if isinstance(run, (list, tuple)) else [run]
     found = list(dict.fromkeys(_find(each, home) for each in several))
     tall = max(100, int(height))
     if tab is not None:

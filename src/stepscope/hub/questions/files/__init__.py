@@ -131,7 +131,7 @@ def _beginning(path: Path | RemoteFile, size: int) -> bytes:
     if isinstance(path, RemoteFile):
         return b"".join(path.pieces(0, min(size, path.size)))
     with open(path, "rb") as opened:
-        return opened.read(size)
+        return opened.read(min(size, _size(path) + 1))  # room for all that is asked for would be taken at once
 
 
 def _size(path: Path | RemoteFile) -> int:
