@@ -11,8 +11,8 @@ import pytest
 
 import stepscope
 from stepscope.model.errors import StepscopeError
-from stepscope.notebook.page import ENTRY, WEB, document, modules
-from stepscope.notebook.sources import POINTS, JournalRun
+from stepscope.notebook.cell_document import ENTRY, WEB, document, modules
+from stepscope.notebook.shown_runs import POINTS, JournalRun
 from stepscope.notebook.view import MAX_CHARTS, View
 
 HOSTILE = "</script><script>alert(1)</script>"

@@ -25,7 +25,7 @@ class Shown:
         """The live view, an `anywidget`; None without that package."""
 
     def _repr_html_(self) -> str:
-        from stepscope.notebook.page import frame
+        from stepscope.notebook.cell_document import frame
 
         view = self._view.last
         return frame(view if self.widget is not None else {**view, "note": view["note"] or LIVE}, self._height)
@@ -107,7 +107,7 @@ def _find(run: "str | Run | None", home: "Path | str | None") -> tuple[Path, str
 
 def _view(found: Sequence[tuple[Path, str]], metrics: Sequence[str]) -> "View":
     from stepscope.model.errors import StepscopeError
-    from stepscope.notebook.sources import open_source
+    from stepscope.notebook.shown_runs import open_source
     from stepscope.notebook.view import MAX_RUNS, View
 
     if not 0 < len(found) <= MAX_RUNS:

@@ -5,7 +5,7 @@ from typing import Any
 
 from stepscope.hub.client import HubError
 from stepscope.journal.key_summary import leading
-from stepscope.notebook.sources import Source
+from stepscope.notebook.shown_runs import Source
 
 MAX_RUNS = 8
 MAX_CHARTS = 12

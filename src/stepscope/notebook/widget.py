@@ -7,7 +7,7 @@ from typing import Any
 import anywidget
 import traitlets
 
-from stepscope.notebook.page import WEB, document
+from stepscope.notebook.cell_document import WEB, document
 from stepscope.notebook.view import View
 
 SECONDS = 2.0
