@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 TABS = ("diagnosis", "charts", "files", "overview", "traces", "logs")
 FIRST_SECONDS = 5.0
-"""How long journals are read before a view is shown; the rest follows."""
+"""How long the journals of all runs are read before a view is shown; the rest follows."""
 LIVE = "This view does not follow the run. For one that does: pip install 'stepscope[notebook]'"
 
 
@@ -113,7 +113,7 @@ def _view(found: Sequence[tuple[Path, str]], metrics: Sequence[str]) -> "View":
     if not 0 < len(found) <= MAX_RUNS:
         raise StepscopeError(f"a view shows 1 to {MAX_RUNS} runs, not {len(found)}")
     view = View([open_source(home, run) for home, run in found], metrics)
-    view.read(FIRST_SECONDS)
+    view.read(FIRST_SECONDS / len(found))
     return view
 
 
