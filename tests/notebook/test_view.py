@@ -11,9 +11,10 @@ import pytest
 
 import stepscope
 from stepscope.model.errors import StepscopeError
-from stepscope.notebook.page import ENTRY, WEB, document, modules
-from stepscope.notebook.sources import POINTS, JournalRun
+from stepscope.notebook.cell_document import ENTRY, WEB, document, modules
+from stepscope.notebook.shown_runs import POINTS, JournalRun
 from stepscope.notebook.view import MAX_CHARTS, View
+from tests.waiting import wait_until
 
 HOSTILE = "</script><script>alert(1)</script>"
 
@@ -128,6 +129,27 @@ def test_without_anywidget_it_says_how_to_get_the_live_view(tmp_path: Path, monk
     assert set(bundle) == {"text/html", "text/plain"}
     assert bundle["text/plain"] == "a: finished, step 49"
     assert "pip install 'stepscope[notebook]'" in bundle["text/html"]
+
+
+def test_only_so_many_views_follow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The oldest stops when there are more, and so does one that is closed; a problem does not end a view."""
+    widget = pytest.importorskip("stepscope.notebook.widget", reason="the live view is an anywidget")
+    monkeypatch.setattr(widget, "SECONDS", 0.01)
+    run = stepscope.init(home=tmp_path, probes=False, otel=False, quiet=True)
+    run.log({"loss": 1.0}, step=0)
+    assert run.flush(30)
+    shown = [stepscope.show(run) for _ in range(widget.MAX_FOLLOWING + 1)]
+    shown[0].widget.following.join(60)  # type: ignore[union-attr]
+    assert [each.widget.following.is_alive() for each in shown] == [False] + [True] * widget.MAX_FOLLOWING  # type: ignore[union-attr]
+    view = shown[-1]._view  # type: ignore[union-attr]
+    monkeypatch.setattr(view._sources[0], "advance", lambda seconds: 1 / 0)
+    wait_until(lambda: "ZeroDivisionError" in shown[-1].widget.view["note"])  # type: ignore[union-attr]
+    assert view.last["runs"][0]["step"] == 0
+    for each in shown[1:]:
+        each.widget.close()  # type: ignore[union-attr]
+        each.widget.following.join(60)  # type: ignore[union-attr]
+        assert not each.widget.following.is_alive()  # type: ignore[union-attr]
+    run.finish()
 
 
 def test_what_cannot_be_shown_is_refused(tmp_path: Path) -> None:

@@ -58,6 +58,8 @@ def log_media(home: Path) -> None:
             "clip": stepscope.Video(numpy.random.default_rng(1).integers(0, 256, (4, 40, 60, 3), numpy.uint8)),
             "page": stepscope.Html(f"<h1>a page</h1>{script}"),
             "drawing": stepscope.Image(svg.encode()),
+            "bomb": stepscope.Image(png(60_000, 60_000)),
+            "named": stepscope.File(b"x", name='../../"><img src=x onerror=1>\r\nSet-Cookie: a.html'),
             "notes": stepscope.File(b"a,b\n1,2\n", name="notes.csv"),
             "roc": stepscope.Curve(
                 [0, 0.2, 1], {"a": [0, 0.8, 1], "b <b>": [0, float("nan"), 1]}, "of two", x_name="false", y_name="true"
@@ -107,7 +109,7 @@ def hub(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningHub]:
     for name, data in FILES.items():
         assert made.request("PUT", f"/files/team/vision/media/{name}", data).status == 200
     wait_until(lambda: made.request("GET", "/api/runs/media").status == 200)
-    wait_until(lambda: len(made.request("GET", "/api/runs/ours/media").json().get("media", ())) == STEPS + 11)
+    wait_until(lambda: len(made.request("GET", "/api/runs/ours/media").json().get("media", ())) == STEPS + 13)
     yield made
     made.kill()
 
@@ -196,10 +198,14 @@ def test_artifacts_lead_from_run_to_run(hub: RunningHub, show: Opened) -> None:
 
 
 def test_no_logged_script_runs(hub: RunningHub, show: Opened) -> None:
-    """Neither of a page, whose source is shown, nor of an SVG."""
+    """Neither of a page, whose source is shown, nor of an SVG or a name; an image of 3,600 megapixels is not shown."""
     page = show(hub, "run/ours?tab=files")
     page.locator("[data-media=page] pre", has_text="<script>").wait_for()
     until(page, "document.querySelector('[data-media=drawing] img')?.naturalWidth === 90")
+    until(page, "document.querySelector('[data-media=bomb] img')?.complete")  # a download: nothing is unpacked
+    assert page.evaluate("document.querySelector('[data-media=bomb] img').naturalWidth") == 0
+    page.locator("[data-media=named]", has_text="onerror=1").wait_for()
+    assert page.locator("[data-media=named] img").count() == 0
     assert page.evaluate("document.documentElement.getAttribute('owned')") is None
 
 

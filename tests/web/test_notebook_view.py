@@ -9,7 +9,7 @@ import pytest
 pytest.importorskip("anywidget", reason="the live view is an anywidget")
 
 import stepscope
-from stepscope.notebook.sources import HubRun
+from stepscope.notebook.shown_runs import HubRun
 from stepscope.notebook.widget import Live
 from tests.hub.conftest import RunningHub
 from tests.web.conftest import SECONDS, Browser, until

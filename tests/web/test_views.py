@@ -292,3 +292,32 @@ def test_groups_grips_and_expressions_are_for_everyone(kept: RunningHub, show: O
         f"run/r3?tab=charts&{MOVABLE}",
     ]
     look_over(page, kept, views)
+
+
+def test_notes_of_a_project(kept: RunningHub, show: Opened) -> None:
+    """They are written on the page, shown as Markdown with charts of the visible runs, and kept for everybody."""
+    page = show(kept, "project/kept?view=none&tab=notes")
+    page.get_by_text("No notes yet").wait_for()
+    page.get_by_role("button", name="Edit notes").click()
+    page.get_by_role("textbox", name="Notes").fill("# The plan\n\n```chart\ntrainer/loss\n```\n\n<b>no HTML</b>")
+    page.get_by_role("button", name="Save", exact=True).click()
+    page.get_by_role("heading", name="The plan").wait_for()
+    page.get_by_text("<b>no HTML</b>").wait_for()
+    until(page, "document.querySelector('.project-notes .chart-plot')?.dataset.drawn === '60'")  # six runs of ten steps
+    assert kept.request("GET", "/api/views?project=kept").json()["notes"].startswith("# The plan")
+    turn_to(page, "project/kept?view=none&tab=notes&run=r1&run=r2")
+    until(page, "document.querySelector('.project-notes .chart-plot')?.dataset.drawn === '20'")
+    page.get_by_role("button", name="Edit notes").click()
+    page.get_by_role("textbox", name="Notes").fill("")
+    page.get_by_role("button", name="Save", exact=True).click()
+    page.get_by_text("No notes yet").wait_for()
+
+
+@SIZES
+def test_notes_of_a_project_are_for_everyone(kept: RunningHub, show: Opened, width: int, theme: str) -> None:
+    """Notes with a chart fit a phone and a desk, and axe finds nothing serious."""
+    text = '{"notes": "# Plan\\\\n\\\\nwords\\\\n\\\\n```chart\\\\ntrainer/loss\\\\n```"}'.replace("\\\\", "\\")
+    assert kept.request("PUT", "/api/views?project=kept", text.encode()).status == 200
+    page = show(kept, width=width, theme=theme)
+    look_over(page, kept, ["project/kept?view=none&tab=notes"])
+    assert kept.request("PUT", "/api/views?project=kept", b'{"notes": ""}').status == 200

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 TABS = ("diagnosis", "charts", "files", "overview", "traces", "logs")
 FIRST_SECONDS = 5.0
-"""How long journals are read before a view is shown; the rest follows."""
+"""How long the journals of all runs are read before a view is shown; the rest follows."""
 LIVE = "This view does not follow the run. For one that does: pip install 'stepscope[notebook]'"
 
 
@@ -25,7 +25,7 @@ class Shown:
         """The live view, an `anywidget`; None without that package."""
 
     def _repr_html_(self) -> str:
-        from stepscope.notebook.page import frame
+        from stepscope.notebook.cell_document import frame
 
         view = self._view.last
         return frame(view if self.widget is not None else {**view, "note": view["note"] or LIVE}, self._height)
@@ -84,7 +84,7 @@ def show(
 
     if tab is not None and tab not in TABS:
         raise StepscopeError(f"there is no tab {tab!r}; use one of {', '.join(TABS)}")
-    several = list(run) if isinstance(run, (list, tuple)) else [run]
+    several: list[Any] = list(run) if isinstance(run, (list, tuple)) else [run]
     found = list(dict.fromkeys(_find(each, home) for each in several))
     tall = max(100, int(height))
     if tab is not None:
@@ -107,13 +107,13 @@ def _find(run: "str | Run | None", home: "Path | str | None") -> tuple[Path, str
 
 def _view(found: Sequence[tuple[Path, str]], metrics: Sequence[str]) -> "View":
     from stepscope.model.errors import StepscopeError
-    from stepscope.notebook.sources import open_source
+    from stepscope.notebook.shown_runs import open_source
     from stepscope.notebook.view import MAX_RUNS, View
 
     if not 0 < len(found) <= MAX_RUNS:
         raise StepscopeError(f"a view shows 1 to {MAX_RUNS} runs, not {len(found)}")
     view = View([open_source(home, run) for home, run in found], metrics)
-    view.read(FIRST_SECONDS)
+    view.read(FIRST_SECONDS / len(found))
     return view
 
 

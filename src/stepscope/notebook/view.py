@@ -5,7 +5,7 @@ from typing import Any
 
 from stepscope.hub.client import HubError
 from stepscope.journal.key_summary import leading
-from stepscope.notebook.sources import Source
+from stepscope.notebook.shown_runs import Source
 
 MAX_RUNS = 8
 MAX_CHARTS = 12
@@ -31,8 +31,10 @@ class View:
             for source in self._sources:
                 source.advance(seconds)
             self.last = self._read()
-        except (HubError, OSError) as problem:
+        except HubError as problem:
             self.last = {**self.last, "note": str(problem)}
+        except Exception as error:  # the thread that follows must not end, and a cell has to show something
+            self.last = {**self.last, "note": f"the runs cannot be read: {type(error).__name__}: {error}"}
         return self.last
 
     def _read(self) -> dict[str, Any]:

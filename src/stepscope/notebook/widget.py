@@ -2,22 +2,26 @@
 
 import threading
 import weakref
+from collections import deque
 from typing import Any
 
 import anywidget
 import traitlets
 
-from stepscope.notebook.page import WEB, document
+from stepscope.notebook.cell_document import WEB, document
 from stepscope.notebook.view import View
 
 SECONDS = 2.0
 """Between two looks at runs that go on."""
 READ_SECONDS = 0.1
 """How long a look reads the journals of a run, beside a training loop in the same process."""
+MAX_FOLLOWING = 8
+"""Views of a kernel that follow their runs; the oldest stays as it is when there are more."""
+_following: "deque[threading.Event]" = deque()
 
 
 class Live(anywidget.AnyWidget):
-    """A view that follows its runs until they have ended, or until it is closed."""
+    """A view that follows its runs until they have ended, it is closed, or there are too many newer ones."""
 
     _esm = (WEB / "notebook" / "widget.js").read_text(encoding="utf-8")
     page = traitlets.Unicode().tag(sync=True)
@@ -27,6 +31,9 @@ class Live(anywidget.AnyWidget):
     def __init__(self, view: View, height: int) -> None:
         super().__init__(page=document(view.last), view=view.last, height=height)
         self._closing = threading.Event()
+        _following.append(self._closing)
+        while len(_following) > MAX_FOLLOWING:
+            _following.popleft().set()
         self.following = threading.Thread(
             target=_follow, args=(weakref.ref(self), view, self._closing), name="stepscope-notebook", daemon=True
         )

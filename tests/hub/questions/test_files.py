@@ -1,6 +1,10 @@
 """Stored files and logged media of a run, over HTTP."""
 
+import gzip
+import io
 import json
+import tracemalloc
+import zipfile
 import zlib
 from collections.abc import Callable
 from pathlib import Path
@@ -8,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from stepscope.hub.questions.files.file_types import MAX_PIXELS, file_type
 from stepscope.hub.service import Hub
 from stepscope.model.ports import Batch, Writer
 from stepscope.model.records import Event, Log
@@ -19,13 +24,13 @@ TABLE = {"columns": ["a", "b"], "data": [[1, "x" * 20_000], [float("nan"), {"_ty
 SVG = b'<?xml version="1.0"?>\n<svg xmlns="http://www.w3.org/2000/svg"><script>alert(1)</script></svg>'
 
 
-def png() -> bytes:
-    """An image of one pixel."""
+def png(wide: int = 1, tall: int = 1) -> bytes:
+    """An image of one pixel, or one that claims to have more."""
 
     def chunk(kind: bytes, data: bytes) -> bytes:
         return len(data).to_bytes(4, "big") + kind + data + zlib.crc32(kind + data).to_bytes(4, "big")
 
-    head = (1).to_bytes(4, "big") * 2 + bytes([8, 2, 0, 0, 0])
+    head = wide.to_bytes(4, "big") + tall.to_bytes(4, "big") + bytes([8, 2, 0, 0, 0])
     return (
         b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", head) + chunk(b"IDAT", zlib.compress(b"\0\xff\0\0")) + chunk(b"IEND", b"")
     )
@@ -101,6 +106,53 @@ def test_content_has_the_type_of_its_bytes(ask: Ask, run: str, name: str) -> Non
     saved = ask("GET", f"{run}/files/content", params={"name": name, "download": "1"})
     assert saved.headers["content-disposition"].startswith("attachment")
     assert saved.headers["content-type"] == "application/octet-stream"
+
+
+def bombs() -> dict[str, bytes]:
+    """Files of a few kilobytes that are gigabytes once they are unpacked, or say so."""
+    packed = io.BytesIO()
+    with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as file:
+        file.writestr("zeros", bytes(20_000_000))
+        file.writestr("../../../outside", b"escaped")
+    side = (60_000).to_bytes(2, "little")
+    frame = b"\xff\xc0\0\x11\x08" + (60_000).to_bytes(2) * 2
+    return {
+        "bomb.zip": packed.getvalue(),
+        "bomb.json.gz": gzip.compress(bytes(20_000_000)),
+        "bomb.png": png(60_000, 60_000),
+        "bomb.gif": b"GIF89a" + side + side + bytes(20),
+        "bomb.jpg": b"\xff\xd8\xff\xe0\0\x10JFIF" + bytes(10) + frame + bytes(20),
+        "bomb.bmp": b"BM" + bytes(16) + (60_000).to_bytes(4, "little") + (-60_000).to_bytes(4, "little", signed=True),
+        "bomb.webp": b"RIFF" + bytes(4) + b"WEBPVP8X" + bytes(8) + (60_000).to_bytes(3, "little") * 2,
+    }
+
+
+def test_bombs_are_downloads(hub: Hub, ask: Ask, get: Get) -> None:
+    """Nothing is unpacked to be listed, shown or refused: archives, and images of more pixels than a page shows."""
+    hub.store.write(Batch(Writer(id="b", run="bombs", project="vision", wall_ns=START), 1, [began({})]))
+    known = bombs()
+    for name, data in known.items():
+        assert ask("PUT", f"/files/team/vision/bombs/{name}", content=data).status_code == 200
+    tracemalloc.start()
+    try:
+        listed = {each["name"]: each["kind"] for each in get("/api/runs/bombs/files")["files"]}
+        assert listed == dict.fromkeys(known, "binary")
+        for name, data in known.items():
+            answer = ask("GET", "/api/runs/bombs/files/content", params={"name": name})
+            assert answer.content == data
+            assert answer.headers["content-type"] == "application/octet-stream"
+            assert answer.headers["content-disposition"].startswith("attachment")
+            for part in ("text", "table"):
+                get(f"/api/runs/bombs/files/{part}", expect=400, name=name)
+        assert tracemalloc.get_traced_memory()[1] < 15_000_000
+    finally:
+        tracemalloc.stop()
+
+
+@pytest.mark.parametrize("wide", [10_000, 10_001])
+def test_the_most_pixels_that_are_shown(wide: int) -> None:
+    """At the limit an image is one, beyond it a download."""
+    assert file_type(png(wide, MAX_PIXELS // 10_000)).kind == ("image" if wide == 10_000 else "binary")
 
 
 @pytest.mark.parametrize(

@@ -5,6 +5,7 @@ from typing import Any
 
 from stepscope.hub.dashboards import saved_views
 from stepscope.hub.service import Hub
+from stepscope.model.run_description import LONGEST_NOTES
 from tests.hub.questions.conftest import Get
 
 Ask = Callable[..., Any]
@@ -36,6 +37,22 @@ def test_a_view_is_saved_renamed_made_default_and_deleted(ask: Ask, get: Get, hu
     assert ask("DELETE", path).status_code == 404
     assert len(list((hub.home.home / "views").iterdir())) == 1
     assert ask("DELETE", f"/api/views/{saved['id']}?project=gpt").status_code == 200
+    assert list((hub.home.home / "views").iterdir()) == []
+
+
+def test_notes_of_a_project(ask: Ask, get: Get, hub: Hub) -> None:
+    """They are replaced, stay when views change, are removed when they are empty, and are of one project."""
+    text = "# Plan\n\n```chart\ntrain/loss\n```"
+    assert ask("PUT", PATH, json={"notes": f"  {text}\n"}).json() == {"views": [], "notes": text}
+    made = ask("POST", PATH, json={"name": "v", "query": ""}).json()
+    assert get("/api/views", project="gpt") == {"views": [made], "notes": text}
+    assert get("/api/views", project="tiny")["notes"] == ""
+    assert ask("DELETE", f"/api/views/{made['id']}?project=gpt").status_code == 200
+    assert get("/api/views", project="gpt")["notes"] == text
+    for body in ({"notes": "n" * (LONGEST_NOTES + 1)}, {"notes": 1}, {}, {"notes": "", "more": 1}):
+        assert ask("PUT", PATH, json=body).status_code == 400, body
+    for _ in range(2):
+        assert ask("PUT", PATH, json={"notes": " "}).json() == {"views": [], "notes": ""}
     assert list((hub.home.home / "views").iterdir()) == []
 
 

@@ -1,4 +1,4 @@
-"""Saved views of projects: how the workspace of a project looks, by name; HOME/views has one file for each project."""
+"""Saved views and notes of projects: how a workspace looks, by name; HOME/views has one file for each project."""
 
 import hashlib
 from collections.abc import Callable
@@ -10,7 +10,7 @@ from stepscope.hub.texts import Texts, version_of
 
 LONGEST_NAME, LONGEST_QUERY = 100, 8192
 LONGEST = 256 * 1024
-"""All views of one project as text."""
+"""Views and notes of one project as text."""
 MAX_VIEWS, MAX_PROJECTS = 100, 1000
 
 Name = Annotated[str, msgspec.Meta(min_length=1, max_length=LONGEST_NAME, pattern=r"\S")]
@@ -34,6 +34,8 @@ class Views(msgspec.Struct, frozen=True):
 
     project: str
     views: list[View]
+    notes: str = ""
+    """Markdown, as notes of runs are."""
 
 
 class Full(OSError):
@@ -51,21 +53,36 @@ class SavedViews:
 
     def of(self, project: str) -> list[View]:
         """List the views of a project by name; none where the file is damaged."""
-        return sorted(_read(self._own.read(_key(project))), key=lambda view: (view.name.lower(), view.id))
+        views = _read(project, self._own.read(_key(project))).views
+        return sorted(views, key=lambda view: (view.name.lower(), view.id))
+
+    def notes_of(self, project: str) -> str:
+        """Return the notes of a project; empty where there are none."""
+        return _read(project, self._own.read(_key(project))).notes
 
     def change(self, project: str, make: Callable[[list[View]], list[View]]) -> None:
         """Replace the views of a project; Refused when another change came first, OSError when it cannot be saved."""
+        self._replace(project, lambda old: msgspec.structs.replace(old, views=make(old.views)))
+
+    def note(self, project: str, notes: str) -> None:
+        """Replace the notes of a project; raises as `change` does."""
+        self._replace(project, lambda old: msgspec.structs.replace(old, notes=notes))
+
+    def _replace(self, project: str, make: Callable[[Views], Views]) -> None:
         key = _key(project)
         text = self._own.read(key)
         if text is None and len(self._own.names()) >= MAX_PROJECTS:
             raise Full(f"{MAX_PROJECTS} projects have views already: delete some")
-        views = make(_read(text))
-        if not views:
-            self._own.delete(key)
+        new = make(_read(project, text))
+        if not new.views and not new.notes:
+            if text is not None:
+                self._own.delete(key)
             return
-        made = msgspec.json.encode(Views(project, views)).decode()
-        if len(views) > MAX_VIEWS or len(made) > LONGEST:
-            raise Full(f"the project has {len(views) - 1} views already: delete some")
+        made = msgspec.json.encode(new).decode()
+        if len(new.views) > MAX_VIEWS:
+            raise Full(f"the project has {len(new.views) - 1} views already: delete some")
+        if len(made) > LONGEST:
+            raise Full(f"views and notes of a project take at most {LONGEST // 1024} KiB: delete some")
         self._own.save(key, made, version_of(text))
 
 
@@ -74,8 +91,8 @@ def _key(project: str) -> str:
     return hashlib.sha256(project.encode("utf-8", "replace")).hexdigest()[:32]
 
 
-def _read(text: str | None) -> list[View]:
+def _read(project: str, text: str | None) -> Views:
     try:
-        return [] if text is None else _decode(text).views
+        return Views(project, []) if text is None else _decode(text)
     except msgspec.MsgspecError:
-        return []
+        return Views(project, [])

@@ -1,9 +1,9 @@
-"""Saved views of a project's workspace: list, save, rename, set as default, delete."""
+"""Saved views of a project's workspace: list, save, rename, set as default, delete; and the notes of the project."""
 
 import os
 import time
 from collections.abc import Callable
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
 
@@ -21,6 +21,7 @@ from stepscope.hub.questions.toolbox.params import (
     object_of,
     unavailable,
 )
+from stepscope.model.run_description import LONGEST_NOTES
 
 
 class NewView(msgspec.Struct, forbid_unknown_fields=True):
@@ -39,12 +40,28 @@ class Change(msgspec.Struct, forbid_unknown_fields=True):
     default: bool | None = None
 
 
+class NewNotes(msgspec.Struct, forbid_unknown_fields=True):
+    """The body of a request that replaces the notes of a project."""
+
+    notes: Annotated[str, msgspec.Meta(max_length=LONGEST_NOTES)]
+
+
 _decode_new, _decode_change = msgspec.json.Decoder(NewView).decode, msgspec.json.Decoder(Change).decode
+_decode_notes = msgspec.json.Decoder(NewNotes).decode
 
 
 def listing(reader: Reader, given: dict[str, Any]) -> dict[str, Any]:
     """Answer `GET /api/views`."""
-    return {"views": [msgspec.to_builtins(view) for view in _known(reader, given).of(given["project"])]}
+    known = _known(reader, given)
+    views = [msgspec.to_builtins(view) for view in known.of(given["project"])]
+    return {"views": views, "notes": known.notes_of(given["project"])}
+
+
+def note(reader: Reader, given: dict[str, Any]) -> dict[str, Any]:
+    """Answer `PUT /api/views`."""
+    wanted = _body(_decode_notes, given["body"], '{"notes": "..."}')
+    _saving(lambda: _known(reader, given).note(given["project"], wanted.notes.strip()))
+    return listing(reader, given)
 
 
 def save(reader: Reader, given: dict[str, Any]) -> dict[str, Any]:
@@ -99,12 +116,16 @@ def _not_default(view: View) -> View:
 
 
 def _store(reader: Reader, given: dict[str, Any], make: Callable[[list[View]], list[View]]) -> None:
+    _saving(lambda: _known(reader, given).change(given["project"], make))
+
+
+def _saving(save: Callable[[], None]) -> None:
     try:
-        _known(reader, given).change(given["project"], make)
+        save()
     except Full as error:
         raise conflict(str(error)) from None
     except OSError as error:
-        raise unavailable(f"the view cannot be saved: {error.strerror or error}", 5.0) from None
+        raise unavailable(f"it cannot be saved: {error.strerror or error}", 5.0) from None
 
 
 def _find(reader: Reader, given: dict[str, Any]) -> View:
@@ -146,16 +167,33 @@ _FIELDS = {
     "default": BOOLEAN,
 }
 _NEW = {"type": "object", "properties": _FIELDS, "required": ["name", "query"], "additionalProperties": False}
+_LISTED = object_of(views=list_of(_VIEW), notes={**TEXT, "description": "The notes of the project, in Markdown."})
+_NOTES = {
+    "type": "object",
+    "properties": {"notes": {"type": "string", "maxLength": LONGEST_NOTES}},
+    "required": ["notes"],
+    "additionalProperties": False,
+}
 _CHANGE = {"type": "object", "properties": _FIELDS, "additionalProperties": False}
 
 ENDPOINTS = (
     Endpoint(
         "/api/views",
         "listViews",
-        "The saved views of a project, by name.",
+        "The saved views of a project, by name, and its notes.",
         listing,
-        object_of(views=list_of(_VIEW)),
+        _LISTED,
         (_PROJECT,),
+    ),
+    Endpoint(
+        "/api/views",
+        "saveProjectNotes",
+        "Replace the notes of a project, which are Markdown as those of runs; empty ones remove them.",
+        note,
+        _LISTED,
+        (_PROJECT,),
+        method="PUT",
+        body=_NOTES,
     ),
     Endpoint(
         "/api/views",

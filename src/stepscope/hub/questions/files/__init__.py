@@ -30,9 +30,9 @@ from stepscope.hub.refusals import Refusal, Refused
 from stepscope.hub.runs.bucket import RemoteFile
 from stepscope.hub.runs.run_files import RunFile, logged_digest, logged_name, shown_name
 from stepscope.hub.store import literal
-from stepscope.hub.store.read.log_rows import read_log_rows
+from stepscope.hub.store.read.log_rows import newest_log_rows
 from stepscope.hub.store.read.run_catalog import RunRow
-from stepscope.model.names import EVENT_MEDIA
+from stepscope.model.names import EVENT_ARTIFACT, EVENT_MEDIA
 from stepscope.model.records import EVENT
 from stepscope.wire.plain import plain
 
@@ -72,11 +72,11 @@ def stored_files(reader: Reader, row: RunRow) -> list[RunFile]:
 
 def logged_files(reader: Reader, run: RunRow) -> list[RunFile]:
     """List the files that a run logged, each once, and the copied files of its artifacts."""
-    condition = f"run = {run.number} AND kind = {EVENT} AND name = {literal.text(EVENT_MEDIA)}"
-    logged, copied = (
-        read_log_rows(reader.engine, "logs", f"{condition} AND {part}", f"time DESC, rank LIMIT {MAX_LISTED}")
-        for part in (f"NOT ({OF_ARTIFACT})", f"({OF_ARTIFACT})")
-    )
+    among = f"run = {run.number} AND kind = {EVENT} AND name = {literal.text(EVENT_MEDIA)}"
+    logged = newest_log_rows(reader.engine, among, f"NOT ({OF_ARTIFACT})", MAX_LISTED)
+    artifacts = f"SELECT name FROM lifecycle WHERE run = {run.number} AND name = {literal.text(EVENT_ARTIFACT)} LIMIT 1"
+    has_some = len(reader.engine.query(artifacts)["name"]) > 0
+    copied = newest_log_rows(reader.engine, among, OF_ARTIFACT, MAX_LISTED) if has_some else []
     versions = {each.id: version_of(each) for each in made_in(reader.engine, run.project).made} if copied else {}
     found: dict[tuple[str, str], RunFile] = {}
     for row in (*logged, *copied):
@@ -131,7 +131,7 @@ def _beginning(path: Path | RemoteFile, size: int) -> bytes:
     if isinstance(path, RemoteFile):
         return b"".join(path.pieces(0, min(size, path.size)))
     with open(path, "rb") as opened:
-        return opened.read(size)
+        return opened.read(min(size, _size(path) + 1))  # room for all that is asked for would be taken at once
 
 
 def _size(path: Path | RemoteFile) -> int:

@@ -31,7 +31,7 @@ from stepscope.hub.questions.toolbox.params import (
 )
 from stepscope.hub.runs.run_files import RunFile
 from stepscope.hub.store import literal
-from stepscope.hub.store.read.log_rows import LogRow, read_log_rows
+from stepscope.hub.store.read.log_rows import LogRow, newest_log_rows
 from stepscope.model.dialects import load, with_part
 from stepscope.model.names import EVENT_MEDIA
 from stepscope.model.records import EVENT, LOG, Log
@@ -84,11 +84,11 @@ def media(reader: Reader, given: dict[str, Any]) -> dict[str, Any]:
     readers: list[MediaReader] = [LoggedMedia(), *(load(each.media)() for each in with_part("media"))]
     by_event = {name: each for each in readers for name in each.events}
     by_scope = {name: each for each in readers for name in each.scopes}
-    rows = read_log_rows(
+    rows = newest_log_rows(
         reader.engine,
-        "logs",
-        f"run = {reader.number(given['run'])} AND ({_condition(given['key'], list(by_event), list(by_scope))})",
-        f"time DESC, rank LIMIT {MAX_RECORDS + 1}",
+        f"run = {reader.number(given['run'])} AND ({_named(list(by_event), list(by_scope))})",
+        _condition(given["key"]),
+        MAX_RECORDS + 1,
     )
     found: list[Media] = []
     for row in rows[:MAX_RECORDS]:
@@ -103,18 +103,23 @@ def media(reader: Reader, given: dict[str, Any]) -> dict[str, Any]:
     return {"run": given["run"], "media": answered, "more": len(rows) > MAX_RECORDS}
 
 
-def _condition(key: str | None, events: list[str], scopes: list[str]) -> str:
-    """The condition of records with media; those of texts have their key in an attribute."""
+def _named(events: list[str], scopes: list[str]) -> str:
+    """The condition of records of these names and scopes."""
     parts = []
     if events:
-        named = f"kind = {EVENT} AND name IN {literal.texts(events)} AND NOT ({OF_ARTIFACT})"
-        if key is not None:
-            begins = f"arrayExists(each -> startsWith(each, {literal.text(key)}), attr_names)"  # with that of its table
-            named += f" AND ({begins} OR has(attr_values, {literal.text(key)}))"
-        parts.append(f"({named})")
+        parts.append(f"(kind = {EVENT} AND name IN {literal.texts(events)})")
     if scopes:
         parts.append(f"(kind = {LOG} AND scope IN {literal.texts(scopes)})")
     return " OR ".join(parts) or "0"
+
+
+def _condition(key: str | None) -> str:
+    """The condition of records with media; those of texts have their key in an attribute."""
+    media = f"NOT ({OF_ARTIFACT})"
+    if key is not None:
+        begins = f"arrayExists(each -> startsWith(each, {literal.text(key)}), attr_names)"  # with that of its table
+        media += f" AND ({begins} OR has(attr_values, {literal.text(key)}))"
+    return f"kind = {LOG} OR {media}"
 
 
 def joined(media: Sequence[Media]) -> list[Media]:

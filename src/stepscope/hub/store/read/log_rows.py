@@ -32,6 +32,27 @@ def read_log_rows(engine: Engine, table: str, where: str, order: str = "time, ra
     return [_row(row) for row in found.rows(*_COLUMNS)]
 
 
+_WINDOWS = (2, 32)
+"""How many times the wanted rows are looked through before all are."""
+
+
+def newest_log_rows(engine: Engine, among: str, where: str, most: int) -> list[LogRow]:
+    """The newest records that match both conditions, the newest first.
+
+    `among` needs small columns only. Where it has very many rows, `where` is tried on the newest of them first, so that
+    the attributes of the others are not read.
+    """
+    order = f"time DESC, rank LIMIT {most}"
+    for window in _WINDOWS:
+        first = engine.query(f"SELECT time FROM logs WHERE {among} ORDER BY time DESC LIMIT {window * most}, 1")["time"]
+        if not len(first):
+            break
+        rows = read_log_rows(engine, "logs", f"{among} AND time >= {int(first[0])} AND ({where})", order)
+        if len(rows) == most:
+            return rows
+    return read_log_rows(engine, "logs", f"{among} AND ({where})", order)
+
+
 def _row(row: Sequence[Any]) -> LogRow:
     run, rank, attempt, kind, time, step, axis, trace_id, span_id, severity, name, body, letter, scope, *rest = row
     *seen, attr_names, attr_values, attr_types = rest

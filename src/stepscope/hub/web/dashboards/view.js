@@ -170,7 +170,7 @@ function Shown({ source, board, runs, edit, onEdit, onDraft, onSaved, onDeleted 
                 <//>
               </div>`
               : html`<${Loading} what="Loading the newest run" />`
-            : html`${board.text && html`<div class="dash-report"><${Notes} run=${known ?? null} text=${board.text} /></div>`}
+            : html`${board.text && html`<div class="dash-report"><${Notes} text=${board.text} runs=${known ? [known] : []} /></div>`}
             ${
               board.charts.length > 0 &&
               html`<${Board} board=${board} run=${shown} x=${x} hideEmpty=${empty !== "show"}

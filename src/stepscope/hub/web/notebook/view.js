@@ -73,13 +73,16 @@ function Runs({ runs }) {
     )}</ul>`;
 }
 
+const placeOf = ({ step, run }, runs) =>
+  [step === null ? "" : `step ${step}`, runs.length > 1 ? nameOf(runs[run]) : ""].filter(Boolean).join(" · ");
+
 function Findings({ findings, runs }) {
   if (!findings.length) return null;
   return html`<ul class="shown-findings" aria-label="Findings">
     ${findings.map(
       (each, at) => html`<li key=${at}><${Severity} severity=${each.severity} />
       <span>${each.text}</span>
-      <span class="muted">${each.step === null ? "" : `step ${each.step}`}${runs.length > 1 ? ` · ${nameOf(runs[each.run])}` : ""}</span></li>`,
+      <span class="muted">${placeOf(each, runs)}</span></li>`,
     )}</ul>`;
 }
 

@@ -7,7 +7,7 @@ import { useFetch } from "../use.js";
 import { Icon, IconButton, Menu } from "../parts/controls.js";
 import { bytes, clock, count, ordinal, plain } from "../parts/format.js";
 import { Confirm, toast } from "../parts/overlays.js";
-import { Notes } from "./notes.js";
+import { Notes, NotesForm } from "./notes.js";
 
 const UNFINISHED = ["running", "stalled", "importing"];
 // One function for all renders: Preact would focus a field anew, and select what was typed, at each update of the run.
@@ -40,16 +40,6 @@ export function Name({ run, onEdit }) {
 // Tags, the group, and notes.
 export function Described({ run, onEdit }) {
   const [open, setOpen] = useState(false);
-  const save = (event) => {
-    event.preventDefault();
-    const notes = String(new FormData(event.target).get("notes")).trim();
-    setOpen(false);
-    if (notes !== run.notes) onEdit({ notes }, notes ? "Notes saved." : "Notes removed.");
-  };
-  const keys = (event) => {
-    if (event.key === "Escape") setOpen(false);
-    if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) event.target.form.requestSubmit();
-  };
   return html`<div class="described">
     <div class="described-row">
       ${run.archived && html`<span class="chip warn">archived</span>`}
@@ -75,15 +65,10 @@ export function Described({ run, onEdit }) {
     </div>
     ${
       open
-        ? html`<form class="notes-form" onSubmit=${save}>
-          <textarea name="notes" aria-label="Notes" rows="3" maxlength="65536" ref=${focus}
-              placeholder=${"Markdown; ```chart and the name of a metric make a chart"}
-              onKeyDown=${keys}>${run.notes}</textarea>
-        <div><button class="button primary">Save</button>
-          <button type="button" class="button" onClick=${() => setOpen(false)}>Cancel</button></div>
-        </form>`
+        ? html`<${NotesForm} text=${run.notes} onClose=${() => setOpen(false)}
+            onSave=${(notes) => onEdit({ notes }, notes ? "Notes saved." : "Notes removed.")} />`
         : run.notes &&
-          html`<div class=${"notes" + (run.notes.includes("```chart") ? " with-charts" : "")}><${Notes} run=${run} />
+          html`<div class=${"notes" + (run.notes.includes("```chart") ? " with-charts" : "")}><${Notes} text=${run.notes} runs=${[run]} />
             <${IconButton} icon="pencil" label="Edit notes" class="icon-button small" onClick=${() => setOpen(true)} />
           </div>`
     }

@@ -1,6 +1,6 @@
-// Notes of a run and texts of dashboards: Markdown, in which a block ```chart with the name of a metric is a chart of one run
-// or of several that goes on with them.
-import { html, useEffect, useMemo } from "../h.js";
+// Notes of a run or a project and texts of dashboards: Markdown, in which a block ```chart with the name of a metric is a chart of
+// one run or of several that goes on with them.
+import { html, useEffect, useMemo, useRef } from "../h.js";
 import { get, quoted } from "../api.js";
 import { useFetch } from "../use.js";
 import { ChartCard } from "../charts/card.js";
@@ -13,7 +13,7 @@ const CHARTS = 20, // in one text
   RELOAD_MS = 10000; // while one of them goes on
 
 /**
- * What a block asks for: metrics, one a line, and in place of the run itself `runs: ID, ID` or `where: FILTER`.
+ * What a block asks for: metrics, one a line, and in place of the runs that the text is of `runs: ID, ID` or `where: FILTER`.
  * @param {string[]} lines
  */
 export function chartOf(lines) {
@@ -27,26 +27,53 @@ export function chartOf(lines) {
   return { keys, runs: [...new Set(runs)].slice(0, RUNS), where: after("where:").join(" and ") };
 }
 
-/** @param {{ run: any, text?: string }} given the run of charts that name none, and the text in place of its notes */
-export function Notes({ run, text = run.notes }) {
+/**
+ * Notes as they are read.
+ * @param {{ text: string, runs?: any[] }} given `runs` are those of charts that name none
+ */
+export function Notes({ text, runs = NONE }) {
   let drawn = 0;
+  const some = runs.slice(0, RUNS);
   const draw = (word, lines) => {
     if (word !== "chart") return undefined;
-    const { keys, runs, where } = chartOf(lines);
+    const { keys, runs: ids, where } = chartOf(lines);
     return html`<div class="notes-charts">${keys.map(
       (key) =>
         drawn++ < CHARTS &&
-        html`<${NotesChart} key=${key + runs.join() + where} run=${run} name=${key} ids=${runs} where=${where} />`,
+        html`<${NotesChart} key=${key + ids.join() + where} own=${some} name=${key} ids=${ids} where=${where} />`,
     )}</div>`;
   };
   return html`<${Markdown} text=${text} draw=${draw} />`;
 }
 
+// The field in which notes are written; Ctrl+Enter saves, Escape leaves.
+export function NotesForm({ text, rows = 3, onSave, onClose }) {
+  const field = useRef(/** @type {any} */ (null));
+  useEffect(() => field.current?.focus(), []);
+  const save = (event) => {
+    event.preventDefault();
+    onClose();
+    const written = String(new FormData(event.target).get("notes")).trim();
+    if (written !== text) onSave(written);
+  };
+  const keys = (event) => {
+    if (event.key === "Escape") onClose();
+    if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) event.target.form.requestSubmit();
+  };
+  return html`<form class="notes-form" onSubmit=${save}>
+    <textarea name="notes" aria-label="Notes" rows=${rows} maxlength="65536" ref=${field}
+        placeholder=${"Markdown; ```chart and the name of a metric make a chart"}
+        onKeyDown=${keys}>${text}</textarea>
+    <div><button class="button primary">Save</button>
+      <button type="button" class="button" onClick=${onClose}>Cancel</button></div>
+  </form>`;
+}
+
 const LOOK = { kind: "step", window: null, log: false, weight: 0, flags: [] };
 const NONE = /** @type {any[]} */ ([]);
 
-// The runs of a chart: those that are named or that a filter picks, the newest first, else the run itself.
-function useChartRuns(run, ids, where) {
+// The runs of a chart: those that are named or that a filter picks, the newest first, else those of the text.
+function useChartRuns(own, ids, where) {
   const filter = where || (ids.length ? `id in (${ids.map(quoted).join(", ")})` : "");
   const fetched = useFetch(
     (signal) =>
@@ -61,16 +88,16 @@ function useChartRuns(run, ids, where) {
   const found = fetched.value ?? NONE;
   const named = ids.flatMap((id) => found.find((each) => each.id === id) ?? NONE);
   return {
-    runs: where ? found : filter ? named : run ? [run] : NONE,
+    runs: where ? found : filter ? named : own,
     error: fetched.error,
     loading: filter && !fetched.value,
   };
 }
 
-function NotesChart({ run, name, ids, where }) {
+function NotesChart({ own, name, ids, where }) {
   const feed = useMemo(() => new RunLines(), []);
   const theme = useShownTheme();
-  const { runs, error, loading } = useChartRuns(run, ids, where);
+  const { runs, error, loading } = useChartRuns(own, ids, where);
   useEffect(() => () => feed.close(), []);
   useEffect(() => {
     feed.show(runs, new Map(runs.map(({ id }, at) => [id, at])));

@@ -12,6 +12,7 @@ import { reducedAmong } from "../runs/reduced.js";
 import { useRuns } from "../runs/rows.js";
 import { Diff } from "./diff.js";
 import { RunList } from "./list.js";
+import { ProjectNotes } from "./notes.js";
 import { Overlay } from "./overlay.js";
 import { Relations } from "./scatter.js";
 import { useList } from "./state.js";
@@ -109,6 +110,7 @@ function Workspace({ project, chosen }) {
       ["charts", "Charts"],
       ["relations", "Relations"],
       ["config", "Configuration"],
+      ...(project === null ? [] : [["notes", "Notes"]]),
     ].map(
       ([name, title]) => html`<button key=${name} type="button" aria-current=${tab === name ? "page" : undefined}
         onClick=${() => setTab(name)}>${title}</button>`,
@@ -137,9 +139,11 @@ function Workspace({ project, chosen }) {
         ${
           tab === "config"
             ? html`<${Settings} runs=${shown} />`
-            : tab === "relations"
-              ? html`<${Relations} filter=${asked(project, chosen, filter)} visible=${visible} fields=${fetched} styles=${styles} />`
-              : html`<${Overlay} project=${project} runs=${shown} fields=${fetched} styles=${styles} groups=${groups}
+            : tab === "notes" && project !== null
+              ? html`<${ProjectNotes} project=${project} runs=${shown} />`
+              : tab === "relations"
+                ? html`<${Relations} filter=${asked(project, chosen, filter)} visible=${visible} fields=${fetched} styles=${styles} />`
+                : html`<${Overlay} project=${project} runs=${shown} fields=${fetched} styles=${styles} groups=${groups}
                 theme=${theme} toggle=${toggle} />`
         }
       </div>
