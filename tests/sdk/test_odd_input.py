@@ -200,3 +200,31 @@ def test_a_rank_that_is_none() -> None:
     with pytest.raises(ConfigError, match="STEPSCOPE_RANK"):
         launch.detect({"STEPSCOPE_RANK": "x"})
     assert launch.detect({"RANK": "x", "SLURM_PROCID": "2"}).rank == 2
+
+
+class Unbound:
+    """A proxy that is bound to nothing, and says so whatever it is asked for."""
+
+    @property
+    def __class__(self) -> Any:
+        raise RuntimeError("outside of any context")
+
+    @__class__.setter
+    def __class__(self, value: Any) -> None:
+        raise RuntimeError("outside of any context")
+
+
+def test_proxies_and_numbers_that_every_call_refuses() -> None:
+    """An unbound proxy, or a number that no float holds, is counted by live settings, uses and exceptions."""
+    with recorded() as recording:
+        run = recording.run
+        for odd in (Unbound(), 10**400, -(10**400)):
+            run.live(odd=odd)
+            run.use(odd)
+            run.exception(odd)  # type: ignore[arg-type]
+            run.checkpoint(odd, made_of=odd)
+            run.artifact(odd, name="odd")
+            run.sample(prompt=odd)
+        counted = run.outcomes.snapshot()
+    assert counted["rejected/value/not a finite number, a short text, True or False"] == 1
+    assert counted["rejected/value/error must be an exception, got int"] == 2

@@ -1,6 +1,5 @@
 """Requests of users to a running program: to stop, or to change settings that it declared as live."""
 
-import math
 from collections.abc import Iterable
 from typing import Annotated, Any
 
@@ -97,11 +96,10 @@ _KINDS = {bool: "true or false", int: "an integer", float: "a number", str: "tex
 
 def kind_of(value: Any) -> str | None:
     """Describe the values that a live setting may have, given one; None when it cannot be one."""
-    if isinstance(value, (int, float)) and not isinstance(value, bool):
-        allowed = math.isfinite(value) and abs(value) <= LARGEST_NUMBER
-    else:
-        allowed = isinstance(value, bool) or (isinstance(value, str) and len(value) <= LONGEST_VALUE)
-    return _KINDS.get(type(value)) if allowed else None
+    kind = type(value)
+    if kind in (int, float):
+        return _KINDS[kind] if -LARGEST_NUMBER <= value <= LARGEST_NUMBER else None
+    return _KINDS.get(kind) if kind is not str or len(value) <= LONGEST_VALUE else None
 
 
 def fitting(declared: Any, value: Any) -> Any:

@@ -195,11 +195,11 @@ class Checkpoints:
 
     def note_used(self, what: Any, kind: str, attrs: Mapping[str, Any]) -> None:
         """Record an artifact that this process uses."""
-        if isinstance(what, Artifact):
+        if issubclass(type(what), Artifact):  # a proxy may raise when it is asked for its class
             found = {"artifact": what.id, "name": what.name, "path": what.path}
         else:
             text = text_of(what)
-            is_path = not isinstance(what, str) or "/" in text  # the disk is not asked: it may hang
+            is_path = not issubclass(type(what), str) or "/" in text  # the disk is not asked: it may hang
             found = {"path": place_of(what)} if is_path else {"name": text}
         self._run.event(names.EVENT_ARTIFACT_USED, {**attrs, **found, **({"kind": kind} if kind else {})})
 

@@ -557,7 +557,7 @@ class Run:
 
     def exception(self, error: BaseException | None = None, *, severity: str = "ERROR", **attrs: Any) -> None:
         """Record an exception with its type, message and stack."""
-        if not isinstance(error, BaseException):
+        if error is None or not issubclass(type(error), BaseException):  # a proxy may raise when asked for its class
             self.outcomes.reject("exception", f"error must be an exception, got {type(error).__name__}")
             return
         self.event(names.EVENT_EXCEPTION, {**exception_attrs(error), **attrs}, severity)

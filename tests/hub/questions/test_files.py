@@ -219,3 +219,37 @@ def test_files_of_imports_and_of_mlflow_are_there_too(hub: Hub, ask: Ask, get: G
     (logged,) = get(f"/api/runs/{id}/media")["media"]
     assert (logged["key"], logged["step"], logged["kind"]) == ("val/pred", 7, "image")
     assert ask("GET", f"/api/runs/{id}/files/content", params={"name": image}).content == png()
+
+
+def _table(rows: bytes) -> bytes:
+    return b'{"columns":["a"],"data":[' + rows + b"]}"
+
+
+LARGE_IN_MEMORY = {
+    "lists.table.json": _table(b"[]," * 2_000_000 + b"[]"),
+    "objects.table.json": _table(b"[" + b'{"a":1},' * 1_500_000 + b"1]"),
+    "row.table.json": _table(b"[" + b"1," * 3_000_000 + b"1]"),
+    "lines.csv": b"\n" * 3_000_000,
+    "columns.csv": b"a" + b",a" * 20_000 + b"\n",
+}
+
+
+def test_a_table_costs_what_it_shows(ask: Ask, get: Get, run: str) -> None:
+    """A small file of millions of values or columns is refused; rows, cells and pages of others are bounded."""
+    deep = b"[" * 50 + b'"' + b"x" * 60_000 + b'"' + b"]" * 50
+    files = {
+        **LARGE_IN_MEMORY,
+        "odd.table.json": _table(b"[" + b"1," * 5000 + b"1],[" + deep + b"]"),
+        "wide.csv": (b"a" + b",a" * 9_999 + b"\n") * 62,
+        "deep.table.json": _table(b"[" * 900 + b"]" * 900),
+    }
+    for name, data in files.items():
+        assert ask("PUT", f"/files/team/vision/media/{name}", content=data).status_code == 200
+    for name in LARGE_IN_MEMORY:
+        assert "download it" in get(f"{run}/files/table", expect=400, name=name)["error"]["message"], name
+    get(f"{run}/files/table", expect=400, name="deep.table.json")
+    (first,), (second,) = get(f"{run}/files/table", name="odd.table.json")["rows"]
+    assert (first, len(second)) == (1, 10_000)
+    wide = get(f"{run}/files/table", name="wide.csv", limit=10_000)
+    assert (len(wide["rows"]), wide["next"], wide["total"]) == (50, 50, 61)
+    assert len(get(f"{run}/files/table", name="wide.csv", limit=10_000, offset=50)["rows"]) == 11

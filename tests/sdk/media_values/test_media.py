@@ -2,8 +2,10 @@
 
 import hashlib
 import io
+import itertools
 import os
 import threading
+import tracemalloc
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -16,7 +18,7 @@ from stepscope.journal import layout
 from stepscope.journal.blobs import find_blob
 from stepscope.model.names import EVENT_MEDIA
 from stepscope.model.records import Event, Histogram, Metric
-from stepscope.sdk.media_values import capture
+from stepscope.sdk.media_values import capture, kinds
 from stepscope.sdk.media_values import writer as media_writer
 from stepscope.sdk.media_values.medium import Medium
 from tests.sdk.conftest import Records
@@ -328,3 +330,33 @@ def test_a_disabled_run_takes_media() -> None:
     run = stepscope.init(disabled=True)
     run.log({"image": stepscope.Image(np.zeros((2, 2)))})
     assert run.finish(timeout=300)
+
+
+@pytest.mark.parametrize(
+    ("make", "shape"),
+    [
+        (stepscope.Image, (10_000, 10_000, 3)),
+        (lambda view: stepscope.Audio(view, sample_rate=8000), (300_000_000,)),
+        (stepscope.Video, (30, 2000, 2000, 3)),
+        (stepscope.Histogram, (300_000_000,)),
+        (lambda view: stepscope.Image(np.zeros((2, 2)), masks={"all": view}), (20_000, 20_000)),
+    ],
+)
+def test_what_is_too_large_is_refused_before_it_is_copied(run: stepscope.Run, make: Any, shape: Any) -> None:
+    """A view of hundreds of megabytes takes neither memory nor time of the loop, and is counted."""
+    view = np.broadcast_to(np.zeros(1, "u1"), shape)
+    tracemalloc.start()
+    try:
+        run.log({"huge": make(view)})
+        assert tracemalloc.get_traced_memory()[1] < 16 * 1024**2
+    finally:
+        tracemalloc.stop()
+    assert counts(run, "rejected") == {"rejected/value/more than 64 MiB in memory": 1}
+
+
+def test_a_distribution_of_endless_numbers_is_refused(run: stepscope.Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An iterator is read as far as there is room."""
+    for module in (capture, kinds):
+        monkeypatch.setattr(module, "MAX_BYTES", 8000)
+    run.log({"endless": stepscope.Histogram(itertools.count())})
+    assert [*counts(run, "rejected").values()] == [1]

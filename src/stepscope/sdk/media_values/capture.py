@@ -7,6 +7,8 @@ from typing import Any
 
 from stepscope.sdk import tensors
 
+MAX_BYTES = 64 * 1024**2
+"""Memory of what waits to be encoded; what is larger is refused before it is copied."""
 _POLL_SECONDS = 0.002
 DEVICE_SECONDS = 60.0
 """How long the encoder waits for a copy from a device."""
@@ -14,6 +16,12 @@ DEVICE_SECONDS = 60.0
 
 class Unusable(Exception):
     """Something cannot be recorded; the message is the reason it is counted under."""
+
+
+def check_size(size: int) -> None:
+    """Raise Unusable for what takes more memory than may wait to be encoded."""
+    if size > MAX_BYTES:
+        raise Unusable(f"more than {MAX_BYTES // 1024**2} MiB in memory")
 
 
 class HostArray:
@@ -42,6 +50,7 @@ class CudaTensor:
     def __init__(self, tensor: Any) -> None:
         if sys.modules["torch"].cuda.is_current_stream_capturing():
             raise Unusable("inside a graph being captured")
+        check_size(tensor.numel() * tensor.element_size())
         self._frozen = tensor.detach().clone()
         self._event = tensors.mark_here(tensor.get_device())
         self.shape = tuple(tensor.shape)
@@ -87,6 +96,7 @@ def capture(value: Any, copy: bool = True) -> Captured:
     array = numpy.asarray(value)
     if array.dtype.kind not in "biuf":
         raise Unusable("not an array of numbers")
+    check_size(array.nbytes)
     return _copy(array) if copy and not isinstance(value, (list, tuple)) else HostArray(array)
 
 
@@ -107,6 +117,7 @@ def _capture_torch(tensor: Any, copy: bool) -> Captured:
         return CudaTensor(tensor)
     if not tensor.is_cpu:
         raise Unusable(f"on device {tensor.device}, from which it cannot be copied without waiting")
+    check_size(tensor.numel() * tensor.element_size())
     array = _to_numpy(tensor.detach())
     return _copy(array) if copy else HostArray(array)
 

@@ -7,13 +7,14 @@ logged. A file that is given by its path is read soon after `log`, so leave it a
 import contextlib
 import sys
 from collections.abc import Callable
+from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from stepscope.model import records
 from stepscope.sdk.context import text_of
 from stepscope.sdk.media_values import encoding, histogram
-from stepscope.sdk.media_values.capture import Captured, Unusable, capture, is_tensor
+from stepscope.sdk.media_values.capture import MAX_BYTES, Captured, Unusable, capture, check_size, is_tensor
 from stepscope.sdk.media_values.layers import layers_of
 from stepscope.sdk.media_values.medium import Encoded, Medium, as_file
 
@@ -63,8 +64,9 @@ class Image(Medium):
             return capture(encoding.draw(data))
         pillow = sys.modules.get("PIL.Image")
         if pillow is not None and isinstance(data, pillow.Image):
-            copied = data.copy()
-            return _Pixels(copied, copied.width * copied.height * len(copied.getbands()), encoding.from_pillow)
+            size = data.width * data.height * len(data.getbands())
+            check_size(size)  # a copy decodes the file
+            return _Pixels(data.copy(), size, encoding.from_pillow)
         self._first = is_tensor(data)
         return as_file(data) or capture(data, self._copy)
 
@@ -180,7 +182,7 @@ class Histogram(Medium):
             return None
         with contextlib.suppress(TypeError):
             if not hasattr(data, "__array__") and not isinstance(data, (list, tuple)):
-                data = list(data)
+                data = list(islice(data, MAX_BYTES // 8 + 1))
         return capture(data)
 
     def recorded(self) -> records.Histogram:

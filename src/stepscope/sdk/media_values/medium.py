@@ -9,7 +9,7 @@ from typing import Any, ClassVar, NamedTuple
 from stepscope.sdk.attributes import shorten
 from stepscope.sdk.context import text_of
 from stepscope.sdk.interrupts import pass_on
-from stepscope.sdk.media_values.capture import Unusable, capture
+from stepscope.sdk.media_values.capture import Unusable, capture, check_size
 
 MAX_FILE = 1024**3
 """Bytes of a file that is recorded."""
@@ -46,8 +46,9 @@ class Medium:
         try:
             self._source = self._capture(data)
             self.size = _size_of(self._source)
+            check_size(self.size)
         except Unusable as reason:
-            self.problem = str(reason)
+            self.problem, self._source = str(reason), None
         except BaseException as error:  # a foreign object may raise anything when it is asked
             pass_on(error)
             self.problem = f"unreadable {type(error).__name__}"
@@ -88,6 +89,7 @@ def _size_of(source: Any) -> int:
 def as_file(data: Any) -> "bytes | Path | None":
     """Return the bytes, or the path of a file; None for anything else."""
     if isinstance(data, (bytes, bytearray, memoryview)):
+        check_size(memoryview(data).nbytes)
         return bytes(data)
     if isinstance(data, (str, os.PathLike)):
         return Path(os.path.abspath(data))

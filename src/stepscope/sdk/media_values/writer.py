@@ -19,7 +19,7 @@ from stepscope.model.records import EVENT, METRIC
 from stepscope.sdk.attributes import safe_text
 from stepscope.sdk.context import current_ids, pack_any
 from stepscope.sdk.interrupts import pass_on
-from stepscope.sdk.media_values.capture import Unusable
+from stepscope.sdk.media_values.capture import MAX_BYTES, Unusable
 from stepscope.sdk.media_values.kinds import Histogram
 from stepscope.sdk.media_values.layers import Layer
 from stepscope.sdk.media_values.medium import MAX_FILE, Encoded, Medium
@@ -29,8 +29,6 @@ from stepscope.sdk.recorder import Recorder
 from stepscope.sdk.settings import Settings
 from stepscope.sdk.tensors import Row
 
-MAX_BYTES = 64 * 1024**2
-"""Memory of what waits to be encoded; while more than half of it waits, images are not compressed."""
 MAX_WAITING = 1000
 DISK_SHARE = 0.5
 """The part of the disk quota that blobs may take; the rest is for records."""
@@ -111,8 +109,6 @@ class MediaWriter:
     def _add(self, job: _Job) -> None:
         if job.medium.problem is not None:
             self._reject(job, job.medium.problem)
-        elif job.medium.size > MAX_BYTES:
-            self._reject(job, f"more than {MAX_BYTES // 1024**2} MiB in memory")
         elif self._closed:
             self._drop(job.medium, "finished")
         elif not self._has_room(job.medium.size):

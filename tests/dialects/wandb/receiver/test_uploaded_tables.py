@@ -1,12 +1,16 @@
 """Tables that wandb's own client uploads are samples: the rows of scripts, of TRL and of verl."""
 
 import json
+import time
+import tracemalloc
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from stepscope.dialects.wandb.receiver.uploaded_tables import is_table
+from stepscope.dialects.wandb.wire import read_table
+from stepscope.model.sample_columns import MAX_COLUMNS
 from tests.dialects.wandb.receiver.conftest import run_wandb, wait_state
 from tests.hub.conftest import RunningHub
 from tests.waiting import wait_until
@@ -84,3 +88,36 @@ def test_a_table_that_is_sent_again_is_recorded_once(hub: RunningHub) -> None:
 def test_names_of_tables(name: str, expected: bool) -> None:
     """Only what the client names as a logged table is read."""
     assert is_table(name) is expected
+
+
+def test_a_row_that_repeats_thousands_of_columns_costs_what_is_kept(tmp_path: Path) -> None:
+    """A table of 60 kB with thousands of common and of numbered columns does not become gigabytes of rows."""
+    columns = [f"c{at}x" for at in range(2000)] + [f"prompt_{at}" for at in range(2000)]
+    file = tmp_path / "t.table.json"
+    file.write_text(json.dumps({"columns": columns, "data": [[1] * 4000]}))
+    tracemalloc.start()
+    try:
+        rows, more = read_table(file)
+        assert tracemalloc.get_traced_memory()[1] < 40 * 1024**2
+    finally:
+        tracemalloc.stop()
+    assert (len(rows), more) == (2000, False)
+    assert {len(cells) for _, cells in rows} == {MAX_COLUMNS}
+
+
+def test_empty_rows_cost_nothing_for_the_columns_of_their_table(tmp_path: Path) -> None:
+    """The time of a row is that of its own cells."""
+    file = tmp_path / "t.table.json"
+    columns = [f"prompt_{at}" for at in range(50_000)]
+    file.write_text(json.dumps({"columns": columns, "data": [[]] * 9_000}))
+    began = time.thread_time()
+    assert read_table(file) == ([], False)
+    assert time.thread_time() - began < 5
+
+
+def test_a_small_file_of_millions_of_values_is_no_table(tmp_path: Path) -> None:
+    """It stays a file: in memory it would take hundreds of megabytes."""
+    file = tmp_path / "t.table.json"
+    file.write_bytes(b'{"columns":["a"],"data":[' + b"[]," * 1_500_000 + b"[]]}")
+    with pytest.raises(ValueError, match="values"):
+        read_table(file)

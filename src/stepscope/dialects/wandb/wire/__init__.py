@@ -8,6 +8,7 @@ from typing import Any
 
 from stepscope.model.records import FIRST_STEP, LAST_STEP
 from stepscope.model.sample_columns import MAX_COLUMNS, MAX_NAME, find_column, unnumbered
+from stepscope.wire.otlp.decode.request_limits import bound_values
 
 EVENT_CHARTS = "wandb.charts"
 """How charts of tables are drawn, by the key of the chart."""
@@ -15,6 +16,8 @@ EVENT_VALUES = "wandb.values"
 """The event for other values of a history line: strings, lists, and media as objects that name their files."""
 MAX_BYTES = 32 * 1024 * 1024
 """Bytes of a table whose rows are read; a larger one stays a file."""
+MAX_VALUES = 2_500_000
+"""Values of such a table, each of which takes up to 230 bytes of memory."""
 MAX_ROWS = 10_000
 """wandb's own limit."""
 STEPS = ("step", "global_step", "train_step", "_step")
@@ -33,9 +36,11 @@ def rows_of(columns: Sequence[str], data: Iterable[Sequence[Any]]) -> Iterator[R
     named = find_column(columns, STEPS)
     place = None if named is None else list(columns).index(named)
     groups = unnumbered(list(columns))
+    repeated = frozenset(at for group in groups for at, _ in group)
+    common = list(islice((each for each in enumerate(columns) if each[0] not in repeated), MAX_COLUMNS + 1))
     for row in data:
         step = None if place is None or place >= len(row) else _step(row[place])
-        for cells in _split(columns, row, groups):
+        for cells in _split(common, row, groups):
             if step is not None and named is not None:
                 cells.pop(named, None)
             yield step, cells
@@ -49,7 +54,9 @@ def read_table(path: Path) -> tuple[list[Row], bool]:
     if path.stat().st_size > MAX_BYTES:
         return [], False
     try:
-        table = json.loads(path.read_bytes())
+        written = path.read_bytes()
+        bound_values(written, MAX_VALUES)
+        table = json.loads(written)
         columns = [str(each)[:MAX_NAME] for each in table["columns"]]
         data = [row for row in table["data"] if isinstance(row, list)]
     except (TypeError, KeyError, RecursionError) as error:
@@ -59,16 +66,22 @@ def read_table(path: Path) -> tuple[list[Row], bool]:
     return limited, len(rows) > MAX_ROWS
 
 
-def _split(columns: Sequence[str], row: Sequence[Any], groups: list[list[tuple[int, str]]]) -> Iterator[dict[str, Any]]:
-    """Yield the cells of a row by column; several times, where its columns repeat themselves with numbers."""
-    repeated = {place for group in groups for place, _ in group}
-    common = {name: value for at, (name, value) in enumerate(zip(columns, row, strict=False)) if at not in repeated}
+def _split(
+    common: Sequence[tuple[int, str]], row: Sequence[Any], groups: Sequence[Sequence[tuple[int, str]]]
+) -> Iterator[dict[str, Any]]:
+    """Yield the cells of a row by column; several times, where its columns repeat themselves with numbers.
+
+    A row takes time for its own cells, however many columns its table has.
+    """
+    shared = {name: row[place] for place, name in common if place < len(row)}
     if not groups:
-        yield common
+        yield shared
     for group in groups:
-        cells = {name: row[place] for place, name in group if place < len(row)}
+        if group[0][0] >= len(row):  # those that follow begin later
+            return
+        cells = {name: row[place] for place, name in islice(group, MAX_COLUMNS) if place < len(row)}
         if any(value is not None for value in cells.values()):
-            yield {**common, **cells}
+            yield {**shared, **cells}
 
 
 def _step(value: Any) -> int | None:

@@ -5,7 +5,6 @@ import io
 import json
 from collections.abc import Sequence
 from http import HTTPStatus
-from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -39,11 +38,15 @@ from stepscope.wire.plain import plain
 MAX_TEXT = 256 * 1024
 """Bytes of a text that are shown; the whole of it can be downloaded."""
 LARGEST_TABLE = 64 * 1024 * 1024
+MAX_VALUES = 2_500_000
+"""Values of a table, by what separates them in the file: each takes up to 230 bytes of memory while it is read."""
+MAX_COLUMNS = 10_000
+MAX_CELLS = 500_000
+"""Cells of an answer; rows behind them are on the next page."""
 MAX_LISTED = 5000
 """Logged files in the list of files, the newest; and as many copied files of artifacts."""
 OF_ARTIFACT = f"name = {literal.text(EVENT_MEDIA)} AND has(attr_names, 'artifact')"
 """The condition of the records of copied files of artifacts."""
-_MAX_ROWS = 1_000_000
 _LONGEST_CELL = 10_000
 _DELIMITED = (".csv", ".tsv")
 
@@ -185,19 +188,35 @@ def table(reader: Reader, given: dict[str, Any]) -> dict[str, Any]:
     path = _find(reader, given)
     if _size(path) > LARGEST_TABLE:
         raise bad_request(f"the table is larger than {LARGEST_TABLE // 2**20} MiB; download it")
+    start = given["offset"]
     try:
         data = _beginning(path, LARGEST_TABLE)
+        if sum(map(data.count, (b",", b"\t", b"\n", b"[", b"{"))) > MAX_VALUES:
+            raise bad_request(f"the table has more than {MAX_VALUES:,} values; download it")
         columns, rows = _read_delimited(data, given["name"]) if given["name"].endswith(_DELIMITED) else _read_json(data)
+        end = start + _affordable(rows[start : start + given["limit"]], len(columns))
+        shown = [[_cell(each) for each in row[: len(columns)]] for row in rows[start:end]]
     except (ValueError, RecursionError, csv.Error, OSError):
         raise bad_request(f"{given['name'][:200]!r} is not a table with columns and rows") from None
-    start, end = given["offset"], given["offset"] + given["limit"]
+    if len(columns) > MAX_COLUMNS:
+        raise bad_request(f"the table has {len(columns):,} columns, more than {MAX_COLUMNS:,}; download it")
     return {
         "name": given["name"],
-        "columns": columns,
-        "rows": [[_cell(each) for each in row] for row in rows[start:end]],
+        "columns": [each[:_LONGEST_CELL] for each in columns],
+        "rows": shown,
         "total": len(rows),
         "next": end if end < len(rows) else None,
     }
+
+
+def _affordable(rows: Sequence[Sequence[Any]], columns: int) -> int:
+    """How many of some rows are in one answer: at least one, which has as many cells as there are columns at most."""
+    cells = 0
+    for count, row in enumerate(rows, 1):
+        cells += min(len(row), columns)
+        if cells >= MAX_CELLS:
+            return count
+    return len(rows)
 
 
 def _read_json(data: bytes) -> tuple[list[str], Sequence[Sequence[Any]]]:
@@ -211,13 +230,16 @@ def _read_json(data: bytes) -> tuple[list[str], Sequence[Sequence[Any]]]:
 
 def _read_delimited(data: bytes, name: str) -> tuple[list[str], Sequence[Sequence[Any]]]:
     with io.TextIOWrapper(io.BytesIO(data), encoding="utf-8", errors="replace", newline="") as opened:
-        rows = list(islice(csv.reader(opened, delimiter="\t" if name.endswith(".tsv") else ","), _MAX_ROWS))
+        rows = list(csv.reader(opened, delimiter="\t" if name.endswith(".tsv") else ","))
     return (rows[0], rows[1:]) if rows else ([], [])
 
 
 def _cell(value: Any) -> Any:
-    """A cell for JSON; long texts are cut."""
-    return value[:_LONGEST_CELL] if isinstance(value, str) else plain(value)
+    """A cell for JSON; long texts are cut, and large lists and objects are such texts."""
+    if not isinstance(value, (str, list, dict)):
+        return plain(value)
+    text = value if isinstance(value, str) else json.dumps(value)
+    return text[:_LONGEST_CELL] if text is value or len(text) > _LONGEST_CELL else plain(value)
 
 
 _NAME = Param("name", "text", "the name of a file, as in the list", required=True)
