@@ -2,8 +2,10 @@
 
 import json
 import math
+import os
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -16,7 +18,7 @@ from stepscope.model.names import EVENT_EXCEPTION, EVENT_STARTED
 from stepscope.model.ports import Batch, Writer
 from stepscope.model.records import Alert, Event, Log, Metric, Record, Span
 from stepscope.sinks.hub import Hub
-from tests.cli.journals import SECOND, START, alert, event, finished, later, log, metric, span, write
+from tests.cli.journals import SECOND, START, alert, event, finished, later, log, metric, span, this_host, write
 from tests.hub.conftest import RunningHub, StartHub, start_hub
 from tests.waiting import wait_until
 
@@ -220,3 +222,19 @@ def test_show_has_one_schema(start_hub: StartHub, tmp_path: Path, capsys: pytest
     for name in (*same, "OVERHEAD"):
         assert text_there[name] == text_here[name] != [], name
     assert [line.split()[:6] for line in text_there["METRICS"]] == [line.split()[:6] for line in text_here["METRICS"]]
+
+
+def test_stop_has_one_schema(start_hub: StartHub, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A request to stop is answered with the same fields without a hub and with one, which knows of the first."""
+    write(tmp_path, "R", [metric(1, loss=1.0)], host=this_host(), pid=os.getpid(), wall_ns=time.time_ns())
+
+    def asked() -> dict[str, Any]:
+        capsys.readouterr()
+        assert main(["stop", "R", "--home", str(tmp_path), "--json"]) == 0
+        (found,) = json.loads(capsys.readouterr().out)
+        return {"run": found["run"], **found["stop"]}
+
+    without = asked()
+    hub = start_hub(home=tmp_path)
+    hub.wait_stored("folder", 1)
+    assert asked() == without

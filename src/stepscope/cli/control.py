@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from stepscope.cli import text
+from stepscope.cli.journal_answers import seconds
 from stepscope.cli.listed_run import listed_run
 from stepscope.cli.options import RUN_HELP, Commands, add_command, home_of
 from stepscope.hub.client import RUNS, open_client, open_http_client, resolve_run, user
@@ -52,7 +53,7 @@ def stop(args: argparse.Namespace) -> int:
 
 
 def _stop_here(home: Path, run: str) -> dict[str, Any]:
-    """Ask a run of a home that no hub has open."""
+    """Ask a run of a home that no hub has open; the answer has the fields of a hub's, and none of what was heard."""
     state, edits = listed_run(home, run).status, Edits(home)
     if state not in UNFINISHED:
         raise ConfigError(f"the run {run} is {state}: there is nothing to ask of it")
@@ -61,7 +62,9 @@ def _stop_here(home: Path, run: str) -> dict[str, Any]:
         edits.append(run, user(), request=Request(attempt=attempt, stop=True))
         asked = edits.requests(run).stop
     assert asked is not None
-    return {"run": run, "stop": {"id": asked.id, "who": asked.who, "attempt": asked.attempt, "state": "requested"}}
+    known = {"id": asked.id, "who": asked.who, "time": seconds(asked.time), "attempt": asked.attempt}
+    unknown = {"ranks": 0, "asks": None, "heard_step": None, "last_step": None}
+    return {"run": run, "stop": {**known, "state": "requested", **unknown}}
 
 
 def _stop_text(run: str, asked: dict[str, Any]) -> str:

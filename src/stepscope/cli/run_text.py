@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
-from stepscope.cli import rejected_keys, text
+from stepscope.cli import text
 from stepscope.cli.findings import explanation, wrapped
 from stepscope.cli.findings import line as finding_line
 from stepscope.cli.record_lines import clock, pairs
@@ -18,6 +18,24 @@ from stepscope.model.run_description import tag_text
 LISTED = 10
 """How many events, alerts, exceptions and open spans are printed; all are counted."""
 _KEY_COLUMNS = 40
+_CALLS = {
+    "string": "run.event({key}, {{'text': value}}) keeps a text; run.log takes numbers",
+    "none": "log it only where there is a value: if value is not None: run.log({{{key}: value}})",
+    "vector": "run.log({{{key}: value.mean()}}), or each element under a key of its own",
+    "complex": "run.log({{{key}: {{'real': value.real, 'imag': value.imag}}}})",
+    "too large": "run.log({{{key}: math.log10(value)}}); a value must fit a 64-bit float",
+    "too deep": "run.log({{{key}: number}}); nest fewer dicts",
+    "too many dicts": "run.log({{{key}: number}}); log fewer keys in one call",
+    "unknown argument": "leave it out, or put it into the values: run.log({{...}}, step=step, category=category)",
+    "step is out of range": "run.log(values, step=step) takes 64-bit integers",
+    "inside a graph being captured": "log it after the captured region",
+}
+"""The call by the reason of the rejection."""
+_BEGINNINGS = {
+    "step must be an integer": "run.log(values, step=int(step))",
+    "type ": "run.log({{{key}: float(value)}}), or run.event({key}, {{'value': str(value)}})",
+    "on device meta": "log it once it has a value",
+}
 
 
 def report(look: RunLook, width: int = text.WIDTH) -> str:
@@ -36,7 +54,7 @@ def report(look: RunLook, width: int = text.WIDTH) -> str:
         ("EXCEPTIONS", _exceptions(run)),
         ("EVENTS", _events(run.events)),
         ("LOGS", [pairs(run.logs)] if run.logs else []),
-        ("REJECTED", list(rejected_keys.lines(look.rejected))),
+        ("REJECTED", list(_rejected(look.rejected))),
         ("OVERHEAD", _overhead(look.overhead)),
         ("RECORDED", _counters(run.counters)),
     ]
@@ -205,6 +223,15 @@ def _events(events: Counted) -> list[str]:
     shown_elsewhere = (names.EVENT_STARTED, names.EVENT_FINISHED, names.EVENT_EXCEPTION)
     lines = [f"{clock(_ns(each.time))} {each.name} {_at(each.step)} {pairs(each.attrs)}" for each in events.recent]
     return _listed(lines, sum(count for name, count in events.counts.items() if name not in shown_elsewhere))
+
+
+def _rejected(rejected: Mapping[str, str]) -> Iterator[str]:
+    """For each key its reason, and below it the call that would record it."""
+    for key, reason in rejected.items():
+        yield text.clean(f"{key!r}: {reason}")
+        call = _CALLS.get(reason) or next((call for start, call in _BEGINNINGS.items() if reason.startswith(start)), "")
+        if call:
+            yield text.clean(f"  {call.format(key=repr(key))}")
 
 
 def _overhead(shares: Mapping[str, float]) -> list[str]:

@@ -2,11 +2,11 @@
 
 import argparse
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from stepscope.cli import grouped_runs, run_columns, text
+from stepscope.cli import run_columns, text
 from stepscope.cli.hub_runs import known, leading_keys, stored_row
 from stepscope.cli.listed_run import ListedRun, listed_run
 from stepscope.cli.options import Commands, add_command, home_of, integer
@@ -20,6 +20,7 @@ from stepscope.wire.plain import dumps, plain
 
 SHOWN = 50
 _WIDEST = 24
+_WIDEST_GROUP = 40
 _VALUES = 4
 """Metrics of groups, where no columns are asked for."""
 _HEAD = ("RUN", "PROJECT/NAME", "STATUS", ">STEP", ">ATT", ">RANKS", "STARTED", ">LASTED", ">SIZE")
@@ -105,10 +106,47 @@ def _print_groups(answer: dict[str, Any], args: argparse.Namespace, columns: Seq
         print(dumps(answer["groups"][:most]))
     elif answer["groups"]:
         fields = columns if args.columns else [f"metrics.{name}" for name in columns]
-        print("\n".join(grouped_runs.lines(answer, args.group, fields, most)))
+        print("\n".join(_group_lines(answer, args.group, fields, most)))
     else:
         print(f"no run matches, of {answer['total']}")
     return 0
+
+
+def _group_lines(answer: Mapping[str, Any], by: str, columns: Sequence[str], most: int) -> list[str]:
+    """The groups of an answer of `/api/runs` as a table, with `mean ± standard deviation` in each column."""
+    shown = answer["groups"][:most]
+    head = [by, ">RUNS", *(f">{text.clean(each.removeprefix('metrics.'))}" for each in columns)]
+    rows = [
+        [
+            _group_name(group["shared"]),
+            formatting.count(group["runs"]),
+            *(_group_cell(group, field) for field in columns),
+        ]
+        for group in shown
+    ]
+    made = text.table(head, rows, limits={by: _WIDEST_GROUP})
+    left = answer["group_count"] - len(shown)
+    return [*made, *(["", f"{len(shown)} of {answer['group_count']} groups shown"] if left else [])]
+
+
+def _group_name(value: Any) -> str:
+    if isinstance(value, (list, tuple)):
+        return ", ".join(map(str, value)) or formatting.MISSING
+    return formatting.MISSING if value is None else text.number(value) if isinstance(value, float) else str(value)
+
+
+def _group_cell(group: Mapping[str, Any], field: str) -> str:
+    """The mean and spread of a column; how many of the runs they are of, where some have no finite value."""
+    found = group["columns"].get(field)
+    if found is None:
+        return formatting.MISSING
+    part = "" if found["runs"] == group["runs"] else f" of {found['runs']}"
+    spread = "" if found["std"] is None else f" ± {_group_value(found, found['std'], field)}"
+    return f"{_group_value(found, found['mean'], field)}{spread}{part}"
+
+
+def _group_value(found: Mapping[str, Any], value: float, field: str) -> str:
+    return formatting.duration(value) if field == "duration" else text.value_of(found["key"], value, found["unit"])
 
 
 def _order(args: argparse.Namespace, plain: Sequence[str]) -> str:

@@ -1,7 +1,7 @@
 """What receivers, listeners and media readers of dialects use of the hub."""
 
+from stepscope.hub.intake.intake_journal import Mark, StoreProgress
 from stepscope.hub.intake.read_back import ReadBack, pauses
-from stepscope.hub.intake.store_progress import Mark, StoreProgress
 from stepscope.hub.limits import Limits
 from stepscope.hub.questions.files.media_reader import (
     KINDS,

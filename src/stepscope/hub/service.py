@@ -35,9 +35,8 @@ from stepscope.hub.intake.store_pump import (
 )
 from stepscope.hub.limits import Limits
 from stepscope.hub.live import LiveTopics
-from stepscope.hub.receivers.ingest import Ingest, RunOwners
+from stepscope.hub.receivers.ingest import Ingest, RunLimits, RunOwners
 from stepscope.hub.receivers.receiver import RunLinks
-from stepscope.hub.receivers.run_limits import RunLimits
 from stepscope.hub.runs.bucket import Bucket, RemoteBlobs
 from stepscope.hub.runs.deletion import RunDeletion
 from stepscope.hub.runs.presence import Presence
@@ -164,7 +163,7 @@ class Hub:
         self.pump = self._make_pump(cursors, arrived)
         self._numbers = SequenceNumbers(shifted_clock(store.ownership.member.hub) if store.ownership else time.time_ns)
         run_limits = RunLimits(options.limits, lambda: count_runs(store.engine), self._project_of)
-        self._owners = RunOwners(self._project_of, lambda: any(token.project for token in tokens.all()), run_limits)
+        self._owners = RunOwners(self._project_of, tokens.are_bound, run_limits)
 
         # What is made of stored records.
         self.states = RunStates(self.presence, Journals(home.home, cursors, self.folder.torn), self._is_behind)

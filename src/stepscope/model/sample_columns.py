@@ -8,7 +8,6 @@ from typing import Any
 from stepscope.model.names import SCOPE_SAMPLES
 from stepscope.model.records import Log
 
-DEFAULT_TABLE = "samples"
 MAX_COLUMNS = 64
 """Columns of one row."""
 MAX_NAME = 256

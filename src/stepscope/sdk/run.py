@@ -662,7 +662,9 @@ class Run:
         return names.ENDINGS.get(word, "finished")
 
     def _bounded(self, seconds: Any) -> float:
-        """Return a timeout as float, at most a day; `exit_timeout` for an invalid value."""
+        """Return a timeout as float, at most a day; `exit_timeout` for None or an invalid value."""
+        if seconds is None:
+            return self.settings.exit_timeout
         try:
             number = float(seconds)
         except BaseException as raised:

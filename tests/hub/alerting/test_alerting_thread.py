@@ -197,7 +197,7 @@ def test_too_much_is_passed_over(
 ) -> None:
     """If records arrive faster than they are evaluated, some are skipped and counted; ingest does not wait."""
     alerting = open_hub(RULES)
-    monkeypatch.setattr("stepscope.hub.alerting.waiting_records.MAX_WAITING", 3)
+    monkeypatch.setattr("stepscope.hub.alerting.alerting_thread.MAX_WAITING", 3)
     for step in range(5):
         alerting.take(items(clock, 1.0, step))
     assert alerting.passed_over == 2

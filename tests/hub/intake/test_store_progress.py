@@ -6,7 +6,7 @@ import pytest
 
 from stepscope.hub.home import HubHome
 from stepscope.hub.home_store import open_home_store
-from stepscope.hub.intake.store_progress import StoreProgress
+from stepscope.hub.intake.intake_journal import StoreProgress
 from stepscope.hub.receivers.ingest import Upload
 from stepscope.hub.security.tokens import Tokens
 from stepscope.hub.service import Hub, HubOptions

@@ -11,8 +11,15 @@ from stepscope.hub.intake.counters import Counters
 from stepscope.hub.intake.intake_journal import Intake, IntakeBatch, SequenceNumbers
 from stepscope.hub.intake.scrub import TOO_MANY_SERIES, Scrubber
 from stepscope.hub.limits import Limits
-from stepscope.hub.receivers.ingest import OTHER_PROJECT, STEP_OUT_OF_RANGE, Ingest, RunOwners, Upload, Writers
-from stepscope.hub.receivers.run_limits import RunLimits
+from stepscope.hub.receivers.ingest import (
+    OTHER_PROJECT,
+    STEP_OUT_OF_RANGE,
+    Ingest,
+    RunLimits,
+    RunOwners,
+    Upload,
+    Writers,
+)
 from stepscope.model.ports import Writer
 from stepscope.model.records import FIRST_STEP, LAST_STEP, Event, Log, Metric, Record, Span
 

@@ -9,8 +9,8 @@ import pytest
 from stepscope.hub.home import HubHome
 from stepscope.hub.home_store import open_home_store
 from stepscope.hub.limits import Limits
+from stepscope.hub.receivers.ingest import DAY_SECONDS, TOO_MANY_RUNS, RunLimits
 from stepscope.hub.receivers.native import PATH
-from stepscope.hub.receivers.run_limits import DAY_SECONDS, TOO_MANY_RUNS, RunLimits
 from stepscope.hub.security.tokens import Tokens
 from stepscope.hub.service import Hub, HubOptions
 from stepscope.hub.serving.app import build_app

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from stepscope.hub.store.answer_cache import AnswerCache
+from stepscope.hub.store.columns import AnswerCache
 
 pytest.importorskip("chdb")
 

@@ -43,7 +43,6 @@ from stepscope.wire.otlp.names import (
     SIGNALS,
     Encoding,
     Signal,
-    encoding_of,
 )
 from stepscope.wire.otlp.protobuf_writing import scan
 from stepscope.wire.otlp.replies import BadRequest, Rejections, write_reply
@@ -189,12 +188,12 @@ class OtlpHttp:
 
     def refuse(self, head: RequestHead, refusal: Refusal) -> Response:
         """Return a google.rpc.Status in the encoding of the request."""
-        encoding = encoding_of(head.headers.get("content-type", ""))
+        encoding = _encoding_of(head.headers.get("content-type", ""))
         return error_response(refusal) if encoding is None else status_response(encoding, refusal)
 
     def _exporter(self, signal: Signal | None) -> Answer:
         async def export(request: Request) -> Response:
-            encoding = encoding_of(request.headers.get("content-type", ""))
+            encoding = _encoding_of(request.headers.get("content-type", ""))
             if encoding is None:
                 known = " or ".join(CONTENT_TYPES.values())
                 raise Refused(Refusal(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, f"the Content-Type must be {known}"))
@@ -222,3 +221,11 @@ class OtlpHttp:
         access: Access,
     ) -> Taken:
         return self._receiver.take(signal or guess_signal(encoding, data), encoding, data, headers, access)
+
+
+def _encoding_of(content_type: str) -> Encoding | None:
+    """Return the encoding of a Content-Type; None when it is neither (415)."""
+    media = content_type.partition(";")[0].strip().lower()
+    if media == "application/x-protobuf":
+        return "protobuf"
+    return "json" if media == "application/json" else None

@@ -9,8 +9,8 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import compile_path
 
+from stepscope.hub.intake.intake_journal import StoreProgress
 from stepscope.hub.intake.read_back import ReadBack
-from stepscope.hub.intake.store_progress import StoreProgress
 from stepscope.hub.limits import Limits
 from stepscope.hub.receivers.ingest import Ingest
 from stepscope.hub.refusals import Refusal
@@ -44,16 +44,20 @@ FindLink = Callable[[Mapping[str, str]], RunLink | None]
 class RunLinks:
     """Finds the run that a request's headers refer to in another dialect, such as a trace that names a tracked run.
 
-    Receivers that can resolve such headers add a finder; others call `find`.
+    Receivers that can resolve such headers add a finder with their names; others call `find`.
     """
 
     def __init__(self) -> None:
-        self.finders: list[FindLink] = []
+        self._finders: list[tuple[frozenset[str], FindLink]] = []
+
+    def add(self, headers: Iterable[str], finder: FindLink) -> None:
+        """Add a finder; it is called for requests that have one of these headers, in lower case."""
+        self._finders.append((frozenset(headers), finder))
 
     def find(self, headers: Mapping[str, str]) -> RunLink | None:
         """Return the run that the headers of a request refer to; None when no receiver knows it."""
-        for finder in self.finders:
-            if (link := finder(headers)) is not None:
+        for names, finder in self._finders:
+            if not names.isdisjoint(headers) and (link := finder(headers)) is not None:
                 return link
         return None
 

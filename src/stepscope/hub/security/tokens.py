@@ -82,6 +82,10 @@ class Tokens:
         self._refresh()
         return sorted(self._tokens.values(), key=lambda token: token.created)
 
+    def are_bound(self) -> bool:
+        """Return whether one of them is for one project only."""
+        return any(token.project for token in self.all())
+
     def find(self, text: str) -> Token | None:
         """Find a token by the text that a client sent; None when it is unknown."""
         self._refresh()

@@ -11,6 +11,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 
 import uvicorn
 from starlette.routing import BaseRoute
@@ -165,10 +166,9 @@ class _Server(uvicorn.Server):
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Start listening."""
         connections = Connections(self._limits.connections, self._limits.connections // 2)
-
-        def make() -> LimitedProtocol:
-            return LimitedProtocol(self.config, self.server_state, {}, limits=self._limits, connections=connections)
-
+        make = partial(
+            LimitedProtocol, self.config, self.server_state, {}, limits=self._limits, connections=connections
+        )
         self.servers = [
             HttpListener(each, make, self.config.ssl, connections, self._limits)  # type: ignore[misc]
             for each in sockets or ()

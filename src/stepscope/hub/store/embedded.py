@@ -15,8 +15,7 @@ from typing import Any
 import msgspec
 
 from stepscope.hub.store import native_format
-from stepscope.hub.store.answer_cache import AnswerCache
-from stepscope.hub.store.columns import Answer, Block, rows_of
+from stepscope.hub.store.columns import Answer, AnswerCache, Block, rows_of
 from stepscope.hub.store.engine import (
     GUARDS,
     ONE_THREAD_REMOVES,

@@ -1,6 +1,7 @@
 """An open store: batches become rows and a ledger entry in one commit, complete or, after a crash, not at all."""
 
 import contextlib
+import os
 import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
@@ -94,7 +95,7 @@ class Store:
         Call it at most about twice a second. A batch whose outcome is None or a Reject survives the death of this
         process and is skipped when it is offered again.
         """
-        if self.folder is not None and (free := self.folder.free()) < self.reserve:
+        if self.folder is not None and (free := _free_bytes(self.folder.path)) < self.reserve:
             reason = f"the store's disk has {free >> 20} MiB left, less than the {self.reserve >> 20} kept free"
             return [Retry(reason, after=30.0)] * len(batches)
         return self._skipping_deleted(batches, self._write_kept)
@@ -307,3 +308,8 @@ def _why(path: Path, error: EngineError) -> str:
         f"the store in {path} is damaged or of another kind ({error.cause}): move the folder away to start "
         "with an empty store; journals that are still there will be read again"
     )
+
+
+def _free_bytes(path: Path) -> int:
+    status = os.statvfs(path)
+    return status.f_bavail * status.f_frsize

@@ -36,11 +36,6 @@ class Folder:
                 raise ConfigError(full_disk(path)) from error
             raise ConfigError(f"the store's folder {path} cannot be used: {error.strerror or error}") from error
 
-    def free(self) -> int:
-        """Bytes free on the file system."""
-        status = os.statvfs(self.path)
-        return status.f_bavail * status.f_frsize
-
     def close(self) -> None:
         """Let another process open the folder."""
         if self._lock is not None:

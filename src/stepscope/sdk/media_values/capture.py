@@ -128,11 +128,6 @@ def _to_numpy(tensor: Any) -> Any:
     return (tensor.float() if short else tensor).numpy()
 
 
-def is_batch(shape: tuple[int, ...]) -> bool:
-    """Return whether a shape is one of several images."""
-    return len(shape) == 4
-
-
 def tiled(images: Any) -> Any:
     """Lay out several images of equal size as one, in about as many rows as columns."""
     import numpy  # whoever has an array has it

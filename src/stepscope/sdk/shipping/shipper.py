@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
 from stepscope.journal import quarantine
-from stepscope.journal.atomic_files import FileLock, Locked, holder
+from stepscope.journal.atomic_files import Locked, holder
 from stepscope.journal.following import Following
 from stepscope.journal.layout import host_name
 from stepscope.model import formatting
@@ -30,13 +30,6 @@ STOP_SECONDS = 0.05
 """How long to wait for stopped threads; one that is blocked by its sink ends with the process."""
 LEAVE_SECONDS = 0.3
 """How long the end of a run waits for sinks in its own process, beyond what is left of its own time limit."""
-
-
-def lock_home(home: Path, host: str) -> FileLock:
-    """Take the lock that the one shipper of a home on a host holds; Locked, with its pid, when another has it."""
-    path = sink_requests.folder(home) / f"{host}.lock"
-    path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-    return FileLock(path)
 
 
 def begin(run: Run) -> None:
@@ -149,7 +142,7 @@ class Call:
         if self._child is not None and self._child.poll() is None:
             return
         try:
-            lock_home(home, host).release()
+            sink_requests.lock_home(home, host).release()
         except Locked:
             return
         self._child = start(home)

@@ -1,4 +1,4 @@
-"""Requests for delivery: a small file per run and host, written by trainers and read by shippers."""
+"""Requests for delivery: a small file per run and host, written by trainers and read by the one shipper of the host."""
 
 import contextlib
 from collections.abc import Iterable
@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from stepscope.journal.atomic_files import replace_file
+from stepscope.journal.atomic_files import FileLock, replace_file
 from stepscope.sinks import registry
 from stepscope.sinks.registry import Chosen, RecordFilter
 
@@ -118,3 +118,10 @@ def _packed(chosen: Chosen) -> _Sink:
 
 def _chosen(sink: _Sink) -> Chosen:
     return Chosen(sink.name, msgspec.json.decode(sink.config, type=registry.find(sink.name)), sink.filter)
+
+
+def lock_home(home: Path, host: str) -> FileLock:
+    """Take the lock that the one shipper of a home on a host holds; Locked, with its pid, when another has it."""
+    path = folder(home) / f"{host}.lock"
+    path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    return FileLock(path)

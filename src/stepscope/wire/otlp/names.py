@@ -54,11 +54,3 @@ ATTR_ATTEMPT = "train.job.attempt"
 
 EVENT_ALERT = "alert.firing"
 ATTR_ALERT = "alert.rule.name"
-
-
-def encoding_of(content_type: str) -> Encoding | None:
-    """Return the encoding of a Content-Type; None when it is neither (415)."""
-    media = content_type.partition(";")[0].strip().lower()
-    if media == "application/x-protobuf":
-        return "protobuf"
-    return "json" if media == "application/json" else None

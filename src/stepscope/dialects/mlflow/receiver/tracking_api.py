@@ -8,6 +8,7 @@ from concurrent.futures import Future
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 
+from stepscope.dialects.mlflow.dialect import DIALECT
 from stepscope.dialects.mlflow.receiver import errors as mlflow_errors
 from stepscope.dialects.mlflow.receiver import (
     experiment_calls,
@@ -171,7 +172,7 @@ class Mlflow:
         ports.run_files.append(MlflowRunFiles(files, database))
         with database.write() as db:
             create_default(db, self._tracking.now)
-        ports.links.finders.append(self._tracking.find_link)
+        ports.links.add(DIALECT.headers, self._tracking.find_link)
         ports.ending += [self._readers.close, database.close]
 
     def routes(self) -> list[ReceiverRoute]:

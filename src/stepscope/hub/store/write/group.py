@@ -54,9 +54,10 @@ class Group:
 
     def __init__(self, catalog: Catalog, *, careful: bool = False) -> None:
         self._careful = careful
-        self._points = Points(catalog)
-        self._distributions = Distributions(catalog)
-        self._exemplars = Exemplars(catalog)
+        self._catalog = catalog
+        self._points: Points | None = None
+        self._distributions: Distributions | None = None
+        self._exemplars: Exemplars | None = None
         self._spans = Spans()
         self._lines = Lines()
         self._traces = Traces()
@@ -76,24 +77,31 @@ class Group:
         return gain
 
     def _add_metrics(self, source: Source, metrics: list[Metric], gain: Gain) -> None:
-        since, points, distributions = self._points.records(), len(self._points), len(self._distributions)
+        points = self._points = Points(self._catalog) if self._points is None else self._points
+        since, before = points.records(), self._count()
         plain = not [True for metric in metrics if metric.attrs or metric.instrument is not None]
         if self._careful or not plain:
             gain.seen = max([metric.time for metric in metrics])
             if not _are_numbers(metrics):
                 metrics = [part for metric in metrics if (part := self._numbers(source, metric)) is not None]
-        self._points.extend(source, metrics, plain=plain)
-        seen, gain.step = self._points.reach(since)
+        points.extend(source, metrics, plain=plain)
+        seen, gain.step = points.reach(since)
         gain.seen = max(gain.seen, seen)
-        gain.counts["points"] = len(self._points) - points + len(self._distributions) - distributions
+        gain.counts["points"] = self._count() - before
+
+    def _count(self) -> int:
+        """How many points and distributions there are."""
+        return sum(len(each) for each in (self._points, self._distributions) if each is not None)
 
     def _numbers(self, source: Source, metric: Metric) -> Metric | None:
         """Remove the distributions and exemplars of a record and return the rest, if any."""
         if ATTR_EXEMPLARS in metric.attrs:
+            self._exemplars = Exemplars(self._catalog) if self._exemplars is None else self._exemplars
             self._exemplars.add(source, metric)
         plain = {key: value for key, value in metric.values.items() if isinstance(value, (int, float))}
         if len(plain) == len(metric.values):
             return metric
+        self._distributions = Distributions(self._catalog) if self._distributions is None else self._distributions
         self._distributions.add(source, metric)
         return replace(metric, values=plain) if plain else None
 
@@ -117,13 +125,9 @@ class Group:
 
     def facts(self, commit: int) -> dict[str, Block]:
         """Make the rows, metrics before their totals; one of `UNFIT` when a record is invalid."""
-        return {
-            **self._points.blocks(commit),
-            **self._distributions.blocks(commit),
-            **self._exemplars.blocks(commit),
-            **self._spans.blocks(commit),
-            **self._lines.blocks(commit),
-        }
+        parts = (self._points, self._distributions, self._exemplars, self._spans, self._lines)
+        made = [part.blocks(commit) for part in parts if part is not None]
+        return {table: block for each in made for table, block in each.items()}
 
     def traces(self) -> dict[str, Block]:
         """Make the rows that locate traces."""
