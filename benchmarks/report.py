@@ -79,6 +79,15 @@ COLUMNS: dict[str, dict[str, str]] = {
         "kB": "kB",
     },
     "hub_idle": {"cpu_percent": "% of a core", "rss_mb": "memory MB", "ready_s": "ready after s"},
+    "page": {
+        "requests": "requests",
+        "kB": "kB",
+        "nodes": "elements",
+        "cpu_ms": "processor ms",
+        "times": "x one metric",
+        "frames": "frames",
+        "late": "late",
+    },
     "hub_load": {
         "per_s": "per second",
         "sent": "sent",

@@ -32,6 +32,7 @@ MEASURES = {
     "hub_read": "hub_read",
     "hub_ingest": "hub_ingest",
     "hub_idle": "hub_idle",
+    "page": "page",
     "beside": "beside",
     "disabled": "disabled",
     "call": "call_cost",

@@ -94,6 +94,7 @@ WORLDS = (
         "tests/web/test_diagnosis.py",
         "tests/web/test_every_view.py",
         "tests/web/test_keyboard.py",
+        "tests/web/test_menus.py",
         "tests/web/test_last_value.py",
         "tests/web/test_notebook_view.py",
         "tests/web/test_page.py",

@@ -51,6 +51,6 @@ def test_json_and_what_is_missing(start_hub: StartHub, capsys: pytest.CaptureFix
     assert main(["open", "R", "--json", "--home", str(hub.home)]) == 0
     assert json.loads(capsys.readouterr().out) == {"run": "R", "url": f"{hub.url}/#/run/R"}
     assert main(["open", "X", "--home", str(hub.home)]) == 2
-    assert "closest matches" in capsys.readouterr().err
+    assert "the latest are" in capsys.readouterr().err
     assert main(["open", "--home", str(tmp_path)]) == 2
     assert f"stepscope hub --home {tmp_path}" in capsys.readouterr().err

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from stepscope.cli.main import COMMANDS, main, parser
-from stepscope.cli.options import home_of
+from stepscope.cli.options import ADVICE, OTHER_WORDS, home_of
 
 
 def test_home_is_the_option_then_the_variable_then_the_default(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -30,6 +30,12 @@ def test_home_is_the_option_then_the_variable_then_the_default(tmp_path: Path, m
         ("runs -x", "stepscope runs: error: unknown option -x"),
         ("--json runs", "stepscope: error: option --json belongs after the command: "),
         ("rns --json", "stepscope: error: unknown command 'rns'; did you mean runs?"),
+        ("ls", "stepscope: error: unknown command 'ls'; did you mean runs?"),
+        ("logs latest", "stepscope: error: unknown command 'logs'; did you mean tail?"),
+        ("start", "stepscope: error: unknown command 'start'; did you mean hub?"),
+        ("login", "stepscope: error: unknown command 'login'; there is no account"),
+        ("help runs", "stepscope: error: unknown command 'help'; stepscope --help lists the commands"),
+        ("runs --filter status=failed", "unknown option --filter; a filter needs no option: stepscope runs 'status ="),
         ("hub token creat --name x", "unknown command 'creat'; did you mean create?"),
     ],
 )
@@ -79,3 +85,12 @@ def test_the_latest_run_is_the_default(command: str) -> None:
     more = ["-o", "x.html"] if command == "report" else []
     assert parser([command]).parse_args([command, *more]).run in ("latest", ["latest"])
     assert parser([command]).parse_args([command, "r1", *more]).run in ("r1", ["r1"])
+
+
+def test_other_words_lead_to_commands_that_exist() -> None:
+    """Each command that is proposed for another tool's word exists, and no such word is a command itself."""
+    commands = {name for each in parser()._actions if isinstance(each.choices, dict) for name in each.choices}
+    assert set(OTHER_WORDS) <= commands
+    words = [word for each in OTHER_WORDS.values() for word in each]
+    assert len(words) == len(set(words))
+    assert not commands & {*words, *ADVICE}

@@ -18,7 +18,6 @@ _SETTLED = """document.querySelector('main .page')?.innerText.length > 40
 
 def look_over(page: Any, hub: RunningHub, views: Iterable[str]) -> None:
     """Go through views on one page, as a person does, and judge each."""
-    axe = pytest.importorskip("axe_playwright_python.sync_playwright", reason="axe checks accessibility")
     for view in views:
         page.goto(f"{hub.url}/#/{view}")
         if view.startswith("sql"):  # the statement of an address waits for a person
@@ -29,12 +28,17 @@ def look_over(page: Any, hub: RunningHub, views: Iterable[str]) -> None:
         assert below <= 0, f"{view} scrolls {below} pixels into blank"
         main = "document.querySelector('main')"
         assert page.evaluate(f"{main}.scrollWidth <= {main}.clientWidth + 1"), f"{view} is wider than its part"
-        serious = [
-            f"{each['id']}: {each['nodes'][0]['html'][:160]} {each['nodes'][0].get('failureSummary', '')[:200]}"
-            for each in _violations(page, axe.Axe().axe_script)
-            if each["impact"] in ("serious", "critical")
-        ]
-        assert serious == [], view
+        assert serious_in(page) == [], view
+
+
+def serious_in(page: Any) -> list[str]:
+    """What axe calls serious or critical of what a page shows now."""
+    axe = pytest.importorskip("axe_playwright_python.sync_playwright", reason="axe checks accessibility")
+    return [
+        f"{each['id']}: {each['nodes'][0]['html'][:160]} {each['nodes'][0].get('failureSummary', '')[:200]}"
+        for each in _violations(page, axe.Axe().axe_script)
+        if each["impact"] in ("serious", "critical")
+    ]
 
 
 def _violations(page: Any, axe: str) -> Any:

@@ -14,6 +14,41 @@ RUN_HELP = "a run id, the beginning of one, a name, or `latest`"
 LATEST_HELP = f"{RUN_HELP}, which is the default"
 
 
+OTHER_WORDS = {
+    "runs": ("list", "ls", "ps", "projects", "search", "find"),
+    "hub": ("server", "serve", "start", "up", "web", "dashboard", "page"),
+    "tail": ("log", "logs", "console"),
+    "diff": ("compare", "config"),
+    "delete": ("rm", "remove", "del"),
+    "top": ("watch", "monitor", "live", "plot"),
+    "show": ("describe", "info", "get", "status", "summary"),
+    "findings": ("diagnose", "diagnosis", "errors", "why", "problems"),
+    "sql": ("query", "select"),
+    "ship": ("sync", "push", "upload"),
+    "import": ("convert", "load"),
+    "export": ("download", "dump", "pull"),
+    "stop": ("kill", "cancel"),
+    "checkpoints": ("artifacts", "artifact", "models"),
+    "doctor": ("check", "verify"),
+}
+"""Words that other tools have for a command."""
+ADVICE = {
+    "help": "stepscope --help lists the commands, stepscope COMMAND --help the options of one",
+    "version": "it is stepscope --version",
+    "login": "there is no account; a hub with tokens takes STEPSCOPE_TOKEN",
+    "init": "nothing has to be set up; a run begins in Python: run = stepscope.init(project=...)",
+    "sweep": "a sweep is a loop or several processes with one group: docs/how/run-a-sweep.md",
+    "agent": "a sweep is a loop or several processes with one group: docs/how/run-a-sweep.md",
+}
+"""What to do in place of commands that there are not."""
+OPTION_ADVICE = {
+    "--filter": "a filter needs no option: stepscope runs 'status = failed'",
+    "--where": "a filter needs no option: stepscope runs 'status = failed'",
+    "--project": "a filter has it: stepscope runs 'project = NAME'",
+    "--limit": "it is -n",
+}
+
+
 class CommandParser(argparse.ArgumentParser):
     """A parser that names an unknown option, before the value of that option is taken for something else."""
 
@@ -26,7 +61,9 @@ class CommandParser(argparse.ArgumentParser):
             if option in later:
                 self.error(f"option {option} belongs after the command: {', '.join(verbs)}")
             near = difflib.get_close_matches(option, [*self._option_string_actions, *later], n=1)
-            self.error(f"unknown option {option}" + "".join(f"; did you mean {each}?" for each in near))
+            advice = OPTION_ADVICE.get(option) if self.prog.endswith(" runs") else None
+            hint = f"; {advice}" if advice else "".join(f"; did you mean {each}?" for each in near)
+            self.error(f"unknown option {option}{hint}")
         return super().parse_known_args(args, namespace)
 
     def _check_value(self, action: argparse.Action, value: Any) -> None:
@@ -37,9 +74,12 @@ class CommandParser(argparse.ArgumentParser):
 
 
 def unknown_command(name: str, known: Collection[str]) -> str:
-    """Name an unknown command and the nearest known ones, else all of them."""
-    near = difflib.get_close_matches(name, known, n=2)
+    """Name an unknown command and what is meant by it, or the nearest known ones, else all of them."""
+    meant = [command for command, words in OTHER_WORDS.items() if name in words and command in known]
+    near = meant or difflib.get_close_matches(name, known, n=2)
     hint = f"did you mean {' or '.join(near)}?" if near else f"choose from {', '.join(known)}"
+    if name in ADVICE and "runs" in known:
+        hint = ADVICE[name]
     return f"unknown command {name!r}; {hint}"
 
 

@@ -58,14 +58,15 @@ def choose(text: str, runs: list[str], naming: Callable[[str], str | None], wher
     if matches:
         raise UnknownRun(f"{text!r} matches {len(matches)} runs:\n{_listed(matches, names)}")
     near = _nearest(text, runs, names)
-    raise UnknownRun(f"no run {text!r} in {where}; closest matches:\n{_listed(near, names)}")
+    said = f"closest matches:\n{_listed(near, names)}" if near else f"the latest are:\n{_listed(runs[:NEAREST], names)}"
+    raise UnknownRun(f"no run {text!r} in {where}; {said}")
 
 
 def _nearest(text: str, runs: list[str], names: dict[str, str | None]) -> list[str]:
-    """Return the runs whose id or name is similar to a text, else the latest."""
+    """Return the runs whose id or name is similar to a text."""
     words = {run: run for run in runs} | {name: run for run, name in names.items() if name}
     close = difflib.get_close_matches(text, words, n=NEAREST, cutoff=0.4)
-    return list(dict.fromkeys(words[word] for word in close)) or runs[:NEAREST]
+    return list(dict.fromkeys(words[word] for word in close))
 
 
 def _listed(runs: Iterable[str], names: dict[str, str | None]) -> str:

@@ -50,7 +50,8 @@ def _record(run: CodedPart, folder: str) -> None:
         return
     lines = changes.decode("utf-8", "replace").split("\n")
     masked = "\n".join(str(redact(line)) for line in lines)
-    caption = problem or f"{sum(line.startswith('diff --git ') for line in lines)} changed files"
+    many = sum(line.startswith("diff --git ") for line in lines)
+    caption = problem or f"{many} changed file{'s' * (many != 1)}"
     run.put_media([(KEY, File(masked.encode(), NAME, caption))], Row(time.time_ns(), *NO_MARK, None, {}))
 
 

@@ -197,7 +197,8 @@ def _remote(git: Path) -> dict[str, str]:
         lines = (git / "config").read_text().splitlines()
     except (OSError, UnicodeDecodeError):
         return {}
-    section, found = "", {}
+    section = ""
+    found: dict[str, str] = {}
     for line in map(str.strip, lines):
         if line.startswith("["):
             section = line

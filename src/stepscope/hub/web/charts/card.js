@@ -260,7 +260,7 @@ function countWords(state, lines, { log, y, window }) {
   if (withoutX) parts.push(`${count(withoutX)} without x`);
   if (unmatched) parts.push(`${count(unmatched)} may have no x`);
   const out = outliers(lines, y, log, window);
-  if (out) parts.push(`${count(out)} outside the range`);
+  if (out) parts.unshift(`${count(out)} outside the range`); // first, as the end may be cut off
   if (state.superseded) parts.push(`${count(state.superseded)} superseded`);
   return parts.join(", ");
 }

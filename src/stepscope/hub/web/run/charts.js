@@ -11,6 +11,7 @@ import { ChartCard } from "../charts/card.js";
 import { DistributionCard } from "../charts/distribution.js";
 import { findingsOf, flagsOf } from "../charts/draw.js";
 import { Feed } from "../charts/feed.js";
+import { ChartGrid } from "../charts/grid.js";
 import { pick } from "../charts/pick.js";
 import { formatX } from "../charts/scales.js";
 import { Expressions } from "../workspace/expressions.js";
@@ -144,7 +145,7 @@ export function Charts({ id, run, keys, notes, findings, left, feeds, onStep, st
           <${Icon} name=${open ? "down" : "right"} size=${12} />${name}
             <span class="muted">${count(list.length)}</span></button>
           </h2>
-        ${open && html`<div class="charts">${list.map(card)}</div>`}
+        ${open && html`<${ChartGrid} list=${list} card=${card} wide=${wide} />`}
       </section>`;
       })
     }`;

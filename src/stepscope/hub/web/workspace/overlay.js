@@ -9,6 +9,7 @@ import { movableAmong } from "../parts/reorder.js";
 import { Empty, Failure, Loading } from "../parts/states.js";
 import { ChartCard } from "../charts/card.js";
 import { pick } from "../charts/pick.js";
+import { ChartGrid } from "../charts/grid.js";
 import { axesOf, axisOf, axisText, ends, grouped, Smoothing } from "../run/charts.js";
 import { expressionKey, Expressions, titleOf } from "./expressions.js";
 import { groupLines } from "./groups.js";
@@ -150,7 +151,7 @@ export function Overlay({ project, runs, fields, styles, groups, theme, toggle }
               <span class="muted">${count(list.length)}</span></button>
           </h2>`
         }
-        ${open && html`<div class="charts">${list.map(card)}</div>`}
+        ${open && html`<${ChartGrid} list=${list} card=${card} wide=${wide} />`}
       </section>`;
     })}`;
 }

@@ -1,0 +1,57 @@
+"""Everything that opens on a view, found in the running page, is usable by everyone: menus, folded parts and drawers."""
+
+import re
+from typing import Any
+
+import pytest
+
+from tests.hub.conftest import RunningHub
+from tests.web.conftest import Opened, until
+from tests.web.looks import serious_in
+from tests.web.test_every_view import VIEWS
+
+UNVISITED = {"share"}
+"""Views that only a link with a token opens; `test_share` looks at it."""
+MOST = 6
+"""Openers of a kind that are tried on one view."""
+_OPENERS = """(most) => { const kinds = new Map();
+  for (const each of document.querySelectorAll('main button[aria-expanded=false]')) {
+    const { left, top, width, height } = each.getBoundingClientRect();
+    const above = document.elementFromPoint(left + width / 2, top + height / 2);
+    if (!each.checkVisibility() || each.disabled || !each.contains(above)) continue; // out of sight, or covered
+    const kind = each.className + ' ' + (each.getAttribute('aria-label') || each.textContent).trim().split(/[ \\n]/)[0];
+    if (!kinds.has(kind)) kinds.set(kind, each); }
+  const chosen = [...kinds.values()].slice(0, most);
+  document.querySelectorAll('[data-opener]').forEach((each) => each.removeAttribute('data-opener'));
+  chosen.forEach((each, at) => each.setAttribute('data-opener', at));
+  return chosen.length; }"""
+
+
+def test_every_view_of_the_page_is_visited(trained: RunningHub) -> None:
+    """The list of views that tests go through has each view that the page's shell knows."""
+    shell = trained.request("GET", "/web/app.js").body.decode()
+    names = set(re.findall(r'\{ name: "(\w+)"', shell))
+    assert len(names) > 10
+    assert names - UNVISITED == {re.split(r"[/?]", address)[0] for address in VIEWS}
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_what_opens_can_be_used_by_everyone(trained: RunningHub, show: Opened, theme: str) -> None:
+    """Axe finds nothing serious in a view, in either theme, nor in what its buttons open."""
+    page = show(trained, theme=theme)
+    tried = 0
+    for address, content in VIEWS.items():
+        page.goto(f"{trained.url}/#/{address}")
+        page.locator(content).first.wait_for()
+        assert serious_in(page) == [], address
+        for at in range(page.evaluate(_OPENERS, MOST)):
+            opener = page.locator(f'[data-opener="{at}"]')
+            if not opener.count():  # what was opened before has replaced it
+                continue
+            name = opener.get_attribute("aria-label") or opener.inner_text()
+            opener.click()
+            until(page, "document.querySelector('[aria-expanded=true]') !== null")
+            assert serious_in(page) == [], f"{address}: {name}"
+            page.keyboard.press("Escape")
+            tried += 1
+    assert tried >= len(VIEWS) / 2
