@@ -31,12 +31,12 @@ MAX_SERIES = 100_000
 MAX_RUNS = 256
 IDLE_SECONDS = 300.0
 """A run without records for this long is evicted."""
-SETTLE_SECONDS = 8.0
+SETTLE_SECONDS = 11.0
 """A run without records for longer than commits are apart is settled: how far it is diagnosed is stored."""
 TICK_SECONDS = 0.5
 STORE_SECONDS = 0.5
 """The interval at which the findings of a run are stored."""
-SILENT_SECONDS = 8.0
+SILENT_SECONDS = 11.0
 """A run without records or heartbeats for this long is not checked for hangs: its records may be in transit."""
 SHARE = 0.1
 """The share of time that the thread works while the store is overloaded..."""
