@@ -84,7 +84,7 @@ def batch(seq: int, records: list[Record], run: str = "r", rank: int = 0, world:
 
 
 def test_records_are_diagnosed_as_they_arrive(world: World) -> None:
-    """Those of a run that is not new come from the store, the others from the pump; findings are stored and published."""
+    """Those of an older run come from the store, the others from the pump; what is found is stored and published."""
     told: list[str] = []
     world.diagnosing.found.subscribe(lambda changed: told.extend(each.run for each in changed))
     world.store(batch(1, [began(), *losses(0, 60)]))
