@@ -9,7 +9,7 @@ from msgspec import Struct, structs
 
 from stepscope.hub.intake.series_limits import RunSeries, SeriesLimits
 from stepscope.hub.limits import Limits
-from stepscope.hub.store.columns import MetricRows
+from stepscope.hub.store.columns import as_rows
 from stepscope.model.attribute_limit import left_out
 from stepscope.model.names import SCOPE_SAMPLES
 from stepscope.model.ports import Batch, Writer
@@ -60,15 +60,15 @@ class Scrubber:
 
     def mask(self, records: list[Record]) -> list[Record]:
         """Mask and truncate without a limit on keys, for records of our own SDK."""
-        if isinstance(records, MetricRows):
-            if self._are_short({*records.keys, records.category, records.axis}):
+        if (rows := as_rows(records)) is not None:
+            if self._are_short({*rows.keys, rows.category, rows.axis}):
                 return records
-            records = [*records]
+            records = [*rows]
         kinds = set(map(type, records))
         if kinds <= _STEPPED:  # most batches by far
             metrics = [record for record in records if type(record) is Metric] if Span in kinds else records
             spans = [record for record in records if type(record) is Span] if Span in kinds else []
-            if self._are_plain(cast(list[Metric], metrics)) and self._are_bare(cast(list[Span], spans)):
+            if self._are_plain(cast(list[Metric], metrics)) and self._are_bare(spans):
                 return records
         return self.scrub(None, records, Counter())
 

@@ -192,6 +192,11 @@ class MetricRows(Sequence[Metric]):
         return self._made
 
 
+def as_rows(records: Sequence[object]) -> MetricRows | None:
+    """The records of a batch, where they are columns."""
+    return records if isinstance(records, MetricRows) else None
+
+
 def metric_rows(packed: memoryview) -> MetricRows | None:
     """Read an array of packed metrics as columns; None unless they differ in times, steps and floats alone.
 

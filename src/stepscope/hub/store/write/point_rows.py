@@ -68,8 +68,8 @@ class Points:
         """Convert what was collected since the last chunk; OverflowError or TypeError for an invalid value."""
         if self._values:
             values = np.frombuffer(array("d", self._values), dtype=np.float64)
-            columns = map(_int64, (self._shapes, self._steps, self._times, self._starts))
-            self._chunks.append(_Chunk(*columns, values, remainders(self._values, values)))
+            shapes, steps, times, starts = map(_int64, (self._shapes, self._steps, self._times, self._starts))
+            self._chunks.append(_Chunk(shapes, steps, times, starts, values, remainders(self._values, values)))
             self._held += len(values)
         for column in (self._shapes, self._steps, self._times, self._starts, self._values):
             column.clear()
