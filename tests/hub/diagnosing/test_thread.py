@@ -126,6 +126,15 @@ def test_a_run_whose_beginning_was_not_heard_is_read_from_the_store(
     assert "spike" in world.kinds("r")
 
 
+def test_a_hub_without_runs_rests(world: World) -> None:
+    """It looks for what is missing only while it follows a run."""
+    world.settle()
+    assert world.diagnosing._rest() == thread.NOTHING_SECONDS
+    world.store(batch(0, [began(), *losses(0, 60)]))
+    world.settle()
+    assert world.diagnosing._rest() <= thread.TICK_SECONDS
+
+
 def test_a_batch_that_comes_twice_is_diagnosed_once(world: World) -> None:
     """A hub that reads a journal again finds no duplicate steps in it."""
     first, second = batch(1, [began(), *losses(0, 60)]), batch(2, losses(60, 120))
