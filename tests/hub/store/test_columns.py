@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from stepscope.hub.intake.intake_journal import IntakeBatch, pack
 from stepscope.hub.intake.scrub import Scrubber
 from stepscope.hub.intake.sources import unpack_columns
 from stepscope.hub.limits import Limits
@@ -15,7 +16,7 @@ from stepscope.hub.store import columns, native_format
 from stepscope.hub.store.columns import Answer, MetricRows
 from stepscope.hub.store.write.catalog import Catalog
 from stepscope.hub.store.write.group import build
-from stepscope.model.ports import Writer
+from stepscope.model.ports import Batch, Writer
 from stepscope.model.records import LAST_STEP, Metric, Record
 from stepscope.wire import frames
 
@@ -126,3 +127,13 @@ def test_damage_is_no_metric(cut: int) -> None:
     whole = payload(plain(80))
     rest = len(bytes(whole)) - frames.BATCH_BYTES + 5
     assert columns.metric_rows(memoryview(bytes(whole)[-rest:][:cut])) is None
+
+
+def test_columns_are_journaled_and_split_as_records() -> None:
+    """A batch that is deferred, passed on to another hub, or bisected has its records."""
+    records = plain(80)
+    found = Batch(WRITER, 7, unpack_columns(payload(records))[1])
+    packed = pack(IntakeBatch.of("folder", found))
+    assert packed is not None
+    assert msgspec.msgpack.decode(packed, type=IntakeBatch).batch().records == records
+    assert found.part(10, 20).records == records[10:20]
