@@ -43,6 +43,7 @@ COLUMNS: dict[str, dict[str, str]] = {
         "mean_pct": "mean %",
         "median_pct": "median %",
         "p99_pct": "p99 %",
+        "noise_pct": "noise %",
         "hub_s": "hub s",
     },
     "sinks": {

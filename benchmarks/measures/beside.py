@@ -16,21 +16,25 @@ from benchmarks.hub_process import HubError, HubProcess
 from benchmarks.results import OURS, Options, Progress, Result
 from benchmarks.spawn import ChildError, fresh, scratch
 from benchmarks.timing import percentile
+from stepscope.hub.intake.store_pump import QUIET_PACE_SECONDS
 from stepscope.testing import read_batches
 
 NAME = "beside"
 METHOD = (
-    "A loop of a few milliseconds a step for 5 s, in a process of its own: products of matrices with torch and with "
-    "numpy on all cores, and a small network of torch that gets its batches from two workers of a `DataLoader`. A step "
-    "has `step`, two spans and a `log` of two values. Each round runs the loop alone, with the SDK, with the SDK and a "
-    "shipper process that delivers to a server, beside a hub of low priority, and beside one whose live events are "
-    "read; in each round the loop alone is 0 %. Medians of the rounds. `hub s` is the processor time of the hub for "
-    "1,000 steps, until all is stored, which hardly depends on what else the machine does."
+    "A loop of a few milliseconds a step for 16 s, twice as long as commits are apart, in a process of its own: "
+    "products of matrices with torch and with numpy on all cores, and a small network of torch that gets its batches "
+    "from two workers of a `DataLoader`. A step has `step`, two spans and a `log` of two values. Each round runs the "
+    "loop alone, with the SDK, with the SDK and a shipper process that delivers to a server, beside a hub of low "
+    "priority, beside one whose live events are read (the last three with torch), and alone again, in changing order; "
+    "the mean of both loops alone is 0 %, and what `nothing again` shows is noise: processes differ by a few percent "
+    "from birth. Medians of the rounds. `hub s` is the processor time of the hub for 1,000 steps, until all is stored."
 )
-LOOPS = ("torch", "numpy", "loader")
-NOTHING = "nothing"
-CASES = (NOTHING, "SDK", "shipper", "hub", "hub, page")
-SECONDS = 5.0
+NOTHING, CONTROL = "nothing", "nothing again"
+CASES = (NOTHING, "SDK", "shipper", "hub", "hub, page", CONTROL)
+FEWER = (NOTHING, "SDK", "hub", CONTROL)
+LOOPS = {"torch": (CASES, 3), "numpy": (FEWER, 1), "loader": (FEWER, 1)}
+"""The cases of each loop, and how many rounds."""
+SECONDS = 2 * QUIET_PACE_SECONDS
 SETTLE_SECONDS = 3.0
 """A new hub works for a while before anything is written."""
 LIMIT_SECONDS = 120.0
@@ -43,7 +47,7 @@ Step = Callable[[], float]
 def child(params: dict[str, Any]) -> dict[str, float]:
     """Run one loop in this process and time each step."""
     step = {"torch": _torch, "numpy": _numpy, "loader": _loader}[params["loop"]]()
-    if params["case"] == NOTHING:
+    if params["case"] in (NOTHING, CONTROL):
         return _summary(_timed(step))
     import stepscope
 
@@ -125,17 +129,19 @@ def measure(options: Options, progress: Progress) -> list[Result]:
     if OURS not in options.subjects:
         return []
     found: list[Result] = []
-    for loop in LOOPS[: 1 if options.quick else None]:
+    for loop, (cases, count) in LOOPS.items():
+        if options.quick and found:
+            break
         rounds: list[dict[str, dict[str, float]]] = []
         try:
-            for turn in range(1 if options.quick else 2):
+            for turn in range(1 if options.quick else count):
                 progress(f"beside: {loop}, round {turn + 1}")
-                rounds.append({case: _one(loop, case) for case in CASES})
+                rounds.append({case: _one(loop, case) for case in (*cases[turn:], *cases[:turn])})
         except (HubError, ChildError, OSError) as error:
             progress(f"beside: SKIPPED: {error}")
             found.append(Result(NAME, loop, OURS, skipped=str(error)))
             continue
-        found += [Result(NAME, f"{loop}, {case}", OURS, _stats(rounds, case)) for case in CASES]
+        found += [Result(NAME, f"{loop}, {case}", OURS, _stats(rounds, case)) for case in cases]
     return found
 
 
@@ -143,8 +149,15 @@ def _stats(rounds: list[dict[str, dict[str, float]]], case: str) -> dict[str, fl
     def middle(name: str) -> float:
         return statistics.median(each[case][name] for each in rounds)
 
-    ratios = {stat: statistics.median(each[case][stat] / each[NOTHING][stat] for each in rounds) for stat in STATS}
-    shown = {f"{stat}_pct": (ratio - 1) * 100 for stat, ratio in ratios.items()} | {"step_ms": middle("mean")}
+    def ratio(each: dict[str, dict[str, float]], stat: str) -> float:
+        """How many times as long as alone; the second loop alone is compared with the first."""
+        alone = each[NOTHING][stat] if case == CONTROL else (each[NOTHING][stat] + each[CONTROL][stat]) / 2
+        return each[case][stat] / alone
+
+    ratios = {stat: statistics.median(ratio(each, stat) for each in rounds) for stat in STATS}
+    shown = {f"{stat}_pct": (times - 1) * 100 for stat, times in ratios.items()} | {"step_ms": middle("mean")}
+    if case == CONTROL:
+        shown["noise_pct"] = statistics.median(abs(ratio(each, "mean") - 1) * 100 for each in rounds)
     return shown | ({"hub_s": middle("hub_s")} if "hub_s" in rounds[0][case] else {})
 
 
@@ -163,6 +176,7 @@ def _one(loop: str, case: str) -> dict[str, float]:
         before = hub.cpu_s()
         with _page(hub) if case == "hub, page" else contextlib.nullcontext():
             found = dict(fresh("benchmarks.measures.beside", params))
+        time.sleep(QUIET_PACE_SECONDS + 1.0)  # asking makes it store at once, and more often
         hub.wait_stored("folder", _recorded(hub.home), LIMIT_SECONDS, pause_s=1.0)
         return found | {"hub_s": (hub.cpu_s() - before) / found["steps"] * 1000}
 

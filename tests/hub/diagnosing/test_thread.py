@@ -84,7 +84,7 @@ def batch(seq: int, records: list[Record], run: str = "r", rank: int = 0, world:
 
 
 def test_records_are_diagnosed_as_they_arrive(world: World) -> None:
-    """Those of a run that is not new come from the store, the others from the pump; findings are stored and published."""
+    """Those of an older run come from the store, the others from the pump; what is found is stored and published."""
     told: list[str] = []
     world.diagnosing.found.subscribe(lambda changed: told.extend(each.run for each in changed))
     world.store(batch(1, [began(), *losses(0, 60)]))
@@ -124,6 +124,15 @@ def test_a_run_whose_beginning_was_not_heard_is_read_from_the_store(
     world.store(batch(1, losses(120, 130)))
     world.settle()
     assert "spike" in world.kinds("r")
+
+
+def test_a_hub_without_runs_rests(world: World) -> None:
+    """It looks for what is missing only while it follows a run."""
+    world.settle()
+    assert world.diagnosing._rest() == thread.NOTHING_SECONDS
+    world.store(batch(0, [began(), *losses(0, 60)]))
+    world.settle()
+    assert world.diagnosing._rest() <= thread.TICK_SECONDS
 
 
 def test_a_batch_that_comes_twice_is_diagnosed_once(world: World) -> None:

@@ -183,14 +183,15 @@ class Alerting:
 
     def _loop(self) -> None:
         while not self._halt.is_set():
-            self._wake.wait(TICK_SECONDS)
+            woken = self._wake.wait(TICK_SECONDS)
             self._wake.clear()
             try:
                 self.step()
                 self.problem = ""
             except Exception as error:  # a bug must not end the thread
                 self.problem = f"alerts could not be evaluated: {type(error).__name__}: {error}"[:300]
-            self._halt.wait(0.1)
+            if woken:
+                self._halt.wait(0.1)
 
     def step(self) -> None:
         """Evaluate queued records, write changed alerts, and send due notifications."""

@@ -31,12 +31,14 @@ MAX_SERIES = 100_000
 MAX_RUNS = 256
 IDLE_SECONDS = 300.0
 """A run without records for this long is evicted."""
-SETTLE_SECONDS = 8.0
+SETTLE_SECONDS = 11.0
 """A run without records for longer than commits are apart is settled: how far it is diagnosed is stored."""
 TICK_SECONDS = 0.5
+NOTHING_SECONDS = 5.0
+"""The same while no run is followed; what brings one wakes the thread."""
 STORE_SECONDS = 0.5
 """The interval at which the findings of a run are stored."""
-SILENT_SECONDS = 8.0
+SILENT_SECONDS = 11.0
 """A run without records or heartbeats for this long is not checked for hangs: its records may be in transit."""
 SHARE = 0.1
 """The share of time that the thread works while the store is overloaded..."""
@@ -172,6 +174,7 @@ class Diagnosing:
                 done = self._replays.replay_now(run)
                 if done is not None:
                     self._live[run] = done
+                    self._wake.set()
             self._settle([self._live[run]] if run in self._live else [])
             self._waiting.discard(run)
         return 1.0
@@ -216,6 +219,8 @@ class Diagnosing:
 
     def _rest(self) -> float:
         """Return the seconds until the next tick, or until changed findings may be stored."""
+        if not self._live and not len(self._replays):
+            return NOTHING_SECONDS
         now = self._clock()
         stored = [each.stored_at for each in list(self._live.values()) if each.changed]
         return min(max(min(stored, default=now) + STORE_SECONDS - now, 0.01), TICK_SECONDS)

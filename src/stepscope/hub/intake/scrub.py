@@ -9,6 +9,7 @@ from msgspec import Struct, structs
 
 from stepscope.hub.intake.series_limits import RunSeries, SeriesLimits
 from stepscope.hub.limits import Limits
+from stepscope.hub.store.columns import as_rows
 from stepscope.model.attribute_limit import left_out
 from stepscope.model.names import SCOPE_SAMPLES
 from stepscope.model.ports import Batch, Writer
@@ -59,11 +60,15 @@ class Scrubber:
 
     def mask(self, records: list[Record]) -> list[Record]:
         """Mask and truncate without a limit on keys, for records of our own SDK."""
+        if (rows := as_rows(records)) is not None:
+            if self._are_short({*rows.keys, rows.category, rows.axis}):
+                return records
+            records = [*rows]
         kinds = set(map(type, records))
         if kinds <= _STEPPED:  # most batches by far
             metrics = [record for record in records if type(record) is Metric] if Span in kinds else records
             spans = [record for record in records if type(record) is Span] if Span in kinds else []
-            if self._are_plain(cast(list[Metric], metrics)) and self._are_bare(cast(list[Span], spans)):
+            if self._are_plain(cast(list[Metric], metrics)) and self._are_bare(spans):
                 return records
         return self.scrub(None, records, Counter())
 
@@ -74,6 +79,10 @@ class Scrubber:
         names: set[str | None] = set().union(*[metric.values for metric in metrics])
         names |= {metric.category for metric in metrics}
         names |= {metric.axis for metric in metrics}
+        return self._are_short(names)
+
+    def _are_short(self, names: set[str | None]) -> bool:
+        """Return whether names of metrics are not too long and hold no secret."""
         fresh = [name for name in names - self._short if name]
         if any(len(name) > self._limits.text or self._safe(name) is not name for name in fresh):
             return False

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from stepscope.hub.intake.sources import ReceivedBatch
+from stepscope.hub.store.columns import as_rows
 from stepscope.hub.topics import Topic
 from stepscope.model import names
 from stepscope.model.ports import Writer
@@ -38,7 +39,7 @@ class Presence:
         with self._lock:
             for item in items:
                 writer, records = item.batch.writer, item.batch.records
-                if all(map(_is_edit, records)):
+                if as_rows(records) is None and all(map(_is_edit, records)):
                     continue
                 run = self._runs.pop(writer.run, None) or {}
                 known = run.get(writer.id) or _unseen(writer)
@@ -76,6 +77,9 @@ def _is_edit(record: Record) -> bool:
 def learn(facts: WriterFacts, records: Sequence[Record], now: float) -> WriterFacts:
     """Update the facts about a writer from its records."""
     reported_end, reported_at, beats = facts.reported_end, facts.reported_at, facts.beats
+    if (rows := as_rows(records)) is not None:
+        seen = max(facts.seen, min(int(rows.times.max()) / 1e9, now))
+        return replace(facts, seen=seen, beats=beats or rows.category == _SELF)
     newest = max([record.time for record in records], default=0)
     seen = max(facts.seen, min(newest / 1e9, now))
     if not beats:

@@ -140,7 +140,7 @@ class _Process:
             _end_within(STOP_SECONDS)
             giving_back.stop()
             await asyncio.to_thread(hub.end_subscriptions)
-            server.should_exit = True
+            server.stop()
             await asyncio.gather(*(each.stop(DRAIN_SECONDS) for each in self._listeners), serving)
 
 
@@ -162,6 +162,18 @@ class _Server(uvicorn.Server):
     def __init__(self, config: uvicorn.Config, limits: Limits) -> None:
         super().__init__(config)
         self._limits = limits
+        self._stopping = asyncio.Event()
+
+    def stop(self) -> None:
+        """Stop serving."""
+        self.should_exit = True
+        self._stopping.set()
+
+    async def main_loop(self) -> None:
+        """Renew the date in answers once a second until `stop`; uvicorn wakes up ten times a second."""
+        stopping = asyncio.create_task(self._stopping.wait())
+        while not await self.on_tick(0):
+            await asyncio.wait((stopping,), timeout=1.0)
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Start listening."""

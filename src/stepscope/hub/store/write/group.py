@@ -7,7 +7,7 @@ from typing import cast
 
 from msgspec.structs import replace
 
-from stepscope.hub.store.columns import Block
+from stepscope.hub.store.columns import Block, MetricRows, as_rows
 from stepscope.hub.store.schema import NO_STEP
 from stepscope.hub.store.write.catalog import Catalog, Source
 from stepscope.hub.store.write.histogram_rows import Distributions, Exemplars
@@ -64,6 +64,8 @@ class Group:
 
     def add(self, source: Source, records: Sequence[Record]) -> Gain:
         """Add the records of a batch; OverflowError for a step that cannot be stored."""
+        if not self._careful and (rows := as_rows(records)) is not None:
+            return self._add_rows(source, rows)
         if not has_steps_in_range(records):
             raise OverflowError("a step is out of range")
         kinds = set(map(type, records))
@@ -74,6 +76,13 @@ class Group:
             self._add_metrics(source, metrics, gain)
         if len(metrics) < len(records):
             self._add_others(source, records, gain, len(records) - len(metrics))
+        return gain
+
+    def _add_rows(self, source: Source, rows: MetricRows) -> Gain:
+        self._points.extend_rows(source, rows)
+        gain = Gain(int(rows.times.max()), int(rows.times.min()))
+        gain.step = NO_STEP if rows.steps is None else int(rows.steps.max())
+        gain.counts["points"] = len(rows.values)
         return gain
 
     def _add_metrics(self, source: Source, metrics: list[Metric], gain: Gain) -> None:
@@ -227,5 +236,7 @@ def portions(batches: Sequence[Batch]) -> Iterable[Sequence[Batch]]:
 
 def _rows(batch: Batch) -> int:
     """Estimate the rows of a batch by its first record; counting all of them costs as much as storing some."""
+    if (rows := as_rows(batch.records)) is not None:
+        return len(rows.values)
     first = next(iter(batch.records), None)
     return len(batch.records) * (len(first.values) if isinstance(first, Metric) else 1)

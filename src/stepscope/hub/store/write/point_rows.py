@@ -3,12 +3,12 @@
 from array import array
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import chain
-from typing import cast
+from typing import NamedTuple, cast
 
 import numpy as np
 import numpy.typing as npt
 
-from stepscope.hub.store.columns import Block, Floats, Ints, Numbers, constant
+from stepscope.hub.store.columns import Block, Floats, Ints, MetricRows, Numbers, constant
 from stepscope.hub.store.exact import Remainders, remainders
 from stepscope.hub.store.schema import NO_STEP
 from stepscope.hub.store.write.catalog import Catalog, Source, label
@@ -19,11 +19,29 @@ NAN, ABOVE, BELOW = 1, 2, 4
 _TEXT = {str}
 
 
+class _Chunk(NamedTuple):
+    """Some records of a commit: by record, and the values of all of them."""
+
+    shapes: Ints
+    steps: Ints
+    times: Ints
+    starts: Ints
+    values: Floats
+    rest: Remainders | None
+
+
+def _columns(chunk: _Chunk) -> tuple[Ints, Ints, Ints, Ints, Floats]:
+    return chunk[:5]
+
+
 class Points:
     """The points of a commit, collected by column and converted to arrays at the end."""
 
     def __init__(self, catalog: Catalog) -> None:
         self._catalog = catalog
+        self._chunks: list[_Chunk] = []
+        self._held = 0
+        """The values in the chunks."""
         self._shapes: list[int] = []
         self._steps: list[int] = []
         self._times: list[int] = []
@@ -31,7 +49,30 @@ class Points:
         self._values: list[int | float] = []
 
     def __len__(self) -> int:
-        return len(self._values)
+        return self._held + len(self._values)
+
+    def extend_rows(self, source: Source, rows: MetricRows) -> None:
+        """Add the values of records that are columns already."""
+        self._close_chunk()
+        shape = (rows.axis, rows.category, *rows.keys)
+        number = source.shapes.get(shape)
+        if number is None:
+            slots = self._catalog.slots(source, rows.category, rows.keys, rows.axis)
+            number = source.shapes[shape] = self._catalog.shape(slots)
+        none: Ints = np.zeros(len(rows), np.int64)
+        steps = none + NO_STEP if rows.steps is None else rows.steps
+        self._chunks.append(_Chunk(none + number, steps, rows.times, none, rows.values, None))
+        self._held += len(rows.values)
+
+    def _close_chunk(self) -> None:
+        """Convert what was collected since the last chunk; OverflowError or TypeError for an invalid value."""
+        if self._values:
+            values = np.frombuffer(array("d", self._values), dtype=np.float64)
+            shapes, steps, times, starts = map(_int64, (self._shapes, self._steps, self._times, self._starts))
+            self._chunks.append(_Chunk(shapes, steps, times, starts, values, remainders(self._values, values)))
+            self._held += len(values)
+        for column in (self._shapes, self._steps, self._times, self._starts, self._values):
+            column.clear()
 
     def extend(self, source: Source, metrics: Sequence[Metric], *, plain: bool = False) -> None:
         """Add the values of many records, all numbers; `plain` ones have neither attributes nor instruments."""
@@ -80,12 +121,21 @@ class Points:
 
     def blocks(self, commit: int) -> dict[str, Block]:
         """Make the rows of `metrics` and their totals; OverflowError or TypeError for an invalid value."""
-        if not self._values:
+        self._close_chunk()
+        if not self._held:
             return {}
-        values = np.frombuffer(array("d", self._values), dtype=np.float64)
-        sizes, slots = self._catalog.slots_of(_int64(self._shapes))
-        rows = [_int64(column).repeat(sizes) for column in (self._steps, self._times, self._starts)]
-        return _Sorted(self._catalog, slots, values, remainders(self._values, values), *rows).blocks(commit)
+        columns = [np.concatenate(column) for column in zip(*map(_columns, self._chunks), strict=True)]
+        shapes, steps, times, starts, values = columns
+        sizes, slots = self._catalog.slots_of(shapes)
+        rows = [column.repeat(sizes) for column in (steps, times, starts)]
+        return _Sorted(self._catalog, slots, values, self._remainders(), *rows).blocks(commit)
+
+    def _remainders(self) -> Remainders | None:
+        if all(chunk.rest is None for chunk in self._chunks):
+            return None
+        return np.concatenate(
+            [np.zeros(len(chunk.values), np.int16) if chunk.rest is None else chunk.rest for chunk in self._chunks]
+        )
 
 
 _values: Callable[[Mapping[str, Value]], Iterable[Value]] = dict.values  # type: ignore[assignment]
