@@ -1,7 +1,6 @@
-"""Everything that opens on a view, found in the running page, is usable by everyone: menus, folded parts and drawers."""
+"""Everything that opens on a view, found in the running page, is usable by everyone: menus, folds, drawers."""
 
 import re
-from typing import Any
 
 import pytest
 

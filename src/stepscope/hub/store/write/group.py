@@ -79,7 +79,8 @@ class Group:
         return gain
 
     def _add_rows(self, source: Source, rows: MetricRows) -> Gain:
-        self._points.extend_rows(source, rows)
+        points = self._points = Points(self._catalog) if self._points is None else self._points
+        points.extend_rows(source, rows)
         gain = Gain(int(rows.times.max()), int(rows.times.min()))
         gain.step = NO_STEP if rows.steps is None else int(rows.steps.max())
         gain.counts["points"] = len(rows.values)
