@@ -81,7 +81,8 @@ class Group:
     def _add_rows(self, source: Source, rows: MetricRows) -> Gain:
         points = self._points = Points(self._catalog) if self._points is None else self._points
         points.extend_rows(source, rows)
-        gain = Gain(int(rows.times.max()), int(rows.times.min()))
+        timed = rows.times[rows.times > 0]
+        gain = Gain(int(rows.times.max()), int(timed.min()) if len(timed) else 0)
         gain.step = NO_STEP if rows.steps is None else int(rows.steps.max())
         gain.counts["points"] = len(rows.values)
         return gain
