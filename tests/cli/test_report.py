@@ -10,6 +10,7 @@ import pytest
 
 pytest.importorskip("chdb", reason="the hub's store needs chDB")
 
+from stepscope.cli.html import report_page
 from stepscope.cli.html.svg import LEFT, Mark, chart, marks
 from tests.forked import stepscope
 
@@ -109,6 +110,15 @@ def test_a_spike_and_a_nan_are_in_the_drawing() -> None:
     assert "NaN at step 2" in drawn
     assert "step 1</title>" in drawn
     assert drawn.count("<circle") == 1
+
+
+def test_a_finding_without_a_step_flags_no_place_in_a_chart() -> None:
+    """A finding about a whole metric has no step; the charts are drawn, with the flags of the others."""
+    shape = {"shape": "raw", "columns": {"x": [0, 1], "value": [1.0, 2.0]}}
+    line = {"key": "loss", "unit": "", "ranks": [0], "superseded": 0, "total": 2, "last": None, **shape}
+    found = [{"key": "loss", "also": (), "step": step, "muted": ""} for step in (None, 1)]
+    drawn = report_page._charts([line], found)
+    assert drawn.count("<svg") == 1
 
 
 def labels(*values: float) -> list[str]:

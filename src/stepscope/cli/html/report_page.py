@@ -115,7 +115,7 @@ def _finding(each: dict[str, Any]) -> str:
 def _charts(lines: Sequence[dict[str, Any]], found: Sequence[dict[str, Any]]) -> str:
     flags: dict[str, set[int]] = {}
     for each in found:
-        for key in filter(None, () if each["muted"] else (each["key"], *each["also"])):
+        for key in filter(None, () if each["muted"] or each["step"] is None else (each["key"], *each["also"])):
             flags.setdefault(key, set()).add(each["step"])
     groups: dict[str, list[str]] = {}
     for line in lines:
