@@ -15,6 +15,10 @@ MISSED = {
     ),  # nothing but the spread of embeddings shows it
     "fresh.diffusion_other_target",  # found 24 steps later, at the next evaluation
     "fresh.tags_loading_hiccups",  # on a machine that delays other steps as much
+    "third.checkpoints_grow",  # on a machine that delays them by as much as they grow
+    "third.groups_rate_too_high",  # the task is solved at once, so nothing goes wrong
+    "third.language_no_mask",  # its loss is not lower than it should be
+    *("third.language_not_shifted", "third.language_wrong_axis"),
 }
 """Faults that are not named as they should be."""
 ALARMED = {
@@ -23,8 +27,12 @@ ALARMED = {
     "blind.ranking_decayed",
     "fresh.healthy_graph",
     "second.healthy_words",
+    "third.healthy_epochs",
+    "third.healthy_experts",
+    "third.healthy_student",
 }
-"""Healthy trainings with a finding; the last four do diverge or overfit."""
+"""Healthy trainings with a finding; all but the first and the last do diverge, overfit or lose their experts. The last
+was recorded when a teacher was still taken for the model that is trained."""
 FAMILIES = sorted(path.stem for path in RECORDINGS.glob("*.xz"))
 
 
@@ -43,7 +51,7 @@ def test_recorded_trainings_are_diagnosed(family: str) -> None:
 
 
 def test_the_recordings_are_small_and_cover_both_halves() -> None:
-    """They take less than 3 MB, and the families that nothing was tuned on are there."""
-    assert sum(path.stat().st_size for path in RECORDINGS.glob("*.xz")) < 3_000_000
-    halves = {"tuned", "held out", "blind", "unseen", "novel", "fresh", "second", "callbacks", "gpu"}
+    """They take less than 3.1 MB, and the families that nothing was tuned on are there."""
+    assert sum(path.stat().st_size for path in RECORDINGS.glob("*.xz")) < 3_100_000
+    halves = {"tuned", "held out", "blind", "unseen", "novel", "fresh", "second", "third", "callbacks", "gpu"}
     assert {half_of(each) for each in FAMILIES} == halves

@@ -5,7 +5,7 @@ from typing import Any
 
 import torch
 
-from benchmarks.zoo.real.case import healthy
+from benchmarks.zoo.real.case import fault, healthy
 from benchmarks.zoo.real.tape import Tape
 
 Change = Callable[[dict[str, Any], int], None]
@@ -34,3 +34,13 @@ def add_healthy(family: str, name: str, train: Callable[..., None], **parts: Any
 
     one.__name__ = name
     healthy(family)(one)
+
+
+def add_fault(family: str, name: str, kinds: str, train: Callable[..., None], **parts: Any) -> None:
+    """Register a training that goes wrong with these settings."""
+
+    def one(run: Tape) -> None:
+        train(run, **parts)
+
+    one.__name__ = name
+    fault(family, kinds)(one)

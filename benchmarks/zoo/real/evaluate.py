@@ -16,7 +16,7 @@ from stepscope.diagnosis.run_diagnosis import Diagnosis
 
 TUNED = frozenset(("mlp", "chars", "gan", "grpo"))
 """Families that the detectors may be tuned on; the others are held out."""
-BLIND = frozenset(("blind", "unseen", "novel", "fresh", "second"))
+BLIND = frozenset(("blind", "unseen", "novel", "fresh", "second", "third"))
 """Families that were written without regard to the detectors; nothing is tuned on them before their first figures."""
 APART = {"transformers": "callbacks", "lightning": "callbacks", "gpu": "gpu"}
 """Families with figures of their own: recorded by a framework's callback, or by `benchmarks.zoo.gpu_curves`."""
@@ -39,6 +39,10 @@ def families() -> list[str]:
     import benchmarks.zoo.real.policies
     import benchmarks.zoo.real.second
     import benchmarks.zoo.real.sequences
+    import benchmarks.zoo.real.third
+    import benchmarks.zoo.real.third_models
+    import benchmarks.zoo.real.third_policies
+    import benchmarks.zoo.real.third_tasks
     import benchmarks.zoo.real.unseen  # noqa: F401
 
     return sorted({each.family for each in cases.CASES.values()})
@@ -173,7 +177,10 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--record", nargs="*", help="train and record these families; all if none are named")
     parser.add_argument(
-        "--halves", nargs="*", default=["tuned"], help="tuned, 'held out', blind, unseen, novel, fresh, second, ..."
+        "--halves",
+        nargs="*",
+        default=["tuned"],
+        help="tuned, 'held out', blind, unseen, novel, fresh, second, third, ...",
     )
     parser.add_argument("--quiet", action="store_true", help="print counts only")
     args = parser.parse_args()

@@ -9,6 +9,7 @@ from typing import Any
 import stepscope
 from benchmarks.zoo.real.tape import Tape
 from stepscope.diagnosis.record_order import in_order
+from stepscope.integrations.torch import instrument, uninstrument
 from stepscope.journal.layout import list_writers, writer_folder
 from stepscope.journal.segments import Tail
 from stepscope.model import names
@@ -35,6 +36,19 @@ def recorded_run(tape: Tape, ended_by: tuple[type[Exception], ...] = ()) -> Iter
             yield {"home": home, "run_id": RUN, "otel": False, "quiet": True, "diagnosis": False, "console": False}
         stepscope.finish()
         fill(tape, Path(home), RUN)
+
+
+@contextmanager
+def user_run(tape: Tape, *, watched: bool = False, **config: Any) -> Iterator[Any]:
+    """Yield a run as a user starts one, with `instrument()` where `watched`; afterwards the tape has its journal."""
+    with recorded_run(tape) as settings:
+        run = stepscope.init(config=config, **settings)
+        if watched:
+            instrument()
+        try:
+            yield run
+        finally:
+            uninstrument()
 
 
 def fill(tape: Tape, home: Path, run: str) -> None:

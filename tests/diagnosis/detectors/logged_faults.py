@@ -237,7 +237,30 @@ def _weights_of_samples(step: int, rng: random.Random, wrong: bool) -> dict[str,
     return {"sampling/importance_sampling_ratio/mean": ratio}
 
 
+def _posterior(step: int, rng: random.Random, wrong: bool) -> dict[str, float]:
+    """An autoencoder: its code is learnt, or the KL term puts it out."""
+    kl = max(0.12 * math.exp(-step / 25), 2e-4) if wrong else 0.12 + 8 * (1 - math.exp(-step / 60))
+    rebuilt = (27 if wrong else 20) + 20 * math.exp(-step / 20)
+    return {"recon_loss": rebuilt * math.exp(rng.gauss(0, 0.02)), "kl_loss": kl * math.exp(rng.gauss(0, 0.05))}
+
+
+def _task_left_out(step: int, rng: random.Random, wrong: bool) -> dict[str, float]:
+    """Two tasks of one network, without any other value; one of them is not trained."""
+    return {
+        "task/digit_loss": 2.5 * math.exp(rng.gauss(0, 0.02)) if wrong else _loss(step, rng),
+        "task/ink_loss": _loss(step, rng),
+    }
+
+
+def _never_rewarded(step: int, rng: random.Random, wrong: bool) -> dict[str, float]:
+    """No reward is ever given, or a part of the reward that is not needed."""
+    given = 0.0 if wrong else min(step / 200, 1.0) + rng.gauss(0, 0.05)
+    return {"episode_return": given, "reward/penalty": 0.0}
+
+
 LOGGED = {
+    "posterior_collapse": (Logged(_posterior, step=115, window=15, says="the code holds nothing"),),
+    "dead_environment": (Logged(_never_rewarded, step=0, says="no reward has ever been given"),),
     "spike": (Logged(_gradient_spike, window=0),),
     "low_mfu": (Logged(_mfu, step=None, says="of what the GPUs can compute"),),
     "kl_drift": (Logged(_drift, step=None, says="does not slow down"),),
@@ -264,6 +287,7 @@ LOGGED = {
     "not_learning": (
         Logged(_never_falls, step=0, says="has not fallen"),
         Logged(_pairs_at_chance, step=0, says="ln 2"),
+        Logged(_task_left_out, step=0, says="has not fallen"),
     ),
     "absurd_loss": (Logged(_negative, says="impossible"),),
     "gan_imbalance": (Logged(_gan, window=40),),

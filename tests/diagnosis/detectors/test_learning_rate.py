@@ -36,3 +36,23 @@ def test_a_schedule_that_ends_long_before_the_run_is_named(total: int | None, ki
     found = made.findings()
     assert [each.kind for each in found] == kinds
     assert [each.step for each in found] == [120] * len(kinds)
+
+
+@pytest.mark.parametrize(
+    ("config", "kinds"),
+    [
+        ({"lr": 1e-3, "warmup_steps": 20}, ["lr_schedule"]),
+        ({"lr": 1e-3, "warmup_steps": 20, "max_lr": 0.05}, []),
+        ({"lr": 1e-3, "warmup_steps": 300}, []),
+        ({"lr": 1e-3}, []),
+    ],
+    ids=["it goes on", "to a higher peak", "it is that long", "not configured"],
+)
+def test_a_warm_up_that_does_not_end_is_named(config: dict[str, float], kinds: list[str]) -> None:
+    """The rate rises by a twentieth of the configured one at each step, for ever."""
+    made = Diagnosis(config=config)
+    for step in range(200):
+        made.feed(0, Metric((step + 1) * 10**9, step, None, None, {"lr": 1e-3 * (step + 1) / 20}))
+    found = made.findings()
+    assert [each.kind for each in found] == kinds
+    assert all("a warm-up of 20 steps" in each.text and each.step == 20 for each in found)

@@ -66,6 +66,73 @@ def test_a_fall_with_a_reason_is_left_alone(values: Callable[[int, random.Random
     assert [each.kind for each in found_in(values)] == []
 
 
+def one_cycle(step: int, rng: random.Random) -> Values:
+    """At the end of its schedule a noisy loss settles, faster than it ever fell."""
+    rate = 0.5 * (1 + math.cos(math.pi * max(step - 60, 0) / 260))
+    settled = 1.0 if step < AT else 0.95 ** (step - AT)
+    return {"loss": (0.2 + math.exp(-step / 25)) * max(settled, 0.05) * rng.lognormvariate(0, 0.1), "lr": 0.2 * rate}
+
+
+def test_a_loss_that_settles_as_its_rate_decays_is_left_alone() -> None:
+    """The same fall at a constant rate is too good."""
+    assert [each.kind for each in found_in(one_cycle)] == []
+    (found,) = found_in(lambda step, rng: one_cycle(step, rng) | {"lr": 0.2})
+    assert found.kind == "too_good"
+
+
+def every_fifth(values: Callable[[int, random.Random], Values], steps: int = 400) -> list[Finding]:
+    """Diagnose what is logged at every fifth step: 80 values."""
+    made, rng = Diagnosis(), random.Random(1)
+    for step in range(0, steps, 5):
+        made.feed(0, Metric(10**12 + step * 10**8, step, None, None, values(step, rng)))
+    return [each for each in made.findings() if each.severity != "INFO"]
+
+
+def test_a_loss_that_is_logged_seldom_and_falls_to_nothing_is_too_good() -> None:
+    """Only padding counts from step 200 on: a jump, and within ten values a thousandth of what it was."""
+
+    def padded(step: int, rng: random.Random) -> Values:
+        fallen = 2.5 * math.exp(-step / 95)
+        return {"nll": (fallen if step < AT else max(8 * 0.78 ** (step - AT), 3e-4)) * rng.lognormvariate(0, 0.05)}
+
+    assert {each.kind for each in every_fifth(padded)} == {"spike", "too_good"}
+    assert every_fifth(lambda step, rng: {"nll": 2.5 * math.exp(-step / 95) * rng.lognormvariate(0, 0.05)}) == []
+
+
+def test_a_spike_of_a_loss_that_falls_is_seen_early() -> None:
+    """The fall of the first forty values is not their noise."""
+    smooth = [0.98 * 0.973**epoch for epoch in range(60)]
+    made = Diagnosis()
+    for epoch, value in enumerate(smooth):
+        made.feed(0, Metric(10**12 + epoch * 10**9, epoch, None, None, {"rmse": value * (2.5 if epoch == 30 else 1.0)}))
+    assert [(each.kind, each.step) for each in made.findings()] == [("spike", 30)]
+
+
+def test_the_loss_of_a_policy_moves_with_its_samples() -> None:
+    """Twice the usual loss is no spike where rewards are logged; ten times is."""
+
+    def policy(times: float) -> Callable[[int, random.Random], Values]:
+        def values(step: int, rng: random.Random) -> Values:
+            loss = 0.02 * rng.lognormvariate(0, 0.03) * (times if step == AT else 1.0)
+            return {"loss": loss, "reward": step / 400 + rng.gauss(0, 0.05)}
+
+        return values
+
+    assert found_in(policy(2.0)) == []
+    assert [each.kind for each in found_in(policy(10.0))] == ["spike"]
+
+
+def test_labels_that_changed_and_were_relearnt_stay_a_fault() -> None:
+    """The gradients, logged at every tenth step, hardly tell; but twenty times the loss is no harder data."""
+
+    def relearnt(step: int, rng: random.Random) -> Values:
+        worse = 1 + 20 * 0.97 ** (step - AT) if step >= AT else 1.0
+        values = {"loss": 0.1 * worse * rng.lognormvariate(0, 0.1)}
+        return values | ({"grad_norm": rng.lognormvariate(0, 0.1)} if step % 10 == 0 else {})
+
+    assert [(each.kind, each.step) for each in found_in(relearnt, 600)] == [("level_shift", AT)]
+
+
 def test_a_bad_batch_that_damages_the_weights_is_the_cause_of_the_level_after_it() -> None:
     """The spike stands alone before the new level, and a jump without one is a shift."""
 

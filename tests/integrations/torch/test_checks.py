@@ -86,6 +86,22 @@ def test_a_loop_that_does_not_train_is_named(place: Path, read: Read, how: str, 
         assert 20 <= (found[kind].step or 0) <= 20 + 45
 
 
+def test_a_teacher_is_in_no_optimizer(place: Path, read: Read) -> None:
+    """It is run first and requires gradients, but another module is trained."""
+    teacher, student = torch.nn.Linear(8, 1), torch.nn.Linear(8, 1)
+    optimizer = torch.optim.SGD(student.parameters(), lr=0.01)
+    with stepscope.init(project="checks") as run:
+        integration.instrument()
+        for step in range(30):
+            with run.step(step):
+                inputs = torch.rand(32, 8)
+                wanted = teacher(inputs).detach()
+                optimizer.zero_grad()
+                (student(inputs) - wanted).square().mean().backward()
+                optimizer.step()
+    assert diagnosed(read(Metric, Event)) == {}
+
+
 def test_names_of_parameters_outside_the_optimizer(place: Path, read: Read) -> None:
     """The finding names them."""
     train("outside", place)

@@ -26,6 +26,8 @@ SATURATED = (0.0, 1.0)
 """Values at which a healthy loss may stay."""
 REWARDS = 40
 MIN_REWARDS = 60
+NEVER = 240
+"""A reward that has never been anything but 0, in so many values, is not given."""
 
 
 def _judge_loss(series: Series, run: RunState) -> Finding | None:
@@ -33,9 +35,26 @@ def _judge_loss(series: Series, run: RunState) -> Finding | None:
 
 
 def _judge_reward(series: Series, run: RunState) -> Finding | None:
+    if series.count >= NEVER and not series.distinct and series.value == 0:
+        return _never_given(series, run)
     if series.same < REWARDS or series.count <= MIN_REWARDS or series.value >= series.highest > 0:
         return None  # at its best a reward may stay
     return _repeated(DEAD_ENVIRONMENT, series)
+
+
+def _never_given(series: Series, run: RunState) -> Finding | None:
+    """Return the finding of a run without any reward; one part of several may stay at 0."""
+    if any(each.distinct for each in run.of_role("reward", series.rank)):
+        return None
+    text = f"{series.key} has been 0 in all {series.count} values: no reward has ever been given"
+    return DEAD_ENVIRONMENT.about(
+        series,
+        series.first_step,
+        text,
+        (0.0, 1.0),
+        severity="WARN",
+        cause="the reward function never rewards, its answer is lost on the way, or the task is out of reach",
+    )
 
 
 def _repeated(kind: Kind, series: Series) -> Finding | None:

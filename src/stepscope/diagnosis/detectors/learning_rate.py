@@ -41,6 +41,9 @@ MOVING = ("cosine", "linear", "polynomial", "decay", "onecycle")
 """Names of schedules that change the rate."""
 JUMP = 1.6
 """A rate that rises by less from one value to the next has not jumped."""
+WARM = ("warmup_steps", "warmup", "num_warmup_steps", "warmup_iters")
+LATE, PASSED, RISING = 1.5, 2.0, 10
+"""So many times the configured warm-up later a rate that is so many times the configured one still rises."""
 FLAT_VALUES = 30
 ZERO_VALUES = 5
 NOTHING, GONE, FADING = 1e-6, 0.15, 0.05
@@ -78,7 +81,7 @@ class LearningRate:
         self._zero_since = None
         found = None
         if value > series.before:
-            found = self._too_high() or self._restarted() or self._past_its_end()
+            found = self._too_high() or self._rises_on() or self._restarted() or self._past_its_end()
             self._highest = max(self._highest, value)
         elif series.count == 1:
             self._highest = value
@@ -138,6 +141,28 @@ class LearningRate:
         high = max(configured or 0.0, self._highest)
         text = f"{series.key} jumped to {number(value)} at step {series.step}, expected at most {number(high)}"
         return SCHEDULE.about(series, series.step, text, (0.0, high), weight=value / max(high, 1e-30))
+
+    def _rises_on(self) -> Finding | None:
+        """Detect a warm-up that goes on after its configured end, past the configured rate."""
+        series, run = self._series, self._run
+        warm = run.setting(*WARM) or 0.0
+        peaks = run.setting("lr", "learning_rate", "base_lr"), run.setting("max_lr", "peak_lr")
+        peak = max((each for each in peaks if each is not None), default=0.0)
+        if warm < 2 or series.step < LATE * warm or not series.value > PASSED * peak > 0 or series.count < RISING:
+            return None
+        if not all(b > a for a, b in itertools.pairwise(list(series.values)[-RISING:])):
+            return None
+        text = f"{series.key} is {number(series.value)} at step {series.step} and rises on: configured are "
+        text += f"{number(peak)} and a warm-up of {warm:g} steps"
+        return SCHEDULE.about(
+            series,
+            int(warm),
+            text,
+            (0.0, peak),
+            cause="the warm-up does not end: its factor is not limited to 1, or it is stepped without the schedule",
+            advice="Limit the factor of the warm-up to 1; look at the rate that the schedule gives for the last step.",
+            weight=series.value / peak,
+        )
 
     def _restarted(self) -> Finding | None:
         """Detect a schedule that begins again in its middle: the rate rises much faster than it fell."""
@@ -199,7 +224,7 @@ class LearningRate:
         words = run.words("schedule", "lr_schedule", "scheduler", "lr_scheduler", "lr_scheduler_type")
         words = WARM_UP.sub("", words)
         total = run.setting(*TOTAL)
-        warm = run.setting("warmup_steps", "warmup", "num_warmup_steps", "warmup_iters") or 0.0
+        warm = run.setting(*WARM) or 0.0
         moves = any(word in words for word in MOVING) and "constant" not in words and "stable" not in words
         if not moves or total is None or total <= warm:
             return None

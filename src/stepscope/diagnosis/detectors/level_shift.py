@@ -26,6 +26,8 @@ SHIFT = {"loss": math.log(1.15), "side_loss": math.log(3.0)}
 AFTER = 6
 """A shift needs this many blocks above the old level, or this share of all:"""
 AFTER_PART = 10
+LARGE = math.log(4.0)
+"""A rise this far, in logarithms, is no harder data, though the loss falls back."""
 LONE = math.log(5.0)
 """A value this far above the two that follow it, in logarithms, is a spike."""
 STEEP = 2
@@ -40,12 +42,13 @@ class LevelShift:
     HELD_OUT: ClassVar[bool | None] = False
     EACH: ClassVar[Literal["value", "block"]] = "block"
 
-    __slots__ = ("_found", "_over", "_run", "_series", "_was")
+    __slots__ = ("_found", "_over", "_rise", "_run", "_series", "_was")
 
     def __init__(self, series: Series, run: RunState) -> None:
         self._series, self._run = series, run
         self._found: Finding | None = None
-        self._was, self._over = 0.0, False
+        self._was = self._rise = 0.0
+        self._over = False
 
     def take(self) -> Finding | None:
         """Compare the last blocks with those before."""
@@ -64,6 +67,7 @@ class LevelShift:
             found = _judge_at(series, run, middles, first)
             if found is not None:
                 self._found, self._was = found, median(middles[first - BEFORE : first])
+                self._rise = max(middles[first:]) - self._was if series.positive else 0.0
                 return found
         return None
 
@@ -74,7 +78,7 @@ class LevelShift:
         if self._over or median(series.block_medians()[-3:]) > self._was + near:
             return None
         self._over = True
-        if _gradients_moved(self._run, series.rank, found.step or 0):
+        if self._rise > LARGE or _gradients_moved(self._run, series.rank, found.step or 0):
             return None
         return replace(found, severity="INFO", text=f"{found.text}; it was back at step {series.step}")
 

@@ -146,10 +146,17 @@ class NotLearning:
                 return recent
         return None
 
+    def _alone(self) -> bool:
+        """Return whether another loss of the training has fallen: this one is left out."""
+        for each in self._run.of_role("loss", self._series.rank, held_out=False):
+            if each.positive and len(each.scaled) >= MIN_BLOCKS and each.scaled[-1] < each.scaled[0] - FALLEN:
+                return True
+        return False
+
     def _flat(self, middles: list[float]) -> Finding | None:
         """Detect a loss that is no lower than at the start, wherever that is."""
         series = self._series
-        if series.count < LONG or self._run.roles.isdisjoint(("lr", "grad_norm", "accuracy")):
+        if series.count < LONG or (self._run.roles.isdisjoint(("lr", "grad_norm", "accuracy")) and not self._alone()):
             return None  # without these it may be no training by gradients
         start = series.first_value
         begun, now = median(middles[:4]), median(middles[-len(middles) // 3 :])

@@ -8,7 +8,7 @@ from typing import ClassVar, Literal
 from stepscope.diagnosis.detector import RunState
 from stepscope.diagnosis.detectors.level_shift import LEVEL_SHIFT
 from stepscope.diagnosis.finding import Finding, Kind, Severity, number
-from stepscope.diagnosis.series_history import Series, spread
+from stepscope.diagnosis.series_history import Series, roughness, spread
 
 SPIKE = Kind(
     "spike",
@@ -26,6 +26,8 @@ EARLY = 40
 """With fewer values the noise is not known well, and a spike must stand out more."""
 SIGMAS = 8.0
 EARLY_SIGMAS = 12.0
+TRENDING = 16
+"""From so many values on the noise of an early series is that around its trend: a loss that falls is not wide."""
 BEYOND = {"loss": 2.0, "side_loss": 2.5, "grad_norm": 2.0}
 """A spike deviates this many times more than anything before it..."""
 RATIO = {"loss": 1.7, "side_loss": 4.0, "grad_norm": 12.0}
@@ -92,7 +94,7 @@ class Spikes:
     def _judge(self, x: float, away: float, expected: float, limit: float) -> Finding | None:
         """Evaluate a value outside the band."""
         series, run = self._series, self._run
-        if run.changes and run.changed(series.step - 5, series.step):
+        if self._is_of_policy(away) or (run.changes and run.changed(series.step - 5, series.step)):
             self._learn(x, away)
             return None
         self._row.append((series.step, series.value))
@@ -108,6 +110,13 @@ class Spikes:
         if len(self._row) > 1 and series.value <= max(value for _, value in self._row[:-1]):
             return None
         return self._finding(away, expected, limit)
+
+    def _is_of_policy(self, away: float) -> bool:
+        """Return whether this is the loss of a policy, which moves with its samples: no farther than a part of it."""
+        if self._role != "loss" or not self._run.reinforcement:
+            return False
+        ratio = RATIO["side_loss"]
+        return away < (math.log(ratio) if self._logs else ratio * median([abs(x) for x in self._usual]))
 
     def _restart(self) -> None:
         """Switch from ratios, used while all values are positive, to differences."""
@@ -151,8 +160,11 @@ class Spikes:
 
     def _early_limit(self, expected: float) -> float:
         ratio, window = RATIO[self._role], self._usual
-        wide = max(window) - min(window)
-        sigma = max(spread(self._residuals), wide / 6) if self._residuals else spread(window)
+        residuals = self._residuals
+        trending = len(residuals) >= TRENDING
+        wide = max(residuals) - min(residuals) if trending else max(window) - min(window)
+        noise = roughness(list(residuals)) if trending else spread(residuals or window)
+        sigma = max(noise, wide / 6) if residuals else noise
         least = math.log(ratio) if self._logs else max((ratio - 1) * abs(expected), 1e-9)
         return max(EARLY_SIGMAS * sigma, 2.0 * wide, least)
 

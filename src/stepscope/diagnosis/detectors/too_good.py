@@ -22,6 +22,8 @@ LEAST = 100
 AFTER = 40
 """The values since the fall began, at least."""
 BEFORE = 60
+APART, SPARSE = 4.0, 2
+"""Of a loss that is logged at every so many steps, so many times fewer values tell that the target leaks."""
 REPEATED, SAME = 0.3, 0.15
 """Of one repeated batch the loss varies by less than this share of its usual variation..."""
 FALL, SMALL_FALL = math.log(1.25), math.log(1.12)
@@ -38,6 +40,8 @@ FAR, FAR_AT_ONCE, KINK, BLOCKS = math.log(3.0), math.log(2.0), 6.0, 12
 """A fall this far below the trend of so many blocks, most of it at once or not, and so much steeper, is too good..."""
 LEARNT = 0.1
 """... in a loss that had been falling before, by this much, in logarithms: one that begins late to learn is healthy."""
+SETTLES = 0.7
+"""A rate that fell to this share of what it was lets a loss settle."""
 EASIER = (
     "other targets or masks count since then (padding, easy tokens), the loss is scaled otherwise, or the target leaks"
 )
@@ -45,38 +49,41 @@ EASIER = (
 
 def judge(series: Series, run: RunState) -> Finding | None:
     """Compare the last values, and the last blocks, with those before."""
-    if series.count < LEAST or not series.positive or len(series.values) < AFTER + BEFORE:
+    if not series.positive or series.count < LEAST // SPARSE:
         return None
+    if series.count < LEAST or len(series.values) < AFTER + BEFORE:
+        few = series.spacing >= APART and not run.reinforcement and series.role.name == "loss"
+        return _by_values(series, run, AFTER // SPARSE, BEFORE // SPARSE) if few else None
     if run.reinforcement or series.role.name != "loss":
         return _stuck(series, run)
     return _by_values(series, run) or _stuck(series, run) or _dropped(series, run) or _by_blocks(series, run)
 
 
-def _by_values(series: Series, run: RunState) -> Finding | None:
+def _by_values(series: Series, run: RunState, since: int = AFTER, width: int = BEFORE) -> Finding | None:
     """Compare the last values with the trend and the variation of those before."""
-    back = -2 - AFTER // series.block_size
+    back = -2 - since // series.block_size
     if len(series.scaled) < -back or series.scaled[-1] > series.scaled[back] - 0.5 * SMALL_FALL:
         return None
     values = series.on_scale(list(series.values))
     steps = list(series.steps)
-    after, before = values[-AFTER:], values[-AFTER - BEFORE : -AFTER]
-    third = BEFORE // 3
+    after, before = values[-since:], values[-since - width : -since]
+    third = width // 3
     was, earlier = median(before[-third:]), median(before[:third])
-    slope = max(earlier - was, 0.0) / (BEFORE - third)
-    fall = was - median(after[-AFTER // 4 :])
-    below = fall - slope * AFTER
+    slope = max(earlier - was, 0.0) / (width - third)
+    fall = was - median(after[-since // 4 :])
+    below = fall - slope * since
     usual, now = roughness(before), roughness(after)
     least = SMALL_FALL if now < SAME * usual else FALL
-    if below < max(least, 1.5 * usual) or run.changed(steps[-AFTER - BEFORE], series.step, epochs=False):
+    if below < max(least, 1.5 * usual) or run.changed(steps[-since - width], series.step, epochs=False):
         return None
-    lowest = min(series.block_medians()[: -AFTER // series.block_size], default=was)
-    if median(after[-AFTER // 4 :]) > lowest - 0.5 * least:
+    lowest = min(series.block_medians()[: -since // series.block_size], default=was)
+    if median(after[-since // 4 :]) > lowest - 0.5 * least:
         return None
-    repeated = now < REPEATED * usual and usual > 0.005
+    repeated = since == AFTER and now < REPEATED * usual and usual > 0.005
     leaked = below > LEAKED and fall > 3 * (earlier - was) and _sudden(after, fall) and fall > 8 * usual
     if not (repeated or leaked):
         return None
-    begun = steps[-AFTER + _turn(after, was, usual)]
+    begun = steps[-since + _turn(after, was, usual)]
     if run.restaged(begun - 10, begun + 3):
         return None  # data that was seen before is better known
     text = f"{series.key} fell from {number(series.plain(was))} to {number(series.value)} since step {begun}"
@@ -87,7 +94,7 @@ def _by_values(series: Series, run: RunState) -> Finding | None:
         series,
         begun,
         smooth if repeated else f"{text}: far below its trend",
-        series.band(was - slope * AFTER, 4 * usual),
+        series.band(was - slope * since, 4 * usual),
         weight=below,
     )
 
@@ -160,6 +167,7 @@ def _by_blocks(series: Series, run: RunState) -> Finding | None:
             was - half < 2 * steepest
             or median(middles[:4]) - median(before[:4]) < LEARNT
             or _changed(series, run, 5 * count + BEFORE)
+            or _rate_falls(series, run, series.firsts[-count])
         ):
             continue
         at = next(at for at in range(count) if max(after[at:]) < was - series.noise())
@@ -181,6 +189,15 @@ def _changed(series: Series, run: RunState, values: int) -> bool:
     for rate in run.of_role("lr", series.rank):
         known = [value for step, value in zip(rate.steps, rate.values, strict=True) if step >= since]
         if known and (known[-1] > 1.3 * known[0] or any(b < 0.7 * a for a, b in itertools.pairwise(known))):
+            return True
+    return False
+
+
+def _rate_falls(series: Series, run: RunState, since: int) -> bool:
+    """Return whether a rate fell from half of its peak since a step: so annealed, a loss falls faster again."""
+    for rate in run.of_role("lr", series.rank):
+        known = [value for step, value in zip(rate.steps, rate.values, strict=True) if step >= since]
+        if known and known[0] < 0.5 * rate.highest and known[-1] < SETTLES * known[0]:
             return True
     return False
 

@@ -142,9 +142,12 @@ class Checks:
         if model is None:
             return
         groups = [group for optimizer in self._optimizers for group in optimizer.param_groups]
-        held = {id(each) for group in groups for each in group["params"]}
+        trained = [each for group in groups for each in group["params"]]
+        held = {id(each) for each in trained}
         named = [(name, each) for name, each in model.named_parameters() if each.requires_grad]
         outside = [name for name, each in named if id(each) not in held]
+        if len(outside) == len(named) and any(each.grad is not None for each in trained):
+            return  # a teacher or a reference: another module is trained
         without = [name for name, each in named if each.grad is None and id(each) in held]
         found: dict[str, Any] = {
             "parameters": len(named),
