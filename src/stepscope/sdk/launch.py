@@ -192,7 +192,7 @@ def _commit(folder: Path) -> dict[str, Any]:
 
 
 def _remote(git: Path) -> dict[str, str]:
-    """Read the address of `origin`, or of the first remote; credentials in it are masked when it is recorded."""
+    """Read the address of `origin`, or of the first remote, without the credentials in it."""
     try:
         lines = (git / "config").read_text().splitlines()
     except (OSError, UnicodeDecodeError):
@@ -205,7 +205,10 @@ def _remote(git: Path) -> dict[str, str]:
         elif section.startswith("[remote ") and line.partition("=")[0].strip() == "url":
             found.setdefault(section, line.partition("=")[2].strip())
     url = found.get('[remote "origin"]') or next(iter(found.values()), "")
-    return {"git.remote": url} if url else {}
+    scheme, between, rest = url.partition("://")
+    host, slash, path = rest.partition("/")
+    plain = f"{scheme}{between}{host.rpartition('@')[2]}{slash}{path}" if between else url
+    return {"git.remote": plain} if plain else {}
 
 
 def _resolve(git: Path, ref: str) -> str:

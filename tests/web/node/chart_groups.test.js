@@ -29,3 +29,10 @@ test("a category stays a group, and what is pinned stands in front", () => {
     ["trainer", ["trainer/loss", "trainer/a.b.c"]],
   ]);
 });
+
+test("a loss without a prefix is not below the parts of the model", () => {
+  const names = (list) => grouped(list, []).map(([name]) => name);
+  const layers = ["layer00/norm", "layer01/norm"].map((key) => ({ key, category: key.split("/")[0] }));
+  assert.equal(names([...layers, { key: "loss", category: null }])[0], "other");
+  assert.equal(names([...layers, { key: "lr", category: null }]).at(-1), "other");
+});

@@ -1,7 +1,7 @@
 // Charts in a grid: those around the window are cards, the others hold their place with one element each.
 import { html, useEffect, useLayoutEffect, useRef, useState } from "../h.js";
 
-const FEW = 24, // so many are cards together
+const FEW = 48, // so many are cards together
   BLOCK = 12, // of more, cards come and go in blocks
   AROUND = 1000; // pixels above and below the window in which charts are cards
 

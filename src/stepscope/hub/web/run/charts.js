@@ -239,12 +239,19 @@ export function grouped(keys, pins) {
     if (!groups.has(name)) groups.set(name, []);
     groups.get(name).push(key);
   }
-  const place = (name) =>
-    FIRST.includes(name) ? FIRST.indexOf(name) : LAST.includes(name) ? 100 + LAST.indexOf(name) : 50;
+  // A loss without a prefix comes before the parts of the model, as those of named categories do.
+  const place = (name, list) =>
+    FIRST.includes(name)
+      ? FIRST.indexOf(name)
+      : LAST.includes(name) && !(name === "other" && first(list) === 0)
+        ? 100 + LAST.indexOf(name)
+        : name === "other"
+          ? 49
+          : 50;
   for (const list of groups.values()) list.sort((a, b) => weight(a.key) - weight(b.key) || a.key.localeCompare(b.key));
   const first = (list) => weight(list[0].key);
   const ordered = [...groups].sort(
-    ([a, x], [b, y]) => place(a) - place(b) || first(x) - first(y) || a.localeCompare(b),
+    ([a, x], [b, y]) => place(a, x) - place(b, y) || first(x) - first(y) || a.localeCompare(b),
   );
   return pinned.length ? [["pinned", pinned], ...ordered] : ordered;
 }

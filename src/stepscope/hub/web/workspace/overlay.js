@@ -103,7 +103,7 @@ export function Overlay({ project, runs, fields, styles, groups, theme, toggle }
       pinned=${pins.includes(key)} onPin=${key === titleOf(key) ? () => setPins(flip(pins, key)) : undefined}
       wide=${wide.includes(key)} onWide=${() => setWide(flip(wide, key))}
       settings=${settings.get(key)} onSettings=${(next) => setSettings(key, next)}
-      empty=${x === "metric" && !timed ? `No visible run has both this and ${xKey} here` : runs.length ? "No visible run has this metric here" : "No run is visible"} />`;
+      empty=${emptyWords(runs.length, timed ? null : xKey)} />`;
   };
   return html`<div class="controls"><${Toolbar} label="Charts">
       <${Search} label="Find a metric" placeholder="Find a metric  /" value=${q}
@@ -155,6 +155,13 @@ export function Overlay({ project, runs, fields, styles, groups, theme, toggle }
       </section>`;
     })}`;
 }
+
+const emptyWords = (runs, xKey) =>
+  !runs
+    ? "No run is visible"
+    : xKey === null
+      ? "No visible run has this metric here"
+      : `No visible run has both this and ${xKey} here`;
 
 // The metrics by the names under which runs are compared, each once.
 function metricsOf(metrics) {
