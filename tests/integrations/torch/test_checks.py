@@ -35,7 +35,7 @@ def train(how: str, place: Path) -> None:
     kept = list(net.parameters()) if how != "outside" else list(net[0].parameters())
     optimizer = torch.optim.SGD(kept, lr=0.01, momentum=0.9)
     fixed = torch.rand(32, 8)
-    with stepscope.init(project="checks") as run:
+    with stepscope.init(project="checks", overhead_budget=1.0) as run:
         integration.instrument()
         for step in range(STEPS):
             late_ = step >= 20
