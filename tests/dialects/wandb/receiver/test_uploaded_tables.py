@@ -91,7 +91,7 @@ def test_names_of_tables(name: str, expected: bool) -> None:
 
 
 def test_a_row_that_repeats_thousands_of_columns_costs_what_is_kept(tmp_path: Path) -> None:
-    """A table of 60 kB with thousands of common and of numbered columns does not become gigabytes of rows."""
+    """A table of 60 kB with thousands of common and of numbered columns does not become hundreds of megabytes."""
     columns = [f"c{at}x" for at in range(2000)] + [f"prompt_{at}" for at in range(2000)]
     file = tmp_path / "t.table.json"
     file.write_text(json.dumps({"columns": columns, "data": [[1] * 4000]}))
