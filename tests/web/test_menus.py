@@ -1,7 +1,6 @@
-"""Everything that opens on a view, found in the running page, is usable by everyone: menus, folded parts and drawers."""
+"""What opens on a view, found in the running page, can be used by everyone: menus, folded parts and drawers."""
 
 import re
-from typing import Any
 
 import pytest
 
