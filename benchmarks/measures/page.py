@@ -108,7 +108,6 @@ class Tab:
         self._requests: list[Any] = []
         self._page.on("requestfinished", lambda request: self._requests.append(request))
         self._session = self._page.context.new_cdp_session(self._page)
-        self._session.send("Performance.setTimeDomain", {"timeDomain": "threadTicks"})
         self._session.send("Performance.enable")
 
     def warm(self, view: str) -> None:
@@ -133,20 +132,20 @@ class Tab:
     def scrolled(self, charts: int) -> dict[str, float]:
         """Scroll the view that is shown, and return what that took; frames whose work is long are counted."""
         end = self._page.evaluate(_PLACE, charts)
-        before, late, frames, previous = self._begin(), 0, 0, self._metric("TaskDuration")
+        before, late, frames, previous = self._begin(), 0, 0, self._metric("ThreadTime")
         while frames * PIXELS < end:
             self._page.evaluate(_SCROLL, PIXELS)
-            spent = self._metric("TaskDuration")
+            spent = self._metric("ThreadTime")
             late += spent - previous > LATE_S
             previous, frames = spent, frames + 1
         return {**self._since(before), "frames": frames, "late": late}
 
     def _begin(self) -> float:
         self._requests.clear()
-        return self._metric("TaskDuration")
+        return self._metric("ThreadTime")
 
     def _since(self, before: float) -> dict[str, float]:
-        spent = (self._metric("TaskDuration") - before) * 1000
+        spent = (self._metric("ThreadTime") - before) * 1000
         asked = [each for each in self._requests if "/api/" in each.url and "/api/live" not in each.url]
         sizes = [each.sizes()["responseBodySize"] for each in asked]
         nodes = self._page.evaluate("document.querySelectorAll('*').length")

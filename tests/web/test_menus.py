@@ -1,4 +1,4 @@
-"""Everything that opens on a view, found in the running page, is usable by everyone: menus, folds, drawers."""
+"""What opens on a view, found in the running page, can be used by everyone: menus, folded parts and drawers."""
 
 import re
 
