@@ -9,7 +9,7 @@ from msgspec import Struct, structs
 
 from stepscope.hub.intake.series_limits import RunSeries, SeriesLimits
 from stepscope.hub.limits import Limits
-from stepscope.hub.store.columns import as_rows
+from stepscope.hub.store.metric_rows import as_rows
 from stepscope.model.attribute_limit import left_out
 from stepscope.model.names import SCOPE_SAMPLES
 from stepscope.model.ports import Batch, Writer

@@ -7,7 +7,8 @@ from typing import cast
 
 from msgspec.structs import replace
 
-from stepscope.hub.store.columns import Block, MetricRows, as_rows
+from stepscope.hub.store.columns import Block
+from stepscope.hub.store.metric_rows import MetricRows, as_rows
 from stepscope.hub.store.schema import NO_STEP
 from stepscope.hub.store.write.catalog import Catalog, Source
 from stepscope.hub.store.write.histogram_rows import Distributions, Exemplars

@@ -8,8 +8,9 @@ from typing import NamedTuple, cast
 import numpy as np
 import numpy.typing as npt
 
-from stepscope.hub.store.columns import Block, Floats, Ints, MetricRows, Numbers, constant
+from stepscope.hub.store.columns import Block, Floats, Ints, Numbers, constant
 from stepscope.hub.store.exact import Remainders, remainders
+from stepscope.hub.store.metric_rows import MetricRows
 from stepscope.hub.store.schema import NO_STEP
 from stepscope.hub.store.write.catalog import Catalog, Source, label
 from stepscope.model.records import Metric, Value

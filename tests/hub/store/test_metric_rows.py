@@ -12,8 +12,9 @@ from stepscope.hub.intake.intake_journal import IntakeBatch, pack
 from stepscope.hub.intake.scrub import Scrubber
 from stepscope.hub.intake.sources import unpack_columns
 from stepscope.hub.limits import Limits
-from stepscope.hub.store import columns, native_format
-from stepscope.hub.store.columns import Answer, MetricRows
+from stepscope.hub.store import metric_rows, native_format
+from stepscope.hub.store.columns import Answer
+from stepscope.hub.store.metric_rows import MetricRows
 from stepscope.hub.store.write.catalog import Catalog
 from stepscope.hub.store.write.group import build
 from stepscope.model.ports import Batch, Writer
@@ -88,7 +89,7 @@ metrics = st.builds(
 def test_any_metrics_become_the_same_rows(shapes: list[Metric], times: int, values: list[Any]) -> None:
     """Whatever differs between the records of a batch, and beside other batches."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(columns, "MIN_ROWS", 1)
+        patch.setattr(metric_rows, "MIN_ROWS", 1)
         one = [
             msgspec.structs.replace(shapes[0], step=at, values=dict.fromkeys(shapes[0].values, values[at]))
             for at in range(4)
@@ -126,7 +127,7 @@ def test_damage_is_no_metric(cut: int) -> None:
     """What is not whole is left to the reader that counts it."""
     whole = payload(plain(80))
     rest = len(bytes(whole)) - frames.BATCH_BYTES + 5
-    assert columns.metric_rows(memoryview(bytes(whole)[-rest:][:cut])) is None
+    assert metric_rows.metric_rows(memoryview(bytes(whole)[-rest:][:cut])) is None
 
 
 def test_columns_are_journaled_and_split_as_records() -> None:
