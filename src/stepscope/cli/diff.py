@@ -12,7 +12,7 @@ from stepscope.cli.options import RUN_HELP, Commands, add_command, home_of
 from stepscope.cli.run_text import flatten
 from stepscope.cli.stored_run import open_answers
 from stepscope.hub.client import RUNS, open_http_client
-from stepscope.journal.resolve_run import LATEST, PROBES, runs_by_age
+from stepscope.journal.resolve_run import LATEST, PROBES, run_times
 from stepscope.model import formatting
 from stepscope.model.errors import ConfigError
 from stepscope.model.run_description import tag_text
@@ -63,9 +63,10 @@ def _pair(home: Path, names: Sequence[str]) -> Sequence[str]:
         raise ConfigError(f"name two runs, not {len(names)}")
     if names:
         return names if len(names) == 2 else (*names, LATEST)
-    client = open_http_client(home)
-    rows = runs_by_age(home) if client is None else [row["id"] for row in client.get(RUNS, limit=3)["runs"]]
-    latest = [run for run in rows if run != PROBES][:2]
+    times = {run: ns / 1e9 for run, ns in run_times(home).items()}
+    if (client := open_http_client(home)) is not None:  # it may not have read the newest journals yet
+        times |= {row["id"]: row["started"] or 0.0 for row in client.get(RUNS, limit=3)["runs"]}
+    latest = sorted(times.keys() - {PROBES}, key=lambda run: (times[run], run), reverse=True)[:2]
     if len(latest) < 2:
         raise ConfigError(f"there are no two runs in {home}")
     return latest[::-1]

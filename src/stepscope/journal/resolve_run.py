@@ -23,8 +23,14 @@ class UnknownRun(StepscopeError):
 
 def runs_by_age(home: Path) -> list[str]:
     """Return the run ids, the one with the newest writer first."""
+    times = run_times(home)
+    return sorted(times, key=lambda run: (times[run], run), reverse=True)
+
+
+def run_times(home: Path) -> dict[str, int]:
+    """Return the run ids with the time, in ns, at which the newest writer of each began."""
     folder = layout.runs_folder(home)
-    return sorted(layout.list_runs(home), key=lambda run: (_changed(folder / run), run), reverse=True)
+    return {run: _changed(folder / run) for run in layout.list_runs(home)}
 
 
 def _changed(folder: Path) -> int:

@@ -15,7 +15,7 @@ WEB = Path(stepscope.hub.__file__).parent / "web"
 ENTRY = "notebook/view.js"
 _STYLES = ("vendor/uplot.css", "theme.css", "parts.css", "charts/charts.css", "notebook/notebook.css")
 _IMPORT = re.compile(r"""(\bfrom\s*|\bimport\s*\(?\s*)"(\.[^"\n]*)\"""")
-_FONT = re.compile(r"@font-face \{[^}]*\}")
+_FONT = re.compile(r"@font-face \{[^{}]*\}")
 _POLICY = "default-src 'none'; script-src 'unsafe-inline' blob:; style-src 'unsafe-inline'; img-src data:"
 
 

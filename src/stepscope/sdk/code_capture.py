@@ -1,7 +1,6 @@
 """The uncommitted changes of the working tree, recorded once as a file of the run: git works on a thread of its own."""
 
 import os
-import select
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -71,13 +70,16 @@ def read_changes(folder: str) -> tuple[bytes, str]:
 
 
 def _read(pipe: int) -> tuple[bytes, str]:
+    import selectors  # not `select`, which refuses a pipe beside a thousand open files
+
     found, until = bytearray(), time.monotonic() + MAX_SECONDS
-    while len(found) <= MAX_BYTES:
-        ready, _, _ = select.select([pipe], [], [], max(0.0, until - time.monotonic()))
-        if not ready:
-            return bytes(found), f"git took longer than {MAX_SECONDS:.0f} s"
-        part = os.read(pipe, 65536)
-        if not part:
-            return bytes(found), ""
-        found += part
+    with selectors.DefaultSelector() as waiting:
+        waiting.register(pipe, selectors.EVENT_READ)
+        while len(found) <= MAX_BYTES:
+            if not waiting.select(max(0.0, until - time.monotonic())):
+                return bytes(found), f"git took longer than {MAX_SECONDS:.0f} s"
+            part = os.read(pipe, 65536)
+            if not part:
+                return bytes(found), ""
+            found += part
     return bytes(found[:MAX_BYTES]), f"there are more than {MAX_BYTES // 1024} KiB of them"

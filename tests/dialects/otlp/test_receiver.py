@@ -15,7 +15,7 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (
     ExportTraceServiceResponse,
 )
 
-from stepscope.dialects.otlp.receiver import NO_RECORDED_VALUE
+from stepscope.dialects.otlp.receiver import NO_RECORDED_VALUE, _encoding_of
 from stepscope.wire.otlp.protobuf_writing import delimited
 from stepscope.wire.otlp.replies import read_status
 from tests.hub import otlp_bodies as bodies
@@ -270,3 +270,22 @@ def test_what_an_exporter_says_late_and_at_length(hub: RunningHub, until: Callab
     assert {len(first["name"]), len(first["message"]), *map(len, first["attrs"])} == {65_536}
     assert hub.health()["receivers"]["otlp_http"]["dropped"]["name or message cut"] == 3
     assert hub.health()["runs"]
+
+
+@pytest.mark.parametrize(
+    ("content_type", "encoding"),
+    [
+        ("application/x-protobuf", "protobuf"),
+        ("application/json", "json"),
+        ("application/json; charset=utf-8", "json"),
+        ("Application/JSON;charset=UTF-8", "json"),
+        (" application/x-protobuf ;x=y", "protobuf"),
+        ("", None),
+        ("text/plain", None),
+        ("application/jsonl", None),
+        ("application/grpc", None),
+    ],
+)
+def test_the_media_type_decides(content_type: str, encoding: str | None) -> None:
+    """Parameters and case do not."""
+    assert _encoding_of(content_type) == encoding

@@ -70,12 +70,22 @@ function Images({ id, files }) {
   return html`<div class="media-images">
     ${files.slice(0, MANY).map(
       (file, at) => html`<figure key=${at}><${Layers} id=${id} file=${file}>
-      <a href=${contentOf(id, file)} target="_blank" rel="noreferrer">
-        <img src=${contentOf(id, file)} alt=${file.caption || file.name} loading="lazy" decoding="async" /></a><//>
+      <${Picture} id=${id} file=${file} /><//>
       ${file.caption && html`<figcaption>${file.caption}</figcaption>`}</figure>`,
     )}
     ${files.length > MANY && html`<p class="muted">and ${count(files.length - MANY)} more, in the list of files</p>`}
   </div>`;
+}
+
+// One image; what is too large or damaged can be saved.
+function Picture({ id, file }) {
+  const [failed, setFailed] = useState(false);
+  const content = contentOf(id, file);
+  if (failed)
+    return html`<div><p class="media-name">${file.caption || file.name.split("/").pop()} <${Save} id=${id} file=${file} /></p>
+      <p class="muted">This image cannot be shown.</p></div>`;
+  return html`<a href=${content} target="_blank" rel="noreferrer">
+    <img src=${content} alt=${file.caption || file.name} loading="lazy" decoding="async" onError=${() => setFailed(true)} /></a>`;
 }
 
 const Layers = ({ id, file, children }) =>
