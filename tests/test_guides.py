@@ -14,8 +14,10 @@ from typing import NamedTuple
 
 import pytest
 
+from tests import left_over
 from tests.forked import NORMAL, ForkedHub, run
 from tests.imports.clients import PYTHON
+from tests.waiting import wait_until
 
 ROOT = Path(__file__).parents[1]
 HOW = ROOT / "docs" / "how"
@@ -117,7 +119,8 @@ class Reader:
         raise AssertionError("".join(lines) + hub.stderr.read())
 
     def close(self) -> None:
-        """Stop the hub."""
+        """Stop the hub, once it has the end of the runs that are sent to it."""
+        wait_until(lambda: not left_over.running(lambda each: f"ship --background --home {self.folder}" in each.line))
         for process in self._hubs:
             process.terminate()
             process.communicate(timeout=120)
