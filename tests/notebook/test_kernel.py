@@ -4,10 +4,10 @@ from pathlib import Path
 
 import pytest
 
-nbclient = pytest.importorskip("nbclient", reason="notebooks are executed by nbclient")
-pytest.importorskip("anywidget", reason="the live view is an anywidget")
-pytest.importorskip("ipykernel", reason="a notebook needs a kernel")
-nbformat = pytest.importorskip("nbformat", reason="notebooks are made with nbformat")
+from tests.late import late
+
+nbclient = late("nbclient", "ipykernel", "anywidget")
+nbformat = late("nbformat")
 
 TRAIN = """
 import time

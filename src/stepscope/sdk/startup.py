@@ -70,7 +70,7 @@ def _wants_console(run: Run) -> bool:
     """Return whether to record the console of a run: as set, else for processes of a launcher."""
     if run.settings.console is not None:
         return run.settings.console
-    foreign = "_pytest" in sys.modules or "ipykernel" in sys.modules or bool(sys.flags.interactive)
+    foreign = "_pytest" in sys.modules or "ipykernel.kernelapp" in sys.modules or bool(sys.flags.interactive)
     return run.launch.launcher != "none" and not foreign
 
 

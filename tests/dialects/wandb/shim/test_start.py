@@ -64,7 +64,7 @@ def test_what_reinit_means(monkeypatch: pytest.MonkeyPatch) -> None:
     """`init` starts a new run only on request, and in notebooks, where cells are rerun."""
     assert [wandb_start.starts_new_run(each) for each in (True, "finish_previous", "create_new")] == [True] * 3
     assert [wandb_start.starts_new_run(each) for each in (None, False, "default", "return_previous")] == [False] * 4
-    monkeypatch.setitem(sys.modules, "ipykernel", ModuleType("ipykernel"))
+    monkeypatch.setitem(sys.modules, "ipykernel.kernelapp", ModuleType("ipykernel.kernelapp"))
     assert [wandb_start.starts_new_run(each) for each in (None, "default", False)] == [True, True, False]
 
 

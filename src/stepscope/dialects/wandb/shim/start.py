@@ -98,7 +98,7 @@ def _found(key: str, given: Any, env: Mapping[str, str]) -> Any:
 def starts_new_run(reinit: Any) -> bool:
     """Return whether `init` ends the active run; by default only in a notebook, where cells are rerun."""
     if text(reinit) in (None, "default"):
-        return "ipykernel" in sys.modules
+        return "ipykernel.kernelapp" in sys.modules
     return reinit is True or text(reinit) in ("finish_previous", "create_new")
 
 
