@@ -42,6 +42,14 @@ def test_changes_are_a_file_of_the_run(tree: Path, tmp_path: Path) -> None:
     assert _changes(tmp_path / "plain") == []
 
 
+def test_a_folder_that_is_gone(tree: Path, tmp_path: Path) -> None:
+    """A run begins where the folder of its program was deleted, and records no changes."""
+    shutil.rmtree(tree)
+    stepscope.init(home=tmp_path / "home", run_id="gone", capture_code=True, probes=False, quiet=True).finish()
+    os.chdir(tmp_path)
+    assert _changes(tmp_path / "home") == []
+
+
 def _changes(home: Path) -> list[str]:
     """The files of a home that are changes."""
     contents = [path.read_bytes() for path in home.rglob("*") if path.is_file()]

@@ -94,7 +94,7 @@ def connect(run: Run) -> None:
     if run.settings.capture_code and run.launch.rank == 0:
         from stepscope.sdk import code_capture  # with subprocess
 
-        closing.append(code_capture.capture(run, os.getcwd()))
+        closing.append(code_capture.capture(run, "."))
     description = _described(run.settings)
     started = {"config": run.config, **description, "launcher": run.launch.launcher, **launch.describe()}
     run.event(names.EVENT_STARTED, started)
