@@ -253,3 +253,9 @@ def test_tokens_that_go_to_few_experts_are_named_by_any_name(key: str) -> None:
     (found,) = found_in(values, steps=400)
     assert found.kind == "moe_imbalance"
     assert found_in(lambda step, rng: {key: usual * rng.lognormvariate(0, 0.02)}, steps=400) == []
+
+
+def test_a_kl_that_is_nothing_from_the_start_has_not_fallen() -> None:
+    """An autoencoder may log a term that is switched off."""
+    found = found_in(lambda step, rng: {"recon_loss": slowly(step, rng), "kl_loss": 0.0})
+    assert "posterior_collapse" not in {each.kind for each in found}

@@ -31,12 +31,14 @@ def judge(series: Series, run: RunState) -> Finding | None:
     if len(middles) < MIN_BLOCKS or not _KL.search(series.key) or run.reinforcement:
         return None
     recent = middles[-LAST:]
+    if series.highest <= SMALL:
+        return None  # it was nothing from the start, and has not fallen
     if max(recent) > min(LEFT * series.highest, SMALL) or recent[-1] > 1.5 * min(middles):
         return None
     losses = (*run.of_role("loss", series.rank, held_out=False), *run.of_role("side_loss", series.rank, held_out=False))
     if not any(_RECONSTRUCTION.search(each.key) for each in losses):
         return None
-    begun = next(first for first, middle in zip(series.firsts, middles, strict=True) if middle < LEFT * series.highest)
+    begun = next(first for first, middle in zip(series.firsts, middles, strict=True) if middle <= LEFT * series.highest)
     now = number(median(recent))
     text = f"{series.key} fell from {number(series.highest)} to {now} since step {begun}: the code holds nothing"
     return COLLAPSE.about(series, begun, text, (LEFT * series.highest, series.highest))
