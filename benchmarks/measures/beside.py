@@ -21,7 +21,7 @@ from stepscope.testing import read_batches
 
 NAME = "beside"
 METHOD = (
-    "A loop of a few milliseconds a step for 16 s, twice as long as commits are apart, in a process of its own: "
+    "A loop of a few milliseconds a step for 40 s, twice as long as commits are apart, in a process of its own: "
     "products of matrices with torch and with numpy on all cores, and a small network of torch that gets its batches "
     "from two workers of a `DataLoader`. A step has `step`, two spans and a `log` of two values. Each round runs the "
     "loop alone, with the SDK, with the SDK and a shipper process that delivers to a server, beside a hub of low "
@@ -32,7 +32,7 @@ METHOD = (
 NOTHING, CONTROL = "nothing", "nothing again"
 CASES = (NOTHING, "SDK", "shipper", "hub", "hub, page", CONTROL)
 FEWER = (NOTHING, "SDK", "hub", CONTROL)
-LOOPS = {"torch": (CASES, 3), "numpy": (FEWER, 1), "loader": (FEWER, 1)}
+LOOPS = {"torch": (CASES, 2), "numpy": (FEWER, 1), "loader": (FEWER, 1)}
 """The cases of each loop, and how many rounds."""
 SECONDS = 2 * QUIET_PACE_SECONDS
 SETTLE_SECONDS = 3.0

@@ -31,7 +31,7 @@ MAX_SERIES = 100_000
 MAX_RUNS = 256
 IDLE_SECONDS = 300.0
 """A run without records for this long is evicted."""
-SETTLE_SECONDS = 11.0
+SETTLE_SECONDS = 23.0
 """A run without records for longer than commits are apart is settled: how far it is diagnosed is stored."""
 TICK_SECONDS = 0.5
 NOTHING_SECONDS = 5.0

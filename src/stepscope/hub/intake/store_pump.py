@@ -19,7 +19,7 @@ from stepscope.pump import Progress, Pump
 GROUP_BYTES = 256 * 1024 * 1024
 """More than a full group of records has, which is limited by their number."""
 PACE_SECONDS = 0.5
-QUIET_PACE_SECONDS = 8.0
+QUIET_PACE_SECONDS = 20.0
 """Seconds between two commits while nobody reads: most of what a commit costs does not depend on what it holds."""
 WATCHED_PACE_SECONDS = 1.5
 """The same where users have alert rules, which see each record within about 2 s."""
