@@ -1,8 +1,10 @@
 """Damaged, empty, odd and hostile files of every tool: a clear error or a counted rejection, never an exception."""
 
 import json
+import os
 import sqlite3
 import struct
+import time
 import zlib
 from contextlib import closing
 from pathlib import Path
@@ -13,9 +15,9 @@ from stepscope.cli.main import main
 from stepscope.dialects.mlflow.importer import MlflowDatabase, MlflowFolder, artifact_folders
 from stepscope.dialects.trackio.importer import Trackio
 from stepscope.dialects.wandb.importer import HEADER, WandbFiles, _is_staged
-from stepscope.imports import source
+from stepscope.imports import source, sqlite
 from stepscope.imports.source import Source
-from stepscope.imports.tables import Csv, JsonLines
+from stepscope.imports.tables import Csv, JsonLines, _distinct
 from stepscope.model.records import Event, Metric
 from stepscope.testing import read_run
 from tests.imports.importing import bring, import_in_pieces, is_same
@@ -74,6 +76,76 @@ def test_a_line_that_is_too_long_costs_itself(
     found, left_out = table(capsys, tmp_path / "a", "a.jsonl", b"\n".join(lines))
     assert [each.values for each in found] == [{"a": 1}, {"c": 3}]
     assert left_out == {"lines that are too long": 1}
+
+
+def test_a_table_of_many_columns_takes_linear_time(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Columns of one name are numbered, and none takes the name of another; a hundred thousand of them take seconds."""
+    found, _ = table(capsys, tmp_path / "a", "a.csv", b"a,a,a.1,a\n1,2,3,4\n")
+    assert [each.values for each in found] == [{"a": 1, "a.2": 2, "a.1": 3, "a.3": 4}]
+    many = 100_000
+    start = time.process_time()
+    assert len(set(_distinct(["a", "a.7"] * many))) == 2 * many
+    assert time.process_time() - start < 5.0
+
+
+def test_what_is_no_file_is_not_opened(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A named pipe of any name would make the command wait for ever."""
+    for name in ("a.csv", "a.jsonl", "run-a.wandb", "mlflow.db", "events.out.tfevents.1", "a.parquet"):
+        os.mkfifo(tmp_path / name)
+    assert main(["import", str(tmp_path), "--home", str(tmp_path / "home")]) == 2
+    assert "nothing that can be imported" in capsys.readouterr().err
+
+
+def test_a_value_without_a_line_break_is_not_read_whole(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A sparse file of gigabytes among the metrics of an MLflow folder costs itself."""
+    run = tmp_path / "mlruns" / "1" / ("a" * 32)
+    (run / "metrics").mkdir(parents=True)
+    (run.parent / "meta.yaml").write_text("experiment_id: '1'\nname: e\nlifecycle_stage: active\n")
+    (run / "meta.yaml").write_text(
+        f"run_id: {run.name}\nrun_name: n\nstatus: 3\nstart_time: 1\nlifecycle_stage: active\n"
+    )
+    (run / "metrics" / "loss").write_text("1 2 3\n")
+    with open(run / "metrics" / "sparse", "wb") as file:
+        file.truncate(20 << 30)
+    done = bring(capsys, tmp_path / "home", tmp_path / "mlruns")
+    assert done["left_out"] == {"sparse: a line is too long, the rest was left out": 1}
+    assert [each.values for each in read_run(tmp_path / "home", run.name) if isinstance(each, Metric)] == [{"loss": 2}]
+
+
+def test_rows_that_have_no_number_are_left_out(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """SQLite keeps anything in a column of numbers; a second import goes on where the first one ended."""
+    with closing(sqlite3.connect(tmp_path / "p.db")) as database:
+        database.executescript("""
+            CREATE TABLE metrics (id, timestamp, run_name, step, metrics);
+            CREATE TABLE configs (id, run_name, config);
+            INSERT INTO metrics VALUES ('a', NULL, 'r', NULL, '{"a": 1}'), (1e300, '2026', 'r', 9, '{"a": 2}'),
+              (1, '2026-01-01', 'r', 1, '{"a": 3}');
+        """)
+    for _ in range(2):
+        bring(capsys, tmp_path / "home", tmp_path / "p.db")
+    found = [each for each in read_run(tmp_path / "home", "r") if isinstance(each, Metric)]
+    assert [each.values for each in found] == [{"a": 3}]
+
+
+def test_what_a_database_defines_is_not_run(tmp_path: Path) -> None:
+    """A view, which may have rows without end, and a value that a column makes of nothing are errors that are told."""
+    file = tmp_path / "a.db"
+    with closing(sqlite3.connect(file)) as database:
+        endless = "WITH RECURSIVE c(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM c) SELECT x FROM c"
+        database.executescript(f"""
+            CREATE VIEW endless AS {endless};
+            CREATE TABLE large (a, b GENERATED ALWAYS AS (zeroblob(500000000)) VIRTUAL);
+            INSERT INTO large (a) VALUES (1);
+            CREATE TABLE plain (a);
+            INSERT INTO plain VALUES (7);
+        """)
+    skipped: list[str] = []
+    rows = [
+        sqlite.select(file, f"SELECT * FROM {name}", (), lambda reason, count: skipped.append(reason))
+        for name in ("endless", "large", "plain")
+    ]
+    assert rows == [[], [], [(7,)]]
+    assert len(skipped) == 2
 
 
 EMPTY = ("a.csv", "a.jsonl", "run-a.wandb", "mlflow.db", "events.out.tfevents.1", "a.parquet")

@@ -74,6 +74,31 @@ def test_a_run_is_described_on_its_page(hub: RunningHub, project: str, show: Ope
     assert page.locator(f".vt-row[data-id={project}-second]").count() == 0
 
 
+def test_what_could_not_be_saved_stays_in_its_field(hub: RunningHub, project: str, show: Opened) -> None:
+    """Without a connection a change is reported as not made, and what was typed is saved once there is one again."""
+    page = show(hub, f"run/{project}-second?tab=overview", fresh=True)
+    fields = {
+        "Rename": ("Name of the run", "another"),
+        "tag": ("New tags, NAME or NAME=VALUE", "seed=3"),
+        "Add notes": ("Notes", "hours of work"),
+    }
+    for button, (label, text) in fields.items():
+        page.get_by_role("button", name=button, exact=True).click()
+        field = page.get_by_label(label, exact=True)
+        field.fill(text)
+        page.context.set_offline(True)
+        field.press("Control+Enter" if label == "Notes" else "Enter")
+        page.get_by_text("Not changed").last.wait_for()
+        assert field.input_value() == text
+        page.context.set_offline(False)
+        field.press("Control+Enter" if label == "Notes" else "Enter")
+        field.wait_for(state="detached")
+    wait_until(lambda: told(hub, f"{project}-second")["notes"] == "hours of work")
+    found = told(hub, f"{project}-second")
+    assert (found["name"], found["tags"]) == ("another", {"team": "blue", "seed": "3"})
+    show.forgive("net::ERR")
+
+
 def test_notes_are_markdown_with_charts(hub: RunningHub, project: str, show: Opened) -> None:
     """A block `chart` is drawn from the run's points, other text is text: no tag and no script in it is run."""
     hostile = "<img src=x onerror=alert(1)> [click](javascript:alert(1)) <script>alert(2)</script>"

@@ -313,6 +313,26 @@ def test_notes_of_a_project(kept: RunningHub, show: Opened) -> None:
     page.get_by_text("No notes yet").wait_for()
 
 
+def test_notes_that_somebody_else_changed_are_not_replaced(kept: RunningHub, show: Opened) -> None:
+    """The page says so, and what was written stays in the field; leaving it asks first."""
+    page = show(kept, "project/kept?view=none&tab=notes", fresh=True)
+    page.get_by_role("button", name="Edit notes").click()
+    field = page.get_by_role("textbox", name="Notes")
+    field.fill("mine")
+    assert kept.request("PUT", "/api/views?project=kept", b'{"notes": "theirs"}').status == 200
+    page.get_by_role("button", name="Save", exact=True).click()
+    page.get_by_text("changed by somebody else in the meantime").wait_for()
+    assert field.input_value() == "mine"
+    assert kept.request("GET", "/api/views?project=kept").json()["notes"] == "theirs"
+    asked: list[str] = []
+    page.on("dialog", lambda dialog: (asked.append(dialog.message), dialog.accept()))
+    page.get_by_role("button", name="Cancel").click()
+    field.wait_for(state="detached")
+    assert asked == ["Discard unsaved changes?"]
+    assert kept.request("PUT", "/api/views?project=kept", b'{"notes": ""}').status == 200
+    show.forgive("409")
+
+
 @SIZES
 def test_notes_of_a_project_are_for_everyone(kept: RunningHub, show: Opened, width: int, theme: str) -> None:
     """Notes with a chart fit a phone and a desk, and axe finds nothing serious."""

@@ -30,8 +30,11 @@ class Subject(msgspec.Struct, frozen=True, array_like=True):
         """Identifies the subject; the same in every process that sees the same cause."""
         # A finding is one cause whichever rule reports it.
         rule = "" if self.finding else self.rule
-        parts = (rule, self.run, self.key, "" if self.rank is None else str(self.rank), self.finding)
-        return hashlib.sha256("\x1f".join(parts).encode("utf-8", "backslashreplace")).hexdigest()[:16]
+        return _digest(rule, self.run, self.key, "" if self.rank is None else str(self.rank), self.finding)
+
+
+def _digest(*parts: str) -> str:
+    return hashlib.sha256("\x1f".join(parts).encode("utf-8", "backslashreplace")).hexdigest()[:16]
 
 
 def finding_subject(run: str, finding: Finding, rule: str = "") -> Subject:
@@ -127,6 +130,18 @@ class Expected(msgspec.Struct, frozen=True, kw_only=True):
     def reaches(self, run: str, project: str) -> bool:
         """Return whether this mark applies to something in a run."""
         return run == self.run if self.run else project == self.project
+
+
+def mark_expected(about: Subject, project: str, who: str, now: int) -> Expected:
+    """Make the mark of a subject, in its run or in a whole project where one is given.
+
+    The same mark has the same id, at every hub: to set it twice changes nothing.
+    """
+    rule, run = "" if about.finding else about.rule, "" if project else about.run
+    id = _digest(rule, about.finding, about.key, run, project)
+    return Expected(
+        id=id, rule=about.rule, finding=about.finding, key=about.key, run=run, project=project, who=who, time=now
+    )
 
 
 def alert_id(fingerprint: str, began: int) -> str:

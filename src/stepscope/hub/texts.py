@@ -30,7 +30,7 @@ class Texts(Protocol):
     def save(self, name: str, text: str, version: str | None = None) -> None:
         """Save a text; OSError when a file cannot be written."""
 
-    def delete(self, name: str) -> bool:
+    def delete(self, name: str, version: str | None = None) -> bool:
         """Delete a text; False when there is none."""
 
     def stamp(self, name: str) -> object:
@@ -74,12 +74,14 @@ class TextFiles:
             self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)
             replace_file(self._path(name), text.encode(), fsync=True, mode=self._mode)
 
-    def delete(self, name: str) -> bool:
+    def delete(self, name: str, version: str | None = None) -> bool:
         """Delete a text; False when there is none."""
-        try:
-            self._path(name).unlink()
-        except FileNotFoundError:
-            return False
+        with self._lock:
+            check_version(name, self.read(name), version)
+            try:
+                self._path(name).unlink()
+            except FileNotFoundError:
+                return False
         return True
 
     def stamp(self, name: str) -> object:

@@ -7,11 +7,14 @@ from typing import Any
 
 from stepscope.imports.source import Skip
 
+LARGEST_CELL = 64 * 1024 * 1024
+"""The size limit of a cell in bytes; a query that has a larger one is an error."""
+
 
 def databases(path: Path) -> list[Path]:
     """The SQLite files at a path: the file itself, or those in the folder."""
     files = [path] if path.is_file() else sorted(path.glob("*.db")) if path.is_dir() else []
-    return [file for file in files if _is_sqlite(file)]
+    return [file for file in files if file.is_file() and _is_sqlite(file)]  # opening a named pipe would wait for ever
 
 
 def _is_sqlite(file: Path) -> bool:
@@ -20,10 +23,21 @@ def _is_sqlite(file: Path) -> bool:
 
 
 def connect(file: Path) -> sqlite3.Connection:
-    """Open a database for reading; another process may write to it."""
+    """Open a database for reading; another process may write to it.
+
+    What the file itself defines is not run: a query of a view is an error, since a view may have rows without end.
+    """
     database = sqlite3.connect(f"{file.resolve().as_uri()}?mode=ro", uri=True, timeout=10.0)
     database.text_factory = lambda data: data.decode(errors="replace")
+    database.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, LARGEST_CELL)
+    database.execute("PRAGMA trusted_schema = OFF")
+    database.set_authorizer(_authorize)
     return database
+
+
+def _authorize(action: int, first: str | None, second: str | None, database: str | None, inside: str | None) -> int:
+    """Allow what a query itself asks for, and nothing inside a view."""
+    return sqlite3.SQLITE_OK if inside is None else sqlite3.SQLITE_DENY
 
 
 def tables(database: sqlite3.Connection) -> set[str]:

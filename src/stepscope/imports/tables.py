@@ -244,8 +244,18 @@ class _CsvFormat:
 
 
 def _distinct(names: list[str]) -> list[str]:
-    """Name repeated columns `loss.1`, `loss.2`, as pandas does."""
-    return [f"{name}.{names[:at].count(name)}" if name in names[:at] else name for at, name in enumerate(names)]
+    """Name repeated columns `loss.1`, `loss.2`, as pandas does, with the next number where a column has that name."""
+    taken, counts = set(names), dict.fromkeys(names, 0)
+    found = []
+    for name in names:
+        made = name
+        if counts[name]:
+            while (made := f"{name}.{counts[name]}") in taken:
+                counts[name] += 1
+            taken.add(made)
+        counts[name] += 1
+        found.append(made)
+    return found
 
 
 def _cell(text: str) -> Any:

@@ -2,8 +2,11 @@
 
 from pathlib import Path
 
+import pytest
+
 from stepscope.alerts.alert import Alert, Expected, Silence, Subject
 from stepscope.hub.alerting.alert_log import MAX_RESOLVED, NAME, AlertLog
+from stepscope.model.errors import Retry
 
 
 def alert(number: int = 1, state: str = "firing") -> Alert:
@@ -61,6 +64,35 @@ def test_a_disk_that_takes_nothing_is_reported_and_caught_up(tmp_path: Path) -> 
     log.keep([alert(2)])
     assert log.problem == ""
     assert set(AlertLog(folder).alerts) == {"a1", "a2"}
+
+
+def test_what_a_person_asked_for_is_written_or_refused(tmp_path: Path) -> None:
+    """A silence, a mark, an acknowledgement and a removal that the disk does not take are refused, and not held."""
+    folder = tmp_path / "hub"
+    folder.mkdir()
+    log = AlertLog(folder)
+    log.keep([alert(1)])
+    log.add(Silence(id="s1", until=5))
+    kept = (folder / NAME).read_bytes()
+    (folder / NAME).unlink()
+    folder.rmdir()
+    for ask in (
+        lambda: log.add(Silence(id="s2", until=5)),
+        lambda: log.add(Expected(id="e1", rule="high", run="r1")),
+        lambda: log.acknowledge(log.alerts["a1"], "ann", 7),
+        lambda: log.remove("s1"),
+    ):
+        with pytest.raises(Retry, match="cannot be written"):
+            ask()
+    assert (list(log.silences), list(log.expected)) == (["s1"], [])
+    assert (log.alerts["a1"].acknowledged_by, log.alerts["a1"].acknowledged) == ("", 0)
+    folder.mkdir()
+    (folder / NAME).write_bytes(kept)
+    log.keep([alert(2)])
+    again = AlertLog(folder)
+    assert (list(again.silences), list(again.expected), again.alerts["a1"].acknowledged) == (["s1"], [], 0)
+    log.add(Expected(id="e1", rule="high", run="r1"))
+    assert list(AlertLog(folder).expected) == ["e1"]
 
 
 def test_old_ones_are_forgotten(tmp_path: Path) -> None:

@@ -185,6 +185,11 @@ def test_silences_and_marks(open_hub: Callable[..., Alerting], clock: Clock) -> 
     alerting.acknowledge(alert.id, "ann")
     mark = alerting.mark_expected(alert.id, "ann", project=True)
     assert mark is not None
+    assert alerting.mark_expected(alert.id, "bob", project=True) == mark
+    assert alerting.expected() == [mark]
+    other = alerting.mark_expected(alert.id, "bob")
+    assert other is not None
+    assert alerting.remove(other.id)
     feed(alerting, clock, 6, run="r2")
     alerting.stop()
     kept = {each.subject.run: each for each in open_hub().alerts()}

@@ -33,7 +33,8 @@ _MAX_MODELS = 10_000
 _TRASH = ".trash"
 """The folder of deleted experiments."""
 CHUNK_ROWS = 10_000
-READ_BYTES = 1024 * 1024
+LONGEST_LINE = 64 * 1024
+"""Bytes of a line with one value; a longer one is damage."""
 LONGEST_TEXT = 1024 * 1024
 LATEST_MS = 9 * 10**12
 """The latest time in milliseconds that fits into 64 bits as nanoseconds."""
@@ -231,8 +232,7 @@ def _models(folder: Path, run: str, skip: Skip) -> list[tuple[str, Path]]:
 
 def _meta(file: Path) -> dict[str, str]:
     """Read the flat YAML that MLflow writes about a run or an experiment."""
-    lines = file.read_text("utf-8", errors="replace").splitlines()
-    pairs = [line.partition(": ") for line in lines if not line.startswith(" ")]
+    pairs = [line.partition(": ") for line in _text_of(file).splitlines() if not line.startswith(" ")]
     return {key: _scalar(value.strip()) for key, _, value in pairs}
 
 
@@ -255,6 +255,9 @@ def _texts(folder: Path) -> dict[str, Any]:
 
 
 def _text_of(file: Path) -> str:
+    """The beginning of a file; OSError also for a named pipe, which would be waited for."""
+    if not file.is_file():
+        raise FileNotFoundError(file)
     with open(file, encoding="utf-8", errors="replace") as opened:
         return opened.read(LONGEST_TEXT).strip("\n")
 
@@ -290,13 +293,13 @@ class _FolderRun:
                     skip(f"{key}: not read, because it is shorter than before (a different file)", 1)
                     continue
                 file.seek(offsets.get(key, 0))
-                while lines := [line for line in file.readlines(READ_BYTES) if line.endswith(b"\n")]:
-                    for line in lines:
-                        _add_line(values, key, line, skip)
-                    offsets[key] = offsets.get(key, 0) + sum(map(len, lines))
-                    file.seek(offsets[key])
+                while (line := file.readline(LONGEST_LINE)).endswith(b"\n"):
+                    _add_line(values, key, line, skip)
+                    offsets[key] = offsets.get(key, 0) + len(line)
                     if values.chunk.is_full:
                         yield values.take({"offsets": dict(offsets)}, sum(offsets.values()))
+                if len(line) == LONGEST_LINE:
+                    skip(f"{key}: a line is too long, the rest was left out", 1)
         made = values.take({"offsets": offsets}, sum(offsets.values()))
         if made.records:
             yield made

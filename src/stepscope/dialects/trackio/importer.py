@@ -91,7 +91,7 @@ class _Table:
         what = {"metrics": "step, metrics", "system_metrics": "NULL, metrics", "alerts": "step, title, text, level"}
         query = (
             f"SELECT id, timestamp, {what[self._table]} FROM {self._table}"
-            f" WHERE {self._id} = ? AND id > ? ORDER BY id LIMIT {CHUNK_ROWS}"
+            f" WHERE {self._id} = ? AND id > ? AND typeof(id) = 'integer' ORDER BY id LIMIT {CHUNK_ROWS}"
         )
         chunk = NextChunk(skip)
         while True:

@@ -47,7 +47,7 @@ class WandbFiles:
         files = (
             [path]
             if path.suffix == ".wandb" and path.is_file()
-            else sorted(path.rglob("*.wandb"))
+            else sorted(file for file in path.rglob("*.wandb") if file.is_file())
             if path.is_dir()
             else []
         )

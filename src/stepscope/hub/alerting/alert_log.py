@@ -11,6 +11,7 @@ import msgspec
 from stepscope.alerts.alert import Alert, Expected, Silence
 from stepscope.alerts.state_machine import OPEN
 from stepscope.journal.atomic_files import append_synced, replace_file
+from stepscope.model.errors import Retry
 from stepscope.wire import frames
 
 NAME = "alerts.log"
@@ -64,13 +65,13 @@ class AlertStore(Protocol):
         """Write changed alerts; those that never fired are dropped."""
 
     def acknowledge(self, alert: Alert, who: str, now: int) -> None:
-        """Acknowledge an alert."""
+        """Acknowledge an alert; Retry when that cannot be written."""
 
     def add(self, thing: Silence | Expected) -> None:
-        """Write a silence or a mark."""
+        """Write a silence or a mark; Retry when that cannot be written."""
 
     def remove(self, id: str) -> bool:
-        """Remove a silence or a mark; False when there is none."""
+        """Remove a silence or a mark; False when there is none, Retry when that cannot be written."""
 
     def changes(self) -> Changes:
         """Take over what other hubs changed since the last call."""
@@ -108,29 +109,47 @@ class AlertLog:
         self._append(entries)
 
     def acknowledge(self, alert: Alert, who: str, now: int) -> None:
-        """Acknowledge an alert."""
+        """Acknowledge an alert; Retry when that cannot be written."""
+        before = alert.acknowledged_by, alert.acknowledged
         alert.acknowledged_by, alert.acknowledged = who, now
-        self.keep([alert])
+        try:
+            self._write(Entry(alert=alert))
+        except Retry:
+            alert.acknowledged_by, alert.acknowledged = before
+            raise
 
     def changes(self) -> Changes:
         """Return nothing: one hub writes the file."""
         return Changes()
 
     def add(self, thing: Silence | Expected) -> None:
-        """Write a silence or a mark."""
-        if isinstance(thing, Silence):
-            self.silences[thing.id] = thing
-            self._append([Entry(silence=thing)])
-        else:
-            self.expected[thing.id] = thing
-            self._append([Entry(expected=thing)])
+        """Write a silence or a mark; Retry when that cannot be written."""
+        entry = Entry(silence=thing) if isinstance(thing, Silence) else Entry(expected=thing)
+        self._apply(entry)
+        try:
+            self._write(entry)
+        except Retry:
+            self._apply(Entry(removed=thing.id))
+            raise
 
     def remove(self, id: str) -> bool:
-        """Remove a silence or a mark; False when there is none."""
-        found = self.silences.pop(id, None) or self.expected.pop(id, None)
-        if found is not None:
-            self._append([Entry(removed=id)])
-        return found is not None
+        """Remove a silence or a mark; False when there is none, Retry when that cannot be written."""
+        silence, mark = self.silences.pop(id, None), self.expected.pop(id, None)
+        if silence is None and mark is None:
+            return False
+        try:
+            self._write(Entry(removed=id))
+        except Retry:
+            self._apply(Entry(silence=silence, expected=mark))
+            raise
+        return True
+
+    def _write(self, entry: Entry) -> None:
+        """Write what a person asked for; Retry when it cannot be written, and it is not written later either."""
+        self._append([entry])
+        if any(each is entry for each in self._unwritten):
+            self._unwritten = [each for each in self._unwritten if each is not entry]
+            raise Retry(self.problem, after=5.0)
 
     def _append(self, entries: list[Entry]) -> None:
         self._unwritten += entries

@@ -1,7 +1,6 @@
 """The alerting thread, which evaluates rules on records as they are stored, and its queries and commands."""
 
 import contextlib
-import os
 import threading
 import time
 from collections import deque
@@ -9,7 +8,7 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from stepscope.alerts.alert import Alert, Expected, Silence, Subject, expected_by
+from stepscope.alerts.alert import Alert, Expected, Silence, Subject, expected_by, mark_expected
 from stepscope.alerts.delivery import Deliveries, DeliveryStatus, send_test
 from stepscope.alerts.dispatch import Dispatcher, Notification, mute_reason
 from stepscope.alerts.evaluator import RECORDED, Evaluator
@@ -387,18 +386,11 @@ class Alerting:
         return None if alert is None else self.expect(alert.subject, alert.project if project else "", who)
 
     def expect(self, about: Subject, project: str, who: str) -> Expected:
-        """Mark a subject as expected in its run, or in a whole project where one is given."""
-        where = {"project": project} if project else {"run": about.run}
-        mark = Expected(
-            id=os.urandom(8).hex(),
-            rule=about.rule,
-            finding=about.finding,
-            key=about.key,
-            who=who,
-            time=self._now(),
-            **where,
-        )
+        """Mark a subject as expected in its run, or in a whole project where one is given; once, if it is marked."""
+        mark = mark_expected(about, project, who, self._now())
         with self._lock:
+            if (known := self._log.expected.get(mark.id)) is not None:
+                return known
             self._log.add(mark)
             self._apply_mark(mark)
         return mark

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import msgspec
 
-from stepscope.hub.texts import Texts, version_of
+from stepscope.hub.texts import Texts, check_version, version_of
 
 LONGEST_NAME, LONGEST_QUERY = 100, 8192
 LONGEST = 256 * 1024
@@ -64,9 +64,14 @@ class SavedViews:
         """Replace the views of a project; Refused when another change came first, OSError when it cannot be saved."""
         self._replace(project, lambda old: msgspec.structs.replace(old, views=make(old.views)))
 
-    def note(self, project: str, notes: str) -> None:
-        """Replace the notes of a project; raises as `change` does."""
-        self._replace(project, lambda old: msgspec.structs.replace(old, notes=notes))
+    def note(self, project: str, notes: str, version: str | None = None) -> None:
+        """Replace the notes of a project; raises as `change` does, and where these are not of the version named."""
+
+        def make(old: Views) -> Views:
+            check_version("the text of the notes", old.notes or None, version)
+            return msgspec.structs.replace(old, notes=notes)
+
+        self._replace(project, make)
 
     def _replace(self, project: str, make: Callable[[Views], Views]) -> None:
         key = _key(project)
@@ -76,7 +81,7 @@ class SavedViews:
         new = make(_read(project, text))
         if not new.views and not new.notes:
             if text is not None:
-                self._own.delete(key)
+                self._own.delete(key, version_of(text))
             return
         made = msgspec.json.encode(new).decode()
         if len(new.views) > MAX_VIEWS:

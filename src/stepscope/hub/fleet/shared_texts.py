@@ -30,9 +30,10 @@ class SharedTexts:
         check_version(name, None if found is None else found.value, version)
         self._state.write(DocumentWrite(self._kind, name, text, 0 if found is None else found.version))
 
-    def delete(self, name: str) -> bool:
+    def delete(self, name: str, version: str | None = None) -> bool:
         """Delete a text for all hubs; False when there is none."""
         found = self._state.all(self._kind).get(name)
+        check_version(name, None if found is None else found.value, version)
         if found is not None:
             self._state.write(DocumentWrite(self._kind, name, None, found.version))
         return found is not None

@@ -6,7 +6,9 @@ from datetime import UTC, datetime
 from typing import Any
 from urllib.parse import quote
 
-from stepscope.dialects.wandb.receiver.artifact_records import record_artifact
+from msgspec.structs import replace
+
+from stepscope.dialects.wandb.receiver.artifact_records import RecordedArtifacts
 from stepscope.dialects.wandb.receiver.artifacts import (
     COMMITTED,
     DELETED,
@@ -33,6 +35,7 @@ class ArtifactQueries:
 
     def __init__(self, artifacts: Artifacts, links: Links) -> None:
         self._artifacts, self._links = artifacts, links
+        self._recorded = RecordedArtifacts(artifacts.runs)
 
     def mutations(self, caller: Caller) -> Node:
         """Return the mutations on artifacts."""
@@ -90,8 +93,7 @@ class ArtifactQueries:
         """Delete the artifacts that a run logged."""
         for each in self._artifacts.all(project):
             if each.run == run:
-                each.state = DELETED
-                self._artifacts.save(each)
+                self._artifacts.change(each, _deleted)
 
     def _types(self, project: str, caller: Caller) -> list[Node]:
         names = dict.fromkeys(each.type for each in self._artifacts.committed(project))
@@ -310,11 +312,8 @@ class ArtifactQueries:
         }
 
     def _commit(self, given: Given, caller: Caller) -> Node:
-        artifact = self._named(given, caller)
-        is_new = artifact.state != COMMITTED
-        self._artifacts.commit(artifact)
-        if is_new:
-            record_artifact(self._artifacts.runs, artifact, artifact.run, caller, EVENT_ARTIFACT)
+        artifact = self._artifacts.commit(self._named(given, caller))
+        self._recorded.note(artifact, artifact.run, caller, EVENT_ARTIFACT)
         return {"artifact": self.node(artifact, caller)}
 
     def _link(self, given: Given, caller: Caller) -> Node:
@@ -330,7 +329,7 @@ class ArtifactQueries:
         check_name("collection", collection)
         made = self._artifacts.link(artifact, project, collection, read_aliases(given))
         if project == artifact.project:
-            record_artifact(self._artifacts.runs, made, made.run, caller, EVENT_ARTIFACT)
+            self._recorded.note(made, made.run, caller, EVENT_ARTIFACT, again=True)
         return {"versionIndex": made.version, "artifactMembership": self._membership(made, caller)}
 
     def _of_client(self, given: Given, caller: Caller) -> Artifact:
@@ -344,23 +343,23 @@ class ArtifactQueries:
     def _use(self, given: Given, caller: Caller) -> Node:
         artifact = self._named(given, caller)
         run = given.get("runName")
-        if isinstance(run, str) and run not in artifact.users and artifact.state == COMMITTED:
-            artifact.users = [*artifact.users, run]
-            self._artifacts.save(artifact)
-            record_artifact(self._artifacts.runs, artifact, run, caller, EVENT_ARTIFACT_USED)
+        if isinstance(run, str) and artifact.state == COMMITTED:
+            if run not in artifact.users:
+                artifact = self._artifacts.change(artifact, lambda known: replace(known, users=[*known.users, run]))
+            self._recorded.note(artifact, run, caller, EVENT_ARTIFACT_USED)
         return {"artifact": self.node(artifact, caller)}
 
     def _update(self, given: Given, caller: Caller) -> Node:
         artifact = self._named(given, caller)
+        changed: dict[str, str] = {}
         if isinstance(given.get("description"), str):
-            artifact.description = redact(given["description"])
+            changed["description"] = redact(given["description"])
         if isinstance(given.get("metadata"), str):
-            artifact.metadata = json.dumps(redact(_object(given["metadata"])))
+            changed["metadata"] = json.dumps(redact(_object(given["metadata"])))
+        artifact = self._artifacts.change(artifact, lambda known: replace(known, **changed))
         if isinstance(given.get("aliases"), list):
             wanted = read_aliases(given)
-            self._artifacts.change_aliases(artifact, wanted, set(artifact.aliases) - set(wanted))
-        else:
-            self._artifacts.save(artifact)
+            artifact = self._artifacts.change_aliases(artifact, wanted, set(artifact.aliases) - set(wanted))
         return {"artifact": self.node(artifact, caller)}
 
     def _change_aliases(self, given: Given, caller: Caller, *, add: bool) -> Node:
@@ -370,10 +369,12 @@ class ArtifactQueries:
         return {"success": True}
 
     def _delete(self, given: Given, caller: Caller) -> Node:
-        artifact = self._named(given, caller)
-        artifact.state = DELETED
-        self._artifacts.save(artifact)
-        return {"artifact": {**self.node(artifact, caller), "state": DELETED}}
+        artifact = self._artifacts.change(self._named(given, caller), _deleted)
+        return {"artifact": self.node(artifact, caller)}
+
+
+def _deleted(artifact: Artifact) -> Artifact:
+    return replace(artifact, state=DELETED)
 
 
 def _call(call: Callable[[Given, Caller], Any], caller: Caller) -> Callable[[Given], Any]:

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+from msgspec.structs import replace
 
 from stepscope.dialects.wandb.receiver.line_records import read_row
 from stepscope.dialects.wandb.receiver.manifests import Damaged, Listed, ManifestFiles, Manifests, count_files
@@ -122,8 +123,7 @@ class Artifacts:
         with self._lock:
             same = [each for each in self.committed(project, collection) if digest and each.digest == digest]
             if same:
-                self._give_aliases(same[-1], aliases)
-                return same[-1]
+                return self._give_aliases(same[-1], aliases)
             metadata = read_row(given["metadata"]) if isinstance(given.get("metadata"), str) else None
             step = given.get("historyStep")
             made = Artifact(
@@ -140,11 +140,20 @@ class Artifacts:
                 client_id=_text(given.get("clientID")) or "",
                 history_step=step if isinstance(step, int) else None,
             )
-            self.save(made)
+            self._save(made)
             return made
 
-    def save(self, artifact: Artifact) -> None:
-        """Write an artifact to disk; Retry when that fails."""
+    def change(self, artifact: Artifact, make: Callable[[Artifact], Artifact]) -> Artifact:
+        """Change an artifact on disk, then in memory; Retry when it cannot be written, and then it is as it was."""
+        with self._lock:
+            made = make(self._present(artifact))
+            self._save(made)
+            return made
+
+    def _present(self, artifact: Artifact) -> Artifact:
+        return self._project(artifact.project).get(artifact.id, artifact)
+
+    def _save(self, artifact: Artifact) -> None:
         artifact.updated = self.runs.clock()
         folder = self.runs.make(self.folder(artifact))
         try:
@@ -164,15 +173,16 @@ class Artifacts:
             raise Refused(Refusal(HTTPStatus.BAD_REQUEST, f"{digest[:80]!r} is not an MD5 in hexadecimal"))
         return self.runs.folder(project, "objects", digest[:2]) / digest
 
-    def commit(self, artifact: Artifact) -> None:
+    def commit(self, artifact: Artifact) -> Artifact:
         """Publish a version: give it a number and move its aliases to it."""
         with self._lock:
+            artifact = self._present(artifact)
             if artifact.state == COMMITTED:
-                return
+                return artifact
             numbers = [each.version for each in self.all(artifact.project) if each.collection == artifact.collection]
-            artifact.version = max([number for number in numbers if number is not None], default=-1) + 1
-            artifact.state = COMMITTED
-            self._give_aliases(artifact, [*artifact.aliases, LATEST])
+            version = max([number for number in numbers if number is not None], default=-1) + 1
+            made = replace(artifact, version=version, state=COMMITTED)
+            return self._give_aliases(made, [*artifact.aliases, LATEST])
 
     def link(self, artifact: Artifact, project: str, collection: str, aliases: Iterable[str]) -> Artifact:
         """Make a version of another collection with the same files, or return the one that is there."""
@@ -192,10 +202,9 @@ class Artifacts:
                 self._share_objects(artifact, project)
         except OSError as error:
             raise Retry(f"an artifact cannot be linked: {error}", after=5.0) from error
-        made.history_step = artifact.history_step
+        self.change(made, lambda known: replace(known, history_step=artifact.history_step))
         self.set_manifest(made, artifact.manifest)
-        self.commit(made)
-        return made
+        return self.commit(made)
 
     def _share_objects(self, artifact: Artifact, project: str) -> None:
         """Let the files of an artifact be found in another project as well, without a copy of their content."""
@@ -207,21 +216,22 @@ class Artifacts:
                     self.runs.make(target.parent)
                     os.link(source, target)
 
-    def _give_aliases(self, artifact: Artifact, aliases: Iterable[str]) -> None:
+    def _give_aliases(self, artifact: Artifact, aliases: Iterable[str]) -> Artifact:
+        """Move aliases to a version: it has them before the others lose them, so none is ever without a version."""
         wanted = list(dict.fromkeys(aliases))
-        for each in self.committed(artifact.project, artifact.collection):
-            if each is not artifact and not set(each.aliases).isdisjoint(wanted):
-                each.aliases = [alias for alias in each.aliases if alias not in wanted]
-                self.save(each)
-        artifact.aliases = list(dict.fromkeys([*artifact.aliases, *wanted]))
-        self.save(artifact)
+        made = replace(artifact, aliases=list(dict.fromkeys([*artifact.aliases, *wanted])))
+        self._save(made)
+        for each in self.committed(made.project, made.collection):
+            if each.id != made.id and not set(each.aliases).isdisjoint(wanted):
+                self._save(replace(each, aliases=[alias for alias in each.aliases if alias not in wanted]))
+        return made
 
-    def change_aliases(self, artifact: Artifact, add: Iterable[str] = (), remove: Iterable[str] = ()) -> None:
+    def change_aliases(self, artifact: Artifact, add: Iterable[str] = (), remove: Iterable[str] = ()) -> Artifact:
         """Move aliases to a version, and remove some from it."""
         with self._lock:
-            gone = set(remove)
-            artifact.aliases = [alias for alias in artifact.aliases if alias not in gone]
-            self._give_aliases(artifact, add)
+            gone, known = set(remove), self._present(artifact)
+            kept = [alias for alias in known.aliases if alias not in gone]
+            return self._give_aliases(replace(known, aliases=kept), add)
 
     def set_manifest(self, artifact: Artifact, name: str) -> None:
         """Use an uploaded file as the manifest of an artifact; Refused when it is none."""
@@ -233,8 +243,7 @@ class Artifacts:
             raise Refused(Refusal(HTTPStatus.BAD_REQUEST, f"the manifest cannot be read: {error}")) from None
         except OSError as error:
             raise Retry(f"a manifest cannot be read: {error}", after=5.0) from error
-        artifact.manifest, artifact.files, artifact.size = name, files, size
-        self.save(artifact)
+        self.change(artifact, lambda known: replace(known, manifest=name, files=files, size=size))
 
     def files(self, artifact: Artifact, check: Callable[[], None] = lambda: None) -> Sequence[Listed]:
         """Return the files of an artifact, of which only those that are used are read."""

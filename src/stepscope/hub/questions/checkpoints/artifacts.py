@@ -77,11 +77,12 @@ def made_in(engine: Engine, project: str) -> OfProject:
     found = read_life_events_of_project(engine, project, EVENTS, MAX_EVENTS + 1)
     mine = found[:MAX_EVENTS]
     measured = {(run, event.text("id")): event for run, event in mine if event.name == names.EVENT_ARTIFACT_MEASURED}
-    made = [
+    recorded = [
         Made(run, event, measured.get((run, event.text("id"))))
         for run, event in mine
         if event.name == names.EVENT_ARTIFACT
     ]
+    made = list({(each.run, each.id): each for each in recorded}.values())  # recorded again: as it was last, once
     _number(made)
     uses = [(run, event) for run, event in mine if event.name == names.EVENT_ARTIFACT_USED]
     return OfProject(made, uses, len(found) > MAX_EVENTS)

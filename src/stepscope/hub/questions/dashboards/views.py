@@ -18,9 +18,11 @@ from stepscope.hub.questions.toolbox.params import (
     conflict,
     list_of,
     not_found,
+    nullable,
     object_of,
     unavailable,
 )
+from stepscope.hub.texts import version_of
 from stepscope.model.run_description import LONGEST_NOTES
 
 
@@ -44,6 +46,8 @@ class NewNotes(msgspec.Struct, forbid_unknown_fields=True):
     """The body of a request that replaces the notes of a project."""
 
     notes: Annotated[str, msgspec.Meta(max_length=LONGEST_NOTES)]
+    version: str | None = None
+    """The version that is replaced."""
 
 
 _decode_new, _decode_change = msgspec.json.Decoder(NewView).decode, msgspec.json.Decoder(Change).decode
@@ -54,13 +58,14 @@ def listing(reader: Reader, given: dict[str, Any]) -> dict[str, Any]:
     """Answer `GET /api/views`."""
     known = _known(reader, given)
     views = [msgspec.to_builtins(view) for view in known.of(given["project"])]
-    return {"views": views, "notes": known.notes_of(given["project"])}
+    notes = known.notes_of(given["project"])
+    return {"views": views, "notes": notes, "version": version_of(notes or None)}
 
 
 def note(reader: Reader, given: dict[str, Any]) -> dict[str, Any]:
     """Answer `PUT /api/views`."""
     wanted = _body(_decode_notes, given["body"], '{"notes": "..."}')
-    _saving(lambda: _known(reader, given).note(given["project"], wanted.notes.strip()))
+    _saving(lambda: _known(reader, given).note(given["project"], wanted.notes.strip(), wanted.version))
     return listing(reader, given)
 
 
@@ -71,43 +76,46 @@ def save(reader: Reader, given: dict[str, Any]) -> dict[str, Any]:
         id=os.urandom(8).hex(), name=wanted.name.strip(), query=wanted.query, default=wanted.default,
         who=reader.who, time=round(time.time(), 6),
     )  # fmt: skip
-    return _changed(reader, given, made, lambda views: [*views, made])
+    return _changed(reader, given, lambda views: made)
 
 
 def change(reader: Reader, given: dict[str, Any]) -> dict[str, Any]:
     """Answer `PATCH /api/views/{view}`."""
     wanted = _body(_decode_change, given["body"], '{"name": "...", "query": "...", "default": true}')
-    old = _find(reader, given)
-    made = View(
-        id=old.id,
-        name=old.name if wanted.name is None else wanted.name.strip(),
-        query=old.query if wanted.query is None else wanted.query,
-        default=old.default if wanted.default is None else wanted.default,
-        who=reader.who,
-        time=round(time.time(), 6),
-    )
-    return _changed(reader, given, made, lambda views: [made if each.id == made.id else each for each in views])
+    changed = {key: value for key, value in msgspec.structs.asdict(wanted).items() if value is not None}
+    if wanted.name is not None:
+        changed["name"] = wanted.name.strip()
+    changed |= {"who": reader.who, "time": round(time.time(), 6)}
+    return _changed(reader, given, lambda views: msgspec.structs.replace(_find(given, views), **changed))
 
 
 def delete(reader: Reader, given: dict[str, Any]) -> dict[str, Any]:
     """Answer `DELETE /api/views/{view}`."""
-    old = _find(reader, given)
-    _store(reader, given, lambda views: [each for each in views if each.id != old.id])
-    return {"id": old.id, "deleted": True}
+
+    def without(views: list[View]) -> list[View]:
+        old = _find(given, views)
+        return [each for each in views if each is not old]
+
+    _store(reader, given, without)
+    return {"id": given["view"].hex(), "deleted": True}
 
 
-def _changed(
-    reader: Reader, given: dict[str, Any], made: View, make: Callable[[list[View]], list[View]]
-) -> dict[str, Any]:
-    """Store a new or changed view; a name is given once, and one view at most is the default."""
+def _changed(reader: Reader, given: dict[str, Any], make: Callable[[list[View]], View]) -> dict[str, Any]:
+    """Store a new view, or one made of those that are there; a name is given once, and one at most is the default."""
+    stored: list[View] = []
 
     def checked(views: list[View]) -> list[View]:
+        made = make(views)
         if any(each.name == made.name and each.id != made.id for each in views):
             raise conflict(f"there is a view {made.name!r} already: choose another name, or change that one")
-        return [_not_default(each) if made.default and each.id != made.id else each for each in make(views)]
+        stored[:] = [made]
+        others = [_not_default(each) if made.default else each for each in views]
+        if all(each.id != made.id for each in views):
+            return [*others, made]
+        return [made if each.id == made.id else each for each in others]
 
     _store(reader, given, checked)
-    answer: dict[str, Any] = msgspec.to_builtins(made)
+    answer: dict[str, Any] = msgspec.to_builtins(stored[0])
     return answer
 
 
@@ -128,9 +136,9 @@ def _saving(save: Callable[[], None]) -> None:
         raise unavailable(f"it cannot be saved: {error.strerror or error}", 5.0) from None
 
 
-def _find(reader: Reader, given: dict[str, Any]) -> View:
+def _find(given: dict[str, Any], views: list[View]) -> View:
     id = given["view"].hex()
-    for view in _known(reader, given).of(given["project"]):
+    for view in views:
         if view.id == id:
             return view
     raise not_found(f"there is no view {id} of this project")
@@ -167,10 +175,14 @@ _FIELDS = {
     "default": BOOLEAN,
 }
 _NEW = {"type": "object", "properties": _FIELDS, "required": ["name", "query"], "additionalProperties": False}
-_LISTED = object_of(views=list_of(_VIEW), notes={**TEXT, "description": "The notes of the project, in Markdown."})
+_LISTED = object_of(
+    views=list_of(_VIEW),
+    notes={**TEXT, "description": "The notes of the project, in Markdown."},
+    version={**TEXT, "description": "The version of the notes, which a change of them names."},
+)
 _NOTES = {
     "type": "object",
-    "properties": {"notes": {"type": "string", "maxLength": LONGEST_NOTES}},
+    "properties": {"notes": {"type": "string", "maxLength": LONGEST_NOTES}, "version": nullable(TEXT)},
     "required": ["notes"],
     "additionalProperties": False,
 }
@@ -188,7 +200,8 @@ ENDPOINTS = (
     Endpoint(
         "/api/views",
         "saveProjectNotes",
-        "Replace the notes of a project, which are Markdown as those of runs; empty ones remove them.",
+        "Replace the notes of a project, which are Markdown as those of runs; empty ones remove them. With the "
+        "`version` that they had it is refused when somebody else changed them since.",
         note,
         _LISTED,
         (_PROJECT,),

@@ -16,12 +16,11 @@ const focus = (element) => element?.focus();
 // The name, which can be changed where it stands; an empty one restores what was recorded.
 export function Name({ run, onEdit }) {
   const [open, setOpen] = useState(false);
-  const save = (event) => {
+  const save = async (event) => {
     event.preventDefault();
     const name = String(new FormData(event.target).get("name")).trim();
-    setOpen(false);
-    if (name !== (run.name || ""))
-      onEdit({ name: name || null }, name ? `Renamed to ${name}.` : "Recorded name restored.");
+    const done = name ? `Renamed to ${name}.` : "Recorded name restored.";
+    if (name === (run.name || "") || (await onEdit({ name: name || null }, done))) setOpen(false);
   };
   if (open) {
     return html`<form class="name-form" onSubmit=${save}>
@@ -133,17 +132,11 @@ export function Tags({ run, onEdit }) {
       () => {},
     );
   };
-  const add = (event) => {
+  const add = async (event) => {
     event.preventDefault();
     const tags = readTags(new FormData(event.target).get("tag"));
-    setAdding(false);
-    if (Object.keys(tags).length)
-      onEdit(
-        { tags },
-        `Tagged ${Object.entries(tags)
-          .map(([name, value]) => tagText(name, value))
-          .join(", ")}.`,
-      );
+    const words = Object.entries(tags).map(([name, value]) => tagText(name, value));
+    if (!words.length || (await onEdit({ tags }, `Tagged ${words.join(", ")}.`))) setAdding(false);
   };
   return html`<ul class="tags" aria-label="Tags">
     ${Object.entries(run.tags).map(
@@ -213,7 +206,8 @@ const send = (method, id, body) =>
     ...(body ? { headers: { "Content-Type": "application/json" }, body: JSON.stringify(body) } : {}),
   });
 
-// Change a run; `onEdited(run)` is called with the changed run, also after an undo. A failure is shown, not thrown.
+// Change a run; `onEdited(run)` is called with the changed run, also after an undo. A failure is shown, not thrown, and answered with
+// false: what was typed stays where it is.
 export async function edit(run, change, words, onEdited, label = "Undo") {
   try {
     const answer = await send("PATCH", run.id, change);
@@ -223,8 +217,10 @@ export async function edit(run, change, words, onEdited, label = "Undo") {
       label,
       undo: () => edit(answer.run, answer.undo, undone ? "Undone." : "Redone.", onEdited, undone ? "Redo" : "Undo"),
     });
+    return true;
   } catch (error) {
     toast(`Not changed: ${error.message}`, { bad: true });
+    return false;
   }
 }
 

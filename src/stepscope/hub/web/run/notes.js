@@ -1,6 +1,6 @@
 // Notes of a run or a project and texts of dashboards: Markdown, in which a block ```chart with the name of a metric is a chart of
 // one run or of several that goes on with them.
-import { html, useEffect, useMemo, useRef } from "../h.js";
+import { html, useEffect, useMemo, useRef, useState } from "../h.js";
 import { get, quoted } from "../api.js";
 import { useFetch } from "../use.js";
 import { ChartCard } from "../charts/card.js";
@@ -46,26 +46,32 @@ export function Notes({ text, runs = NONE }) {
   return html`<${Markdown} text=${text} draw=${draw} />`;
 }
 
-// The field in which notes are written; Ctrl+Enter saves, Escape leaves.
+// The field in which notes are written; Ctrl+Enter saves, Escape leaves. It stays open, with what was written, until `onSave` says
+// that it is saved.
 export function NotesForm({ text, rows = 3, onSave, onClose }) {
   const field = useRef(/** @type {any} */ (null));
   useEffect(() => field.current?.focus(), []);
-  const save = (event) => {
+  const [busy, setBusy] = useState(false);
+  const save = async (event) => {
     event.preventDefault();
-    onClose();
     const written = String(new FormData(event.target).get("notes")).trim();
-    if (written !== text) onSave(written);
+    setBusy(true);
+    if (written === text || (await onSave(written))) return onClose();
+    setBusy(false);
+  };
+  const leave = () => {
+    if (field.current.value.trim() === text || confirm("Discard unsaved changes?")) onClose();
   };
   const keys = (event) => {
-    if (event.key === "Escape") onClose();
+    if (event.key === "Escape") leave();
     if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) event.target.form.requestSubmit();
   };
   return html`<form class="notes-form" onSubmit=${save}>
     <textarea name="notes" aria-label="Notes" rows=${rows} maxlength="65536" ref=${field}
         placeholder=${"Markdown; ```chart and the name of a metric make a chart"}
         onKeyDown=${keys}>${text}</textarea>
-    <div><button class="button primary">Save</button>
-      <button type="button" class="button" onClick=${onClose}>Cancel</button></div>
+    <div><button class="button primary" disabled=${busy}>Save</button>
+      <button type="button" class="button" onClick=${leave}>Cancel</button></div>
   </form>`;
 }
 
