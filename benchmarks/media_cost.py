@@ -1,5 +1,7 @@
 """What an image and samples in every step add to a step of 50 ms: the calls, the whole step, and the other threads.
 
+Turns of steps with and without the calls follow each other; those without make the same pictures and texts.
+
     python -m benchmarks.media_cost [--image array|kept|cuda|none] [--samples 32] [--work waits|computes|cuda]
 
 On a machine that others use, the processor time of the calls is what says something. Without the project's
@@ -11,6 +13,7 @@ import hashlib
 import json
 import os
 import random
+import resource
 import statistics
 import tempfile
 import time
@@ -83,12 +86,12 @@ def on_device(seconds: float) -> Callable[[], object]:
 
 
 def pictures(kind: str, height: int, width: int) -> Callable[[], Any]:
-    """How each step makes its image; every one is another picture."""
+    """How each step makes the data of its image; every one is another picture."""
     if kind == "cuda":
         import torch
 
         tensor = torch.from_numpy(photo(height, width)).permute(2, 0, 1).contiguous().cuda()
-        return lambda: stepscope.Image(tensor.add_(1))
+        return lambda: tensor.add_(1)
     array = photo(height, width)
 
     def changed() -> np.ndarray:
@@ -96,10 +99,14 @@ def pictures(kind: str, height: int, width: int) -> Callable[[], Any]:
         return array
 
     if kind == "array":
-        return lambda: stepscope.Image(changed())
+        return changed
     several = [changed().copy() for _ in range(16)]  # more than wait for the encoder
     order = iter(range(10**9))
-    return lambda: stepscope.Image(several[next(order) % len(several)], copy=False)
+    return lambda: several[next(order) % len(several)]
+
+
+def nothing(**columns: Any) -> None:
+    """Take what `run.sample` takes."""
 
 
 def measure(args: argparse.Namespace, home: str) -> dict[str, Any]:
@@ -109,26 +116,31 @@ def measure(args: argparse.Namespace, home: str) -> dict[str, Any]:
     rows = texts(args.samples, args.characters)
     run = stepscope.init(home=home, probes=False, otel=False, quiet=True, disk_quota=64 * 1024**3)
     whole: dict[bool, list[float]] = {True: [], False: []}
+    spent: dict[bool, list[float]] = {True: [], False: []}
     clock: list[float] = []
-    spent: list[float] = []
+    faults = 0
     process = time.process_time() - time.thread_time()
     for step in range(2 * args.steps + 2 * BLOCK):
         with_media = step // BLOCK % 2 == 1
+        sample = run.sample if with_media else nothing
+        data = None if picture is None else picture()
         began = time.perf_counter()
         with run.step(step):
             work()
             run.log({"loss": 1.0})
-            if with_media:
-                called, before = time.perf_counter(), time.thread_time()
-                for at, text in enumerate(rows):
-                    run.sample(prompt=f"question {at} of {step}", completion=text, reward=0.5, finish_reason="stop")
-                if picture is not None:
-                    run.log({"val/image": picture()})
-                spent.append(time.thread_time() - before)
-                clock.append(time.perf_counter() - called)
+            called, faulted, before = time.perf_counter(), _faults(), time.thread_time()
+            for at, text in enumerate(rows):
+                sample(prompt=f"question {at} of {step}", completion=text, reward=0.5, finish_reason="stop")
+            if with_media and picture is not None:
+                run.log({"val/image": stepscope.Image(data, copy=args.image != "kept")})
+            cpu, ended = time.thread_time() - before, time.perf_counter()
         if step >= 2 * BLOCK:
             whole[with_media].append(time.perf_counter() - began)
-    threads = (time.process_time() - time.thread_time() - process) / len(spent)
+            spent[with_media].append(cpu)
+            if with_media:
+                clock.append(ended - called)
+                faults += _faults() - faulted
+    threads = (time.process_time() - time.thread_time() - process) / len(clock)
     run.finish(timeout=120)
     counts = run.outcomes.snapshot()
     off, on = (statistics.median(whole[each]) for each in (False, True))
@@ -137,20 +149,28 @@ def measure(args: argparse.Namespace, home: str) -> dict[str, Any]:
         "image": args.image,
         "samples": args.samples,
         "work": args.work,
-        "call_cpu_ms": _ms(statistics.median(spent)),
+        "call_cpu_ms": _ms(statistics.median(spent[True])),
+        "call_cpu_mean_ms": _ms(statistics.mean(spent[True])),
+        "control_cpu_ms": _ms(statistics.median(spent[False])),
+        "page_faults": round(faults / len(clock)),
         "call_clock_ms": _ms(statistics.median(clock)),
         "call_clock_p99_ms": _ms(sorted(clock)[int(len(clock) * 0.99)]),
-        "percent_of_step": round(100 * statistics.median(spent) / (args.ms / 1e3), 2),
+        "percent_of_step": round(100 * statistics.median(spent[True]) / (args.ms / 1e3), 2),
         "step_without_ms": _ms(off),
         "step_with_ms": _ms(on),
         "step_median_percent": round(100 * (on / off - 1), 2),
         "step_mean_percent": round(100 * (means[1] / means[0] - 1), 2),
         "other_threads_ms": _ms(threads),
-        "steps_with": len(spent),
+        "steps_with": len(clock),
         "dropped_images": sum(count for name, count in counts.items() if name.startswith("dropped/event")),
         "dropped_rows": sum(count for name, count in counts.items() if name.startswith("dropped/log")),
         "load": round(os.getloadavg()[0], 1),
     }
+
+
+def _faults() -> int:
+    """How often the calling thread got a page of memory."""
+    return resource.getrusage(resource.RUSAGE_THREAD).ru_minflt
 
 
 def _ms(seconds: float) -> float:

@@ -1,6 +1,8 @@
 """Samples: rows of texts and numbers, captured by the call and bounded; nothing raises."""
 
 import math
+import sys
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -10,7 +12,12 @@ import stepscope
 from stepscope.model.names import SCOPE_SAMPLES
 from stepscope.model.records import Log, Metric
 from stepscope.model.sample_columns import MAX_COLUMNS
-from stepscope.sdk.sample_records import MAX_ROWS, MAX_TEXT, Table
+from stepscope.sdk.context import NO_MARK, Mark
+from stepscope.sdk.masking import Unpacked, mask_record
+from stepscope.sdk.outcomes import Outcomes
+from stepscope.sdk.recorder import MAX_UNMASKED_BYTES, Recorder
+from stepscope.sdk.sample_records import MAX_ROWS, MAX_TEXT, Table, put_table, sample
+from stepscope.wire import frames
 from tests.sdk.conftest import Records
 
 
@@ -181,3 +188,88 @@ def test_a_table_does_not_slow_down_later_numbers(run: stepscope.Run) -> None:
     run.log({"a": 1.0}, step=0)
     run.log({"a": 1.0, "t": Table(["a"], [[1]])}, step=1)
     assert run._plain is True
+
+
+class Held:
+    """The parts of a run that a row needs, without a flusher: what was recorded stays in memory."""
+
+    def __init__(self, quota: int = 10**9) -> None:
+        self.outcomes = Outcomes()
+        self.recorder = Recorder(quota, self.outcomes, lambda: None)
+        self.mark: Mark = NO_MARK
+
+    def rows(self) -> list[Any]:
+        """The cells of what waits."""
+        return [frames.unpack_record(mask_record(packed)).attrs for packed in self.recorder.buffer]  # type: ignore[union-attr]
+
+
+def test_the_call_holds_texts_and_copies_none() -> None:
+    """A text cannot change, so the flusher encodes it; what counts against the quota is the memory that it takes."""
+    run, text = Held(), "word " * 819
+    sample(run, None, None, "samples", {"prompt": text, "reward": 0.5})
+    (row,) = run.recorder.buffer
+    assert isinstance(row, Unpacked)
+    assert row.fields[-2]["prompt"] is text
+    assert len(text) < len(row) < len(text) + 1000
+    sample(run, None, None, "samples", {"prompt": "\u4e2d" * 1000})
+    assert len(run.recorder.buffer[-1]) > sys.getsizeof("\u4e2d" * 1000)
+
+
+def test_what_is_changed_after_the_call_is_recorded_as_it_was() -> None:
+    """Dicts, rows of tables, and lists in them are the caller's, and may be used again."""
+    run = Held()
+    row: dict[str, Any] = {"prompt": "a", "reward": 1.0}
+    nested: dict[str, Any] = {"messages": [{"content": "a"}]}
+    sample(run, row, None, "samples", {})
+    put_table(run, "t", Table(rows=[row]), NO_MARK)
+    sample(run, nested, None, "samples", {})
+    row |= {"prompt": "b", "late": 1}
+    nested["messages"][0]["content"] = "b"
+    assert run.rows() == [{"prompt": "a", "reward": 1.0}] * 2 + [{"messages": [{"content": "a"}]}]
+
+
+def test_rows_beyond_the_memory_are_dropped_and_counted() -> None:
+    """Rows that wait are thinned as other records are, whoever does it; a batch to mask stays small."""
+    run, text = Held(quota=200_000), "word " * 819
+    for at in range(500):
+        sample(run, None, None, "samples", {"prompt": f"{at} {text}"})
+    waiting = len(run.recorder.buffer)
+    assert sum(map(len, run.recorder.buffer)) < 300_000
+    assert run.outcomes.snapshot() == {"dropped/log/memory": 500 - waiting}
+    batch = run.recorder.take()
+    assert 1 < len(batch) < waiting
+    assert sum(map(len, batch)) <= MAX_UNMASKED_BYTES
+    run.recorder.taken(safe=True)
+    run.recorder.close()
+    assert run.outcomes.snapshot()["dropped/log/finished"] == waiting - len(batch)
+
+
+class Wide(Mapping[str, int]):
+    """Very many entries, of which it counts those that are looked at."""
+
+    looked = 0
+
+    def __len__(self) -> int:
+        return 300_000
+
+    def __iter__(self) -> Iterator[str]:
+        for at in range(len(self)):
+            self.looked += 1
+            yield f"key {at}"
+
+    def __getitem__(self, key: str) -> int:
+        return 1
+
+
+def test_a_call_looks_at_a_bounded_part_of_what_is_given() -> None:
+    """Of a dict with very many entries a few thousand are looked at, as a row or in one, and the others are counted."""
+    run, wide = Held(), Wide()
+    sample(run, {"a": wide, "b": dict(wide)}, None, "samples", {})
+    assert wide.looked < 300_000 + 5000, "once for the dict, which is made here"
+    (cells,) = run.rows()
+    assert cells["a"]["stepscope.cut"] == cells["b"]["stepscope.cut"] == 300_000 - 254
+    wide.looked = 0
+    sample(run, wide, None, "samples", {})
+    put_table(run, "t", Table(rows=[wide]), NO_MARK)
+    assert wide.looked < 200
+    assert run.outcomes.snapshot() == {f"rejected/value/more than {MAX_COLUMNS} columns": 2 * (300_000 - MAX_COLUMNS)}

@@ -3,6 +3,7 @@
 import dataclasses
 import sys
 from collections.abc import ItemsView, Mapping
+from itertools import islice
 from typing import Any
 
 from stepscope.model.attribute_limit import left_out
@@ -18,6 +19,8 @@ MOST = 256
 DEPTH = 8
 MAX_VALUES = 10_000
 """Values of one record over all its lists and dicts; bounds self-referencing ones."""
+MAX_LOOKED, MAX_LOOKED_TOGETHER = 2000, 10_000
+"""Entries of one dict, and of all dicts of a record, of which those that are kept are chosen."""
 MAX_HARMLESS = 10_000
 CUT = "…"
 """Marks what was truncated."""
@@ -77,40 +80,49 @@ def shorten(text: str) -> str:
 class _Copy:
     """Copies one record's attributes."""
 
-    __slots__ = ("_left",)
+    __slots__ = ("_left", "_looked")
 
     def __init__(self) -> None:
-        self._left = MAX_VALUES
+        self._left, self._looked = MAX_VALUES, 0
 
     def mapping(self, attrs: Mapping[Any, Any], depth: int) -> dict[str, Any]:
         if len(attrs) > MOST:
-            return self._cut(dict(attrs), depth)
+            return self._cut(attrs, depth)
         copied: dict[str, Any] = {}
         for key, value in attrs.items():
             name = key if type(key) is str else text_of(key_text(key))
             copied[shorten(name)] = self.value(value, depth)
         return copied
 
-    def _cut(self, attrs: dict[Any, Any], depth: int) -> dict[str, Any]:
-        """Copy a dict with too many entries, and say how many and which were left out, also by an earlier cut."""
-        earlier, first = attrs.pop(CUT_KEY, 0), attrs.pop(CUT_KEYS_KEY, "")
-        named = {key if type(key) is str else text_of(key_text(key)): value for key, value in attrs.items()}
+    def _cut(self, attrs: Mapping[Any, Any], depth: int) -> dict[str, Any]:
+        """Copy a dict with too many entries, and say how many and which were left out, also by an earlier cut.
+
+        Of very many, the first and the last are looked at.
+        """
+        most = max(min(MAX_LOOKED, MAX_LOOKED_TOGETHER - self._looked), MOST)
+        self._looked += most
+        looked = dict(attrs) if len(attrs) <= most else _ends(attrs, most)
+        unseen = len(attrs) - len(looked)
+        earlier, first = looked.pop(CUT_KEY, 0), looked.pop(CUT_KEYS_KEY, "")
+        named = {key if type(key) is str else text_of(key_text(key)): value for key, value in looked.items()}
         gone = left_out(list(named), MOST - 2)
         for key in gone:
             del named[key]
         copied = self.mapping(named, depth)
-        if not gone:  # several keys had the same text
+        if not gone and not unseen:  # several keys had the same text
             return copied
-        copied[CUT_KEY] = len(gone) + (earlier if type(earlier) is int else 0)
-        start = first.partition(f" {CUT} ")[0] if type(first) is str and first else gone[0]
-        copied[CUT_KEYS_KEY] = f"{shorten(start)} {CUT} {shorten(gone[-1])}"
+        copied[CUT_KEY] = len(gone) + unseen + (earlier if type(earlier) is int else 0)
+        if type(first) is str and first:
+            gone.insert(0, first.partition(f" {CUT} ")[0])
+        copied[CUT_KEYS_KEY] = f"{shorten(gone[0])} {CUT} {shorten(gone[-1])}" if gone else CUT
         return copied
 
-    def several(self, values: list[Any], depth: int) -> list[Any]:
-        room = MOST if len(values) <= MOST else MOST - 1
+    def several(self, values: list[Any], count: int, depth: int) -> list[Any]:
+        """Copy the first elements of a list that has so many."""
+        room = MOST if count <= MOST else MOST - 1
         copied = [self.value(inner, depth) for inner in values[:room]]
-        if room < len(values):
-            copied.append(f"{CUT} ({len(values) - room} more)")
+        if room < count:
+            copied.append(f"{CUT} ({count - room} more)")
         return copied
 
     def value(self, value: Any, depth: int) -> Any:
@@ -128,12 +140,20 @@ class _Copy:
             if isinstance(value, Mapping):
                 return self.mapping(value, depth - 1)
             if isinstance(value, (list, tuple, set, frozenset, ItemsView)):
-                return self.several(list(value), depth - 1)
+                return self.several(list(islice(value, MOST)), len(value), depth - 1)
             inside = _inside(value)
             return _foreign(value) if inside is None else self.value(inside, depth - 1)
         except BaseException as raised:  # an object may raise anything when it is asked
             pass_on(raised)
             return f"<{kind.__name__}>"
+
+
+def _ends(attrs: Mapping[Any, Any], most: int) -> dict[Any, Any]:
+    """Return the first and the last entries of a dict; the first alone of a mapping that cannot be reversed."""
+    if not isinstance(attrs, dict):
+        return dict(islice(attrs.items(), most))
+    last = list(islice(reversed(attrs.items()), most // 2))
+    return dict([*islice(attrs.items(), most - len(last)), *reversed(last)])
 
 
 def _inside(value: Any) -> Any:

@@ -83,7 +83,9 @@ def settled(span: Any) -> Any:
 
 def current_ids() -> tuple[bytes | None, bytes | None]:
     """Return the ids of the current span as bytes."""
-    span = current_span()
+    span = current().get(SPAN_KEY)
+    if getattr(span, "left", None) is not None:
+        span = settled(span)
     packed = getattr(span, "packed_ids", None)
     if type(packed) is tuple:  # a span of ours
         return packed

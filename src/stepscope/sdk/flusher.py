@@ -12,7 +12,7 @@ from stepscope.journal import quota
 from stepscope.journal.segments import Journal
 from stepscope.model.formatting import amount
 from stepscope.model.records import KINDS
-from stepscope.sdk.masking import Unmasked, mask_record
+from stepscope.sdk.masking import MASKED_LATER, mask_record
 from stepscope.sdk.outcomes import Outcomes
 from stepscope.sdk.recorder import Recorder
 from stepscope.wire import frames
@@ -237,11 +237,11 @@ class Flusher:
 
     def _masked(self, batch: list[bytes]) -> list[bytes]:
         """Mask the records that may hold a secret; one that cannot be read is dropped, not written as it is."""
-        if Unmasked not in set(map(type, batch)):
+        if MASKED_LATER.isdisjoint(map(type, batch)):
             return batch
         masked: list[bytes] = []
         for packed in batch:
-            if type(packed) is Unmasked:
+            if type(packed) in MASKED_LATER:
                 try:
                     masked.append(mask_record(packed))
                 except Exception:

@@ -9,6 +9,7 @@ from stepscope.model.records import LOG, SPAN, Alert, Event, Log, Metric, Span
 from stepscope.model.redaction import mask_data, redact
 from stepscope.model.secret_text import is_secret
 from stepscope.sdk.attributes import LONGEST_PLAIN, MAX_HARMLESS, NUMBERS, harmless, plain_texts
+from stepscope.sdk.context import pack_any
 
 _KINDS = (Metric, Span, Log, Event, Alert)
 _TEXTS = ("name", "message", "body", "scope", "attrs")
@@ -31,11 +32,40 @@ class Unmasked(bytes):
     __slots__ = ()
 
 
+class Unpacked(bytes):
+    """The head of a row of a table, whose values nobody else changes: the flusher packs them, and masks their secrets.
+
+    It has the kind of a record, as a packed one has, and the length that its values take in memory.
+    """
+
+    fields: tuple[Any, ...]
+    size: int
+
+    def __len__(self) -> int:
+        return self.size
+
+
+MASKED_LATER: frozenset[type[bytes]] = frozenset((Unmasked, Unpacked))
+"""What the flusher masks before it is written."""
+_ROW = bytes((0x91 + _SCOPE, LOG))
+"""The head of a log record with all fields up to its scope."""
+
+
+def unpacked(fields: tuple[Any, ...], size: int) -> Unpacked:
+    """Keep the fields of a log record of samples, which take so many bytes, until the flusher packs them."""
+    row = Unpacked(_ROW)
+    row.fields, row.size = fields, size
+    return row
+
+
 def mask_record(packed: bytes) -> bytes:
     """Mask the secrets in a packed record. Names and texts without any are remembered, so that later records that
     have no others need not be marked.
     """
-    fields: list[Any] = _decode(packed)
+    if type(packed) is Unpacked:
+        fields = packed.fields
+        return pack_any((*fields[:_ATTRS], redact(fields[_ATTRS], mask_data), *fields[_ATTRS + 1 :]))
+    fields = _decode(packed)
     kind = fields[0]
     if kind == LOG and len(fields) > _SCOPE and fields[_SCOPE] == SCOPE_SAMPLES:
         fields[_ATTRS] = redact(fields[_ATTRS], mask_data)

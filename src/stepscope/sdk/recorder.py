@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 
 from stepscope.journal import quota
 from stepscope.model.records import KINDS
-from stepscope.sdk.masking import Unmasked
+from stepscope.sdk.masking import MASKED_LATER
 from stepscope.sdk.outcomes import Outcomes
 
 FIRST_LOOK = 256
@@ -32,6 +32,19 @@ MAX_UNMASKED_BYTES = 64 * 1024
 def weight(records: Sequence[bytes]) -> int:
     """Return the bytes of memory that records take."""
     return sum(map(len, records)) + OVERHEAD * len(records)
+
+
+def _masked_together(batch: list[bytes]) -> int:
+    """Return how many of the first records may be masked in one batch; at least one."""
+    if MASKED_LATER.isdisjoint(map(type, batch)):
+        return len(batch)
+    size = 0
+    for at, packed in enumerate(batch):
+        if type(packed) in MASKED_LATER:
+            size += len(packed)
+            if size > MAX_UNMASKED_BYTES and at:
+                return at
+    return len(batch)
 
 
 class Recorder:
@@ -221,8 +234,7 @@ class Recorder:
             batch = self.buffer[: min(self._seen, MAX_RECORDS)]
             while sum(map(len, batch)) > MAX_BYTES and len(batch) > 1:
                 del batch[len(batch) // 2 :]
-            while sum(len(packed) for packed in batch if type(packed) is Unmasked) > MAX_UNMASKED_BYTES and batch[1:]:
-                del batch[len(batch) // 2 :]
+            del batch[_masked_together(batch) :]
             self._in_flight, self._in_flight_size = len(batch), weight(batch)
             self._busy = False
             return batch

@@ -11,7 +11,7 @@ from stepscope.model.sample_columns import MAX_COLUMNS, MAX_NAME
 from stepscope.sdk.attributes import CUT, LONGEST, clean_value, shorten
 from stepscope.sdk.context import Mark, current_ids, pack_any, text_of
 from stepscope.sdk.interrupts import pass_on
-from stepscope.sdk.masking import Unmasked
+from stepscope.sdk.masking import Unmasked, unpacked
 from stepscope.sdk.outcomes import Outcomes
 from stepscope.sdk.recorder import Recorder
 from stepscope.sdk.tensors import Refused, step_number
@@ -20,7 +20,12 @@ MAX_ROWS = 10_000
 """Rows of one table in one call."""
 MAX_TEXT = 256 * 1024
 """Characters of all texts of one row, beside the limit of each; later ones are cut."""
-_PLAIN = frozenset((str, int, float, bool, type(None)))
+_ROW_BYTES, _CHARACTER_BYTES = 800, 4
+"""Memory of a row beside the characters of its texts, and of a character that may not be ASCII."""
+_NUMBERS = frozenset((int, float, bool, type(None)))
+_known_columns: set[tuple[Any, ...]] = set()
+"""The columns of earlier rows: few, and none with a long name."""
+_MAX_KNOWN = 1000
 _INFO = names.SEVERITIES["INFO"]
 
 
@@ -64,14 +69,19 @@ class Sampled(Protocol):
         """The current step of the calling code."""
 
 
-def sample(run: Sampled, row: Any, step: Any, table: Any, columns: Mapping[str, Any]) -> None:
-    """Record a row of a table, as `Run.sample` says. Never raises."""
+def sample(run: Sampled, row: Any, step: Any, table: Any, columns: dict[str, Any]) -> None:
+    """Record a row of a table, as `Run.sample` says; `columns` is kept. Never raises."""
     try:
         mark = run.mark if step is None else Mark(step_number(step), None)
-        if row is not None and not isinstance(row, Mapping):
-            run.outcomes.reject(f"sample({text_of(table)[:MAX_NAME]})", f"row must be a dict, got {type(row).__name__}")
+        name = _name(table)
+        if row is None:
+            cells = columns
+        elif isinstance(row, Mapping):
+            cells = {**_first(run, name, row.items(), len(row)), **columns}
+        else:
+            run.outcomes.reject(f"sample({name})", f"row must be a dict, got {type(row).__name__}")
             return
-        _put(run, _name(table), mark, {**(row or {}), **columns}, time.time_ns())
+        _put(run, name, mark, cells, time.time_ns())
     except Refused as reason:
         run.outcomes.reject("sample", str(reason))
     except BaseException as error:
@@ -86,7 +96,7 @@ def put_table(run: Sampled, key: str, table: Table, mark: Mark) -> None:
         run.outcomes.reject(name, f"more than {MAX_ROWS} rows", len(table.rows) - MAX_ROWS)
     for at, row in enumerate(islice(table.rows, MAX_ROWS)):
         try:
-            named = _named(table.columns, row)
+            named = _named(run, name, table.columns, row)
             if named is None:
                 run.outcomes.reject(name, "not a row of its columns")
             else:
@@ -96,34 +106,59 @@ def put_table(run: Sampled, key: str, table: Table, mark: Mark) -> None:
             run.outcomes.reject(name, type(error).__name__)
 
 
-def _named(columns: Sequence[Any] | None, row: Any) -> Mapping[Any, Any] | None:
-    """Return a row by column; None when it has no cells, or more than there are columns."""
+def _named(run: Sampled, table: str, columns: Sequence[Any] | None, row: Any) -> dict[Any, Any] | None:
+    """Copy a row by column; None when it has no cells, or more than there are columns."""
     if isinstance(row, Mapping):
-        return row
+        return _first(run, table, row.items(), len(row))
     if columns is None or not isinstance(row, (list, tuple)) or not 0 < len(row) <= len(columns):
         return None
-    return dict(zip(columns, row, strict=False))
+    return _first(run, table, zip(columns, row, strict=False), len(row))
 
 
-def _put(run: Sampled, table: str, mark: Mark, row: Mapping[Any, Any], now: int) -> None:
-    """Record one row; it is one log record, whose attributes are the columns."""
+def _first(run: Sampled, table: str, cells: Iterable[tuple[Any, Any]], count: int) -> dict[Any, Any]:
+    """Copy the cells of a row; those beyond the limit are rejected and not looked at."""
+    if count > MAX_COLUMNS:
+        run.outcomes.reject(table, f"more than {MAX_COLUMNS} columns", count - MAX_COLUMNS)
+    return dict(islice(cells, MAX_COLUMNS))
+
+
+def _put(run: Sampled, table: str, mark: Mark, row: dict[Any, Any], now: int) -> None:
+    """Record one row, a dict of the call's own; it is one log record, whose attributes are the columns."""
     if not row:
         run.outcomes.reject(table, "no columns")
         return
-    cells = row if _is_plain(row) else _cells(run, table, row)
-    packed = pack_any((LOG, now, *mark, *current_ids(), _INFO, table, cells, names.SCOPE_SAMPLES))
-    run.recorder.put(Unmasked(packed))
+    size = _plain_bytes(row)
+    cells = row if size else _cells(run, table, row)
+    step, axis = mark
+    trace, span = current_ids()
+    fields = (LOG, now, step, axis, trace, span, _INFO, table, cells, names.SCOPE_SAMPLES)
+    run.recorder.put(unpacked(fields, size) if size else Unmasked(pack_any(fields)))
 
 
-def _is_plain(row: Mapping[Any, Any]) -> bool:
-    """Return whether a row can be recorded as it is: few columns with short names, numbers, and texts within limits."""
-    length = 0
-    for name, value in row.items():
-        if type(name) is not str or len(name) > MAX_NAME or type(value) not in _PLAIN:
-            return False
-        if type(value) is str:
-            length += len(value)
-    return length <= LONGEST and len(row) <= MAX_COLUMNS
+def _plain_bytes(row: dict[Any, Any]) -> int:
+    """Return the memory that a row takes which can be kept as it is, 0 for any other.
+
+    Such a row has few columns with short names, numbers, and texts within the limits: none of these can change.
+    """
+    if tuple(row) not in _known_columns and not _are_columns(row):
+        return 0
+    size = 0
+    for value in row.values():
+        kind = type(value)
+        if kind is str:
+            size += len(value) if value.isascii() else _CHARACTER_BYTES * len(value)
+        elif kind is not float and kind not in _NUMBERS:
+            return 0
+    return 0 if size > LONGEST else _ROW_BYTES + size
+
+
+def _are_columns(row: dict[Any, Any]) -> bool:
+    """Return whether the names of the columns of a row can be recorded as they are."""
+    if len(row) > MAX_COLUMNS or not all(type(name) is str and len(name) <= MAX_NAME for name in row):
+        return False
+    if len(_known_columns) < _MAX_KNOWN:
+        _known_columns.add(tuple(row))
+    return True
 
 
 def _cells(run: Sampled, table: str, row: Mapping[Any, Any]) -> dict[str, Any]:

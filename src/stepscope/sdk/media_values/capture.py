@@ -93,19 +93,29 @@ def capture(value: Any, copy: bool = True) -> Captured:
         raise Unusable(f"type {type(value).__name__}")
     import numpy  # needed only for arrays
 
-    array = numpy.asarray(value)
+    return capture_array(numpy.asarray(value), copy and not isinstance(value, (list, tuple)))
+
+
+def capture_array(array: Any, copy: bool = True) -> HostArray:
+    """Capture an array of numpy's; Unusable unless it has numbers."""
     if array.dtype.kind not in "biuf":
         raise Unusable("not an array of numbers")
     check_size(array.nbytes)
-    return _copy(array) if copy and not isinstance(value, (list, tuple)) else HostArray(array)
+    return _copy(array) if copy else HostArray(array)
+
+
+def is_array(value: Any) -> bool:
+    """Return whether a value is an array of numpy's, and of no class that derives from it."""
+    numpy = sys.modules.get("numpy")
+    return numpy is not None and type(value) is numpy.ndarray
 
 
 def _copy(array: Any) -> HostArray:
-    """Copy an array; one over immutable bytes, as of a decoded image, needs no copy."""
+    """Copy an array in the order of its memory; one over immutable bytes, as of a decoded image, needs no copy."""
     owner = array.base
     while hasattr(owner, "base"):  # a view of a view
         owner = owner.base
-    return HostArray(array if isinstance(owner, bytes) else array.copy())
+    return HostArray(array if isinstance(owner, bytes) else array.copy(order="K"))
 
 
 def _capture_torch(tensor: Any, copy: bool) -> Captured:

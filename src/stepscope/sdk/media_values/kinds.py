@@ -14,7 +14,16 @@ from typing import Any, NamedTuple
 from stepscope.model import records
 from stepscope.sdk.context import text_of
 from stepscope.sdk.media_values import encoding, histogram
-from stepscope.sdk.media_values.capture import MAX_BYTES, Captured, Unusable, capture, check_size, is_tensor
+from stepscope.sdk.media_values.capture import (
+    MAX_BYTES,
+    Captured,
+    Unusable,
+    capture,
+    capture_array,
+    check_size,
+    is_array,
+    is_tensor,
+)
 from stepscope.sdk.media_values.layers import layers_of
 from stepscope.sdk.media_values.medium import Encoded, Medium, as_file
 
@@ -58,6 +67,8 @@ class Image(Medium):
             self.layers = layers_of(boxes, masks, labels)
 
     def _capture(self, data: Any) -> Any:
+        if is_array(data):  # at once: a loop that logs one in each step touches little code
+            return capture_array(data, self._copy)
         if getattr(data, "__name__", "") == "matplotlib.pyplot":
             data = data.gcf()
         if encoding.is_figure(data):

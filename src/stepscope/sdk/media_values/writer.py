@@ -4,7 +4,7 @@ import os
 import stat
 import threading
 import time
-from collections import Counter, deque
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
@@ -98,9 +98,10 @@ class MediaWriter:
     def take(self, media: Sequence[tuple[str, Medium]], row: Row, first: int = 0) -> None:
         """Take what one call captured, or a later part of it; `first` is the index of the first of each key."""
         ids = current_ids()
-        seen: Counter[str] = Counter()
+        seen: dict[str, int] = {}
         for key, medium in media:
-            index, seen[key] = seen[key], seen[key] + 1
+            index = seen.get(key, 0)
+            seen[key] = index + 1
             name = key if row.category is None else f"{row.category}/{key}"
             for each in (medium, *medium.layers):
                 self._add(_Job(name, each, row, ids, first + index))
