@@ -13,7 +13,7 @@ in_ci := $(filter-out 0 false,$(CI))
 frameworks := $(or $(in_ci),$(filter-out 0 false,$(FRAMEWORKS)))
 checkable := $(VENV)/.ready $(if $(frameworks),$(VENV)/.ready-frameworks)
 clients := $(foreach name,clients clients-wandb-0.18 clients-wandb-0.15,$(VENV)/$(name)/.ready)
-ready := $(checkable) $(if $(in_ci),$(VENV)/.ready-debian $(VENV)/.ready-peers $(clients) $(VENV)/.ready-pythons)
+ready := $(checkable) $(if $(in_ci),$(VENV)/.ready-debian $(VENV)/.ready-peers $(clients) $(VENV)/.ready-pythons $(VENV)/.ready-compiled)
 
 .DEFAULT_GOAL := help
 .PHONY: help setup fmt check check-python check-page test test-page test-chaos test-all test-pythons bench run cluster lock clean
@@ -119,6 +119,13 @@ $(VENV)/.ready-peers: $(VENV)/.ready
 	@$(call install,$(VENV)) --only-binary :all: aimrocks==0.5.2 2>/dev/null || echo "setup: no wheel of aimrocks for this machine" >&2
 	@$(VENV)/bin/python -m tests.contrib --fetch asgi || echo "setup: no sources of opentelemetry-instrumentation-asgi" >&2
 	@npm install --silent --no-fund --no-audit --prefix $(VENV)/npm statsd@0.9.0 || echo "setup: npm has no statsd" >&2
+	@touch $@
+
+# One process compiles the tests and what they import, while others download; else each worker would do so for itself.
+# What cannot be collected is told by the tests themselves.
+$(VENV)/.ready-compiled: $(checkable)
+	@echo "setup: compile the tests"
+	@$(VENV)/bin/python -m pytest -n0 --collect-only -qq >/dev/null 2>&1 || true
 	@touch $@
 
 # Clients whose requirements conflict with ours or with each other's, each in an environment of its own.

@@ -55,6 +55,17 @@ CORE_ANYWAY = ("tests/web/test_every_view.py", "tests/web/test_node.py")
 LANES = ("chaos", "page", "core")
 """In the order in which they are run: what takes longest begins first, so that no worker is left with it at the end."""
 WORLDS = (
+    (
+        "tests/hub/cluster/test_documents.py",
+        "tests/hub/cluster/test_epochs.py",
+        "tests/hub/cluster/test_first_start.py",
+        "tests/hub/cluster/test_hub_on_server.py",
+        "tests/hub/cluster/test_server.py",
+        "tests/hub/cluster/test_server_contract.py",
+        "tests/hub/cluster/test_several_hubs.py",
+        "tests/hub/cluster/test_sql_user.py",
+        "tests/hub/cluster/test_unknown_outcome.py",
+    ),
     ("tests/hub/cluster/",),
     ("tests/web/views/",),
     (
