@@ -135,6 +135,60 @@ def test_dashboards_and_rules(hubs: list[RunningHub]) -> None:
     assert (stale.status, "in the meantime" in stale.json()["error"]["message"]) == (409, True)
 
 
+def test_views_and_notes_changed_at_once(hubs: list[RunningHub]) -> None:
+    """What was acknowledged at either hub is kept, once, also beside a deletion; what lost is told."""
+    path = "/api/views?project=pair"
+
+    def save(hub: RunningHub, name: str) -> dict[str, Any]:
+        answers: list[Answer] = []
+
+        def saved() -> bool:
+            answers[:] = [change(hub, "POST", path, {"name": name, "query": ""})]
+            assert answers[0].status in (200, 409)
+            return answers[0].status == 200
+
+        eventually(saved)
+        found: dict[str, Any] = answers[0].json()
+        return found
+
+    def views(hub: RunningHub) -> list[str]:
+        return sorted(view["id"] for view in read(hub, path)["views"])
+
+    def both(call: Any, *given: Any) -> list[Any]:
+        with ThreadPoolExecutor(2) as pool:
+            return list(pool.map(call, hubs, *given))
+
+    for number in range(6):
+        kept = both(save, [f"{number} here", f"{number} there"])
+        for hub in hubs:
+            eventually(lambda hub=hub, kept=kept: views(hub) == sorted(view["id"] for view in kept))
+        gone = f"/api/views/{kept[0]['id']}?project=pair"
+        assert change(hubs[0], "DELETE", gone).status == 200
+        eventually(lambda kept=kept: views(hubs[1]) == [kept[1]["id"]])
+        last = f"/api/views/{kept[1]['id']}?project=pair"
+
+        def turn(hub: RunningHub, last: str = last, number: int = number) -> dict[str, Any] | int:
+            return save(hub, f"{number} new") if hub is hubs[0] else change(hub, "DELETE", last).status
+
+        new, status = both(turn)
+        left = [new["id"], *([] if status == 200 else [kept[1]["id"]])]
+        for hub in hubs:
+            eventually(lambda hub=hub, left=left: views(hub) == sorted(left))
+        for id in left:
+            eventually(lambda id=id: change(hubs[0], "DELETE", f"/api/views/{id}?project=pair").status in (200, 404))
+        for hub in hubs:
+            eventually(lambda hub=hub: views(hub) == [])
+    version = read(hubs[0], path)["version"]
+    for number in range(4):
+        bodies = [{"notes": f"{number} {name}", "version": version} for name in ("here", "there")]
+        answers = both(lambda hub, body: change(hub, "PUT", path, body), bodies)
+        assert sorted(answer.status for answer in answers) == [200, 409]
+        won = next(body["notes"] for body, answer in zip(bodies, answers, strict=True) if answer.status == 200)
+        for hub in hubs:
+            eventually(lambda hub=hub, won=won: read(hub, path)["notes"] == won)
+        version = read(hubs[0], path)["version"]
+
+
 def test_edits_and_deletions(hubs: list[RunningHub]) -> None:
     """Changes at both hubs at once are all there; a run deleted at the hub that does not write it is gone for good."""
     _, other = of_shard(hubs, 1)
@@ -176,6 +230,10 @@ def described(hub: RunningHub, run: str) -> tuple[str, dict[str, Any]]:
     return found["name"], found["tags"]
 
 
+def _muted(hub: RunningHub) -> Any:
+    return read(hub, "/api/alerts/silences")
+
+
 def test_one_cause_is_one_notification(hubs: list[RunningHub], webhook: Server) -> None:
     """Raised by the hub that stores the run, acknowledged and muted at either, and not sent again by the next hub."""
     writes, other = of_shard(hubs, 1)
@@ -189,7 +247,16 @@ def test_one_cause_is_one_notification(hubs: list[RunningHub], webhook: Server) 
     eventually(lambda: made["id"] in [each["id"] for each in read(writes, "/api/alerts/silences")["silences"]])
     assert change(writes, "DELETE", f"/api/alerts/silences/{made['id']}").status == 200
     eventually(lambda: read(other, "/api/alerts/silences")["silences"] == [])
-    mark = change(other, "POST", f"/api/alerts/states/{alert['id']}/expected").json()
+    with ThreadPoolExecutor(2) as both:
+        marks = list(
+            both.map(lambda hub: change(hub, "POST", f"/api/alerts/states/{alert['id']}/expected").json(), hubs)
+        )
+    mark = marks[0]
+    assert mark["id"] == marks[1]["id"]
+    for hub in hubs:
+        eventually(
+            lambda hub=hub: [each["id"] for each in read(hub, "/api/alerts/silences")["expected"]] == [mark["id"]]
+        )
     eventually(lambda: all(each["expected"] for each in alerts(writes, run)))
     assert change(writes, "DELETE", f"/api/alerts/silences/{mark['id']}").status == 200
     eventually(lambda: not any(each["expected"] for each in alerts(other, run)))

@@ -39,13 +39,15 @@ def send(hub: RunningHub, service: str, **headers: str) -> Any:
     request.resource_spans[0].resource.attributes.append(bodies.attribute("service.name", service))
     answer = hub.post(TRACES, request.SerializeToString(), **headers)
     assert answer.status == 200
-    deadline = time.monotonic() + 300
-    while True:
-        for row in hub.request("GET", "/api/runs").json()["runs"]:
-            if row["counts"]["spans"] > before.get(row["id"], 0):
-                return row
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
+    found: list[Any] = []
+
+    def has_more() -> bool:
+        rows = hub.request("GET", "/api/runs").json()["runs"]
+        found[:] = [row for row in rows if row["counts"]["spans"] > before.get(row["id"], 0)]
+        return bool(found)
+
+    wait_for(has_more)
+    return found[0]
 
 
 def test_a_run_header_puts_spans_into_the_run(hub: RunningHub, server: RestCalls, experiment: str) -> None:

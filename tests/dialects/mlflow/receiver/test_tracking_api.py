@@ -45,14 +45,15 @@ def history(server: RestCalls, run: str, key: str) -> list[tuple[int, Any]]:
 
 def run_on_the_page(hub: RunningHub, run: str, is_there: Callable[[Any], bool]) -> Any:
     """The run as the page shows it, once it is as expected."""
-    deadline = time.monotonic() + 300
-    while True:
+    found: list[Any] = []
+
+    def is_shown() -> bool:
         answer = hub.request("GET", f"/api/runs/{run}")
-        found = answer.json() if answer.status == 200 else None
-        if found is not None and is_there(found):
-            return found
-        assert time.monotonic() < deadline, found
-        time.sleep(0.05)
+        found[:] = [answer.json()] if answer.status == 200 else []
+        return bool(found) and is_there(found[0])
+
+    wait_until(is_shown)
+    return found[0]
 
 
 def test_what_was_logged_is_read_back_at_once(server: RestCalls) -> None:
