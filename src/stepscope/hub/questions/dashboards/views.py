@@ -3,24 +3,14 @@
 import os
 import time
 from collections.abc import Callable
-from typing import Annotated, Any
+from typing import Annotated, Any, TypedDict
 
 import msgspec
+from msgspec import Meta
 
-from stepscope.hub.dashboards.saved_views import LONGEST_NAME, LONGEST_QUERY, Full, Name, Query, SavedViews, View
+from stepscope.hub.dashboards.saved_views import Full, Name, Query, SavedViews, View
 from stepscope.hub.questions.toolbox.endpoint import Endpoint, Reader
-from stepscope.hub.questions.toolbox.params import (
-    BOOLEAN,
-    NUMBER,
-    TEXT,
-    Param,
-    bad_request,
-    conflict,
-    list_of,
-    not_found,
-    object_of,
-    unavailable,
-)
+from stepscope.hub.questions.toolbox.params import Param, bad_request, conflict, not_found, unavailable
 from stepscope.model.run_description import LONGEST_NOTES
 
 
@@ -32,7 +22,7 @@ class NewView(msgspec.Struct, forbid_unknown_fields=True):
     default: bool = False
 
 
-class Change(msgspec.Struct, forbid_unknown_fields=True):
+class ViewChange(msgspec.Struct, forbid_unknown_fields=True):
     """The body of a request that changes a view; what is left out stays."""
 
     name: Name | None = None
@@ -43,28 +33,41 @@ class Change(msgspec.Struct, forbid_unknown_fields=True):
 class NewNotes(msgspec.Struct, forbid_unknown_fields=True):
     """The body of a request that replaces the notes of a project."""
 
-    notes: Annotated[str, msgspec.Meta(max_length=LONGEST_NOTES)]
+    notes: Annotated[str, Meta(max_length=LONGEST_NOTES)]
 
 
-_decode_new, _decode_change = msgspec.json.Decoder(NewView).decode, msgspec.json.Decoder(Change).decode
+_decode_new, _decode_change = msgspec.json.Decoder(NewView).decode, msgspec.json.Decoder(ViewChange).decode
 _decode_notes = msgspec.json.Decoder(NewNotes).decode
 
 
-def listing(reader: Reader, given: dict[str, Any]) -> dict[str, Any]:
+class ViewList(TypedDict):
+    """The saved views of a project, by name."""
+
+    views: list[View]
+    notes: Annotated[str, Meta(description="The notes of the project, in Markdown.")]
+
+
+class DeletedView(TypedDict):
+    """A view that was deleted."""
+
+    id: str
+    deleted: bool
+
+
+def listing(reader: Reader, given: dict[str, Any]) -> ViewList:
     """Answer `GET /api/views`."""
     known = _known(reader, given)
-    views = [msgspec.to_builtins(view) for view in known.of(given["project"])]
-    return {"views": views, "notes": known.notes_of(given["project"])}
+    return {"views": known.of(given["project"]), "notes": known.notes_of(given["project"])}
 
 
-def note(reader: Reader, given: dict[str, Any]) -> dict[str, Any]:
+def note(reader: Reader, given: dict[str, Any]) -> ViewList:
     """Answer `PUT /api/views`."""
     wanted = _body(_decode_notes, given["body"], '{"notes": "..."}')
     _saving(lambda: _known(reader, given).note(given["project"], wanted.notes.strip()))
     return listing(reader, given)
 
 
-def save(reader: Reader, given: dict[str, Any]) -> dict[str, Any]:
+def save(reader: Reader, given: dict[str, Any]) -> View:
     """Answer `POST /api/views`."""
     wanted = _body(_decode_new, given["body"], '{"name": "...", "query": "filter=..."}')
     made = View(
@@ -74,7 +77,7 @@ def save(reader: Reader, given: dict[str, Any]) -> dict[str, Any]:
     return _changed(reader, given, made, lambda views: [*views, made])
 
 
-def change(reader: Reader, given: dict[str, Any]) -> dict[str, Any]:
+def change(reader: Reader, given: dict[str, Any]) -> View:
     """Answer `PATCH /api/views/{view}`."""
     wanted = _body(_decode_change, given["body"], '{"name": "...", "query": "...", "default": true}')
     old = _find(reader, given)
@@ -89,16 +92,14 @@ def change(reader: Reader, given: dict[str, Any]) -> dict[str, Any]:
     return _changed(reader, given, made, lambda views: [made if each.id == made.id else each for each in views])
 
 
-def delete(reader: Reader, given: dict[str, Any]) -> dict[str, Any]:
+def delete(reader: Reader, given: dict[str, Any]) -> DeletedView:
     """Answer `DELETE /api/views/{view}`."""
     old = _find(reader, given)
     _store(reader, given, lambda views: [each for each in views if each.id != old.id])
     return {"id": old.id, "deleted": True}
 
 
-def _changed(
-    reader: Reader, given: dict[str, Any], made: View, make: Callable[[list[View]], list[View]]
-) -> dict[str, Any]:
+def _changed(reader: Reader, given: dict[str, Any], made: View, make: Callable[[list[View]], list[View]]) -> View:
     """Store a new or changed view; a name is given once, and one view at most is the default."""
 
     def checked(views: list[View]) -> list[View]:
@@ -107,8 +108,7 @@ def _changed(
         return [_not_default(each) if made.default and each.id != made.id else each for each in make(views)]
 
     _store(reader, given, checked)
-    answer: dict[str, Any] = msgspec.to_builtins(made)
-    return answer
+    return made
 
 
 def _not_default(view: View) -> View:
@@ -153,36 +153,12 @@ def _body(decode: Callable[[bytes], Any], body: bytes, example: str) -> Any:
 
 _PROJECT = Param("project", "text", "the project", required=True)
 _ID = Param("view", "hex", "the id of a view", required=True, width=8, place="path")
-_VIEW = object_of(
-    id=TEXT,
-    name=TEXT,
-    query={**TEXT, "description": "The query of its address: `#/project/PROJECT?QUERY`."},
-    default={**BOOLEAN, "description": "Whether the project opens with it; true of one view at most."},
-    who=TEXT,
-    time=NUMBER,
-)
-_FIELDS = {
-    "name": {"type": "string", "minLength": 1, "maxLength": LONGEST_NAME, "pattern": r"\S"},
-    "query": {"type": "string", "maxLength": LONGEST_QUERY},
-    "default": BOOLEAN,
-}
-_NEW = {"type": "object", "properties": _FIELDS, "required": ["name", "query"], "additionalProperties": False}
-_LISTED = object_of(views=list_of(_VIEW), notes={**TEXT, "description": "The notes of the project, in Markdown."})
-_NOTES = {
-    "type": "object",
-    "properties": {"notes": {"type": "string", "maxLength": LONGEST_NOTES}},
-    "required": ["notes"],
-    "additionalProperties": False,
-}
-_CHANGE = {"type": "object", "properties": _FIELDS, "additionalProperties": False}
-
 ENDPOINTS = (
     Endpoint(
         "/api/views",
         "listViews",
         "The saved views of a project, by name, and its notes.",
         listing,
-        _LISTED,
         (_PROJECT,),
     ),
     Endpoint(
@@ -190,37 +166,33 @@ ENDPOINTS = (
         "saveProjectNotes",
         "Replace the notes of a project, which are Markdown as those of runs; empty ones remove them.",
         note,
-        _LISTED,
         (_PROJECT,),
         method="PUT",
-        body=_NOTES,
+        body=NewNotes,
     ),
     Endpoint(
         "/api/views",
         "saveView",
         "Save how the workspace of a project looks under a name that is not taken.",
         save,
-        _VIEW,
         (_PROJECT,),
         method="POST",
-        body=_NEW,
+        body=NewView,
     ),
     Endpoint(
         "/api/views/{view}",
         "changeView",
         "Rename a view, replace its query, or make it the one that the project opens with.",
         change,
-        _VIEW,
         (_ID, _PROJECT),
         method="PATCH",
-        body=_CHANGE,
+        body=ViewChange,
     ),
     Endpoint(
         "/api/views/{view}",
         "deleteView",
         "Delete a view.",
         delete,
-        object_of(id=TEXT, deleted=BOOLEAN),
         (_ID, _PROJECT),
         method="DELETE",
     ),
