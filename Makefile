@@ -37,6 +37,7 @@ check-python: $(checkable)
 	@echo "check: imports"     && out=$$($(VENV)/bin/lint-imports 2>&1) || { echo "$$out"; exit 1; }
 	@echo "check: sizes"       && $(VENV)/bin/python tools/sizes.py
 	@echo "check: links"       && $(VENV)/bin/python tools/links.py
+	@echo "check: reference"   && $(VENV)/bin/python tools/reference.py --check
 
 check-page:
 	@sh tools/page/run.sh check

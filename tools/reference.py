@@ -1,4 +1,4 @@
-"""Write docs/reference.md: the Python API from its docstrings, and the HTTP API from the table of endpoints."""
+"""Write docs/reference.md: the Python API from its docstrings, and the HTTP API from its endpoints and their types."""
 
 import ast
 import inspect
@@ -6,11 +6,12 @@ import sys
 import textwrap
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import stepscope
-from stepscope.hub.questions.openapi import ENDPOINTS
-from stepscope.hub.questions.toolbox.endpoint import Endpoint
+from stepscope.hub.questions.openapi import ENDPOINTS, schemas
+from stepscope.hub.questions.toolbox.endpoint import PARTIAL, Endpoint
+from stepscope.model.records import Word
 
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "reference.md"
 BEHIND = {
@@ -34,7 +35,16 @@ def page() -> str:
     for name in classes:
         parts += _class(name, getattr(stepscope, name))
     parts.append("## HTTP\n\nPaths are below the address of a hub. Each answers with JSON unless it says otherwise.\n")
-    parts += [_endpoint(each) for each in sorted(ENDPOINTS, key=lambda each: (each.path, each.method))]
+    bodies, answers, shapes = schemas(ENDPOINTS)
+    known = {(each.path, each.method): pair for each, *pair in zip(ENDPOINTS, bodies, answers, strict=True)}
+    for each in sorted(ENDPOINTS, key=lambda each: (each.path, each.method)):
+        parts.append(_endpoint(each, *known[each.path, each.method]))
+    parts.append(
+        "## Bodies and answers\n\nFields of one type and meaning share a row. A number that is not finite is one of "
+        "the strings NaN, Infinity and -Infinity. What is read from the store may have `partial`, a "
+        "[`Partial`](#partial).\n"
+    )
+    parts += [_shape(name, shape) for name, shape in sorted(shapes.items())]
     return "\n".join(parts)
 
 
@@ -98,14 +108,51 @@ def _words(found: Any) -> str:
     return inspect.cleandoc(found.__doc__ or "")
 
 
-def _endpoint(endpoint: Endpoint) -> str:
+def _endpoint(endpoint: Endpoint, body: dict[str, Any], answer: dict[str, Any]) -> str:
     head = f"### `{endpoint.method} {endpoint.path}`\n\n{endpoint.text}\n"
     kinds = [each for each in endpoint.media_types if each != "application/json"]
-    also = f"\nIt answers with {', '.join(f'`{each}`' for each in kinds)}.\n" if kinds else ""
+    content = ", ".join(f"`{each}`" for each in kinds) or _type(answer)
+    also = (
+        f"\nIt answers with {content}.\n"
+        if endpoint.body is None
+        else f"\nIt takes {_type(body)} and answers with {content}.\n"
+    )
     rows = [f"| `{each.name}` | {_kind(each.schema())} | {_cell(each.text)}{_more(each)} |" for each in endpoint.params]
     table = "\n| parameter | type | |\n|---|---|---|\n" + "\n".join(rows) + "\n" if rows else ""
     attrs = "\n`attr.KEY=VALUE` selects by attributes.\n" if endpoint.attrs else ""
     return head + also + table + attrs
+
+
+def _shape(name: str, shape: dict[str, Any]) -> str:
+    """A body, an answer, or a part of one: its fields in a table, those of one type and meaning in a row."""
+    fields: dict[tuple[str, str], list[str]] = {}
+    for field, each in shape["properties"].items():
+        if field != PARTIAL:
+            missing = "" if field in shape["required"] else ", may be missing"
+            fields.setdefault((_type(each) + missing, _about(each)), []).append(f"`{field}`")
+    rows = [f"| {', '.join(named)} | {type} | {about} |" for (type, about), named in fields.items()]
+    table = "| field | type | |\n|---|---|---|\n" + "\n".join(rows)
+    return f"### `{name}`\n\n{inspect.cleandoc(shape.get('description', ''))}\n\n{table}\n"
+
+
+def _about(schema: dict[str, Any]) -> str:
+    examples = ", ".join(f"`{each}`" for each in schema.get("examples", ()))
+    return _cell(schema.get("description", "") + (f"Such as {examples}." if examples else ""))
+
+
+def _type(schema: dict[str, Any]) -> str:
+    """A type in words; that a number may be one of the words for those that are not finite is said once."""
+    if name := schema.get("$ref", "").rpartition("/")[2]:
+        return f"[`{name}`](#{name.lower()})"
+    if "enum" in schema:
+        return ", ".join(f"`{each}`" for each in schema["enum"])
+    if "anyOf" in schema:
+        return " or ".join(_type(each) for each in schema["anyOf"] if set(each.get("enum", ())) != set(get_args(Word)))
+    if schema.get("type") == "array":
+        return f"list of {_type(schema.get('items', {}))}"
+    if isinstance(inner := schema.get("additionalProperties"), dict):
+        return f"object of {_type(inner)}"
+    return str(schema.get("type", "anything"))
 
 
 def _kind(schema: dict[str, Any]) -> str:

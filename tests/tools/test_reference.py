@@ -25,6 +25,18 @@ def test_everything_public_is_described() -> None:
         assert all(f"| `{param.name}` |" in text for param in endpoint.params)
 
 
+def test_answers_are_described_by_their_types() -> None:
+    """Every endpoint names the type of its answer, which has a table of its fields."""
+    text = reference.PAGE.read_text()
+    page = text.partition("### `GET /api/runs`\n")[2].partition("\n### ")[0]
+    assert "\nIt answers with [`RunPage`](#runpage).\n" in page
+    shape = text.partition("### `RunPage`\n\nThe runs that match a filter.\n")[2].partition("\n### ")[0]
+    assert "\n| `runs` | list of [`RunJson`](#runjson) |  |\n" in shape
+    assert "\n| `next` | string or null | The `cursor` of the next page; null after the last. |" in shape
+    assert "\n| `value` | number or null | The measured value; a duration in seconds. |\n" in text
+    assert "\nIt takes [`SqlRequest`](#sqlrequest) and answers with [`SqlAnswer`](#sqlanswer).\n" in text
+
+
 def test_long_calls_have_a_line_for_each_argument() -> None:
     """Commas within brackets do not part arguments."""
     text = reference.PAGE.read_text()

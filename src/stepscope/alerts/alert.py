@@ -8,7 +8,7 @@ import msgspec
 
 from stepscope.alerts.state_machine import State
 from stepscope.diagnosis.finding import Finding
-from stepscope.diagnosis.findings_json import as_json, band_words, worst_first
+from stepscope.diagnosis.findings_json import FindingJson, as_json, band_words, worst_first
 
 ATTR_RULE = "alert.rule"
 ATTR_FINGERPRINT = "alert.fingerprint"
@@ -168,9 +168,7 @@ def unexpected(found: Iterable[Finding], run: str, project: str, marks: Collecti
     return [each for each in found if not expected_by(finding_subject(run, each), project, marks)]
 
 
-def findings_json(
-    found: Iterable[Finding], run: str, project: str, marks: Collection[Expected]
-) -> list[dict[str, Any]]:
+def findings_json(found: Iterable[Finding], run: str, project: str, marks: Collection[Expected]) -> list[FindingJson]:
     """Return findings as JSON, worst first; the expected ones say so in `muted` and come last."""
     shown = [
         as_json(each, muted=expected_by(finding_subject(run, each), project, marks)) for each in worst_first(found)

@@ -13,6 +13,7 @@ from stepscope.cli.journal_answers import RUN
 from stepscope.cli.journal_diagnosis import JournalDiagnosis
 from stepscope.cli.options import LATEST_HELP, Commands, add_command, home_of
 from stepscope.cli.stored_run import open_answers
+from stepscope.diagnosis.findings_json import FindingJson
 from stepscope.hub.client import HubError, open_http_client
 from stepscope.model.errors import StepscopeError
 from stepscope.model.goodput_sums import in_words
@@ -58,7 +59,7 @@ class LatestFindings:
     def __init__(self, home: Path, run: str, clock: Callable[[], float] = time.monotonic) -> None:
         self._home, self._run, self._clock = home, run, clock
         self._journals = JournalDiagnosis(home, run)
-        self._stored: list[dict[str, Any]] | None = None
+        self._stored: list[FindingJson] | None = None
         self._asked = -ASK_SECONDS
 
     def advance(self, seconds: float) -> bool:
@@ -68,7 +69,7 @@ class LatestFindings:
             self._asked, self._stored = self._clock(), answer["findings"] if answer else None
         return self._stored is None and self._journals.advance(seconds)
 
-    def findings(self) -> list[dict[str, Any]]:
+    def findings(self) -> list[FindingJson]:
         """The findings so far, as a hub answers them."""
         return self._journals.findings() if self._stored is None else self._stored
 

@@ -15,11 +15,11 @@ from stepscope.journal.key_summary import KeySummary
 from stepscope.journal.run_goodput import Folding
 from stepscope.journal.run_summary import OnDisk, RunSummary, WriterSummary, disk_of, read_run
 from stepscope.model import names
-from stepscope.model.goodput_sums import goodput_json
+from stepscope.model.goodput_sums import GoodputJson, goodput_json
 from stepscope.model.ports import Writer
-from stepscope.model.records import Alert, Event, Span
+from stepscope.model.records import Alert, Event, Span, word
 from stepscope.model.states import writer_state
-from stepscope.wire.plain import plain, word
+from stepscope.wire.plain import plain
 
 RUN = "/api/runs/{run}"
 
@@ -115,12 +115,12 @@ class JournalAnswers:
         """Answer `/api/runs/{run}/findings`: all that is written is diagnosed."""
         return {"run": self._run, "complete": True, "progress": 1.0, "findings": diagnose(self._home, self._run)}
 
-    def goodput(self, _: Mapping[str, Any]) -> dict[str, Any]:
+    def goodput(self, _: Mapping[str, Any]) -> GoodputJson:
         """Answer `/api/runs/{run}/goodput`."""
         return goodput_json(self._run, Folding(self._home, self._run).look())
 
 
-_QUESTIONS: dict[str, Callable[[JournalAnswers, Mapping[str, Any]], dict[str, Any]]] = {
+_QUESTIONS: dict[str, Callable[[JournalAnswers, Mapping[str, Any]], Mapping[str, Any]]] = {
     RUN: JournalAnswers.about,
     f"{RUN}/keys": JournalAnswers.keys,
     f"{RUN}/summary": JournalAnswers.summary,

@@ -4,9 +4,9 @@ import time
 from collections import deque
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 from stepscope.alerts.alert import findings_json
+from stepscope.diagnosis.findings_json import FindingJson
 from stepscope.diagnosis.record_order import Written, by_writer
 from stepscope.diagnosis.run_diagnosis import Diagnosis
 from stepscope.hub.alerting.alert_log import read_marks
@@ -87,7 +87,7 @@ class JournalDiagnosis:
         for _, rank, attempt, host, record in some:
             self._diagnosis.feed(rank, record, attempt, host)
 
-    def findings(self) -> list[dict[str, Any]]:
+    def findings(self) -> list[FindingJson]:
         """The findings so far, as a hub answers them; a process counts as dead only when all it wrote was read."""
         if self._at_end and self._report_dead():
             self._diagnosis.tick(time.time_ns())
@@ -111,7 +111,7 @@ class JournalDiagnosis:
         return living
 
 
-def diagnose(home: Path, run: str) -> list[dict[str, Any]]:
+def diagnose(home: Path, run: str) -> list[FindingJson]:
     """Diagnose all that is written of a run."""
     made = JournalDiagnosis(home, run)
     while made.advance(60.0):

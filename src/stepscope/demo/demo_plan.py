@@ -5,7 +5,6 @@ from typing import Any
 
 RANKS = 4
 STEPS = 500
-MIN_STEPS = 120
 """With fewer steps, there would be too few around a fault to detect that it is unusual."""
 PACE = {"train.data_load": 0.003, "train.forward": 0.004, "train.backward": 0.006}
 """Delay of each part of a step in seconds, as of a larger model, so that it can be watched."""

@@ -3,11 +3,14 @@
 import math
 from collections.abc import Iterable, Mapping
 from functools import lru_cache
-from typing import Any
+from typing import Annotated, TypedDict
+
+from msgspec import Meta
 
 from stepscope.diagnosis import registry
-from stepscope.diagnosis.finding import SEVERITIES, Finding, Kind, seconds
+from stepscope.diagnosis.finding import SEVERITIES, Finding, Kind, Severity, seconds
 from stepscope.model.formatting import quantity
+from stepscope.model.records import Number, word
 
 IN_STEPS = frozenset(("data_stall", "slow_span", "periodic_stall", "straggler", "intermittent_straggler", "slow_link"))
 """Kinds about time lost inside steps."""
@@ -16,7 +19,35 @@ IN_SECONDS = IN_STEPS | {"hang", "slower_than_before", "checkpoint_growth", "che
 """Kinds whose value and band are durations."""
 
 
-def as_json(finding: Finding, muted: str = "") -> dict[str, Any]:
+class FindingJson(TypedDict):
+    """What went wrong in a run."""
+
+    kind: Annotated[str, Meta(examples=list(registry.KINDS))]
+    severity: Severity
+    text: Annotated[str, Meta(description="A readable sentence.")]
+    step: Annotated[int | None, Meta(description="Where it started.")]
+    first_step: int | None
+    last_step: Annotated[int | None, Meta(description="Where it was last seen.")]
+    rank: Annotated[int | None, Meta(description="The responsible rank; null where there are several.")]
+    ranks: list[int]
+    key: Annotated[str | None, Meta(description="The metric.")]
+    also: Annotated[list[str], Meta(description="Other affected metrics.")]
+    span: str | None
+    attempt: int | None
+    value: Annotated[Number | None, Meta(description="The measured value; a duration in seconds.")]
+    usual: Annotated[Number | None, Meta(description="The middle of the expected range.")]
+    expected: Annotated[list[Number] | None, Meta(description="The expected range.")]
+    band: Annotated[str, Meta(description="The expectation in words, also if it is not a number.")]
+    cause: Annotated[str, Meta(description="The likely cause.")]
+    advice: Annotated[str, Meta(description="What to do.")]
+    rules_out: Annotated[str, Meta(description="What it cannot be, given that it was found.")]
+    next: Annotated[str, Meta(description="The command that shows more, with RUN for the run.")]
+    since: Annotated[float | None, Meta(description="The time of the record that triggered it.")]
+    symptoms: Annotated[list[str], Meta(description="Other findings that this one explains, as text.")]
+    muted: Annotated[str, Meta(description="Why it needs no attention: `expected, marked by ann`; empty otherwise.")]
+
+
+def as_json(finding: Finding, muted: str = "") -> FindingJson:
     """Return a finding as JSON; values of kinds about time are in seconds, `usual` is the middle of the band.
 
     `muted` is the reason why it needs no attention.
@@ -35,9 +66,9 @@ def as_json(finding: Finding, muted: str = "") -> dict[str, Any]:
         "also": list(finding.also),
         "span": finding.span,
         "attempt": finding.attempt,
-        "value": _number(finding.value),
-        "usual": None if band is None else _number((band[0] + band[1]) / 2),
-        "expected": None if band is None else [_number(band[0]), _number(band[1])],
+        "value": None if finding.value is None else word(finding.value),
+        "usual": None if band is None else word((band[0] + band[1]) / 2),
+        "expected": None if band is None else [word(band[0]), word(band[1])],
         "band": band_words(finding),
         "cause": finding.cause,
         "advice": finding.advice,
@@ -96,9 +127,3 @@ def slow_finding(found: list[Finding], step: int, attempt: int) -> Finding | Non
     """Return the finding that explains a slow step; one about that step alone is preferred to a lasting one."""
     mine = [each for each in found if each.kind in IN_STEPS and each.span and concerns(each, step, attempt)]
     return min(mine, key=lambda each: (each.last or 0) - (each.step or 0), default=None)
-
-
-def _number(value: float | None) -> float | str | None:
-    if value is None or math.isfinite(value):
-        return value
-    return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"

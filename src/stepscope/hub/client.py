@@ -215,9 +215,10 @@ class LocalClient:
         self, path: str, given: Mapping[str, Any], body: bytes | None = None, method: str = "GET"
     ) -> Iterator[bytes]:
         from stepscope.hub.questions.openapi import endpoint_of
-        from stepscope.hub.questions.toolbox.endpoint import StoredFile, Stream
+        from stepscope.hub.questions.toolbox.endpoint import StoredFile, Stream, encode_answer
         from stepscope.hub.questions.toolbox.params import check
         from stepscope.hub.refusals import Refused
+        from stepscope.hub.store.engine import MissingShards
 
         endpoint = endpoint_of(path, method)
         try:
@@ -226,7 +227,7 @@ class LocalClient:
             if isinstance(found, StoredFile):
                 yield from found.pieces()
             else:
-                yield from found.pieces if isinstance(found, Stream) else [json.dumps(found).encode()]
+                yield from found.pieces if isinstance(found, Stream) else [encode_answer(found, MissingShards())]
         except Refused as refused:
             raise HubError(str(refused)) from None
 

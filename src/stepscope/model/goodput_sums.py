@@ -4,7 +4,9 @@ import math
 from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Annotated, TypedDict
+
+from msgspec import Meta
 
 from stepscope.model import names
 
@@ -192,7 +194,23 @@ def _steps(sums: Sums) -> tuple[int, int]:
     return rank, made.get(rank, 0)
 
 
-def goodput_json(run: str, found: Goodput) -> dict[str, Any]:
+class GoodputJson(TypedDict):
+    """How the time of a run was spent, added up over its ranks and attempts."""
+
+    run: str
+    goodput: Annotated[float, Meta(description="The productive share.")]
+    seconds: float
+    shares: Annotated[dict[str, float], Meta(description=f"By bucket: {', '.join((*names.BUCKETS, UNACCOUNTED))}.")]
+    buckets: Annotated[dict[str, float], Meta(description="Seconds by bucket.")]
+    phases: Annotated[dict[str, float], Meta(description="Seconds by the name of spans that have a bucket.")]
+    steps: int
+    steps_per_second: float | None
+    tokens: float
+    tokens_per_second: Annotated[float | None, Meta(description="Null where nothing was counted.")]
+    tokens_counted: bool
+
+
+def goodput_json(run: str, found: Goodput) -> GoodputJson:
     """The shares and rates of a run; seconds to the microsecond."""
     return {
         "run": run,

@@ -110,8 +110,6 @@ ATTR_SAMPLE_RATE = "statsd.rate"
 ATTR_SET_MEMBER = "statsd.member"
 """On a point of a `set`: the member, as text; the value is 1."""
 
-STATUSES = ("running", "finished", "failed", "preempted")
-"""States that a writer reports; a reader may also infer `stalled` or `crashed`."""
 ENDINGS = {
     **dict.fromkeys(("finished", "completed", "success"), "finished"),
     **dict.fromkeys(("failed", "failure", "error", "crashed", "aborted", "killed"), "failed"),

@@ -1,18 +1,30 @@
 """The five kinds of record; a record is one datum of a run, msgpack array on the wire, object in memory."""
 
 from collections.abc import Iterator, Sequence
-from typing import Any
+from math import isfinite, isnan
+from typing import Annotated, Any, Literal
 
-from msgspec import Struct
+from msgspec import Meta, Struct
 
 Attrs = dict[str, Any]
 """Key-values of a record: strings, numbers, bools, bytes, None, and lists or dicts of these."""
+Word = Literal["NaN", "Infinity", "-Infinity"]
+"""A number that JSON does not have."""
+Number = Annotated[float | Word, Meta(description="A number, or one of NaN, Infinity and -Infinity as a string.")]
+Seconds = Annotated[float | None, Meta(description="Seconds since 1970.")]
 
 METRIC, SPAN, LOG, EVENT, ALERT = range(5)
 KINDS = ("metric", "span", "log", "event", "alert")
 """Kind names by tag; the tag is the first element of a packed record."""
 FIRST_STEP, LAST_STEP = -(2**63) + 2, 2**63 - 1
 """The range of steps; the two integers below it are reserved, for records without a step among others."""
+
+
+def word(value: float) -> float | Word:
+    """Convert a non-finite number to its word; others stay."""
+    if isfinite(value):
+        return value
+    return "NaN" if isnan(value) else "Infinity" if value > 0 else "-Infinity"
 
 
 class Histogram(Struct, array_like=True, tag=0, frozen=True, gc=False):

@@ -14,7 +14,7 @@ LONGEST_NAME, LONGEST_NOTES, LONGEST_TAG = 256, 65_536, 256
 MAX_TAGS = 100
 """The most tags of one run."""
 
-Name = Annotated[str, Meta(min_length=1, max_length=LONGEST_NAME)]
+Name = Annotated[str, Meta(min_length=1, max_length=LONGEST_NAME, extra_json_schema={"pattern": r"\S"})]
 Notes = Annotated[str, Meta(max_length=LONGEST_NOTES)]
 TagName = Annotated[str, Meta(min_length=1, max_length=LONGEST_TAG)]
 TagText = Annotated[str, Meta(max_length=LONGEST_TAG)]

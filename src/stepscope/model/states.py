@@ -9,7 +9,6 @@ from stepscope.model import names
 State = Literal["importing", "running", "stalled", "crashed", "finished", "failed", "preempted"]
 WriterState = State | Literal["ended"]
 """`ended` is a forked or joined process that is gone: it never reports how it ended."""
-STATES: tuple[State, ...] = ("importing", "running", "stalled", "crashed", "finished", "failed", "preempted")
 ENDED: tuple[State, ...] = ("finished", "failed", "preempted", "crashed")
 """What a writer can report of its own end."""
 UNFINISHED: tuple[State, ...] = ("running", "stalled", "importing")

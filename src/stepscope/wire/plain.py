@@ -2,13 +2,12 @@
 
 import dataclasses
 import json
-import math
 from collections.abc import Mapping
 from typing import Any
 
 import msgspec
 
-from stepscope.model.records import Alert, Event, Log, Metric, Span, kind
+from stepscope.model.records import Alert, Event, Log, Metric, Span, kind, word
 
 _SAME = frozenset((str, int, bool, type(None)))
 
@@ -36,13 +35,6 @@ def plain(value: Any) -> Any:
         return [plain(inner) for inner in value]
     except TypeError:
         return str(value)
-
-
-def word(value: float) -> float | str:
-    """Convert a non-finite number to its word; others stay."""
-    if math.isfinite(value):
-        return value
-    return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
 
 
 def dumps(value: Any, *, indent: int | None = 2) -> str:

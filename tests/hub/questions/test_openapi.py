@@ -1,10 +1,11 @@
 """The OpenAPI document says what the API does: schemathesis asks everything it describes."""
 
+import re
 from typing import Any
 
 import pytest
 
-from stepscope.hub.questions.openapi import ENDPOINTS
+from stepscope.hub.questions.openapi import ENDPOINTS, schemas
 from stepscope.hub.questions.toolbox.endpoint import Endpoint
 from tests.hub.questions.conftest import Get
 from tests.repeats import repeats
@@ -25,6 +26,27 @@ def test_every_endpoint_is_described(get: Get, app: Any) -> None:
     for endpoint in ENDPOINTS:
         names = {param["name"] for param in described[endpoint.path, endpoint.method.lower()]["parameters"]}
         assert names >= {param.name for param in endpoint.params}
+
+
+def test_every_answer_has_a_type_with_fields(get: Get) -> None:
+    """The document is made from the annotations of the answers: each is a type with fields, or a file."""
+    parts = get("/api/openapi.json")["components"]["schemas"]
+    _, answers, _ = schemas(ENDPOINTS)
+    files = {endpoint.path for endpoint, answer in zip(ENDPOINTS, answers, strict=True) if "$ref" not in answer}
+    assert files == {"/api/runs/{run}/export", "/api/runs/{run}/files/content", "/api/spans/export"}
+    for name, part in parts.items():
+        assert re.fullmatch("[A-Z][A-Za-z]+", name), "two types have one name"
+        assert part["properties"]
+        assert part["additionalProperties"] is False
+        assert part["description"].rstrip().endswith(".")
+
+
+def test_only_what_reads_may_be_partial(get: Get) -> None:
+    """An answer of the store may lack shards; one to a change never does."""
+    parts = get("/api/openapi.json")["components"]["schemas"]
+    assert "partial" in parts["RunPage"]["properties"]
+    assert "partial" not in parts["RunPage"]["required"]
+    assert not {"partial"} & {*parts["EditedRun"]["properties"], *parts["RunJson"]["properties"]}
 
 
 @pytest.mark.parametrize("endpoint", ENDPOINTS, ids=lambda endpoint: f"{endpoint.method} {endpoint.path}")

@@ -13,10 +13,10 @@ import msgspec
 
 from stepscope.model.names import severity_word
 from stepscope.model.ports import Writer
-from stepscope.model.records import Alert, Event, Histogram, Metric, Summary, Value
+from stepscope.model.records import Alert, Event, Histogram, Metric, Summary, Value, word
 from stepscope.model.redaction import redact
 from stepscope.model.run_description import read_tags
-from stepscope.wire.plain import dumps, word
+from stepscope.wire.plain import dumps
 
 API = "/api/2.0/mlflow/"
 TRACES = "/v1/traces"

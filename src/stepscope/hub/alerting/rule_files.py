@@ -4,6 +4,8 @@ import contextlib
 from pathlib import Path
 from typing import NamedTuple
 
+from msgspec import Struct
+
 from stepscope.alerts.notifiers import registry
 from stepscope.alerts.notifiers.registry import NotifierConfig
 from stepscope.alerts.rule_file import LONGEST, NAME, Mistake, Rules, parse, with_packs
@@ -16,7 +18,7 @@ PAGE = f"{PAGE_NAME}.yaml"
 FILES = (NAME, PAGE)
 
 
-class FileMistake(NamedTuple):
+class FileMistake(Struct, frozen=True):
     """An error in a rule file, with its position."""
 
     file: str

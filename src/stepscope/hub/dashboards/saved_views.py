@@ -22,9 +22,10 @@ class View(msgspec.Struct, frozen=True, kw_only=True):
 
     id: str
     name: Name
-    query: Query
-    default: bool = False
-    """Whether the project opens with it; true of one view at most."""
+    query: Annotated[Query, msgspec.Meta(description="The query of its address: `#/project/PROJECT?QUERY`.")]
+    default: Annotated[
+        bool, msgspec.Meta(description="Whether the project opens with it; true of one view at most.")
+    ] = False
     who: str = ""
     time: float = 0.0
 

@@ -1,44 +1,22 @@
 """Requests to a running program: to stop and to change its live settings, and what became of them."""
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Annotated, Any, Literal, TypedDict
 
 import msgspec
+from msgspec import Meta
 
 from stepscope.hub.questions.toolbox.endpoint import RUN, Endpoint, Reader
-from stepscope.hub.questions.toolbox.params import (
-    ANYTHING,
-    BOOLEAN,
-    INTEGER,
-    SECONDS,
-    STEP,
-    TEXT,
-    bad_request,
-    conflict,
-    list_of,
-    not_found,
-    nullable,
-    object_of,
-    seconds,
-    unavailable,
-)
+from stepscope.hub.questions.toolbox.params import bad_request, conflict, not_found, one_of, seconds, unavailable
 from stepscope.hub.store.engine import Engine
 from stepscope.hub.store.read.log_rows import LifeEvent, read_life_events
 from stepscope.hub.store.read.run_catalog import RunRow
 from stepscope.journal import layout
 from stepscope.journal.run_edits import Edits
 from stepscope.model import names
+from stepscope.model.records import Seconds
 from stepscope.model.run_description import Edit, in_order
-from stepscope.model.run_requests import (
-    LARGEST_NUMBER,
-    LONGEST_SETTING,
-    LONGEST_VALUE,
-    MAX_SETTINGS,
-    Request,
-    Settings,
-    fitting,
-    kind_of,
-)
+from stepscope.model.run_requests import Request, Settings, fitting, kind_of
 from stepscope.model.states import UNFINISHED
 from stepscope.wire.plain import plain
 
@@ -46,14 +24,67 @@ MAX_EVENTS = 10_000
 MAX_CHANGES = 100
 _decode = msgspec.json.Decoder(Settings).decode
 _EVENTS = (names.EVENT_STOP, names.EVENT_STOPPED, names.EVENT_LIVE, names.EVENT_LIVE_CHANGED)
+StopState = Literal["requested", "received", "stopped", "ended"]
+ChangeState = Literal["requested", "applied", "refused", "ended"]
 
 
-def control(reader: Reader, given: dict[str, Any]) -> dict[str, Any]:
+class StopJson(TypedDict):
+    """A request to stop, and what became of it."""
+
+    id: str
+    who: str
+    time: Seconds
+    attempt: int
+    state: Annotated[StopState, Meta(description="`stopped` in order, or `ended` in another way.")]
+    ranks: Annotated[int, Meta(description="Processes that received it.")]
+    asks: Annotated[bool | None, Meta(description="Whether the program had looked for a request by then.")]
+    heard_step: int | None
+    last_step: int | None
+
+
+class SettingJson(TypedDict):
+    """A setting that the program declared as live."""
+
+    name: str
+    kind: Annotated[str, one_of(("boolean", "integer", "number", "text"))]
+    declared: Any
+    value: Annotated[Any, Meta(description="The present one.")]
+    requested: Any
+
+
+class SettingChange(TypedDict):
+    """A request to change a setting, and what became of it."""
+
+    id: str
+    name: str
+    value: Any
+    before: Any
+    who: str
+    time: Seconds
+    state: ChangeState
+    reason: str
+    ranks: int
+    step: int | None
+
+
+class ControlJson(TypedDict):
+    """What users asked of a program."""
+
+    run: str
+    attempt: Annotated[int, Meta(description="The newest.")]
+    allowed: Annotated[bool, Meta(description="Whether something can be asked of the program now.")]
+    reason: Annotated[str, Meta(description="If not, why.")]
+    stop: StopJson | None
+    settings: list[SettingJson]
+    changes: Annotated[list[SettingChange], Meta(description="Those of the newest attempt, the newest first.")]
+
+
+def control(reader: Reader, given: dict[str, Any]) -> ControlJson:
     """Answer `GET /api/runs/{run}/control`."""
     return _describe(reader, reader.recorded(given["run"]))
 
 
-def stop(reader: Reader, given: dict[str, Any]) -> dict[str, Any]:
+def stop(reader: Reader, given: dict[str, Any]) -> ControlJson:
     """Answer `POST /api/runs/{run}/stop`; a second request changes nothing."""
     edits, row = _edits(reader), reader.recorded(given["run"])
     attempt = _newest(edits, row)
@@ -64,7 +95,7 @@ def stop(reader: Reader, given: dict[str, Any]) -> dict[str, Any]:
     return _describe(reader, row)
 
 
-def change(reader: Reader, given: dict[str, Any]) -> dict[str, Any]:
+def change(reader: Reader, given: dict[str, Any]) -> ControlJson:
     """Answer `POST /api/runs/{run}/live`; a value that is asked for already changes nothing."""
     edits, row = _edits(reader), reader.recorded(given["run"])
     wanted = _settings(given["body"])
@@ -158,7 +189,7 @@ def _declared(events: Sequence[LifeEvent], attempt: int) -> dict[str, Any]:
     return found
 
 
-def _describe(reader: Reader, row: RunRow) -> dict[str, Any]:
+def _describe(reader: Reader, row: RunRow) -> ControlJson:
     edits = in_order(_edits(reader).of(row.id))
     events = _recorded(reader, row)
     why = _why_not(reader, row)
@@ -193,7 +224,7 @@ def _kind(value: Any) -> str:
 
 def _stop(
     row: RunRow, edits: Sequence[Edit], events: Sequence[LifeEvent], attempt: int, *, ended: bool
-) -> dict[str, Any] | None:
+) -> StopJson | None:
     """The last request to stop and what became of it; None when there is none."""
     asked = [edit for edit in edits if edit.request is not None and edit.request.stop]
     if not asked:
@@ -204,7 +235,7 @@ def _stop(
     heard = {event.rank: event for event in mine if event.name == names.EVENT_STOP}
     done = {event.rank for event in mine if event.name == names.EVENT_STOPPED}
     over = ended or of < attempt
-    state = "stopped" if done and over else "ended" if over else "received" if heard else "requested"
+    state: StopState = "stopped" if done and over else "ended" if over else "received" if heard else "requested"
     return {
         "id": last.id,
         "who": last.who,
@@ -218,13 +249,13 @@ def _stop(
     }
 
 
-def _changes(edits: Sequence[Edit], events: Sequence[LifeEvent], attempt: int, *, ended: bool) -> list[dict[str, Any]]:
+def _changes(edits: Sequence[Edit], events: Sequence[LifeEvent], attempt: int, *, ended: bool) -> list[SettingChange]:
     """The requests to change settings of the newest attempt, the newest first, and what became of each."""
     by_request: dict[tuple[str, str], list[LifeEvent]] = {}
     for event in events:
         if event.name == names.EVENT_LIVE_CHANGED:
             by_request.setdefault((event.text("request"), event.text("name")), []).append(event)
-    found = []
+    found: list[SettingChange] = []
     for edit in reversed(edits):
         request = edit.request
         if request is None or request.attempt != attempt:
@@ -232,7 +263,7 @@ def _changes(edits: Sequence[Edit], events: Sequence[LifeEvent], attempt: int, *
         for name, value in request.settings.items():
             mine = by_request.get((edit.id, name), [])
             refused = next((str(event.attrs["refused"]) for event in mine if "refused" in event.attrs), "")
-            state = "refused" if refused else "applied" if mine else "ended" if ended else "requested"
+            state: ChangeState = "refused" if refused else "applied" if mine else "ended" if ended else "requested"
             found.append(
                 {
                     "id": edit.id,
@@ -250,54 +281,12 @@ def _changes(edits: Sequence[Edit], events: Sequence[LifeEvent], attempt: int, *
     return found
 
 
-_VALUE = {
-    "type": ["boolean", "number", "string"],
-    "maxLength": LONGEST_VALUE,
-    "minimum": -LARGEST_NUMBER,
-    "maximum": LARGEST_NUMBER,
-}
-_SETTINGS = {
-    "type": "object",
-    "description": "Settings that the program declared as live, and the values they are to have.",
-    "minProperties": 1,
-    "maxProperties": MAX_SETTINGS,
-    "propertyNames": {"minLength": 1, "maxLength": LONGEST_SETTING},
-    "additionalProperties": _VALUE,
-}
-_STOP = object_of(
-    id=TEXT, who=TEXT, time=SECONDS, attempt=INTEGER,
-    state={"type": "string", "enum": ["requested", "received", "stopped", "ended"]},
-    ranks=INTEGER, asks=nullable(BOOLEAN), heard_step=STEP, last_step=STEP,
-)  # fmt: skip
-_CHANGE = object_of(
-    id=TEXT, name=TEXT, value=ANYTHING, before=ANYTHING, who=TEXT, time=SECONDS,
-    state={"type": "string", "enum": ["requested", "applied", "refused", "ended"]},
-    reason=TEXT, ranks=INTEGER, step=STEP,
-)  # fmt: skip
-_SETTING = object_of(
-    name=TEXT,
-    kind={"type": "string", "enum": ["boolean", "integer", "number", "text"]},
-    declared=ANYTHING,
-    value=ANYTHING,
-    requested=ANYTHING,
-)
-_CONTROL = object_of(
-    run=TEXT,
-    attempt=INTEGER,
-    allowed=BOOLEAN,
-    reason=TEXT,
-    stop=nullable(_STOP),
-    settings=list_of(_SETTING),
-    changes=list_of(_CHANGE),
-)
-
 ENDPOINTS = (
     Endpoint(
         "/api/runs/{run}/control",
         "describeControl",
         "What users asked of the program: to stop, and to change its live settings, and what became of each request.",
         control,
-        _CONTROL,
         (RUN,),
     ),
     Endpoint(
@@ -305,7 +294,6 @@ ENDPOINTS = (
         "stopRun",
         "Ask the program to stop. It is not killed: it hears the request and ends when it is ready.",
         stop,
-        _CONTROL,
         (RUN,),
         method="POST",
     ),
@@ -314,9 +302,13 @@ ENDPOINTS = (
         "setLive",
         "Ask the program to change settings that it declared as live.",
         change,
-        _CONTROL,
         (RUN,),
         method="POST",
-        body=_SETTINGS,
+        body=Annotated[
+            Settings,
+            Meta(
+                min_length=1, description="Settings that the program declared as live, and the values they are to have."
+            ),
+        ],
     ),
 )

@@ -1,44 +1,55 @@
 """Changes of a run: edits of its name, notes, tags and archived flag, their history, and deletion."""
 
-from typing import Any
+from typing import Annotated, Any, TypedDict
 
 import msgspec
+from msgspec import Meta
 
-from stepscope.hub.questions.runs import RUN_FIELDS, run_json
+from stepscope.hub.questions.runs import RunJson, run_json
 from stepscope.hub.questions.toolbox.endpoint import RUN, Endpoint, Reader
-from stepscope.hub.questions.toolbox.params import (
-    BOOLEAN,
-    INTEGER,
-    SECONDS,
-    TEXT,
-    bad_request,
-    conflict,
-    list_of,
-    not_found,
-    object_of,
-    seconds,
-    unavailable,
-)
+from stepscope.hub.questions.toolbox.params import bad_request, conflict, not_found, seconds, unavailable
+from stepscope.hub.runs.deletion import Deleted
 from stepscope.journal.run_edits import Edits
-from stepscope.model.run_description import (
-    LARGEST_TAG,
-    LONGEST_NAME,
-    LONGEST_NOTES,
-    LONGEST_TAG,
-    MAX_TAGS,
-    Change,
-    Description,
-    Edit,
-    apply,
-    in_order,
-    undo,
-)
+from stepscope.model.records import Seconds
+from stepscope.model.run_description import MAX_TAGS, Change, Description, Edit, apply, in_order, undo
 from stepscope.model.states import UNFINISHED
 
 _decode = msgspec.json.Decoder(Change).decode
 
 
-def change(reader: Reader, given: dict[str, Any]) -> dict[str, Any]:
+class EditJson(TypedDict):
+    """An edit of a run."""
+
+    id: str
+    time: Seconds
+    who: str
+    change: Change
+
+
+class EditList(TypedDict):
+    """The edits of a run, the newest first."""
+
+    edits: list[EditJson]
+
+
+class EditedRun(TypedDict):
+    """A run after an edit."""
+
+    run: RunJson
+    edit: EditJson
+    undo: Annotated[Change, Meta(description="The body that reverts the edit.")]
+
+
+class DeletedRun(TypedDict):
+    """What the deletion of a run freed on disk."""
+
+    run: str
+    deleted: bool
+    bytes: int
+    freed: Deleted
+
+
+def change(reader: Reader, given: dict[str, Any]) -> EditedRun:
     """Answer `PATCH /api/runs/{run}`."""
     edits, recorded = _edits(reader), reader.recorded(given["run"])
     wanted = _change(given["body"])
@@ -56,18 +67,18 @@ def change(reader: Reader, given: dict[str, Any]) -> dict[str, Any]:
     return {
         "run": run_json(now, reader.states.status(now), {}),
         "edit": _shape(edit),
-        "undo": msgspec.to_builtins(undo(recorded.recorded, before, wanted)),
+        "undo": undo(recorded.recorded, before, wanted),
     }
 
 
-def listing(reader: Reader, given: dict[str, Any]) -> dict[str, Any]:
+def listing(reader: Reader, given: dict[str, Any]) -> EditList:
     """Answer `GET /api/runs/{run}/edits`."""
     row = reader.recorded(given["run"])
     found = in_order([*row.process_edits, *_edits(reader).of(row.id)])
     return {"edits": [_shape(edit) for edit in reversed(found) if edit.request is None]}
 
 
-def delete(reader: Reader, given: dict[str, Any]) -> dict[str, Any]:
+def delete(reader: Reader, given: dict[str, Any]) -> DeletedRun:
     """Answer `DELETE /api/runs/{run}`."""
     row = reader.run(given["run"])
     state = reader.states.state(row)
@@ -80,7 +91,7 @@ def delete(reader: Reader, given: dict[str, Any]) -> dict[str, Any]:
     except OSError as error:
         why = f"the run cannot be deleted: {error.strerror or error}"
         raise unavailable(why, 5.0) from None
-    return {"run": row.id, "deleted": True, "bytes": freed.bytes, "freed": msgspec.to_builtins(freed)}
+    return {"run": row.id, "deleted": True, "bytes": freed.bytes, "freed": freed}
 
 
 def _edits(reader: Reader) -> Edits:
@@ -103,38 +114,14 @@ def _change(body: bytes) -> Change:
     return wanted
 
 
-def _shape(edit: Edit) -> dict[str, Any]:
+def _shape(edit: Edit) -> EditJson:
     return {
         "id": edit.id,
         "time": seconds(edit.time),
         "who": edit.who,
-        "change": msgspec.to_builtins(edit.change),
+        "change": edit.change,
     }
 
-
-_CHANGE = {
-    "type": "object",
-    "description": "Fields left out do not change. Null restores the recorded name or notes, and removes a tag.",
-    "minProperties": 1,
-    "properties": {
-        "name": {"type": ["string", "null"], "minLength": 1, "maxLength": LONGEST_NAME, "pattern": r"\S"},
-        "notes": {"type": ["string", "null"], "maxLength": LONGEST_NOTES},
-        "tags": {
-            "type": "object",
-            "maxProperties": MAX_TAGS,
-            "propertyNames": {"minLength": 1, "maxLength": LONGEST_TAG},
-            "additionalProperties": {
-                "type": ["boolean", "number", "string", "null"],
-                "maxLength": LONGEST_TAG,
-                "minimum": -LARGEST_TAG,
-                "maximum": LARGEST_TAG,
-            },
-        },
-        "archived": BOOLEAN,
-    },
-    "additionalProperties": False,
-}
-_EDIT = object_of(id=TEXT, time=SECONDS, who=TEXT, change=_CHANGE)
 
 ENDPOINTS = (
     Endpoint(
@@ -142,7 +129,6 @@ ENDPOINTS = (
         "listEdits",
         "The edits of a run: who, when and what, the newest first.",
         listing,
-        object_of(edits=list_of(_EDIT)),
         (RUN,),
     ),
     Endpoint(
@@ -150,10 +136,9 @@ ENDPOINTS = (
         "editRun",
         "Change the name, notes or tags of a run, or archive it; `undo` of the answer reverts it.",
         change,
-        object_of(run=object_of(**RUN_FIELDS), edit=_EDIT, undo=_CHANGE),
         (RUN,),
         method="PATCH",
-        body=_CHANGE,
+        body=Annotated[Change, Meta(extra_json_schema={"minProperties": 1})],
     ),
     Endpoint(
         "/api/runs/{run}",
@@ -161,12 +146,6 @@ ENDPOINTS = (
         "Delete a run that has ended: its journals, quarantined records, stored rows, and uploaded files. "
         "This cannot be undone.",
         delete,
-        object_of(
-            run=TEXT,
-            deleted=BOOLEAN,
-            bytes=INTEGER,
-            freed=object_of(journals=INTEGER, quarantine=INTEGER, store=INTEGER, files=INTEGER),
-        ),
         (RUN,),
         method="DELETE",
     ),

@@ -3,7 +3,7 @@
 import csv
 import io
 import json
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -14,7 +14,7 @@ from stepscope.hub.questions.logs import find_alerts, find_logs, record_json
 from stepscope.hub.questions.series.metric_keys import find_metrics
 from stepscope.hub.questions.toolbox.conditions import RecordQuery
 from stepscope.hub.questions.toolbox.endpoint import RUN, Endpoint, Reader, Stream, safe_name
-from stepscope.hub.questions.toolbox.params import Param, bad_request
+from stepscope.hub.questions.toolbox.params import Binary, Param, bad_request
 from stepscope.hub.questions.traces.stored_spans import SpanRow, find_spans, span_json
 from stepscope.hub.store import exact, literal
 from stepscope.hub.store.engine import Engine
@@ -25,8 +25,8 @@ from stepscope.hub.store.read.run_catalog import step_of
 from stepscope.hub.store.read.sample_rows import every_sample, sample_columns
 from stepscope.hub.store.read.series_catalog import SeriesRow, find_series, read_totals
 from stepscope.model.errors import ConfigError
-from stepscope.model.records import Histogram, Log, Summary
-from stepscope.wire.plain import plain, word
+from stepscope.model.records import Histogram, Log, Summary, word
+from stepscope.wire.plain import plain
 
 PIECE = 250_000
 """The number of points read at a time."""
@@ -199,7 +199,7 @@ def as_jsonl(names: Sequence[str], groups: Iterable[Iterable[Sequence[Any]]]) ->
         yield b"".join(encode(dict(zip(names, row, strict=True))) + b"\n" for row in rows)
 
 
-def cells(names: Sequence[str], made: dict[str, Any]) -> list[Any]:
+def cells(names: Sequence[str], made: Mapping[str, Any]) -> list[Any]:
     """The fields of a record in the order of their names."""
     return [made.get(name) for name in names]
 
@@ -216,7 +216,7 @@ SAMPLE = ("table", "step", "axis", "rank", "attempt", "time")
 """The first columns of samples; one of their own that has such a name gets a _ at its end."""
 
 
-def export(reader: Reader, given: dict[str, Any]) -> Stream:
+def export(reader: Reader, given: dict[str, Any]) -> Stream[Binary]:
     """Answer `/api/runs/{run}/export`."""
     run = reader.run(given["run"])
     if given["key"]:
@@ -358,7 +358,6 @@ ENDPOINTS = (
         "A run as a file: all points, histograms or exemplars, superseded ones too, or its spans, logs or "
         "alerts, newest first, or its samples.",
         export,
-        {"type": "string", "format": "binary"},
         (
             RUN,
             Param("format", "choice", "the format", "jsonl", choices=tuple(MEDIA_TYPES)),

@@ -1,31 +1,28 @@
 """Endpoints of findings: what went wrong in a run, as it was diagnosed when it was stored; marking it as expected."""
 
-from typing import Any
+from typing import Annotated, Any, TypedDict
 
 import msgspec
+from msgspec import Meta
 
 from stepscope.alerts.alert import finding_subject, findings_json
-from stepscope.diagnosis.finding import SEVERITIES
-from stepscope.diagnosis.registry import KINDS
-from stepscope.hub.questions.alerts.alert_states import MARK, alerting, mark_json
+from stepscope.diagnosis.findings_json import FindingJson
+from stepscope.hub.questions.alerts.alert_states import MarkJson, alerting, mark_json
 from stepscope.hub.questions.toolbox.endpoint import RUN, Endpoint, Reader
-from stepscope.hub.questions.toolbox.params import (
-    BOOLEAN,
-    INTEGER,
-    NUMBER,
-    SECONDS,
-    STEP,
-    TEXT,
-    bad_request,
-    list_of,
-    not_found,
-    nullable,
-    object_of,
-)
+from stepscope.hub.questions.toolbox.params import bad_request, not_found
 from stepscope.hub.store.read.finding_catalog import read_findings
 
 
-def answer(reader: Reader, given: dict[str, Any]) -> dict[str, Any]:
+class FindingList(TypedDict):
+    """The findings of a run."""
+
+    run: str
+    complete: bool
+    progress: Annotated[float, Meta(description="The share of the stored records that is diagnosed.")]
+    findings: list[FindingJson]
+
+
+def answer(reader: Reader, given: dict[str, Any]) -> FindingList:
     """Answer `/api/runs/{run}/findings`."""
     run = given["run"]
     number, marks = reader.number(run), reader.marks
@@ -40,7 +37,7 @@ def answer(reader: Reader, given: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-class NewMark(msgspec.Struct, forbid_unknown_fields=True):
+class ExpectedFinding(msgspec.Struct, forbid_unknown_fields=True):
     """The body of a request that marks a finding as expected."""
 
     kind: str
@@ -49,10 +46,10 @@ class NewMark(msgspec.Struct, forbid_unknown_fields=True):
     project: bool = False
 
 
-_decode_mark = msgspec.json.Decoder(NewMark).decode
+_decode_mark = msgspec.json.Decoder(ExpectedFinding).decode
 
 
-def expect(reader: Reader, given: dict[str, Any]) -> dict[str, Any]:
+def expect(reader: Reader, given: dict[str, Any]) -> MarkJson:
     """Answer `POST /api/runs/{run}/findings/expected`."""
     known, run = alerting(reader), reader.recorded(given["run"])
     try:
@@ -65,16 +62,6 @@ def expect(reader: Reader, given: dict[str, Any]) -> dict[str, Any]:
     raise not_found(f"run {run.id} has no finding of the kind {wanted.kind[:200]!r} with that key and span")
 
 
-FINDING_FIELDS = {
-    "kind": {"type": "string", "examples": list(KINDS)},
-    "severity": {"type": "string", "enum": list(reversed(SEVERITIES))},
-    "text": TEXT, "step": STEP, "first_step": STEP, "last_step": STEP, "rank": nullable(INTEGER),
-    "ranks": list_of(INTEGER), "key": nullable(TEXT), "also": list_of(TEXT), "span": nullable(TEXT),
-    "attempt": nullable(INTEGER), "value": nullable(NUMBER), "usual": nullable(NUMBER),
-    "expected": nullable(list_of(NUMBER)), "band": TEXT, "cause": TEXT, "advice": TEXT, "rules_out": TEXT, "next": TEXT,
-    "since": SECONDS, "symptoms": list_of(TEXT), "muted": TEXT,
-}  # fmt: skip
-
 ENDPOINTS = (
     Endpoint(
         "/api/runs/{run}/findings",
@@ -83,9 +70,6 @@ ENDPOINTS = (
         "`complete` is false while records that are stored are not diagnosed yet. What a person marked as expected "
         "comes last, with `muted` set.",
         answer,
-        object_of(
-            run=TEXT, complete=BOOLEAN, progress={"type": "number"}, findings=list_of(object_of(**FINDING_FIELDS))
-        ),
         (RUN,),
     ),
     Endpoint(
@@ -94,14 +78,8 @@ ENDPOINTS = (
         "Mark findings of this kind, metric and span as expected, in the run or in its whole project: they come last, "
         "are not counted and send no notifications. `DELETE /api/alerts/silences/{id}` undoes it.",
         expect,
-        MARK,
         (RUN,),
         method="POST",
-        body={
-            "type": "object",
-            "properties": {"kind": TEXT, "key": nullable(TEXT), "span": nullable(TEXT), "project": BOOLEAN},
-            "required": ["kind"],
-            "additionalProperties": False,
-        },
+        body=ExpectedFinding,
     ),
 )

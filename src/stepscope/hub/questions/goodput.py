@@ -1,17 +1,26 @@
 """Goodput: the share of a run's time for each phase, and its steps and tokens per second."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, TypedDict
 
 from stepscope.hub.questions.toolbox.endpoint import RUN, Endpoint, Reader
-from stepscope.hub.questions.toolbox.params import BOOLEAN, INTEGER, TEXT, Param, list_of, map_of, nullable, object_of
+from stepscope.hub.questions.toolbox.params import Param
 from stepscope.hub.store import literal
 from stepscope.hub.store.engine import Engine
 from stepscope.hub.store.read.run_catalog import list_runs
 from stepscope.hub.store.read.series_catalog import SeriesRow, find_series, span_of
 from stepscope.hub.store.schema import NO_STEP
 from stepscope.model import names
-from stepscope.model.goodput_sums import MAX_WEIGHT, TOKEN_KEYS, Sums, TokenCount, bucket_of, conclude, goodput_json
+from stepscope.model.goodput_sums import (
+    MAX_WEIGHT,
+    TOKEN_KEYS,
+    GoodputJson,
+    Sums,
+    TokenCount,
+    bucket_of,
+    conclude,
+    goodput_json,
+)
 from stepscope.model.records import MAX_EARLY
 
 _BUCKET_NAME = f"attr_values[indexOf(attr_names, {literal.text(names.ATTR_BUCKET)})]"
@@ -139,16 +148,28 @@ def _tokens(engine: Engine, counting: list[int], catalog: Mapping[int, SeriesRow
         count.low, count.high = min(count.low, low), max(count.high, high)
 
 
-_NUMBER = {"type": "number"}
 MAX_RUNS = 100
 
 
-def goodput(reader: Reader, given: dict[str, Any]) -> dict[str, Any]:
+class Rate(TypedDict):
+    """The pace of a run."""
+
+    run: str
+    steps_per_second: float | None
+
+
+class RateList(TypedDict):
+    """The pace of some runs."""
+
+    rates: list[Rate]
+
+
+def goodput(reader: Reader, given: dict[str, Any]) -> GoodputJson:
     """Answer `/api/runs/{run}/goodput`."""
     return goodput_json(given["run"], conclude(read_sums(reader.engine, reader.number(given["run"]))))
 
 
-def rates(reader: Reader, given: dict[str, Any]) -> dict[str, Any]:
+def rates(reader: Reader, given: dict[str, Any]) -> RateList:
     """Answer `/api/rates`."""
     runs = {row.number: row.id for row in list_runs(reader.engine, ids=given["run"], project=reader.project)}
     found = {runs[number]: conclude(sums) for number, sums in read_steps(reader.engine, list(runs)).items()}
@@ -161,7 +182,6 @@ ENDPOINTS = (
         "readRates",
         "The steps per second of some runs, each over its whole time, as in its goodput.",
         rates,
-        object_of(rates=list_of(object_of(run=TEXT, steps_per_second=nullable(_NUMBER)))),
         (Param("run", "text", "a run", required=True, many=MAX_RUNS),),
     ),
     Endpoint(
@@ -169,19 +189,6 @@ ENDPOINTS = (
         "readGoodput",
         "How the time of a run was spent: seconds and shares by bucket and phase, steps and tokens per second.",
         goodput,
-        object_of(
-            run=TEXT,
-            goodput=_NUMBER,
-            seconds=_NUMBER,
-            shares=map_of(_NUMBER),
-            buckets=map_of(_NUMBER),
-            phases=map_of(_NUMBER),
-            steps=INTEGER,
-            steps_per_second=nullable(_NUMBER),
-            tokens=_NUMBER,
-            tokens_per_second=nullable(_NUMBER),
-            tokens_counted=BOOLEAN,
-        ),
         (RUN,),
     ),
 )

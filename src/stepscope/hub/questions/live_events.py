@@ -14,11 +14,11 @@ from starlette.responses import Response, StreamingResponse
 from stepscope.alerts.alert import Expected, findings_json, unexpected
 from stepscope.hub.diagnosing.thread import Changed
 from stepscope.hub.live import Live, Moment, Subscription, TooMany
-from stepscope.hub.questions.logs import record_json
+from stepscope.hub.questions.logs import RecordJson, record_json
 from stepscope.hub.questions.openapi import errors, parameters
 from stepscope.hub.questions.toolbox import params
 from stepscope.hub.questions.toolbox.params import Param, seconds
-from stepscope.hub.questions.traces.stored_spans import SpanRow, span_json
+from stepscope.hub.questions.traces.stored_spans import SpanJson, SpanRow, span_json
 from stepscope.hub.refusals import Refusal, Refused, error_response
 from stepscope.hub.security.guard import Access
 from stepscope.hub.security.middleware import access_of
@@ -26,15 +26,14 @@ from stepscope.hub.store.read.log_rows import LogRow
 from stepscope.hub.store.write.finding_rows import worst
 from stepscope.model.names import SCOPE_SAMPLES, canonical_key
 from stepscope.model.ports import Batch
-from stepscope.model.records import KINDS, Log, Metric, Span, Value, kind, mean_of
-from stepscope.wire.plain import word
+from stepscope.model.records import KINDS, Log, Metric, Span, Value, kind, mean_of, word
 
 
 def batch_json(batch: Batch, kinds: Sequence[str] = KINDS, keys: Sequence[str] = ()) -> dict[str, Any] | None:
     """The records of a batch by kind; None when none of them is wanted. Samples are only counted by table."""
     writer = batch.writer
     points: dict[str, dict[str, list[Any]]] = {}
-    others: dict[str, list[dict[str, Any]]] = {}
+    others: dict[str, list[SpanJson | RecordJson]] = {}
     samples: dict[str, int] = {}
     wanted = frozenset(map(canonical_key, keys))
     for record in batch.records:

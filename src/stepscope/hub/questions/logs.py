@@ -1,40 +1,26 @@
 """Logs, events and alerts: search by text, severity, place and time."""
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypedDict
 
 from stepscope.hub.questions.toolbox.conditions import RecordQuery
 from stepscope.hub.questions.toolbox.endpoint import (
     IN_CONTEXT,
     LIMIT,
-    NEXT,
     OF_RECORDS,
     OFFSET,
     Endpoint,
     Reader,
-    page_json,
+    page_of,
     record_conditions,
 )
-from stepscope.hub.questions.toolbox.params import (
-    ANYTHING,
-    ATTRS,
-    INTEGER,
-    SECONDS,
-    STEP,
-    TEXT,
-    Param,
-    Schema,
-    list_of,
-    nullable,
-    object_of,
-    seconds,
-)
+from stepscope.hub.questions.toolbox.params import Attrs, Next, Param, seconds
 from stepscope.hub.store.engine import Engine
 from stepscope.hub.store.read.log_rows import LogRow, read_log_rows
 from stepscope.model import names
 from stepscope.model.names import SEVERITIES
 from stepscope.model.otel_names import ATTR_SCOPE_NAME
-from stepscope.model.records import Alert, Log, kind
+from stepscope.model.records import Alert, Log, Seconds, kind
 from stepscope.wire.plain import plain
 
 
@@ -54,7 +40,43 @@ def _find(engine: Engine, table: str, query: RecordQuery) -> list[LogRow]:
     return read_log_rows(engine, table, query.conditions(), f"time{order}, rank, span_id {page}")
 
 
-def record_json(row: LogRow, run: str) -> dict[str, Any]:
+class RecordJson(TypedDict):
+    """A log, event or alert."""
+
+    kind: str
+    run: str
+    rank: int
+    attempt: int
+    time: Seconds
+    step: int | None
+    axis: str | None
+    trace_id: str | None
+    span_id: str | None
+    severity: str
+    severity_number: int
+    name: str | None
+    body: Any
+    attrs: Attrs
+    scope: str
+    observed: Seconds
+    flags: int
+
+
+class LogPage(TypedDict):
+    """Logs and events, or alerts."""
+
+    logs: list[RecordJson]
+    next: Next
+
+
+class AlertPage(TypedDict):
+    """Alerts that runs recorded."""
+
+    alerts: list[RecordJson]
+    next: Next
+
+
+def record_json(row: LogRow, run: str) -> RecordJson:
     """A log, event or alert."""
     what = row.record
     return {
@@ -81,56 +103,34 @@ def record_json(row: LogRow, run: str) -> dict[str, Any]:
 Find = Callable[[Engine, RecordQuery], list[LogRow]]
 
 
-def logs(reader: Reader, given: dict[str, Any]) -> dict[str, Any]:
+def logs(reader: Reader, given: dict[str, Any]) -> LogPage:
     """Answer `/api/logs`; alerts are there when they are asked for."""
-    if given["kind"] == "alert":
-        return _records(reader, {**given, "kind": None}, find_alerts, "logs")
-    return _records(reader, given, find_logs, "logs")
+    of_alerts = given["kind"] == "alert"
+    kind, find = (None, find_alerts) if of_alerts else (given["kind"], find_logs)
+    found, following = _records(reader, {**given, "kind": kind}, find)
+    return {"logs": found, "next": following}
 
 
-def alerts(reader: Reader, given: dict[str, Any]) -> dict[str, Any]:
+def alerts(reader: Reader, given: dict[str, Any]) -> AlertPage:
     """Answer `/api/alerts`."""
-    return _records(reader, {**given, "kind": None}, find_alerts, "alerts")
+    found, following = _records(reader, {**given, "kind": None}, find_alerts)
+    return {"alerts": found, "next": following}
 
 
-def _records(reader: Reader, given: dict[str, Any], find: Find, name: str) -> dict[str, Any]:
+def _records(reader: Reader, given: dict[str, Any], find: Find) -> tuple[list[RecordJson], int | None]:
     query = RecordQuery(
         **record_conditions(reader, given),
         kind=given["kind"],
         text=given["q"],
         severity=_severity(given["severity"]),
     )
-    return page_json(reader, given, name, find(reader.engine, query), record_json)
+    return page_of(reader, given, find(reader.engine, query), record_json)
 
 
 def _severity(given: str | None) -> int | None:
     return None if given is None else SEVERITIES.get(given) or int(given)
 
 
-RECORD: Schema = {
-    "type": "object",
-    "properties": {
-        "kind": {"type": "string", "enum": ["log", "event", "alert"]},
-        "run": TEXT,
-        "rank": INTEGER,
-        "attempt": INTEGER,
-        "time": SECONDS,
-        "step": STEP,
-        "axis": nullable(TEXT),
-        "trace_id": nullable(TEXT),
-        "span_id": nullable(TEXT),
-        "severity": TEXT,
-        "severity_number": INTEGER,
-        "name": nullable(TEXT),
-        "body": ANYTHING,
-        "attrs": ATTRS,
-        "scope": TEXT,
-        "observed": SECONDS,
-        "flags": INTEGER,
-    },
-    "required": ["kind", "run", "rank", "time", "step", "severity", "name", "body", "attrs"],
-    "additionalProperties": False,
-}
 _LEVELS = (*SEVERITIES, *map(str, range(1, 25)))
 _RECORD_PARAMS = (
     *OF_RECORDS,
@@ -147,7 +147,6 @@ ENDPOINTS = (
         "findLogs",
         "Logs and events, or alerts, by run, step, text, severity, trace and any attribute.",
         logs,
-        object_of(logs=list_of(RECORD), next=NEXT),
         (
             *_RECORD_PARAMS,
             Param("kind", "choice", "this kind only; by default logs and events", choices=("log", "event", "alert")),
@@ -159,7 +158,6 @@ ENDPOINTS = (
         "findAlerts",
         "Alerts by run, step, text and severity.",
         alerts,
-        object_of(alerts=list_of(RECORD), next=NEXT),
         _RECORD_PARAMS,
         attrs=True,
     ),

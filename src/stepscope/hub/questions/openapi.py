@@ -3,6 +3,8 @@
 from collections.abc import Iterable
 from typing import Any
 
+import msgspec
+
 from stepscope.hub.questions import (
     checkpoints,
     control,
@@ -30,8 +32,8 @@ from stepscope.hub.questions.distributions import quantiles
 from stepscope.hub.questions.files import media
 from stepscope.hub.questions.runs import run_groups
 from stepscope.hub.questions.series import metric_keys, overlaid_runs
-from stepscope.hub.questions.toolbox.endpoint import PARTIAL, PARTIAL_SCHEMA, Endpoint
-from stepscope.hub.questions.toolbox.params import ERROR, Param, Schema
+from stepscope.hub.questions.toolbox.endpoint import PARTIAL, Endpoint, Partial
+from stepscope.hub.questions.toolbox.params import Error, Param, Schema
 from stepscope.hub.questions.traces import stored_spans, trace_files
 
 ENDPOINTS: tuple[Endpoint, ...] = (
@@ -86,11 +88,16 @@ _ERRORS = {
 }
 
 
+_PLACE = "#/components/schemas/"
+
+
 def document(endpoints: Iterable[Endpoint], version: str, extra: dict[str, Any] | None = None) -> dict[str, Any]:
     """Describe endpoints; `extra` holds the paths that are described elsewhere."""
+    every = tuple(endpoints)
+    bodies, answers, components = schemas(every)
     paths: dict[str, Any] = dict(extra or {})
-    for endpoint in endpoints:
-        paths.setdefault(endpoint.path, {})[endpoint.method.lower()] = _operation(endpoint)
+    for endpoint, body, answer in zip(every, bodies, answers, strict=True):
+        paths.setdefault(endpoint.path, {})[endpoint.method.lower()] = _operation(endpoint, body, answer)
     return {
         "openapi": "3.1.0",
         "info": {
@@ -100,21 +107,45 @@ def document(endpoints: Iterable[Endpoint], version: str, extra: dict[str, Any] 
         },
         "paths": dict(sorted(paths.items())),
         "components": {
-            "schemas": {"Error": ERROR},
+            "schemas": components,
             "securitySchemes": {"token": {"type": "http", "scheme": "bearer"}},
         },
         "security": [{}, {"token": []}],
     }
 
 
-def _with_partial(schema: Schema) -> Schema:
-    """The schema of an answer with the field that every JSON object may have."""
-    if "properties" not in schema:
-        return schema
-    return {**schema, "properties": {**schema["properties"], PARTIAL: PARTIAL_SCHEMA}}
+def schemas(endpoints: Iterable[Endpoint]) -> tuple[list[Schema], list[Schema], dict[str, Schema]]:
+    """The schemas of the bodies (of anything, where there is none) and of the answers, and the parts that they name."""
+    every = tuple(endpoints)
+    bodies, answers = [Any if each.body is None else each.body for each in every], [each.content for each in every]
+    found, parts = msgspec.json.schema_components([*bodies, *answers, Error, Partial], ref_template=_PLACE + "{name}")
+    sent, answered = list(found[: len(every)]), list(found[len(every) : -2])
+    of_bodies = {_named(schema) for schema in sent}
+    for name, part in parts.items():
+        _close(part, answer=name not in of_bodies)
+    for endpoint, schema in zip(every, answered, strict=True):
+        if endpoint.method == "GET" or endpoint.lane == "sql":  # what only reads may lack shards
+            parts.get(_named(schema), {}).get("properties", {})[PARTIAL] = found[-1]
+    return sent, answered, parts
 
 
-def _operation(endpoint: Endpoint) -> dict[str, Any]:
+def _named(schema: Schema) -> str:
+    """The name of the part that a schema is; empty when it is none."""
+    return str(schema.get("$ref", "")).removeprefix(_PLACE)
+
+
+def _close(part: Schema, *, answer: bool) -> None:
+    """Allow no other fields; those of an answer are there also where they have a default."""
+    fields: dict[str, Schema] = part.get("properties", {})
+    if fields:
+        part["additionalProperties"] = False
+    if answer:
+        part["required"] = [name for name, each in fields.items() if name in part["required"] or "default" in each]
+        for each in fields.values():
+            each.pop("default", None)
+
+
+def _operation(endpoint: Endpoint, body: Schema, answer: Schema) -> dict[str, Any]:
     made: dict[str, Any] = {
         "operationId": endpoint.name,
         "summary": endpoint.text,
@@ -122,9 +153,7 @@ def _operation(endpoint: Endpoint) -> dict[str, Any]:
         "responses": {
             "200": {
                 "description": "The answer.",
-                "content": {
-                    media_type: {"schema": _with_partial(endpoint.schema)} for media_type in endpoint.media_types
-                },
+                "content": {media_type: {"schema": answer} for media_type in endpoint.media_types},
             },
             **errors(),
         },
@@ -132,13 +161,13 @@ def _operation(endpoint: Endpoint) -> dict[str, Any]:
     if endpoint.attrs:
         made["parameters"].append(_ATTRS)
     if endpoint.body is not None:
-        made["requestBody"] = {"required": True, "content": {"application/json": {"schema": endpoint.body}}}
+        made["requestBody"] = {"required": True, "content": {"application/json": {"schema": body}}}
     return made
 
 
 def errors() -> dict[str, Any]:
     """The error responses of every endpoint."""
-    content = {"application/json": {"schema": {"$ref": "#/components/schemas/Error"}}}
+    content = {"application/json": {"schema": {"$ref": f"{_PLACE}Error"}}}
     return {status: {"description": text, "content": content} for status, text in _ERRORS.items()}
 
 

@@ -2,24 +2,12 @@
 
 import re
 from collections.abc import Sequence
-from typing import Any
+from typing import Annotated, Any, TypedDict
 
-from stepscope.hub.questions.toolbox.endpoint import NEXT, OFFSET, RUN, Endpoint, Reader
-from stepscope.hub.questions.toolbox.params import (
-    ATTRS,
-    COUNTS,
-    INTEGER,
-    SECONDS,
-    STEP,
-    TEXT,
-    Param,
-    bad_request,
-    list_of,
-    not_found,
-    nullable,
-    object_of,
-    seconds,
-)
+from msgspec import Meta
+
+from stepscope.hub.questions.toolbox.endpoint import OFFSET, RUN, Endpoint, Reader
+from stepscope.hub.questions.toolbox.params import Next, Param, bad_request, not_found, seconds
 from stepscope.hub.store import literal
 from stepscope.hub.store.read.run_catalog import step_of
 from stepscope.hub.store.read.sample_rows import (
@@ -33,6 +21,7 @@ from stepscope.hub.store.read.sample_rows import (
     sample_tables,
     with_prompts,
 )
+from stepscope.model.records import Seconds
 from stepscope.wire.plain import plain
 
 MAX_SHOWN_STEPS = 2000
@@ -46,16 +35,62 @@ _BY_PLACE = "step, rank, time"
 _ID = re.compile(r"([0-9]{1,10})-(-?[0-9]{1,19})")
 
 
-def samples(reader: Reader, given: dict[str, Any]) -> dict[str, Any]:
+class SampleJson(TypedDict):
+    """A row of a table of samples."""
+
+    run: str
+    table: str
+    step: int | None
+    axis: str | None
+    rank: int
+    attempt: int
+    time: Seconds
+    id: str
+    prompt: Annotated[str | None, Meta(description="The same for all rows of the same prompt.")]
+    cells: Annotated[dict[str, Any], Meta(description="The columns of the row; texts are cut to `chars`.")]
+    cut: Annotated[dict[str, int], Meta(description="The characters of the texts that were cut.")]
+
+
+class PromptPage(TypedDict):
+    """Rows of one prompt."""
+
+    columns: list[str]
+    rows: list[SampleJson]
+    next: Next
+
+
+class SamplePage(PromptPage):
+    """Rows of a table at a step, or those with a text."""
+
+    run: str
+    tables: list[SampleTable]
+    table: str | None
+    step: int | None
+    steps: Annotated[list[int | None], Meta(description=f"Steps with rows; of more than {MAX_SHOWN_STEPS}, so many.")]
+    others: Annotated[list[SampleJson], Meta(description="Rows of the same prompts, of `other_run` or `other_step`.")]
+    other_step: int | None
+    searched_from: Annotated[
+        int | None, Meta(description="The first step that was searched; `before` it there are more.")
+    ]
+
+
+def samples(reader: Reader, given: dict[str, Any]) -> SamplePage:
     """Answer `/api/runs/{run}/samples`."""
     run, chars = reader.number(given["run"]), _affordable(given)
     tables = sample_tables(reader.engine, run)
     table = _chosen(tables, given["table"])
-    answer: dict[str, Any] = {
-        **dict.fromkeys(("table", "step", "other_step", "searched_from", "next")),
-        **{name: [] for name in ("steps", "columns", "rows", "others")},
+    answer: SamplePage = {
         "run": given["run"],
-        "tables": [_table_json(each) for each in tables],
+        "tables": tables,
+        "table": None,
+        "step": None,
+        "steps": [],
+        "columns": [],
+        "rows": [],
+        "others": [],
+        "other_step": None,
+        "searched_from": None,
+        "next": None,
     }
     if table is None:
         return answer
@@ -95,7 +130,7 @@ def samples(reader: Reader, given: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def same_prompt(reader: Reader, given: dict[str, Any]) -> dict[str, Any]:
+def same_prompt(reader: Reader, given: dict[str, Any]) -> PromptPage:
     """Answer `/api/samples`."""
     chars = _affordable(given)
     numbers = {reader.number(run): run for run in dict.fromkeys(given["run"])}
@@ -197,17 +232,7 @@ def _columns(rows: Sequence[SampleRow]) -> list[str]:
     return list(dict.fromkeys(name for row in rows for name in row.cells))
 
 
-def _table_json(table: SampleTable) -> dict[str, Any]:
-    return {
-        "name": table.name,
-        "rows": table.rows,
-        "steps": table.steps,
-        "first_step": table.first_step,
-        "last_step": table.last_step,
-    }
-
-
-def _row_json(row: SampleRow, run: str) -> dict[str, Any]:
+def _row_json(row: SampleRow, run: str) -> SampleJson:
     return {
         "run": run,
         "table": row.table,
@@ -223,19 +248,6 @@ def _row_json(row: SampleRow, run: str) -> dict[str, Any]:
     }
 
 
-_ROW = object_of(
-    run=TEXT,
-    table=TEXT,
-    step=STEP,
-    axis=nullable(TEXT),
-    rank=INTEGER,
-    attempt=INTEGER,
-    time=SECONDS,
-    id=TEXT,
-    prompt={**nullable(TEXT), "description": "The same for all rows of the same prompt."},
-    cells={**ATTRS, "description": "The columns of the row; texts are cut to `chars`."},
-    cut={**COUNTS, "description": "The characters of the texts that were cut."},
-)
 _CHARS = Param("chars", "integer", "characters of each text; `cut` says which are longer", 2000, low=1, high=70_000)
 _ROWS = Param("limit", "integer", "at most this many rows", default=50, low=1, high=1000)
 
@@ -246,19 +258,6 @@ ENDPOINTS = (
         "Rows of a table of samples at a step, or those with a text at any step; and the same prompts at another step "
         "or in another run.",
         samples,
-        object_of(
-            run=TEXT,
-            tables=list_of(object_of(name=TEXT, rows=INTEGER, steps=INTEGER, first_step=STEP, last_step=STEP)),
-            table=nullable(TEXT),
-            step=STEP,
-            steps={**list_of(STEP), "description": f"Steps with rows; of more than {MAX_SHOWN_STEPS}, so many."},
-            columns=list_of(TEXT),
-            rows=list_of(_ROW),
-            others={**list_of(_ROW), "description": "Rows of the same prompts, of `other_run` or `other_step`."},
-            other_step=STEP,
-            searched_from={**STEP, "description": "The first step that was searched; `before` it there are more."},
-            next=NEXT,
-        ),
         (
             RUN,
             Param("table", "text", "the table; by default the largest"),
@@ -277,7 +276,6 @@ ENDPOINTS = (
         "findSamePrompt",
         "All rows of one prompt in some runs, by run, table and step.",
         same_prompt,
-        object_of(columns=list_of(TEXT), rows=list_of(_ROW), next=NEXT),
         (
             Param("run", "text", "in this run", required=True, many=20),
             Param("prompt", "hex", "the prompt, as rows have it", required=True, width=8),

@@ -1,18 +1,47 @@
 """What a run recorded besides metrics: spans by name, and how many logs, events and alerts of each kind there are."""
 
-from typing import Any
+from typing import Annotated, Any, TypedDict
+
+from msgspec import Meta
 
 from stepscope.hub.questions.toolbox.endpoint import RUN, Endpoint, Reader
-from stepscope.hub.questions.toolbox.params import INTEGER, NUMBER, map_of, object_of
 from stepscope.hub.store.read.series_catalog import find_series, read_totals
 from stepscope.model.names import OVERHEAD, severity_word
-from stepscope.wire.plain import word
+from stepscope.model.records import Number, word
 
 MAX_NAMES = 10_000
 SELF = "stepscope/"
 
 
-def summary(reader: Reader, given: dict[str, Any]) -> dict[str, Any]:
+class SpanSummary(TypedDict):
+    """The spans of a name."""
+
+    count: int
+    errors: int
+    mean_ms: float
+    p50_ms: float
+    max_ms: float
+
+
+class OwnMetrics(TypedDict):
+    """What Stepscope recorded of itself."""
+
+    counters: dict[str, Number]
+    overhead: Annotated[
+        dict[str, Number], Meta(description="The share of time that it took of the process where it took most.")
+    ]
+
+
+class RunSummary(OwnMetrics):
+    """What a run recorded besides metrics."""
+
+    spans: Annotated[dict[str, SpanSummary], Meta(description="By name.")]
+    logs: Annotated[dict[str, int], Meta(description="By severity.")]
+    events: Annotated[dict[str, int], Meta(description="By name.")]
+    alerts: Annotated[dict[str, int], Meta(description="By name.")]
+
+
+def summary(reader: Reader, given: dict[str, Any]) -> RunSummary:
     """Answer `/api/runs/{run}/summary`."""
     run = reader.number(given["run"])
     spans, logs, events, alerts = reader.engine.query_many(
@@ -46,7 +75,7 @@ def summary(reader: Reader, given: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def _own_metrics(reader: Reader, run: int) -> dict[str, Any]:
+def _own_metrics(reader: Reader, run: int) -> OwnMetrics:
     """Stepscope's own counters as last recorded, added up over ranks and attempts, and the newest overhead."""
     series = find_series(reader.engine, run)
     own = {number: row for number, row in series.items() if row.key.startswith(SELF)}
@@ -66,8 +95,6 @@ def _own_metrics(reader: Reader, run: int) -> dict[str, Any]:
     }
 
 
-_SPAN = object_of(count=INTEGER, errors=INTEGER, mean_ms=NUMBER, p50_ms=NUMBER, max_ms=NUMBER)
-
 ENDPOINTS = (
     Endpoint(
         "/api/runs/{run}/summary",
@@ -75,10 +102,6 @@ ENDPOINTS = (
         "The spans of a run by name, its logs by severity, events and alerts by name, and Stepscope's own counters "
         "and overhead.",
         summary,
-        object_of(
-            spans=map_of(_SPAN), logs=map_of(INTEGER), events=map_of(INTEGER), alerts=map_of(INTEGER),
-            counters=map_of(NUMBER), overhead=map_of(NUMBER),
-        ),
         (RUN,),
     ),
-)  # fmt: skip
+)

@@ -1,33 +1,27 @@
 """Endpoints of alert rules: the rules in force, checking and saving the page's own, and a preview over a run."""
 
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import Annotated, Any, TypedDict
 
 import msgspec
+from msgspec import Meta
 
 from stepscope.alerts.alert import Alert
+from stepscope.alerts.delivery import DeliveryStatus
 from stepscope.alerts.rule import Compiled
 from stepscope.alerts.rule_file import LONGEST, Mistake, Rules, parse
 from stepscope.alerts.rule_replay import replay
 from stepscope.hub.alerting.alerting_thread import Alerting, RuleStatus
-from stepscope.hub.alerting.rule_files import FILES, PAGE
+from stepscope.hub.alerting.rule_files import FILES, PAGE, FileMistake
 from stepscope.hub.questions.alerts.alert_states import alerting, for_all_projects
 from stepscope.hub.questions.export import read_points
 from stepscope.hub.questions.toolbox.endpoint import Endpoint, Reader
 from stepscope.hub.questions.toolbox.params import (
-    BOOLEAN,
-    INTEGER,
-    NUMBER,
-    REPLACED,
-    SECONDS,
-    STEP,
-    TEXT,
+    MistakeJson,
     Param,
+    Replaced,
     bad_request,
-    list_of,
     not_found,
-    nullable,
-    object_of,
     seconds,
     unavailable,
 )
@@ -36,8 +30,7 @@ from stepscope.hub.store.read.run_catalog import RunRow
 from stepscope.hub.store.read.series_catalog import find_series
 from stepscope.hub.store.schema import NO_STEP
 from stepscope.model.ports import Writer
-from stepscope.model.records import Metric, Record
-from stepscope.wire.plain import word
+from stepscope.model.records import Metric, Number, Record, Seconds, word
 
 MAX_POINTS = 500_000
 """The most points that a preview reads; the latest are left out, and the response says so."""
@@ -47,41 +40,109 @@ MAX_SHOWN = 200
 """The most alerts and keys that a preview lists; all are counted."""
 
 
-class Text(msgspec.Struct, forbid_unknown_fields=True):
+_Yaml = Annotated[str, Meta(extra_json_schema={"maxLength": LONGEST})]
+
+
+class NewRules(msgspec.Struct, forbid_unknown_fields=True):
     """The body of a request with rules."""
 
-    yaml: str
-    version: str | None = None
+    yaml: _Yaml
+    version: Replaced = None
 
 
 class Trial(msgspec.Struct, forbid_unknown_fields=True):
     """The body of a request that tries rules on a run."""
 
-    yaml: str
+    yaml: _Yaml
     run: str
 
 
-_decode_text = msgspec.json.Decoder(Text).decode
+_decode_text = msgspec.json.Decoder(NewRules).decode
 _decode_trial = msgspec.json.Decoder(Trial).decode
+_Hold = TypedDict("_Hold", {"for": str})
 
 
-def listing(reader: Reader, given: dict[str, Any]) -> dict[str, Any]:
+class RuleJson(_Hold):
+    """A rule in force."""
+
+    name: str
+    source: str
+    keys: list[str]
+    when: str
+    severity: str
+    enabled: bool
+    notify: list[str] | None
+    series: Annotated[int, Meta(description="Series that it watches.")]
+    skipped: int
+    firing: int
+
+
+class RuleList(TypedDict):
+    """The rules in force, mistakes in their files, and the status of the notifiers."""
+
+    rules: list[RuleJson]
+    mistakes: list[FileMistake]
+    yaml: Annotated[str, Meta(description="The rules of the page.")]
+    version: str
+    files: list[str]
+    notifiers: list[DeliveryStatus]
+    passed_over: int
+    trouble: str
+
+
+class FiredJson(TypedDict):
+    """An alert that a rule would have raised."""
+
+    rule: str
+    key: str
+    rank: int | None
+    state: str
+    severity: str
+    message: str
+    step: int | None
+    last_step: int | None
+    value: Number | None
+    began: Seconds
+    resolved: Seconds
+
+
+class Preview(TypedDict):
+    """The alerts that some rules would have raised over a run."""
+
+    mistake: MistakeJson | None
+    alerts: Annotated[list[FiredJson], Meta(description=f"The first {MAX_SHOWN}.")]
+    fired: int
+    keys: list[str]
+    matched: int
+    points: int
+    complete: Annotated[bool, Meta(description="False if the run has more points than were evaluated.")]
+
+
+class SentTest(TypedDict):
+    """Whether a test notification was accepted."""
+
+    name: str
+    sent: bool
+    reason: str
+
+
+def listing(reader: Reader, given: dict[str, Any]) -> RuleList:
     """Answer `GET /api/alerts/rules`."""
     known = alerting(reader)
     rules, mistakes = known.rules()
     return {
         "rules": [_shape(status) for status in rules],
-        "mistakes": [each._asdict() for each in mistakes],
+        "mistakes": mistakes,
         "yaml": known.files.text(PAGE),
         "version": known.files.page_version,
         "files": list(FILES),
-        "notifiers": [msgspec.to_builtins(status) for status in known.notifiers()],
+        "notifiers": known.notifiers(),
         "passed_over": known.passed_over,
         "trouble": known.problem or known.log_problem,
     }
 
 
-def save(reader: Reader, given: dict[str, Any]) -> dict[str, Any]:
+def save(reader: Reader, given: dict[str, Any]) -> RuleList:
     """Answer `PUT /api/alerts/rules`."""
     known = for_all_projects(reader)
     try:
@@ -95,14 +156,14 @@ def save(reader: Reader, given: dict[str, Any]) -> dict[str, Any]:
     return listing(reader, given)
 
 
-def preview(reader: Reader, given: dict[str, Any]) -> dict[str, Any]:
+def preview(reader: Reader, given: dict[str, Any]) -> Preview:
     """Answer `POST /api/alerts/preview`."""
     wanted = _body(given, _decode_trial, '{"yaml": "rules: ...", "run": "ID"}')
     row = reader.run(wanted.run)
     try:
         rules = _rules(reader.alerting, wanted.yaml)
     except Mistake as mistake:
-        location = {"line": mistake.line, "column": mistake.column, "message": str(mistake)}
+        location: MistakeJson = {"line": mistake.line, "column": mistake.column, "message": str(mistake)}
         return {"mistake": location, "alerts": [], "fired": 0, "keys": [], "matched": 0, "points": 0, "complete": True}
     lines = find_series(reader.engine, row.number).values()
     keys = sorted({line.key for line in lines if any(rule.wants_key(line.key) for rule in rules)})
@@ -119,7 +180,7 @@ def preview(reader: Reader, given: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def test(reader: Reader, given: dict[str, Any]) -> dict[str, Any]:
+def test(reader: Reader, given: dict[str, Any]) -> SentTest:
     """Answer `POST /api/alerts/notifiers/{name}/test`."""
     why = for_all_projects(reader).test_notifier(given["name"])
     if why is None:
@@ -173,7 +234,7 @@ def _writer(row: RunRow, rank: int) -> Writer:
     )
 
 
-def _shape(status: RuleStatus) -> dict[str, Any]:
+def _shape(status: RuleStatus) -> RuleJson:
     rule = status.rule
     return {
         "name": rule.name,
@@ -190,7 +251,7 @@ def _shape(status: RuleStatus) -> dict[str, Any]:
     }
 
 
-def _fired(alert: Alert) -> dict[str, Any]:
+def _fired(alert: Alert) -> FiredJson:
     return {
         "rule": alert.subject.rule,
         "key": alert.subject.key,
@@ -214,88 +275,34 @@ def _body(given: dict[str, Any], decode: Any, example: str) -> Any:
 
 
 _NAME = Param("name", "text", "the name of a notifier", required=True, place="path")
-_YAML = {"type": "string", "maxLength": LONGEST}
-_MISTAKE = object_of(line=INTEGER, column=INTEGER, message=TEXT)
-_TEXT_BODY = {
-    "type": "object",
-    "properties": {"yaml": _YAML, "version": REPLACED},
-    "required": ["yaml"],
-    "additionalProperties": False,
-}
-_TRIAL_BODY = {
-    "type": "object",
-    "properties": {"yaml": _YAML, "run": TEXT},
-    "required": ["yaml", "run"],
-    "additionalProperties": False,
-}
-_RULE = object_of(
-    **dict.fromkeys(("name", "source", "when", "for", "severity"), TEXT),
-    **dict.fromkeys(("series", "skipped", "firing"), INTEGER),
-    keys=list_of(TEXT),
-    enabled=BOOLEAN,
-    notify=nullable(list_of(TEXT)),
-)
-_NOTIFIER = object_of(
-    **dict.fromkeys(("name", "place", "trouble"), TEXT),
-    **dict.fromkeys(("sent", "retried", "rejected", "dropped", "waiting"), INTEGER),
-)
-_RULES = object_of(
-    rules=list_of(_RULE),
-    mistakes=list_of(object_of(file=TEXT, line=INTEGER, column=INTEGER, message=TEXT)),
-    yaml=TEXT,
-    version=TEXT,
-    files=list_of(TEXT),
-    notifiers=list_of(_NOTIFIER),
-    passed_over=INTEGER,
-    trouble=TEXT,
-)
-_FIRED = object_of(
-    **dict.fromkeys(("rule", "key", "state", "severity", "message"), TEXT),
-    **dict.fromkeys(("rank", "step", "last_step"), STEP),
-    **dict.fromkeys(("began", "resolved"), SECONDS),
-    value=nullable(NUMBER),
-)
-
 ENDPOINTS = (
     Endpoint(
         "/api/alerts/rules",
         "listRules",
         "The rules in force, mistakes in their files, and the status of the notifiers.",
         listing,
-        _RULES,
     ),
     Endpoint(
         "/api/alerts/rules",
         "saveRules",
         f"Replace the rules of the page ({PAGE}); a text that is wrong is refused with line and column.",
         save,
-        _RULES,
         method="PUT",
-        body=_TEXT_BODY,
+        body=NewRules,
     ),
     Endpoint(
         "/api/alerts/preview",
         "previewRules",
         "Which alerts some rules would have raised over a run; nothing is stored and no notification is sent.",
         preview,
-        object_of(
-            mistake=nullable(_MISTAKE),
-            alerts=list_of(_FIRED),
-            fired=INTEGER,
-            keys=list_of(TEXT),
-            matched=INTEGER,
-            points=INTEGER,
-            complete=BOOLEAN,
-        ),
         method="POST",
-        body=_TRIAL_BODY,
+        body=Trial,
     ),
     Endpoint(
         "/api/alerts/notifiers/{name}/test",
         "testNotifier",
         "Send a test notification, and return whether it was accepted.",
         test,
-        object_of(name=TEXT, sent=BOOLEAN, reason=TEXT),
         (_NAME,),
         method="POST",
     ),

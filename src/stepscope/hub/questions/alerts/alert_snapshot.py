@@ -1,5 +1,6 @@
 """The snapshot of an alert: values, slow spans and logs around its step, kept with it after the records are gone."""
 
+from collections.abc import Mapping
 from typing import Any
 
 from stepscope.alerts.alert import Alert
@@ -10,7 +11,7 @@ from stepscope.hub.questions.toolbox.conditions import RecordQuery
 from stepscope.hub.questions.traces.stored_spans import find_spans, span_json
 from stepscope.hub.store.engine import Engine
 from stepscope.hub.store.read.run_catalog import run_number
-from stepscope.wire.plain import word
+from stepscope.model.records import word
 
 STEPS_BEFORE, STEPS_AFTER = 40, 5
 MAX_SPANS, MAX_LOGS = 10, 20
@@ -61,5 +62,5 @@ def _values(engine: Engine, number: int, alert: Alert, step: int | None) -> dict
     }
 
 
-def _chosen(shown: dict[str, Any], fields: tuple[str, ...]) -> dict[str, Any]:
+def _chosen(shown: Mapping[str, Any], fields: tuple[str, ...]) -> dict[str, Any]:
     return {name: shown.get(name) for name in fields}

@@ -2,55 +2,141 @@
 
 import os
 import time
-from typing import Any
+from typing import Annotated, Any, TypedDict
 
 import msgspec
+from msgspec import Meta
 
 from stepscope.alerts.alert import Alert, Expected, Silence
 from stepscope.alerts.rule import RuleError, read_duration
-from stepscope.alerts.state_machine import OPEN, STATES
+from stepscope.alerts.state_machine import OPEN, STATES, State
 from stepscope.hub.alerting.alerting_thread import Alerting
 from stepscope.hub.questions.toolbox.endpoint import EXACT_RUN, LIMIT, OFFSET, Endpoint, Reader
-from stepscope.hub.questions.toolbox.params import (
-    BOOLEAN,
-    INTEGER,
-    NUMBER,
-    SECONDS,
-    STEP,
-    TEXT,
-    Param,
-    bad_request,
-    forbidden,
-    list_of,
-    not_found,
-    nullable,
-    object_of,
-    seconds,
-)
-from stepscope.wire.plain import plain, word
+from stepscope.hub.questions.toolbox.params import Next, Param, bad_request, forbidden, not_found, seconds
+from stepscope.model.records import Number, Seconds, word
+from stepscope.wire.plain import plain
 
 LONGEST_TEXT = 200
 _STATES = ("open", *STATES)
+_Pattern = Annotated[str, Meta(max_length=LONGEST_TEXT)]
 
 
 class NewSilence(msgspec.Struct, forbid_unknown_fields=True, rename={"duration": "for"}):
     """The body of a request that adds a silence."""
 
-    duration: str | float
-    rule: str = "*"
-    run: str = "*"
-    key: str = "*"
-    why: str = ""
+    duration: Annotated[
+        str | float,
+        Meta(
+            description="How long, such as 2h.",
+            extra_json_schema={"type": "string", "pattern": "^[1-9][0-9]?[smhd]$"},
+        ),
+    ]
+    rule: _Pattern = "*"
+    run: _Pattern = "*"
+    key: _Pattern = "*"
+    why: _Pattern = ""
 
 
-class NewMark(msgspec.Struct, forbid_unknown_fields=True):
+class ExpectedAlert(msgspec.Struct, forbid_unknown_fields=True):
     """The body of a request that marks an alert as expected."""
 
     project: bool = False
 
 
 _decode_silence = msgspec.json.Decoder(NewSilence).decode
-_decode_mark = msgspec.json.Decoder(NewMark).decode
+_decode_mark = msgspec.json.Decoder(ExpectedAlert).decode
+
+
+class AlertJson(TypedDict):
+    """An alert of a rule or a finding."""
+
+    id: str
+    fingerprint: str
+    rule: str
+    finding: str | None
+    run: str
+    run_name: str | None
+    project: str
+    key: str | None
+    rank: int | None
+    state: State
+    severity: str
+    message: str
+    advice: str
+    cause: str
+    band: str
+    threshold: str
+    value: Number | None
+    step: int | None
+    last_step: int | None
+    began: Seconds
+    fired: Seconds
+    changed: Seconds
+    resolved: Seconds
+    ended: bool
+    count: int
+    seen_by: list[str]
+    acknowledged: Seconds
+    acknowledged_by: str
+    expected: bool
+    muted: str
+    notified: Seconds
+    delivered: Seconds
+    error: str
+
+
+class AlertDetails(AlertJson):
+    """An alert with its snapshot: values, slow spans and logs around its step, as they were when it fired."""
+
+    snapshot: dict[str, Any] | None
+
+
+class AlertList(TypedDict):
+    """Alerts of rules and findings, the newest first."""
+
+    alerts: list[AlertJson]
+    counts: Annotated[dict[State, int], Meta(description="How many are in each state.")]
+    next: Next
+
+
+class SilenceJson(TypedDict):
+    """A silence: alerts that send no notifications."""
+
+    id: str
+    rule: str
+    run: str
+    key: str
+    since: Seconds
+    until: Seconds
+    who: str
+    why: str
+
+
+class MarkJson(TypedDict):
+    """A mark of a person that alerts or findings are expected."""
+
+    id: str
+    rule: str
+    finding: str
+    key: str
+    run: str
+    project: str
+    who: str
+    time: Seconds
+
+
+class Muted(TypedDict):
+    """The silences that last, and the marks as expected."""
+
+    silences: list[SilenceJson]
+    expected: list[MarkJson]
+
+
+class RemovedSilence(TypedDict):
+    """A silence or a mark that was removed."""
+
+    id: str
+    removed: bool
 
 
 def alerting(reader: Reader) -> Alerting:
@@ -67,7 +153,7 @@ def for_all_projects(reader: Reader) -> Alerting:
     return alerting(reader)
 
 
-def listing(reader: Reader, given: dict[str, Any]) -> dict[str, Any]:
+def listing(reader: Reader, given: dict[str, Any]) -> AlertList:
     """Answer `GET /api/alerts/states`."""
     wanted = OPEN if given["state"] == "open" else None if given["state"] is None else {given["state"]}
     found = [
@@ -85,20 +171,20 @@ def listing(reader: Reader, given: dict[str, Any]) -> dict[str, Any]:
     return {"alerts": [_shape(alert) for alert in shown], "counts": counts, "next": more}
 
 
-def one(reader: Reader, given: dict[str, Any]) -> dict[str, Any]:
+def one(reader: Reader, given: dict[str, Any]) -> AlertDetails:
     """Answer `GET /api/alerts/states/{id}`."""
     alert = _seen(reader, given["id"])
     return {**_shape(alert), "snapshot": plain(alert.snapshot)}
 
 
-def acknowledge(reader: Reader, given: dict[str, Any]) -> dict[str, Any]:
+def acknowledge(reader: Reader, given: dict[str, Any]) -> AlertJson:
     """Answer `POST /api/alerts/states/{id}/acknowledge`."""
     alert = _seen(reader, given["id"])
     alerting(reader).acknowledge(alert.id, reader.who)
     return _shape(alert)
 
 
-def expect(reader: Reader, given: dict[str, Any]) -> dict[str, Any]:
+def expect(reader: Reader, given: dict[str, Any]) -> MarkJson:
     """Answer `POST /api/alerts/states/{id}/expected`."""
     alert = _seen(reader, given["id"])
     try:
@@ -110,14 +196,14 @@ def expect(reader: Reader, given: dict[str, Any]) -> dict[str, Any]:
     return mark_json(mark)
 
 
-def muted(reader: Reader, given: dict[str, Any]) -> dict[str, Any]:
+def muted(reader: Reader, given: dict[str, Any]) -> Muted:
     """Answer `GET /api/alerts/silences`."""
     known = alerting(reader)
     marks = [mark for mark in known.expected() if reader.project in (None, mark.project) or not mark.project]
     return {"silences": [_silence(each) for each in known.silences()], "expected": [mark_json(mark) for mark in marks]}
 
 
-def silence(reader: Reader, given: dict[str, Any]) -> dict[str, Any]:
+def silence(reader: Reader, given: dict[str, Any]) -> SilenceJson:
     """Answer `POST /api/alerts/silences`."""
     known = for_all_projects(reader)
     try:
@@ -127,8 +213,6 @@ def silence(reader: Reader, given: dict[str, Any]) -> dict[str, Any]:
         raise bad_request(f'send {{"rule": "*", "run": "*", "key": "*", "for": "2h", "why": "..."}}: {error}') from None
     if lasts.seconds <= 0:
         raise bad_request("for must be a duration such as 2h")
-    if max(len(text) for text in (wanted.rule, wanted.run, wanted.key, wanted.why)) > LONGEST_TEXT:
-        raise bad_request(f"a pattern or a reason has at most {LONGEST_TEXT} characters")
     now = time.time_ns()
     made = Silence(
         id=os.urandom(6).hex(),
@@ -145,7 +229,7 @@ def silence(reader: Reader, given: dict[str, Any]) -> dict[str, Any]:
     return _silence(made)
 
 
-def remove(reader: Reader, given: dict[str, Any]) -> dict[str, Any]:
+def remove(reader: Reader, given: dict[str, Any]) -> RemovedSilence:
     """Answer `DELETE /api/alerts/silences/{id}`."""
     if not for_all_projects(reader).remove(given["id"]):
         raise not_found(f"there is no silence {given['id']}")
@@ -159,7 +243,7 @@ def _seen(reader: Reader, id: str) -> Alert:
     return alert
 
 
-def _shape(alert: Alert) -> dict[str, Any]:
+def _shape(alert: Alert) -> AlertJson:
     about, found = alert.subject, alert.finding or {}
     return {
         "id": alert.id,
@@ -198,62 +282,42 @@ def _shape(alert: Alert) -> dict[str, Any]:
     }
 
 
-def _silence(each: Silence) -> dict[str, Any]:
-    times = {"since": seconds(each.since), "until": seconds(each.until)}
+def _silence(each: Silence) -> SilenceJson:
     return {
         "id": each.id,
         "rule": each.rule,
         "run": each.run,
         "key": each.key,
-        **times,
+        "since": seconds(each.since),
+        "until": seconds(each.until),
         "who": each.who,
         "why": each.why,
     }
 
 
-def mark_json(each: Expected) -> dict[str, Any]:
+def mark_json(each: Expected) -> MarkJson:
     """A mark as expected."""
-    fields = {name: getattr(each, name) for name in ("id", "rule", "finding", "key", "run", "project", "who")}
-    return {**fields, "time": seconds(each.time)}
+    return {
+        "id": each.id,
+        "rule": each.rule,
+        "finding": each.finding,
+        "key": each.key,
+        "run": each.run,
+        "project": each.project,
+        "who": each.who,
+        "time": seconds(each.time),
+    }
 
 
 _ID = Param("id", "text", "the id", required=True, place="path")
 _RULE = Param("rule", "text", "of this rule")
 _STATE = Param("state", "choice", "in this state; `open` is any state that sends notifications", choices=_STATES)
-ALERT_FIELDS = {
-    **dict.fromkeys(("id", "fingerprint", "rule", "run", "project", "severity", "message"), TEXT),
-    **dict.fromkeys(("advice", "cause", "band", "threshold", "acknowledged_by", "muted", "error"), TEXT),
-    **dict.fromkeys(("finding", "run_name", "key"), nullable(TEXT)),
-    **dict.fromkeys(("began", "fired", "changed", "resolved", "acknowledged", "notified", "delivered"), SECONDS),
-    **dict.fromkeys(("ended", "expected"), BOOLEAN),
-    **dict.fromkeys(("rank", "step", "last_step"), STEP),
-    "state": {"type": "string", "enum": list(STATES)},
-    "value": nullable(NUMBER),
-    "count": INTEGER,
-    "seen_by": list_of(TEXT),
-}
-_ALERT = object_of(**ALERT_FIELDS)
-_SILENCE = object_of(id=TEXT, rule=TEXT, run=TEXT, key=TEXT, since=SECONDS, until=SECONDS, who=TEXT, why=TEXT)
-MARK = object_of(id=TEXT, rule=TEXT, finding=TEXT, key=TEXT, run=TEXT, project=TEXT, who=TEXT, time=SECONDS)
-_PATTERN = {"type": "string", "maxLength": LONGEST_TEXT}
-_NEW_SILENCE = {
-    "type": "object",
-    "properties": {
-        "for": {"type": "string", "pattern": "^[1-9][0-9]?[smhd]$", "description": "How long, such as 2h."},
-        **dict.fromkeys(("rule", "run", "key", "why"), _PATTERN),
-    },
-    "required": ["for"],
-    "additionalProperties": False,
-}
-_NEW_MARK = {"type": "object", "properties": {"project": BOOLEAN}, "additionalProperties": False}
-
 ENDPOINTS = (
     Endpoint(
         "/api/alerts/states",
         "listAlertStates",
         "The alerts of rules and findings, the newest first, with the number in each state.",
         listing,
-        object_of(alerts=list_of(_ALERT), counts=object_of(**dict.fromkeys(STATES, INTEGER)), next=nullable(INTEGER)),
         (_STATE, EXACT_RUN, _RULE, LIMIT, OFFSET),
     ),
     Endpoint(
@@ -261,7 +325,6 @@ ENDPOINTS = (
         "readAlertState",
         "One alert, with the snapshot that was taken when it fired.",
         one,
-        object_of(**ALERT_FIELDS, snapshot={"type": ["object", "null"]}),
         (_ID,),
     ),
     Endpoint(
@@ -269,7 +332,6 @@ ENDPOINTS = (
         "acknowledgeAlert",
         "Acknowledge an alert: its notifications are not repeated.",
         acknowledge,
-        _ALERT,
         (_ID,),
         method="POST",
     ),
@@ -278,33 +340,29 @@ ENDPOINTS = (
         "expectAlert",
         "Mark similar alerts as expected, in the run or in its whole project: they send no notifications.",
         expect,
-        MARK,
         (_ID,),
         method="POST",
-        body=_NEW_MARK,
+        body=ExpectedAlert,
     ),
     Endpoint(
         "/api/alerts/silences",
         "listSilences",
         "The silences that last, and the marks as expected.",
         muted,
-        object_of(silences=list_of(_SILENCE), expected=list_of(MARK)),
     ),
     Endpoint(
         "/api/alerts/silences",
         "addSilence",
         "Silence some alerts for a while; `*` in a pattern matches anything.",
         silence,
-        _SILENCE,
         method="POST",
-        body=_NEW_SILENCE,
+        body=NewSilence,
     ),
     Endpoint(
         "/api/alerts/silences/{id}",
         "removeSilence",
         "Remove a silence or a mark as expected.",
         remove,
-        object_of(id=TEXT, removed=BOOLEAN),
         (_ID,),
         method="DELETE",
     ),

@@ -3,28 +3,15 @@
 import math
 from bisect import bisect_right
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import Annotated, Any, TypedDict
 
 import msgspec
+from msgspec import Meta
 
 from stepscope.hub.questions.runs.run_fields import is_higher_better
 from stepscope.hub.questions.series.metric_keys import MAX_NAMES, find_metrics, metric_names
 from stepscope.hub.questions.toolbox.endpoint import RUN, Endpoint, Reader
-from stepscope.hub.questions.toolbox.params import (
-    ATTRS,
-    BOOLEAN,
-    INTEGER,
-    NUMBER,
-    SECONDS,
-    STEP,
-    TEXT,
-    Param,
-    list_of,
-    map_of,
-    nullable,
-    object_of,
-    seconds,
-)
+from stepscope.hub.questions.toolbox.params import Attrs, Param, seconds
 from stepscope.hub.store import literal
 from stepscope.hub.store.engine import Engine
 from stepscope.hub.store.read.log_rows import LifeEvent, read_life_events
@@ -32,7 +19,8 @@ from stepscope.hub.store.read.series_catalog import SeriesRow
 from stepscope.hub.store.schema import NO_STEP
 from stepscope.journal.key_summary import leading
 from stepscope.model import names
-from stepscope.wire.plain import plain, word
+from stepscope.model.records import Number, Seconds, word
+from stepscope.wire.plain import plain
 
 MAX_EVENTS = 20_000
 MAX_CHECKPOINTS = 200
@@ -64,7 +52,65 @@ class _Saved(msgspec.Struct):
         return str(self.events[0].attrs.get("id", "")) or f"{self.attempt}-{self.step}-{self.events[0].time}"
 
 
-def checkpoints(reader: Reader, given: dict[str, Any]) -> dict[str, Any]:
+class ValueAt(TypedDict):
+    """The value of a metric at a step, or the last before it: the mean of the ranks."""
+
+    step: int
+    value: Number
+
+
+class CheckpointJson(TypedDict):
+    """A checkpoint: what its ranks recorded at one path and step in one attempt."""
+
+    id: str
+    path: str
+    step: int | None
+    attempt: int
+    ranks: Annotated[int, Meta(description="How many recorded it.")]
+    time: Seconds
+    seconds: Annotated[float | None, Meta(description="How long saving it took.")]
+    bytes: int | None
+    files: int | None
+    manifest: str | None
+    content: str | None
+    complete: bool | None
+    attrs: Attrs
+    values: dict[str, ValueAt]
+
+
+class BestCheckpoint(TypedDict):
+    """The best checkpoint of those in the answer, by one metric."""
+
+    key: str
+    id: str
+    step: int | None
+    path: str
+    value: float
+    higher: Annotated[bool, Meta(description="Whether high values are better.")]
+
+
+class LoadedCheckpoint(TypedDict):
+    """A checkpoint that an attempt continued from."""
+
+    attempt: int
+    rank: int
+    time: Seconds
+    path: str
+    step: int | None
+    checkpoint: Annotated[str | None, Meta(description="Which of this run it is.")]
+
+
+class CheckpointList(TypedDict):
+    """The checkpoints of a run, the newest first."""
+
+    keys: list[str]
+    checkpoints: list[CheckpointJson]
+    total: int
+    best: BestCheckpoint | None
+    loaded: list[LoadedCheckpoint]
+
+
+def checkpoints(reader: Reader, given: dict[str, Any]) -> CheckpointList:
     """Answer `/api/runs/{run}/checkpoints`."""
     run = reader.number(given["run"])
     events = read_life_events(reader.engine, run, _EVENTS, MAX_EVENTS)
@@ -151,8 +197,8 @@ def _value_at(by_attempt: Mapping[int, Mapping[int, list[float]]], attempt: int,
     return None
 
 
-def _checkpoint_json(saved: _Saved, keys: Sequence[str], values: _Values) -> dict[str, Any]:
-    first, shown = saved.events[-1], {}
+def _checkpoint_json(saved: _Saved, keys: Sequence[str], values: _Values) -> CheckpointJson:
+    first, shown = saved.events[-1], dict[str, ValueAt]()
     for key in keys:
         found = None if saved.step is None else _value_at(values.get(key, {}), saved.attempt, saved.step)
         if found is not None:
@@ -178,7 +224,7 @@ def _checkpoint_json(saved: _Saved, keys: Sequence[str], values: _Values) -> dic
     }
 
 
-def _best(key: str, rows: Sequence[dict[str, Any]]) -> dict[str, Any] | None:
+def _best(key: str, rows: Sequence[CheckpointJson]) -> BestCheckpoint | None:
     """The checkpoint with the best value of a metric; of equal ones the newest. None when none has a finite one."""
     higher = is_higher_better(key)
     finite = [
@@ -194,7 +240,7 @@ def _best(key: str, rows: Sequence[dict[str, Any]]) -> dict[str, Any] | None:
     return {"key": key, "id": row["id"], "step": row["step"], "path": row["path"], "value": value, "higher": higher}
 
 
-def _loaded_json(event: LifeEvent, saved: Iterable[_Saved]) -> dict[str, Any]:
+def _loaded_json(event: LifeEvent, saved: Iterable[_Saved]) -> LoadedCheckpoint:
     """The checkpoint that an attempt continued from, and which of this run it is."""
     earlier = [each for each in saved if each.path == event.text("path") and each.events[-1].time <= event.time]
     return {
@@ -207,26 +253,12 @@ def _loaded_json(event: LifeEvent, saved: Iterable[_Saved]) -> dict[str, Any]:
     }
 
 
-_CHECKPOINT = object_of(
-    id=TEXT, path=TEXT, step=STEP, attempt=INTEGER, ranks=INTEGER, time=SECONDS, seconds=nullable(NUMBER),
-    bytes=nullable(INTEGER), files=nullable(INTEGER), manifest=nullable(TEXT), content=nullable(TEXT),
-    complete=nullable(BOOLEAN), attrs=ATTRS, values=map_of(object_of(step=INTEGER, value=NUMBER)),
-)  # fmt: skip
-_LOADED = object_of(attempt=INTEGER, rank=INTEGER, time=SECONDS, path=TEXT, step=STEP, checkpoint=nullable(TEXT))
-
 ENDPOINTS = (
     Endpoint(
         "/api/runs/{run}/checkpoints",
         "listCheckpoints",
         "The checkpoints of a run, the newest first, with metrics at their steps, the best one, and those loaded.",
         checkpoints,
-        object_of(
-            keys=list_of(TEXT),
-            checkpoints=list_of(_CHECKPOINT),
-            total=INTEGER,
-            best=nullable(object_of(key=TEXT, id=TEXT, step=STEP, path=TEXT, value=NUMBER, higher=BOOLEAN)),
-            loaded=list_of(_LOADED),
-        ),
         (
             RUN,
             Param("key", "text", "a metric to show; without one, the most important ones", many=MAX_KEYS),

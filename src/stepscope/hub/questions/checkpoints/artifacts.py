@@ -2,26 +2,17 @@
 
 from bisect import bisect_right
 from collections.abc import Iterable
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple, TypedDict
 
 import msgspec
+from msgspec import Meta
 
 from stepscope.hub.questions.toolbox.endpoint import RUN, Endpoint, Reader
-from stepscope.hub.questions.toolbox.params import (
-    ATTRS,
-    BOOLEAN,
-    INTEGER,
-    SECONDS,
-    STEP,
-    TEXT,
-    list_of,
-    nullable,
-    object_of,
-    seconds,
-)
+from stepscope.hub.questions.toolbox.params import Attrs, seconds
 from stepscope.hub.store.engine import Engine
 from stepscope.hub.store.read.log_rows import LifeEvent, read_life_events, read_life_events_of_project
 from stepscope.model import names
+from stepscope.model.records import Seconds
 from stepscope.wire.plain import plain
 
 MAX_EVENTS = 20_000
@@ -97,7 +88,58 @@ def _number(made: Iterable[Made]) -> None:
         each.version = of_name.setdefault(each.content, given or f"v{len(of_name)}")
 
 
-def artifacts(reader: Reader, given: dict[str, Any]) -> dict[str, Any]:
+class MadeArtifact(TypedDict):
+    """A version of an artifact that a run made."""
+
+    id: str
+    name: str
+    version: str
+    kind: str
+    path: str
+    step: int | None
+    attempt: int
+    time: Seconds
+    bytes: int | None
+    files: int | None
+    manifest: str | None
+    content: str | None
+    complete: bool | None
+    copied: bool
+    copied_files: int | None
+    failed_files: int | None
+    aliases: list[str]
+    attrs: Attrs
+    used_by: Annotated[list[str], Meta(description=f"Runs that used this version, at most {MAX_USERS}.")]
+    users: int
+
+
+class UsedArtifact(TypedDict):
+    """An artifact that a run used."""
+
+    name: str
+    version: str
+    kind: str
+    path: str
+    attempt: int
+    time: Seconds
+    made_by: Annotated[str | None, Meta(description="The run that made it, where it is known.")]
+
+
+class ArtifactList(TypedDict):
+    """The artifacts that a run made and used, the newest first."""
+
+    made: list[MadeArtifact]
+    used: list[UsedArtifact]
+    more: Annotated[
+        bool,
+        Meta(
+            description=f"Whether the project has more than {MAX_EVENTS:,} records of artifacts, of which the "
+            "oldest are read."
+        ),
+    ]
+
+
+def artifacts(reader: Reader, given: dict[str, Any]) -> ArtifactList:
     """Answer `/api/runs/{run}/artifacts`."""
     row = reader.recorded(given["run"])
     if not read_life_events(reader.engine, row.number, EVENTS, 1):
@@ -152,7 +194,7 @@ class _Known:
         return found[at - 1] if at else None
 
 
-def _made_json(made: Made, users: dict[str, set[int]], ids: dict[int, str]) -> dict[str, Any]:
+def _made_json(made: Made, users: dict[str, set[int]], ids: dict[int, str]) -> MadeArtifact:
     event, sizes = made.event, made.measured or made.event
     used_by = sorted(ids[run] for run in users.get(version_of(made), ()) if run in ids)
     return {
@@ -179,7 +221,7 @@ def _made_json(made: Made, users: dict[str, set[int]], ids: dict[int, str]) -> d
     }
 
 
-def _used_json(event: LifeEvent, target: Made | None, ids: dict[int, str]) -> dict[str, Any]:
+def _used_json(event: LifeEvent, target: Made | None, ids: dict[int, str]) -> UsedArtifact:
     return {
         "name": event.text("name") if target is None else target.name,
         "version": event.text("version") if target is None else target.version,
@@ -191,30 +233,12 @@ def _used_json(event: LifeEvent, target: Made | None, ids: dict[int, str]) -> di
     }
 
 
-_MADE = object_of(
-    id=TEXT, name=TEXT, version=TEXT, kind=TEXT, path=TEXT, step=STEP, attempt=INTEGER, time=SECONDS,
-    bytes=nullable(INTEGER), files=nullable(INTEGER), manifest=nullable(TEXT), content=nullable(TEXT),
-    complete=nullable(BOOLEAN), copied=BOOLEAN, copied_files=nullable(INTEGER),
-    failed_files=nullable(INTEGER), aliases=list_of(TEXT), attrs=ATTRS, used_by=list_of(TEXT),
-    users=INTEGER,
-)  # fmt: skip
-_USED = object_of(name=TEXT, version=TEXT, kind=TEXT, path=TEXT, attempt=INTEGER, time=SECONDS, made_by=nullable(TEXT))
-
 ENDPOINTS = (
     Endpoint(
         "/api/runs/{run}/artifacts",
         "listArtifacts",
         "The artifacts that a run made and used, the newest first, with the runs that used or made them.",
         artifacts,
-        object_of(
-            made=list_of(_MADE),
-            used=list_of(_USED),
-            more={
-                **BOOLEAN,
-                "description": f"Whether the project has more than {MAX_EVENTS:,} records of artifacts, of which the "
-                "oldest are read.",
-            },
-        ),
         (RUN,),
     ),
 )

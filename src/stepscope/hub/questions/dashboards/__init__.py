@@ -1,45 +1,77 @@
 """Dashboards: list, read, save and delete them, and validate their YAML."""
 
-from typing import Any
+from typing import Annotated, Any, TypedDict
 
 import msgspec
+from msgspec import Meta
 
-from stepscope.hub.dashboards.dashboard import BUILTIN, LONGEST, Dashboards, Mistake, Source, parse
+from stepscope.hub.dashboards.dashboard import BUILTIN, LONGEST, Dashboard, Dashboards, Mistake, Source, parse
 from stepscope.hub.questions.toolbox.endpoint import Endpoint, Reader
-from stepscope.hub.questions.toolbox.params import (
-    BOOLEAN,
-    INTEGER,
-    REPLACED,
-    TEXT,
-    Param,
-    bad_request,
-    forbidden,
-    list_of,
-    not_found,
-    nullable,
-    object_of,
-)
+from stepscope.hub.questions.toolbox.params import MistakeJson, Param, Replaced, bad_request, forbidden, not_found
 from stepscope.hub.texts import version_of
 
 
-class Text(msgspec.Struct, forbid_unknown_fields=True):
+class NewDashboard(msgspec.Struct, forbid_unknown_fields=True):
     """The body of a request with a dashboard."""
 
+    yaml: Annotated[str, Meta(extra_json_schema={"maxLength": LONGEST})]
+    version: Replaced = None
+
+
+_decode = msgspec.json.Decoder(NewDashboard).decode
+
+
+class DashboardName(TypedDict):
+    """The name of a dashboard."""
+
+    name: str
+    builtin: bool
+
+
+class DashboardEntry(DashboardName):
+    """A dashboard in the list of all."""
+
+    title: str
+    text: str
+    charts: int
+    mistake: MistakeJson | None
+
+
+class DashboardList(TypedDict):
+    """The dashboards: the built-in ones, then those that were saved."""
+
+    dashboards: list[DashboardEntry]
+
+
+class CheckedDashboard(TypedDict):
+    """A dashboard as data, or the mistake in its text."""
+
+    dashboard: Annotated[Dashboard | None, Meta(description="The dashboard as data; null when the text is not valid.")]
+    mistake: MistakeJson | None
+
+
+class DashboardJson(DashboardName, CheckedDashboard):
+    """A dashboard, as text and as data."""
+
     yaml: str
-    version: str | None = None
+    version: str
 
 
-_decode = msgspec.json.Decoder(Text).decode
+class DeletedDashboard(TypedDict):
+    """A dashboard that was deleted."""
+
+    name: str
+    deleted: bool
 
 
-def listing(reader: Reader, given: dict[str, Any]) -> dict[str, Any]:
+def listing(reader: Reader, given: dict[str, Any]) -> DashboardList:
     """Answer `GET /api/dashboards`."""
     known = _known(reader)
     found = [source for name in known.names() if (source := known.read(name)) is not None]
     return {"dashboards": [_described(source) for source in found]}
 
 
-def _described(source: Source) -> dict[str, Any]:
+def _described(source: Source) -> DashboardEntry:
     try:
         made = parse(source.text)
     except Mistake as mistake:
@@ -53,7 +85,7 @@ def _described(source: Source) -> dict[str, Any]:
     }
 
 
-def one(reader: Reader, given: dict[str, Any]) -> dict[str, Any]:
+def one(reader: Reader, given: dict[str, Any]) -> DashboardJson:
     """Answer `GET /api/dashboards/{name}`."""
     source = _known(reader).read(given["name"])
     if source is None:
@@ -61,7 +93,7 @@ def one(reader: Reader, given: dict[str, Any]) -> dict[str, Any]:
     return {**_who(source), "yaml": source.text, "version": version_of(source.text), **_checked(source.text)}
 
 
-def save(reader: Reader, given: dict[str, Any]) -> dict[str, Any]:
+def save(reader: Reader, given: dict[str, Any]) -> DashboardJson:
     """Answer `PUT /api/dashboards/{name}`."""
     name, wanted = _changeable(reader, given), _body(given)
     try:
@@ -75,7 +107,7 @@ def save(reader: Reader, given: dict[str, Any]) -> dict[str, Any]:
     return one(reader, given)
 
 
-def delete(reader: Reader, given: dict[str, Any]) -> dict[str, Any]:
+def delete(reader: Reader, given: dict[str, Any]) -> DeletedDashboard:
     """Answer `DELETE /api/dashboards/{name}`."""
     name = _changeable(reader, given)
     if not _known(reader).delete(name):
@@ -83,14 +115,14 @@ def delete(reader: Reader, given: dict[str, Any]) -> dict[str, Any]:
     return {"name": name, "deleted": True}
 
 
-def check(reader: Reader, given: dict[str, Any]) -> dict[str, Any]:
+def check(reader: Reader, given: dict[str, Any]) -> CheckedDashboard:
     """Answer `POST /api/dashboards`: validate without saving."""
     return _checked(_body(given).yaml)
 
 
-def _checked(text: str) -> dict[str, Any]:
+def _checked(text: str) -> CheckedDashboard:
     try:
-        return {"dashboard": msgspec.to_builtins(parse(text)), "mistake": None}
+        return {"dashboard": parse(text), "mistake": None}
     except Mistake as mistake:
         return {"dashboard": None, "mistake": _mistake_json(mistake)}
 
@@ -110,73 +142,52 @@ def _changeable(reader: Reader, given: dict[str, Any]) -> str:
     return name
 
 
-def _body(given: dict[str, Any]) -> Text:
+def _body(given: dict[str, Any]) -> NewDashboard:
     try:
         return _decode(given["body"])
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
         raise bad_request(f'send {{"yaml": "title: ..."}}: {error}') from None
 
 
-def _who(source: Source) -> dict[str, Any]:
+def _who(source: Source) -> DashboardName:
     return {"name": source.name, "builtin": source.builtin}
 
 
-def _mistake_json(mistake: Mistake) -> dict[str, Any]:
+def _mistake_json(mistake: Mistake) -> MistakeJson:
     return {"line": mistake.line, "column": mistake.column, "message": str(mistake)}
 
 
 _NAME = Param("name", "name", "the name of a dashboard", required=True, place="path")
-_MISTAKE = nullable(object_of(line=INTEGER, column=INTEGER, message=TEXT))
-_DASHBOARD = {"type": ["object", "null"], "description": "The dashboard as data; null when the text is not valid."}
-_ONE = object_of(name=TEXT, builtin=BOOLEAN, yaml=TEXT, version=TEXT, dashboard=_DASHBOARD, mistake=_MISTAKE)
-_BODY = {
-    "type": "object",
-    "properties": {
-        "yaml": {"type": "string", "maxLength": LONGEST},
-        "version": REPLACED,
-    },
-    "required": ["yaml"],
-    "additionalProperties": False,
-}
-
 ENDPOINTS = (
     Endpoint(
         "/api/dashboards",
         "listDashboards",
         "The dashboards: the built-in ones, then those that were saved.",
         listing,
-        object_of(
-            dashboards=list_of(
-                object_of(name=TEXT, builtin=BOOLEAN, title=TEXT, text=TEXT, charts=INTEGER, mistake=_MISTAKE),
-            )
-        ),
     ),
     Endpoint(
         "/api/dashboards",
         "checkDashboard",
         "Validate the YAML of a dashboard: the dashboard as data, or the mistake. Nothing is saved.",
         check,
-        object_of(dashboard=_DASHBOARD, mistake=_MISTAKE),
         method="POST",
-        body=_BODY,
+        body=NewDashboard,
     ),
-    Endpoint("/api/dashboards/{name}", "readDashboard", "One dashboard, as text and as data.", one, _ONE, (_NAME,)),
+    Endpoint("/api/dashboards/{name}", "readDashboard", "One dashboard, as text and as data.", one, (_NAME,)),
     Endpoint(
         "/api/dashboards/{name}",
         "keepDashboard",
         "Save a dashboard; invalid YAML is refused with the line.",
         save,
-        _ONE,
         (_NAME,),
         method="PUT",
-        body=_BODY,
+        body=NewDashboard,
     ),
     Endpoint(
         "/api/dashboards/{name}",
         "deleteDashboard",
         "Delete a dashboard that was saved.",
         delete,
-        object_of(name=TEXT, deleted=BOOLEAN),
         (_NAME,),
         method="DELETE",
     ),

@@ -3,25 +3,14 @@
 import os
 import time
 from collections.abc import Callable
-from typing import Annotated, Any
+from typing import Annotated, Any, TypedDict
 
 import msgspec
+from msgspec import Meta
 
-from stepscope.hub.dashboards.saved_views import LONGEST_NAME, LONGEST_QUERY, Full, Name, Query, SavedViews, View
+from stepscope.hub.dashboards.saved_views import Full, Name, Query, SavedViews, View
 from stepscope.hub.questions.toolbox.endpoint import Endpoint, Reader
-from stepscope.hub.questions.toolbox.params import (
-    BOOLEAN,
-    NUMBER,
-    TEXT,
-    Param,
-    bad_request,
-    conflict,
-    list_of,
-    not_found,
-    nullable,
-    object_of,
-    unavailable,
-)
+from stepscope.hub.questions.toolbox.params import Param, bad_request, conflict, not_found, unavailable
 from stepscope.hub.texts import version_of
 from stepscope.model.run_description import LONGEST_NOTES
 
@@ -34,7 +23,7 @@ class NewView(msgspec.Struct, forbid_unknown_fields=True):
     default: bool = False
 
 
-class Change(msgspec.Struct, forbid_unknown_fields=True):
+class ViewChange(msgspec.Struct, forbid_unknown_fields=True):
     """The body of a request that changes a view; what is left out stays."""
 
     name: Name | None = None
@@ -45,31 +34,44 @@ class Change(msgspec.Struct, forbid_unknown_fields=True):
 class NewNotes(msgspec.Struct, forbid_unknown_fields=True):
     """The body of a request that replaces the notes of a project."""
 
-    notes: Annotated[str, msgspec.Meta(max_length=LONGEST_NOTES)]
-    version: str | None = None
-    """The version that is replaced."""
+    notes: Annotated[str, Meta(max_length=LONGEST_NOTES)]
+    version: Annotated[str | None, Meta(description="The version that is replaced.")] = None
 
 
-_decode_new, _decode_change = msgspec.json.Decoder(NewView).decode, msgspec.json.Decoder(Change).decode
+_decode_new, _decode_change = msgspec.json.Decoder(NewView).decode, msgspec.json.Decoder(ViewChange).decode
 _decode_notes = msgspec.json.Decoder(NewNotes).decode
 
 
-def listing(reader: Reader, given: dict[str, Any]) -> dict[str, Any]:
+class ViewList(TypedDict):
+    """The saved views of a project, by name."""
+
+    views: list[View]
+    notes: Annotated[str, Meta(description="The notes of the project, in Markdown.")]
+    version: Annotated[str, Meta(description="The version of the notes, which a change of them names.")]
+
+
+class DeletedView(TypedDict):
+    """A view that was deleted."""
+
+    id: str
+    deleted: bool
+
+
+def listing(reader: Reader, given: dict[str, Any]) -> ViewList:
     """Answer `GET /api/views`."""
     known = _known(reader, given)
-    views = [msgspec.to_builtins(view) for view in known.of(given["project"])]
     notes = known.notes_of(given["project"])
-    return {"views": views, "notes": notes, "version": version_of(notes or None)}
+    return {"views": known.of(given["project"]), "notes": notes, "version": version_of(notes or None)}
 
 
-def note(reader: Reader, given: dict[str, Any]) -> dict[str, Any]:
+def note(reader: Reader, given: dict[str, Any]) -> ViewList:
     """Answer `PUT /api/views`."""
     wanted = _body(_decode_notes, given["body"], '{"notes": "..."}')
     _saving(lambda: _known(reader, given).note(given["project"], wanted.notes.strip(), wanted.version))
     return listing(reader, given)
 
 
-def save(reader: Reader, given: dict[str, Any]) -> dict[str, Any]:
+def save(reader: Reader, given: dict[str, Any]) -> View:
     """Answer `POST /api/views`."""
     wanted = _body(_decode_new, given["body"], '{"name": "...", "query": "filter=..."}')
     made = View(
@@ -79,7 +81,7 @@ def save(reader: Reader, given: dict[str, Any]) -> dict[str, Any]:
     return _changed(reader, given, lambda views: made)
 
 
-def change(reader: Reader, given: dict[str, Any]) -> dict[str, Any]:
+def change(reader: Reader, given: dict[str, Any]) -> View:
     """Answer `PATCH /api/views/{view}`."""
     wanted = _body(_decode_change, given["body"], '{"name": "...", "query": "...", "default": true}')
     changed = {key: value for key, value in msgspec.structs.asdict(wanted).items() if value is not None}
@@ -89,7 +91,7 @@ def change(reader: Reader, given: dict[str, Any]) -> dict[str, Any]:
     return _changed(reader, given, lambda views: msgspec.structs.replace(_find(given, views), **changed))
 
 
-def delete(reader: Reader, given: dict[str, Any]) -> dict[str, Any]:
+def delete(reader: Reader, given: dict[str, Any]) -> DeletedView:
     """Answer `DELETE /api/views/{view}`."""
 
     def without(views: list[View]) -> list[View]:
@@ -100,7 +102,7 @@ def delete(reader: Reader, given: dict[str, Any]) -> dict[str, Any]:
     return {"id": given["view"].hex(), "deleted": True}
 
 
-def _changed(reader: Reader, given: dict[str, Any], make: Callable[[list[View]], View]) -> dict[str, Any]:
+def _changed(reader: Reader, given: dict[str, Any], make: Callable[[list[View]], View]) -> View:
     """Store a new view, or one made of those that are there; a name is given once, and one at most is the default."""
     stored: list[View] = []
 
@@ -115,8 +117,7 @@ def _changed(reader: Reader, given: dict[str, Any], make: Callable[[list[View]],
         return [made if each.id == made.id else each for each in others]
 
     _store(reader, given, checked)
-    answer: dict[str, Any] = msgspec.to_builtins(stored[0])
-    return answer
+    return stored[0]
 
 
 def _not_default(view: View) -> View:
@@ -161,32 +162,7 @@ def _body(decode: Callable[[bytes], Any], body: bytes, example: str) -> Any:
 
 _PROJECT = Param("project", "text", "the project", required=True)
 _ID = Param("view", "hex", "the id of a view", required=True, width=8, place="path")
-_VIEW = object_of(
-    id=TEXT,
-    name=TEXT,
-    query={**TEXT, "description": "The query of its address: `#/project/PROJECT?QUERY`."},
-    default={**BOOLEAN, "description": "Whether the project opens with it; true of one view at most."},
-    who=TEXT,
-    time=NUMBER,
-)
-_FIELDS = {
-    "name": {"type": "string", "minLength": 1, "maxLength": LONGEST_NAME, "pattern": r"\S"},
-    "query": {"type": "string", "maxLength": LONGEST_QUERY},
-    "default": BOOLEAN,
-}
-_NEW = {"type": "object", "properties": _FIELDS, "required": ["name", "query"], "additionalProperties": False}
-_LISTED = object_of(
-    views=list_of(_VIEW),
-    notes={**TEXT, "description": "The notes of the project, in Markdown."},
-    version={**TEXT, "description": "The version of the notes, which a change of them names."},
-)
-_NOTES = {
-    "type": "object",
-    "properties": {"notes": {"type": "string", "maxLength": LONGEST_NOTES}, "version": nullable(TEXT)},
-    "required": ["notes"],
-    "additionalProperties": False,
-}
-_CHANGE = {"type": "object", "properties": _FIELDS, "additionalProperties": False}
+
 
 ENDPOINTS = (
     Endpoint(
@@ -194,7 +170,6 @@ ENDPOINTS = (
         "listViews",
         "The saved views of a project, by name, and its notes.",
         listing,
-        _LISTED,
         (_PROJECT,),
     ),
     Endpoint(
@@ -203,37 +178,33 @@ ENDPOINTS = (
         "Replace the notes of a project, which are Markdown as those of runs; empty ones remove them. With the "
         "`version` that they had it is refused when somebody else changed them since.",
         note,
-        _LISTED,
         (_PROJECT,),
         method="PUT",
-        body=_NOTES,
+        body=NewNotes,
     ),
     Endpoint(
         "/api/views",
         "saveView",
         "Save how the workspace of a project looks under a name that is not taken.",
         save,
-        _VIEW,
         (_PROJECT,),
         method="POST",
-        body=_NEW,
+        body=NewView,
     ),
     Endpoint(
         "/api/views/{view}",
         "changeView",
         "Rename a view, replace its query, or make it the one that the project opens with.",
         change,
-        _VIEW,
         (_ID, _PROJECT),
         method="PATCH",
-        body=_CHANGE,
+        body=ViewChange,
     ),
     Endpoint(
         "/api/views/{view}",
         "deleteView",
         "Delete a view.",
         delete,
-        object_of(id=TEXT, deleted=BOOLEAN),
         (_ID, _PROJECT),
         method="DELETE",
     ),

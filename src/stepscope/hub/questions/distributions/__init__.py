@@ -3,9 +3,9 @@
 import math
 from collections.abc import Collection, Iterator
 from functools import partial
-from typing import Any
+from typing import Annotated, Any, TypedDict
 
-from msgspec import Struct
+from msgspec import Meta, Struct
 
 from stepscope.hub.questions.series.metric_keys import find_metrics
 from stepscope.hub.questions.toolbox.conditions import newest, pages
@@ -21,27 +21,14 @@ from stepscope.hub.questions.toolbox.endpoint import (
     nanoseconds,
     to_int64,
 )
-from stepscope.hub.questions.toolbox.params import (
-    ATTRS,
-    BOOLEAN,
-    INTEGER,
-    NUMBER,
-    SECONDS,
-    STEP,
-    TEXT,
-    Param,
-    list_of,
-    nullable,
-    object_of,
-    seconds,
-)
+from stepscope.hub.questions.toolbox.params import Param, seconds
 from stepscope.hub.store import attrs, exact, literal
 from stepscope.hub.store.engine import Engine
 from stepscope.hub.store.read.run_catalog import step_of
 from stepscope.hub.store.read.series_catalog import SeriesRow, find_series
 from stepscope.hub.store.schema import NO_STEP
 from stepscope.hub.store.write.histogram_rows import FIELDS, Distribution, restore
-from stepscope.model.records import Attrs, Histogram, Summary
+from stepscope.model.records import Attrs, Histogram, Number, Seconds, Summary
 from stepscope.wire.plain import plain
 
 MAX_SERIES = 64
@@ -93,20 +80,90 @@ def cumulative_series(engine: Engine, run: int, series: Collection[int]) -> dict
     return {number: bool(adds_up) for number, adds_up in found.rows("series", "adds_up")}
 
 
-def histograms(reader: Reader, given: dict[str, Any]) -> dict[str, Any]:
+class DistributionJson(TypedDict):
+    """The values of a distribution: counts between bounds, or the quantiles of a summary."""
+
+    count: int
+    sum: Number | None
+    min: Number | None
+    max: Number | None
+    bounds: list[Number]
+    counts: Annotated[list[int], Meta(description="One more than bounds.")]
+    quantiles: list[list[Number]]
+
+
+class HistogramJson(DistributionJson):
+    """A distribution along a run."""
+
+    x: Number | None
+    step: int | None
+    time: Seconds
+    attempt: int
+    merged: Annotated[int, Meta(description="How many were added up.")]
+
+
+class HistogramSeries(TypedDict):
+    """The distributions of a metric on a rank with one set of attributes."""
+
+    rank: int
+    axis: str
+    attrs: Attrs
+    scope: str
+    type: str
+    unit: str
+    cumulative: bool
+    total: Annotated[int, Meta(description="Distributions in range.")]
+    shown: int
+    rows: list[HistogramJson]
+
+
+class HistogramAnswer(TypedDict):
+    """The distributions of a metric along a run."""
+
+    run: str
+    key: str
+    x: str
+    more: bool
+    series: list[HistogramSeries]
+
+
+class ExemplarJson(TypedDict):
+    """A single measurement with its span."""
+
+    rank: int
+    series: Attrs
+    scope: str
+    attempt: int
+    step: int | None
+    time: Seconds
+    value: Number
+    trace_id: str | None
+    span_id: str | None
+    attrs: Attrs
+
+
+class ExemplarList(TypedDict):
+    """Exemplars of a metric, the newest first."""
+
+    run: str
+    key: str
+    exemplars: list[ExemplarJson]
+
+
+def histograms(reader: Reader, given: dict[str, Any]) -> HistogramAnswer:
     """Answer `/api/runs/{run}/histograms`."""
     run, x = reader.number(given["run"]), given["x"]
     (key,), catalog = find_metrics(reader.engine, run, [given["key"]], given["rank"])
     extents = _extents(reader.engine, given, catalog) if catalog else {}
-    made = {"run": given["run"], "key": key, "x": x, "more": len(extents) > MAX_SERIES}
+    made: HistogramAnswer = {"run": given["run"], "key": key, "x": x, "more": len(extents) > MAX_SERIES, "series": []}
     if not extents:
-        return {**made, "series": []}
+        return made
     low, high = min(extent[1] for extent in extents.values()), max(extent[2] for extent in extents.values())
     bucket = f"intDiv({x} - ({low}), {-(-(high - low + 1) // given['points'])})"
     shown = list(extents)[:MAX_SERIES]
     cumulative = cumulative_series(reader.engine, run, shown)
     adding = {series for series in shown if catalog[series].type and not cumulative[series]}
-    rows: dict[int, list[dict[str, Any]]] = {series: [] for series in shown}
+    rows: dict[int, list[HistogramJson]] = {series: [] for series in shown}
     for some in (rows.keys() - adding, adding):
         if some:
             where = _condition(some, given)
@@ -147,7 +204,7 @@ _SAME = ("kind", "scale", "zero_threshold", "positive_offset", "negative_offset"
 """Distributions with these equal can be added."""
 
 
-def _thinned(engine: Engine, x: str, where: str, bucket: str, *, adds: bool) -> Iterator[tuple[int, dict[str, Any]]]:
+def _thinned(engine: Engine, x: str, where: str, bucket: str, *, adds: bool) -> Iterator[tuple[int, HistogramJson]]:
     """Yield the last distribution of each bucket, of the newest attempt; or, where they can be added, their sum."""
     if adds:
         same = ", ".join(_SAME)
@@ -167,11 +224,20 @@ def _thinned(engine: Engine, x: str, where: str, bucket: str, *, adds: bool) -> 
     rows.sort(key=lambda row: (step_of(row[1]) or 0, row[2]) if x == "step" else (row[2], 0))
     for series, at_step, time, attempt, merged, *rest in rows:
         step = step_of(at_step)
-        placed = {"x": step if x == "step" else seconds(time), "step": step, "time": seconds(time), "attempt": attempt}
-        yield series, {**placed, "merged": int(merged), **_distribution_json(_restore(rest))}
+        yield (
+            series,
+            {
+                "x": step if x == "step" else seconds(time),
+                "step": step,
+                "time": seconds(time),
+                "attempt": attempt,
+                "merged": int(merged),
+                **_distribution_json(_restore(rest)),
+            },
+        )
 
 
-def _distribution_json(value: Distribution) -> dict[str, Any]:
+def _distribution_json(value: Distribution) -> DistributionJson:
     bounds, counts = buckets(value)
     return {
         "count": value.count,
@@ -184,7 +250,7 @@ def _distribution_json(value: Distribution) -> dict[str, Any]:
     }
 
 
-def _series_json(info: SeriesRow, cumulative: bool, total: int, rows: list[dict[str, Any]]) -> dict[str, Any]:
+def _series_json(info: SeriesRow, cumulative: bool, total: int, rows: list[HistogramJson]) -> HistogramSeries:
     """One series: of `total` distributions in range `shown` rows are given."""
     return {
         "rank": info.rank,
@@ -220,17 +286,6 @@ def _power(scale: int, index: int) -> float:
         return math.pow(2.0, math.ldexp(index, -scale))
     except OverflowError:
         return math.inf
-
-
-_ROW = object_of(
-    x=nullable(NUMBER), step=STEP, time=SECONDS, attempt=INTEGER, merged=INTEGER, count=INTEGER, sum=nullable(NUMBER),
-    min=nullable(NUMBER), max=nullable(NUMBER), bounds=list_of(NUMBER), counts=list_of(INTEGER),
-    quantiles=list_of(list_of(NUMBER)),
-)  # fmt: skip
-_SERIES = object_of(
-    rank=INTEGER, axis=TEXT, attrs=ATTRS, scope=TEXT, type=TEXT, unit=TEXT, cumulative=BOOLEAN, total=INTEGER,
-    shown=INTEGER, rows=list_of(_ROW),
-)  # fmt: skip
 
 
 class ExemplarRow(Struct, frozen=True):
@@ -275,7 +330,7 @@ def _read_exemplars(engine: Engine, catalog: dict[int, SeriesRow], rest: str) ->
     ]
 
 
-def exemplars(reader: Reader, given: dict[str, Any]) -> dict[str, Any]:
+def exemplars(reader: Reader, given: dict[str, Any]) -> ExemplarList:
     """Answer `/api/runs/{run}/exemplars`."""
     (key,), catalog = find_metrics(reader.engine, reader.number(given["run"]), [given["key"]], given["rank"])
     since, until = nanoseconds(given["since"]), nanoseconds(given["until"])
@@ -283,7 +338,7 @@ def exemplars(reader: Reader, given: dict[str, Any]) -> dict[str, Any]:
     return {"run": given["run"], "key": key, "exemplars": [_exemplar_json(row) for row in found]}
 
 
-def _exemplar_json(row: ExemplarRow) -> dict[str, Any]:
+def _exemplar_json(row: ExemplarRow) -> ExemplarJson:
     return {
         "rank": row.series.rank,
         "series": plain(row.series.attrs),
@@ -298,18 +353,12 @@ def _exemplar_json(row: ExemplarRow) -> dict[str, Any]:
     }
 
 
-_EXEMPLAR = object_of(
-    rank=INTEGER, series=ATTRS, scope=TEXT, attempt=INTEGER, step=STEP, time=SECONDS, value=NUMBER,
-    trace_id=nullable(TEXT), span_id=nullable(TEXT), attrs=ATTRS,
-)  # fmt: skip
-
 ENDPOINTS = (
     Endpoint(
         "/api/runs/{run}/histograms",
         "readHistograms",
         "The distributions of a metric along a run, thinned; one series for each rank and set of attributes.",
         histograms,
-        object_of(run=TEXT, key=TEXT, x=TEXT, more=BOOLEAN, series=list_of(_SERIES)),
         (
             RUN,
             METRIC,
@@ -325,7 +374,6 @@ ENDPOINTS = (
         "readExemplars",
         "Exemplars of a metric: single measurements with their spans, the newest first.",
         exemplars,
-        object_of(run=TEXT, key=TEXT, exemplars=list_of(_EXEMPLAR)),
         (RUN, METRIC, RANK_ONLY, SINCE, UNTIL, LIMIT),
     ),
 )

@@ -3,12 +3,14 @@
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Annotated, Any, Literal, TypedDict
+
+from msgspec import Meta
 
 from stepscope.hub.questions.distributions import DistributionRow, cumulative_series, read_distributions
 from stepscope.hub.questions.series.metric_keys import find_metrics
 from stepscope.hub.questions.toolbox.endpoint import RUN, Endpoint, Reader
-from stepscope.hub.questions.toolbox.params import TEXT, Param, bad_request, list_of, object_of
+from stepscope.hub.questions.toolbox.params import Param, bad_request
 from stepscope.hub.store import literal
 from stepscope.hub.store.engine import Engine
 from stepscope.hub.store.read.series_catalog import SeriesRow
@@ -188,9 +190,29 @@ def quantile(counted: Counts, level: float) -> float:
 MAX_HISTOGRAMS = 20_000
 MAX_LINES = 32
 _NOTHING = Buckets([], [], [], [])
+QuantileKind = Literal["key", "span"]
 
 
-def quantiles(reader: Reader, given: dict[str, Any]) -> dict[str, Any]:
+class QuantileLine(TypedDict):
+    """Quantiles of a metric or of the durations of spans."""
+
+    kind: QuantileKind
+    name: str
+    columns: Annotated[
+        Mapping[str, Sequence[float]], Meta(description="`x`, `x_last`, `count`, and one for each quantile.")
+    ]
+
+
+class QuantileAnswer(TypedDict):
+    """Quantiles along a run."""
+
+    run: str
+    x: str
+    q: list[float]
+    series: list[QuantileLine]
+
+
+def quantiles(reader: Reader, given: dict[str, Any]) -> QuantileAnswer:
     """Answer `/api/runs/{run}/quantiles`."""
     if len(given["key"]) + len(given["span"]) > MAX_LINES:
         raise bad_request(f"ask for at most {MAX_LINES} keys and spans")
@@ -200,9 +222,12 @@ def quantiles(reader: Reader, given: dict[str, Any]) -> dict[str, Any]:
     by_key: dict[str, dict[int, SeriesRow]] = {key: {} for key in keys}
     for number, row in catalog.items():
         by_key[row.key][number] = row
-    found = [("key", key, _of_key(reader, run, mine, x, given["points"], levels)) for key, mine in by_key.items()]
-    found += [("span", name, _of_span(reader, run, name, x, given["points"], levels)) for name in given["span"]]
-    return {"run": given["run"], "x": x, "q": levels, "series": [_line(*each, x, levels) for each in found]}
+    points = given["points"]
+    series = [
+        _line("key", key, _of_key(reader, run, mine, x, points, levels), x, levels) for key, mine in by_key.items()
+    ]
+    series += [_line("span", name, _of_span(reader, run, name, x, points, levels), x, levels) for name in given["span"]]
+    return {"run": given["run"], "x": x, "q": levels, "series": series}
 
 
 def _level(text: str) -> float:
@@ -239,7 +264,7 @@ def _of_key(
     return histogram_quantiles(placed, cumulative, Extent(x, min(places), max(places), points), levels)
 
 
-def _line(kind: str, name: str, found: Buckets, x: str, levels: list[float]) -> dict[str, Any]:
+def _line(kind: QuantileKind, name: str, found: Buckets, x: str, levels: list[float]) -> QuantileLine:
     columns = {f"q{level:g}": info for level, info in zip(levels, found.values or [[]] * len(levels), strict=True)}
     along: dict[str, list[float]] = {"x": list(found.first), "x_last": list(found.last)}
     if x == "time":
@@ -253,18 +278,6 @@ ENDPOINTS = (
         "readQuantiles",
         "Quantiles along a run: of metrics, of recorded histograms, and of the durations of spans in ms.",
         quantiles,
-        object_of(
-            run=TEXT,
-            x=TEXT,
-            q=list_of({"type": "number"}),
-            series=list_of(
-                object_of(
-                    kind={"type": "string", "enum": ["key", "span"]},
-                    name=TEXT,
-                    columns={"type": "object", "additionalProperties": list_of({"type": "number"})},
-                )
-            ),
-        ),
         (
             RUN,
             Param("key", "text", "a metric, in any spelling of its category", many=MAX_LINES),

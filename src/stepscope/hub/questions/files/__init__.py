@@ -6,25 +6,15 @@ import json
 from collections.abc import Sequence
 from http import HTTPStatus
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, TypedDict
+
+from msgspec import Meta
 
 from stepscope.hub.questions.checkpoints.artifacts import made_in, version_of
 from stepscope.hub.questions.files.file_types import HEAD_BYTES, SVG, TABLE, FileType, file_type
 from stepscope.hub.questions.files.file_types import TEXT as TEXT_FILE
-from stepscope.hub.questions.toolbox.endpoint import LIMIT, NEXT, OFFSET, RUN, Endpoint, Reader, StoredFile
-from stepscope.hub.questions.toolbox.params import (
-    ANYTHING,
-    BOOLEAN,
-    INTEGER,
-    SECONDS,
-    STEP,
-    TEXT,
-    Param,
-    bad_request,
-    list_of,
-    not_found,
-    object_of,
-)
+from stepscope.hub.questions.toolbox.endpoint import LIMIT, OFFSET, RUN, Endpoint, Reader, StoredFile
+from stepscope.hub.questions.toolbox.params import Next, Param, bad_request, not_found
 from stepscope.hub.refusals import Refusal, Refused
 from stepscope.hub.runs.bucket import RemoteFile
 from stepscope.hub.runs.run_files import RunFile, logged_digest, logged_name, shown_name
@@ -32,7 +22,7 @@ from stepscope.hub.store import literal
 from stepscope.hub.store.read.log_rows import newest_log_rows
 from stepscope.hub.store.read.run_catalog import RunRow
 from stepscope.model.names import EVENT_ARTIFACT, EVENT_MEDIA
-from stepscope.model.records import EVENT
+from stepscope.model.records import EVENT, Seconds
 from stepscope.wire.plain import plain
 
 MAX_TEXT = 256 * 1024
@@ -51,7 +41,47 @@ _LONGEST_CELL = 10_000
 _DELIMITED = (".csv", ".tsv")
 
 
-def files(reader: Reader, given: dict[str, Any]) -> dict[str, Any]:
+class FileJson(TypedDict):
+    """A stored file of a run."""
+
+    name: str
+    artifact: str
+    bytes: int
+    time: Seconds
+    step: int | None
+    kind: Annotated[str, Meta(examples=["image", "audio", "video", "table", "text", "binary"])]
+
+
+class FileList(TypedDict):
+    """The stored files of a run, by name."""
+
+    run: str
+    files: list[FileJson]
+    total: int
+    bytes: int
+    next: Next
+
+
+class FileText(TypedDict):
+    """The start of a text file."""
+
+    name: str
+    text: str
+    bytes: int
+    cut: Annotated[bool, Meta(description="Whether there is more.")]
+
+
+class FileTable(TypedDict):
+    """Rows of a table."""
+
+    name: str
+    columns: list[str]
+    rows: list[list[Any]]
+    total: int
+    next: Next
+
+
+def files(reader: Reader, given: dict[str, Any]) -> FileList:
     """Answer `/api/runs/{run}/files`."""
     words = (given["q"] or "").lower().split()
     row = reader.recorded(given["run"])
@@ -105,7 +135,7 @@ def _searched(file: RunFile) -> str:
     return f"{file.artifact}/{file.name}".lower()
 
 
-def _file_json(reader: Reader, row: RunRow, file: RunFile) -> dict[str, Any]:
+def _file_json(reader: Reader, row: RunRow, file: RunFile) -> FileJson:
     try:
         kind = _type_of(file.path or _look_for(reader, row, file.name, file.artifact))
     except OSError:  # the bucket does not answer
@@ -169,7 +199,7 @@ def content(reader: Reader, given: dict[str, Any]) -> StoredFile:
     return StoredFile(path, kind.media_type if shown else "application/octet-stream", name, inline=shown)
 
 
-def text(reader: Reader, given: dict[str, Any]) -> dict[str, Any]:
+def text(reader: Reader, given: dict[str, Any]) -> FileText:
     """Answer `/api/runs/{run}/files/text`."""
     path = _find(reader, given)
     if _type_of(path) not in (TEXT_FILE, TABLE, SVG):
@@ -183,7 +213,7 @@ def text(reader: Reader, given: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def table(reader: Reader, given: dict[str, Any]) -> dict[str, Any]:
+def table(reader: Reader, given: dict[str, Any]) -> FileTable:
     """Answer `/api/runs/{run}/files/table`."""
     path = _find(reader, given)
     if _size(path) > LARGEST_TABLE:
@@ -245,7 +275,6 @@ def _cell(value: Any) -> Any:
 _NAME = Param("name", "text", "the name of a file, as in the list", required=True)
 _ARTIFACT = Param("artifact", "text", "the artifact that the file belongs to, as in the list")
 _ROWS = Param("limit", "integer", "at most this many rows", default=100, low=1, high=10_000)
-_FILE = object_of(name=TEXT, artifact=TEXT, bytes=INTEGER, time=SECONDS, step=STEP, kind=TEXT)
 
 ENDPOINTS = (
     Endpoint(
@@ -253,7 +282,6 @@ ENDPOINTS = (
         "readFile",
         "A file of a run. Images, sounds and videos have the type that their content shows; all else is a download.",
         content,
-        {"type": "string", "format": "binary"},
         (RUN, _NAME, _ARTIFACT, Param("download", "boolean", "save it instead of showing it", default=False)),
         media_types=("application/octet-stream",),
     ),
@@ -262,7 +290,6 @@ ENDPOINTS = (
         "readTextFile",
         "The start of a text file of a run.",
         text,
-        object_of(name=TEXT, text=TEXT, bytes=INTEGER, cut=BOOLEAN),
         (RUN, _NAME, _ARTIFACT),
     ),
     Endpoint(
@@ -270,7 +297,6 @@ ENDPOINTS = (
         "readTableFile",
         "Rows of a logged table, or of a CSV or TSV file.",
         table,
-        object_of(name=TEXT, columns=list_of(TEXT), rows=list_of(list_of(ANYTHING)), total=INTEGER, next=NEXT),
         (RUN, _NAME, _ARTIFACT, _ROWS, OFFSET),
     ),
     Endpoint(
@@ -278,7 +304,6 @@ ENDPOINTS = (
         "listFiles",
         "The stored files of a run: uploads, artifacts and imported media, by name.",
         files,
-        object_of(run=TEXT, files=list_of(_FILE), total=INTEGER, bytes=INTEGER, next=NEXT),
         (RUN, Param("q", "text", "words that the name or the artifact must contain"), LIMIT, OFFSET),
     ),
 )

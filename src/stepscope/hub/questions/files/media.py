@@ -2,7 +2,9 @@
 
 from collections.abc import Iterator, Sequence
 from itertools import groupby
-from typing import Any
+from typing import Annotated, Any, TypedDict
+
+from msgspec import Meta
 
 from stepscope.hub.questions.files import OF_ARTIFACT, name_of, stored_files
 from stepscope.hub.questions.files.media_reader import (
@@ -17,24 +19,13 @@ from stepscope.hub.questions.files.media_reader import (
     place_of,
 )
 from stepscope.hub.questions.toolbox.endpoint import RUN, Endpoint, Reader
-from stepscope.hub.questions.toolbox.params import (
-    BOOLEAN,
-    INTEGER,
-    SECONDS,
-    STEP,
-    TEXT,
-    Param,
-    list_of,
-    map_of,
-    nullable,
-    object_of,
-)
+from stepscope.hub.questions.toolbox.params import Param, one_of
 from stepscope.hub.runs.run_files import RunFile
 from stepscope.hub.store import literal
 from stepscope.hub.store.read.log_rows import LogRow, newest_log_rows
 from stepscope.model.dialects import load, with_part
 from stepscope.model.names import EVENT_MEDIA
-from stepscope.model.records import EVENT, LOG, Log
+from stepscope.model.records import EVENT, LOG, Log, Seconds
 
 MAX_RECORDS = 5000
 INDEX = "index"
@@ -79,7 +70,54 @@ def _index(attrs: dict[str, Any]) -> int:
     return found if isinstance(found, int) else 0
 
 
-def media(reader: Reader, given: dict[str, Any]) -> dict[str, Any]:
+class Layer(TypedDict):
+    """Boxes or a mask over an image."""
+
+    kind: str
+    group: str
+    name: str
+    labels: Annotated[dict[str, str], Meta(description="The names of classes by number.")]
+
+
+class FileCopy(TypedDict):
+    """The same table in an artifact, beside the images that its cells name."""
+
+    artifact: str
+    name: str
+
+
+class MediaFile(TypedDict):
+    """A file of logged media."""
+
+    name: str
+    caption: str | None
+    copy: FileCopy | None
+    layers: list[Layer]
+
+
+class MediaJson(TypedDict):
+    """What was logged under a key at a step."""
+
+    key: str
+    kind: Annotated[str, one_of((*KINDS, "text", "file"))]
+    step: int | None
+    time: Seconds
+    rank: int
+    attempt: int
+    files: list[MediaFile]
+    text: str | None
+    chart: Annotated[dict[str, str] | None, Meta(description=f"How a chart is drawn of its table: {', '.join(CHART)}.")]
+
+
+class MediaList(TypedDict):
+    """What a run logged, by key and step."""
+
+    run: str
+    media: list[MediaJson]
+    more: Annotated[bool, Meta(description=f"Whether there are more than the newest {MAX_RECORDS:,} records.")]
+
+
+def media(reader: Reader, given: dict[str, Any]) -> MediaList:
     """Answer `/api/runs/{run}/media`."""
     readers: list[MediaReader] = [LoggedMedia(), *(load(each.media)() for each in with_part("media"))]
     by_event = {name: each for each in readers for name in each.events}
@@ -99,7 +137,7 @@ def media(reader: Reader, given: dict[str, Any]) -> dict[str, Any]:
     found = _with_charts(_with_layers(found))
     kept = [each for each in found if given["key"] in (None, each["key"])]
     kept.sort(key=lambda each: (each["key"], each["step"] is not None, each["step"] or 0, each["time"] or 0))
-    answered = [{"chart": None, **each} for each in joined(kept)]
+    answered: list[Any] = [{"chart": None, **each} for each in joined(kept)]
     return {"run": given["run"], "media": answered, "more": len(rows) > MAX_RECORDS}
 
 
@@ -167,32 +205,12 @@ def _call(each: Media) -> tuple[Any, ...]:
     return tuple(each[field] for field in ("key", "kind", "step", "time", "rank", "attempt"))
 
 
-_MEDIA = object_of(
-    key=TEXT,
-    kind={"type": "string", "enum": [*KINDS, "text", "file"]},
-    step=STEP,
-    time=SECONDS,
-    rank=INTEGER,
-    attempt=INTEGER,
-    files=list_of(
-        object_of(
-            name=TEXT,
-            caption=nullable(TEXT),
-            copy=nullable(object_of(artifact=TEXT, name=TEXT)),
-            layers=list_of(object_of(kind=TEXT, group=TEXT, name=TEXT, labels=map_of(TEXT))),
-        )
-    ),
-    text=nullable(TEXT),
-    chart=nullable({**map_of(TEXT), "description": f"How a chart is drawn of its table: {', '.join(CHART)}."}),
-)
-
 ENDPOINTS = (
     Endpoint(
         "/api/runs/{run}/media",
         "listMedia",
         "Images, sounds, videos, tables, texts and other media that a run logged, by key and step.",
         media,
-        object_of(run=TEXT, media=list_of(_MEDIA), more=BOOLEAN),
         (RUN, Param("key", "text", "only media logged under this key")),
     ),
 )

@@ -2,7 +2,10 @@
 
 import math
 from collections import Counter
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any, TypedDict
+
+from msgspec import Meta
 
 from stepscope.hub.questions.runs import run_fields
 from stepscope.hub.questions.runs.reducers import (
@@ -15,38 +18,166 @@ from stepscope.hub.questions.runs.reducers import (
 )
 from stepscope.hub.questions.runs.run_fields import CursorError, duration
 from stepscope.hub.questions.runs.run_filter import ExpressionError, fields_of, parse
-from stepscope.hub.questions.runs.run_groups import GROUPS, groups_json
+from stepscope.hub.questions.runs.run_groups import GroupList, groups_json
 from stepscope.hub.questions.series.metric_keys import compared_names, metric_names, resolve_names, visible_keys
 from stepscope.hub.questions.toolbox.endpoint import RUN, Endpoint, Reader
-from stepscope.hub.questions.toolbox.params import (
-    ATTRS,
-    BOOLEAN,
-    COUNTS,
-    INTEGER,
-    NUMBER,
-    SECONDS,
-    STEP,
-    TEXT,
-    Param,
-    Schema,
-    bad_request,
-    list_of,
-    map_of,
-    nullable,
-    object_of,
-    seconds,
-)
+from stepscope.hub.questions.toolbox.params import Attrs, Param, bad_request, seconds
 from stepscope.hub.runs.run_states import RunStatus
 from stepscope.hub.store.read.reductions import Budget, Reduced, TooManyPoints
 from stepscope.hub.store.read.run_catalog import Latest, RunRow, WriterRow, read_writers
 from stepscope.hub.store.schema import ERA
 from stepscope.model.last_value import MEANING
 from stepscope.model.point_fields import GPU_FIELDS
-from stepscope.model.states import STATES
-from stepscope.wire.plain import plain, word
+from stepscope.model.records import Number, Seconds, word
+from stepscope.model.states import State
+from stepscope.wire.plain import plain
 
 
-def run_json(row: RunRow, status: RunStatus, keys_by_name: KeysByName) -> dict[str, Any]:
+class Importing(TypedDict):
+    """Progress of the import of journals."""
+
+    bytes: int
+    total: int
+
+
+class ReducedJson(TypedDict):
+    """A value that is computed from points."""
+
+    key: str
+    value: Number
+    step: int | None
+    unit: str
+
+
+class LatestJson(TypedDict):
+    """The last value of a metric; min, max and best are of all its finite values, best by its name."""
+
+    key: str
+    value: Number
+    step: int | None
+    time: Seconds
+    ranks: Annotated[int, Meta(description="How many ranks it is of.")]
+    unit: str
+    min: float | None
+    max: float | None
+    best: float | None
+
+
+class RunJson(TypedDict):
+    """A run."""
+
+    id: str
+    place: Annotated[
+        int, Meta(description="Its place among the runs that began in its week, which gives it its colour.")
+    ]
+    project: str
+    name: str | None
+    status: State
+    importing: Importing | None
+    step: int | None
+    attempts: int
+    ranks: int
+    world_size: int
+    hosts: Sequence[str]
+    created: Seconds
+    started: Seconds
+    seen: Seconds
+    duration: Annotated[float | None, Meta(description="Seconds from the start to the latest record.")]
+    counts: Mapping[str, int]
+    config: Attrs
+    tags: Annotated[dict[str, Any], Meta(description="Tags by name; those without a value are true.")]
+    notes: str
+    group: str | None
+    job_type: str | None
+    parent: Annotated[str | None, Meta(description="The id of the run that it was forked from or continues.")]
+    from_step: Annotated[int | None, Meta(description="The step of the parent at which it begins.")]
+    archived: bool
+    findings: int
+    worst_finding: Annotated[str | None, Meta(description="The severity of its worst finding.")]
+    values: Annotated[dict[str, LatestJson], Meta(description=f"The last values of metrics: {MEANING}.")]
+    columns: Annotated[
+        dict[str, ReducedJson],
+        Meta(
+            description="The values of `column` and of such fields in the filter and the order, by field; those of "
+            "GPUs also of one run."
+        ),
+    ]
+
+
+class RunPage(GroupList):
+    """The runs that match a filter."""
+
+    runs: list[RunJson]
+    matched: int
+    total: int
+    archived: Annotated[int, Meta(description="How many runs are archived.")]
+    next: Annotated[str | None, Meta(description="The `cursor` of the next page; null after the last.")]
+    left_out: Annotated[
+        dict[str, str], Meta(description="Why a `column` is missing in the runs: it reads too many points.")
+    ]
+
+
+class WriterJson(TypedDict):
+    """A process of a run."""
+
+    id: str
+    attempt: int
+    rank: int
+    local_rank: int
+    main: bool
+    host: str
+    pid: int
+    started: Seconds
+    seen: Seconds
+    step: int | None
+    counts: Mapping[str, int]
+    resource: Attrs
+
+
+class EndingJson(TypedDict):
+    """How a process ended."""
+
+    rank: int
+    attempt: int
+    time: Seconds
+    status: str
+
+
+class RunDetails(RunJson):
+    """A run with its environment and its processes."""
+
+    environment: Attrs
+    writers: list[WriterJson]
+    endings: list[EndingJson]
+
+
+class FieldName(TypedDict):
+    """A field, and how many runs have it."""
+
+    name: str
+    runs: int
+
+
+class MetricName(FieldName):
+    """A metric, and how many runs have it."""
+
+    compared: Annotated[
+        str, Meta(description="The name under which runs with other spellings of its category have it too.")
+    ]
+
+
+class FieldList(TypedDict):
+    """The fields that runs can be filtered, sorted and grouped by."""
+
+    plain: list[str]
+    metrics: list[MetricName]
+    config: list[FieldName]
+    tags: list[FieldName]
+    projects: list[str]
+    home: Annotated[str | None, Meta(description="The home folder of the hub.")]
+
+
+def run_json(row: RunRow, status: RunStatus, keys_by_name: KeysByName) -> RunJson:
     """A run as the table and its page show it, with the latest values of the named metrics."""
     config = row.beginning.get("config")
     return {
@@ -83,11 +214,11 @@ def run_json(row: RunRow, status: RunStatus, keys_by_name: KeysByName) -> dict[s
     }
 
 
-def _reduced_json(found: Reduced) -> dict[str, Any]:
+def _reduced_json(found: Reduced) -> ReducedJson:
     return {"key": found.key, "value": word(found.value), "step": found.step, "unit": found.unit}
 
 
-def _value_json(key: str, latest: Latest) -> dict[str, Any]:
+def _value_json(key: str, latest: Latest) -> LatestJson:
     return {
         "key": key,
         "value": word(latest.value),
@@ -101,12 +232,12 @@ def _value_json(key: str, latest: Latest) -> dict[str, Any]:
     }
 
 
-def _importing(status: RunStatus) -> dict[str, int] | None:
+def _importing(status: RunStatus) -> Importing | None:
     """Progress of the import of its journals; None when there is none, or no journal on this disk."""
     return {"bytes": status.read, "total": status.size} if status.size else None
 
 
-def writer_json(row: WriterRow) -> dict[str, Any]:
+def writer_json(row: WriterRow) -> WriterJson:
     """A process of a run."""
     who = row.writer
     return {
@@ -129,7 +260,7 @@ STARTED_WITH = ("config", "tags", "notes", "group", "job_type", "parent", "from_
 """Attributes of the start that are fields of a run, not of its environment."""
 
 
-def listing(reader: Reader, given: dict[str, Any]) -> dict[str, Any]:
+def listing(reader: Reader, given: dict[str, Any]) -> RunPage:
     """Answer `/api/runs`."""
     sort: str = given["sort"]
     order = sort.removeprefix("-")
@@ -153,7 +284,7 @@ def listing(reader: Reader, given: dict[str, Any]) -> dict[str, Any]:
             found = with_point_fields(reader.engine, found, dear, keys_by_name, budget)
             found = run_fields.select(found, part, status, keys_by_name)
         found = with_point_fields(reader.engine, found, ordered, keys_by_name, budget)
-        groups: dict[str, Any] = {"groups": [], "group_count": 0}
+        groups: GroupList = {"groups": [], "group_count": 0}
         if by is not None and given["cursor"] is None:
             found, left_out = with_columns(reader.engine, found, columns, keys_by_name, budget)
             shown_fields = [*given["metric"], *(each for each in columns if each not in left_out)]
@@ -184,7 +315,7 @@ def _unarchived(rows: list[RunRow], archived: str, fields: list[str]) -> list[Ru
     return [row for row in rows if row.archived == (archived == "only")]
 
 
-def read_run(reader: Reader, given: dict[str, Any]) -> dict[str, Any]:
+def read_run(reader: Reader, given: dict[str, Any]) -> RunDetails:
     """Answer `/api/runs/{run}`."""
     row = reader.run(given["run"])
     status = reader.states.status(row)
@@ -207,7 +338,7 @@ def read_run(reader: Reader, given: dict[str, Any]) -> dict[str, Any]:
 MAX_NAMES = 1000
 
 
-def fields(reader: Reader, given: dict[str, Any]) -> dict[str, Any]:
+def fields(reader: Reader, given: dict[str, Any]) -> FieldList:
     """Answer `/api/fields`."""
     rows = [row for row in reader.runs(ids=given["run"] or None) if given["project"] in (None, row.project)]
     isolated = reader.project is not None or given["project"] is not None or given["run"]
@@ -233,85 +364,12 @@ def _most(amounts: dict[str, int]) -> list[tuple[str, int]]:
     return sorted(amounts.items(), key=lambda pair: (-pair[1], pair[0]))[:MAX_NAMES]
 
 
-RUN_FIELDS: dict[str, Schema] = {
-    "id": TEXT,
-    "place": {**INTEGER, "description": "Its place among the runs that began in its week, which gives it its colour."},
-    "project": TEXT,
-    "name": nullable(TEXT),
-    "status": {"type": "string", "enum": list(STATES)},
-    "importing": nullable(object_of(bytes=INTEGER, total=INTEGER)),
-    "step": STEP,
-    "attempts": INTEGER,
-    "ranks": INTEGER,
-    "world_size": INTEGER,
-    "hosts": list_of(TEXT),
-    "created": SECONDS,
-    "started": SECONDS,
-    "seen": SECONDS,
-    "duration": {"type": ["number", "null"], "description": "Seconds from the start to the latest record."},
-    "counts": COUNTS,
-    "config": ATTRS,
-    "tags": {"type": "object", "description": "Tags by name; those without a value are true."},
-    "notes": TEXT,
-    "group": nullable(TEXT),
-    "job_type": nullable(TEXT),
-    "parent": {**nullable(TEXT), "description": "The id of the run that it was forked from or continues."},
-    "from_step": {**STEP, "description": "The step of the parent at which it begins."},
-    "archived": BOOLEAN,
-    "findings": INTEGER,
-    "worst_finding": {"type": ["string", "null"], "description": "The severity of its worst finding."},
-    "values": {
-        **map_of(
-            object_of(
-                key=TEXT,
-                value=NUMBER,
-                step=STEP,
-                time=SECONDS,
-                ranks=INTEGER,
-                unit=TEXT,
-                min=nullable(NUMBER),
-                max=nullable(NUMBER),
-                best=nullable(NUMBER),
-            )
-        ),
-        "description": f"The last values of metrics: {MEANING}, and how many ranks they are of; min, max and best are "
-        "of all their finite values, best by the name of the metric.",
-    },
-    "columns": {
-        **map_of(object_of(key=TEXT, value=NUMBER, step=STEP, unit=TEXT)),
-        "description": "The values of `column` and of such fields in the filter and the order, by field; those of GPUs "
-        "also of one run.",
-    },
-}
-_WRITER = object_of(
-    id=TEXT, attempt=INTEGER, rank=INTEGER, local_rank=INTEGER, main=BOOLEAN, host=TEXT,
-    pid=INTEGER, started=SECONDS, seen=SECONDS, step=STEP, counts=COUNTS, resource=ATTRS,
-)  # fmt: skip
-_NAME = object_of(name=TEXT, runs=INTEGER)
-_METRIC = object_of(
-    name=TEXT,
-    compared={**TEXT, "description": "The name under which runs with other spellings of its category have it too."},
-    runs=INTEGER,
-)
-
 ENDPOINTS = (
     Endpoint(
         "/api/runs",
         "listRuns",
         "The runs that match a filter, sorted, page by page.",
         listing,
-        object_of(
-            runs=list_of(object_of(**RUN_FIELDS)),
-            matched=INTEGER,
-            total=INTEGER,
-            archived=INTEGER,
-            next=nullable(TEXT),
-            left_out={
-                **map_of(TEXT),
-                "description": "Why a `column` is missing in the runs: it reads too many points.",
-            },
-            **GROUPS,
-        ),
         (
             Param(
                 "filter",
@@ -345,12 +403,6 @@ ENDPOINTS = (
         "readRun",
         "One run: its configuration, environment, processes and endings.",
         read_run,
-        object_of(
-            **RUN_FIELDS,
-            environment=ATTRS,
-            writers=list_of(_WRITER),
-            endings=list_of(object_of(rank=INTEGER, attempt=INTEGER, time=SECONDS, status=TEXT)),
-        ),
         (RUN,),
     ),
     Endpoint(
@@ -358,14 +410,6 @@ ENDPOINTS = (
         "listFields",
         "The fields that runs can be filtered, sorted and grouped by, and the home folder of the hub.",
         fields,
-        object_of(
-            plain=list_of(TEXT),
-            metrics=list_of(_METRIC),
-            config=list_of(_NAME),
-            tags=list_of(_NAME),
-            projects=list_of(TEXT),
-            home=nullable(TEXT),
-        ),
         (
             Param("project", "text", "of the runs of this project only"),
             Param("run", "text", "of these runs only", many=200),

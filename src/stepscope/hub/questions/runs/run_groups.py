@@ -2,32 +2,80 @@
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import Annotated, Any, TypedDict
+
+from msgspec import Meta
 
 from stepscope.diagnosis.finding import SEVERITIES
 from stepscope.hub.questions.runs.reducers import KeysByName, value_of
 from stepscope.hub.questions.runs.run_fields import COUNTS, NUMBERS, TIMES, StatusOf, getter, metrics_of
 from stepscope.hub.questions.toolbox.endpoint import Endpoint, Reader
-from stepscope.hub.questions.toolbox.params import (
-    INTEGER,
-    NUMBER,
-    SECONDS,
-    TEXT,
-    Schema,
-    list_of,
-    map_of,
-    nullable,
-    object_of,
-    seconds,
-)
+from stepscope.hub.questions.toolbox.params import seconds
 from stepscope.hub.store.read.run_catalog import RunRow
 from stepscope.model.point_fields import point_field
+from stepscope.model.records import Seconds
 from stepscope.wire.plain import dumps, plain
 
 MAX_GROUPS = 1000
 _OF_RUN = ("step", "duration", "findings", "alerts", "ranks", "attempts", "points")
 """Numbers that every run has, besides its metrics."""
 _OF_METRIC = ("metrics", "min", "max", "best")
+
+
+class Statistics(TypedDict):
+    """Finite numbers of some runs: the standard deviation is over runs, null for one."""
+
+    mean: float
+    std: float | None
+    min: float
+    max: float
+    runs: int
+
+
+class ColumnStatistics(Statistics):
+    """A column of a group of runs."""
+
+    key: str
+    unit: str
+
+
+class GroupJson(TypedDict):
+    """A group of runs."""
+
+    shared: Annotated[Any, Meta(description="What its runs have in common; null for those without the field.")]
+    runs: int
+    columns: dict[str, ColumnStatistics]
+
+
+class GroupList(TypedDict):
+    """Groups of runs."""
+
+    groups: Annotated[
+        list[GroupJson],
+        Meta(
+            description=f"With `group`, on the first page: the groups of all matching runs, at most {MAX_GROUPS}; "
+            "mean, standard deviation and extremes over their runs of the metrics and columns asked for, and of "
+            f"{', '.join(f'`{each}`' for each in _OF_RUN)}. `runs` of a column is how many have a finite value."
+        ),
+    ]
+    group_count: Annotated[int, Meta(description="How many groups there are.")]
+
+
+class ProjectJson(TypedDict):
+    """A project: its runs, those that are running and those with findings."""
+
+    project: str
+    runs: int
+    running: int
+    findings: int
+    worst: Annotated[str | None, Meta(description="The severity of the worst finding.")]
+    seen: Seconds
+
+
+class ProjectList(TypedDict):
+    """The projects, the one with the latest record first."""
+
+    projects: list[ProjectJson]
 
 
 def groups_json(
@@ -37,7 +85,7 @@ def groups_json(
     sort: str,
     state: StatusOf,
     keys_by_name: KeysByName,
-) -> dict[str, Any]:
+) -> GroupList:
     """The groups of runs in the order of a field, at most MAX_GROUPS, with statistics of the metrics and columns shown.
 
     Numbers sort by the mean of a group, times by its latest, anything else by the value that the group has in common.
@@ -59,7 +107,7 @@ def groups_json(
                 "shared": values[name],
                 "runs": len(members[name]),
                 "columns": {
-                    field: {**found, **_unit(members[name], field, keys_by_name)}
+                    field: _column(found, members[name], field, keys_by_name)
                     for field, get in getters.items()
                     if (found := statistics(map(get, members[name]))) is not None
                 },
@@ -78,7 +126,7 @@ def _fields(shown: Iterable[str]) -> list[str]:
     return list(dict.fromkeys(made))
 
 
-def statistics(values: Iterable[Any]) -> dict[str, Any] | None:
+def statistics(values: Iterable[Any]) -> Statistics | None:
     """Mean, standard deviation over runs (None for one) and extremes of the finite numbers; None without any."""
     found = [number for each in values if (number := _number(each)) is not None]
     if not found:
@@ -100,15 +148,20 @@ def _number(value: Any) -> float | None:
     return number if math.isfinite(number) else None
 
 
-def _unit(rows: Sequence[RunRow], field: str, keys_by_name: KeysByName) -> dict[str, str]:
+def _column(found: Statistics, rows: Sequence[RunRow], field: str, keys_by_name: KeysByName) -> ColumnStatistics:
+    key, unit = _unit(rows, field, keys_by_name)
+    return {**found, "key": key, "unit": unit}
+
+
+def _unit(rows: Sequence[RunRow], field: str, keys_by_name: KeysByName) -> tuple[str, str]:
     """The key and unit of the first run that has a metric; the field itself for anything else."""
     for row in rows:
         if (reduced := row.reduced.get(field)) is not None:
-            return {"key": reduced.key, "unit": reduced.unit}
+            return reduced.key, reduced.unit
         for _, name in metrics_of(field):
             for key, latest in value_of(row, keys_by_name.get(name, ())):
-                return {"key": key, "unit": latest.unit}
-    return {"key": field, "unit": ""}
+                return key, latest.unit
+    return field, ""
 
 
 def _ordered(
@@ -140,22 +193,6 @@ def _by_value(value: Any, name: str) -> tuple[int, Any, str]:
     return (1, str(value), name) if number is None else (0, number, name)
 
 
-_STATISTICS = object_of(key=TEXT, unit=TEXT, mean=NUMBER, std=nullable(NUMBER), min=NUMBER, max=NUMBER, runs=INTEGER)
-GROUPS: dict[str, Schema] = {
-    "groups": {
-        **list_of(
-            object_of(
-                shared={"description": "What its runs have in common; null for those without the field."},
-                runs=INTEGER,
-                columns=map_of(_STATISTICS),
-            )
-        ),
-        "description": f"With `group`, on the first page: the groups of all matching runs, at most {MAX_GROUPS}; mean, "
-        "standard deviation and extremes over their runs of the metrics and columns asked for, and of "
-        f"{', '.join(f'`{each}`' for each in _OF_RUN)}. `runs` of a column is how many have a finite value.",
-    },
-    "group_count": {**INTEGER, "description": "How many groups there are."},
-}
 assert set(_OF_RUN) - {"duration"} <= {*NUMBERS, *COUNTS}
 
 
@@ -164,14 +201,14 @@ def _severity(word: str) -> int:
     return [str(each) for each in SEVERITIES].index(word)
 
 
-def projects(reader: Reader, given: dict[str, Any]) -> dict[str, Any]:
+def projects(reader: Reader, given: dict[str, Any]) -> ProjectList:
     """Answer `/api/projects`."""
     by_project: dict[str, list[RunRow]] = {}
     for row in reader.runs():
         if not row.archived:
             by_project.setdefault(row.project, []).append(row)
     status = reader.states.at_once()
-    made = [
+    made: list[ProjectJson] = [
         {
             "project": project,
             "runs": len(rows),
@@ -192,12 +229,5 @@ ENDPOINTS = (
         "The projects with the number of their runs, of those that are running and of those with findings, the one "
         "with the latest record first. Archived runs do not count.",
         projects,
-        object_of(
-            projects=list_of(
-                object_of(
-                    project=TEXT, runs=INTEGER, running=INTEGER, findings=INTEGER, worst=nullable(TEXT), seen=SECONDS
-                )
-            )
-        ),
     ),
 )

@@ -2,37 +2,24 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal
+from typing import Annotated, Any, Literal, TypedDict
 
 import numpy as np
 import numpy.typing as npt
+from msgspec import Meta
 
-from stepscope.hub.questions.series.metric_keys import exact_totals, find_metrics, last_json
+from stepscope.hub.questions.series.metric_keys import LastJson, exact_totals, find_metrics, last_json
 from stepscope.hub.questions.series.series_sql import Axis, Buckets, Plan, Raw, SeriesQuery
 from stepscope.hub.questions.toolbox.endpoint import RUN, Endpoint, Reader, to_int64
-from stepscope.hub.questions.toolbox.params import (
-    ATTRS,
-    BOOLEAN,
-    INTEGER,
-    NUMBER,
-    SECONDS,
-    STEP,
-    TEXT,
-    Param,
-    bad_request,
-    list_of,
-    map_of,
-    nullable,
-    object_of,
-)
+from stepscope.hub.questions.toolbox.params import Param, bad_request
 from stepscope.hub.store import exact
 from stepscope.hub.store.engine import Engine
 from stepscope.hub.store.read.run_catalog import step_of
 from stepscope.hub.store.read.series_catalog import SeriesRow, Total, find_series, read_totals
 from stepscope.hub.store.schema import NO_STEP
 from stepscope.model.last_value import MEANING
-from stepscope.model.records import Attrs
-from stepscope.wire.plain import plain, word
+from stepscope.model.records import Attrs, Number, Seconds, word
+from stepscope.wire.plain import plain
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,9 +112,43 @@ def _matching(query: SeriesQuery, totals: Sequence[Total]) -> list[Total]:
     ]
 
 
-def series_json(key: str, rank: int | None, series: Series, x: Axis, attrs: Attrs | None = None) -> dict[str, Any]:
+Shape = Literal["raw", "buckets"]
+
+
+class SeriesJson(TypedDict):
+    """A chart line."""
+
+    key: str
+    rank: int | None
+    attrs: Attrs | None
+    scope: str
+    unit: str
+    axes: Sequence[str]
+    ranks: Sequence[int]
+    total: Annotated[int, Meta(description="Points in range.")]
+    shown: Annotated[int, Meta(description="Marks: raw points, or buckets.")]
+    superseded: Annotated[int, Meta(description="Points replaced by a later attempt.")]
+    flags: Annotated[int, Meta(description="1 for NaN, 2 for Infinity, 4 for -Infinity, added up.")]
+    origin: Seconds
+    shape: Shape
+    aligned: bool
+    last: Annotated[
+        LastJson | None, Meta(description=f"The last value, whatever the range of x: {MEANING}, and their values.")
+    ]
+    columns: dict[str, list[Number | None]]
+
+
+class SeriesAnswer(TypedDict):
+    """Metrics of a run as lines."""
+
+    run: str
+    x: str
+    series: list[SeriesJson]
+
+
+def series_json(key: str, rank: int | None, series: Series, x: Axis, attrs: Attrs | None = None) -> SeriesJson:
     """A chart line. Of `total` points `shown` marks are given; `flags`: 1 for NaN, 2 for Infinity, 4 for -Infinity."""
-    shape: Literal["raw", "buckets"] = "raw" if series.buckets is None else "buckets"
+    shape: Shape = "raw" if series.buckets is None else "buckets"
     columns = _buckets(series.buckets, x) if series.buckets is not None else _raw(series.raw, x)
     return {
         "key": key,
@@ -212,7 +233,7 @@ def _known(values: npt.NDArray[Any]) -> list[Any]:
 MAX_LINES = 64
 
 
-def series(reader: Reader, given: dict[str, Any]) -> dict[str, Any]:
+def series(reader: Reader, given: dict[str, Any]) -> SeriesAnswer:
     """Answer `/api/runs/{run}/series`; what is known of the series is read once for all lines."""
     run, x = reader.number(given["run"]), given["x"]
     ranks = given["rank"]
@@ -228,7 +249,7 @@ def series(reader: Reader, given: dict[str, Any]) -> dict[str, Any]:
             raise bad_request("attempts must be newest, all or the number of one")
         attempt = int(attempt)
     totals = exact_totals(reader.engine, read_totals(reader.engine, run, catalog))
-    made = []
+    made: list[SeriesJson] = []
     scale = 1.0 if x == "step" else 1e9
     for key, rank, attrs in wanted:
         query = SeriesQuery(
@@ -268,26 +289,12 @@ def _parts(catalog: dict[int, SeriesRow], key: str, given: dict[str, Any]) -> li
     return sorted(parts, key=lambda part: (part[0] or 0, str(part[1]))) or [(rank, None)]
 
 
-_LINE = object_of(
-    key=TEXT, rank=nullable(INTEGER), attrs=nullable(ATTRS), scope=TEXT, unit=TEXT, axes=list_of(TEXT),
-    ranks=list_of(INTEGER), total=INTEGER, shown=INTEGER, superseded=INTEGER, flags=INTEGER, origin=SECONDS,
-    shape={"type": "string", "enum": ["raw", "buckets"]}, aligned=BOOLEAN,
-    last=nullable({
-        **object_of(
-            value=NUMBER, step=STEP, time=SECONDS, ranks=list_of(INTEGER), values=list_of(NUMBER)
-        ),
-        "description": f"The last value, whatever the range of x: {MEANING}, and their values.",
-    }),
-    columns=map_of(list_of(nullable(NUMBER))),
-)  # fmt: skip
-
 ENDPOINTS = (
     Endpoint(
         "/api/runs/{run}/series",
         "readSeries",
         "Metrics of a run as lines: every point when they fit, else buckets that keep every spike.",
         series,
-        object_of(run=TEXT, x=TEXT, series=list_of(_LINE)),
         (
             RUN,
             Param(

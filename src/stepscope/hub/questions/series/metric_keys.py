@@ -6,34 +6,21 @@ from collections.abc import Collection, Iterable, Sequence
 from functools import reduce
 from math import inf, isfinite, isnan
 from operator import or_
-from typing import Any
+from typing import Annotated, Any, TypedDict
 
-from msgspec import structs
+from msgspec import Meta, structs
 
 from stepscope.hub.questions.toolbox.endpoint import RUN, Endpoint, Reader
-from stepscope.hub.questions.toolbox.params import (
-    ATTRS,
-    BOOLEAN,
-    INTEGER,
-    NUMBER,
-    SECONDS,
-    STEP,
-    TEXT,
-    Param,
-    list_of,
-    not_found,
-    nullable,
-    object_of,
-    seconds,
-)
+from stepscope.hub.questions.toolbox.params import Param, not_found, seconds
 from stepscope.hub.store import attrs, exact, literal
 from stepscope.hub.store.engine import Engine
 from stepscope.hub.store.read.run_catalog import list_runs, run_ids, step_of
 from stepscope.hub.store.read.series_catalog import SeriesRow, Total, find_series, read_totals, span_of
 from stepscope.hub.store.schema import NO_STEP
 from stepscope.model import names
-from stepscope.model.last_value import LastValue, last_of
-from stepscope.wire.plain import plain, word
+from stepscope.model.last_value import MEANING, LastValue, last_of
+from stepscope.model.records import Number, Seconds, word
+from stepscope.wire.plain import plain
 
 MAX_RUNS = 100
 MAX_KEYS = 60
@@ -60,12 +47,81 @@ _PATTERNS: dict[str, tuple[re.Pattern[str], ...]] = {
 WELL_KNOWN = tuple(_PATTERNS)
 
 
-def keys(reader: Reader, given: dict[str, Any]) -> dict[str, Any]:
+class MetricExtent(TypedDict):
+    """A metric of a run with its extent, extremes and last value, over all its ranks, attempts and attributes."""
+
+    key: str
+    name: Annotated[str, Meta(description="The key with its canonical category.")]
+    category: str | None
+    type: str
+    unit: str
+    description: str
+    axes: list[str]
+    ranks: list[int]
+    attempts: list[int]
+    attrs: list[dict[str, Any]]
+    scopes: list[str]
+    points: int
+    flags: Annotated[int, Meta(description="1 for NaN, 2 for Infinity, 4 for -Infinity, added up.")]
+    first_step: int | None
+    last_step: int | None
+    first_time: Seconds
+    last_time: Seconds
+    min: float | None
+    max: float | None
+    last: Annotated[Number | None, Meta(description=MEANING.capitalize() + ".")]
+
+
+class MetricJson(MetricExtent):
+    """A metric of a run."""
+
+    non_finite: Annotated[int, Meta(description="How many values are not finite.")]
+    distribution: Annotated[bool, Meta(description="Whether histograms were logged under the name.")]
+
+
+class MetricList(TypedDict):
+    """The metrics of a run by name."""
+
+    keys: list[MetricJson]
+
+
+class LastJson(TypedDict):
+    """The last value of a line, and what it is the mean of."""
+
+    value: Number
+    step: int | None
+    time: Seconds
+    ranks: list[int]
+    values: list[Number]
+
+
+class SparkLine(TypedDict):
+    """Finite extremes in a few buckets of steps."""
+
+    key: str
+    x: list[int]
+    min: list[float]
+    max: list[float]
+
+
+class Spark(SparkLine):
+    """The sparkline of a run."""
+
+    run: str
+
+
+class SparkList(TypedDict):
+    """Sparklines of runs."""
+
+    sparks: list[Spark]
+
+
+def keys(reader: Reader, given: dict[str, Any]) -> MetricList:
     """Answer `/api/runs/{run}/keys`."""
     return {"keys": list_keys(reader.engine, reader.number(given["run"]))}
 
 
-def list_keys(engine: Engine, run: int) -> list[dict[str, Any]]:
+def list_keys(engine: Engine, run: int) -> list[MetricJson]:
     """List the metrics of a run by name, each over all its ranks, attempts and attributes."""
     catalog = find_series(engine, run)
     by_key: dict[str, list[Total]] = {}
@@ -96,7 +152,7 @@ def _non_finite(engine: Engine, totals: Sequence[Total]) -> dict[str, int]:
     return counts
 
 
-def _key_json(key: str, totals: Sequence[Total], unknown: Collection[int]) -> dict[str, Any]:
+def _key_json(key: str, totals: Sequence[Total], unknown: Collection[int]) -> MetricExtent:
     """A metric of a run; the series in `unknown` have no last value, being distributions without a sum."""
     newest = max(totals, key=lambda total: (total.attempt, total.last_step, total.last_time))
     name = names.canonical_key(key)
@@ -131,7 +187,7 @@ def _last(totals: Sequence[Total], unknown: Collection[int] = ()) -> LastValue:
     )
 
 
-def last_json(totals: Sequence[Total]) -> dict[str, Any] | None:
+def last_json(totals: Sequence[Total]) -> LastJson | None:
     """The last value of a line, and what it is the mean of; None without points."""
     last = _last(totals)
     if last.value is None:
@@ -296,7 +352,7 @@ def resolve_names(reader: Reader, names: Sequence[str]) -> dict[str, list[str]]:
     return {name: matching_keys(name, known) for name in names}
 
 
-def sparks(reader: Reader, given: dict[str, Any]) -> dict[str, Any]:
+def sparks(reader: Reader, given: dict[str, Any]) -> SparkList:
     """Answer `/api/sparks`."""
     runs = {row.number: row.id for row in list_runs(reader.engine, ids=given["run"], project=reader.project)}
     keys = dict.fromkeys(key for keys in resolve_names(reader, given["metric"]).values() for key in keys)
@@ -304,7 +360,7 @@ def sparks(reader: Reader, given: dict[str, Any]) -> dict[str, Any]:
     return {"sparks": [{"run": runs[run], **spark} for run, spark in found.items()]}
 
 
-def _sparks(engine: Engine, runs: Sequence[int], keys: Sequence[str], points: int) -> dict[int, dict[str, Any]]:
+def _sparks(engine: Engine, runs: Sequence[int], keys: Sequence[str], points: int) -> dict[int, SparkLine]:
     """One line for each run, over all its ranks: the first of `keys` that it has."""
     if not runs or not keys:
         return {}
@@ -320,9 +376,7 @@ def _sparks(engine: Engine, runs: Sequence[int], keys: Sequence[str], points: in
     return _spark_buckets(engine, chosen, catalog, points) if catalog else {}
 
 
-def _spark_buckets(
-    engine: Engine, keys: dict[int, str], catalog: Sequence[int], points: int
-) -> dict[int, dict[str, Any]]:
+def _spark_buckets(engine: Engine, keys: dict[int, str], catalog: Sequence[int], points: int) -> dict[int, SparkLine]:
     """The finite extremes in a few buckets of steps, by run."""
     among = f"series IN {literal.integers(catalog)}"
     ends = engine.query(
@@ -347,11 +401,12 @@ def _spark_buckets(
             countIf(isFinite(value)) AS good
         FROM metrics WHERE {among} AND step > {NO_STEP} GROUP BY run, bucket HAVING good > 0 ORDER BY run, bucket"""
     )
-    made: dict[int, dict[str, Any]] = {}
+    made: dict[int, SparkLine] = {}
     for run, x, low, high in found.rows("run", "x", "low", "high"):
         spark = made.setdefault(run, {"key": keys[run], "x": [], "min": [], "max": []})
-        for name, value in (("x", x), ("min", low), ("max", high)):
-            spark[name].append(value)
+        spark["x"].append(x)
+        spark["min"].append(low)
+        spark["max"].append(high)
     return made
 
 
@@ -360,21 +415,12 @@ def _array(values: Sequence[int]) -> str:
     return "[" + ", ".join(f"toInt64({int(value)})" for value in values) + "]"
 
 
-_KEY = object_of(
-    key=TEXT, name=TEXT, category=nullable(TEXT), type=TEXT, unit=TEXT, description=TEXT, axes=list_of(TEXT),
-    ranks=list_of(INTEGER), attempts=list_of(INTEGER), attrs=list_of(ATTRS), scopes=list_of(TEXT), points=INTEGER,
-    flags=INTEGER, first_step=STEP, last_step=STEP, first_time=SECONDS, last_time=SECONDS, min=nullable(NUMBER),
-    max=nullable(NUMBER), last=nullable(NUMBER), non_finite=INTEGER, distribution=BOOLEAN,
-)  # fmt: skip
-_FINITE = {"type": "number"}
-
 ENDPOINTS = (
     Endpoint(
         "/api/runs/{run}/keys",
         "listKeys",
         "The metrics of a run with their extent, extremes and last value.",
         keys,
-        object_of(keys=list_of(_KEY)),
         (RUN,),
     ),
     Endpoint(
@@ -382,11 +428,6 @@ ENDPOINTS = (
         "readSparks",
         "Sparklines: one metric of each run over its ranks, in a few buckets that keep every finite spike.",
         sparks,
-        object_of(
-            sparks=list_of(
-                object_of(run=TEXT, key=TEXT, x=list_of(INTEGER), min=list_of(_FINITE), max=list_of(_FINITE))
-            )
-        ),
         (
             Param("run", "text", "a run", required=True, many=MAX_RUNS),
             Param("metric", "text", "the metric; of several, the first that a run has", required=True, many=10),

@@ -3,27 +3,16 @@
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from math import inf, isfinite
-from typing import Any
+from typing import Annotated, Any, TypedDict
 
 import numpy as np
 import numpy.typing as npt
-from msgspec import Struct
+from msgspec import Meta, Struct
 
 from stepscope.hub.dashboards.metric_expression import BadExpression, MetricExpression, parse_expression
 from stepscope.hub.questions.series.series_sql import ANY_VALUES, Axis
 from stepscope.hub.questions.toolbox.endpoint import Endpoint, Reader, to_int64
-from stepscope.hub.questions.toolbox.params import (
-    INTEGER,
-    NUMBER,
-    STEP,
-    TEXT,
-    Param,
-    bad_request,
-    list_of,
-    map_of,
-    nullable,
-    object_of,
-)
+from stepscope.hub.questions.toolbox.params import Param, bad_request
 from stepscope.hub.store import literal
 from stepscope.hub.store.columns import Answer
 from stepscope.hub.store.engine import Engine
@@ -31,10 +20,12 @@ from stepscope.hub.store.read.run_catalog import list_runs, step_of
 from stepscope.hub.store.schema import LAST, NO_STEP
 from stepscope.model import names
 from stepscope.model.last_value import MEANING, last_of
-from stepscope.wire.plain import word
+from stepscope.model.records import Number, word
 
 MAX_RUNS = 200
 _RUN = "toInt64(bitShiftRight(series, 32))"
+Columns = dict[str, list[Any]]
+"""Buckets, column by column: numbers, and None where there is no finite one."""
 
 
 class _Total(Struct, frozen=True, gc=False):
@@ -66,7 +57,31 @@ class _Metric:
         return len({total.attempt for total in self.totals}) > 1
 
 
-def answer(reader: Reader, given: dict[str, Any]) -> dict[str, Any]:
+class RunLine(TypedDict):
+    """A metric of a run, or an expression of its metrics, over all its ranks."""
+
+    run: str
+    key: str
+    unit: str
+    ranks: int
+    total: int
+    last: Annotated[Number | None, Meta(description=f"The last value, whatever the range of x: {MEANING}.")]
+    last_step: int | None
+    min: float | None
+    max: float | None
+    columns: dict[str, list[Number | None]]
+
+
+class OverlaidRuns(TypedDict):
+    """Lines of many runs."""
+
+    key: str
+    x: str
+    width: Annotated[float, Meta(description="Of a bucket, in the units of x.")]
+    lines: list[RunLine]
+
+
+def answer(reader: Reader, given: dict[str, Any]) -> OverlaidRuns:
     """Answer `/api/series`."""
     x: Axis = given["x"]
     expression = _expression(given)
@@ -95,8 +110,8 @@ def answer(reader: Reader, given: dict[str, Any]) -> dict[str, Any]:
     if along:
         within_x = (-inf if given["from"] is None else given["from"], inf if given["to"] is None else given["to"])
         for run, line in zip(runs, lines, strict=True):
-            line["columns"] = _over_metric(line["columns"], marks[-1].get(run, _EMPTY), within_x)
-            line["total"] = sum(line["columns"]["count"])
+            columns = _over_metric(line["columns"], marks[-1].get(run, _EMPTY), within_x)
+            line["columns"], line["total"] = columns, sum(columns["count"])
     for line in lines:
         line["columns"] = {name: values for name, values in line["columns"].items() if name != "bucket"}
     return {
@@ -119,7 +134,7 @@ def _expression(given: dict[str, Any]) -> MetricExpression | None:
         raise bad_request(str(error)) from None
 
 
-def _evaluated(expression: MetricExpression, columns: Sequence[dict[str, list[Any]]]) -> dict[str, list[Any]]:
+def _evaluated(expression: MetricExpression, columns: Sequence[Columns]) -> Columns:
     """An expression of the means in each bucket that all its metrics have."""
     common = sorted(set.intersection(*(set(each["bucket"]) for each in columns)))
     places = [dict(zip(each["bucket"], range(len(each["bucket"])), strict=True)) for each in columns]
@@ -146,9 +161,7 @@ def _evaluated(expression: MetricExpression, columns: Sequence[dict[str, list[An
     }
 
 
-def _over_metric(
-    columns: dict[str, list[Any]], along: dict[str, list[Any]], within: tuple[float, float]
-) -> dict[str, list[Any]]:
+def _over_metric(columns: Columns, along: Columns, within: tuple[float, float]) -> Columns:
     """The marks at the mean of another metric in their buckets, in its order; `step` and `step_last` are steps."""
     places = dict(zip(along["bucket"], along["mean"], strict=True))
     low, high = within
@@ -160,13 +173,13 @@ def _over_metric(
     return made
 
 
-def _share(lines: Iterable[dict[str, Any]], points: int) -> float:
+def _share(lines: Iterable[RunLine], points: int) -> float:
     """The part of the extent of x that a mark has where x is a metric."""
-    places = [place for line in lines for place in line["columns"]["x"]]
+    places: list[Any] = [place for line in lines for place in line["columns"]["x"]]
     return (max(places) - min(places)) / points if places and max(places) > min(places) else 1.0
 
 
-def _expression_json(id: str, text: str, ranks: int, columns: dict[str, list[Any]], x: Axis) -> dict[str, Any]:
+def _expression_json(id: str, text: str, ranks: int, columns: Columns, x: Axis) -> RunLine:
     known = [value for value in columns["mean"] if value is not None]
     last = columns["mean"][-1] if columns["mean"] else None
     return {
@@ -239,7 +252,7 @@ def _marks(
     x: Axis,
     within: tuple[int, int],
     width: int,
-) -> dict[int, dict[str, list[Any]]]:
+) -> dict[int, Columns]:
     """The buckets of each run."""
     series = {total.series for metric in metrics.values() for total in metric.totals}
     repeated = {t.series for metric in metrics.values() if metric.several_attempts for t in metric.totals}
@@ -277,7 +290,7 @@ def _minus(origins: Mapping[int, int], run: str) -> str:
     return f" - transform({run}, [{runs}], [{starts}], toInt64(0))"
 
 
-def _by_run(found: Answer, x: Axis) -> dict[int, dict[str, list[Any]]]:
+def _by_run(found: Answer, x: Axis) -> dict[int, Columns]:
     runs, good = found.array("run", "i8"), found.array("good", "i8")
     with np.errstate(invalid="ignore", divide="ignore", over="ignore"):
         mean = found.array("sum") / good
@@ -311,10 +324,10 @@ def _finite(values: npt.NDArray[Any], good: npt.NDArray[Any]) -> list[Any]:
     return plain
 
 
-_EMPTY: dict[str, list[Any]] = {name: [] for name in ("bucket", "x", "x_last", "min", "max", "mean", "count", "flags")}
+_EMPTY: Columns = {name: [] for name in ("bucket", "x", "x_last", "min", "max", "mean", "count", "flags")}
 
 
-def _line_json(id: str, metric: _Metric, columns: dict[str, list[Any]]) -> dict[str, Any]:
+def _line_json(id: str, metric: _Metric, columns: Columns) -> RunLine:
     totals = metric.totals
     last = last_of((t.last, t.rank, t.attempt, step_of(t.last_step), t.last_time) for t in totals)
     low, high = min((t.low for t in totals), default=inf), max((t.high for t in totals), default=-inf)
@@ -332,12 +345,6 @@ def _line_json(id: str, metric: _Metric, columns: dict[str, list[Any]]) -> dict[
     }
 
 
-_LINE = object_of(
-    run=TEXT, key=TEXT, unit=TEXT, ranks=INTEGER, total=INTEGER,
-    last={**nullable(NUMBER), "description": f"The last value, whatever the range of x: {MEANING}."}, last_step=STEP,
-    min=nullable(NUMBER), max=nullable(NUMBER), columns=map_of(list_of(nullable(NUMBER))),
-)  # fmt: skip
-
 ENDPOINTS = (
     Endpoint(
         "/api/series",
@@ -345,7 +352,6 @@ ENDPOINTS = (
         "One metric of many runs, a line for each that has it, over all its ranks: buckets of one `width`, which keep "
         "every finite spike; or an expression of metrics, of the means in each bucket that all of them have.",
         answer,
-        object_of(key=TEXT, x=TEXT, width={"type": "number"}, lines=list_of(_LINE)),
         (
             Param("run", "text", "a run", required=True, many=MAX_RUNS),
             Param("key", "text", "a metric, such as trainer/loss, in any spelling of its category"),

@@ -3,23 +3,15 @@
 import math
 import re
 from collections.abc import Generator
-from typing import Annotated, Any
+from typing import Annotated, Any, NotRequired, TypedDict
 
 import msgspec
+from msgspec import Meta
 
 from stepscope.hub.questions.series.metric_keys import MAX_NAMES, hint_of, metric_names, unrecorded_keys
 from stepscope.hub.questions.sql.sql_check import Forbidden, run_select
 from stepscope.hub.questions.toolbox.endpoint import Endpoint, Reader, Stream, partial_field
-from stepscope.hub.questions.toolbox.params import (
-    ANYTHING,
-    BOOLEAN,
-    INTEGER,
-    TEXT,
-    bad_request,
-    forbidden,
-    list_of,
-    object_of,
-)
+from stepscope.hub.questions.toolbox.params import Problem, bad_request, forbidden
 from stepscope.hub.store.engine import Damaged, EngineError, Limits, missing_allowed
 from stepscope.hub.store.maintenance import describe
 from stepscope.model.names import recorded_key
@@ -36,16 +28,60 @@ _WORDS = {"nan": "NaN", "-nan": "NaN", "inf": "Infinity", "-inf": "-Infinity"}
 class SqlRequest(msgspec.Struct, forbid_unknown_fields=True):
     """The body of a request."""
 
-    sql: str
-    rows: Annotated[int, msgspec.Meta(ge=1, le=MAX_ROWS)] = 1000
-    seconds: Annotated[float, msgspec.Meta(gt=0, le=MAX_SECONDS)] = 10.0
+    sql: Annotated[str, Meta(extra_json_schema={"maxLength": 20_000})]
+    rows: Annotated[int, Meta(ge=1, le=MAX_ROWS)] = 1000
+    seconds: Annotated[float, Meta(gt=0, le=MAX_SECONDS)] = 10.0
+
+
+class Column(TypedDict):
+    """A column with the name of its type in ClickHouse."""
+
+    name: str
+    type: str
+
+
+class SqlAnswer(TypedDict):
+    """The rows of a SELECT."""
+
+    columns: list[Column]
+    rows: list[list[Any]]
+    more: bool
+    error: NotRequired[
+        Annotated[
+            Problem, Meta(description="Why the statement failed after its first rows were sent; `more` is true then.")
+        ]
+    ]
+    hints: NotRequired[
+        Annotated[
+            list[str],
+            Meta(
+                description="Of a statement without rows: metrics it names that no run recorded, and keys it may mean."
+            ),
+        ]
+    ]
+
+
+class Table(TypedDict):
+    """A table that SQL may read."""
+
+    name: str
+    text: str
+    rows: int
+    bytes: int
+    columns: list[Column]
+
+
+class TableList(TypedDict):
+    """The tables that SQL may read."""
+
+    tables: list[Table]
 
 
 _decode = msgspec.json.Decoder(SqlRequest).decode
 _encode = msgspec.json.encode
 
 
-def sql(reader: Reader, given: dict[str, Any]) -> Stream:
+def sql(reader: Reader, given: dict[str, Any]) -> Stream[SqlAnswer]:
     """Answer `POST /api/sql`."""
     if reader.project is not None:
         raise forbidden("SQL reads all projects, and this token is limited to one")
@@ -113,7 +149,7 @@ def _hints(reader: Reader, sql: str) -> bytes:
     return b',"hints":' + _encode(hints)
 
 
-def _error_json(error: EngineError) -> dict[str, str]:
+def _error_json(error: EngineError) -> Problem:
     code = "service_unavailable" if error.unavailable else "statement_failed"
     return {"code": code, "message": f"the statement failed: {str(error)[:1000]}"}
 
@@ -145,7 +181,7 @@ TABLE_TEXTS = {
 }
 
 
-def tables(reader: Reader, given: dict[str, Any]) -> dict[str, Any]:
+def tables(reader: Reader, given: dict[str, Any]) -> TableList:
     """Answer `/api/sql/tables`."""
     return {
         "tables": [
@@ -161,47 +197,20 @@ def tables(reader: Reader, given: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-_SCHEMA = object_of(columns=list_of(object_of(name=TEXT, type=TEXT)), rows=list_of(list_of(ANYTHING)), more=BOOLEAN)
-_SCHEMA["properties"]["error"] = {
-    **object_of(code=TEXT, message=TEXT),
-    "description": "Why the statement failed after its first rows were sent; `more` is true then.",
-}
-_SCHEMA["properties"]["hints"] = {
-    **list_of(TEXT),
-    "description": "Of a statement without rows: metrics it names that no run recorded, and keys it may mean.",
-}
-
 ENDPOINTS = (
     Endpoint(
         "/api/sql",
         "askSql",
         "A SELECT in ClickHouse's dialect over the store's tables; nothing else passes.",
         sql,
-        _SCHEMA,
         method="POST",
         lane="sql",
-        body={
-            "type": "object",
-            "properties": {
-                "sql": {"type": "string", "maxLength": 20_000},
-                "rows": {"type": "integer", "minimum": 1, "maximum": MAX_ROWS, "default": 1000},
-                "seconds": {"type": "number", "exclusiveMinimum": 0, "maximum": MAX_SECONDS, "default": 10},
-            },
-            "required": ["sql"],
-            "additionalProperties": False,
-        },
+        body=SqlRequest,
     ),
     Endpoint(
         "/api/sql/tables",
         "listTables",
         "The tables that SQL may read, their columns and their sizes.",
         tables,
-        object_of(
-            tables=list_of(
-                object_of(
-                    name=TEXT, text=TEXT, rows=INTEGER, bytes=INTEGER, columns=list_of(object_of(name=TEXT, type=TEXT))
-                )
-            )
-        ),
     ),
 )

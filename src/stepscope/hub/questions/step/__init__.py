@@ -3,19 +3,20 @@
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from statistics import median_low
-from typing import Any, get_args
+from typing import Annotated, Any, TypedDict
+
+from msgspec import Meta
 
 from stepscope.alerts.alert import unexpected
-from stepscope.diagnosis.finding import SEVERITIES, Finding
+from stepscope.diagnosis.finding import Finding, Severity
 from stepscope.diagnosis.findings_json import concerns, slow_finding
 from stepscope.diagnosis.registry import KINDS
-from stepscope.hub.questions.logs import RECORD, record_json
+from stepscope.hub.questions.logs import RecordJson, record_json
 from stepscope.hub.questions.step.rank_pages import RankPage
 from stepscope.hub.questions.step.step_sql import (
     WINDOW,
     Anomaly,
     Reading,
-    Reason,
     StepValue,
     StepView,
     nearest_anomalies,
@@ -23,36 +24,146 @@ from stepscope.hub.questions.step.step_sql import (
     sample_counts,
 )
 from stepscope.hub.questions.toolbox.endpoint import RUN, Endpoint, Reader
-from stepscope.hub.questions.toolbox.params import (
-    ATTRS,
-    BOOLEAN,
-    COUNTS,
-    INTEGER,
-    MS,
-    NUMBER,
-    SECONDS,
-    STEP,
-    TEXT,
-    Param,
-    list_of,
-    map_of,
-    milliseconds,
-    not_found,
-    nullable,
-    object_of,
-    seconds,
-)
-from stepscope.hub.questions.traces import NODE_FIELDS, Node, build_trees, mark_critical, node_json, walk
-from stepscope.hub.questions.traces.stored_spans import SPAN_FIELDS, RankSpans, SpanRow, span_json
+from stepscope.hub.questions.toolbox.params import Attrs, Ms, Next, Param, milliseconds, not_found, seconds
+from stepscope.hub.questions.traces import Node, NodeJson, build_trees, mark_critical, node_json, walk
+from stepscope.hub.questions.traces.stored_spans import PlacedSpan, RankSpans, SpanRow, placed_json
 from stepscope.hub.store.read.finding_catalog import read_findings
 from stepscope.model import names
-from stepscope.wire.plain import plain, word
+from stepscope.model.records import Number, Seconds, word
+from stepscope.wire.plain import plain
 
 MAX_NAMES = 50
 """Names of spans in the summary: those that took longest."""
 
 
-def step_json(view: StepView, run: str, found: Sequence[Finding]) -> dict[str, Any]:
+class StepValueJson(TypedDict):
+    """A value at a step against those of the steps before it."""
+
+    rank: int
+    attempt: int
+    attrs: Attrs
+    scope: str
+    time: Seconds
+    value: Number
+    logged: int
+    mean: Number | None
+    std: Number | None
+    before: Annotated[int, Meta(description="Steps that mean and standard deviation are of.")]
+    delta: Number | None
+    z: Annotated[float | None, Meta(description="Standard deviations away.")]
+    level: Annotated[int, Meta(description="How unusual: 0 usual, 1 notable, 2 unusual, 3 extreme or not finite.")]
+
+
+class StepMetric(TypedDict):
+    """A metric at a step, with a value for each rank and set of attributes."""
+
+    key: str
+    unit: str
+    values: list[StepValueJson]
+
+
+class StepRank(TypedDict):
+    """The spans of a rank at a step, parents first."""
+
+    rank: int
+    critical: Annotated[bool, Meta(description="Whether it ended last.")]
+    offset_ms: Ms
+    duration_ms: Ms
+    errors: int
+    critical_path: Annotated[list[str], Meta(description="Ids of spans.")]
+    spans: list[NodeJson]
+
+
+class SpanSpread(TypedDict):
+    """The time that spans of a name took on the fastest, the median and the slowest rank."""
+
+    name: str
+    ranks: int
+    usual_ms: Ms
+    min_ms: Ms
+    min_rank: int
+    median_ms: Ms
+    max_ms: Ms
+    max_rank: int
+
+
+class AllRanks(TypedDict):
+    """What is known of all ranks, also of those that are on other pages."""
+
+    count: int
+    next: Next
+    spans: list[SpanSpread]
+
+
+class SlowStep(TypedDict):
+    """Why a step was slow."""
+
+    text: str
+    span: str | None
+    rank: Annotated[int | None, Meta(description="The responsible rank; null for several.")]
+    span_ids: Annotated[list[str], Meta(description="The responsible spans, one for each rank.")]
+
+
+class StepFinding(TypedDict):
+    """A finding, an alert or a failed span."""
+
+    kind: Annotated[str, Meta(examples=list(KINDS))]
+    severity: Severity
+    text: str
+    rank: int | None
+
+
+class ReadingJson(TypedDict):
+    """A system metric around a step."""
+
+    key: str
+    rank: int
+    unit: str
+    attrs: Attrs
+    time: Seconds
+    value: Number
+    min: Number
+    max: Number
+    points: int
+
+
+class StepJson(TypedDict):
+    """Everything about a step of some ranks."""
+
+    run: str
+    step: int
+    attempt: int
+    attempts: list[int]
+    begin: Seconds
+    end: Seconds
+    duration_ms: Ms
+    previous: Annotated[int | None, Meta(description="The nearest step before it with any record.")]
+    next: Annotated[int | None, Meta(description="The nearest step after it with any record.")]
+    metrics: list[StepMetric]
+    ranks: list[StepRank]
+    slow: SlowStep | None
+    open_spans: list[PlacedSpan]
+    usual_ms: Annotated[dict[str, float | None], Meta(description="The median duration of spans by name.")]
+    logs: list[RecordJson]
+    alerts: list[RecordJson]
+    system: list[ReadingJson]
+    findings: list[StepFinding]
+
+
+class StepAnswer(StepJson):
+    """Everything about one step."""
+
+    all_ranks: AllRanks
+    samples: Annotated[
+        dict[str, int], Meta(description="Rows of each table of samples; /api/runs/{run}/samples has them.")
+    ]
+    complete: Annotated[bool, Meta(description="Whether all stored records of the run are diagnosed.")]
+    window: int
+    previous_anomaly: Anomaly | None
+    next_anomaly: Anomaly | None
+
+
+def step_json(view: StepView, run: str, found: Sequence[Finding]) -> StepJson:
     """Everything about a step; offsets count from `begin`. Refused when the given attempt did not reach it.
 
     `found` are the findings of the run without those marked as expected.
@@ -61,7 +172,9 @@ def step_json(view: StepView, run: str, found: Sequence[Finding]) -> dict[str, A
         came = f"attempt{'s' * (len(view.attempts) > 1)} {', '.join(map(str, view.attempts))}"
         text = f"attempt {view.attempt} did not reach step {view.step}; {came} did"
         raise not_found(text)
-    made: dict[str, Any] = {
+    lanes = ranks(view.spans, view.usual, run, view.begin, view.last_rank)
+    alerts = [record_json(row, run) for row in view.alerts]
+    return {
         "run": run,
         "step": view.step,
         "attempt": view.attempt,
@@ -72,18 +185,18 @@ def step_json(view: StepView, run: str, found: Sequence[Finding]) -> dict[str, A
         "previous": view.previous,
         "next": view.following,
         "metrics": metrics(view.values),
-        "ranks": ranks(view.spans, view.usual, run, view.begin, view.last_rank),
+        "ranks": lanes,
         "slow": slow_step(view, found),
-        "open_spans": [span_json(row, run, view.begin) for row in view.open],
+        "open_spans": [placed_json(row, run, view.begin) for row in view.open],
         "usual_ms": {name: milliseconds(median) for name, median in sorted(view.usual.items())},
         "logs": [record_json(row, run) for row in view.logs],
-        "alerts": [record_json(row, run) for row in view.alerts],
+        "alerts": alerts,
         "system": [_reading(reading) for reading in view.system],
+        "findings": step_findings(view, found, alerts, lanes),
     }
-    return {**made, "findings": step_findings(view, found, made["alerts"], made["ranks"])}
 
 
-def metrics(values: Iterable[StepValue]) -> list[dict[str, Any]]:
+def metrics(values: Iterable[StepValue]) -> list[StepMetric]:
     """The values of a step by key, one entry for each rank (and each set of attributes)."""
     by_key: dict[str, list[StepValue]] = {}
     for value in values:
@@ -94,7 +207,7 @@ def metrics(values: Iterable[StepValue]) -> list[dict[str, Any]]:
     ]
 
 
-def _value(value: StepValue) -> dict[str, Any]:
+def _value(value: StepValue) -> StepValueJson:
     delta, z, level = value.against()
     return {
         "rank": value.series.rank,
@@ -115,7 +228,7 @@ def _value(value: StepValue) -> dict[str, Any]:
 
 def ranks(
     spans: Sequence[SpanRow], usual: Mapping[str, float], run: str, begin: int, last: int | None
-) -> list[dict[str, Any]]:
+) -> list[StepRank]:
     """The span trees of each rank, flat: parents first, with depth; the rank that ended last is critical."""
     by_rank: dict[int, list[SpanRow]] = {}
     for row in spans:
@@ -126,7 +239,7 @@ def ranks(
 
 def _rank(
     rank: int, roots: list[Node], usual: Mapping[str, float], run: str, begin: int, *, critical: bool
-) -> dict[str, Any]:
+) -> StepRank:
     for root in roots:
         mark_critical(root)
     nodes = walk(roots)
@@ -143,7 +256,7 @@ def _rank(
     }
 
 
-def summary(outline: Iterable[RankSpans], usual: Mapping[str, float]) -> list[dict[str, Any]]:
+def summary(outline: Iterable[RankSpans], usual: Mapping[str, float]) -> list[SpanSpread]:
     """The time that the spans of each name took on the fastest, the median and the slowest rank, longest first."""
     by_name: dict[str, dict[int, int]] = defaultdict(lambda: defaultdict(int))
     for each in outline:
@@ -152,7 +265,7 @@ def summary(outline: Iterable[RankSpans], usual: Mapping[str, float]) -> list[di
     return [_summed(name, spent, usual) for name, spent in longest[:MAX_NAMES]]
 
 
-def _summed(name: str, spent: Mapping[int, int], usual: Mapping[str, float]) -> dict[str, Any]:
+def _summed(name: str, spent: Mapping[int, int], usual: Mapping[str, float]) -> SpanSpread:
     fastest = min(spent, key=lambda rank: (spent[rank], rank))
     slowest = min(spent, key=lambda rank: (-spent[rank], rank))
     return {
@@ -167,7 +280,7 @@ def _summed(name: str, spent: Mapping[int, int], usual: Mapping[str, float]) -> 
     }
 
 
-def _reading(reading: Reading) -> dict[str, Any]:
+def _reading(reading: Reading) -> ReadingJson:
     return {
         "key": reading.series.key,
         "rank": reading.series.rank,
@@ -181,7 +294,7 @@ def _reading(reading: Reading) -> dict[str, Any]:
     }
 
 
-def inspect(reader: Reader, given: dict[str, Any]) -> dict[str, Any]:
+def inspect(reader: Reader, given: dict[str, Any]) -> StepAnswer:
     """Answer `/api/runs/{run}/steps/{step}`."""
     run, step = reader.number(given["run"]), given["step"]
     share = reader.diagnosed(given["run"])
@@ -202,8 +315,8 @@ def inspect(reader: Reader, given: dict[str, Any]) -> dict[str, Any]:
         "samples": sample_counts(reader.engine, run, step, given["attempt"]),
         "complete": share >= 1.0,
         "window": given["window"],
-        "previous_anomaly": _place(before),
-        "next_anomaly": _place(after),
+        "previous_anomaly": before,
+        "next_anomaly": after,
     }
 
 
@@ -217,18 +330,14 @@ def _page(given: Mapping[str, Any], found: Sequence[Finding]) -> RankPage | None
     return RankPage(limit, given["offset"], (*named, *at_fault[: limit // 2]))
 
 
-def _place(found: Anomaly | None) -> dict[str, Any] | None:
-    return None if found is None else {"step": found.step, "reason": found.reason, "attempt": found.attempt}
-
-
 _RECORDED = frozenset(("alert", "error"))
 """Kinds of findings that are also among the records of the step."""
 MAX_ALERTS, MAX_ERRORS = 20, 20
 
 
 def step_findings(
-    view: StepView, found: Sequence[Finding], alerts: Sequence[Mapping[str, Any]], lanes: Iterable[Mapping[str, Any]]
-) -> list[dict[str, Any]]:
+    view: StepView, found: Sequence[Finding], alerts: Sequence[RecordJson], lanes: Iterable[StepRank]
+) -> list[StepFinding]:
     """The findings of a run that concern a step, its alerts and its failed spans; the last two are given as JSON."""
     named = [
         _finding(each.kind, each.severity, each.text, each.ranks)
@@ -238,7 +347,7 @@ def step_findings(
     return [*named, *_alerts(alerts), *_errors(lanes)]
 
 
-def slow_step(view: StepView, found: Sequence[Finding]) -> dict[str, Any] | None:
+def slow_step(view: StepView, found: Sequence[Finding]) -> SlowStep | None:
     """Where the time of a step went, with the spans to blame: of the ranks at fault, those with most self time."""
     finding = slow_finding(list(found), view.step, view.attempt)
     if finding is None:
@@ -253,28 +362,28 @@ def slow_step(view: StepView, found: Sequence[Finding]) -> dict[str, Any] | None
     return {"text": finding.text, "span": finding.span, "rank": alone, "span_ids": ids}
 
 
-def _finding(kind: str, severity: str, text: str, ranks: Sequence[int]) -> dict[str, Any]:
+def _finding(kind: str, severity: Severity, text: str, ranks: Sequence[int]) -> StepFinding:
     return {"kind": kind, "severity": severity, "text": text, "rank": ranks[0] if len(ranks) == 1 else None}
 
 
-def _alerts(alerts: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+def _alerts(alerts: Sequence[RecordJson]) -> list[StepFinding]:
     """One sentence for the alerts of a name, with the message of the most severe."""
-    named: dict[str, list[Mapping[str, Any]]] = {}
+    named: dict[str, list[RecordJson]] = {}
     for alert in alerts:
-        named.setdefault(alert["name"], []).append(alert)
+        named.setdefault(alert["name"] or "", []).append(alert)
     return [_alert(name, each) for name, each in list(named.items())[:MAX_ALERTS]]
 
 
-def _alert(name: str, alerts: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+def _alert(name: str, alerts: Sequence[RecordJson]) -> StepFinding:
     worst = max(alerts, key=lambda alert: alert["severity_number"])
     ranks = sorted({alert["rank"] for alert in alerts})
-    severity = "ERROR" if worst["severity_number"] >= names.SEVERITIES["ERROR"] else "WARN"
+    severity: Severity = "ERROR" if worst["severity_number"] >= names.SEVERITIES["ERROR"] else "WARN"
     where = f"rank{'s' * (len(ranks) > 1)} {', '.join(map(str, ranks))}"
     message = f": {worst['body']}" if worst["body"] else ""
     return _finding("alert", severity, f"{name} on {where}{message}", ranks)
 
 
-def _errors(lanes: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
+def _errors(lanes: Iterable[StepRank]) -> list[StepFinding]:
     failed = [(lane["rank"], span) for lane in lanes for span in lane["spans"] if span["status"] == "error"]
     return [
         _finding("error", "ERROR", f"{span['name']} failed on rank {rank}{_after(span['message'])}", (rank,))
@@ -286,68 +395,12 @@ def _after(message: str) -> str:
     return f": {message}" if message else ""
 
 
-_LEVEL = {"type": "integer", "description": "How unusual: 0 usual, 1 notable, 2 unusual, 3 extreme or not finite."}
-_FINDING = object_of(
-    kind={"type": "string", "examples": list(KINDS)},
-    severity={"type": "string", "enum": list(reversed(SEVERITIES))},
-    text=TEXT,
-    rank=nullable(INTEGER),
-)
-_VALUE = object_of(
-    rank=INTEGER, attempt=INTEGER, attrs=ATTRS, scope=TEXT, time=SECONDS, value=NUMBER, logged=INTEGER,
-    mean=nullable(NUMBER),
-    std=nullable(NUMBER), before=INTEGER, delta=nullable(NUMBER), z={"type": ["number", "null"]}, level=_LEVEL,
-)  # fmt: skip
-_RANK = object_of(
-    rank=INTEGER, critical=BOOLEAN, offset_ms=MS, duration_ms=MS, errors=INTEGER, critical_path=list_of(TEXT),
-    spans=list_of(object_of(**NODE_FIELDS)),
-)  # fmt: skip
-_READING = object_of(
-    key=TEXT, rank=INTEGER, unit=TEXT, attrs=ATTRS, time=SECONDS, value=NUMBER, min=NUMBER, max=NUMBER, points=INTEGER,
-)  # fmt: skip
-_ANOMALY = nullable(object_of(step=INTEGER, reason={"type": "string", "enum": list(get_args(Reason))}, attempt=INTEGER))
-
-_SUMMED = object_of(
-    name=TEXT, ranks=INTEGER, usual_ms=MS, min_ms=MS, min_rank=INTEGER, median_ms=MS, max_ms=MS, max_rank=INTEGER,
-)  # fmt: skip
-ALL_RANKS = object_of(
-    count=INTEGER,
-    next=nullable({"type": "integer", "description": "The `offset` of the next page; null after the last."}),
-    spans=list_of(_SUMMED),
-)
-
 ENDPOINTS = (
     Endpoint(
         "/api/runs/{run}/steps/{step}",
         "inspectStep",
         "Everything about one step: values compared with earlier steps, span trees, logs, alerts, system metrics.",
         inspect,
-        object_of(
-            run=TEXT,
-            step=INTEGER,
-            attempt=INTEGER,
-            attempts=list_of(INTEGER),
-            begin=SECONDS,
-            end=SECONDS,
-            duration_ms=MS,
-            previous=STEP,
-            next=STEP,
-            metrics=list_of(object_of(key=TEXT, unit=TEXT, values=list_of(_VALUE))),
-            ranks=list_of(_RANK),
-            all_ranks=ALL_RANKS,
-            slow=nullable(object_of(text=TEXT, span=TEXT, rank=nullable(INTEGER), span_ids=list_of(TEXT))),
-            findings=list_of(_FINDING),
-            open_spans=list_of(object_of(**SPAN_FIELDS, offset_ms=MS)),
-            usual_ms=map_of(MS),
-            logs=list_of(RECORD),
-            alerts=list_of(RECORD),
-            system=list_of(_READING),
-            samples={**COUNTS, "description": "Rows of each table of samples; /api/runs/{run}/samples has them."},
-            complete=BOOLEAN,
-            window=INTEGER,
-            previous_anomaly=_ANOMALY,
-            next_anomaly=_ANOMALY,
-        ),
         (
             RUN,
             Param("step", "integer", "the number of the step", required=True, place="path"),

@@ -1,4 +1,4 @@
-"""Endpoints and request context: path, parameters, schema of the answer, missing shards, and what several share."""
+"""Endpoints and request context: path, parameters, the type of the answer, missing shards, and what several share."""
 
 import contextvars
 from collections.abc import Callable, Iterator, Sequence
@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from http import HTTPStatus
 from pathlib import Path
-from typing import Any, Literal, Protocol, TypeVar
+from typing import Any, Generic, Literal, Protocol, TypedDict, TypeVar, get_args, get_origin, get_type_hints
 
 import msgspec
 
@@ -14,17 +14,7 @@ from stepscope.alerts.alert import Expected, unexpected
 from stepscope.hub.alerting.alerting_thread import Alerting
 from stepscope.hub.dashboards.dashboard import Dashboards
 from stepscope.hub.dashboards.saved_views import SavedViews
-from stepscope.hub.questions.toolbox.params import (
-    INTEGER,
-    Param,
-    Schema,
-    check_shared,
-    forbidden,
-    list_of,
-    not_found,
-    nullable,
-    object_of,
-)
+from stepscope.hub.questions.toolbox.params import Binary, Param, check_shared, forbidden, not_found
 from stepscope.hub.receivers.ingest import Ingest
 from stepscope.hub.refusals import Refusal, Refused
 from stepscope.hub.runs.bucket import PIECE, RemoteBlobs, RemoteFile
@@ -154,9 +144,12 @@ class Reader:
         return {number: id for number, id in found.items() if id in seen}
 
 
+Content = TypeVar("Content")
+
+
 @dataclass(frozen=True, slots=True)
-class Stream:
-    """An answer that is sent piece by piece."""
+class Stream(Generic[Content]):
+    """An answer that is sent piece by piece; `Content` is the type of the whole."""
 
     media_type: str
     name: str
@@ -187,7 +180,7 @@ class StoredFile:
 
 
 Answer = Callable[[Reader, dict[str, Any]], Any]
-"""Returns JSON values, a Stream or a StoredFile; raises Refused."""
+"""Returns JSON values, a Stream or a StoredFile, and its annotation says of which type; raises Refused."""
 
 Lane = Literal["read", "sql", "import"]
 """Thread pools: user-supplied queries and large files have their own, so that they delay nothing else."""
@@ -201,14 +194,22 @@ class Endpoint:
     name: str
     text: str
     answer: Answer
-    schema: Schema
     params: tuple[Param, ...] = ()
     attrs: bool = False
     method: Literal["GET", "POST", "PUT", "PATCH", "DELETE"] = "GET"
-    body: Schema | None = None
+    body: Any = None
+    """The type of its body, where it has one."""
     most_body: int = 1024 * 1024
     lane: Lane = "read"
     media_types: tuple[str, ...] = field(default=("application/json",))
+
+    @property
+    def content(self) -> Any:
+        """The type of what it answers with."""
+        found = get_type_hints(self.answer, include_extras=True)["return"]
+        if get_origin(found) is Stream:
+            (found,) = get_args(found)
+        return Binary if found is StoredFile else found
 
 
 RUN = Param("run", "text", "the id of a run", required=True, place="path")
@@ -234,7 +235,6 @@ IN_CONTEXT = (
     UNTIL,
 )
 """Which records a search finds, by when and in which span they were recorded."""
-NEXT = nullable(INTEGER)
 
 
 def to_int64(number: float | None, factor: float = 1.0) -> int | None:
@@ -268,16 +268,14 @@ class _Row(Protocol):
 Row = TypeVar("Row", bound=_Row)
 
 
-def page_json(
-    reader: Reader, given: dict[str, Any], name: str, rows: Sequence[Row], shape: Callable[[Row, str], dict[str, Any]]
-) -> dict[str, Any]:
+def page_of(
+    reader: Reader, given: dict[str, Any], rows: Sequence[Row], shape: Callable[[Row, str], Content]
+) -> tuple[list[Content], int | None]:
     """A page of rows with the ids of their runs, and the offset of the next page; None when this is the last."""
     ids = reader.visible_ids({row.run for row in rows})
     more = len(rows) > given["limit"]
-    return {
-        name: [shape(row, ids.get(row.run, "")) for row in rows[: given["limit"]]],
-        "next": given["offset"] + given["limit"] if more else None,
-    }
+    shown = [shape(row, ids.get(row.run, "")) for row in rows[: given["limit"]]]
+    return shown, given["offset"] + given["limit"] if more else None
 
 
 def safe_name(text: str) -> str:
@@ -288,14 +286,19 @@ def safe_name(text: str) -> str:
 
 
 PARTIAL = "partial"
-PARTIAL_SCHEMA: Schema = {
-    **object_of(missing=list_of(INTEGER), shards=INTEGER),
-    "description": "Present when shards of a cluster did not answer: their runs are not in the answer.",
-}
+
+
+class Partial(TypedDict):
+    """Present when shards of a cluster did not answer: their runs are not in the answer."""
+
+    missing: list[int]
+    shards: int
+
+
 _RETRY_SECONDS = 5.0
 
 
-def partial_field(missing: MissingShards) -> dict[str, Any]:
+def partial_field(missing: MissingShards) -> dict[str, Partial]:
     """The field of the JSON, and its value; nothing when the answer is complete."""
     return {PARTIAL: {"missing": missing.numbers, "shards": missing.shards}} if missing else {}
 

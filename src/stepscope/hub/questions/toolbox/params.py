@@ -1,59 +1,54 @@
-"""Parameters of endpoints, checked before any query, the JSON types of answers, and refusals of requests."""
+"""Parameters of endpoints, checked before any query, types that several answers have, and refusals of requests."""
 
 import math
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from http import HTTPStatus
-from typing import Any, Literal
+from typing import Annotated, Any, Literal, TypedDict
+
+from msgspec import Meta
 
 from stepscope.hub.refusals import Refusal, Refused
 from stepscope.model.records import FIRST_STEP, LAST_STEP
 
 Schema = dict[str, Any]
 
-TEXT: Schema = {"type": "string"}
-INTEGER: Schema = {"type": "integer"}
-BOOLEAN: Schema = {"type": "boolean"}
-NUMBER: Schema = {
-    "description": "A number, or one of NaN, Infinity and -Infinity as a string.",
-    "oneOf": [{"type": "number"}, {"type": "string", "enum": ["NaN", "Infinity", "-Infinity"]}],
-}
-ANYTHING: Schema = {}
-ATTRS: Schema = {"type": "object", "description": "Attributes by name."}
+Attrs = Annotated[dict[str, Any], Meta(description="Attributes by name.")]
+Ms = Annotated[float | None, Meta(description="Milliseconds.")]
+Next = Annotated[int | None, Meta(description="The `offset` of the next page; null after the last.")]
+Binary = Annotated[str, Meta(extra_json_schema={"format": "binary"})]
+"""The content of a file."""
+Replaced = Annotated[
+    str | None,
+    Meta(description="The version that this replaces, as it was read; if it is not the present one, nothing is saved."),
+]
 
 
-def nullable(schema: Schema) -> Schema:
-    """A value that can be null."""
-    if isinstance(schema.get("type"), str):
-        return {**schema, "type": [schema["type"], "null"]}
-    return {"anyOf": [schema, {"type": "null"}]}
+def one_of(words: Iterable[str]) -> Meta:
+    """A text that is one of some words."""
+    return Meta(extra_json_schema={"enum": list(words)})
 
 
-def list_of(schema: Schema) -> Schema:
-    """A list."""
-    return {"type": "array", "items": schema}
+class MistakeJson(TypedDict):
+    """Where a text is wrong, and why."""
+
+    line: int
+    column: int
+    message: str
 
 
-def object_of(**fields: Schema) -> Schema:
-    """An object with exactly these fields."""
-    return {"type": "object", "properties": fields, "required": list(fields), "additionalProperties": False}
+class Problem(TypedDict):
+    """Why a request was refused."""
+
+    code: str
+    message: str
 
 
-def map_of(values: Schema) -> Schema:
-    """An object with any names, and values of one schema."""
-    return {"type": "object", "additionalProperties": values}
+class Error(TypedDict):
+    """The answer to a request that was refused."""
 
-
-REPLACED: Schema = {
-    "type": ["string", "null"],
-    "description": "The version that this replaces, as it was read; if it is not the present one, nothing is saved.",
-}
-SECONDS = {"type": ["number", "null"], "description": "Seconds since 1970."}
-MS = {"type": ["number", "null"], "description": "Milliseconds."}
-STEP = nullable(INTEGER)
-COUNTS = map_of(INTEGER)
-ERROR = object_of(error=object_of(code=TEXT, message=TEXT))
+    error: Problem
 
 
 def seconds(ns: int) -> float | None:

@@ -2,41 +2,20 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Annotated, Any, TypedDict
 
 import numpy as np
 import numpy.typing as npt
+from msgspec import Meta
 
 from stepscope.diagnosis.levels import slow_level
-from stepscope.hub.questions.toolbox.endpoint import (
-    Endpoint,
-    Reader,
-)
-from stepscope.hub.questions.toolbox.params import (
-    BOOLEAN,
-    INTEGER,
-    MS,
-    SECONDS,
-    TEXT,
-    Param,
-    Schema,
-    bad_request,
-    list_of,
-    milliseconds,
-    not_found,
-    object_of,
-    seconds,
-)
-from stepscope.hub.questions.traces.stored_spans import (
-    SPAN_FIELDS,
-    SpanRange,
-    SpanRow,
-    read_trace,
-    span_json,
-)
+from stepscope.hub.questions.toolbox.endpoint import Endpoint, Reader
+from stepscope.hub.questions.toolbox.params import Ms, Param, bad_request, milliseconds, not_found, seconds
+from stepscope.hub.questions.traces.stored_spans import PlacedSpan, SpanRange, SpanRow, read_trace, span_json
 from stepscope.hub.refusals import Refused
 from stepscope.hub.store.engine import Engine
 from stepscope.hub.store.read.run_catalog import step_of
+from stepscope.model.records import Seconds
 
 
 @dataclass(slots=True)
@@ -136,13 +115,77 @@ def mark_critical(root: Node) -> None:
         node.critical += at - since
 
 
-def node_json(node: Node, usual: Mapping[str, float], run: str, begin: int) -> dict[str, Any]:
+class NodeJson(PlacedSpan):
+    """A span with its place in the tree, its self time, and its duration against the usual one of its name."""
+
+    depth: int
+    own_ms: Ms
+    critical_ms: Annotated[float | None, Meta(description="Milliseconds on the critical path.")]
+    usual_ms: Ms
+    ratio: Annotated[float | None, Meta(description="Its duration over the usual one.")]
+    slow: Annotated[int, Meta(description="0 as usual, 1 slow, 2 very slow.")]
+
+
+class TreeJson(TypedDict):
+    """Spans of a trace, parents first; offsets count from its beginning."""
+
+    begin: Seconds
+    duration_ms: Ms
+    ranks: list[int]
+    runs: list[str]
+    open: int
+    spans: list[NodeJson]
+
+
+class TraceJson(TreeJson):
+    """A whole trace."""
+
+    trace_id: str
+
+
+class Lane(TypedDict):
+    """A thread of a rank."""
+
+    run: str
+    rank: int
+    thread: str
+
+
+class SpanColumns(TypedDict):
+    """Spans column by column; `name`, `trace` and `lane` are places in the lists of these."""
+
+    span_id: list[str]
+    parent_id: list[str]
+    trace: list[int]
+    name: list[int]
+    lane: list[int]
+    start: list[float]
+    duration: list[float | None]
+    status: list[int]
+    step: list[int | None]
+
+
+class Lanes(TypedDict):
+    """Spans for drawing, column by column; starts are ms since `begin`, and open spans last null."""
+
+    begin: Seconds
+    duration_ms: Ms
+    open: int
+    lanes: list[Lane]
+    names: list[str]
+    traces: list[str]
+    columns: SpanColumns
+    more: bool
+
+
+def node_json(node: Node, usual: Mapping[str, float], run: str, begin: int) -> NodeJson:
     """A span with its place in the tree, its self time, and its duration against the usual one of its name."""
     span = node.row.span
     median = usual.get(span.name)
     ratio = span.duration / median if median and span.duration is not None else None
     return {
-        **span_json(node.row, run, begin),
+        **span_json(node.row, run),
+        "offset_ms": milliseconds(span.time - begin),
         "depth": node.depth,
         "own_ms": milliseconds(node.self_time),
         "critical_ms": milliseconds(node.critical),
@@ -152,7 +195,7 @@ def node_json(node: Node, usual: Mapping[str, float], run: str, begin: int) -> d
     }
 
 
-def trace_json(ended: Sequence[SpanRow], still_open: Sequence[SpanRow], owners: Mapping[int, str]) -> dict[str, Any]:
+def trace_json(ended: Sequence[SpanRow], still_open: Sequence[SpanRow], owners: Mapping[int, str]) -> TreeJson:
     """A whole trace, flat: parents first, with depth; offsets count from its beginning."""
     roots = build_trees((*ended, *still_open))
     for root in roots:
@@ -170,7 +213,7 @@ def trace_json(ended: Sequence[SpanRow], still_open: Sequence[SpanRow], owners: 
     }
 
 
-def trace(reader: Reader, given: dict[str, Any]) -> dict[str, Any]:
+def trace(reader: Reader, given: dict[str, Any]) -> TraceJson:
     """Answer `/api/traces/{trace_id}`."""
     ended, still_open = read_trace(reader.engine, given["trace_id"], limit=20_000)
     owners = reader.visible_ids({row.run for row in (*ended, *still_open)})
@@ -213,7 +256,7 @@ def read_columns(engine: Engine, spans: SpanRange, limit: int) -> dict[str, Any]
     return columns | {name: texts(name) for name in ("name", "trace", "id", "parent", "thread")}
 
 
-def lanes_json(spans: dict[str, Any], owners: Mapping[int, str]) -> dict[str, Any]:
+def lanes_json(spans: dict[str, Any], owners: Mapping[int, str], limit: int) -> Lanes:
     """Spans of the runs in `owners` as columns; starts are ms since `begin`, and open spans last null."""
     runs = spans["run"].tolist()
     seen = np.array([run in owners for run in runs], dtype=bool)
@@ -246,6 +289,7 @@ def lanes_json(spans: dict[str, Any], owners: Mapping[int, str]) -> dict[str, An
             "status": spans["status"][seen].tolist(),
             "step": kept(spans["step"]),
         },
+        "more": len(spans["id"]) >= limit,
     }
 
 
@@ -268,13 +312,13 @@ def asked_range(reader: Reader, given: dict[str, Any]) -> SpanRange:
     return SpanRange(run=reader.number(given["run"]), first=given["step"], last=max(given["step"], last))
 
 
-def draw(reader: Reader, given: dict[str, Any]) -> dict[str, Any]:
+def draw(reader: Reader, given: dict[str, Any]) -> Lanes:
     """Answer `/api/spans/lanes`."""
     spans = read_columns(reader.engine, asked_range(reader, given), given["limit"])
-    made = lanes_json(spans, reader.visible_ids(set(spans["run"].tolist())))
+    made = lanes_json(spans, reader.visible_ids(set(spans["run"].tolist())), given["limit"])
     if not made["lanes"]:
         raise no_spans(given)
-    return {**made, "more": len(spans["id"]) >= given["limit"]}
+    return made
 
 
 def no_spans(given: dict[str, Any]) -> Refused:
@@ -289,17 +333,6 @@ RANGE_PARAMS = (
     Param("step", "integer", "at this step"),
     Param("last", "integer", "to this step"),
 )
-NODE_FIELDS: dict[str, Schema] = {
-    **SPAN_FIELDS,
-    "offset_ms": MS,
-    "depth": INTEGER,
-    "own_ms": MS,
-    "critical_ms": MS,
-    "usual_ms": MS,
-    "ratio": {"type": ["number", "null"], "description": "Its duration over the usual one."},
-    "slow": {"type": "integer", "description": "0 as usual, 1 slow, 2 very slow."},
-}
-_NUMBERS = list_of({"type": ["number", "null"]})
 MAX_SPANS = 200_000
 
 ENDPOINTS = (
@@ -308,15 +341,6 @@ ENDPOINTS = (
         "readTrace",
         "A whole trace: its spans, parents first, with depth and critical path.",
         trace,
-        object_of(
-            trace_id=TEXT,
-            begin=SECONDS,
-            duration_ms=MS,
-            ranks=list_of(INTEGER),
-            runs=list_of(TEXT),
-            open=INTEGER,
-            spans=list_of(object_of(**NODE_FIELDS)),
-        ),
         (Param("trace_id", "hex", "the trace", required=True, place="path", width=16),),
     ),
     Endpoint(
@@ -324,16 +348,6 @@ ENDPOINTS = (
         "drawSpans",
         "A trace, or steps of a run on all ranks, for drawing: spans as columns, without attributes.",
         draw,
-        object_of(
-            begin=SECONDS,
-            duration_ms=MS,
-            open=INTEGER,
-            more=BOOLEAN,
-            lanes=list_of(object_of(run=TEXT, rank=INTEGER, thread=TEXT)),
-            names=list_of(TEXT),
-            traces=list_of(TEXT),
-            columns={"type": "object", "additionalProperties": {"anyOf": [_NUMBERS, list_of(TEXT)]}},
-        ),
         (*RANGE_PARAMS, Param("limit", "integer", "at most this many spans", MAX_SPANS, low=1, high=MAX_SPANS)),
     ),
 )

@@ -2,45 +2,30 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any, TypedDict
 
-from msgspec import Struct
+from msgspec import Meta, Struct
 
 from stepscope.hub.questions.toolbox.conditions import RecordQuery
 from stepscope.hub.questions.toolbox.endpoint import (
     EXACT_RUN,
     IN_CONTEXT,
     LIMIT,
-    NEXT,
     OF_RECORDS,
     OFFSET,
     Endpoint,
     Reader,
-    page_json,
+    page_of,
     record_conditions,
     to_int64,
 )
-from stepscope.hub.questions.toolbox.params import (
-    ATTRS,
-    INTEGER,
-    MS,
-    SECONDS,
-    STEP,
-    TEXT,
-    Param,
-    Schema,
-    list_of,
-    milliseconds,
-    nullable,
-    object_of,
-    seconds,
-)
+from stepscope.hub.questions.toolbox.params import Attrs, Ms, Next, Param, milliseconds, seconds
 from stepscope.hub.store import attrs, literal
 from stepscope.hub.store.engine import Engine
 from stepscope.hub.store.read.run_catalog import step_of
 from stepscope.hub.store.schema import NO_STEP
 from stepscope.model.otel_names import ATTR_FLAGS
-from stepscope.model.records import Link, Span, SpanEvent
+from stepscope.model.records import Link, Seconds, Span, SpanEvent
 from stepscope.wire.plain import plain
 
 _COLUMNS = (
@@ -227,10 +212,88 @@ STATUSES = ("unset", "ok", "error")
 SPAN_KINDS = ("unspecified", "internal", "server", "client", "producer", "consumer")
 
 
-def span_json(row: SpanRow, run: str, begin: int | None = None) -> dict[str, Any]:
-    """A span; `offset_ms` counts from `begin`, where that is given."""
+class SpanEventJson(TypedDict):
+    """An event of a span."""
+
+    time: Seconds
+    name: str
+    attrs: Attrs
+
+
+class LinkJson(TypedDict):
+    """A link to another span."""
+
+    trace_id: str
+    span_id: str
+    attrs: Attrs
+    flags: int
+
+
+class SpanJson(TypedDict):
+    """A span."""
+
+    run: str
+    rank: int
+    attempt: int
+    trace_id: str
+    span_id: str
+    parent_id: str | None
+    name: str
+    kind: str
+    status: str
+    message: str
+    step: int | None
+    axis: str | None
+    start: Seconds
+    duration_ms: Ms
+    scope: str
+    flags: int
+    attrs: Attrs
+    events: list[SpanEventJson]
+    links: list[LinkJson]
+
+
+class PlacedSpan(SpanJson):
+    """A span within a step or a trace."""
+
+    offset_ms: Annotated[float | None, Meta(description="Milliseconds since the step or the trace began.")]
+
+
+class SpanPage(TypedDict):
+    """Spans that were found."""
+
+    spans: list[SpanJson]
+    next: Next
+
+
+class SpanName(TypedDict):
+    """The spans of a name."""
+
+    name: str
+    count: int
+    errors: int
+    median_ms: Ms
+    longest_ms: Ms
+
+
+class AttrName(TypedDict):
+    """An attribute, and how many spans have it."""
+
+    name: str
+    count: int
+
+
+class SpanFacets(TypedDict):
+    """Names of spans and of their attributes, the most frequent first."""
+
+    names: list[SpanName]
+    attrs: list[AttrName]
+
+
+def span_json(row: SpanRow, run: str) -> SpanJson:
+    """A span."""
     what: Span = row.span
-    made = {
+    return {
         "run": run,
         "rank": row.rank,
         "attempt": row.attempt,
@@ -251,47 +314,30 @@ def span_json(row: SpanRow, run: str, begin: int | None = None) -> dict[str, Any
         "events": [{"time": seconds(e.time), "name": e.name, "attrs": plain(e.attrs)} for e in what.events],
         "links": [_link_json(link) for link in what.links],
     }
-    if begin is not None:
-        made["offset_ms"] = milliseconds(what.time - begin)
-    return made
 
 
-def _link_json(link: Link) -> dict[str, Any]:
+def placed_json(row: SpanRow, run: str, begin: int) -> PlacedSpan:
+    """A span with its offset from `begin`."""
+    return {**span_json(row, run), "offset_ms": milliseconds(row.span.time - begin)}
+
+
+def _link_json(link: Link) -> LinkJson:
     """A link; its flags are kept among its attributes, and shown apart from those that the user gave."""
     given = {key: value for key, value in link.attrs.items() if key != ATTR_FLAGS}
     flags = link.attrs.get(ATTR_FLAGS, 0)
-    made = {"trace_id": link.trace_id.hex(), "span_id": link.span_id.hex(), "attrs": plain(given)}
-    return {**made, "flags": flags if isinstance(flags, int) else 0}
+    return {
+        "trace_id": link.trace_id.hex(),
+        "span_id": link.span_id.hex(),
+        "attrs": plain(given),
+        "flags": flags if isinstance(flags, int) else 0,
+    }
 
 
 def _named(words: tuple[str, ...], number: int) -> str:
     return words[number] if number < len(words) else str(number)
 
 
-SPAN_FIELDS: dict[str, Schema] = {
-    "run": TEXT,
-    "rank": INTEGER,
-    "attempt": INTEGER,
-    "trace_id": TEXT,
-    "span_id": TEXT,
-    "parent_id": nullable(TEXT),
-    "name": TEXT,
-    "kind": TEXT,
-    "status": TEXT,
-    "message": TEXT,
-    "step": STEP,
-    "axis": nullable(TEXT),
-    "start": SECONDS,
-    "duration_ms": MS,
-    "scope": TEXT,
-    "flags": INTEGER,
-    "attrs": ATTRS,
-    "events": list_of(object_of(time=SECONDS, name=TEXT, attrs=ATTRS)),
-    "links": list_of(object_of(trace_id=TEXT, span_id=TEXT, attrs=ATTRS, flags=INTEGER)),
-}
-
-
-def search(reader: Reader, given: dict[str, Any]) -> dict[str, Any]:
+def search(reader: Reader, given: dict[str, Any]) -> SpanPage:
     """Answer `/api/spans`."""
     status = given["status"]
     if given["error"] is not None and status is None:
@@ -302,10 +348,11 @@ def search(reader: Reader, given: dict[str, Any]) -> dict[str, Any]:
         min_duration=to_int64(given["min_ms"], 1e6),
         open=given["open"],
     )
-    return page_json(reader, given, "spans", find_spans(reader.engine, query), span_json)
+    spans, following = page_of(reader, given, find_spans(reader.engine, query), span_json)
+    return {"spans": spans, "next": following}
 
 
-def span_names(engine: Engine, run: int | None, *, limit: int = 500) -> list[dict[str, Any]]:
+def span_names(engine: Engine, run: int | None, *, limit: int = 500) -> list[SpanName]:
     """The names of spans with counts and durations, the most frequent first."""
     where = "1" if run is None else f"run = {int(run)}"
     found = engine.query(
@@ -325,7 +372,7 @@ def span_names(engine: Engine, run: int | None, *, limit: int = 500) -> list[dic
     ]
 
 
-def attr_names(engine: Engine, run: int | None, *, limit: int = 200) -> list[dict[str, Any]]:
+def attr_names(engine: Engine, run: int | None, *, limit: int = 200) -> list[AttrName]:
     """The attributes of the latest hundred thousand spans, the most frequent first."""
     where = "1" if run is None else f"run = {int(run)}"
     latest = f"SELECT attr_names FROM spans WHERE {where} ORDER BY time DESC LIMIT 100000"
@@ -336,7 +383,7 @@ def attr_names(engine: Engine, run: int | None, *, limit: int = 200) -> list[dic
     return [{"name": name, "count": count} for name, count in found.rows("name", "n")]
 
 
-def facets(reader: Reader, given: dict[str, Any]) -> dict[str, Any]:
+def facets(reader: Reader, given: dict[str, Any]) -> SpanFacets:
     """Answer `/api/spans/facets`."""
     run = reader.number_or_all(given["run"])
     return {"names": span_names(reader.engine, run), "attrs": attr_names(reader.engine, run)}
@@ -348,7 +395,6 @@ ENDPOINTS = (
         "findSpans",
         "Spans by run, step, name, status, duration and any attribute (attr.KEY=VALUE).",
         search,
-        object_of(spans=list_of(object_of(**SPAN_FIELDS)), next=NEXT),
         (
             *OF_RECORDS,
             Param("status", "choice", "with this status", choices=STATUSES),
@@ -366,10 +412,6 @@ ENDPOINTS = (
         "listSpanNames",
         "Names of spans, with counts and durations, and of their attributes, for searching.",
         facets,
-        object_of(
-            names=list_of(object_of(name=TEXT, count=INTEGER, errors=INTEGER, median_ms=MS, longest_ms=MS)),
-            attrs=list_of(object_of(name=TEXT, count=INTEGER)),
-        ),
         (EXACT_RUN,),
     ),
 )

@@ -6,24 +6,12 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import TimeoutError as LateError
-from typing import Any
+from typing import Annotated, Any, TypedDict
 
-from msgspec import structs
+from msgspec import Meta, structs
 
 from stepscope.hub.questions.toolbox.endpoint import Endpoint, Reader, Stream, safe_name
-from stepscope.hub.questions.toolbox.params import (
-    ANYTHING,
-    COUNTS,
-    INTEGER,
-    TEXT,
-    Param,
-    bad_request,
-    list_of,
-    map_of,
-    not_found,
-    object_of,
-    unavailable,
-)
+from stepscope.hub.questions.toolbox.params import Param, bad_request, not_found, unavailable
 from stepscope.hub.questions.traces import MAX_SPANS, RANGE_PARAMS, asked_range, no_spans
 from stepscope.hub.questions.traces.stored_spans import SpanRow, read_range
 from stepscope.hub.receivers.bodies import Broken, TooLarge, inflate
@@ -51,7 +39,7 @@ Id = tuple[bytes, bytes]
 """A trace id and a span id."""
 
 
-def export(reader: Reader, given: dict[str, Any]) -> Stream:
+def export(reader: Reader, given: dict[str, Any]) -> Stream[Any]:
     """Answer `/api/spans/export`."""
     ended, still_open = read_range(reader.engine, asked_range(reader, given), limit=MAX_SPANS)
     rows = [*ended, *still_open]
@@ -134,9 +122,36 @@ Known = Callable[[Sequence[Span]], Mapping[Id, Iterable[str]]]
 """Returns the runs in which spans are stored already."""
 
 
+class ImportedSteps(TypedDict):
+    """The steps of a run that a file has."""
+
+    run: str
+    first_step: int
+    last_step: int
+
+
+class TakenRecords(TypedDict):
+    """How much of a file was taken."""
+
+    runs: list[str]
+    steps: list[ImportedSteps]
+    spans: int
+    already: Annotated[int, Meta(description="Spans that were stored before.")]
+    points: int
+
+
+class ImportedFile(TakenRecords):
+    """A trace file that was imported."""
+
+    format: str
+    rejected: dict[str, int]
+    ignored: dict[str, int]
+    traces: list[str]
+
+
 def submit(
     ingest: Ingest, format: str, found: TraceFile, number: int, project: str | None, known: Known
-) -> dict[str, Any]:
+) -> ImportedFile:
     """Journal the new records of a file and wait until they are safe; each span is stored once.
 
     `number` is a hash of the file's content and numbers its batches, so that a retry is idempotent.
@@ -159,8 +174,13 @@ def submit(
         after = getattr(error, "after", None) or 5.0
         raise unavailable(str(error) or "the disk is slow", after) from None
     rejected = Counter(found.rejected) + upload.rejected
-    made = {"format": format, **new.summary(), "rejected": dict(+rejected), "ignored": found.ignored}
-    return {**made, "traces": _traces(found.groups)}
+    return {
+        **new.summary(),
+        "format": format,
+        "rejected": dict(+rejected),
+        "ignored": found.ignored,
+        "traces": _traces(found.groups),
+    }
 
 
 class _NewRecords:
@@ -201,11 +221,15 @@ class _NewRecords:
             if step is not None:
                 self._steps.setdefault(run, set()).add(step)
 
-    def summary(self) -> dict[str, Any]:
+    def summary(self) -> TakenRecords:
         """The runs, with the steps that the file has of each, and how much was taken."""
-        steps = [{"run": run, "first_step": min(steps), "last_step": max(steps)} for run, steps in self._steps.items()]
-        counts = {"spans": self._spans, "already": self._already, "points": self._points}
-        return {"runs": list(self._runs), "steps": steps, **counts}
+        return {
+            "runs": list(self._runs),
+            "steps": [{"run": run, "first_step": min(of), "last_step": max(of)} for run, of in self._steps.items()],
+            "spans": self._spans,
+            "already": self._already,
+            "points": self._points,
+        }
 
 
 def _traces(groups: Sequence[Group]) -> list[str]:
@@ -246,7 +270,7 @@ def _hex_literals(ids: Iterable[bytes]) -> str:
     return "(" + ", ".join("'" + "".join(f"\\x{byte:02x}" for byte in id) + "'" for id in ids) + ")"
 
 
-def import_file(reader: Reader, given: dict[str, Any]) -> dict[str, Any]:
+def import_file(reader: Reader, given: dict[str, Any]) -> ImportedFile:
     """Answer `POST /api/spans/import`."""
     if reader.ingest is None:
         raise not_found("importing traces needs a running hub: start one with `stepscope hub`")
@@ -268,7 +292,6 @@ ENDPOINTS = (
         "exportSpans",
         "A trace, or steps of a run, as a file in one of the formats.",
         export,
-        ANYTHING,
         (*RANGE_PARAMS, Param("format", "choice", "the format", default_format(), choices=format_names())),
     ),
     Endpoint(
@@ -277,23 +300,12 @@ ENDPOINTS = (
         "Import a trace file of any of the formats, gzip or not. "
         "Spans that are stored already, in any run, are counted and skipped.",
         import_file,
-        object_of(
-            format={"type": "string", "enum": list(format_names())},
-            runs=list_of(TEXT),
-            steps=list_of(object_of(run=TEXT, first_step=INTEGER, last_step=INTEGER)),
-            traces=list_of(TEXT),
-            spans=INTEGER,
-            already=INTEGER,
-            points=INTEGER,
-            rejected=COUNTS,
-            ignored=map_of(INTEGER),
-        ),
         (
             Param("run", "text", "the run of spans whose file names none"),
             Param("project", "text", "and its project", "imports"),
         ),
         method="POST",
-        body={"anyOf": [{"type": "object"}, {"type": "array"}]},
+        body=dict[str, Any] | list[Any],
         most_body=64 * 1024 * 1024,
         lane="import",
     ),

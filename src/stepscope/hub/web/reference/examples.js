@@ -21,13 +21,13 @@ export function kindOf(schema) {
 export function shapeOf(schema, indent = "", depth = 0) {
   const more = indent + "  ";
   if (!schema || depth > DEEPEST) return "…";
-  if (schema.$ref) return schema.$ref.split("/").at(-1);
+  if (schema.anyOf) return schema.anyOf.map((each) => shapeOf(each, indent, depth)).join(" | ");
   if (schema.properties) {
     const needed = new Set(schema.required ?? []);
     const fields = Object.entries(schema.properties).map(
       ([name, each]) => `${more}${name}${needed.has(name) ? "" : "?"}: ${shapeOf(each, more, depth + 1)}`,
     );
-    return `{\n${fields.join("\n")}\n${indent}}${orNull(schema)}`;
+    return `{\n${fields.join("\n")}\n${indent}}`;
   }
   if (schema.type === "array") return `[${shapeOf(schema.items ?? {}, indent, depth + 1)}]`;
   if (schema.additionalProperties && typeof schema.additionalProperties === "object")
@@ -35,7 +35,19 @@ export function shapeOf(schema, indent = "", depth = 0) {
   return kindOf(schema);
 }
 
-const orNull = (schema) => (Array.isArray(schema.type) && schema.type.includes("null") ? " | null" : "");
+/**
+ * A schema with the parts that it names in their places.
+ * @param {any} schema
+ * @param {Record<string, any>} parts
+ * @returns {any}
+ */
+export function inlined(schema, parts) {
+  if (Array.isArray(schema)) return schema.map((each) => inlined(each, parts));
+  if (!schema || typeof schema !== "object") return schema;
+  const { $ref, ...own } = schema;
+  const all = $ref ? { ...parts[$ref.split("/").at(-1)], ...own } : own;
+  return Object.fromEntries(Object.entries(all).map(([name, each]) => [name, inlined(each, parts)]));
+}
 
 /** A value that fits a schema. */
 export function valueFor(schema, name = "") {

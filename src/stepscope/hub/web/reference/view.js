@@ -6,7 +6,7 @@ import { useDebounced, useFetch } from "../use.js";
 import { Code, Search, Switch } from "../parts/controls.js";
 import { count } from "../parts/format.js";
 import { Empty, Fetched } from "../parts/states.js";
-import { curlOf, kindOf, shapeOf } from "./examples.js";
+import { curlOf, inlined, kindOf, shapeOf } from "./examples.js";
 
 export default function Reference() {
   const [q] = useParam("q"),
@@ -40,13 +40,13 @@ export default function Reference() {
 }
 
 /** The endpoints of a document, in its order. */
-export function endpointsOf({ paths }) {
+export function endpointsOf({ paths, components }) {
   return Object.entries(paths).flatMap(([path, methods]) =>
     Object.entries(methods).map(([method, operation]) => ({
       id: operation.operationId,
       path,
       method: method.toUpperCase(),
-      operation,
+      operation: inlined(operation, components.schemas),
       words: [path, method, operation.operationId, operation.summary]
         .concat((operation.parameters ?? []).flatMap(({ name, description }) => [name, description]))
         .join(" ")
