@@ -11,7 +11,7 @@ from stepscope.hub.store import maintenance
 from stepscope.hub.store.cluster.documents import Documents
 from stepscope.hub.store.cluster.ownership import this_process
 from stepscope.hub.store.read.run_catalog import list_runs
-from stepscope.hub.store.schema import EIGHTH, SEVENTH, SIXTH, UPGRADES
+from stepscope.hub.store.schema import EIGHTH, NINTH, SEVENTH, SIXTH, UPGRADES
 from stepscope.hub.store.store import Store, open_server
 from stepscope.model.ports import Batch
 from tests.hub.cluster.conftest import AddressOf, drop
@@ -73,7 +73,7 @@ def test_the_upgrade_of_an_older_store(url: str) -> None:
     older.engine.execute(f"INSERT INTO findings ({finding}) SELECT 7, 1, 1, 2, 'b', 'c'")
     for table, columns in SIXTH.items():
         older.engine.execute(f"ALTER TABLE {table} {', '.join(f'DROP COLUMN {name}' for name in columns)}")
-    for table in (*SEVENTH, *EIGHTH):
+    for table in (*SEVENTH, *EIGHTH, *NINTH):
         older.engine.execute(f"DROP TABLE {table}")
     older.engine.execute("ALTER TABLE versions DELETE WHERE version >= 6")
     older.close()

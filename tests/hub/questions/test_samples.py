@@ -202,4 +202,5 @@ def test_the_store_checks_and_drops_samples_with_their_run(hub: Hub) -> None:
     number = run_number(hub.store.engine, "short-lived")
     assert number is not None
     maintenance.drop_runs(hub.store, [number])
-    assert hub.store.engine.query(f"SELECT count() AS left FROM samples WHERE run = {number}").one("left") == 0
+    for table in ("samples", "sample_steps"):
+        assert hub.store.engine.query(f"SELECT count() AS left FROM {table} WHERE run = {number}").one("left") == 0

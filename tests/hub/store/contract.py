@@ -4,6 +4,8 @@ import math
 import struct
 from collections.abc import Iterable
 
+from msgspec import structs
+
 from stepscope.hub.questions.distributions import read_distributions
 from stepscope.hub.questions.logs import find_alerts, find_logs
 from stepscope.hub.questions.series import Series, read_series, series_json
@@ -29,7 +31,7 @@ from stepscope.hub.store.read.sample_rows import (
 )
 from stepscope.hub.store.read.series_catalog import find_series
 from stepscope.hub.store.rollups import MARK
-from stepscope.hub.store.schema import PUBLIC
+from stepscope.hub.store.schema import NO_STEP, PUBLIC
 from stepscope.hub.store.store import Store
 from stepscope.model import names
 from stepscope.model.errors import Reject
@@ -391,6 +393,10 @@ class RecordContract:
         number = numbered(store, run)
         assert [(each.name, each.rows, each.steps) for each in sample_tables(store.engine, number)] == [("t", 6, 3)]
         assert sample_steps(store.engine, number, "t") == [(0, 2), (1, 2), (2, 2)]
+        counted = store.engine.query(f"SELECT step, row_count FROM sample_steps WHERE run = {number} ORDER BY step")
+        assert list(counted.rows("step", "row_count")) == [(0, 2), (1, 2), (2, 2)], (
+            "the steps are listed apart from the rows"
+        )
         of = of_table(number, "t")
 
         def found(where: str, order: str = "time", chars: int = 1000) -> list[SampleRow]:
@@ -404,6 +410,10 @@ class RecordContract:
         assert [row.cells["n"] for row in found(with_prompts([prompt_number("ü 1")]))] == [1, 3, 5]
         assert [log for page in every_sample(store.engine, of) for _, _, log in page] == rows
         assert sample_columns(store.engine, number) == ["n", "prompt", "text"]
+        later = structs.replace(rows[0], time=T + 10, step=2)
+        store.write(Batch(writer(run, 1), 0, [later, structs.replace(later, step=None)]))
+        assert sample_steps(store.engine, number, "t") == [(NO_STEP, 1), (0, 2), (1, 2), (2, 3)]
+        assert [(each.rows, each.steps) for each in sample_tables(store.engine, number)] == [(8, 4)]
 
     def test_runs_are_folded_from_their_writers(self, store: Store, run: str) -> None:
         """Name, ranks, attempts, configuration, endings, counts and the newest values."""

@@ -13,14 +13,16 @@ from stepscope.hub.questions.logs import find_logs
 from stepscope.hub.questions.series.metric_keys import list_keys
 from stepscope.hub.questions.toolbox.conditions import RecordQuery
 from stepscope.hub.questions.traces.stored_spans import find_spans
-from stepscope.hub.store import rollups, schema
+from stepscope.hub.store import maintenance, rollups, schema
 from stepscope.hub.store.columns import numbers
 from stepscope.hub.store.engine import Engine
 from stepscope.hub.store.read.finding_catalog import read_findings, undiagnosed
+from stepscope.hub.store.read.sample_rows import sample_steps
 from stepscope.hub.store.store import open_store
 from stepscope.hub.store.store_folder import Folder
 from stepscope.hub.store.write.finding_rows import Diagnosed, write_findings
 from stepscope.model.errors import ConfigError, Retry
+from stepscope.model.names import SCOPE_SAMPLES
 from stepscope.model.ports import Batch
 from stepscope.model.records import Log, Metric, Span
 from tests.hub.store.contract import T, floats, line, losses, writer
@@ -72,7 +74,7 @@ class TestWithEngine:
         store = open_store(tmp_path / "store")
         store.engine.insert("versions", {"version": numbers("UInt32", [99]), "time": numbers("Int64", [0])})
         store.close()
-        with pytest.raises(ConfigError, match="schema 99 and this Stepscope knows 8: upgrade"):
+        with pytest.raises(ConfigError, match="schema 99 and this Stepscope knows 9: upgrade"):
             open_store(tmp_path / "store")
 
     def test_an_older_store_is_upgraded(self, tmp_path: Path) -> None:
@@ -82,12 +84,12 @@ class TestWithEngine:
         ran: list[int] = []
 
         def add(engine: Engine) -> None:
-            ran.append(9)
+            ran.append(10)
             engine.execute("ALTER TABLE runs ADD COLUMN note String DEFAULT 'none'")
 
-        upgrades = {**schema.UPGRADES, 9: add, 10: lambda _: ran.append(10)}
-        assert (schema.prepare(store.engine, upgrades), schema.prepare(store.engine, upgrades)) == (10, 10)
-        assert ran == [9, 10]
+        upgrades = {**schema.UPGRADES, 10: add, 11: lambda _: ran.append(11)}
+        assert (schema.prepare(store.engine, upgrades), schema.prepare(store.engine, upgrades)) == (11, 11)
+        assert ran == [10, 11]
         assert store.engine.query("SELECT note FROM runs")["note"] == ["none"]
         assert floats(line(store, "r")) == [2.0]
         store.close()
@@ -145,6 +147,27 @@ class TestWithEngine:
         run = store.engine.query("SELECT run FROM runs")["run"][0]
         assert undiagnosed(store.engine, 1) == [run]
         assert read_findings(store.engine, run) == []
+        store.close()
+
+    def test_a_store_of_version_8_goes_on(self, tmp_path: Path) -> None:
+        """The steps of the samples that it has are listed, once, also when the upgrade was cut off and is repeated."""
+        rows = [Log(T + at, at // 3, None, None, None, 9, "t", {"n": at}, SCOPE_SAMPLES) for at in range(7)]
+        store = open_store(tmp_path / "store")
+        store.write(Batch(writer("r"), 0, rows))
+        store.write(Batch(writer("r"), 1, rows[:1]))
+        run = store.engine.query("SELECT run FROM runs")["run"][0]
+        stored = sample_steps(store.engine, run, "t")
+        assert stored == [(0, 4), (1, 3), (2, 1)]
+        for table in schema.NINTH:
+            store.engine.execute(f"DROP TABLE {table}")
+        store.engine.execute("TRUNCATE TABLE versions")
+        store.engine.insert("versions", {"version": numbers("UInt32", [8]), "time": numbers("Int64", [0])})
+        store.close()
+        store = open_store(tmp_path / "store")
+        assert sample_steps(store.engine, run, "t") == stored
+        schema.ninth(store.engine)
+        assert sample_steps(store.engine, run, "t") == stored
+        assert maintenance.check(store.engine) == []
         store.close()
 
     def test_a_store_of_version_5_goes_on(self, tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ from stepscope.hub.store import literal, rollups
 from stepscope.hub.store.columns import Answer
 from stepscope.hub.store.engine import Engine, EngineError, Tables
 from stepscope.hub.store.fingerprint import of_runs
-from stepscope.hub.store.schema import BY_RUN, BY_SERIES, EIGHTH, ERA, FIFTH, FIRST, PUBLIC, SECOND, SEVENTH
+from stepscope.hub.store.schema import BY_RUN, BY_SERIES, EIGHTH, ERA, FIFTH, FIRST, NINTH, PUBLIC, SECOND, SEVENTH
 from stepscope.hub.store.store import Store
 
 _HARMLESS = ("ignored", "clone", "attaching", "deleting")
@@ -19,7 +19,7 @@ _HARMLESS = ("ignored", "clone", "attaching", "deleting")
 _NO_PASSWORD = 194
 _CHECKED = 1000
 """Folded series that are checked at a time."""
-_TABLES = {**FIRST, **SECOND, **FIFTH, **SEVENTH, **EIGHTH}
+_TABLES = {**FIRST, **SECOND, **FIFTH, **SEVENTH, **EIGHTH, **NINTH}
 MERGED = tuple(name for name, words in _TABLES.items() if "ENGINE = Null" not in words)
 
 
@@ -110,7 +110,7 @@ def check(engine: Engine) -> list[str]:
         except EngineError as error:
             problems.append(f"{table}: {error.cause}")
     if not problems:
-        problems = _unfinished(engine) + _unnamed(engine) + _misfolded(engine)
+        problems = _unfinished(engine) + _unnamed(engine) + _unlisted(engine) + _misfolded(engine)
     return problems or _missing(engine)
 
 
@@ -179,6 +179,18 @@ def _unnamed(engine: Engine) -> list[str]:
     )
     found = [f"metrics: {unnamed} series without a name"] if unnamed else []
     return found + ([f"totals: {summed} points instead of {counted}"] if counted != summed else [])
+
+
+def _unlisted(engine: Engine) -> list[str]:
+    """Samples that are not counted at their steps."""
+    questions = (
+        "SELECT count() AS held FROM samples",
+        """SELECT sum(counted) AS held FROM (
+            SELECT run, name, step, commit, any(row_count) AS counted FROM sample_steps
+            GROUP BY run, name, step, commit)""",
+    )
+    stored, listed = (answer.one("held") for answer in engine.query_many(questions))
+    return [f"sample_steps: {listed} samples instead of {stored}"] if stored != listed else []
 
 
 def _misfolded(engine: Engine) -> list[str]:

@@ -30,7 +30,7 @@ PIECE = 50_000
 """Rows that are read and inserted at a time; a run with more of them is divided."""
 _PLACES = {
     **dict.fromkeys(("metrics", "histograms", "exemplars", "series"), "series"),
-    **dict.fromkeys(("spans", "open_spans", "traces", "samples"), "step"),
+    **dict.fromkeys(("spans", "open_spans", "traces", "samples", "sample_steps"), "step"),
     **dict.fromkeys(("logs", "alerts", "lifecycle"), "intDiv(time, 1000000000)"),
     **dict.fromkeys(("ledger", "writers"), "writer"),
     "findings": "place",

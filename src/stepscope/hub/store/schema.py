@@ -19,12 +19,15 @@ NO_STEP = FIRST_STEP - 1
 ERA = 65536
 """Runs per era; the partition of a run is its number divided by this."""
 
-FACTS = ("metrics", "histograms", "exemplars", "spans", "open_spans", "logs", "samples", "alerts", "lifecycle")
+FACTS = (
+    *("metrics", "histograms", "exemplars", "spans", "open_spans", "logs", "samples", "sample_steps", "alerts"),
+    "lifecycle",
+)
 """Tables whose rows are deleted when their commit did not complete."""
 BY_SERIES = ("metrics", "histograms", "exemplars", "totals", "rollups")
 BY_RUN = (
-    *("spans", "open_spans", "logs", "samples", "alerts", "lifecycle", "traces", "findings", "diagnoses"),
-    *("series", "writers", "runs"),
+    *("spans", "open_spans", "logs", "samples", "sample_steps", "alerts", "lifecycle", "traces", "findings"),
+    *("diagnoses", "series", "writers", "runs"),
 )
 """Tables that belong to a run, by series number or run number; `runs` last, because it names the others."""
 PUBLIC = (*BY_SERIES, *BY_RUN, "ledger")
@@ -167,6 +170,16 @@ EIGHTH = {
         ENGINE = MergeTree {BY_ERA} ORDER BY (run, name, step, rank, time){{long}}""",
 }
 """What schema version 8 adds: rows of tables of samples; the attributes are their columns, `prompt` is a hash."""
+
+NINTH = {
+    "sample_steps": f"""(run UInt32, name String {{zip}}, step Int64 {{delta}}, row_count UInt32 {{fast}},
+        commit UInt32 {{delta}})
+        ENGINE = ReplacingMergeTree {BY_ERA} ORDER BY (run, name, step, commit){{settings}}""",
+}
+"""What schema version 9 adds: how many samples of a table each commit has at a step.
+
+The steps of a table are found here, among as many rows as there are steps. Repeated rows are equal.
+"""
 _INDEX = "INDEX by_commit commit TYPE minmax GRANULARITY 4"
 """Finds the points that came after a commit."""
 
@@ -252,6 +265,20 @@ def eighth(engine: Engine) -> None:
         create(engine, name, definition)
 
 
+def ninth(engine: Engine) -> None:
+    """Add the table that is new in version 9, and the steps of the samples that were there before."""
+    for name, definition in NINTH.items():
+        create(engine, name, definition)
+    for index in range(engine.shards):
+        tables = engine.shard(index)
+        if tables.query("SELECT count() AS held FROM samples").one("held"):
+            tables.execute(
+                """INSERT INTO sample_steps (run, name, step, row_count, commit)
+                SELECT run, name, step, toUInt32(count()) AS row_count, commit FROM samples
+                GROUP BY run, name, step, commit"""
+            )
+
+
 def add_columns(engine: Engine, columns: Mapping[str, Mapping[str, str]]) -> None:
     """Add the columns that tables lack."""
     found = engine.query("SELECT table, name FROM system.columns WHERE database = currentDatabase()")
@@ -263,7 +290,7 @@ def add_columns(engine: Engine, columns: Mapping[str, Mapping[str, str]]) -> Non
 
 
 UPGRADES: Mapping[int, Upgrade] = dict(
-    enumerate((first, second, third, fourth, fifth, sixth, seventh, eighth), start=1)
+    enumerate((first, second, third, fourth, fifth, sixth, seventh, eighth, ninth), start=1)
 )
 """The upgrade to each version from the one before; each may be repeated after a crash."""
 

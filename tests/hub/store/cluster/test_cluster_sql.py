@@ -6,7 +6,7 @@ from stepscope.hub.store import schema
 from stepscope.hub.store.cluster.cluster_sql import ClusterSql
 
 SQL = ClusterSql("main", "db")
-TABLES = {**schema.FIRST, **schema.SECOND, **schema.FIFTH, **schema.SEVENTH, **schema.EIGHTH}
+TABLES = {**schema.FIRST, **schema.SECOND, **schema.FIFTH, **schema.SEVENTH, **schema.EIGHTH, **schema.NINTH}
 
 
 @pytest.mark.parametrize("name", TABLES)

@@ -135,6 +135,7 @@ TABLE_TEXTS = {
     "open_spans": "Timed operations when they began.",
     "logs": "Logs (kind 2) and events (kind 3).",
     "samples": "Rows of tables of samples; attr_values[indexOf(attr_names, 'reward')] is a column.",
+    "sample_steps": "How many samples of each table a commit has at a step.",
     "alerts": "Alerts.",
     "lifecycle": "How runs began and ended.",
     "traces": "Which runs and steps a trace touches.",

@@ -1,5 +1,6 @@
 """Spans, logs, samples, events and alerts as columns, with the run, rank and attempt they came from."""
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Generic, Protocol, TypeVar
 
@@ -188,10 +189,11 @@ class Lines:
         self._life.extend(source, [line for line in lines if isinstance(line, Event) and _describes_run(line)])
 
     def blocks(self, commit: int) -> dict[str, Block]:
-        """Make the rows of `logs`, `samples`, `alerts` and `lifecycle`; one of `UNFIT` for an invalid record."""
+        """Make the rows of each table; one of `UNFIT` for an invalid record."""
         found = {}
         if self._samples.records:
             found["samples"] = _sample_block(self._samples, commit)
+            found["sample_steps"] = _step_block(self._samples, commit)
         if self._logs.records:
             found["logs"] = _log_block(self._logs, commit)
         if self._alerts.records:
@@ -239,6 +241,22 @@ def _sample_block(rows: Rows[Log], commit: int) -> Block:
         "span_id": fixed(8, [sample.span_id for sample in samples]),
         "writer": rows.by_source("UInt64", lambda source: source.key),
         **attrs.block([sample.attrs for sample in samples]),
+    }
+
+
+def _step_block(rows: Rows[Log], commit: int) -> Block:
+    """How many samples there are at each step of each table."""
+    runs = rows.by_source("UInt32", lambda source: source.run_numbers.number).data.tolist()
+    found = Counter(
+        (run, str(sample.body), NO_STEP if sample.step is None else sample.step)
+        for run, sample in zip(runs, rows.records, strict=True)
+    )
+    return {
+        "run": numbers("UInt32", [run for run, _, _ in found]),
+        "name": texts([name for _, name, _ in found]),
+        "step": numbers("Int64", [step for _, _, step in found]),
+        "row_count": numbers("UInt32", list(found.values())),
+        "commit": constant("UInt32", commit, len(found)),
     }
 
 
