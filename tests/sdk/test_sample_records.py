@@ -228,6 +228,13 @@ def test_what_is_changed_after_the_call_is_recorded_as_it_was() -> None:
     assert run.rows() == [{"prompt": "a", "reward": 1.0}] * 2 + [{"messages": [{"content": "a"}]}]
 
 
+def test_a_number_without_end_is_rejected_by_the_call() -> None:
+    """It has no text that could be recorded, and takes memory that is not counted."""
+    run = Held()
+    sample(run, None, None, "samples", {"n": 10**5000})
+    assert (run.recorder.buffer, run.outcomes.snapshot()) == ([], {"rejected/value/ValueError": 1})
+
+
 def test_rows_beyond_the_memory_are_dropped_and_counted() -> None:
     """Rows that wait are thinned as other records are, whoever does it; a batch to mask stays small."""
     run, text = Held(quota=200_000), "word " * 819

@@ -22,7 +22,7 @@ MAX_TEXT = 256 * 1024
 """Characters of all texts of one row, beside the limit of each; later ones are cut."""
 _ROW_BYTES, _CHARACTER_BYTES = 800, 4
 """Memory of a row beside the characters of its texts, and of a character that may not be ASCII."""
-_NUMBERS = frozenset((int, float, bool, type(None)))
+_NUMBERS = frozenset((float, bool, type(None)))
 _known_columns: set[tuple[Any, ...]] = set()
 """The columns of earlier rows: few, and none with a long name."""
 _MAX_KNOWN = 1000
@@ -147,7 +147,10 @@ def _plain_bytes(row: dict[Any, Any]) -> int:
         kind = type(value)
         if kind is str:
             size += len(value) if value.isascii() else _CHARACTER_BYTES * len(value)
-        elif kind is not float and kind not in _NUMBERS:
+        elif kind is int:
+            if not -(2**63) <= value < 2**64:
+                return 0
+        elif kind not in _NUMBERS:
             return 0
     return 0 if size > LONGEST else _ROW_BYTES + size
 

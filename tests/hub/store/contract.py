@@ -393,8 +393,8 @@ class RecordContract:
         number = numbered(store, run)
         assert [(each.name, each.rows, each.steps) for each in sample_tables(store.engine, number)] == [("t", 6, 3)]
         assert sample_steps(store.engine, number, "t") == [(0, 2), (1, 2), (2, 2)]
-        counted = store.engine.query(f"SELECT step, held FROM sample_steps WHERE run = {number} ORDER BY step")
-        assert list(counted.rows("step", "held")) == [(0, 2), (1, 2), (2, 2)], (
+        counted = store.engine.query(f"SELECT step, row_count FROM sample_steps WHERE run = {number} ORDER BY step")
+        assert list(counted.rows("step", "row_count")) == [(0, 2), (1, 2), (2, 2)], (
             "the steps are listed apart from the rows"
         )
         of = of_table(number, "t")

@@ -1,7 +1,9 @@
 """Samples of runs: the tables of a run, their rows by step, searches in them, and the same prompt at other steps."""
 
 import re
+from bisect import bisect_right
 from collections.abc import Sequence
+from operator import itemgetter
 from typing import Annotated, Any, TypedDict
 
 from msgspec import Meta
@@ -178,7 +180,8 @@ def _chosen(tables: Sequence[SampleTable], name: str | None) -> SampleTable | No
 
 def _nearest(steps: Sequence[tuple[int, int]], wanted: int | None) -> int:
     """The last step at or before one; the first of all when there is none before it, the last when none is given."""
-    return max((step for step, _ in steps if wanted is None or step <= wanted), default=steps[0][0])
+    after = len(steps) if wanted is None else bisect_right(steps, wanted, key=itemgetter(0))
+    return steps[max(after - 1, 0)][0]
 
 
 def _searched(steps: Sequence[tuple[int, int]], before: int | None) -> tuple[int | None, list[str]]:

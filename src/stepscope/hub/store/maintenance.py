@@ -186,7 +186,8 @@ def _unlisted(engine: Engine) -> list[str]:
     questions = (
         "SELECT count() AS held FROM samples",
         """SELECT sum(counted) AS held FROM (
-            SELECT run, name, step, commit, any(held) AS counted FROM sample_steps GROUP BY run, name, step, commit)""",
+            SELECT run, name, step, commit, any(row_count) AS counted FROM sample_steps
+            GROUP BY run, name, step, commit)""",
     )
     stored, listed = (answer.one("held") for answer in engine.query_many(questions))
     return [f"sample_steps: {listed} samples instead of {stored}"] if stored != listed else []

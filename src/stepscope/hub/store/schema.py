@@ -172,7 +172,7 @@ EIGHTH = {
 """What schema version 8 adds: rows of tables of samples; the attributes are their columns, `prompt` is a hash."""
 
 NINTH = {
-    "sample_steps": f"""(run UInt32, name String {{zip}}, step Int64 {{delta}}, held UInt32 {{fast}},
+    "sample_steps": f"""(run UInt32, name String {{zip}}, step Int64 {{delta}}, row_count UInt32 {{fast}},
         commit UInt32 {{delta}})
         ENGINE = ReplacingMergeTree {BY_ERA} ORDER BY (run, name, step, commit){{settings}}""",
 }
@@ -273,8 +273,8 @@ def ninth(engine: Engine) -> None:
         tables = engine.shard(index)
         if tables.query("SELECT count() AS held FROM samples").one("held"):
             tables.execute(
-                """INSERT INTO sample_steps (run, name, step, held, commit)
-                SELECT run, name, step, toUInt32(count()) AS held, commit FROM samples
+                """INSERT INTO sample_steps (run, name, step, row_count, commit)
+                SELECT run, name, step, toUInt32(count()) AS row_count, commit FROM samples
                 GROUP BY run, name, step, commit"""
             )
 

@@ -47,7 +47,7 @@ def sample_tables(engine: Engine, run: int) -> list[SampleTable]:
     """The tables of a run by name."""
     found = engine.query(
         f"""SELECT name, sum(counted) AS held, uniqExact(step) AS steps, min(step) AS first, max(step) AS last
-        FROM ({_counted(f"run = {run}")}) GROUP BY name ORDER BY name LIMIT {MAX_TABLES}"""
+        FROM ({_counted(f"run = {run}", "name")}) GROUP BY name ORDER BY name LIMIT {MAX_TABLES}"""
     )
     return [
         SampleTable(name, rows, steps, step_of(first), step_of(last))
@@ -61,13 +61,13 @@ def sample_steps(engine: Engine, run: int, table: str) -> list[tuple[int, int]]:
         f"""SELECT step, sum(counted) AS held FROM ({_counted(of_table(run, table))})
         GROUP BY step ORDER BY step DESC LIMIT {MAX_STEPS}"""
     )
-    return sorted(found.rows("step", "held"))
+    return list(found.rows("step", "held"))[::-1]
 
 
-def _counted(condition: str) -> str:
+def _counted(condition: str, *keys: str) -> str:
     """The samples that each commit has at a step; a row that is there twice counts once."""
-    return f"""SELECT name, step, commit, any(held) AS counted FROM sample_steps WHERE {condition}
-        GROUP BY name, step, commit"""
+    places = ", ".join((*keys, "step", "commit"))
+    return f"SELECT {places}, any(row_count) AS counted FROM sample_steps WHERE {condition} GROUP BY {places}"
 
 
 def of_table(run: int, table: str) -> str:

@@ -255,7 +255,7 @@ def _step_block(rows: Rows[Log], commit: int) -> Block:
         "run": numbers("UInt32", [run for run, _, _ in found]),
         "name": texts([name for _, name, _ in found]),
         "step": numbers("Int64", [step for _, _, step in found]),
-        "held": numbers("UInt32", list(found.values())),
+        "row_count": numbers("UInt32", list(found.values())),
         "commit": constant("UInt32", commit, len(found)),
     }
 
