@@ -7,8 +7,7 @@ import pytest
 
 from stepscope.hub.home import HubHome
 from stepscope.hub.home_store import open_home_store
-from stepscope.hub.intake.scrub import TOO_MANY_SERIES
-from stepscope.hub.intake.series_limits import IDLE_SECONDS, SeriesLimits
+from stepscope.hub.intake.scrub import IDLE_SECONDS, TOO_MANY_SERIES, SeriesLimits
 from stepscope.hub.limits import Limits
 from stepscope.hub.security.tokens import Tokens
 from stepscope.hub.service import Hub, HubOptions

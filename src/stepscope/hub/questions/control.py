@@ -7,7 +7,15 @@ import msgspec
 from msgspec import Meta
 
 from stepscope.hub.questions.toolbox.endpoint import RUN, Endpoint, Reader
-from stepscope.hub.questions.toolbox.params import bad_request, conflict, not_found, one_of, seconds, unavailable
+from stepscope.hub.questions.toolbox.params import (
+    bad_request,
+    conflict,
+    decode_body,
+    not_found,
+    one_of,
+    seconds,
+    unavailable,
+)
 from stepscope.hub.store.engine import Engine
 from stepscope.hub.store.read.log_rows import LifeEvent, read_life_events
 from stepscope.hub.store.read.run_catalog import RunRow
@@ -162,10 +170,7 @@ def _append(edits: Edits, row: RunRow, who: str, request: Request) -> None:
 
 
 def _settings(body: bytes) -> dict[str, Any]:
-    try:
-        wanted: dict[str, Any] = _decode(body)
-    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
-        raise bad_request(f'send {{"lr_scale": 0.5}}: {error}') from None
+    wanted: dict[str, Any] = decode_body(_decode, body, '{"lr_scale": 0.5}')
     if not wanted:
         raise bad_request("nothing to change: send at least one setting")
     return wanted

@@ -7,7 +7,7 @@ from msgspec import Meta
 
 from stepscope.hub.questions.runs import RunJson, run_json
 from stepscope.hub.questions.toolbox.endpoint import RUN, Endpoint, Reader
-from stepscope.hub.questions.toolbox.params import bad_request, conflict, not_found, seconds, unavailable
+from stepscope.hub.questions.toolbox.params import bad_request, conflict, decode_body, not_found, seconds, unavailable
 from stepscope.hub.runs.deletion import Deleted
 from stepscope.journal.run_edits import Edits
 from stepscope.model.records import Seconds
@@ -101,12 +101,8 @@ def _edits(reader: Reader) -> Edits:
 
 
 def _change(body: bytes) -> Change:
-    try:
-        wanted = _decode(body)
-    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
-        raise bad_request(
-            f'send {{"name": "...", "notes": "...", "tags": {{"name": true}}, "archived": true}}: {error}'
-        ) from None
+    example = '{"name": "...", "notes": "...", "tags": {"name": true}, "archived": true}'
+    wanted = decode_body(_decode, body, example)
     if not wanted:
         raise bad_request("nothing to change: send a name, notes, tags or archived")
     if isinstance(wanted.name, str) and not wanted.name.strip():

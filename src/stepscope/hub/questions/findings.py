@@ -9,7 +9,7 @@ from stepscope.alerts.alert import finding_subject, findings_json
 from stepscope.diagnosis.findings_json import FindingJson
 from stepscope.hub.questions.alerts.alert_states import MarkJson, alerting, mark_json
 from stepscope.hub.questions.toolbox.endpoint import RUN, Endpoint, Reader
-from stepscope.hub.questions.toolbox.params import bad_request, not_found
+from stepscope.hub.questions.toolbox.params import decode_body, not_found
 from stepscope.hub.store.read.finding_catalog import read_findings
 
 
@@ -52,10 +52,7 @@ _decode_mark = msgspec.json.Decoder(ExpectedFinding).decode
 def expect(reader: Reader, given: dict[str, Any]) -> MarkJson:
     """Answer `POST /api/runs/{run}/findings/expected`."""
     known, run = alerting(reader), reader.recorded(given["run"])
-    try:
-        wanted = _decode_mark(given["body"])
-    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
-        raise bad_request(f'send {{"kind": "spike", "key": "loss", "project": false}}: {error}') from None
+    wanted = decode_body(_decode_mark, given["body"], '{"kind": "spike", "key": "loss", "project": false}')
     for each in read_findings(reader.engine, run.number):
         if (each.kind, each.key, each.span) == (wanted.kind, wanted.key, wanted.span):
             return mark_json(known.expect(finding_subject(run.id, each), run.project * wanted.project, reader.who))

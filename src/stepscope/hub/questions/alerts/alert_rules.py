@@ -21,6 +21,7 @@ from stepscope.hub.questions.toolbox.params import (
     Param,
     Replaced,
     bad_request,
+    decode_body,
     not_found,
     seconds,
     unavailable,
@@ -146,7 +147,7 @@ def save(reader: Reader, given: dict[str, Any]) -> RuleList:
     """Answer `PUT /api/alerts/rules`."""
     known = for_all_projects(reader)
     try:
-        wanted = _body(given, _decode_text, '{"yaml": "rules: ..."}')
+        wanted = decode_body(_decode_text, given["body"], '{"yaml": "rules: ..."}')
         known.save_rules(wanted.yaml, wanted.version)
     except Mistake as mistake:
         raise bad_request(f"line {mistake.line}, column {mistake.column}: {mistake}") from None
@@ -158,7 +159,7 @@ def save(reader: Reader, given: dict[str, Any]) -> RuleList:
 
 def preview(reader: Reader, given: dict[str, Any]) -> Preview:
     """Answer `POST /api/alerts/preview`."""
-    wanted = _body(given, _decode_trial, '{"yaml": "rules: ...", "run": "ID"}')
+    wanted = decode_body(_decode_trial, given["body"], '{"yaml": "rules: ...", "run": "ID"}')
     row = reader.run(wanted.run)
     try:
         rules = _rules(reader.alerting, wanted.yaml)
@@ -265,13 +266,6 @@ def _fired(alert: Alert) -> FiredJson:
         "began": seconds(alert.began),
         "resolved": seconds(alert.resolved),
     }
-
-
-def _body(given: dict[str, Any], decode: Any, example: str) -> Any:
-    try:
-        return decode(given["body"])
-    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
-        raise bad_request(f"send {example}: {error}") from None
 
 
 _NAME = Param("name", "text", "the name of a notifier", required=True, place="path")

@@ -12,7 +12,7 @@ from stepscope.alerts.rule import RuleError, read_duration
 from stepscope.alerts.state_machine import OPEN, STATES, State
 from stepscope.hub.alerting.alerting_thread import Alerting
 from stepscope.hub.questions.toolbox.endpoint import EXACT_RUN, LIMIT, OFFSET, Endpoint, Reader
-from stepscope.hub.questions.toolbox.params import Next, Param, bad_request, forbidden, not_found, seconds
+from stepscope.hub.questions.toolbox.params import Next, Param, bad_request, decode_body, forbidden, not_found, seconds
 from stepscope.model.records import Number, Seconds, word
 from stepscope.wire.plain import plain
 
@@ -187,10 +187,7 @@ def acknowledge(reader: Reader, given: dict[str, Any]) -> AlertJson:
 def expect(reader: Reader, given: dict[str, Any]) -> MarkJson:
     """Answer `POST /api/alerts/states/{id}/expected`."""
     alert = _seen(reader, given["id"])
-    try:
-        wanted = _decode_mark(given["body"] or b"{}")
-    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
-        raise bad_request(f'send {{"project": false}}: {error}') from None
+    wanted = decode_body(_decode_mark, given["body"] or b"{}", '{"project": false}')
     mark = alerting(reader).mark_expected(alert.id, reader.who, project=wanted.project)
     assert mark is not None
     return mark_json(mark)
@@ -206,11 +203,12 @@ def muted(reader: Reader, given: dict[str, Any]) -> Muted:
 def silence(reader: Reader, given: dict[str, Any]) -> SilenceJson:
     """Answer `POST /api/alerts/silences`."""
     known = for_all_projects(reader)
+    example = '{"rule": "*", "run": "*", "key": "*", "for": "2h", "why": "..."}'
+    wanted = decode_body(_decode_silence, given["body"], example)
     try:
-        wanted = _decode_silence(given["body"])
         lasts = read_duration("for", wanted.duration)
-    except (msgspec.MsgspecError, UnicodeDecodeError, RuleError) as error:
-        raise bad_request(f'send {{"rule": "*", "run": "*", "key": "*", "for": "2h", "why": "..."}}: {error}') from None
+    except RuleError as error:
+        raise bad_request(f"send {example}: {error}") from None
     if lasts.seconds <= 0:
         raise bad_request("for must be a duration such as 2h")
     now = time.time_ns()

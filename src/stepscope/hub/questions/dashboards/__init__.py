@@ -7,7 +7,15 @@ from msgspec import Meta
 
 from stepscope.hub.dashboards.dashboard import BUILTIN, LONGEST, Dashboard, Dashboards, Mistake, Source, parse
 from stepscope.hub.questions.toolbox.endpoint import Endpoint, Reader
-from stepscope.hub.questions.toolbox.params import MistakeJson, Param, Replaced, bad_request, forbidden, not_found
+from stepscope.hub.questions.toolbox.params import (
+    MistakeJson,
+    Param,
+    Replaced,
+    bad_request,
+    decode_body,
+    forbidden,
+    not_found,
+)
 from stepscope.hub.texts import version_of
 
 
@@ -143,10 +151,7 @@ def _changeable(reader: Reader, given: dict[str, Any]) -> str:
 
 
 def _body(given: dict[str, Any]) -> NewDashboard:
-    try:
-        return _decode(given["body"])
-    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
-        raise bad_request(f'send {{"yaml": "title: ..."}}: {error}') from None
+    return decode_body(_decode, given["body"], '{"yaml": "title: ..."}')
 
 
 def _who(source: Source) -> DashboardName:

@@ -10,7 +10,7 @@ from msgspec import Meta
 
 from stepscope.hub.dashboards.saved_views import Full, Name, Query, SavedViews, View
 from stepscope.hub.questions.toolbox.endpoint import Endpoint, Reader
-from stepscope.hub.questions.toolbox.params import Param, bad_request, conflict, not_found, unavailable
+from stepscope.hub.questions.toolbox.params import Param, conflict, decode_body, not_found, unavailable
 from stepscope.hub.texts import version_of
 from stepscope.model.run_description import LONGEST_NOTES
 
@@ -66,14 +66,14 @@ def listing(reader: Reader, given: dict[str, Any]) -> ViewList:
 
 def note(reader: Reader, given: dict[str, Any]) -> ViewList:
     """Answer `PUT /api/views`."""
-    wanted = _body(_decode_notes, given["body"], '{"notes": "..."}')
+    wanted = decode_body(_decode_notes, given["body"], '{"notes": "..."}')
     _saving(lambda: _known(reader, given).note(given["project"], wanted.notes.strip(), wanted.version))
     return listing(reader, given)
 
 
 def save(reader: Reader, given: dict[str, Any]) -> View:
     """Answer `POST /api/views`."""
-    wanted = _body(_decode_new, given["body"], '{"name": "...", "query": "filter=..."}')
+    wanted = decode_body(_decode_new, given["body"], '{"name": "...", "query": "filter=..."}')
     made = View(
         id=os.urandom(8).hex(), name=wanted.name.strip(), query=wanted.query, default=wanted.default,
         who=reader.who, time=round(time.time(), 6),
@@ -83,7 +83,7 @@ def save(reader: Reader, given: dict[str, Any]) -> View:
 
 def change(reader: Reader, given: dict[str, Any]) -> View:
     """Answer `PATCH /api/views/{view}`."""
-    wanted = _body(_decode_change, given["body"], '{"name": "...", "query": "...", "default": true}')
+    wanted = decode_body(_decode_change, given["body"], '{"name": "...", "query": "...", "default": true}')
     changed = {key: value for key, value in msgspec.structs.asdict(wanted).items() if value is not None}
     if wanted.name is not None:
         changed["name"] = wanted.name.strip()
@@ -153,17 +153,8 @@ def _known(reader: Reader, given: dict[str, Any]) -> SavedViews:
     return reader.views
 
 
-def _body(decode: Callable[[bytes], Any], body: bytes, example: str) -> Any:
-    try:
-        return decode(body)
-    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
-        raise bad_request(f"send {example}: {error}") from None
-
-
 _PROJECT = Param("project", "text", "the project", required=True)
 _ID = Param("view", "hex", "the id of a view", required=True, width=8, place="path")
-
-
 ENDPOINTS = (
     Endpoint(
         "/api/views",

@@ -11,7 +11,7 @@ from msgspec import Meta
 from stepscope.hub.questions.series.metric_keys import MAX_NAMES, hint_of, metric_names, unrecorded_keys
 from stepscope.hub.questions.sql.sql_check import Forbidden, run_select
 from stepscope.hub.questions.toolbox.endpoint import Endpoint, Reader, Stream, partial_field
-from stepscope.hub.questions.toolbox.params import Problem, bad_request, forbidden
+from stepscope.hub.questions.toolbox.params import Problem, bad_request, decode_body, forbidden
 from stepscope.hub.store.engine import Damaged, EngineError, Limits, missing_allowed
 from stepscope.hub.store.maintenance import describe
 from stepscope.model.names import recorded_key
@@ -85,10 +85,7 @@ def sql(reader: Reader, given: dict[str, Any]) -> Stream[SqlAnswer]:
     """Answer `POST /api/sql`."""
     if reader.project is not None:
         raise forbidden("SQL reads all projects, and this token is limited to one")
-    try:
-        request = _decode(given["body"])
-    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
-        raise bad_request(f'send {{"sql": "SELECT ..."}}: {error}') from None
+    request = decode_body(_decode, given["body"], '{"sql": "SELECT ..."}')
     if not math.isfinite(request.seconds) or "\0" in request.sql:
         raise bad_request("a statement must not contain NUL")
     return Stream("application/json", "", _pieces(reader, request))

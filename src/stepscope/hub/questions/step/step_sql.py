@@ -7,7 +7,6 @@ from typing import Literal, TypeVar, get_args
 
 from msgspec import Struct, structs
 
-from stepscope.diagnosis.levels import value_level
 from stepscope.hub.questions.logs import find_alerts, find_logs
 from stepscope.hub.questions.step.rank_pages import RankPage
 from stepscope.hub.questions.toolbox.conditions import RecordQuery
@@ -46,6 +45,21 @@ MAX_LEVEL = 4
 """More than the level of any value."""
 MIN_BEFORE = 5
 """The least number of earlier values that a z-score needs."""
+NOTABLE_SIGMAS, UNUSUAL_SIGMAS, EXTREME_SIGMAS = 3.0, 6.0, 10.0
+"""Standard deviations from the mean of earlier steps for the levels 1, 2 and 3."""
+STEADY_SHARE = 0.02
+"""A value within this share of the mean never reaches level 2: schedules move that much."""
+
+
+def value_level(value: float, mean: float, delta: float | None, z: float | None) -> int:
+    """Return how unusual a value is: 0 normal, 1 notable, 2 unusual, 3 extreme or not finite."""
+    if not math.isfinite(value):
+        return 3
+    if z is None or delta is None or abs(z) < NOTABLE_SIGMAS:
+        return 0
+    if abs(z) < UNUSUAL_SIGMAS or abs(delta) < STEADY_SHARE * abs(mean):
+        return 1
+    return 3 if abs(z) >= EXTREME_SIGMAS else 2
 
 
 class StepValue(Struct, frozen=True):

@@ -2,17 +2,18 @@
 
 import math
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from http import HTTPStatus
-from typing import Annotated, Any, Literal, TypedDict
+from typing import Annotated, Any, Literal, TypedDict, TypeVar
 
-from msgspec import Meta
+from msgspec import Meta, MsgspecError
 
 from stepscope.hub.refusals import Refusal, Refused
 from stepscope.model.records import FIRST_STEP, LAST_STEP
 
 Schema = dict[str, Any]
+Body = TypeVar("Body")
 
 Attrs = Annotated[dict[str, Any], Meta(description="Attributes by name.")]
 Ms = Annotated[float | None, Meta(description="Milliseconds.")]
@@ -159,6 +160,14 @@ def conflict(message: str) -> Refused:
 def unavailable(message: str, retry_after: float) -> Refused:
     """The refusal of a request that may succeed after `retry_after` seconds."""
     return Refused(Refusal(HTTPStatus.SERVICE_UNAVAILABLE, message, retry_after))
+
+
+def decode_body(decode: Callable[[bytes], Body], body: bytes, example: str) -> Body:
+    """Decode the body of a request, or refuse it with an example of what to send."""
+    try:
+        return decode(body)
+    except (MsgspecError, UnicodeDecodeError) as error:
+        raise bad_request(f"send {example}: {error}") from None
 
 
 def _clip(text: str) -> str:

@@ -8,7 +8,6 @@ import numpy as np
 import numpy.typing as npt
 from msgspec import Meta
 
-from stepscope.diagnosis.levels import slow_level
 from stepscope.hub.questions.toolbox.endpoint import Endpoint, Reader
 from stepscope.hub.questions.toolbox.params import Ms, Param, bad_request, milliseconds, not_found, seconds
 from stepscope.hub.questions.traces.stored_spans import PlacedSpan, SpanRange, SpanRow, read_trace, span_json
@@ -16,6 +15,11 @@ from stepscope.hub.refusals import Refused
 from stepscope.hub.store.engine import Engine
 from stepscope.hub.store.read.run_catalog import step_of
 from stepscope.model.records import Seconds
+
+SLOW_TIMES, VERY_SLOW_TIMES = 1.5, 3.0
+"""A span that took this many times the median is slow, or very slow..."""
+SLOW_NS = 1e6
+"""... if it also took this much longer."""
 
 
 @dataclass(slots=True)
@@ -176,6 +180,13 @@ class Lanes(TypedDict):
     traces: list[str]
     columns: SpanColumns
     more: bool
+
+
+def slow_level(duration: float | None, usual: float | None) -> int:
+    """Return how slow a span was (durations in ns): 0 normal, 1 slow, 2 very slow."""
+    if duration is None or not usual or duration - usual < SLOW_NS or duration < SLOW_TIMES * usual:
+        return 0
+    return 2 if duration >= VERY_SLOW_TIMES * usual else 1
 
 
 def node_json(node: Node, usual: Mapping[str, float], run: str, begin: int) -> NodeJson:

@@ -4,7 +4,8 @@ import math
 
 import pytest
 
-from stepscope.diagnosis.levels import slow_level, value_level
+from stepscope.hub.questions.step.step_sql import value_level
+from stepscope.hub.questions.traces import slow_level
 
 
 @pytest.mark.parametrize(
