@@ -367,7 +367,6 @@ def test_every_import_goes_on_where_it_was(
     monkeypatch.setattr(source, "CHUNK_RECORDS", 7)
     for module in ("mlflow", "trackio"):
         monkeypatch.setattr(f"stepscope.dialects.{module}.importer.CHUNK_ROWS", 10)
-    monkeypatch.setattr("stepscope.dialects.mlflow.importer.READ_BYTES", 50)
     assert callable(write)
     write(tmp_path / name)
     assert import_in_pieces(tmp_path / "home", kind, tmp_path / name) > 2
