@@ -15,6 +15,8 @@ from tests.waiting import wait_until
 
 KILLS = repeats(6, 20)
 BATCH = 20
+_PAUSE = 0.01
+"""Seconds between two requests of a client: four clients without any keep a core busy, and a kill meets no more."""
 
 
 class Client(threading.Thread):
@@ -38,6 +40,7 @@ class Client(threading.Thread):
                     return
             self.acknowledged += range(self.sent, self.sent + BATCH)
             self.sent += BATCH
+            self.done.wait(_PAUSE)
 
     def _send(self, body: bytes) -> bool:
         connection = http.client.HTTPConnection("127.0.0.1", self.hub.port, timeout=300)

@@ -1,12 +1,11 @@
 """What opens on a view, found in the running page, can be used by everyone: menus, folded parts and drawers."""
 
 import re
-
-import pytest
+from typing import Any
 
 from tests.hub.conftest import RunningHub
 from tests.web.conftest import Opened, until
-from tests.web.looks import serious_in
+from tests.web.looks import COLOURS, serious_in
 from tests.web.test_every_view import VIEWS
 
 UNVISITED = {"share"}
@@ -34,23 +33,69 @@ def test_every_view_of_the_page_is_visited(trained: RunningHub) -> None:
     assert names - UNVISITED == {re.split(r"[/?]", address)[0] for address in VIEWS}
 
 
-@pytest.mark.parametrize("theme", ["light", "dark"])
-def test_what_opens_can_be_used_by_everyone(trained: RunningHub, show: Opened, theme: str) -> None:
+_NOTE = """() => { window.noted = new WeakSet(
+  [...document.querySelectorAll('*')].filter((each) => each.checkVisibility())); }"""
+_OPENED = """() => { document.querySelectorAll('[data-opened]').forEach((each) => each.removeAttribute('data-opened'));
+  const fresh = [...document.querySelectorAll('body *')].filter((each) => each.checkVisibility() && !noted.has(each));
+  for (const each of [...fresh, ...document.querySelectorAll('[aria-expanded=true]')])
+    if (noted.has(each) || noted.has(each.parentElement)) each.setAttribute('data-opened', '');
+  return fresh.length; }"""
+"""Mark what can be seen and could not when `_NOTE` was called, and what opened it."""
+
+
+def serious_in_both_themes(page: Any, *, opened: bool = False) -> list[str]:
+    """What axe finds in the theme that is shown, and of the colours of the other one, which is shown then.
+
+    With `opened`, in what can be seen since `_NOTE`, all the rest having been looked at before; in all if that is none.
+    """
+
+    def within() -> str:
+        return "[data-opened]" if opened and page.evaluate(_OPENED) else ""
+
+    found = serious_in(page, within=within())
+    other = "light" if page.evaluate("document.documentElement.dataset.theme") == "dark" else "dark"
+    page.emulate_media(color_scheme=other, reduced_motion="reduce")
+    until(page, f"document.documentElement.dataset.theme === '{other}'")
+    return found + serious_in(page, COLOURS, within())
+
+
+def test_what_opens_can_be_used_by_everyone(trained: RunningHub, show: Opened) -> None:
     """Axe finds nothing serious in a view, in either theme, nor in what its buttons open."""
-    page = show(trained, theme=theme)
+    page = show(trained)
     tried = 0
     for address, content in VIEWS.items():
         page.goto(f"{trained.url}/#/{address}")
         page.locator(content).first.wait_for()
-        assert serious_in(page) == [], address
+        assert serious_in_both_themes(page) == [], address
         for at in range(page.evaluate(_OPENERS, MOST)):
             opener = page.locator(f'[data-opener="{at}"]')
             if not opener.count():  # what was opened before has replaced it
                 continue
             name = opener.get_attribute("aria-label") or opener.inner_text()
+            page.evaluate(_NOTE)
             opener.click()
             until(page, "document.querySelector('[aria-expanded=true]') !== null")
-            assert serious_in(page) == [], f"{address}: {name}"
+            assert serious_in_both_themes(page, opened=True) == [], f"{address}: {name}"
             page.keyboard.press("Escape")
             tried += 1
     assert tried >= len(VIEWS) / 2
+
+
+def test_what_is_hard_to_read_is_found(trained: RunningHub, show: Opened) -> None:
+    """Dark words on a dark page whichever theme is shown first, and what opens hard to read in any."""
+    page = show(trained, "alerts", fresh=True)
+    page.locator(VIEWS["alerts"]).first.wait_for()
+    page.evaluate(_NOTE)
+    page.evaluate(
+        """() => { const words = document.createElement('p');
+        words.innerHTML = 'Hard to read <button aria-expanded=true></button>';
+        Object.assign(words.style, { color: '#777', background: '#888' });
+        document.querySelector('main').append(words); }"""
+    )
+    found = serious_in_both_themes(page, opened=True)
+    assert [each.split(":")[0] for each in found] == ["button-name", "color-contrast", "color-contrast"]
+    page.evaluate("document.querySelector('main > p:last-child').remove()")
+    assert serious_in_both_themes(page) == []
+    page.evaluate("document.querySelector('h1').style.color = '#333'")
+    for _ in range(2):
+        assert [each.split(":")[0] for each in serious_in_both_themes(page)] == ["color-contrast"]

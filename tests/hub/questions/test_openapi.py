@@ -3,15 +3,16 @@
 import re
 from typing import Any
 
+import hypothesis
 import pytest
 
 from stepscope.hub.questions.openapi import ENDPOINTS, schemas
 from stepscope.hub.questions.toolbox.endpoint import Endpoint
 from tests.hub.questions.conftest import Get
+from tests.late import late
 from tests.repeats import repeats
 
-schemathesis = pytest.importorskip("schemathesis", reason="the API is fuzzed with schemathesis")
-hypothesis = pytest.importorskip("hypothesis")
+schemathesis = late("schemathesis")
 
 
 def test_every_endpoint_is_described(get: Get, app: Any) -> None:
