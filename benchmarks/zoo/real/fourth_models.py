@@ -97,16 +97,20 @@ def schedule_lost_on_resume(tape: Tape) -> None:
 @fault("fourth", "plateau not_learning weights_frozen update_ratio")
 def weights_in_bfloat16(tape: Tape) -> None:
     """Weights and optimizer in bfloat16 with a small rate: most updates are rounded away."""
-    task = Language()
-    task.model.to(torch.bfloat16)
-    optimizer = torch.optim.AdamW(task.model.parameters(), lr=2e-5, weight_decay=0.0)
+    task = Digits(perceptron((64, 64, 64, 10)).to(torch.bfloat16))
+    task.x, task.held_x = task.x.to(torch.bfloat16), task.held_x.to(torch.bfloat16)
+    task.batches = batches(task.x, task.y)
+    task.loss = lambda scores, y: F.cross_entropy(scores.float(), y)  # type: ignore[assignment]
+    optimizer = task.adam(2e-5, weight_decay=0.0)
 
     def train(step: int) -> Values:
-        loss = task.loss()
-        norm = updated(loss, optimizer, 1.0)
-        return {"loss": loss.detach(), "grad_norm": norm, "lr": 2e-5}
+        loss, _, norm = task.step(optimizer, 1.0)
+        return {"loss": loss, "grad_norm": norm, "lr": 2e-5}
 
-    trained(tape, 200, train, lambda: {"eval/loss": task.evaluated()}, evaluate_every=25, watched=True, bf16=True)
+    def evaluate() -> Values:
+        return {"eval/loss": task.evaluated()[0]}
+
+    trained(tape, 400, train, evaluate, evaluate_every=50, watched=True, bf16=True)
 
 
 def _shapes(rows: int, seed: int) -> tuple[torch.Tensor, torch.Tensor]:
