@@ -65,6 +65,9 @@ _ANSWERS = frozenset(
 """What is cut off when it is too long: a clip ratio of these is no clip fraction of updates."""
 _ROUTERS = frozenset(("expert", "experts", "router", "routing", "gate", "gating", "moe"))
 """What shares tokens out: its entropy is none of a policy."""
+_EMBEDDINGS = frozenset(
+    ("embedding", "embeddings", "embed", "emb", "feature", "features", "representation", "representations", "repr")
+)
 _SIZES = frozenset(("b", "bytes", "kb", "kib", "mb", "mib", "gb", "gib"))
 _LOSSES = frozenset(
     (
@@ -256,6 +259,8 @@ def _meaning(words: set[str], last: set[str], spaced: str, joined: str, key: str
         return "step_time"
     if words & _ROUTERS and last & {"load", "imbalance"} and not last & _LOSSES:
         return "moe_load"
+    if words & _EMBEDDINGS and last & {"std", "spread", "variance", "rank"} and not last & _LOSSES:
+        return "embedding_spread"
     if _SPREADS & last and "explained" not in last and not last & {"zero"}:
         return ""
     return _policies(words, last, joined) or _training(words, last, joined)

@@ -90,3 +90,51 @@ def test_a_language_that_is_learnt_at_once_is_too_good() -> None:
     ]
     assert not [each for each in language({"vocab_size": 64}, 1.5, 0.004) if each.kind == "too_good"]
     assert not [each for each in language({}, 0.02, 0.06) if "not shifted" in each.cause]
+
+
+@pytest.mark.parametrize(
+    ("key", "found", "named"),
+    [
+        ("train_dice", 0.0, True),
+        ("val/f1", 0.0, True),
+        ("val/mIoU", 0.02, False),
+        ("eval_exact_match", 0.0, False),
+        ("precision_loss", 0.0, False),
+    ],
+)
+def test_a_class_that_is_never_predicted_is_named(key: str, found: float, named: bool) -> None:
+    """An overlap that is 0 while the loss falls and settles; a share of exact answers may be 0 for long."""
+
+    def values(step: int, rng: random.Random) -> Values:
+        logged = {"train/loss": 0.1 + 0.6 * math.exp(-step / 30) + 0.01 * rng.random()}
+        if key.startswith("train") or step % 20 == 19:
+            logged[key] = found
+        return logged
+
+    kinds = [each.kind for each in found_in(values) if each.key == key]
+    assert kinds == (["not_learning"] if named else [])
+
+
+@pytest.mark.parametrize(("left", "kinds"), [(0.05, ["posterior_collapse"]), (0.5, [])], ids=["collapses", "shrinks"])
+def test_embeddings_that_become_equal_are_named(left: float, kinds: list[str]) -> None:
+    """Their spread falls to nearly nothing; that it halves while they are learnt is usual."""
+
+    def values(step: int, rng: random.Random) -> Values:
+        spread = 0.2 * (left + (1 - left) * math.exp(-max(step - 60, 0) / 30))
+        return {"ssl/loss": learning(step, rng), "ssl/embedding_std": spread * rng.lognormvariate(0, 0.02)}
+
+    found = found_in(values)
+    assert [each.kind for each in found] == kinds
+    assert all(60 <= (each.step or 0) <= 120 and "the same embedding" in each.cause for each in found)
+
+
+def test_the_entropy_of_a_router_is_none_of_a_policy() -> None:
+    """Its collapse is an imbalance of experts, unless their load is logged and tells more."""
+
+    def values(step: int, rng: random.Random) -> Values:
+        entropy = 0.05 + 1.7 * math.exp(-max(step - 100, 0) / 10)
+        return {"loss": learning(step, rng), "moe/router_entropy": entropy * rng.lognormvariate(0, 0.02)}
+
+    (found,) = found_in(values)
+    assert (found.kind, found.key) == ("moe_imbalance", "moe/router_entropy")
+    assert not found_in(lambda step, rng: {**values(step, rng), "moe/max_load": 0.2 + 0.01 * rng.random()})

@@ -1,6 +1,7 @@
 """Values that contradict each other: a loss its accuracy, an evaluation the training, a level what can be learnt."""
 
 import math
+import re
 from statistics import median
 
 from stepscope.diagnosis.detector import RunState, judged_once
@@ -136,8 +137,9 @@ def judge_copied(series: Series, run: RunState) -> Finding | None:
     guess = math.log(words)
     if not 0.85 < series.first_value / guess < 1.3 or max(series.middles[-3:]) > COPIED * guess:
         return None
-    begun = series.firsts[-3]
-    if begun - series.first_step > QUICKLY or series.middles[len(series.middles) // 2] > HALFWAY * guess:
+    at = next(at for at, middle in enumerate(series.middles) if middle <= COPIED * guess)
+    begun = series.firsts[at]
+    if begun - series.first_step > QUICKLY or series.middles[at // 2] > HALFWAY * guess:
         return None  # it had learnt as others do before: that is another fault
     text = (
         f"{series.key} fell from {number(series.first_value)}, the loss of guessing among {words:g} words, to "
@@ -152,6 +154,38 @@ def judge_copied(series: Series, run: RunState) -> Finding | None:
     )
 
 
+def judge_nothing_found(series: Series, run: RunState) -> Finding | None:
+    """Find an overlap with the wanted class (Dice, IoU, F1, recall) that is exactly 0 though the loss has fallen.
+
+    A class that is found late has a loss that still falls; a share of exact answers may be 0 for long.
+    """
+    least = EVALUATIONS + LAST if series.role.held_out else NEVER_FOUND
+    if series.value != 0.0 or series.same < least or not _OVERLAPS.search(series.key) or run.reinforcement:
+        return None
+    if series.role.held_out and any(_OVERLAPS.search(each.key) for each in run.of_role("accuracy", series.rank, False)):
+        return None  # that of the training tells it earlier
+    for other in run.of_role("loss", series.rank, held_out=False):
+        half = other.middles[len(other.middles) // 2 :]
+        if len(other.middles) < VALUES or not other.positive or other.middles[-1] > 0.8 * other.middles[0]:
+            continue
+        if median(half[:LAST]) > SETTLED * median(half[-LAST:]):
+            continue
+        since = series.same_since
+        text = f"{series.key} has been exactly 0 since step {since}, in {series.same} values, while {other.key} fell "
+        text += f"to {number(other.value)}: the class that counts is never predicted"
+        return NOT_LEARNING.about(series, since, text, (0.0, 1.0), severity="WARN", cause=_RARE, advice=_WEIGH)
+    return None
+
+
+_OVERLAPS = re.compile(r"(^|[^a-z])(dice|m?iou|jaccard|f_?1|recall|precision|prec)([^a-z]|$)", re.IGNORECASE)
+NEVER_FOUND, SETTLED = 100, 2.0
+"""So many values in a row are 0, and the loss has less than halved in the second half of the run."""
+_RARE = "the class is rare and the loss is not weighted: everything is taken for the background; or a threshold is off"
+_WEIGH = (
+    "Weigh the rare class (pos_weight, focal or Dice loss) or sample it more often; look at the scores of its members."
+)
+
+
 def _classes(run: RunState) -> int | None:
     known = run.setting("vocab_size", "num_classes", "num_labels", "n_classes", "classes", "vocab")
     return int(known) if known and known > 1 else None
@@ -160,5 +194,8 @@ def _classes(run: RunState) -> int | None:
 SoftmaxTwice = judged_once("SoftmaxTwice", IMPOSSIBLE, ("loss",), judge_softmax)
 HeldOutGuessing = judged_once("HeldOutGuessing", NOT_LEARNING, ("loss",), judge_guessing, held_out=True, each="value")
 ApartFromTheStart = judged_once("ApartFromTheStart", GAP, ("loss",), judge_apart, held_out=True, each="value")
+NothingFound = judged_once(
+    "NothingFound", NOT_LEARNING, ("accuracy",), judge_nothing_found, held_out=None, each="value"
+)
 Copied = judged_once("Copied", TOO_GOOD, ("loss",), judge_copied)
 """Watch one loss, with what is logged beside it."""
