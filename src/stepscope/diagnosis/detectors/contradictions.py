@@ -30,8 +30,8 @@ _OTHER = (
 AT_FIRST, TIMES, APART = 2.0, 3.0, 0.2
 """A held-out loss is so many times that of the training at its first evaluation, so many at the others, and an accuracy
 so far below it."""
-COPIED, QUICKLY, HALFWAY, WORDS = 0.01, 300, 0.25, 32
-"""So little of its loss is left after so few steps, and so little half way, of a model of at least so many words."""
+COPIED, QUICKLY, NEARLY, WORDS = 0.01, 300, 0.2, 32
+"""So little of its loss is left after so few steps, and so little after three quarters of them, of so many words."""
 
 
 def judge_softmax(series: Series, run: RunState) -> Finding | None:
@@ -139,7 +139,7 @@ def judge_copied(series: Series, run: RunState) -> Finding | None:
         return None
     at = next(at for at, middle in enumerate(series.middles) if middle <= COPIED * guess)
     begun = series.firsts[at]
-    if begun - series.first_step > QUICKLY or series.middles[at // 2] > HALFWAY * guess:
+    if begun - series.first_step > QUICKLY or series.middles[3 * at // 4] > NEARLY * guess:
         return None  # it had learnt as others do before: that is another fault
     text = (
         f"{series.key} fell from {number(series.first_value)}, the loss of guessing among {words:g} words, to "
