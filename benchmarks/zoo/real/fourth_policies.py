@@ -104,8 +104,8 @@ class Proximal:
 
 @fault("fourth", "kl_blowup clip_saturated entropy_collapse reward_collapse")
 def policy_rate_too_high(tape: Tape) -> None:
-    """PPO with a rate of 0.05 and 20 epochs on each batch: "my KL is 0.3 and the reward goes down"."""
-    trained(tape, 80, Proximal(lr=0.05, epochs=20).step, learning_rate=0.05, n_epochs=20, clip_range=0.2)
+    """PPO with a rate of 0.05 and 10 epochs on each batch: "my KL is 0.3 and the reward goes down"."""
+    trained(tape, 70, Proximal(lr=0.05, epochs=10).step, learning_rate=0.05, n_epochs=10, clip_range=0.2)
 
 
 @fault("fourth", "reward_collapse dead_environment entropy_collapse not_learning")
@@ -164,13 +164,13 @@ class Choices:
 @fault("fourth", "divergence value_function norm_growth reward_collapse not_learning absurd_loss exploding_gradients")
 def ends_ignored(tape: Tape) -> None:
     """The value after the end of an episode is not set to 0, and nothing is discounted: values grow for ever."""
-    trained(tape, 400, Choices(ends=False, discount=1.0).step, gamma=1.0)
+    trained(tape, 300, Choices(ends=False, discount=1.0).step, gamma=1.0)
 
 
 @healthy("fourth")
 def healthy_choices(tape: Tape) -> None:
     """DQN that learns to balance, with all its ups and downs."""
-    trained(tape, 400, Choices().step, gamma=0.98)
+    trained(tape, 300, Choices().step, gamma=0.98)
 
 
 class Soft:
@@ -241,13 +241,13 @@ class Soft:
 )
 def temperature_runs_away(tape: Tape) -> None:
     """The loss of the entropy coefficient has the wrong sign: the further from its target, the further it goes."""
-    trained(tape, 400, Soft(sign=-1.0).step, every=2, ent_coef="auto")
+    trained(tape, 250, Soft(sign=-1.0).step, ent_coef="auto")
 
 
 @healthy("fourth")
 def healthy_soft(tape: Tape) -> None:
     """A soft actor-critic that learns."""
-    trained(tape, 400, Soft().step, every=2, ent_coef="auto")
+    trained(tape, 250, Soft().step, ent_coef="auto")
 
 
 END, LIMIT = 10, 12
@@ -356,16 +356,16 @@ def answers_never_parsed(tape: Tape) -> None:
 @fault("fourth", "truncation length_shift reward_hacking")
 def longer_is_better(tape: Tape) -> None:
     """The reward adds something for each token: answers grow to the limit."""
-    trained(tape, 250, _as_verl(Groups("length")), max_response_length=LIMIT)
+    trained(tape, 160, _as_verl(Groups("length")), max_response_length=LIMIT)
 
 
 @healthy("fourth")
 def healthy_groups(tape: Tape) -> None:
     """GRPO that learns to add, and to stop."""
-    trained(tape, 250, _as_trl(Groups()), num_generations=8)
+    trained(tape, 160, _as_trl(Groups()), num_generations=8)
 
 
 @healthy("fourth")
 def healthy_noisy_groups(tape: Tape) -> None:
     """The same with a small rate, under verl's names: a reward that is mostly noise."""
-    trained(tape, 200, _as_verl(Groups(lr=8e-4)), max_response_length=LIMIT)
+    trained(tape, 150, _as_verl(Groups(lr=8e-4)), max_response_length=LIMIT)
