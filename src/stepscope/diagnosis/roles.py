@@ -149,6 +149,13 @@ def role_of(key: str, framework: str = "") -> Role:
     return Role(name, held_out) if name else UNKNOWN
 
 
+@lru_cache(maxsize=4096)
+def measure(key: str) -> frozenset[str]:
+    """Return the words that say what is measured, without those of the data it is measured on."""
+    words = {word.lower() for word in _WORDS.findall(key)}
+    return frozenset(words - _HELD_OUT - _MEANS - {"train", "training", "trainer", "running"})
+
+
 def _last(key: str) -> list[str]:
     """The words of the last part of a key that says what is measured, without a statistic at its end."""
     parts = key.split("/")

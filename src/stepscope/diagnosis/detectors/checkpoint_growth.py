@@ -86,7 +86,7 @@ class CheckpointGrowth:
             return self._sized(rank, self._saved[-1][0], event.attrs.get("bytes"), event.time)
         return ()
 
-    def _sized(self, rank: int, step: int, size: object, time: int) -> Found:
+    def _sized(self, rank: int, step: int, size: object, time: int) -> tuple[Finding, ...]:
         """Compare the size of a checkpoint with those before it; a busy machine does not change it."""
         if not isinstance(size, int) or size <= 0 or rank in self._large:
             return ()
@@ -103,7 +103,7 @@ class CheckpointGrowth:
         self._large.add(rank)
         first, mb = sizes[0][0], 1e-6
         text = f"each checkpoint is larger than the one before: {number(held[0] * mb)} MB at step {first}, "
-        found: Finding = GROWTH.finding(
+        found = GROWTH.finding(
             f"{text}{number(held[-1] * mb)} MB at step {step}",
             time,
             step=first,
@@ -128,8 +128,8 @@ class CheckpointGrowth:
         if place not in self._saves and drop_rarest(self._saves, max(MAX_NAMES, MAX_OF_RANK * self._run.world), len):
             self._reported &= self._saves.keys()
         self._note(span.step, span.time + span.duration)
-        if found := tuple(self._sized(rank, span.step, span.attrs.get(ATTR_CHECKPOINT_BYTES), span.time)):
-            return found
+        if larger := self._sized(rank, span.step, span.attrs.get(ATTR_CHECKPOINT_BYTES), span.time):
+            return larger
         saves = self._saves.setdefault(place, [])
         saves.append((span.step, span.duration / 1e9))
         del saves[:-REMEMBERED]

@@ -10,6 +10,7 @@ from stepscope.diagnosis.detectors.not_learning import NOT_LEARNING
 from stepscope.diagnosis.detectors.overfit import GAP
 from stepscope.diagnosis.detectors.too_good import TOO_GOOD
 from stepscope.diagnosis.finding import Finding, number
+from stepscope.diagnosis.roles import measure
 from stepscope.diagnosis.series_history import Series
 
 VALUES, LAST = 24, 4
@@ -99,8 +100,10 @@ def judge_apart(series: Series, run: RunState) -> Finding | None:
         return None
     worse = [each for each in run.of_role("accuracy", series.rank, held_out=True) if each.first_step == steps[0]]
     for other in run.of_role("loss", series.rank, held_out=False):
+        if measure(other.key) != measure(series.key) or not other.positive:
+            continue
         ratios = [_ratio(other, step, value) for step, value in zip(steps, values, strict=True)]
-        if not other.positive or ratios[0] < AT_FIRST or min(ratios[1:]) < TIMES:
+        if ratios[0] < AT_FIRST or min(ratios[1:]) < TIMES:
             continue
         for held, trained in _pairs(worse, run.of_role("accuracy", series.rank, held_out=False)):
             gaps = [_at(trained, step) - value for step, value in zip(held.steps, held.values, strict=True)]
@@ -114,7 +117,9 @@ def judge_apart(series: Series, run: RunState) -> Finding | None:
 
 
 def _pairs(held: list[Series], trained: list[Series]) -> list[tuple[Series, Series]]:
-    return [(a, b) for a in held for b in trained if max(a.highest, b.highest) <= 1.0]
+    return [
+        (a, b) for a in held for b in trained if max(a.highest, b.highest) <= 1 and measure(a.key) == measure(b.key)
+    ]
 
 
 def _ratio(other: Series, step: int, value: float) -> float:
