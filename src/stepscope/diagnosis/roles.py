@@ -241,6 +241,8 @@ _HOST = {
 
 def _meaning(words: set[str], last: set[str], spaced: str, joined: str, key: str) -> str:
     """Return the role from the words of the whole key and of the part that says what is measured."""
+    if joined in ("exploration_rate", "exploration", "epsilon", "eps_greedy", "exploration_epsilon"):
+        return "exploration"
     if last & _SETTINGS:
         return ""
     if ("loss" in last and last & {"scale", "scaler", "scaling"}) or joined in (

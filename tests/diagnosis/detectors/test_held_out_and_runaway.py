@@ -139,3 +139,22 @@ def test_a_reward_that_falls_slowly_is_dated_where_it_begins() -> None:
     )
     assert [each.kind for each in found] == ["reward_collapse"]
     assert abs((found[0].step or 0) - 160) <= 40
+
+
+def reward_of(later: float) -> Logged:
+    """A reward that falls below chance while fewer actions are by chance, and what becomes of it."""
+
+    def values(step: int, rng: random.Random) -> Values:
+        chance = max(0.05, 1 - step / 150)
+        played = (
+            15 + 4 * min(step / 20, 1) if step < 45 else 12 if step < 150 else 12 + (later - 12) * (step - 150) / 150
+        )
+        return {"rollout/exploration_rate": chance, "rollout/ep_rew_mean": played * rng.lognormvariate(0, 0.02)}
+
+    return values
+
+
+def test_a_reward_that_falls_while_chance_is_given_up_is_judged_afterwards() -> None:
+    """It may come back once the policy knows more; one that does not has collapsed."""
+    assert not found_in(reward_of(90.0))
+    assert [each.kind for each in found_in(reward_of(10.0))] == ["reward_collapse"]
