@@ -38,3 +38,20 @@ def test_a_rank_that_is_late_now_and_then_is_not_folded_into_another_that_always
     """Two ranks are two findings."""
     found = fold([finding("straggler", 1, 10, 1.0), finding("intermittent_straggler", 2, 40, 1.0)], KINDS, {})
     assert [each.ranks for each in found] == [(1,), (2,)]
+
+
+def layer(name: str, step: int = 10, severity: str = "WARN") -> Finding:
+    """A fault of a layer."""
+    return Finding("update_ratio", severity, f"{name} is small", step=step, last=step + 4, ranks=(0,), key=name)  # type: ignore[arg-type]
+
+
+def test_the_same_fault_of_many_layers_is_one_finding_that_names_them() -> None:
+    """The worst one, with the names of the others; two layers, and those of another time, stay apart."""
+    layers = [layer(f"update_ratio/layers.{at}.mlp", step=10 + at % 3) for at in range(48)]
+    worst = layer("update_ratio/layers.7.attn", severity="ERROR")
+    (found,) = fold([*layers, worst], KINDS, {})
+    assert (found.severity, found.key, found.step, len(found.also)) == ("ERROR", worst.key, 10, 16)
+    assert found.text.endswith("and 43 more")
+    assert len(fold(layers[:2], KINDS, {})) == 2
+    assert len(fold([*layers[:3], layer("update_ratio/head", step=90)], KINDS, {})) == 2
+    assert len(fold([layer("a/x"), layer("b/y"), layer("c/z")], KINDS, {})) == 3

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
-from stepscope.diagnosis.finding import Finding, Kind
+from stepscope.diagnosis.finding import SEVERITIES, Finding, Kind
 
 Kinds = Mapping[str, Kind]
 
@@ -29,6 +29,8 @@ _DATED_EARLY = {
 """Kinds that are dated by blocks of values: they may begin this many steps before their cause."""
 _STALLS = frozenset(("data_stall", "slow_span", "periodic_stall"))
 _LATE = frozenset(("straggler", "intermittent_straggler"))
+PARTS, NAMED = 3, 5
+"""So many findings that differ in one part of the name of their metric are one, whose text has so many of the names."""
 JUMPS = 3.0
 """A jump to so many times what a slow rise had reached is none of its symptoms."""
 MILDER = 3.0
@@ -38,6 +40,7 @@ MILDER = 3.0
 def fold(findings: Iterable[Finding], kinds: Kinds, hosts: Mapping[int, str]) -> list[Finding]:
     """Merge equal findings of several ranks, then fold symptoms into causes; sorted by start."""
     merged = _slow_hosts(_over_ranks(_of_clocks(findings, hosts), kinds), hosts)
+    merged = _over_parts(merged)
     merged.sort(key=_began)
     kept = list(merged)
     for cause in sorted(merged, key=lambda each: (-len(_explained_by(each, kinds)), _began(each))):
@@ -177,6 +180,45 @@ def _over_ranks(findings: Sequence[Finding], kinds: Kinds) -> list[Finding]:
             weight=max(each.weight, finding.weight),
         )
     return merged
+
+
+def _over_parts(findings: Sequence[Finding]) -> list[Finding]:
+    """Merge findings of one kind about many layers, experts or groups of parameters into one that names them."""
+    groups: list[list[Finding]] = []
+    for each in sorted(findings, key=_began):
+        group = next((group for group in groups if _is_another_part(group[0], each)), None)
+        if group is None:
+            groups.append([each])
+        else:
+            group.append(each)
+    return [each for group in groups for each in (_of_parts(group) if len(group) >= PARTS else group)]
+
+
+def _is_another_part(a: Finding, b: Finding) -> bool:
+    """Return whether two findings are the same but for one part of the name of their metric."""
+    if not (a.key and b.key) or (a.kind, a.ranks, a.attempt, a.span) != (b.kind, b.ranks, b.attempt, b.span):
+        return False
+    if a.step is not None and b.step is not None and b.step > (a.last or a.step) + _DATED_EARLY.get(a.kind, NEAR):
+        return False
+    one, other = a.key.split("/"), b.key.split("/")
+    return len(one) == len(other) and len(one) > 1 and sum(x != y for x, y in zip(one, other, strict=True)) == 1
+
+
+def _of_parts(group: list[Finding]) -> list[Finding]:
+    """Return the worst of the findings, with the names of the others."""
+    worst = min(group, key=lambda each: (SEVERITIES.index(each.severity), -each.weight))
+    others = [each for each in group if each is not worst]
+    keys = [each.key for each in others if each.key]
+    more = f" and {len(keys) - NAMED} more" if len(keys) > NAMED else ""
+    made = replace(
+        worst,
+        text=f"{worst.text}; the same in {', '.join(keys[:NAMED])}{more}",
+        step=min((each.step for each in group if each.step is not None), default=None),
+        last=max((each.last for each in group if each.last is not None), default=None),
+        also=tuple(dict.fromkeys((*worst.also, *keys)))[:16],
+        symptoms=tuple(dict.fromkeys(words for each in group for words in each.symptoms))[:16],
+    )
+    return [made]
 
 
 def _alike(a: Finding, b: Finding, kinds: Kinds) -> bool:

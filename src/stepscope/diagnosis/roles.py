@@ -63,6 +63,12 @@ _ANSWERS = frozenset(
     ("completion", "completions", "response", "responses", "prompt", "prompts", "length", "generation")
 )
 """What is cut off when it is too long: a clip ratio of these is no clip fraction of updates."""
+_ROUTERS = frozenset(("expert", "experts", "router", "routing", "gate", "gating", "moe"))
+"""What shares tokens out: its entropy is none of a policy."""
+_EMBEDDINGS = frozenset(
+    ("embedding", "embeddings", "embed", "emb", "feature", "features", "representation", "representations", "repr")
+)
+_SIZES = frozenset(("b", "bytes", "kb", "kib", "mb", "mib", "gb", "gib"))
 _LOSSES = frozenset(
     (
         *(
@@ -141,6 +147,13 @@ def role_of(key: str, framework: str = "") -> Role:
     last = _last(key) or words
     name = _meaning(set(words), set(last), " ".join(last), "_".join(last), key)
     return Role(name, held_out) if name else UNKNOWN
+
+
+@lru_cache(maxsize=4096)
+def measure(key: str) -> frozenset[str]:
+    """Return the words that say what is measured, without those of the data it is measured on."""
+    words = {word.lower() for word in _WORDS.findall(key)}
+    return frozenset(words - _HELD_OUT - _MEANS - {"train", "training", "trainer", "running"})
 
 
 def _last(key: str) -> list[str]:
@@ -228,6 +241,8 @@ _HOST = {
 
 def _meaning(words: set[str], last: set[str], spaced: str, joined: str, key: str) -> str:
     """Return the role from the words of the whole key and of the part that says what is measured."""
+    if joined in ("exploration_rate", "exploration", "epsilon", "eps_greedy", "exploration_epsilon"):
+        return "exploration"
     if last & _SETTINGS:
         return ""
     if ("loss" in last and last & {"scale", "scaler", "scaling"}) or joined in (
@@ -251,8 +266,10 @@ def _meaning(words: set[str], last: set[str], spaced: str, joined: str, key: str
         return "throughput"
     if _TIMES.search(spaced) or _TIMES.search(joined) or key in ("time/step", "timing/step", "dt"):
         return "step_time"
-    if words & {"expert", "experts", "router", "moe"} and last & {"load", "imbalance"} and not last & _LOSSES:
+    if words & _ROUTERS and last & {"load", "imbalance"} and not last & _LOSSES:
         return "moe_load"
+    if words & _EMBEDDINGS and last & {"std", "spread", "variance", "rank"} and not last & _LOSSES:
+        return "embedding_spread"
     if _SPREADS & last and "explained" not in last and not last & {"zero"}:
         return ""
     return _policies(words, last, joined) or _training(words, last, joined)
@@ -293,7 +310,7 @@ def _training(words: set[str], last: set[str], joined: str) -> str:
     if last & {"kl", "kld", "approxkl"}:
         return "reference_kl" if last & {"ref", "reference", "base"} else "kl"
     if "entropy" in last:
-        return "entropy"
+        return "router_entropy" if words & _ROUTERS else "" if words & {"attn", "attention"} else "entropy"
     if last & {"stage", "phase", "curriculum", "epoch"} or joined in _STAGES:
         return "stage"
     if last & {"length", "len", "lengths"}:
@@ -310,7 +327,16 @@ def _training(words: set[str], last: set[str], joined: str) -> str:
         return "padding"
     if "nan" in last and last & {"count", "frac", "fraction"}:
         return "nan_count"
-    return ""
+    return _memory(words, last)
+
+
+def _memory(words: set[str], last: set[str]) -> str:
+    """The memory that a program reads of itself: `rss_mb`, `ram_used_gb`, `gpu_memory_allocated`; no peak of it."""
+    if not last & {"rss", "memory", "mem", "ram", "vram"} or last & {"peak", "free", "available", "bandwidth", "limit"}:
+        return ""
+    if not ("rss" in last or last & _SIZES or last & {"used", "usage", "allocated"}):
+        return ""
+    return "gpu_memory" if words & {"gpu", "cuda", "vram", "device", "hbm"} else "memory"
 
 
 def _is_side(words: set[str], last: set[str]) -> bool:

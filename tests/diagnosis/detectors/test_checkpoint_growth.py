@@ -1,8 +1,12 @@
-"""Checkpoints that are no longer saved."""
+"""Checkpoints that are no longer saved, or larger each time."""
+
+from collections.abc import Callable
+
+import pytest
 
 from stepscope.diagnosis.finding import Finding
 from stepscope.diagnosis.run_diagnosis import Diagnosis
-from stepscope.model.names import EVENT_CHECKPOINT
+from stepscope.model.names import ATTR_CHECKPOINT_BYTES, EVENT_CHECKPOINT, EVENT_CHECKPOINT_MEASURED
 from stepscope.model.records import Event, Span
 
 SECOND = 10**9
@@ -33,3 +37,31 @@ def test_checkpoints_at_their_interval_are_left_alone() -> None:
     """Neither a run that saves to its end nor one that saved only a few times has a finding."""
     assert found_in(until=400) == found_in(until=400, recorded=True) == []
     assert found_in(until=100) == []
+
+
+def sizes_in(size: Callable[[int], int], *, recorded: bool) -> list[Finding]:
+    """Diagnose twelve checkpoints of these sizes: spans that saved a file, or checkpoints that were measured."""
+    made = Diagnosis()
+    for at in range(12):
+        now, step = (at + 1) * SECOND, 40 * at
+        if recorded:
+            made.feed(0, Event(now, step, None, None, None, 9, EVENT_CHECKPOINT, {"path": "/a"}))
+            measured = {"bytes": size(at), "complete": True}
+            made.feed(0, Event(now + 1, None, None, None, None, 9, EVENT_CHECKPOINT_MEASURED, measured))
+        else:
+            attrs = {ATTR_CHECKPOINT_BYTES: size(at)}
+            made.feed(
+                0, Span(now, 10**6, step, None, b"t" * 16, b"save" * 2, None, "train.checkpoint.save", attrs=attrs)
+            )
+    return made.findings()
+
+
+@pytest.mark.parametrize("recorded", [False, True])
+def test_checkpoints_that_grow_are_named_by_their_size(recorded: bool) -> None:
+    """However long the saving takes; equal ones, and one part that is added once, are left alone."""
+    (found,) = sizes_in(lambda at: 10**6 * (4 + at), recorded=recorded)
+    assert (found.kind, found.step) == ("checkpoint_growth", 0)
+    assert "4 MB at step 0" in found.text
+    assert sizes_in(lambda at: 10**6 * 4, recorded=recorded) == []
+    assert sizes_in(lambda at: 10**6 * (4 if at < 2 else 12), recorded=recorded) == []
+    assert sizes_in(lambda at: 10**6 * (4 + 4 * (at % 2)), recorded=recorded) == []

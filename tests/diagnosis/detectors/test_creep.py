@@ -55,3 +55,23 @@ def test_memory_that_other_programs_take_is_a_remark(own: float, severity: str) 
         made.feed(0, Metric(at * 5 * 10**9, 5 * at, None, "system", values))
     found = {each.key: each.severity for each in made.findings()}
     assert found["system/memory/used_bytes"] == severity
+
+
+@pytest.mark.parametrize(
+    ("key", "unit", "kind"),
+    [
+        ("process/rss_mb", 1e6, "memory_creep"),
+        ("ram_used_gb", 1e9, "memory_creep"),
+        ("gpu_memory_mib", 2**20, "gpu_memory_creep"),
+    ],
+)
+def test_memory_that_a_program_logs_itself_is_watched(key: str, unit: float, kind: str) -> None:
+    """In the unit that its name says."""
+    made, rng = Diagnosis(), random.Random(1)
+    for step in range(200):
+        used = (600 + 5 * step + rng.uniform(0, 2)) * MB / unit
+        made.feed(0, Metric(step * 10**8, step, None, None, {key: used}))
+    (found,) = made.findings()
+    assert found.kind == kind
+    grown = float(found.text.partition(": ")[2].split(" GB")[0])
+    assert 0.1 < grown < 1.0

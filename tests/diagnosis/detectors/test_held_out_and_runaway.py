@@ -139,3 +139,34 @@ def test_a_reward_that_falls_slowly_is_dated_where_it_begins() -> None:
     )
     assert [each.kind for each in found] == ["reward_collapse"]
     assert abs((found[0].step or 0) - 160) <= 40
+
+
+def reward_of(later: float) -> Logged:
+    """A reward that falls below chance while fewer actions are by chance, and what becomes of it."""
+
+    def values(step: int, rng: random.Random) -> Values:
+        chance = max(0.05, 1 - step / 150)
+        played = (
+            15 + 4 * min(step / 20, 1) if step < 45 else 12 if step < 150 else 12 + (later - 12) * (step - 150) / 150
+        )
+        return {"rollout/exploration_rate": chance, "rollout/ep_rew_mean": played * rng.lognormvariate(0, 0.02)}
+
+    return values
+
+
+def test_a_reward_that_falls_while_chance_is_given_up_is_judged_afterwards() -> None:
+    """It may come back once the policy knows more; one that does not has collapsed."""
+    assert not found_in(reward_of(90.0))
+    assert [each.kind for each in found_in(reward_of(10.0))] == ["reward_collapse"]
+
+
+@pytest.mark.parametrize(("reward", "kinds"), [(9.0, ["entropy_collapse"]), (60.0, [])], ids=["worse", "better"])
+def test_an_entropy_that_collapses_in_the_first_steps_is_named(reward: float, kinds: list[str]) -> None:
+    """Its first value is the measure where the first blocks come too late; a task that is learnt at once is none."""
+
+    def values(step: int, rng: random.Random) -> Values:
+        left = math.exp(-step / 2)
+        noise = rng.lognormvariate(0, 0.02)
+        return {"entropy": 0.67 * left + 0.001 * noise, "ep_rew_mean": (reward + (18 - reward) * left) * noise}
+
+    assert [each.kind for each in found_in(values, 90)] == kinds

@@ -39,3 +39,14 @@ def test_a_wide_gap_between_training_and_held_out_data_is_a_remark(key: str, wid
         made.feed(0, Metric((step + 1) * 10**9, step, None, None, values))
     found = [(each.kind, each.severity) for each in made.findings()]
     assert found == ([("generalization_gap", "INFO")] if wide else [])
+
+
+def test_only_the_same_measure_is_compared() -> None:
+    """Exact answers are rarer than right tokens, whatever data they are measured on."""
+    made = Diagnosis()
+    for step in range(200):
+        values = {"mean_token_accuracy": 0.95}
+        if step % 20 == 19:
+            values |= {"eval_exact_match": 0.1, "eval_mean_token_accuracy": 0.94}
+        made.feed(0, Metric((step + 1) * 10**9, step, None, None, dict(values)))
+    assert made.findings() == []

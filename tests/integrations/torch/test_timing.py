@@ -225,7 +225,7 @@ def test_outputs_of_any_shape(run: stepscope.Run, read: Read) -> None:
 
 
 def test_checkpoints(run: stepscope.Run, read: Read, tmp_path: Path) -> None:
-    """Saving and loading are spans with the path."""
+    """Saving and loading are spans with the path, and with the size of what was saved."""
     integration.instrument()
     path = tmp_path / "weights.pt"
     with run.step(7):
@@ -238,7 +238,8 @@ def test_checkpoints(run: stepscope.Run, read: Read, tmp_path: Path) -> None:
     assert [(each.name, each.step, each.status) for each in found] == [
         ("train.checkpoint.save", 7, 0), ("train.checkpoint.load", None, 0), ("train.checkpoint.load", None, 2),
     ]  # fmt: skip
-    assert found[0].attrs == {"train.bucket": "overhead", "train.checkpoint.path": str(path)}
+    saved = {"train.checkpoint.path": str(path), "train.checkpoint.bytes": path.stat().st_size}
+    assert found[0].attrs == {"train.bucket": "overhead", **saved}
 
 
 def test_every_collective_of_torch_is_known() -> None:

@@ -1,13 +1,13 @@
-"""Checkpoints: saving takes longer each time, or has stopped."""
+"""Checkpoints: they are larger or take longer each time, or are no longer saved."""
 
 from itertools import pairwise
 from statistics import median
 from typing import ClassVar
 
 from stepscope.diagnosis.detector import Found, RunState, StepTimes, drop_rarest
-from stepscope.diagnosis.finding import Kind, seconds
+from stepscope.diagnosis.finding import Finding, Kind, number, seconds
 from stepscope.diagnosis.span_names import traits
-from stepscope.model.names import EVENT_CHECKPOINT
+from stepscope.model.names import ATTR_CHECKPOINT_BYTES, EVENT_CHECKPOINT, EVENT_CHECKPOINT_MEASURED
 from stepscope.model.records import Event, Span
 
 GROWTH = Kind(
@@ -29,6 +29,8 @@ MAX_INTERVALS, MIN_OLD_SECONDS = 3.0, 60.0
 MIN_SAVES = 4
 LEAST = 6
 """The number of checkpoints needed."""
+GROWN = 1.5
+"""The last checkpoint is so many times as large as the first."""
 REMEMBERED = 64
 MAX_NAMES, MAX_OF_RANK = 1024, 8
 """The most pairs of span name and rank: the first, or the second for each rank. The rarest are dropped."""
@@ -46,6 +48,9 @@ class CheckpointGrowth:
         self._saved: list[tuple[int, int]] = []
         """The last checkpoints of any rank: their steps and times, one for each step."""
         self._is_old = False
+        self._sizes: dict[int, list[tuple[int, int]]] = {}
+        """By rank: the steps and sizes of its last checkpoints."""
+        self._large: set[int] = set()
 
     def step(self, times: StepTimes) -> Found:
         """Compare the age of the last checkpoint with the interval between the ones before."""
@@ -77,7 +82,39 @@ class CheckpointGrowth:
         """Take note of a recorded checkpoint."""
         if event.name == EVENT_CHECKPOINT and event.step is not None:
             self._note(event.step, event.time)
+        elif event.name == EVENT_CHECKPOINT_MEASURED and self._saved:
+            return self._sized(rank, self._saved[-1][0], event.attrs.get("bytes"), event.time)
         return ()
+
+    def _sized(self, rank: int, step: int, size: object, time: int) -> tuple[Finding, ...]:
+        """Compare the size of a checkpoint with those before it; a busy machine does not change it."""
+        if not isinstance(size, int) or size <= 0 or rank in self._large:
+            return ()
+        if rank not in self._sizes:
+            drop_rarest(self._sizes, max(MAX_NAMES, self._run.world), len)
+        sizes = self._sizes.setdefault(rank, [])
+        sizes.append((step, size))
+        del sizes[:-REMEMBERED]
+        held = [each for _, each in sizes]
+        if len(held) < LEAST or held[-1] < GROWN * held[0] or any(b < a for a, b in pairwise(held)):
+            return ()
+        if sum(b > a for a, b in pairwise(held[-LEAST:])) < LEAST - 1:
+            return ()  # a part was added to them, once
+        self._large.add(rank)
+        first, mb = sizes[0][0], 1e-6
+        text = f"each checkpoint is larger than the one before: {number(held[0] * mb)} MB at step {first}, "
+        found = GROWTH.finding(
+            f"{text}{number(held[-1] * mb)} MB at step {step}",
+            time,
+            step=first,
+            last=step,
+            ranks=(rank,),
+            value=float(held[-1]),
+            expected=(0.9 * held[0], 1.1 * held[0]),
+            cause="something that grows is saved with the weights: a history, a buffer, a list of losses or tensors",
+            weight=held[-1] / held[0],
+        )
+        return (found,)
 
     def _note(self, step: int, time: int) -> None:
         if not self._saved or self._saved[-1][0] < step:
@@ -91,6 +128,8 @@ class CheckpointGrowth:
         if place not in self._saves and drop_rarest(self._saves, max(MAX_NAMES, MAX_OF_RANK * self._run.world), len):
             self._reported &= self._saves.keys()
         self._note(span.step, span.time + span.duration)
+        if larger := self._sized(rank, span.step, span.attrs.get(ATTR_CHECKPOINT_BYTES), span.time):
+            return larger
         saves = self._saves.setdefault(place, [])
         saves.append((span.step, span.duration / 1e9))
         del saves[:-REMEMBERED]

@@ -103,7 +103,7 @@ class Creep:
         left = self._room() / max(grown / took, 1e-9)
         until = f"; at this rate it is full in {seconds(left)}" if left > 0 else ""
         what = "shrinking" if self._kind is DISK else "growing"
-        size = f"{number(grown / 1e9)} GB in {seconds(took)}"
+        size = f"{_size(grown, series.key)} in {seconds(took)}"
         text = f"{series.key} has been {what} steadily since step {first}: {size}{until}"
         found = self._kind.about(series, first, text, (level * 0.95, level * 1.05), weight=grown)
         if self._elsewhere(grown) and not 0 < left < SOON_SECONDS:
@@ -128,3 +128,15 @@ class Creep:
             if other is not None and other.count:
                 return max(other.value - self._series.value, 0.0)
         return 0.0
+
+
+_UNITS = ((("gib",), 2.0**30), (("gb",), 1e9), (("mib",), 2.0**20), (("mb",), 1e6), (("kib", "kb"), 1e3))
+
+
+def _size(grown: float, key: str) -> str:
+    """Return a size in words; its unit is in the name of the metric, or it is bytes."""
+    name = key.lower()
+    if "%" in name or "percent" in name:
+        return f"{number(grown)} %"
+    unit = next((each for words, each in _UNITS if any(name.rstrip(")").endswith(word) for word in words)), 1.0)
+    return f"{number(grown * unit / 1e9)} GB"

@@ -36,6 +36,8 @@ LEFT = 0.12
 ROW = 8
 """... for this many values, within a small part of the run."""
 LEAST = 30
+AT_ONCE, SOME = 8.0, 0.1
+"""An entropy whose first value was so many times what its first blocks are, and not small, fell at once."""
 TIMES = 2.0
 """An entropy has exploded above this many times its level..."""
 RISE = 0.25
@@ -52,7 +54,7 @@ class Entropy:
     HELD_OUT: ClassVar[bool | None] = False
     EACH: ClassVar[Literal["value", "block"]] = "value"
 
-    __slots__ = ("_blocks", "_early", "_low", "_reported", "_run", "_series", "_sign")
+    __slots__ = ("_at_once", "_blocks", "_early", "_low", "_reported", "_run", "_series", "_sign")
 
     def __init__(self, series: Series, run: RunState) -> None:
         self._series, self._run = series, run
@@ -60,6 +62,7 @@ class Entropy:
         self._early = 0.0
         """The median of the first values; 0 while it is not known."""
         self._sign = 1.0
+        self._at_once = False
         self._low = self._blocks = 0
 
     def take(self) -> Finding | None:
@@ -69,6 +72,9 @@ class Entropy:
             if len(series.middles) >= 3:
                 self._sign = -1.0 if series.highest <= 0 else 1.0
                 self._early = max(self._sign * median(series.middles[:3]), 0.0)
+                first = self._sign * series.first_value
+                self._at_once = first > max(AT_ONCE * self._early, SOME)
+                self._early = first if self._at_once else self._early
             return None
         if len(series.middles) != self._blocks:
             self._blocks = len(series.middles)
@@ -92,7 +98,9 @@ class Entropy:
         values, steps = [self._sign * value for value in series.values], list(series.steps)
         high = [at for at, value in enumerate(values) if value > 0.5 * self._early]
         slowest = 0.5 if self._reward_fell() else 0.25
-        if not high or len(values) - ROW - high[-1] > max(slowest * series.count, 12):
+        if self._at_once and not self._reward_is_no_better():
+            return None  # a task that is learnt in a few steps
+        if not high or (not self._at_once and len(values) - ROW - high[-1] > max(slowest * series.count, 12)):
             return None
         self._reported.add("low")
         begun, early = steps[high[-1]], self._early
@@ -110,6 +118,11 @@ class Entropy:
             if len(middles) > WIDTH and max(middles) - median(middles[-WIDTH:]) > 0.25 * (max(middles) - min(middles)):
                 return True
         return False
+
+    def _reward_is_no_better(self) -> bool:
+        """Return whether a reward is known and is no higher than at first."""
+        known = [each for each in self._run.of_role("reward", self._series.rank, held_out=False) if each.middles]
+        return bool(known) and all(median(each.middles[-WIDTH:]) <= each.first_value for each in known)
 
     def _exploded(self) -> Finding | None:
         series = self._series

@@ -22,6 +22,7 @@ NOT_LEARNING = Kind(
         "oscillation",
         "vanishing_gradients",
         "exploding_gradients",
+        "accuracy_drop",
     ),
     lasts=True,
 )

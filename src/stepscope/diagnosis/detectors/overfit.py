@@ -6,6 +6,7 @@ from statistics import median
 
 from stepscope.diagnosis.detector import RunState, judged_once
 from stepscope.diagnosis.finding import Finding, Kind, number
+from stepscope.diagnosis.roles import measure
 from stepscope.diagnosis.series_history import Series, jitter, trend
 
 OVERFIT = Kind(
@@ -88,7 +89,11 @@ def judge_gap(series: Series, run: RunState) -> Finding | None:
     steps, values = list(series.steps)[-GAPS:], list(series.values)[-GAPS:]
     for other in run.of_role(series.role.name, series.rank, held_out=False):
         since = [middle for middle, last in zip(other.middles, other.lasts, strict=True) if last >= steps[0]]
-        if len(since) < 3 or (series.role.name == "loss" and not (other.positive and series.positive)):
+        if (
+            len(since) < 3
+            or measure(other.key) != measure(series.key)
+            or (series.role.name == "loss" and not (other.positive and series.positive))
+        ):
             continue
         usual = median(since)
         if series.role.name == "loss":

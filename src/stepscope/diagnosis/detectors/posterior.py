@@ -1,4 +1,4 @@
-"""Posterior collapse: an autoencoder whose KL term falls to nothing, so that its code says nothing about the input."""
+"""Posterior collapse: a code that says nothing about the input, by its KL term or by the spread of embeddings."""
 
 import re
 from statistics import median
@@ -44,5 +44,29 @@ def judge(series: Series, run: RunState) -> Finding | None:
     return COLLAPSE.about(series, begun, text, (LEFT * series.highest, series.highest))
 
 
+FIRST, LOST, SPREAD = 3, 0.3, 6
+"""Below this share of its first blocks a spread of embeddings has collapsed, for so many blocks."""
+_EQUAL = (
+    "every input gets nearly the same embedding: no stop-gradient or negatives keep them apart, the teacher follows "
+    "too closely, or the rate is too high"
+)
+
+
+def judge_spread(series: Series, run: RunState) -> Finding | None:
+    """Compare the last blocks of a spread of embeddings with the first; that it halves while it learns is usual."""
+    middles = series.middles
+    if len(middles) < FIRST + 2 * SPREAD or not series.positive:
+        return None
+    was, recent = median(middles[:FIRST]), middles[-SPREAD:]
+    top = max(was, series.first_value)
+    if max(recent) > LOST * top or recent[-1] > 1.5 * min(middles):
+        return None
+    begun = next(first for first, middle in zip(series.firsts, middles, strict=True) if middle <= 0.5 * top)
+    text = f"{series.key} fell from {number(top)} to {number(recent[-1])} since step {begun}: embeddings hardly differ"
+    advice = "Look at the embeddings of ten inputs; check the stop-gradient, the negatives and the teacher's momentum."
+    return COLLAPSE.about(series, begun, text, (LOST * top, top), cause=_EQUAL, advice=advice)
+
+
+EmbeddingCollapse = judged_once("EmbeddingCollapse", COLLAPSE, ("embedding_spread",), judge_spread)
 PosteriorCollapse = judged_once("PosteriorCollapse", COLLAPSE, ("kl", "side_loss"), judge)
-"""Watches one KL term."""
+"""Watch one spread of embeddings, and one KL term."""

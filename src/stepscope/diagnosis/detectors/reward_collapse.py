@@ -45,7 +45,7 @@ def judge(series: Series, run: RunState) -> Finding | None:
     if max(after) > highest - 0.2 * (highest - lowest):
         return None
     best = _highest_gained(middles[:-WIDTH])
-    if best < WIDTH:
+    if best < WIDTH or _explores_less(series, run):
         return None
     top, now = median(middles[best - WIDTH + 1 : best + 1]), median(after)
     lowest = min(middles[: best - WIDTH + 1])
@@ -62,6 +62,19 @@ def judge(series: Series, run: RunState) -> Finding | None:
     return COLLAPSE.about(
         series, begun, text, (top - SIGMAS * noise, top + SIGMAS * noise), value=now, weight=lost / noise
     )
+
+
+LATELY, LESS = 0.25, 0.03
+"""Actions by chance that fell by this share of their peak in so much of the run are still being given up."""
+
+
+def _explores_less(series: Series, run: RunState) -> bool:
+    """Return whether fewer and fewer actions are by chance: one that knows little yet may do worse than chance."""
+    for each in run.of_role("exploration", series.rank):
+        count = len(each.middles)
+        if count and each.middles[int((1 - LATELY) * count)] - each.value > LESS * each.highest:
+            return True
+    return False
 
 
 def _highest_gained(middles: list[float]) -> int:

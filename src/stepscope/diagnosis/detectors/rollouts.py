@@ -194,6 +194,29 @@ def _judge_balance(series: Series, run: RunState) -> Finding | None:
     return MOE.about(series, series.firsts[-3], text, (0.0, BALANCED * usual))
 
 
+def _judge_router(series: Series, run: RunState) -> Finding | None:
+    """Judge the entropy of a router where no load of its experts is logged: it may be sure of each token and fair."""
+    middles = series.middles
+    if len(middles) < ROUTED + 3 or series.lowest < -1e-3:
+        return None
+    was, now = median(middles[:3]), max(middles[-ROUTED:])
+    if was < SOME or now > LEFT * was or _has_load(series, run):
+        return None
+    begun = next(first for first, middle in zip(series.firsts, middles, strict=True) if middle <= 0.5 * was)
+    text = f"{series.key} fell from {number(was)} to {number(series.value)} since step {begun}: few experts are chosen"
+    return MOE.about(series, begun, text, (LEFT * was, was))
+
+
+ROUTED, SOME, LEFT = 8, 0.3, 0.12
+"""For so many blocks the entropy of a router that had some is below this share of its first values."""
+
+
+def _has_load(series: Series, run: RunState) -> bool:
+    """Return whether a load or a balancing loss is known, which tells more."""
+    loads = [each for role in ("moe_load", "moe_balance") for each in run.of_role(role, series.rank)]
+    return bool(loads) or any(BALANCING.search(each.key) for each in run.of_role("side_loss", series.rank))
+
+
 ZeroAdvantage = judged_once(
     "ZeroAdvantage", ZERO_ADVANTAGE, ("zero_advantage", "equal_groups"), _judge_groups, each="value"
 )
@@ -204,3 +227,4 @@ MatchRatio = judged_once("MatchRatio", MISMATCH, ("match_ratio", "ess"), _judge_
 StaleRollouts = judged_once("StaleRollouts", STALE, ("staleness",), _judge_age, each="value")
 Waiting = judged_once("Waiting", WAITING, ("idle_time", "idle_share"), _judge_waiting)
 MoeBalance = judged_once("MoeBalance", MOE, ("moe_balance", "moe_load", "side_loss"), _judge_balance)
+RouterEntropy = judged_once("RouterEntropy", MOE, ("router_entropy",), _judge_router)

@@ -13,7 +13,7 @@ import torch
 
 import stepscope
 from stepscope.integrations.torch.phases import GpuClock, Phase, failed
-from stepscope.model.names import ATTR_BUCKET, COLLECTIVES
+from stepscope.model.names import ATTR_BUCKET, ATTR_CHECKPOINT_BYTES, ATTR_CHECKPOINT_PATH, COLLECTIVES
 
 Call = Callable[..., Any]
 Describe = Callable[[tuple[Any, ...], dict[str, Any]], dict[str, Any]]
@@ -39,9 +39,17 @@ class Replaced:
 
 
 def timed(
-    clock: GpuClock | None, name: str, bucket: str, describe: Describe, active: list[bool]
+    clock: GpuClock | None,
+    name: str,
+    bucket: str,
+    describe: Describe,
+    active: list[bool],
+    after: Describe | None = None,
 ) -> Callable[[Call], Call]:
-    """Record calls of a function as spans, except calls inside another timed call."""
+    """Record calls of a function as spans, except calls inside another timed call.
+
+    `describe` returns the attributes of a call, `after` those that are known once it has returned.
+    """
 
     def around(original: Call) -> Call:
         @functools.wraps(original)
@@ -59,7 +67,7 @@ def timed(
                 raise
             finally:
                 _inside.busy = False
-            _end(run, phase, None)
+            _end(run, phase, None, None if after is None else partial(after, args, kwargs))
             return result
 
         return call
@@ -77,10 +85,15 @@ def _open(
         return None
 
 
-def _end(run: stepscope.Run, phase: Phase | None, error: BaseException | None) -> None:
+def _end(
+    run: stepscope.Run,
+    phase: Phase | None,
+    error: BaseException | None,
+    after: Callable[[], dict[str, Any]] | None = None,
+) -> None:
     try:
         if phase is not None:
-            phase.end(error)
+            phase.end(error, after)
     except Exception as problem:
         failed(run, "the end of a call", problem)
 
@@ -125,8 +138,14 @@ class CollectiveLog:
 def _file(args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
     for each in (*args, *kwargs.values()):
         if isinstance(each, (str, os.PathLike)):
-            return {"train.checkpoint.path": os.fspath(each)}
+            return {ATTR_CHECKPOINT_PATH: os.fspath(each)}
     return {}
+
+
+def _size(args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
+    """The size of the file that was just saved."""
+    path = _file(args, kwargs).get(ATTR_CHECKPOINT_PATH)
+    return {} if path is None else {ATTR_CHECKPOINT_BYTES: os.path.getsize(path)}
 
 
 def loading(active: list[bool]) -> list[Replaced]:
@@ -154,6 +173,6 @@ def checkpoints(active: list[bool]) -> list[Replaced]:
     """Time `torch.save` and `torch.load`."""
     places = [importlib.import_module("torch.serialization"), torch]
     return [
-        Replaced(name, places, timed(None, f"train.checkpoint.{name}", "overhead", _file, active))
-        for name in ("save", "load")
+        Replaced(name, places, timed(None, f"train.checkpoint.{name}", "overhead", _file, active, after))
+        for name, after in (("save", _size), ("load", None))
     ]

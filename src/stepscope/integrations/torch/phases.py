@@ -149,11 +149,15 @@ class Phase:
         ).__enter__()
         self._mark = None if clock is None else clock.mark()
 
-    def end(self, error: BaseException | None = None) -> None:
-        """End the phase."""
+    def end(self, error: BaseException | None = None, after: Callable[[], dict[str, Any]] | None = None) -> None:
+        """End the phase, with the attributes that are known only now."""
         if self._clock is not None:
             self._clock.measure(self._name, self._mark)
-        self._span.__exit__(None if error is None else type(error), error, None)
+        try:
+            for key, value in (after() if after is not None else {}).items():
+                self._span.set_attribute(key, value)
+        finally:
+            self._span.__exit__(None if error is None else type(error), error, None)
 
     def abandon(self) -> None:
         """End a phase whose end was not observed."""

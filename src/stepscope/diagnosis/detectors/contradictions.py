@@ -1,0 +1,206 @@
+"""Values that contradict each other: a loss its accuracy, an evaluation the training, a level what can be learnt."""
+
+import math
+import re
+from statistics import median
+
+from stepscope.diagnosis.detector import RunState, judged_once
+from stepscope.diagnosis.detectors.impossible_loss import IMPOSSIBLE
+from stepscope.diagnosis.detectors.not_learning import NOT_LEARNING
+from stepscope.diagnosis.detectors.overfit import GAP
+from stepscope.diagnosis.detectors.too_good import TOO_GOOD
+from stepscope.diagnosis.finding import Finding, number
+from stepscope.diagnosis.roles import measure
+from stepscope.diagnosis.series_history import Series
+
+VALUES, LAST = 24, 4
+"""So many blocks of a loss are known, of which the last ones count."""
+MAX_CLASSES = 1000
+CLOSE, FLOOR = 0.02, 0.12
+"""A first loss is so close to that of guessing; a loss stays so close above a floor."""
+KNOWS, TWICE = 0.75, 2.0
+"""An accuracy of a model that knows its classes, and how many times the loss that it implies is too much."""
+_SOFTMAX = "a softmax is applied twice: the loss function expects logits and gets probabilities"
+GUESSED, LEARNT = 0.9, 0.75
+"""A held-out loss was never below the first share of that of guessing, and the training's is below the second."""
+EVALUATIONS = 5
+_OTHER = (
+    "what is evaluated is not what is trained: another preparation of the data (normalisation, tokens), the other mode "
+    "of dropout or batch norm, or a loss over another axis"
+)
+AT_FIRST, TIMES, APART = 2.0, 3.0, 0.2
+"""A held-out loss is so many times that of the training at its first evaluation, so many at the others, and an accuracy
+so far below it."""
+COPIED, QUICKLY, NEARLY, WORDS = 0.01, 300, 0.2, 32
+"""So little of its loss is left after so few steps, and so little after three quarters of them, of so many words."""
+
+
+def judge_softmax(series: Series, run: RunState) -> Finding | None:
+    """Find a loss at the floor of probabilities taken for logits: e / (e + K - 1) is the most that one of K can have.
+
+    With as good an accuracy, a loss of true probabilities would be less than half of it; smoothed labels have another
+    floor.
+    """
+    middles = series.middles
+    if len(middles) < VALUES or not series.positive or run.reinforcement or series.lowest < math.log(1 + 1 / math.e):
+        return None
+    classes = round(math.exp(min(series.first_value, 12.0)))
+    if not 1 < classes <= MAX_CLASSES or abs(series.first_value / math.log(classes) - 1) > CLOSE:
+        return None
+    floor, level = math.log(1 + (classes - 1) / math.e), median(middles[-LAST:])
+    if not floor <= min(middles) or level > (1 + FLOOR) * floor:
+        return None
+    for each in run.of_role("accuracy", series.rank):
+        right = median(list(each.values)[-LAST:]) if each.count >= LAST and each.highest <= 1.0 else 0.0
+        if right >= KNOWS and level > TWICE * _implied(right, classes):
+            text = (
+                f"{series.key} stays at {number(level)} while {each.key} is {number(right)}: probabilities of "
+                f"{classes} classes, taken for logits, have a loss of at least {number(floor)}"
+            )
+            return IMPOSSIBLE.about(series, series.first_step, text, (0.0, _implied(right, classes)), cause=_SOFTMAX)
+    return None
+
+
+def _implied(right: float, classes: int) -> float:
+    """Return the loss of a model that is as sure as it is right."""
+    wrong = max(1 - right, 1e-3)
+    return -right * math.log(right) - wrong * math.log(wrong / max(classes - 1, 1))
+
+
+def judge_guessing(series: Series, run: RunState) -> Finding | None:
+    """Find a held-out loss that is never better than guessing among the configured classes, while the training's is.
+
+    A model that memorizes was better than guessing at first.
+    """
+    classes = _classes(run)
+    if classes is None or series.count < EVALUATIONS or run.reinforcement or not series.positive:
+        return None
+    guess, values = math.log(classes), list(series.values)
+    if min(values) < GUESSED * guess or median(values[-LAST:]) < guess:
+        return None
+    for other in run.of_role("loss", series.rank, held_out=False):
+        if len(other.middles) >= VALUES and median(other.middles[-LAST:]) < LEARNT * guess:
+            text = (
+                f"{series.key} is {number(series.value)} after {series.count} evaluations, no better than guessing "
+                f"among {classes} classes ({number(guess)}), while {other.key} is {number(other.value)}"
+            )
+            return NOT_LEARNING.about(series, series.first_step, text, (0.0, guess), severity="WARN", cause=_OTHER)
+    return None
+
+
+def judge_apart(series: Series, run: RunState) -> Finding | None:
+    """Find a held-out loss that is far above the training's from the first evaluation on, and an accuracy far below.
+
+    A model that memorizes is as good on both at first: its held-out loss is low before it rises.
+    """
+    if series.count < EVALUATIONS or run.reinforcement or run.resumed is not None or not series.positive:
+        return None
+    steps, values = list(series.steps), list(series.values)
+    if steps[0] != series.first_step or min(values) < 0.5 * series.first_value:
+        return None
+    worse = [each for each in run.of_role("accuracy", series.rank, held_out=True) if each.first_step == steps[0]]
+    for other in run.of_role("loss", series.rank, held_out=False):
+        if measure(other.key) != measure(series.key) or not other.positive:
+            continue
+        ratios = [_ratio(other, step, value) for step, value in zip(steps, values, strict=True)]
+        if ratios[0] < AT_FIRST or min(ratios[1:]) < TIMES:
+            continue
+        for held, trained in _pairs(worse, run.of_role("accuracy", series.rank, held_out=False)):
+            gaps = [_at(trained, step) - value for step, value in zip(held.steps, held.values, strict=True)]
+            if len(gaps) >= EVALUATIONS - 1 and median(gaps) > APART and gaps[0] > APART:
+                text = (
+                    f"{series.key} is {number(series.value)} and {other.key} {number(other.value)}, and {held.key} "
+                    f"is {number(median(gaps), 2)} below {trained.key}, from the first evaluation on"
+                )
+                return GAP.about(series, steps[0], text, (0.0, TIMES * other.value), severity="WARN", cause=_OTHER)
+    return None
+
+
+def _pairs(held: list[Series], trained: list[Series]) -> list[tuple[Series, Series]]:
+    return [
+        (a, b) for a in held for b in trained if max(a.highest, b.highest) <= 1 and measure(a.key) == measure(b.key)
+    ]
+
+
+def _ratio(other: Series, step: int, value: float) -> float:
+    """Return how many times the level that a training loss had at a step a value is; 0 when it is not known."""
+    level = _at(other, step)
+    return value / level if level > 0 else 0.0
+
+
+def _at(series: Series, step: int) -> float:
+    """Return the level of a series at a step: the block that ends there; the first is too early to tell."""
+    known = [middle for last, middle in zip(series.lasts, series.middles, strict=True) if last <= step]
+    return known[-1] if len(known) > 1 else math.nan
+
+
+def judge_copied(series: Series, run: RunState) -> Finding | None:
+    """Find a language model that begins by guessing and has nothing left to learn after a few hundred steps."""
+    words = run.setting("vocab_size", "n_vocab", "vocab", "num_tokens")
+    if not words or words < WORDS or len(series.middles) < 4 or run.reinforcement or not series.positive:
+        return None
+    guess = math.log(words)
+    if not 0.85 < series.first_value / guess < 1.3 or max(series.middles[-3:]) > COPIED * guess:
+        return None
+    at = next(at for at, middle in enumerate(series.middles) if middle <= COPIED * guess)
+    begun = series.firsts[at]
+    if begun - series.first_step > QUICKLY or series.middles[3 * at // 4] > NEARLY * guess:
+        return None  # it had learnt as others do before: that is another fault
+    text = (
+        f"{series.key} fell from {number(series.first_value)}, the loss of guessing among {words:g} words, to "
+        f"{number(series.value)} within {begun - series.first_step} steps: no language is so easily predicted"
+    )
+    return TOO_GOOD.about(
+        series,
+        series.first_step,
+        text,
+        (COPIED * guess, guess),
+        cause="the targets are in the inputs: not shifted by one",
+    )
+
+
+def judge_nothing_found(series: Series, run: RunState) -> Finding | None:
+    """Find an overlap with the wanted class (Dice, IoU, F1, recall) that is exactly 0 though the loss has fallen.
+
+    A class that is found late has a loss that still falls; a share of exact answers may be 0 for long.
+    """
+    least = EVALUATIONS + LAST if series.role.held_out else NEVER_FOUND
+    if series.value != 0.0 or series.same < least or not _OVERLAPS.search(series.key) or run.reinforcement:
+        return None
+    if series.role.held_out and any(_OVERLAPS.search(each.key) for each in run.of_role("accuracy", series.rank, False)):
+        return None  # that of the training tells it earlier
+    for other in run.of_role("loss", series.rank, held_out=False):
+        half = other.middles[len(other.middles) // 2 :]
+        if len(other.middles) < VALUES or not other.positive or other.middles[-1] > 0.8 * other.middles[0]:
+            continue
+        if median(half[:LAST]) > SETTLED * median(half[-LAST:]):
+            continue
+        since = series.same_since
+        text = f"{series.key} has been exactly 0 since step {since}, in {series.same} values, while {other.key} fell "
+        text += f"to {number(other.value)}: the class that counts is never predicted"
+        return NOT_LEARNING.about(series, since, text, (0.0, 1.0), severity="WARN", cause=_RARE, advice=_WEIGH)
+    return None
+
+
+_OVERLAPS = re.compile(r"(^|[^a-z])(dice|m?iou|jaccard|f_?1|recall|precision|prec)([^a-z]|$)", re.IGNORECASE)
+NEVER_FOUND, SETTLED = 100, 2.0
+"""So many values in a row are 0, and the loss has less than halved in the second half of the run."""
+_RARE = "the class is rare and the loss is not weighted: everything is taken for the background; or a threshold is off"
+_WEIGH = (
+    "Weigh the rare class (pos_weight, focal or Dice loss) or sample it more often; look at the scores of its members."
+)
+
+
+def _classes(run: RunState) -> int | None:
+    known = run.setting("vocab_size", "num_classes", "num_labels", "n_classes", "classes", "vocab")
+    return int(known) if known and known > 1 else None
+
+
+SoftmaxTwice = judged_once("SoftmaxTwice", IMPOSSIBLE, ("loss",), judge_softmax)
+HeldOutGuessing = judged_once("HeldOutGuessing", NOT_LEARNING, ("loss",), judge_guessing, held_out=True, each="value")
+ApartFromTheStart = judged_once("ApartFromTheStart", GAP, ("loss",), judge_apart, held_out=True, each="value")
+NothingFound = judged_once(
+    "NothingFound", NOT_LEARNING, ("accuracy",), judge_nothing_found, held_out=None, each="value"
+)
+Copied = judged_once("Copied", TOO_GOOD, ("loss",), judge_copied)
+"""Watch one loss, with what is logged beside it."""

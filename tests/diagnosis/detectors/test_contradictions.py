@@ -1,0 +1,140 @@
+"""Values that contradict each other are named, and those that only look like it are left alone."""
+
+import math
+import random
+from typing import Any
+
+import pytest
+
+from stepscope.diagnosis.finding import Finding
+from tests.diagnosis.detectors.test_held_out_and_runaway import Logged, Values, found_in, learning
+
+
+def classifier(floor: float, right: float, first: float = math.log(10)) -> Logged:
+    """A loss that falls from that of guessing to a floor, and an accuracy that rises with it."""
+
+    def values(step: int, rng: random.Random) -> Values:
+        left = math.exp(-step / 60)
+        loss = floor + (first - floor) * left + (0.02 * rng.random() if step else 0.0)
+        return {"train/loss": loss, "train/acc": min(right - (right - 0.1) * left + 0.02 * rng.random(), 1.0)}
+
+    return values
+
+
+@pytest.mark.parametrize("classes", [4, 10, 100])
+def test_a_softmax_that_is_applied_twice_is_named(classes: int) -> None:
+    """The loss stays where probabilities that are taken for logits have their floor, and the accuracy is high."""
+    floor = math.log(1 + (classes - 1) / math.e)
+    (found,) = found_in(classifier(1.02 * floor, 0.95, math.log(classes)))
+    assert found.kind == "absurd_loss"
+    assert "softmax is applied twice" in found.cause
+
+
+@pytest.mark.parametrize(
+    ("floor", "right"), [(0.2, 0.95), (1.49, 0.5), (0.6, 0.93)], ids=["learnt", "hard", "smoothed labels"]
+)
+def test_a_loss_that_fits_its_accuracy_is_left_alone(floor: float, right: float) -> None:
+    """A low one, one of a hard task at the same level, and the floor of smoothed labels."""
+    assert not found_in(classifier(floor, right))
+
+
+def held_out(loss: float, right: float, later: float = 0.0) -> Logged:
+    """A training that learns, and evaluations at a level of their own from an evaluation on."""
+
+    def values(step: int, rng: random.Random) -> Values:
+        found = {"train/loss": learning(step, rng) / 3, "train/acc": 1 - 0.8 * math.exp(-step / 20)}
+        if step % 30 == 29:
+            same = step < later
+            found["val/loss"] = found["train/loss"] if same else loss * (1 - step / 3000) * rng.lognormvariate(0, 0.01)
+            found["val/acc"] = found["train/acc"] - 0.02 if same else right
+        return found
+
+    return values
+
+
+def test_an_evaluation_that_is_far_off_from_the_first_on_is_named() -> None:
+    """Held-out data that is prepared otherwise; one that follows at first is another matter."""
+    (found,) = found_in(held_out(2.0, 0.5))
+    assert (found.kind, found.severity, found.key) == ("generalization_gap", "WARN", "val/loss")
+    assert "normalisation" in found.cause
+    assert "generalization_gap" not in {each.kind for each in found_in(held_out(2.0, 0.5, later=100))}
+    assert not found_in(held_out(0.5, 0.9))
+
+
+def language(config: dict[str, Any], held_out: float, fall: float) -> list[Finding]:
+    """Diagnose a loss that falls from that of guessing among 64 words, and a held-out one at another level."""
+
+    def values(step: int, rng: random.Random) -> Values:
+        guess = math.log(64)
+        floor = 0.7 * guess if fall < 0.05 else 0.0
+        found = {"loss": max(guess * math.exp(-step * fall), floor) + 0.01 * rng.random()}
+        if step % 30 == 29:
+            found["eval/loss"] = held_out * rng.lognormvariate(0, 0.005)
+        return found
+
+    return found_in(values, config=config)
+
+
+def test_a_held_out_loss_of_guessing_is_named_where_the_classes_are_known() -> None:
+    """It was never better, while the training loss is; without a known number of classes nobody can tell."""
+    known = language({"vocab_size": 64}, math.log(64) * 1.02, 0.004)
+    assert [each.kind for each in known if "guessing among" in each.text] == ["not_learning"]
+    assert not [each for each in language({}, math.log(64) * 1.02, 0.004) if "guessing among" in each.text]
+
+
+def test_a_language_that_is_learnt_at_once_is_too_good() -> None:
+    """Nothing is left of the loss after some hundred steps: the targets are in the inputs."""
+    found = language({"vocab_size": 64}, 0.02, 0.06)
+    assert [each.cause for each in found if each.kind == "too_good"] == [
+        "the targets are in the inputs: not shifted by one"
+    ]
+    assert not [each for each in language({"vocab_size": 64}, 1.5, 0.004) if each.kind == "too_good"]
+    assert not [each for each in language({}, 0.02, 0.06) if "not shifted" in each.cause]
+
+
+@pytest.mark.parametrize(
+    ("key", "found", "named"),
+    [
+        ("train_dice", 0.0, True),
+        ("val/f1", 0.0, True),
+        ("val/mIoU", 0.02, False),
+        ("eval_exact_match", 0.0, False),
+        ("precision_loss", 0.0, False),
+    ],
+)
+def test_a_class_that_is_never_predicted_is_named(key: str, found: float, named: bool) -> None:
+    """An overlap that is 0 while the loss falls and settles; a share of exact answers may be 0 for long."""
+
+    def values(step: int, rng: random.Random) -> Values:
+        logged = {"train/loss": 0.1 + 0.6 * math.exp(-step / 30) + 0.01 * rng.random()}
+        if key.startswith("train") or step % 20 == 19:
+            logged[key] = found
+        return logged
+
+    kinds = [each.kind for each in found_in(values) if each.key == key]
+    assert kinds == (["not_learning"] if named else [])
+
+
+@pytest.mark.parametrize(("left", "kinds"), [(0.05, ["posterior_collapse"]), (0.5, [])], ids=["collapses", "shrinks"])
+def test_embeddings_that_become_equal_are_named(left: float, kinds: list[str]) -> None:
+    """Their spread falls to nearly nothing; that it halves while they are learnt is usual."""
+
+    def values(step: int, rng: random.Random) -> Values:
+        spread = 0.2 * (left + (1 - left) * math.exp(-max(step - 60, 0) / 30))
+        return {"ssl/loss": learning(step, rng), "ssl/embedding_std": spread * rng.lognormvariate(0, 0.02)}
+
+    found = found_in(values)
+    assert [each.kind for each in found] == kinds
+    assert all(60 <= (each.step or 0) <= 120 and "the same embedding" in each.cause for each in found)
+
+
+def test_the_entropy_of_a_router_is_none_of_a_policy() -> None:
+    """Its collapse is an imbalance of experts, unless their load is logged and tells more."""
+
+    def values(step: int, rng: random.Random) -> Values:
+        entropy = 0.05 + 1.7 * math.exp(-max(step - 100, 0) / 10)
+        return {"loss": learning(step, rng), "moe/router_entropy": entropy * rng.lognormvariate(0, 0.02)}
+
+    (found,) = found_in(values)
+    assert (found.kind, found.key) == ("moe_imbalance", "moe/router_entropy")
+    assert not found_in(lambda step, rng: {**values(step, rng), "moe/max_load": 0.2 + 0.01 * rng.random()})
