@@ -31,6 +31,13 @@ def look_over(page: Any, hub: RunningHub, views: Iterable[str]) -> None:
         assert serious_in(page) == [], view
 
 
+def look_in_both_themes(page: Any, what: str) -> None:
+    """Judge what a page shows now, such as a dialog, in the light and in the dark theme."""
+    for theme in ("dark", "light"):
+        page.emulate_media(color_scheme=theme, reduced_motion="reduce")
+        assert serious_in(page) == [], f"{what}, {theme}"
+
+
 def serious_in(page: Any) -> list[str]:
     """What axe calls serious or critical of what a page shows now."""
     axe = pytest.importorskip("axe_playwright_python.sync_playwright", reason="axe checks accessibility")
