@@ -3,7 +3,7 @@
 import pytest
 
 from stepscope.alerts.alert import Alert, Expected, Silence, Subject
-from stepscope.alerts.dispatch import GROUP_INTERVAL, Dispatcher, mute_reason
+from stepscope.alerts.dispatch import GROUP_INTERVAL, Dispatcher, mute_reason, notification
 from stepscope.alerts.rule_file import from_python
 from stepscope.alerts.state_machine import NS
 
@@ -45,6 +45,14 @@ def test_alerts_of_a_run_are_one_notification() -> None:
     ]
     assert found[0].title == "high and 1 more in r1"
     assert made.due([first, second], 4 * NS) == []
+
+
+def test_a_notification_has_advice_where_there_is_some() -> None:
+    """The words of an alert, then the advice of its finding; a rule has none."""
+    plain = alert(severity="WARN", message="loss is 9")
+    advised = alert(key="acc", severity="WARN", message="it fell", finding={"advice": "Compare inputs."})
+    found = notification("log", "firing", [plain, advised], NS)
+    assert found.text.splitlines() == ["WARN: loss is 9", "WARN: it fell. Compare inputs."]
 
 
 def test_further_alerts_of_a_run_wait() -> None:

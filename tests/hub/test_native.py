@@ -121,6 +121,7 @@ def test_folder(start_hub: StartHub, tmp_path: Path) -> None:
     run.flush()
     hub.wait_stored("folder", 20)
     assert hub.health()["runs"] == {"running": 1}
+    wait_until(lambda: hub.health()["folder"] == {"writers": 1, "reading": False, "unread_bytes": 0})
     assert hub.stop() == 0
     for step in range(20, 30):
         run.log({"loss": float(step)}, step=step, category="trainer")

@@ -31,6 +31,13 @@ def look_over(page: Any, hub: RunningHub, views: Iterable[str]) -> None:
         assert serious_in(page) == [], view
 
 
+def look_in_both_themes(page: Any, what: str) -> None:
+    """Judge what a page shows now, such as a dialog, in the light and in the dark theme."""
+    for theme in ("dark", "light"):
+        page.emulate_media(color_scheme=theme, reduced_motion="reduce")
+        assert serious_in(page) == [], f"{what}, {theme}"
+
+
 COLOURS = ("color-contrast", "link-in-text-block")
 """The rules of axe that look at colours, which differ from theme to theme."""
 

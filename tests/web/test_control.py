@@ -10,6 +10,7 @@ import stepscope
 from tests.hub.conftest import RunningHub
 from tests.waiting import wait_until
 from tests.web.conftest import Opened, until
+from tests.web.looks import look_in_both_themes
 
 
 @pytest.fixture(scope="module")
@@ -57,6 +58,7 @@ def test_stopping(hub: RunningHub, training: Training, show: Opened) -> None:
     """Cancel asks for nothing; Stop asks the program, which ends by itself, and the page says after which step."""
     page = show(hub, f"run/{training.run.id}")
     page.get_by_role("button", name="Stop…").click()
+    look_in_both_themes(page, "the question before a stop")
     page.get_by_role("dialog").get_by_role("button", name="Cancel").click()
     assert not training.run.stop_requested
     page.get_by_role("button", name="Stop…").click()

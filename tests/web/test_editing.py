@@ -10,6 +10,7 @@ import stepscope
 from tests.hub.conftest import RunningHub
 from tests.waiting import wait_until
 from tests.web.conftest import Opened, turn_to, until
+from tests.web.looks import look_in_both_themes
 
 TAGS = {"first": ["sweep", "team=red"], "second": ["team=blue"], "third": []}
 NUMBERS = itertools.count()
@@ -144,6 +145,7 @@ def test_deleting_asks_first_and_reports_the_freed_bytes(hub: RunningHub, projec
     for answer in ("Cancel", "Delete"):
         page.get_by_role("button", name="Manage").click()
         page.get_by_role("button", name="Delete…").click()
+        look_in_both_themes(page, "the question before a run is deleted")
         page.get_by_role("dialog").get_by_role("button", name=answer, exact=True).click()
     page.get_by_text("freed").wait_for()
     page.locator(f".vt-row[data-id={project}-second]").wait_for()

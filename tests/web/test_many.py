@@ -1,5 +1,6 @@
 """Many ranks, many runs, narrow screens and values close together: nothing is refused, hidden or drawn alike."""
 
+import json
 import re
 from collections.abc import Iterator
 
@@ -10,11 +11,13 @@ from stepscope.model.ports import Batch, Writer
 from stepscope.model.records import Event, Log, Metric, Record, Span
 from tests.hub.conftest import RunningHub
 from tests.web.conftest import Opened, turn_to, until
+from tests.web.looks import look_in_both_themes
 from tests.web.stored import hub_with
 
 START = 1_790_000_000 * 10**9
 SECOND = 10**9
 RUNS = 24
+JSON = {"content-type": "application/json"}
 TRACEBACK = "Traceback (most recent call last):\n  File train.py\r\nValueError: bad batch"
 
 
@@ -171,6 +174,38 @@ def test_an_unknown_run_has_a_way_back(many: RunningHub, show: Opened) -> None:
     page.locator(".state a", has_text="All runs").click()
     until(page, "document.querySelectorAll('.vt-row').length > 10")
     show.forgive("404")
+
+
+def test_a_run_is_opened_by_its_name(many: RunningHub, show: Opened) -> None:
+    """`#/run/NAME` opens the one run of that name with the rest of the address, and offers all of several."""
+    for run, name in (("run-12", "alone here"), ("run-13", "twins"), ("run-14", "twins")):
+        assert many.request("PATCH", f"/api/runs/{run}", json.dumps({"name": name}).encode(), JSON).status == 200
+    page = show(many, "run/alone%20here?tab=overview", fresh=True)
+    page.locator("h1", has_text="alone here").wait_for()
+    assert page.url.endswith("#/run/run-12?tab=overview")
+    turn_to(page, "run/twins")
+    until(page, "document.querySelector('.state-title')?.innerText === '2 runs are called twins'")
+    look_in_both_themes(page, "a choice of runs")
+    page.get_by_role("list", name="Runs of this name").get_by_role("link", name="run-13").click()
+    until(page, "location.hash.startsWith('#/run/run-13')")
+    show.forgive("404")
+
+
+def test_groups_on_a_phone_have_names(many: RunningHub, show: Opened) -> None:
+    """The row of a group shows its name, how many runs it has, and the mean of the loss, within the window."""
+    page = show(many, "runs?group=project", width=390, height=800, fresh=True)
+    row = until(
+        page,
+        """(() => { const row = document.querySelector('.vt-row.heading'), name = row?.querySelector('.wide-name');
+            if (!name || !row.querySelector('.spread')) return null;
+            const { width, right } = name.getBoundingClientRect();
+            return { text: row.innerText, width, fits: right <= innerWidth && name.scrollWidth <= name.clientWidth + 1,
+              inside: row.querySelector('.run-two').scrollHeight <= row.clientHeight }; })()""",
+    )
+    assert re.search(r"many\s+26", row["text"]), row
+    assert row["width"] > 20, row
+    assert row["fits"], row
+    assert row["inside"], row
 
 
 def test_a_step_of_many_ranks_is_read_in_pages(many: RunningHub, show: Opened) -> None:

@@ -3,13 +3,19 @@
 import re
 from typing import Any
 
-from tests.hub.conftest import RunningHub
+from tests.hub.conftest import PACKAGE, RunningHub
 from tests.web.conftest import Opened, until
-from tests.web.looks import COLOURS, serious_in
-from tests.web.test_every_view import VIEWS
+from tests.web.looks import COLOURS, look_in_both_themes, serious_in
+from tests.web.test_every_view import RUN, SPIKE, VIEWS
 
 UNVISITED = {"share"}
 """Views that only a link with a token opens; `test_share` looks at it."""
+DIALOGS = {
+    "alerts/list.js", "log/view.js", "run/control.js", "run/edit.js", "run/samples.js", "runs/view.js",
+    "step/drawer.js", "workspace/views.js",
+}  # fmt: skip
+"""Parts of the page that open a drawer or a question; a test of each looks at it in both themes."""
+WEB = PACKAGE / "stepscope" / "hub" / "web"
 MOST = 6
 """Openers of a kind that are tried on one view."""
 _OPENERS = """(most) => { const kinds = new Map();
@@ -99,3 +105,28 @@ def test_what_is_hard_to_read_is_found(trained: RunningHub, show: Opened) -> Non
     page.evaluate("document.querySelector('h1').style.color = '#333'")
     for _ in range(2):
         assert [each.split(":")[0] for each in serious_in_both_themes(page)] == ["color-contrast"]
+
+
+def test_every_dialog_is_known() -> None:
+    """A new drawer or question is found, so that someone looks at it."""
+    opening = {path for path in WEB.rglob("*.js") if re.search(r"<\$\{(Drawer|Confirm)\}", path.read_text())}
+    assert {path.relative_to(WEB).as_posix() for path in opening} == DIALOGS
+
+
+def test_the_question_before_runs_are_deleted(trained: RunningHub, show: Opened) -> None:
+    """It can be used by everyone, in either theme, and Cancel deletes nothing."""
+    page = show(trained, "runs")
+    page.get_by_label("Select four-ranks").check()
+    page.get_by_role("button", name="Manage").click()
+    page.get_by_role("button", name="Delete 1 run…").click()
+    look_in_both_themes(page, "the question before runs are deleted")
+    page.get_by_role("button", name="Cancel").click()
+    page.get_by_role("dialog").wait_for(state="detached")
+    assert trained.request("GET", f"/api/runs/{RUN}").status == 200
+
+
+def test_the_step_inspector_in_both_themes(trained: RunningHub, show: Opened) -> None:
+    """Its findings, values and spans can be read by everyone."""
+    page = show(trained, f"run/{RUN}?step={SPIKE}")
+    page.locator(".step .findings li.bad").first.wait_for()
+    look_in_both_themes(page, "the step inspector")

@@ -1,7 +1,9 @@
 """The table of runs: thousands of them smooth, a filter that helps, groups, comparison, and a first page."""
 
+import threading
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -174,6 +176,34 @@ def test_first_page_shows_what_to_paste(tmp_path: Path, show: Opened) -> None:
             assert any(text.startswith(way) for text in ways), way
         assert page.locator(".code-copy").count() == len(ways)
         page.get_by_text("Waiting for the first record").wait_for()
+    finally:
+        show.close()
+        hub.kill()
+
+
+def test_a_hub_that_reads_journals_says_so(tmp_path: Path, show: Opened) -> None:
+    """After a start nothing is read yet: the page says how much is left, and not that there is nothing."""
+    hub = RunningHub(tmp_path / "home").start()
+    reading = threading.Event()
+    reading.set()
+
+    def answer(route: Any) -> None:
+        health = hub.health()
+        if reading.is_set():
+            health["folder"] = {"writers": 12, "reading": True, "unread_bytes": 3_000_000}
+        route.fulfill(json=health)
+
+    try:
+        page = show(hub, "projects", fresh=True)
+        page.route("**/api/health", answer)
+        for view, none in (("projects", "No projects yet"), ("runs", "No runs yet")):
+            reading.set()
+            turn_to(page, view)
+            page.get_by_text("The hub is reading journals").wait_for()
+            page.get_by_text("3 MB in 12 journals are left").wait_for()
+            assert page.get_by_text(none).count() == 0
+            reading.clear()
+            page.get_by_text(none).wait_for()
     finally:
         show.close()
         hub.kill()

@@ -11,7 +11,7 @@ from tests.cli.journals import START, write
 from tests.hub.conftest import RunningHub
 from tests.waiting import wait_until
 from tests.web.conftest import Opened, until
-from tests.web.looks import SIZES, look_over
+from tests.web.looks import SIZES, look_in_both_themes, look_over
 
 STEPS, GROUP = 12, 3
 HOSTILE = "<img src=x onerror=\"document.documentElement.setAttribute('owned', '1')\">"
@@ -77,6 +77,7 @@ def test_a_row_is_read_whole_with_its_prompt_elsewhere(hub: RunningHub, show: Op
     page.locator(".sample-row").nth(1).click()
     drawer = page.get_by_role("dialog", name="Sample")
     drawer.get_by_text("The same prompt").wait_for()
+    look_in_both_themes(page, "a sample")
     text = drawer.locator(".sample-whole").nth(1).inner_text()
     assert text.startswith("answer 1 of step 50. <img")
     assert text.count("and so it goes on.") == 120

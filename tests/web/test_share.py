@@ -9,6 +9,7 @@ from stepscope.model.ports import Batch, Writer
 from stepscope.model.records import Event, Metric, Record
 from tests.waiting import wait_until
 from tests.web.conftest import Opened, turn_to, until
+from tests.web.looks import look_in_both_themes
 from tests.web.stored import hub_with
 
 START = 1_790_000_000 * 10**9
@@ -37,8 +38,10 @@ def test_a_link_shows_its_run(tmp_path: Path, show: Opened) -> None:
         turn_to(page, "run/mine?tab=charts")  # one with findings opens with its diagnosis
         until(page, "document.querySelector('.chart[data-key=\"trainer/loss\"] .chart-plot')?.dataset.drawn > 0")
         assert "sst_" not in page.evaluate("document.cookie")
+        look_in_both_themes(page, "a shared run")
         turn_to(page, "run/other")
         page.get_by_text("this link shows the run mine and nothing else").first.wait_for()
         ended = show(hub, "share/sst_00000000_00/other", fresh=True)
         ended.get_by_text("This link shows nothing any more").wait_for()
+        look_in_both_themes(ended, "a link that has ended")
         show.forgive("40")

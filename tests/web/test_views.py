@@ -11,7 +11,7 @@ from stepscope.model.ports import Batch, Writer
 from stepscope.model.records import Event, Metric, Record
 from tests.hub.conftest import RunningHub
 from tests.web.conftest import Opened, turn_to, until
-from tests.web.looks import SIZES, look_over
+from tests.web.looks import SIZES, look_in_both_themes, look_over
 from tests.web.stored import hub_with
 
 START = 1_790_000_000 * 10**9
@@ -124,6 +124,7 @@ def test_a_project_opens_with_its_default_view(kept: RunningHub, show: Opened) -
     page.get_by_text("6 of 6 visible").wait_for()
     page.get_by_role("button", name="Views", exact=True).click()
     page.get_by_role("button", name="Delete Few").click()
+    look_in_both_themes(page, "the question before a view is deleted")
     page.get_by_role("button", name="Delete", exact=True).click()
     page.get_by_role("dialog").wait_for(state="hidden")
     assert _stored(kept) == []

@@ -182,7 +182,7 @@ def notification(
 def _line(alert: Alert, status: Status) -> str:
     line = f"{alert.severity}: {alert.message}"
     advice = (alert.finding or {}).get("advice") if status == "firing" else ""
-    return f"{line} {advice}".strip()
+    return f"{line.removesuffix('.')}. {advice}" if advice else line
 
 
 def _rank(severity: str) -> int:

@@ -394,7 +394,7 @@ class Hub:
                 "ignored_aborts": self.store.ignored_aborts(),
             },
             "cluster": None if cluster is None else to_builtins(cluster),
-            "folder": {"writers": self.folder.writers},
+            "folder": {"writers": self.folder.writers, **self._reading()},
             "diagnosis": self.diagnosing.health(),
             "runs": runs,
             **({"hubs": fleet.describe()} if fleet is not None else {}),
@@ -406,6 +406,11 @@ class Hub:
 
     def _bytes_behind(self) -> int:
         return self.intake_reader.bytes_behind() + (self.fleet.deferred_bytes() if self.fleet is not None else 0)
+
+    def _reading(self) -> dict[str, Any]:
+        """Whether journals of trainers are still being read, and how many bytes of them are left."""
+        reading = self.pump.is_reading()
+        return {"reading": reading, "unread_bytes": self.folder.unread() if reading else 0}
 
     def _is_behind(self) -> bool:
         """Whether received records have been waiting for the store for longer than usual."""

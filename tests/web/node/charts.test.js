@@ -1,6 +1,5 @@
 import assert from "node:assert/strict";
 import test from "node:test";
-import { around } from "../charts/grid.js";
 import { append, catchUp, lineFor } from "../charts/following.js";
 import { Marks, marksOf } from "../charts/marks.js";
 import { lineOf, rankParams, seriesParams } from "../charts/reading.js";
@@ -141,14 +140,4 @@ test("ticks near a million have the digits that tell them apart; far apart they 
   assert.deepEqual(written(1e6, 1e6 + 5, 1e6 + 10), ["1000000", "1000005", "1000010"]);
   assert.deepEqual(written(1e6, 1e6 + 500, 1e6 + 1000), ["1M", "1.0005M", "1.001M"]);
   assert.deepEqual(written(0, 5e5, 1e6), ["0", "500k", "1M"]);
-});
-
-test("charts around the window are cards, and no others", () => {
-  const row = 100;
-  assert.deepEqual(around(6, { top: 0, height: 6 * row }, 800), { from: 0, to: 6 });
-  assert.deepEqual(around(6, { top: 5000, height: 6 * row }, 800), { from: 0, to: 0 });
-  assert.deepEqual(around(6, { top: -5000, height: 6 * row }, 800), { from: 0, to: 0 });
-  assert.deepEqual(around(1000, { top: -50000, height: 1000 * row }, 800), { from: 480, to: 528 });
-  assert.deepEqual(around(1000, { top: -99500, height: 1000 * row }, 800), { from: 984, to: 1000 });
-  assert.deepEqual(around(1000, { top: 200, height: 1000 * row }, 800), { from: 0, to: 24 });
 });

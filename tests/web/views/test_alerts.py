@@ -10,6 +10,7 @@ import stepscope
 from tests.hub.conftest import RunningHub
 from tests.waiting import wait_until
 from tests.web.conftest import Opened, turn_to, until
+from tests.web.looks import look_in_both_themes
 
 RULES = "rules:\n  - {name: high loss, key: trainer/loss, when: '> 5', severity: ERROR}\n"
 
@@ -48,6 +49,7 @@ def test_what_fires_explains_itself(show: Opened, firing: RunningHub) -> None:
     row.get_by_role("button", name="trainer/loss").click()
     drawer = page.get_by_role("dialog", name="Alert")
     drawer.get_by_text("forward_backward").first.wait_for()
+    look_in_both_themes(page, "an alert")
     assert "trainer/loss: 1 to 9" in drawer.locator("figcaption").inner_text()
     drawer.get_by_role("button", name="Close").click()
     drawer.wait_for(state="detached")

@@ -12,6 +12,7 @@ from stepscope.model.records import Alert, Event, Log
 from tests.hub.conftest import RunningHub
 from tests.waiting import wait_until
 from tests.web.conftest import until
+from tests.web.looks import look_in_both_themes
 from tests.web.views.conftest import World
 from tests.web.views.recorded import FAILED, RUN, trace_of
 
@@ -162,6 +163,7 @@ def test_a_line_leads_to_its_step_and_span(world: World, show: Any) -> None:
     page.locator(".log-line").click()
     drawer = page.get_by_role("dialog")
     drawer.get_by_text("cuda:1").wait_for()
+    look_in_both_themes(page, "a line of the log")
     assert drawer.get_by_role("link", name=f"Step {FAILED}").get_attribute("href") == f"#/run/{RUN}?step={FAILED}&at=1"
     drawer.get_by_role("link", name="Span", exact=True).click()
     page.locator(".trace-details h2").wait_for()

@@ -216,6 +216,7 @@ class FolderReceiver:
         self._following = Following(home, cursors, runs=runs, unpack=unpack_columns, clock=clock)
         self._counters, self._mask = counters, mask
         self.next_due = self._following.next_due
+        self.unread = self._following.unread_now
         self.rewind = self._following.rewind
 
     @property

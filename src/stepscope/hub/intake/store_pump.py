@@ -112,6 +112,7 @@ class StorePump:
         self._deadline = 0.0
         self._began = float("-inf")
         self._caught_up_at = time.monotonic()
+        self._has_caught_up = False
         self._rates: deque[tuple[float, int]] = deque(maxlen=10_000)
         self._thread = threading.Thread(target=self._loop, name="stepscope-pump", daemon=True)
 
@@ -136,6 +137,10 @@ class StorePump:
     def is_busy(self) -> bool:
         """Return whether more was waiting than one group holds."""
         return self._groups.full
+
+    def is_reading(self) -> bool:
+        """Return whether journals are still being read: since the start, or because more was waiting."""
+        return not self._has_caught_up or self.is_busy()
 
     def seconds_behind(self) -> float:
         """Seconds since everything that was read was stored."""
@@ -167,6 +172,7 @@ class StorePump:
             self._began = began
         if not self._groups.full and not self._pump.problem:
             self._caught_up_at = time.monotonic()
+            self._has_caught_up = True
         return progress
 
     def _rest(self, seconds: float) -> None:

@@ -5,7 +5,7 @@ import { IconButton, Swatch } from "../parts/controls.js";
 import { count, quantity } from "../parts/format.js";
 import { lastText } from "../parts/last.js";
 import { inSight } from "./painter.js";
-import { covers, Plot } from "./plot.js";
+import { covers, Plot, sizeOf } from "./plot.js";
 import { belowLog, formatX, outliers } from "./scales.js";
 import { highlight, highlighted, onHighlight } from "./highlight.js";
 import { ChartMenu } from "./menu.js";
@@ -51,7 +51,13 @@ export function ChartCard({
   latest.current = { look, on };
   const theme = useShownTheme();
 
-  useEffect(() => inSight(card.current, setNear), []);
+  // Charts that come near are measured before any of them is made: a chart that is made changes the page.
+  const box = useRef(/** @type {{ width: number, height: number } | undefined} */ (undefined));
+  const approached = (now) => {
+    box.current = now && place.current ? sizeOf(place.current) : undefined;
+    setNear(now);
+  };
+  useEffect(() => inSight(card.current, approached), []);
   useEffect(() => {
     if (!near) return undefined;
     let timer = 0;
@@ -85,7 +91,8 @@ export function ChartCard({
       pick: (mark) => latest.current.on.pick?.(mark, plot.current),
       hover: (mark) => say(mark),
     };
-    const made = new Plot(place.current, what(), through, group);
+    const made = new Plot(place.current, what(), through, group, box.current);
+    box.current = undefined;
     plot.current = made;
     if (linked) tip.current = new Tip(made);
     made.show(what());

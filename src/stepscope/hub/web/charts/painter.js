@@ -46,24 +46,74 @@ function paint(begin) {
     }, later);
 }
 
-// Who is near the screen: one observer for all, with a margin so that scrolling finds things ready.
-const watched = new Map();
+// Who is near the screen: one observer for all, with a margin so that scrolling finds things ready. What comes near is let in a
+// few at a frame, and while the page is flung past not at all: what has left again by then cost nothing.
+const LET_IN = 3; // of a frame
+const REST_FRAMES = 6; // after the last scroll by half a window or more
+const watched = /** @type {Map<Element, (near: boolean) => void>} */ (new Map());
+const entering = /** @type {Set<Element>} */ (new Set());
+const tops = new WeakMap();
 /** @type {IntersectionObserver | null} */
 let observer = null;
+let admission = 0,
+  flung = 0; // frames that the rest still takes
 
+/**
+ * Call `notify` when an element comes near the screen and when it leaves; returns the function that ends it.
+ * @param {Element | null} element
+ * @param {(near: boolean) => void} notify
+ */
 export function inSight(element, notify) {
-  observer ??= new IntersectionObserver(
-    (entries) => {
-      for (const entry of entries) watched.get(entry.target)?.(entry.isIntersecting);
-    },
-    { rootMargin: "300px 0px" },
-  );
+  if (!element) return () => {};
+  const seen = (observer ??= observed());
   watched.set(element, notify);
-  observer.observe(element);
+  seen.observe(element);
   return () => {
     watched.delete(element);
-    observer?.unobserve(element);
+    entering.delete(element);
+    seen.unobserve(element);
   };
+}
+
+function observed() {
+  addEventListener("scroll", noteFling, { capture: true, passive: true });
+  // The page scrolls in parts of itself, whose margin is `scrollMargin`.
+  const how = /** @type {IntersectionObserverInit} */ ({ rootMargin: "300px 0px", scrollMargin: "300px 0px" });
+  return new IntersectionObserver((entries) => {
+    for (const { target, isIntersecting } of entries) {
+      if (isIntersecting) entering.add(target);
+      else if (!entering.delete(target)) watched.get(target)?.(false);
+    }
+    if (entering.size) admission ||= requestAnimationFrame(letIn);
+  }, how);
+}
+
+function letIn() {
+  admission = 0;
+  let left = isFlung() ? 0 : LET_IN;
+  for (const element of entering) {
+    if (left-- <= 0) break;
+    entering.delete(element);
+    watched.get(element)?.(true);
+  }
+  if (entering.size) admission = requestAnimationFrame(letIn);
+}
+
+/** Whether the page is being flung past: it scrolled by half a window or more a few frames ago. */
+export const isFlung = () => flung > 0;
+
+function noteFling({ target }) {
+  const top = target.scrollTop ?? document.scrollingElement?.scrollTop ?? 0;
+  if (Math.abs(top - (tops.get(target) ?? top)) >= innerHeight / 2) {
+    if (!flung) requestAnimationFrame(rest);
+    flung = REST_FRAMES;
+  }
+  tops.set(target, top);
+}
+
+function rest() {
+  flung -= 1;
+  if (flung) requestAnimationFrame(rest);
 }
 
 // The crosshair that the charts of a group share: where one of them points, all of them are read.

@@ -12,8 +12,9 @@ const FONT = "11px Inter, system-ui, sans-serif";
 //   y: "robust" or [low, high], focus, findings: [{ from, to, expected, colour, text }], under(u): draws behind the lines }
 // on: { zoom(from, to), reset(), pick(mark), hover(mark|null) }
 export class Plot {
-  constructor(element, what, on, group) {
+  constructor(element, what, on, group, box = sizeOf(element)) {
     this.element = element;
+    this.box = box; // followed by an observer: to ask the element would lay out the page for each chart
     this.what = what;
     this.on = on;
     this.paintedAt = 0;
@@ -88,7 +89,7 @@ export class Plot {
   }
 
   size() {
-    return { width: Math.max(this.element.clientWidth, 120), height: Math.max(this.element.clientHeight, 80) };
+    return { width: Math.max(this.box.width, 120), height: Math.max(this.box.height, 80) };
   }
 
   rangeOfX() {
@@ -330,7 +331,12 @@ export class Plot {
       clearTimeout(this.picking);
       this.on.reset?.();
     });
-    this.observer = new ResizeObserver(() => repaint(this, true));
+    this.observer = new ResizeObserver(([{ contentRect }]) => {
+      const { width, height } = contentRect;
+      if (width === this.box.width && height === this.box.height) return;
+      this.box = { width, height };
+      repaint(this, true);
+    });
     this.observer.observe(this.element);
   }
 
@@ -373,6 +379,8 @@ export class Plot {
     this.u.destroy();
   }
 }
+
+export const sizeOf = (element) => ({ width: element.clientWidth, height: element.clientHeight });
 
 // Whether the stretch of a mark holds the x at which it is read; where there is no value, the nearest is shown.
 export const covers = ({ line: { marks }, i, x }) => x >= marks.x[i] && x <= marks.last[i];

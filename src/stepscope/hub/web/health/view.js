@@ -3,7 +3,7 @@ import { html, useEffect, useRef, useState } from "../h.js";
 import { get } from "../api.js";
 import { href } from "../router.js";
 import { useFetch } from "../use.js";
-import { ago, bytes, count, lasting, number } from "../parts/format.js";
+import { ago, bytes, count, counted, lasting, number } from "../parts/format.js";
 import { RunLink } from "../parts/run_names.js";
 import { Failure, Loading } from "../parts/states.js";
 
@@ -63,7 +63,7 @@ export default function Health() {
         <${Figure} title="Quarantine" value=${pipeline.value ? count(pipeline.value.quarantined) : "–"}
             text="batches" bad=${pipeline.value?.quarantined > 0} />
         <${Figure} title="Store" value=${bytes(value.store.bytes)}
-            text=${value.store.expired_runs ? `${count(value.store.expired_runs)} runs expired` : "on disk"} />
+            text=${value.store.expired_runs ? `${counted(value.store.expired_runs)} expired` : "on disk"} />
         <${Figure} title="Journal" value=${bytes(value.journal.bytes)}
             text=${`of ${bytes(value.journal.limit_bytes)} at most`}
             share=${value.journal.bytes / value.journal.limit_bytes} />

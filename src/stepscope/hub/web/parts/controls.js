@@ -61,10 +61,17 @@ export function Search({ label, value, onChange, placeholder, shortcut = "/" }) 
       }} /></span>`;
 }
 
+// Thousands of options are there only while the list is used, and otherwise the chosen one alone.
+const MANY_OPTIONS = 500;
+
 export function Select({ label, value, options, onChange, hidden = true }) {
-  return html`<label class="select"><span class=${hidden ? "sr" : "select-label"}>${label}</span>
+  const [used, setUsed] = useState(false);
+  const shown = used || options.length < MANY_OPTIONS ? options : options.filter(([each]) => each === value);
+  const use = () => setUsed(true);
+  return html`<label class="select" onPointerEnter=${use} onPointerDown=${use} onFocusIn=${use}>
+    <span class=${hidden ? "sr" : "select-label"}>${label}</span>
     <select value=${value} onChange=${(event) => onChange(event.target.value)}>
-      ${options.map(
+      ${shown.map(
         ([each, text]) => html`<option key=${each} value=${each} selected=${each === value}>${text}</option>`,
       )}
     </select></label>`;
@@ -99,7 +106,7 @@ export function Menu({ label, icon, children, align = "left", title, bare = fals
     const panel = /** @type {HTMLElement | null | undefined} */ (ref.current?.querySelector(".menu"));
     if (!panel) return;
     const { left, right } = panel.getBoundingClientRect();
-    const out = left < MARGIN ? MARGIN - left : Math.min(0, document.documentElement.clientWidth - MARGIN - right);
+    const out = left < MARGIN ? MARGIN - left : Math.min(0, rightEdge(panel) - MARGIN - right);
     if (out) panel.style.translate = `${out}px`;
   }, [open]);
   const close = () => {
@@ -118,6 +125,16 @@ export function Menu({ label, icon, children, align = "left", title, bare = fals
       ${icon && html`<${Icon} name=${icon} />`}${bare ? null : label}</button>
     ${open && html`<div class=${"menu " + align}>${typeof children === "function" ? children(close) : children}</div>`}
   </span>`;
+}
+
+// How far to the right an element is seen: to the edge of the window, or of a part that scrolls, before its scroll bar.
+function rightEdge(element) {
+  let edge = document.documentElement.clientWidth;
+  for (let part = element.parentElement; part; part = part.parentElement) {
+    if (getComputedStyle(part).overflowX === "visible") continue;
+    edge = Math.min(edge, part.getBoundingClientRect().left + part.clientLeft + part.clientWidth);
+  }
+  return edge;
 }
 
 // A menu behind an icon, whose label is its name.

@@ -68,6 +68,9 @@ export function count(value, { brief = false, digits = 3 } = {}) {
   return Math.abs(value) < BRIEF ? number(value, digits) : scaled(value, COUNTS, digits);
 }
 
+/** How many things there are, in words: "1 run", "3 runs". */
+export const counted = (n, thing = "run") => `${count(n)} ${thing}${n === 1 ? "" : "s"}`;
+
 /**
  * A number that names something (a step, a rank, a process): as commands and addresses take it.
  * @param {number | null | undefined} value

@@ -1,7 +1,8 @@
 // Placeholders: loading, empty, failed.
 import { html, useEffect, useRef, useState } from "../h.js";
 import { get } from "../api.js";
-import { clock } from "./format.js";
+import { useFetch, usePollWhileEmpty } from "../use.js";
+import { bytes, clock, counted } from "./format.js";
 
 export function Loading({ what = "Loading" }) {
   return html`<div class="state" role="status"><span class="pulse" aria-hidden="true"></span><p>${what}…</p></div>`;
@@ -10,6 +11,25 @@ export function Loading({ what = "Loading" }) {
 export function Empty({ title, children }) {
   return html`<div class="state"><p class="state-title">${title}</p>
     ${children && html`<div class="state-text">${children}</div>`}</div>`;
+}
+
+// Where there is nothing yet: `children`, unless the hub still reads journals, as after its start; then how much is left.
+// `reload` asks once more for what may have been read meanwhile.
+export function NoneYet({ reload, children }) {
+  const health = useFetch((signal) => get("health", {}, signal), []);
+  const folder = health.value?.folder,
+    known = folder || health.error;
+  usePollWhileEmpty(health, (value) => value.folder.reading);
+  useEffect(() => {
+    if (known) reload();
+  }, [!known, folder?.unread_bytes]);
+  if (!known) return html`<${Loading} />`;
+  if (!folder?.reading) return children;
+  return html`<div class="state" role="status"><span class="pulse" aria-hidden="true"></span>
+    <p class="state-title">The hub is reading journals</p>
+    <div class="state-text">${
+      folder.unread_bytes > 0 ? `${bytes(folder.unread_bytes)} in ${counted(folder.writers, "journal")} are left. ` : ""
+    }What it has read appears here by itself.</div></div>`;
 }
 
 // An error with what can be done about it; `reload` tries once more.

@@ -5,7 +5,7 @@ import { go, href } from "../router.js";
 import { useFetch, useMedia, useNow } from "../use.js";
 import { Search } from "../parts/controls.js";
 import { ago, clock, count } from "../parts/format.js";
-import { Empty, Fetched } from "../parts/states.js";
+import { Empty, Fetched, NoneYet } from "../parts/states.js";
 import { VirtualTable } from "../parts/table.js";
 
 const EVERY_MS = 5000;
@@ -24,8 +24,8 @@ export default function ProjectsView() {
     <${Fetched} fetched=${fetched} what="Loading projects">${(projects) => {
       const rows = projects.filter(({ project }) => project.toLowerCase().includes(search.toLowerCase()));
       if (!projects.length)
-        return html`<${Empty} title="No projects yet">A project appears with its first run:${" "}
-          <a href=${href("runs")}>how to record one</a>.<//>`;
+        return html`<${NoneYet} reload=${fetched.reload}><${Empty} title="No projects yet">A project appears with its first run:${" "}
+          <a href=${href("runs")}>how to record one</a>.<//><//>`;
       if (!rows.length) return html`<${Empty} title="No project matches">No name contains “${search}”.<//>`;
       return html`<${VirtualTable} label="Projects" columns=${columnsOf(now, narrow)} rows=${rows} keyOf=${(row) => row.project}
         rowHeight=${40} onOpen=${(row) => go(href("project", row.project))} />`;
@@ -41,7 +41,7 @@ const columnsAt = (now) => [
   {
     id: "project",
     title: "project",
-    width: "minmax(120px, 2fr)",
+    width: "minmax(60px, 2fr)",
     cell: (row) =>
       html`<a class="run-link" tabindex="-1" href=${href("project", row.project)}><span class="name-start">${row.project}</span></a>`,
   },

@@ -3,7 +3,7 @@ import { html, useEffect, useMemo } from "../h.js";
 import { change, href, useParam } from "../router.js";
 import { useSavedChoice, useDebounced } from "../use.js";
 import { useShownTheme } from "../theme.js";
-import { Icon, Search, Select, Switch, Toolbar } from "../parts/controls.js";
+import { Search, Select, Switch, Toolbar } from "../parts/controls.js";
 import { count } from "../parts/format.js";
 import { movableAmong } from "../parts/reorder.js";
 import { Empty } from "../parts/states.js";
@@ -11,7 +11,7 @@ import { ChartCard } from "../charts/card.js";
 import { DistributionCard } from "../charts/distribution.js";
 import { findingsOf, flagsOf } from "../charts/draw.js";
 import { Feed } from "../charts/feed.js";
-import { ChartGrid } from "../charts/grid.js";
+import { ChartSections } from "../charts/grid.js";
 import { pick } from "../charts/pick.js";
 import { formatX } from "../charts/scales.js";
 import { Expressions } from "../workspace/expressions.js";
@@ -136,18 +136,8 @@ export function Charts({ id, run, keys, notes, findings, left, feeds, onStep, st
     }
     ${
       !unknownAxis &&
-      groups.map(([name, list]) => {
-        const open = search !== "" || !closed.includes(name);
-        return html`<section class="chart-group" key=${name} aria-label=${name}>
-        <h2>
-          <button type="button" class="group-head" aria-expanded=${String(open)}
-              onClick=${() => setClosed(toggled(closed, name))}>
-          <${Icon} name=${open ? "down" : "right"} size=${12} />${name}
-            <span class="muted">${count(list.length)}</span></button>
-          </h2>
-        ${open && html`<${ChartGrid} list=${list} card=${card} wide=${wide} />`}
-      </section>`;
-      })
+      html`<${ChartSections} sections=${groups} isOpen=${(name) => search !== "" || !closed.includes(name)}
+        onToggle=${(name) => setClosed(toggled(closed, name))} card=${card} wide=${wide} />`
     }`;
 }
 

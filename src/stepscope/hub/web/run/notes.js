@@ -120,6 +120,8 @@ function NotesChart({ own, name, ids, where }) {
     }),
     [feed, name, error, loading],
   );
-  const empty = runs.length ? undefined : "No run matches";
+  const empty = runs.length
+    ? `No metric is called ${name}: the whole name is needed, such as trainer/loss`
+    : "No run matches";
   return html`<${ChartCard} title=${name} source=${source} look=${LOOK} on=${{}} empty=${empty} linked />`;
 }

@@ -1,8 +1,9 @@
 // One run: its facts, findings and charts, and the selected step.
 import { html, useEffect, useMemo, useRef, useState } from "../h.js";
-import { get, runPath } from "../api.js";
+import { get, quoted, runPath } from "../api.js";
 import { change, go, href, useParam, useRoute } from "../router.js";
 import { useFetch, useLive, usePollUntilComplete } from "../use.js";
+import { clock, count, counted } from "../parts/format.js";
 import { Fetched, Empty } from "../parts/states.js";
 import { Charts } from "./charts.js";
 import { useControl } from "./control.js";
@@ -15,7 +16,8 @@ import { Samples } from "./samples.js";
 import { StepDrawer } from "../step/drawer.js";
 
 const FLAGS = 1000; // alerts and events that are flagged at most
-const NONE = [];
+const NONE = [],
+  NAMESAKES = 20; // runs of one name that are offered
 
 export default function RunView({ parts }) {
   const id = parts[0];
@@ -33,6 +35,31 @@ function Latest() {
   }, [newest.value]);
   return html`<${Fetched} fetched=${newest} what="Looking for the newest run">${(found) =>
     found === null && html`<${Empty} title="No runs yet"><a href=${href("runs")}>How to record one</a><//>`}<//>`;
+}
+
+// What an address names where there is no run with this id: the run of this name, as in the terminal, or a choice of them.
+function ByName({ name }) {
+  const { query } = useRoute();
+  const named = useFetch(
+    (signal) => get("runs", { filter: `name = ${quoted(name)}`, archived: "show", limit: NAMESAKES }, signal),
+    [name],
+  );
+  const only = named.value?.matched === 1 ? named.value.runs[0].id : null;
+  useEffect(() => {
+    if (only) go(href("run", only, query), { replace: true });
+  }, [only]);
+  return html`<${Fetched} fetched=${named} what=${`Looking for ${name}`}>${({ matched, runs }) =>
+    matched === 0
+      ? html`<${Empty} title=${`There is no run ${name}`}>
+          It may have been deleted, or belong to another hub. <a href=${href("runs")}>All runs</a><//>`
+      : matched > 1 &&
+        html`<${Empty} title=${`${counted(matched)} are called ${name}`}>
+          <ul class="namesakes" aria-label="Runs of this name">${runs.map(
+            (run) => html`<li key=${run.id}><a href=${href("run", run.id, query)}>${run.project} / ${run.id}</a>${" "}
+              <span class="muted">${run.status}, started ${clock(run.started)}</span></li>`,
+          )}</ul>
+          ${matched > runs.length && html`<p>The newest ${count(runs.length)} are shown.</p>`}
+          <a href=${href("runs", { filter: `name = ${quoted(name)}` })}>Show them in the table</a><//>`}<//>`;
 }
 
 function OneRun({ id }) {
@@ -68,9 +95,7 @@ function OneRun({ id }) {
   useEffect(() => {
     if (run.value) document.title = `${run.value.name || id} · Stepscope`;
   }, [run.value?.name]);
-  if (run.error?.status === 404 && !run.value)
-    return html`<div class="page run"><${Empty} title=${`There is no run ${id}`}>
-      It may have been deleted, or belong to another hub. <a href=${href("runs")}>All runs</a><//></div>`;
+  if (run.error?.status === 404 && !run.value) return html`<div class="page run"><${ByName} name=${id} /></div>`;
   return html`<div class=${"page run" + (step !== null ? " with-drawer" : "")}>
     <${Fetched} fetched=${run} what="Loading the run">${(found) => html`
       <${RunHead} run=${found} control=${control} goodput=${goodput.value} findings=${findings.value} reload=${findings.reload}

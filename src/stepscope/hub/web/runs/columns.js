@@ -2,7 +2,7 @@
 import { html, useState } from "../h.js";
 import { href } from "../router.js";
 import { Status } from "../parts/controls.js";
-import { ago, clock, count, lasting, ordinal, plain, quantity } from "../parts/format.js";
+import { ago, clock, count, counted, lasting, ordinal, plain, quantity } from "../parts/format.js";
 import { lastText } from "../parts/last.js";
 import { tagText } from "../run/edit.js";
 import { GPU, reducedAmong, reducedColumn, ReducedForm, reducedOf } from "./reduced.js";
@@ -353,7 +353,7 @@ const spelled = (name) => (/^[\w.-]+$/.test(name) ? name : JSON.stringify(name))
 
 export const tagFields = (fields) => [
   { name: "tag", hint: "has the tag" },
-  ...(fields.tags || []).map(({ name, runs }) => ({ name: "tag." + spelled(name), hint: `${count(runs)} runs` })),
+  ...(fields.tags || []).map(({ name, runs }) => ({ name: "tag." + spelled(name), hint: counted(runs) })),
 ];
 
 // The values that a field of tags has in some rows; undefined when it is no such field.

@@ -1,5 +1,5 @@
 // Runs in groups, and the fields by which they are grouped and filtered.
-import { count, plain } from "../parts/format.js";
+import { counted, plain } from "../parts/format.js";
 import { groupOf, tagFields, tagValues } from "./columns.js";
 
 /**
@@ -39,8 +39,8 @@ export function fieldNames(fields) {
     ...tagFields(fields),
     ...fields.metrics
       .filter(({ name }) => !name.startsWith("stepscope/"))
-      .map(({ name, runs }) => ({ name: "metrics." + name, hint: `${count(runs)} runs` })),
-    ...fields.config.map(({ name, runs }) => ({ name: "config." + name, hint: `${count(runs)} runs` })),
+      .map(({ name, runs }) => ({ name: "metrics." + name, hint: counted(runs) })),
+    ...fields.config.map(({ name, runs }) => ({ name: "config." + name, hint: counted(runs) })),
   ];
 }
 

@@ -4,12 +4,12 @@ import { get } from "../api.js";
 import { change, go, href, useParam } from "../router.js";
 import { useFetch, useMedia, useSavedChoice, useNow } from "../use.js";
 import { Code, Icon, Menu, Select, Toolbar } from "../parts/controls.js";
-import { count } from "../parts/format.js";
+import { count, counted } from "../parts/format.js";
 import { Confirm } from "../parts/overlays.js";
-import { Failure, Loading } from "../parts/states.js";
+import { Failure, Loading, NoneYet } from "../parts/states.js";
 import { VirtualTable } from "../parts/table.js";
 import { editAll, remove } from "../run/edit.js";
-import { Chooser, column, DEFAULTS, isFact, metricsOf, twoLines, usualMetrics } from "./columns.js";
+import { Chooser, column, DEFAULTS, FACTS, isFact, metricsOf, twoLines, usualMetrics } from "./columns.js";
 import { Filter } from "./filter.js";
 import { fieldNames, fieldValues, groupChoices, grouped } from "./grouping.js";
 import { reducedAmong } from "./reduced.js";
@@ -70,7 +70,7 @@ export default function RunsView() {
   };
 
   if (runs.total === 0 && !filter && !archived && !runs.archived)
-    return html`<div class="page"><${FirstRun} home=${fetched.value?.home} /></div>`;
+    return html`<div class="page"><${NoneYet} reload=${runs.reload}><${FirstRun} home=${fetched.value?.home} /><//></div>`;
   const wrong = runs.error?.status === 400 ? runs.error.message : "";
   return html`<div class="page fill runs">
     <div class="runs-bar">
@@ -157,7 +157,9 @@ function columnsOf(ids, given, narrow, group) {
       !row.heading
         ? each.cell(row)
         : each.id === "name"
-          ? heading(row, narrow ? ids.filter(isFact) : [])
+          ? narrow
+            ? twoLinesOf(row, ids.filter(isFact))
+            : heading(row)
           : html`<${Spread} id=${each.id} row=${row} brief=${!isFact(each.id)} />`,
   }));
   return [box, ...named];
@@ -175,13 +177,21 @@ function orders(ids, sort) {
 
 const SPREAD_WIDTH = "156px";
 
-const heading = (row, facts) =>
+const heading = (row) =>
   html`<span class="group-title"><${Icon} name=${row.open ? "down" : "right"} size=${11} /><span class="wide-name">${row.heading}</span>
-    <span class="muted">${count(row.size)}</span>
-    ${facts
-      .filter((id) => row.columns[id])
-      .slice(0, 2)
-      .map((id) => html`<${Spread} key=${id} id=${id} row=${row} />`)}</span>`;
+    <span class="muted">${count(row.size)}</span></span>`;
+
+// A group on a phone: its name, and below it the means of its runs.
+const twoLinesOf = (row, facts) => html`<div class="run-two"><div>${heading(row)}</div>
+  <div class="run-state"><span class="run-facts">${facts
+    .filter((id) => row.columns[id])
+    .slice(0, FACTS)
+    .map(
+      (
+        id,
+      ) => html`<span key=${id} class="run-fact"><span class="muted">${column(id, {})?.title}</span>${" "}<${Spread} id=${id}
+        row=${row} /></span>`,
+    )}</span></div></div>`;
 
 const fold = (row, setClosed) =>
   setClosed((old) => {
@@ -192,7 +202,7 @@ const fold = (row, setClosed) =>
 
 function countWords({ rows, matched, total, loading, state }, filter) {
   if (total === null) return "";
-  const part = filter ? `${count(matched)} of ${many(total)}` : many(total);
+  const part = filter ? `${count(matched)} of ${counted(total)}` : counted(total);
   return (
     part +
     (loading && rows.length < matched ? `, ${count(rows.length)} loaded` : "") +
@@ -237,26 +247,24 @@ function FirstRun({ home }) {
 }
 
 // The runs that are picked: archived, shown again or deleted together; and which archived runs the table shows.
-const many = (n) => `${count(n)} ${n === 1 ? "run" : "runs"}`;
-
 export function Manage({ picked, onDone }) {
   const [asking, setAsking] = useState(false);
   if (!picked.size) return null;
   const ids = [...picked];
   const archive = (close, archived) => {
     close();
-    editAll(ids, { archived }, (n) => `${archived ? "Archived" : "Unarchived"} ${many(n)}.`, onDone);
+    editAll(ids, { archived }, (n) => `${archived ? "Archived" : "Unarchived"} ${counted(n)}.`, onDone);
   };
   return html`<${Menu} label="Manage" align="right">${(close) => html`
-      <button type="button" class="item" onClick=${() => archive(close, true)}>Archive ${many(ids.length)}</button>
-      <button type="button" class="item" onClick=${() => archive(close, false)}>Unarchive ${many(ids.length)}</button>
+      <button type="button" class="item" onClick=${() => archive(close, true)}>Archive ${counted(ids.length)}</button>
+      <button type="button" class="item" onClick=${() => archive(close, false)}>Unarchive ${counted(ids.length)}</button>
       <button type="button" class="item bad-text" onClick=${() => {
         close();
         setAsking(true);
-      }}>Delete ${many(ids.length)}…</button>`}<//>
+      }}>Delete ${counted(ids.length)}…</button>`}<//>
     ${
       asking &&
-      html`<${Confirm} title=${`Delete ${many(ids.length)}?`} action="Delete" onClose=${() => setAsking(false)}
+      html`<${Confirm} title=${`Delete ${counted(ids.length)}?`} action="Delete" onClose=${() => setAsking(false)}
           act=${() => remove(ids).finally(onDone)}>
       <p>Their journals and stored records are removed from this hub's disk. This cannot be undone.${" "}
         Runs that are still running are not deleted.</p>

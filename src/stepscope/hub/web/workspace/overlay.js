@@ -3,13 +3,13 @@ import { html, useEffect, useMemo, useRef } from "../h.js";
 import { change, go, href, useParam, useParams } from "../router.js";
 import { useDebounced } from "../use.js";
 import { seriesColour, seriesDash } from "../theme.js";
-import { Icon, Search, Select, Switch, Toolbar } from "../parts/controls.js";
+import { Search, Select, Switch, Toolbar } from "../parts/controls.js";
 import { count } from "../parts/format.js";
 import { movableAmong } from "../parts/reorder.js";
 import { Empty, Failure, Loading } from "../parts/states.js";
 import { ChartCard } from "../charts/card.js";
 import { pick } from "../charts/pick.js";
-import { ChartGrid } from "../charts/grid.js";
+import { ChartSections } from "../charts/grid.js";
 import { axesOf, axisOf, axisText, ends, grouped, Smoothing } from "../run/charts.js";
 import { expressionKey, Expressions, titleOf } from "./expressions.js";
 import { groupLines } from "./groups.js";
@@ -139,21 +139,8 @@ export function Overlay({ project, runs, fields, styles, groups, theme, toggle }
           : !sections.some(([, list]) => list.length) &&
             html`<${Empty} title="No metric matches">No metric name matches “${search}”.<//>`
     }
-    ${sections.map(([name, list]) => {
-      const open = !name || !closed.includes(name);
-      return html`<section class="chart-group" key=${name} aria-label=${name || "Metrics found"}>
-        ${
-          name &&
-          html`<h2>
-            <button type="button" class="group-head" aria-expanded=${String(open)}
-                onClick=${() => setClosed(flip(closed, name))}>
-              <${Icon} name=${open ? "down" : "right"} size=${12} />${name}
-              <span class="muted">${count(list.length)}</span></button>
-          </h2>`
-        }
-        ${open && html`<${ChartGrid} list=${list} card=${card} wide=${wide} />`}
-      </section>`;
-    })}`;
+    <${ChartSections} sections=${sections} isOpen=${(name) => !name || !closed.includes(name)}
+      onToggle=${(name) => setClosed(flip(closed, name))} card=${card} wide=${wide} />`;
 }
 
 const emptyWords = (runs, xKey) =>

@@ -6,7 +6,7 @@ import { useFetch, useSize } from "../use.js";
 import { seriesColour } from "../theme.js";
 import { highlight, useHighlighted } from "../charts/highlight.js";
 import { Menu, Select, Toolbar } from "../parts/controls.js";
-import { count, number, percent, ticks } from "../parts/format.js";
+import { count, counted, number, percent, ticks } from "../parts/format.js";
 import { Empty, Failure, Loading } from "../parts/states.js";
 import { metricsOf, usualMetrics } from "../runs/columns.js";
 import { reducedAmong } from "../runs/reduced.js";
@@ -68,7 +68,7 @@ export function Relations({ filter, visible, fields, styles }) {
       <${Select} label="Against" hidden=${false} value=${against} onChange=${setX}
           options=${withOwn([...ofSettings, ...plain, ...ofMetrics], against)} />
       <${Menu} label=${`Axes ${chosen.length}`}><${Axes} options=${ofSettings} chosen=${chosen} onChange=${setAxes} /><//>
-    <//><span class="controls-note muted">${count(runs.length)} visible runs</span></div>
+    <//><span class="controls-note muted">${counted(runs.length, "visible run")}</span></div>
     <div class="relations">
       <${Panel} title=${`${named(result)} against ${named(against)}`} wide=${false}>
         <${Scatter} runs=${runs} x=${against} y=${result} styles=${styles} /><//>
@@ -120,7 +120,7 @@ function Scatter({ runs, x, y, styles }) {
       !known.length
         ? html`<p class="muted relation-note">No visible run has both.</p>`
         : html`<svg width=${width} height=${HEIGHT} role="group"
-          aria-label=${`${named(y)} against ${named(x)}, ${count(known.length)} runs`}>
+          aria-label=${`${named(y)} against ${named(x)}, ${counted(known.length)}`}>
       ${labelled(along.ticks.map(toY), LINE).map(
         (at) => html`<g key=${at}><line class="relation-grid" x1=${edges.left} x2=${width - edges.right}
           y1=${toY(along.ticks[at])} y2=${toY(along.ticks[at])} />
@@ -168,7 +168,7 @@ function Parallel({ runs, fields, styles }) {
   };
   const ordered = focus ? [...runs].sort((a, b) => Number(a.id === focus) - Number(b.id === focus)) : runs;
   return html`<div class="relation-plot" ref=${place} tabindex="0" role="region" aria-label="Parallel coordinates of the visible runs">
-    <svg width=${room} height=${HEIGHT} role="img" aria-label=${`${count(runs.length)} runs over ${fields.map(named).join(", ")}`}>
+    <svg width=${room} height=${HEIGHT} role="img" aria-label=${`${counted(runs.length)} over ${fields.map(named).join(", ")}`}>
       ${ordered.map(
         (
           run,
@@ -205,6 +205,6 @@ function Weights({ found, result }) {
         <td class="mono">${row.sign === null ? "–" : number(row.sign, 2)}</td>
         <td><span class="relation-bar" style=${{ "--share": row.share }}></span> ${percent(row.share)}</td></tr>`,
     )}</tbody></table>
-    <p class="muted relation-note">Of ${count(runs)} runs, each setting alone: its share of the variance of the ranks of ${named(result)}.
+    <p class="muted relation-note">Of ${counted(runs)}, each setting alone: its share of the variance of the ranks of ${named(result)}.
       Settings that change together share it.</p></div>`;
 }
