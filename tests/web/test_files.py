@@ -56,7 +56,7 @@ def log_media(home: Path) -> None:
             "grid": [stepscope.Image(numpy.full((40, 40), 60 * n, numpy.uint8), caption=f"{n}") for n in range(4)],
             "tone": stepscope.Audio(numpy.sin(numpy.arange(8000) / 5), 8000, caption="a tone"),
             "clip": stepscope.Video(numpy.random.default_rng(1).integers(0, 256, (4, 40, 60, 3), numpy.uint8)),
-            "page": stepscope.Html(f"<h1>a page</h1>{script}"),
+            "page": stepscope.Html("<h1>a page</h1>"),
             "drawing": stepscope.Image(svg.encode()),
             "bomb": stepscope.Image(png(60_000, 60_000)),
             "named": stepscope.File(b"x", name='../../"><img src=x onerror=1>\r\nSet-Cookie: a.html'),
@@ -77,6 +77,8 @@ def log_media(home: Path) -> None:
         step=STEPS,
     )
     assert run.finish(timeout=300)
+    with stepscope.init(project="vision", run_id="hostile", home=home, probes=False, otel=False) as run:
+        run.log({"page": stepscope.Html(f"<h1>a page</h1>{script}")}, step=1)
 
 
 def log_artifacts(home: Path) -> None:
@@ -198,9 +200,8 @@ def test_artifacts_lead_from_run_to_run(hub: RunningHub, show: Opened) -> None:
 
 
 def test_no_logged_script_runs(hub: RunningHub, show: Opened) -> None:
-    """Neither of a page, whose source is shown, nor of an SVG or a name; an image of 3,600 megapixels is not shown."""
+    """Neither of an SVG nor of a name; an image of 3,600 megapixels is not shown."""
     page = show(hub, "run/ours?tab=files")
-    page.locator("[data-media=page] pre", has_text="<script>").wait_for()
     until(page, "document.querySelector('[data-media=drawing] img')?.naturalWidth === 90")
     page.locator("[data-media=bomb]").get_by_text("This image cannot be shown.").wait_for()  # it is not unpacked
     page.locator("[data-media=named]", has_text="onerror=1").wait_for()
@@ -235,6 +236,20 @@ def test_no_uploaded_script_runs(hub: RunningHub, show: Opened) -> None:
     show.complaints.remove(next(each for each in show.complaints if "Blocked script execution" in each))
     page.locator(".file-preview pre", has_text="<script>").wait_for()
     assert page.locator(".file-preview img").count() == 0
+
+
+def test_logged_html_is_shown_and_runs_nothing(hub: RunningHub, show: Opened) -> None:
+    """It is a document of its own, in a frame, with its own styles; its script does not run, there or opened alone."""
+    page = show(hub, "runs")
+    with page.expect_console_message(lambda said: "Blocked script execution" in said.text):
+        page.goto(f"{hub.url}/#/run/hostile?tab=files")
+        page.frame_locator(".media-page").get_by_role("heading", name="a page").wait_for()
+    with page.expect_console_message(lambda said: "Blocked script execution" in said.text):
+        page.goto(f"{hub.url}/{page.locator('.media-page').get_attribute('src')}")
+    page.get_by_role("heading", name="a page").wait_for()
+    assert page.evaluate("document.documentElement.getAttribute('owned')") is None
+    page.goto(f"{hub.url}/#/run/ours?tab=files")
+    show.forgive("Blocked script execution")
 
 
 def test_a_distribution_without_a_sum_is_drawn(hub: RunningHub, show: Opened) -> None:

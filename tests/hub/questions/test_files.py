@@ -165,6 +165,19 @@ def test_no_name_leads_out_of_the_folder(get: Get, run: str, name: str) -> None:
         get(f"{run}/files/{part}", expect=404, name=name, artifact="../x")
 
 
+def test_html_is_a_page_only_where_it_is_asked_for_as_one(ask: Ask, run: str) -> None:
+    """Then it may be shown in a frame of the hub's own page, by a policy without scripts; nothing else becomes one."""
+    shown = ask("GET", f"{run}/files/content", params={"name": "page.html", "page": "1"})
+    assert shown.headers["content-type"] == "text/html; charset=utf-8"
+    policy = shown.headers["content-security-policy"]
+    assert ("sandbox;" in policy, "frame-ancestors 'self'" in policy, "script" in policy) == (True, True, False)
+    assert shown.headers["x-frame-options"] == "SAMEORIGIN"
+    for name in ("drawing.svg", "weights.bin"):
+        other = ask("GET", f"{run}/files/content", params={"name": name, "page": "1"})
+        assert "text/html" not in other.headers["content-type"]
+        assert other.headers["x-frame-options"] == "DENY"
+
+
 def test_texts_and_tables_are_read_as_data(get: Get, run: str) -> None:
     """A text comes as text in JSON, a table by pages with its numbers and words; what is neither is refused."""
     assert get(f"{run}/files/text", name="page.html")["text"] == "<script>alert(1)</script>"

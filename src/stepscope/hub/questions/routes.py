@@ -41,6 +41,11 @@ USER = "x-stepscope-user"
 """The header with the user, for the record of an edit; the name of a token takes precedence."""
 SANDBOX = "default-src 'none'; style-src 'unsafe-inline'; img-src data:; sandbox; frame-ancestors 'none'"
 """The policy of stored files: no scripts, no requests, an origin of their own."""
+_FRAMED = {
+    "Content-Security-Policy": SANDBOX.replace("frame-ancestors 'none'", "frame-ancestors 'self'"),
+    "X-Frame-Options": "SAMEORIGIN",
+}
+"""The same for one that our own page shows in a frame."""
 
 
 class _Size(TypedDict):
@@ -137,6 +142,8 @@ def _file(found: StoredFile, wanted: str) -> Response:
     """Respond with a file that a user uploaded: whatever it holds, a browser runs nothing of it."""
     headers = {**disposition(found.name, inline=found.inline), "Content-Security-Policy": SANDBOX}
     headers["Cache-Control"] = "private, max-age=60"
+    if found.framed:
+        headers |= _FRAMED
     if isinstance(found.path, RemoteFile):
         return RemoteFileResponse(found.path, wanted, found.media_type, headers)
     try:

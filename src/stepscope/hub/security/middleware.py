@@ -21,7 +21,7 @@ ACCESS, RULE, HEAD = "stepscope.access", "stepscope.rule", "stepscope.head"
 
 _POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; media-src 'self'; "
-    "font-src 'self'; connect-src 'self'; form-action 'self'; frame-ancestors 'none'; base-uri 'none'"
+    "font-src 'self'; connect-src 'self'; frame-src 'self'; form-action 'self'; frame-ancestors 'none'; base-uri 'none'"
 )
 _HEADERS = (
     (b"content-security-policy", _POLICY.encode()),

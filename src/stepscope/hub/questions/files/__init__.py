@@ -195,6 +195,8 @@ def content(reader: Reader, given: dict[str, Any]) -> StoredFile:
     """Answer `/api/runs/{run}/files/content`."""
     path, name = _find(reader, given), given["name"].rpartition("/")[2]
     kind = _type_of(path)
+    if given["page"] and kind == TEXT_FILE:
+        return StoredFile(path, "text/html; charset=utf-8", name, inline=True, framed=True)
     shown = kind.kind in ("image", "audio", "video") and not given["download"]
     return StoredFile(path, kind.media_type if shown else "application/octet-stream", name, inline=shown)
 
@@ -282,7 +284,11 @@ ENDPOINTS = (
         "readFile",
         "A file of a run. Images, sounds and videos have the type that their content shows; all else is a download.",
         content,
-        (RUN, _NAME, _ARTIFACT, Param("download", "boolean", "save it instead of showing it", default=False)),
+        (
+            *(RUN, _NAME, _ARTIFACT),
+            Param("download", "boolean", "save it instead of showing it", default=False),
+            Param("page", "boolean", "show HTML: no scripts run, and nothing is loaded from elsewhere", default=False),
+        ),
         media_types=("application/octet-stream",),
     ),
     Endpoint(

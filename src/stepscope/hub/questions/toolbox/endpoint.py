@@ -168,6 +168,8 @@ class StoredFile:
     """The file name to save it as."""
     inline: bool = False
     """Whether a browser may show it."""
+    framed: bool = False
+    """Whether our own page may show it in a frame."""
 
     def pieces(self) -> Iterator[bytes]:
         """Read it, a piece at a time."""

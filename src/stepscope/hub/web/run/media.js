@@ -93,7 +93,8 @@ const Layers = ({ id, file, children }) =>
     ? html`<${Layered} file=${file} source=${(name) => contentOf(id, { name })}>${children}<//>`
     : children;
 
-// One file as what it is; what a page must not run is shown as text, and what cannot be shown can be saved.
+// One file as what it is. HTML is in a frame that runs no scripts and loads nothing from elsewhere; text and what else a
+// browser might run is shown as text, and what cannot be shown can be saved.
 export function FileShown({ id, file, kind, caption = null }) {
   const content = contentOf(id, file);
   if (kind === "image" || /\.gif$/i.test(file.name))
@@ -102,6 +103,9 @@ export function FileShown({ id, file, kind, caption = null }) {
   if (kind === "audio") return html`<div>${name}<audio controls preload="none" src=${content}></audio></div>`;
   if (kind === "video") return html`<div>${name}<video controls preload="metadata" src=${content}></video></div>`;
   if (kind === "table") return html`<${Table} id=${id} file=${file} />`;
+  if (kind === "html")
+    return html`<div>${name}<iframe class="media-page" sandbox="" loading="lazy" referrerpolicy="no-referrer"
+      title=${caption || file.name.split("/").pop()} src=${content + "&page=1"}></iframe></div>`;
   if (kind === "binary") return html`<div>${name}<p class="muted">This file has no preview.</p></div>`;
   return html`<div>${name}<${Text} id=${id} file=${file} /></div>`;
 }
