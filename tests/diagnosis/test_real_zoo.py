@@ -33,8 +33,8 @@ ALARMED = {
     "fourth.healthy_groups",
     "third.healthy_student",
 }
-"""Healthy trainings with a finding; all but the first and the last do diverge, overfit, collapse or lose their experts. The last
-was recorded when a teacher was still taken for the model that is trained."""
+"""Healthy trainings with a finding; all but the first and the last do diverge, overfit, collapse or lose their experts.
+The last was recorded when a teacher was still taken for the model that is trained."""
 FAMILIES = sorted(path.stem for path in RECORDINGS.glob("*.xz"))
 
 
