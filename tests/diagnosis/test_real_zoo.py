@@ -18,7 +18,8 @@ MISSED = {
     "third.checkpoints_grow",  # on a machine that delays them by as much as they grow
     "third.groups_rate_too_high",  # the task is solved at once, so nothing goes wrong
     "third.language_no_mask",  # its loss is not lower than it should be
-    *("third.language_not_shifted", "third.language_wrong_axis"),
+    "fourth.padding_in_the_loss",  # its loss is that of an easier task
+    "fourth.policy_rate_too_high",  # it learns all the same
 }
 """Faults that are not named as they should be."""
 ALARMED = {
@@ -29,10 +30,11 @@ ALARMED = {
     "second.healthy_words",
     "third.healthy_epochs",
     "third.healthy_experts",
+    "fourth.healthy_groups",
     "third.healthy_student",
 }
-"""Healthy trainings with a finding; all but the first and the last do diverge, overfit or lose their experts. The last
-was recorded when a teacher was still taken for the model that is trained."""
+"""Healthy trainings with a finding; all but the first and the last do diverge, overfit, collapse or lose their experts.
+The last was recorded when a teacher was still taken for the model that is trained."""
 FAMILIES = sorted(path.stem for path in RECORDINGS.glob("*.xz"))
 
 
@@ -51,7 +53,7 @@ def test_recorded_trainings_are_diagnosed(family: str) -> None:
 
 
 def test_the_recordings_are_small_and_cover_both_halves() -> None:
-    """They take less than 3.1 MB, and the families that nothing was tuned on are there."""
-    assert sum(path.stat().st_size for path in RECORDINGS.glob("*.xz")) < 3_100_000
-    halves = {"tuned", "held out", "blind", "unseen", "novel", "fresh", "second", "third", "callbacks", "gpu"}
+    """They take less than 3.5 MB, and the families that nothing was tuned on are there."""
+    assert sum(path.stat().st_size for path in RECORDINGS.glob("*.xz")) < 3_500_000
+    halves = {"tuned", "held out", "blind", "unseen", "novel", "fresh", "second", "third", "fourth", "callbacks", "gpu"}
     assert {half_of(each) for each in FAMILIES} == halves

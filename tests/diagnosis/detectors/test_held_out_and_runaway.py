@@ -170,3 +170,15 @@ def test_an_entropy_that_collapses_in_the_first_steps_is_named(reward: float, ki
         return {"entropy": 0.67 * left + 0.001 * noise, "ep_rew_mean": (reward + (18 - reward) * left) * noise}
 
     assert [each.kind for each in found_in(values, 90)] == kinds
+
+
+@pytest.mark.parametrize(("gain", "kinds"), [(0.0, ["divergence"]), (0.2, [])], ids=["no better", "better"])
+def test_a_part_that_grows_steadily_while_the_reward_does_not_is_named(gain: float, kinds: list[str]) -> None:
+    """A coefficient that runs away; errors of values grow with the rewards of a policy that improves."""
+
+    def values(step: int, rng: random.Random) -> Values:
+        noise = rng.lognormvariate(0, 0.1)
+        reward = -25 + gain * step + rng.random()
+        return {"train/critic_loss": 0.3 * math.exp(max(step - 80, 0) / 30) * noise, "rollout/ep_rew_mean": reward}
+
+    assert [each.kind for each in found_in(values, 260)] == kinds

@@ -199,8 +199,6 @@ def _classes(run: RunState) -> int | None:
 SoftmaxTwice = judged_once("SoftmaxTwice", IMPOSSIBLE, ("loss",), judge_softmax)
 HeldOutGuessing = judged_once("HeldOutGuessing", NOT_LEARNING, ("loss",), judge_guessing, held_out=True, each="value")
 ApartFromTheStart = judged_once("ApartFromTheStart", GAP, ("loss",), judge_apart, held_out=True, each="value")
-NothingFound = judged_once(
-    "NothingFound", NOT_LEARNING, ("accuracy",), judge_nothing_found, held_out=None, each="value"
-)
+NothingFound = judged_once("NothingFound", NOT_LEARNING, ("accuracy",), judge_nothing_found, held_out=None)
 Copied = judged_once("Copied", TOO_GOOD, ("loss",), judge_copied)
 """Watch one loss, with what is logged beside it."""

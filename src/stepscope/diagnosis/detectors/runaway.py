@@ -25,7 +25,56 @@ _OWN_TARGETS = (
 _SIGN = "a term of the loss has the wrong sign, or no lower bound: the model makes it larger for ever"
 
 
+STEADY_BLOCKS, STEADY_TIMES, STEADY_PART = 32, 20.0, 0.3
+"""So many blocks of steady growth to so many times its level, of which no pair of blocks has more than this part."""
+_COEFFICIENT = (
+    "a coefficient that is tuned during the training (an entropy coefficient) has the wrong sign or no bound, or "
+    f"{_OWN_TARGETS}"
+)
+
+
 def judge(series: Series, run: RunState) -> Finding | None:
+    """Look for a part that explodes, or grows steadily though the policy gets no better."""
+    return _exploded(series, run) or _steady(series, run)
+
+
+def _steady(series: Series, run: RunState) -> Finding | None:
+    """Compare the last quarter with the second; with a policy that improves, values and their errors grow too."""
+    middles, quarter = series.middles, len(series.middles) // 4
+    if 4 * quarter < STEADY_BLOCKS or abs(middles[-1]) < STEADY_TIMES * abs(middles[quarter]) or not run.reinforcement:
+        return None
+    sizes = [max(abs(middle), 1e-300) for middle in middles]
+    was, now = median(sizes[quarter : 2 * quarter]), median(sizes[-3:])
+    grown = [math.log(size) for size in sizes[2 * quarter :]]
+    if (
+        now < STEADY_TIMES * was
+        or trend(grown) < 0.8
+        or now < STILL * sizes[-quarter]
+        or sizes[-1] < max(sizes[:quarter])
+    ):
+        return None
+    if max(b - a for a, b in itertools.pairwise(grown)) > STEADY_PART * math.log(now / was) or _improves(series, run):
+        return None
+    begun = series.firsts[2 * quarter]
+    text = (
+        f"{series.key} grows steadily, from {number(was)} to {number(now)} since step {begun}, and the reward does not"
+    )
+    return DIVERGENCE.about(series, begun, text, (-was, was), cause=_COEFFICIENT)
+
+
+def _improves(series: Series, run: RunState) -> bool:
+    """Return whether a reward is higher than half way; True where none is known."""
+    known = [
+        each for each in run.of_role("reward", series.rank, held_out=False) if len(each.middles) >= STEADY_BLOCKS // 2
+    ]
+    for each in known:
+        middles, quarter = each.middles, len(each.middles) // 4
+        if median(middles[-quarter:]) > median(middles[quarter : 3 * quarter]) + 0.1 * (max(middles) - min(middles)):
+            return True
+    return not known
+
+
+def _exploded(series: Series, run: RunState) -> Finding | None:
     """Compare the size of the last blocks with the largest before them."""
     if len(series.middles) < MIN_BLOCKS + LAST or abs(series.middles[-1]) < 2 * abs(series.middles[-LAST]):
         return None
