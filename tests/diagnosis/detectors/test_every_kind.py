@@ -1,5 +1,6 @@
 """Every kind of finding: named in a run that has the fault, and silent on the same run without it."""
 
+import functools
 import itertools
 from pathlib import Path
 
@@ -78,8 +79,13 @@ def healthy_twin(name: str) -> list[Finding]:
     story.hangs = story.dies = None
     if truth.step:
         return told(story, truth.step - (0 if truth.window < 3 else 2))
-    story = HEALTHY["plain"](seeded("plain", SEED))
-    return told(story, None)
+    return plain()
+
+
+@functools.cache
+def plain() -> list[Finding]:
+    """What is found in a run without any fault, the twin of those that have no step."""
+    return told(HEALTHY["plain"](seeded("plain", SEED)), None)
 
 
 def fault(name: str) -> tuple[list[Finding], Truth]:
