@@ -88,6 +88,7 @@ COLUMNS: dict[str, dict[str, str]] = {
         "times": "x one metric",
         "frames": "frames",
         "late": "late",
+        "canvases": "canvases",
     },
     "hub_load": {
         "per_s": "per second",

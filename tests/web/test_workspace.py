@@ -81,8 +81,10 @@ def test_only_what_is_seen_is_asked_for(sweep: RunningHub, show: Opened) -> None
     keys = [each["key"][0] for each in asked]
     assert len(keys) == len(set(keys)) < METRICS / 2
     assert {len(each["run"]) for each in asked} == {50}
-    page.locator(".chart").last.scroll_into_view_if_needed()
-    until(page, "[...document.querySelectorAll('.chart')].at(-1).querySelector('.chart-plot').dataset.drawn > 0")
+    below = page.locator(".chart").last.get_attribute("data-key")
+    assert below not in keys
+    page.locator(f'.chart[data-key="{below}"]').scroll_into_view_if_needed()
+    until(page, f"document.querySelector('.chart[data-key=\"{below}\"] .chart-plot')?.dataset.drawn > 0")
 
 
 def test_the_filter_drives_list_and_charts(sweep: RunningHub, show: Opened) -> None:

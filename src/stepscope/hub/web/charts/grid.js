@@ -10,7 +10,7 @@ const COLUMN = 380, // pixels, as in charts.css: the narrowest card, what is bet
   ROW = 232,
   HEAD = 32,
   BELOW = 16;
-const FEW = 24, // so many are cards together
+const FEW = 48, // so many are cards together
   FIRST = 4, // sections before anything is measured
   AROUND = 800; // pixels above and below the window in which charts are cards
 
