@@ -1,10 +1,11 @@
 """Scalars of torch, jax and tensorflow: device values are copied without waiting, and read later by the flusher."""
 
+import contextlib
 import operator
 import sys
 import threading
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 from stepscope.model.records import FIRST_STEP, LAST_STEP, Instrument
@@ -60,17 +61,25 @@ def fetch(tensors: list[Any], after: set[Any]) -> tuple[Any, Any]:
     capturing a graph.
     """
     torch: Any = sys.modules["torch"]
-    _relax_capture_mode()
-    side = _side_stream(torch, tensors[0].device)
-    for event in after:
-        side.wait_event(event)
-    with torch.cuda.stream(side):
+    with beside(tensors[0].device, after) as side:
         gathered = torch.cat(tensors)
         host = torch.empty(gathered.shape, dtype=gathered.dtype, pin_memory=True)
         host.copy_(gathered, non_blocking=True)
         arrived = torch.cuda.Event()
         arrived.record(side)
     return host, arrived
+
+
+@contextlib.contextmanager
+def beside(device: Any, after: Iterable[Any]) -> Iterator[Any]:
+    """Queue what the block computes on the side stream of a device, after some events."""
+    torch: Any = sys.modules["torch"]
+    _relax_capture_mode()
+    side = _side_stream(torch, device)
+    for event in after:
+        side.wait_event(event)
+    with torch.cuda.stream(side):
+        yield side
 
 
 def _side_stream(torch: Any, device: Any) -> Any:

@@ -3,6 +3,7 @@
 import math
 import sys
 import time
+from collections.abc import Callable
 from typing import Any
 
 from stepscope.sdk import tensors
@@ -56,15 +57,19 @@ class CudaTensor:
         self.shape = tuple(tensor.shape)
         self.nbytes = tensor.numel() * tensor.element_size()
 
-    def read(self) -> Any:
-        """Copy it to the host on a side stream, wait for its arrival, and return a numpy array."""
-        host, arrived = tensors.fetch([self._frozen.reshape(-1)], {self._event})
+    def read(self, compute: Callable[[Any], Any] | None = None) -> Any:
+        """Copy it to the host on a side stream, or what is computed of it there; wait, and return a numpy array."""
+        frozen = self._frozen
+        if compute is not None:
+            with tensors.beside(frozen.device, {self._event}):
+                frozen = compute(frozen)
+        host, arrived = tensors.fetch([frozen.reshape(-1)], {self._event})
         deadline = time.monotonic() + DEVICE_SECONDS
         while not arrived.query():
             if time.monotonic() > deadline:
                 raise Unusable("the device did not answer")
             time.sleep(_POLL_SECONDS)
-        return _to_numpy(host).reshape(self.shape)
+        return _to_numpy(host).reshape(frozen.shape)
 
 
 Captured = HostArray | CudaTensor

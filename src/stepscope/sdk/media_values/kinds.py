@@ -17,6 +17,7 @@ from stepscope.sdk.media_values import encoding, histogram
 from stepscope.sdk.media_values.capture import (
     MAX_BYTES,
     Captured,
+    CudaTensor,
     Unusable,
     capture,
     capture_array,
@@ -174,6 +175,10 @@ class Html(Medium):
         return "html"
 
 
+COUNTED_THERE = 1024**2
+"""Bytes of a tensor on a device from which on that counts the numbers of a histogram."""
+
+
 class Histogram(Medium):
     """The distribution of numbers: a list, an array or a tensor; or of counts with the edges of their bins."""
 
@@ -201,8 +206,15 @@ class Histogram(Medium):
         if self.problem is not None:
             raise Unusable(self.problem)
         if self._made is None:
-            self._made = histogram.from_values(self._source.read(), int(self._bins))
+            self._made = self._count(self._source, histogram.bin_count(self._bins))
             self._source = None
         if self._made is None:
             raise Unusable("no distribution")
         return self._made
+
+    @staticmethod
+    def _count(source: Captured, bins: int) -> records.Histogram | None:
+        """Count on the device where that is less work than to copy all numbers to the host."""
+        if isinstance(source, CudaTensor) and source.nbytes > COUNTED_THERE:
+            return histogram.from_tensor(source.read(lambda tensor: histogram.count_tensor(tensor, bins)))
+        return histogram.from_values(source.read(), bins)
