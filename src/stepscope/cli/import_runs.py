@@ -1,6 +1,7 @@
 """`stepscope import`: bring runs that other tools recorded, from their files."""
 
 import argparse
+import contextlib
 import sys
 import time
 from collections import Counter
@@ -11,19 +12,22 @@ from typing import Any
 from stepscope.cli import text
 from stepscope.cli.options import Commands, add_command, home_of
 from stepscope.cli.progress import progress
+from stepscope.hub.client import HubError, open_http_client
 from stepscope.imports.check import compare
 from stepscope.imports.importer import import_run
 from stepscope.imports.source import FoundRun, Skip, Source
 from stepscope.imports.tables import Csv, JsonLines
+from stepscope.journal import layout
 from stepscope.model import formatting
 from stepscope.model.dialects import load, with_part
-from stepscope.model.errors import ConfigError
+from stepscope.model.errors import ConfigError, StepscopeError
 from stepscope.wire.plain import dumps
 
 TABLES: tuple[Source, ...] = (Csv(), JsonLines())
 """Tried only where a path holds no files of a known tool."""
 TABLES_BESIDE = "CSV and JSON lines beside the runs of other tools: name them to import them"
 """They may be artifacts of those runs."""
+RECEIVED = "runs that the hub has from their own client, so that every value would be there twice"
 FOLLOW_SECONDS = 1.0
 
 
@@ -96,12 +100,25 @@ def _once(args: argparse.Namespace, home: Path) -> tuple[list[dict[str, Any]], C
     skip = _into(left_out)
     with progress() as show:
         for source, run in _found(args, skip):
+            if _is_received(home, run.id):
+                skip(RECEIVED, 1)
+                continue
             values = records = 0
             for step in import_run(home, run, source.name, skip, args.project):
                 values, records = values + step.points, records + step.records
                 show(text.cut(text.clean(run.name), 24), step.done, max(step.size, step.done), _values(values))
             done.append({"run": run.id, "name": run.name, "source": source.name, "values": values, "records": records})
     return done, left_out
+
+
+def _is_received(home: Path, run: str) -> bool:
+    """Return whether the hub of the home has a run of which no journal is here: its client has sent it."""
+    if (layout.runs_folder(home) / run).exists():
+        return False
+    with contextlib.suppress(HubError, StepscopeError, OSError):
+        client = open_http_client(home, timeout=5.0)
+        return client is not None and client.get("/api/runs/{run}", run=run) is not None
+    return False
 
 
 def _report(args: argparse.Namespace, done: list[dict[str, Any]], left_out: Counter[str]) -> None:
