@@ -67,7 +67,7 @@ def set_up(version: str, python: str) -> None:
 def passes(version: str, tests: tuple[str, ...], arguments: list[str]) -> bool:
     """Run tests with an interpreter."""
     print(f"pythons: testing with {version}", flush=True)
-    options = ("-q", "-n", "2", "--dist", "loadfile", "-p", "no:cacheprovider")  # in CI beside the other tests
+    options = ("-q", "-n", "4", "--dist", "loadfile", "-p", "no:cacheprovider")
     in_ci = os.environ.get("CI", "") not in ("", "0", "false")
     program = ["tools/retest.py"] if in_ci else ["-m", "pytest"]
     line = [str(ENVIRONMENTS / version / "bin" / "python"), *program, *options, *tests, *arguments]
