@@ -130,7 +130,7 @@ class Creep:
         return 0.0
 
 
-_UNITS = ((("gib",), 2.0**30), (("gb",), 1e9), (("mib",), 2.0**20), (("mb",), 1e6), (("kib", "kb"), 1e3))
+_UNITS = ((("gib",), 2.0**30), (("gb",), 1e9), (("mib",), 2.0**20), (("mb",), 1e6), (("kib",), 2.0**10), (("kb",), 1e3))
 
 
 def _size(grown: float, key: str) -> str:
