@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import os
+import signal
 import statistics
 import threading
 import time
@@ -14,27 +16,33 @@ from typing import Any
 from benchmarks.destinations import destination, end_shipper
 from benchmarks.hub_process import HubError, HubProcess
 from benchmarks.results import OURS, Options, Progress, Result
-from benchmarks.spawn import ChildError, fresh, scratch
+from benchmarks.spawn import ChildError, Conversation, scratch
 from benchmarks.timing import percentile
 from stepscope.hub.intake.store_pump import QUIET_PACE_SECONDS
 from stepscope.testing import read_batches
 
 NAME = "beside"
 METHOD = (
-    "A loop of a few milliseconds a step for 40 s, twice as long as commits are apart, in a process of its own: "
-    "products of matrices with torch and with numpy on all cores, and a small network of torch that gets its batches "
-    "from two workers of a `DataLoader`. A step has `step`, two spans and a `log` of two values. Each round runs the "
-    "loop alone, with the SDK, with the SDK and a shipper process that delivers to a server, beside a hub of low "
-    "priority, beside one whose live events are read (the last three with torch), and alone again, in changing order; "
-    "the mean of both loops alone is 0 %, and what `nothing again` shows is noise: processes differ by a few percent "
-    "from birth. Medians of the rounds. `hub s` is the processor time of the hub for 1,000 steps, until all is stored."
+    "A loop of a few milliseconds a step: products of matrices with torch and with numpy on all cores, and a small "
+    "network of torch that gets its batches from two workers of a `DataLoader`. A step has `step`, two spans and a "
+    "`log` of two values. One process runs the loop in turns of 20 s, which is how far commits are apart: alone, with "
+    "the SDK, with the SDK and a shipper process that delivers to a server, beside a hub of low priority, and alone "
+    "again, in changing order; then with torch beside a hub whose live events are read. A turn with the SDK is a run "
+    "of its own. The hub stands still in the turns of others, so that all it does falls into its own, what remained "
+    "of its last one too. The mean of both turns alone is 0 %, and what `nothing again` shows is noise. Medians of the "
+    "rounds. `hub s` is the processor time of the hub for 1,000 steps, until all is stored."
 )
-NOTHING, CONTROL = "nothing", "nothing again"
-CASES = (NOTHING, "SDK", "shipper", "hub", "hub, page", CONTROL)
+NOTHING, CONTROL, PAGE = "nothing", "nothing again", "hub, page"
+ALL = (NOTHING, "SDK", "shipper", "hub", CONTROL)
 FEWER = (NOTHING, "SDK", "hub", CONTROL)
-LOOPS = {"torch": (CASES, 2), "numpy": (FEWER, 1), "loader": (FEWER, 1)}
+LOOPS = {
+    "torch": (ALL, 5),
+    "numpy": (FEWER, 2),
+    "loader": (FEWER, 2),
+    "torch with a page": ((NOTHING, PAGE, CONTROL), 2),
+}
 """The cases of each loop, and how many rounds."""
-SECONDS = 2 * QUIET_PACE_SECONDS
+SECONDS = QUIET_PACE_SECONDS
 SETTLE_SECONDS = 3.0
 """A new hub works for a while before anything is written."""
 LIMIT_SECONDS = 120.0
@@ -44,25 +52,29 @@ STATS = ("mean", "median", "p99")
 Step = Callable[[], float]
 
 
-def child(params: dict[str, Any]) -> dict[str, float]:
-    """Run one loop in this process and time each step."""
-    step = {"torch": _torch, "numpy": _numpy, "loader": _loader}[params["loop"]]()
-    if params["case"] in (NOTHING, CONTROL):
-        return _summary(_timed(step))
-    import stepscope
+def child(params: dict[str, Any]) -> Callable[[dict[str, Any]], dict[str, float]]:
+    """Make the loop of this process; return what runs it for one turn and times each step."""
+    step = {"torch": _torch, "numpy": _numpy, "loader": _loader}[params["loop"].split()[0]]()
 
-    with stepscope.init(project="bench", home=params["home"], sinks=params["sinks"] or None) as run:
-        steps = itertools.count()
+    def turn(question: dict[str, Any]) -> dict[str, float]:
+        if question["home"] is None:
+            return _summary(_timed(step))
+        import stepscope
 
-        def recorded() -> None:
-            with run.step(next(steps)):
-                with run.span("forward"):
-                    value = step()
-                with run.span("optimizer"):
-                    pass
-            run.log({"loss": value, "lr": 1e-3})
+        with stepscope.init(project="bench", home=question["home"], sinks=question["sinks"] or None) as run:
+            steps = itertools.count()
 
-        return _summary(_timed(recorded))
+            def recorded() -> None:
+                with run.step(next(steps)):
+                    with run.span("forward"):
+                        value = step()
+                    with run.span("optimizer"):
+                        pass
+                run.log({"loss": value, "lr": 1e-3})
+
+            return _summary(_timed(recorded))
+
+    return turn
 
 
 def _torch() -> Step:
@@ -101,7 +113,7 @@ def _loader() -> Step:
     return step
 
 
-def _timed(step: Step) -> list[float]:
+def _timed(step: Callable[[], object]) -> list[float]:
     for _ in range(WARM_UP_STEPS):
         step()
     times: list[float] = []
@@ -132,11 +144,8 @@ def measure(options: Options, progress: Progress) -> list[Result]:
     for loop, (cases, count) in LOOPS.items():
         if options.quick and found:
             break
-        rounds: list[dict[str, dict[str, float]]] = []
         try:
-            for turn in range(1 if options.quick else count):
-                progress(f"beside: {loop}, round {turn + 1}")
-                rounds.append({case: _one(loop, case) for case in (*cases[turn:], *cases[:turn])})
+            rounds = _rounds(loop, cases, 1 if options.quick else count, progress)
         except (HubError, ChildError, OSError) as error:
             progress(f"beside: SKIPPED: {error}")
             found.append(Result(NAME, loop, OURS, skipped=str(error)))
@@ -161,24 +170,50 @@ def _stats(rounds: list[dict[str, dict[str, float]]], case: str) -> dict[str, fl
     return shown | ({"hub_s": middle("hub_s")} if "hub_s" in rounds[0][case] else {})
 
 
-def _one(loop: str, case: str) -> dict[str, float]:
-    """Run one loop in one case."""
+def _rounds(loop: str, cases: tuple[str, ...], count: int, progress: Progress) -> list[dict[str, dict[str, float]]]:
+    """Run the cases in one process, beside one hub that is let on only in its turns."""
     with scratch() as folder, contextlib.ExitStack() as undo:
-        params: dict[str, Any] = {"loop": loop, "case": case, "home": str(folder / "home"), "sinks": []}
-        if case == "shipper":
-            params["sinks"] = [{"otlp": {"endpoint": undo.enter_context(destination("takes", folder))}}]
-            undo.callback(end_shipper, folder / "home")
-        if not case.startswith("hub"):
-            return dict(fresh("benchmarks.measures.beside", params))
         hub = HubProcess(folder)
         undo.callback(hub.close)
         time.sleep(SETTLE_SECONDS)
-        before = hub.cpu_s()
-        with _page(hub) if case == "hub, page" else contextlib.nullcontext():
-            found = dict(fresh("benchmarks.measures.beside", params))
-        time.sleep(QUIET_PACE_SECONDS + 1.0)  # asking makes it store at once, and more often
-        hub.wait_stored("folder", _recorded(hub.home), LIMIT_SECONDS, pause_s=1.0)
-        return found | {"hub_s": (hub.cpu_s() - before) / found["steps"] * 1000}
+        talk = Conversation("benchmarks.measures.beside", {"loop": loop}, folder)
+        undo.callback(talk.close)
+        os.killpg(hub.pid, signal.SIGSTOP)
+        homes = {"SDK": folder / "alone", "shipper": folder / "shipped", "hub": hub.home, PAGE: hub.home}
+        sinks = {}
+        if "shipper" in cases:
+            sinks["shipper"] = [{"otlp": {"endpoint": undo.enter_context(destination("takes", folder))}}]
+            undo.callback(end_shipper, homes["shipper"])
+        before, rounds = hub.cpu_s(), []
+        for turn in range(count):
+            progress(f"beside: {loop}, round {turn + 1}")
+            first, found = turn % len(cases), {}
+            for case in (*cases[first:], *cases[:first]):
+                beside = homes.get(case) == hub.home
+                home = str(homes[case]) if case in homes else None
+                with _working(hub, case == PAGE) if beside else contextlib.nullcontext():
+                    found[case] = talk.ask({"home": home, "sinks": sinks.get(case)})
+            rounds.append(found)
+        with _working(hub, False):
+            time.sleep(QUIET_PACE_SECONDS + 1.0)  # asking makes it store at once, and more often
+            hub.wait_stored("folder", _recorded(hub.home), LIMIT_SECONDS, pause_s=1.0)
+        steps = sum(each[case]["steps"] for each in rounds for case in cases if homes.get(case) == hub.home)
+        for case in ("hub", PAGE):
+            for each in rounds:
+                if case in each:
+                    each[case]["hub_s"] = (hub.cpu_s() - before) / steps * 1000
+        return rounds
+
+
+@contextlib.contextmanager
+def _working(hub: HubProcess, read: bool) -> Iterator[None]:
+    """Let a hub that stands still go on for the length of a block, and be read as by a page if so wished."""
+    os.killpg(hub.pid, signal.SIGCONT)
+    try:
+        with _page(hub) if read else contextlib.nullcontext():
+            yield
+    finally:
+        os.killpg(hub.pid, signal.SIGSTOP)
 
 
 @contextlib.contextmanager
@@ -199,6 +234,6 @@ def _page(hub: HubProcess) -> Iterator[None]:
 
 
 def _recorded(home: Path) -> int:
-    """Count the records that the loop wrote in the home of the hub."""
-    (run,) = (home / "runs").iterdir()
-    return sum(len(batch.records) for batch in read_batches(home, run.name))
+    """Count the records that the loops wrote in the home of the hub."""
+    runs = (home / "runs").iterdir()
+    return sum(len(batch.records) for run in runs for batch in read_batches(home, run.name))
