@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 from benchmarks.zoo.evaluate import write
@@ -25,6 +26,12 @@ AT = 25
 RUN = "ddp"
 LINGER_SECONDS = 7.0
 """How long a hang that was named goes on before the ranks are ended."""
+LATE_SECONDS = 0.03
+"""How late a straggler is at each step; on a busy machine as long as a usual step of its run, else it is none."""
+ENOUGH = "enough"
+"""A file in the home: the ranks have trained long enough."""
+MOST_STEPS = 1_000
+"""Ranks that wait for that file train no longer than this."""
 Found = list[dict[str, Any]]
 
 
@@ -36,6 +43,8 @@ class Case:
     kinds: tuple[str, ...]
     words: tuple[str, ...] = ()
     steps: int = 10_000
+    until_named: bool = False
+    """Whether it trains on after these steps until it is named: on a busy machine that takes more of them."""
     ends: bool = False
     """Whether the launcher ends the others, which must not change the finding."""
     instrumented: bool = True
@@ -54,11 +63,11 @@ CASES: dict[str, Case] = {
     "stopped": Case(2, ("hang",), ("rank 2 never arrived",)),
     "mismatch": Case(2, ("collective_mismatch",), ("rank 2 in broadcast", "ranks 0, 1, 3 in all_reduce")),
     "mismatch_ahead": Case(2, ("collective_mismatch",), ("rank 2 in broadcast", "ranks 0, 1, 3 in all_reduce")),
-    "straggler": Case(1, ("straggler",), ("rank 1",), steps=AT + 60),
-    "straggler_between": Case(1, ("straggler",), ("rank 1",), steps=AT + 60),
+    "straggler": Case(1, ("straggler",), ("rank 1",), steps=AT + 60, until_named=True),
+    "straggler_between": Case(1, ("straggler",), ("rank 1",), steps=AT + 60, until_named=True),
     "oom": Case(2, ("crash",), ("rank 2", "memory of the GPU"), ends=True),
     "killed": Case(2, ("dead_rank",), ("rank 2", "SIGKILL"), ends=True),
-    "perturbed": Case(3, ("replicas_differ",), ("rank 3",), steps=AT + 60),
+    "perturbed": Case(3, ("replicas_differ",), ("rank 3",), steps=AT + 60, until_named=True),
     "healthy": Case(-1, (), steps=AT + 60),
     "fsdp_healthy": Case(-1, (), steps=AT + 60, sharded=True),
     "fsdp_sleeps": Case(2, ("hang",), ("rank 2 never arrived", "pause"), sharded=True),
@@ -95,24 +104,32 @@ def train(name: str, rank: int, home: Path) -> None:
     wrapped = _sharded(model) if CASES[name].sharded else nn.parallel.DistributedDataParallel(model)
     optimizer = torch.optim.AdamW(wrapped.parameters(), lr=1e-3)
     torch.manual_seed(100 + rank)
-    for step in range(CASES[name].steps):
+    late = LATE_SECONDS
+    took = []
+    for step in range(MOST_STEPS if CASES[name].until_named else CASES[name].steps):
+        began = time.monotonic()
         faulty = rank == CASES[name].rank and step >= AT
+        if faulty and step == AT:
+            late = max(LATE_SECONDS, median(took))
         if faulty and name == "straggler_between":
-            time.sleep(0.03)
+            time.sleep(late)
         with run.step(step):
             if faulty:
-                _go_wrong(name, step, model)
+                _go_wrong(name, step, model, late)
             inputs = torch.rand(128, 32)
             loss = (wrapped(inputs) - 3 * inputs[:, :8].mean(1, keepdim=True)).square().mean()
             optimizer.zero_grad()
             loss.backward()
             optimizer.step()
-            mean = loss.detach().clone()
+            mean = torch.stack((loss.detach(), torch.tensor(float((home / ENOUGH).exists()))))
             if faulty and step == AT and name.startswith("mismatch"):
                 distributed.broadcast(mean, src=0 if name == "mismatch" else rank)
             else:
                 distributed.all_reduce(mean)
-            run.log({"loss": loss.item(), "mean_loss": float(mean) / WORLD})
+            run.log({"loss": loss.item(), "mean_loss": float(mean[0]) / WORLD})
+        took.append(time.monotonic() - began)
+        if step + 1 >= CASES[name].steps and float(mean[1]):  # all ranks read the same
+            break
     distributed.barrier()
     run.finish()
 
@@ -128,11 +145,11 @@ def _sharded(model: Any) -> Any:
     return fully_shard(model, mesh=mesh)
 
 
-def _go_wrong(name: str, step: int, model: Any) -> None:
+def _go_wrong(name: str, step: int, model: Any, late: float) -> None:
     import torch
 
     if name == "straggler":
-        time.sleep(0.03)
+        time.sleep(late)
     if step != AT:
         return
     if "sleeps" in name:
@@ -240,6 +257,7 @@ def run_case(name: str, seconds: float = 600.0, keep: Callable[[Path], None] = l
                 found = diagnosis.findings()
                 if not named and case.kinds and is_named(case, found):
                     named, at = True, time.monotonic() - began
+                    (home / ENOUGH).touch()
                 if named and running and case.hangs and time.monotonic() - began > at + LINGER_SECONDS:
                     break
                 time.sleep(0.1 if running else 1.0)

@@ -1,5 +1,6 @@
 """Each import contract of pyproject.toml is broken by the import that it forbids."""
 
+import os
 import re
 import shutil
 import subprocess
@@ -8,6 +9,8 @@ import tomllib
 from pathlib import Path
 
 import pytest
+
+from tests.forked import run
 
 ROOT = Path(__file__).resolve().parents[2]
 CONTRACTS = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]["contracts"]
@@ -98,8 +101,9 @@ def lint(root: Path, modules: dict[str, str]) -> set[str]:
         path.write_text(code)
         for folder in path.relative_to(root).parents[:-1]:
             (root / folder / "__init__.py").touch()
-    command = [sys.executable, "-c", "from importlinter.cli import lint_imports_command as run; run()"]
-    answer = subprocess.run([*command, "--no-cache"], cwd=root, capture_output=True, text=True, check=False)
+    program = root / "lint.py"
+    program.write_text("from importlinter.cli import lint_imports_command as run; run()")
+    answer = run(["--no-cache"], os.environ, script=program, imported="importlinter.cli")
     verdicts = dict(re.findall(r"^(.+) (KEPT|BROKEN)\b", answer.stdout, re.MULTILINE))
     assert verdicts.keys() == NAMES, answer.stdout + answer.stderr
     broken = {name for name, verdict in verdicts.items() if verdict == "BROKEN"}

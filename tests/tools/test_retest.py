@@ -115,4 +115,4 @@ def test_ci_runs_tests_once_and_through_the_tool() -> None:
     kept = {name: os.environ[name] for name in ("PATH", "HOME") if name in os.environ}
     line = ["make", "--dry-run", "VENV=.venv-absent", "CI=true", "test-all"]
     planned = subprocess.run(line, cwd=retest.ROOT, env=kept, capture_output=True, text=True, check=True).stdout
-    assert ".venv-absent/bin/python tools/retest.py -n 4" in planned
+    assert ".venv-absent/bin/python tools/retest.py -n 8" in planned

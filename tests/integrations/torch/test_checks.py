@@ -1,5 +1,6 @@
 """What is sampled of weights, gradients and inputs, and what the diagnosis says of it in real loops."""
 
+import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -155,3 +156,30 @@ def test_gradient_norms_that_were_asked_for_are_kept(read: Read) -> None:
     """With `grad_norm` given, no budget leaves a norm out."""
     _loop(40, grad_norm=4)
     assert _values(read, "grad_norm") == 10
+
+
+def _sampled(read: Read, place: Path, monkeypatch: pytest.MonkeyPatch, unaffordable: range, grace: float) -> list[int]:
+    """The steps at which the weights were looked at."""
+    monkeypatch.setattr("stepscope.integrations.torch.sampling.GRACE_SECONDS", grace)
+    net = torch.nn.Linear(8, 1)
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.01)
+    with stepscope.init(project="checks", overhead_budget=1e-3) as run:
+        integration.instrument()
+        monkeypatch.setattr(run, "affords", lambda: step not in unaffordable)
+        for step in range(STEPS):
+            with run.step(step):
+                net(torch.rand(4, 8)).mean().backward()
+                optimizer.step()
+        integration.uninstrument()
+    found = [each.step for each in read(Metric) if "param_norm" in each.values]
+    shutil.rmtree(place)
+    return found
+
+
+def test_ranks_look_at_the_same_steps(place: Path, read: Read, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever each of them times and can afford: what they find is compared between them."""
+    every = _sampled(read, place, monkeypatch, range(0), grace=1e9)
+    assert len(every) > 6
+    assert _sampled(read, place, monkeypatch, range(0), grace=0.0) == every
+    less = _sampled(read, place, monkeypatch, range(5, 40), grace=0.0)
+    assert less == [step for step in every if step not in range(5, 40)]

@@ -68,7 +68,7 @@ def test_some_steps_are_timed_whole(place: Path, read: Read, monkeypatch: pytest
 
 
 def test_a_short_run_is_complete(place: Path, read: Read) -> None:
-    """Before the hooks took a quarter of a second, no step is left out."""
+    """Before the hooks took a quarter of a second, and in the first steps, no step is left out."""
     run = stepscope.init(project="torch")
     integration.instrument()
     train(run, 5)
@@ -96,6 +96,49 @@ def test_the_period_follows_the_cost() -> None:
     assert after(2000, hook=0.0002, step=0.1).every == 1
     assert after(2000, hook=0.0002, step=0.003, matters=False).every == 1
     assert after(2000, hook=0.0002, step=0.003, budget=0.0).every == sampling.MAX_EVERY
+
+
+def test_the_first_steps_are_timed_whatever_they_cost() -> None:
+    """The first hooks load what they need: that is no reason to leave the next hundred steps out."""
+    now = 0.0
+    made = sampling.Sampling(lambda: now)
+    for number in range(200):
+        now += 0.25
+        assert made.on
+        made.add(0.0003 if number > 1 else 0.3)
+        made.end_step(number, 0.005, matters=True)
+
+
+def test_time_that_a_hook_waits_for_a_cpu_is_not_its_cost() -> None:
+    """On a busy machine, where half of the steps have a hook that waits, all steps are timed."""
+    now = 0.0
+    made = sampling.Sampling(lambda: now)
+    for number in range(200):
+        now += 0.25
+        assert made.on
+        made.add(0.03 if number % 2 else 0.0003)
+        made.end_step(number, 0.005, matters=True)
+
+
+def test_steps_that_are_left_out_are_told_from_whole_ones() -> None:
+    """The last step before the first that is left out has the attribute, and so has every step that is timed later."""
+    now, told = 0.0, {}
+    made = sampling.Sampling(lambda: now)
+    for number in range(4000):
+        step = 0.003 if number < 2000 else 1.0
+        now += step
+        if made.on:
+            told[number] = made.attrs().get(ATTR_SAMPLED)
+            made.add(0.0002)
+            made.end_step(number, 0.005, matters=True)
+        else:
+            made.skip(number)
+    first = next(number for number in range(4000) if number not in told)
+    assert told[first - 2] is None
+    assert told[first - 1] == 1
+    assert None not in [weight for number, weight in told.items() if number > first]
+    assert told[3999] == 1
+    assert max(told) - min(number for number, weight in told.items() if number > 2000 and weight == 1) > 1000
 
 
 def test_ranks_choose_the_same_steps() -> None:

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 import stepscope
-from stepscope.integrations.torch.phases import CATEGORY, Optional, failed
+from stepscope.integrations.torch.phases import CATEGORY, Optional, failed, in_backward
 from stepscope.model.names import EVENT_PARAMETERS
 
 PERIODS = ((19, 21, 23), (47, 53, 49))
@@ -40,6 +40,7 @@ class Checks:
         self._steps = 0
         self._next = SETTLED
         self._round = 0
+        self._reported = False
         self._before: torch.Tensor | None = None
         self._device: torch.device | None = None
         """The device of the weights, where that has an allocator."""
@@ -90,24 +91,42 @@ class Checks:
         if step is not None:
             run.log({"stale_gradient": stale}, step, CATEGORY)
 
+    def count(self, optimizer: Any) -> bool:
+        """Count a step of the first optimizer; return whether a sample is due after it.
+
+        That depends on the count alone, neither on what this rank can afford nor on which steps it times: what is
+        sampled is compared between ranks.
+        """
+        if id(optimizer) != self._known:
+            return False
+        self._steps += 1
+        if self._steps < self._next:
+            return False
+        self._round += 1
+        periods = PERIODS[self._steps >= LATER]
+        self._next = self._steps + (SETTLED if self._steps < EARLY else periods[self._round % len(periods)])
+        return True
+
     def step(self, run: stepscope.Run, optimizer: Any, step: int, axis: str | None) -> None:
-        """See the weights after an optimizer step."""
+        """See an optimizer step that is timed, and the weights after it where a sample is due."""
         if id(optimizer) != self._known:
             self._optimizers.add(optimizer)
             if self._main is not None and self._main() is not None:
                 return
             self._main, self._known = weakref.ref(optimizer), id(optimizer)
-        self._steps += 1
+        due = self.count(optimizer)
         if self._device is not None and self._steps % MEMORY_EVERY == 0:
             run.log({"memory_allocated_bytes": torch.cuda.memory_allocated(self._device)}, step, CATEGORY, axis=axis)
-        if self._steps < self._next or _is_capturing() or not run.affords():
+        if due:
+            self.sample(run, optimizer, step, axis)
+
+    def sample(self, run: stepscope.Run, optimizer: Any, step: int, axis: str | None) -> None:
+        """See the weights after an optimizer step, if the run can afford it."""
+        if in_backward() or _is_capturing() or not run.affords():
             return
-        first = self._next == SETTLED
-        self._round += 1
-        periods = PERIODS[self._steps >= LATER]
-        self._next = self._steps + (SETTLED if self._steps < EARLY else periods[self._round % len(periods)])
         with Optional(run):
-            if first:
+            if not self._reported:
+                self._reported = True
                 self._report_parameters(run)
             self._sample(run, optimizer, step, axis)
 

@@ -212,6 +212,7 @@ class OptimizerTiming:
     def install(self) -> None:
         """Install the hooks."""
         before, after = (never_raising(each, self._sampling.add) for each in (self._before, self._after))
+        sample = never_raising(self._sample, lambda seconds: None)  # which is no part of a step that is timed
 
         def on_step(optimizer: Any, args: Any, kwargs: Any) -> None:
             if self._sampling.on or self._is_norm_due():  # else nothing is opened, and nothing is left open
@@ -221,6 +222,8 @@ class OptimizerTiming:
             if self._sampling.on:
                 after(optimizer, args, kwargs)
                 return
+            if self._checks is not None and not torch.compiler.is_compiling() and self._checks.count(optimizer):
+                sample(self._checks, optimizer)
             if self._sampling.skip(self._steps) and self._modules is not None:
                 self._modules.install()
             self._steps += 1
@@ -253,12 +256,15 @@ class OptimizerTiming:
         phase.end()
         place = self._place(run)
         self._clock.close_round(run, *place)
-        if self._checks is not None and not in_backward():
+        if self._checks is not None:
             quietly(run, self._checks.step, optimizer, *place)
         self._sampling.end_step(self._steps, run.overhead_budget, matters=not self._behind)
         self._steps += 1
         if self._modules is not None and not self._sampling.on:
             self._modules.rest()
+
+    def _sample(self, run: stepscope.Run, checks: Checks, optimizer: Any) -> None:
+        quietly(run, checks.sample, optimizer, *self._place(run))
 
     def _place(self, run: stepscope.Run) -> tuple[int, str | None]:
         step, axis = run.mark

@@ -25,6 +25,8 @@ class Sampling:
         """One in about so many steps is timed."""
         self.on = True
         """Whether the passes until the next optimizer step are timed."""
+        self._announced = False
+        """Whether spans have the attribute; from then on all have it, also while no step is left out."""
         self._spent = self._total = 0.0
         self._costs: deque[float] = deque(maxlen=KEPT)
         self._lasted: deque[float] = deque(maxlen=KEPT)
@@ -35,8 +37,8 @@ class Sampling:
         self._spent += seconds
 
     def attrs(self) -> dict[str, int]:
-        """The attribute of a span that stands for those of several steps."""
-        return {ATTR_SAMPLED: self.every} if self.every > 1 else {}
+        """The attribute of a span that stands for those of several steps; readers know by it that a step is whole."""
+        return {ATTR_SAMPLED: self.every} if self._announced else {}
 
     def skip(self, number: int) -> bool:
         """End a step that was left out, and return whether the next one is timed; most steps pay for no more."""
@@ -55,15 +57,21 @@ class Sampling:
         self._costs.append(self._spent)
         self._total += self._spent
         self._spent = 0.0
-        if self._total > GRACE_SECONDS and self._lasted:
-            self.every = self._period(budget) if matters else 1
+        if self._total > GRACE_SECONDS and len(self._lasted) == KEPT:  # the first hooks cost most
+            every = self._period(budget) if matters else 1
+            if self._announced:
+                self.every = every
+            self._announced |= every > 1  # by the next step, which is timed: else the one after it would look whole
         self._next = next(each for each in itertools.count(number + 1) if is_chosen(each, self.every))
         self.on = self._next == number + 1
 
     def _period(self, budget: float) -> int:
-        """The power of two that keeps the hooks within the budget."""
+        """The power of two that keeps the hooks within the budget.
+
+        On a busy machine many steps have a hook that waits for a CPU, which is no cost: the cheaper ones tell that.
+        """
         allowed = budget * median(self._lasted)
-        cost, every = TIMES * median(self._costs), 1
+        cost, every = TIMES * sorted(self._costs)[len(self._costs) // 4], 1
         while every < MAX_EVERY and cost > allowed * every:
             every *= 2
         return every
