@@ -216,8 +216,23 @@ SAMPLE = ("table", "step", "axis", "rank", "attempt", "time")
 """The first columns of samples; one of their own that has such a name gets a _ at its end."""
 
 
+@Endpoint(
+    "/api/runs/{run}/export",
+    "exportRun",
+    (
+        RUN,
+        Param("format", "choice", "the format", "jsonl", choices=tuple(MEDIA_TYPES)),
+        Param("what", "choice", "the kind of record", "metrics", choices=WHAT),
+        Param("key", "text", "points of this metric only, in any spelling of its category", many=64),
+        Param("rank", "integer", "points of this rank only", low=0, high=2**32 - 1),
+        Param("run_column", "boolean", "name the run in a first column of points, histograms and exemplars", False),
+    ),
+    media_types=tuple(MEDIA_TYPES.values()),
+)
 def export(reader: Reader, given: dict[str, Any]) -> Stream[Binary]:
-    """Answer `/api/runs/{run}/export`."""
+    """A run as a file: all points, histograms or exemplars, superseded ones too, or its spans, logs or alerts, newest
+    first, or its samples.
+    """
     run = reader.run(given["run"])
     if given["key"]:
         given = {**given, "key": find_metrics(reader.engine, run.number, given["key"])[0]}
@@ -349,23 +364,3 @@ def _newest_first(find: Callable[[int | None, int], list[Any]], time: Callable[[
         same = sum(time(row) == last for row in page)
         offset = offset + same if last == until else same
         until = last
-
-
-ENDPOINTS = (
-    Endpoint(
-        "/api/runs/{run}/export",
-        "exportRun",
-        "A run as a file: all points, histograms or exemplars, superseded ones too, or its spans, logs or "
-        "alerts, newest first, or its samples.",
-        export,
-        (
-            RUN,
-            Param("format", "choice", "the format", "jsonl", choices=tuple(MEDIA_TYPES)),
-            Param("what", "choice", "the kind of record", "metrics", choices=WHAT),
-            Param("key", "text", "points of this metric only, in any spelling of its category", many=64),
-            Param("rank", "integer", "points of this rank only", low=0, high=2**32 - 1),
-            Param("run_column", "boolean", "name the run in a first column of points, histograms and exemplars", False),
-        ),
-        media_types=tuple(MEDIA_TYPES.values()),
-    ),
-)
