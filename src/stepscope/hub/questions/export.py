@@ -10,12 +10,12 @@ import msgspec
 import numpy as np
 
 from stepscope.hub.questions.distributions import DistributionRow, ExemplarRow, every_distribution, every_exemplar
-from stepscope.hub.questions.logs import find_alerts, find_logs, record_json
+from stepscope.hub.questions.logs import RecordJson, find_alerts, find_logs, record_json
 from stepscope.hub.questions.series.metric_keys import find_metrics
 from stepscope.hub.questions.toolbox.conditions import RecordQuery
 from stepscope.hub.questions.toolbox.endpoint import RUN, Endpoint, Reader, Stream, safe_name
 from stepscope.hub.questions.toolbox.params import Binary, Param, bad_request
-from stepscope.hub.questions.traces.stored_spans import SpanRow, find_spans, span_json
+from stepscope.hub.questions.traces.stored_spans import SpanJson, SpanRow, find_spans, span_json
 from stepscope.hub.store import exact, literal
 from stepscope.hub.store.engine import Engine
 from stepscope.hub.store.read import arrow
@@ -83,14 +83,7 @@ EXEMPLAR = (
     *("key", "axis", "rank", "attempt", "step", "time", "value"),
     *("trace_id", "span_id", "attrs", "scope", "series_attrs"),
 )
-SPAN = (
-    *("run", "rank", "attempt", "trace_id", "span_id", "parent_id", "name", "kind", "status", "message", "step"),
-    *("axis", "start", "duration_ms", "scope", "attrs", "events", "links", "flags"),
-)
-RECORD = (
-    *("kind", "run", "rank", "attempt", "time", "step", "axis", "trace_id", "span_id", "severity"),
-    *("severity_number", "name", "body", "attrs", "scope", "observed", "flags"),
-)
+SPAN, RECORD = tuple(SpanJson.__annotations__), tuple(RecordJson.__annotations__)
 
 
 def point_rows(points: Points) -> Iterator[tuple[Any, ...]]:

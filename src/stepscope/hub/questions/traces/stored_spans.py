@@ -247,10 +247,10 @@ class SpanJson(TypedDict):
     start: Seconds
     duration_ms: Ms
     scope: str
-    flags: int
     attrs: Attrs
     events: list[SpanEventJson]
     links: list[LinkJson]
+    flags: int
 
 
 class PlacedSpan(SpanJson):
