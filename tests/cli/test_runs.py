@@ -10,9 +10,9 @@ import pytest
 
 from stepscope.cli.listed_run import listed_run
 from stepscope.cli.main import main
-from stepscope.cli.watching.watched import Watched
 from stepscope.journal import layout
 from stepscope.journal.run_summary import read_run
+from stepscope.journal.watched import Watched
 from stepscope.model import names
 from stepscope.model.records import Event, Log, Metric
 from tests.cli.journals import SECOND, START, age, alert, finished, metric, span, this_host, write

@@ -14,9 +14,9 @@ import pytest
 
 from stepscope.cli.journal_answers import RUN, JournalAnswers
 from stepscope.cli.main import main
-from stepscope.cli.watching.watched import Watched
 from stepscope.journal.layout import is_alive, process_alive
 from stepscope.journal.run_summary import read_run as summarised
+from stepscope.journal.watched import Watched
 from stepscope.model.ports import Writer
 from stepscope.testing import read_run
 from tests.cli.journals import NOBODY, metric, this_host, write

@@ -25,11 +25,11 @@ pytest.importorskip("rich", reason="top draws with rich")
 from stepscope.cli import stored_run
 from stepscope.cli.main import main
 from stepscope.cli.watching.charts import chart
-from stepscope.cli.watching.key_trend import MOST, KeyTrend
 from stepscope.cli.watching.screen import View, frame
-from stepscope.cli.watching.watched import Watched
 from stepscope.diagnosis.run_diagnosis import Diagnosis
+from stepscope.journal.key_trend import MOST, KeyTrend
 from stepscope.journal.segments import Tail
+from stepscope.journal.watched import Watched
 from stepscope.model.ports import Writer
 from tests.cli.journals import SECOND, START, alert, event, finished, log, metric, span, write
 from tests.hub.conftest import StartHub, start_hub
@@ -78,7 +78,7 @@ def test_numbers_that_are_none_are_marked() -> None:
     lines = chart(made, 40, 3)
     assert lines[0].endswith("!2")
     assert lines[1].index("!") in (19, 20)
-    assert [part.bad_step for part in made.drawn().values() if part.bad] == [500]
+    assert [part.first for part in made.drawn().values() if part.bad] == [500]
 
 
 @pytest.mark.parametrize("log", [False, True])
@@ -113,7 +113,7 @@ def test_memory_is_bounded_whatever_the_steps() -> None:
     assert len(parts) <= MOST
     assert sum(part.good for part in parts.values()) == 20_000
     assert min(part.low for part in parts.values()) == min(steps)
-    assert max(part.high_step for part in parts.values()) == max(steps)
+    assert max(part.high for part in parts.values()) == max(steps)
 
 
 def two_ranks(home: Path, *ended: int) -> Path:

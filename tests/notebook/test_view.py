@@ -10,9 +10,10 @@ from typing import Any
 import pytest
 
 import stepscope
+from stepscope.journal.key_trend import MOST
 from stepscope.model.errors import StepscopeError
 from stepscope.notebook.cell_document import ENTRY, WEB, document, modules
-from stepscope.notebook.shown_runs import POINTS, JournalRun
+from stepscope.notebook.shown_runs import JournalRun
 from stepscope.notebook.view import MAX_CHARTS, View
 from tests.waiting import wait_until
 
@@ -52,7 +53,7 @@ def test_a_view_is_bounded(tmp_path: Path) -> None:
     """Many metrics and many points: the rest is counted, and no spike and no NaN is lost."""
     run = stepscope.init(home=tmp_path, probes=False, otel=False, quiet=True)
     odd = {1001: 99.0, 3500: math.nan, 4500: -math.inf}
-    for step in range(20 * POINTS * 2):
+    for step in range(20 * MOST):
         run.log({"loss": odd.get(step, math.sin(step))}, step=step)
     run.log({f"m{at:02}": 1.0 for at in range(40)}, step=1)
     run.finish(timeout=60)
@@ -60,8 +61,8 @@ def test_a_view_is_bounded(tmp_path: Path) -> None:
     assert (len(view["charts"]), view["more"]) == (MAX_CHARTS, 41 - MAX_CHARTS)
     (line,) = view["charts"][0]["lines"]
     columns = line["columns"]
-    assert line["total"] == sum(columns["count"]) == 20 * POINTS * 2
-    assert POINTS < len(columns["x"]) <= 2 * POINTS
+    assert line["total"] == sum(columns["count"]) == 20 * MOST
+    assert MOST // 2 < len(columns["x"]) <= MOST
     assert columns["x"] == sorted(columns["x"])
     lengths = [last - first for first, last in zip(columns["x"], columns["x_last"], strict=True)]
     assert len(set(lengths[:-1])) == 1  # early steps are as fine as late ones

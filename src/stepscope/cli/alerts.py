@@ -10,7 +10,7 @@ from stepscope.cli import text
 from stepscope.cli.options import Commands, add_command, add_to_verbs, home_of
 from stepscope.hub.client import open_client, resolve_run
 from stepscope.model.errors import ConfigError
-from stepscope.model.formatting import duration
+from stepscope.model.formatting import amount, duration
 from stepscope.wire.plain import dumps
 
 if TYPE_CHECKING:
@@ -56,7 +56,9 @@ def check_files(args: argparse.Namespace) -> int:
         print(f"there is no {FILES[0]} in {home_of(args)}: the built-in packs are active")
     for each in () if args.json else found:
         if each["mistake"] is None:
-            print(text.clean(f"{each['file']}: {_many(each['rules'], 'rule')}, {_many(each['notifiers'], 'notifier')}"))
+            print(
+                text.clean(f"{each['file']}: {amount(each['rules'], 'rule')}, {amount(each['notifiers'], 'notifier')}")
+            )
         else:
             mistake = each["mistake"]
             print(text.clean(f"{each['file']}:{mistake['line']}:{mistake['column']}: {mistake['message']}"))
@@ -166,8 +168,8 @@ def _replay(args: argparse.Namespace) -> int:
         f"{each['severity']} step {each['step']} to {each['last_step']}, {each['state']}: {each['message']}"
         for each in found["alerts"]
     ]
-    over = f"{_many(found['points'], 'point')} of {_many(len(found['keys']), 'metric')} of {run}"
-    _print(args, found, [*lines, f"{_many(len(found['alerts']), 'alert')} over {over}"])
+    over = f"{amount(found['points'], 'point')} of {amount(len(found['keys']), 'metric')} of {run}"
+    _print(args, found, [*lines, f"{amount(len(found['alerts']), 'alert')} over {over}"])
     return 0
 
 
@@ -183,7 +185,7 @@ def _tests(args: argparse.Namespace) -> int:
         lines.append(f"{'FAILED' if each['failures'] else 'ok'}  {each['name']}")
         lines += [f"        {mistake}" for mistake in each["failures"]]
     failed = sum(bool(each["failures"]) for each in found)
-    _print(args, found, [*lines, f"{_many(len(found), 'test')}, {failed} failed"])
+    _print(args, found, [*lines, f"{amount(len(found), 'test')}, {failed} failed"])
     return 1 if failed else 0
 
 
@@ -231,7 +233,3 @@ def _silence_lines(silences: Sequence[dict[str, Any]], expected: Sequence[dict[s
         yield f"{each['id']}  {what} of {each['key']} is expected in {where}, by {each['who']}"
     if not silences and not expected:
         yield "nothing is silenced"
-
-
-def _many(number: int, word: str) -> str:
-    return f"{number} {word}{'s' if number != 1 else ''}"

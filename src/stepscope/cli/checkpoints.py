@@ -36,13 +36,9 @@ def _text(run: str, found: dict[str, Any], limit: int) -> str:
     if not found["checkpoints"]:
         return f"{run} has recorded no checkpoints; record them with run.checkpoint(PATH)"
     best, keys = found["best"], found["keys"]
-    head = ["", "STEP", "SIZE", "TOOK", *keys, "PATH"]
-    rows = [[text.clean(cell) for cell in _row(each, keys, best)] for each in found["checkpoints"][:limit]]
-    widths = [max(len(row[at]) for row in (head, *rows)) for at in range(len(head) - 1)]
-    lines = [
-        "  ".join([*(cell.rjust(width) for cell, width in zip(row, widths, strict=False)), row[-1]])
-        for row in (head, *rows)
-    ]
+    head = ["", ">STEP", ">SIZE", ">TOOK", *(f">{text.clean(key)}" for key in keys), "PATH"]
+    rows = [_row(each, keys, best) for each in found["checkpoints"][:limit]]
+    lines = text.table(head, rows)
     left = found["total"] - len(rows)
     lines += [f"and {left} older ones"] if left else []
     if best is not None:

@@ -106,7 +106,8 @@ def _once(args: argparse.Namespace, home: Path) -> tuple[list[dict[str, Any]], C
             values = records = 0
             for step in import_run(home, run, source.name, skip, args.project):
                 values, records = values + step.points, records + step.records
-                show(text.cut(text.clean(run.name), 24), step.done, max(step.size, step.done), _values(values))
+                counted = formatting.amount(values, "value")
+                show(text.cut(text.clean(run.name), 24), step.done, max(step.size, step.done), counted)
             done.append({"run": run.id, "name": run.name, "source": source.name, "values": values, "records": records})
     return done, left_out
 
@@ -126,7 +127,7 @@ def _report(args: argparse.Namespace, done: list[dict[str, Any]], left_out: Coun
         print(dumps({"runs": done, "left_out": dict(left_out)}))
         return
     for each in done:
-        new = _values(each["values"]) if each["records"] else "nothing new"
+        new = formatting.amount(each["values"], "value") if each["records"] else "nothing new"
         print(text.clean(f"{each['source']}: {each['name']} -> {each['run']}  {new}"))
     if left_out:
         print(text.clean(f"left out: {_listed(left_out)}"))
@@ -151,7 +152,3 @@ def _check(args: argparse.Namespace, home: Path) -> int:
 
 def _listed(left_out: Counter[str]) -> str:
     return ", ".join(f"{reason} ({formatting.count(count)})" for reason, count in left_out.items())
-
-
-def _values(count: int) -> str:
-    return f"{formatting.count(count)} value{'' if count == 1 else 's'}"

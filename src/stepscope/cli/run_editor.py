@@ -3,7 +3,7 @@
 import contextlib
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import msgspec
 
@@ -22,27 +22,12 @@ class StillRunning(StepscopeError):
     """A running run cannot be deleted."""
 
 
-class Editor(Protocol):
-    """One run that can be changed."""
-
-    run: str
-
-    def describe(self) -> Description:
-        """Its description now."""
-
-    def edit(self, change: Change) -> Description:
-        """Change it, and return the new description."""
-
-    def delete(self) -> dict[str, int]:
-        """Delete it, and return the bytes freed by place; StepscopeError while it runs."""
-
-
 @contextlib.contextmanager
-def open_editor(home: Path, text: str) -> Iterator[Editor]:
+def open_editor(home: Path, text: str) -> Iterator["HubRun | LocalRun"]:
     """Find a run by id, name or `latest`; without a hub, also in the hub's store."""
     remote = open_http_client(home)
     if remote is not None:
-        yield _HubRun(remote, resolve_run(remote, home, text))
+        yield HubRun(remote, resolve_run(remote, home, text))
         return
     try:
         found = find_run(home, text)
@@ -50,12 +35,12 @@ def open_editor(home: Path, text: str) -> Iterator[Editor]:
         if not (home / "hub" / "store").is_dir():
             raise
         with open_client(home) as client:
-            yield _HubRun(client, resolve_run(client, home, text))
+            yield HubRun(client, resolve_run(client, home, text))
         return
-    yield _LocalRun(home, found)
+    yield LocalRun(home, found)
 
 
-class _HubRun:
+class HubRun:
     """A run of a hub, or of its engine in this process."""
 
     def __init__(self, client: HubClient, run: str) -> None:
@@ -75,7 +60,7 @@ class _HubRun:
         return found
 
 
-class _LocalRun:
+class LocalRun:
     """A run of a home that no hub has open."""
 
     def __init__(self, home: Path, run: str) -> None:

@@ -6,7 +6,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from stepscope.cli import text
 from stepscope.cli.options import LATEST_HELP, Commands, add_command, home_of, integer
@@ -46,17 +46,7 @@ def command(args: argparse.Namespace, pause: Callable[[float], None] = time.slee
     return 0
 
 
-class Reader(Protocol):
-    """A source of records."""
-
-    def last(self, count: int) -> list[Row]:
-        """The last records, by time."""
-
-    def read(self) -> list[Row]:
-        """The records since the last call, by time."""
-
-
-def _reader(home: Path, text: str, only_kind: str | None) -> Reader:
+def _reader(home: Path, text: str, only_kind: str | None) -> "Follower | Watcher":
     """Read the run from its journals; from the hub when the journals are on another machine."""
     try:
         return Follower(home, find_run(home, text), only_kind)

@@ -18,8 +18,8 @@ from stepscope.cli.stored_run import open_stored
 from stepscope.cli.text import WIDTH, width
 from stepscope.cli.watching.hub_view import HubView
 from stepscope.cli.watching.screen import Found, RunView, Styled, View, frame
-from stepscope.cli.watching.watched import Watched
 from stepscope.journal.resolve_run import find_run
+from stepscope.journal.watched import Watched
 from stepscope.model.errors import ConfigError
 from stepscope.wire.plain import dumps
 

@@ -11,7 +11,7 @@ import urllib.parse
 import urllib.request
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Any, BinaryIO, Protocol
+from typing import Any, BinaryIO, TypeAlias
 
 from stepscope.hub.home import HubHome, address_of
 from stepscope.journal.resolve_run import PROBES, choose
@@ -38,27 +38,8 @@ class HubError(StepscopeError):
     """The hub did not answer."""
 
 
-class HubClient(Protocol):
-    """Sends queries; `path` is one of the API's, with its parameters in braces."""
-
-    problem: str
-    """Why the answers lack the newest records; empty when they do not."""
-
-    def get(self, path: str, **params: Any) -> Any:
-        """GET JSON."""
-
-    def post(self, path: str, body: Any) -> Any:
-        """POST JSON and return JSON."""
-
-    def change(self, method: str, path: str, body: Any = None, **params: Any) -> Any:
-        """Change something, with a JSON body where needed."""
-
-    def copy(self, out: BinaryIO, path: str, **params: Any) -> int:
-        """Write the answer to a file and return its size."""
-
-
 @contextlib.contextmanager
-def open_client(home: Path, timeout: float = 60.0, only: str | None = None) -> Iterator[HubClient]:
+def open_client(home: Path, timeout: float = 60.0, only: str | None = None) -> Iterator["HubClient"]:
     """Open a client of the hub, or of its engine after it read the home's journals, or those of `only` one run."""
     remote = open_http_client(home, timeout)
     if remote is not None:
@@ -230,6 +211,13 @@ class LocalClient:
                 yield from found.pieces if isinstance(found, Stream) else [encode_answer(found, MissingShards())]
         except Refused as refused:
             raise HubError(str(refused)) from None
+
+
+HubClient: TypeAlias = HttpClient | LocalClient
+"""Sends queries; `path` is one of the API's, with its parameters in braces.
+
+`problem` says why the answers lack the newest records; it is empty when they do not.
+"""
 
 
 @contextlib.contextmanager

@@ -5,7 +5,6 @@ import inspect
 import os
 import threading
 from collections.abc import Callable, Mapping
-from types import TracebackType
 from typing import Any
 
 import msgspec
@@ -137,10 +136,8 @@ class _CallContext:
         self._span = stepscope.span(self._name, **{"ray.call": self._name})
         return self._span.__enter__()
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, where: TracebackType | None
-    ) -> None:
-        self._span.__exit__(kind, error, where)
+    def __exit__(self, *raised: Any) -> None:
+        self._span.__exit__(*raised)
         if self._token is not None:
             try:
                 detach(self._token)

@@ -4,7 +4,6 @@ import functools
 import inspect
 import time
 from collections.abc import Callable
-from types import TracebackType
 from typing import Any
 
 from opentelemetry import trace
@@ -85,8 +84,6 @@ class _Operation:
         self._began = time.perf_counter()
         self._entry.__enter__()
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, where: TracebackType | None
-    ) -> None:
-        self._entry.__exit__(kind, error, where)
+    def __exit__(self, *raised: Any) -> None:
+        self._entry.__exit__(*raised)
         self._duration.record(time.perf_counter() - self._began, {"operation": self._name})

@@ -4,7 +4,6 @@ import contextlib
 import functools
 from collections.abc import Callable
 from pathlib import Path
-from types import TracebackType
 from typing import Any, TypeVar, cast
 
 from opentelemetry import trace
@@ -31,12 +30,7 @@ class OffSpan(Span):
     def __enter__(self) -> "OffSpan":
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        where: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *raised: Any) -> None:
         return None
 
     @property

@@ -294,51 +294,33 @@ def _as_path(value: Any) -> Path:
 
 
 def _as_bool(value: Any) -> bool:
-    words = {
-        "1": True,
-        "true": True,
-        "yes": True,
-        "on": True,
-        "0": False,
-        "false": False,
-        "no": False,
-        "off": False,
-    }
     if isinstance(value, bool):
         return value
-    known = words.get(str(value).strip().lower())
-    if known is None:
+    word = str(value).strip().lower()
+    if word not in (*_YES, *_NO):
         raise ValueError("expected true or false")
-    return known
+    return word in _YES
 
 
-def _positive(value: Any) -> float:
-    number = _number(value)
-    if not 0 < number <= MAX_SECONDS:
-        raise ValueError(f"expected a number of seconds above 0, {MAX_SECONDS} at most")
-    return number
+_YES, _NO = ("1", "true", "yes", "on"), ("0", "false", "no", "off")
 
 
-def _seconds(value: Any) -> float:
-    number = _number(value)
-    if not 0 <= number <= MAX_SECONDS:
-        raise ValueError(f"expected a number of seconds, 0 to {MAX_SECONDS}")
-    return number
+def _as_number(low: float, high: float, what: str) -> Callable[[Any], float]:
+    """Return a parser of numbers in a range."""
+
+    def parse(value: Any) -> float:
+        try:
+            number = math.nan if isinstance(value, bool) else float(value)
+        except (TypeError, ValueError, OverflowError):
+            number = math.nan  # which is in no range
+        if not low <= number <= high:
+            raise ValueError(f"expected {what}")
+        return number
+
+    return parse
 
 
-def _share(value: Any) -> float:
-    number = _number(value)
-    if not 0 <= number <= 1:
-        raise ValueError("expected a share between 0 and 1, such as 0.005 for 0.5 %")
-    return number
-
-
-def _number(value: Any) -> float:
-    """Return a number; NaN, which is in no range, for anything else."""
-    try:
-        return math.nan if isinstance(value, bool) else float(value)
-    except (TypeError, ValueError, OverflowError):
-        return math.nan
+_positive = _as_number(math.ulp(0.0), MAX_SECONDS, f"a number of seconds above 0, {MAX_SECONDS} at most")
 
 
 def _as_bytes(value: Any) -> int:
@@ -398,11 +380,6 @@ def _as_shipper(value: Any) -> str:
     return str(value)
 
 
-def _as_given(value: Any) -> Any:
-    """Return a value that is checked elsewhere."""
-    return value
-
-
 def _as_attributes(value: Any) -> dict[str, str]:
     """Read resource attributes: a mapping, or OTel's `key=value,key=value` with %-escapes."""
     if isinstance(value, Mapping):
@@ -416,28 +393,20 @@ def _as_attributes(value: Any) -> dict[str, str]:
 
 
 _PARSERS: dict[str, Callable[[Any], Any]] = {
+    **{each.name: _as_bool for each in dataclasses.fields(Settings) if each.type in (bool, bool | None)},
     "tags": _as_tags,
     "parent": _as_parent,
     "from_step": _as_step,
     "run_id": _as_run_id,
-    "quiet": _as_bool,
     "home": _as_path,
-    "disabled": _as_bool,
     "flush_interval": _positive,
-    "exit_timeout": _seconds,
+    "exit_timeout": _as_number(0, MAX_SECONDS, f"a number of seconds, 0 to {MAX_SECONDS}"),
     "memory_quota": _as_bytes,
     "disk_quota": _as_bytes,
-    "probes": _as_bool,
     "probe_interval": _positive,
-    "overhead_budget": _share,
-    "capture_logs": _as_bool,
-    "capture_code": _as_bool,
-    "console": _as_bool,
-    "diagnosis": _as_bool,
+    "overhead_budget": _as_number(0, 1, "a share between 0 and 1, such as 0.005 for 0.5 %"),
     "log_level": _as_level,
-    "otel": _as_bool,
-    "sigterm": _as_bool,
     "resource_attributes": _as_attributes,
-    "sinks": _as_given,
+    "sinks": lambda given: given,  # checked by the registry of sinks
     "shipper": _as_shipper,
 }

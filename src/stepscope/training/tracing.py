@@ -147,10 +147,8 @@ class TracingContext:
     async def __aenter__(self) -> trace.Span:
         return self.__enter__()
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, where: TracebackType | None
-    ) -> None:
-        self.__exit__(kind, error, where)
+    async def __aexit__(self, *raised: Any) -> None:
+        self.__exit__(*raised)
 
 
 def trace_function(tracer: Any = None, func_name: str | None = None) -> Any:
@@ -193,14 +191,12 @@ class EpochContext(TracingContext):
         self._tokens.append(_epoch.set(self._epoch))
         return super().__enter__()
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, where: TracebackType | None
-    ) -> None:
+    def __exit__(self, *raised: Any) -> None:
         try:
             _epoch.reset(self._tokens.pop())
         except (IndexError, ValueError):  # exited without enter, or in another context
             pass
-        super().__exit__(kind, error, where)
+        super().__exit__(*raised)
 
 
 def trace_training_epoch(tracer: trace.Tracer | None, epoch: int, num_epochs: int) -> EpochContext:

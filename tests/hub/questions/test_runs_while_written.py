@@ -32,8 +32,8 @@ TABLE: dict[str, Any] = {
     "limit": 10,
 }
 ANSWERS: dict[str, Callable[[Reader], dict[str, Any]]] = {
-    "table": lambda reader: listing(reader, TABLE)["runs"][0],
-    "run": lambda reader: read_run(reader, {"run": "a"}),
+    "table": lambda reader: listing.answer(reader, TABLE)["runs"][0],
+    "run": lambda reader: read_run.answer(reader, {"run": "a"}),
 }
 
 

@@ -1,1 +1,1 @@
-"""A run followed from its folder alone: its records are summarised and drawn on a terminal."""
+"""A run drawn on a terminal while it is followed, from its journals or from a hub."""

@@ -1,31 +1,17 @@
 """A metric in characters: braille from the lowest to the highest of each column, `!` where it was no number."""
 
 import math
-from typing import Protocol
+from typing import TypeAlias
 
 from stepscope.cli import text
-from stepscope.cli.watching.key_trend import Part
+from stepscope.cli.watching.hub_view import StoredTrend
+from stepscope.journal.key_trend import KeyTrend, Part
 
 _DOTS = ((0x01, 0x08), (0x02, 0x10), (0x04, 0x20), (0x40, 0x80))
 """The bits of a character's dots, by row and column."""
 _EMPTY = 0x2800
-
-
-class Trend(Protocol):
-    """A metric over its steps."""
-
-    key: str
-
-    @property
-    def last(self) -> float | None:
-        """Its last value."""
-
-    @property
-    def extent(self) -> tuple[int, int]:
-        """The first and the last place of an interval."""
-
-    def drawn(self) -> dict[int, Part]:
-        """The intervals by place."""
+Trend: TypeAlias = KeyTrend | StoredTrend
+"""A metric over its steps."""
 
 
 def chart(trend: Trend, columns: int, rows: int, *, log: bool = False) -> list[str]:

@@ -9,9 +9,9 @@ from typing import Any
 from stepscope.cli.journal_answers import RUN
 from stepscope.cli.stored_run import StoredRun
 from stepscope.cli.tail import log_of, span_of, writer_of
-from stepscope.cli.watching.key_trend import MOST, Part
-from stepscope.cli.watching.watched import KEPT, PACE_SECONDS, Recent
 from stepscope.hub.client import HubError
+from stepscope.journal.key_trend import MOST, Part
+from stepscope.journal.watched import KEPT, PACE_SECONDS, Recent
 from stepscope.model.ports import Writer
 from stepscope.model.records import Span
 
@@ -63,7 +63,7 @@ class StoredTrend:
                 self._part(row["x"]).add(row["x"], float(row["sum"]) / row["count"])
 
     def _part(self, step: int) -> Part:
-        return self.parts.setdefault(step, Part())
+        return self.parts.setdefault(step, Part(step))
 
 
 class HubView:

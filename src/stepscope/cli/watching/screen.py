@@ -1,18 +1,18 @@
 """One frame of a watched run: as many lines as the terminal has, none wider than it."""
 
 import time
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol, TypeAlias
+from typing import Any, TypeAlias
 
 from stepscope.cli import text
 from stepscope.cli.record_lines import line
-from stepscope.cli.watching.charts import Trend, chart
-from stepscope.cli.watching.watched import KEPT, Recent
+from stepscope.cli.watching.charts import chart
+from stepscope.cli.watching.hub_view import HubView
 from stepscope.journal.key_summary import importance
+from stepscope.journal.watched import KEPT, Watched
 from stepscope.model import formatting
-from stepscope.model.ports import Writer
-from stepscope.model.records import Alert, Event, Log, Span
+from stepscope.model.records import Alert, Event, Log
 
 MIN_COLUMNS, MIN_ROWS = 40, 10
 _CHART_COLUMNS = 38
@@ -23,52 +23,8 @@ _STATUS = {"running": "bold green", "finished": "green", "crashed": "bold red", 
 
 Found: TypeAlias = Sequence[Mapping[str, Any]]
 """Findings, as the hub answers them."""
-
-
-class RunView(Protocol):
-    """A run as a frame shows it, from its journals or from a hub."""
-
-    run: str
-    logs: Recent
-    alerts: Recent
-
-    def read(self, seconds: float = 0.25) -> bool:
-        """Read what is new for about so long; False when nothing is left for now."""
-
-    @property
-    def keys(self) -> Collection[str]:
-        """The metrics."""
-
-    def last(self, key: str) -> tuple[float | None, int]:
-        """The last value of a metric, and how many points it has."""
-
-    def trends(self, keys: Sequence[str]) -> Sequence[Trend]:
-        """Metrics as they are drawn."""
-
-    @property
-    def newest(self) -> list[Writer]:
-        """The writers of the newest attempt."""
-
-    @property
-    def step(self) -> int | None:
-        """The furthest step of the newest attempt."""
-
-    @property
-    def seconds(self) -> float | None:
-        """Seconds from the first start to the last record."""
-
-    @property
-    def source(self) -> str:
-        """Where it was read from, and how much there is."""
-
-    def status(self) -> str:
-        """The state of the run."""
-
-    def steps_per_second(self, status: str) -> float | None:
-        """The pace."""
-
-    def living_spans(self) -> list[tuple[Writer, Span]]:
-        """Open spans of the processes that have not ended, the oldest first."""
+RunView: TypeAlias = Watched | HubView
+"""A run as a frame shows it, from its journals or from a hub."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,7 +3,6 @@
 from collections.abc import Sequence
 from typing import Annotated, Any, Literal, TypedDict
 
-import msgspec
 from msgspec import Meta
 
 from stepscope.hub.questions.toolbox.endpoint import RUN, Endpoint, Reader
@@ -30,7 +29,6 @@ from stepscope.wire.plain import plain
 
 MAX_EVENTS = 10_000
 MAX_CHANGES = 100
-_decode = msgspec.json.Decoder(Settings).decode
 _EVENTS = (names.EVENT_STOP, names.EVENT_STOPPED, names.EVENT_LIVE, names.EVENT_LIVE_CHANGED)
 StopState = Literal["requested", "received", "stopped", "ended"]
 ChangeState = Literal["requested", "applied", "refused", "ended"]
@@ -87,13 +85,18 @@ class ControlJson(TypedDict):
     changes: Annotated[list[SettingChange], Meta(description="Those of the newest attempt, the newest first.")]
 
 
+@Endpoint("/api/runs/{run}/control", "describeControl", (RUN,))
 def control(reader: Reader, given: dict[str, Any]) -> ControlJson:
-    """Answer `GET /api/runs/{run}/control`."""
+    """What users asked of the program: to stop, and to change its live settings, and what became of each request."""
     return _describe(reader, reader.recorded(given["run"]))
 
 
+@Endpoint("/api/runs/{run}/stop", "stopRun", (RUN,), method="POST")
 def stop(reader: Reader, given: dict[str, Any]) -> ControlJson:
-    """Answer `POST /api/runs/{run}/stop`; a second request changes nothing."""
+    """Ask the program to stop. It is not killed: it hears the request and ends when it is ready.
+
+    A second request changes nothing.
+    """
     edits, row = _edits(reader), reader.recorded(given["run"])
     attempt = _newest(edits, row)
     _check_running(reader, row)
@@ -103,8 +106,18 @@ def stop(reader: Reader, given: dict[str, Any]) -> ControlJson:
     return _describe(reader, row)
 
 
+@Endpoint(
+    "/api/runs/{run}/live",
+    "setLive",
+    (RUN,),
+    method="POST",
+    body=Annotated[
+        Settings,
+        Meta(min_length=1, description="Settings that the program declared as live, and the values they are to have."),
+    ],
+)
 def change(reader: Reader, given: dict[str, Any]) -> ControlJson:
-    """Answer `POST /api/runs/{run}/live`; a value that is asked for already changes nothing."""
+    """Ask the program to change settings that it declared as live; a second request changes nothing."""
     edits, row = _edits(reader), reader.recorded(given["run"])
     wanted = _settings(given["body"])
     attempt = _newest(edits, row)
@@ -170,7 +183,7 @@ def _append(edits: Edits, row: RunRow, who: str, request: Request) -> None:
 
 
 def _settings(body: bytes) -> dict[str, Any]:
-    wanted: dict[str, Any] = decode_body(_decode, body, '{"lr_scale": 0.5}')
+    wanted: dict[str, Any] = decode_body(Settings, body, '{"lr_scale": 0.5}')
     if not wanted:
         raise bad_request("nothing to change: send at least one setting")
     return wanted
@@ -284,36 +297,3 @@ def _changes(edits: Sequence[Edit], events: Sequence[LifeEvent], attempt: int, *
                 }
             )
     return found
-
-
-ENDPOINTS = (
-    Endpoint(
-        "/api/runs/{run}/control",
-        "describeControl",
-        "What users asked of the program: to stop, and to change its live settings, and what became of each request.",
-        control,
-        (RUN,),
-    ),
-    Endpoint(
-        "/api/runs/{run}/stop",
-        "stopRun",
-        "Ask the program to stop. It is not killed: it hears the request and ends when it is ready.",
-        stop,
-        (RUN,),
-        method="POST",
-    ),
-    Endpoint(
-        "/api/runs/{run}/live",
-        "setLive",
-        "Ask the program to change settings that it declared as live.",
-        change,
-        (RUN,),
-        method="POST",
-        body=Annotated[
-            Settings,
-            Meta(
-                min_length=1, description="Settings that the program declared as live, and the values they are to have."
-            ),
-        ],
-    ),
-)

@@ -2,7 +2,6 @@
 
 from typing import Annotated, Any, TypedDict
 
-import msgspec
 from msgspec import Meta
 
 from stepscope.hub.questions.runs import RunJson, run_json
@@ -13,8 +12,6 @@ from stepscope.journal.run_edits import Edits
 from stepscope.model.records import Seconds
 from stepscope.model.run_description import MAX_TAGS, Change, Description, Edit, apply, in_order, undo
 from stepscope.model.states import UNFINISHED
-
-_decode = msgspec.json.Decoder(Change).decode
 
 
 class EditJson(TypedDict):
@@ -49,8 +46,15 @@ class DeletedRun(TypedDict):
     freed: Deleted
 
 
+@Endpoint(
+    "/api/runs/{run}",
+    "editRun",
+    (RUN,),
+    method="PATCH",
+    body=Annotated[Change, Meta(extra_json_schema={"minProperties": 1})],
+)
 def change(reader: Reader, given: dict[str, Any]) -> EditedRun:
-    """Answer `PATCH /api/runs/{run}`."""
+    """Change the name, notes or tags of a run, or archive it; `undo` of the answer reverts it."""
     edits, recorded = _edits(reader), reader.recorded(given["run"])
     wanted = _change(given["body"])
     row = reader.with_edits(recorded)
@@ -71,15 +75,20 @@ def change(reader: Reader, given: dict[str, Any]) -> EditedRun:
     }
 
 
+@Endpoint("/api/runs/{run}/edits", "listEdits", (RUN,))
 def listing(reader: Reader, given: dict[str, Any]) -> EditList:
-    """Answer `GET /api/runs/{run}/edits`."""
+    """The edits of a run: who, when and what, the newest first."""
     row = reader.recorded(given["run"])
     found = in_order([*row.process_edits, *_edits(reader).of(row.id)])
     return {"edits": [_shape(edit) for edit in reversed(found) if edit.request is None]}
 
 
+@Endpoint("/api/runs/{run}", "deleteRun", (RUN,), method="DELETE")
 def delete(reader: Reader, given: dict[str, Any]) -> DeletedRun:
-    """Answer `DELETE /api/runs/{run}`."""
+    """Delete a run that has ended: its journals, quarantined records, stored rows, and uploaded files.
+
+    This cannot be undone.
+    """
     row = reader.run(given["run"])
     state = reader.states.state(row)
     if state in UNFINISHED:
@@ -102,7 +111,7 @@ def _edits(reader: Reader) -> Edits:
 
 def _change(body: bytes) -> Change:
     example = '{"name": "...", "notes": "...", "tags": {"name": true}, "archived": true}'
-    wanted = decode_body(_decode, body, example)
+    wanted = decode_body(Change, body, example)
     if not wanted:
         raise bad_request("nothing to change: send a name, notes, tags or archived")
     if isinstance(wanted.name, str) and not wanted.name.strip():
@@ -117,32 +126,3 @@ def _shape(edit: Edit) -> EditJson:
         "who": edit.who,
         "change": edit.change,
     }
-
-
-ENDPOINTS = (
-    Endpoint(
-        "/api/runs/{run}/edits",
-        "listEdits",
-        "The edits of a run: who, when and what, the newest first.",
-        listing,
-        (RUN,),
-    ),
-    Endpoint(
-        "/api/runs/{run}",
-        "editRun",
-        "Change the name, notes or tags of a run, or archive it; `undo` of the answer reverts it.",
-        change,
-        (RUN,),
-        method="PATCH",
-        body=Annotated[Change, Meta(extra_json_schema={"minProperties": 1})],
-    ),
-    Endpoint(
-        "/api/runs/{run}",
-        "deleteRun",
-        "Delete a run that has ended: its journals, quarantined records, stored rows, and uploaded files. "
-        "This cannot be undone.",
-        delete,
-        (RUN,),
-        method="DELETE",
-    ),
-)

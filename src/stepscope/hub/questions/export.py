@@ -10,12 +10,12 @@ import msgspec
 import numpy as np
 
 from stepscope.hub.questions.distributions import DistributionRow, ExemplarRow, every_distribution, every_exemplar
-from stepscope.hub.questions.logs import find_alerts, find_logs, record_json
+from stepscope.hub.questions.logs import RecordJson, find_alerts, find_logs, record_json
 from stepscope.hub.questions.series.metric_keys import find_metrics
 from stepscope.hub.questions.toolbox.conditions import RecordQuery
 from stepscope.hub.questions.toolbox.endpoint import RUN, Endpoint, Reader, Stream, safe_name
 from stepscope.hub.questions.toolbox.params import Binary, Param, bad_request
-from stepscope.hub.questions.traces.stored_spans import SpanRow, find_spans, span_json
+from stepscope.hub.questions.traces.stored_spans import SpanJson, SpanRow, find_spans, span_json
 from stepscope.hub.store import exact, literal
 from stepscope.hub.store.engine import Engine
 from stepscope.hub.store.read import arrow
@@ -83,14 +83,7 @@ EXEMPLAR = (
     *("key", "axis", "rank", "attempt", "step", "time", "value"),
     *("trace_id", "span_id", "attrs", "scope", "series_attrs"),
 )
-SPAN = (
-    *("run", "rank", "attempt", "trace_id", "span_id", "parent_id", "name", "kind", "status", "message", "step"),
-    *("axis", "start", "duration_ms", "scope", "attrs", "events", "links", "flags"),
-)
-RECORD = (
-    *("kind", "run", "rank", "attempt", "time", "step", "axis", "trace_id", "span_id", "severity"),
-    *("severity_number", "name", "body", "attrs", "scope", "observed", "flags"),
-)
+SPAN, RECORD = tuple(SpanJson.__annotations__), tuple(RecordJson.__annotations__)
 
 
 def point_rows(points: Points) -> Iterator[tuple[Any, ...]]:
@@ -216,8 +209,23 @@ SAMPLE = ("table", "step", "axis", "rank", "attempt", "time")
 """The first columns of samples; one of their own that has such a name gets a _ at its end."""
 
 
+@Endpoint(
+    "/api/runs/{run}/export",
+    "exportRun",
+    (
+        RUN,
+        Param("format", "choice", "the format", "jsonl", choices=tuple(MEDIA_TYPES)),
+        Param("what", "choice", "the kind of record", "metrics", choices=WHAT),
+        Param("key", "text", "points of this metric only, in any spelling of its category", many=64),
+        Param("rank", "integer", "points of this rank only", low=0, high=2**32 - 1),
+        Param("run_column", "boolean", "name the run in a first column of points, histograms and exemplars", False),
+    ),
+    media_types=tuple(MEDIA_TYPES.values()),
+)
 def export(reader: Reader, given: dict[str, Any]) -> Stream[Binary]:
-    """Answer `/api/runs/{run}/export`."""
+    """A run as a file: all points, histograms or exemplars, superseded ones too, or its spans, logs or alerts, newest
+    first, or its samples.
+    """
     run = reader.run(given["run"])
     if given["key"]:
         given = {**given, "key": find_metrics(reader.engine, run.number, given["key"])[0]}
@@ -349,23 +357,3 @@ def _newest_first(find: Callable[[int | None, int], list[Any]], time: Callable[[
         same = sum(time(row) == last for row in page)
         offset = offset + same if last == until else same
         until = last
-
-
-ENDPOINTS = (
-    Endpoint(
-        "/api/runs/{run}/export",
-        "exportRun",
-        "A run as a file: all points, histograms or exemplars, superseded ones too, or its spans, logs or "
-        "alerts, newest first, or its samples.",
-        export,
-        (
-            RUN,
-            Param("format", "choice", "the format", "jsonl", choices=tuple(MEDIA_TYPES)),
-            Param("what", "choice", "the kind of record", "metrics", choices=WHAT),
-            Param("key", "text", "points of this metric only, in any spelling of its category", many=64),
-            Param("rank", "integer", "points of this rank only", low=0, high=2**32 - 1),
-            Param("run_column", "boolean", "name the run in a first column of points, histograms and exemplars", False),
-        ),
-        media_types=tuple(MEDIA_TYPES.values()),
-    ),
-)

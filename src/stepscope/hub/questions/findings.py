@@ -22,8 +22,13 @@ class FindingList(TypedDict):
     findings: list[FindingJson]
 
 
+@Endpoint("/api/runs/{run}/findings", "listFindings", (RUN,))
 def answer(reader: Reader, given: dict[str, Any]) -> FindingList:
-    """Answer `/api/runs/{run}/findings`."""
+    """What went wrong in a run, worst first: where, since when, what was expected, the likely cause and what to do.
+
+    `complete` is false while records that are stored are not diagnosed yet. What a person marked as expected comes
+    last, with `muted` set.
+    """
     run = given["run"]
     number, marks = reader.number(run), reader.marks
     share = reader.diagnosed(run)
@@ -46,37 +51,14 @@ class ExpectedFinding(msgspec.Struct, forbid_unknown_fields=True):
     project: bool = False
 
 
-_decode_mark = msgspec.json.Decoder(ExpectedFinding).decode
-
-
+@Endpoint("/api/runs/{run}/findings/expected", "expectFinding", (RUN,), method="POST", body=ExpectedFinding)
 def expect(reader: Reader, given: dict[str, Any]) -> MarkJson:
-    """Answer `POST /api/runs/{run}/findings/expected`."""
+    """Mark findings of this kind, metric and span as expected, in the run or in its whole project: they come last, are
+    not counted and send no notifications. `DELETE /api/alerts/silences/{id}` undoes it.
+    """
     known, run = alerting(reader), reader.recorded(given["run"])
-    wanted = decode_body(_decode_mark, given["body"], '{"kind": "spike", "key": "loss", "project": false}')
+    wanted = decode_body(ExpectedFinding, given["body"], '{"kind": "spike", "key": "loss", "project": false}')
     for each in read_findings(reader.engine, run.number):
         if (each.kind, each.key, each.span) == (wanted.kind, wanted.key, wanted.span):
             return mark_json(known.expect(finding_subject(run.id, each), run.project * wanted.project, reader.who))
     raise not_found(f"run {run.id} has no finding of the kind {wanted.kind[:200]!r} with that key and span")
-
-
-ENDPOINTS = (
-    Endpoint(
-        "/api/runs/{run}/findings",
-        "listFindings",
-        "What went wrong in a run, worst first: where, since when, what was expected, the likely cause and what to do. "
-        "`complete` is false while records that are stored are not diagnosed yet. What a person marked as expected "
-        "comes last, with `muted` set.",
-        answer,
-        (RUN,),
-    ),
-    Endpoint(
-        "/api/runs/{run}/findings/expected",
-        "expectFinding",
-        "Mark findings of this kind, metric and span as expected, in the run or in its whole project: they come last, "
-        "are not counted and send no notifications. `DELETE /api/alerts/silences/{id}` undoes it.",
-        expect,
-        (RUN,),
-        method="POST",
-        body=ExpectedFinding,
-    ),
-)

@@ -164,31 +164,15 @@ class RateList(TypedDict):
     rates: list[Rate]
 
 
+@Endpoint("/api/runs/{run}/goodput", "readGoodput", (RUN,))
 def goodput(reader: Reader, given: dict[str, Any]) -> GoodputJson:
-    """Answer `/api/runs/{run}/goodput`."""
+    """How the time of a run was spent: seconds and shares by bucket and phase, steps and tokens per second."""
     return goodput_json(given["run"], conclude(read_sums(reader.engine, reader.number(given["run"]))))
 
 
+@Endpoint("/api/rates", "readRates", (Param("run", "text", "a run", required=True, many=MAX_RUNS),))
 def rates(reader: Reader, given: dict[str, Any]) -> RateList:
-    """Answer `/api/rates`."""
+    """The steps per second of some runs, each over its whole time, as in its goodput."""
     runs = {row.number: row.id for row in list_runs(reader.engine, ids=given["run"], project=reader.project)}
     found = {runs[number]: conclude(sums) for number, sums in read_steps(reader.engine, list(runs)).items()}
     return {"rates": [{"run": run, "steps_per_second": each.steps_per_second} for run, each in found.items()]}
-
-
-ENDPOINTS = (
-    Endpoint(
-        "/api/rates",
-        "readRates",
-        "The steps per second of some runs, each over its whole time, as in its goodput.",
-        rates,
-        (Param("run", "text", "a run", required=True, many=MAX_RUNS),),
-    ),
-    Endpoint(
-        "/api/runs/{run}/goodput",
-        "readGoodput",
-        "How the time of a run was spent: seconds and shares by bucket and phase, steps and tokens per second.",
-        goodput,
-        (RUN,),
-    ),
-)

@@ -103,16 +103,37 @@ def record_json(row: LogRow, run: str) -> RecordJson:
 Find = Callable[[Engine, RecordQuery], list[LogRow]]
 
 
+_LEVELS = (*SEVERITIES, *map(str, range(1, 25)))
+_RECORD_PARAMS = (
+    *OF_RECORDS,
+    Param("q", "text", "with this text in name or body, ignoring case"),
+    Param("severity", "choice", "at least this severity: a word or OpenTelemetry's number", choices=_LEVELS),
+    *IN_CONTEXT,
+    Param("sort", "choice", "the order", "newest", choices=("newest", "oldest")),
+    *(LIMIT, OFFSET),
+)
+
+
+@Endpoint(
+    "/api/logs",
+    "findLogs",
+    (
+        *_RECORD_PARAMS,
+        Param("kind", "choice", "this kind only; by default logs and events", choices=("log", "event", "alert")),
+    ),
+    attrs=True,
+)
 def logs(reader: Reader, given: dict[str, Any]) -> LogPage:
-    """Answer `/api/logs`; alerts are there when they are asked for."""
+    """Logs and events, or alerts, by run, step, text, severity, trace and any attribute."""
     of_alerts = given["kind"] == "alert"
     kind, find = (None, find_alerts) if of_alerts else (given["kind"], find_logs)
     found, following = _records(reader, {**given, "kind": kind}, find)
     return {"logs": found, "next": following}
 
 
+@Endpoint("/api/alerts", "findAlerts", _RECORD_PARAMS, attrs=True)
 def alerts(reader: Reader, given: dict[str, Any]) -> AlertPage:
-    """Answer `/api/alerts`."""
+    """Alerts by run, step, text and severity."""
     found, following = _records(reader, {**given, "kind": None}, find_alerts)
     return {"alerts": found, "next": following}
 
@@ -129,36 +150,3 @@ def _records(reader: Reader, given: dict[str, Any], find: Find) -> tuple[list[Re
 
 def _severity(given: str | None) -> int | None:
     return None if given is None else SEVERITIES.get(given) or int(given)
-
-
-_LEVELS = (*SEVERITIES, *map(str, range(1, 25)))
-_RECORD_PARAMS = (
-    *OF_RECORDS,
-    Param("q", "text", "with this text in name or body, ignoring case"),
-    Param("severity", "choice", "at least this severity: a word or OpenTelemetry's number", choices=_LEVELS),
-    *IN_CONTEXT,
-    Param("sort", "choice", "the order", "newest", choices=("newest", "oldest")),
-    *(LIMIT, OFFSET),
-)
-
-ENDPOINTS = (
-    Endpoint(
-        "/api/logs",
-        "findLogs",
-        "Logs and events, or alerts, by run, step, text, severity, trace and any attribute.",
-        logs,
-        (
-            *_RECORD_PARAMS,
-            Param("kind", "choice", "this kind only; by default logs and events", choices=("log", "event", "alert")),
-        ),
-        attrs=True,
-    ),
-    Endpoint(
-        "/api/alerts",
-        "findAlerts",
-        "Alerts by run, step, text and severity.",
-        alerts,
-        _RECORD_PARAMS,
-        attrs=True,
-    ),
-)

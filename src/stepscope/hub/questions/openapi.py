@@ -1,73 +1,31 @@
 """Every endpoint of the JSON API, and the OpenAPI document made from them."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from importlib import import_module
+from pkgutil import walk_packages
 from typing import Any
 
 import msgspec
 
-from stepscope.hub.questions import (
-    checkpoints,
-    control,
-    dashboards,
-    distributions,
-    edits,
-    export,
-    files,
-    findings,
-    goodput,
-    logs,
-    pipeline,
-    runs,
-    samples,
-    series,
-    sql,
-    step,
-    summary,
-    traces,
-)
-from stepscope.hub.questions.alerts import alert_rules, alert_states
-from stepscope.hub.questions.checkpoints import artifacts
-from stepscope.hub.questions.dashboards import views
-from stepscope.hub.questions.distributions import quantiles
-from stepscope.hub.questions.files import media
-from stepscope.hub.questions.runs import run_groups
-from stepscope.hub.questions.series import metric_keys, overlaid_runs
+from stepscope.hub import questions
 from stepscope.hub.questions.toolbox.endpoint import PARTIAL, Endpoint, Partial
 from stepscope.hub.questions.toolbox.params import Error, Param, Schema
-from stepscope.hub.questions.traces import stored_spans, trace_files
 
-ENDPOINTS: tuple[Endpoint, ...] = (
-    *step.ENDPOINTS,
-    *export.ENDPOINTS,
-    *files.ENDPOINTS,
-    *media.ENDPOINTS,
-    *quantiles.ENDPOINTS,
-    *distributions.ENDPOINTS,
-    *findings.ENDPOINTS,
-    *goodput.ENDPOINTS,
-    *series.ENDPOINTS,
-    *metric_keys.ENDPOINTS,
-    *overlaid_runs.ENDPOINTS,
-    *samples.ENDPOINTS,
-    *summary.ENDPOINTS,
-    *artifacts.ENDPOINTS,
-    *checkpoints.ENDPOINTS,
-    *control.ENDPOINTS,
-    *edits.ENDPOINTS,
-    *runs.ENDPOINTS,
-    *run_groups.ENDPOINTS,
-    *stored_spans.ENDPOINTS,
-    *traces.ENDPOINTS,
-    *trace_files.ENDPOINTS,
-    *alert_states.ENDPOINTS,
-    *alert_rules.ENDPOINTS,
-    *logs.ENDPOINTS,
-    *sql.ENDPOINTS,
-    *dashboards.ENDPOINTS,
-    *views.ENDPOINTS,
-    *pipeline.ENDPOINTS,
-)
-"""In the order of routing: `/api/runs/{run}` comes last of its kind, since it matches longer paths too."""
+_BESIDE = ("openapi", "routes", "live_events")
+"""The modules that use this one."""
+
+
+def _found() -> Iterator[Endpoint]:
+    """Yield the endpoints in the folder of questions, each from the module of its function."""
+    for module in walk_packages(questions.__path__, f"{questions.__name__}."):
+        if not module.name.endswith(_BESIDE):
+            for each in vars(import_module(module.name)).values():
+                if isinstance(each, Endpoint) and each.answer.__module__ == module.name:
+                    yield each
+
+
+ENDPOINTS = tuple(sorted(_found(), key=lambda each: each.path.endswith("{run}")))
+"""In the order of routing: `/api/runs/{run}` comes last, since it matches longer paths too."""
 
 
 def endpoint_of(path: str, method: str = "GET") -> Endpoint:

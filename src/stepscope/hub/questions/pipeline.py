@@ -83,21 +83,12 @@ class Pipeline(TypedDict):
     quarantined: int
 
 
+@Endpoint("/api/pipeline", "readPipeline")
 def pipeline(reader: Reader, given: dict[str, Any]) -> Pipeline:
-    """Answer `/api/pipeline`."""
+    """Delivery status of the sinks of this home, and quarantined records, the newest first."""
     if reader.project is not None:
         raise forbidden("the pipeline serves all projects, and this token is limited to one")
     if reader.home is None:
         return {"sinks": [], "quarantine": [], "quarantined": 0}
     entries, total = refused(reader.home)
     return {"sinks": sinks(reader.home), "quarantine": entries, "quarantined": total}
-
-
-ENDPOINTS = (
-    Endpoint(
-        "/api/pipeline",
-        "readPipeline",
-        "Delivery status of the sinks of this home, and quarantined records, the newest first.",
-        pipeline,
-    ),
-)

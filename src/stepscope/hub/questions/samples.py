@@ -76,8 +76,30 @@ class SamplePage(PromptPage):
     ]
 
 
+_CHARS = Param("chars", "integer", "characters of each text; `cut` says which are longer", 2000, low=1, high=70_000)
+_ROWS = Param("limit", "integer", "at most this many rows", default=50, low=1, high=1000)
+
+
+@Endpoint(
+    "/api/runs/{run}/samples",
+    "findSamples",
+    (
+        RUN,
+        Param("table", "text", "the table; by default the largest"),
+        Param("step", "integer", "the last step with rows at or before this one; by default the last"),
+        Param("q", "text", "with this text in a column, ignoring case; at all steps unless one is named"),
+        Param("before", "integer", "of a search, steps before this one only"),
+        Param("sort", "text", "order by this column, descending with - in front; by default by rank and time"),
+        Param("id", "text", "this row only, which is of the named step"),
+        Param("other_run", "text", "add the rows of the same prompts of this run"),
+        Param("other_step", "integer", "add the rows of the same prompts at or before this step"),
+        *(_CHARS, _ROWS, OFFSET),
+    ),
+)
 def samples(reader: Reader, given: dict[str, Any]) -> SamplePage:
-    """Answer `/api/runs/{run}/samples`."""
+    """Rows of a table of samples at a step, or those with a text at any step; and the same prompts at another step or
+    in another run.
+    """
     run, chars = reader.number(given["run"]), _affordable(given)
     tables = sample_tables(reader.engine, run)
     table = _chosen(tables, given["table"])
@@ -132,8 +154,18 @@ def samples(reader: Reader, given: dict[str, Any]) -> SamplePage:
     }
 
 
+@Endpoint(
+    "/api/samples",
+    "findSamePrompt",
+    (
+        Param("run", "text", "in this run", required=True, many=20),
+        Param("prompt", "hex", "the prompt, as rows have it", required=True, width=8),
+        Param("table", "text", "in this table only"),
+        *(_CHARS, _ROWS, OFFSET),
+    ),
+)
 def same_prompt(reader: Reader, given: dict[str, Any]) -> PromptPage:
-    """Answer `/api/samples`."""
+    """All rows of one prompt in some runs, by run, table and step."""
     chars = _affordable(given)
     numbers = {reader.number(run): run for run in dict.fromkeys(given["run"])}
     prompt = int.from_bytes(given["prompt"])
@@ -249,41 +281,3 @@ def _row_json(row: SampleRow, run: str) -> SampleJson:
         "cells": plain(row.cells),
         "cut": row.cut,
     }
-
-
-_CHARS = Param("chars", "integer", "characters of each text; `cut` says which are longer", 2000, low=1, high=70_000)
-_ROWS = Param("limit", "integer", "at most this many rows", default=50, low=1, high=1000)
-
-ENDPOINTS = (
-    Endpoint(
-        "/api/runs/{run}/samples",
-        "findSamples",
-        "Rows of a table of samples at a step, or those with a text at any step; and the same prompts at another step "
-        "or in another run.",
-        samples,
-        (
-            RUN,
-            Param("table", "text", "the table; by default the largest"),
-            Param("step", "integer", "the last step with rows at or before this one; by default the last"),
-            Param("q", "text", "with this text in a column, ignoring case; at all steps unless one is named"),
-            Param("before", "integer", "of a search, steps before this one only"),
-            Param("sort", "text", "order by this column, descending with - in front; by default by rank and time"),
-            Param("id", "text", "this row only, which is of the named step"),
-            Param("other_run", "text", "add the rows of the same prompts of this run"),
-            Param("other_step", "integer", "add the rows of the same prompts at or before this step"),
-            *(_CHARS, _ROWS, OFFSET),
-        ),
-    ),
-    Endpoint(
-        "/api/samples",
-        "findSamePrompt",
-        "All rows of one prompt in some runs, by run, table and step.",
-        same_prompt,
-        (
-            Param("run", "text", "in this run", required=True, many=20),
-            Param("prompt", "hex", "the prompt, as rows have it", required=True, width=8),
-            Param("table", "text", "in this table only"),
-            *(_CHARS, _ROWS, OFFSET),
-        ),
-    ),
-)

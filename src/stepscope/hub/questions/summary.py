@@ -41,8 +41,11 @@ class RunSummary(OwnMetrics):
     alerts: Annotated[dict[str, int], Meta(description="By name.")]
 
 
+@Endpoint("/api/runs/{run}/summary", "summariseRun", (RUN,))
 def summary(reader: Reader, given: dict[str, Any]) -> RunSummary:
-    """Answer `/api/runs/{run}/summary`."""
+    """The spans of a run by name, its logs by severity, events and alerts by name, and Stepscope's own counters and
+    overhead.
+    """
     run = reader.number(given["run"])
     spans, logs, events, alerts = reader.engine.query_many(
         [
@@ -93,15 +96,3 @@ def _own_metrics(reader: Reader, run: int) -> OwnMetrics:
         "counters": {key: word(value) for key, value in sorted(counters.items())},
         "overhead": {key: word(value) for key, value in sorted(overhead.items())},
     }
-
-
-ENDPOINTS = (
-    Endpoint(
-        "/api/runs/{run}/summary",
-        "summariseRun",
-        "The spans of a run by name, its logs by severity, events and alerts by name, and Stepscope's own counters "
-        "and overhead.",
-        summary,
-        (RUN,),
-    ),
-)

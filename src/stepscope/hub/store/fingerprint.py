@@ -5,13 +5,12 @@ from typing import NamedTuple
 
 from stepscope.hub.store import literal
 from stepscope.hub.store.engine import Engine
-from stepscope.hub.store.schema import BY_RUN, BY_SERIES, EIGHTH, FIFTH, FIRST, NINTH, SECOND, SEVENTH
+from stepscope.hub.store.schema import BY_RUN, BY_SERIES, SEVENTH, TABLES
 
 TOTALS = "totals"
 """Computed again from the points."""
 COPIED = tuple(table for table in ("ledger", *BY_RUN[::-1], *BY_SERIES) if table not in (TOTALS, *SEVENTH))
 """Tables whose rows are copied, in this order: rows of commits that the ledger does not have would be taken back."""
-_DEFINITIONS = {**FIRST, **SECOND, **FIFTH, **EIGHTH, **NINTH}
 _TOTALS = (
     *("series", "attempt", "points", "flags", "low", "high"),
     *("first_step", "last_step", "first_time", "last_time"),
@@ -44,7 +43,7 @@ def columns_of(engine: Engine, table: str) -> dict[str, str]:
 
 def current_rows(table: str) -> str:
     """The table as a FROM has it: rows that were replaced and wait to be removed do not count."""
-    return f"{table} FINAL" if "ReplacingMergeTree" in _DEFINITIONS[table] else table
+    return f"{table} FINAL" if "ReplacingMergeTree" in TABLES[table] else table
 
 
 def run_expression(table: str) -> str:

@@ -11,7 +11,7 @@ from stepscope.hub.store import literal, rollups
 from stepscope.hub.store.columns import Answer
 from stepscope.hub.store.engine import Engine, EngineError, Tables
 from stepscope.hub.store.fingerprint import of_runs
-from stepscope.hub.store.schema import BY_RUN, BY_SERIES, EIGHTH, ERA, FIFTH, FIRST, NINTH, PUBLIC, SECOND, SEVENTH
+from stepscope.hub.store.schema import BY_RUN, BY_SERIES, ERA, PUBLIC, TABLES
 from stepscope.hub.store.store import Store
 
 _HARMLESS = ("ignored", "clone", "attaching", "deleting")
@@ -19,8 +19,7 @@ _HARMLESS = ("ignored", "clone", "attaching", "deleting")
 _NO_PASSWORD = 194
 _CHECKED = 1000
 """Folded series that are checked at a time."""
-_TABLES = {**FIRST, **SECOND, **FIFTH, **SEVENTH, **EIGHTH, **NINTH}
-MERGED = tuple(name for name, words in _TABLES.items() if "ENGINE = Null" not in words)
+MERGED = tuple(name for name, words in TABLES.items() if "ENGINE = Null" not in words)
 
 
 class TableInfo(Struct, frozen=True):

@@ -4,6 +4,7 @@ import re
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from stepscope.hub.store import columns
 from stepscope.hub.store.engine import ONE_THREAD_REMOVES, Engine, EngineError
@@ -184,6 +185,8 @@ _INDEX = "INDEX by_commit commit TYPE minmax GRANULARITY 4"
 """Finds the points that came after a commit."""
 
 
+TABLES = {**FIRST, **SECOND, **FIFTH, **SEVENTH, **EIGHTH, **NINTH}
+"""All tables of the newest version."""
 Upgrade = Callable[[Engine], None]
 
 _SAFE = (
@@ -216,59 +219,29 @@ def create(engine: Engine, name: str, definition: str) -> None:
     engine.execute(f"CREATE TABLE IF NOT EXISTS {name} {definition.format(**words)}")
 
 
+def create_all(definitions: Mapping[str, str], engine: Engine) -> None:
+    """Create the tables that are missing."""
+    for name, definition in definitions.items():
+        create(engine, name, definition)
+
+
 def first(engine: Engine) -> None:
     """Create the tables of version 1."""
-    for name, definition in FIRST.items():
-        create(engine, name, definition)
+    create_all(FIRST, engine)
     engine.execute(FIRST_VIEW)
-
-
-def second(engine: Engine) -> None:
-    """Add what is new in version 2."""
-    for name, definition in SECOND.items():
-        create(engine, name, definition)
-
-
-def third(engine: Engine) -> None:
-    """Add the columns that are new in version 3."""
-    add_columns(engine, THIRD)
-
-
-def fourth(engine: Engine) -> None:
-    """Add the columns that are new in version 4."""
-    add_columns(engine, FOURTH)
-
-
-def fifth(engine: Engine) -> None:
-    """Add the tables that are new in version 5."""
-    for name, definition in FIFTH.items():
-        create(engine, name, definition)
-
-
-def sixth(engine: Engine) -> None:
-    """Add the column that is new in version 6."""
-    add_columns(engine, SIXTH)
 
 
 def seventh(engine: Engine) -> None:
     """Add the table that is new in version 7, and the index of the points that were there before."""
-    for name, definition in SEVENTH.items():
-        create(engine, name, definition)
+    create_all(SEVENTH, engine)
     if engine.modern and _present(engine):
         engine.execute(f"ALTER TABLE metrics ADD {_INDEX.replace('INDEX', 'INDEX IF NOT EXISTS')}")
         engine.execute("ALTER TABLE metrics MATERIALIZE INDEX by_commit")
 
 
-def eighth(engine: Engine) -> None:
-    """Add the table that is new in version 8."""
-    for name, definition in EIGHTH.items():
-        create(engine, name, definition)
-
-
 def ninth(engine: Engine) -> None:
     """Add the table that is new in version 9, and the steps of the samples that were there before."""
-    for name, definition in NINTH.items():
-        create(engine, name, definition)
+    create_all(NINTH, engine)
     for index in range(engine.shards):
         tables = engine.shard(index)
         if tables.query("SELECT count() AS held FROM samples").one("held"):
@@ -279,7 +252,7 @@ def ninth(engine: Engine) -> None:
             )
 
 
-def add_columns(engine: Engine, columns: Mapping[str, Mapping[str, str]]) -> None:
+def add_columns(columns: Mapping[str, Mapping[str, str]], engine: Engine) -> None:
     """Add the columns that tables lack."""
     found = engine.query("SELECT table, name FROM system.columns WHERE database = currentDatabase()")
     present = set(zip(found["table"], found["name"], strict=True))
@@ -289,9 +262,17 @@ def add_columns(engine: Engine, columns: Mapping[str, Mapping[str, str]]) -> Non
             engine.execute(f"ALTER TABLE {table} {', '.join(absent)}")
 
 
-UPGRADES: Mapping[int, Upgrade] = dict(
-    enumerate((first, second, third, fourth, fifth, sixth, seventh, eighth, ninth), start=1)
-)
+UPGRADES: Mapping[int, Upgrade] = {
+    1: first,
+    2: partial(create_all, SECOND),
+    3: partial(add_columns, THIRD),
+    4: partial(add_columns, FOURTH),
+    5: partial(create_all, FIFTH),
+    6: partial(add_columns, SIXTH),
+    7: seventh,
+    8: partial(create_all, EIGHTH),
+    9: ninth,
+}
 """The upgrade to each version from the one before; each may be repeated after a crash."""
 
 

@@ -14,6 +14,17 @@ _CLOCK_SM = 1
 _THERMAL, _POWER_BRAKE = 0x20 | 0x40, 0x80
 """Reasons for a lower clock: heat, in software or hardware, and the power supply. Others are normal under load."""
 _UNCORRECTED, _SINCE_RESET = 1, 0
+_NUMBERS: dict[str, tuple[Any, ...]] = {
+    "power_watts": ("nvmlDeviceGetPowerUsage", ctypes.c_uint, 1000),
+    "energy_joules": ("nvmlDeviceGetTotalEnergyConsumption", ctypes.c_ulonglong, 1000),
+    "temperature_celsius": ("nvmlDeviceGetTemperature", ctypes.c_uint, 1, _SENSOR_GPU),
+    "clock_mhz": ("nvmlDeviceGetClockInfo", ctypes.c_uint, 1, _CLOCK_SM),
+    "ecc_uncorrected": ("nvmlDeviceGetTotalEccErrors", ctypes.c_ulonglong, 1, _UNCORRECTED, _SINCE_RESET),
+}
+"""The function of each number, its type, the driver's units in one of ours, and what is asked for.
+
+The energy is since the driver was loaded; GPUs before Volta do not count it.
+"""
 _MAX_PROCESSES = 128
 """The most processes on a GPU that are looked at."""
 
@@ -86,8 +97,7 @@ class Gpu:
         self.name = f"gpu/{index}"
         self._nvml = nvml
         self._readers: list[Callable[[], dict[str, float | int]]]
-        self._readers = [self._utilization, self._memory, self._power, self._energy, self._temperature]
-        self._readers += [self._clock, self._slowdown, self._ecc, self._rows]
+        self._readers = [self._utilization, self._memory, self._numbers, self._slowdown, self._rows]
         nvml.open()
         try:
             self._device = nvml.device(index)
@@ -133,29 +143,17 @@ class Gpu:
             "memory_utilization": found.used / found.total,
         }
 
-    def _power(self) -> dict[str, float | int]:
-        found = ctypes.c_uint()
-        return {"power_watts": found.value / 1000} if self._ask("nvmlDeviceGetPowerUsage", found) else {}
+    def _numbers(self) -> dict[str, float | int]:
+        """The values that are one number each; a GPU may lack any of them."""
+        found = {name: self._number(*call) for name, call in _NUMBERS.items()}
+        return {name: value for name, value in found.items() if value is not None}
 
-    def _energy(self) -> dict[str, float | int]:
-        """Since the driver was loaded; GPUs before Volta do not count it."""
-        found = ctypes.c_ulonglong()
+    def _number(self, function: str, kind: Any, per_unit: int, *which: int) -> float | int | None:
+        found = kind()
         with contextlib.suppress(OSError):
-            if self._ask("nvmlDeviceGetTotalEnergyConsumption", found):
-                return {"energy_joules": found.value / 1000}
-        return {}
-
-    def _temperature(self) -> dict[str, float | int]:
-        found = ctypes.c_uint()
-        ok = self._nvml.call("nvmlDeviceGetTemperature", self._device, ctypes.c_int(_SENSOR_GPU), ctypes.byref(found))
-        return {"temperature_celsius": found.value} if ok else {}
-
-    def _clock(self) -> dict[str, float | int]:
-        found = ctypes.c_uint()
-        with contextlib.suppress(OSError):
-            if self._nvml.call("nvmlDeviceGetClockInfo", self._device, ctypes.c_int(_CLOCK_SM), ctypes.byref(found)):
-                return {"clock_mhz": found.value}
-        return {}
+            if self._nvml.call(function, self._device, *map(ctypes.c_int, which), ctypes.byref(found)):
+                return found.value / per_unit if per_unit > 1 else int(found.value)
+        return None
 
     def _slowdown(self) -> dict[str, float | int]:
         found = ctypes.c_ulonglong()
@@ -163,14 +161,6 @@ class Gpu:
             if self._ask("nvmlDeviceGetCurrentClocksThrottleReasons", found):
                 heat, power = bool(found.value & _THERMAL), bool(found.value & _POWER_BRAKE)
                 return {"thermal_slowdown": int(heat), "power_brake": int(power)}
-        return {}
-
-    def _ecc(self) -> dict[str, float | int]:
-        found = ctypes.c_ulonglong()
-        which = ctypes.c_int(_UNCORRECTED), ctypes.c_int(_SINCE_RESET)
-        with contextlib.suppress(OSError):
-            if self._nvml.call("nvmlDeviceGetTotalEccErrors", self._device, *which, ctypes.byref(found)):
-                return {"ecc_uncorrected": found.value}
         return {}
 
     def _rows(self) -> dict[str, float | int]:

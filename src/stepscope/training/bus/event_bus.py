@@ -77,10 +77,8 @@ class BusSpan:
     async def __aenter__(self) -> "BusSpan":
         return self.__enter__()
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, where: TracebackType | None
-    ) -> None:
-        self.__exit__(kind, error, where)
+    async def __aexit__(self, *raised: Any) -> None:
+        self.__exit__(*raised)
 
 
 Name = tuple[str, ...]

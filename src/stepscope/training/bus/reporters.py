@@ -4,7 +4,6 @@ import itertools
 import sys
 import threading
 from collections.abc import Callable, Iterable, Mapping
-from types import TracebackType
 from typing import Any, Self, TextIO
 
 import stepscope
@@ -38,9 +37,7 @@ class Listener:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, where: TracebackType | None
-    ) -> None:
+    def __exit__(self, *raised: Any) -> None:
         self.close()
 
 

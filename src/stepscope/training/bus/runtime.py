@@ -8,7 +8,6 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterable
-from types import TracebackType
 from typing import Any
 
 import stepscope
@@ -173,9 +172,7 @@ class Poller:
     def __enter__(self) -> "Poller":
         return self.start()
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, where: TracebackType | None
-    ) -> None:
+    def __exit__(self, *raised: Any) -> None:
         self.stop()
 
 

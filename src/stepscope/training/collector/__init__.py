@@ -261,10 +261,8 @@ class Timing:
     async def __aenter__(self) -> "Timing":
         return self.__enter__()
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, where: TracebackType | None
-    ) -> None:
-        self.__exit__(kind, error, where)
+    async def __aexit__(self, *raised: Any) -> None:
+        self.__exit__(*raised)
 
 
 def create_metrics_collector(run_id: str, user_id: str | None = None, enable_datadog: bool = True) -> MetricsCollector:

@@ -5,7 +5,6 @@ import os
 import random
 import time
 from collections.abc import Callable, Mapping, Sequence
-from types import TracebackType
 from typing import Any
 
 import stepscope
@@ -160,9 +159,7 @@ class Timed:
         self._began = time.perf_counter_ns()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, where: TracebackType | None
-    ) -> None:
+    def __exit__(self, *raised: Any) -> None:
         client, metric, tags, rate = self._given
         client.timing(metric, (time.perf_counter_ns() - self._began) / 1e6, tags, rate)
 

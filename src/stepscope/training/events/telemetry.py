@@ -229,10 +229,8 @@ class Request:
     async def __aenter__(self) -> "Request":
         return self.__enter__()
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, where: TracebackType | None
-    ) -> None:
-        self.__exit__(kind, error, where)
+    async def __aexit__(self, *raised: Any) -> None:
+        self.__exit__(*raised)
 
 
 class FuturePolling:

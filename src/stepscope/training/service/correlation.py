@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from types import TracebackType
 from typing import Any
 
 from opentelemetry.context import Context
@@ -37,9 +36,7 @@ class Correlation:
     def __enter__(self) -> "Correlation":
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, where: TracebackType | None
-    ) -> None:
+    def __exit__(self, *raised: Any) -> None:
         try:
             if current() is self._entered:
                 detach(self._token)

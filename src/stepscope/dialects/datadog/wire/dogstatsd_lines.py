@@ -70,18 +70,19 @@ def read_fields(text: str) -> Fields:
         raise Malformed(NO_TYPE)
     if kind not in _TYPES:
         raise Malformed(BAD_TYPE)
-    tags: tuple[str, ...] = ()
-    rate, container, external = 1.0, "", ""
-    for field in others:
-        if field[:1] == "#":
-            tags = split_tags(field[1:])
-        elif field[:1] == "@":
-            rate = _rate(field[1:])
-        elif field[:2] == "c:":
-            container = field[2:]
-        elif field[:2] == "e:":
-            external = field[2:]
-    return Fields(_TYPES[kind], rate, tags, container, external)
+    found = _by_sign(others)
+    rate = _rate(found["@"]) if "@" in found else 1.0
+    return Fields(_TYPES[kind], rate, split_tags(found.get("#", "")), found.get("c:", ""), found.get("e:", ""))
+
+
+def _by_sign(fields: Iterable[str]) -> dict[str, str]:
+    """The fields of a line by what they begin with: `#`, `@`, or a letter and a colon."""
+    lengths = ((field, 1 if field[:1] in ("#", "@") else 2) for field in fields)
+    return {field[:length]: field[length:] for field, length in lengths}
+
+
+def _moment(found: dict[str, str], now: int) -> int:
+    return read_time(found["d:"]) if "d:" in found else now
 
 
 def split_tags(text: str) -> tuple[str, ...]:
@@ -132,30 +133,11 @@ def read_event(line: str, now: int) -> Notice:
         raise Malformed(BAD_EVENT)
     rest = line[found.end() :]
     title, text, fields = _parts(rest.encode("utf-8", "surrogatepass"), rest, int(found[1]), int(found[2]))
-    tags: tuple[str, ...] = ()
-    at, host, key, priority, source, kind = now, "", "", "", "", "info"
-    container, external = "", ""
-    for field in fields.split("|")[1:]:
-        name, value = field[:2], field[2:]
-        if field[:1] == "#":
-            tags = split_tags(field[1:])
-        elif name == "d:":
-            at = read_time(value)
-        elif name == "h:":
-            host = value
-        elif name == "k:":
-            key = value
-        elif name == "p:":
-            priority = value
-        elif name == "s:":
-            source = value
-        elif name == "t:" and value in ALERT_TYPES:
-            kind = value
-        elif name == "c:":
-            container = value
-        elif name == "e:":
-            external = value
-    return Notice(0, _lines(title), _lines(text), kind, tags, at, host, key, priority, source, container, external)
+    given = _by_sign(fields.split("|")[1:])
+    kind = given["t:"] if given.get("t:") in ALERT_TYPES else "info"
+    about = (given.get(sign, "") for sign in ("h:", "k:", "p:", "s:", "c:", "e:"))
+    tags = split_tags(given.get("#", ""))
+    return Notice(0, _lines(title), _lines(text), kind, tags, _moment(given, now), *about)
 
 
 def _parts(data: bytes, text: str, title: int, body: int) -> tuple[str, str, str]:
@@ -180,21 +162,10 @@ def read_check(line: str, now: int) -> Check:
     message = "|".join(fields)
     if len(parts) < 3 or not parts[1] or parts[2] not in _STATUSES:
         raise Malformed(BAD_CHECK)
-    tags: tuple[str, ...] = ()
-    at, host, container, external = now, "", "", ""
-    for field in parts[3:]:
-        if field[:1] == "#":
-            tags = split_tags(field[1:])
-        elif field[:2] == "d:":
-            at = read_time(field[2:])
-        elif field[:2] == "h:":
-            host = field[2:]
-        elif field[:2] == "c:":
-            container = field[2:]
-        elif field[:2] == "e:":
-            external = field[2:]
-    text = _lines(message.replace("m\\:", "m:"))
-    return Check(0, parts[1][:LONGEST], _STATUSES[parts[2]], text, tags, at, host, container, external)
+    given = _by_sign(parts[3:])
+    about = (given.get(sign, "") for sign in ("h:", "c:", "e:"))
+    text, tags = _lines(message.replace("m\\:", "m:")), split_tags(given.get("#", ""))
+    return Check(0, parts[1][:LONGEST], _STATUSES[parts[2]], text, tags, _moment(given, now), *about)
 
 
 def _lines(text: str) -> str:

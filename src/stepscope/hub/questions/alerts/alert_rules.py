@@ -58,8 +58,6 @@ class Trial(msgspec.Struct, forbid_unknown_fields=True):
     run: str
 
 
-_decode_text = msgspec.json.Decoder(NewRules).decode
-_decode_trial = msgspec.json.Decoder(Trial).decode
 _Hold = TypedDict("_Hold", {"for": str})
 
 
@@ -127,8 +125,12 @@ class SentTest(TypedDict):
     reason: str
 
 
+_NAME = Param("name", "text", "the name of a notifier", required=True, place="path")
+
+
+@Endpoint("/api/alerts/rules", "listRules")
 def listing(reader: Reader, given: dict[str, Any]) -> RuleList:
-    """Answer `GET /api/alerts/rules`."""
+    """The rules in force, mistakes in their files, and the status of the notifiers."""
     known = alerting(reader)
     rules, mistakes = known.rules()
     return {
@@ -143,23 +145,26 @@ def listing(reader: Reader, given: dict[str, Any]) -> RuleList:
     }
 
 
+@Endpoint("/api/alerts/rules", "saveRules", method="PUT", body=NewRules)
 def save(reader: Reader, given: dict[str, Any]) -> RuleList:
-    """Answer `PUT /api/alerts/rules`."""
+    """Replace the rules of the page (alerts-page.yaml); a text that is wrong is refused with line and column."""
     known = for_all_projects(reader)
     try:
-        wanted = decode_body(_decode_text, given["body"], '{"yaml": "rules: ..."}')
+        wanted = decode_body(NewRules, given["body"], '{"yaml": "rules: ..."}')
         known.save_rules(wanted.yaml, wanted.version)
     except Mistake as mistake:
         raise bad_request(f"line {mistake.line}, column {mistake.column}: {mistake}") from None
     except OSError as error:
         why = f"the rules cannot be written: {error.strerror or error}"
         raise unavailable(why, 5.0) from None
-    return listing(reader, given)
+    now: RuleList = listing.answer(reader, given)
+    return now
 
 
+@Endpoint("/api/alerts/preview", "previewRules", method="POST", body=Trial)
 def preview(reader: Reader, given: dict[str, Any]) -> Preview:
-    """Answer `POST /api/alerts/preview`."""
-    wanted = decode_body(_decode_trial, given["body"], '{"yaml": "rules: ...", "run": "ID"}')
+    """Which alerts some rules would have raised over a run; nothing is stored and no notification is sent."""
+    wanted = decode_body(Trial, given["body"], '{"yaml": "rules: ...", "run": "ID"}')
     row = reader.run(wanted.run)
     try:
         rules = _rules(reader.alerting, wanted.yaml)
@@ -181,8 +186,9 @@ def preview(reader: Reader, given: dict[str, Any]) -> Preview:
     }
 
 
+@Endpoint("/api/alerts/notifiers/{name}/test", "testNotifier", (_NAME,), method="POST")
 def test(reader: Reader, given: dict[str, Any]) -> SentTest:
-    """Answer `POST /api/alerts/notifiers/{name}/test`."""
+    """Send a test notification, and return whether it was accepted."""
     why = for_all_projects(reader).test_notifier(given["name"])
     if why is None:
         raise not_found(f"there is no notifier {given['name'][:200]!r}")
@@ -266,38 +272,3 @@ def _fired(alert: Alert) -> FiredJson:
         "began": seconds(alert.began),
         "resolved": seconds(alert.resolved),
     }
-
-
-_NAME = Param("name", "text", "the name of a notifier", required=True, place="path")
-ENDPOINTS = (
-    Endpoint(
-        "/api/alerts/rules",
-        "listRules",
-        "The rules in force, mistakes in their files, and the status of the notifiers.",
-        listing,
-    ),
-    Endpoint(
-        "/api/alerts/rules",
-        "saveRules",
-        f"Replace the rules of the page ({PAGE}); a text that is wrong is refused with line and column.",
-        save,
-        method="PUT",
-        body=NewRules,
-    ),
-    Endpoint(
-        "/api/alerts/preview",
-        "previewRules",
-        "Which alerts some rules would have raised over a run; nothing is stored and no notification is sent.",
-        preview,
-        method="POST",
-        body=Trial,
-    ),
-    Endpoint(
-        "/api/alerts/notifiers/{name}/test",
-        "testNotifier",
-        "Send a test notification, and return whether it was accepted.",
-        test,
-        (_NAME,),
-        method="POST",
-    ),
-)

@@ -43,10 +43,6 @@ class ExpectedAlert(msgspec.Struct, forbid_unknown_fields=True):
     project: bool = False
 
 
-_decode_silence = msgspec.json.Decoder(NewSilence).decode
-_decode_mark = msgspec.json.Decoder(ExpectedAlert).decode
-
-
 class AlertJson(TypedDict):
     """An alert of a rule or a finding."""
 
@@ -153,8 +149,14 @@ def for_all_projects(reader: Reader) -> Alerting:
     return alerting(reader)
 
 
+_ID = Param("id", "text", "the id", required=True, place="path")
+_RULE = Param("rule", "text", "of this rule")
+_STATE = Param("state", "choice", "in this state; `open` is any state that sends notifications", choices=_STATES)
+
+
+@Endpoint("/api/alerts/states", "listAlertStates", (_STATE, EXACT_RUN, _RULE, LIMIT, OFFSET))
 def listing(reader: Reader, given: dict[str, Any]) -> AlertList:
-    """Answer `GET /api/alerts/states`."""
+    """The alerts of rules and findings, the newest first, with the number in each state."""
     wanted = OPEN if given["state"] == "open" else None if given["state"] is None else {given["state"]}
     found = [
         alert
@@ -171,40 +173,45 @@ def listing(reader: Reader, given: dict[str, Any]) -> AlertList:
     return {"alerts": [_shape(alert) for alert in shown], "counts": counts, "next": more}
 
 
+@Endpoint("/api/alerts/states/{id}", "readAlertState", (_ID,))
 def one(reader: Reader, given: dict[str, Any]) -> AlertDetails:
-    """Answer `GET /api/alerts/states/{id}`."""
+    """One alert, with the snapshot that was taken when it fired."""
     alert = _seen(reader, given["id"])
     return {**_shape(alert), "snapshot": plain(alert.snapshot)}
 
 
+@Endpoint("/api/alerts/states/{id}/acknowledge", "acknowledgeAlert", (_ID,), method="POST")
 def acknowledge(reader: Reader, given: dict[str, Any]) -> AlertJson:
-    """Answer `POST /api/alerts/states/{id}/acknowledge`."""
+    """Acknowledge an alert: its notifications are not repeated."""
     alert = _seen(reader, given["id"])
     alerting(reader).acknowledge(alert.id, reader.who)
     return _shape(alert)
 
 
+@Endpoint("/api/alerts/states/{id}/expected", "expectAlert", (_ID,), method="POST", body=ExpectedAlert)
 def expect(reader: Reader, given: dict[str, Any]) -> MarkJson:
-    """Answer `POST /api/alerts/states/{id}/expected`."""
+    """Mark similar alerts as expected, in the run or in its whole project: they send no notifications."""
     alert = _seen(reader, given["id"])
-    wanted = decode_body(_decode_mark, given["body"] or b"{}", '{"project": false}')
+    wanted = decode_body(ExpectedAlert, given["body"] or b"{}", '{"project": false}')
     mark = alerting(reader).mark_expected(alert.id, reader.who, project=wanted.project)
     assert mark is not None
     return mark_json(mark)
 
 
+@Endpoint("/api/alerts/silences", "listSilences")
 def muted(reader: Reader, given: dict[str, Any]) -> Muted:
-    """Answer `GET /api/alerts/silences`."""
+    """The silences that last, and the marks as expected."""
     known = alerting(reader)
     marks = [mark for mark in known.expected() if reader.project in (None, mark.project) or not mark.project]
     return {"silences": [_silence(each) for each in known.silences()], "expected": [mark_json(mark) for mark in marks]}
 
 
+@Endpoint("/api/alerts/silences", "addSilence", method="POST", body=NewSilence)
 def silence(reader: Reader, given: dict[str, Any]) -> SilenceJson:
-    """Answer `POST /api/alerts/silences`."""
+    """Silence some alerts for a while; `*` in a pattern matches anything."""
     known = for_all_projects(reader)
     example = '{"rule": "*", "run": "*", "key": "*", "for": "2h", "why": "..."}'
-    wanted = decode_body(_decode_silence, given["body"], example)
+    wanted = decode_body(NewSilence, given["body"], example)
     try:
         lasts = read_duration("for", wanted.duration)
     except RuleError as error:
@@ -227,8 +234,9 @@ def silence(reader: Reader, given: dict[str, Any]) -> SilenceJson:
     return _silence(made)
 
 
+@Endpoint("/api/alerts/silences/{id}", "removeSilence", (_ID,), method="DELETE")
 def remove(reader: Reader, given: dict[str, Any]) -> RemovedSilence:
-    """Answer `DELETE /api/alerts/silences/{id}`."""
+    """Remove a silence or a mark as expected."""
     if not for_all_projects(reader).remove(given["id"]):
         raise not_found(f"there is no silence {given['id']}")
     return {"id": given["id"], "removed": True}
@@ -305,63 +313,3 @@ def mark_json(each: Expected) -> MarkJson:
         "who": each.who,
         "time": seconds(each.time),
     }
-
-
-_ID = Param("id", "text", "the id", required=True, place="path")
-_RULE = Param("rule", "text", "of this rule")
-_STATE = Param("state", "choice", "in this state; `open` is any state that sends notifications", choices=_STATES)
-ENDPOINTS = (
-    Endpoint(
-        "/api/alerts/states",
-        "listAlertStates",
-        "The alerts of rules and findings, the newest first, with the number in each state.",
-        listing,
-        (_STATE, EXACT_RUN, _RULE, LIMIT, OFFSET),
-    ),
-    Endpoint(
-        "/api/alerts/states/{id}",
-        "readAlertState",
-        "One alert, with the snapshot that was taken when it fired.",
-        one,
-        (_ID,),
-    ),
-    Endpoint(
-        "/api/alerts/states/{id}/acknowledge",
-        "acknowledgeAlert",
-        "Acknowledge an alert: its notifications are not repeated.",
-        acknowledge,
-        (_ID,),
-        method="POST",
-    ),
-    Endpoint(
-        "/api/alerts/states/{id}/expected",
-        "expectAlert",
-        "Mark similar alerts as expected, in the run or in its whole project: they send no notifications.",
-        expect,
-        (_ID,),
-        method="POST",
-        body=ExpectedAlert,
-    ),
-    Endpoint(
-        "/api/alerts/silences",
-        "listSilences",
-        "The silences that last, and the marks as expected.",
-        muted,
-    ),
-    Endpoint(
-        "/api/alerts/silences",
-        "addSilence",
-        "Silence some alerts for a while; `*` in a pattern matches anything.",
-        silence,
-        method="POST",
-        body=NewSilence,
-    ),
-    Endpoint(
-        "/api/alerts/silences/{id}",
-        "removeSilence",
-        "Remove a silence or a mark as expected.",
-        remove,
-        (_ID,),
-        method="DELETE",
-    ),
-)

@@ -110,8 +110,18 @@ class CheckpointList(TypedDict):
     loaded: list[LoadedCheckpoint]
 
 
+@Endpoint(
+    "/api/runs/{run}/checkpoints",
+    "listCheckpoints",
+    (
+        RUN,
+        Param("key", "text", "a metric to show; without one, the most important ones", many=MAX_KEYS),
+        Param("best", "text", "the metric that decides which checkpoint is the best; without it, the first shown"),
+        Param("limit", "integer", "at most this many, the newest", 100, low=1, high=MAX_CHECKPOINTS),
+    ),
+)
 def checkpoints(reader: Reader, given: dict[str, Any]) -> CheckpointList:
-    """Answer `/api/runs/{run}/checkpoints`."""
+    """The checkpoints of a run, the newest first, with metrics at their steps, the best one, and those loaded."""
     run = reader.number(given["run"])
     events = read_life_events(reader.engine, run, _EVENTS, MAX_EVENTS)
     found = _saved(events)
@@ -251,19 +261,3 @@ def _loaded_json(event: LifeEvent, saved: Iterable[_Saved]) -> LoadedCheckpoint:
         "step": event.step if event.step is not None else earlier[0].step if earlier else None,
         "checkpoint": earlier[0].id if earlier else None,
     }
-
-
-ENDPOINTS = (
-    Endpoint(
-        "/api/runs/{run}/checkpoints",
-        "listCheckpoints",
-        "The checkpoints of a run, the newest first, with metrics at their steps, the best one, and those loaded.",
-        checkpoints,
-        (
-            RUN,
-            Param("key", "text", "a metric to show; without one, the most important ones", many=MAX_KEYS),
-            Param("best", "text", "the metric that decides which checkpoint is the best; without it, the first shown"),
-            Param("limit", "integer", "at most this many, the newest", 100, low=1, high=MAX_CHECKPOINTS),
-        ),
-    ),
-)

@@ -139,8 +139,9 @@ class ArtifactList(TypedDict):
     ]
 
 
+@Endpoint("/api/runs/{run}/artifacts", "listArtifacts", (RUN,))
 def artifacts(reader: Reader, given: dict[str, Any]) -> ArtifactList:
-    """Answer `/api/runs/{run}/artifacts`."""
+    """The artifacts that a run made and used, the newest first, with the runs that used or made them."""
     row = reader.recorded(given["run"])
     if not read_life_events(reader.engine, row.number, EVENTS, 1):
         return {"made": [], "used": [], "more": False}
@@ -231,14 +232,3 @@ def _used_json(event: LifeEvent, target: Made | None, ids: dict[int, str]) -> Us
         "time": seconds(event.time),
         "made_by": None if target is None else ids.get(target.run),
     }
-
-
-ENDPOINTS = (
-    Endpoint(
-        "/api/runs/{run}/artifacts",
-        "listArtifacts",
-        "The artifacts that a run made and used, the newest first, with the runs that used or made them.",
-        artifacts,
-        (RUN,),
-    ),
-)

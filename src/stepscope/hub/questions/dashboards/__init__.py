@@ -26,9 +26,6 @@ class NewDashboard(msgspec.Struct, forbid_unknown_fields=True):
     version: Replaced = None
 
 
-_decode = msgspec.json.Decoder(NewDashboard).decode
-
-
 class DashboardName(TypedDict):
     """The name of a dashboard."""
 
@@ -72,8 +69,12 @@ class DeletedDashboard(TypedDict):
     deleted: bool
 
 
+_NAME = Param("name", "name", "the name of a dashboard", required=True, place="path")
+
+
+@Endpoint("/api/dashboards", "listDashboards")
 def listing(reader: Reader, given: dict[str, Any]) -> DashboardList:
-    """Answer `GET /api/dashboards`."""
+    """The dashboards: the built-in ones, then those that were saved."""
     known = _known(reader)
     found = [source for name in known.names() if (source := known.read(name)) is not None]
     return {"dashboards": [_described(source) for source in found]}
@@ -93,16 +94,18 @@ def _described(source: Source) -> DashboardEntry:
     }
 
 
+@Endpoint("/api/dashboards/{name}", "readDashboard", (_NAME,))
 def one(reader: Reader, given: dict[str, Any]) -> DashboardJson:
-    """Answer `GET /api/dashboards/{name}`."""
+    """One dashboard, as text and as data."""
     source = _known(reader).read(given["name"])
     if source is None:
         raise not_found(f"there is no dashboard {given['name']}")
     return {**_who(source), "yaml": source.text, "version": version_of(source.text), **_checked(source.text)}
 
 
+@Endpoint("/api/dashboards/{name}", "keepDashboard", (_NAME,), method="PUT", body=NewDashboard)
 def save(reader: Reader, given: dict[str, Any]) -> DashboardJson:
-    """Answer `PUT /api/dashboards/{name}`."""
+    """Save a dashboard; invalid YAML is refused with the line."""
     name, wanted = _changeable(reader, given), _body(given)
     try:
         parse(wanted.yaml)
@@ -112,19 +115,22 @@ def save(reader: Reader, given: dict[str, Any]) -> DashboardJson:
         _known(reader).write(name, wanted.yaml, wanted.version)
     except OSError as error:
         raise bad_request(f"the dashboard cannot be saved: {error.strerror or error}") from None
-    return one(reader, given)
+    saved: DashboardJson = one.answer(reader, given)
+    return saved
 
 
+@Endpoint("/api/dashboards/{name}", "deleteDashboard", (_NAME,), method="DELETE")
 def delete(reader: Reader, given: dict[str, Any]) -> DeletedDashboard:
-    """Answer `DELETE /api/dashboards/{name}`."""
+    """Delete a dashboard that was saved."""
     name = _changeable(reader, given)
     if not _known(reader).delete(name):
         raise not_found(f"there is no dashboard {name}")
     return {"name": name, "deleted": True}
 
 
+@Endpoint("/api/dashboards", "checkDashboard", method="POST", body=NewDashboard)
 def check(reader: Reader, given: dict[str, Any]) -> CheckedDashboard:
-    """Answer `POST /api/dashboards`: validate without saving."""
+    """Validate the YAML of a dashboard: the dashboard as data, or the mistake. Nothing is saved."""
     return _checked(_body(given).yaml)
 
 
@@ -151,7 +157,7 @@ def _changeable(reader: Reader, given: dict[str, Any]) -> str:
 
 
 def _body(given: dict[str, Any]) -> NewDashboard:
-    return decode_body(_decode, given["body"], '{"yaml": "title: ..."}')
+    return decode_body(NewDashboard, given["body"], '{"yaml": "title: ..."}')
 
 
 def _who(source: Source) -> DashboardName:
@@ -160,40 +166,3 @@ def _who(source: Source) -> DashboardName:
 
 def _mistake_json(mistake: Mistake) -> MistakeJson:
     return {"line": mistake.line, "column": mistake.column, "message": str(mistake)}
-
-
-_NAME = Param("name", "name", "the name of a dashboard", required=True, place="path")
-ENDPOINTS = (
-    Endpoint(
-        "/api/dashboards",
-        "listDashboards",
-        "The dashboards: the built-in ones, then those that were saved.",
-        listing,
-    ),
-    Endpoint(
-        "/api/dashboards",
-        "checkDashboard",
-        "Validate the YAML of a dashboard: the dashboard as data, or the mistake. Nothing is saved.",
-        check,
-        method="POST",
-        body=NewDashboard,
-    ),
-    Endpoint("/api/dashboards/{name}", "readDashboard", "One dashboard, as text and as data.", one, (_NAME,)),
-    Endpoint(
-        "/api/dashboards/{name}",
-        "keepDashboard",
-        "Save a dashboard; invalid YAML is refused with the line.",
-        save,
-        (_NAME,),
-        method="PUT",
-        body=NewDashboard,
-    ),
-    Endpoint(
-        "/api/dashboards/{name}",
-        "deleteDashboard",
-        "Delete a dashboard that was saved.",
-        delete,
-        (_NAME,),
-        method="DELETE",
-    ),
-)

@@ -38,10 +38,6 @@ class NewNotes(msgspec.Struct, forbid_unknown_fields=True):
     version: Annotated[str | None, Meta(description="The version that is replaced.")] = None
 
 
-_decode_new, _decode_change = msgspec.json.Decoder(NewView).decode, msgspec.json.Decoder(ViewChange).decode
-_decode_notes = msgspec.json.Decoder(NewNotes).decode
-
-
 class ViewList(TypedDict):
     """The saved views of a project, by name."""
 
@@ -57,23 +53,34 @@ class DeletedView(TypedDict):
     deleted: bool
 
 
+_PROJECT = Param("project", "text", "the project", required=True)
+_ID = Param("view", "hex", "the id of a view", required=True, width=8, place="path")
+
+
+@Endpoint("/api/views", "listViews", (_PROJECT,))
 def listing(reader: Reader, given: dict[str, Any]) -> ViewList:
-    """Answer `GET /api/views`."""
+    """The saved views of a project, by name, and its notes."""
     known = _known(reader, given)
     notes = known.notes_of(given["project"])
     return {"views": known.of(given["project"]), "notes": notes, "version": version_of(notes or None)}
 
 
+@Endpoint("/api/views", "saveProjectNotes", (_PROJECT,), method="PUT", body=NewNotes)
 def note(reader: Reader, given: dict[str, Any]) -> ViewList:
-    """Answer `PUT /api/views`."""
-    wanted = decode_body(_decode_notes, given["body"], '{"notes": "..."}')
+    """Replace the notes of a project, which are Markdown as those of runs; empty ones remove them.
+
+    With the `version` that they had it is refused when somebody else changed them since.
+    """
+    wanted = decode_body(NewNotes, given["body"], '{"notes": "..."}')
     _saving(lambda: _known(reader, given).note(given["project"], wanted.notes.strip(), wanted.version))
-    return listing(reader, given)
+    now: ViewList = listing.answer(reader, given)
+    return now
 
 
+@Endpoint("/api/views", "saveView", (_PROJECT,), method="POST", body=NewView)
 def save(reader: Reader, given: dict[str, Any]) -> View:
-    """Answer `POST /api/views`."""
-    wanted = decode_body(_decode_new, given["body"], '{"name": "...", "query": "filter=..."}')
+    """Save how the workspace of a project looks under a name that is not taken."""
+    wanted = decode_body(NewView, given["body"], '{"name": "...", "query": "filter=..."}')
     made = View(
         id=os.urandom(8).hex(), name=wanted.name.strip(), query=wanted.query, default=wanted.default,
         who=reader.who, time=round(time.time(), 6),
@@ -81,9 +88,10 @@ def save(reader: Reader, given: dict[str, Any]) -> View:
     return _changed(reader, given, lambda views: made)
 
 
+@Endpoint("/api/views/{view}", "changeView", (_ID, _PROJECT), method="PATCH", body=ViewChange)
 def change(reader: Reader, given: dict[str, Any]) -> View:
-    """Answer `PATCH /api/views/{view}`."""
-    wanted = decode_body(_decode_change, given["body"], '{"name": "...", "query": "...", "default": true}')
+    """Rename a view, replace its query, or make it the one that the project opens with."""
+    wanted = decode_body(ViewChange, given["body"], '{"name": "...", "query": "...", "default": true}')
     changed = {key: value for key, value in msgspec.structs.asdict(wanted).items() if value is not None}
     if wanted.name is not None:
         changed["name"] = wanted.name.strip()
@@ -91,8 +99,9 @@ def change(reader: Reader, given: dict[str, Any]) -> View:
     return _changed(reader, given, lambda views: msgspec.structs.replace(_find(given, views), **changed))
 
 
+@Endpoint("/api/views/{view}", "deleteView", (_ID, _PROJECT), method="DELETE")
 def delete(reader: Reader, given: dict[str, Any]) -> DeletedView:
-    """Answer `DELETE /api/views/{view}`."""
+    """Delete a view."""
 
     def without(views: list[View]) -> list[View]:
         old = _find(given, views)
@@ -151,52 +160,3 @@ def _known(reader: Reader, given: dict[str, Any]) -> SavedViews:
     if reader.project not in (None, given["project"]):
         raise not_found(f"there is no project {given['project'][:80]!r}")
     return reader.views
-
-
-_PROJECT = Param("project", "text", "the project", required=True)
-_ID = Param("view", "hex", "the id of a view", required=True, width=8, place="path")
-ENDPOINTS = (
-    Endpoint(
-        "/api/views",
-        "listViews",
-        "The saved views of a project, by name, and its notes.",
-        listing,
-        (_PROJECT,),
-    ),
-    Endpoint(
-        "/api/views",
-        "saveProjectNotes",
-        "Replace the notes of a project, which are Markdown as those of runs; empty ones remove them. With the "
-        "`version` that they had it is refused when somebody else changed them since.",
-        note,
-        (_PROJECT,),
-        method="PUT",
-        body=NewNotes,
-    ),
-    Endpoint(
-        "/api/views",
-        "saveView",
-        "Save how the workspace of a project looks under a name that is not taken.",
-        save,
-        (_PROJECT,),
-        method="POST",
-        body=NewView,
-    ),
-    Endpoint(
-        "/api/views/{view}",
-        "changeView",
-        "Rename a view, replace its query, or make it the one that the project opens with.",
-        change,
-        (_ID, _PROJECT),
-        method="PATCH",
-        body=ViewChange,
-    ),
-    Endpoint(
-        "/api/views/{view}",
-        "deleteView",
-        "Delete a view.",
-        delete,
-        (_ID, _PROJECT),
-        method="DELETE",
-    ),
-)

@@ -150,8 +150,21 @@ class ExemplarList(TypedDict):
     exemplars: list[ExemplarJson]
 
 
+@Endpoint(
+    "/api/runs/{run}/histograms",
+    "readHistograms",
+    (
+        RUN,
+        METRIC,
+        Param("x", "choice", "the x axis", "step", choices=("step", "time")),
+        Param("points", "integer", "at most about this many rows of each series", default=100, low=1, high=1000),
+        Param("from", "number", "the least x"),
+        Param("to", "number", "the greatest x"),
+        RANK_ONLY,
+    ),
+)
 def histograms(reader: Reader, given: dict[str, Any]) -> HistogramAnswer:
-    """Answer `/api/runs/{run}/histograms`."""
+    """The distributions of a metric along a run, thinned; one series for each rank and set of attributes."""
     run, x = reader.number(given["run"]), given["x"]
     (key,), catalog = find_metrics(reader.engine, run, [given["key"]], given["rank"])
     extents = _extents(reader.engine, given, catalog) if catalog else {}
@@ -330,8 +343,9 @@ def _read_exemplars(engine: Engine, catalog: dict[int, SeriesRow], rest: str) ->
     ]
 
 
+@Endpoint("/api/runs/{run}/exemplars", "readExemplars", (RUN, METRIC, RANK_ONLY, SINCE, UNTIL, LIMIT))
 def exemplars(reader: Reader, given: dict[str, Any]) -> ExemplarList:
-    """Answer `/api/runs/{run}/exemplars`."""
+    """Exemplars of a metric: single measurements with their spans, the newest first."""
     (key,), catalog = find_metrics(reader.engine, reader.number(given["run"]), [given["key"]], given["rank"])
     since, until = nanoseconds(given["since"]), nanoseconds(given["until"])
     found = newest(partial(_read_exemplars, reader.engine, catalog), catalog, since, until, given["limit"])
@@ -351,29 +365,3 @@ def _exemplar_json(row: ExemplarRow) -> ExemplarJson:
         "span_id": row.span_id.hex() if row.span_id else None,
         "attrs": plain(row.attrs),
     }
-
-
-ENDPOINTS = (
-    Endpoint(
-        "/api/runs/{run}/histograms",
-        "readHistograms",
-        "The distributions of a metric along a run, thinned; one series for each rank and set of attributes.",
-        histograms,
-        (
-            RUN,
-            METRIC,
-            Param("x", "choice", "the x axis", "step", choices=("step", "time")),
-            Param("points", "integer", "at most about this many rows of each series", default=100, low=1, high=1000),
-            Param("from", "number", "the least x"),
-            Param("to", "number", "the greatest x"),
-            RANK_ONLY,
-        ),
-    ),
-    Endpoint(
-        "/api/runs/{run}/exemplars",
-        "readExemplars",
-        "Exemplars of a metric: single measurements with their spans, the newest first.",
-        exemplars,
-        (RUN, METRIC, RANK_ONLY, SINCE, UNTIL, LIMIT),
-    ),
-)

@@ -212,8 +212,20 @@ class QuantileAnswer(TypedDict):
     series: list[QuantileLine]
 
 
+@Endpoint(
+    "/api/runs/{run}/quantiles",
+    "readQuantiles",
+    (
+        RUN,
+        Param("key", "text", "a metric, in any spelling of its category", many=MAX_LINES),
+        Param("span", "text", "the name of spans", many=MAX_LINES),
+        Param("q", "text", "a quantile from 0 to 1; by default 0.5 and 0.99", many=8),
+        Param("x", "choice", "the x axis", "step", choices=("step", "time")),
+        Param("points", "integer", "at most this many buckets", default=200, low=1, high=2000),
+    ),
+)
 def quantiles(reader: Reader, given: dict[str, Any]) -> QuantileAnswer:
-    """Answer `/api/runs/{run}/quantiles`."""
+    """Quantiles along a run: of metrics, of recorded histograms, and of the durations of spans in ms."""
     if len(given["key"]) + len(given["span"]) > MAX_LINES:
         raise bad_request(f"ask for at most {MAX_LINES} keys and spans")
     levels = [_level(text) for text in given["q"]] or [0.5, 0.99]
@@ -270,21 +282,3 @@ def _line(kind: QuantileKind, name: str, found: Buckets, x: str, levels: list[fl
     if x == "time":
         along = {edge: [round(at / 1e9, 6) for at in values] for edge, values in along.items()}
     return {"kind": kind, "name": name, "columns": {**along, "count": found.count, **columns}}
-
-
-ENDPOINTS = (
-    Endpoint(
-        "/api/runs/{run}/quantiles",
-        "readQuantiles",
-        "Quantiles along a run: of metrics, of recorded histograms, and of the durations of spans in ms.",
-        quantiles,
-        (
-            RUN,
-            Param("key", "text", "a metric, in any spelling of its category", many=MAX_LINES),
-            Param("span", "text", "the name of spans", many=MAX_LINES),
-            Param("q", "text", "a quantile from 0 to 1; by default 0.5 and 0.99", many=8),
-            Param("x", "choice", "the x axis", "step", choices=("step", "time")),
-            Param("points", "integer", "at most this many buckets", default=200, low=1, high=2000),
-        ),
-    ),
-)

@@ -81,8 +81,18 @@ class FileTable(TypedDict):
     next: Next
 
 
+_NAME = Param("name", "text", "the name of a file, as in the list", required=True)
+_ARTIFACT = Param("artifact", "text", "the artifact that the file belongs to, as in the list")
+_ROWS = Param("limit", "integer", "at most this many rows", default=100, low=1, high=10_000)
+
+
+@Endpoint(
+    "/api/runs/{run}/files",
+    "listFiles",
+    (RUN, Param("q", "text", "words that the name or the artifact must contain"), LIMIT, OFFSET),
+)
 def files(reader: Reader, given: dict[str, Any]) -> FileList:
-    """Answer `/api/runs/{run}/files`."""
+    """The stored files of a run: uploads, artifacts and imported media, by name."""
     words = (given["q"] or "").lower().split()
     row = reader.recorded(given["run"])
     listed = [*stored_files(reader, row), *logged_files(reader, row)]
@@ -191,8 +201,18 @@ def _look_for(reader: Reader, row: RunRow, name: str, artifact: str) -> Path | R
     return None if reader.blobs is None or digest is None else reader.blobs.find(row.id, digest)
 
 
+@Endpoint(
+    "/api/runs/{run}/files/content",
+    "readFile",
+    (
+        *(RUN, _NAME, _ARTIFACT),
+        Param("download", "boolean", "save it instead of showing it", default=False),
+        Param("page", "boolean", "show HTML: no scripts run, and nothing is loaded from elsewhere", default=False),
+    ),
+    media_types=("application/octet-stream",),
+)
 def content(reader: Reader, given: dict[str, Any]) -> StoredFile:
-    """Answer `/api/runs/{run}/files/content`."""
+    """A file of a run. Images, sounds and videos have the type that their content shows; all else is a download."""
     path, name = _find(reader, given), given["name"].rpartition("/")[2]
     kind = _type_of(path)
     if given["page"] and kind == TEXT_FILE:
@@ -201,8 +221,9 @@ def content(reader: Reader, given: dict[str, Any]) -> StoredFile:
     return StoredFile(path, kind.media_type if shown else "application/octet-stream", name, inline=shown)
 
 
+@Endpoint("/api/runs/{run}/files/text", "readTextFile", (RUN, _NAME, _ARTIFACT))
 def text(reader: Reader, given: dict[str, Any]) -> FileText:
-    """Answer `/api/runs/{run}/files/text`."""
+    """The start of a text file of a run."""
     path = _find(reader, given)
     if _type_of(path) not in (TEXT_FILE, TABLE, SVG):
         raise bad_request(f"{given['name'][:200]!r} is not a text file")
@@ -215,8 +236,9 @@ def text(reader: Reader, given: dict[str, Any]) -> FileText:
     }
 
 
+@Endpoint("/api/runs/{run}/files/table", "readTableFile", (RUN, _NAME, _ARTIFACT, _ROWS, OFFSET))
 def table(reader: Reader, given: dict[str, Any]) -> FileTable:
-    """Answer `/api/runs/{run}/files/table`."""
+    """Rows of a logged table, or of a CSV or TSV file."""
     path = _find(reader, given)
     if _size(path) > LARGEST_TABLE:
         raise bad_request(f"the table is larger than {LARGEST_TABLE // 2**20} MiB; download it")
@@ -272,44 +294,3 @@ def _cell(value: Any) -> Any:
         return plain(value)
     text = value if isinstance(value, str) else json.dumps(value)
     return text[:_LONGEST_CELL] if text is value or len(text) > _LONGEST_CELL else plain(value)
-
-
-_NAME = Param("name", "text", "the name of a file, as in the list", required=True)
-_ARTIFACT = Param("artifact", "text", "the artifact that the file belongs to, as in the list")
-_ROWS = Param("limit", "integer", "at most this many rows", default=100, low=1, high=10_000)
-
-ENDPOINTS = (
-    Endpoint(
-        "/api/runs/{run}/files/content",
-        "readFile",
-        "A file of a run. Images, sounds and videos have the type that their content shows; all else is a download.",
-        content,
-        (
-            *(RUN, _NAME, _ARTIFACT),
-            Param("download", "boolean", "save it instead of showing it", default=False),
-            Param("page", "boolean", "show HTML: no scripts run, and nothing is loaded from elsewhere", default=False),
-        ),
-        media_types=("application/octet-stream",),
-    ),
-    Endpoint(
-        "/api/runs/{run}/files/text",
-        "readTextFile",
-        "The start of a text file of a run.",
-        text,
-        (RUN, _NAME, _ARTIFACT),
-    ),
-    Endpoint(
-        "/api/runs/{run}/files/table",
-        "readTableFile",
-        "Rows of a logged table, or of a CSV or TSV file.",
-        table,
-        (RUN, _NAME, _ARTIFACT, _ROWS, OFFSET),
-    ),
-    Endpoint(
-        "/api/runs/{run}/files",
-        "listFiles",
-        "The stored files of a run: uploads, artifacts and imported media, by name.",
-        files,
-        (RUN, Param("q", "text", "words that the name or the artifact must contain"), LIMIT, OFFSET),
-    ),
-)

@@ -117,8 +117,9 @@ class MediaList(TypedDict):
     more: Annotated[bool, Meta(description=f"Whether there are more than the newest {MAX_RECORDS:,} records.")]
 
 
+@Endpoint("/api/runs/{run}/media", "listMedia", (RUN, Param("key", "text", "only media logged under this key")))
 def media(reader: Reader, given: dict[str, Any]) -> MediaList:
-    """Answer `/api/runs/{run}/media`."""
+    """Images, sounds, videos, tables, texts and other media that a run logged, by key and step."""
     readers: list[MediaReader] = [LoggedMedia(), *(load(each.media)() for each in with_part("media"))]
     by_event = {name: each for each in readers for name in each.events}
     by_scope = {name: each for each in readers for name in each.scopes}
@@ -203,14 +204,3 @@ def _with_charts(media: Sequence[Media]) -> list[Media]:
 
 def _call(each: Media) -> tuple[Any, ...]:
     return tuple(each[field] for field in ("key", "kind", "step", "time", "rank", "attempt"))
-
-
-ENDPOINTS = (
-    Endpoint(
-        "/api/runs/{run}/media",
-        "listMedia",
-        "Images, sounds, videos, tables, texts and other media that a run logged, by key and step.",
-        media,
-        (RUN, Param("key", "text", "only media logged under this key")),
-    ),
-)

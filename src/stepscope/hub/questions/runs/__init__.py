@@ -260,8 +260,39 @@ STARTED_WITH = ("config", "tags", "notes", "group", "job_type", "parent", "from_
 """Attributes of the start that are fields of a run, not of its environment."""
 
 
+@Endpoint(
+    "/api/runs",
+    "listRuns",
+    (
+        Param(
+            "filter",
+            "text",
+            "words to find in name, id, project or tags, or conditions: `status = running and metrics.loss < 0.5`",
+        ),
+        Param("sort", "text", "a field to sort by; `-` in front: the highest first", default="-started"),
+        Param("metric", "text", "show the latest value of this metric", many=50),
+        Param(
+            "column",
+            "text",
+            f"show a value computed from points: `last10.KEY`, the mean of the last 10 steps (at most {MAX_STEPS}),"
+            " `metrics.KEY@best.OTHER`, the value where another metric is best (or `@min.`, `@max.`), or what its"
+            f" GPUs used: {', '.join(f'`{each}`' for each in GPU_FIELDS)}",
+            many=20,
+        ),
+        Param(
+            "archived",
+            "choice",
+            "hide or show archived runs, or only those",
+            "hide",
+            choices=("hide", "show", "only"),
+        ),
+        Param("group", "text", "a field: also return the groups of runs in which it is the same"),
+        Param("limit", "integer", "at most this many", default=100, low=1, high=10_000),
+        Param("cursor", "text", "`next` of the page before"),
+    ),
+)
 def listing(reader: Reader, given: dict[str, Any]) -> RunPage:
-    """Answer `/api/runs`."""
+    """The runs that match a filter, sorted, page by page."""
     sort: str = given["sort"]
     order = sort.removeprefix("-")
     try:
@@ -315,8 +346,9 @@ def _unarchived(rows: list[RunRow], archived: str, fields: list[str]) -> list[Ru
     return [row for row in rows if row.archived == (archived == "only")]
 
 
+@Endpoint("/api/runs/{run}", "readRun", (RUN,))
 def read_run(reader: Reader, given: dict[str, Any]) -> RunDetails:
-    """Answer `/api/runs/{run}`."""
+    """One run: its configuration, environment, processes and endings."""
     row = reader.run(given["run"])
     status = reader.states.status(row)
     if reader.states.ended_since(row):
@@ -338,8 +370,16 @@ def read_run(reader: Reader, given: dict[str, Any]) -> RunDetails:
 MAX_NAMES = 1000
 
 
+@Endpoint(
+    "/api/fields",
+    "listFields",
+    (
+        Param("project", "text", "of the runs of this project only"),
+        Param("run", "text", "of these runs only", many=200),
+    ),
+)
 def fields(reader: Reader, given: dict[str, Any]) -> FieldList:
-    """Answer `/api/fields`."""
+    """The fields that runs can be filtered, sorted and grouped by, and the home folder of the hub."""
     rows = [row for row in reader.runs(ids=given["run"] or None) if given["project"] in (None, row.project)]
     isolated = reader.project is not None or given["project"] is not None or given["run"]
     numbers = [row.number for row in rows] if isolated else None
@@ -362,57 +402,3 @@ def fields(reader: Reader, given: dict[str, Any]) -> FieldList:
 
 def _most(amounts: dict[str, int]) -> list[tuple[str, int]]:
     return sorted(amounts.items(), key=lambda pair: (-pair[1], pair[0]))[:MAX_NAMES]
-
-
-ENDPOINTS = (
-    Endpoint(
-        "/api/runs",
-        "listRuns",
-        "The runs that match a filter, sorted, page by page.",
-        listing,
-        (
-            Param(
-                "filter",
-                "text",
-                "words to find in name, id, project or tags, or conditions: `status = running and metrics.loss < 0.5`",
-            ),
-            Param("sort", "text", "a field to sort by; `-` in front: the highest first", default="-started"),
-            Param("metric", "text", "show the latest value of this metric", many=50),
-            Param(
-                "column",
-                "text",
-                f"show a value computed from points: `last10.KEY`, the mean of the last 10 steps (at most {MAX_STEPS}),"
-                " `metrics.KEY@best.OTHER`, the value where another metric is best (or `@min.`, `@max.`), or what its"
-                f" GPUs used: {', '.join(f'`{each}`' for each in GPU_FIELDS)}",
-                many=20,
-            ),
-            Param(
-                "archived",
-                "choice",
-                "hide or show archived runs, or only those",
-                "hide",
-                choices=("hide", "show", "only"),
-            ),
-            Param("group", "text", "a field: also return the groups of runs in which it is the same"),
-            Param("limit", "integer", "at most this many", default=100, low=1, high=10_000),
-            Param("cursor", "text", "`next` of the page before"),
-        ),
-    ),
-    Endpoint(
-        "/api/runs/{run}",
-        "readRun",
-        "One run: its configuration, environment, processes and endings.",
-        read_run,
-        (RUN,),
-    ),
-    Endpoint(
-        "/api/fields",
-        "listFields",
-        "The fields that runs can be filtered, sorted and grouped by, and the home folder of the hub.",
-        fields,
-        (
-            Param("project", "text", "of the runs of this project only"),
-            Param("run", "text", "of these runs only", many=200),
-        ),
-    ),
-)

@@ -201,8 +201,11 @@ def _severity(word: str) -> int:
     return [str(each) for each in SEVERITIES].index(word)
 
 
+@Endpoint("/api/projects", "listProjects")
 def projects(reader: Reader, given: dict[str, Any]) -> ProjectList:
-    """Answer `/api/projects`."""
+    """The projects with the number of their runs, of those that are running and of those with findings, the one with
+    the latest record first. Archived runs do not count.
+    """
     by_project: dict[str, list[RunRow]] = {}
     for row in reader.runs():
         if not row.archived:
@@ -220,14 +223,3 @@ def projects(reader: Reader, given: dict[str, Any]) -> ProjectList:
         for project, rows in by_project.items()
     ]
     return {"projects": sorted(made, key=lambda each: (-(each["seen"] or 0.0), each["project"]))}
-
-
-ENDPOINTS = (
-    Endpoint(
-        "/api/projects",
-        "listProjects",
-        "The projects with the number of their runs, of those that are running and of those with findings, the one "
-        "with the latest record first. Archived runs do not count.",
-        projects,
-    ),
-)

@@ -233,8 +233,33 @@ def _known(values: npt.NDArray[Any]) -> list[Any]:
 MAX_LINES = 64
 
 
+@Endpoint(
+    "/api/runs/{run}/series",
+    "readSeries",
+    (
+        RUN,
+        Param(
+            "key",
+            "text",
+            "a metric, such as trainer/loss, in any spelling of its category",
+            required=True,
+            many=MAX_LINES,
+        ),
+        Param("x", "choice", "the x axis", "step", choices=("step", "time", "relative")),
+        Param("points", "integer", "at most about this many marks", default=1000, low=1, high=20_000),
+        Param("from", "number", "the least x"),
+        Param("to", "number", "the greatest x"),
+        Param("rank", "integer", "this rank only; with by_rank, several", many=MAX_LINES, low=0, high=2**32 - 1),
+        Param("by_rank", "boolean", "a line for each rank, or each of those named", default=False),
+        Param("align", "boolean", "over time, merge what several ranks logged at a step into one mark", default=False),
+        Param("by_attrs", "boolean", "a line for each set of attributes", default=False),
+        Param("attempts", "text", "newest (superseded points are left out), all, or the number of one", "newest"),
+        Param("axis", "text", "of this step axis only, where a metric has several"),
+        Param("scope", "text", "of this instrumentation scope only; each has its own line"),
+    ),
+)
 def series(reader: Reader, given: dict[str, Any]) -> SeriesAnswer:
-    """Answer `/api/runs/{run}/series`; what is known of the series is read once for all lines."""
+    """Metrics of a run as lines: every point when they fit, else buckets that keep every spike."""
     run, x = reader.number(given["run"]), given["x"]
     ranks = given["rank"]
     if len(ranks) > 1 and not given["by_rank"]:
@@ -287,36 +312,3 @@ def _parts(catalog: dict[int, SeriesRow], key: str, given: dict[str, Any]) -> li
                 f"{key} has more than {MAX_LINES} lines; name at most {MAX_LINES} ranks, or ask for all together"
             )
     return sorted(parts, key=lambda part: (part[0] or 0, str(part[1]))) or [(rank, None)]
-
-
-ENDPOINTS = (
-    Endpoint(
-        "/api/runs/{run}/series",
-        "readSeries",
-        "Metrics of a run as lines: every point when they fit, else buckets that keep every spike.",
-        series,
-        (
-            RUN,
-            Param(
-                "key",
-                "text",
-                "a metric, such as trainer/loss, in any spelling of its category",
-                required=True,
-                many=MAX_LINES,
-            ),
-            Param("x", "choice", "the x axis", "step", choices=("step", "time", "relative")),
-            Param("points", "integer", "at most about this many marks", default=1000, low=1, high=20_000),
-            Param("from", "number", "the least x"),
-            Param("to", "number", "the greatest x"),
-            Param("rank", "integer", "this rank only; with by_rank, several", many=MAX_LINES, low=0, high=2**32 - 1),
-            Param("by_rank", "boolean", "a line for each rank, or each of those named", default=False),
-            Param(
-                "align", "boolean", "over time, merge what several ranks logged at a step into one mark", default=False
-            ),
-            Param("by_attrs", "boolean", "a line for each set of attributes", default=False),
-            Param("attempts", "text", "newest (superseded points are left out), all, or the number of one", "newest"),
-            Param("axis", "text", "of this step axis only, where a metric has several"),
-            Param("scope", "text", "of this instrumentation scope only; each has its own line"),
-        ),
-    ),
-)

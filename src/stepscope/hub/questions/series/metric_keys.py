@@ -116,8 +116,9 @@ class SparkList(TypedDict):
     sparks: list[Spark]
 
 
+@Endpoint("/api/runs/{run}/keys", "listKeys", (RUN,))
 def keys(reader: Reader, given: dict[str, Any]) -> MetricList:
-    """Answer `/api/runs/{run}/keys`."""
+    """The metrics of a run with their extent, extremes and last value."""
     return {"keys": list_keys(reader.engine, reader.number(given["run"]))}
 
 
@@ -352,8 +353,17 @@ def resolve_names(reader: Reader, names: Sequence[str]) -> dict[str, list[str]]:
     return {name: matching_keys(name, known) for name in names}
 
 
+@Endpoint(
+    "/api/sparks",
+    "readSparks",
+    (
+        Param("run", "text", "a run", required=True, many=MAX_RUNS),
+        Param("metric", "text", "the metric; of several, the first that a run has", required=True, many=10),
+        Param("points", "integer", "at most this many buckets", default=40, low=1, high=200),
+    ),
+)
 def sparks(reader: Reader, given: dict[str, Any]) -> SparkList:
-    """Answer `/api/sparks`."""
+    """Sparklines: one metric of each run over its ranks, in a few buckets that keep every finite spike."""
     runs = {row.number: row.id for row in list_runs(reader.engine, ids=given["run"], project=reader.project)}
     keys = dict.fromkeys(key for keys in resolve_names(reader, given["metric"]).values() for key in keys)
     found = _sparks(reader.engine, list(runs), list(keys), given["points"])
@@ -413,25 +423,3 @@ def _spark_buckets(engine: Engine, keys: dict[int, str], catalog: Sequence[int],
 def _array(values: Sequence[int]) -> str:
     """Numbers as an array of Int64."""
     return "[" + ", ".join(f"toInt64({int(value)})" for value in values) + "]"
-
-
-ENDPOINTS = (
-    Endpoint(
-        "/api/runs/{run}/keys",
-        "listKeys",
-        "The metrics of a run with their extent, extremes and last value.",
-        keys,
-        (RUN,),
-    ),
-    Endpoint(
-        "/api/sparks",
-        "readSparks",
-        "Sparklines: one metric of each run over its ranks, in a few buckets that keep every finite spike.",
-        sparks,
-        (
-            Param("run", "text", "a run", required=True, many=MAX_RUNS),
-            Param("metric", "text", "the metric; of several, the first that a run has", required=True, many=10),
-            Param("points", "integer", "at most this many buckets", default=40, low=1, high=200),
-        ),
-    ),
-)

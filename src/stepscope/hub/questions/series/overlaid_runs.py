@@ -81,8 +81,33 @@ class OverlaidRuns(TypedDict):
     lines: list[RunLine]
 
 
+@Endpoint(
+    "/api/series",
+    "readRunsSeries",
+    (
+        Param("run", "text", "a run", required=True, many=MAX_RUNS),
+        Param("key", "text", "a metric, such as trainer/loss, in any spelling of its category"),
+        Param(
+            "expression",
+            "text",
+            "instead of a key: metrics (in braces where a name has more than letters and digits), numbers, + - "
+            "* / ^, parentheses, log, log2, log10, exp, sqrt and abs, such as `{val/loss} - {train/loss}`",
+        ),
+        Param("x", "choice", "the x axis", "step", choices=("step", "time", "relative")),
+        Param(
+            "along",
+            "text",
+            "a metric that x is: each bucket of steps has the place of its mean there; `from` and `to` bound it",
+        ),
+        Param("points", "integer", "at most this many buckets", default=300, low=1, high=5000),
+        Param("from", "number", "the least x"),
+        Param("to", "number", "the greatest x"),
+    ),
+)
 def answer(reader: Reader, given: dict[str, Any]) -> OverlaidRuns:
-    """Answer `/api/series`."""
+    """One metric of many runs, a line for each that has it, over all its ranks: buckets of one `width`, which keep
+    every finite spike; or an expression of metrics, of the means in each bucket that all of them have.
+    """
     x: Axis = given["x"]
     expression = _expression(given)
     along = given["along"]
@@ -343,33 +368,3 @@ def _line_json(id: str, metric: _Metric, columns: Columns) -> RunLine:
         "max": high if isfinite(high) else None,
         "columns": columns,
     }
-
-
-ENDPOINTS = (
-    Endpoint(
-        "/api/series",
-        "readRunsSeries",
-        "One metric of many runs, a line for each that has it, over all its ranks: buckets of one `width`, which keep "
-        "every finite spike; or an expression of metrics, of the means in each bucket that all of them have.",
-        answer,
-        (
-            Param("run", "text", "a run", required=True, many=MAX_RUNS),
-            Param("key", "text", "a metric, such as trainer/loss, in any spelling of its category"),
-            Param(
-                "expression",
-                "text",
-                "instead of a key: metrics (in braces where a name has more than letters and digits), numbers, + - "
-                "* / ^, parentheses, log, log2, log10, exp, sqrt and abs, such as `{val/loss} - {train/loss}`",
-            ),
-            Param("x", "choice", "the x axis", "step", choices=("step", "time", "relative")),
-            Param(
-                "along",
-                "text",
-                "a metric that x is: each bucket of steps has the place of its mean there; `from` and `to` bound it",
-            ),
-            Param("points", "integer", "at most this many buckets", default=300, low=1, high=5000),
-            Param("from", "number", "the least x"),
-            Param("to", "number", "the greatest x"),
-        ),
-    ),
-)

@@ -77,15 +77,15 @@ class TableList(TypedDict):
     tables: list[Table]
 
 
-_decode = msgspec.json.Decoder(SqlRequest).decode
 _encode = msgspec.json.encode
 
 
+@Endpoint("/api/sql", "askSql", method="POST", lane="sql", body=SqlRequest)
 def sql(reader: Reader, given: dict[str, Any]) -> Stream[SqlAnswer]:
-    """Answer `POST /api/sql`."""
+    """A SELECT in ClickHouse's dialect over the store's tables; nothing else passes."""
     if reader.project is not None:
         raise forbidden("SQL reads all projects, and this token is limited to one")
-    request = decode_body(_decode, given["body"], '{"sql": "SELECT ..."}')
+    request = decode_body(SqlRequest, given["body"], '{"sql": "SELECT ..."}')
     if not math.isfinite(request.seconds) or "\0" in request.sql:
         raise bad_request("a statement must not contain NUL")
     return Stream("application/json", "", _pieces(reader, request))
@@ -178,8 +178,9 @@ TABLE_TEXTS = {
 }
 
 
+@Endpoint("/api/sql/tables", "listTables")
 def tables(reader: Reader, given: dict[str, Any]) -> TableList:
-    """Answer `/api/sql/tables`."""
+    """The tables that SQL may read, their columns and their sizes."""
     return {
         "tables": [
             {
@@ -192,22 +193,3 @@ def tables(reader: Reader, given: dict[str, Any]) -> TableList:
             for table in describe(reader.engine)
         ]
     }
-
-
-ENDPOINTS = (
-    Endpoint(
-        "/api/sql",
-        "askSql",
-        "A SELECT in ClickHouse's dialect over the store's tables; nothing else passes.",
-        sql,
-        method="POST",
-        lane="sql",
-        body=SqlRequest,
-    ),
-    Endpoint(
-        "/api/sql/tables",
-        "listTables",
-        "The tables that SQL may read, their columns and their sizes.",
-        tables,
-    ),
-)

@@ -294,8 +294,28 @@ def _reading(reading: Reading) -> ReadingJson:
     }
 
 
+@Endpoint(
+    "/api/runs/{run}/steps/{step}",
+    "inspectStep",
+    (
+        RUN,
+        Param("step", "integer", "the number of the step", required=True, place="path"),
+        Param(
+            "window",
+            "integer",
+            "the number of earlier steps that define what is usual",
+            default=WINDOW,
+            low=1,
+            high=10_000,
+        ),
+        Param("attempt", "integer", "this attempt; by default the newest", low=1, high=2**31 - 1),
+        Param("limit", "integer", "the number of ranks, the odd and the slow ones first; else all", low=1, high=1000),
+        Param("offset", "integer", "with `limit`: skip this many ranks", default=0, low=0, high=1_000_000),
+        Param("rank", "integer", "with `limit`: this rank comes first", low=0, high=2**32 - 1),
+    ),
+)
 def inspect(reader: Reader, given: dict[str, Any]) -> StepAnswer:
-    """Answer `/api/runs/{run}/steps/{step}`."""
+    """Everything about one step: values compared with earlier steps, span trees, logs, alerts, system metrics."""
     run, step = reader.number(given["run"]), given["step"]
     share = reader.diagnosed(given["run"])
     before, after = nearest_anomalies(reader.engine, run, step)
@@ -393,31 +413,3 @@ def _errors(lanes: Iterable[StepRank]) -> list[StepFinding]:
 
 def _after(message: str) -> str:
     return f": {message}" if message else ""
-
-
-ENDPOINTS = (
-    Endpoint(
-        "/api/runs/{run}/steps/{step}",
-        "inspectStep",
-        "Everything about one step: values compared with earlier steps, span trees, logs, alerts, system metrics.",
-        inspect,
-        (
-            RUN,
-            Param("step", "integer", "the number of the step", required=True, place="path"),
-            Param(
-                "window",
-                "integer",
-                "the number of earlier steps that define what is usual",
-                default=WINDOW,
-                low=1,
-                high=10_000,
-            ),
-            Param("attempt", "integer", "this attempt; by default the newest", low=1, high=2**31 - 1),
-            Param(
-                "limit", "integer", "the number of ranks, the odd and the slow ones first; else all", low=1, high=1000
-            ),
-            Param("offset", "integer", "with `limit`: skip this many ranks", default=0, low=0, high=1_000_000),
-            Param("rank", "integer", "with `limit`: this rank comes first", low=0, high=2**32 - 1),
-        ),
-    ),
-)

@@ -3,7 +3,7 @@
 import contextvars
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from http import HTTPStatus
 from pathlib import Path
 from typing import Any, Generic, Literal, Protocol, TypedDict, TypeVar, get_args, get_origin, get_type_hints
@@ -190,12 +190,13 @@ Lane = Literal["read", "sql", "import"]
 
 @dataclass(frozen=True, slots=True)
 class Endpoint:
-    """One endpoint; `params` include those of the path."""
+    """One endpoint: it decorates the function that answers it, whose docstring describes it.
+
+    `params` include those of the path.
+    """
 
     path: str
     name: str
-    text: str
-    answer: Answer
     params: tuple[Param, ...] = ()
     attrs: bool = False
     method: Literal["GET", "POST", "PUT", "PATCH", "DELETE"] = "GET"
@@ -204,6 +205,16 @@ class Endpoint:
     most_body: int = 1024 * 1024
     lane: Lane = "read"
     media_types: tuple[str, ...] = field(default=("application/json",))
+    answer: Answer = lambda reader, given: None
+
+    def __call__(self, answer: Answer) -> "Endpoint":
+        """The endpoint that a function answers."""
+        return replace(self, answer=answer)
+
+    @property
+    def text(self) -> str:
+        """What it answers."""
+        return " ".join((self.answer.__doc__ or "").split())
 
     @property
     def content(self) -> Any:

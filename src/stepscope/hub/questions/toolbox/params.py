@@ -2,12 +2,12 @@
 
 import math
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Annotated, Any, Literal, TypedDict, TypeVar
 
-from msgspec import Meta, MsgspecError
+from msgspec import Meta, MsgspecError, json
 
 from stepscope.hub.refusals import Refusal, Refused
 from stepscope.model.records import FIRST_STEP, LAST_STEP
@@ -162,10 +162,10 @@ def unavailable(message: str, retry_after: float) -> Refused:
     return Refused(Refusal(HTTPStatus.SERVICE_UNAVAILABLE, message, retry_after))
 
 
-def decode_body(decode: Callable[[bytes], Body], body: bytes, example: str) -> Body:
+def decode_body(kind: type[Body], body: bytes, example: str) -> Body:
     """Decode the body of a request, or refuse it with an example of what to send."""
     try:
-        return decode(body)
+        return json.decode(body, type=kind)
     except (MsgspecError, UnicodeDecodeError) as error:
         raise bad_request(f"send {example}: {error}") from None
 

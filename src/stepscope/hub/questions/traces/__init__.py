@@ -224,8 +224,22 @@ def trace_json(ended: Sequence[SpanRow], still_open: Sequence[SpanRow], owners: 
     }
 
 
+RANGE_PARAMS = (
+    Param("trace_id", "hex", "the spans of this trace", width=16),
+    Param("run", "text", "or those of this run"),
+    Param("step", "integer", "at this step"),
+    Param("last", "integer", "to this step"),
+)
+MAX_SPANS = 200_000
+
+
+@Endpoint(
+    "/api/traces/{trace_id}",
+    "readTrace",
+    (Param("trace_id", "hex", "the trace", required=True, place="path", width=16),),
+)
 def trace(reader: Reader, given: dict[str, Any]) -> TraceJson:
-    """Answer `/api/traces/{trace_id}`."""
+    """A whole trace: its spans, parents first, with depth and critical path."""
     ended, still_open = read_trace(reader.engine, given["trace_id"], limit=20_000)
     owners = reader.visible_ids({row.run for row in (*ended, *still_open)})
     ended = [row for row in ended if row.run in owners]
@@ -323,8 +337,13 @@ def asked_range(reader: Reader, given: dict[str, Any]) -> SpanRange:
     return SpanRange(run=reader.number(given["run"]), first=given["step"], last=max(given["step"], last))
 
 
+@Endpoint(
+    "/api/spans/lanes",
+    "drawSpans",
+    (*RANGE_PARAMS, Param("limit", "integer", "at most this many spans", MAX_SPANS, low=1, high=MAX_SPANS)),
+)
 def draw(reader: Reader, given: dict[str, Any]) -> Lanes:
-    """Answer `/api/spans/lanes`."""
+    """A trace, or steps of a run on all ranks, for drawing: spans as columns, without attributes."""
     spans = read_columns(reader.engine, asked_range(reader, given), given["limit"])
     made = lanes_json(spans, reader.visible_ids(set(spans["run"].tolist())), given["limit"])
     if not made["lanes"]:
@@ -336,29 +355,3 @@ def no_spans(given: dict[str, Any]) -> Refused:
     """The refusal of a request for spans that do not exist."""
     what = f"trace {given['trace_id'].hex()}" if given["trace_id"] is not None else f"span at step {given['step']}"
     return not_found(f"there is no {what}")
-
-
-RANGE_PARAMS = (
-    Param("trace_id", "hex", "the spans of this trace", width=16),
-    Param("run", "text", "or those of this run"),
-    Param("step", "integer", "at this step"),
-    Param("last", "integer", "to this step"),
-)
-MAX_SPANS = 200_000
-
-ENDPOINTS = (
-    Endpoint(
-        "/api/traces/{trace_id}",
-        "readTrace",
-        "A whole trace: its spans, parents first, with depth and critical path.",
-        trace,
-        (Param("trace_id", "hex", "the trace", required=True, place="path", width=16),),
-    ),
-    Endpoint(
-        "/api/spans/lanes",
-        "drawSpans",
-        "A trace, or steps of a run on all ranks, for drawing: spans as columns, without attributes.",
-        draw,
-        (*RANGE_PARAMS, Param("limit", "integer", "at most this many spans", MAX_SPANS, low=1, high=MAX_SPANS)),
-    ),
-)

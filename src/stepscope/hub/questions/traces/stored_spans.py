@@ -247,10 +247,10 @@ class SpanJson(TypedDict):
     start: Seconds
     duration_ms: Ms
     scope: str
-    flags: int
     attrs: Attrs
     events: list[SpanEventJson]
     links: list[LinkJson]
+    flags: int
 
 
 class PlacedSpan(SpanJson):
@@ -337,8 +337,23 @@ def _named(words: tuple[str, ...], number: int) -> str:
     return words[number] if number < len(words) else str(number)
 
 
+@Endpoint(
+    "/api/spans",
+    "findSpans",
+    (
+        *OF_RECORDS,
+        Param("status", "choice", "with this status", choices=STATUSES),
+        Param("error", "boolean", "true: only failed spans"),
+        Param("min_ms", "number", "with at least this duration, in milliseconds"),
+        Param("open", "boolean", "true: those that began and have not ended, instead of those that ended", False),
+        *IN_CONTEXT,
+        Param("sort", "choice", "the order", "newest", choices=("newest", "slowest")),
+        *(LIMIT, OFFSET),
+    ),
+    attrs=True,
+)
 def search(reader: Reader, given: dict[str, Any]) -> SpanPage:
-    """Answer `/api/spans`."""
+    """Spans by run, step, name, status, duration and any attribute (attr.KEY=VALUE)."""
     status = given["status"]
     if given["error"] is not None and status is None:
         status = "error" if given["error"] else None
@@ -383,35 +398,8 @@ def attr_names(engine: Engine, run: int | None, *, limit: int = 200) -> list[Att
     return [{"name": name, "count": count} for name, count in found.rows("name", "n")]
 
 
+@Endpoint("/api/spans/facets", "listSpanNames", (EXACT_RUN,))
 def facets(reader: Reader, given: dict[str, Any]) -> SpanFacets:
-    """Answer `/api/spans/facets`."""
+    """Names of spans, with counts and durations, and of their attributes, for searching."""
     run = reader.number_or_all(given["run"])
     return {"names": span_names(reader.engine, run), "attrs": attr_names(reader.engine, run)}
-
-
-ENDPOINTS = (
-    Endpoint(
-        "/api/spans",
-        "findSpans",
-        "Spans by run, step, name, status, duration and any attribute (attr.KEY=VALUE).",
-        search,
-        (
-            *OF_RECORDS,
-            Param("status", "choice", "with this status", choices=STATUSES),
-            Param("error", "boolean", "true: only failed spans"),
-            Param("min_ms", "number", "with at least this duration, in milliseconds"),
-            Param("open", "boolean", "true: those that began and have not ended, instead of those that ended", False),
-            *IN_CONTEXT,
-            Param("sort", "choice", "the order", "newest", choices=("newest", "slowest")),
-            *(LIMIT, OFFSET),
-        ),
-        attrs=True,
-    ),
-    Endpoint(
-        "/api/spans/facets",
-        "listSpanNames",
-        "Names of spans, with counts and durations, and of their attributes, for searching.",
-        facets,
-        (EXACT_RUN,),
-    ),
-)

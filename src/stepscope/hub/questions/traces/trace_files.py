@@ -39,20 +39,6 @@ Id = tuple[bytes, bytes]
 """A trace id and a span id."""
 
 
-def export(reader: Reader, given: dict[str, Any]) -> Stream[Any]:
-    """Answer `/api/spans/export`."""
-    ended, still_open = read_range(reader.engine, asked_range(reader, given), limit=MAX_SPANS)
-    rows = [*ended, *still_open]
-    owners = reader.visible_ids({row.run for row in rows})
-    rows = [row for row in rows if row.run in owners]
-    if not rows:
-        raise no_spans(given)
-    title = given["trace_id"].hex() if given["trace_id"] is not None else f"{given['run']}-step-{given['step']}"
-    name = given["format"] or default_format()
-    parts = _formats()[name].write(title, _by_writer(reader, rows, owners))
-    return Stream("application/json", f"{safe_name(title)}.{name}.json", parts)
-
-
 def format_names() -> tuple[str, ...]:
     """Name the formats: the dialects that have one."""
     return tuple(each.name for each in with_part("trace_format"))
@@ -66,6 +52,25 @@ def default_format() -> str:
 
 def _formats() -> dict[str, TraceFormat]:
     return {each.name: load(each.trace_format)() for each in with_part("trace_format")}
+
+
+@Endpoint(
+    "/api/spans/export",
+    "exportSpans",
+    (*RANGE_PARAMS, Param("format", "choice", "the format", default_format(), choices=format_names())),
+)
+def export(reader: Reader, given: dict[str, Any]) -> Stream[Any]:
+    """A trace, or steps of a run, as a file in one of the formats."""
+    ended, still_open = read_range(reader.engine, asked_range(reader, given), limit=MAX_SPANS)
+    rows = [*ended, *still_open]
+    owners = reader.visible_ids({row.run for row in rows})
+    rows = [row for row in rows if row.run in owners]
+    if not rows:
+        raise no_spans(given)
+    title = given["trace_id"].hex() if given["trace_id"] is not None else f"{given['run']}-step-{given['step']}"
+    name = given["format"] or default_format()
+    parts = _formats()[name].write(title, _by_writer(reader, rows, owners))
+    return Stream("application/json", f"{safe_name(title)}.{name}.json", parts)
 
 
 Batches = list[tuple[Writer, list[Span]]]
@@ -270,8 +275,23 @@ def _hex_literals(ids: Iterable[bytes]) -> str:
     return "(" + ", ".join("'" + "".join(f"\\x{byte:02x}" for byte in id) + "'" for id in ids) + ")"
 
 
+@Endpoint(
+    "/api/spans/import",
+    "importSpans",
+    (
+        Param("run", "text", "the run of spans whose file names none"),
+        Param("project", "text", "and its project", "imports"),
+    ),
+    method="POST",
+    body=dict[str, Any] | list[Any],
+    most_body=64 * 1024 * 1024,
+    lane="import",
+)
 def import_file(reader: Reader, given: dict[str, Any]) -> ImportedFile:
-    """Answer `POST /api/spans/import`."""
+    """Import a trace file of any of the formats, gzip or not.
+
+    Spans that are stored already, in any run, are counted and skipped.
+    """
     if reader.ingest is None:
         raise not_found("importing traces needs a running hub: start one with `stepscope hub`")
     format, found = read_file(given["body"], given["run"] or "", given["project"] or "imports", time.time_ns())
@@ -284,29 +304,3 @@ def _known(reader: Reader, spans: Sequence[Span]) -> dict[Id, list[str]]:
     stored = known_spans(reader.engine, spans)
     owners = reader.visible_ids({run for runs in stored.values() for run in runs})
     return {id: [owners[run] for run in sorted(runs) if run in owners] for id, runs in stored.items()}
-
-
-ENDPOINTS = (
-    Endpoint(
-        "/api/spans/export",
-        "exportSpans",
-        "A trace, or steps of a run, as a file in one of the formats.",
-        export,
-        (*RANGE_PARAMS, Param("format", "choice", "the format", default_format(), choices=format_names())),
-    ),
-    Endpoint(
-        "/api/spans/import",
-        "importSpans",
-        "Import a trace file of any of the formats, gzip or not. "
-        "Spans that are stored already, in any run, are counted and skipped.",
-        import_file,
-        (
-            Param("run", "text", "the run of spans whose file names none"),
-            Param("project", "text", "and its project", "imports"),
-        ),
-        method="POST",
-        body=dict[str, Any] | list[Any],
-        most_body=64 * 1024 * 1024,
-        lane="import",
-    ),
-)

@@ -157,7 +157,7 @@ class Recovery:
 def prepare(engine: Engine) -> None:
     """Create the table of aborted commits if it is missing."""
     schema.create(engine, "aborted", _TABLE)
-    schema.add_columns(engine, {"aborted": _ADDED})
+    schema.add_columns({"aborted": _ADDED}, engine)
 
 
 def forget_aborted(engine: Engine) -> None:

@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Callable, Sequence
-from typing import Generic, Protocol, TypeVar
+from typing import Generic, TypeVar
 
 from stepscope.hub.store import attrs
 from stepscope.hub.store.columns import Block, Lists, Numbers, constant, ends_of, fixed, no_ends, numbers, texts
@@ -12,16 +12,8 @@ from stepscope.model import names
 from stepscope.model.records import ALERT, EVENT, LOG, Alert, Attrs, Event, Link, Log, Span, SpanEvent
 from stepscope.model.sample_columns import PROMPTS, find_column, prompt_number
 
-
-class Placed(Protocol):
-    """A record that may have a step."""
-
-    @property
-    def step(self) -> int | None:
-        """The step."""
-
-
-R = TypeVar("R", bound=Placed)
+Traced = Span | Log | Event | Alert
+R = TypeVar("R", bound=Traced)
 
 
 class Rows(Generic[R]):
@@ -53,9 +45,6 @@ class Rows(Generic[R]):
             "attempt": self.by_source("UInt16", lambda source: source.writer.attempt),
             "commit": constant("UInt32", commit, len(steps)),
         }
-
-
-Traced = Span | Log | Event | Alert
 
 
 class Spans:

@@ -10,39 +10,35 @@ MOST = 512
 
 
 class Part:
-    """An interval of steps that still grows."""
+    """An interval of steps that still grows: its ends, the extremes and mean of its finite values, and the others."""
 
-    __slots__ = ("bad", "bad_step", "flags", "good", "high", "high_step", "last_bad_step", "low", "low_step")
+    __slots__ = ("bad", "first", "flags", "good", "high", "last", "low", "mean")
 
-    def __init__(self) -> None:
-        self.low, self.high = math.inf, -math.inf
-        self.low_step = self.high_step = self.bad_step = self.last_bad_step = 0
+    def __init__(self, step: int) -> None:
+        self.first = self.last = step
+        self.low, self.high, self.mean = math.inf, -math.inf, 0.0
         self.good = self.bad = self.flags = 0
 
     def add(self, step: int, value: float) -> None:
         """Add a value."""
+        self.first, self.last = min(self.first, step), max(self.last, step)
         if value - value != 0:  # only so for NaN and infinities
-            self.bad_step = step if not self.bad else min(self.bad_step, step)
-            self.last_bad_step = step if not self.bad else max(self.last_bad_step, step)
             self.bad += 1
             self.flags |= 1 if value != value else 2 if value > 0 else 4
-            return
-        self.good += 1
-        if value < self.low:
-            self.low, self.low_step = value, step
-        if value > self.high:
-            self.high, self.high_step = value, step
+        else:
+            self._take(value, value, value, 1)
 
     def merge(self, other: "Part") -> None:
         """Merge another interval."""
-        if other.bad:
-            self.bad_step = other.bad_step if not self.bad else min(self.bad_step, other.bad_step)
-            self.last_bad_step = other.last_bad_step if not self.bad else max(self.last_bad_step, other.last_bad_step)
-        self.good, self.bad, self.flags = self.good + other.good, self.bad + other.bad, self.flags | other.flags
-        if other.low < self.low:
-            self.low, self.low_step = other.low, other.low_step
-        if other.high > self.high:
-            self.high, self.high_step = other.high, other.high_step
+        self.first, self.last = min(self.first, other.first), max(self.last, other.last)
+        self.bad, self.flags = self.bad + other.bad, self.flags | other.flags
+        if other.good:
+            self._take(other.low, other.high, other.mean, other.good)
+
+    def _take(self, low: float, high: float, mean: float, good: int) -> None:
+        whole = self.good + good
+        self.mean = self.mean * (self.good / whole) + mean * (good / whole)  # a sum of floats may be no float
+        self.low, self.high, self.good = min(self.low, low), max(self.high, high), whole
 
 
 class KeyTrend:
@@ -68,7 +64,7 @@ class KeyTrend:
         parts = self._ranks.setdefault(rank, {})
         part = parts.get(at)
         if part is None:
-            part = parts[at] = Part()
+            part = parts[at] = Part(step)
             self._low, self._high = (min(at, self._low), max(at, self._high)) if self.count else (at, at)
         part.add(step, value)
         self.count += 1
@@ -98,5 +94,5 @@ class KeyTrend:
         made: dict[int, Part] = {}
         for parts in self._ranks.values():
             for at, part in parts.items():
-                made.setdefault(at, Part()).merge(part)
+                made.setdefault(at, Part(part.first)).merge(part)
         return made

@@ -5,7 +5,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from stepscope.cli.watching.key_trend import KeyTrend
+from stepscope.journal.key_trend import KeyTrend
 from stepscope.journal.run_goodput import Folding
 from stepscope.journal.run_summary import SELF, OnDisk, RunSummary, on_disk
 from stepscope.journal.segments import RunReader, find_writer
@@ -52,7 +52,7 @@ class Watched:
     def __init__(self, home: Path, run: str) -> None:
         self.run = run
         self._reader = RunReader(home, run)
-        self._summary = RunSummary(run, details=False)
+        self.summary = RunSummary(run, details=False)
         self.keys: dict[str, KeyTrend] = {}
         self.logs = Recent()
         self.alerts = Recent()
@@ -68,7 +68,7 @@ class Watched:
         """Read what was written since the last call, for about so long; False when nothing is left for now."""
         tails = self._reader.look()
         for name, tail in tails.items():
-            known = self._summary.writers.get(name)
+            known = self.summary.writers.get(name)
             self._disk[name] = on_disk(tail.folder, known.writer if known else find_writer(tail.folder))
         deadline = clock() + seconds
         self._unread.clear()
@@ -84,7 +84,7 @@ class Watched:
     def take(self, batch: Batch) -> None:
         """Add a batch."""
         who = batch.writer
-        self._summary.take(batch)
+        self.summary.take(batch)
         if who.attempt > self._attempt:
             self._attempt = who.attempt
             self._pace.clear()
@@ -123,13 +123,13 @@ class Watched:
     @property
     def newest(self) -> list[Writer]:
         """The writers of the newest attempt."""
-        writers = (each.writer for each in self._summary.writers.values())
+        writers = (each.writer for each in self.summary.writers.values())
         return [who for who in writers if who.attempt == self._attempt]
 
     @property
     def step(self) -> int | None:
         """The furthest step of the newest attempt."""
-        return self._summary.last_step
+        return self.summary.last_step
 
     def last(self, key: str) -> tuple[float | None, int]:
         """The last value of a metric, and how many points it has."""
@@ -148,12 +148,12 @@ class Watched:
     @property
     def records(self) -> int:
         """How many records were read."""
-        return sum(each.records for each in self._summary.writers.values())
+        return sum(each.records for each in self.summary.writers.values())
 
     @property
     def seconds(self) -> float | None:
         """Seconds from the first start to the last record."""
-        started, ended = self._summary.started, self._summary.ended
+        started, ended = self.summary.started, self.summary.ended
         return (ended - started) / 1e9 if started and ended else None
 
     def steps_per_second(self, status: str) -> float | None:
@@ -165,11 +165,11 @@ class Watched:
 
     def status(self) -> str:
         """The state of the run."""
-        return self._summary.status(self._disk, time.time(), self._unread)
+        return self.summary.status(self._disk, time.time(), self._unread)
 
     def living_spans(self) -> list[tuple[Writer, Span]]:
         """Open spans of the processes of the newest attempt that have not ended, the oldest first."""
-        writers = self._summary.writers
+        writers = self.summary.writers
         living = {who.id for who in self.newest if writers[who.id].reported_end is None}
-        spans = [(who, span) for who, span in self._summary.open_spans.values() if who.id in living]
+        spans = [(who, span) for who, span in self.summary.open_spans.values() if who.id in living]
         return sorted(spans, key=lambda each: each[1].time)
