@@ -7,6 +7,7 @@ import threading
 import time
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 import stepscope
@@ -77,6 +78,47 @@ def test_calls_and_flusher_leave_less_room() -> None:
     assert overhead.affords() is False  # 0.1 of 0.01 of 990 s is less than a second
     clock.now += 100
     assert overhead.affords() is True
+
+
+def test_copies_of_arrays_are_measured(tmp_path: Path) -> None:
+    """What copying an array or an image took is a part of its own; with `copy=False` there is none."""
+    pillow = pytest.importorskip("PIL.Image")
+    run = _quiet(tmp_path)
+    array = np.zeros((400, 400, 3), np.uint8)
+    drawn = pillow.fromarray(array)
+    run.log({"kept": stepscope.Image(array, copy=False), "drawn": stepscope.Image(drawn, copy=False)})
+    assert run.overhead.seconds("copies") == 0
+    taken = []
+    for given in (array, drawn):
+        run.log({"image": stepscope.Image(given)})
+        taken.append(run.overhead.seconds("copies"))
+    assert 0 < taken[0] < taken[1]
+    run.finish()
+    summary = read_run(tmp_path, run.id)
+    (writer,) = summary.writers.values()
+    assert 0 < writer.counters["overhead/copies"] <= writer.counters["overhead/total"]
+    assert summary.counters["written/event"] >= 4
+
+
+@pytest.mark.parametrize(("seconds", "said"), [(1.0, 1), (GRACE_SECONDS / 2, 0)])
+def test_copies_beyond_the_budget_are_named_once(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, seconds: float, said: int
+) -> None:
+    """With the way to avoid them, and not for a moment's worth."""
+    run = _quiet(tmp_path)
+    for _ in range(3):
+        run.overhead.add("copies", seconds / 3, optional=False)
+        run.periodic.beat()
+    run.finish()
+    assert caplog.text.count("Image(array, copy=False) copies nothing") == said
+
+
+def test_a_larger_budget_allows_more() -> None:
+    """What is within the budget is not named."""
+    overhead = Overhead(0.05)
+    overhead.add("copies", 1.0, optional=False)
+    assert not overhead.exceeds("copies", 0.04)
+    assert overhead.exceeds("copies", 0.06)
 
 
 def test_a_slow_check_is_left_out_and_records_are_not(tmp_path: Path) -> None:

@@ -31,7 +31,8 @@ def stored(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningHub]:
     few = ((MILLION + n, {"loss": float(n), "zero": 0.0}) for n in range(20))
     long = ((n, {"loss": 7.5 if n == 4999 else float(n % 2)}) for n in range(5000))
     ends = ((0, {"loss": 1.0}), (MILLION - 1, {"loss": 1.0}))
-    runs = {"million": ends, "many": layers, "late": few, "long": long}
+    copied = [(0, {"stepscope/overhead/total": 0.03, "stepscope/overhead/copies": 0.026})]
+    runs = {"million": ends, "many": layers, "late": few, "long": long, "copied": copied}
     batches = [_batch(run, 1, points, last=True) for run, points in runs.items()]
     with hub_with(tmp_path_factory.mktemp("million") / "home", batches, _fill_up) as hub:
         yield hub
@@ -281,6 +282,16 @@ def test_the_overview_shows_what_stepscope_took(trained: RunningHub, show: Opene
     assert shown[0][0] == "total"
     assert {"calls", "flusher"} <= {name for name, *_ in shown}
     assert all(share.endswith("%") for _, *shares in shown for share in shares)
+
+
+def test_the_overview_says_how_copies_are_avoided(stored: RunningHub, trained: RunningHub, show: Opened) -> None:
+    """Where they took more than the budget; else it says nothing of them."""
+    panel = show(stored, "run/copied?tab=overview").get_by_role("region", name="Table of overhead")
+    panel.get_by_text("Copying logged arrays took up to 2.6 % of the time.").wait_for()
+    panel.get_by_text("Image(array, copy=False)").wait_for()
+    panel = show(trained, "run/four-ranks?tab=overview").get_by_role("region", name="Table of overhead")
+    panel.locator("tbody tr").first.wait_for()
+    assert panel.get_by_text("Copying logged arrays").count() == 0
 
 
 def test_an_axis_that_is_no_metric_is_explained(trained: RunningHub, show: Opened) -> None:

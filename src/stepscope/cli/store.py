@@ -74,6 +74,8 @@ def check(args: argparse.Namespace) -> int:
         version, problems = store.version, maintenance.check(store.engine)
     folder = home_of(args) / "hub" / "store"
     advice = f"move {folder} away and start the hub, which reads every journal that is still there again"
+    if maintenance.mended_by_compact(problems):
+        advice = "`stepscope store compact` mends this"
     if args.json:
         advised = {"advice": advice} if problems else {}
         print(dumps({"sound": not problems, "schema": version, "problems": problems, **advised}))
@@ -86,12 +88,13 @@ def check(args: argparse.Namespace) -> int:
 
 
 def compact(args: argparse.Namespace) -> int:
-    """Fold long series that are not yet, and merge the parts of every table."""
+    """Fold long series and list the steps of samples that are not yet, and merge the parts of every table."""
     with _opened(args) as store:
         from stepscope.hub.store import maintenance
 
         before = maintenance.info(store.engine)
         store.fold_all()
+        maintenance.list_samples(store.engine)
         maintenance.compact(store.engine)
         after = maintenance.info(store.engine)
     parts = [sum(each.parts for each in found.tables) for found in (before, after)]

@@ -12,15 +12,15 @@ MIN_SHARE = 0.1
 SAMPLES = 15
 SPAN_TIMES = 3.0
 """The cost of a whole span, as a multiple of opening it, which is what is timed."""
-REQUIRED = ("calls", "flusher")
+REQUIRED = ("calls", "flusher", "copies")
 CALLS = ("log", "step", "span")
 
 
 class Overhead:
     """Seconds by part. Approximate: parts are added by several threads without a lock, and calls are sampled.
 
-    Optional work spends a credit that grows by `budget` seconds a second, and more slowly the more the calls and the
-    flusher take, which are not optional.
+    Optional work spends a credit that grows by `budget` seconds a second, and more slowly the more the calls, the
+    flusher and copies of logged arrays take, which are not optional.
     """
 
     def __init__(self, budget: float, clock: Callable[[], float] = time.monotonic) -> None:
@@ -46,6 +46,10 @@ class Overhead:
         """Return what a part took so far."""
         return self._seconds.get(part, 0.0)
 
+    def exceeds(self, part: str, share: float) -> bool:
+        """Return whether a part takes more than the budget, and took more than a moment so far."""
+        return share > self.budget and self.seconds(part) > GRACE_SECONDS
+
     def affords(self) -> bool:
         """Return whether optional work may be done now."""
         now = self._clock()
@@ -65,7 +69,7 @@ class Overhead:
         lasted = max(now - self._since, 1e-3)
         found = {part: max(spent - self._reported.get(part, 0.0), 0.0) / lasted for part, spent in seconds.items()}
         self._reported, self._since = seconds, now
-        required = sum(found[part] for part in REQUIRED)
+        required = sum(found.get(part, 0.0) for part in REQUIRED)
         self._growth = max(self.budget - required, self.budget * MIN_SHARE)
         return {**found, "total": sum(found.values())}
 

@@ -28,6 +28,10 @@ MAX_OPEN = 10_000
 """Limit on tracked open spans; older ones can still be ended."""
 MAX_HELD = 10_000
 CLOCK_JUMP_NS = 1_000_000_000
+COPIES_HINT = (
+    "copying logged arrays takes {:.1%} of the time, more than the overhead_budget of {:.1%}; "
+    "Image(array, copy=False) copies nothing, if the array is not changed afterwards"
+)
 MAX_KEYS = 256
 """Rejected keys in one event: as many entries as a dict in a record may have."""
 
@@ -180,6 +184,9 @@ class PeriodicWork:
         run = self._run
         written = {kind: counts.get(f"written/{kind}", 0) for kind in ("metric", "span")}
         shares = run.overhead.shares(calls=run.call_times.seconds(written), flusher=run.flusher.cpu_seconds)
+        copies = shares.get("copies", 0.0)
+        if run.overhead.exceeds("copies", copies):
+            run.outcomes.notice("overhead", "copies", COPIES_HINT.format(copies, run.overhead.budget))
         return {f"{names.OVERHEAD}{part}": round(share, 6) for part, share in shares.items()}
 
     def close(self, until: float) -> None:

@@ -8,7 +8,9 @@ from pathlib import Path
 import pytest
 from msgspec import structs
 
+from stepscope.cli.main import main
 from stepscope.diagnosis.finding import Finding
+from stepscope.hub.home import HubHome
 from stepscope.hub.questions.logs import find_logs
 from stepscope.hub.questions.series.metric_keys import list_keys
 from stepscope.hub.questions.toolbox.conditions import RecordQuery
@@ -168,6 +170,31 @@ class TestWithEngine:
         schema.ninth(store.engine)
         assert sample_steps(store.engine, run, "t") == stored
         assert maintenance.check(store.engine) == []
+        store.close()
+
+    def test_samples_of_an_older_hub_are_listed_by_compact(
+        self, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        """A hub of version 8 that still writes while another upgrades leaves them out, which `check` says."""
+        rows = [Log(T + at, at // 3, None, None, None, 9, "t", {"n": at}, SCOPE_SAMPLES) for at in range(7)]
+        HubHome(tmp_path).close()
+        store = open_store(tmp_path / "hub" / "store")
+        store.write(Batch(writer("r"), 0, rows[:2]))
+        run = store.engine.query("SELECT run FROM runs")["run"][0]
+        listed = sample_steps(store.engine, run, "t")
+        store.write(Batch(writer("r"), 1, rows[2:]))
+        everything = sample_steps(store.engine, run, "t")
+        newest = store.engine.query("SELECT max(commit) AS newest FROM samples").one("newest")
+        store.engine.execute(f"ALTER TABLE sample_steps DELETE WHERE commit = {newest}")
+        assert sample_steps(store.engine, run, "t") == listed
+        store.close()
+        home = ["--home", str(tmp_path)]
+        assert main(["store", "check", *home]) == 1
+        assert "sample_steps: 2 samples instead of 7): `stepscope store compact` mends this" in capsys.readouterr().out
+        assert main(["store", "compact", *home]) == 0
+        assert main(["store", "check", *home]) == 0
+        store = open_store(tmp_path / "hub" / "store")
+        assert sample_steps(store.engine, run, "t") == everything
         store.close()
 
     def test_a_store_of_version_5_goes_on(self, tmp_path: Path) -> None:

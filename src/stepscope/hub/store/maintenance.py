@@ -7,7 +7,7 @@ from typing import Protocol
 
 from msgspec import Struct
 
-from stepscope.hub.store import literal, rollups
+from stepscope.hub.store import literal, rollups, schema
 from stepscope.hub.store.columns import Answer
 from stepscope.hub.store.engine import Engine, EngineError, Tables
 from stepscope.hub.store.fingerprint import of_runs
@@ -189,7 +189,25 @@ def _unlisted(engine: Engine) -> list[str]:
             GROUP BY run, name, step, commit)""",
     )
     stored, listed = (answer.one("held") for answer in engine.query_many(questions))
-    return [f"sample_steps: {listed} samples instead of {stored}"] if stored != listed else []
+    return [f"{_STEPS_OF_SAMPLES} {listed} samples instead of {stored}"] if stored != listed else []
+
+
+_STEPS_OF_SAMPLES = "sample_steps:"
+
+
+def mended_by_compact(problems: Sequence[str]) -> bool:
+    """Return whether all that is wrong are lists that `compact` makes again."""
+    return all(each.startswith(_STEPS_OF_SAMPLES) for each in problems)
+
+
+def list_samples(engine: Engine) -> None:
+    """List the steps of samples that are in no list: an older hub stored them while another upgraded the store."""
+    if not _unlisted(engine):
+        return
+    for index in range(engine.shards):
+        engine.shard(index).execute(
+            f"{schema.LIST_SAMPLES} WHERE (run, commit) NOT IN (SELECT run, commit FROM sample_steps) {schema.BY_STEP}"
+        )
 
 
 def _misfolded(engine: Engine) -> list[str]:

@@ -245,11 +245,12 @@ def ninth(engine: Engine) -> None:
     for index in range(engine.shards):
         tables = engine.shard(index)
         if tables.query("SELECT count() AS held FROM samples").one("held"):
-            tables.execute(
-                """INSERT INTO sample_steps (run, name, step, row_count, commit)
-                SELECT run, name, step, toUInt32(count()) AS row_count, commit FROM samples
-                GROUP BY run, name, step, commit"""
-            )
+            tables.execute(f"{LIST_SAMPLES} {BY_STEP}")
+
+
+LIST_SAMPLES = """INSERT INTO sample_steps (run, name, step, row_count, commit)
+    SELECT run, name, step, toUInt32(count()) AS row_count, commit FROM samples"""
+BY_STEP = "GROUP BY run, name, step, commit"
 
 
 def add_columns(columns: Mapping[str, Mapping[str, str]], engine: Engine) -> None:

@@ -28,10 +28,12 @@ def check_size(size: int) -> None:
 class HostArray:
     """An array in host memory that nobody else changes: a copy, or one of a library whose arrays never change."""
 
-    __slots__ = ("_array", "nbytes", "shape")
+    __slots__ = ("_array", "copy_seconds", "nbytes", "shape")
 
-    def __init__(self, array: Any) -> None:
+    def __init__(self, array: Any, copy_seconds: float = 0.0) -> None:
         self._array = array
+        self.copy_seconds = copy_seconds
+        """What copying it took of the caller's time."""
         self.shape = tuple(array.shape)
         self.nbytes = int(getattr(array, "nbytes", 0))
 
@@ -120,7 +122,11 @@ def _copy(array: Any) -> HostArray:
     owner = array.base
     while hasattr(owner, "base"):  # a view of a view
         owner = owner.base
-    return HostArray(array if isinstance(owner, bytes) else array.copy(order="K"))
+    if isinstance(owner, bytes):
+        return HostArray(array)
+    began = time.perf_counter()
+    copied = array.copy(order="K")
+    return HostArray(copied, time.perf_counter() - began)
 
 
 def _capture_torch(tensor: Any, copy: bool) -> Captured:

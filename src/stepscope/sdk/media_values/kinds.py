@@ -6,6 +6,7 @@ logged. A file that is given by its path is read soon after `log`, so leave it a
 
 import contextlib
 import sys
+import time
 from collections.abc import Callable
 from itertools import islice
 from pathlib import Path
@@ -35,6 +36,7 @@ class _Pixels(NamedTuple):
     image: Any
     nbytes: int
     read: Callable[[Any], Any]
+    copy_seconds: float
 
 
 class Image(Medium):
@@ -43,8 +45,8 @@ class Image(Medium):
 
     Arrays are written as PNG; `format` may name another one, for which Pillow is needed. `boxes` and `masks` are drawn
     over it: dicts by group, with boxes as dicts or rows of (left, top, right, bottom) in pixels, and masks as arrays
-    with the class of each pixel. `labels` names the classes. `copy=False` promises that an array or a tensor of the CPU
-    will not be changed: it is then read when it is encoded, and `log` need not copy it.
+    with the class of each pixel. `labels` names the classes. `copy=False` promises that an array, a tensor of the CPU or
+    an image of Pillow's will not be changed: it is then read when it is encoded, and `log` need not copy it.
     """
 
     KIND = "image"
@@ -78,7 +80,10 @@ class Image(Medium):
         if pillow is not None and isinstance(data, pillow.Image):
             size = data.width * data.height * len(data.getbands())
             check_size(size)  # a copy decodes the file
-            return _Pixels(data.copy(), size, encoding.from_pillow)
+            if not self._copy:
+                return _Pixels(data, size, encoding.from_pillow, 0.0)
+            began = time.perf_counter()
+            return _Pixels(data.copy(), size, encoding.from_pillow, time.perf_counter() - began)
         self._first = is_tensor(data)
         return as_file(data) or capture(data, self._copy)
 
@@ -155,7 +160,7 @@ class File(Medium):
 
 
 class Html(Medium):
-    """An HTML document: its text, or the `Path` of its file. The page shows its source; no browser runs it."""
+    """An HTML document: its text, or the `Path` of its file. The page shows it in a frame in which no script runs."""
 
     KIND = "html"
     __slots__ = ()
@@ -207,7 +212,7 @@ class Histogram(Medium):
             raise Unusable(self.problem)
         if self._made is None:
             self._made = self._count(self._source, histogram.bin_count(self._bins))
-            self._source = None
+            self._source, self.size = None, 0
         if self._made is None:
             raise Unusable("no distribution")
         return self._made

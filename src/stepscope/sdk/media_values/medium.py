@@ -53,6 +53,11 @@ class Medium:
             pass_on(error)
             self.problem = f"unreadable {type(error).__name__}"
 
+    @property
+    def copy_seconds(self) -> float:
+        """What copying it took of the caller's time."""
+        return float(getattr(self._source, "copy_seconds", 0.0))
+
     def _capture(self, data: Any) -> Any:
         """Return what is encoded later: bytes, a path, or an array that nobody else changes."""
         return as_file(data) or capture(data)

@@ -99,12 +99,16 @@ class MediaWriter:
         """Take what one call captured, or a later part of it; `first` is the index of the first of each key."""
         ids = current_ids()
         seen: dict[str, int] = {}
+        copying = 0.0
         for key, medium in media:
+            copying += medium.copy_seconds
             index = seen.get(key, 0)
             seen[key] = index + 1
             name = key if row.category is None else f"{row.category}/{key}"
             for each in (medium, *medium.layers):
                 self._add(_Job(name, each, row, ids, first + index))
+        if copying:
+            self._run.overhead.add("copies", copying, optional=False)
         self._start()
 
     def _add(self, job: _Job) -> None:

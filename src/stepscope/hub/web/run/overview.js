@@ -168,11 +168,14 @@ function Processes({ run }) {
 
 // What Stepscope took of the time of the training processes, as they measured it themselves.
 const OWN = "stepscope/overhead/";
+/** From this share on, which is the default of `overhead_budget`, the page says how copies are avoided. */
+const COPIES_SHARE = 0.005;
 
 function OwnOverhead({ keys }) {
   const parts = keys.filter(({ key, last }) => key.startsWith(OWN) && last !== null);
   if (!parts.length) return null;
   const isTotal = ({ key }) => Number(key === OWN + "total");
+  const copies = parts.find(({ key, max }) => key === OWN + "copies" && max > COPIES_SHARE);
   parts.sort((a, b) => isTotal(b) - isTotal(a) || b.last - a.last);
   return html`<section class="panel box" aria-label="Overhead of Stepscope">
     <header class="box-head"><h2>Overhead of Stepscope</h2><span class="muted">share of the time of a process</span></header>
@@ -182,7 +185,12 @@ function OwnOverhead({ keys }) {
         ({ key, last, max }) => html`<tr key=${key}><td>${key.slice(OWN.length).replaceAll("_", " ")}</td>
           <td class="num">${percent(last)}</td><td class="num">${percent(max)}</td></tr>`,
       )}
-    </tbody></table></div></section>`;
+    </tbody></table>
+    ${
+      copies &&
+      html`<p class="muted">Copying logged arrays took up to ${percent(copies.max)} of the time. <code>Image(array, copy=False)</code>
+      copies nothing, if the array is not changed afterwards.</p>`
+    }</div></section>`;
 }
 
 // Goodput: the shares of time in one bar, and the phases that took most.
