@@ -45,8 +45,8 @@ class Image(Medium):
 
     Arrays are written as PNG; `format` may name another one, for which Pillow is needed. `boxes` and `masks` are drawn
     over it: dicts by group, with boxes as dicts or rows of (left, top, right, bottom) in pixels, and masks as arrays
-    with the class of each pixel. `labels` names the classes. `copy=False` promises that an array, a tensor of the CPU or
-    an image of Pillow's will not be changed: it is then read when it is encoded, and `log` need not copy it.
+    with the class of each pixel. `labels` names the classes. `copy=False` promises that an array, a tensor of the CPU
+    or an image of Pillow's will not be changed: it is then read when it is encoded, and `log` need not copy it.
     """
 
     KIND = "image"
