@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable
 from concurrent.futures import Future
 from http import HTTPStatus
+from itertools import count
 from typing import Generic, TypeVar
 
 from msgspec import structs
@@ -84,10 +85,17 @@ class Ingest:
             raise Refused(Refusal(HTTPStatus.BAD_REQUEST, TOO_MANY_RUNS))
 
     def add(
-        self, upload: Upload, writer: Writer, records: list[Record], project: str | None, seq: int | None = None
+        self,
+        upload: Upload,
+        writer: Writer,
+        records: list[Record],
+        project: str | None,
+        seq: int | None = None,
+        request: int = 0,
     ) -> str:
         """Pack the records of one writer; a batch without a sequence number is given one.
 
+        `request` identifies records that a client repeats in requests of other bytes, see `Batch.request`.
         If the token is bound to a project, the run must belong to it, or the batch is rejected.
         """
         if problem := run_id_problem(writer.run):
@@ -108,7 +116,7 @@ class Ingest:
         upload.rejected[TOO_MANY_SERIES] += lost.pop(TOO_MANY_SERIES, 0)
         upload.cut += lost
         if seq is None:
-            part = upload.next_part
+            part = count(request).__next__ if request else upload.next_part
             packed, bad = pack_parts(self.receiver, writer, kept, self._numbers, part) if kept else ([], 0)
             upload.batches += packed
         else:
@@ -243,13 +251,19 @@ class Writers:
         self._known: dict[str, Writer] = {}
 
     def add(
-        self, upload: Upload, writer: Writer, records: list[Record], project: str | None, seq: int | None = None
+        self,
+        upload: Upload,
+        writer: Writer,
+        records: list[Record],
+        project: str | None,
+        seq: int | None = None,
+        request: int = 0,
     ) -> str:
         """Add records to an upload as `Ingest.add` does, in the token's project when it has one."""
         known = self._known.get(writer.id)
         found = known or structs.replace(writer, wall_ns=min([*map(_first_time, _dated(records)), self._clock()]))
         bound = found if project is None else structs.replace(found, project=project)
-        reason = self._ingest.add(upload, bound, records, project, seq)
+        reason = self._ingest.add(upload, bound, records, project, seq, request)
         if known is None and not reason:
             if len(self._known) >= _MAX_RUNS:
                 self._known.clear()

@@ -70,6 +70,15 @@ def test_each_event_is_stored_once(hub: RunningHub) -> None:
     assert sorted(event["step"] for event in events_of(hub, "once", 15)) == list(range(15))
 
 
+def test_many_events_are_one_range_of_the_ledger(hub: RunningHub) -> None:
+    """What the hub must remember for ever does not grow with the events of a client."""
+    for first in range(0, 200, 50):
+        send(hub, batch("ranges", range(first, first + 50)))
+    events_of(hub, "ranges", 200)
+    run = "(SELECT max(run) FROM runs WHERE id = 'ranges')"
+    assert ask(hub, f"SELECT uniqExact(first), max(last) - min(first) FROM ledger WHERE run = {run}") == [[1, 199]]
+
+
 def test_a_gap_is_a_loss(hub: RunningHub) -> None:
     """Positions that never came are counted in health and metrics, and are an event and a metric of the run."""
     send(hub, batch("gap", [0, 1]))

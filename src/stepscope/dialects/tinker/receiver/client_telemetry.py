@@ -50,7 +50,7 @@ class TelemetryReceiver:
             for event in batch.events:
                 record = self._joined(event)
                 who = session_writer(batch.run) if record.name == names.EVENT_FINISHED else writer
-                is_taken = self._records.add(upload, who, [record], project, number_of(event.id))
+                is_taken = self._records.add(upload, who, [record], project, request=number_of(event.id))
             if is_taken:  # all events of a batch are of one run
                 processes.append(writer.id)
                 self._add_gaps(upload, writer, batch, project)
@@ -66,8 +66,8 @@ class TelemetryReceiver:
             return
         upload.cut[LOST] += max(gaps.new, 0)
         moment = max(event.record.time for event in batch.events)
-        seq = number_of(writer.id, "gaps", str(gaps.missing), str(gaps.last))
-        self._records.add(upload, writer, _lost(gaps, moment, batch.session), project, seq)
+        request = number_of(writer.id, "gaps", str(gaps.missing), str(gaps.last))
+        self._records.add(upload, writer, _lost(gaps, moment, batch.session), project, request=request)
 
     def _settle(self, done: "Future[None]", processes: list[str]) -> None:
         """Save the positions of stored events, and forget those of events that failed."""

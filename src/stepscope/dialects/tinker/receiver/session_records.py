@@ -28,7 +28,7 @@ def digest(*words: str) -> bytes:
 
 
 def number_of(*words: str) -> int:
-    """Derive a sequence number from a record's identity, so that resending is idempotent."""
+    """Derive a number from a record's identity, so that resending is idempotent."""
     return int.from_bytes(digest(*words)[:8]) >> 2
 
 
@@ -58,10 +58,16 @@ class SessionRecords:
         self._beats: dict[str, int] = {}
 
     def add(
-        self, upload: Upload, writer: Writer, records: Sequence[Record], project: str | None, seq: int | None = None
+        self,
+        upload: Upload,
+        writer: Writer,
+        records: Sequence[Record],
+        project: str | None,
+        seq: int | None = None,
+        request: int = 0,
     ) -> bool:
         """Add records of a writer to an upload, in the token's project if any; return whether they are accepted."""
-        return not self._writers.add(upload, writer, list(records), project, seq)
+        return not self._writers.add(upload, writer, list(records), project, seq, request)
 
     def start(self, upload: Upload, session: str, request: Mapping[str, Any], project: str | None) -> None:
         """Record the creation of a session; `request` is the request body."""

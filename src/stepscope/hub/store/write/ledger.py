@@ -181,8 +181,10 @@ def block(entries: dict[int, Entry], commit: int, received: int) -> Block:
 
 
 REQUESTS = "requests"
-KEPT_NS = 3600 * 1_000_000_000
-"""How long a request is remembered: a client gives up after minutes."""
+CACHED_NS = 3600 * 1_000_000_000
+"""Requests of so long are in memory, twice as many at most: nearly every client gives up after minutes."""
+KEPT_NS = 24 * CACHED_NS
+"""How long a request is remembered, for clients that repeat one until the network is back."""
 _REQUEST_COLUMNS = """(run UInt32, writer UInt64, request UInt64, commit UInt32, received Int64)
     ENGINE = MergeTree ORDER BY (writer, received)"""
 _MAX_REQUESTS = 500_000
@@ -194,6 +196,7 @@ Stored = tuple[int, int, int]
 class Requests:
     """The requests of a shard that were stored lately, each with the writer of its records.
 
+    Those of the last hour are in memory. A batch of older records may be repeated after a long outage: it is looked up.
     Their rows are written before the ledger entry of their commit, and do not count when that commit was aborted.
     """
 
@@ -205,18 +208,23 @@ class Requests:
 
     def load(self, batches: Iterable[tuple[int, Batch]], aborted: Sequence[int], now: int) -> None:
         """Look up the requests of writers, given with their batches."""
-        missing = {writer for writer, batch in batches if batch.request and writer not in self._known}
-        if not missing:
-            return
+        numbered = [(writer, batch) for writer, batch in batches if batch.request]
         valid = f"commit NOT IN {literal.integers(aborted)}" if aborted else "1"
-        found = self._engine.query_all(
-            f"""SELECT writer, request FROM {REQUESTS} WHERE writer IN {literal.integers(missing)}
-            AND received > {now - KEPT_NS} AND {valid}"""
-        )
-        self._known.update((writer, set()) for writer in missing)
-        for writer, request in (row for answer in found for row in answer.rows("writer", "request")):
-            self._known[writer].add(request)
-            self._size += 1
+        if missing := {writer for writer, _ in numbered if writer not in self._known}:
+            self._read(f"writer IN {literal.integers(missing)} AND received > {now - CACHED_NS} AND {valid}", missing)
+        late = [each for each in numbered if any(record.time < now - CACHED_NS for record in each[1].records[:1])]
+        if unknown := {(writer, batch.request) for writer, batch in late if not self.seen(writer, batch.request)}:
+            writers, requests = map(set, zip(*unknown, strict=True))
+            some = f"writer IN {literal.integers(writers)} AND request IN {literal.integers(requests)}"
+            self._read(f"{some} AND {valid}", ())
+
+    def _read(self, condition: str, writers: Iterable[int]) -> None:
+        found = self._engine.query_all(f"SELECT writer, request FROM {REQUESTS} WHERE {condition}")
+        self._known.update((writer, set()) for writer in writers)
+        for answer in found:
+            for writer, request in answer.rows("writer", "request"):
+                self._known[writer].add(request)
+                self._size += 1
 
     def seen(self, writer: int, request: int) -> bool:
         """Return whether the records of a request are stored; its writer must have been loaded."""
@@ -237,14 +245,15 @@ class Requests:
                 self._size += 1
 
     def expire_if_due(self, now: int, guard: Callable[[], None]) -> None:
-        """Delete requests that no client repeats any more, once in the time for which they are kept."""
+        """Forget requests that no client repeats any more, once in the time for which they are in memory."""
         if now < self._expire_at:
             return
         old = f"received < {now - KEPT_NS}"
         if self._engine.query(f"SELECT count() AS found FROM {REQUESTS} WHERE {old}").one("found"):
             guard()
             self._engine.execute(f"ALTER TABLE {REQUESTS} DELETE WHERE {old}")
-        self._expire_at = now + KEPT_NS
+        self.forget()
+        self._expire_at = now + CACHED_NS
 
     def forget(self) -> None:
         """Clear the cache."""
