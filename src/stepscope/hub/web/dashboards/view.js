@@ -5,6 +5,7 @@ import { change, go, href, useParam } from "../router.js";
 import { useFetch, useDebounced } from "../use.js";
 import { Choice, Status, Switch } from "../parts/controls.js";
 import { RunField, useRuns } from "../parts/fields.js";
+import { Confirm, ConfirmDiscard } from "../parts/overlays.js";
 import { moved } from "../parts/reorder.js";
 import { Empty, Failure, Loading } from "../parts/states.js";
 import { withMoved } from "../parts/yaml_list.js";
@@ -211,7 +212,8 @@ export function Editor({ source, board, mover, onDraft, onSaved, onDeleted, onCl
   const [name, setName] = useState(source.builtin || !source.name ? "" : source.name);
   const [mistake, setMistake] = useState(source.mistake);
   const [failure, setFailure] = useState("");
-  const [busy, setBusy] = useState(false);
+  const [busy, setBusy] = useState(false),
+    [asking, setAsking] = useState("");
   const settled = useDebounced(text, 250);
   const lines = text.split("\n").length;
   const area = useRef(/** @type {HTMLTextAreaElement | null} */ (null)),
@@ -266,17 +268,10 @@ export function Editor({ source, board, mover, onDraft, onSaved, onDeleted, onCl
     setBusy(false);
   };
   const remove = async () => {
-    if (!confirm(`Delete the dashboard ${name}?`)) return;
-    try {
-      await put("DELETE");
-      onDeleted();
-    } catch (error) {
-      setFailure(error.message);
-    }
+    await put("DELETE");
+    onDeleted();
   };
-  const close = () => {
-    if (text === source.yaml || confirm("Discard unsaved changes?")) onClose();
-  };
+  const close = () => (text === source.yaml ? onClose() : setAsking("leave"));
   const keys = (event) => {
     if ((event.ctrlKey || event.metaKey) && event.key === "s") {
       event.preventDefault();
@@ -296,7 +291,7 @@ export function Editor({ source, board, mover, onDraft, onSaved, onDeleted, onCl
         </label>
       <span class="grow"></span>
       <${ChartForm} text=${text} onText=${setText} />
-      ${mine && html`<button type="button" class="button" onClick=${remove}>Delete</button>`}
+      ${mine && html`<button type="button" class="button" onClick=${() => setAsking("delete")}>Delete…</button>`}
       <button type="button" class="button" onClick=${close}>Close</button>
       <button class="button primary" disabled=${!named || !!mistake || busy} title="Ctrl + S">Save</button>
     </div>
@@ -315,7 +310,13 @@ export function Editor({ source, board, mover, onDraft, onSaved, onDeleted, onCl
     </div>
     <p class=${"dash-mistake" + (mistake || failure ? " bad-text" : " muted")} id="dash-mistake" role="status">
       ${mistake ? `Line ${mistake.line}: ${mistake.message}` : failure || hint(name, named, source)}</p>
-  </form>`;
+  </form>
+  ${asking === "leave" && html`<${ConfirmDiscard} onDiscard=${onClose} onClose=${() => setAsking("")} />`}
+  ${
+    asking === "delete" &&
+    html`<${Confirm} title=${`Delete the dashboard ${name}?`} action="Delete" act=${remove} onClose=${() => setAsking("")}>
+      <p>It is deleted for everybody who uses this hub. Runs are not affected.</p><//>`
+  }`;
 }
 
 function hint(name, named, source) {

@@ -30,9 +30,9 @@ export function Drawer({ title, label, onClose, children, actions }) {
   </aside>`;
 }
 
-// A question before something that cannot be taken back: a modal dialog with its answer and Cancel.
+// A question before something that cannot be taken back: a modal dialog with its answer and `keep`, which leaves things as they are.
 // `act` does it and may fail, which the dialog shows; `onClose` is called when it is over.
-export function Confirm({ title, action, act, onClose, children }) {
+export function Confirm({ title, action, keep = "Cancel", act, onClose, children }) {
   const ref = useRef(/** @type {HTMLDialogElement | null} */ (null));
   const [state, setState] = useState({ busy: false, error: "" });
   useEffect(() => {
@@ -61,11 +61,17 @@ export function Confirm({ title, action, act, onClose, children }) {
       <div class="dialog-text">${children}</div>
       ${state.error && html`<p class="bad-text" role="alert">${state.error}</p>`}
       <div class="dialog-actions">
-        <button type="button" class="button" autofocus disabled=${state.busy} onClick=${onClose}>Cancel</button>
+        <button type="button" class="button" autofocus disabled=${state.busy} onClick=${onClose}>${keep}</button>
         <button class="button danger" disabled=${state.busy}>${state.busy ? "Working…" : action}</button>
       </div>
     </form>
   </dialog>`;
+}
+
+// The question before an editor closes with something written in it; the answer that keeps it has the focus.
+export function ConfirmDiscard({ onDiscard, onClose }) {
+  return html`<${Confirm} title="Discard unsaved changes?" action="Discard" keep="Keep editing" act=${onDiscard}
+      onClose=${onClose}><p>What you wrote here is not saved.</p><//>`;
 }
 
 // What was just done, with a way to take it back: a line at the foot of the page that leaves by itself.
