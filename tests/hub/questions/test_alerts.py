@@ -82,7 +82,7 @@ def test_acknowledge_expect_silence(ask: Ask, get: Get, fired: str) -> None:
 
 
 def test_a_repeated_silence_is_the_same_one(ask: Ask, get: Get, fired: str) -> None:
-    """Sent again, as after a request without an answer, it is there once; a longer one extends it, a shorter does not."""
+    """Sent again, as after a request without an answer, it is there once; a longer one extends it, no shorter one."""
     patterns = {"rule": "twice", "run": "big"}
     first = ask("POST", "/api/alerts/silences", json={**patterns, "for": "2h", "why": "known"}).json()
     again = ask("POST", "/api/alerts/silences", json={**patterns, "for": "2h"}).json()

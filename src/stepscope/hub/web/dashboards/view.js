@@ -1,5 +1,6 @@
 // Dashboards: built-in and custom ones, drawn for any run, and edited as YAML beside the charts.
 import { html, useEffect, useRef, useState } from "../h.js";
+import { May, useAccess } from "../access.js";
 import { address, fetchJson, get, post } from "../api.js";
 import { change, go, href, useParam } from "../router.js";
 import { useFetch, useDebounced } from "../use.js";
@@ -63,6 +64,7 @@ const newOf = (kind, key) =>
 export default function Dashboards({ parts, query }) {
   const name = parts[0] || (query.get("new") ? "" : "rl");
   const [edit, setEdit] = useParam("edit");
+  const { may } = useAccess();
   const list = useFetch((signal) => get("dashboards", {}, signal).then((answer) => answer.dashboards), []);
   const one = useFetch(
     (signal) =>
@@ -95,11 +97,11 @@ export default function Dashboards({ parts, query }) {
                 ${each.mistake ? " ✕" : ""}</a>`,
         )}
         ${list.error && html`<span class="bad-text">${list.error.message}</span>`}
-        <a href=${href("dashboards", { new: 1, edit: 1, run: query.get("run") })}
+        <${May}><a href=${href("dashboards", { new: 1, edit: 1, run: query.get("run") })}
             aria-current=${!name && query.get("new") !== "report" ? "page" : undefined}>+ New</a>
         <a href=${href("dashboards", { new: "report", edit: 1, run: query.get("run") })}
             title="A text with charts of several runs in it"
-            aria-current=${!name && query.get("new") === "report" ? "page" : undefined}>+ Report</a>
+            aria-current=${!name && query.get("new") === "report" ? "page" : undefined}>+ Report</a><//>
       </nav>
     </div>
     ${
@@ -107,7 +109,7 @@ export default function Dashboards({ parts, query }) {
         ? html`<div class="panel"><${Failure} error=${one.error} reload=${one.reload} /></div>`
         : !source
           ? html`<${Loading} what="Loading the dashboard" />`
-          : html`<${Shown} source=${source} board=${board} runs=${runs} edit=${edit === "1" || !name}
+          : html`<${Shown} source=${source} board=${board} runs=${runs} edit=${(edit === "1" || !name) && may("admin")}
               onEdit=${(on) => (name ? setEdit(on ? "1" : "") : go(href("dashboards")))}
             onDraft=${setDraft} onSaved=${saved} onDeleted=${() => {
               list.reload();
@@ -144,8 +146,8 @@ function Shown({ source, board, runs, edit, onEdit, onDraft, onSaved, onDeleted 
       <span class="grow"></span>
       ${
         !edit &&
-        html`<button type="button" class="button" onClick=${() => onEdit(true)}>
-          ${source.builtin ? "Customize" : "Edit"}</button>`
+        html`<${May}><button type="button" class="button" onClick=${() => onEdit(true)}>
+          ${source.builtin ? "Customize" : "Edit"}</button><//>`
       }
     </div>
     ${
@@ -159,7 +161,7 @@ function Shown({ source, board, runs, edit, onEdit, onDraft, onSaved, onDeleted 
           html`<div class="panel">
             <${Empty} title="This dashboard cannot be read">
               ${`Line ${source.mistake?.line}: ${source.mistake?.message}`}
-        <p><button type="button" class="button" onClick=${() => onEdit(true)}>Edit it</button></p><//></div>`
+        <${May}><p><button type="button" class="button" onClick=${() => onEdit(true)}>Edit it</button></p><//><//></div>`
         : runs.error && !shown
           ? html`<div class="panel"><${Failure} error=${runs.error} reload=${runs.reload} /></div>`
           : !shown
