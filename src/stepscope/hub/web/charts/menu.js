@@ -92,7 +92,7 @@ const HEAD = 26; // pixels for the name over the picture
 
 // The chart as it is drawn, with its name over it, on the ground of the theme.
 function savePicture(name, plot) {
-  if (!plot) return;
+  if (!plot?.u) return;
   const from = plot.u.ctx.canvas,
     ratio = from.width / (plot.u.width || from.width),
     canvas = document.createElement("canvas"),
