@@ -10,6 +10,7 @@ import pytest
 from stepscope.cli import doctor
 from stepscope.cli.main import main
 from stepscope.journal import layout
+from stepscope.sdk.shipping.delivery_state import Pending
 from stepscope.sdk.shipping.sink_worker import Report
 from tests.cli.journals import metric, write
 
@@ -151,3 +152,14 @@ def test_what_keeps_a_sink_from_taking_is_told(tmp_path: Path, capsys: pytest.Ca
     well = msgspec.structs.replace(report, problem="", time=2000.0)
     (folder / "hub-1@all.report").write_bytes(msgspec.json.encode(well))
     assert "delivery" not in examine(tmp_path, capsys)
+
+
+def test_a_dead_destination_is_a_warning_also_while_a_shipper_tries(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What a running shipper is about to deliver is in order; what it could not deliver is not."""
+    left = Pending("A", "here", "otlp", "http://127.0.0.1:9", 4096, shipper=1)
+    for problem, mark in (("", "ok"), ("refused: nothing listens on this port", "warn")):
+        waiting = msgspec.structs.replace(left, problem=problem)
+        monkeypatch.setattr(doctor, "pending", lambda home, waiting=waiting: [waiting])
+        assert [each.mark for each in doctor.check_delivery(tmp_path)] == [mark]

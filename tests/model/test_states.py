@@ -35,7 +35,7 @@ AGO = NOW - 1e5
         (0, None, True, "running"),
         (20, None, True, "importing"),
         (1e6, None, True, "importing"),
-        (0, False, True, "importing"),
+        (20, False, True, "importing"),
         (1e6, False, True, "importing"),
         (0, True, True, "running"),
         (1e6, True, True, "importing"),
@@ -46,6 +46,14 @@ def test_a_writer_that_reported_no_end(silence: float, alive: bool | None, unrea
     assert writer_state(WriterFacts(1, NOW - silence, alive=alive, unread=unread), NOW) == state
     touched = WriterFacts(1, 0.0, touched=NOW - silence, alive=alive, unread=unread)
     assert writer_state(touched, NOW) == state
+
+
+def test_the_last_records_of_a_process_that_just_ended_are_no_import() -> None:
+    """A reader that keeps up says running until it has read the end; one that has read nothing lately is importing."""
+    gone = {"alive": False, "unread": True, "touched": NOW}
+    assert writer_state(WriterFacts(1, NOW - 19, **gone), NOW) == "running"
+    assert writer_state(WriterFacts(1, NOW - 20, **gone), NOW) == "importing"
+    assert writer_state(WriterFacts(1, 0.0, **gone), NOW) == "importing"
 
 
 @pytest.mark.parametrize(

@@ -162,6 +162,16 @@ def test_charts_that_are_flung_past_are_not_made(stored: RunningHub, show: Opene
     until(page, _END)
 
 
+def test_a_chart_without_values_has_no_canvas(stored: RunningHub, show: Opened) -> None:
+    """A window without points says so without a canvas; one with points draws the same chart."""
+    page = show(stored, f"run/late?from={MILLION + 30}&to={MILLION + 40}", fresh=True)
+    until(page, "document.querySelector('.chart[data-key=loss] .chart-note')?.innerText === 'No points in this range'")
+    assert page.locator('.chart[data-key="loss"] canvas').count() == 0
+    turn_to(page, "run/late")
+    until(page, "document.querySelector('.chart[data-key=loss] .chart-plot').dataset.drawn > 0")
+    assert page.locator('.chart[data-key="loss"] canvas').count() == 1
+
+
 def test_nan_is_marked(trained: RunningHub, show: Opened) -> None:
     """The chart has a sign where the value was not a number, a word for it, and the sign's pixels."""
     page = show(trained, "run/four-ranks?q=trainer/margin")

@@ -1,6 +1,7 @@
 """Runs managed on the page: renamed, tagged, annotated, archived and deleted, each said and most undone."""
 
 import itertools
+import re
 from collections.abc import Iterator
 from typing import Any
 
@@ -73,6 +74,32 @@ def test_a_run_is_described_on_its_page(hub: RunningHub, project: str, show: Ope
     until(page, "location.hash.startsWith('#/runs?') && document.querySelector('.vt-row')")
     page.locator(f".vt-row[data-id={project}-first]").wait_for()
     assert page.locator(f".vt-row[data-id={project}-second]").count() == 0
+
+
+def test_notes_are_left_after_a_question(hub: RunningHub, project: str, show: Opened) -> None:
+    """With something written the page asks before the field closes, by keyboard alone; without, it does not."""
+    page = show(hub, f"run/{project}-first?tab=overview")
+    begin = page.get_by_role("button", name=re.compile("^(Add|Edit) notes$"))
+    field = page.get_by_label("Notes", exact=True)
+    asked = page.get_by_role("dialog", name="Discard unsaved changes?")
+    begin.click()
+    field.press("Escape")
+    field.wait_for(state="detached")
+    begin.click()
+    before = field.input_value()
+    field.fill("a long thought")
+    field.press("Escape")
+    asked.wait_for()
+    look_in_both_themes(page, "the question before notes are discarded")
+    page.keyboard.press("Enter")  # on what has the focus: keep editing
+    asked.wait_for(state="detached")
+    assert field.input_value() == "a long thought"
+    field.press("Escape")
+    asked.wait_for()
+    page.keyboard.press("Tab")
+    page.keyboard.press("Enter")
+    field.wait_for(state="detached")
+    assert (told(hub, f"{project}-first")["notes"] or "") == before
 
 
 def test_what_could_not_be_saved_stays_in_its_field(hub: RunningHub, project: str, show: Opened) -> None:

@@ -84,7 +84,7 @@ def test_document_loads_all_shared_modules_at_once() -> None:
     named = set(re.findall(r'rel="modulepreload" href="web/([^"]+)"', text))
     folders = (WEB, WEB / "vendor", WEB / "parts", WEB / "charts")
     there = {path.relative_to(WEB).as_posix() for folder in folders for path in folder.glob("*.js")}
-    assert named == there - {"early.js", "share.js"}  # the view of shared links is loaded when one is opened
+    assert named == there - {"early.js"}
 
 
 def test_vendored_files_are_what_was_fetched() -> None:

@@ -99,6 +99,7 @@ class Silence(msgspec.Struct, frozen=True, kw_only=True):
     """A silence: which alerts cause no notifications, and until when; `*` in a pattern matches anything."""
 
     id: str
+    """Of its patterns, the same at every hub: there is one silence of some patterns."""
     rule: str = "*"
     run: str = "*"
     key: str = "*"
@@ -142,6 +143,12 @@ def mark_expected(about: Subject, project: str, who: str, now: int) -> Expected:
     return Expected(
         id=id, rule=about.rule, finding=about.finding, key=about.key, run=run, project=project, who=who, time=now
     )
+
+
+def silence(rule: str, run: str, key: str, *, since: int, until: int, who: str, why: str) -> Silence:
+    """Make the silence of some patterns."""
+    id = _digest("silence", rule, run, key)
+    return Silence(id=id, rule=rule, run=run, key=key, since=since, until=until, who=who, why=why)
 
 
 def alert_id(fingerprint: str, began: int) -> str:

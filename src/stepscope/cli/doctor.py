@@ -168,7 +168,7 @@ def _examine(path: Path) -> tuple[int, int]:
 def check_delivery(home: Path) -> Iterator[Finding]:
     """What is not delivered, which process is working on it, and why sinks are behind, as shippers last reported."""
     for left in pending(home):
-        yield Finding(OK if left.shipper else WARN, "delivery", describe(left), left)
+        yield Finding(OK if left.shipper and not left.problem else WARN, "delivery", describe(left), left)
     for report in latest_reports(home).values():
         if report.problem:
             when = text.moment(int(report.time * 1e9))

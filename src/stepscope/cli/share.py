@@ -1,51 +1,72 @@
-"""`stepscope share`: a link that shows one run, to read only, until it ends."""
+"""`stepscope share`: links that show one run or one project, to read only, until they end."""
 
 import argparse
 import time
-from urllib.parse import quote
+from typing import Any
 
+from stepscope.cli import text
 from stepscope.cli.hub import duration
-from stepscope.cli.hub_runs import open_run
 from stepscope.cli.options import LATEST_HELP, Commands, add_command, home_of
-from stepscope.hub.home import address_of, tokens_path
-from stepscope.hub.security.tokens import Tokens
+from stepscope.hub.client import open_http_client, resolve_run
+from stepscope.hub.home import address_of
 from stepscope.model.errors import ConfigError
 from stepscope.wire.plain import dumps
 
 DAYS, MAX_DAYS = 7, 365
 _DAY = 86400.0
+_API = "/api/shares"
 
 
 def add(commands: Commands) -> None:
     """Register the command."""
-    made = add_command(commands, "share", "make a link that shows one run, to read only, for a while", command)
+    made = add_command(
+        commands, "share", "make a link that shows one run or project, to read only, for a while", command
+    )
     made.add_argument("run", nargs="?", default="latest", metavar="RUN", help=LATEST_HELP)
-    until = f"how long it shows the run: 12h, 30d (default {DAYS}d, at most {MAX_DAYS}d)"
+    until = f"how long it shows it: 12h, 30d (default {DAYS}d, at most {MAX_DAYS}d)"
     made.add_argument("--for", dest="seconds", type=duration, default=DAYS * _DAY, metavar="TIME", help=until)
+    made.add_argument("--project", metavar="NAME", help="show all runs of this project instead")
+    made.add_argument("--list", action="store_true", help="list the links that have not ended")
+    made.add_argument("--revoke", metavar="ID", help="revoke a link: it shows nothing any more")
 
 
 def command(args: argparse.Namespace) -> int:
-    """Make the token and print the link."""
+    """Make, list or revoke links."""
     home = home_of(args)
-    address = address_of(home)
-    if address is None:
+    client, address = open_http_client(home), address_of(home)
+    if client is None or address is None:
         raise ConfigError(f"no hub has {home} open: start one with stepscope hub --home {home}")
-    if not 0 < args.seconds <= MAX_DAYS * _DAY:
-        raise ConfigError(f"a link lasts at most {MAX_DAYS} days: --for {DAYS}d")
-    tokens = Tokens(tokens_path(home))
-    if not any(token.allows("admin") for token in tokens.all()):
-        raise ConfigError(
-            "whoever reaches this hub can read all of it, so a link to one run keeps nobody out: share its address "
-            f"(stepscope open {args.run} --print), or create tokens first (stepscope hub token create --scope admin)"
-        )
-    with open_run(home, args.run) as (client, run):
-        project = client.get("/api/runs/{run}", run=run)["project"]
-    token, text = tokens.create(["share"], project=project, name=f"link to {run}", run=run, seconds=args.seconds)
-    url = f"{address.rstrip('/')}/#/share/{text}/{quote(run, safe='')}"
-    until = time.strftime("%Y-%m-%d %H:%M", time.localtime(token.expires))
-    if args.json:
-        print(dumps({"run": run, "url": url, "token": token.id, "expires": token.expires}))
-        return 0
-    print(url)
-    print(f"shows {run} to whoever has it, until {until}; stepscope hub token revoke {token.id} ends it")
+    if args.list:
+        found = client.get(_API)["links"]
+        print(dumps(found) if args.json else "\n".join(map(_line, found)) or "no links")
+    elif args.revoke:
+        revoked = client.change("DELETE", f"{_API}/{{id}}", id=args.revoke)
+        print(dumps(revoked) if args.json else f"{args.revoke} is revoked")
+    else:
+        if not 0 < args.seconds <= MAX_DAYS * _DAY:
+            raise ConfigError(f"a link lasts at most {MAX_DAYS} days: --for {DAYS}d")
+        kind = "project" if args.project else "run"
+        id = args.project or resolve_run(client, home, args.run)
+        made = client.post(_API, {"kind": kind, "id": id, "for": args.seconds})
+        _print(args, made, f"{address.rstrip('/')}/")
     return 0
+
+
+def _print(args: argparse.Namespace, made: dict[str, Any], address: str) -> None:
+    """Print a link that was made."""
+    url = address + made["path"]
+    if args.json:
+        print(dumps({**{key: each for key, each in made.items() if key != "path"}, "url": url}))
+        return
+    print(url)
+    shown = made["run"] or f"the project {made['project']}"
+    print(text.clean(f"shows {shown} to whoever has it, until {_moment(made['expires'])}"))
+    print(f"stepscope share --revoke {made['id']} ends it")
+
+
+def _line(each: dict[str, Any]) -> str:
+    return text.clean(f"{each['id']}  until {_moment(each['expires'])}  {each['name']}")
+
+
+def _moment(seconds: float) -> str:
+    return time.strftime("%Y-%m-%d %H:%M", time.localtime(seconds))

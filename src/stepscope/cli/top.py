@@ -31,7 +31,7 @@ READ_SECONDS = 0.25
 
 def add(commands: Commands) -> None:
     """Register the command."""
-    made = add_command(commands, "top", "watch a run on the terminal, live, without a hub", command)
+    made = add_command(commands, "top", "watch a run on the terminal, live", command)
     made.add_argument("run", nargs="?", default="latest", metavar="RUN", help=LATEST_HELP)
     made.add_argument("--once", action="store_true", help="print one frame and exit")
     made.add_argument("--interval", type=float, default=1.0, metavar="S", help="seconds between frames (1)")

@@ -73,7 +73,7 @@ def writer_state(facts: WriterFacts, now: float) -> WriterState:
     if facts.reported_end is not None and (not facts.beats or facts.seen <= facts.reported_at + STALLED_SECONDS):
         return facts.reported_end
     if facts.alive is False:
-        return "importing" if facts.unread else _gone(facts)
+        return _unread(facts, now) if facts.unread else _gone(facts)
     silence = now - max(facts.seen, facts.touched)
     slow = facts.interval / BEAT_SECONDS
     late, lost = (STALLED_SECONDS * slow, CRASHED_SECONDS * slow) if facts.beats else (QUIET_SECONDS, GONE_SECONDS)
@@ -82,6 +82,11 @@ def writer_state(facts: WriterFacts, now: float) -> WriterState:
     if facts.unread:
         return "importing"
     return "stalled" if facts.alive or silence < lost else _gone(facts)
+
+
+def _unread(facts: WriterFacts, now: float) -> WriterState:
+    """The state of a process that is gone: as before while the reader keeps up, since its end is read in a moment."""
+    return "running" if now - facts.seen < STALLED_SECONDS else "importing"
 
 
 def _gone(facts: WriterFacts) -> WriterState:

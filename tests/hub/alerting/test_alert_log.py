@@ -78,13 +78,14 @@ def test_what_a_person_asked_for_is_written_or_refused(tmp_path: Path) -> None:
     folder.rmdir()
     for ask in (
         lambda: log.add(Silence(id="s2", until=5)),
+        lambda: log.add(Silence(id="s1", until=9)),
         lambda: log.add(Expected(id="e1", rule="high", run="r1")),
         lambda: log.acknowledge(log.alerts["a1"], "ann", 7),
         lambda: log.remove("s1"),
     ):
         with pytest.raises(Retry, match="cannot be written"):
             ask()
-    assert (list(log.silences), list(log.expected)) == (["s1"], [])
+    assert (list(log.silences), log.silences["s1"].until, list(log.expected)) == (["s1"], 5, [])
     assert (log.alerts["a1"].acknowledged_by, log.alerts["a1"].acknowledged) == ("", 0)
     folder.mkdir()
     (folder / NAME).write_bytes(kept)

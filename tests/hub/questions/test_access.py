@@ -142,6 +142,48 @@ def test_a_link_names_no_other_run(hub: Hub, ask: Callable[..., Any]) -> None:
     assert seen == [[(["user"], 1)], [([], 0)]]
 
 
+def test_links_are_made_listed_and_revoked(hub: Hub, ask: Callable[..., Any]) -> None:
+    """By an admin, of a run or a project that it sees; whoever may only read makes none, and sees none."""
+
+    def send(text: str, method: str, path: str, **options: Any) -> Any:
+        return ask(method, path, headers={"Authorization": f"Bearer {text}"}, **options)
+
+    tokens = hub.guard.tokens
+    admin, limited = tokens.create(["admin"], name="ann")[1], tokens.create(["admin"], project="tiny")[1]
+    run = send(admin, "POST", "/api/shares", json={"kind": "run", "id": "big", "for": "2h"}).json()
+    project = send(admin, "POST", "/api/shares", json={"kind": "project", "id": "gpt", "for": 3600}).json()
+    assert run["expires"] - run["created"] == pytest.approx(7200, abs=5)
+    secret, path = run["path"].removeprefix("#/share/").split("/")
+    assert path == "big"
+    assert send(secret, "GET", "/api/runs/big").headers["x-stepscope-access"] == "share run"
+    assert send(secret, "GET", "/api/runs/again").status_code == 403
+    assert send(secret, "GET", "/api/shares").status_code == 403
+    of_project = project["path"].removeprefix("#/share/").removesuffix("?project=gpt")
+    seen = send(of_project, "GET", "/api/runs")
+    assert {each["project"] for each in seen.json()["runs"]} == {"gpt"}
+    assert seen.headers["x-stepscope-access"] == "read project"
+    assert send(of_project, "PATCH", "/api/runs/big", json={"name": "mine"}).status_code == 403
+    assert send(of_project, "POST", "/api/shares", json={"kind": "run", "id": "big"}).status_code == 403
+    ids = [each["id"] for each in send(admin, "GET", "/api/shares").json()["links"]]
+    assert ids[:2] == [project["id"], run["id"]]
+    only = send(admin, "GET", "/api/shares?run=big").json()["links"][0]
+    assert (only["id"], only["name"], "path" in only) == (run["id"], "link to big, by ann", False)
+    assert [each["id"] for each in send(admin, "GET", "/api/shares?project=gpt").json()["links"]] == [project["id"]]
+    for wrong in ("9 steps", "2y", "0s"):
+        answer = send(admin, "POST", "/api/shares", json={"kind": "run", "id": "big", "for": wrong})
+        assert answer.status_code == 400, wrong
+    for kind, known in (("run", "big"), ("project", "gpt")):
+        for who, id in ((admin, "none"), (limited, known)):
+            assert send(who, "POST", "/api/shares", json={"kind": kind, "id": id}).status_code == 404
+    assert send(limited, "GET", "/api/shares").json()["links"] == []
+    assert send(limited, "DELETE", f"/api/shares/{run['id']}").status_code == 404
+    not_a_link = next(each.id for each in tokens.all() if each.name == "ann")
+    assert send(admin, "DELETE", f"/api/shares/{not_a_link}").status_code == 404
+    for made in (run, project):
+        assert send(admin, "DELETE", f"/api/shares/{made['id']}").json() == {"id": made["id"], "revoked": True}
+    assert send(secret, "GET", "/api/runs/big").status_code == 401
+
+
 def test_an_end_ends_a_token(hub: Hub, ask: Callable[..., Any]) -> None:
     """After its end a token is as unknown as one that was revoked, and the next that is made removes it."""
     tokens = hub.guard.tokens

@@ -81,6 +81,23 @@ def test_acknowledge_expect_silence(ask: Ask, get: Get, fired: str) -> None:
     assert get(f"/api/alerts/states/{fired}")["expected"] is False
 
 
+def test_a_repeated_silence_is_the_same_one(ask: Ask, get: Get, fired: str) -> None:
+    """Sent again, as after a request without an answer, it is there once; a longer one extends it, no shorter one."""
+    patterns = {"rule": "twice", "run": "big"}
+    first = ask("POST", "/api/alerts/silences", json={**patterns, "for": "2h", "why": "known"}).json()
+    again = ask("POST", "/api/alerts/silences", json={**patterns, "for": "2h"}).json()
+    shorter = ask("POST", "/api/alerts/silences", json={**patterns, "for": "1m"}).json()
+    longer = ask("POST", "/api/alerts/silences", json={**patterns, "for": "4h"}).json()
+    other = ask("POST", "/api/alerts/silences", json={**patterns, "key": "loss", "for": "1h"}).json()
+    assert {each["id"] for each in (first, again, shorter, longer)} == {first["id"]} != {other["id"]}
+    assert (again["since"], again["why"]) == (first["since"], "known")
+    assert shorter["until"] == again["until"] == pytest.approx(first["until"], abs=60)
+    assert longer["until"] == pytest.approx(first["until"] + 7200, abs=60)
+    assert [each["id"] for each in get("/api/alerts/silences")["silences"]] == [first["id"], other["id"]]
+    for each in (first, other):
+        assert ask("DELETE", f"/api/alerts/silences/{each['id']}").status_code == 200
+
+
 def test_rules_are_listed_checked_and_kept(ask: Ask, get: Get, fired: str) -> None:
     """The rules in force are listed with their source; a wrong text is refused with its place, and nothing changes."""
     rules = {each["name"]: each for each in get("/api/alerts/rules")["rules"]}

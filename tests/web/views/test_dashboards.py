@@ -11,6 +11,7 @@ from stepscope.model.ports import Batch, Writer
 from stepscope.model.records import Metric, Span
 from tests.hub.conftest import RunningHub
 from tests.web.conftest import turn_to, until
+from tests.web.looks import look_in_both_themes
 from tests.web.views import recorded
 from tests.web.views.conftest import World
 from tests.web.views.recorded import RUN
@@ -82,8 +83,14 @@ def test_a_custom_dashboard_is_saved(world: World, show: Any) -> None:
     until(page, "!location.hash.includes('edit=1')")
     assert "Entropy" in (world.hub.home / "dashboards" / "mine.yaml").read_text()
     page.get_by_role("button", name="Edit").click()
-    page.on("dialog", lambda dialog: dialog.accept())
-    page.get_by_role("button", name="Delete").click()
+    page.get_by_role("button", name="Delete…").click()
+    asked = page.get_by_role("dialog", name="Delete the dashboard mine?")
+    asked.get_by_role("button", name="Cancel").click()
+    assert (world.hub.home / "dashboards" / "mine.yaml").exists()
+    page.get_by_role("button", name="Delete…").click()
+    asked.wait_for()
+    look_in_both_themes(page, "the question before a dashboard is deleted")
+    asked.get_by_role("button", name="Delete", exact=True).click()
     until(page, "!location.hash.includes('mine')")
     assert not (world.hub.home / "dashboards" / "mine.yaml").exists()
 
@@ -266,8 +273,7 @@ def test_what_was_written_is_not_thrown_away(world: World, show: Any, by: str) -
     """Leaving the editor with something written asks first; with nothing written it does not."""
     page = show(world.hub, f"dashboards/rl?edit=1&run={RUN}", fresh=True)
     area = page.get_by_label("The dashboard as YAML")
-    asked: list[str] = []
-    page.on("dialog", lambda dialog: (asked.append(dialog.message), dialog.dismiss()))
+    asked = page.get_by_role("dialog", name="Discard unsaved changes?")
 
     def leave() -> None:
         if by == "Close":
@@ -277,10 +283,19 @@ def test_what_was_written_is_not_thrown_away(world: World, show: Any, by: str) -
 
     area.fill(OWN)
     leave()
-    assert len(asked) == 1
+    asked.wait_for()
+    assert page.evaluate("document.activeElement.innerText") == "Keep editing"
+    look_in_both_themes(page, "the question before an editor closes")
+    page.keyboard.press("Escape")
+    asked.wait_for(state="detached")
     assert area.input_value() == OWN
-    page.reload()
+    if by == "Escape":
+        assert page.evaluate("document.activeElement.tagName") == "TEXTAREA"
+    leave()
+    asked.get_by_role("button", name="Discard").click()
+    area.wait_for(state="detached")
+    page.get_by_role("button", name="Customize").click()
     area.wait_for()
     leave()
     area.wait_for(state="detached")
-    assert len(asked) == 1
+    assert asked.count() == 0

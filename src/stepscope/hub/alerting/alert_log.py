@@ -29,6 +29,10 @@ class Entry(msgspec.Struct, array_like=True):
     removed: str = ""
 
 
+def _entry(thing: Silence | Expected) -> Entry:
+    return Entry(silence=thing) if isinstance(thing, Silence) else Entry(expected=thing)
+
+
 _encode = msgspec.msgpack.Encoder().encode
 _decode = msgspec.msgpack.Decoder(Entry).decode
 
@@ -124,12 +128,13 @@ class AlertLog:
 
     def add(self, thing: Silence | Expected) -> None:
         """Write a silence or a mark; Retry when that cannot be written."""
-        entry = Entry(silence=thing) if isinstance(thing, Silence) else Entry(expected=thing)
+        known = self.silences.get(thing.id) or self.expected.get(thing.id)
+        entry, before = _entry(thing), Entry(removed=thing.id) if known is None else _entry(known)
         self._apply(entry)
         try:
             self._write(entry)
         except Retry:
-            self._apply(Entry(removed=thing.id))
+            self._apply(before)
             raise
 
     def remove(self, id: str) -> bool:

@@ -8,6 +8,8 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import msgspec
+
 from stepscope.alerts.alert import Alert, Expected, Silence, Subject, expected_by, mark_expected
 from stepscope.alerts.delivery import Deliveries, DeliveryStatus, send_test
 from stepscope.alerts.dispatch import Dispatcher, Notification, mute_reason
@@ -370,15 +372,20 @@ class Alerting:
                 self._log.acknowledge(alert, who, self._now())
             return alert
 
-    def silence(self, silence: Silence) -> bool:
-        """Add a silence; False when there are too many."""
+    def silence(self, wanted: Silence) -> Silence | None:
+        """Add a silence, or extend the one of the same patterns; None when there are too many."""
         with self._lock:
             for over in [each.id for each in self._log.silences.values() if each.until <= self._now()]:
                 self._log.remove(over)
-            if len(self._log.silences) >= MAX_SILENCES:
-                return False
-            self._log.add(silence)
-            return True
+            known = self._log.silences.get(wanted.id)
+            if known is not None:
+                wanted = msgspec.structs.replace(
+                    wanted, since=known.since, until=max(known.until, wanted.until), why=wanted.why or known.why
+                )
+            elif len(self._log.silences) >= MAX_SILENCES:
+                return None
+            self._log.add(wanted)
+            return wanted
 
     def mark_expected(self, id: str, who: str, *, project: bool = False) -> Expected | None:
         """Mark alerts of this kind as expected, in the run or in its whole project; None for an unknown alert."""

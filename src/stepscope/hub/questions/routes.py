@@ -249,5 +249,6 @@ def mount(hub: Hub, version: str) -> list[BaseRoute]:
         diagnosed=hub.diagnosing.progress,
         files=hub.run_files,
         blobs=hub.blobs,
+        tokens=hub.guard.tokens,
     )
     return api_routes(Source(reader, live, lanes, version, hub.note_damage, stops, hub.guard.still_valid))

@@ -18,6 +18,10 @@ _OPEN = ("/healthz", "/api/session")
 _CONTROL = ("/stop", "/live")
 """The ends of the paths of a run on which something is asked of its program."""
 _LONGEST_USER = 100
+_SHARES = "/api/shares"
+"""Links are tokens, so even the list of them is for those who may make tokens."""
+ACCESS_HEADER = "X-Stepscope-Access"
+"""The header that tells the page what its token allows; without one there is no token, and all is allowed."""
 _READ: tuple[Scope, ...] = ("read", "share")
 _OF_RUNS = ("/api/runs/", "/api/live", "/api/spans", "/api/logs", "/api/alerts", "/api/series", "/api/fields")
 """Paths about a run that they name; a client that may read one run only must name that one."""
@@ -42,6 +46,14 @@ class Access:
     def allows(self, scope: Scope) -> bool:
         """Return whether the client has a scope, for paths that serve several purposes."""
         return self.token is None or self.token.allows(scope)
+
+    @property
+    def words(self) -> str:
+        """What the token allows and is limited to, for the header; empty without one."""
+        if self.token is None:
+            return ""
+        limit = "run" if self.token.run is not None else "project" if self.token.project is not None else ""
+        return " ".join([*self.token.scopes, *([limit] if limit else [])])
 
     def user(self, named: str = "") -> str:
         """Return the name of the token; where none is needed, the name that the client gives itself, or `local`."""
@@ -155,7 +167,7 @@ def api_scope(method: str, path: str) -> "Scope | tuple[Scope, ...] | None":
     if method == "POST" and path.startswith("/api/runs/") and path.endswith(_CONTROL):
         return "control"
     if path.startswith("/api/") or path == "/metrics":
-        changes = method not in _SAFE_METHODS and path != "/api/sql"
+        changes = (method not in _SAFE_METHODS and path != "/api/sql") or path.startswith(_SHARES)
         return "admin" if changes else _READ if path.startswith(_OF_RUNS) and method in _SAFE_METHODS else "read"
     return None
 

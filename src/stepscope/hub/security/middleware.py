@@ -13,7 +13,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from stepscope.hub.limits import MEGA, Limits
 from stepscope.hub.refusals import Refusal, Refused
-from stepscope.hub.security.guard import Access, Guard, RequestHead
+from stepscope.hub.security.guard import ACCESS_HEADER, Access, Guard, RequestHead
 from stepscope.hub.security.tokens import Scope as TokenScope
 
 ACCESS, RULE, HEAD = "stepscope.access", "stepscope.rule", "stepscope.head"
@@ -86,7 +86,21 @@ class AccessMiddleware:
             await rule.policy.refuse(head, verdict)(scope, receive, guarded)
             return
         scope[ACCESS], scope[RULE], scope[HEAD] = verdict, rule, head
-        await self._app(scope, receive, guarded)
+        await self._app(scope, receive, _telling(guarded, verdict) if head.path.startswith("/api/") else guarded)
+
+
+def _telling(send: Send, access: Access) -> Send:
+    """A `send` that adds what the token of the client allows."""
+    if not access.words:
+        return send
+    header = (ACCESS_HEADER.lower().encode(), access.words.encode())
+
+    async def told(message: Message) -> None:
+        if message["type"] == "http.response.start":
+            message["headers"] = [*message.get("headers", ()), header]
+        await send(message)
+
+    return told
 
 
 def secured(send: Send, head: RequestHead, scheme: str, guard: Guard) -> Send:

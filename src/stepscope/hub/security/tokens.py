@@ -82,6 +82,10 @@ class Tokens:
         self._refresh()
         return sorted(self._tokens.values(), key=lambda token: token.created)
 
+    def lasting(self) -> list[Token]:
+        """List the tokens that have not ended, the oldest first."""
+        return [token for token in self.all() if not self._has_ended(token)]
+
     def are_bound(self) -> bool:
         """Return whether one of them is for one project only."""
         return any(token.project for token in self.all())

@@ -1,4 +1,5 @@
 // The JSON API: requests with errors that can be shown, and the live stream.
+import { noteAccess } from "./access.js";
 import { fetchPresent } from "./deleting.js";
 import { readExactly } from "./parts/exact.js";
 
@@ -90,6 +91,7 @@ export async function fetchJson(url, options) {
   }
   const missing = response.headers.get("X-Stepscope-Partial");
   if (missing) dispatchEvent(new CustomEvent("stepscope:partial", { detail: missing }));
+  if (response.ok && !url.startsWith("api/session")) noteAccess(response.headers.get("X-Stepscope-Access"));
   if (response.ok) return COLUMNS.test(url) ? response.json() : readExactly(await response.text());
   const problem = await response.json().then(
     (body) => body.error,

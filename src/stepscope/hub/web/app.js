@@ -1,5 +1,6 @@
 // The shell: navigation, theme, the view that the address names, and signing in where the hub requires a token.
 import { html, render, useEffect, useErrorBoundary, useLayoutEffect, useRef, useState } from "./h.js";
+import { useAccess } from "./access.js";
 import { fetchJson, get } from "./api.js";
 import { go, href, useRoute } from "./router.js";
 import { saveChoice, savedChoice } from "./use.js";
@@ -10,20 +11,21 @@ import { useRunName } from "./parts/run_names.js";
 import { Empty, Failure, Loading, PartialAnswers, Reach } from "./parts/states.js";
 
 // The views. `name` is the first part of the address, `title` is shown in the navigation (none: not there),
+// `all` says that it is over all projects, so that a token of one project cannot use it,
 // `load` imports the module, whose default export is the component; it gets { parts, query } of the address.
 const VIEWS = [
   { name: "projects", title: "Projects", load: () => import("./projects/view.js") },
   { name: "project", load: () => import("./workspace/view.js"), within: "projects" },
   { name: "runs", title: "Runs", load: () => import("./runs/view.js") },
   { name: "run", load: () => import("./run/view.js"), within: "runs" },
-  { name: "share", load: () => import("./share.js"), within: "runs" },
+  { name: "share", load: () => import("./share/view.js"), within: "runs" },
   { name: "compare", load: () => import("./workspace/view.js"), within: "runs" },
-  { name: "traces", title: "Traces", load: () => import("./trace/view.js") },
-  { name: "logs", title: "Logs", load: () => import("./log/view.js") },
+  { name: "traces", title: "Traces", all: true, load: () => import("./trace/view.js") },
+  { name: "logs", title: "Logs", all: true, load: () => import("./log/view.js") },
   { name: "alerts", title: "Alerts", load: () => import("./alerts/view.js") },
   { name: "dashboards", title: "Dashboards", load: () => import("./dashboards/view.js") },
   { name: "health", title: "Health", load: () => import("./health/view.js") },
-  { name: "sql", title: "SQL", load: () => import("./sql/view.js") },
+  { name: "sql", title: "SQL", all: true, load: () => import("./sql/view.js") },
   { name: "api", title: "API", load: () => import("./reference/view.js") },
 ];
 
@@ -66,6 +68,8 @@ function Header({ view }) {
   const [theme, setTheme] = useTheme();
   const here = view?.within || view?.name;
   const nav = useRef(/** @type {HTMLElement | null} */ (null));
+  const { limit } = useAccess();
+  const views = VIEWS.filter(({ title, all }) => title && limit !== "run" && !(limit && all));
   useLayoutEffect(() => {
     // On a narrow screen the views do not all fit; the present one is in sight.
     const bar = nav.current,
@@ -73,8 +77,9 @@ function Header({ view }) {
     if (bar && link) bar.scrollLeft = link.offsetLeft - bar.offsetLeft - (bar.clientWidth - link.offsetWidth) / 2;
   }, [here]);
   return html`<header class="top">
-    <a class="brand" href=${href("runs")}><img src=${ICON} alt="" width="20" height="20" /><span>Stepscope</span></a>
-    <nav aria-label="Views" ref=${nav}>${VIEWS.filter((each) => each.title).map(
+    <${limit === "run" ? "span" : "a"} class="brand" href=${limit === "run" ? undefined : href("runs")}>
+      <img src=${ICON} alt="" width="20" height="20" /><span>Stepscope</span><//>
+    <nav aria-label="Views" ref=${nav}>${views.map(
       (each) => html`
       <a key=${each.name} href=${href(each.name)}
           aria-current=${each.name === here ? "page" : undefined}>${each.title}</a>`,

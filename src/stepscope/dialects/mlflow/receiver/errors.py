@@ -72,7 +72,8 @@ _ABSENT = {
 def refusal_response(refusal: Refusal, path: str = "") -> Response:
     """Return a refusal in MLflow's format; for an unsupported MLflow endpoint the message names the missing feature."""
     called = path.partition("/mlflow/")[2]
-    absent = _ABSENT.get(called.partition("/")[0], "")
+    other = "MLflow web page, which alone makes this call" if path.startswith("/ajax-api/") else "such call"
+    absent = _ABSENT.get(called.partition("/")[0], other) if called else ""
     if refusal.status == HTTPStatus.NOT_FOUND and absent and not isinstance(refusal, MlflowRefusal):
         message = f"{called[:100]} is not supported: a Stepscope hub has MLflow's tracking API, but no {absent}"
         refusal = MlflowRefusal(refusal.status, message, None, _BY_STATUS[refusal.status])

@@ -1,12 +1,12 @@
 """Endpoints of alerts: what fires and fired, one alert with its snapshot, acknowledging, expecting, silencing."""
 
-import os
 import time
 from typing import Annotated, Any, TypedDict
 
 import msgspec
 from msgspec import Meta
 
+from stepscope.alerts import alert as alerts
 from stepscope.alerts.alert import Alert, Expected, Silence
 from stepscope.alerts.rule import RuleError, read_duration
 from stepscope.alerts.state_machine import OPEN, STATES, State
@@ -208,7 +208,10 @@ def muted(reader: Reader, given: dict[str, Any]) -> Muted:
 
 @Endpoint("/api/alerts/silences", "addSilence", method="POST", body=NewSilence)
 def silence(reader: Reader, given: dict[str, Any]) -> SilenceJson:
-    """Silence some alerts for a while; `*` in a pattern matches anything."""
+    """Silence some alerts for a while; `*` in a pattern matches anything.
+
+    There is one silence of the same patterns: it is extended, and a repeated request changes nothing.
+    """
     known = for_all_projects(reader)
     example = '{"rule": "*", "run": "*", "key": "*", "for": "2h", "why": "..."}'
     wanted = decode_body(NewSilence, given["body"], example)
@@ -219,17 +222,10 @@ def silence(reader: Reader, given: dict[str, Any]) -> SilenceJson:
     if lasts.seconds <= 0:
         raise bad_request("for must be a duration such as 2h")
     now = time.time_ns()
-    made = Silence(
-        id=os.urandom(6).hex(),
-        rule=wanted.rule or "*",
-        run=wanted.run or "*",
-        key=wanted.key or "*",
-        since=now,
-        until=now + int(lasts.seconds * 1e9),
-        who=reader.who,
-        why=wanted.why,
-    )
-    if not known.silence(made):
+    patterns = wanted.rule or "*", wanted.run or "*", wanted.key or "*"
+    until = now + int(lasts.seconds * 1e9)
+    made = known.silence(alerts.silence(*patterns, since=now, until=until, who=reader.who, why=wanted.why))
+    if made is None:
         raise bad_request("there are too many silences: remove some")
     return _silence(made)
 

@@ -21,6 +21,7 @@ from stepscope.hub.runs.bucket import PIECE, RemoteBlobs, RemoteFile
 from stepscope.hub.runs.deletion import Deleted
 from stepscope.hub.runs.run_files import RunFiles
 from stepscope.hub.runs.run_states import RunStates
+from stepscope.hub.security.tokens import Tokens
 from stepscope.hub.store.engine import Engine, EngineError, MissingShards, Stop, partial_answers
 from stepscope.hub.store.read.finding_catalog import FindingCount, counted, finding_counts, findings_of_runs
 from stepscope.hub.store.read.run_catalog import RunRow, edited, list_runs, run_ids, run_number
@@ -60,6 +61,8 @@ class Reader:
     """The stored files of runs, where a hub runs."""
     blobs: RemoteBlobs | None = None
     """Uploaded files that are in a bucket."""
+    tokens: Tokens | None = None
+    """The tokens, where a hub runs."""
     who: str = ""
     """The user: the name of a token, or what the client sent."""
 

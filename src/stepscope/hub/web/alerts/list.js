@@ -1,5 +1,6 @@
 // Alerts as a list with what can be done about each, and one alert with the snapshot that explains it.
 import { html } from "../h.js";
+import { useAccess } from "../access.js";
 import { get, post } from "../api.js";
 import { href } from "../router.js";
 import { useFetch, useNow } from "../use.js";
@@ -71,6 +72,8 @@ function Actions({ alert, reload }) {
   const expect = (project) =>
     act(() => post(statePath(alert.id, "expected"), { project }), "Marked as expected.", reload);
   const isOpen = !["resolved", "inactive"].includes(alert.state);
+  const { may, limit } = useAccess();
+  if (!may("admin")) return null;
   return html`<div class="alert-actions">
     ${
       isOpen &&
@@ -79,14 +82,17 @@ function Actions({ alert, reload }) {
           onClick=${() => act(() => post(statePath(alert.id, "acknowledge"), {}), "Acknowledged.", reload)}>
         Acknowledge</button>`
     }
-    <${Menu} label="Silence" align="right">${(close) =>
-      SILENCES.map(
-        ([time, text]) =>
-          html`<button type="button" key=${time} class="item" onClick=${() => {
-            close();
-            silence(time);
-          }}>${text}</button>`,
-      )}<//>
+    ${
+      !limit &&
+      html`<${Menu} label="Silence" align="right">${(close) =>
+        SILENCES.map(
+          ([time, text]) =>
+            html`<button type="button" key=${time} class="item" onClick=${() => {
+              close();
+              silence(time);
+            }}>${text}</button>`,
+        )}<//>`
+    }
     ${
       !alert.expected &&
       html`<${Menu} label="Expected" align="right" title="Not a fault: similar alerts send no notifications">

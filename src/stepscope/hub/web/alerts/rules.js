@@ -1,5 +1,6 @@
 // Rules: those in force, an editor for the page's own with a preview over a chosen run, and the notifiers.
 import { html, useState } from "../h.js";
+import { useAccess } from "../access.js";
 import { address, fetchJson, get, post } from "../api.js";
 import { href, useParam } from "../router.js";
 import { useFetch, useDebounced } from "../use.js";
@@ -21,6 +22,7 @@ const SETTLE_MS = 400,
   MAX_RUNS = 50;
 
 export function Rules() {
+  const { may, limit } = useAccess();
   const fetched = useFetch((signal) => get("alerts/rules", {}, signal), []);
   return html`<${Fetched} fetched=${fetched} what="Loading rules">${(found) => html`
     ${found.mistakes.map(
@@ -28,7 +30,7 @@ export function Rules() {
         ${each.file}, line ${each.line}, column ${each.column}: ${each.message}</p>`,
     )}
     ${found.trouble && html`<p class="alert-mistake bad-text" role="alert">${found.trouble}</p>`}
-    <${Editor} yaml=${found.yaml} version=${found.version} reload=${fetched.reload} />
+    ${may("admin") && !limit && html`<${Editor} yaml=${found.yaml} version=${found.version} reload=${fetched.reload} />`}
     <${InForce} rules=${found.rules} />
     <${Notifiers} notifiers=${found.notifiers} />`}<//>`;
 }
@@ -114,7 +116,8 @@ function InForce({ rules }) {
 }
 
 function Notifiers({ notifiers }) {
-  const [busy, setBusy] = useState("");
+  const [busy, setBusy] = useState(""),
+    { may, limit } = useAccess();
   const test = async (name) => {
     setBusy(name);
     try {
@@ -135,7 +138,11 @@ function Notifiers({ notifiers }) {
           <td class="num">${count(each.sent)}</td><td class="num">${count(each.retried)}</td>
           <td class=${"num" + (each.dropped + each.rejected ? " bad-text" : "")}>${count(each.dropped + each.rejected)}</td>
           <td class=${each.trouble ? "warn-text" : "muted"}>${each.trouble || "none"}</td>
-          <td><button type="button" class="button" disabled=${busy === each.name} onClick=${() => test(each.name)}>
-            ${busy === each.name ? "Sending…" : "Test"}</button></td></tr>`,
+          <td>${
+            may("admin") &&
+            !limit &&
+            html`<button type="button" class="button" disabled=${busy === each.name} onClick=${() => test(each.name)}>
+            ${busy === each.name ? "Sending…" : "Test"}</button>`
+          }</td></tr>`,
       )}</tbody></table></div></section>`;
 }

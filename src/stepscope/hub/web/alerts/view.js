@@ -1,5 +1,6 @@
 // Alerts: what fires now, what fired before, the rules with a preview over a run, and what is silenced.
 import { html, useEffect } from "../h.js";
+import { useAccess } from "../access.js";
 import { address, fetchJson, get } from "../api.js";
 import { useParam } from "../router.js";
 import { useFetch, useNow } from "../use.js";
@@ -74,6 +75,8 @@ function Shown({ found, tab, open, reload }) {
 function Silences() {
   const fetched = useFetch((signal) => get("alerts/silences", {}, signal), []);
   const now = useNow(10000);
+  const access = useAccess(),
+    may = access.may("admin") && !access.limit;
   const remove = (id) =>
     act(() => fetchJson(address(`alerts/silences/${id}`), { method: "DELETE" }), "Removed.", fetched.reload);
   return html`<${Fetched} fetched=${fetched} what="Loading silences">${({ silences, expected }) =>
@@ -85,12 +88,12 @@ function Silences() {
         <tbody>${silences.map(
           (each) => html`<tr key=${each.id}><th scope="row">${each.rule} · ${each.key}</th><td>${each.run}</td>
             <td>${lasting(Math.max(0, each.until - now))} left</td><td>${each.who}</td><td>${each.why}</td>
-            <td><button type="button" class="button" onClick=${() => remove(each.id)}>Remove</button></td></tr>`,
+            <td>${may && html`<button type="button" class="button" onClick=${() => remove(each.id)}>Remove</button>`}</td></tr>`,
         )}
         ${expected.map(
           (each) => html`<tr key=${each.id}><th scope="row">${each.finding || each.rule} · ${each.key}</th>
             <td>${each.run || `project ${each.project}`}</td><td>expected, marked ${ago(each.time, now)}</td>
             <td>${each.who}</td><td></td>
-            <td><button type="button" class="button" onClick=${() => remove(each.id)}>Remove</button></td></tr>`,
+            <td>${may && html`<button type="button" class="button" onClick=${() => remove(each.id)}>Remove</button>`}</td></tr>`,
         )}</tbody></table></div></section>`}<//>`;
 }

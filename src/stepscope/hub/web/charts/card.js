@@ -236,7 +236,7 @@ function note(state, lines, empty, below) {
   return html`<${Note}>${empty || "No points in this range"}<//>`;
 }
 
-// Words over the empty plot, in front of its grid.
+// Words in place of the lines, in front of the grid if there is one.
 function Note({ children }) {
   return html`<p class="chart-note" style=${{ zIndex: 1 }}>
     <span style=${{ background: "var(--panel)", padding: "2px 8px" }}>${children}</span></p>`;
@@ -303,7 +303,7 @@ function words(mark, plot, look) {
 const findingAt = (findings, x) => (findings || []).find(({ from, to }) => x >= from && x <= to)?.text;
 
 function flagAt(plot, flags) {
-  const left = plot?.u.cursor.left;
+  const left = plot?.u?.cursor.left;
   if (!flags?.length || left === undefined || left < 0) return "";
   const near = flags
     .map((flag) => ({ ...flag, away: Math.abs(plot.u.valToPos(flag.x, "x") - left) }))

@@ -1,5 +1,6 @@
 // The menu of a chart: its own scale, smoothing and range of y, and what it shows as a picture or as a table.
 import { html, useState } from "../h.js";
+import { May, useAccess } from "../access.js";
 import { href } from "../router.js";
 import { colour } from "../theme.js";
 import { IconMenu } from "../parts/controls.js";
@@ -42,10 +43,13 @@ function Elsewhere({ metric }) {
   const statement = `SELECT r.id AS run, m.step AS step, m.value AS value
 FROM metrics AS m INNER JOIN series AS s ON s.series = m.series INNER JOIN runs AS r ON r.run = s.run
 WHERE s.key = '${metric.replace(/[\\']/g, "\\$&")}' ORDER BY step LIMIT 1000`;
+  const { may, limit } = useAccess();
+  if (limit && !may("admin")) return null;
   return html`<h3>Use</h3>
-    <a class="item" href=${href("dashboards", { new: 1, edit: 1, key: metric })}>New dashboard with it</a>
-    <a class="item" href=${href("alerts", { tab: "rules", key: metric })}>Alert me when…</a>
-    <a class="item" href=${href("sql", { q: statement })}>SQL</a>`;
+    <${May}>
+      <a class="item" href=${href("dashboards", { new: 1, edit: 1, key: metric })}>New dashboard with it</a>
+      <a class="item" href=${href("alerts", { tab: "rules", key: metric })}>Alert me when…</a><//>
+    ${!limit && html`<a class="item" href=${href("sql", { q: statement })}>SQL</a>`}`;
 }
 
 const cleaned = (settings) => Object.fromEntries(Object.entries(settings).filter(([, value]) => value !== undefined));
@@ -88,7 +92,7 @@ const HEAD = 26; // pixels for the name over the picture
 
 // The chart as it is drawn, with its name over it, on the ground of the theme.
 function savePicture(name, plot) {
-  if (!plot) return;
+  if (!plot?.u) return;
   const from = plot.u.ctx.canvas,
     ratio = from.width / (plot.u.width || from.width),
     canvas = document.createElement("canvas"),

@@ -11,7 +11,12 @@ const FONT = "11px Inter, system-ui, sans-serif";
 // what: { lines, metric: { key, unit }, flags, window: [from, to] | null, kind: step|time|relative|metric, log, weight,
 //   y: "robust" or [low, high], focus, findings: [{ from, to, expected, colour, text }], under(u): draws behind the lines }
 // on: { zoom(from, to), reset(), pick(mark), hover(mark|null) }
+// The canvas is made with the first drawing, which waits its turn with all others: a chart without values needs none, and one that is
+// scrolled past before its turn costs nothing.
 export class Plot {
+  /** What draws the canvas; there from the first drawing on. */
+  u = /** @type {uPlot} */ (/** @type {unknown} */ (null));
+
   constructor(element, what, on, group, box = sizeOf(element)) {
     this.element = element;
     this.box = box; // followed by an observer: to ask the element would lay out the page for each chart
@@ -25,15 +30,19 @@ export class Plot {
     this.dot.className = "chart-dot";
     this.group = group;
     this.pointed = false;
+    this.leave = () => {};
+  }
+
+  make() {
     this.u = new uPlot(
       this.options(),
       [
         [0, 1],
         [0, 1],
       ],
-      element,
+      this.element,
     );
-    this.leave = join(group, this);
+    this.leave = join(this.group, this);
     this.u.over.append(this.dot);
     this.listen();
   }
@@ -125,11 +134,12 @@ export class Plot {
   // Show something else; a change of the scale's kind needs a new plot, which the caller makes.
   show(what, now = true) {
     this.what = what;
-    repaint(this, now);
+    if (this.u || what.lines.some(({ marks }) => marks.length)) repaint(this, now);
   }
 
   paint() {
     if (!this.element.isConnected) return;
+    if (!this.u) this.make();
     const { width, height } = this.size();
     if (width !== this.u.width || height !== this.u.height) this.u.setSize({ width, height });
     // Within a batch everything is drawn once, now, so that the painter knows what it cost.
@@ -342,6 +352,7 @@ export class Plot {
 
   // Move the attention with the keyboard: by marks, to the ends, or to the highest and lowest.
   key(name, fast) {
+    if (!this.u) return;
     const line = this.mark?.line || this.what.lines.find((each) => !each.ghost && each.marks.length);
     if (!line) return;
     const { marks } = line,
@@ -376,7 +387,7 @@ export class Plot {
     this.leave();
     forget(this);
     this.observer?.disconnect();
-    this.u.destroy();
+    this.u?.destroy();
   }
 }
 

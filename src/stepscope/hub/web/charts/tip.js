@@ -13,13 +13,13 @@ export class Tip {
     this.box.className = "chart-tip";
     this.box.setAttribute("aria-hidden", "true"); // the readout says the value under the cursor
     this.box.hidden = true;
-    plot.u.over.append(this.box);
   }
 
   show(mark, look) {
     const { u, what } = this.plot;
     this.box.hidden = !mark;
     if (!mark) return;
+    if (!this.box.isConnected) u.over.append(this.box);
     const rows = valuesAt(what.lines, mark.x);
     const mine = rows.findIndex(({ line }) => line.id === what.focus),
       from = Math.max(0, Math.min(mine - Math.floor(MAX_ROWS / 2), rows.length - MAX_ROWS));

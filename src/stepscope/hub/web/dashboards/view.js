@@ -1,10 +1,12 @@
 // Dashboards: built-in and custom ones, drawn for any run, and edited as YAML beside the charts.
 import { html, useEffect, useRef, useState } from "../h.js";
+import { May, useAccess } from "../access.js";
 import { address, fetchJson, get, post } from "../api.js";
 import { change, go, href, useParam } from "../router.js";
 import { useFetch, useDebounced } from "../use.js";
 import { Choice, Status, Switch } from "../parts/controls.js";
 import { RunField, useRuns } from "../parts/fields.js";
+import { Confirm, ConfirmDiscard } from "../parts/overlays.js";
 import { moved } from "../parts/reorder.js";
 import { Empty, Failure, Loading } from "../parts/states.js";
 import { withMoved } from "../parts/yaml_list.js";
@@ -62,6 +64,7 @@ const newOf = (kind, key) =>
 export default function Dashboards({ parts, query }) {
   const name = parts[0] || (query.get("new") ? "" : "rl");
   const [edit, setEdit] = useParam("edit");
+  const { may } = useAccess();
   const list = useFetch((signal) => get("dashboards", {}, signal).then((answer) => answer.dashboards), []);
   const one = useFetch(
     (signal) =>
@@ -94,11 +97,11 @@ export default function Dashboards({ parts, query }) {
                 ${each.mistake ? " ✕" : ""}</a>`,
         )}
         ${list.error && html`<span class="bad-text">${list.error.message}</span>`}
-        <a href=${href("dashboards", { new: 1, edit: 1, run: query.get("run") })}
+        <${May}><a href=${href("dashboards", { new: 1, edit: 1, run: query.get("run") })}
             aria-current=${!name && query.get("new") !== "report" ? "page" : undefined}>+ New</a>
         <a href=${href("dashboards", { new: "report", edit: 1, run: query.get("run") })}
             title="A text with charts of several runs in it"
-            aria-current=${!name && query.get("new") === "report" ? "page" : undefined}>+ Report</a>
+            aria-current=${!name && query.get("new") === "report" ? "page" : undefined}>+ Report</a><//>
       </nav>
     </div>
     ${
@@ -106,7 +109,7 @@ export default function Dashboards({ parts, query }) {
         ? html`<div class="panel"><${Failure} error=${one.error} reload=${one.reload} /></div>`
         : !source
           ? html`<${Loading} what="Loading the dashboard" />`
-          : html`<${Shown} source=${source} board=${board} runs=${runs} edit=${edit === "1" || !name}
+          : html`<${Shown} source=${source} board=${board} runs=${runs} edit=${(edit === "1" || !name) && may("admin")}
               onEdit=${(on) => (name ? setEdit(on ? "1" : "") : go(href("dashboards")))}
             onDraft=${setDraft} onSaved=${saved} onDeleted=${() => {
               list.reload();
@@ -143,8 +146,8 @@ function Shown({ source, board, runs, edit, onEdit, onDraft, onSaved, onDeleted 
       <span class="grow"></span>
       ${
         !edit &&
-        html`<button type="button" class="button" onClick=${() => onEdit(true)}>
-          ${source.builtin ? "Customize" : "Edit"}</button>`
+        html`<${May}><button type="button" class="button" onClick=${() => onEdit(true)}>
+          ${source.builtin ? "Customize" : "Edit"}</button><//>`
       }
     </div>
     ${
@@ -158,7 +161,7 @@ function Shown({ source, board, runs, edit, onEdit, onDraft, onSaved, onDeleted 
           html`<div class="panel">
             <${Empty} title="This dashboard cannot be read">
               ${`Line ${source.mistake?.line}: ${source.mistake?.message}`}
-        <p><button type="button" class="button" onClick=${() => onEdit(true)}>Edit it</button></p><//></div>`
+        <${May}><p><button type="button" class="button" onClick=${() => onEdit(true)}>Edit it</button></p><//><//></div>`
         : runs.error && !shown
           ? html`<div class="panel"><${Failure} error=${runs.error} reload=${runs.reload} /></div>`
           : !shown
@@ -211,7 +214,8 @@ export function Editor({ source, board, mover, onDraft, onSaved, onDeleted, onCl
   const [name, setName] = useState(source.builtin || !source.name ? "" : source.name);
   const [mistake, setMistake] = useState(source.mistake);
   const [failure, setFailure] = useState("");
-  const [busy, setBusy] = useState(false);
+  const [busy, setBusy] = useState(false),
+    [asking, setAsking] = useState("");
   const settled = useDebounced(text, 250);
   const lines = text.split("\n").length;
   const area = useRef(/** @type {HTMLTextAreaElement | null} */ (null)),
@@ -266,17 +270,10 @@ export function Editor({ source, board, mover, onDraft, onSaved, onDeleted, onCl
     setBusy(false);
   };
   const remove = async () => {
-    if (!confirm(`Delete the dashboard ${name}?`)) return;
-    try {
-      await put("DELETE");
-      onDeleted();
-    } catch (error) {
-      setFailure(error.message);
-    }
+    await put("DELETE");
+    onDeleted();
   };
-  const close = () => {
-    if (text === source.yaml || confirm("Discard unsaved changes?")) onClose();
-  };
+  const close = () => (text === source.yaml ? onClose() : setAsking("leave"));
   const keys = (event) => {
     if ((event.ctrlKey || event.metaKey) && event.key === "s") {
       event.preventDefault();
@@ -296,7 +293,7 @@ export function Editor({ source, board, mover, onDraft, onSaved, onDeleted, onCl
         </label>
       <span class="grow"></span>
       <${ChartForm} text=${text} onText=${setText} />
-      ${mine && html`<button type="button" class="button" onClick=${remove}>Delete</button>`}
+      ${mine && html`<button type="button" class="button" onClick=${() => setAsking("delete")}>Delete…</button>`}
       <button type="button" class="button" onClick=${close}>Close</button>
       <button class="button primary" disabled=${!named || !!mistake || busy} title="Ctrl + S">Save</button>
     </div>
@@ -315,7 +312,13 @@ export function Editor({ source, board, mover, onDraft, onSaved, onDeleted, onCl
     </div>
     <p class=${"dash-mistake" + (mistake || failure ? " bad-text" : " muted")} id="dash-mistake" role="status">
       ${mistake ? `Line ${mistake.line}: ${mistake.message}` : failure || hint(name, named, source)}</p>
-  </form>`;
+  </form>
+  ${asking === "leave" && html`<${ConfirmDiscard} onDiscard=${onClose} onClose=${() => setAsking("")} />`}
+  ${
+    asking === "delete" &&
+    html`<${Confirm} title=${`Delete the dashboard ${name}?`} action="Delete" act=${remove} onClose=${() => setAsking("")}>
+      <p>It is deleted for everybody who uses this hub. Runs are not affected.</p><//>`
+  }`;
 }
 
 function hint(name, named, source) {

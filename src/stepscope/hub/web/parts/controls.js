@@ -191,19 +191,28 @@ export function Icon({ name, size = 14 }) {
       focusable="false"><path d=${PATHS[name]} /></svg>`;
 }
 
+// Copy a text, and tell whether that worked. Browsers have a clipboard for scripts only where the page is on this machine or comes by
+// https; elsewhere the element that shows the text is selected and copied as by hand, and stays selected if that fails too.
+async function copied(text, element) {
+  try {
+    await navigator.clipboard.writeText(text);
+    return true;
+  } catch {
+    if (element) getSelection()?.selectAllChildren(element);
+    return document.execCommand("copy");
+  }
+}
+
 // Code to paste, with a button that copies it.
 export function Code({ text, label = "Copy" }) {
   const [done, setDone] = useState(false);
+  const shown = useRef(/** @type {HTMLElement | null} */ (null));
   const copy = async () => {
-    try {
-      await navigator.clipboard.writeText(text);
-      setDone(true);
-      setTimeout(() => setDone(false), 1500);
-    } catch {
-      /* select by hand */
-    }
+    if (!(await copied(text, shown.current))) return;
+    setDone(true);
+    setTimeout(() => setDone(false), 1500);
   };
-  return html`<div class="code"><pre tabindex="0">${text}</pre>
+  return html`<div class="code"><pre tabindex="0" ref=${shown}>${text}</pre>
     <button type="button" class="button code-copy" onClick=${copy}><${Icon} name=${done ? "check" : "copy"} />
       ${done ? "Copied" : label}</button>
     </div>`;

@@ -1,5 +1,5 @@
 // A panel that slides in beside the page: it takes the focus, returns it, and closes with Escape.
-import { html, useEffect, useRef, useState } from "../h.js";
+import { html, useEffect, useId, useRef, useState } from "../h.js";
 import { IconButton } from "./controls.js";
 
 export function Drawer({ title, label, onClose, children, actions }) {
@@ -30,11 +30,10 @@ export function Drawer({ title, label, onClose, children, actions }) {
   </aside>`;
 }
 
-// A question before something that cannot be taken back: a modal dialog with its answer and Cancel.
-// `act` does it and may fail, which the dialog shows; `onClose` is called when it is over.
-export function Confirm({ title, action, act, onClose, children }) {
+// A modal dialog: it takes the focus, returns it, and closes with Escape unless it is busy.
+export function Dialog({ title, busy = false, onClose, children }) {
   const ref = useRef(/** @type {HTMLDialogElement | null} */ (null));
-  const [state, setState] = useState({ busy: false, error: "" });
+  const name = useId();
   useEffect(() => {
     const before = /** @type {HTMLElement | null} */ (document.activeElement);
     ref.current?.showModal();
@@ -42,6 +41,16 @@ export function Confirm({ title, action, act, onClose, children }) {
       if (before?.isConnected) before.focus({ preventScroll: true });
     };
   }, []);
+  return html`<dialog class="dialog" ref=${ref} aria-labelledby=${name} onCancel=${(event) => {
+    event.preventDefault();
+    if (!busy) onClose();
+  }}><h2 id=${name}>${title}</h2>${children}</dialog>`;
+}
+
+// A question before something that cannot be taken back: a modal dialog with its answer and `keep`, which leaves things as they are.
+// `act` does it and may fail, which the dialog shows; `onClose` is called when it is over.
+export function Confirm({ title, action, keep = "Cancel", act, onClose, children }) {
+  const [state, setState] = useState({ busy: false, error: "" });
   const confirmed = async (event) => {
     event.preventDefault();
     setState({ busy: true, error: "" });
@@ -52,20 +61,22 @@ export function Confirm({ title, action, act, onClose, children }) {
       setState({ busy: false, error: error.message });
     }
   };
-  return html`<dialog class="dialog" ref=${ref} aria-labelledby="dialog-title" onCancel=${(event) => {
-    event.preventDefault();
-    if (!state.busy) onClose();
-  }}>
+  return html`<${Dialog} title=${title} busy=${state.busy} onClose=${onClose}>
     <form onSubmit=${confirmed}>
-      <h2 id="dialog-title">${title}</h2>
       <div class="dialog-text">${children}</div>
       ${state.error && html`<p class="bad-text" role="alert">${state.error}</p>`}
       <div class="dialog-actions">
-        <button type="button" class="button" autofocus disabled=${state.busy} onClick=${onClose}>Cancel</button>
+        <button type="button" class="button" autofocus disabled=${state.busy} onClick=${onClose}>${keep}</button>
         <button class="button danger" disabled=${state.busy}>${state.busy ? "Working…" : action}</button>
       </div>
     </form>
-  </dialog>`;
+  <//>`;
+}
+
+// The question before an editor closes with something written in it; the answer that keeps it has the focus.
+export function ConfirmDiscard({ onDiscard, onClose }) {
+  return html`<${Confirm} title="Discard unsaved changes?" action="Discard" keep="Keep editing" act=${onDiscard}
+      onClose=${onClose}><p>What you wrote here is not saved.</p><//>`;
 }
 
 // What was just done, with a way to take it back: a line at the foot of the page that leaves by itself.

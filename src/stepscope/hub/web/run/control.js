@@ -1,5 +1,6 @@
 // What users ask of a running program: to stop, and to change the settings that it declared as live.
 import { html, useEffect, useRef, useState } from "../h.js";
+import { useAccess } from "../access.js";
 import { get, post, runPath } from "../api.js";
 import { useFetch } from "../use.js";
 import { clock, ordinal, plain } from "../parts/format.js";
@@ -35,9 +36,10 @@ const isStopping = ({ stop }) => Boolean(stop && (stop.state === "requested" || 
 
 // The button that asks a run to stop, after a question; nothing where the program cannot be asked.
 export function StopButton({ run, control }) {
-  const [asking, setAsking] = useState(false);
+  const [asking, setAsking] = useState(false),
+    { may } = useAccess();
   const found = control.value;
-  if (!found?.allowed || isStopping(found)) return null;
+  if (!found?.allowed || isStopping(found) || !may("control")) return null;
   const name = run.name || run.id;
   const stop = async () => {
     control.set(await post(runPath(run.id, "stop"), {}));
@@ -75,7 +77,8 @@ function words({ who, time, state, asks, heard_step: heard, last_step: last }) {
 
 // The live settings of a run: their values, a field for each while the program can be asked, and what was changed.
 export function LiveSettings({ run, control }) {
-  const found = control.value;
+  const found = control.value,
+    { may } = useAccess();
   if (!found || (!found.settings.length && !found.changes.length)) return null;
   return html`<section class="panel box" aria-label="Live settings">
     <header class="box-head"><h2>Live settings</h2></header>
@@ -86,7 +89,7 @@ export function LiveSettings({ run, control }) {
             <td class="mono">${plain(each.value)}${
               each.requested !== null && html`<span class="muted"> → ${plain(each.requested)}</span>`
             }</td>
-            <td>${found.allowed && html`<${Field} run=${run} setting=${each} control=${control} />`}</td></tr>`,
+            <td>${found.allowed && may("control") && html`<${Field} run=${run} setting=${each} control=${control} />`}</td></tr>`,
         )}
       </tbody></table>
       ${found.changes.length > 0 && html`<${Changes} changes=${found.changes} />`}

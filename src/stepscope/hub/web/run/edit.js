@@ -1,5 +1,6 @@
 // Edits of a run: its name, tags and notes, and the menu that archives or deletes it.
 import { html, useState } from "../h.js";
+import { May, useAccess } from "../access.js";
 import { address, fetchJson, get, runPath, quoted } from "../api.js";
 import { deleting } from "../deleting.js";
 import { go, href } from "../router.js";
@@ -33,32 +34,36 @@ export function Name({ run, onEdit }) {
         <button type="button" class="button" onClick=${() => setOpen(false)}>Cancel</button></form>`;
   }
   return html`<h1>${run.name || run.id}</h1>
-    <${IconButton} icon="pencil" label="Rename" class="icon-button small" onClick=${() => setOpen(true)} />`;
+    <${May}><${IconButton} icon="pencil" label="Rename" class="icon-button small" onClick=${() => setOpen(true)} /><//>`;
 }
 
 // Tags, the group, and notes.
 export function Described({ run, onEdit }) {
   const [open, setOpen] = useState(false);
+  const { may, limit } = useAccess();
   return html`<div class="described">
     <div class="described-row">
       ${run.archived && html`<span class="chip warn">archived</span>`}
       ${
         run.group &&
-        html`<span class="muted">group <a href=${href("runs", { filter: `group = ${quoted(run.group)}` })}>
-          ${run.group}</a>
-        </span>`
+        html`<span class="muted">group ${
+          limit === "run"
+            ? run.group
+            : html`<a href=${href("runs", { filter: `group = ${quoted(run.group)}` })}>${run.group}</a>`
+        }</span>`
       }
       ${run.job_type && html`<span class="muted">${run.job_type}</span>`}
       ${
         run.parent &&
-        html`<span class="muted">forked from <a href=${href("run", run.parent)}>${run.parent}</a>${
-          run.from_step === null ? "" : ` at step ${ordinal(run.from_step)}`
-        }</span>`
+        html`<span class="muted">forked from ${
+          limit === "run" ? run.parent : html`<a href=${href("run", run.parent)}>${run.parent}</a>`
+        }${run.from_step === null ? "" : ` at step ${ordinal(run.from_step)}`}</span>`
       }
       <${Tags} run=${run} onEdit=${onEdit} />
       ${
         !run.notes &&
         !open &&
+        may("admin") &&
         html`<button type="button" class="chip add" onClick=${() => setOpen(true)}>Add notes</button>`
       }
     </div>
@@ -68,7 +73,7 @@ export function Described({ run, onEdit }) {
             onSave=${(notes) => onEdit({ notes }, notes ? "Notes saved." : "Notes removed.")} />`
         : run.notes &&
           html`<div class=${"notes" + (run.notes.includes("```chart") ? " with-charts" : "")}><${Notes} text=${run.notes} runs=${[run]} />
-            <${IconButton} icon="pencil" label="Edit notes" class="icon-button small" onClick=${() => setOpen(true)} />
+            <${May}><${IconButton} icon="pencil" label="Edit notes" class="icon-button small" onClick=${() => setOpen(true)} /><//>
           </div>`
     }
   </div>`;
@@ -76,13 +81,15 @@ export function Described({ run, onEdit }) {
 
 // Archive, or delete after a question.
 export function Manage({ run, onEdit }) {
-  const [asking, setAsking] = useState(false);
+  const [asking, setAsking] = useState(false),
+    { may } = useAccess();
   const going = UNFINISHED.includes(run.status),
     name = run.name || run.id;
   const archive = (close) => {
     close();
     onEdit({ archived: !run.archived }, run.archived ? `${name} unarchived.` : `Archived ${name}.`);
   };
+  if (!may("admin")) return null;
   return html`<${Menu} label="Manage" align="right">${(close) => html`
       <button type="button" class="item" onClick=${() => archive(close)}>${run.archived ? "Unarchive" : "Archive"}
       </button>
@@ -125,6 +132,7 @@ function readTags(text) {
 export function Tags({ run, onEdit }) {
   const [adding, setAdding] = useState(false);
   const [known, setKnown] = useState([]);
+  const { may, limit } = useAccess();
   const begin = () => {
     setAdding(true);
     get("fields").then(
@@ -141,11 +149,17 @@ export function Tags({ run, onEdit }) {
   return html`<ul class="tags" aria-label="Tags">
     ${Object.entries(run.tags).map(
       ([name, value]) => html`<li class="chip tag" key=${name}>
-      <a href=${href("runs", { filter: filterOf(name, value) })} title="Runs with this tag">${tagText(name, value)}</a>
-      <button type="button" aria-label=${`Remove the tag ${tagText(name, value)}`} title="Remove"
+      ${
+        limit === "run"
+          ? tagText(name, value)
+          : html`<a href=${href("runs", { filter: filterOf(name, value) })} title="Runs with this tag">${tagText(name, value)}</a>`
+      }
+      ${
+        may("admin") &&
+        html`<button type="button" aria-label=${`Remove the tag ${tagText(name, value)}`} title="Remove"
           onClick=${() => onEdit({ tags: { [name]: null } }, `Removed the tag ${tagText(name, value)}.`)}>
-            <${Icon} name="close" size=${9} /></button>
-      </li>`,
+            <${Icon} name="close" size=${9} /></button>`
+      }</li>`,
     )}
     <li>${
       adding
@@ -159,7 +173,8 @@ export function Tags({ run, onEdit }) {
           }} />
           <datalist id="known-tags">${known.map((name) => html`<option key=${name} value=${name} />`)}</datalist>
           </form>`
-        : html`<button type="button" class="chip add" onClick=${begin}><${Icon} name="plus" size=${10} />tag</button>`
+        : may("admin") &&
+          html`<button type="button" class="chip add" onClick=${begin}><${Icon} name="plus" size=${10} />tag</button>`
     }</li>
   </ul>`;
 }

@@ -1,5 +1,6 @@
 // The head of a run's page: name, state, and findings, each a link to its step.
 import { html, useState } from "../h.js";
+import { May, useAccess } from "../access.js";
 import { get, post, runPath } from "../api.js";
 import { go, href } from "../router.js";
 import { useFetch, useNow, usePollUntilComplete } from "../use.js";
@@ -7,6 +8,7 @@ import { Icon, Menu, Status } from "../parts/controls.js";
 import { ago, clock, count, lasting, ordinal } from "../parts/format.js";
 import { act } from "../parts/overlays.js";
 import { StopButton, StopState, useControl } from "./control.js";
+import { Share } from "../share/dialog.js";
 import { Described, edit, Manage, Name } from "./edit.js";
 import { isRateKnown, rate } from "../runs/sparks.js";
 
@@ -14,9 +16,14 @@ export function RunHead({ run, control, goodput, findings, reload, tab, setTab, 
   const now = useNow(run.status === "running" ? 1000 : 10000);
   const going = run.status === "running";
   const sampled = useSampled(run);
+  const { limit } = useAccess();
   return html`<header class="run-head">
     <div class="run-title">
-      <a class="muted" href=${href("project", run.project)}>${run.project}</a>
+      ${
+        limit === "run"
+          ? html`<span class="muted">${run.project}</span>`
+          : html`<a class="muted" href=${href("project", run.project)}>${run.project}</a>`
+      }
         <span class="muted" aria-hidden="true">/</span>
       <${Name} run=${run} onEdit=${onEdit} />
       <${Status} run=${run} />
@@ -29,6 +36,7 @@ export function RunHead({ run, control, goodput, findings, reload, tab, setTab, 
       }
       ${run.name && html`<code class="muted run-id">${run.id}</code>`}
       <span class="run-actions"><${StopButton} run=${run} control=${control} />
+        <${Share} run=${run.id} name=${run.name || run.id} />
         <${Manage} run=${run} onEdit=${onEdit} /></span>
     </div>
     <${StopState} control=${control} />
@@ -60,7 +68,7 @@ export function RunHead({ run, control, goodput, findings, reload, tab, setTab, 
         )}
         <a href=${href("traces", { run: run.id })} aria-current=${tab === "traces" ? "page" : undefined}>Traces</a>
         <a href=${href("logs", { run: run.id })} aria-current=${tab === "logs" ? "page" : undefined}>Logs</a>
-        <a href=${href("compare", { run: [run.id] })}>Compare</a>
+        ${limit !== "run" && html`<a href=${href("compare", { run: [run.id] })}>Compare</a>`}
       </nav>
     </div>
     ${tab !== "diagnosis" && html`<${Findings} answer=${findings} reload=${reload} run=${run} onStep=${onStep} />`}
@@ -116,7 +124,7 @@ function Findings({ answer, reload, run, onStep }) {
 export function Expect({ finding: { kind, key, span }, run, reload }) {
   const mark = (project) =>
     act(() => post(runPath(run.id, "findings/expected"), { kind, key, span, project }), "Marked as expected.", reload);
-  return html`<${Menu} label="Expected" title="Not a fault: similar findings are not counted and send no notifications">
+  return html`<${May}><${Menu} label="Expected" title="Not a fault: similar findings are not counted and send no notifications">
     ${(close) =>
       [false, true].map(
         (project) =>
@@ -124,7 +132,7 @@ export function Expect({ finding: { kind, key, span }, run, reload }) {
             close();
             mark(project);
           }}>${project ? `in project ${run.project}` : "in this run"}</button>`,
-      )}<//>`;
+      )}<//><//>`;
 }
 
 const SYMPTOMS = 3;

@@ -5,6 +5,7 @@ import { get, quoted } from "../api.js";
 import { useFetch } from "../use.js";
 import { ChartCard } from "../charts/card.js";
 import { Markdown } from "../parts/markdown.js";
+import { ConfirmDiscard } from "../parts/overlays.js";
 import { useShownTheme } from "../theme.js";
 import { RunLines } from "../workspace/lines.js";
 
@@ -51,7 +52,8 @@ export function Notes({ text, runs = NONE }) {
 export function NotesForm({ text, rows = 3, onSave, onClose }) {
   const field = useRef(/** @type {any} */ (null));
   useEffect(() => field.current?.focus(), []);
-  const [busy, setBusy] = useState(false);
+  const [busy, setBusy] = useState(false),
+    [leaving, setLeaving] = useState(false);
   const save = async (event) => {
     event.preventDefault();
     const written = String(new FormData(event.target).get("notes")).trim();
@@ -59,9 +61,7 @@ export function NotesForm({ text, rows = 3, onSave, onClose }) {
     if (written === text || (await onSave(written))) return onClose();
     setBusy(false);
   };
-  const leave = () => {
-    if (field.current.value.trim() === text || confirm("Discard unsaved changes?")) onClose();
-  };
+  const leave = () => (field.current.value.trim() === text ? onClose() : setLeaving(true));
   const keys = (event) => {
     if (event.key === "Escape") leave();
     if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) event.target.form.requestSubmit();
@@ -72,7 +72,7 @@ export function NotesForm({ text, rows = 3, onSave, onClose }) {
         onKeyDown=${keys}>${text}</textarea>
     <div><button class="button primary" disabled=${busy}>Save</button>
       <button type="button" class="button" onClick=${leave}>Cancel</button></div>
-  </form>`;
+  </form>${leaving && html`<${ConfirmDiscard} onDiscard=${onClose} onClose=${() => setLeaving(false)} />`}`;
 }
 
 const LOOK = { kind: "step", window: null, log: false, weight: 0, flags: [] };

@@ -107,7 +107,7 @@ function Stack({ group }) {
         ? html`<ol class="stack-lines mono" start=${first + 1}>${lines
             .slice(first)
             .map((line, at) => html`<li key=${at} class=${first + at >= from ? "apart" : ""}>${line}</li>`)}</ol>`
-        : html`<p class="muted">It left no stack.</p>`
+        : html`<p class="muted">No stack was recorded.</p>`
     }</section>`;
 }
 

@@ -1,5 +1,6 @@
 // All runs: a live table that can be filtered, sorted, grouped, and picked from to compare.
 import { html, useEffect, useMemo, useRef, useState } from "../h.js";
+import { useAccess } from "../access.js";
 import { get } from "../api.js";
 import { change, go, href, useParam } from "../router.js";
 import { useFetch, useMedia, useSavedChoice, useNow } from "../use.js";
@@ -248,8 +249,9 @@ function FirstRun({ home }) {
 
 // The runs that are picked: archived, shown again or deleted together; and which archived runs the table shows.
 export function Manage({ picked, onDone }) {
-  const [asking, setAsking] = useState(false);
-  if (!picked.size) return null;
+  const [asking, setAsking] = useState(false),
+    { may } = useAccess();
+  if (!picked.size || !may("admin")) return null;
   const ids = [...picked];
   const archive = (close, archived) => {
     close();

@@ -1,5 +1,6 @@
 // One span: duration, attributes, events, logs, and links to its step, run and neighbours.
 import { html, useRef, useState } from "../h.js";
+import { useAccess } from "../access.js";
 import { address, fetchJson, get } from "../api.js";
 import { go, href } from "../router.js";
 import { useFetch } from "../use.js";
@@ -133,6 +134,7 @@ export function Import() {
       setState({ text: error.message, bad: true });
     }
   };
+  if (!useAccess().may("admin")) return null;
   return html`<span class="trace-import">
     ${
       state &&

@@ -1,5 +1,6 @@
 // The notes of a project: Markdown with charts of its visible runs, kept on the hub.
 import { html, useState } from "../h.js";
+import { May } from "../access.js";
 import { address, fetchJson, get } from "../api.js";
 import { useFetch } from "../use.js";
 import { toast } from "../parts/overlays.js";
@@ -24,7 +25,7 @@ export function ProjectNotes({ project, runs }) {
       return false;
     }
   };
-  const edit = html`<button type="button" class="button" onClick=${() => setOpen(true)}>Edit notes</button>`;
+  const edit = html`<${May}><button type="button" class="button" onClick=${() => setOpen(true)}>Edit notes</button><//>`;
   return html`<div class="project-notes">
     <${Fetched} fetched=${fetched} what="Loading notes">${({ notes, version }) => {
       if (open)

@@ -15,6 +15,7 @@ import { RunList } from "./list.js";
 import { ProjectNotes } from "./notes.js";
 import { Overlay } from "./overlay.js";
 import { Relations } from "./scatter.js";
+import { Share } from "../share/dialog.js";
 import { useList } from "./state.js";
 import { Opening, Views } from "./views.js";
 
@@ -118,7 +119,7 @@ function Workspace({ project, chosen }) {
       ${project !== null && html`<a href=${href("runs", { filter: `project = ${quoted(project)}` })}>Table</a>`}
     </nav>
     <span class="grow"></span>
-    ${project !== null && html`<${Views} project=${project} />`}
+    ${project !== null && html`<${Share} project=${project} name=${project} /><${Views} project=${project} />`}
     ${project === null && html`<${Adder} taken=${chosen} onAdd=${(id) => change({ run: [...chosen, id] })} />`}
     ${
       narrow &&

@@ -1,5 +1,6 @@
 // Saved views of a project: open one, save what is shown, rename, make it the default, delete.
 import { html, useEffect, useState } from "../h.js";
+import { May, useAccess } from "../access.js";
 import { address, fetchJson, get } from "../api.js";
 import { change, go, href, useRoute } from "../router.js";
 import { useFetch } from "../use.js";
@@ -48,6 +49,7 @@ export function Views({ project }) {
   const fetched = useFetch((signal) => get("views", { project }, signal), [project]);
   const views = /** @type {View[]} */ (fetched.value?.views || []);
   const [doomed, setDoomed] = useState(/** @type {View | null} */ (null));
+  const { may } = useAccess();
   const current = views.find((each) => each.id === query.get("view"));
   const now = viewQuery(query, project),
     changed = current && now !== current.query;
@@ -95,14 +97,15 @@ export function Views({ project }) {
       }
       ${
         changed &&
+        may("admin") &&
         html`<button type="button" class="item" onClick=${() => {
           close();
           edit(current, { query: now }, `Saved ${current.name}.`);
         }}>Save changes to ${current.name}</button>`
       }
-      <${Naming} label="Save view" placeholder="Name of the view" onName=${async (name) => {
+      <${May}><${Naming} label="Save view" placeholder="Name of the view" onName=${async (name) => {
         if (await save(name)) close();
-      }} /></div>`}<//>
+      }} /><//></div>`}<//>
     ${
       doomed &&
       html`<${Confirm} title=${`Delete the view ${doomed.name}?`} action="Delete" onClose=${() => setDoomed(null)}
@@ -119,9 +122,9 @@ function Row({ project, view, here, close, onRename, onDefault, onDelete }) {
     }} />`;
   return html`<div class="view-row">
     <a class="item" href=${addressOf(project, view)} aria-current=${here ? "true" : undefined} onClick=${close}>${view.name}</a>
-    <${IconButton} icon="star" on=${view.default} label=${`Open the project with ${view.name}`} onClick=${onDefault} />
+    <${May}><${IconButton} icon="star" on=${view.default} label=${`Open the project with ${view.name}`} onClick=${onDefault} />
     <${IconButton} icon="pencil" label=${`Rename ${view.name}`} onClick=${() => setRenaming(true)} />
-    <${IconButton} icon="close" label=${`Delete ${view.name}`} onClick=${onDelete} />
+    <${IconButton} icon="close" label=${`Delete ${view.name}`} onClick=${onDelete} /><//>
   </div>`;
 }
 
