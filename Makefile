@@ -45,7 +45,7 @@ check-page:
 # The lanes of tests/lanes.py, several files or worlds at a time (ARGS=-n0 for one): most tests wait for other processes,
 # so that four of them keep two processors busy for half of the time.
 # In CI a test that fails and passes alone is named and counted: tools/retest.py.
-pytest = $(VENV)/bin/python $(if $(in_ci),tools/retest.py,-m pytest) -n $(if $(in_ci),8,4) --no-loadscope-reorder
+pytest = $(VENV)/bin/python $(if $(in_ci),tools/retest.py,-m pytest) -n $(if $(in_ci),8,4)
 
 test: setup ## run the tests of the core, with one pass over every view of the page
 	@$(pytest) -m core $(ARGS)
