@@ -97,7 +97,8 @@ class Meter:
         """Add what was spent since the last time to what is running."""
         if anyway or time.monotonic() - self._scanned >= SCAN_SECONDS:
             now = self._tree.seconds()
-            spent, self._before, self._scanned = now - self._before, now, time.monotonic()
+            # Less than before when a process has ended whose time no living one has taken over.
+            spent, self._before, self._scanned = max(0.0, now - self._before), now, time.monotonic()
             self.counted["files"][self._test.partition("::")[0]] += spent
             table, name = ("fixtures", self._open[-1]) if self._open else ("tests", self._test)
             self.counted[table][name] += spent
@@ -154,7 +155,6 @@ class Report:
 
     def pytest_terminal_summary(self, terminalreporter: Any) -> None:
         """Print the dearest, and write all."""
-        self._meter.count(anyway=True)
         tables = self._meter.counted
         OUTPUT.parent.mkdir(exist_ok=True)
         OUTPUT.write_text(json.dumps(tables, indent=1))
