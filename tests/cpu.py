@@ -97,7 +97,7 @@ class Meter:
         """Add what was spent since the last time to what is running."""
         if anyway or time.monotonic() - self._scanned >= SCAN_SECONDS:
             now = self._tree.seconds()
-            # Less than before when a process has ended whose time no living one has taken over.
+            # Less than before when a browser was closed: the time of processes that nobody waited for is gone.
             spent, self._before, self._scanned = max(0.0, now - self._before), now, time.monotonic()
             self.counted["files"][self._test.partition("::")[0]] += spent
             table, name = ("fixtures", self._open[-1]) if self._open else ("tests", self._test)
@@ -118,6 +118,11 @@ class Meter:
         finally:
             self.count()
             self._test = BETWEEN
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_runtest_teardown(self) -> None:
+        """Count what a test took before what it used is closed, with which the time of processes may be gone."""
+        self.count(anyway=True)
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_fixture_setup(self, fixturedef: Any) -> Iterator[None]:
