@@ -11,9 +11,8 @@ unexport PYTHONDONTWRITEBYTECODE
 # jax, tensorflow and torch are large, so they are installed only for FRAMEWORKS=1 and in CI.
 in_ci := $(filter-out 0 false,$(CI))
 frameworks := $(or $(in_ci),$(filter-out 0 false,$(FRAMEWORKS)))
-checkable := $(VENV)/.ready $(if $(frameworks),$(VENV)/.ready-frameworks)
 clients := $(foreach name,clients clients-wandb-0.18 clients-wandb-0.15,$(VENV)/$(name)/.ready)
-ready := $(checkable) $(if $(in_ci),$(VENV)/.ready-debian $(VENV)/.ready-peers $(clients) $(VENV)/.ready-pythons $(VENV)/.ready-compiled)
+ready := $(VENV)/.ready $(if $(frameworks),$(VENV)/.ready-frameworks) $(if $(in_ci),$(VENV)/.ready-debian $(VENV)/.ready-peers $(clients) $(VENV)/.ready-pythons $(VENV)/.ready-compiled)
 
 .DEFAULT_GOAL := help
 .PHONY: help setup fmt check check-python check-page test test-page test-chaos test-all test-pythons bench run cluster lock clean
@@ -23,14 +22,14 @@ help: ## list the targets
 
 setup: $(ready) ## make .venv with the locked dependencies and this package
 
-fmt: $(checkable) ## format the code, mend what can be mended
+fmt: $(VENV)/.ready ## format the code, mend what can be mended
 	@$(VENV)/bin/ruff check --fix-only --quiet
 	@$(VENV)/bin/ruff format --quiet
 	@sh tools/page/run.sh fmt
 
 check: check-python check-page ## lint, types, import contracts, sizes, links; stops at the first failure
 
-check-python: $(checkable)
+check-python: $(VENV)/.ready
 	@echo "check: ruff"        && $(VENV)/bin/ruff check --quiet
 	@echo "check: format"      && $(VENV)/bin/ruff format --check --quiet
 	@echo "check: mypy"        && $(VENV)/bin/mypy --strict --no-error-summary
@@ -45,7 +44,7 @@ check-page:
 # The lanes of tests/lanes.py, several files or worlds at a time (ARGS=-n0 for one): most tests wait for other processes,
 # so that four of them keep two processors busy for half of the time.
 # In CI a test that fails and passes alone is named and counted: tools/retest.py.
-pytest = $(VENV)/bin/python $(if $(in_ci),tools/retest.py,-m pytest) -n $(if $(in_ci),8,4) --no-loadscope-reorder
+pytest = $(VENV)/bin/python $(if $(in_ci),tools/retest.py,-m pytest) -n $(if $(in_ci),8,4)
 
 test: setup ## run the tests of the core, with one pass over every view of the page
 	@$(pytest) -m core $(ARGS)
@@ -123,9 +122,9 @@ $(VENV)/.ready-peers: $(VENV)/.ready
 	@npm install --silent --no-fund --no-audit --prefix $(VENV)/npm statsd@0.9.0 || echo "setup: npm has no statsd" >&2
 	@touch $@
 
-# One process compiles the tests and what they import, while others download; else each worker would do so for itself.
+# The tests and what they import are compiled while others download: it takes as long as a third of the set-up.
 # What cannot be collected is told by the tests themselves.
-$(VENV)/.ready-compiled: $(checkable)
+$(VENV)/.ready-compiled: $(VENV)/.ready
 	@echo "setup: compile the tests"
 	@$(VENV)/bin/python -m pytest -n0 --collect-only -qq >/dev/null 2>&1 || true
 	@touch $@

@@ -10,26 +10,22 @@ import textwrap
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import pytest
 from hypothesis import settings
 from opentelemetry import context, metrics
-from xdist.scheduler import LoadFileScheduling
 
 import stepscope
 from stepscope.model.ports import Batch
 from stepscope.model.records import Record
 from stepscope.sdk.context import current_mark
 from stepscope.testing import read_batches, read_run
-from tests import left_over
 from tests.forked import Forked, ForkedProgram
-from tests.lanes import LANES, lane_of, world_of
-from tests.left_over import pytest_sessionfinish as pytest_sessionfinish
+from tests.lanes import LANES, group_of, lane_of, world_of
 from tests.shared import close_shared
 from tests.waiting import wait_until
 
-pytest_plugins = ("tests.dialects.mlflow.server_peer",)
+pytest_plugins = ("tests.left_over", "tests.workers", "tests.cpu", "tests.dialects.mlflow.server_peer")
 RUN = "e2e"
 """The run every program writes to unless its environment says otherwise."""
 PACKAGE = Path(stepscope.__file__).parents[1]
@@ -82,13 +78,15 @@ settings.load_profile("busy machine")
 
 
 _ENVIRONMENT = dict(os.environ)
-_LARGE = {"jax", "keras", "lightning", "mlflow", "ray", "tensorflow", "torch", "transformers"}
+_LARGE = {"chdb", "jax", "keras", "lightning", "mlflow", "ray", "tensorflow", "torch", "transformers"}
 
 
 def pytest_collection_finish() -> None:
-    """Refuse imports that each worker would pay for, and undo what imported frameworks set in the environment."""
+    """Refuse imports that are slow or start threads, which no fork has; undo what frameworks set in the environment."""
     if large := _LARGE & sys.modules.keys():
-        raise pytest.UsageError(f"imported at collection: {', '.join(sorted(large))}; see tests/late.py")
+        raise pytest.UsageError(
+            f"imported at collection: {', '.join(sorted(large))}; see tests/late.py and tests/chdb.py"
+        )
     for name in os.environ.keys() - _ENVIRONMENT.keys():
         if not name.startswith("PYTEST_"):
             del os.environ[name]
@@ -97,10 +95,9 @@ def pytest_collection_finish() -> None:
     gc.freeze()  # what was imported stays: no later collection has to walk through it
 
 
-def pytest_configure(config: pytest.Config) -> None:
-    """Mark what is started; and let it be interrupted: a shell ignores SIGINT in what it starts with `&`."""
+def pytest_configure() -> None:
+    """Let it be interrupted: a shell ignores SIGINT in what it starts with `&`."""
     gc.disable()  # until the tests are collected, of which nothing is garbage
-    left_over.pytest_configure(config)
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
 
@@ -121,23 +118,8 @@ def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> 
     try:
         yield
     finally:
-        here, there = (each and world_of(each.nodeid.partition("::")[0]) for each in (item, nextitem))
-        if nextitem is None or here != there:
+        if nextitem is None or group_of(item.nodeid) != group_of(nextitem.nodeid):
             close_shared()
-
-
-class WorldScheduling(LoadFileScheduling):
-    """Gives the files of one world to one worker, and any other file to the worker that is free."""
-
-    def _split_scope(self, nodeid: str) -> str:
-        path = super()._split_scope(nodeid)
-        return world_of(path) or path
-
-
-@pytest.hookimpl(optionalhook=True)
-def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> WorldScheduling:
-    """Schedule by worlds."""
-    return WorldScheduling(config, log)
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -147,15 +129,6 @@ def outside_any_step() -> Iterator[None]:
     stepscope.finish()
     current_mark.set(None)
     context.attach(context.Context())
-
-
-@pytest.fixture(autouse=True, scope="module")
-def no_shipper_is_left() -> Iterator[None]:
-    """No test leaves a shipper at work, which would try for a day; one that is left is killed."""
-    yield
-    worker = os.environ.get("PYTEST_XDIST_WORKER", "")
-    left = left_over.end(lambda each: "ship --background" in each.line and each.worker == worker)
-    assert not left, f"shippers were left by the tests of this file: {left}"
 
 
 @pytest.fixture

@@ -145,3 +145,9 @@ def lane_of(path: str) -> str:
 def world_of(path: str) -> str | None:
     """Return what the world of a test file is called, None for a file that shares nothing."""
     return next((each[0] for each in WORLDS if path.startswith(each)), None)
+
+
+def group_of(test: str) -> str:
+    """Return the name of what one worker runs from its first test to its last: the world or the file of a test."""
+    path = test.partition("::")[0]
+    return world_of(path) or path

@@ -5,7 +5,7 @@ import os
 import signal
 import time
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -15,6 +15,8 @@ from tests import forked
 
 MARK = "PYTEST_STEPSCOPE_SESSION"
 """Names this run of pytest in the environment of all that it starts."""
+WORKER = "PYTEST_STEPSCOPE_WORKER"
+"""Names the worker of `-n` in the environment of all that its tests start; absent when one process runs all tests."""
 LEAVE_SECONDS = 40.0
 """How long a shipper may take to find that nobody needs it any more."""
 
@@ -32,10 +34,9 @@ class Left:
     """The worker of pytest that ran the test; empty when there is one process for all tests."""
 
 
-def pytest_configure(config: pytest.Config) -> None:
-    """Mark what this run of pytest starts; its workers are started by it."""
-    if not hasattr(config, "workerinput"):
-        os.environ[MARK] = uuid.uuid4().hex
+def pytest_configure() -> None:
+    """Mark what this run of pytest starts."""
+    os.environ[MARK] = uuid.uuid4().hex
 
 
 def running(wanted: Callable[[Left], bool]) -> list[Left]:
@@ -47,7 +48,7 @@ def running(wanted: Callable[[Left], bool]) -> list[Left]:
             env = {name: value for name, _, value in (each.partition("=") for each in lines)}
             if env.get(MARK) == session and int(entry.name) != os.getpid():
                 line = (entry / "cmdline").read_bytes().decode(errors="replace").replace("\0", " ").strip()
-                test, worker = env.get("PYTEST_CURRENT_TEST", "unknown"), env.get("PYTEST_XDIST_WORKER", "")
+                test, worker = env.get("PYTEST_CURRENT_TEST", "unknown"), env.get(WORKER, "")
                 found.append(Left(int(entry.name), line, test, worker))
     return [each for each in found if wanted(each)]
 
@@ -63,12 +64,24 @@ def end(wanted: Callable[[Left], bool]) -> list[Left]:
     return left
 
 
+@pytest.fixture(autouse=True, scope="module")
+def no_shipper_is_left() -> Iterator[None]:
+    """No test leaves a shipper at work, which would try for a day; one that is left is killed."""
+    yield
+    worker = os.environ.get(WORKER, "")
+    left = end(lambda each: "ship --background" in each.line and each.worker == worker)
+    assert not left, f"shippers were left by the tests of this file: {left}"
+
+
+def pytest_worker_end() -> None:
+    """End the processes that the tests of a worker were forked from."""
+    forked.close()
+
+
 @pytest.hookimpl(trylast=True)
 def pytest_sessionfinish(session: pytest.Session) -> None:
     """Fail a run of pytest whose tests left processes running, once its workers and what tests share have ended."""
     forked.close()
-    if hasattr(session.config, "workerinput"):
-        return
     left = end(lambda each: "multiprocessing." not in each.line)  # Python's own, which end with this process
     if left:
         session.exitstatus = pytest.ExitCode.TESTS_FAILED

@@ -9,7 +9,6 @@ import pytest
 ROOT = Path(__file__).parents[1]
 HOOKS = """
 from tests import left_over
-from tests.left_over import pytest_configure, pytest_sessionfinish
 
 left_over.LEAVE_SECONDS = 0.5
 """
@@ -42,6 +41,7 @@ def test_a_process_that_a_test_leaves_fails_the_run_and_is_ended(tmp_path: Path,
     (tmp_path / "conftest.py").write_text(HOOKS)
     (tmp_path / "test_leaving.py").write_text(TESTS.format(out=str(out)))
     line = [sys.executable, "-m", "pytest", "-q", workers, "-p", "no:cacheprovider", "-c", "/dev/null"]
+    line += ["-p", "no:xdist", "-p", "tests.left_over", "-p", "tests.workers"]
     ended = subprocess.run(
         [*line, "--rootdir", str(tmp_path), str(tmp_path)], cwd=ROOT, capture_output=True, text=True, timeout=300
     )

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 pytest.importorskip("pandas", reason="the notebook reads into pandas")
-pytest.importorskip("chdb", reason="the notebook asks the store")
+pytest.importorskip("tests.chdb", reason="the notebook asks the store")
 
 NOTEBOOK = Path(__file__).parents[1] / "examples" / "tour.ipynb"
 _SHELL = "import subprocess; subprocess.run({line!r}, shell=True, check=True)"

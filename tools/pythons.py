@@ -19,7 +19,7 @@ PACKAGES = (
     *("psutil", "PyYAML", "numpy", "pillow"),
     *("opentelemetry-instrumentation-fastapi", "opentelemetry-instrumentation-httpx", "fastapi", "httpx"),
     *("opentelemetry-instrumentation-redis", "redis", "uvicorn"),
-    *("opentelemetry-instrumentation-logging", "hypothesis", "pytest", "pytest-timeout", "pytest-xdist"),
+    *("opentelemetry-instrumentation-logging", "hypothesis", "pytest", "pytest-timeout"),
 )
 
 
@@ -67,8 +67,8 @@ def set_up(version: str, python: str) -> None:
 def passes(version: str, tests: tuple[str, ...], arguments: list[str]) -> bool:
     """Run tests with an interpreter."""
     print(f"pythons: testing with {version}", flush=True)
-    options = ("-q", "-n", "4", "--dist", "loadfile", "-p", "no:cacheprovider")
     in_ci = os.environ.get("CI", "") not in ("", "0", "false")
+    options = ("-q", "-n", "8" if in_ci else "4", "-p", "no:cacheprovider")  # as the Makefile has it
     program = ["tools/retest.py"] if in_ci else ["-m", "pytest"]
     line = [str(ENVIRONMENTS / version / "bin" / "python"), *program, *options, *tests, *arguments]
     env = {**os.environ, "PYTHONPATH": str(ROOT / "src")}

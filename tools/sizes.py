@@ -25,10 +25,21 @@ def empty_words(name: str) -> list[str]:
     return [word for word in words if word in EMPTY_WORDS or word.removesuffix("s") in EMPTY_WORDS]
 
 
+def statements(tree: ast.Module) -> list[ast.AST]:
+    """List the statements of a module at any depth; its many more expressions define nothing."""
+    found: list[ast.AST] = [tree]
+    for node in found:
+        for name in ("body", "orelse", "handlers", "finalbody", "cases"):
+            parts = getattr(node, name, ())
+            if isinstance(parts, list):
+                found += parts
+    return found
+
+
 def logging_names(tree: ast.Module) -> set[str]:
     """Return the names under which a module knows logging and what it imported from there."""
     names = set()
-    for node in ast.walk(tree):
+    for node in statements(tree):
         if isinstance(node, ast.Import):
             modules = [alias for alias in node.names if alias.name.split(".")[0] == "logging"]
             names |= {(alias.asname or alias.name).split(".")[0] for alias in modules}
@@ -44,21 +55,17 @@ def may_say_so(node: Definition, known: set[str]) -> bool:
     return node.name.startswith("test_")
 
 
-def code_problems(path: Path, text: str) -> Iterator[str]:
+def code_problems(path: Path, tree: ast.Module) -> Iterator[str]:
     """Yield what is wrong with the functions and classes of a Python file."""
-    tree = ast.parse(text, str(path))
-    known = logging_names(tree)
-    for node in ast.walk(tree):
-        if not isinstance(node, Definition):
-            continue
-        where = f"{path}:{node.lineno}: {node.name}"
-        if not may_say_so(node, known):
-            yield from (f"{where} is called '{word}', which says nothing" for word in empty_words(node.name))
+    definitions = [node for node in statements(tree) if isinstance(node, Definition)]
+    for node, words in ((node, empty_words(node.name)) for node in definitions):
+        if words and not may_say_so(node, logging_names(tree)):
+            yield from (f"{path}:{node.lineno}: {node.name} is called '{word}', which says nothing" for word in words)
 
 
-def long_functions(path: Path, text: str) -> Iterator[str]:
+def long_functions(path: Path, tree: ast.Module) -> Iterator[str]:
     """Yield the functions of a Python file that are longer than most should be."""
-    for node in ast.walk(ast.parse(text, str(path))):
+    for node in statements(tree):
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
             length = (node.end_lineno or node.lineno) - node.lineno + 1
             if length > FUNCTION_LINES:
@@ -73,27 +80,22 @@ def line_problems(path: Path, text: str) -> Iterator[str]:
             yield f"{path}:{number} has {len(line)} characters, more than {most}"
 
 
-def file_problems(path: Path, root: Path) -> Iterator[str]:
-    """Yield what is wrong with one file: its name, the names in it, and its longest lines."""
+def judge(path: Path, root: Path) -> tuple[list[str], list[str]]:
+    """Return what is wrong with one file (its name, the names in it, its longest lines), and what of it is long."""
     shown = path.relative_to(root)
     text = path.read_text(encoding="utf-8")
-    yield from line_problems(shown, text)
+    problems, advice = list(line_problems(shown, text)), []
     name = path.parent.name if path.stem == "__init__" else path.stem
     if not name.startswith("test_"):
-        yield from (f"{shown} is called '{word}', which says nothing" for word in empty_words(name))
-    if path.suffix == ".py":
-        yield from code_problems(shown, text)
-
-
-def file_advice(path: Path, root: Path) -> Iterator[str]:
-    """Yield what of one file is longer than most should be: the file itself, and its functions."""
-    shown = path.relative_to(root)
-    text = path.read_text(encoding="utf-8")
+        problems += [f"{shown} is called '{word}', which says nothing" for word in empty_words(name)]
     count = len(text.splitlines())
     if count > FILE_LINES:
-        yield f"{shown} has {count} lines"
+        advice.append(f"{shown} has {count} lines")
     if path.suffix == ".py":
-        yield from long_functions(shown, text)
+        tree = ast.parse(text, str(path))
+        problems += code_problems(shown, tree)
+        advice += long_functions(shown, tree)
+    return problems, advice
 
 
 def own_files(root: Path) -> Iterator[Path]:
@@ -108,24 +110,18 @@ def own_files(root: Path) -> Iterator[Path]:
                 yield path
 
 
-def problems(root: Path) -> Iterator[str]:
-    """Yield every wrong name and overlong line in the tree under root."""
-    for path in own_files(root):
-        yield from file_problems(path, root)
-
-
-def advice(root: Path) -> Iterator[str]:
-    """Yield every long file and function: a place to look for a second noun, never a reason to fail."""
-    for path in own_files(root):
-        yield from file_advice(path, root)
+def judge_all(root: Path) -> tuple[list[str], list[str]]:
+    """Return the problems of the tree under root, and advice: a place to look for a second noun, no reason to fail."""
+    found = [judge(path, root) for path in own_files(root)]
+    return [each for problems, _ in found for each in problems], [each for _, advice in found for each in advice]
 
 
 def main(root: Path = ROOT) -> int:
     """Print every problem and fail when there is one; what is only long is listed."""
-    found = list(problems(root))
-    for each in (*found, *(f"advice: {long}; is there a noun to split by?" for long in advice(root))):
+    problems, advice = judge_all(root)
+    for each in (*problems, *(f"advice: {long}; is there a noun to split by?" for long in advice)):
         print(each)
-    return 1 if found else 0
+    return 1 if problems else 0
 
 
 if __name__ == "__main__":

@@ -100,7 +100,7 @@ def test_wrong_tests(tmp_path: Path, capsys: pytest.CaptureFixture[str], text: s
 
 def test_a_stored_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Without a hub: a run is replayed, its alerts are listed, and a silence is kept."""
-    pytest.importorskip("chdb", reason="the hub's store needs chDB")
+    pytest.importorskip("tests.chdb", reason="the hub's store needs chDB")
     team = {"team": {"webhook": {"url": "http://127.0.0.1:9/hook"}}}
     (tmp_path / "alerts.yaml").write_text(f"{RULES}notifiers: {json.dumps(team)}\n")
     training = stepscope.init(project="p", name="spiky", home=tmp_path, quiet=True, probes=False)

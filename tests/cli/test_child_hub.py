@@ -23,7 +23,7 @@ def test_a_port_in_use_is_left_alone() -> None:
 
 def test_a_hub_that_runs_is_used_and_one_that_was_started_is_stopped(tmp_path: Path) -> None:
     """The second asks the first, and says so; afterwards the folder is free."""
-    pytest.importorskip("chdb", reason="the hub's store needs chDB")
+    pytest.importorskip("tests.chdb", reason="the hub's store needs chDB")
     home, said = tmp_path / "home", list[str]()
     with serving(home, lambda line: None) as address:
         with serving(home, said.append) as same:

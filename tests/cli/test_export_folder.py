@@ -20,7 +20,7 @@ DAY = 86_400_000_000_000
 
 
 def _write(home: Path, batches: list[Batch]) -> None:
-    pytest.importorskip("chdb")
+    pytest.importorskip("tests.chdb")
     place = HubHome(home)
     store = open_home_store(place)
     assert store.write_many(batches) == [None] * len(batches)

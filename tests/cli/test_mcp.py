@@ -15,7 +15,7 @@ from tests.forked import stepscope
 from tests.hub.conftest import RunningHub
 from tests.late import late
 
-pytest.importorskip("chdb", reason="the hub's store needs chDB")
+pytest.importorskip("tests.chdb", reason="the hub's store needs chDB")
 mcp, stdio = late("mcp"), late("mcp.client.stdio")
 
 PROGRAM = """

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-pytest.importorskip("chdb", reason="the hub's store needs chDB")
+pytest.importorskip("tests.chdb", reason="the hub's store needs chDB")
 
 from stepscope.cli.html import report_page
 from stepscope.cli.html.svg import LEFT, Mark, chart, marks

@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 import pytest
 
-pytest.importorskip("chdb", reason="the hub's store needs chDB")
+pytest.importorskip("tests.chdb", reason="the hub's store needs chDB")
 
 from msgspec import structs
 

@@ -21,7 +21,7 @@ NEWEST = max(UPGRADES)
 @pytest.fixture
 def home(tmp_path: Path) -> Path:
     """A home whose hub has stored some points and a log."""
-    pytest.importorskip("chdb")
+    pytest.importorskip("tests.chdb")
     place = HubHome(tmp_path)
     store = open_home_store(place)
     for seq in range(4):
@@ -134,7 +134,7 @@ def test_options_may_follow_the_verb(home: Path, capsys: pytest.CaptureFixture[s
 
 def test_no_store(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """A home without a store is not given one."""
-    pytest.importorskip("chdb")
+    pytest.importorskip("tests.chdb")
     assert main(["store", "--home", str(tmp_path), "info"]) == 2
     assert "there is no store" in capsys.readouterr().err
     assert list(tmp_path.iterdir()) == []

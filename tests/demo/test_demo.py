@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 pytest.importorskip("numpy", reason="the demo needs numpy")
-pytest.importorskip("chdb", reason="the demo's hub needs chDB")
+pytest.importorskip("tests.chdb", reason="the demo's hub needs chDB")
 
 import stepscope
 from stepscope.cli import demo

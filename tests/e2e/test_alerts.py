@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-pytest.importorskip("chdb", reason="the hub's store needs chDB")
+pytest.importorskip("tests.chdb", reason="the hub's store needs chDB")
 
 from tests.hub.conftest import PACKAGE, RunningHub
 from tests.sinks.servers import Reply, Server

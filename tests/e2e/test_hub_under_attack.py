@@ -18,7 +18,7 @@ from tests.hub.test_connections import _FEW_FILES, PROGRAM, connect, head, watch
 from tests.hub.test_sql_limits import SLOW
 from tests.repeats import repeats
 
-pytest.importorskip("chdb")
+pytest.importorskip("tests.chdb")
 
 MEGA = 1024 * 1024
 REQUESTS, POINTS = repeats(12, 60), 20

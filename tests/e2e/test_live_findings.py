@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-pytest.importorskip("chdb", reason="the hub's store needs chDB")
+pytest.importorskip("tests.chdb", reason="the hub's store needs chDB")
 
 from benchmarks.zoo.live import delay
 from benchmarks.zoo.live_rank import FAULTS

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import atheris
 
-from tests.fuzz.target import NAMES, PLANTED, load
+from tests.fuzz.instrumented import TARGETS
 
 LIMITS = ("-rss_limit_mb=4000", "-timeout=10", "-use_value_profile=1", "-print_final_stats=1")
 """What one input may cost: memory of the process, seconds of one input."""
@@ -14,8 +14,7 @@ LIMITS = ("-rss_limit_mb=4000", "-timeout=10", "-use_value_profile=1", "-print_f
 
 def main(name: str, options: list[str]) -> None:
     """Fuzz until an option of libFuzzer ends it; an input that fails is left in the current folder."""
-    with atheris.instrument_imports(include=["stepscope", "tests.fuzz"]):
-        target = load(name)
+    target = TARGETS[name]
     folder = Path(tempfile.mkdtemp(prefix=f"stepscope-fuzz-{name}-"))
     for number, seed in enumerate(target.seeds()):
         (folder / f"seed-{number:03d}").write_bytes(seed)
@@ -28,6 +27,6 @@ def main(name: str, options: list[str]) -> None:
 
 
 if __name__ == "__main__":
-    if len(sys.argv) < 2 or sys.argv[1] not in (*NAMES, PLANTED):
-        sys.exit(f"usage: python -m tests.fuzz {'|'.join(NAMES)} [-max_total_time=600] [CORPUS]")
+    if len(sys.argv) < 2 or sys.argv[1] not in TARGETS:
+        sys.exit(f"usage: python -m tests.fuzz {'|'.join(TARGETS)} [-max_total_time=600] [CORPUS]")
     main(sys.argv[1], sys.argv[2:])

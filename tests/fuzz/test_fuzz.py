@@ -4,7 +4,6 @@ import functools
 import importlib.util
 import os
 import subprocess
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -12,10 +11,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from tests.forked import run
 from tests.fuzz.target import NAMES, PLANTED, Target, load
 from tests.repeats import repeats
 
-ROOT = Path(__file__).parent.parent.parent
+PROGRAM = Path(__file__).with_name("__main__.py")
 SECONDS = repeats(3, 60)
 """How long atheris tries each target."""
 
@@ -79,7 +79,6 @@ def test_damaged(name: str) -> None:
 
 @needs_atheris
 @pytest.mark.parametrize("name", NAMES)
-@pytest.mark.timeout(60 + 2 * SECONDS)
 def test_atheris(name: str, tmp_path: Path) -> None:
     """Inputs that atheris finds by watching the branches do not, either, within their bounds of memory and time."""
     done = _campaign(name, tmp_path, f"-max_total_time={SECONDS}")
@@ -96,7 +95,6 @@ def test_atheris_finds_a_fault(tmp_path: Path) -> None:
 
 
 def _campaign(name: str, folder: Path, *options: str) -> "subprocess.CompletedProcess[str]":
-    paths = os.pathsep.join((str(ROOT), str(ROOT / "src")))
-    env = {**os.environ, "PYTHONPATH": paths, "TMPDIR": str(folder)}
-    line = [sys.executable, "-m", "tests.fuzz", name, *options]
-    return subprocess.run(line, cwd=folder, env=env, capture_output=True, text=True, check=False)
+    """Run the program in a fork of a process that has instrumented the targets: that takes far longer than a try."""
+    env = {**os.environ, "TMPDIR": str(folder)}
+    return run([name, *options], env, script=PROGRAM, cwd=folder, imported="tests.fuzz.instrumented")

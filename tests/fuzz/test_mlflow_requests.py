@@ -17,7 +17,7 @@ REQUESTS = repeats(300, 10_000)
 @pytest.fixture
 def hub(tmp_path: Path) -> Iterator[RunningHub]:
     """A hub that dies with the test."""
-    pytest.importorskip("chdb")
+    pytest.importorskip("tests.chdb")
     made = RunningHub(tmp_path / "home").start()
     yield made
     made.kill()

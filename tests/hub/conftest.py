@@ -154,7 +154,7 @@ StartHub = Callable[..., RunningHub]
 @pytest.fixture
 def start_hub(tmp_path: Path) -> Iterator[StartHub]:
     """Start hubs that die with the test."""
-    pytest.importorskip("chdb")
+    pytest.importorskip("tests.chdb")
     hubs: list[RunningHub] = []
 
     def start(*arguments: str, home: Path | None = None, env: dict[str, str] | None = None) -> RunningHub:
@@ -170,7 +170,7 @@ def start_hub(tmp_path: Path) -> Iterator[StartHub]:
 @pytest.fixture(scope="module")
 def hub(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningHub]:
     """One hub for the tests of a module."""
-    pytest.importorskip("chdb")
+    pytest.importorskip("tests.chdb")
     running = RunningHub(tmp_path_factory.mktemp("hub") / "home").start()
     yield running
     with contextlib.suppress(Exception):

@@ -59,7 +59,7 @@ def limited(home: Path, limits: Mapping[str, Any]) -> RunningHub:
 @pytest.fixture(scope="module")
 def short(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningHub]:
     """A hub with short limits."""
-    pytest.importorskip("chdb")
+    pytest.importorskip("tests.chdb")
     running = limited(tmp_path_factory.mktemp("short") / "home", SHORT).start()
     yield running
     with contextlib.suppress(Exception):
@@ -90,7 +90,7 @@ def head(method: str, path: str, *lines: str) -> bytes:
 @pytest.fixture(scope="module")
 def routes(tmp_path_factory: pytest.TempPathFactory) -> list[Answered]:
     """Every method and path that the hub's application has a route for."""
-    pytest.importorskip("chdb")
+    pytest.importorskip("tests.chdb")
     home = HubHome(tmp_path_factory.mktemp("routes") / "home")
     limits = replace(Limits(), **SHORT)
     hub = Hub(HubOptions(home=home.home, limits=limits), home, open_home_store(home), Tokens(home.tokens))

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-pytest.importorskip("chdb")
+pytest.importorskip("tests.chdb")
 
 from stepscope.cli.main import main
 from tests.hub import otlp_bodies as bodies

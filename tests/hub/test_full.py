@@ -40,7 +40,7 @@ sys.exit(main.main(sys.argv[1:]))
 @pytest.fixture
 def narrow_hub(tmp_path: Path) -> Iterator[RunningHub]:
     """A hub whose journal has room for a few records."""
-    pytest.importorskip("chdb")
+    pytest.importorskip("tests.chdb")
     hub = RunningHub(tmp_path / "home", ("--journal-bytes", "20kB"), program=("-c", _ANY_SIZE)).start()
     yield hub
     hub.kill()

@@ -9,7 +9,7 @@ from stepscope.hub.security.tokens import Tokens
 from tests.hub.conftest import RunningHub
 from tests.hub.test_connections import head, limited
 
-pytest.importorskip("chdb")
+pytest.importorskip("tests.chdb")
 
 
 def watching(hub: RunningHub, *lines: str) -> socket.socket:

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-pytest.importorskip("chdb")
+pytest.importorskip("tests.chdb")
 
 from stepscope.alerts.rule_file import NAME
 from stepscope.hub.diagnosing.thread import SETTLE_SECONDS

@@ -16,7 +16,7 @@ from tests.waiting import wait_until
 @pytest.fixture(scope="module")
 def guarded(tmp_path_factory: pytest.TempPathFactory) -> "tuple[RunningHub, dict[str, str]]":
     """A hub with a token of every kind."""
-    pytest.importorskip("chdb")
+    pytest.importorskip("tests.chdb")
     home = tmp_path_factory.mktemp("guarded") / "home"
     tokens = Tokens(home / "hub" / "tokens.json")
     texts = {

@@ -12,7 +12,7 @@ from tests.hub import otlp_bodies as bodies
 from tests.hub.conftest import PROTOBUF, RunningHub
 from tests.hub.test_connections import PROGRAM, head, wait_for
 
-pytest.importorskip("chdb")
+pytest.importorskip("tests.chdb")
 
 
 READING = (

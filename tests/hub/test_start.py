@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-pytest.importorskip("chdb")
+pytest.importorskip("tests.chdb")
 
 from stepscope import init
 from stepscope.hub.home import address_of

@@ -50,7 +50,7 @@ def test_goes_on() -> None:
 
 def test_a_hub_keeps_what_it_is_told(tmp_path: Path, until: Callable[..., None]) -> None:
     """`--keep` deletes a run without recent records, and health counts it."""
-    pytest.importorskip("chdb")
+    pytest.importorskip("tests.chdb")
     hub = RunningHub(tmp_path / "home", ("--keep", "3s"), program=("-c", _SOON)).start()
     try:
         assert hub.post("/v1/traces", bodies.spans(3, run="old")).status == 200
@@ -64,7 +64,7 @@ def test_a_hub_keeps_what_it_is_told(tmp_path: Path, until: Callable[..., None])
 
 def test_files_go_with_the_runs_that_are_too_old(tmp_path: Path, until: Callable[..., None]) -> None:
     """`--keep` deletes uploads, logged media and imported files of a run with its rows; its journal stays."""
-    pytest.importorskip("chdb")
+    pytest.importorskip("tests.chdb")
     home = tmp_path / "home"
     run = stepscope.init(project="p", run_id="mine", home=home, probes=False, otel=False)
     run.log({"file": stepscope.File(b"logged", name="f"), "loss": 1.0}, step=0)

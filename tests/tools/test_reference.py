@@ -2,7 +2,7 @@
 
 import pytest
 
-pytest.importorskip("chdb", reason="the endpoints are those of a hub")
+pytest.importorskip("tests.chdb", reason="the endpoints are those of a hub")
 
 import stepscope
 from stepscope.hub.questions.openapi import ENDPOINTS

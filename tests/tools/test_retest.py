@@ -40,7 +40,7 @@ def run(
     program = "import sys; from pathlib import Path; from tools.retest import main\n"
     program += f"sys.exit(main({arguments!r}, Path('flaky.txt')))"
     kept = {key: value for key, value in os.environ.items() if not key.startswith("PYTEST_")}
-    quick = {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1", "PYTEST_ADDOPTS": "-p xdist.plugin"}
+    quick = {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1", "PYTEST_ADDOPTS": "-p tests.workers"}
     env = {**kept, **quick, "PYTHONPATH": str(retest.ROOT)}
     done = subprocess.run([sys.executable, "-c", program], cwd=place, env=env, capture_output=True, text=True)
     assert "Traceback" not in done.stderr, done.stderr

@@ -12,13 +12,13 @@ def found(root: Path, name: str, text: str) -> list[str]:
     path = root / name
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(text)
-    return list(sizes.problems(root))
+    return sizes.judge_all(root)[0]
 
 
 def advised(root: Path, name: str, text: str) -> list[str]:
     """Write one file under root, which has no problem, and return the advice about it."""
     assert found(root, name, text) == []
-    return list(sizes.advice(root))
+    return sizes.judge_all(root)[1]
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
-pytest.importorskip("chdb", reason="the hub's store needs chDB")
+pytest.importorskip("tests.chdb", reason="the hub's store needs chDB")
 playwright = pytest.importorskip("playwright.sync_api", reason="the page is driven by playwright")
 
 from tests.hub.conftest import PACKAGE, RunningHub  # noqa: E402

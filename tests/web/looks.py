@@ -23,12 +23,17 @@ def look_over(page: Any, hub: RunningHub, views: Iterable[str]) -> None:
         if view.startswith("sql"):  # the statement of an address waits for a person
             page.get_by_role("button", name="Run", exact=True).click()
         until(page, _SETTLED)
-        assert page.evaluate("document.documentElement.scrollWidth <= innerWidth"), f"{view} is wider than the window"
-        below = page.evaluate("document.documentElement.scrollHeight - innerHeight")
-        assert below <= 0, f"{view} scrolls {below} pixels into blank"
-        main = "document.querySelector('main')"
-        assert page.evaluate(f"{main}.scrollWidth <= {main}.clientWidth + 1"), f"{view} is wider than its part"
+        assert_fits(page, view)
         assert serious_in(page) == [], view
+
+
+def assert_fits(page: Any, view: str) -> None:
+    """Nothing is wider than the window, or than its part, and nothing blank lies below."""
+    assert page.evaluate("document.documentElement.scrollWidth <= innerWidth"), f"{view} is wider than the window"
+    below = page.evaluate("document.documentElement.scrollHeight - innerHeight")
+    assert below <= 0, f"{view} scrolls {below} pixels into blank"
+    main = "document.querySelector('main')"
+    assert page.evaluate(f"{main}.scrollWidth <= {main}.clientWidth + 1"), f"{view} is wider than its part"
 
 
 def look_in_both_themes(page: Any, what: str) -> None:

@@ -10,7 +10,7 @@ from stepscope.model.names import EVENT_FINISHED, EVENT_STARTED
 from stepscope.model.ports import Batch, Writer
 from stepscope.model.records import Event, Log, Metric, Record, Span
 from tests.hub.conftest import RunningHub
-from tests.web.conftest import Opened, turn_to, until
+from tests.web.conftest import NO_VIEW, Opened, turn_to, until
 from tests.web.looks import look_in_both_themes
 from tests.web.stored import hub_with
 
@@ -113,7 +113,7 @@ def test_a_log_axis_within_a_decade_has_labels(many: RunningHub, show: Opened) -
 
 def test_the_rates_of_all_rows_are_one_request(many: RunningHub, show: Opened) -> None:
     """`steps/s` of all rows in sight is asked for at once."""
-    page = show(many, "runs", fresh=True)
+    page = show(many, NO_VIEW, fresh=True)
     asked: list[str] = []
     page.on("request", lambda request: asked.append(request.url))
     turn_to(page, "runs")

@@ -5,7 +5,7 @@ from typing import Any
 
 from tests.hub.conftest import PACKAGE, RunningHub
 from tests.web.conftest import Opened, until
-from tests.web.looks import COLOURS, look_in_both_themes, serious_in
+from tests.web.looks import COLOURS, assert_fits, look_in_both_themes, serious_in
 from tests.web.test_every_view import RUN, SPIKE, VIEWS
 
 UNVISITED = {"share"}
@@ -66,12 +66,14 @@ def serious_in_both_themes(page: Any, *, opened: bool = False) -> list[str]:
 
 
 def test_what_opens_can_be_used_by_everyone(trained: RunningHub, show: Opened) -> None:
-    """Axe finds nothing serious in a view, in either theme, nor in what its buttons open."""
+    """A view is no wider than the window; axe finds nothing serious in it, in either theme, nor in what it opens."""
     page = show(trained)
     tried = 0
     for address, content in VIEWS.items():
         page.goto(f"{trained.url}/#/{address}")
         page.locator(content).first.wait_for()
+        until(page, "!document.querySelector('.pulse, .dash-wait')")
+        assert_fits(page, address)
         assert serious_in_both_themes(page) == [], address
         for at in range(page.evaluate(_OPENERS, MOST)):
             opener = page.locator(f'[data-opener="{at}"]')

@@ -232,12 +232,14 @@ def test_values_stand_below_a_chart(sweep: RunningHub, show: Opened) -> None:
         ["seed-06", "6", "6", "7"],
     ]
     turn_to(page, "project/sweep?filter=config.seed+%3D+7&values=1&from=0&to=2")
+    rows.first.wait_for()
     until(page, "document.querySelectorAll('.chart-values').length > 1")
     assert rows.all_inner_texts()[0].split("\t")[1:] == ["7.135", "7.135", "8"]
     turn_to(page, "run/r07?tab=charts")
     page.get_by_role("switch", name="values").or_(page.get_by_role("button", name="values")).click()
-    until(page, "document.querySelector('.chart-values') !== null")
-    assert page.locator('.chart[data-key="trainer/loss"] .chart-values td').all_inner_texts() == ["7", "7", "100"]
+    values = page.locator('.chart[data-key="trainer/loss"] .chart-values td')
+    values.first.wait_for()  # other charts may be drawn before this one
+    assert values.all_inner_texts() == ["7", "7", "100"]
 
 
 def test_settings_of_visible_runs_are_compared(sweep: RunningHub, show: Opened) -> None:

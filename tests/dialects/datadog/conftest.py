@@ -70,7 +70,7 @@ def started(home: Path) -> DatadogHub:
 @pytest.fixture(scope="package")
 def datadog_hub(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DatadogHub]:
     """A hub that needs no token."""
-    pytest.importorskip("chdb")
+    pytest.importorskip("tests.chdb")
     hub = started(tmp_path_factory.mktemp("datadog") / "home")
     yield hub
     with contextlib.suppress(Exception):

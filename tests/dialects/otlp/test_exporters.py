@@ -15,7 +15,7 @@ sdk = pytest.importorskip("tests.hub.sdk_exporters", exc_type=ImportError)
 @pytest.fixture(scope="module")
 def fed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningHub]:
     """A hub that both kinds of exporters fed, stopped again."""
-    pytest.importorskip("chdb")
+    pytest.importorskip("tests.chdb")
     running = RunningHub(tmp_path_factory.mktemp("fed") / "home").start()
     try:
         sdk.emit(sdk.over_http(running), "by-http")

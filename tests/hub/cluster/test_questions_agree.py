@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-pytest.importorskip("chdb", reason="the answers are compared with those of chDB")
+pytest.importorskip("tests.chdb", reason="the answers are compared with those of chDB")
 
 from stepscope.hub.home import HubHome
 from stepscope.hub.home_store import open_home_store

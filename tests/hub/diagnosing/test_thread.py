@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-pytest.importorskip("chdb", reason="the hub's store needs chDB")
+pytest.importorskip("tests.chdb", reason="the hub's store needs chDB")
 
 from stepscope.diagnosis.run_diagnosis import Diagnosis
 from stepscope.hub.diagnosing import replays, thread

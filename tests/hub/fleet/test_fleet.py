@@ -23,7 +23,7 @@ finally:
 @pytest.fixture
 def hub(tmp_path: Path) -> Iterator[RunningHub]:
     """A hub that writes down its modules."""
-    pytest.importorskip("chdb")
+    pytest.importorskip("tests.chdb")
     running = RunningHub(tmp_path / "home", program=("-c", LISTING, str(tmp_path / "modules"))).start()
     yield running
     if running.process is not None and running.process.poll() is None:

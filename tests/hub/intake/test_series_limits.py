@@ -87,7 +87,7 @@ def otlp_body(count: int) -> tuple[str, Any]:
 
 def test_receivers_count_and_report_series_beyond_the_limit(tmp_path: Path) -> None:
     """A random tag for each point: OTLP and Datadog's intake take as many as the limit and report the rest."""
-    pytest.importorskip("chdb")
+    pytest.importorskip("tests.chdb")
     home = HubHome(tmp_path / "home")
     options = HubOptions(home=home.home, limits=Limits(series=5))
     hub = Hub(options, home, open_home_store(home), Tokens(home.tokens))

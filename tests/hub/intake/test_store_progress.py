@@ -51,7 +51,7 @@ def _open(home: Path) -> Hub:
 
 def test_a_hub_knows_what_it_has_stored(tmp_path: Path) -> None:
     """What was acknowledged is stored once the future has ended; after a restart everything is known to be stored."""
-    pytest.importorskip("chdb")
+    pytest.importorskip("tests.chdb")
     hub = _open(tmp_path)
     upload, writer = Upload(), Writer(id="w", run="r", project="p")
     ingest = hub.ingest("test")

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-pytest.importorskip("chdb", reason="the hub's store needs chDB")
+pytest.importorskip("tests.chdb", reason="the hub's store needs chDB")
 pytest.importorskip("httpx", reason="the API is asked through httpx")
 
 from stepscope.hub.home import HubHome

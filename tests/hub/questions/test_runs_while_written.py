@@ -19,7 +19,7 @@ from stepscope.model.ports import Batch
 from stepscope.model.records import Event
 from tests.hub.store.contract import T, losses, writer
 
-pytest.importorskip("chdb")
+pytest.importorskip("tests.chdb")
 
 TABLE: dict[str, Any] = {
     "filter": None,

@@ -15,7 +15,7 @@ from stepscope.model.records import Record, Span
 from tests.hub.store.contract import T, losses, writer
 from tests.pattern_pumps import is_linear
 
-pytest.importorskip("chdb")
+pytest.importorskip("tests.chdb")
 
 ATTACKS = (
     # files

@@ -293,7 +293,7 @@ def guarded_hub(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningHub
 
 
 def _running(home: Path) -> Iterator[RunningHub]:
-    pytest.importorskip("chdb")
+    pytest.importorskip("tests.chdb")
     hub = RunningHub(home).start()
     yield hub
     with contextlib.suppress(Exception):

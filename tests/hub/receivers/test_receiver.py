@@ -114,7 +114,7 @@ class Foreign:
 @pytest.fixture
 def hub(tmp_path: Path) -> Iterator[Hub]:
     """A hub whose pump does not run."""
-    pytest.importorskip("chdb")
+    pytest.importorskip("tests.chdb")
     home = HubHome(tmp_path / "home")
     made = Hub(HubOptions(home=home.home), home, open_home_store(home), Tokens(home.tokens))
     yield made

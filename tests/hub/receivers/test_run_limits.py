@@ -58,7 +58,7 @@ def test_a_store_with_too_many_runs_takes_those_that_it_has() -> None:
 @pytest.fixture(scope="module")
 def hub(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Hub]:
     """A hub that takes one new run of each receiver."""
-    pytest.importorskip("chdb")
+    pytest.importorskip("tests.chdb")
     home = HubHome(tmp_path_factory.mktemp("hub") / "home")
     options = HubOptions(home=home.home, limits=Limits(runs=1))
     made = Hub(options, home, open_home_store(home), Tokens(home.tokens))

@@ -38,7 +38,7 @@ OWN_OR_NONE = {
 @pytest.fixture(scope="module")
 def inside(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Hub]:
     """A hub in this process."""
-    pytest.importorskip("chdb")
+    pytest.importorskip("tests.chdb")
     home = HubHome(tmp_path_factory.mktemp("scopes") / "home")
     hub = Hub(HubOptions(home=home.home), home, open_home_store(home), Tokens(home.tokens))
     yield hub

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-pytest.importorskip("chdb", reason="the hub's store needs chDB")
+pytest.importorskip("tests.chdb", reason="the hub's store needs chDB")
 
 from stepscope.cli.listed_run import listed_run
 from stepscope.hub.home import HubHome

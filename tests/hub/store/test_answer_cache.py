@@ -8,7 +8,7 @@ import pytest
 
 from stepscope.hub.store.columns import AnswerCache
 
-pytest.importorskip("chdb")
+pytest.importorskip("tests.chdb")
 
 from stepscope.hub.store.columns import numbers
 from stepscope.hub.store.embedded import Chdb

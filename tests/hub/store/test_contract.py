@@ -12,7 +12,7 @@ from stepscope.model.ports import Batch
 from tests.hub.store.contract import StoreContract, line, losses, writer
 from tests.hub.store.cut_contract import CutContract
 
-pytest.importorskip("chdb")
+pytest.importorskip("tests.chdb")
 
 
 @pytest.fixture(scope="class")

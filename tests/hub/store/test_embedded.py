@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-pytest.importorskip("chdb")
+pytest.importorskip("tests.chdb")
 
 PROGRAM = """
 import sys

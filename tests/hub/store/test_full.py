@@ -15,7 +15,7 @@ from stepscope.model.ports import Batch
 from stepscope.model.records import Log, Metric, Record
 from tests.hub.store.contract import T, line, writer
 
-pytest.importorskip("chdb")
+pytest.importorskip("tests.chdb")
 
 
 @pytest.fixture

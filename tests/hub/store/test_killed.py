@@ -14,7 +14,7 @@ import stepscope
 from stepscope.hub.store import maintenance
 from stepscope.hub.store.store import open_store
 
-pytest.importorskip("chdb")
+pytest.importorskip("tests.chdb")
 
 KILLS = 8
 PACKAGE = Path(stepscope.__file__).parents[1]

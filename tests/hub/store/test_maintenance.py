@@ -14,7 +14,7 @@ from stepscope.model.ports import Batch
 from stepscope.model.records import Log, Metric, Record, Span
 from tests.hub.store.contract import T, line, writer
 
-pytest.importorskip("chdb")
+pytest.importorskip("tests.chdb")
 
 
 def test_points_are_small_after_compaction(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from stepscope.model.ports import Batch
 from stepscope.model.records import Record, Span
 from tests.hub.store.contract import T, floats, line, losses, writer
 
-pytest.importorskip("chdb")
+pytest.importorskip("tests.chdb")
 
 DAY = 86400 * 10**9
 

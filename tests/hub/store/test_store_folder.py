@@ -69,7 +69,7 @@ def test_a_second_process_is_refused_with_the_name_of_the_holder(tmp_path: Path)
 class TestWithEngine:
     @pytest.fixture(autouse=True)
     def _engine(self) -> None:
-        pytest.importorskip("chdb")
+        pytest.importorskip("tests.chdb")
 
     def test_a_newer_store_is_refused(self, tmp_path: Path) -> None:
         """The error has both schema versions."""

@@ -73,7 +73,7 @@ class TestContract(ReceiverContract):
 @pytest.fixture(scope="module")
 def start_guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningHub]:
     """A hub that gets tokens."""
-    pytest.importorskip("chdb")
+    pytest.importorskip("tests.chdb")
     hub = RunningHub(tmp_path_factory.mktemp("guarded") / "home").start()
     yield hub
     with contextlib.suppress(Exception):

@@ -31,7 +31,7 @@ def flood(hub: DatadogHub, lines: int) -> None:
 
 def test_a_flood_and_two_restarts(tmp_path: Path) -> None:
     """Series beyond the limit are refused in bounded memory; a stop loses nothing, and sockets are taken over."""
-    pytest.importorskip("chdb")
+    pytest.importorskip("tests.chdb")
     hub = started(tmp_path / "home")
     try:
         before = resident(hub)

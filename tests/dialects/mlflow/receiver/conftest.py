@@ -17,7 +17,7 @@ from tests.shared import shared
 def both_servers(tmp_path_factory: pytest.TempPathFactory) -> BothServers:
     """Both servers, with an experiment `both`."""
     late("mlflow")
-    pytest.importorskip("chdb")
+    pytest.importorskip("tests.chdb")
 
     @contextmanager
     def opened() -> Iterator[BothServers]:

@@ -51,7 +51,7 @@ def dying(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[DyingHub]
     """A hub to be killed, and a client that does not wait long before it repeats a request."""
     monkeypatch.setenv("MLFLOW_HTTP_REQUEST_BACKOFF_FACTOR", "1")
     monkeypatch.setenv("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "9")
-    pytest.importorskip("chdb")
+    pytest.importorskip("tests.chdb")
     made = DyingHub(tmp_path)
     yield made
     made.hub.kill()

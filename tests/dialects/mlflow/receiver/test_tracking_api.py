@@ -226,7 +226,7 @@ def test_deleting_archives_and_restoring_brings_back(hub: RunningHub, server: Re
 @pytest.fixture
 def restarted(tmp_path: Path) -> Iterator[RunningHub]:
     """A hub that a test stops and starts again."""
-    pytest.importorskip("chdb")
+    pytest.importorskip("tests.chdb")
     made = RunningHub(tmp_path / "home").start()
     yield made
     made.kill()

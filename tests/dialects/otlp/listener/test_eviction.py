@@ -39,7 +39,7 @@ def certificate(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
 @contextlib.contextmanager
 def running(hub: RunningHub) -> Iterator[RunningHub]:
     """A hub while it runs."""
-    pytest.importorskip("chdb")
+    pytest.importorskip("tests.chdb")
     hub.start()
     try:
         yield hub

@@ -33,7 +33,7 @@ def service() -> Iterator[ServicePeer]:
 @pytest.fixture(scope="module")
 def proxy(service: ServicePeer, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningHub]:
     """A hub in front of it."""
-    pytest.importorskip("chdb")
+    pytest.importorskip("tests.chdb")
     hub = RunningHub(tmp_path_factory.mktemp("proxy") / "home", ("--tinker-upstream", service.url)).start()
     yield hub
     with contextlib.suppress(Exception):

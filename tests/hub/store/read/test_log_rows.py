@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-pytest.importorskip("chdb", reason="the store needs chDB")
+pytest.importorskip("tests.chdb", reason="the store needs chDB")
 
 from stepscope.hub.store.read.log_rows import _WINDOWS, newest_log_rows, read_log_rows
 from stepscope.hub.store.store import open_store

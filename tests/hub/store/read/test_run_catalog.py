@@ -19,7 +19,7 @@ from stepscope.model.ports import Batch
 from stepscope.model.records import Event, Log, Metric, Span
 from tests.hub.store.contract import T, losses, writer
 
-pytest.importorskip("chdb")
+pytest.importorskip("tests.chdb")
 
 DAY = 86_400 * 10**9
 

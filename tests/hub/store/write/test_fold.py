@@ -22,7 +22,7 @@ from stepscope.model.ports import Batch
 from stepscope.model.records import Metric, Record
 from tests.hub.store.contract import KEY, T, line, losses, numbered, writer
 
-pytest.importorskip("chdb")
+pytest.importorskip("tests.chdb")
 
 RUN = "long"
 NOT_NOW = 252
