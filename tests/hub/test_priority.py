@@ -11,7 +11,8 @@ from stepscope.alerts.rule_file import NAME
 from stepscope.hub.diagnosing.thread import SETTLE_SECONDS
 from stepscope.hub.home import HubHome
 from stepscope.hub.home_store import open_home_store
-from stepscope.hub.intake.store_pump import PACE_SECONDS, QUIET_PACE_SECONDS, WATCHED_PACE_SECONDS
+from stepscope.hub.intake.pacing import BUSY_PACE_SECONDS, QUIET_PACE_SECONDS
+from stepscope.hub.intake.store_pump import PACE_SECONDS, WATCHED_PACE_SECONDS
 from stepscope.hub.security.tokens import Tokens
 from stepscope.hub.service import Hub, HubOptions
 from stepscope.hub.serving.priority import VARIABLE
@@ -55,15 +56,21 @@ def test_unknown_priority(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("yields", "rules", "pace"),
-    [(True, "", QUIET_PACE_SECONDS), (True, "rules: []\n", WATCHED_PACE_SECONDS), (False, "", PACE_SECONDS)],
+    ("yields", "busy", "rules", "pace"),
+    [
+        (True, False, "", QUIET_PACE_SECONDS),
+        (True, True, "", BUSY_PACE_SECONDS),
+        (True, True, "rules: []\n", WATCHED_PACE_SECONDS),
+        (False, True, "", PACE_SECONDS),
+    ],
 )
-def test_commits_while_nobody_reads(tmp_path: Path, yields: bool, rules: str, pace: float) -> None:
+def test_commits_while_nobody_reads(tmp_path: Path, yields: bool, busy: bool, rules: str, pace: float) -> None:
     """A hub of low priority stores less often while nobody reads, and more often where users have alert rules."""
     home = HubHome(tmp_path)
     if rules:
         (tmp_path / NAME).write_text(rules)
     hub = Hub(HubOptions(home=tmp_path, yields=yields), home, open_home_store(home), Tokens(home.tokens))
+    hub.pacing._machine.is_busy = lambda: busy  # type: ignore[method-assign]
     try:
         assert hub.quiet_pace() == pace
     finally:
@@ -72,4 +79,4 @@ def test_commits_while_nobody_reads(tmp_path: Path, yields: bool, rules: str, pa
 
 def test_a_live_run_is_not_settled_between_two_commits() -> None:
     """A run counts as over for the diagnosis only when no record came for longer than commits are apart."""
-    assert SETTLE_SECONDS > QUIET_PACE_SECONDS + PACE_SECONDS
+    assert SETTLE_SECONDS > BUSY_PACE_SECONDS + PACE_SECONDS

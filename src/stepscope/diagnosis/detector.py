@@ -5,7 +5,8 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import Any, ClassVar, Literal, Protocol, TypeVar, runtime_checkable
+from itertools import takewhile
+from typing import Any, ClassVar, Literal, NamedTuple, Protocol, TypeVar, runtime_checkable
 
 from stepscope.diagnosis.finding import Finding, Kind
 from stepscope.diagnosis.series_history import Series
@@ -63,21 +64,62 @@ class StepTimes:
     own: dict[str, float]
     partial: bool = False
     """Whether the phases of this step were not timed, while those of others were."""
+    ended: int = field(init=False)
+    """The end time in ns."""
+    rare: bool = field(init=False)
+    """Whether the step did something that most steps do not, such as an evaluation."""
 
-    @property
-    def ended(self) -> int:
-        """The end time in ns."""
-        return self.began + int(self.took * 1e9)
-
-    @property
-    def rare(self) -> bool:
-        """Whether the step did something that most steps do not, such as an evaluation."""
-        return _has_rare(tuple(self.own))
+    def __post_init__(self) -> None:
+        self.ended = self.began + int(self.took * 1e9)
+        self.rare = _has_rare(tuple(self.own))
 
 
 @lru_cache(maxsize=64)
 def _has_rare(names: tuple[str, ...]) -> bool:
     return any(traits(name).rare for name in names)
+
+
+class Values(NamedTuple):
+    """Consecutive values of a series that are still to be added to it, all finite, as columns."""
+
+    steps: list[int]
+    times: list[int]
+    values: list[float]
+
+
+class Steps(NamedTuple):
+    """Consecutive steps of a run with one rank, with the same spans, none of them rare, as columns: see `StepTimes`."""
+
+    rank: int
+    steps: list[int]
+    began: list[int]
+    ended: list[int]
+    took: list[float]
+    own: dict[str, list[float]]
+
+    def part(self, cut: slice) -> "Steps":
+        """Return some of them."""
+        own = {name: each[cut] for name, each in self.own.items()}
+        return Steps(self.rank, self.steps[cut], self.began[cut], self.ended[cut], self.took[cut], own)
+
+    def last(self) -> StepTimes:
+        """Return the last one."""
+        own = {name: each[-1] for name, each in self.own.items()}
+        return StepTimes(self.rank, self.steps[-1], self.began[-1], self.took[-1], own)
+
+
+Columns = TypeVar("Columns", Values, Steps, contravariant=True)
+
+
+@runtime_checkable
+class Usual(Protocol[Columns]):
+    """A detector that can take what is usual many at a time; of a series they are added to it in between."""
+
+    def usual(self, ahead: Columns) -> int:
+        """Count how many of them, from the first on, `learn` can take: it would find nothing. Changes nothing."""
+
+    def learn(self, taken: Columns) -> None:
+        """Take some at once, as if they had been taken one by one."""
 
 
 @runtime_checkable
@@ -295,8 +337,12 @@ def judged_once(
     *,
     held_out: bool | None = False,
     each: Literal["value", "block"] = "block",
+    usual: Callable[[Series, RunState, Values], int] = lambda series, run, ahead: 0,
 ) -> type[SeriesDetector]:
-    """Make a stateless detector of a series: `judge` is called until it returns a finding."""
+    """Make a stateless detector of a series: `judge` is called until it returns a finding.
+
+    `usual` counts how many of the next values, from the first on, it would find nothing in.
+    """
 
     class Once:
         KINDS: ClassVar[tuple[Kind, ...]] = (kind,)
@@ -315,6 +361,12 @@ def judged_once(
             found = judge(self._series, self._run)
             self._found = found is not None
             return found
+
+        def usual(self, ahead: Values) -> int:
+            return len(ahead.steps) if self._found else usual(self._series, self._run, ahead)
+
+        def learn(self, taken: Values) -> None:
+            pass
 
     Once.__name__, Once.__module__ = name, judge.__module__
     return Once
@@ -357,6 +409,11 @@ def _number(value: Any) -> float | None:
         return float(value)
     except (ValueError, OverflowError):
         return None
+
+
+def leading(usual: Iterable[bool]) -> int:
+    """Count the true ones before the first that is not."""
+    return sum(1 for _ in takewhile(bool, usual))
 
 
 def drop_rarest(entries: dict[K, V], most: int, uses: Callable[[V], float]) -> list[K]:

@@ -22,7 +22,7 @@ class Written(NamedTuple):
 
 def written_at(record: Record) -> int:
     """Return when a record was written: the end of a span, the time of others."""
-    if isinstance(record, Span):
+    if type(record) is Span:
         return record.time + (OPEN_NS if record.duration is None else record.duration)
     return record.time
 

@@ -15,8 +15,11 @@ from stepscope.diagnosis.detector import (
     RunState,
     SampleTaker,
     SpanTaker,
+    Steps,
     StepTaker,
     StepTimes,
+    Usual,
+    Values,
 )
 from stepscope.diagnosis.detectors.desync import Desync, Shared
 from stepscope.diagnosis.detectors.hang import Hang
@@ -30,6 +33,7 @@ from stepscope.diagnosis.kept_findings import KeptFindings
 from stepscope.diagnosis.raised_alerts import RaisedAlerts
 from stepscope.diagnosis.roles import Role, recognised, role_of
 from stepscope.diagnosis.series_history import Series
+from stepscope.diagnosis.stretches import MIN_STEPS, Stretch, stretch_at
 from stepscope.diagnosis.timing import Timing
 from stepscope.model import names
 from stepscope.model.records import Alert, Event, Log, Metric, Record, Span, Value
@@ -46,6 +50,11 @@ LARGEST = 10**300
 """A larger integer does not fit a float and is ignored."""
 MAX_PLANNED = 500_000
 """The most keys in all cached key sets."""
+MIN_RECORDS = 2 * MIN_STEPS
+PART_STEPS = 32
+"""The most steps that detectors look at together."""
+MAX_IN_VAIN, UNUSUAL_STEPS = 4, 16
+"""After so many steps in a row at which something was not usual, so many are processed before that is tried again."""
 EXPLAINING = frozenset(("lr", "stage", "loss_scale"))
 """Roles that explain other metrics of the same record, and are processed first."""
 
@@ -53,13 +62,15 @@ EXPLAINING = frozenset(("lr", "stage", "loss_scale"))
 class Plan:
     """The keys of a record by how they are processed. Keys without a role are left out unless compared across ranks."""
 
-    __slots__ = ("beats", "counters", "done", "moves", "shared", "watched", "world")
+    __slots__ = ("beats", "counters", "done", "learning", "moves", "shared", "watched", "world")
 
     def __init__(self, keys: Collection[str], world: int) -> None:
         """Start with the full names of the keys, and the number of ranks."""
         self.world = world
         self.watched: tuple[tuple[str, Series, Any, tuple[Any, ...], tuple[Any, ...]], ...] = ()
         """Key, series, its `add`, and the `take` of the detectors for each value and for each block."""
+        self.learning: tuple[tuple[str, Series, tuple[Usual[Values], ...]], ...] | None = None
+        """Key, series and detectors, where all detectors of each value can take what is usual many at a time."""
         self.shared: list[tuple[str, Shared]] = []
         self.done = -1
         """How many shared keys were done when `shared` was made."""
@@ -106,6 +117,10 @@ class Diagnosis:
         watching += guarded
         self._on_span = [each.span for each in watching if isinstance(each, SpanTaker)]
         self._on_step = [each.step for each in watching if isinstance(each, StepTaker)]
+        taking = [each for each in watching if isinstance(each, StepTaker)]
+        learning: list[Usual[Steps]] = [each for each in taking if isinstance(each, Usual)]
+        self._learn_steps: list[Usual[Steps]] | None = learning if len(learning) == len(taking) else None
+        """The detectors of steps, where all of them can take what is usual many at a time."""
         self._on_row = [each.row for each in watching if isinstance(each, RowTaker)]
         self._on_log = [each.log for each in watching if isinstance(each, LogTaker)]
         self._on_sample = [each.sample for each in watching if isinstance(each, SampleTaker)]
@@ -131,23 +146,99 @@ class Diagnosis:
         self.feed_many(rank, (record,), attempt, host)
 
     def feed_many(self, rank: int, records: Iterable[Record], attempt: int = 1, host: str = "") -> None:
-        """Process records of one rank, in the order they were written."""
+        """Process records of one rank, in the order they were written: the same as one by one, but many are quicker."""
         if attempt > self.run.attempt:
             self._restart(attempt)
         self._hosts[rank] = host
+        records = records if isinstance(records, list) else list(records)
         if not self.run.begun:
-            records = list(records)
             self.run.begun = records[0].time if records else 0
-        over, exits, take = attempt < self.run.attempt, self._exits, self._take
+        at, plain = 0, self.run.world > 1 or attempt < self.run.attempt or self._learn_steps is None
+        while not plain and at + MIN_RECORDS <= len(records):
+            stretch = None if records[at].step is None else stretch_at(rank, records, at)
+            if stretch is not None:
+                self._take_stretch(rank, stretch, attempt)
+                at += len(stretch.records)
+            else:
+                upto = _next_step(records, at)
+                self._take_each(rank, records[at:upto], attempt)
+                at = upto
+        self._take_each(rank, records[at:] if at else records, attempt)
+
+    def _take_stretch(self, rank: int, stretch: Stretch, attempt: int) -> None:
+        """Process consecutive steps with the same records: as columns where no detector finds anything unusual."""
+        at, left, size = 0, len(stretch.steps), stretch.size
+        in_vain = 0
+        while at < left:
+            part = stretch.part(at, min(left - at, PART_STEPS))
+            count = self._usual(rank, part)
+            if count > 1:
+                self._learn(rank, part if count == len(part.steps) else part.part(0, count), attempt)
+                at, in_vain = at + count, 0
+                continue
+            in_vain += 1
+            upto = at + (1 if in_vain < MAX_IN_VAIN else UNUSUAL_STEPS)
+            self._take_each(rank, stretch.records[at * size : upto * size], attempt)
+            at = upto
+
+    def _usual(self, rank: int, ahead: Stretch) -> int:
+        """Count the steps, from the first on, in which no detector finds anything. Changes nothing."""
+        run, count, spans = self.run, len(ahead.steps), ahead.spans
+        newest = max([each.step for each in run.held_out], default=ahead.steps[0] - 2)
+        if newest >= ahead.steps[0] - 1 or not self._hang.is_calm() or (run.attempt > 1 and run.resumed is None):
+            return 0
+        for each in ahead.metrics:
+            plan = self._plans.get((rank, each.category, tuple(each.values)))
+            if plan is None or plan.world != run.world or plan.learning is None:
+                return 0
+            for key, series, detectors in plan.learning:
+                count = min(count, series.room)
+                values = Values(ahead.steps, each.times, each.values[key])
+                for detector in detectors:
+                    count = min(count, detector.usual(values)) if count else 0
+        if spans is None or not count:
+            return count
+        if not self._timing.is_between(rank):
+            return 0
+        for taking in self._learn_steps or ():
+            count = min(count, taking.usual(spans.times)) if count else 0
+        return count
+
+    def _learn(self, rank: int, taken: Stretch, attempt: int) -> None:
+        """Take steps that are usual."""
+        last, newest, spans = taken.steps[-1], 0, taken.spans
+        for each in taken.metrics:
+            plan = self._plans[rank, each.category, tuple(each.values)]
+            for key, series, detectors in plan.learning or ():
+                values = Values(taken.steps, each.times, each.values[key])
+                series.extend(*values)
+                for detector in detectors:
+                    detector.learn(values)
+            if plan.moves:
+                newest, self._steps[rank] = max(newest, *each.times), last
+        if spans is not None:
+            self._timing.learn(spans.times)
+            for taking in self._learn_steps or ():
+                taking.learn(spans.times)
+            newest = max(newest, *spans.ended)
+        self._exits.moved(rank, attempt, taken.steps[0])
+        self._exits.moved(rank, attempt, last)
+        self._moved = (rank, last, attempt)
+        if newest:
+            columns = spans.columns if spans is not None else ()
+            self._hang.learn(rank, newest, last, (span.span_id for each in columns for span in each))
+
+    def _take_each(self, rank: int, records: Iterable[Record], attempt: int) -> None:
+        """Process records one by one."""
+        over, take = attempt < self.run.attempt, self._take
+        last = self._moved[1] if self._moved[::2] == (rank, attempt) else None
         for record in records:
             kind, step = type(record), record.step
-            if kind is not Log:
-                moved = (rank, step, attempt)
-                if moved != self._moved and step is not None:
-                    exits.moved(rank, attempt, step)
-                    self._moved = moved
-                if kind is not Metric:
-                    self._ending(rank, record, attempt)
+            if step != last and step is not None and kind is not Log:
+                self._exits.moved(rank, attempt, step)
+                self._moved, last = (rank, step, attempt), step
+            if kind is not Metric and kind is not Log:
+                self._ending(rank, record, attempt)
             if not over:
                 take[kind](rank, record)
 
@@ -158,7 +249,7 @@ class Diagnosis:
             series.restart()
 
     def _ending(self, rank: int, record: Record, attempt: int) -> None:
-        if isinstance(record, Span):
+        if type(record) is Span:
             if record.status and record.duration is not None:
                 self._exits.span(rank, attempt, record)
         elif isinstance(record, Event):
@@ -297,6 +388,7 @@ class Diagnosis:
             if series is not None:
                 watched.append((key, series, series.add, *self._detectors[full[key], rank]))
         plan.watched = tuple(watched)
+        plan.learning = _learning(plan.watched)
         plan.counters = tuple((key, name) for key, name in full.items() if self._lost.watches(name))
         if self.run.world > 1:
             own = ("system/", "stepscope/")
@@ -304,6 +396,8 @@ class Diagnosis:
         self._planned += len(keys)
         if self._planned > MAX_PLANNED or dropped != self._desync.dropped:
             self._clear_plans()
+        if plan.beats or plan.counters or plan.shared:
+            plan.learning = None
         if len(watched) == sum(map(bool, roles.values())):  # all that have a role are watched
             self._plans[place] = plan
         return plan
@@ -420,3 +514,22 @@ class Diagnosis:
             self._keep_all(self._hang.positioned(rank, event))
         for take in self._on_event:
             self._keep_all(take(rank, event))
+
+
+def _learning(watched: Iterable[tuple[str, Series, Any, tuple[Any, ...], tuple[Any, ...]]]) -> Any:
+    """Return the series with their detectors of each value; None unless all of these take values many at a time."""
+    found = []
+    for key, series, _, each_value, _ in watched:
+        detectors = [getattr(take, "__self__", None) for take in each_value]
+        if not all(isinstance(each, Usual) for each in detectors):
+            return None
+        found.append((key, series, tuple(detectors)))
+    return tuple(found)
+
+
+def _next_step(records: Sequence[Record], at: int) -> int:
+    """Return where the next step begins."""
+    step, end = records[at].step, at + 1
+    while end < len(records) and (records[end].step is None or records[end].step == step):
+        end += 1
+    return end

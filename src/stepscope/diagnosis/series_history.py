@@ -3,7 +3,7 @@
 import itertools
 import math
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from statistics import median
 
 from stepscope.diagnosis.roles import Role
@@ -90,6 +90,42 @@ class Series:
             return False
         return self._close_block(step)
 
+    @property
+    def room(self) -> int:
+        """How many values can be added before the one that completes a block."""
+        return self.block_size - self._open_count - len(self._open) - 1 if self.count else 0
+
+    def extend(self, steps: Sequence[int], times: Sequence[int], values: Sequence[float]) -> None:
+        """Add finite values that complete no block, as if they were added one by one."""
+        before, value = self.value, values[-1]
+        same = next((at for at, each in enumerate(reversed(values)) if each != value), len(values))
+        if same == len(values) and value == before:
+            self.same += same
+        else:
+            self.distinct = True
+            self.same, self.same_since = same, steps[-same]
+        self.before = values[-2] if len(values) > 1 else before
+        self.step, self.time, self.value = steps[-1], times[-1], value
+        self.count += len(values)
+        self.steps.extend(steps)
+        self.values.extend(values)
+        lowest = min(values)
+        if lowest < self.lowest:
+            self.lowest = lowest
+            if lowest <= 0 and self.positive:
+                self.positive = False
+                self.scaled, self._block_medians, self._noise = self.middles, None, None
+        self.highest = max(self.highest, max(values))
+        if not self._open and not self._open_count:
+            self._open_first = steps[0]
+        at = 0
+        while len(self._open) + len(values) - at >= MAX_OPEN:  # of a block of several medians
+            upto = at + MAX_OPEN - len(self._open)
+            self._open += values[at:upto]
+            self._close_block(steps[upto - 1])
+            at = upto
+        self._open += values[at:]
+
     def restart(self) -> None:
         """Start a new attempt, whose trend is evaluated separately."""
         self._since = self.count
@@ -154,10 +190,17 @@ def exp(power: float) -> float:
     return math.exp(min(power, 700.0))
 
 
-def spread(values: Sequence[float]) -> float:
+def spread(values: Iterable[float]) -> float:
     """Return the robust standard deviation of values around their median."""
-    middle = median(values)
-    return MAD_TO_SIGMA * median([abs(value - middle) for value in values])
+    ordered = sorted(values)
+    middle = middle_of(ordered)
+    return MAD_TO_SIGMA * middle_of(sorted([abs(value - middle) for value in ordered]))
+
+
+def middle_of(ordered: Sequence[float]) -> float:
+    """Return the median of sorted values."""
+    half = len(ordered) // 2
+    return ordered[half] if len(ordered) % 2 else (ordered[half - 1] + ordered[half]) / 2
 
 
 def jitter(values: Sequence[float]) -> float:

@@ -4,7 +4,7 @@ from collections import deque
 from collections.abc import Callable
 from statistics import median
 
-from stepscope.diagnosis.detector import RunState, StepTimes, drop_rarest
+from stepscope.diagnosis.detector import RunState, Steps, StepTimes, drop_rarest
 from stepscope.diagnosis.span_names import traits
 from stepscope.model.names import ATTR_SAMPLED
 from stepscope.model.records import Span
@@ -62,13 +62,13 @@ class Timing:
         self._spans += 1
         if self._spans > MAX_SPANS:
             self._make_room()
-        parent, name, own = span.parent_id, span.name, spans.own
+        parent, name, own, number = span.parent_id, span.name, spans.own, span.span_id
         if span.attrs and ATTR_SAMPLED in span.attrs:
             spans.sampled = True
             self._sampling.add(rank)
-        alone = duration - spans.inside.pop(span.span_id, 0)
+        alone = duration - spans.inside.pop(number, 0)
         own[name] = own.get(name, 0) + (alone if alone > 0 else 0)
-        spans.names[span.span_id] = name
+        spans.names[number] = name
         spans.count += 1
         if parent is not None:
             ended = spans.names.get(parent)
@@ -84,6 +84,21 @@ class Timing:
                 del own[name]
             took = {each: at / 1e9 for each, at in own.items()}
             self._end(StepTimes(rank, step, span.time, duration / 1e9, took, partial))
+
+    def is_between(self, rank: int) -> bool:
+        """Return whether no step is open, the phases of all are timed, and the usual time of one is known."""
+        return not self._open and rank not in self._sampling and len(self._totals.get(rank, ())) >= RENEW
+
+    def learn(self, steps: Steps) -> None:
+        """Take whole steps of a run with one rank at once, without calling back."""
+        totals, before = self._totals[steps.rank], self._steps[steps.rank]
+        count = self._steps[steps.rank] = before + len(steps.took)
+        renewed = count - count % RENEW - before - 1
+        """The index of the last step at which the usual time is renewed, from the steps before it."""
+        if renewed >= 0:
+            totals.extend(steps.took[:renewed])
+            self._run.usual_step = median(totals)
+        totals.extend(steps.took[max(renewed, 0) :])
 
     def _drop_oldest(self) -> None:
         self._spans -= self._open.pop(next(iter(self._open))).count

@@ -5,7 +5,7 @@ import os
 import socket
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -21,12 +21,12 @@ from stepscope.hub.diagnosing.thread import Diagnosing
 from stepscope.hub.home import HubHome
 from stepscope.hub.intake.counters import Counters, families, outcomes
 from stepscope.hub.intake.intake_journal import MEGA, Intake, SequenceNumbers, shifted_clock
+from stepscope.hub.intake.pacing import Pacing
 from stepscope.hub.intake.read_back import ReadBack
 from stepscope.hub.intake.scrub import Scrubber
 from stepscope.hub.intake.sources import FolderReceiver, GroupReader, IntakeReader
 from stepscope.hub.intake.store_pump import (
     PACE_SECONDS,
-    QUIET_PACE_SECONDS,
     SINK,
     WATCHED_PACE_SECONDS,
     Readers,
@@ -160,6 +160,9 @@ class Hub:
         self.fleet = self._join_fleet(tokens, cursors)
         store.skip_deleted(self.edits.covers)
         self.read_back = ReadBack(lambda: store.engine, self.edits.covers)
+        self.pacing = Pacing(self._waiting_bytes)
+        if options.yields:
+            self.here.stored.subscribe(self.pacing.take)
         self.pump = self._make_pump(cursors, arrived)
         self._numbers = SequenceNumbers(shifted_clock(store.ownership.member.hub) if store.ownership else time.time_ns)
         run_limits = RunLimits(options.limits, lambda: count_runs(store.engine), self._project_of)
@@ -170,7 +173,13 @@ class Hub:
         self.state_counts = StateCounts(self.presence, lambda: list_runs(store.engine), self.states)
         self.alerting = self._make_alerting(marked)
         self.diagnosing = Diagnosing(
-            store, self.states, self.pump.is_busy, stored=self.here.stored, found=self.here.found, marked=marked
+            store,
+            self.states,
+            self.pump.is_busy,
+            stored=self.here.stored,
+            found=self.here.found,
+            marked=marked,
+            is_watched=self._is_watched,
         )
         self.logged_files = LoggedFiles(home.home, self.files / "media")
         """The files that trainers logged."""
@@ -218,6 +227,7 @@ class Hub:
             self.counters,
             idle=self.folder.next_due,
             quiet_pace=self.quiet_pace,
+            is_due=lambda: self.options.yields and self.pacing.is_due(),
             readers=self.readers,
             passed_on=fleet.passed_on if fleet is not None else None,
             on_safe=self.read_back.note if fleet is not None else None,
@@ -229,7 +239,21 @@ class Hub:
         """Seconds between two commits while nobody reads."""
         if not self.options.yields or self.fleet is not None:  # a store of several hubs may be read at another one
             return PACE_SECONDS
-        return WATCHED_PACE_SECONDS if self.alerting.has_own_rules else QUIET_PACE_SECONDS
+        return WATCHED_PACE_SECONDS if self.alerting.has_own_rules else self.pacing.seconds()
+
+    def catch_up(self, seconds: float) -> None:
+        """Wait until what waits for the next commit is stored, for so long at most; the first reader calls it."""
+        self.diagnosing.look_soon()
+        if self.pacing.has_waiting():
+            self.pump.catch_up(seconds)
+
+    def _is_watched(self) -> bool:
+        """Return whether someone reads, or has alert rules; of several hubs on a store any may be read."""
+        alone = self.options.yields and self.fleet is None
+        return not alone or self.readers.any() or self.alerting.has_own_rules
+
+    def _waiting_bytes(self, writers: Iterable[str]) -> int:
+        return self.intake_reader.bytes_behind() + self.folder.unread_of(writers)
 
     def _make_alerting(self, marked: Topic[Expected]) -> Alerting:
         sharing = self.fleet.sharing if self.fleet is not None else None

@@ -251,6 +251,11 @@ class Following:
         """The same for the writers already known."""
         return sum(bytes_behind(folder.path, self._cursors.get(key)) for key, folder in list(self._writers.items()))
 
+    def unread_of(self, writers: Iterable[str]) -> int:
+        """The same for some of these, by their paths relative to the runs folder."""
+        known = [folder for key in writers if (folder := self._writers.get(key)) is not None]
+        return sum(bytes_behind(folder.path, self._cursors.get(folder.key)) for folder in known)
+
     def check_all(self) -> None:
         """Check every folder at the next `read`, however long it was silent."""
         for folder in (self._root, *self._runs.values(), *self._writers.values()):

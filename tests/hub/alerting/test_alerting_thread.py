@@ -114,6 +114,17 @@ def test_a_run_that_ended_is_resolved(open_hub: Callable[..., Alerting], clock: 
     assert [(each.state, each.ended) for each in alerting.alerts()] == [("resolved", True)]
 
 
+def test_only_built_in_rules_let_the_thread_rest(open_hub: Callable[..., Alerting], clock: Clock) -> None:
+    """With rules of users, or while an alert is open, time that passes may change something."""
+    alerting = open_hub()
+    feed(alerting, clock, 6)
+    assert alerting._is_resting()
+    alerting.take_findings([Changed("r1", "gpt", [Finding("spike", "ERROR", "loss jumped", step=3, time=clock.ns)])])
+    alerting.step()
+    assert not alerting._is_resting()
+    assert not open_hub(RULES)._is_resting()
+
+
 def test_rules_are_read_again(open_hub: Callable[..., Alerting], clock: Clock, tmp_path: Path) -> None:
     """A file that changes is read; alerts of a rule that changed are resolved, others stay."""
     alerting = open_hub(RULES + "  - {name: other, key: trainer/loss, when: '> 5'}\n")

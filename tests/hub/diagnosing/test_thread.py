@@ -135,6 +135,18 @@ def test_a_hub_without_runs_rests(world: World) -> None:
     assert world.diagnosing._rest() <= thread.TICK_SECONDS
 
 
+def test_a_hub_that_nobody_watches_rests(world: World) -> None:
+    """Also while it follows a run; what is found is stored as soon as ever."""
+    world.diagnosing._is_watched = lambda: False
+    world.store(batch(0, [began(), *losses(0, 60)]))
+    world.settle()
+    assert world.diagnosing._rest() == thread.NOTHING_SECONDS
+    world.store(batch(1, losses(60, 120)))
+    world.diagnosing._drain()
+    assert world.diagnosing._live["r"].changed
+    assert world.diagnosing._rest() < 1.0
+
+
 def test_a_batch_that_comes_twice_is_diagnosed_once(world: World) -> None:
     """A hub that reads a journal again finds no duplicate steps in it."""
     first, second = batch(1, [began(), *losses(0, 60)]), batch(2, losses(60, 120))

@@ -1,5 +1,6 @@
 """The pump between journals and store, with a store that rejects, fails and recovers."""
 
+import threading
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -7,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from stepscope import pump as pumps
+from stepscope.hub.intake import store_pump
 from stepscope.hub.intake.counters import Counters
 from stepscope.hub.intake.sources import GroupReader, ReceivedBatch, Source
 from stepscope.hub.intake.store_pump import MAX_BLAMED, MAX_TRIES, QUIET_SECONDS, Outcome, Readers, StorePump, StoreSink
@@ -226,7 +228,7 @@ def test_failing_listener(tmp_path: Path) -> None:
 class _Commits:
     """A pump on a source that always has one more batch, and the times of its commits."""
 
-    def __init__(self, home: Path, quiet_pace: float) -> None:
+    def __init__(self, home: Path, quiet_pace: float, is_due: Callable[[], bool] = lambda: False) -> None:
         self.times: list[float] = []
         self.readers = Readers()
         counters, source = Counters(), ListSource(1000)
@@ -241,7 +243,11 @@ class _Commits:
         groups.read = read  # type: ignore[method-assign]
         sink, quarantine = StoreSink(ScriptedStore(lambda seq: None)), Quarantine(home, "store")
         self.pump = StorePump(
-            *(sink, groups, quarantine, counters), pace=0.001, quiet_pace=lambda: quiet_pace, readers=self.readers
+            *(sink, groups, quarantine, counters),
+            pace=0.001,
+            quiet_pace=lambda: quiet_pace,
+            is_due=is_due,
+            readers=self.readers,
         )
         self.pump.stored.subscribe(lambda items: self.times.append(time.monotonic()))
         self.pump.start()
@@ -264,6 +270,32 @@ def test_a_reader_ends_the_wait(tmp_path: Path, until: Callable[..., None]) -> N
     commits.readers.note()
     until(lambda: len(commits.times) >= 10)
     commits.pump.stop(0.0)
+
+
+def test_a_reason_to_store_ends_the_wait(
+    tmp_path: Path, until: Callable[..., None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The pump looks now and then whether there is a reason to store at once, such as a process that ended."""
+    monkeypatch.setattr(store_pump, "LOOK_SECONDS", 0.01)
+    due = threading.Event()
+    commits = _Commits(tmp_path, 3600.0, due.is_set)
+    until(lambda: bool(commits.times))
+    assert len(commits.times) == 1
+    due.set()
+    until(lambda: len(commits.times) >= 3)
+    commits.pump.stop(0.0)
+
+
+def test_a_reader_can_wait_until_what_is_written_is_stored(tmp_path: Path, until: Callable[..., None]) -> None:
+    """The first request after a while sees what was written before it, unless that takes too long."""
+    commits = _Commits(tmp_path, 3600.0)
+    until(lambda: bool(commits.times))
+    assert not commits.pump.catch_up(0.01)
+    commits.readers.note()
+    assert commits.pump.catch_up(60.0)
+    assert len(commits.times) >= 2
+    commits.pump.stop(0.0)
+    assert not commits.pump.catch_up(60.0)  # nobody waits for a pump that has stopped
 
 
 def test_a_quiet_pump_stops_at_once(tmp_path: Path, until: Callable[..., None]) -> None:

@@ -4,7 +4,7 @@ import math
 from statistics import median
 from typing import ClassVar, Literal
 
-from stepscope.diagnosis.detector import RunState
+from stepscope.diagnosis.detector import RunState, Values, leading
 from stepscope.diagnosis.finding import Finding, Kind, number
 from stepscope.diagnosis.series_history import Series, jitter
 
@@ -40,6 +40,16 @@ class Accuracy:
         self._series, self._run, self._reported = series, run, False
         self._low = self._blocks = 0
         self._floor = 0.0
+
+    def usual(self, ahead: Values) -> int:
+        """Count the next values that are not low."""
+        series, floor = self._series, self._floor
+        if self._low or len(series.middles) != self._blocks:
+            return 0
+        return len(ahead.steps) if min(ahead.values) > floor else leading(value > floor for value in ahead.values)
+
+    def learn(self, taken: Values) -> None:
+        """Do nothing: they are not low."""
 
     def take(self) -> Finding | None:
         """Compare a run of low values with the values before it."""

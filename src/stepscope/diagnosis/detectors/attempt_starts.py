@@ -2,7 +2,7 @@
 
 from typing import ClassVar
 
-from stepscope.diagnosis.detector import Found, RunState, StepTimes
+from stepscope.diagnosis.detector import Found, RunState, Steps, StepTimes
 from stepscope.diagnosis.finding import Finding, Kind, seconds
 from stepscope.model.names import EVENT_STARTED
 from stepscope.model.records import Event
@@ -56,19 +56,35 @@ class AttemptStarts:
             self._rank, self._first = -1, 0
         return ()
 
+    def usual(self, ahead: Steps) -> int:
+        """Count all steps of an attempt that has come further than the one before."""
+        if not self._attempt:
+            return len(ahead.steps)
+        starts = self._rank != ahead.rank or self._first or self._before is not None
+        return 0 if starts else len(ahead.steps)
+
+    def learn(self, taken: Steps) -> None:
+        """Note the newest step."""
+        if self._attempt:
+            self._ended, self._reached = taken.ended[-1], max(self._reached, taken.steps[-1])
+
     def step(self, times: StepTimes) -> Found:
         """Evaluate the first step of an attempt, and the one with which it comes further than the last."""
         if not self._attempt or (self._rank not in (-1, times.rank)):
-            return
+            return ()
         if self._rank == -1:
             self._rank, self._first = times.rank, times.began
-        self._ended, self._reached = times.ended, max(self._reached, times.step)
+        self._ended = times.ended
+        if times.step > self._reached:
+            self._reached = times.step
+        found: list[Finding] = []
         if self._first and self._run.usual_step:
             first, self._first = self._first, 0
-            yield from self._start(times, first)
+            found += self._start(times, first)
         if self._before is not None and times.step > self._before[1]:
             before, self._before = self._before, None
-            yield from self._cost(times, *before)
+            found += self._cost(times, *before)
+        return found
 
     def _start(self, times: StepTimes, first: int) -> Found:
         took = (first - self._started) / 1e9

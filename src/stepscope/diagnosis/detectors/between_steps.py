@@ -4,7 +4,7 @@ from collections import deque
 from statistics import median
 from typing import ClassVar, NamedTuple
 
-from stepscope.diagnosis.detector import Found, RunState, StepTimes
+from stepscope.diagnosis.detector import Found, RunState, Steps, StepTimes
 from stepscope.diagnosis.detectors.throughput import (
     ALONE,
     BETWEEN,
@@ -44,6 +44,22 @@ class BetweenSteps:
         self._watch = Throughput(self._series, run)
         self._kept: deque[Cycle] = deque(maxlen=KEPT_STEPS)
         self._reported = False
+
+    def usual(self, ahead: Steps) -> int:
+        """Count the next steps, until there are enough to be judged."""
+        last = self._last
+        return 0 if last is None or ahead.steps[0] != last.step + 1 else min(self._series.room, len(ahead.steps))
+
+    def learn(self, taken: Steps) -> None:
+        """Take steps that follow each other, each together with the one before it."""
+        last, self._last = self._last, taken.last()
+        if last is None:
+            return
+        steps, took = [last.step, *taken.steps[:-1]], [last.took, *taken.took[:-1]]
+        ended = [last.ended, *taken.ended[:-1]]
+        gaps = [max(began - end, 0) / 1e9 for began, end in zip(taken.began, ended, strict=True)]
+        self._kept.extend(map(Cycle, steps, took, gaps))
+        self._series.extend(steps, taken.began, [max(a + b, 1e-9) for a, b in zip(took, gaps, strict=True)])
 
     def step(self, times: StepTimes) -> Found:
         """Evaluate a step, together with the one before it."""

@@ -3,7 +3,7 @@
 import math
 from statistics import median
 
-from stepscope.diagnosis.detector import RunState, judged_once
+from stepscope.diagnosis.detector import RunState, Values, judged_once
 from stepscope.diagnosis.detectors.constant import CONSTANT, SATURATED
 from stepscope.diagnosis.detectors.not_learning import NOT_LEARNING
 from stepscope.diagnosis.detectors.plateau import LEARNT, PLATEAU
@@ -129,5 +129,9 @@ def _leapt(series: Series, trained: Series) -> Finding | None:
     )
 
 
-ByEpoch = judged_once("ByEpoch", NOT_LEARNING, ("loss",), judge, each="value")
+def _usual(series: Series, run: RunState, ahead: Values) -> int:
+    return len(ahead.steps) if series.count >= MOST else max(GUESSES - 1 - series.count, 0)
+
+
+ByEpoch = judged_once("ByEpoch", NOT_LEARNING, ("loss",), judge, each="value", usual=_usual)
 Evaluations = judged_once("Evaluations", CONSTANT, ("loss",), judge_evaluation, held_out=True, each="value")

@@ -4,7 +4,7 @@ from itertools import pairwise
 from statistics import median
 from typing import ClassVar
 
-from stepscope.diagnosis.detector import Found, RunState, StepTimes, drop_rarest
+from stepscope.diagnosis.detector import Found, RunState, Steps, StepTimes, drop_rarest
 from stepscope.diagnosis.finding import Finding, Kind, number, seconds
 from stepscope.diagnosis.span_names import traits
 from stepscope.model.names import ATTR_CHECKPOINT_BYTES, EVENT_CHECKPOINT, EVENT_CHECKPOINT_MEASURED
@@ -51,6 +51,13 @@ class CheckpointGrowth:
         self._sizes: dict[int, list[tuple[int, int]]] = {}
         """By rank: the steps and sizes of its last checkpoints."""
         self._large: set[int] = set()
+
+    def usual(self, ahead: Steps) -> int:
+        """Count all steps while the age of a checkpoint is not judged."""
+        return len(ahead.steps) if self._is_old or len(self._saved) < MIN_SAVES else 0
+
+    def learn(self, taken: Steps) -> None:
+        """Do nothing: nothing is known of checkpoints yet."""
 
     def step(self, times: StepTimes) -> Found:
         """Compare the age of the last checkpoint with the interval between the ones before."""

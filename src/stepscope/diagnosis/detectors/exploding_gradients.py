@@ -3,7 +3,7 @@
 import math
 from typing import ClassVar, Literal
 
-from stepscope.diagnosis.detector import RunState
+from stepscope.diagnosis.detector import RunState, Values, leading
 from stepscope.diagnosis.detectors.vanishing_gradients import usual_norm
 from stepscope.diagnosis.finding import Finding, Kind, number
 from stepscope.diagnosis.series_history import Series
@@ -38,6 +38,17 @@ class ExplodingGradients:
         self._series, self._reported = series, False
         self._row = self._blocks = 0
         self._limit = math.inf
+
+    def usual(self, ahead: Values) -> int:
+        """Count the next norms that are not high."""
+        series, limit = self._series, self._limit
+        if len(series.middles) != self._blocks:
+            return 0
+        return len(ahead.steps) if max(ahead.values) < limit else leading(value < limit for value in ahead.values)
+
+    def learn(self, taken: Values) -> None:
+        """Take norms that are not high."""
+        self._row = 0
 
     def take(self) -> Finding | None:
         """Compare a run of high norms with the median of the first half of the run so far."""

@@ -1,6 +1,6 @@
 """Hang: no rank makes progress; which ranks wait in which span, and which never arrived."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import ClassVar, NamedTuple
 
@@ -118,6 +118,17 @@ class Hang:
         fatal = self._fatal
         if fatal is not None and step > (fatal.step or 0) + 1:  # what hung may be the step after the last known one
             self._over, self._fatal = _ended(fatal, time), None
+
+    def is_calm(self) -> bool:
+        """Return whether no hang was reported that may be over."""
+        return self._fatal is None
+
+    def learn(self, rank: int, time: int, step: int, ended: Iterable[bytes]) -> None:
+        """Record progress at several steps at once: the last time and step, and the spans that ended."""
+        opened = self._open.get(rank)
+        for each in ended if opened else ():
+            opened.pop(each, None)  # type: ignore[union-attr]
+        self.moved(rank, time, step)
 
     def opened(self, rank: int, span: Span) -> None:
         """Record a span that has been open for long."""

@@ -3,7 +3,7 @@
 import itertools
 from functools import lru_cache
 
-from stepscope.diagnosis.detector import RunState, judged_once
+from stepscope.diagnosis.detector import RunState, Values, judged_once, leading
 from stepscope.diagnosis.finding import Finding, Kind, number
 from stepscope.diagnosis.series_history import Series
 
@@ -63,5 +63,10 @@ def _of_classes(series: Series, run: RunState) -> bool:
     return series.count > SETTLED and fell > 0.4 * (series.highest - series.lowest)
 
 
-ImpossibleLoss = judged_once("ImpossibleLoss", IMPOSSIBLE, ("loss",), judge, held_out=None, each="value")
+def _usual(series: Series, run: RunState, ahead: Values) -> int:
+    least = _least(series.key)
+    return len(ahead.steps) if least is None else leading(value >= least for value in ahead.values)
+
+
+ImpossibleLoss = judged_once("ImpossibleLoss", IMPOSSIBLE, ("loss",), judge, held_out=None, each="value", usual=_usual)
 """Watches one loss whose name says what it is."""

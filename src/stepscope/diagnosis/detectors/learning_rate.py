@@ -4,7 +4,7 @@ import itertools
 import re
 from typing import ClassVar, Literal
 
-from stepscope.diagnosis.detector import RunState
+from stepscope.diagnosis.detector import RunState, Values, leading
 from stepscope.diagnosis.finding import Finding, Kind, number
 from stepscope.diagnosis.series_history import Series
 
@@ -71,6 +71,23 @@ class LearningRate:
         self._highest = 0.0
         """The highest rate before the one that is judged."""
         self._zero_since: int | None = None
+
+    def usual(self, ahead: Values) -> int:
+        """Count the next rates that do not rise, are not nearly 0, and at which a flat schedule is not looked for."""
+        series, values = self._series, ahead.values
+        if series.count < 2:
+            return 0
+        steady = values.count(series.value)
+        least = NOTHING * self._highest
+        if steady < len(values):
+            return leading(0 < least <= b < a for a, b in itertools.pairwise((series.value, *values)))
+        if series.value == 0 or series.value < least:
+            return 0
+        return steady if self._schedule() is None else FLAT_VALUES - 1 - series.same % FLAT_VALUES
+
+    def learn(self, taken: Values) -> None:
+        """Take rates that are not 0."""
+        self._zero_since = None
 
     def take(self) -> Finding | None:
         """Evaluate a learning rate."""
@@ -220,14 +237,10 @@ class LearningRate:
 
     def _flat(self) -> Finding | None:
         """Detect a rate that stays constant although the configured schedule is not."""
-        series, run = self._series, self._run
-        words = run.words("schedule", "lr_schedule", "scheduler", "lr_scheduler", "lr_scheduler_type")
-        words = WARM_UP.sub("", words)
-        total = run.setting(*TOTAL)
-        warm = run.setting(*WARM) or 0.0
-        moves = any(word in words for word in MOVING) and "constant" not in words and "stable" not in words
-        if not moves or total is None or total <= warm:
+        series, schedule = self._series, self._schedule()
+        if schedule is None:
             return None
+        words, total, warm = schedule
         share = (series.step - max(warm, series.first_step)) / max(total - warm, 1.0)
         begun = int(max(series.same_since, warm))
         flat = (series.step - begun) / max(total - warm, 1.0)
@@ -243,3 +256,13 @@ class LearningRate:
             cause="the scheduler is not stepped",
             advice="Call the scheduler once for each optimizer step.",
         )
+
+    def _schedule(self) -> tuple[str, float, float] | None:
+        """Return the configured schedule in words, its steps and those of its warm-up; None where it does not move."""
+        run = self._run
+        words = run.words("schedule", "lr_schedule", "scheduler", "lr_scheduler", "lr_scheduler_type")
+        words = WARM_UP.sub("", words)
+        total = run.setting(*TOTAL)
+        warm = run.setting(*WARM) or 0.0
+        moves = any(word in words for word in MOVING) and "constant" not in words and "stable" not in words
+        return (words, total, warm) if moves and total is not None and total > warm else None

@@ -1,10 +1,11 @@
 """Time from one logged loss to the next, for runs that have neither spans nor a metric of their speed."""
 
 from dataclasses import replace
+from itertools import pairwise
 from statistics import median
 from typing import ClassVar, Literal
 
-from stepscope.diagnosis.detector import RunState
+from stepscope.diagnosis.detector import RunState, Values, leading
 from stepscope.diagnosis.detectors.throughput import BUSY, LOSS, MIN_LOST_IN_ALL, MIN_LOST_SECONDS, Throughput
 from stepscope.diagnosis.finding import Finding, Kind, seconds
 from stepscope.diagnosis.roles import Role
@@ -36,13 +37,38 @@ class LogIntervals:
         """A slowdown that has cost little so far."""
         self._reported = False
 
+    def usual(self, ahead: Values) -> int:
+        """Count the next values: all, where the time of a step is known from elsewhere, else until it is judged."""
+        if self._is_known():
+            return len(ahead.steps)
+        steps, run = ahead.steps, self._run
+        if self._last is None or self._last[0] == run.resumed or self._series.count < FEW:
+            return 0
+        spacing = 2 * max(self._watched.spacing, 1.0)
+        near = leading(0 < b - a <= spacing for a, b in pairwise((self._last[0], *steps)))
+        return min(self._series.room, near)
+
+    def learn(self, taken: Values) -> None:
+        """Take values that complete no block of times."""
+        last, self._last = self._last, (taken.steps[-1], taken.times[-1])
+        if self._is_known() or last is None:
+            return
+        places = pairwise((last, *zip(taken.steps, taken.times, strict=True)))
+        took = [max((until - since) / 1e9 / (step - before), 1e-9) for (before, since), (step, until) in places]
+        self._series.extend(taken.steps, taken.times, took)
+
+    def _is_known(self) -> bool:
+        """Return whether the time of a step is known from elsewhere, or was judged, or is that of another series."""
+        run, watched = self._run, self._watched
+        if self._reported or run.usual_step or not run.roles.isdisjoint(("step_time", "throughput")):
+            return True
+        return run.of_role("loss", watched.rank, held_out=False)[0] is not watched
+
     def take(self) -> Finding | None:
         """Add the time since the value before, for each step."""
         watched, run = self._watched, self._run
         last, self._last = self._last, (watched.step, watched.time)
-        if last is None or self._reported or run.usual_step or not run.roles.isdisjoint(("step_time", "throughput")):
-            return None
-        if run.of_role("loss", watched.rank, held_out=False)[0] is not watched:
+        if last is None or self._is_known():
             return None
         if last[0] == run.resumed or not 0 < watched.step - last[0] <= 2 * max(watched.spacing, 1.0):
             return None

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from statistics import median
 from typing import ClassVar, Literal
 
-from stepscope.diagnosis.detector import RunState, judged_once
+from stepscope.diagnosis.detector import RunState, Values, judged_once, leading
 from stepscope.diagnosis.detectors.vanishing_gradients import VANISHING, has_learnt
 from stepscope.diagnosis.finding import Finding, Kind, number
 from stepscope.diagnosis.series_history import Series, trend
@@ -210,10 +210,25 @@ class Limits:
         self._limit = next(each for each in LIMITS if series.role.name in each.roles)
         self._beyond = self._since = 0
 
+    def usual(self, ahead: Values) -> int:
+        """Count the next values that are within the limit."""
+        values, highest = ahead.values, self._series.highest
+        bound = self._bound(max(highest, values[0]))
+        if bound != self._bound(max(highest, *values)):
+            return 0
+        return leading(value >= bound if self._limit.below else value <= bound for value in values)
+
+    def learn(self, taken: Values) -> None:
+        """Take values that are within the limit."""
+        self._beyond = 0
+
+    def _bound(self, highest: float) -> float:
+        return self._limit.limit * (100.0 if self._limit.share and highest > 1.5 else 1.0)
+
     def take(self) -> Finding | None:
         """Count the values in a row that are beyond the limit."""
         series, limit = self._series, self._limit
-        bound = limit.limit * (100.0 if limit.share and series.highest > 1.5 else 1.0)
+        bound = self._bound(series.highest)
         if series.value >= bound if limit.below else series.value <= bound:
             self._beyond = 0
             return None

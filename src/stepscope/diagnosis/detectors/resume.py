@@ -4,7 +4,7 @@ import math
 from statistics import median
 from typing import ClassVar, Literal
 
-from stepscope.diagnosis.detector import RunState
+from stepscope.diagnosis.detector import RunState, Values
 from stepscope.diagnosis.finding import Finding, Kind, number
 from stepscope.diagnosis.series_history import Series, exp, spread
 
@@ -36,6 +36,13 @@ class Resume:
         self._before: list[tuple[int, float]] = []
         self._after: list[float] = []
         self._begun = 0
+
+    def usual(self, ahead: Values) -> int:
+        """Count all values while no restart is judged."""
+        return 0 if self._before or self._run.attempt != self._attempt else len(ahead.steps)
+
+    def learn(self, taken: Values) -> None:
+        """Do nothing: only the values around a restart matter."""
 
     def take(self) -> Finding | None:
         """Compare the first values of an attempt with the previous attempt, at the same steps or the last ones."""

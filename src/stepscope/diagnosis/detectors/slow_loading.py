@@ -4,7 +4,7 @@ from collections import deque
 from statistics import median
 from typing import ClassVar
 
-from stepscope.diagnosis.detector import Found, RunState, StepTimes
+from stepscope.diagnosis.detector import Found, RunState, Steps, StepTimes
 from stepscope.diagnosis.detectors.published_limits import INPUT_BOUND
 from stepscope.diagnosis.detectors.stalls import DATA_STALL
 from stepscope.diagnosis.finding import Finding, Kind, seconds
@@ -34,11 +34,24 @@ class SlowLoading:
         self._steps: dict[int, deque[float]] = {}
         self._reported: set[tuple[str, int]] = set()
 
+    def usual(self, ahead: Steps) -> int:
+        """Count the next steps, until there are enough to be judged."""
+        places = [(name, ahead.rank) for name in ahead.own if _loads(name)]
+        return min([len(ahead.steps), *[self._names[each].room if each in self._names else 0 for each in places]])
+
+    def learn(self, taken: Steps) -> None:
+        """Take steps that complete no block."""
+        steps = self._steps.get(taken.rank)
+        for name, took in taken.own.items():
+            if _loads(name) and steps is not None:
+                steps.extend(taken.took)
+                self._names[name, taken.rank].extend(taken.steps, taken.ended, [max(each, 1e-7) for each in took])
+
     def step(self, times: StepTimes) -> Found:
         """Evaluate a step of a rank."""
         found = []
         for name, took in times.own.items():
-            if not traits(name).loading or traits(name).rare:
+            if not _loads(name):
                 continue
             place = (name, times.rank)
             series = self._names.get(place)
@@ -102,6 +115,10 @@ class SlowLoading:
             cause="the loop waits for data: a slower storage or network, fewer workers, or more work for each sample",
             weight=lost / step_time,
         )
+
+
+def _loads(name: str) -> bool:
+    return traits(name).loading and not traits(name).rare
 
 
 def _begun(series: Series, limit: float) -> int:

@@ -5,7 +5,7 @@ from collections import deque
 from statistics import median
 from typing import ClassVar, Literal
 
-from stepscope.diagnosis.detector import RunState
+from stepscope.diagnosis.detector import RunState, Values, leading
 from stepscope.diagnosis.detectors.level_shift import LEVEL_SHIFT
 from stepscope.diagnosis.finding import Finding, Kind, Severity, number
 from stepscope.diagnosis.series_history import Series, roughness, spread
@@ -52,8 +52,8 @@ class Spikes:
     EACH: ClassVar[Literal["value", "block"]] = "value"
 
     __slots__ = (
-        "_alone", "_farthest", "_learnt", "_limit", "_logs", "_recent", "_residuals", "_role", "_row", "_run",
-        "_series", "_usual",
+        "_alone", "_away", "_farthest", "_learnt", "_limit", "_logs", "_recent", "_residuals", "_role", "_row", "_run",
+        "_scaled", "_series", "_usual",
     )  # fmt: skip
 
     def __init__(self, series: Series, run: RunState) -> None:
@@ -68,6 +68,44 @@ class Spikes:
         """How far above the expected value is too far; 0 while that is judged anew for each value."""
         self._learnt = 0
         self._alone = 0
+        self._scaled: list[float] = []
+        self._away: list[float] = []
+        """The values that `usual` looked at, scaled, and how far each is above the expected one."""
+
+    def usual(self, ahead: Values) -> int:
+        """Count the next values that are not too far above those before them, at most until the noise is renewed."""
+        limit, recent, values = self._limit, self._recent, ahead.values
+        if not limit or len(recent) < NEIGHBOURS or self._logs is not self._series.positive:
+            return 0
+        if self._logs and min(values) <= 0:
+            return 0
+        least = math.log(RATIO[self._role]) if self._logs else 0.0
+        scaled = self._scaled = [math.log(value) for value in values] if self._logs else values
+        all = [*recent, *scaled]
+        away = self._away = [x - sorted(all[at : at + NEIGHBOURS])[4] for at, x in enumerate(scaled)]
+        left = RENEW - self._learnt
+        if max(away) < min(least, limit):  # the limit that is estimated again is not below that
+            return len(away)
+        return leading(each < limit for each in away[:left])
+
+    def learn(self, taken: Values) -> None:
+        """Take values that are not too far away."""
+        count, at = len(taken.values), 0
+        self._row = []
+        self._recent = [*self._recent, *self._scaled[:count]][-NEIGHBOURS:]
+        while at < count:
+            upto = min(at + RENEW - self._learnt, count)
+            away = self._away[at:upto]
+            self._usual.extend(self._scaled[at:upto])
+            self._residuals.extend(away)
+            self._learnt += upto - at
+            far = max(max(away), -min(away))
+            if far > self._farthest:
+                self._farthest = far
+                self._limit = max(self._limit, BEYOND[self._role] * far)
+            if self._learnt >= RENEW:
+                self._renew()
+            at = upto
 
     def take(self) -> Finding | None:
         """Compare a value with the few before it."""

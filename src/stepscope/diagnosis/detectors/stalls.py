@@ -6,9 +6,9 @@ from itertools import pairwise
 from statistics import median
 from typing import ClassVar
 
-from stepscope.diagnosis.detector import Found, RunState, StepTimes, drop_rarest
+from stepscope.diagnosis.detector import Found, RunState, Steps, StepTimes, drop_rarest, leading
 from stepscope.diagnosis.finding import Finding, Kind, seconds
-from stepscope.diagnosis.series_history import exp, spread
+from stepscope.diagnosis.series_history import exp, middle_of, spread
 from stepscope.diagnosis.span_names import traits
 
 DATA_STALL = Kind(
@@ -79,6 +79,21 @@ class Stalls:
         self._names: dict[tuple[str, int], _Name] = {}
         self._farthest: dict[str, dict[int, float]] = {}
 
+    def usual(self, ahead: Steps) -> int:
+        """Count the next steps of which no span is long, at most until what is usual is estimated again."""
+        count, rank = len(ahead.steps), ahead.rank
+        for name, took in ahead.own.items():
+            known = self._names.get((name, rank))
+            count = min(count, 0 if known is None else count if known.left_out else known.usual_ones(took))
+        return count
+
+    def learn(self, taken: Steps) -> None:
+        """Take steps of which no span is long."""
+        for name, took in taken.own.items():
+            known = self._names[name, taken.rank]
+            if not known.left_out:
+                known.learn_all(took)
+
     def step(self, times: StepTimes) -> Found:
         """Evaluate a step of a rank; findings are returned one step later, when all spans of the step are known."""
         found, run, several = [], self._run, self._run.world > 1
@@ -92,7 +107,7 @@ class Stalls:
             if known.left_out:
                 continue
             if known.usual and took < known.bound and known.held is None:
-                known.learn(took)
+                known.learn(took)  # most often
                 continue
             new = known.take(times.step, times.ended, took, run)
             if new is not None:
@@ -136,6 +151,22 @@ class _Name:
         """Return how many durations are kept."""
         return len(self._logs) + len(self._new)
 
+    def usual_ones(self, took: list[float]) -> int:
+        """Count durations that are neither a stall nor the longest so far, until what is usual is estimated again."""
+        if not self.usual or self.held is not None:
+            return 0
+        some = took[: self._renew_after - len(self._new)]
+        if (longest := max(some)) < self.bound and longest <= self._longest:
+            return len(some)
+        return leading(each < self.bound and each <= self._longest for each in some)
+
+    def learn_all(self, took: list[float]) -> None:
+        """Learn from durations that are usual."""
+        self._new += took
+        self._row = 0
+        if len(self._new) >= self._renew_after:
+            self._renew()
+
     def learn(self, took: float) -> None:
         """Learn from a normal duration."""
         new = self._new
@@ -150,13 +181,14 @@ class _Name:
         logs, new = self._logs, [math.log(max(took, 1e-7)) for took in self._new]
         logs.extend(new)
         self._new = []
-        middle = median(logs)
+        ordered = sorted(logs)
+        middle = middle_of(ordered)
         if not self.usual:
             new = new[COLD:]
             self._farthest = max(new) - middle
         self._farthest = max(self._farthest * DECAY ** len(new), max(new) - middle)
         self._renew_after = 4 * RENEW if len(logs) == WINDOW else RENEW
-        self.usual, self._noise = exp(middle), max(spread(logs), 0.02)
+        self.usual, self._noise = exp(middle), max(spread(ordered), 0.02)
         self._reach(self._farthest)
 
     def _reach(self, farthest: float) -> None:

@@ -3,7 +3,7 @@
 from collections import deque
 from typing import ClassVar, Literal
 
-from stepscope.diagnosis.detector import RunState
+from stepscope.diagnosis.detector import RunState, Values, leading
 from stepscope.diagnosis.finding import Finding, Kind
 from stepscope.diagnosis.series_history import Series
 
@@ -51,6 +51,21 @@ class Steps:
         self._spacing: int | None = None
         self._last = self._highest = -(10**18)
         self._reported: set[str] = set()
+
+    def usual(self, ahead: Values) -> int:
+        """Count the next steps that are new and as far apart as those before."""
+        last, spacing = self._last, self._spacing
+        if spacing is None or spacing <= 0 or last != self._highest or self._run.attempt != self._attempt:
+            return 0
+        following = range(last + spacing, last + spacing * (len(ahead.steps) + 1), spacing)
+        return leading(a == b for a, b in zip(ahead.steps, following, strict=True))
+
+    def learn(self, taken: Values) -> None:
+        """Take steps that are regular."""
+        self._last = self._highest = taken.steps[-1]
+        self._seen.extend(taken.steps)
+        self._clean += len(taken.steps)
+        self._regular += len(taken.steps)
 
     def take(self) -> Finding | None:
         """Evaluate the step of a value."""

@@ -3,10 +3,11 @@
 import math
 from collections import deque
 from dataclasses import replace
+from itertools import repeat
 from statistics import median
-from typing import ClassVar, Literal
+from typing import ClassVar, Literal, NamedTuple
 
-from stepscope.diagnosis.detector import Found, RunState, StepTimes
+from stepscope.diagnosis.detector import Found, RunState, Steps, StepTimes
 from stepscope.diagnosis.finding import Finding, Kind, number, seconds
 from stepscope.diagnosis.roles import Role
 from stepscope.diagnosis.series_history import Series, exp, jitter, spread
@@ -138,6 +139,20 @@ class Throughput:
         return LOSS.about(series, begun, text, (low, high), value=now, weight=lost)
 
 
+class Kept(NamedTuple):
+    """A step that is kept to name what a slowdown is in: its time, and that of each span, in seconds."""
+
+    step: int
+    took: float
+    names: tuple[str, ...]
+    times: tuple[float, ...]
+
+    @property
+    def own(self) -> dict[str, float]:
+        """The time of each span."""
+        return dict(zip(self.names, self.times, strict=True))
+
+
 class Pace:
     """Watches the duration of step spans, except those with an evaluation or a checkpoint."""
 
@@ -145,10 +160,21 @@ class Pace:
 
     def __init__(self, run: RunState) -> None:
         self._run = run
-        self._ranks: dict[int, tuple[Series, Throughput, deque[StepTimes]]] = {}
+        self._ranks: dict[int, tuple[Series, Throughput, deque[Kept]]] = {}
         self._remarks: dict[int, tuple[Finding, float, float]] = {}
         """Slowdowns that have cost little so far: the finding, the usual time of a step, and the time lost in each."""
         self._compared = False
+
+    def usual(self, ahead: Steps) -> int:
+        """Count the next steps, until there are enough to be judged."""
+        known = self._ranks.get(ahead.rank)
+        return min(known[0].room, len(ahead.steps)) if known is not None else 0
+
+    def learn(self, taken: Steps) -> None:
+        """Take steps that complete no block."""
+        series, _, kept = self._ranks[taken.rank]
+        kept.extend(map(Kept, taken.steps, taken.took, repeat(tuple(taken.own)), zip(*taken.own.values(), strict=True)))
+        series.extend(taken.steps, taken.ended, taken.took)
 
     def step(self, times: StepTimes) -> Found:
         """Evaluate a step of a rank."""
@@ -160,7 +186,7 @@ class Pace:
             known = self._ranks[times.rank] = (series, Throughput(series, self._run), deque(maxlen=KEPT_STEPS))
         series, watch, kept = known
         if not times.partial:
-            kept.append(times)
+            kept.append(Kept(times.step, times.took, tuple(times.own), tuple(times.own.values())))
         if not series.add(times.step, times.ended, times.took):
             return ()
         found = watch.take()
@@ -171,7 +197,7 @@ class Pace:
         found = found or self._grown(times) or self._regression(series)
         return () if found is None else (found,)
 
-    def _explained(self, found: Finding, kept: deque[StepTimes]) -> Finding:
+    def _explained(self, found: Finding, kept: deque[Kept]) -> Finding:
         """Name the span behind a slowdown; on a busy machine a slowdown of all spans is the machine's."""
         before, after = _around(found, kept)
         busy = self._run.busy(found.ranks[0])
@@ -196,7 +222,7 @@ class Pace:
             advice=BUSY.advice,
         )
 
-    def _weighed(self, found: Finding, kept: deque[StepTimes]) -> Finding:
+    def _weighed(self, found: Finding, kept: deque[Kept]) -> Finding:
         """Make a slowdown a remark that costs little: in each step, or so far."""
         before, after = _around(found, kept)
         if found.kind != LOSS.name or not before or not after:
@@ -249,13 +275,13 @@ def slower_than_before(now: float, earlier: tuple[float, ...]) -> float | None:
     return exp(away)
 
 
-def _around(found: Finding, kept: deque[StepTimes]) -> tuple[list[StepTimes], list[StepTimes]]:
+def _around(found: Finding, kept: deque[Kept]) -> tuple[list[Kept], list[Kept]]:
     """Return the steps before a slowdown and those since."""
     begun = found.step or 0
     return [each for each in kept if each.step < begun][-60:], [each for each in kept if each.step >= begun]
 
 
-def _usual(steps: list[StepTimes], name: str) -> float:
+def _usual(steps: list[Kept], name: str) -> float:
     return median([each.own.get(name, 0.0) for each in steps])
 
 

@@ -4,7 +4,7 @@ import math
 from statistics import median
 from typing import ClassVar, Literal
 
-from stepscope.diagnosis.detector import RunState
+from stepscope.diagnosis.detector import RunState, Values, leading
 from stepscope.diagnosis.finding import Finding, Kind, number
 from stepscope.diagnosis.series_history import Series
 
@@ -37,6 +37,17 @@ class VanishingGradients:
         self._series, self._run, self._reported = series, run, False
         self._low = self._since = self._blocks = 0
         self._limit = 0.0
+
+    def usual(self, ahead: Values) -> int:
+        """Count the next norms that are not low."""
+        series, limit = self._series, self._limit
+        if len(series.middles) != self._blocks:
+            return 0
+        return len(ahead.steps) if min(ahead.values) >= limit else leading(value >= limit for value in ahead.values)
+
+    def learn(self, taken: Values) -> None:
+        """Take norms that are not low."""
+        self._low = 0
 
     def take(self) -> Finding | None:
         """Compare a norm with the median of the first half of the run so far."""

@@ -184,7 +184,7 @@ class Alerting:
 
     def _loop(self) -> None:
         while not self._halt.is_set():
-            woken = self._wake.wait(TICK_SECONDS)
+            woken = self._wake.wait(LOOK_SECONDS if self._is_resting() else TICK_SECONDS)
             self._wake.clear()
             try:
                 self.step()
@@ -193,6 +193,10 @@ class Alerting:
                 self.problem = f"alerts could not be evaluated: {type(error).__name__}: {error}"[:300]
             if woken:
                 self._halt.wait(0.1)
+
+    def _is_resting(self) -> bool:
+        """Return whether no alert may change as time passes: then new records wake the thread."""
+        return not (self.has_own_rules or self._evaluator.open or self._log.shared)
 
     def step(self) -> None:
         """Evaluate queued records, write changed alerts, and send due notifications."""

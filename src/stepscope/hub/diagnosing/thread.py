@@ -31,11 +31,11 @@ MAX_SERIES = 100_000
 MAX_RUNS = 256
 IDLE_SECONDS = 300.0
 """A run without records for this long is evicted."""
-SETTLE_SECONDS = 23.0
+SETTLE_SECONDS = 65.0
 """A run without records for longer than commits are apart is settled: how far it is diagnosed is stored."""
 TICK_SECONDS = 0.5
 NOTHING_SECONDS = 5.0
-"""The same while no run is followed; what brings one wakes the thread."""
+"""The same while no run is followed, or nobody reads and nobody is told; new records wake the thread."""
 STORE_SECONDS = 0.5
 """The interval at which the findings of a run are stored."""
 SILENT_SECONDS = 11.0
@@ -74,7 +74,10 @@ class Diagnosing:
         stored: Topic[Sequence[ReceivedBatch]] | None = None,
         found: Topic[Sequence[Changed]] | None = None,
         marked: Topic[Expected] | None = None,
+        is_watched: Callable[[], bool] = lambda: True,
     ) -> None:
+        self._is_watched = is_watched
+        """Whether someone reads, or is told: else what shows by its absence is looked for less often."""
         self._store, self._states, self._busy, self._clock = store, states, busy, clock
         self._queue: deque[Batch] = deque()
         self._queued = 0
@@ -151,6 +154,10 @@ class Diagnosing:
         self._announced.append((run, project))
         self._wake.set()
 
+    def look_soon(self) -> None:
+        """Look at once for what shows by its absence: someone has begun to read."""
+        self._wake.set()
+
     def find_missed(self) -> None:
         """Search the store for runs that are not diagnosed, after this hub acquired a shard."""
         self._looked = False
@@ -223,6 +230,8 @@ class Diagnosing:
             return NOTHING_SECONDS
         now = self._clock()
         stored = [each.stored_at for each in list(self._live.values()) if each.changed]
+        if not stored and not len(self._replays) and not self._is_watched():
+            return NOTHING_SECONDS
         return min(max(min(stored, default=now) + STORE_SECONDS - now, 0.01), TICK_SECONDS)
 
     def _throttle(self, spent: float) -> None:

@@ -2,6 +2,8 @@
 
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import groupby
+from operator import itemgetter
 
 from stepscope.diagnosis.finding import Finding
 from stepscope.diagnosis.record_order import Written, in_order, is_watched, written_at
@@ -9,6 +11,7 @@ from stepscope.diagnosis.run_diagnosis import Diagnosis
 from stepscope.hub.store.read.run_catalog import RunRow
 from stepscope.hub.store.write.ledger import Ranges, writer_key
 from stepscope.model.ports import Batch
+from stepscope.model.records import Span
 
 LATE_NS = 60 * 10**9
 """A new writer whose records are this much older than the newest cannot be merged in order."""
@@ -67,10 +70,10 @@ class TrackedRun:
             known = self.batches.get(key)
             if known is not None and batch.seq in known:
                 continue
-            newest = max([record.time for record in batch.records], default=0)
-            if known is None and newest and newest < self._newest - LATE_NS:
-                return False
             if known is None:
+                newest = max([record.time for record in batch.records], default=0)
+                if newest and newest < self._newest - LATE_NS:
+                    return False
                 known = self.batches[key] = Ranges()
             known.add(batch.seq)
             fresh.append(batch)
@@ -86,18 +89,19 @@ class TrackedRun:
 
     def _take_in_order(self, batches: Sequence[Batch]) -> None:
         """Diagnose batches of one writer, which are in order."""
-        for batch in batches:
-            who = batch.writer
-            watched = [record for record in batch.records if is_watched(record)]
-            self.diagnosis.feed_many(who.rank, watched, who.attempt, who.host)
-            self._newest = max([self._newest, *map(written_at, watched)])
+        who = batches[0].writer
+        watched = [
+            record for batch in batches for record in batch.records if type(record) is Span or is_watched(record)
+        ]
+        self.diagnosis.feed_many(who.rank, watched, who.attempt, who.host)
+        self._newest = max([self._newest, *map(written_at, watched)])
 
     def take(self, records: Iterable[Written]) -> None:
         """Diagnose records, which must be in order."""
-        feed = self.diagnosis.feed
-        for at, rank, attempt, host, record in records:
-            feed(rank, record, attempt, host)
-            self._newest = max(self._newest, at)
+        for (rank, attempt, host), some in groupby(records, key=itemgetter(1, 2, 3)):
+            together = list(some)
+            self.diagnosis.feed_many(rank, [each.record for each in together], attempt, host)
+            self._newest = max([self._newest, *[each.at for each in together]])
 
     def tick(self) -> None:
         """Advance the engine to the current time, by the clock of the records."""

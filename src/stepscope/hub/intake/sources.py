@@ -217,6 +217,7 @@ class FolderReceiver:
         self._counters, self._mask = counters, mask
         self.next_due = self._following.next_due
         self.unread = self._following.unread_now
+        self.unread_of = self._following.unread_of
         self.rewind = self._following.rewind
 
     @property

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Protocol
 
 from stepscope.hub.intake.counters import Counters
+from stepscope.hub.intake.pacing import LOOK_SECONDS
 from stepscope.hub.intake.sources import GroupReader, ReceivedBatch
 from stepscope.hub.store.engine import Damaged, EngineError
 from stepscope.hub.topics import Topic
@@ -19,10 +20,8 @@ from stepscope.pump import Progress, Pump
 GROUP_BYTES = 256 * 1024 * 1024
 """More than a full group of records has, which is limited by their number."""
 PACE_SECONDS = 0.5
-QUIET_PACE_SECONDS = 20.0
-"""Seconds between two commits while nobody reads: most of what a commit costs does not depend on what it holds."""
 WATCHED_PACE_SECONDS = 1.5
-"""The same where users have alert rules, which see each record within about 2 s."""
+"""The same while nobody reads where users have alert rules, which see each record within about 2 s."""
 QUIET_SECONDS = 15.0
 """Time after the last request at which nobody counts as reading; the page asks more often."""
 GIVE_UP_SECONDS = 2.0
@@ -82,6 +81,7 @@ class StorePump:
         idle: Callable[[], float] = lambda: PACE_SECONDS,
         pace: float = PACE_SECONDS,
         quiet_pace: Callable[[], float] = lambda: PACE_SECONDS,
+        is_due: Callable[[], bool] = lambda: False,
         readers: Readers | None = None,
         passed_on: Callable[[Batch], str] | None = None,
         on_safe: Callable[[Sequence[ReceivedBatch]], object] | None = None,
@@ -98,7 +98,10 @@ class StorePump:
         self.pace = pace
         """Seconds between two commits."""
         self._quiet_pace = quiet_pace
-        """The same while nobody reads."""
+        """The same while nobody reads..."""
+        self._quiet_seconds = PACE_SECONDS
+        self._is_due = is_due
+        """... unless there is a reason to store at once."""
         self._readers = readers or Readers()
         self._read = threading.Event()
         self._readers.subscribe(self._read.set)
@@ -112,6 +115,9 @@ class StorePump:
         self._deadline = 0.0
         self._began = float("-inf")
         self._caught_up_at = time.monotonic()
+        self._complete = threading.Condition()
+        self._complete_until = float("-inf")
+        """What was written before this time is stored."""
         self._has_caught_up = False
         self._rates: deque[tuple[float, int]] = deque(maxlen=10_000)
         self._thread = threading.Thread(target=self._loop, name="stepscope-pump", daemon=True)
@@ -144,7 +150,16 @@ class StorePump:
 
     def seconds_behind(self) -> float:
         """Seconds since everything that was read was stored."""
-        return max(time.monotonic() - self._caught_up_at - self._quiet_pace() - PACE_SECONDS, 0.0)
+        return max(time.monotonic() - self._caught_up_at - self._quiet_seconds - PACE_SECONDS, 0.0)
+
+    def catch_up(self, seconds: float) -> bool:
+        """Wait until what is written now is stored, for so long at most; return whether it is."""
+        now = time.monotonic()
+        if not self._thread.is_alive():
+            return False
+        self._wake.set()
+        with self._complete:
+            return self._complete.wait_for(lambda: self._complete_until >= now or self._halt.is_set(), seconds)
 
     def rate(self) -> float:
         """Records stored per second, over the last half minute."""
@@ -173,15 +188,21 @@ class StorePump:
         if not self._groups.full and not self._pump.problem:
             self._caught_up_at = time.monotonic()
             self._has_caught_up = True
+            with self._complete:
+                self._complete_until = began
+                self._complete.notify_all()
         return progress
 
     def _rest(self, seconds: float) -> None:
         """Wait this long, keep a distance between commits, because each makes parts to merge; then wait for records."""
         self._halt.wait(max(seconds, self._began + self.pace - time.monotonic()))
         self._read.clear()
-        if not self._readers.any() and not self._halt.is_set():
-            self._read.wait(max(self._began + self._quiet_pace() - time.monotonic(), 0.0))
-        self._wake.wait(min(self._idle(), self.pace))
+        while not self._readers.any() and not self._halt.is_set():
+            self._quiet_seconds = self._quiet_pace()
+            left = self._began + self._quiet_seconds - time.monotonic()
+            if left <= 0 or self._read.wait(min(left, LOOK_SECONDS)) or self._is_due():
+                break
+        self._wake.wait(min(self._idle(), self.pace if self._readers.any() else LOOK_SECONDS))
         self._wake.clear()
 
     def _end(self) -> None:

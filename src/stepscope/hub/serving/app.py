@@ -25,6 +25,7 @@ from stepscope.hub.serving.page import page_routes
 from stepscope.model.errors import Retry
 from stepscope.wire.openmetrics import CONTENT_TYPES, choose, expose
 
+CATCH_UP_SECONDS = 2.0
 _SESSION_SECONDS = 30 * 24 * 3600
 _SESSION_BODY = 16 * 1024
 """Bytes of a login, which needs no token and is kept in memory."""
@@ -49,20 +50,26 @@ def build_app(hub: Hub, routes: Sequence[BaseRoute] = ()) -> ASGIApp:
             bodies[route.path] = max(route.most_body, bodies.get(route.path, 0))
     api = JsonApi(bodies, hub.limits.small_body)
     rules = AccessRules(receivers, hub.limits, api.rule)
-    app = AccessMiddleware(BodyLimits(_Noted(inner, hub.readers), hub.limits), hub.guard, rules.find)
+    app = AccessMiddleware(BodyLimits(_Noted(inner, hub.readers, hub.catch_up), hub.limits), hub.guard, rules.find)
     return app if fleet is None else fleet.relay(app, hub.guard, rules.find, hub.limits.body_seconds)
 
 
 class _Noted:
-    """ASGI middleware that notes the requests of clients that read through the JSON API."""
+    """ASGI middleware that notes the requests of clients that read through the JSON API.
 
-    def __init__(self, app: ASGIApp, readers: Readers) -> None:
-        self._app, self._readers = app, readers
+    The first one waits for what was not stored because nobody read, but not long: an answer says how complete it is.
+    """
+
+    def __init__(self, app: ASGIApp, readers: Readers, catch_up: Callable[[float], object]) -> None:
+        self._app, self._readers, self._catch_up = app, readers, catch_up
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass a request on."""
         if scope["path"].startswith("/api/") and api_scope(scope["method"], scope["path"]) not in ("admin", None):
+            first = not self._readers.any()
             with self._readers.reading():
+                if first:
+                    await run_in_threadpool(self._catch_up, CATCH_UP_SECONDS)
                 await self._app(scope, receive, send)
         else:
             await self._app(scope, receive, send)

@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from stepscope.hub.store.columns import Block, Lists, ends_of, no_ends, texts
+from stepscope.hub.store.columns import Block, Lists, ends_of, texts
 from stepscope.model.records import Attrs
 
 EncodedValue = tuple[str, str]
@@ -102,10 +102,9 @@ def _restore(value: dict[str, Any]) -> Any:
 
 
 def block(sets: Sequence[Attrs]) -> Block:
-    """Make the three columns of many sets of attributes."""
+    """Make the three columns of many sets of attributes; nothing where none has any, which is the tables' default."""
     if not any(sets):  # most spans
-        none = Lists(no_ends(len(sets)), texts([]))
-        return {"attr_names": none, "attr_values": none, "attr_types": texts([""] * len(sets))}
+        return {}
     names = list(chain.from_iterable(sets))
     flat = list(chain.from_iterable([attrs.values() for attrs in sets]))
     values, letters = _encode_all(flat)

@@ -4,7 +4,7 @@ import threading
 from array import array
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -80,8 +80,10 @@ def numbers(type: str, values: Iterable[int | float]) -> Numbers:
 
 def fixed(width: int, values: Sequence[bytes | None]) -> Fixed:
     """Make a column of ids; None becomes zeros, and a wrong length raises ValueError."""
-    zeros = bytes(width)
-    filled = [value or zeros for value in values]
+    if not all(values):
+        zeros = bytes(width)
+        values = [value or zeros for value in values]
+    filled = cast(Sequence[bytes], values)
     if not {width}.issuperset(map(len, filled)):
         raise ValueError(f"an id is not {width} bytes long")
     return Fixed(width, b"".join(filled))
@@ -101,11 +103,6 @@ def constant(type: str, value: int, rows: int) -> Numbers:
 def ends_of(lengths: Iterable[int]) -> npt.NDArray[np.uint64]:
     """Turn the lengths of arrays into the offsets behind them."""
     return np.cumsum(np.fromiter(lengths, dtype=np.uint64), dtype=np.uint64)
-
-
-def no_ends(rows: int) -> npt.NDArray[np.uint64]:
-    """Make the same for arrays that are all empty."""
-    return np.zeros(rows, dtype=np.uint64)
 
 
 def rows_of(block: Block) -> int:

@@ -54,8 +54,10 @@ def _write(column: Column, parts: list[bytes]) -> None:
         parts.append(column.ends.astype("<u8", copy=False).tobytes())
         _write(column.inner, parts)
     else:
-        known = {text: _string(text) for text in set(column.data)}
-        parts.append(b"".join(map(known.__getitem__, column.data)))
+        known = {text: text.encode() for text in set(column.data)}
+        lengths = {size: _varint(size) for size in set(map(len, known.values()))}
+        strings = {text: lengths[len(data)] + data for text, data in known.items()}
+        parts.append(b"".join(map(strings.__getitem__, column.data)))
 
 
 def _string(text: str) -> bytes:

@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 from typing import Generic, TypeVar
 
 from stepscope.hub.store import attrs
-from stepscope.hub.store.columns import Block, Lists, Numbers, constant, ends_of, fixed, no_ends, numbers, texts
+from stepscope.hub.store.columns import Block, Lists, Numbers, constant, ends_of, fixed, numbers, texts
 from stepscope.hub.store.schema import NO_STEP
 from stepscope.hub.store.write.catalog import Source
 from stepscope.model import names
@@ -72,6 +72,7 @@ class Spans:
 
 
 def _span_block(rows: Rows[Span], commit: int) -> Block:
+    """Make the rows of spans; columns of which all values are those that the table has by default are left out."""
     spans = rows.records
     block: Block = {
         **rows.place(commit),
@@ -81,20 +82,23 @@ def _span_block(rows: Rows[Span], commit: int) -> Block:
         "span_id": fixed(8, [span.span_id for span in spans]),
         "parent_id": fixed(8, [span.parent_id for span in spans]),
         "name": texts([span.name for span in spans]),
-        "axis": texts([span.axis or "" for span in spans]),
         "span_kind": numbers("UInt8", [span.span_kind for span in spans]),
-        "status": numbers("UInt8", [span.status for span in spans]),
-        "message": texts([span.message for span in spans]),
-        "scope": texts([span.scope for span in spans]),
         "flags": numbers("UInt32", [span.flags for span in spans]),
         "writer": rows.by_source("UInt64", lambda source: source.key),
-        **attrs.block([span.attrs for span in spans]),
+        **_links([span.links for span in spans]),
     }
-    return {**block, **_events([span.events for span in spans]), **_links([span.links for span in spans])}
+    if [True for span in spans if span.status or span.message or span.scope or span.axis]:  # else most spans
+        block["axis"] = texts([span.axis or "" for span in spans])
+        block["status"] = numbers("UInt8", [span.status for span in spans])
+        block["message"] = texts([span.message for span in spans])
+        block["scope"] = texts([span.scope for span in spans])
+    return {**block, **attrs.block([span.attrs for span in spans]), **_events([span.events for span in spans])}
 
 
 def _events(lists: Sequence[tuple[SpanEvent, ...]]) -> Block:
-    ends = ends_of(map(len, lists)) if any(lists) else no_ends(len(lists))
+    if not any(lists):
+        return {}
+    ends = ends_of(map(len, lists))
     events = [event for each in lists for event in each]
     return {
         "event_times": Lists(ends, numbers("Int64", [event.time for event in events])),
@@ -104,7 +108,9 @@ def _events(lists: Sequence[tuple[SpanEvent, ...]]) -> Block:
 
 
 def _links(lists: Sequence[tuple[Link, ...]]) -> Block:
-    ends = ends_of(map(len, lists)) if any(lists) else no_ends(len(lists))
+    if not any(lists):
+        return {}
+    ends = ends_of(map(len, lists))
     links = [link for each in lists for link in each]
     return {
         "link_traces": Lists(ends, texts([link.trace_id.hex() for link in links])),
@@ -121,13 +127,9 @@ class Traces:
 
     def extend(self, run: int, records: Sequence[Traced]) -> None:
         """Record the steps of a run at which traces have records."""
-        self._places.update(
-            {
-                (record.trace_id, run, NO_STEP if record.step is None else record.step)
-                for record in records
-                if record.trace_id
-            }
-        )
+        traces, steps = [record.trace_id for record in records], [record.step for record in records]
+        found = set(zip(traces, steps, strict=True))
+        self._places.update({(trace, run, NO_STEP if step is None else step) for trace, step in found if trace})
 
     def blocks(self) -> dict[str, Block]:
         """Make the rows of `traces`."""
