@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from msgspec import msgpack
 
-pytest.importorskip("chdb")
+pytest.importorskip("tests.chdb")
 
 from stepscope.hub.diagnosing import thread
 from stepscope.hub.home import HubHome

@@ -13,7 +13,7 @@ from stepscope.model.records import Metric
 
 BEGIN = 1_790_000_000_000_000_000
 CLIENT = Writer(id="client", run="repeated", project="p")
-pytest.importorskip("chdb")
+pytest.importorskip("tests.chdb")
 
 
 class Clock:
