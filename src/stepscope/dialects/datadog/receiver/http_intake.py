@@ -1,7 +1,5 @@
 """Datadog's HTTP intake for unmodified clients: series, distribution points, events, service checks and logs."""
 
-import asyncio
-import time
 from collections.abc import Awaitable, Callable, Mapping
 from concurrent.futures import Future
 from http import HTTPStatus
@@ -27,6 +25,7 @@ from stepscope.dialects.datadog.wire.requests import (
 from stepscope.extend.receiver import (
     SAFE,
     Access,
+    ArrivalClock,
     ReceiverPorts,
     ReceiverRoute,
     Refusal,
@@ -41,6 +40,7 @@ from stepscope.extend.receiver import (
     json_response,
     refusal_headers,
     with_body,
+    written,
 )
 
 LOGS = ("/api/v2/logs", "/v1/input")
@@ -102,7 +102,7 @@ class Datadog:
             access, fields = access_of(request.scope), _log_fields(request)
             try:
                 taken = await with_body(request, self._workers, lambda data: self.take(path, data, fields, access))
-                await asyncio.shield(asyncio.wrap_future(taken.safe))  # a disconnect cancels only its own wait
+                await written(taken.safe)
             except BadBody as error:
                 raise Refused(Refusal(HTTPStatus.BAD_REQUEST, str(error))) from None
             return reply(taken)
@@ -119,14 +119,14 @@ class Datadog:
         if (known := self._repeats.find(key)) is not None:
             self._ingest.repeat()
             return known
-        clock = _Clock()
+        clock = ArrivalClock()
         try:
             reading = PATHS[path][0](data, fields, clock)
         except BadBody:
             self._ingest.reject("unreadable request")
             raise
-        taken = self._submit(reading, access, b"" if clock.used else key)
-        if not clock.used:  # different requests without times can be identical
+        taken = self._submit(reading, access, b"" if clock.was_read else key)
+        if not clock.was_read:  # different requests without times can be identical
             self._repeats.keep_when_safe(key, taken.safe, taken, taken._replace(safe=SAFE))
         return taken
 
@@ -144,16 +144,6 @@ class Datadog:
         for reason, count in (+upload.rejected).items():
             self._ingest.reject(reason, count)
         return BadBody("; ".join(+upload.rejected))
-
-
-class _Clock:
-    """The time for items without one."""
-
-    used = False
-
-    def __call__(self) -> int:
-        self.used = True
-        return time.time_ns()
 
 
 def _log_fields(request: Request) -> dict[str, str]:

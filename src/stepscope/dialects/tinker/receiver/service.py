@@ -1,6 +1,5 @@
 """The HTTP routes for Tinker clients: telemetry, and the minimal service that clients need without an upstream."""
 
-import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from concurrent.futures import Future
 from http import HTTPStatus
@@ -30,6 +29,7 @@ from stepscope.extend.receiver import (
     list_runs,
     refusal_headers,
     with_body,
+    written,
 )
 from stepscope.model.ports import run_id_problem
 
@@ -159,7 +159,7 @@ class Tinker:
         """Read a body, run `take` on it in a thread, and return once the result is on disk."""
         project = access_of(request.scope).project
         safe = await with_body(request, self._workers, lambda data: take(data, project))
-        await asyncio.shield(asyncio.wrap_future(safe))  # a client that disconnects cancels only its own wait
+        await written(safe)
 
 
 def _stored_step(engine: Engine, session: str) -> int | None:
