@@ -6,13 +6,14 @@ from collections.abc import Collection
 from sqlparse.exceptions import SQLParseError
 from sqlparse.sql import Comparison
 
-from stepscope.dialects.mlflow.receiver.errors import BAD_REQUEST, refused
+from stepscope.dialects.mlflow.receiver.errors import refused
 from stepscope.dialects.mlflow.receiver.filter_grammar import (
     ATTRIBUTE,
     METRIC,
     PARAM,
     TAG,
     Clause,
+    check_list,
     join_lists,
     read_list,
     split_statements,
@@ -70,8 +71,7 @@ def _clause(comparison: Comparison, attributes: Collection[str]) -> Clause:
         return Clause(kind, key, comparator, _number(name, value))
     if not (value.startswith("(") and value.endswith(")")):
         return Clause(kind, key, comparator, trimmed(value, '"').strip("'"))
-    if comparator not in ("IN", "NOT IN"):
-        raise refused(f"A list of values needs IN or NOT IN, got '{comparator}'", BAD_REQUEST)
+    check_list(comparator, ())
     return Clause(kind, key, comparator, read_list(value))
 
 

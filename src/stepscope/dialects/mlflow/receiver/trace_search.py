@@ -5,30 +5,45 @@ from collections.abc import Sequence
 from typing import Any
 
 from sqlparse import tokens as types
-from sqlparse.sql import Comparison, Identifier, Parenthesis, Token, TokenList
+from sqlparse.sql import Comparison, Parenthesis, Token, TokenList
 
-from stepscope.dialects.mlflow.receiver.errors import BAD_REQUEST, refused
+from stepscope.dialects.mlflow.receiver.errors import refused, wrong_type
+from stepscope.dialects.mlflow.receiver.experiments import numbers_of
 from stepscope.dialects.mlflow.receiver.filter_grammar import (
     ATTRIBUTE,
+    LISTS,
+    NULLS,
     NUMBERS,
+    NUMERIC,
     TAG,
+    TEXTUAL,
     Clause,
     Value,
+    check_list,
+    name_of,
     read_comparisons,
     read_list,
+    read_number,
     read_text,
+    split_comparison,
     split_order,
     trimmed,
 )
-from stepscope.dialects.mlflow.receiver.run_search import (
+from stepscope.dialects.mlflow.receiver.request_fields import Fields
+from stepscope.dialects.mlflow.receiver.search_sql import (
+    Page,
     Sql,
+    add_order,
     check_clauses,
+    check_count,
     compare,
-    page_token,
+    of_project,
     pair_condition,
     read_offset,
+    read_search,
 )
-from stepscope.dialects.mlflow.receiver.trace_table import FIELDS, MlflowTrace
+from stepscope.dialects.mlflow.receiver.trace_table import MlflowTrace, describe_trace
+from stepscope.dialects.mlflow.receiver.tracking_rows import columns_of
 
 DEFAULT_TRACES, MAX_TRACES = 100, 500
 NAME_TAG, SOURCE_RUN = "mlflow.traceName", "mlflow.sourceRun"
@@ -51,14 +66,7 @@ _COLUMNS = {**_NUMBERS, "request_id": "t.trace_id", "status": "t.status", "clien
 _ORDERS = {**_COLUMNS, "experiment_id": "t.experiment"}
 _PAIRS = {"name": (TAG, NAME_TAG), "run_id": (METADATA, SOURCE_RUN)}
 """Attributes that are kept as a tag or as metadata."""
-_LISTS = ("client_request_id", "name", "request_id", "run_id", "status")
-_NUMERIC = ("=", "!=", "<", "<=", ">", ">=")
-_TEXTUAL, _IN, _NULLS = ("=", "!=", "LIKE", "ILIKE"), ("IN", "NOT IN"), ("IS NULL", "IS NOT NULL")
-
-
-def _parse(text: str) -> list[Clause]:
-    """Parse a filter string, or refuse it."""
-    return [_clause(each) for each in read_comparisons(text, prepare=_join_times)]
+_LISTED = ("client_request_id", "name", "request_id", "run_id", "status")
 
 
 def _join_times(tokens: Sequence[Token]) -> list[Token]:
@@ -77,16 +85,11 @@ def _join_times(tokens: Sequence[Token]) -> list[Token]:
 
 
 def _clause(comparison: Comparison) -> Clause:
-    tokens = [token for token in comparison.tokens if not token.is_whitespace]
-    is_null = len(tokens) == 2 and tokens[1].value.upper() in _NULLS
-    if len(tokens) != 3 and not is_null:
-        raise refused(f"Invalid comparison clause. Expected 3 tokens found {len(tokens)}")
-    timed = tokens[0].match(types.Name.Builtin, ["timestamp", "timestamp_ms"])
-    if not timed and not isinstance(tokens[0], Identifier):
-        raise refused(f"Invalid comparison clause. Expected 'Identifier' found '{tokens[0]}'")
-    kind, key = _identifier(tokens[0].value, (*_COLUMNS, *_PAIRS))
-    comparator = tokens[1].value.upper()
-    clause = Clause(kind, key, comparator, None if is_null else _value(kind, key, tokens[2]))
+    name, word, value = split_comparison(comparison)
+    timed = name.match(types.Name.Builtin, ["timestamp", "timestamp_ms"])
+    kind, key = _identifier(name.value if timed else name_of(name), (*_COLUMNS, *_PAIRS))
+    comparator = word.upper()
+    clause = Clause(kind, key, comparator, None if value is None else _value(kind, key, value))
     _check_comparator(clause)
     return Clause(*_PAIRS[key], comparator, clause.value) if kind == ATTRIBUTE and key in _PAIRS else clause
 
@@ -111,14 +114,13 @@ def _value(kind: str, key: str, token: Token) -> Value:
     if kind == METADATA or (kind == TAG and not isinstance(token, Parenthesis)):
         raise refused(f"Expected a quoted string value for {kind} (e.g. 'my-value'). Got value {token.value}")
     if isinstance(token, Parenthesis):
-        if kind == ATTRIBUTE and key not in _LISTS:
-            raise refused(f"Only attributes in {set(_LISTS)} supports comparison with a list of quoted string values.")
+        if kind == ATTRIBUTE and key not in _LISTED:
+            raise refused(f"Only attributes in {set(_LISTED)} supports comparison with a list of quoted string values.")
         return read_list(token.value)
     if token.ttype in NUMBERS:
         if key not in _NUMBERS:
             raise refused(f"Only the '{set(_NUMBERS)}' attributes support comparison with numeric values.")
-        whole = token.ttype is types.Literal.Number.Integer and len(token.value) < 19
-        return int(token.value) if whole else float(token.value)
+        return read_number(token)
     raise refused(
         f"Expected a quoted string value or a list of quoted string values for attributes. Got value {token.value}"
     )
@@ -128,15 +130,14 @@ def _check_comparator(clause: Clause) -> None:
     if clause.comparator == "RLIKE":
         raise refused("RLIKE is not supported: a Stepscope hub searches with LIKE and ILIKE")
     if clause.key in _NUMBERS and clause.kind == ATTRIBUTE:
-        known: tuple[str, ...] = _NUMERIC
+        known: tuple[str, ...] = NUMERIC
     elif clause.kind == ATTRIBUTE:
-        known = (*_TEXTUAL, *_IN, *(_NULLS if clause.key in _PAIRS else ()))
+        known = (*TEXTUAL, *LISTS, *(NULLS if clause.key in _PAIRS else ()))
     else:
-        known = (*_TEXTUAL, *_NULLS)
+        known = (*TEXTUAL, *NULLS)
     if clause.comparator not in known:
         raise refused(f"Invalid comparator '{clause.comparator}' not one of '{set(known)}'")
-    if isinstance(clause.value, tuple) and clause.comparator not in _IN:
-        raise refused(f"A list of values needs IN or NOT IN, got '{clause.comparator}'", BAD_REQUEST)
+    check_list(clause.comparator, clause.value)
 
 
 def _condition(clause: Clause) -> Sql:
@@ -149,7 +150,7 @@ def _condition(clause: Clause) -> Sql:
     return test, values
 
 
-def _order(order_by: Sequence[str]) -> tuple[str, list[Any]]:
+def _order(order_by: Sequence[str]) -> Sql:
     """Return the ORDER BY terms; missing values come last, and ties are broken by time, the newest first."""
     terms: dict[str, str] = {}
     values: list[Any] = []
@@ -158,40 +159,31 @@ def _order(order_by: Sequence[str]) -> tuple[str, list[Any]]:
         kind, key = _identifier(name, (*_ORDERS, *_PAIRS))
         kind, key = _PAIRS.get(key, (kind, key)) if kind == ATTRIBUTE else (kind, key)
         column = _ORDERS.get(key, "") if kind == ATTRIBUTE else f"{kind}.{key}"
-        if column in terms:
-            raise refused(f"`order_by` contains duplicate fields: {list(order_by)}", BAD_REQUEST)
         term = column
         if kind != ATTRIBUTE:
             term = f"(SELECT o.value FROM {_TABLES[kind]} AS o WHERE o.trace = trace_id AND o.key = ?)"
             values += [key, key]
-        terms[column] = f"{term} IS NULL, {term} {'ASC' if ascending else 'DESC'}"
+        add_order(terms, column, f"{term} IS NULL, {term} {'ASC' if ascending else 'DESC'}", order_by)
     for column, turn in (("t.timestamp", "DESC"), ("t.trace_id", "ASC")):
         terms.setdefault(column, f"{column} {turn}")
     return ", ".join(terms.values()), values
 
 
 def search_traces(
-    db: sqlite3.Connection,
-    experiments: Sequence[int],
-    text: str,
-    order_by: Sequence[str],
-    page: tuple[int, str],
-    project: str | None,
-) -> tuple[list[MlflowTrace], str]:
-    """Return a page of traces, and the token of the next one; empty for none. As in MLflow, a full page has a next."""
-    most, token = page
-    order, named = _order(order_by)
-    clauses = _parse(text)
-    check_clauses(clauses, order_by)
-    offset = read_offset(token)
-    conditions, values = [f"t.experiment IN ({', '.join(map(str, experiments))})"], []
-    if project is not None:
-        conditions.append("t.project = ?")
-        values.append(project)
-    for test, given in map(_condition, clauses):
-        conditions.append(test)
-        values += given
-    fields = ", ".join(f"t.{name}" for name in FIELDS.split(", "))
-    query = f"SELECT {fields} FROM traces AS t WHERE {' AND '.join(conditions)} ORDER BY {order} LIMIT ? OFFSET ?"
-    found = [MlflowTrace(*row) for row in db.execute(query, [*values, *named, most, offset])]
-    return found, page_token(offset + most) if len(found) == most else ""
+    db: sqlite3.Connection, experiments: Sequence[str], fields: Fields, project: str | None
+) -> dict[str, Any]:
+    """Return a page of traces. As in MLflow, a full page has a next one."""
+    wanted = fields.whole("max_results")
+    most = DEFAULT_TRACES if wanted is None else wanted
+    if most > MAX_TRACES:
+        raise wrong_type("max_results", most)
+    check_count(most)
+    numbers, asked = numbers_of(experiments), read_search(fields)
+    order = _order(asked.order_by)
+    clauses = [_clause(each) for each in read_comparisons(asked.filter, prepare=_join_times)]
+    check_clauses(clauses, asked.order_by)
+    page = Page(most, read_offset(asked.token))
+    tests = [(f"t.experiment IN {numbers}", []), *of_project("t.project", project), *map(_condition, clauses)]
+    rows = page.select(db, (f"{columns_of(MlflowTrace, 't')} FROM traces AS t", []), tests, order)
+    found = [describe_trace(db, MlflowTrace(*row)) for row in rows[:most]]
+    return page.body("traces", found, is_last=len(rows) < most)
