@@ -111,6 +111,7 @@ class Otlp(msgspec.Struct, frozen=True, kw_only=True):
     temporality: Preference = "cumulative"
     steps: bool = True
 
+    remote: ClassVar[bool] = True
     excluded: ClassVar[tuple[str, ...]] = OWN_RECORDS
 
     @classmethod
@@ -134,11 +135,6 @@ class Otlp(msgspec.Struct, frozen=True, kw_only=True):
     def place(self) -> str:
         """The URLs of all signals."""
         return " ".join(without_secrets(target.url) for target in self.targets.values())
-
-    @property
-    def remote(self) -> bool:
-        """True: the shipper delivers to it."""
-        return True
 
     def open(self) -> "OtlpSink":
         """Make the sink."""
