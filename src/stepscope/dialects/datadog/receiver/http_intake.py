@@ -136,14 +136,11 @@ class Datadog:
         for origin, records in RequestRecords(self._steps).sort(reading.items):
             self._writers.add(upload, origin.writer(), records, access.project)
         if reading.refused and not upload.taken:
-            raise self._refused(upload)
+            for reason, count in (+upload.rejected).items():
+                self._ingest.reject(reason, count)
+            raise BadBody("; ".join(+upload.rejected))
         event = next((_shown(item) for item in reading.items if isinstance(item, Notice)), None)
         return Taken(self._ingest.submit(upload), dict(+upload.rejected), event)
-
-    def _refused(self, upload: Upload) -> BadBody:
-        for reason, count in (+upload.rejected).items():
-            self._ingest.reject(reason, count)
-        return BadBody("; ".join(+upload.rejected))
 
 
 def _log_fields(request: Request) -> dict[str, str]:
@@ -153,20 +150,10 @@ def _log_fields(request: Request) -> dict[str, str]:
 
 
 def _series(data: bytes, fields: Mapping[str, str], clock: Clock) -> Reading:
-    _refuse_protobuf(fields)
+    if fields["content_type"] == "application/x-protobuf":
+        text = "series are accepted as JSON only: the Content-Type must be application/json"
+        raise Refused(Refusal(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, text))
     return read_series(read_json(data))
-
-
-def _distributions(data: bytes, fields: Mapping[str, str], clock: Clock) -> Reading:
-    return read_distributions(read_json(data))
-
-
-def _event(data: bytes, fields: Mapping[str, str], clock: Clock) -> Reading:
-    return Reading([read_event(read_json(data), clock)])
-
-
-def _checks(data: bytes, fields: Mapping[str, str], clock: Clock) -> Reading:
-    return read_checks(read_json(data), clock)
 
 
 def _logs(data: bytes, fields: Mapping[str, str], clock: Clock) -> Reading:
@@ -176,22 +163,12 @@ def _logs(data: bytes, fields: Mapping[str, str], clock: Clock) -> Reading:
     return read_logs(read_json(data), fields, clock)
 
 
-def _refuse_protobuf(fields: Mapping[str, str]) -> None:
-    if fields["content_type"] == "application/x-protobuf":
-        text = "series are accepted as JSON only: the Content-Type must be application/json"
-        raise Refused(Refusal(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, text))
-
-
 def _status(taken: Taken) -> Response:
-    return json_response({"status": "ok"}, _ACCEPTED)
+    return json_response({"status": "ok"} | ({"event": taken.event} if taken.event else {}), _ACCEPTED)
 
 
 def _errors(taken: Taken) -> Response:
     return json_response({"errors": [f"{reason} ({count})" for reason, count in taken.refused.items()]}, _ACCEPTED)
-
-
-def _event_reply(taken: Taken) -> Response:
-    return json_response({"status": "ok", "event": taken.event}, _ACCEPTED)
 
 
 def _shown(notice: Notice) -> dict[str, Any]:
@@ -211,9 +188,9 @@ def _shown(notice: Notice) -> dict[str, Any]:
 PATHS: dict[str, tuple[Read, Reply]] = {
     "/api/v1/series": (_series, _status),
     "/api/v2/series": (_series, _errors),
-    "/api/v1/distribution_points": (_distributions, _status),
-    "/api/v1/events": (_event, _event_reply),
-    "/api/v1/check_run": (_checks, _status),
+    "/api/v1/distribution_points": (lambda data, fields, clock: read_distributions(read_json(data)), _status),
+    "/api/v1/events": (lambda data, fields, clock: Reading([read_event(read_json(data), clock)]), _status),
+    "/api/v1/check_run": (lambda data, fields, clock: read_checks(read_json(data), clock), _status),
     "/api/v2/logs": (_logs, lambda taken: json_response({}, _ACCEPTED)),
     "/v1/input": (_logs, lambda taken: json_response({})),
 }

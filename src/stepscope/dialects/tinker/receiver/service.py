@@ -15,7 +15,6 @@ from stepscope.dialects.tinker.receiver.record_queue import RecordQueue
 from stepscope.dialects.tinker.receiver.session_records import SessionRecords, new_session, read_object
 from stepscope.extend.receiver import (
     PREFIX,
-    Engine,
     ReceiverPorts,
     ReceiverRoute,
     Refusal,
@@ -54,7 +53,11 @@ class Tinker:
         self._records = SessionRecords(self._ingest)
         upstream = ports.settings.get(UPSTREAM)
         queue = RecordQueue(self._ingest)
-        operations = Operations(self._records, queue, lambda session: _stored_step(ports.engine, session))
+
+        def stored_step(session: str) -> int | None:
+            return next((row.step for row in list_runs(ports.engine, ids=[session])), None)
+
+        operations = Operations(self._records, queue, stored_step)
         self._proxy = Proxy(Upstream(upstream), operations) if upstream else None
         folder = ports.files / self.name / "positions"
         self._events = TelemetryReceiver(self._ingest, self._records, folder, operations.join)
@@ -160,7 +163,3 @@ class Tinker:
         project = access_of(request.scope).project
         safe = await with_body(request, self._workers, lambda data: take(data, project))
         await written(safe)
-
-
-def _stored_step(engine: Engine, session: str) -> int | None:
-    return next((row.step for row in list_runs(engine, ids=[session])), None)
