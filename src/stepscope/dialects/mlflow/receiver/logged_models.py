@@ -5,23 +5,14 @@ from typing import Any, NamedTuple
 
 from msgspec import Struct
 
+from stepscope.dialects.mlflow.receiver import filter_grammar as grammar
+from stepscope.dialects.mlflow.receiver import search_sql as sql
 from stepscope.dialects.mlflow.receiver.errors import MISSING, missing_value, refused, wrong_type
 from stepscope.dialects.mlflow.receiver.experiments import ACTIVE, DELETED, experiment_number, find_active
-from stepscope.dialects.mlflow.receiver.filter_grammar import ATTRIBUTE, METRIC, PARAM, TAG, Clause
 from stepscope.dialects.mlflow.receiver.model_filters import parse_model_filter
 from stepscope.dialects.mlflow.receiver.names_and_limits import read_pairs
 from stepscope.dialects.mlflow.receiver.request_fields import Fields, item_text
 from stepscope.dialects.mlflow.receiver.run_table import json_number
-from stepscope.dialects.mlflow.receiver.search_sql import (
-    Page,
-    Sql,
-    check_clauses,
-    check_count,
-    compare,
-    of_project,
-    pair_condition,
-    read_offset,
-)
 from stepscope.dialects.mlflow.receiver.tracking import Body, Call, Reply, Tracking
 from stepscope.dialects.mlflow.receiver.tracking_rows import (
     MODEL_PARAMS,
@@ -35,7 +26,7 @@ from stepscope.model.redaction import redact
 
 STATUSES = ("LOGGED_MODEL_PENDING", "LOGGED_MODEL_READY", "LOGGED_MODEL_UPLOAD_FAILED")
 _BAD = ("/", ":", ".", "%", '"', "'")
-_TABLES = {METRIC: "model_metrics", PARAM: "model_params", TAG: "model_tags"}
+_TABLES = {grammar.METRIC: "model_metrics", grammar.PARAM: "model_params", grammar.TAG: "model_tags"}
 _COLUMNS = {
     "creation_time": "created",
     "creation_timestamp": "created",
@@ -159,20 +150,20 @@ def search(db: sqlite3.Connection, call: Call) -> Body:
     fields = call.fields
     wanted = fields.whole("max_results")
     if wanted:
-        check_count(wanted)
+        sql.check_count(wanted)
     if not fields.ids("experiment_ids"):
         raise missing_value("experiment_ids")
-    page = Page(MAX_MODELS if wanted is None else wanted, read_offset(fields.text("page_token")))
+    page = sql.Page(MAX_MODELS if wanted is None else wanted, sql.read_offset(fields.text("page_token")))
     numbers = ", ".join(str(experiment_number(each)) for each in fields.ids("experiment_ids"))
     clauses = parse_model_filter(fields.text("filter"), _COLUMNS)
-    check_clauses(clauses, [*fields.items("order_by"), *fields.items("datasets")])
+    sql.check_clauses(clauses, [*fields.items("order_by"), *fields.items("datasets")])
     datasets = _datasets(fields)
-    tests: list[Sql] = [(f"m.stage = '{ACTIVE}' AND m.experiment IN ({numbers})", [])]
-    tests += [*of_project("m.project", call.project), *(_condition(clause, datasets) for clause in clauses)]
-    if datasets and METRIC not in [clause.kind for clause in clauses]:
+    tests: list[sql.Part] = [(f"m.stage = '{ACTIVE}' AND m.experiment IN ({numbers})", [])]
+    tests += [*sql.of_project("m.project", call.project), *(_condition(clause, datasets) for clause in clauses)]
+    if datasets and grammar.METRIC not in [clause.kind for clause in clauses]:
         found = f"EXISTS (SELECT 1 FROM model_metrics AS t WHERE t.model = m.model_id AND {datasets.test})"
-        tests.append((found, list[Any](datasets.values)))
-    source = f"{columns_of(LoggedModel, 'm')} FROM models AS m", list[Any]()
+        tests.append((found, [*datasets.values]))
+    source: sql.Part = (f"{columns_of(LoggedModel, 'm')} FROM models AS m", [])
     rows = page.select(db, source, tests, _order(fields))
     models = [_describe(db, LoggedModel(*row)) for row in rows[: page.most]]
     return page.body("models", models, is_last=len(rows) <= page.most)
@@ -197,18 +188,19 @@ def _datasets(fields: Fields) -> _Datasets | None:
     return _Datasets(f"({test})", pairs) if pairs else None
 
 
-def _condition(clause: Clause, datasets: _Datasets | None) -> Sql:
-    if clause.kind == ATTRIBUTE:
-        return compare(f"m.{_COLUMNS[clause.key]}", clause)
+def _condition(clause: grammar.Clause, datasets: _Datasets | None) -> sql.Part:
+    if clause.kind == grammar.ATTRIBUTE:
+        return sql.compare(f"m.{_COLUMNS[clause.key]}", clause)
     table = f"{_TABLES[clause.kind]} AS t WHERE t.model = m.model_id"
-    if clause.kind != METRIC or datasets is None:
-        return pair_condition(table, clause.key, clause)
-    test, values = pair_condition(f"{table} AND {datasets.test}", clause.key, clause)
+    if clause.kind != grammar.METRIC or datasets is None:
+        return sql.pair_condition(table, clause.key, clause)
+    test, values = sql.pair_condition(f"{table} AND {datasets.test}", clause.key, clause)
     return test, [*datasets.values, *values]
 
 
-def _order(fields: Fields) -> Sql:
-    terms, values = [], list[Any]()
+def _order(fields: Fields) -> sql.Part:
+    terms: list[str] = []
+    values: list[Any] = []
     for at, item in enumerate(fields.items("order_by")):
         path = f"order_by[{at}]"
         name, dataset, digest = (item_text(item, each, path) for each in _ORDER_FIELDS)

@@ -3,11 +3,11 @@
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
+from stepscope.dialects.mlflow.receiver import search_sql as sql
 from stepscope.dialects.mlflow.receiver.errors import SEE_DOCS, missing_value, refused
 from stepscope.dialects.mlflow.receiver.request_fields import Fields
 from stepscope.dialects.mlflow.receiver.run_records import MILLION
 from stepscope.dialects.mlflow.receiver.run_table import find_run, json_number
-from stepscope.dialects.mlflow.receiver.search_sql import Page, read_offset
 from stepscope.dialects.mlflow.receiver.tracking import Call, Reply, Tracking
 from stepscope.extend.receiver import Answer, Engine, Refused, literal, run_number
 
@@ -31,7 +31,7 @@ def get_history(tracking: Tracking, call: Call) -> Reply:
     most = fields.whole("max_results")
     if most is not None and most <= 0:
         raise refused(f"Invalid value {most} for parameter 'max_results' supplied. It must be a positive integer.")
-    page = Page(most or 0, read_offset(fields.text("page_token")))
+    page = sql.Page(most or 0, sql.read_offset(fields.text("page_token")))
     if not _may_read(tracking, run, call.project):
         return Reply({})
     found = _history(tracking.engine(), run, key, None if most is None else most + 1, page.offset)

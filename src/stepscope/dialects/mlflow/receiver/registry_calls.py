@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from stepscope.dialects.mlflow.receiver import model_registry as registry
+from stepscope.dialects.mlflow.receiver import search_sql as sql
 from stepscope.dialects.mlflow.receiver.errors import EXISTS, refused, wrong_type
 from stepscope.dialects.mlflow.receiver.names_and_limits import check_length, check_name, masked, read_pairs
 from stepscope.dialects.mlflow.receiver.registry_search import (
@@ -17,7 +18,6 @@ from stepscope.dialects.mlflow.receiver.registry_search import (
     search_versions,
 )
 from stepscope.dialects.mlflow.receiver.request_fields import Fields
-from stepscope.dialects.mlflow.receiver.search_sql import Asked, read_search
 from stepscope.dialects.mlflow.receiver.tracking import Body, Call
 from stepscope.dialects.mlflow.receiver.tracking_rows import MODEL_TAGS, REGISTERED_TAGS, VERSION_TAGS
 from stepscope.dialects.mlflow.receiver.version_sources import (
@@ -118,7 +118,7 @@ def search_versions_call(db: sqlite3.Connection, call: Call) -> Body:
     return _search(db, call, search_versions, DEFAULT_VERSIONS, MAX_VERSIONS)
 
 
-_Search = Callable[[sqlite3.Connection, Asked, int, str | None], Body]
+_Search = Callable[[sqlite3.Connection, sql.Asked, int, str | None], Body]
 
 
 def _search(db: sqlite3.Connection, call: Call, search: _Search, default: int, largest: int) -> Body:
@@ -127,7 +127,7 @@ def _search(db: sqlite3.Connection, call: Call, search: _Search, default: int, l
     most = default if wanted is None else wanted
     if not 0 <= most <= largest:
         raise wrong_type("max_results", fields.text("max_results") if fields.is_query else most)
-    return search(db, read_search(fields), most, call.project)
+    return search(db, sql.read_search(fields), most, call.project)
 
 
 def get_latest_versions(db: sqlite3.Connection, call: Call) -> Body:

@@ -14,6 +14,7 @@ from stepscope.dialects.mlflow.receiver.experiments import ACTIVE, find_active
 from stepscope.dialects.mlflow.receiver.names_and_limits import Point
 from stepscope.dialects.mlflow.receiver.tracking_rows import PARAMS, TAGS, add_row, find_row
 from stepscope.extend.receiver import RunLink
+from stepscope.model.records import word
 
 NAME_TAG = "mlflow.runName"
 STATUSES = ("RUNNING", "SCHEDULED", "FINISHED", "FAILED", "KILLED")
@@ -187,9 +188,7 @@ def describe_info(run: MlflowRun) -> dict[str, Any]:
 
 def json_number(value: float | None) -> float | str:
     """Format a value as in protobuf's JSON; None, the database's NaN, becomes "NaN"."""
-    if value is None or math.isnan(value):
-        return "NaN"
-    return value if math.isfinite(value) else ("Infinity" if value > 0 else "-Infinity")
+    return "NaN" if value is None else word(value)
 
 
 def describe_runs(

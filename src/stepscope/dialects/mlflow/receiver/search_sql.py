@@ -14,13 +14,13 @@ from stepscope.dialects.mlflow.receiver.request_fields import Fields
 MAX_RESULTS = 50_000
 MAX_CLAUSES, MAX_ORDERS = 400, 60
 """Comparisons of one filter, and fields of one order; MLflow's server takes 63, and of attributes about 900."""
-Sql = tuple[str, list[Any]]
+Part = tuple[str, list[Any]]
 """A part of a query, and its values."""
 Key = TypeVar("Key")
 Term = TypeVar("Term")
 
 
-def compare(column: str, clause: Clause) -> Sql:
+def compare(column: str, clause: Clause) -> Part:
     """Return SQL that compares a column with the value of a clause."""
     value: Any = clause.value
     if clause.comparator in ("IN", "NOT IN"):
@@ -31,7 +31,7 @@ def compare(column: str, clause: Clause) -> Sql:
     return f"{column} {clause.comparator} ?", [value]
 
 
-def pair_condition(pairs: str, key: str, clause: Clause, matches_nan: bool = False) -> Sql:
+def pair_condition(pairs: str, key: str, clause: Clause, matches_nan: bool = False) -> Part:
     """Return SQL that tests the value of a key among the tags, params or metrics `t` of one entity."""
     exists = f"EXISTS (SELECT 1 FROM {pairs} AND t.key = ?"
     if clause.comparator in ("IS NULL", "IS NOT NULL"):
@@ -40,7 +40,7 @@ def pair_condition(pairs: str, key: str, clause: Clause, matches_nan: bool = Fal
     return f"{exists} AND ({test}{' OR t.value IS NULL' * matches_nan}))", [key, *values]
 
 
-def of_project(column: str, project: str | None) -> list[Sql]:
+def of_project(column: str, project: str | None) -> list[Part]:
     """Return the test that a row is of the token's project; none for a token of all projects."""
     return [] if project is None else [(f"{column} = ?", [project])]
 
@@ -86,7 +86,7 @@ class Page(NamedTuple):
     most: int
     offset: int
 
-    def select(self, db: sqlite3.Connection, source: Sql, tests: Sequence[Sql], order: Sql) -> list[tuple[Any, ...]]:
+    def select(self, db: sqlite3.Connection, source: Part, tests: Sequence[Part], order: Part) -> list[tuple[Any, ...]]:
         """Return its rows, and one more where there is one."""
         conditions = " AND ".join(test for test, _ in tests)
         values = [value for _, given in (source, *tests, order) for value in given]

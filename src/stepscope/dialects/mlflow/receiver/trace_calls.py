@@ -8,11 +8,11 @@ import sqlite3
 from collections.abc import Mapping
 from typing import Any
 
+from stepscope.dialects.mlflow.receiver import search_sql as sql
 from stepscope.dialects.mlflow.receiver.errors import MISSING, missing_value, refused, wrong_type
 from stepscope.dialects.mlflow.receiver.experiments import experiment_number, find_active
 from stepscope.dialects.mlflow.receiver.names_and_limits import LONGEST_KEY, check_length, check_name, masked
 from stepscope.dialects.mlflow.receiver.run_table import MlflowRun, find_run
-from stepscope.dialects.mlflow.receiver.search_sql import of_project
 from stepscope.dialects.mlflow.receiver.trace_search import SOURCE_RUN, search_traces
 from stepscope.dialects.mlflow.receiver.trace_spans import MAX_SPANS, spans_of, trace_key
 from stepscope.dialects.mlflow.receiver.trace_table import (
@@ -141,8 +141,9 @@ def get_trace(tracking: Tracking, call: Call) -> Reply | None:
     return Reply({"trace": {"trace_info": info, "spans": spans}})
 
 
-def incomplete(trace_id: str) -> Refused:
+def incomplete(call: Call) -> Refused:
     """Return the exception for a trace whose spans have not arrived."""
+    trace_id = call.fields.text("trace_id")
     return refused(f"Trace with ID {trace_id} is not fully exported yet, please try again later.", MISSING)
 
 
@@ -239,7 +240,11 @@ def delete(db: sqlite3.Connection, call: Call) -> Body:
     if len(ids) > MAX_IDS:
         raise refused(f"a request can delete at most {MAX_IDS} traces by id, got {len(ids)}")
     chosen = (f"trace_id IN ({', '.join('?' for _ in ids)})", [*ids]) if ids else ("timestamp <= ?", [until])
-    tests = [("experiment = ?", [number if abs(number) < 2**63 else -1]), *of_project("project", call.project), chosen]
+    tests = [
+        ("experiment = ?", [number if abs(number) < 2**63 else -1]),
+        *sql.of_project("project", call.project),
+        chosen,
+    ]
     where, values = " AND ".join(test for test, _ in tests), [value for _, given in tests for value in given]
     if most is not None:
         where = f"trace_id IN (SELECT trace_id FROM traces WHERE {where} ORDER BY timestamp, trace_id LIMIT {most})"

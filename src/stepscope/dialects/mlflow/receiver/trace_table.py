@@ -9,8 +9,8 @@ from typing import Any
 
 from msgspec import Struct, structs
 
+from stepscope.dialects.mlflow.receiver import search_sql as sql
 from stepscope.dialects.mlflow.receiver.errors import MISSING, refused
-from stepscope.dialects.mlflow.receiver.search_sql import Sql
 from stepscope.dialects.mlflow.receiver.tracking_rows import TRACE_METADATA, TRACE_TAGS, find_row
 
 LONGEST_TAG, MAX_PAIRS = 8000, 1000
@@ -76,7 +76,7 @@ def find_traces(db: sqlite3.Connection, ids: Sequence[str], project: str | None)
     return [trace for trace in found if trace is not None and project in (None, trace.project)]
 
 
-def delete_traces(db: sqlite3.Connection, condition: Sql) -> int:
+def delete_traces(db: sqlite3.Connection, condition: sql.Part) -> int:
     """Delete the descriptions of traces, and return how many there were."""
     where, values = condition
     chosen = f"SELECT trace_id FROM traces WHERE {where}"

@@ -121,7 +121,9 @@ class Tracking:
             run = find_run(db, run_id, project, active=True)
             set_params(db, run, batch.params, single=single)
             set_tags(db, run, batch.tags)
-            safe = [self._log_points(run, batch, project)]  # synced while the database is written
+            values = run_records.metrics(batch.points) if batch.points else []
+            log = self.submit_once if values else self.submit
+            safe = [log(run, values, project, read_as_nan=batch.read_as_nan)]  # synced while the database is written
             set_latest(db, run, batch.points)
             set_model_metrics(db, run, batch.points)
             start = self.record_start(db, run) if batch.params else []
@@ -131,12 +133,6 @@ class Tracking:
         if batch.tags and (edit := run_records.edited(batch.tags, self.clock())):
             safe.append(self.submit(run, edit, project))
         return Reply({}, safe, run_id)
-
-    def _log_points(self, run: MlflowRun, batch: LogBatch, project: str | None) -> "Future[None]":
-        """Journal values; a retry is not journaled again."""
-        if not batch.points:
-            return self.submit(run, [], project)
-        return self.submit_once(run, run_records.metrics(batch.points), project, read_as_nan=batch.read_as_nan)
 
     def submit_once(
         self, run: MlflowRun, records: Sequence[Record], project: str | None, sent: str = "", read_as_nan: int = 0

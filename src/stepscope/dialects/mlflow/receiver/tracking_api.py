@@ -5,8 +5,6 @@ import sqlite3
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import Future
-from functools import partial
-from typing import TypeVar
 
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
@@ -47,7 +45,6 @@ from stepscope.extend.receiver import (
 )
 from stepscope.model.errors import Retry
 
-Replied = TypeVar("Replied")
 Answer = Callable[[Tracking, Call], Reply]
 DatabaseAnswer = Callable[[sqlite3.Connection, Call], Body | None]
 SpansAnswer = Callable[[Tracking, Call], Reply | None]
@@ -201,7 +198,9 @@ class Mlflow:
 
     def _write(self, answer: Answer) -> Callable[[Request], Awaitable[Response]]:
         async def write(request: Request) -> Response:
-            reply = await with_body(request, self._workers, partial(self._reply, answer, request))
+            reply = await with_body(
+                request, self._workers, lambda data: answer(self._tracking, self._call(request, data))
+            )
             await _all(reply.safe)
             if reply.run:
                 self._tracking.note_safe(reply.run)
@@ -213,25 +212,27 @@ class Mlflow:
         async def read(request: Request) -> Response:
             if stored:
                 await self._wait_stored(metric_calls.runs_of(Fields(read_query(request.url.query), query=True)))
-            reply = await with_body(request, self._readers, partial(self._reply, answer, request))
+            reply = await with_body(
+                request, self._readers, lambda data: answer(self._tracking, self._call(request, data))
+            )
             return json_response(reply.body)
 
         return read
 
-    def _reply(self, answer: Callable[[Tracking, Call], Replied], request: Request, data: bytes) -> Replied:
+    def _call(self, request: Request, data: bytes) -> Call:
         query = request.method in ("GET", "DELETE") and bool(request.url.query)
         fields = Fields(read_query(request.url.query), query=True) if query else Fields(read_json(data))
-        project = access_of(request.scope).project
-        return answer(self._tracking, Call(fields, request.path_params, project, self._tracking.now))
+        return Call(fields, request.path_params, access_of(request.scope).project, self._tracking.now)
 
     def _read_spans(self, answer: SpansAnswer) -> Callable[[Request], Awaitable[Response]]:
         async def read(request: Request) -> Response:
             await self._wait_stored((), everything=True)
+            call = self._call(request, b"")
             pause, until = pauses(), time.monotonic() + SPANS_SECONDS
             try:
-                while (reply := await self._readers.run(self._reply, answer, request, b"")) is None:
+                while (reply := await self._readers.run(answer, self._tracking, call)) is None:
                     if time.monotonic() > until:
-                        raise trace_calls.incomplete(request.query_params.get("trace_id", ""))
+                        raise trace_calls.incomplete(call)
                     await asyncio.sleep(next(pause))
             except EngineError as error:
                 raise Retry(f"the store is failing: {error}", after=5.0) from error
