@@ -63,10 +63,11 @@ def event_of(writer: Writer, record: Record, number: int) -> dict[str, Any]:
     """
     attrs = record.attrs
     event_id, index = attrs.get(foreign.ATTR_EVENT_ID), attrs.get(foreign.ATTR_EVENT_INDEX)
-    content = f"{writer.run}/{writer.id}/{_pack(record).hex()}"
+    if not isinstance(event_id, str):
+        event_id = str(uuid.uuid5(_IDS, f"{writer.run}/{writer.id}/{_pack(record).hex()}"))
     made: dict[str, Any] = {
         "event": "GENERIC_EVENT",
-        "event_id": event_id if isinstance(event_id, str) else str(uuid.uuid5(_IDS, content)),
+        "event_id": event_id,
         "event_session_index": index if isinstance(index, int) else number,
         "severity": _severity(record),
         "timestamp": _timestamp(record.time),

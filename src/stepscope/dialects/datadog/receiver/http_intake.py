@@ -164,7 +164,11 @@ def _logs(data: bytes, fields: Mapping[str, str], clock: Clock) -> Reading:
 
 
 def _status(taken: Taken) -> Response:
-    return json_response({"status": "ok"} | ({"event": taken.event} if taken.event else {}), _ACCEPTED)
+    return json_response({"status": "ok"}, _ACCEPTED)
+
+
+def _event_status(taken: Taken) -> Response:
+    return json_response({"status": "ok", "event": taken.event}, _ACCEPTED)
 
 
 def _errors(taken: Taken) -> Response:
@@ -189,7 +193,7 @@ PATHS: dict[str, tuple[Read, Reply]] = {
     "/api/v1/series": (_series, _status),
     "/api/v2/series": (_series, _errors),
     "/api/v1/distribution_points": (lambda data, fields, clock: read_distributions(read_json(data)), _status),
-    "/api/v1/events": (lambda data, fields, clock: Reading([read_event(read_json(data), clock)]), _status),
+    "/api/v1/events": (lambda data, fields, clock: Reading([read_event(read_json(data), clock)]), _event_status),
     "/api/v1/check_run": (lambda data, fields, clock: read_checks(read_json(data), clock), _status),
     "/api/v2/logs": (_logs, lambda taken: json_response({}, _ACCEPTED)),
     "/v1/input": (_logs, lambda taken: json_response({})),
