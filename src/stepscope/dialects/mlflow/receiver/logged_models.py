@@ -148,12 +148,11 @@ def delete_tag(db: sqlite3.Connection, call: Call) -> None:
 def search(db: sqlite3.Connection, call: Call) -> Body:
     """Return a page of models, newest first unless ordered otherwise."""
     fields = call.fields
-    wanted = fields.whole("max_results")
-    if wanted:
-        sql.check_count(wanted)
+    most = fields.whole("max_results") or MAX_MODELS
+    sql.check_count(most)
     if not fields.ids("experiment_ids"):
         raise missing_value("experiment_ids")
-    page = sql.Page(MAX_MODELS if wanted is None else wanted, sql.read_offset(fields.text("page_token")))
+    page = sql.Page(most, sql.read_offset(fields.text("page_token")))
     numbers = ", ".join(str(experiment_number(each)) for each in fields.ids("experiment_ids"))
     clauses = parse_model_filter(fields.text("filter"), _COLUMNS)
     sql.check_clauses(clauses, [*fields.items("order_by"), *fields.items("datasets")])
@@ -165,8 +164,8 @@ def search(db: sqlite3.Connection, call: Call) -> Body:
         tests.append((found, [*datasets.values]))
     source: sql.Part = (f"{columns_of(LoggedModel, 'm')} FROM models AS m", [])
     rows = page.select(db, source, tests, _order(fields))
-    models = [_describe(db, LoggedModel(*row)) for row in rows[: page.most]]
-    return page.body("models", models, is_last=len(rows) <= page.most)
+    models = [_describe(db, LoggedModel(*row)) for row in rows[:most]]
+    return page.body("models", models, is_last=len(rows) <= most)
 
 
 class _Datasets(NamedTuple):
