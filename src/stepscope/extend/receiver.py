@@ -15,7 +15,7 @@ from stepscope.hub.questions.files.media_reader import (
 from stepscope.hub.questions.traces.stored_spans import SpanRow, read_trace
 from stepscope.hub.receivers.bodies import inflate, parse, read_body, with_body
 from stepscope.hub.receivers.file_uploads import keep_file, remove_folder
-from stepscope.hub.receivers.ingest import SAFE, Ingest, Repeats, Upload, Writers, digest
+from stepscope.hub.receivers.ingest import SAFE, ArrivalClock, Ingest, Repeats, Upload, Writers, digest, written
 from stepscope.hub.receivers.listener import ListenerOptions, ListenerPorts
 from stepscope.hub.receivers.receiver import ReceiverPorts, ReceiverRoute, RunLink, RunLinks
 from stepscope.hub.refusals import Refusal, Refused, error_response, json_response, refusal_headers
@@ -48,6 +48,7 @@ __all__ = [
     "SAFE",
     "Access",
     "Answer",
+    "ArrivalClock",
     "Engine",
     "EngineError",
     "Guard",
@@ -116,4 +117,5 @@ __all__ = [
     "walk",
     "with_body",
     "with_steps",
+    "written",
 ]

@@ -2,7 +2,7 @@
 
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 import msgspec
 
@@ -29,6 +29,8 @@ class Console(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     progress: bool | None = None
     """Whether to show progress with rich; by default when standard output is a terminal and rich is installed."""
 
+    remote: ClassVar[bool] = False  # it runs in the trainer, which has the terminal
+
     @classmethod
     def read(cls, options: Mapping[str, Any], env: Mapping[str, str]) -> "Console":
         """Read options and variables; labels of both are merged, the options' win."""
@@ -44,11 +46,6 @@ class Console(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     def place(self) -> str:
         """Always the same: there is one terminal."""
         return "console"
-
-    @property
-    def remote(self) -> bool:
-        """False: it runs in the trainer, which has the terminal."""
-        return False
 
     def open(self) -> "ConsoleSink":
         """Make the sink; without rich or a terminal there is no progress line."""
@@ -68,13 +65,12 @@ class ConsoleSink:
         emit: Callable[[str], object] | None = None,
         *,
         terminal: Terminal | None = None,
-        pace: Pace | None = None,
     ) -> None:
         self._config = config
         self._labels = {**LABELS, **config.labels}
         self._least = SEVERITIES[config.severity.upper()]
         self._emit = emit or _print
-        self._terminal, self._pace = terminal, pace or Pace()
+        self._terminal, self._pace = terminal, Pace()
         self._latest = ""
 
     def write(self, batches: Sequence[Batch]) -> Mapping[str, int]:

@@ -181,14 +181,7 @@ class Connection:
     one. Not thread-safe.
     """
 
-    def __init__(
-        self,
-        url: str,
-        tls: Tls | None = None,
-        *,
-        env: Mapping[str, str] | None = None,
-        clock: Callable[[], float] = time.monotonic,
-    ) -> None:
+    def __init__(self, url: str, tls: Tls | None = None, *, clock: Callable[[], float] = time.monotonic) -> None:
         if not is_address(url):
             shown = without_secrets(url)
             raise ConfigError(
@@ -196,7 +189,7 @@ class Connection:
             )
         parts = urlsplit(url)
         self._host, self._port = parts.hostname or "", parts.port or (443 if parts.scheme == "https" else 80)
-        self._proxy = find_proxy(parts.scheme, self._host, self._port, os.environ if env is None else env)
+        self._proxy = find_proxy(parts.scheme, self._host, self._port, os.environ)
         self._context = (tls or Tls()).context() if parts.scheme == "https" else None
         self._clock = clock
         self._open: http.client.HTTPConnection | None = None

@@ -6,7 +6,7 @@ import os
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 from urllib.parse import quote, urlsplit
 
 import msgspec
@@ -55,6 +55,8 @@ class Hub(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
     compression: str = "auto"
     certificate: str | None = None
 
+    remote: ClassVar[bool] = True
+
     @classmethod
     def read(cls, options: Mapping[str, Any], env: Mapping[str, str]) -> "Hub":
         """Read options; the address and the token may also be in STEPSCOPE_HUB_URL and STEPSCOPE_HUB_TOKEN."""
@@ -70,11 +72,6 @@ class Hub(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
     def place(self) -> str:
         """The hub's address."""
         return without_secrets(self.url)
-
-    @property
-    def remote(self) -> bool:
-        """True: the shipper delivers to it."""
-        return True
 
     @property
     def packed(self) -> bool:

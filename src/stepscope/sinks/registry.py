@@ -147,7 +147,7 @@ class Config(Protocol):
 
     @property
     def remote(self) -> bool:
-        """Whether it is served by the shipper; else by a thread of the trainer."""
+        """Whether it is served by the shipper; else by a thread of the trainer. The same for all of one class."""
 
     def open(self) -> Sink:
         """Make the sink; connections are opened with the first write."""

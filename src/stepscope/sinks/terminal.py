@@ -15,11 +15,10 @@ RATE_SECONDS = 30.0
 """The period over which steps per second are measured."""
 
 
-def has_terminal(stream: Any = None) -> bool:
-    """Return whether the output is a terminal and rich is installed."""
-    stream = sys.stdout if stream is None else stream
+def has_terminal() -> bool:
+    """Return whether standard output is a terminal and rich is installed."""
     try:
-        if not stream.isatty():
+        if not sys.stdout.isatty():
             return False
         import rich.live  # noqa: F401
     except (AttributeError, ValueError, ImportError):
@@ -36,11 +35,11 @@ def printable(text: str, stream: Any) -> str:
 class Terminal:
     """Prints lines above one line of progress; standard output itself is left as it is."""
 
-    def __init__(self, stream: Any = None) -> None:
+    def __init__(self) -> None:
         from rich.console import Console
         from rich.live import Live
 
-        self._console = Console(file=stream or sys.stdout, highlight=False, markup=False, emoji=False, soft_wrap=True)
+        self._console = Console(file=sys.stdout, highlight=False, markup=False, emoji=False, soft_wrap=True)
         # Nothing is redirected, and no thread refreshes: a loop that prints must not pay for our line.
         self._live = Live(
             "", console=self._console, auto_refresh=False, transient=True, redirect_stdout=False, redirect_stderr=False

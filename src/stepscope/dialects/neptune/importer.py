@@ -77,8 +77,9 @@ def _run(project: str, id: str, files: list[Path], skip: Skip) -> FoundRun:
     about: dict[str, Any] = {}
     for file in files:
         for row in _rows(file, 0, ["attribute_path", "attribute_type", *_CONFIG.values()], skip):
-            if row["attribute_type"] in _CONFIG and (value := _single(row)) is not None:
-                about[str(row["attribute_path"])] = value
+            value = row.get(_CONFIG.get(row["attribute_type"], ""))
+            if value is not None:
+                about[str(row["attribute_path"])] = value.isoformat() if isinstance(value, datetime) else value
     parts: list[Part] = [_ExportFile(file, _ns(about.get("sys/creation_time"))) for file in files]
     name = about.get("sys/name") or about.get("sys/custom_run_id") or id
     tags = [str(each) for key in ("sys/tags", "sys/group_tags") for each in about.get(key) or []]
@@ -87,11 +88,6 @@ def _run(project: str, id: str, files: list[Path], skip: Skip) -> FoundRun:
     status = "failed" if about.get("sys/failed") is True else "finished"
     notes = str(about.get("sys/description") or "")
     return FoundRun(run, project, str(name), parts, config, tags, notes, status)
-
-
-def _single(row: dict[str, Any]) -> Any:
-    value = row.get(_CONFIG[row["attribute_type"]])
-    return value.isoformat() if isinstance(value, datetime) else value
 
 
 def _ns(moment: Any) -> int:

@@ -1,7 +1,5 @@
 """OTLP requests: decoded, and accepted or partly rejected; over HTTP at /v1/traces, /v1/metrics, /v1/logs and /."""
 
-import asyncio
-import time
 from collections.abc import Awaitable, Callable, Mapping
 from concurrent.futures import Future
 from http import HTTPStatus
@@ -15,6 +13,7 @@ from stepscope.dialects.otlp.status import status_response
 from stepscope.extend.receiver import (
     SAFE,
     Access,
+    ArrivalClock,
     Ingest,
     ReceiverPorts,
     ReceiverRoute,
@@ -22,6 +21,7 @@ from stepscope.extend.receiver import (
     Refused,
     Repeats,
     RequestHead,
+    RunLink,
     RunLinks,
     Upload,
     Writers,
@@ -31,8 +31,9 @@ from stepscope.extend.receiver import (
     digest,
     error_response,
     with_body,
+    written,
 )
-from stepscope.wire.otlp.decode.decode_request import decode
+from stepscope.wire.otlp.decode.decode_request import Decoded, decode
 from stepscope.wire.otlp.decode.request_limits import bound_values
 from stepscope.wire.otlp.names import (
     ATTR_PROJECT,
@@ -79,37 +80,27 @@ class OtlpReceiver:
         if (known := self._repeats.find(key)) is not None:
             self._entry.repeat()
             return known
-        clock = _Clock()
-        taken = self._take(signal, encoding, data, headers, access, clock, key)
-        if not clock.was_read:
-            rejections = taken.rejections if taken.rejections.message else _NOTHING[taken.rejections.signal]
-            self._repeats.keep_when_safe(key, taken.safe, taken, Taken(SAFE, rejections))
-        return taken
-
-    def _take(
-        self,
-        signal: Signal,
-        encoding: Encoding,
-        data: bytes,
-        headers: Mapping[str, str],
-        access: Access,
-        clock: "_Clock",
-        key: bytes,
-    ) -> Taken:
+        clock, link = ArrivalClock(), self._links.find(headers)
         try:
             if encoding == "json":
                 bound_values(data)
-            link = self._links.find(headers)
             named = {**headers, HEADER_RUN: link.run} if link is not None and link.run else headers
             decoded = decode(signal, encoding, data, named, clock)
         except BadRequest:
             self._entry.reject("unreadable request")
             raise
-        upload = Upload(b"" if clock.was_read else key)
+        taken = self._submit(decoded, link, access.project, b"" if clock.was_read else key)
+        if not clock.was_read:
+            rejections = taken.rejections if taken.rejections.message else _NOTHING[signal]
+            self._repeats.keep_when_safe(key, taken.safe, taken, Taken(SAFE, rejections))
+        return taken
+
+    def _submit(self, decoded: Decoded, link: RunLink | None, project: str | None, key: bytes) -> Taken:
+        upload = Upload(key)
         for origin, records in decoded.groups:
             if link is not None and link.run in ("", origin.run) and ATTR_PROJECT not in origin.resource:
                 origin = structs.replace(origin, project=link.project)
-            self._writers.add(upload, origin.writer(), records, access.project)
+            self._writers.add(upload, origin.writer(), records, project)
         rejections = decoded.rejections
         for reason, count in rejections.reasons.items():
             self._entry.reject(reason, count)
@@ -119,16 +110,6 @@ class OtlpReceiver:
         for reason, count in (+upload.rejected).items():
             rejections.add(reason, count=count)
         return Taken(safe, rejections)
-
-
-class _Clock:
-    """The time for items without one; identical requests with such items may be different requests."""
-
-    was_read = False
-
-    def __call__(self) -> int:
-        self.was_read = True
-        return time.time_ns()
 
 
 _NOTHING = {signal: Rejections(signal) for signal in SIGNALS}
@@ -203,24 +184,17 @@ class OtlpHttp:
 
     async def _export(self, request: Request, signal: Signal | None, encoding: Encoding) -> Response:
         access, headers = access_of(request.scope), dict(request.headers)
+
+        def take(data: bytes) -> Taken:
+            found = signal or guess_signal(encoding, data)
+            return self._receiver.take(found, encoding, data, headers, access)
+
         try:
-            taken = await with_body(
-                request, self._workers, lambda data: self._take(signal, encoding, data, headers, access)
-            )
-            await asyncio.shield(asyncio.wrap_future(taken.safe))  # a client that disconnects cancels only its own wait
+            taken = await with_body(request, self._workers, take)
+            await written(taken.safe)
         except BadRequest as error:
             raise Refused(Refusal(HTTPStatus.BAD_REQUEST, str(error))) from None
         return Response(write_reply(encoding, taken.rejections), media_type=CONTENT_TYPES[encoding])
-
-    def _take(
-        self,
-        signal: Signal | None,
-        encoding: Encoding,
-        data: bytes,
-        headers: Mapping[str, str],
-        access: Access,
-    ) -> Taken:
-        return self._receiver.take(signal or guess_signal(encoding, data), encoding, data, headers, access)
 
 
 def _encoding_of(content_type: str) -> Encoding | None:

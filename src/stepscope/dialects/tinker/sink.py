@@ -47,6 +47,7 @@ class Tinker(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     timeout: float = 10.0
     certificate: str | None = None
 
+    remote: ClassVar[bool] = True
     excluded: ClassVar[tuple[str, ...]] = OWN_RECORDS
 
     @classmethod
@@ -67,11 +68,6 @@ class Tinker(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     def place(self) -> str:
         """The service's address."""
         return without_secrets(self.url)
-
-    @property
-    def remote(self) -> bool:
-        """True: the shipper delivers to it."""
-        return True
 
     def open(self) -> "TinkerSink":
         """Make the sink."""

@@ -63,9 +63,11 @@ def event_of(writer: Writer, record: Record, number: int) -> dict[str, Any]:
     """
     attrs = record.attrs
     event_id, index = attrs.get(foreign.ATTR_EVENT_ID), attrs.get(foreign.ATTR_EVENT_INDEX)
+    if not isinstance(event_id, str):
+        event_id = str(uuid.uuid5(_IDS, f"{writer.run}/{writer.id}/{_pack(record).hex()}"))
     made: dict[str, Any] = {
         "event": "GENERIC_EVENT",
-        "event_id": event_id if isinstance(event_id, str) else str(uuid.uuid5(_IDS, _digest(writer, record))),
+        "event_id": event_id,
         "event_session_index": index if isinstance(index, int) else number,
         "severity": _severity(record),
         "timestamp": _timestamp(record.time),
@@ -76,7 +78,9 @@ def event_of(writer: Writer, record: Record, number: int) -> dict[str, Any]:
         mark = _session_mark(writer, record)
         if mark is not None:
             return made | mark
-    return made | {"event_name": _name(record), "event_data": _data(writer, record)}
+    # Metrics share one name, to keep names few.
+    name = record.name if isinstance(record, (Event, Alert, Span)) else kind(record)
+    return made | {"event_name": name, "event_data": _data(writer, record)}
 
 
 def body(writer: Writer, session: str, events: Sequence[dict[str, Any]], platform: str, version: str) -> bytes:
@@ -95,10 +99,6 @@ def body(writer: Writer, session: str, events: Sequence[dict[str, Any]], platfor
 def idempotency_key(events: Sequence[dict[str, Any]]) -> str:
     """Name a request by its events, so that a repeated one has the same name."""
     return str(uuid.uuid5(_IDS, ",".join(event["event_id"] for event in events)))
-
-
-def _digest(writer: Writer, record: Record) -> str:
-    return f"{writer.run}/{writer.id}/{_pack(record).hex()}"
 
 
 def _session_mark(writer: Writer, event: Event) -> dict[str, Any] | None:
@@ -137,13 +137,6 @@ def _exception(event: Event) -> dict[str, Any]:
     }
     stack = event.attrs.get("exception.stacktrace")
     return made | ({"traceback": str(stack)} if stack else {})
-
-
-def _name(record: Record) -> str:
-    """Return the name of an event; metrics share one name, to keep names few."""
-    if isinstance(record, (Event, Alert, Span)):
-        return record.name
-    return kind(record)
 
 
 def _data(writer: Writer, record: Record) -> dict[str, Any]:

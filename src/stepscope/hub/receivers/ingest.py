@@ -1,5 +1,6 @@
 """Ingestion shared by receivers: mask, pack, submit to the intake, count outcomes, recognise retried requests."""
 
+import asyncio
 import hashlib
 import threading
 import time
@@ -336,6 +337,22 @@ class Repeats(Generic[Answer]):
         """Forget a request that failed."""
         with self._lock:
             self._known.pop(key, None)
+
+
+async def written(done: "Future[None]") -> None:
+    """Wait until records are on disk; a client that disconnects cancels only its own wait."""
+    await asyncio.shield(asyncio.wrap_future(done))
+
+
+class ArrivalClock:
+    """The time for items of a request without one; requests that need it may be different and have the same bytes."""
+
+    was_read = False
+
+    def __call__(self) -> int:
+        """Return the time in nanoseconds."""
+        self.was_read = True
+        return time.time_ns()
 
 
 def digest(words: Iterable[str], data: bytes) -> bytes:

@@ -3,7 +3,6 @@
 The files that records name are uploaded before them: HEAD, then PUT /v1/stepscope/blobs/RUN/SHA256.
 """
 
-import asyncio
 import hashlib
 import os
 from collections.abc import Iterable
@@ -19,7 +18,7 @@ from starlette.responses import Response
 
 from stepscope.hub.receivers.bodies import with_body
 from stepscope.hub.receivers.file_uploads import keep_file, sync
-from stepscope.hub.receivers.ingest import Upload
+from stepscope.hub.receivers.ingest import Upload, written
 from stepscope.hub.receivers.receiver import ReceiverPorts, ReceiverRoute
 from stepscope.hub.refusals import Refusal, Refused, error_response, json_response
 from stepscope.hub.security.guard import Access, RequestHead, bearer
@@ -89,7 +88,7 @@ class Native:
     async def _post(self, request: Request) -> Response:
         access = access_of(request.scope)
         taken = await with_body(request, self._workers, lambda data: self.take(data, access))
-        await asyncio.wrap_future(taken.done)
+        await written(taken.done)
         upload = taken.upload
         answer = {"safe": taken.safe, "written": upload.taken, "rejected": +upload.rejected, "refused": upload.refused}
         return json_response({**answer, "requests": taken.requests} if taken.requests else answer)

@@ -86,7 +86,9 @@ class PrometheusReporter(Reporter):
         super().__init__(kept, self._keep, bus)
 
     def _keep(self, of: Definition, value: float, labels: dict[str, Any]) -> None:
-        key = tuple((openmetrics.label_name(name), _text(labels[name])) for name in sorted(labels))
+        key = tuple(
+            (openmetrics.label_name(name), _writable(openmetrics.label_value(labels[name]))) for name in sorted(labels)
+        )
         with self._lock:
             tallies = self._tallies[of]
             if key not in tallies and len(tallies) >= MAX_SETS:
@@ -99,7 +101,10 @@ class PrometheusReporter(Reporter):
         with self._lock:
             families = [
                 Family(
-                    metric_name(of), _TYPES[of.kind], _help(of), [(dict(key), each.shown(of)) for key, each in found]
+                    metric_name(of),
+                    _TYPES[of.kind],
+                    _writable(of.description or of.name),
+                    [(dict(key), each.shown(of)) for key, each in found],
                 )
                 for of, tallies in self._tallies.items()
                 if (found := tallies.items())
@@ -132,14 +137,6 @@ def _check(kept: list[Definition]) -> None:
         if len(set(labels)) < len(labels):
             listed_labels = ", ".join(labels)
             raise ConfigError(f"Prometheus: the labels of {each.name!r} would be {listed_labels}; rename a tag")
-
-
-def _help(of: Definition) -> str:
-    return _writable(of.description or of.name)
-
-
-def _text(value: Any) -> str:
-    return _writable(openmetrics.label_value(value))
 
 
 def _writable(text: str) -> str:

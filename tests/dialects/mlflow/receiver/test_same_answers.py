@@ -335,6 +335,16 @@ def _names(answer: Answer) -> list[str]:
 
 
 @pytest.mark.usefixtures("models")
+@pytest.mark.parametrize("most", [0, 1, None])
+def test_pages_of_models(both: BothServers, most: int | None) -> None:
+    """A page has as many models as asked for; 0 asks for the default."""
+    body = {"experiment_ids": ["$experiment"], "order_by": [{"field_name": "name"}]}
+    theirs, ours = both.ask("POST", "logged-models/search", body if most is None else {**body, "max_results": most})
+    assert (ours.status, _names(ours)) == (theirs.status, _names(theirs))
+    assert ("next_page_token" in ours.body) == ("next_page_token" in theirs.body)
+
+
+@pytest.mark.usefixtures("models")
 def test_orders_of_models(both: BothServers) -> None:
     """Models are ordered by the newest value of a metric, of all datasets or of one; other orders are refused alike."""
     for order in (

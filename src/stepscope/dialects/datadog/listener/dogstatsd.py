@@ -129,7 +129,7 @@ class DogStatsd:
                 return
             self._take(view[:size], sender or None)
 
-    def _take(self, data: memoryview, sender: Any) -> None:
+    def _take(self, data: memoryview, sender: Any = None) -> None:
         try:
             text = str(data, "utf-8")
         except UnicodeDecodeError:
@@ -170,28 +170,25 @@ class DogStatsd:
                 return
             connection.setblocking(False)
             self._connections += 1
-            self._selector.register(connection, selectors.EVENT_READ, _Frames(self).read)
+            frames = _Frames(self._take, self._ingest.reject, self._end_connection)
+            self._selector.register(connection, selectors.EVENT_READ, frames.read)
 
-    def end_connection(self, connection: socket.socket) -> None:
-        """Close a connection of a stream socket."""
+    def _end_connection(self, connection: socket.socket) -> None:
         self._selector.unregister(connection)
         connection.close()
         self._connections -= 1
-
-    def take_frame(self, data: memoryview) -> None:
-        """Process the lines of a frame."""
-        self._take(data, None)
-
-    def refuse_frame(self, reason: str) -> None:
-        """Count a rejected frame."""
-        self._ingest.reject(reason)
 
 
 class _Frames:
     """One connection of a stream socket, with length-prefixed frames."""
 
-    def __init__(self, server: DogStatsd) -> None:
-        self._server = server
+    def __init__(
+        self,
+        take: Callable[[memoryview], object],
+        refuse: Callable[[str], object],
+        end: Callable[[socket.socket], object],
+    ) -> None:
+        self._take, self._refuse, self._end = take, refuse, end
         self._held = bytearray()
 
     def read(self, connection: socket.socket) -> None:
@@ -205,9 +202,9 @@ class _Frames:
         self._held += data
         whole = self._take_frames()
         if not data and self._held:
-            self._server.refuse_frame(CUT_FRAME)
+            self._refuse(CUT_FRAME)
         if not data or not whole:
-            self._server.end_connection(connection)
+            self._end(connection)
 
     def _take_frames(self) -> bool:
         """Process complete frames; False when one is too large, after which the stream cannot be read."""
@@ -215,12 +212,12 @@ class _Frames:
         while len(held) - start >= 4:
             size = int.from_bytes(held[start : start + 4], "little")
             if size > LONGEST_FRAME:
-                self._server.refuse_frame(BAD_FRAME)
+                self._refuse(BAD_FRAME)
                 self._held.clear()
                 return False
             if len(held) - start - 4 < size:
                 break
-            self._server.take_frame(held[start + 4 : start + 4 + size])
+            self._take(held[start + 4 : start + 4 + size])
             start += 4 + size
         del self._held[:start]
         return True

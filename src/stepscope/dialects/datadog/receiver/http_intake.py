@@ -1,7 +1,5 @@
 """Datadog's HTTP intake for unmodified clients: series, distribution points, events, service checks and logs."""
 
-import asyncio
-import time
 from collections.abc import Awaitable, Callable, Mapping
 from concurrent.futures import Future
 from http import HTTPStatus
@@ -27,6 +25,7 @@ from stepscope.dialects.datadog.wire.requests import (
 from stepscope.extend.receiver import (
     SAFE,
     Access,
+    ArrivalClock,
     ReceiverPorts,
     ReceiverRoute,
     Refusal,
@@ -41,6 +40,7 @@ from stepscope.extend.receiver import (
     json_response,
     refusal_headers,
     with_body,
+    written,
 )
 
 LOGS = ("/api/v2/logs", "/v1/input")
@@ -102,7 +102,7 @@ class Datadog:
             access, fields = access_of(request.scope), _log_fields(request)
             try:
                 taken = await with_body(request, self._workers, lambda data: self.take(path, data, fields, access))
-                await asyncio.shield(asyncio.wrap_future(taken.safe))  # a disconnect cancels only its own wait
+                await written(taken.safe)
             except BadBody as error:
                 raise Refused(Refusal(HTTPStatus.BAD_REQUEST, str(error))) from None
             return reply(taken)
@@ -119,14 +119,14 @@ class Datadog:
         if (known := self._repeats.find(key)) is not None:
             self._ingest.repeat()
             return known
-        clock = _Clock()
+        clock = ArrivalClock()
         try:
             reading = PATHS[path][0](data, fields, clock)
         except BadBody:
             self._ingest.reject("unreadable request")
             raise
-        taken = self._submit(reading, access, b"" if clock.used else key)
-        if not clock.used:  # different requests without times can be identical
+        taken = self._submit(reading, access, b"" if clock.was_read else key)
+        if not clock.was_read:  # different requests without times can be identical
             self._repeats.keep_when_safe(key, taken.safe, taken, taken._replace(safe=SAFE))
         return taken
 
@@ -136,24 +136,11 @@ class Datadog:
         for origin, records in RequestRecords(self._steps).sort(reading.items):
             self._writers.add(upload, origin.writer(), records, access.project)
         if reading.refused and not upload.taken:
-            raise self._refused(upload)
+            for reason, count in (+upload.rejected).items():
+                self._ingest.reject(reason, count)
+            raise BadBody("; ".join(+upload.rejected))
         event = next((_shown(item) for item in reading.items if isinstance(item, Notice)), None)
         return Taken(self._ingest.submit(upload), dict(+upload.rejected), event)
-
-    def _refused(self, upload: Upload) -> BadBody:
-        for reason, count in (+upload.rejected).items():
-            self._ingest.reject(reason, count)
-        return BadBody("; ".join(+upload.rejected))
-
-
-class _Clock:
-    """The time for items without one."""
-
-    used = False
-
-    def __call__(self) -> int:
-        self.used = True
-        return time.time_ns()
 
 
 def _log_fields(request: Request) -> dict[str, str]:
@@ -163,20 +150,10 @@ def _log_fields(request: Request) -> dict[str, str]:
 
 
 def _series(data: bytes, fields: Mapping[str, str], clock: Clock) -> Reading:
-    _refuse_protobuf(fields)
+    if fields["content_type"] == "application/x-protobuf":
+        text = "series are accepted as JSON only: the Content-Type must be application/json"
+        raise Refused(Refusal(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, text))
     return read_series(read_json(data))
-
-
-def _distributions(data: bytes, fields: Mapping[str, str], clock: Clock) -> Reading:
-    return read_distributions(read_json(data))
-
-
-def _event(data: bytes, fields: Mapping[str, str], clock: Clock) -> Reading:
-    return Reading([read_event(read_json(data), clock)])
-
-
-def _checks(data: bytes, fields: Mapping[str, str], clock: Clock) -> Reading:
-    return read_checks(read_json(data), clock)
 
 
 def _logs(data: bytes, fields: Mapping[str, str], clock: Clock) -> Reading:
@@ -186,22 +163,16 @@ def _logs(data: bytes, fields: Mapping[str, str], clock: Clock) -> Reading:
     return read_logs(read_json(data), fields, clock)
 
 
-def _refuse_protobuf(fields: Mapping[str, str]) -> None:
-    if fields["content_type"] == "application/x-protobuf":
-        text = "series are accepted as JSON only: the Content-Type must be application/json"
-        raise Refused(Refusal(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, text))
-
-
 def _status(taken: Taken) -> Response:
     return json_response({"status": "ok"}, _ACCEPTED)
 
 
+def _event_status(taken: Taken) -> Response:
+    return json_response({"status": "ok", "event": taken.event}, _ACCEPTED)
+
+
 def _errors(taken: Taken) -> Response:
     return json_response({"errors": [f"{reason} ({count})" for reason, count in taken.refused.items()]}, _ACCEPTED)
-
-
-def _event_reply(taken: Taken) -> Response:
-    return json_response({"status": "ok", "event": taken.event}, _ACCEPTED)
 
 
 def _shown(notice: Notice) -> dict[str, Any]:
@@ -221,9 +192,9 @@ def _shown(notice: Notice) -> dict[str, Any]:
 PATHS: dict[str, tuple[Read, Reply]] = {
     "/api/v1/series": (_series, _status),
     "/api/v2/series": (_series, _errors),
-    "/api/v1/distribution_points": (_distributions, _status),
-    "/api/v1/events": (_event, _event_reply),
-    "/api/v1/check_run": (_checks, _status),
+    "/api/v1/distribution_points": (lambda data, fields, clock: read_distributions(read_json(data)), _status),
+    "/api/v1/events": (lambda data, fields, clock: Reading([read_event(read_json(data), clock)]), _event_status),
+    "/api/v1/check_run": (lambda data, fields, clock: read_checks(read_json(data), clock), _status),
     "/api/v2/logs": (_logs, lambda taken: json_response({}, _ACCEPTED)),
     "/v1/input": (_logs, lambda taken: json_response({})),
 }

@@ -46,6 +46,7 @@ class Datadog(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     max_bytes: int | None = None
     timeout: float = 10.0
 
+    remote: ClassVar[bool] = True
     excluded: ClassVar[tuple[str, ...]] = OWN_RECORDS
 
     @classmethod
@@ -69,11 +70,6 @@ class Datadog(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     def place(self) -> str:
         """The Agent's address, or the intake's."""
         return without_secrets(self.intake) if self.transport == "http" else str(self.agent)
-
-    @property
-    def remote(self) -> bool:
-        """True: the shipper delivers to it."""
-        return True
 
     @property
     def agent(self) -> Address:

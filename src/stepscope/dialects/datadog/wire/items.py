@@ -117,18 +117,14 @@ _OUR_PREFIXES = ("datadog.", "statsd.")
 @lru_cache(maxsize=10_000)
 def metric_name(key: str, namespace: str = "") -> str:
     """Convert a key to a metric name: `trainer/loss` is `ns.trainer.loss`; an existing namespace is not repeated."""
-    name = _FOREIGN.sub(_code, key.replace("/", "."))
+    # An underscore for each foreign letter would make one metric of many.
+    name = _FOREIGN.sub(lambda found: f"u{ord(found[0]):04x}", key.replace("/", "."))
     name = _DOTS.sub(".", _ODD.sub("_", name)).strip(".")
     if namespace and name != namespace and not name.startswith(namespace + "."):
         name = f"{namespace}.{name}"
     if not name[:1].isalpha():
         name = "x" + name
     return name[:LONGEST]
-
-
-def _code(found: re.Match[str]) -> str:
-    # An underscore for each foreign letter would make one metric of many.
-    return f"u{ord(found[0]):04x}"
 
 
 def tag(key: str, value: Any = None) -> str:

@@ -12,7 +12,7 @@ from stepscope.dialects.mlflow.receiver.errors import BAD_REQUEST, MISSING, refu
 from stepscope.dialects.mlflow.receiver.request_fields import Fields, read_query
 from stepscope.dialects.mlflow.receiver.run_table import find_run
 from stepscope.dialects.mlflow.receiver.tracking import Tracking
-from stepscope.extend.receiver import ReceiverRoute, access_of, json_response
+from stepscope.extend.receiver import ReceiverRoute, Scope, access_of, json_response
 
 _BASES = ("/api/2.0", "/ajax-api/2.0")
 
@@ -25,25 +25,24 @@ class ArtifactCalls:
 
     def routes(self) -> list[ReceiverRoute]:
         """Return the routes."""
-        made = [ReceiverRoute("/get-artifact", self._get_of_run, ("GET",), "read")]
+        made = [_route("/get-artifact", self._get_of_run)]
         for base in _BASES:
             place = f"{base}/mlflow-artifacts/artifacts"
             models = f"{base}/mlflow/logged-models/{{model_id}}/artifacts"
             made += [
-                ReceiverRoute(place, self._list, ("GET",), "read"),
-                ReceiverRoute(f"{place}/{{path:path}}", self._download, ("GET",), "read"),
+                _route(place, self._list),
+                _route(f"{place}/{{path:path}}", self._download),
                 ReceiverRoute(f"{place}/{{path:path}}", self._upload, ("PUT",), stream=True),
-                ReceiverRoute(f"{place}/{{path:path}}", self._delete, ("DELETE",), "admin"),
-                ReceiverRoute(f"{base}/mlflow/artifacts/list", self._list_of_run, ("GET",), "read"),
-                ReceiverRoute(f"{models}/directories", self._list_of_model, ("GET",), "read"),
-                ReceiverRoute(f"{models}/files", self._get_of_model, ("GET",), "read"),
+                _route(f"{place}/{{path:path}}", self._delete, "DELETE", "admin"),
+                _route(f"{base}/mlflow/artifacts/list", self._list_of_run),
+                _route(f"{models}/directories", self._list_of_model),
+                _route(f"{models}/files", self._get_of_model),
             ]
         return made
 
     async def _upload(self, request: Request) -> Response:
-        path = _path(request)
         access = access_of(request.scope)
-        await run_in_threadpool(self._files.admit, path, access.project)
+        path = await run_in_threadpool(self._admitted, request, request.path_params["path"])
         if not access.allows("admin"):
             await run_in_threadpool(self._files.check_unused, path, access.token.id if access.token else "")
         await self._files.keep(path, request.stream())
@@ -51,53 +50,43 @@ class ArtifactCalls:
             await run_in_threadpool(self._files.note_token, path, access.token.id)
         return json_response({})
 
-    async def _download(self, request: Request) -> Response:
-        return await self._with_path(request, self._files.send)
+    def _admitted(self, request: Request, given: str) -> str:
+        """Return a path of the artifact proxy; Refused unless the token's project may use it."""
+        path = safe_path(given)
+        self._files.admit(path, access_of(request.scope).project)
+        return path
 
-    async def _delete(self, request: Request) -> Response:
-        def delete(path: str) -> Response:
-            self._files.delete(path)
-            return json_response({})
+    def _download(self, request: Request) -> Response:
+        return self._files.send(self._admitted(request, request.path_params["path"]))
 
-        return await self._with_path(request, delete)
+    def _delete(self, request: Request) -> Response:
+        self._files.delete(self._admitted(request, request.path_params["path"]))
+        return json_response({})
 
-    async def _with_path(self, request: Request, work: Callable[[str], Response]) -> Response:
-        def admitted() -> Response:
-            path = _path(request)
-            self._files.admit(path, access_of(request.scope).project)
-            return work(path)
+    def _list(self, request: Request) -> Response:
+        found = self._files.list(self._admitted(request, _fields(request).text("path")))
+        return json_response({"files": found} if found else {})
 
-        return await run_in_threadpool(admitted)
+    def _list_of_run(self, request: Request) -> Response:
+        return self._listed(self._run_uri(request), _fields(request).text("path"))
 
-    async def _list(self, request: Request) -> Response:
-        def listed() -> Response:
-            path = safe_path(_fields(request).text("path"))
-            self._files.admit(path, access_of(request.scope).project)
-            found = self._files.list(path)
-            return json_response({"files": found} if found else {})
+    def _list_of_model(self, request: Request) -> Response:
+        return self._listed(self._model_uri(request), _fields(request).text("artifact_directory_path"))
 
-        return await run_in_threadpool(listed)
+    def _listed(self, uri: str, given: str) -> Response:
+        path, folder = safe_path(given), self._files.run_folder(uri)
+        found = self._files.list(f"{folder}/{path}" if path else folder, path) if folder is not None else []
+        return json_response({"root_uri": uri, "files": found} if found else {"root_uri": uri})
 
-    async def _list_of_run(self, request: Request) -> Response:
-        return await run_in_threadpool(lambda: self._listed(request, self._run_uri(request), "path"))
+    def _get_of_run(self, request: Request) -> Response:
+        path = safe_path(_fields(request).required("path"))
+        return self._sent(path, self._run_uri(request))
 
-    async def _list_of_model(self, request: Request) -> Response:
-        return await run_in_threadpool(
-            lambda: self._listed(request, self._model_uri(request), "artifact_directory_path")
-        )
-
-    def _model_uri(self, request: Request) -> str:
-        with self._tracking.database.read() as db:
-            return str(logged_models.find(db, request.path_params["model_id"], access_of(request.scope).project)[3])
-
-    async def _get_of_model(self, request: Request) -> Response:
-        def sent() -> Response:
-            given = _fields(request).text("artifact_file_path")
-            if not given:
-                raise refused('Request must include the "artifact_file_path" query parameter.', BAD_REQUEST)
-            return self._sent(safe_path(given), self._model_uri(request))
-
-        return await run_in_threadpool(sent)
+    def _get_of_model(self, request: Request) -> Response:
+        given = _fields(request).text("artifact_file_path")
+        if not given:
+            raise refused('Request must include the "artifact_file_path" query parameter.', BAD_REQUEST)
+        return self._sent(safe_path(given), self._model_uri(request))
 
     def _sent(self, path: str, uri: str) -> Response:
         folder = self._files.run_folder(uri)
@@ -105,27 +94,25 @@ class ArtifactCalls:
             raise refused(f"No such artifact: '{path}'", MISSING)
         return self._files.send(f"{folder}/{path}")
 
-    def _listed(self, request: Request, uri: str, name: str) -> Response:
-        path = safe_path(_fields(request).text(name))
-        folder = self._files.run_folder(uri)
-        found = self._files.list(f"{folder}/{path}" if path else folder, path) if folder is not None else []
-        return json_response({"root_uri": uri, "files": found} if found else {"root_uri": uri})
-
     def _run_uri(self, request: Request) -> str:
-        run = _fields(request).run()
         with self._tracking.database.read() as db:
-            return find_run(db, run, access_of(request.scope).project).artifact_uri
+            return find_run(db, _fields(request).run(), access_of(request.scope).project).artifact_uri
 
-    async def _get_of_run(self, request: Request) -> Response:
-        def sent() -> Response:
-            path = safe_path(_fields(request).text("path", required=True))
-            return self._sent(path, self._run_uri(request))
-
-        return await run_in_threadpool(sent)
+    def _model_uri(self, request: Request) -> str:
+        with self._tracking.database.read() as db:
+            project = access_of(request.scope).project
+            return logged_models.find(db, request.path_params["model_id"], project).artifact_uri
 
 
-def _path(request: Request) -> str:
-    return safe_path(request.path_params["path"])
+def _route(
+    path: str, answer: Callable[[Request], Response], method: str = "GET", scope: Scope = "read"
+) -> ReceiverRoute:
+    """Return a route whose requests are answered on a thread."""
+
+    async def answered(request: Request) -> Response:
+        return await run_in_threadpool(answer, request)
+
+    return ReceiverRoute(path, answered, (method,), scope)
 
 
 def _fields(request: Request) -> Fields:

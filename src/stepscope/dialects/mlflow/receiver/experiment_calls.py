@@ -1,114 +1,120 @@
 """The endpoints under `experiments/`."""
 
-from typing import Any
+import sqlite3
+from pathlib import Path
+from urllib.parse import urlsplit, urlunsplit
+from urllib.request import url2pathname
 
-from stepscope.dialects.mlflow.receiver import experiments
-from stepscope.dialects.mlflow.receiver.errors import wrong_type
-from stepscope.dialects.mlflow.receiver.names_and_limits import read_pairs
-from stepscope.dialects.mlflow.receiver.request_fields import Fields
-from stepscope.dialects.mlflow.receiver.run_search import VIEWS, search_experiments
-from stepscope.dialects.mlflow.receiver.tracking import Call, Reply, Tracking
-from stepscope.model.redaction import redact
+from stepscope.dialects.mlflow.receiver.errors import BAD_REQUEST, EXISTS, INVALID_STATE, MISSING, refused
+from stepscope.dialects.mlflow.receiver.experiments import (
+    ACTIVE,
+    ARTIFACTS,
+    DELETED,
+    Experiment,
+    describe_experiment,
+    find_active,
+    find_experiment,
+)
+from stepscope.dialects.mlflow.receiver.names_and_limits import (
+    check_experiment_name,
+    check_experiment_tag,
+    masked,
+    read_pairs,
+)
+from stepscope.dialects.mlflow.receiver.run_search import search_experiments
+from stepscope.dialects.mlflow.receiver.tracking import Body, Call
+from stepscope.dialects.mlflow.receiver.tracking_rows import EXPERIMENT_TAGS, add_row, find_row
 
 
-def create(tracking: Tracking, call: Call) -> Reply:
+def create(db: sqlite3.Connection, call: Call) -> Body:
     """Create an experiment."""
     fields = call.fields
-    name, location, tags = fields.text("name", required=True), fields.text("artifact_location"), read_pairs(fields)
-    with tracking.database.write() as db:
-        made = experiments.create_experiment(db, name, location, tags, call.project, tracking.now)
-    return Reply({"experiment_id": made})
+    name, location, tags = fields.required("name"), fields.text("artifact_location"), read_pairs(fields)
+    check_experiment_name(name)
+    if (place := urlsplit(location)).fragment or ";" in place.path.rpartition("/")[2]:
+        raise refused("'artifact_location' URL can't include fragments or params.")
+    for key, value in tags.items():
+        check_experiment_tag(key, value)
+    made = Experiment(0, name, _absolute(location), ACTIVE, call.now, call.now, call.project)
+    try:
+        number = add_row(db, "experiments", made, "id")
+    except sqlite3.IntegrityError:
+        raise refused(f"Experiment(name={name}) already exists. Error: the name is taken", EXISTS) from None
+    if not location:
+        db.execute("UPDATE experiments SET artifacts = ? WHERE id = ?", (f"{ARTIFACTS}/{number}", number))
+    EXPERIMENT_TAGS.put(db, tags, number)
+    return {"experiment_id": str(number)}
 
 
-def get(tracking: Tracking, call: Call) -> Reply:
+def _absolute(location: str) -> str:
+    """Resolve a relative path in the folder in which the hub was started, as MLflow's server does."""
+    found = urlsplit(location)
+    path = url2pathname(found.path) if found.scheme == "file" else location
+    if not location or found.scheme not in ("", "file") or found.netloc or path.startswith("/"):
+        return location
+    absolute = Path.cwd().joinpath(path).as_posix()
+    return absolute if not found.scheme else urlunsplit(("file", "", absolute, found.query, found.fragment))
+
+
+def get(db: sqlite3.Connection, call: Call) -> Body:
     """Return an experiment."""
-    text = call.fields.text("experiment_id", required=True)
-    with tracking.database.read() as db:
-        row = experiments.find_experiment(db, text, call.project)
-        return Reply({"experiment": experiments.describe_experiment(db, row)})
+    found = find_experiment(db, call.fields.required("experiment_id"), call.project)
+    return {"experiment": describe_experiment(db, found)}
 
 
-def get_by_name(tracking: Tracking, call: Call) -> Reply:
-    """Return an experiment by its name."""
-    name = call.fields.text("experiment_name", required=True)
-    with tracking.database.read() as db:
-        return Reply({"experiment": experiments.find_by_name(db, name, call.project)})
+def get_by_name(db: sqlite3.Connection, call: Call) -> Body:
+    """Return an experiment by its name, deleted or not."""
+    name = call.fields.required("experiment_name")
+    found = find_row(db, Experiment, "experiments", name=name)
+    if found is None or not found.is_visible(call.project):
+        raise refused(f"Could not find experiment with name '{name}'", MISSING)
+    return {"experiment": describe_experiment(db, found)}
 
 
-def search(tracking: Tracking, call: Call) -> Reply:
+def search(db: sqlite3.Connection, call: Call) -> Body:
     """Return a page of experiments."""
-    fields = call.fields
-    with tracking.database.read() as db:
-        found, token = search_experiments(
-            db,
-            fields.text("filter"),
-            fields.texts("order_by"),
-            read_view(fields, "view_type"),
-            fields.whole("max_results") or 0,
-            fields.text("page_token"),
-            call.project,
-        )
-    body = {"experiments": found} if found else {}
-    return Reply({**body, "next_page_token": token} if token else body)
+    return search_experiments(db, call.fields, call.project)
 
 
-def read_view(fields: Fields, name: str) -> int:
-    """Return the requested lifecycle stages; active ones by default and, as with MLflow, for an unknown name."""
-    given = fields.values.get(name)
-    found: Any = given[0] if isinstance(given, list) and given else given
-    if found is None:
-        return 1
-    if isinstance(found, str):
-        return int(found) if found in _NUMBERS else VIEWS.get(found, 1)
-    if found not in VIEWS.values():
-        raise wrong_type(name, found)
-    return int(found)
-
-
-_NUMBERS = [str(number) for number in VIEWS.values()]
-
-
-def update(tracking: Tracking, call: Call) -> Reply:
+def update(db: sqlite3.Connection, call: Call) -> None:
     """Rename an experiment."""
-    text, name = call.fields.text("experiment_id", required=True), call.fields.text("new_name", required=True)
-    with tracking.database.write() as db:
-        experiments.rename_experiment(db, text, call.project, name, tracking.now)
-    return Reply({})
+    text, name = call.fields.required("experiment_id"), call.fields.required("new_name")
+    check_experiment_name(name)
+    found = find_experiment(db, text, call.project)
+    if found.stage != ACTIVE:
+        raise refused("Cannot rename a non-active experiment.", INVALID_STATE)
+    try:
+        db.execute("UPDATE experiments SET name = ?, updated = ? WHERE id = ?", (name, call.now, found.id))
+    except sqlite3.IntegrityError:
+        raise refused(f"Experiment(name={name}) already exists.", BAD_REQUEST) from None
 
 
-def delete(tracking: Tracking, call: Call) -> Reply:
+def delete(db: sqlite3.Connection, call: Call) -> None:
     """Delete an experiment with its runs; it can be restored."""
-    return _move(tracking, call, experiments.DELETED)
+    _move(db, call, ACTIVE, DELETED)
 
 
-def restore(tracking: Tracking, call: Call) -> Reply:
+def restore(db: sqlite3.Connection, call: Call) -> None:
     """Restore an experiment with its runs."""
-    return _move(tracking, call, experiments.ACTIVE)
+    _move(db, call, DELETED, ACTIVE)
 
 
-def _move(tracking: Tracking, call: Call, stage: str) -> Reply:
-    text = call.fields.text("experiment_id", required=True)
-    with tracking.database.write() as db:
-        experiments.move_experiment(db, text, call.project, stage, tracking.now)
-    return Reply({})
+def _move(db: sqlite3.Connection, call: Call, before: str, after: str) -> None:
+    found = find_experiment(db, call.fields.required("experiment_id"), call.project, before)
+    db.execute("UPDATE experiments SET stage = ?, updated = ? WHERE id = ?", (after, call.now, found.id))
+    db.execute("UPDATE runs SET stage = ? WHERE experiment = ?", (after, found.id))
 
 
-def set_tag(tracking: Tracking, call: Call) -> Reply:
+def set_tag(db: sqlite3.Connection, call: Call) -> None:
     """Set a tag of an experiment."""
-    fields = call.fields
-    text, key, value = (
-        fields.text("experiment_id", required=True),
-        fields.text("key", required=True),
-        fields.text("value"),
-    )
-    with tracking.database.write() as db:
-        experiments.set_experiment_tag(db, text, call.project, key, str(redact({key: value})[key]))
-    return Reply({})
+    text, key, value = call.fields.required("experiment_id"), call.fields.required("key"), call.fields.text("value")
+    safe = masked(key, value)
+    check_experiment_tag(key, safe)
+    EXPERIMENT_TAGS.put(db, {key: safe}, find_active(db, text, call.project).id)
 
 
-def delete_tag(tracking: Tracking, call: Call) -> Reply:
+def delete_tag(db: sqlite3.Connection, call: Call) -> None:
     """Remove a tag of an experiment."""
-    text, key = call.fields.text("experiment_id", required=True), call.fields.text("key", required=True)
-    with tracking.database.write() as db:
-        experiments.delete_experiment_tag(db, text, call.project, key)
-    return Reply({})
+    text, key = call.fields.required("experiment_id"), call.fields.required("key")
+    if not EXPERIMENT_TAGS.delete(db, key, find_active(db, text, call.project).id):
+        raise refused(f"No tag with name: {key} in experiment with id {text}", MISSING)

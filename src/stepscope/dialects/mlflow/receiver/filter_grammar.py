@@ -28,8 +28,8 @@ _KINDS = {
 _TIME_ALIASES = {"created": "start_time", "Created": "start_time"}
 _ALIASES = _TIME_ALIASES | dict.fromkeys(("run name", "Run name", "Run Name"), "run_name")
 NUMBERS = (types.Literal.Number.Integer, types.Literal.Number.Float)
-_NUMERIC, _TEXTUAL = ("=", "!=", "<", "<=", ">", ">="), ("=", "!=", "LIKE", "ILIKE")
-_NULLS, _LISTS = ("IS NULL", "IS NOT NULL"), ("IN", "NOT IN")
+NUMERIC, TEXTUAL = ("=", "!=", "<", "<=", ">", ">="), ("=", "!=", "LIKE", "ILIKE")
+NULLS, LISTS = ("IS NULL", "IS NOT NULL"), ("IN", "NOT IN")
 LONGEST = 100_000
 """Characters of one filter."""
 
@@ -128,19 +128,30 @@ def join_lists(tokens: Sequence[Token]) -> Iterator[Token]:
     yield from rest
 
 
-def _clause(comparison: Comparison, subject: Subject) -> Clause:
+def split_comparison(comparison: Comparison, *, nulls: bool = True) -> tuple[Token, str, Token | None]:
+    """Return the name, the comparator and the value of a comparison; None for the value of one with NULL."""
     tokens = [token for token in comparison.tokens if not token.is_whitespace]
-    is_null = len(tokens) == 2 and tokens[1].value.upper() in _NULLS
+    is_null = nulls and len(tokens) == 2 and tokens[1].value.upper() in NULLS
     if len(tokens) != 3 and not is_null:
         raise refused(f"Invalid comparison clause. Expected 3 tokens found {len(tokens)}")
-    if not isinstance(tokens[0], Identifier):
-        raise refused(f"Invalid comparison clause. Expected 'Identifier' found '{tokens[0]}'")
-    kind, key = _identifier(tokens[0].value, subject, subject.aliases)
-    if is_null:
+    return tokens[0], tokens[1].value, None if is_null else tokens[2]
+
+
+def name_of(token: Token) -> str:
+    """Return the name that is compared; anything else is refused."""
+    if not isinstance(token, Identifier):
+        raise refused(f"Invalid comparison clause. Expected 'Identifier' found '{token}'")
+    return str(token.value)
+
+
+def _clause(comparison: Comparison, subject: Subject) -> Clause:
+    name, comparator, value = split_comparison(comparison)
+    kind, key = _identifier(name_of(name), subject, subject.aliases)
+    if value is None:
         _check_null(kind, key, subject)
-        return Clause(kind, key, tokens[1].value, None)
-    comparator = tokens[1].value if subject.words else tokens[1].value.upper()
-    return Clause(kind, _ALIASES.get(key, key), comparator, _value(kind, key, tokens[2], subject))
+        return Clause(kind, key, comparator, None)
+    comparator = comparator if subject.words else comparator.upper()
+    return Clause(kind, _ALIASES.get(key, key), comparator, _value(kind, key, value, subject))
 
 
 def _check_null(kind: str, key: str, subject: Subject) -> None:
@@ -182,8 +193,7 @@ def _value(kind: str, key: str, token: Token, subject: Subject) -> Value:
         if token.ttype not in NUMBERS:
             what = "metric" if kind == METRIC else f"numeric attribute: {key}"
             raise refused(f"Expected numeric value type for {what}. Found {token.value}")
-        whole = kind == ATTRIBUTE and token.ttype is types.Literal.Number.Integer and len(token.value) < 19  # an int64
-        return int(token.value) if whole else float(token.value)
+        return read_number(token) if kind == ATTRIBUTE else float(token.value)
     if (text := read_text(token)) is not None:
         return text
     if isinstance(token, Parenthesis) and kind in (ATTRIBUTE, DATASET):
@@ -210,6 +220,12 @@ def read_text(token: Token) -> str | None:
     return text
 
 
+def read_number(token: Token) -> int | float:
+    """Return a number; a whole one as an int64."""
+    is_whole = token.ttype is types.Literal.Number.Integer and len(token.value) < 19
+    return int(token.value) if is_whole else float(token.value)
+
+
 def read_list(text: str) -> tuple[str, ...]:
     """Read a list of texts in parentheses."""
     start = "While parsing a list in the query, expected"
@@ -229,15 +245,20 @@ def check_comparators(clauses: Sequence[Clause], subject: Subject) -> None:
     """Refuse comparators that a kind does not have."""
     for kind, key, comparator, value in clauses:
         if kind == METRIC or (kind == ATTRIBUTE and key in subject.numbers):
-            known: tuple[str, ...] = _NUMERIC
+            known: tuple[str, ...] = NUMERIC
         elif kind in (PARAM, TAG):
-            known = (*_TEXTUAL, *_NULLS)
+            known = (*TEXTUAL, *NULLS)
         else:
-            known = (*_TEXTUAL, *_LISTS)
+            known = (*TEXTUAL, *LISTS)
         if comparator not in known:
             raise refused(f"Invalid comparator '{comparator}' not one of '{', '.join(known)}'")
-        if isinstance(value, tuple) and comparator not in _LISTS:
-            raise refused(f"A list of values needs IN or NOT IN, got '{comparator}'", BAD_REQUEST)
+        check_list(comparator, value)
+
+
+def check_list(comparator: str, value: Value) -> None:
+    """Refuse a list of values with a comparator for one."""
+    if isinstance(value, tuple) and comparator not in LISTS:
+        raise refused(f"A list of values needs IN or NOT IN, got '{comparator}'", BAD_REQUEST)
 
 
 class Order(NamedTuple):

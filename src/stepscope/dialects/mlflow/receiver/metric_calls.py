@@ -3,10 +3,10 @@
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
+from stepscope.dialects.mlflow.receiver import search_sql as sql
 from stepscope.dialects.mlflow.receiver.errors import SEE_DOCS, missing_value, refused
 from stepscope.dialects.mlflow.receiver.request_fields import Fields
 from stepscope.dialects.mlflow.receiver.run_records import MILLION
-from stepscope.dialects.mlflow.receiver.run_search import page_token, read_offset
 from stepscope.dialects.mlflow.receiver.run_table import find_run, json_number
 from stepscope.dialects.mlflow.receiver.tracking import Call, Reply, Tracking
 from stepscope.extend.receiver import Answer, Engine, Refused, literal, run_number
@@ -27,18 +27,15 @@ def runs_of(fields: Fields) -> Sequence[str]:
 def get_history(tracking: Tracking, call: Call) -> Reply:
     """Return all values of a metric, or a page of them."""
     fields = call.fields
-    run, key = fields.run(), fields.text("metric_key", required=True)
+    run, key = fields.run(), fields.required("metric_key")
     most = fields.whole("max_results")
     if most is not None and most <= 0:
         raise refused(f"Invalid value {most} for parameter 'max_results' supplied. It must be a positive integer.")
-    offset = read_offset(fields.text("page_token"))
+    page = sql.Page(most or 0, sql.read_offset(fields.text("page_token")))
     if not _may_read(tracking, run, call.project):
         return Reply({})
-    found = _history(tracking.engine(), run, key, None if most is None else most + 1, offset)
-    more = most is not None and len(found) > most
-    shown = _describe(key, found[:most] if more else found)
-    body = {"metrics": shown} if shown else {}
-    return Reply({**body, "next_page_token": page_token(offset + (most or 0))} if more else body)
+    found = _history(tracking.engine(), run, key, None if most is None else most + 1, page.offset)
+    return Reply(page.body("metrics", _describe(key, found[:most]), is_last=most is None or len(found) <= most))
 
 
 def get_history_bulk(tracking: Tracking, call: Call) -> Reply:

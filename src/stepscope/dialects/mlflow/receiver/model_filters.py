@@ -6,20 +6,10 @@ from collections.abc import Collection
 from sqlparse.exceptions import SQLParseError
 from sqlparse.sql import Comparison
 
-from stepscope.dialects.mlflow.receiver.errors import BAD_REQUEST, refused
-from stepscope.dialects.mlflow.receiver.filter_grammar import (
-    ATTRIBUTE,
-    METRIC,
-    PARAM,
-    TAG,
-    Clause,
-    join_lists,
-    read_list,
-    split_statements,
-    trimmed,
-)
+from stepscope.dialects.mlflow.receiver import filter_grammar as grammar
+from stepscope.dialects.mlflow.receiver.errors import refused
 
-_KINDS = {"attributes": ATTRIBUTE, "metrics": METRIC, "params": PARAM, "tags": TAG}
+_KINDS = {"attributes": grammar.ATTRIBUTE, "metrics": grammar.METRIC, "params": grammar.PARAM, "tags": grammar.TAG}
 _ENTITY = re.compile(r"([a-z]+)\.(.+)", re.DOTALL)
 _TIMES = (
     *("creation_time", "creation_timestamp", "creation_timestamp_ms"),
@@ -28,19 +18,19 @@ _TIMES = (
 _NUMERIC, _TEXTUAL = ("<", "<=", ">", ">=", "=", "!="), ("=", "!=", "LIKE", "ILIKE", "IN", "NOT IN")
 
 
-def parse_model_filter(text: str, attributes: Collection[str]) -> list[Clause]:
+def parse_model_filter(text: str, attributes: Collection[str]) -> list[grammar.Clause]:
     """Parse a filter string of logged models, or refuse it with MLflow's message."""
     if not text:
         return []
     start = f"Invalid filter string: {text!r}."
     try:
-        statements = split_statements(text)
+        statements = grammar.split_statements(text)
     except SQLParseError as error:
         raise refused(f"{start} {error!r}") from None
     if len(statements) != 1:
         raise refused(f"{start} Expected a single SQL expression.")
     found = []
-    for each in join_lists(statements[0].tokens):
+    for each in grammar.join_lists(statements[0].tokens):
         if isinstance(each, Comparison):
             found.append(_clause(each, attributes))
         elif each.value.strip().upper() != "AND":
@@ -51,7 +41,7 @@ def parse_model_filter(text: str, attributes: Collection[str]) -> list[Clause]:
     return found
 
 
-def _clause(comparison: Comparison, attributes: Collection[str]) -> Clause:
+def _clause(comparison: Comparison, attributes: Collection[str]) -> grammar.Clause:
     tokens = [str(token) for token in comparison.tokens if not token.is_whitespace]
     if len(tokens) != 3:
         raise refused(f"Invalid comparison: {comparison}. Expected a comparison with 3 tokens.")
@@ -60,19 +50,19 @@ def _clause(comparison: Comparison, attributes: Collection[str]) -> Clause:
     kind, key = _KINDS.get(word), key.strip("`")
     if kind is None:
         raise refused(f"Invalid entity type: {word!r}. Expected one of {list(_KINDS)}.")
-    numeric = kind == METRIC or (kind == ATTRIBUTE and key in _TIMES)
+    numeric = kind == grammar.METRIC or (kind == grammar.ATTRIBUTE and key in _TIMES)
     known = _NUMERIC if numeric else _TEXTUAL
     if comparator not in known:
         raise refused(f"Invalid comparison operator for {word}.{key}: {comparator!r}. Expected one of {known}.")
-    if kind == ATTRIBUTE and key not in attributes:
+    if kind == grammar.ATTRIBUTE and key not in attributes:
         raise refused(f"Invalid attribute key '{key}' specified. Valid keys are '{sorted(attributes)}'")
     if numeric:
-        return Clause(kind, key, comparator, _number(name, value))
+        return grammar.Clause(kind, key, comparator, _number(name, value))
     if not (value.startswith("(") and value.endswith(")")):
-        return Clause(kind, key, comparator, trimmed(value, '"').strip("'"))
-    if comparator not in ("IN", "NOT IN"):
-        raise refused(f"A list of values needs IN or NOT IN, got '{comparator}'", BAD_REQUEST)
-    return Clause(kind, key, comparator, read_list(value))
+        return grammar.Clause(kind, key, comparator, grammar.trimmed(value, '"').strip("'"))
+    listed = grammar.read_list(value)
+    grammar.check_list(comparator, listed)
+    return grammar.Clause(kind, key, comparator, listed)
 
 
 def _number(name: str, text: str) -> float:

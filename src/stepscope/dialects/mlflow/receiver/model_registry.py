@@ -2,13 +2,20 @@
 
 import re
 import sqlite3
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from msgspec import Struct, structs
 
 from stepscope.dialects.mlflow.receiver.errors import EXISTS, MISSING, missing_value, refused
 from stepscope.dialects.mlflow.receiver.names_and_limits import LONGEST_KEY, check_length, check_name, check_path
+from stepscope.dialects.mlflow.receiver.tracking_rows import (
+    REGISTERED_TAGS,
+    VERSION_TAGS,
+    add_row,
+    columns_of,
+    find_row,
+)
 
 STAGES = ("None", "Staging", "Production", "Archived")
 ACTIVE_STAGES = STAGES[1:3]
@@ -46,10 +53,6 @@ class ModelVersion(Struct, frozen=True):
     location: str
     run_id: str | None
     run_link: str | None
-
-
-MODEL_FIELDS = ", ".join(RegisteredModel.__struct_fields__)
-VERSION_FIELDS = ", ".join(ModelVersion.__struct_fields__)
 
 
 def check_model_name(name: str, path: str = "name") -> None:
@@ -111,21 +114,18 @@ def create_model(
     db: sqlite3.Connection, name: str, description: str, tags: Mapping[str, str], project: str | None, now: int
 ) -> RegisteredModel:
     """Create a registered model; one of the same name is refused."""
+    model = RegisteredModel(0, name, now, now, description, project)
     try:
-        made = db.execute(
-            "INSERT INTO registered_models (name, created, updated, description, project) VALUES (?, ?, ?, ?, ?)",
-            (name, now, now, description, project),
-        )
+        model = structs.replace(model, number=add_row(db, "registered_models", model, "number"))
     except sqlite3.IntegrityError:
         raise _taken(db, name, tags) from None
-    model = RegisteredModel(int(made.lastrowid or 0), name, now, now, description, project)
-    set_pairs(db, "registered_tags", (model.number,), tags)
+    REGISTERED_TAGS.put(db, tags, model.number)
     return model
 
 
 def _taken(db: sqlite3.Connection, name: str, tags: Mapping[str, str]) -> Exception:
     number = db.execute("SELECT number FROM registered_models WHERE name = ?", (name,)).fetchone()[0]
-    old = "Prompt" if is_prompt(read_pairs_of(db, "registered_tags", (number,))) else "Registered Model"
+    old = "Prompt" if is_prompt(REGISTERED_TAGS.read(db, number)) else "Registered Model"
     new = "Prompt" if is_prompt(tags) else "Registered Model"
     if old == new:
         return refused(f"{new} (name={name}) already exists.", EXISTS)
@@ -139,8 +139,7 @@ def _taken(db: sqlite3.Connection, name: str, tags: Mapping[str, str]) -> Except
 def find_model(db: sqlite3.Connection, name: str, project: str | None) -> RegisteredModel:
     """Return a registered model visible to the token's project."""
     check_model_name(name)
-    row = db.execute(f"SELECT {MODEL_FIELDS} FROM registered_models WHERE name = ?", (name,)).fetchone()
-    model = RegisteredModel(*row) if row is not None else None
+    model = find_row(db, RegisteredModel, "registered_models", name=name)
     if model is None or project not in (None, model.project):
         raise refused(f"Registered Model with name={name} not found", MISSING)
     return model
@@ -152,15 +151,13 @@ def find_version(
     """Return a version and its model; a deleted one is not found."""
     check_model_name(name)
     number = version_number(text)
-    row = None
-    known = db.execute(f"SELECT {MODEL_FIELDS} FROM registered_models WHERE name = ?", (name,)).fetchone()
-    model = RegisteredModel(*known) if known is not None else None
+    version = None
+    model = find_row(db, RegisteredModel, "registered_models", name=name)
     if model is not None and project in (None, model.project):
-        query = f"SELECT {VERSION_FIELDS} FROM model_versions WHERE model = ? AND version = ? AND stage != ?"
-        row = db.execute(query, (model.number, number, DELETED)).fetchone()
-    if model is None or row is None:
+        version = find_row(db, ModelVersion, "model_versions", model=model.number, version=number)
+    if model is None or version is None or version.stage == DELETED:
         raise refused(f"Model Version (name={name}, version={number}) not found", MISSING)
-    return model, ModelVersion(*row)
+    return model, version
 
 
 def add_version(db: sqlite3.Connection, version: ModelVersion, tags: Mapping[str, str]) -> ModelVersion:
@@ -168,9 +165,8 @@ def add_version(db: sqlite3.Connection, version: ModelVersion, tags: Mapping[str
     query = "SELECT coalesce(max(version), 0) + 1 FROM model_versions WHERE model = ?"
     number = int(db.execute(query, (version.model,)).fetchone()[0])
     made = structs.replace(version, version=number)
-    row = structs.astuple(made)
-    db.execute(f"INSERT INTO model_versions VALUES ({', '.join('?' for _ in row)})", row)
-    set_pairs(db, "version_tags", (version.model, number), tags)
+    add_row(db, "model_versions", made)
+    VERSION_TAGS.put(db, tags, version.model, number)
     touch(db, version.model, version.created)
     return made
 
@@ -203,20 +199,9 @@ def delete_version(db: sqlite3.Connection, version: ModelVersion, now: int) -> N
 def latest_versions(db: sqlite3.Connection, model: RegisteredModel) -> list[ModelVersion]:
     """Return the latest version of each stage, the oldest first."""
     newest = "SELECT max(version) FROM model_versions WHERE model = ? AND stage != ? GROUP BY stage"
-    query = f"SELECT {VERSION_FIELDS} FROM model_versions WHERE model = ? AND version IN ({newest}) ORDER BY version"
+    fields = columns_of(ModelVersion)
+    query = f"SELECT {fields} FROM model_versions WHERE model = ? AND version IN ({newest}) ORDER BY version"
     return [ModelVersion(*row) for row in db.execute(query, (model.number, model.number, DELETED))]
-
-
-def set_pairs(db: sqlite3.Connection, table: str, key: tuple[int, ...], pairs: Mapping[str, str]) -> None:
-    """Set tags or aliases of a model or version."""
-    places = ", ".join("?" for _ in (*key, "", ""))
-    db.executemany(f"INSERT OR REPLACE INTO {table} VALUES ({places})", [(*key, *pair) for pair in pairs.items()])
-
-
-def read_pairs_of(db: sqlite3.Connection, table: str, key: tuple[int, ...]) -> dict[str, str]:
-    """Return the tags of a model or version."""
-    where = "model = ? AND version = ?" if len(key) > 1 else "model = ?"
-    return dict(db.execute(f"SELECT key, value FROM {table} WHERE {where} ORDER BY key", key))
 
 
 def aliases_of(db: sqlite3.Connection, model: int) -> dict[str, int]:
@@ -224,14 +209,11 @@ def aliases_of(db: sqlite3.Connection, model: int) -> dict[str, int]:
     return dict(db.execute("SELECT alias, version FROM registered_aliases WHERE model = ? ORDER BY alias", (model,)))
 
 
-def describe_model(
-    db: sqlite3.Connection, model: RegisteredModel, versions: Iterable[ModelVersion] | None = None
-) -> dict[str, Any]:
+def describe_model(db: sqlite3.Connection, model: RegisteredModel) -> dict[str, Any]:
     """Return a registered model in MLflow's JSON."""
-    latest = latest_versions(db, model) if versions is None else versions
     lists = {
-        "latest_versions": [describe_version(db, model.name, each) for each in latest],
-        "tags": _pairs(read_pairs_of(db, "registered_tags", (model.number,))),
+        "latest_versions": [describe_version(db, model.name, each) for each in latest_versions(db, model)],
+        "tags": REGISTERED_TAGS.listed(db, model.number),
         "aliases": [{"alias": alias, "version": str(of)} for alias, of in aliases_of(db, model.number).items()],
     }
     found: dict[str, Any] = {
@@ -258,11 +240,7 @@ def describe_version(
     }
     optional = {"description": version.description, "run_id": version.run_id, "run_link": version.run_link}
     found |= {key: text for key, text in optional.items() if text is not None}
-    tags = read_pairs_of(db, "version_tags", (version.model, version.version))
-    found |= {"tags": _pairs(tags)} if tags else {}
+    tags = VERSION_TAGS.listed(db, version.model, version.version)
+    found |= {"tags": tags} if tags else {}
     named = [alias for alias, of in (aliases or {}).items() if of == version.version]
     return found | ({"aliases": named} if named else {})
-
-
-def _pairs(pairs: Mapping[str, str]) -> list[dict[str, str]]:
-    return [{"key": key, "value": value} for key, value in pairs.items()]

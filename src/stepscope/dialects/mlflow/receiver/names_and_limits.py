@@ -208,7 +208,7 @@ def read_point(fields: Fields) -> tuple[str, LogBatch]:
     """Parse `runs/log-metric` into a run id and one value."""
     run = fields.run()
     values = fields.values
-    fields.text("key", required=True)
+    fields.required("key")
     _check_given(values, "")
     point, read_as_nan = _read_point(values, "")
     return run, LogBatch([point], {}, {}, read_as_nan)

@@ -59,14 +59,19 @@ class Fields:
         found = self.values.get(name)
         return found[0] if self.is_query and found else found
 
-    def text(self, name: str, *, required: bool = False) -> str:
+    def text(self, name: str) -> str:
         """Return a string; empty when it is missing."""
         found = self._get(name)
-        if required and (found is None or found == ""):
-            raise missing_value(name)
         if found is not None and not isinstance(found, str):
             raise wrong_type(name, found)
         return found or ""
+
+    def required(self, name: str) -> str:
+        """Return a string that must not be missing or empty."""
+        found = self.text(name)
+        if not found:
+            raise missing_value(name)
+        return found
 
     def optional_text(self, name: str) -> str | None:
         """Return a string; None when it is missing."""
@@ -75,8 +80,8 @@ class Fields:
     def run(self) -> str:
         """Return the run id, from `run_id` or the deprecated `run_uuid`."""
         if self._get("run_id") is None and self._get("run_uuid") is not None:
-            return self.text("run_uuid", required=True)
-        return self.text("run_id", required=True)
+            return self.required("run_uuid")
+        return self.required("run_id")
 
     def whole(self, name: str) -> int | None:
         """Return an int64, also from a string or an integral float; None when it is missing."""

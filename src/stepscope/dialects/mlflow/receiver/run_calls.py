@@ -1,13 +1,13 @@
 """The endpoints under `runs/`."""
 
 import json
+import sqlite3
 from functools import partial
 from typing import Any
 
 from stepscope.dialects.mlflow.receiver import run_records
 from stepscope.dialects.mlflow.receiver import run_table as mlflow_runs
-from stepscope.dialects.mlflow.receiver.errors import refused, wrong_type
-from stepscope.dialects.mlflow.receiver.experiment_calls import read_view
+from stepscope.dialects.mlflow.receiver.errors import MISSING, refused, wrong_type
 from stepscope.dialects.mlflow.receiver.experiments import ACTIVE, DELETED, experiment_number
 from stepscope.dialects.mlflow.receiver.names_and_limits import (
     LogBatch,
@@ -17,9 +17,10 @@ from stepscope.dialects.mlflow.receiver.names_and_limits import (
     read_pairs,
     read_point,
 )
-from stepscope.dialects.mlflow.receiver.run_search import DEFAULT_RUNS, search_runs
+from stepscope.dialects.mlflow.receiver.run_search import search_runs
 from stepscope.dialects.mlflow.receiver.run_table import ENDED, STATUSES, MlflowRun, find_run
-from stepscope.dialects.mlflow.receiver.tracking import Call, Reply, Tracking
+from stepscope.dialects.mlflow.receiver.tracking import Body, Call, Reply, Tracking
+from stepscope.dialects.mlflow.receiver.tracking_rows import TAGS
 from stepscope.model.records import Record
 from stepscope.model.redaction import redact
 
@@ -51,31 +52,15 @@ def create(tracking: Tracking, call: Call) -> Reply:
     return Reply({"run": described}, [tracking.submit(run, records, call.project)], run.run_id)
 
 
-def get(tracking: Tracking, call: Call) -> Reply:
+def get(db: sqlite3.Connection, call: Call) -> Body:
     """Return a run with its data."""
-    run_id = call.fields.run()
-    with tracking.database.read() as db:
-        run = find_run(db, run_id, call.project)
-        return Reply({"run": mlflow_runs.describe_runs(db, [run], with_models=True)[0]})
+    run = find_run(db, call.fields.run(), call.project)
+    return {"run": mlflow_runs.describe_runs(db, [run], with_models=True)[0]}
 
 
-def search(tracking: Tracking, call: Call) -> Reply:
+def search(db: sqlite3.Connection, call: Call) -> Body:
     """Return a page of runs."""
-    fields = call.fields
-    most = fields.whole("max_results")
-    with tracking.database.read() as db:
-        found, token = search_runs(
-            db,
-            fields.ids("experiment_ids"),
-            fields.text("filter"),
-            fields.texts("order_by"),
-            read_view(fields, "run_view_type"),
-            DEFAULT_RUNS if most is None else most,
-            fields.text("page_token"),
-            call.project,
-        )
-        body: dict[str, Any] = {"runs": mlflow_runs.describe_runs(db, found)} if found else {}
-    return Reply({**body, "next_page_token": token} if token else body)
+    return search_runs(db, call.fields, call.project)
 
 
 def update(tracking: Tracking, call: Call) -> Reply:
@@ -121,7 +106,7 @@ def _move(tracking: Tracking, call: Call, stage: str) -> Reply:
     run_id = call.fields.run()
     with tracking.database.write() as db:
         run = find_run(db, run_id, call.project)
-        mlflow_runs.move_run(db, run, stage)
+        db.execute("UPDATE runs SET stage = ? WHERE number = ?", (stage, run.number))
     records = [run_records.archived(tracking.clock(), archived=stage == DELETED)]
     return Reply({}, [tracking.submit(run, records, call.project)], run_id)
 
@@ -139,7 +124,7 @@ def log_batch(tracking: Tracking, call: Call) -> Reply:
 def log_parameter(tracking: Tracking, call: Call) -> Reply:
     """Log one param."""
     fields = call.fields
-    run_id, key, value = fields.run(), fields.text("key", required=True), fields.text("value")
+    run_id, key, value = fields.run(), fields.required("key"), fields.text("value")
     params = dict([checked_param(key, value)])
     return tracking.log(run_id, LogBatch((), params, {}), call.project, single=True)
 
@@ -147,13 +132,13 @@ def log_parameter(tracking: Tracking, call: Call) -> Reply:
 def set_tag(tracking: Tracking, call: Call) -> Reply:
     """Set one tag."""
     fields = call.fields
-    run_id, key, value = fields.run(), fields.text("key", required=True), fields.text("value")
+    run_id, key, value = fields.run(), fields.required("key"), fields.text("value")
     return tracking.log(run_id, LogBatch((), {}, dict([checked_tag(key, value)])), call.project)
 
 
-def log_model(tracking: Tracking, call: Call) -> Reply:
+def log_model(db: sqlite3.Connection, call: Call) -> None:
     """Add a model to the tag mlflow.log-model.history, for clients before MLflow 3."""
-    run_id, text = call.fields.run(), call.fields.text("model_json", required=True)
+    run_id, text = call.fields.run(), call.fields.required("model_json")
     try:
         model = json.loads(text)
     except (ValueError, RecursionError):
@@ -162,11 +147,9 @@ def log_model(tracking: Tracking, call: Call) -> Reply:
     if missing:
         raise refused(f"Model json is missing mandatory fields: {missing}")
     entry = {key: value for key, value in model.items() if key not in ("mlflow_version", "saved_input_example_info")}
-    with tracking.database.write() as db:
-        run = find_run(db, run_id, call.project, active=True)
-        before = mlflow_runs.read_tags(db, run).get(MODELS_TAG, "[]")
-        mlflow_runs.set_tags(db, run, dict([checked_tag(MODELS_TAG, json.dumps([*_listed(before), redact(entry)]))]))
-    return Reply({})
+    run = find_run(db, run_id, call.project, active=True)
+    before = TAGS.read(db, run.number).get(MODELS_TAG, "[]")
+    mlflow_runs.set_tags(db, run, dict([checked_tag(MODELS_TAG, json.dumps([*_listed(before), redact(entry)]))]))
 
 
 def _listed(text: str) -> list[Any]:
@@ -179,9 +162,10 @@ def _listed(text: str) -> list[Any]:
 
 def delete_tag(tracking: Tracking, call: Call) -> Reply:
     """Remove one tag."""
-    run_id, key = call.fields.run(), call.fields.text("key", required=True)
+    run_id, key = call.fields.run(), call.fields.required("key")
     with tracking.database.write() as db:
         run = find_run(db, run_id, call.project, active=True)
-        mlflow_runs.delete_tag(db, run, key)
+        if not TAGS.delete(db, key, run.number):
+            raise refused(f"No tag with name: {key} in run with id {run.run_id}", MISSING)
     records: list[Record] = run_records.edited({key: None}, tracking.clock())
     return Reply({}, [tracking.submit(run, records, call.project)], run_id)

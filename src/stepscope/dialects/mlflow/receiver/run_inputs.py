@@ -9,7 +9,7 @@ from stepscope.dialects.mlflow.receiver.errors import missing_value
 from stepscope.dialects.mlflow.receiver.names_and_limits import check_length, check_run_id
 from stepscope.dialects.mlflow.receiver.request_fields import Fields, item_text, step_number
 from stepscope.dialects.mlflow.receiver.run_table import MlflowRun, find_run
-from stepscope.dialects.mlflow.receiver.tracking import Call, Reply, Tracking
+from stepscope.dialects.mlflow.receiver.tracking import Call
 from stepscope.model.redaction import redact
 
 _LONGEST = {"name": 500, "digest": 36, "source": 65_535, "schema": 1_048_575, "profile": 16_777_215}
@@ -18,25 +18,23 @@ _CONTEXT = "mlflow.data.context"
 READ, WRITTEN = "input", "output"
 
 
-def log_inputs(tracking: Tracking, call: Call) -> Reply:
+def log_inputs(db: sqlite3.Connection, call: Call) -> None:
     """Record the datasets and models that a run uses; the same dataset is recorded once."""
     fields = call.fields
     run_id = fields.run()
     check_run_id(run_id)
     datasets = [_dataset(item, f"datasets[{at}]") for at, item in enumerate(fields.items("datasets"))]
     models = _model_ids(fields)
-    with tracking.database.write() as db:
-        run = find_run(db, run_id, call.project, active=True)
-        for dataset, tags in datasets:
-            words = {tag["key"]: tag["value"] for tag in tags}
-            kept = json.dumps({"tags": tags, "dataset": dataset} if tags else {"dataset": dataset})
-            row = (run.number, dataset["name"], dataset["digest"], words.get(_CONTEXT), kept)
-            db.execute("INSERT OR IGNORE INTO datasets VALUES (?, ?, ?, ?, ?)", row)
-        _link(db, run, READ, [(model, None) for model in models])
-    return Reply({})
+    run = find_run(db, run_id, call.project, active=True)
+    for dataset, tags in datasets:
+        words = {tag["key"]: tag["value"] for tag in tags}
+        kept = json.dumps({"tags": tags, "dataset": dataset} if tags else {"dataset": dataset})
+        row = (run.number, dataset["name"], dataset["digest"], words.get(_CONTEXT), kept)
+        db.execute("INSERT OR IGNORE INTO datasets VALUES (?, ?, ?, ?, ?)", row)
+    _link(db, run, READ, [(model, None) for model in models])
 
 
-def log_outputs(tracking: Tracking, call: Call) -> Reply:
+def log_outputs(db: sqlite3.Connection, call: Call) -> None:
     """Record the models that a run wrote, each with its step."""
     fields = call.fields
     run_id = fields.run()
@@ -45,10 +43,8 @@ def log_outputs(tracking: Tracking, call: Call) -> Reply:
         raise missing_value("models")
     models = _model_ids(fields)
     steps = [step_number(f"models[{at}].step", item.get("step")) for at, item in enumerate(items)]
-    with tracking.database.write() as db:
-        run = find_run(db, run_id, call.project, active=True)
-        _link(db, run, WRITTEN, list(zip(models, steps, strict=True)))
-    return Reply({})
+    run = find_run(db, run_id, call.project, active=True)
+    _link(db, run, WRITTEN, list(zip(models, steps, strict=True)))
 
 
 def _dataset(item: Mapping[str, Any], path: str) -> tuple[dict[str, str], list[dict[str, str]]]:

@@ -1,144 +1,80 @@
-"""`runs/search` and `experiments/search`: filters as SQL, orders with NaN last, page tokens."""
+"""`runs/search` and `experiments/search`: filters as SQL, orders with NaN last."""
 
-import base64
-import binascii
-import json
 import sqlite3
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
-from stepscope.dialects.mlflow.receiver.errors import BAD_REQUEST, refused, wrong_type
-from stepscope.dialects.mlflow.receiver.experiments import ACTIVE, DELETED, describe_experiment, experiment_number
-from stepscope.dialects.mlflow.receiver.filter_grammar import (
-    ATTRIBUTE,
-    DATASET,
-    EXPERIMENTS,
-    METRIC,
-    PARAM,
-    RUNS,
-    TAG,
-    Clause,
-    Order,
-    check_comparators,
-    parse_filter,
-    parse_order,
+from stepscope.dialects.mlflow.receiver import filter_grammar as grammar
+from stepscope.dialects.mlflow.receiver import search_sql as sql
+from stepscope.dialects.mlflow.receiver.errors import refused, wrong_type
+from stepscope.dialects.mlflow.receiver.experiments import (
+    ACTIVE,
+    DELETED,
+    Experiment,
+    describe_experiment,
+    experiment_number,
+    numbers_of,
 )
-from stepscope.dialects.mlflow.receiver.run_table import FIELDS, MlflowRun
+from stepscope.dialects.mlflow.receiver.request_fields import Fields
+from stepscope.dialects.mlflow.receiver.run_table import MlflowRun, describe_runs
+from stepscope.dialects.mlflow.receiver.tracking_rows import columns_of
 
-MAX_RESULTS = 50_000
 DEFAULT_RUNS = 1000
-MAX_CLAUSES, MAX_ORDERS = 400, 60
-"""Comparisons of one filter, and fields of one order; MLflow's server takes 63, and of attributes about 900."""
-STAGES = {1: (ACTIVE,), 2: (DELETED,), 3: (ACTIVE, DELETED)}
-VIEWS = {"ACTIVE_ONLY": 1, "DELETED_ONLY": 2, "ALL": 3}
-_TABLES = {METRIC: "latest", PARAM: "params", TAG: "tags"}
+_STAGES = {1: (ACTIVE,), 2: (DELETED,), 3: (ACTIVE, DELETED)}
+_VIEWS = {"ACTIVE_ONLY": 1, "DELETED_ONLY": 2, "ALL": 3}
+_NUMBERED_VIEWS = {str(number): number for number in _STAGES}
+_TABLES = {grammar.METRIC: "latest", grammar.PARAM: "params", grammar.TAG: "tags"}
 _EXPERIMENT_COLUMNS = {
     "creation_time": "created",
     "experiment_id": "id",
     "last_update_time": "updated",
     "name": "name",
 }
-Sql = tuple[str, list[Any]]
 
 
-def read_offset(token: str) -> int:
-    """Return the offset in a page token; 0 without a token."""
-    if not token:
-        return 0
-    try:
-        decoded = base64.b64decode(token)
-    except (binascii.Error, ValueError):
-        raise refused("Invalid page token, could not base64-decode") from None
-    try:
-        parsed = json.loads(decoded)
-    except (ValueError, RecursionError):
-        raise refused(f"Invalid page token, decoded value={decoded!r}") from None
-    offset = parsed.get("offset") if isinstance(parsed, dict) else None
-    if not offset:
-        raise refused(f"Invalid page token, parsed value={parsed}")
-    try:
-        found = int(offset)
-    except (ValueError, TypeError, OverflowError):
-        raise refused(f"Invalid page token, not stringable {offset}") from None
-    if not -(2**63) <= found < 2**63:
-        raise refused(f"Invalid page token, parsed value={parsed}")
-    return max(found, 0)
+def _read_view(fields: Fields, name: str) -> str:
+    """Return the requested lifecycle stages as SQL; active ones by default and, as with MLflow, for an unknown name."""
+    given = fields.values.get(name)
+    found: Any = given[0] if isinstance(given, list) and given else given
+    if isinstance(found, str):
+        found = _NUMBERED_VIEWS.get(found, _VIEWS.get(found, 1))
+    if found is not None and found not in _VIEWS.values():
+        raise wrong_type(name, found)
+    return f"({', '.join(repr(each) for each in _STAGES[1 if found is None else int(found)])})"
 
 
-def page_token(offset: int) -> str:
-    """Return the page token of an offset."""
-    return base64.b64encode(json.dumps({"offset": offset}).encode()).decode()
-
-
-def check_count(most: int) -> None:
-    """Refuse a page size outside the limits."""
-    if most < 1:
-        raise refused(f"Invalid value {most} for parameter 'max_results' supplied. It must be a positive integer")
-    if most > MAX_RESULTS:
-        raise refused(f"Invalid value {most} for parameter 'max_results' supplied. It must be at most {MAX_RESULTS}")
-
-
-def check_clauses(filters: Sequence[object], orders: Sequence[object]) -> None:
-    """Refuse more comparisons or orders than one statement of SQLite can have."""
-    for name, found, most in (("filter", filters, MAX_CLAUSES), ("order_by", orders, MAX_ORDERS)):
-        if len(found) > most:
-            raise refused(f"{name} must have at most {most} clauses, got {len(found)}", BAD_REQUEST)
-
-
-def compare(column: str, clause: Clause) -> Sql:
-    """Return SQL that compares a column with the value of a clause."""
-    value: Any = clause.value
-    if clause.comparator in ("IN", "NOT IN"):
-        values = list(value) if isinstance(value, tuple) else [value]
-        return f"{column} {clause.comparator} ({', '.join('?' for _ in values)})", values
-    if clause.comparator == "ILIKE":
-        return f"lower({column}) LIKE lower(?)", [value]
-    return f"{column} {clause.comparator} ?", [value]
-
-
-def pair_condition(pairs: str, key: str, clause: Clause, matches_nan: bool = False) -> Sql:
-    """Return SQL that tests the value of a key among the tags, params or metrics `t` of one entity."""
-    exists = f"EXISTS (SELECT 1 FROM {pairs} AND t.key = ?"
-    if clause.comparator in ("IS NULL", "IS NOT NULL"):
-        return f"{'NOT ' if clause.comparator == 'IS NULL' else ''}{exists})", [key]
-    test, values = compare("t.value", clause)
-    return f"{exists} AND ({test}{' OR t.value IS NULL' * matches_nan}))", [key, *values]
-
-
-def _run_condition(clause: Clause) -> Sql:
-    if clause.kind == ATTRIBUTE and clause.key != "run_name":
-        return compare(f"r.{clause.key}", clause)
-    if clause.kind == DATASET:
-        test, values = compare(f"d.{clause.key}", clause)
+def _run_condition(clause: grammar.Clause) -> sql.Part:
+    if clause.kind == grammar.ATTRIBUTE and clause.key != "run_name":
+        return sql.compare(f"r.{clause.key}", clause)
+    if clause.kind == grammar.DATASET:
+        test, values = sql.compare(f"d.{clause.key}", clause)
         return f"EXISTS (SELECT 1 FROM datasets AS d WHERE d.run = r.number AND {test})", values
-    name = clause.kind == ATTRIBUTE
+    name = clause.kind == grammar.ATTRIBUTE
     table = "tags" if name else _TABLES[clause.kind]
     key = "mlflow.runName" if name else clause.key
-    differs = clause.kind == METRIC and clause.comparator == "!="  # NaN is unequal to everything
-    return pair_condition(f"{table} AS t WHERE t.run = r.number", key, clause, matches_nan=differs)
+    differs = clause.kind == grammar.METRIC and clause.comparator == "!="  # NaN is unequal to everything
+    return sql.pair_condition(f"{table} AS t WHERE t.run = r.number", key, clause, matches_nan=differs)
 
 
-def _run_orders(order_by: Sequence[str]) -> list[Order]:
-    orders: list[Order] = []
+def _run_orders(order_by: Sequence[str]) -> Iterable[grammar.Order]:
+    orders: dict[tuple[str, str], grammar.Order] = {}
     for text in order_by:
-        order = parse_order(text, RUNS)
-        if order.kind == DATASET:
+        order = grammar.parse_order(text, grammar.RUNS)
+        if order.kind == grammar.DATASET:
             raise refused("Invalid identifier type 'dataset'")
-        if order[:2] in [each[:2] for each in orders]:
-            raise refused(f"`order_by` contains duplicate fields: {list(order_by)}", BAD_REQUEST)
-        orders.append(order)
-    return orders
+        sql.add_order(orders, (order.kind, order.key), order, order_by)
+    return orders.values()
 
 
-def _run_order(orders: Sequence[Order]) -> tuple[str, str, list[Any]]:
-    """Return the columns to order by, their values and the ORDER BY terms; missing values and NaN come last.
+def _run_order(orders: Iterable[grammar.Order]) -> tuple[sql.Part, str]:
+    """Return the columns to order by, and the ORDER BY terms; missing values and NaN come last.
 
     Columns rather than joins: SQLite needs minutes to plan thirty outer joins.
     """
     columns, terms, values = "", [], []
     for at, each in enumerate(orders):
         turn = "ASC" if each.ascending else "DESC"
-        if each.kind == ATTRIBUTE:
+        if each.kind == grammar.ATTRIBUTE:
             column = f"r.{'name' if each.key == 'run_name' else each.key}"
             terms += [f"{column} IS NULL", f"{column} {turn}"]
             continue
@@ -146,95 +82,70 @@ def _run_order(orders: Sequence[Order]) -> tuple[str, str, list[Any]]:
         columns += f", (SELECT t.run {pairs}) AS has{at}, (SELECT t.value {pairs}) AS value{at}"
         values += [each.key] * 2
         terms += [f"has{at} IS NULL", f"value{at} IS NULL", f"value{at} {turn}"]
-    if (ATTRIBUTE, "start_time") not in [each[:2] for each in orders]:
+    if (grammar.ATTRIBUTE, "start_time") not in [each[:2] for each in orders]:
         terms.append("r.start_time DESC")
-    return columns, ", ".join([*terms, "r.run_id"]), values
+    return (columns, values), ", ".join([*terms, "r.run_id"])
 
 
-def search_runs(
-    db: sqlite3.Connection,
-    experiments: Sequence[str],
-    text: str,
-    order_by: Sequence[str],
-    view: int,
-    most: int,
-    token: str,
-    project: str | None,
-) -> tuple[list[MlflowRun], str]:
-    """Return a page of runs, and the token of the next one; empty for none."""
-    if most > MAX_RESULTS:
+def search_runs(db: sqlite3.Connection, fields: Fields, project: str | None) -> dict[str, Any]:
+    """Return a page of runs."""
+    wanted, experiments = fields.whole("max_results"), fields.ids("experiment_ids")
+    asked, stages = sql.read_search(fields), _read_view(fields, "run_view_type")
+    most = DEFAULT_RUNS if wanted is None else wanted
+    if most > sql.MAX_RESULTS:
         raise wrong_type("max_results", most)
-    check_count(most)
-    clauses = parse_filter(text, RUNS)
-    check_clauses(clauses, order_by)
-    orders = _run_orders(order_by)
-    check_comparators(clauses, RUNS)
-    offset = read_offset(token)
-    numbers = [number for each in experiments if abs(number := experiment_number(each)) < 2**63]
-    columns, terms, values = _run_order(orders)
-    conditions = [
-        f"r.experiment IN ({', '.join(map(str, numbers))})",
-        f"r.stage IN ({', '.join(repr(each) for each in STAGES[view])})",
-    ]
-    if project is not None:
-        conditions.append("r.project = ?")
-        values.append(project)
-    for test, given in map(_run_condition, clauses):
-        conditions.append(test)
-        values += given
-    fields = ", ".join(f"r.{name}" for name in FIELDS.split(", "))
-    rows = db.execute(
-        f"SELECT {fields}{columns} FROM runs AS r WHERE {' AND '.join(conditions)} ORDER BY {terms} LIMIT ? OFFSET ?",
-        [*values, most + 1, offset],
-    ).fetchall()
-    size = fields.count(",") + 1
-    return [MlflowRun(*row[:size]) for row in rows[:most]], page_token(offset + most) if len(rows) > most else ""
+    sql.check_count(most)
+    clauses = grammar.parse_filter(asked.filter, grammar.RUNS)
+    sql.check_clauses(clauses, asked.order_by)
+    orders = _run_orders(asked.order_by)
+    grammar.check_comparators(clauses, grammar.RUNS)
+    page = sql.Page(most, sql.read_offset(asked.token))
+    (columns, named), order = _run_order(orders)
+    tests: list[sql.Part] = [(f"r.experiment IN {numbers_of(experiments)} AND r.stage IN {stages}", [])]
+    tests += [*sql.of_project("r.project", project), *map(_run_condition, clauses)]
+    source = f"{columns_of(MlflowRun, 'r')}{columns} FROM runs AS r", named
+    rows = page.select(db, source, tests, (order, []))
+    size = len(MlflowRun.__struct_fields__)
+    found = [MlflowRun(*row[:size]) for row in rows[:most]]
+    return page.body("runs", describe_runs(db, found) if found else [], is_last=len(rows) <= most)
 
 
-def _experiment_condition(clause: Clause) -> Sql:
+def _experiment_condition(clause: grammar.Clause) -> sql.Part:
     kind, key, comparator, value = clause
-    if kind == TAG:
+    if kind == grammar.TAG:
         if comparator not in ("=", "!=", "LIKE", "ILIKE", "IS NULL", "IS NOT NULL"):
             raise refused(f"Invalid comparator for tag: {comparator}")
-        return pair_condition("experiment_tags AS t WHERE t.experiment = e.id", key, clause)
+        return sql.pair_condition("experiment_tags AS t WHERE t.experiment = e.id", key, clause)
     if key == "experiment_id":
         if comparator not in ("=", "!=", "IN", "NOT IN"):
             raise refused(f"Invalid comparator for experiment_id: {comparator}")
         numbers = [experiment_number(each) for each in (value if isinstance(value, tuple) else (str(value),))]
-        check_comparators([clause], EXPERIMENTS)
+        grammar.check_comparators([clause], grammar.EXPERIMENTS)
         listed = "NOT IN" if comparator in ("!=", "NOT IN") else "IN"
         return f"e.id {listed} ({', '.join(map(str, numbers))})", []
-    check_comparators([clause], EXPERIMENTS)
+    grammar.check_comparators([clause], grammar.EXPERIMENTS)
     if isinstance(value, float) and not (value.is_integer() and abs(value) >= 1e18):  # a number beyond int64 is whole
         raise refused(f"Invalid value for numeric attribute '{key}': {str(value)!r}")
-    return compare(f"e.{_EXPERIMENT_COLUMNS[key]}", clause)
+    return sql.compare(f"e.{_EXPERIMENT_COLUMNS[key]}", clause)
 
 
-def search_experiments(
-    db: sqlite3.Connection, text: str, order_by: Sequence[str], view: int, most: int, token: str, project: str | None
-) -> tuple[list[dict[str, Any]], str]:
-    """Return a page of experiments, and the token of the next one; empty for none."""
-    check_count(most)
-    tests = [_experiment_condition(each) for each in parse_filter(text, EXPERIMENTS)]
-    check_clauses(tests, order_by)
-    orders = []
-    for order in order_by or ("creation_time DESC", "experiment_id ASC"):
-        orders.append(parse_order(order, EXPERIMENTS))
-        if orders[-1].kind != ATTRIBUTE:
-            raise refused(f"Invalid order_by entity: {orders[-1].kind}")
-    offset = read_offset(token)
-    conditions, values = [f"e.stage IN ({', '.join(repr(each) for each in STAGES[view])})"], []
-    if project is not None:
-        conditions.append("(e.id = 0 OR e.project = ?)")
-        values.append(project)
-    for test, given in tests:
-        conditions.append(test)
-        values += given
-    terms = [f"e.{_EXPERIMENT_COLUMNS[each.key]} {'ASC' if each.ascending else 'DESC'}" for each in orders]
-    rows = db.execute(
-        "SELECT e.id, e.name, e.artifacts, e.stage, e.created, e.updated, e.project FROM experiments AS e "
-        f"WHERE {' AND '.join(conditions)} ORDER BY {', '.join(terms)}, e.id DESC LIMIT ? OFFSET ?",
-        [*values, most + 1, offset],
-    ).fetchall()
-    found = [describe_experiment(db, row) for row in rows[:most]]
-    return found, page_token(offset + most) if len(rows) > most else ""
+def search_experiments(db: sqlite3.Connection, fields: Fields, project: str | None) -> dict[str, Any]:
+    """Return a page of experiments."""
+    asked, stages = sql.read_search(fields), _read_view(fields, "view_type")
+    most = fields.whole("max_results") or 0
+    sql.check_count(most)
+    clauses = [_experiment_condition(each) for each in grammar.parse_filter(asked.filter, grammar.EXPERIMENTS)]
+    sql.check_clauses(clauses, asked.order_by)
+    terms = []
+    for text in asked.order_by or ("creation_time DESC", "experiment_id ASC"):
+        order = grammar.parse_order(text, grammar.EXPERIMENTS)
+        if order.kind != grammar.ATTRIBUTE:
+            raise refused(f"Invalid order_by entity: {order.kind}")
+        terms.append(f"e.{_EXPERIMENT_COLUMNS[order.key]} {'ASC' if order.ascending else 'DESC'}")
+    page = sql.Page(most, sql.read_offset(asked.token))
+    tests: list[sql.Part] = [(f"e.stage IN {stages}", []), *clauses]
+    tests += [] if project is None else [("(e.id = 0 OR e.project = ?)", [project])]
+    source: sql.Part = (f"{columns_of(Experiment, 'e')} FROM experiments AS e", [])
+    rows = page.select(db, source, tests, (", ".join([*terms, "e.id DESC"]), []))
+    found = [describe_experiment(db, Experiment(*row)) for row in rows[:most]]
+    return page.body("experiments", found, is_last=len(rows) <= most)

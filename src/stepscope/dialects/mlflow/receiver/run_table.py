@@ -1,4 +1,4 @@
-"""Runs in the tracking database: create, find, update, delete, restore; their params, tags and latest values."""
+"""Runs in the tracking database: create, find, update; their params, tags and latest values."""
 
 import math
 import sqlite3
@@ -10,9 +10,11 @@ import msgspec
 from msgspec import Struct, structs
 
 from stepscope.dialects.mlflow.receiver.errors import MISSING, refused
-from stepscope.dialects.mlflow.receiver.experiments import ACTIVE, check_active, find_experiment
+from stepscope.dialects.mlflow.receiver.experiments import ACTIVE, find_active
 from stepscope.dialects.mlflow.receiver.names_and_limits import Point
+from stepscope.dialects.mlflow.receiver.tracking_rows import PARAMS, TAGS, add_row, find_row
 from stepscope.extend.receiver import RunLink
+from stepscope.model.records import word
 
 NAME_TAG = "mlflow.runName"
 STATUSES = ("RUNNING", "SCHEDULED", "FINISHED", "FAILED", "KILLED")
@@ -36,13 +38,9 @@ class MlflowRun(Struct, frozen=True):
     attempt: int = 1
 
 
-FIELDS = ", ".join(MlflowRun.__struct_fields__)
-
-
 def create_run(db: sqlite3.Connection, run: MlflowRun, tags: Mapping[str, str], project: str | None) -> MlflowRun:
     """Create a run; a name and a tag mlflow.runName that differ are refused."""
-    row = find_experiment(db, str(run.experiment), project)
-    check_active(row)
+    experiment = find_active(db, str(run.experiment), project)
     tagged = tags.get(NAME_TAG, "")
     if run.name and tagged and run.name != tagged:
         raise refused(
@@ -50,19 +48,16 @@ def create_run(db: sqlite3.Connection, run: MlflowRun, tags: Mapping[str, str], 
             f"(run_name='{run.name}', mlflow.runName='{tagged}')."
         )
     name = run.name or tagged or f"run-{run.run_id[:8]}"
-    location = f"{str(row[2]).rstrip('/')}/{run.run_id}/artifacts"
-    run = structs.replace(run, name=name, artifact_uri=location, project=project or str(row[1]))
-    places = ", ".join("?" for _ in structs.astuple(run)[1:])
-    made = db.execute(f"INSERT INTO runs ({FIELDS.partition(', ')[2]}) VALUES ({places})", structs.astuple(run)[1:])
-    run = structs.replace(run, number=int(made.lastrowid or 0))
+    location = f"{experiment.artifacts.rstrip('/')}/{run.run_id}/artifacts"
+    run = structs.replace(run, name=name, artifact_uri=location, project=project or experiment.name)
+    run = structs.replace(run, number=add_row(db, "runs", run, "number"))
     set_tags(db, run, {**tags, NAME_TAG: name})
     return run
 
 
 def find_run(db: sqlite3.Connection, run_id: str, project: str | None, *, active: bool = False) -> MlflowRun:
     """Return a run visible to the token's project; with `active`, a deleted one is refused."""
-    row = db.execute(f"SELECT {FIELDS} FROM runs WHERE run_id = ?", (run_id,)).fetchone()
-    run = MlflowRun(*row) if row is not None else None
+    run = find_row(db, MlflowRun, "runs", run_id=run_id)
     if run is None or project not in (None, run.project):
         raise refused(f"Run with id={run_id} not found", MISSING)
     if active and run.stage != ACTIVE:
@@ -113,38 +108,16 @@ def update_run(db: sqlite3.Connection, run: MlflowRun, status: str, end: int | N
     return changed
 
 
-def move_run(db: sqlite3.Connection, run: MlflowRun, stage: str) -> None:
-    """Delete or restore a run."""
-    db.execute("UPDATE runs SET stage = ? WHERE number = ?", (stage, run.number))
-
-
 def set_tags(db: sqlite3.Connection, run: MlflowRun, tags: Mapping[str, str]) -> None:
     """Set tags; mlflow.runName also renames the run."""
-    rows = [(run.number, key, value) for key, value in tags.items()]
-    db.executemany("INSERT OR REPLACE INTO tags VALUES (?, ?, ?)", rows)
+    TAGS.put(db, tags, run.number)
     if tags.get(NAME_TAG):
         db.execute("UPDATE runs SET name = ? WHERE number = ?", (tags[NAME_TAG], run.number))
 
 
-def delete_tag(db: sqlite3.Connection, run: MlflowRun, key: str) -> None:
-    """Remove a tag."""
-    if not db.execute("DELETE FROM tags WHERE run = ? AND key = ?", (run.number, key)).rowcount:
-        raise refused(f"No tag with name: {key} in run with id {run.run_id}", MISSING)
-
-
-def read_params(db: sqlite3.Connection, run: MlflowRun) -> dict[str, str]:
-    """Return the params of a run."""
-    return dict(db.execute("SELECT key, value FROM params WHERE run = ?", (run.number,)))
-
-
-def read_tags(db: sqlite3.Connection, run: MlflowRun) -> dict[str, str]:
-    """Return the tags of a run."""
-    return dict(db.execute("SELECT key, value FROM tags WHERE run = ?", (run.number,)))
-
-
 def set_params(db: sqlite3.Connection, run: MlflowRun, params: Mapping[str, str], *, single: bool = False) -> None:
     """Log params; changing a value is refused, with a message for one or for many."""
-    known = read_params(db, run) if params else {}
+    known = PARAMS.read(db, run.number) if params else {}
     changed = {key: value for key, value in params.items() if known.get(key, value) != value}
     for key, value in changed.items() if single else ():
         raise refused(
@@ -156,8 +129,7 @@ def set_params(db: sqlite3.Connection, run: MlflowRun, params: Mapping[str, str]
         raise refused(
             f"Changing param values is not allowed. Params were already logged='{changes}' for run ID='{run.run_id}'."
         )
-    fresh = [(run.number, key, value) for key, value in params.items() if key not in known]
-    db.executemany("INSERT INTO params VALUES (?, ?, ?)", fresh)
+    PARAMS.put(db, {key: value for key, value in params.items() if key not in known}, run.number)
 
 
 _NEWER = """ON CONFLICT (run, key) DO UPDATE
@@ -216,9 +188,7 @@ def describe_info(run: MlflowRun) -> dict[str, Any]:
 
 def json_number(value: float | None) -> float | str:
     """Format a value as in protobuf's JSON; None, the database's NaN, becomes "NaN"."""
-    if value is None or math.isnan(value):
-        return "NaN"
-    return value if math.isfinite(value) else ("Infinity" if value > 0 else "-Infinity")
+    return "NaN" if value is None else word(value)
 
 
 def describe_runs(

@@ -4,15 +4,16 @@ The spans arrive over OTLP; clients send the description of a trace when it is f
 """
 
 import json
+import sqlite3
 from collections.abc import Mapping
 from typing import Any
 
+from stepscope.dialects.mlflow.receiver import search_sql as sql
 from stepscope.dialects.mlflow.receiver.errors import MISSING, missing_value, refused, wrong_type
-from stepscope.dialects.mlflow.receiver.experiments import check_active, experiment_number, find_experiment
+from stepscope.dialects.mlflow.receiver.experiments import experiment_number, find_active
 from stepscope.dialects.mlflow.receiver.names_and_limits import LONGEST_KEY, check_length, check_name, masked
-from stepscope.dialects.mlflow.receiver.run_search import check_count
 from stepscope.dialects.mlflow.receiver.run_table import MlflowRun, find_run
-from stepscope.dialects.mlflow.receiver.trace_search import DEFAULT_TRACES, MAX_TRACES, SOURCE_RUN, search_traces
+from stepscope.dialects.mlflow.receiver.trace_search import SOURCE_RUN, search_traces
 from stepscope.dialects.mlflow.receiver.trace_spans import MAX_SPANS, spans_of, trace_key
 from stepscope.dialects.mlflow.receiver.trace_table import (
     LONGEST_TAG,
@@ -28,7 +29,8 @@ from stepscope.dialects.mlflow.receiver.trace_table import (
     moment_of,
     set_trace,
 )
-from stepscope.dialects.mlflow.receiver.tracking import Call, Reply, Tracking
+from stepscope.dialects.mlflow.receiver.tracking import Body, Call, Reply, Tracking
+from stepscope.dialects.mlflow.receiver.tracking_rows import TRACE_TAGS
 from stepscope.extend.receiver import Refused
 from stepscope.model.records import Event
 from stepscope.model.redaction import redact
@@ -48,18 +50,17 @@ def end_trace(tracking: Tracking, call: Call) -> Reply:
     info = _trace_info(call)
     metadata, tags = _pairs(info, "trace_metadata"), _pairs(info, "tags")
     with tracking.database.write() as db:
-        experiment = find_experiment(db, _experiment_id(info), call.project)
-        check_active(experiment)
+        experiment = find_active(db, _experiment_id(info), call.project)
         try:
             run: MlflowRun | None = find_run(db, metadata.get(SOURCE_RUN, ""), call.project)
         except Refused:
             run = None
         trace = MlflowTrace(
             trace_id=str(info["trace_id"]),
-            experiment=experiment[0],
-            project=run.project if run is not None else call.project or str(experiment[1]),
+            experiment=experiment.id,
+            project=run.project if run is not None else call.project or experiment.name,
             run_id=run.run_id if run is not None else "",
-            timestamp=moment_of(info.get("request_time")) or tracking.now,
+            timestamp=moment_of(info.get("request_time")) or call.now,
             duration=milliseconds_of(info.get("execution_duration")),
             status=str(info["state"]),
             client_id=str(info["client_request_id"]) if info.get("client_request_id") else None,
@@ -120,16 +121,15 @@ def _pairs(info: Mapping[str, Any], name: str) -> dict[str, str]:
     return {key[:LONGEST_KEY]: value[:LONGEST_TAG] for key, value in pairs.items()}
 
 
-def get_info(tracking: Tracking, call: Call) -> Reply:
+def get_info(db: sqlite3.Connection, call: Call) -> Body:
     """Return the description of a trace."""
-    with tracking.database.read() as db:
-        return Reply({"trace": {"trace_info": describe_trace(db, find_trace(db, call.path["trace_id"], call.project))}})
+    return {"trace": {"trace_info": describe_trace(db, find_trace(db, call.path["trace_id"], call.project))}}
 
 
 def get_trace(tracking: Tracking, call: Call) -> Reply | None:
     """Return a trace with its spans; None while spans are missing that the client has sent."""
     fields = call.fields
-    trace_id, partial = fields.text("trace_id", required=True), str(fields.text("allow_partial")).lower() == "true"
+    trace_id, partial = fields.required("trace_id"), str(fields.text("allow_partial")).lower() == "true"
     with tracking.database.read() as db:
         found = find_traces(db, [trace_id], call.project)
         if not found:
@@ -164,15 +164,19 @@ def _ids(call: Call) -> list[str]:
     return ids
 
 
+def _wanted(db: sqlite3.Connection, call: Call) -> list[tuple[str, Body]]:
+    """Return the ids and descriptions of those traces of a request that exist, in its experiments if it names some."""
+    given = call.fields.texts("experiment_ids")
+    numbers = {experiment_number(each) for each in given} if "experiment_ids" in call.fields.values else None
+    found = find_traces(db, _ids(call), call.project)
+    chosen = [each for each in found if numbers is None or each.experiment in numbers]
+    return [(each.trace_id, describe_trace(db, each)) for each in chosen]
+
+
 def batch_get(tracking: Tracking, call: Call) -> Reply:
     """Return several traces with their spans; those that do not exist or are not complete are left out."""
-    ids, wanted = _ids(call), _experiments(call)
     with tracking.database.read() as db:
-        found = [
-            (each.trace_id, describe_trace(db, each))
-            for each in find_traces(db, ids, call.project)
-            if wanted is None or each.experiment in wanted
-        ]
+        found = _wanted(db, call)
     traces, left = [], MAX_SPANS
     for trace_id, info in found:
         spans = spans_of(tracking.engine(), trace_id, call.project, left) if left > 0 else []
@@ -182,83 +186,48 @@ def batch_get(tracking: Tracking, call: Call) -> Reply:
     return Reply({"traces": traces} if traces else {})
 
 
-def batch_get_infos(tracking: Tracking, call: Call) -> Reply:
+def batch_get_infos(db: sqlite3.Connection, call: Call) -> Body:
     """Return the descriptions of several traces."""
-    ids, wanted = _ids(call), _experiments(call)
-    with tracking.database.read() as db:
-        found = [
-            describe_trace(db, each)
-            for each in find_traces(db, ids, call.project)
-            if wanted is None or each.experiment in wanted
-        ]
-    return Reply({"trace_infos": found} if found else {})
+    found = [info for _, info in _wanted(db, call)]
+    return {"trace_infos": found} if found else {}
 
 
-def _experiments(call: Call) -> set[int] | None:
-    """Return the experiments that a request is about; None for all."""
-    given = call.fields.texts("experiment_ids")
-    return {experiment_number(each) for each in given} if "experiment_ids" in call.fields.values else None
-
-
-def search(tracking: Tracking, call: Call) -> Reply:
+def search(db: sqlite3.Connection, call: Call) -> Body:
     """Return a page of the descriptions of traces."""
-    fields = call.fields
-    if "locations" not in fields.values:
+    if "locations" not in call.fields.values:
         raise missing_value("locations")
-    ids = [
-        place["experiment_id"]
-        for each in fields.items("locations")
-        if isinstance(place := each.get("mlflow_experiment"), dict) and isinstance(place.get("experiment_id"), str)
-    ]
-    wanted = fields.whole("max_results")
-    most = DEFAULT_TRACES if wanted is None else wanted
-    if most > MAX_TRACES:
-        raise wrong_type("max_results", most)
-    check_count(most)
-    numbers = [number for each in ids if abs(number := experiment_number(each)) < 2**63]
-    page = most, fields.text("page_token")
-    with tracking.database.read() as db:
-        found, token = search_traces(db, numbers, fields.text("filter"), fields.texts("order_by"), page, call.project)
-        described = [describe_trace(db, each) for each in found]
-    body: dict[str, Any] = {"traces": described} if described else {}
-    return Reply({**body, "next_page_token": token} if token else body)
+    places = [each.get("mlflow_experiment") for each in call.fields.items("locations")]
+    ids = [each.get("experiment_id") for each in places if isinstance(each, dict)]
+    return search_traces(db, [id for id in ids if isinstance(id, str)], call.fields, call.project)
 
 
-def set_tag(tracking: Tracking, call: Call) -> Reply:
+def set_tag(db: sqlite3.Connection, call: Call) -> None:
     """Set a tag of a trace."""
     key, value = _tag_key(call, "set"), call.fields.text("value")
     check_name(key, "key")
     check_length("key", LONGEST_KEY, key)
-    with tracking.database.write() as db:
-        trace = find_trace(db, call.path["trace_id"], call.project)
-        row = (trace.trace_id, key, masked(key, value[:LONGEST_TAG]))
-        db.execute("INSERT OR REPLACE INTO trace_tags VALUES (?, ?, ?)", row)
-    return Reply({})
+    trace = find_trace(db, call.path["trace_id"], call.project)
+    TRACE_TAGS.put(db, {key: masked(key, value[:LONGEST_TAG])}, trace.trace_id)
 
 
 def _tag_key(call: Call, done: str) -> str:
-    key = call.fields.text("key", required=True)
+    key = call.fields.required("key")
     if key == _LOCATION_TAG:
         raise refused(f"Tag '{key}' is immutable and cannot be {done} on a trace.")
     return key
 
 
-def delete_tag(tracking: Tracking, call: Call) -> Reply:
+def delete_tag(db: sqlite3.Connection, call: Call) -> None:
     """Remove a tag of a trace."""
-    key = _tag_key(call, "deleted")
-    trace_id = call.path["trace_id"]
-    with tracking.database.write() as db:
-        found = find_traces(db, [trace_id], call.project)
-        gone = found and db.execute("DELETE FROM trace_tags WHERE trace = ? AND key = ?", (trace_id, key)).rowcount
-        if not gone:
-            raise refused(f"No trace tag with key '{key}' for trace with ID '{trace_id}'", MISSING)
-    return Reply({})
+    key, trace_id = _tag_key(call, "deleted"), call.path["trace_id"]
+    if not find_traces(db, [trace_id], call.project) or not TRACE_TAGS.delete(db, key, trace_id):
+        raise refused(f"No trace tag with key '{key}' for trace with ID '{trace_id}'", MISSING)
 
 
-def delete(tracking: Tracking, call: Call) -> Reply:
+def delete(db: sqlite3.Connection, call: Call) -> Body:
     """Delete traces by id, or the oldest ones until a time; their spans stay in the run."""
     fields = call.fields
-    number = experiment_number(fields.text("experiment_id", required=True))
+    number = experiment_number(fields.required("experiment_id"))
     ids, until, most = fields.texts("request_ids"), fields.whole("max_timestamp_millis"), fields.whole("max_traces")
     if until is None and not ids:
         raise refused("Either `max_timestamp_millis` or `trace_ids` must be specified.")
@@ -268,36 +237,28 @@ def delete(tracking: Tracking, call: Call) -> Reply:
         raise refused("`max_traces` can't be specified if `trace_ids` is specified.")
     if most is not None and most <= 0:
         raise refused(f"`max_traces` must be a positive integer, received {most}.")
-    conditions, values = ["experiment = ?"], list[Any]([number if abs(number) < 2**63 else -1])
-    if call.project is not None:
-        conditions.append("project = ?")
-        values.append(call.project)
-    if until is not None:
-        conditions.append("timestamp <= ?")
-        values.append(until)
     if len(ids) > MAX_IDS:
         raise refused(f"a request can delete at most {MAX_IDS} traces by id, got {len(ids)}")
-    if ids:
-        conditions.append(f"trace_id IN ({', '.join('?' for _ in ids)})")
-        values += ids
-    where = " AND ".join(conditions)
+    chosen = (f"trace_id IN ({', '.join('?' for _ in ids)})", [*ids]) if ids else ("timestamp <= ?", [until])
+    tests = [
+        ("experiment = ?", [number if abs(number) < 2**63 else -1]),
+        *sql.of_project("project", call.project),
+        chosen,
+    ]
+    where, values = " AND ".join(test for test, _ in tests), [value for _, given in tests for value in given]
     if most is not None:
         where = f"trace_id IN (SELECT trace_id FROM traces WHERE {where} ORDER BY timestamp, trace_id LIMIT {most})"
-    with tracking.database.write() as db:
-        count = delete_traces(db, (where, values))
-    return Reply({"traces_deleted": count})
+    return {"traces_deleted": delete_traces(db, (where, values))}
 
 
-def link_to_run(tracking: Tracking, call: Call) -> Reply:
+def link_to_run(db: sqlite3.Connection, call: Call) -> None:
     """Link traces to a run."""
-    ids, run_id = call.fields.texts("trace_ids"), call.fields.text("run_id", required=True)
+    ids, run_id = call.fields.texts("trace_ids"), call.fields.required("run_id")
     if not ids:
         raise missing_value("trace_ids")
     if len(ids) > MAX_LINKS:
         raise refused(
             f"Cannot link more than {MAX_LINKS} traces to a run in a single request. Provided {len(ids)} traces."
         )
-    with tracking.database.write() as db:
-        run = find_run(db, run_id, call.project)
-        link_run(db, [each.trace_id for each in find_traces(db, ids, call.project)], run.run_id)
-    return Reply({})
+    run = find_run(db, run_id, call.project)
+    link_run(db, [each.trace_id for each in find_traces(db, ids, call.project)], run.run_id)

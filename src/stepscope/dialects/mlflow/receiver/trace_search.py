@@ -5,42 +5,27 @@ from collections.abc import Sequence
 from typing import Any
 
 from sqlparse import tokens as types
-from sqlparse.sql import Comparison, Identifier, Parenthesis, Token, TokenList
+from sqlparse.sql import Comparison, Parenthesis, Token, TokenList
 
-from stepscope.dialects.mlflow.receiver.errors import BAD_REQUEST, refused
-from stepscope.dialects.mlflow.receiver.filter_grammar import (
-    ATTRIBUTE,
-    NUMBERS,
-    TAG,
-    Clause,
-    Value,
-    read_comparisons,
-    read_list,
-    read_text,
-    split_order,
-    trimmed,
-)
-from stepscope.dialects.mlflow.receiver.run_search import (
-    Sql,
-    check_clauses,
-    compare,
-    page_token,
-    pair_condition,
-    read_offset,
-)
-from stepscope.dialects.mlflow.receiver.trace_table import FIELDS, MlflowTrace
+from stepscope.dialects.mlflow.receiver import filter_grammar as grammar
+from stepscope.dialects.mlflow.receiver import search_sql as sql
+from stepscope.dialects.mlflow.receiver.errors import refused, wrong_type
+from stepscope.dialects.mlflow.receiver.experiments import numbers_of
+from stepscope.dialects.mlflow.receiver.request_fields import Fields
+from stepscope.dialects.mlflow.receiver.trace_table import MlflowTrace, describe_trace
+from stepscope.dialects.mlflow.receiver.tracking_rows import columns_of
 
 DEFAULT_TRACES, MAX_TRACES = 100, 500
 NAME_TAG, SOURCE_RUN = "mlflow.traceName", "mlflow.sourceRun"
 METADATA = "request_metadata"
 _KINDS = {
-    **dict.fromkeys(("tag", "tags"), TAG),
-    **dict.fromkeys(("attribute", "attributes", "trace"), ATTRIBUTE),
+    **dict.fromkeys(("tag", "tags"), grammar.TAG),
+    **dict.fromkeys(("attribute", "attributes", "trace"), grammar.ATTRIBUTE),
     **dict.fromkeys(("metadata", METADATA), METADATA),
 }
 _OF_SPANS = ("span", "feedback", "expectation", "issue")
 """What MLflow's server can search by, and a hub cannot: the contents of spans, and assessments."""
-_TABLES = {TAG: "trace_tags", METADATA: "trace_metadata"}
+_TABLES = {grammar.TAG: "trace_tags", METADATA: "trace_metadata"}
 _END = "(t.timestamp + coalesce(t.duration, 0))"
 _NUMBERS = {
     **dict.fromkeys(("timestamp", "timestamp_ms"), "t.timestamp"),
@@ -49,16 +34,9 @@ _NUMBERS = {
 }
 _COLUMNS = {**_NUMBERS, "request_id": "t.trace_id", "status": "t.status", "client_request_id": "t.client_id"}
 _ORDERS = {**_COLUMNS, "experiment_id": "t.experiment"}
-_PAIRS = {"name": (TAG, NAME_TAG), "run_id": (METADATA, SOURCE_RUN)}
+_PAIRS = {"name": (grammar.TAG, NAME_TAG), "run_id": (METADATA, SOURCE_RUN)}
 """Attributes that are kept as a tag or as metadata."""
-_LISTS = ("client_request_id", "name", "request_id", "run_id", "status")
-_NUMERIC = ("=", "!=", "<", "<=", ">", ">=")
-_TEXTUAL, _IN, _NULLS = ("=", "!=", "LIKE", "ILIKE"), ("IN", "NOT IN"), ("IS NULL", "IS NOT NULL")
-
-
-def _parse(text: str) -> list[Clause]:
-    """Parse a filter string, or refuse it."""
-    return [_clause(each) for each in read_comparisons(text, prepare=_join_times)]
+_LISTED = ("client_request_id", "name", "request_id", "run_id", "status")
 
 
 def _join_times(tokens: Sequence[Token]) -> list[Token]:
@@ -76,122 +54,108 @@ def _join_times(tokens: Sequence[Token]) -> list[Token]:
     return found
 
 
-def _clause(comparison: Comparison) -> Clause:
-    tokens = [token for token in comparison.tokens if not token.is_whitespace]
-    is_null = len(tokens) == 2 and tokens[1].value.upper() in _NULLS
-    if len(tokens) != 3 and not is_null:
-        raise refused(f"Invalid comparison clause. Expected 3 tokens found {len(tokens)}")
-    timed = tokens[0].match(types.Name.Builtin, ["timestamp", "timestamp_ms"])
-    if not timed and not isinstance(tokens[0], Identifier):
-        raise refused(f"Invalid comparison clause. Expected 'Identifier' found '{tokens[0]}'")
-    kind, key = _identifier(tokens[0].value, (*_COLUMNS, *_PAIRS))
-    comparator = tokens[1].value.upper()
-    clause = Clause(kind, key, comparator, None if is_null else _value(kind, key, tokens[2]))
+def _clause(comparison: Comparison) -> grammar.Clause:
+    name, word, value = grammar.split_comparison(comparison)
+    timed = name.match(types.Name.Builtin, ["timestamp", "timestamp_ms"])
+    kind, key = _identifier(name.value if timed else grammar.name_of(name), (*_COLUMNS, *_PAIRS))
+    comparator = word.upper()
+    clause = grammar.Clause(kind, key, comparator, None if value is None else _value(kind, key, value))
     _check_comparator(clause)
-    return Clause(*_PAIRS[key], comparator, clause.value) if kind == ATTRIBUTE and key in _PAIRS else clause
+    if kind == grammar.ATTRIBUTE and key in _PAIRS:
+        return grammar.Clause(*_PAIRS[key], comparator, clause.value)
+    return clause
 
 
 def _identifier(text: str, attributes: Sequence[str]) -> tuple[str, str]:
     word, dot, key = text.partition(".")
-    word, key = (trimmed(word, "`"), key) if dot else (ATTRIBUTE, text)
-    if word in _OF_SPANS or (_KINDS.get(word) == ATTRIBUTE and key.lower() in ("text", "prompt")):
+    word, key = (grammar.trimmed(word, "`"), key) if dot else (grammar.ATTRIBUTE, text)
+    if word in _OF_SPANS or (_KINDS.get(word) == grammar.ATTRIBUTE and key.lower() in ("text", "prompt")):
         raise refused(f"'{text}' is not supported: a Stepscope hub searches traces by attributes, tags and metadata")
     if word not in _KINDS:
         known = sorted({*_KINDS, *_OF_SPANS})
         raise refused(f"Invalid entity type '{word}'. Valid values are {known}")
-    key = trimmed(trimmed(key, "'", '"'), "`")
-    if _KINDS[word] == ATTRIBUTE and key not in attributes:
+    key = grammar.trimmed(grammar.trimmed(key, "'", '"'), "`")
+    if _KINDS[word] == grammar.ATTRIBUTE and key not in attributes:
         raise refused(f"Invalid attribute key '{key}' specified. Valid keys are '{sorted(attributes)}'")
     return _KINDS[word], key
 
 
-def _value(kind: str, key: str, token: Token) -> Value:
-    if (text := read_text(token)) is not None:
+def _value(kind: str, key: str, token: Token) -> grammar.Value:
+    if (text := grammar.read_text(token)) is not None:
         return text
-    if kind == METADATA or (kind == TAG and not isinstance(token, Parenthesis)):
+    if kind == METADATA or (kind == grammar.TAG and not isinstance(token, Parenthesis)):
         raise refused(f"Expected a quoted string value for {kind} (e.g. 'my-value'). Got value {token.value}")
     if isinstance(token, Parenthesis):
-        if kind == ATTRIBUTE and key not in _LISTS:
-            raise refused(f"Only attributes in {set(_LISTS)} supports comparison with a list of quoted string values.")
-        return read_list(token.value)
-    if token.ttype in NUMBERS:
+        if kind == grammar.ATTRIBUTE and key not in _LISTED:
+            raise refused(f"Only attributes in {set(_LISTED)} supports comparison with a list of quoted string values.")
+        return grammar.read_list(token.value)
+    if token.ttype in grammar.NUMBERS:
         if key not in _NUMBERS:
             raise refused(f"Only the '{set(_NUMBERS)}' attributes support comparison with numeric values.")
-        whole = token.ttype is types.Literal.Number.Integer and len(token.value) < 19
-        return int(token.value) if whole else float(token.value)
+        return grammar.read_number(token)
     raise refused(
         f"Expected a quoted string value or a list of quoted string values for attributes. Got value {token.value}"
     )
 
 
-def _check_comparator(clause: Clause) -> None:
+def _check_comparator(clause: grammar.Clause) -> None:
     if clause.comparator == "RLIKE":
         raise refused("RLIKE is not supported: a Stepscope hub searches with LIKE and ILIKE")
-    if clause.key in _NUMBERS and clause.kind == ATTRIBUTE:
-        known: tuple[str, ...] = _NUMERIC
-    elif clause.kind == ATTRIBUTE:
-        known = (*_TEXTUAL, *_IN, *(_NULLS if clause.key in _PAIRS else ()))
+    if clause.key in _NUMBERS and clause.kind == grammar.ATTRIBUTE:
+        known: tuple[str, ...] = grammar.NUMERIC
+    elif clause.kind == grammar.ATTRIBUTE:
+        known = (*grammar.TEXTUAL, *grammar.LISTS, *(grammar.NULLS if clause.key in _PAIRS else ()))
     else:
-        known = (*_TEXTUAL, *_NULLS)
+        known = (*grammar.TEXTUAL, *grammar.NULLS)
     if clause.comparator not in known:
         raise refused(f"Invalid comparator '{clause.comparator}' not one of '{set(known)}'")
-    if isinstance(clause.value, tuple) and clause.comparator not in _IN:
-        raise refused(f"A list of values needs IN or NOT IN, got '{clause.comparator}'", BAD_REQUEST)
+    grammar.check_list(clause.comparator, clause.value)
 
 
-def _condition(clause: Clause) -> Sql:
-    if clause.kind == ATTRIBUTE:
-        return compare(_COLUMNS[clause.key], clause)
-    test, values = pair_condition(f"{_TABLES[clause.kind]} AS t WHERE t.trace = trace_id", clause.key, clause)
+def _condition(clause: grammar.Clause) -> sql.Part:
+    if clause.kind == grammar.ATTRIBUTE:
+        return sql.compare(_COLUMNS[clause.key], clause)
+    test, values = sql.pair_condition(f"{_TABLES[clause.kind]} AS t WHERE t.trace = trace_id", clause.key, clause)
     if clause[:3] == (METADATA, SOURCE_RUN, "="):  # also traces that were linked to the run
         linked = "EXISTS (SELECT 1 FROM trace_runs AS r WHERE r.trace = trace_id AND r.run_id = ?)"
         return f"({test} OR {linked})", [*values, clause.value]
     return test, values
 
 
-def _order(order_by: Sequence[str]) -> tuple[str, list[Any]]:
+def _order(order_by: Sequence[str]) -> sql.Part:
     """Return the ORDER BY terms; missing values come last, and ties are broken by time, the newest first."""
     terms: dict[str, str] = {}
     values: list[Any] = []
     for text in order_by:
-        name, ascending = split_order(text)
+        name, ascending = grammar.split_order(text)
         kind, key = _identifier(name, (*_ORDERS, *_PAIRS))
-        kind, key = _PAIRS.get(key, (kind, key)) if kind == ATTRIBUTE else (kind, key)
-        column = _ORDERS.get(key, "") if kind == ATTRIBUTE else f"{kind}.{key}"
-        if column in terms:
-            raise refused(f"`order_by` contains duplicate fields: {list(order_by)}", BAD_REQUEST)
+        kind, key = _PAIRS.get(key, (kind, key)) if kind == grammar.ATTRIBUTE else (kind, key)
+        column = _ORDERS.get(key, "") if kind == grammar.ATTRIBUTE else f"{kind}.{key}"
         term = column
-        if kind != ATTRIBUTE:
+        if kind != grammar.ATTRIBUTE:
             term = f"(SELECT o.value FROM {_TABLES[kind]} AS o WHERE o.trace = trace_id AND o.key = ?)"
             values += [key, key]
-        terms[column] = f"{term} IS NULL, {term} {'ASC' if ascending else 'DESC'}"
+        sql.add_order(terms, column, f"{term} IS NULL, {term} {'ASC' if ascending else 'DESC'}", order_by)
     for column, turn in (("t.timestamp", "DESC"), ("t.trace_id", "ASC")):
         terms.setdefault(column, f"{column} {turn}")
     return ", ".join(terms.values()), values
 
 
 def search_traces(
-    db: sqlite3.Connection,
-    experiments: Sequence[int],
-    text: str,
-    order_by: Sequence[str],
-    page: tuple[int, str],
-    project: str | None,
-) -> tuple[list[MlflowTrace], str]:
-    """Return a page of traces, and the token of the next one; empty for none. As in MLflow, a full page has a next."""
-    most, token = page
-    order, named = _order(order_by)
-    clauses = _parse(text)
-    check_clauses(clauses, order_by)
-    offset = read_offset(token)
-    conditions, values = [f"t.experiment IN ({', '.join(map(str, experiments))})"], []
-    if project is not None:
-        conditions.append("t.project = ?")
-        values.append(project)
-    for test, given in map(_condition, clauses):
-        conditions.append(test)
-        values += given
-    fields = ", ".join(f"t.{name}" for name in FIELDS.split(", "))
-    query = f"SELECT {fields} FROM traces AS t WHERE {' AND '.join(conditions)} ORDER BY {order} LIMIT ? OFFSET ?"
-    found = [MlflowTrace(*row) for row in db.execute(query, [*values, *named, most, offset])]
-    return found, page_token(offset + most) if len(found) == most else ""
+    db: sqlite3.Connection, experiments: Sequence[str], fields: Fields, project: str | None
+) -> dict[str, Any]:
+    """Return a page of traces. As in MLflow, a full page has a next one."""
+    wanted = fields.whole("max_results")
+    most = DEFAULT_TRACES if wanted is None else wanted
+    if most > MAX_TRACES:
+        raise wrong_type("max_results", most)
+    sql.check_count(most)
+    numbers, asked = numbers_of(experiments), sql.read_search(fields)
+    order = _order(asked.order_by)
+    clauses = [_clause(each) for each in grammar.read_comparisons(asked.filter, prepare=_join_times)]
+    sql.check_clauses(clauses, asked.order_by)
+    page = sql.Page(most, sql.read_offset(asked.token))
+    tests = [(f"t.experiment IN {numbers}", []), *sql.of_project("t.project", project), *map(_condition, clauses)]
+    rows = page.select(db, (f"{columns_of(MlflowTrace, 't')} FROM traces AS t", []), tests, order)
+    found = [describe_trace(db, MlflowTrace(*row)) for row in rows[:most]]
+    return page.body("traces", found, is_last=len(rows) < most)

@@ -6,6 +6,7 @@ from typing import Any
 
 from stepscope.extend.receiver import Engine, SpanRow, read_trace
 from stepscope.model.otel_names import ATTR_FLAGS
+from stepscope.model.records import word
 
 MAX_SPANS = 100_000
 """Spans of one answer."""
@@ -90,8 +91,7 @@ def _value(value: Any) -> dict[str, Any]:
     if isinstance(value, int):
         return {"int_value": str(value)} if -(2**63) <= value < 2**63 else {"string_value": str(value)}
     if isinstance(value, float):
-        finite = value - value == 0.0
-        return {"double_value": value if finite else "NaN" if value != value else _infinity(value)}
+        return {"double_value": word(value)}
     if isinstance(value, (bytes, bytearray, memoryview)):
         return {"bytes_value": _base64(bytes(value))}
     if isinstance(value, Mapping):
@@ -99,7 +99,3 @@ def _value(value: Any) -> dict[str, Any]:
     if isinstance(value, (list, tuple)):
         return {"array_value": {"values": [_value(each) for each in value]}}
     return {} if value is None else {"string_value": str(value)}
-
-
-def _infinity(value: float) -> str:
-    return "Infinity" if value > 0 else "-Infinity"

@@ -7,10 +7,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
+from stepscope.dialects.mlflow.receiver import search_sql as sql
 from stepscope.dialects.mlflow.receiver.errors import MISSING, refused
-from stepscope.dialects.mlflow.receiver.run_search import Sql
+from stepscope.dialects.mlflow.receiver.tracking_rows import TRACE_METADATA, TRACE_TAGS, find_row
 
 LONGEST_TAG, MAX_PAIRS = 8000, 1000
 """Characters of a tag or of metadata, and how many of them a trace may have."""
@@ -31,9 +32,6 @@ class MlflowTrace(Struct, frozen=True):
     status: str
     client_id: str | None
     info: str
-
-
-FIELDS = ", ".join(MlflowTrace.__struct_fields__)
 
 
 def milliseconds_of(text: Any) -> int | None:
@@ -59,11 +57,9 @@ def moment_of(text: Any) -> int | None:
 def set_trace(db: sqlite3.Connection, trace: MlflowTrace, tags: Mapping[str, str], metadata: Mapping[str, str]) -> None:
     """Keep the description of a trace; one that is sent again replaces it, and adds its tags."""
     places = ", ".join("?" for _ in MlflowTrace.__struct_fields__)
-    row = [getattr(trace, name) for name in MlflowTrace.__struct_fields__]
-    db.execute(f"INSERT OR REPLACE INTO traces ({FIELDS}) VALUES ({places})", row)
-    for table, pairs in (("trace_tags", tags), ("trace_metadata", metadata)):
-        rows = [(trace.trace_id, key, value) for key, value in pairs.items()]
-        db.executemany(f"INSERT OR REPLACE INTO {table} VALUES (?, ?, ?)", rows)
+    db.execute(f"INSERT OR REPLACE INTO traces VALUES ({places})", structs.astuple(trace))
+    TRACE_TAGS.put(db, tags, trace.trace_id)
+    TRACE_METADATA.put(db, metadata, trace.trace_id)
 
 
 def find_trace(db: sqlite3.Connection, trace_id: str, project: str | None) -> MlflowTrace:
@@ -76,16 +72,11 @@ def find_trace(db: sqlite3.Connection, trace_id: str, project: str | None) -> Ml
 
 def find_traces(db: sqlite3.Connection, ids: Sequence[str], project: str | None) -> list[MlflowTrace]:
     """Return those of some traces that exist and are visible, in this order."""
-    found = []
-    for each in dict.fromkeys(ids):
-        row = db.execute(f"SELECT {FIELDS} FROM traces WHERE trace_id = ?", (each,)).fetchone()
-        trace = MlflowTrace(*row) if row is not None else None
-        if trace is not None and project in (None, trace.project):
-            found.append(trace)
-    return found
+    found = (find_row(db, MlflowTrace, "traces", trace_id=each) for each in dict.fromkeys(ids))
+    return [trace for trace in found if trace is not None and project in (None, trace.project)]
 
 
-def delete_traces(db: sqlite3.Connection, condition: Sql) -> int:
+def delete_traces(db: sqlite3.Connection, condition: sql.Part) -> int:
     """Delete the descriptions of traces, and return how many there were."""
     where, values = condition
     chosen = f"SELECT trace_id FROM traces WHERE {where}"
@@ -102,8 +93,5 @@ def link_run(db: sqlite3.Connection, ids: Iterable[str], run_id: str) -> None:
 def describe_trace(db: sqlite3.Connection, trace: MlflowTrace) -> dict[str, Any]:
     """Return TraceInfo in MLflow's JSON."""
     info: dict[str, Any] = json.loads(trace.info)
-    for name, table in (("tags", "trace_tags"), ("trace_metadata", "trace_metadata")):
-        query = f"SELECT key, value FROM {table} WHERE trace = ? ORDER BY key"
-        if pairs := dict(db.execute(query, (trace.trace_id,))):
-            info[name] = pairs
-    return info
+    pairs = {"tags": TRACE_TAGS.read(db, trace.trace_id), "trace_metadata": TRACE_METADATA.read(db, trace.trace_id)}
+    return info | {name: found for name, found in pairs.items() if found}

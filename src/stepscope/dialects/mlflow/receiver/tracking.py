@@ -6,7 +6,7 @@ import time
 import uuid
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import msgspec
 
@@ -17,8 +17,6 @@ from stepscope.dialects.mlflow.receiver.request_fields import Fields
 from stepscope.dialects.mlflow.receiver.run_table import (
     MlflowRun,
     find_run,
-    read_params,
-    read_tags,
     run_of_trace,
     set_latest,
     set_model_metrics,
@@ -26,6 +24,7 @@ from stepscope.dialects.mlflow.receiver.run_table import (
     set_tags,
 )
 from stepscope.dialects.mlflow.receiver.tracking_database import TrackingDatabase
+from stepscope.dialects.mlflow.receiver.tracking_rows import PARAMS, TAGS
 from stepscope.extend.receiver import (
     SAFE,
     Engine,
@@ -46,18 +45,23 @@ _MAX_MARKS = 10_000
 _pack = msgspec.msgpack.Encoder().encode
 
 
+Body: TypeAlias = dict[str, Any]
+"""The JSON of a response."""
+
+
 class Call(NamedTuple):
-    """One request: its fields, its path parameters, and the project of its token."""
+    """One request: its fields, its path parameters, the project of its token, and its time in milliseconds."""
 
     fields: Fields
     path: Mapping[str, str]
     project: str | None
+    now: int
 
 
 class Reply(NamedTuple):
     """The response to a call, and the future it waits for: its records on disk."""
 
-    body: dict[str, Any]
+    body: Body
     safe: Sequence["Future[None]"] = ()
     run: str = ""
     """The run of the records."""
@@ -117,7 +121,9 @@ class Tracking:
             run = find_run(db, run_id, project, active=True)
             set_params(db, run, batch.params, single=single)
             set_tags(db, run, batch.tags)
-            safe = [self._log_points(run, batch, project)]  # synced while the database is written
+            values = run_records.metrics(batch.points) if batch.points else []
+            log = self.submit_once if values else self.submit
+            safe = [log(run, values, project, read_as_nan=batch.read_as_nan)]  # synced while the database is written
             set_latest(db, run, batch.points)
             set_model_metrics(db, run, batch.points)
             start = self.record_start(db, run) if batch.params else []
@@ -127,12 +133,6 @@ class Tracking:
         if batch.tags and (edit := run_records.edited(batch.tags, self.clock())):
             safe.append(self.submit(run, edit, project))
         return Reply({}, safe, run_id)
-
-    def _log_points(self, run: MlflowRun, batch: LogBatch, project: str | None) -> "Future[None]":
-        """Journal values; a retry is not journaled again."""
-        if not batch.points:
-            return self.submit(run, [], project)
-        return self.submit_once(run, run_records.metrics(batch.points), project, read_as_nan=batch.read_as_nan)
 
     def submit_once(
         self, run: MlflowRun, records: Sequence[Record], project: str | None, sent: str = "", read_as_nan: int = 0
@@ -152,7 +152,7 @@ class Tracking:
 
     def record_start(self, db: sqlite3.Connection, run: MlflowRun) -> list[Record]:
         """Return a start event with the current params and tags."""
-        return [run_records.started(read_params(db, run), read_tags(db, run), self.clock())]
+        return [run_records.started(PARAMS.read(db, run.number), TAGS.read(db, run.number), self.clock())]
 
     def find_link(self, headers: Mapping[str, str]) -> RunLink | None:
         """Return the run of a trace: the one in a header, or the only running one of the experiment."""

@@ -1,6 +1,7 @@
 """The receiver of MLflow's REST API: routes, authentication, responses."""
 
 import asyncio
+import sqlite3
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import Future
@@ -24,7 +25,7 @@ from stepscope.dialects.mlflow.receiver.artifact_files import ArtifactFiles, del
 from stepscope.dialects.mlflow.receiver.experiments import create_default
 from stepscope.dialects.mlflow.receiver.request_fields import Fields, read_json, read_query
 from stepscope.dialects.mlflow.receiver.run_files import MlflowRunFiles
-from stepscope.dialects.mlflow.receiver.tracking import Call, Reply, Tracking
+from stepscope.dialects.mlflow.receiver.tracking import Body, Call, Reply, Tracking
 from stepscope.dialects.mlflow.receiver.tracking_database import TrackingDatabase
 from stepscope.extend.receiver import (
     EngineError,
@@ -40,117 +41,98 @@ from stepscope.extend.receiver import (
     json_response,
     pauses,
     with_body,
+    written,
 )
 from stepscope.model.errors import Retry
 
 Answer = Callable[[Tracking, Call], Reply]
+DatabaseAnswer = Callable[[sqlite3.Connection, Call], Body | None]
 SpansAnswer = Callable[[Tracking, Call], Reply | None]
 MLFLOW_VERSION = "3.17.2"
 """The version of MLflow's server that the responses are compared with."""
 STORE_SECONDS = 30.0
 """How long a read waits for the client's own writes to be stored, before it fails with 503."""
+SPANS_SECONDS = 3.0
+"""How long a read of a trace waits for spans that another hub has taken."""
 
 _BASES = ("/api/2.0/mlflow", "/ajax-api/2.0/mlflow")
 _NEWER_BASES = ("/api/3.0/mlflow", "/ajax-api/3.0/mlflow")
-SPANS_SECONDS = 3.0
-"""How long a read of a trace waits for spans that another hub has taken."""
-_READS: dict[str, tuple[str, Answer]] = {
-    "/experiments/get": ("GET", experiment_calls.get),
-    "/experiments/get-by-name": ("GET", experiment_calls.get_by_name),
-    "/experiments/search": ("GET POST", experiment_calls.search),
-    "/runs/get": ("GET", run_calls.get),
-    "/runs/search": ("POST", run_calls.search),
-    "/logged-models/{model_id}": ("GET", logged_models.get),
-    "/logged-models/search": ("POST", logged_models.search),
-    "/registered-models/get": ("GET", registry_calls.get_model),
-    "/registered-models/search": ("GET", registry_calls.search_models_call),
-    "/registered-models/get-latest-versions": ("GET POST", registry_calls.get_latest_versions),
-    "/registered-models/alias": ("GET", registry_calls.get_by_alias),
-    "/model-versions/get": ("GET", registry_calls.get_version),
-    "/model-versions/get-download-uri": ("GET", registry_calls.get_download_uri),
-    "/model-versions/search": ("GET", registry_calls.search_versions_call),
-}
-_HISTORIES: dict[str, Answer] = {
-    "/metrics/get-history": metric_calls.get_history,
-    "/metrics/get-history-bulk": metric_calls.get_history_bulk,
-    "/metrics/get-history-bulk-interval": metric_calls.get_history_bulk_interval,
-}
-_WRITES: dict[str, Answer] = {
-    "/experiments/create": experiment_calls.create,
-    "/experiments/update": experiment_calls.update,
-    "/experiments/delete": experiment_calls.delete,
-    "/experiments/restore": experiment_calls.restore,
-    "/experiments/set-experiment-tag": experiment_calls.set_tag,
-    "/experiments/delete-experiment-tag": experiment_calls.delete_tag,
-    "/runs/create": run_calls.create,
-    "/runs/update": run_calls.update,
-    "/runs/delete": run_calls.delete,
-    "/runs/restore": run_calls.restore,
-    "/runs/log-metric": run_calls.log_metric,
-    "/runs/log-batch": run_calls.log_batch,
-    "/runs/log-parameter": run_calls.log_parameter,
-    "/runs/set-tag": run_calls.set_tag,
-    "/runs/delete-tag": run_calls.delete_tag,
-    "/runs/log-inputs": run_inputs.log_inputs,
-    "/runs/outputs": run_inputs.log_outputs,
-    "/runs/log-model": run_calls.log_model,
-    "/logged-models": logged_models.create,
-    "/logged-models/{model_id}/params": logged_models.log_params,
-    "/registered-models/create": registry_calls.create_model,
-    "/registered-models/rename": registry_calls.rename_model,
-    "/registered-models/set-tag": registry_calls.set_model_tag,
-    "/registered-models/alias": registry_calls.set_alias,
-    "/model-versions/create": registry_calls.create_version,
-    "/model-versions/transition-stage": registry_calls.transition_stage,
-    "/model-versions/set-tag": registry_calls.set_version_tag,
-}
-_MODEL = "/logged-models/{model_id}"
-_CHANGES: list[tuple[str, str, Answer]] = [
-    ("PATCH", _MODEL, logged_models.finish),
-    ("DELETE", _MODEL, logged_models.delete),
-    ("PATCH", f"{_MODEL}/tags", logged_models.set_tags),
-    ("DELETE", f"{_MODEL}/tags/{{key:path}}", logged_models.delete_tag),
-    ("PATCH", "/registered-models/update", registry_calls.update_model),
-    ("DELETE", "/registered-models/delete", registry_calls.delete_model),
-    ("DELETE", "/registered-models/delete-tag", registry_calls.delete_model_tag),
-    ("DELETE", "/registered-models/alias", registry_calls.delete_alias),
-    ("PATCH", "/model-versions/update", registry_calls.update_version),
-    ("DELETE", "/model-versions/delete", registry_calls.delete_version),
-    ("DELETE", "/model-versions/delete-tag", registry_calls.delete_version_tag),
+_ENDPOINTS: list[tuple[str, str, Scope, Answer]] = [
+    ("POST", "/runs/create", "ingest", run_calls.create),
+    ("POST", "/runs/update", "ingest", run_calls.update),
+    ("POST", "/runs/delete", "admin", run_calls.delete),
+    ("POST", "/runs/restore", "admin", run_calls.restore),
+    ("POST", "/runs/log-metric", "ingest", run_calls.log_metric),
+    ("POST", "/runs/log-batch", "ingest", run_calls.log_batch),
+    ("POST", "/runs/log-parameter", "ingest", run_calls.log_parameter),
+    ("POST", "/runs/set-tag", "ingest", run_calls.set_tag),
+    ("POST", "/runs/delete-tag", "ingest", run_calls.delete_tag),
+    ("GET", "/metrics/get-history", "read", metric_calls.get_history),
+    ("GET", "/metrics/get-history-bulk", "read", metric_calls.get_history_bulk),
+    ("GET", "/metrics/get-history-bulk-interval", "read", metric_calls.get_history_bulk_interval),
+    ("POST", "/logged-models", "ingest", logged_models.create),
 ]
-
-
-_TRACE_READS: dict[str, tuple[str, Answer]] = {
-    "/traces/batchGetInfos": ("POST", trace_calls.batch_get_infos),
-    "/traces/search": ("POST", trace_calls.search),
-    "/traces/{trace_id}": ("GET", trace_calls.get_info),
-}
-_TRACE_TAGS = "/traces/{trace_id}/tags"
-_TRACE_CHANGES: list[tuple[str, str, Answer]] = [
-    ("POST", "/traces/delete-traces", trace_calls.delete),
-    ("POST", "/traces/link-to-run", trace_calls.link_to_run),
-    ("PATCH", _TRACE_TAGS, trace_calls.set_tag),
-    ("DELETE", _TRACE_TAGS, trace_calls.delete_tag),
+"""Methods, path below the API, the scope of a token, and what answers."""
+_DATABASE_ENDPOINTS: list[tuple[str, str, Scope, DatabaseAnswer]] = [
+    ("POST", "/experiments/create", "ingest", experiment_calls.create),
+    ("GET", "/experiments/get", "read", experiment_calls.get),
+    ("GET", "/experiments/get-by-name", "read", experiment_calls.get_by_name),
+    ("GET POST", "/experiments/search", "read", experiment_calls.search),
+    ("POST", "/experiments/update", "ingest", experiment_calls.update),
+    ("POST", "/experiments/delete", "admin", experiment_calls.delete),
+    ("POST", "/experiments/restore", "admin", experiment_calls.restore),
+    ("POST", "/experiments/set-experiment-tag", "ingest", experiment_calls.set_tag),
+    ("POST", "/experiments/delete-experiment-tag", "ingest", experiment_calls.delete_tag),
+    ("GET", "/runs/get", "read", run_calls.get),
+    ("POST", "/runs/search", "read", run_calls.search),
+    ("POST", "/runs/log-inputs", "ingest", run_inputs.log_inputs),
+    ("POST", "/runs/outputs", "ingest", run_inputs.log_outputs),
+    ("POST", "/runs/log-model", "ingest", run_calls.log_model),
+    ("POST", "/logged-models/search", "read", logged_models.search),
+    ("GET", "/logged-models/{model_id}", "read", logged_models.get),
+    ("PATCH", "/logged-models/{model_id}", "ingest", logged_models.finish),
+    ("DELETE", "/logged-models/{model_id}", "admin", logged_models.delete),
+    ("POST", "/logged-models/{model_id}/params", "ingest", logged_models.log_params),
+    ("PATCH", "/logged-models/{model_id}/tags", "ingest", logged_models.set_tags),
+    ("DELETE", "/logged-models/{model_id}/tags/{key:path}", "ingest", logged_models.delete_tag),
+    ("POST", "/registered-models/create", "ingest", registry_calls.create_model),
+    ("GET", "/registered-models/get", "read", registry_calls.get_model),
+    ("GET", "/registered-models/search", "read", registry_calls.search_models_call),
+    ("GET POST", "/registered-models/get-latest-versions", "read", registry_calls.get_latest_versions),
+    ("PATCH", "/registered-models/update", "ingest", registry_calls.update_model),
+    ("POST", "/registered-models/rename", "ingest", registry_calls.rename_model),
+    ("DELETE", "/registered-models/delete", "admin", registry_calls.delete_model),
+    ("POST", "/registered-models/set-tag", "ingest", registry_calls.set_model_tag),
+    ("DELETE", "/registered-models/delete-tag", "ingest", registry_calls.delete_model_tag),
+    ("GET", "/registered-models/alias", "read", registry_calls.get_by_alias),
+    ("POST", "/registered-models/alias", "ingest", registry_calls.set_alias),
+    ("DELETE", "/registered-models/alias", "ingest", registry_calls.delete_alias),
+    ("POST", "/model-versions/create", "ingest", registry_calls.create_version),
+    ("GET", "/model-versions/get", "read", registry_calls.get_version),
+    ("GET", "/model-versions/get-download-uri", "read", registry_calls.get_download_uri),
+    ("GET", "/model-versions/search", "read", registry_calls.search_versions_call),
+    ("PATCH", "/model-versions/update", "ingest", registry_calls.update_version),
+    ("POST", "/model-versions/transition-stage", "ingest", registry_calls.transition_stage),
+    ("DELETE", "/model-versions/delete", "admin", registry_calls.delete_version),
+    ("POST", "/model-versions/set-tag", "ingest", registry_calls.set_version_tag),
+    ("DELETE", "/model-versions/delete-tag", "ingest", registry_calls.delete_version_tag),
+]
+"""The same for those that only read or change the tracking database."""
+_TRACE_ENDPOINTS: list[tuple[str, str, Scope, DatabaseAnswer]] = [
+    ("GET", "/traces/{trace_id}", "read", trace_calls.get_info),
+    ("POST", "/traces/batchGetInfos", "read", trace_calls.batch_get_infos),
+    ("POST", "/traces/search", "read", trace_calls.search),
+]
+_TRACE_CHANGES: list[tuple[str, str, Scope, DatabaseAnswer]] = [
+    ("POST", "/traces/delete-traces", "admin", trace_calls.delete),
+    ("POST", "/traces/link-to-run", "ingest", trace_calls.link_to_run),
+    ("PATCH", "/traces/{trace_id}/tags", "ingest", trace_calls.set_tag),
+    ("DELETE", "/traces/{trace_id}/tags", "ingest", trace_calls.delete_tag),
 ]
 """Calls that clients send below both versions of the API."""
-
-_DELETIONS = frozenset(
-    {
-        experiment_calls.delete,
-        experiment_calls.restore,
-        run_calls.delete,
-        run_calls.restore,
-        logged_models.delete,
-        registry_calls.delete_model,
-        registry_calls.delete_version,
-        trace_calls.delete,
-    }
-)
-"""What takes a run, an experiment, a model or a trace away from others, or back."""
-
-
-def _scope(call: Answer) -> Scope:
-    return "admin" if call in _DELETIONS else "ingest"
+_SPANS: dict[str, SpansAnswer] = {"/traces/get": trace_calls.get_trace, "/traces/batchGet": trace_calls.batch_get}
+_HISTORIES = (metric_calls.get_history, metric_calls.get_history_bulk, metric_calls.get_history_bulk_interval)
+"""Reads that wait until the client's own writes are stored."""
 
 
 class Mlflow:
@@ -182,41 +164,24 @@ class Mlflow:
             ReceiverRoute("/health", _health, ("GET",), None),
             ReceiverRoute("/version", _version, ("GET",), None),
         ]
-        for base in _NEWER_BASES:
+        made += [
+            ReceiverRoute(base + path, self._read_spans(answer), ("GET",), "read")
+            for base in _NEWER_BASES
+            for path, answer in _SPANS.items()
+        ]
+        made += [self._route(base, "POST", "/traces", "ingest", trace_calls.end_trace) for base in _NEWER_BASES]
+        made += [self._route(base, *endpoint) for base in _BASES for endpoint in _ENDPOINTS]
+        for bases, endpoints in (
+            (_BASES, _DATABASE_ENDPOINTS),
+            (_NEWER_BASES, _TRACE_ENDPOINTS),
+            ((*_BASES, *_NEWER_BASES), _TRACE_CHANGES),
+        ):
             made += [
-                self._route(f"{base}/traces", ("POST",), "ingest", self._write(trace_calls.end_trace)),
-                self._route(f"{base}/traces/get", ("GET",), "read", self._read_spans(trace_calls.get_trace)),
-                self._route(f"{base}/traces/batchGet", ("GET",), "read", self._read_spans(trace_calls.batch_get)),
-            ]
-            made += [
-                self._route(base + path, (method,), "read", self._read(call))
-                for path, (method, call) in _TRACE_READS.items()
-            ]
-        for base in (*_BASES, *_NEWER_BASES):
-            made += [
-                self._route(base + path, (method,), _scope(call), self._write(call))
-                for method, path, call in _TRACE_CHANGES
-            ]
-        for base in _BASES:
-            made += [
-                self._route(base + path, (method,), _scope(call), self._write(call))
-                for method, path, call in (*(("POST", *each) for each in _WRITES.items()), *_CHANGES)
-            ]
-            made += [
-                self._route(base + path, tuple(methods.split()), "read", self._read(call))
-                for path, (methods, call) in _READS.items()
-            ]
-            made += [
-                self._route(base + path, ("GET",), "read", self._read(call, stored=True))
-                for path, call in _HISTORIES.items()
+                self._route(base, methods, path, scope, _in_transaction(answer, scope))
+                for base in bases
+                for methods, path, scope, answer in endpoints
             ]
         return made + self._artifacts.routes()
-
-    @staticmethod
-    def _route(
-        path: str, methods: tuple[str, ...], scope: Scope, answer: Callable[[Request], Awaitable[Response]]
-    ) -> ReceiverRoute:
-        return ReceiverRoute(path, answer, methods, scope)
 
     def credential(self, head: RequestHead) -> str:
         """Return the bearer token, or the password of basic authentication."""
@@ -227,9 +192,15 @@ class Mlflow:
         """Return MLflow's error code and message."""
         return mlflow_errors.refusal_response(refusal, head.path)
 
+    def _route(self, base: str, methods: str, path: str, scope: Scope, answer: Answer) -> ReceiverRoute:
+        served = self._read(answer, stored=answer in _HISTORIES) if scope == "read" else self._write(answer)
+        return ReceiverRoute(base + path, served, tuple(methods.split()), scope)
+
     def _write(self, answer: Answer) -> Callable[[Request], Awaitable[Response]]:
         async def write(request: Request) -> Response:
-            reply = await with_body(request, self._workers, lambda data: answer(self._tracking, _call(request, data)))
+            reply = await with_body(
+                request, self._workers, lambda data: answer(self._tracking, self._call(request, data))
+            )
             await _all(reply.safe)
             if reply.run:
                 self._tracking.note_safe(reply.run)
@@ -241,18 +212,22 @@ class Mlflow:
         async def read(request: Request) -> Response:
             if stored:
                 await self._wait_stored(metric_calls.runs_of(Fields(read_query(request.url.query), query=True)))
-
-            def respond(data: bytes) -> Response:
-                return json_response(answer(self._tracking, _call(request, data)).body)
-
-            return await with_body(request, self._readers, respond)
+            reply = await with_body(
+                request, self._readers, lambda data: answer(self._tracking, self._call(request, data))
+            )
+            return json_response(reply.body)
 
         return read
+
+    def _call(self, request: Request, data: bytes) -> Call:
+        query = request.method in ("GET", "DELETE") and bool(request.url.query)
+        fields = Fields(read_query(request.url.query), query=True) if query else Fields(read_json(data))
+        return Call(fields, request.path_params, access_of(request.scope).project, self._tracking.now)
 
     def _read_spans(self, answer: SpansAnswer) -> Callable[[Request], Awaitable[Response]]:
         async def read(request: Request) -> Response:
             await self._wait_stored((), everything=True)
-            call = _call(request, b"")
+            call = self._call(request, b"")
             pause, until = pauses(), time.monotonic() + SPANS_SECONDS
             try:
                 while (reply := await self._readers.run(answer, self._tracking, call)) is None:
@@ -281,15 +256,19 @@ class Mlflow:
             raise Retry(f"the store is failing: {error}", after=5.0) from error
 
 
-def _call(request: Request, data: bytes) -> Call:
-    query = request.method in ("GET", "DELETE") and bool(request.url.query)
-    fields = Fields(read_query(request.url.query), query=True) if query else Fields(read_json(data))
-    return Call(fields, request.path_params, access_of(request.scope).project)
-
-
 async def _all(futures: Sequence["Future[None]"]) -> None:
     for future in futures:
-        await asyncio.shield(asyncio.wrap_future(future))  # a client that disconnects cancels only its own wait
+        await written(future)
+
+
+def _in_transaction(answer: DatabaseAnswer, scope: Scope) -> Answer:
+    """Let a function answer in a transaction of the database, one that only reads for the scope `read`."""
+
+    def reply(tracking: Tracking, call: Call) -> Reply:
+        with tracking.database.read() if scope == "read" else tracking.database.write() as db:
+            return Reply(answer(db, call) or {})
+
+    return reply
 
 
 async def _health(request: Request) -> Response:

@@ -12,6 +12,7 @@ from stepscope.dialects.mlflow.receiver import logged_models, model_registry
 from stepscope.dialects.mlflow.receiver.errors import refused
 from stepscope.dialects.mlflow.receiver.experiments import ARTIFACTS
 from stepscope.dialects.mlflow.receiver.run_table import find_run
+from stepscope.dialects.mlflow.receiver.tracking_rows import REGISTERED_TAGS
 from stepscope.extend.receiver import Refused
 
 PROMPT_SOURCES = ("dummy-source", "prompt-template")
@@ -71,17 +72,17 @@ def _of_models(db: sqlite3.Connection, given: Given, host: str, project: str | N
     if given.model_id != name:
         raise _not_inside(given.uri, "model_id")
     try:
-        row = logged_models.find(db, name, project)
+        model = logged_models.find(db, name, project)
     except Refused:
         raise _not_inside(given.uri, "model_id") from None
-    return Source(given.uri, str(row[3]), given.run_id or str(row[9]))
+    return Source(given.uri, model.artifact_uri, given.run_id or model.source_run)
 
 
 def _of_version(db: sqlite3.Connection, given: Given, name: str, suffix: str, project: str | None) -> Source:
     if not suffix:
         name, _, alias = name.rpartition("@")
     model = model_registry.find_model(db, name, project)
-    if model_registry.is_prompt(model_registry.read_pairs_of(db, "registered_tags", (model.number,))):
+    if model_registry.is_prompt(REGISTERED_TAGS.read(db, model.number)):
         raise _invalid(given.uri, "Prompt versions cannot be used as model version sources.")
     if not suffix:
         number = str(resolve_alias(db, model, alias))
@@ -132,14 +133,15 @@ def _of_run(db: sqlite3.Connection, given: Given, host: str, project: str | None
 
 def _of_model(db: sqlite3.Connection, given: Given, project: str | None) -> Source:
     _check_path(given.uri)
-    run_id = given.run_id
     try:
-        row = logged_models.find(db, str(given.model_id), project)
+        model = logged_models.find(db, str(given.model_id), project)
     except Refused:
         raise _not_inside(given.uri, "model_id") from None
-    if urlsplit(given.uri).scheme == "runs" or (_is_artifact(given.uri) and not _is_inside(given.uri, str(row[3]))):
+    if urlsplit(given.uri).scheme == "runs" or (
+        _is_artifact(given.uri) and not _is_inside(given.uri, model.artifact_uri)
+    ):
         raise _not_inside(given.uri, "model_id")
-    return Source(given.uri, given.uri, run_id or str(row[9]))
+    return Source(given.uri, given.uri, given.run_id or model.source_run)
 
 
 def _check_local(db: sqlite3.Connection, given: Given, project: str | None) -> None:
@@ -148,7 +150,7 @@ def _check_local(db: sqlite3.Connection, given: Given, project: str | None) -> N
     name = "model_id" if given.model_id else "run_id"
     try:
         if given.model_id:
-            place = str(logged_models.find(db, given.model_id, project)[3])
+            place = logged_models.find(db, given.model_id, project).artifact_uri
         else:
             place = find_run(db, given.run_id or "", project).artifact_uri
     except Refused:

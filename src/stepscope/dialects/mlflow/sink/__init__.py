@@ -128,6 +128,7 @@ class Mlflow(msgspec.Struct, frozen=True, kw_only=True):
     target: Target
     part: Literal["runs", "traces"] = "runs"
 
+    remote: ClassVar[bool] = True
     excluded: ClassVar[tuple[str, ...]] = (*SELF_TELEMETRY, "kind:log")
 
     @classmethod
@@ -147,11 +148,6 @@ class Mlflow(msgspec.Struct, frozen=True, kw_only=True):
         inside = target.experiment or "experiment by project"
         chosen = f" run {target.run_id}" if target.run_id else ""
         return f"{target.uri} {inside}{chosen} {self.part}"
-
-    @property
-    def remote(self) -> bool:
-        """True: the shipper delivers to it."""
-        return True
 
     @property
     def probes(self) -> tuple[str, ...]:

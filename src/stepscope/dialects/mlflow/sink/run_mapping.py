@@ -64,15 +64,8 @@ class Found:
 class Runs:
     """The runs of one server. `find` only searches; `open` creates, and deletes what an interrupted create left."""
 
-    def __init__(
-        self,
-        server: Server,
-        target: Target,
-        *,
-        clock: Callable[[], float] = time.monotonic,
-        host: Callable[[], str] = socket.gethostname,
-    ) -> None:
-        self._server, self._target, self._clock, self._host = server, target, clock, host()
+    def __init__(self, server: Server, target: Target, *, clock: Callable[[], float] = time.monotonic) -> None:
+        self._server, self._target, self._clock, self._host = server, target, clock, socket.gethostname()
         self.experiments = Experiments(server, target)
         self._known: dict[str, Found] = {}
         self._asked_at: dict[str, float] = {}

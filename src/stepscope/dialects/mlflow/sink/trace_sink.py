@@ -11,7 +11,7 @@ from stepscope.dialects.mlflow.wire import TRACES
 from stepscope.extend.sink import SERVER_ERROR, Delivery, compress, not_from
 from stepscope.model.errors import Retry
 from stepscope.model.ports import Batch, Writer
-from stepscope.model.records import Record, Span
+from stepscope.model.records import Span
 from stepscope.wire.otlp.encode.encode_request import BAD_IDS, Request, encode
 from stepscope.wire.otlp.names import CONTENT_TYPES, HEADER_EXPERIMENT, HEADER_RUN
 from stepscope.wire.otlp.replies import NotOtlp, read_http_reply
@@ -59,11 +59,13 @@ class TracesSink:
         self._server.allow(self.timeout)
         if self._delivery.begin(batches, self.timeout):
             for entries in by_run(batches).values():
-                spans = [
-                    entry for entry in entries if isinstance(entry.record, Span) and entry.record.duration is not None
-                ]
-                sound = [entry for entry in spans if _has_ids(entry.record)]
-                self._delivery.refuse(BAD_IDS, len(spans) - len(sound))
+                sound = []
+                for entry in entries:
+                    if isinstance(span := entry.record, Span) and span.duration is not None:
+                        if len(span.trace_id) == 16 and len(span.span_id) == 8:
+                            sound.append(entry)
+                        else:
+                            self._delivery.refuse(BAD_IDS)
                 if sound:
                     self._delivery.parts.append(sound)
         self._delivery.send(self._deliver)
@@ -207,7 +209,3 @@ def _encode(chunk: list[Entry]) -> Iterator[Request]:
     for request in encode(pairs).requests:
         where = [chunk[index].at for index in request.where]
         yield Request(request.signal, request.body, request.count, where)
-
-
-def _has_ids(record: Record) -> bool:
-    return isinstance(record, Span) and len(record.trace_id) == 16 and len(record.span_id) == 8

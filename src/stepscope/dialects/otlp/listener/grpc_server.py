@@ -13,7 +13,7 @@ import grpc
 from stepscope.dialects.otlp.listener.eviction import Eviction
 from stepscope.dialects.otlp.receiver import OtlpReceiver, Taken
 from stepscope.dialects.otlp.status import rpc_code
-from stepscope.extend.receiver import Access, Guard, Limits, Refusal, Refused, Workers, bearer, parse
+from stepscope.extend.receiver import Access, Guard, Limits, Refusal, Refused, Workers, bearer, parse, written
 from stepscope.model.errors import ConfigError, Retry
 from stepscope.wire.otlp.names import GRPC_METHODS, Signal
 from stepscope.wire.otlp.replies import BadRequest, Status, write_reply, write_status
@@ -132,7 +132,7 @@ class OtlpGrpc:
             return self._receiver.take(signal, "protobuf", data, metadata, access)
 
         taken = await self._workers.run(parse, self._workers, data, take)
-        await asyncio.shield(asyncio.wrap_future(taken.safe))  # a client that disconnects cancels only its own wait
+        await written(taken.safe)
         return write_reply("protobuf", taken.rejections)
 
 

@@ -73,16 +73,13 @@ class HttpSend:
         """Close the connection."""
         self._connection.close()
 
-    def _answer_encoding(self, answer: Answer) -> Encoding:
-        content_type = answer.headers.get("content-type", "")
-        return "json" if "json" in content_type else self._encoding
-
     def _reason(self, answer: Answer) -> str:
         if 300 <= answer.status < 400:
             return (
                 f"HTTP {answer.status}: a redirect to {answer.headers.get('location', 'nowhere')[:200]}, not followed"
             )
-        status = read_status(self._answer_encoding(answer), answer.body)
+        is_json = "json" in answer.headers.get("content-type", "")
+        status = read_status("json" if is_json else self._encoding, answer.body)
         return f"HTTP {answer.status}: {status.message[:200]}".rstrip(": ")
 
 
@@ -111,6 +108,7 @@ class Otlp(msgspec.Struct, frozen=True, kw_only=True):
     temporality: Preference = "cumulative"
     steps: bool = True
 
+    remote: ClassVar[bool] = True
     excluded: ClassVar[tuple[str, ...]] = OWN_RECORDS
 
     @classmethod
@@ -135,11 +133,6 @@ class Otlp(msgspec.Struct, frozen=True, kw_only=True):
         """The URLs of all signals."""
         return " ".join(without_secrets(target.url) for target in self.targets.values())
 
-    @property
-    def remote(self) -> bool:
-        """True: the shipper delivers to it."""
-        return True
-
     def open(self) -> "OtlpSink":
         """Make the sink."""
         senders = {signal: _sender(signal, target) for signal, target in self.targets.items()}
@@ -161,8 +154,6 @@ def _sender(signal: Signal, target: Target) -> Send:
         from stepscope.dialects.otlp.sink.grpc_channel import GrpcSend
 
         return GrpcSend(signal, target)
-    from stepscope.dialects.otlp.sink import HttpSend
-
     return HttpSend(target)
 
 

@@ -7,7 +7,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import Any
+from typing import Any, ClassVar
 
 import msgspec
 
@@ -100,6 +100,8 @@ class Prometheus(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     max_series: int = 10_000
     stale: float = 300.0
 
+    remote: ClassVar[bool] = True
+
     @classmethod
     def read(cls, options: Mapping[str, Any], env: Mapping[str, str]) -> "Prometheus":
         """Read options; host and port may also be in OTEL_EXPORTER_PROMETHEUS_HOST and _PORT."""
@@ -119,11 +121,6 @@ class Prometheus(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     def place(self) -> str:
         """The address that scrapers fetch."""
         return f"http://{self.host}:{self.port}/metrics"
-
-    @property
-    def remote(self) -> bool:
-        """True: the shipper delivers to it."""
-        return True
 
     def open(self) -> "PrometheusSink":
         """Make the sink."""

@@ -47,14 +47,10 @@ def rows_match(rows: Any) -> Any:
     for column in numpy.ascontiguousarray(pairs.T):
         crc = _pair_table()[(crc ^ column) & 0xFFFF] ^ crc >> 16
     if size & 1:
-        crc = _byte(crc, rows[:, size - 1])
+        crc = _byte_table()[(crc ^ rows[:, size - 1]) & 0xFF] ^ crc >> 8
     crc ^= 0xFFFFFFFF
     turned = (crc >> 15 | crc << 17) + numpy.uint32(0xA282EAD8)
     return turned == numpy.ascontiguousarray(rows[:, size:]).view("<u4")[:, 0]
-
-
-def _byte(crc: Any, column: Any) -> Any:
-    return _byte_table()[(crc ^ column) & 0xFF] ^ crc >> 8
 
 
 @cache

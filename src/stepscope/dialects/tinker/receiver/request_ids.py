@@ -54,10 +54,10 @@ def _first_field(headers: Mapping[str, str], data: bytes) -> str:
         return ""
 
 
-def plain_bytes(headers: Mapping[str, str], data: bytes, most: int = 2 * MAX_RESULT) -> bytes:
+def plain_bytes(headers: Mapping[str, str], data: bytes) -> bytes:
     """Decompress a whole body; empty when it cannot be decompressed."""
     try:
-        return inflate(data, headers.get("content-encoding", "").strip().lower(), most)
+        return inflate(data, headers.get("content-encoding", "").strip().lower(), 2 * MAX_RESULT)
     except (ValueError, KeyError):
         return b""
 

@@ -1,6 +1,5 @@
 """The HTTP routes for Tinker clients: telemetry, and the minimal service that clients need without an upstream."""
 
-import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from concurrent.futures import Future
 from http import HTTPStatus
@@ -16,7 +15,6 @@ from stepscope.dialects.tinker.receiver.record_queue import RecordQueue
 from stepscope.dialects.tinker.receiver.session_records import SessionRecords, new_session, read_object
 from stepscope.extend.receiver import (
     PREFIX,
-    Engine,
     ReceiverPorts,
     ReceiverRoute,
     Refusal,
@@ -30,6 +28,7 @@ from stepscope.extend.receiver import (
     list_runs,
     refusal_headers,
     with_body,
+    written,
 )
 from stepscope.model.ports import run_id_problem
 
@@ -54,7 +53,11 @@ class Tinker:
         self._records = SessionRecords(self._ingest)
         upstream = ports.settings.get(UPSTREAM)
         queue = RecordQueue(self._ingest)
-        operations = Operations(self._records, queue, lambda session: _stored_step(ports.engine, session))
+
+        def stored_step(session: str) -> int | None:
+            return next((row.step for row in list_runs(ports.engine, ids=[session])), None)
+
+        operations = Operations(self._records, queue, stored_step)
         self._proxy = Proxy(Upstream(upstream), operations) if upstream else None
         folder = ports.files / self.name / "positions"
         self._events = TelemetryReceiver(self._ingest, self._records, folder, operations.join)
@@ -159,8 +162,4 @@ class Tinker:
         """Read a body, run `take` on it in a thread, and return once the result is on disk."""
         project = access_of(request.scope).project
         safe = await with_body(request, self._workers, lambda data: take(data, project))
-        await asyncio.shield(asyncio.wrap_future(safe))  # a client that disconnects cancels only its own wait
-
-
-def _stored_step(engine: Engine, session: str) -> int | None:
-    return next((row.step for row in list_runs(engine, ids=[session])), None)
+        await written(safe)

@@ -1,7 +1,7 @@
 """The GraphQL fields for logging, using, listing and downloading artifacts."""
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 from urllib.parse import quote
@@ -22,7 +22,7 @@ from stepscope.dialects.wandb.receiver.graphql import GraphQLError, Node
 from stepscope.dialects.wandb.receiver.links import Links
 from stepscope.dialects.wandb.receiver.manifests import Listed
 from stepscope.dialects.wandb.receiver.nodes import connection, items, read_id, write_id
-from stepscope.dialects.wandb.receiver.run_operations import Caller, project_node
+from stepscope.dialects.wandb.receiver.run_operations import Caller, Mutation, project_node, with_inputs
 from stepscope.dialects.wandb.receiver.tracked_runs import check_name
 from stepscope.model.names import EVENT_ARTIFACT, EVENT_ARTIFACT_USED
 from stepscope.model.redaction import redact
@@ -39,10 +39,12 @@ class ArtifactQueries:
 
     def mutations(self, caller: Caller) -> Node:
         """Return the mutations on artifacts."""
-        calls: dict[str, Callable[[Given, Caller], Any]] = {
+        calls: dict[str, Mutation] = {
             "createArtifact": self._create,
-            "createArtifactManifest": self._create_manifest,
-            "updateArtifactManifest": self._update_manifest,
+            "createArtifactManifest": lambda given, caller: self._manifest(self._named(given, caller), caller),
+            "updateArtifactManifest": lambda given, caller: self._manifest(
+                self._named(given, caller, "artifactManifestID", "Manifest"), caller
+            ),
             "createArtifactFiles": self._create_files,
             "commitArtifact": self._commit,
             "useArtifact": self._use,
@@ -52,7 +54,7 @@ class ArtifactQueries:
             "deleteAliases": lambda given, caller: self._change_aliases(given, caller, add=False),
             "deleteArtifact": self._delete,
         }
-        return {name: _call(call, caller) for name, call in calls.items()}
+        return with_inputs(calls, caller)
 
     def queries(self, caller: Caller) -> Node:
         """Return the root query fields."""
@@ -64,6 +66,10 @@ class ArtifactQueries:
     def of_project(self, project: str, caller: Caller) -> Node:
         """Return the artifact fields of a project."""
 
+        def types(given: Given) -> Node:
+            names = list(dict.fromkeys(each.type for each in self._artifacts.committed(project)))
+            return connection(names, given, node=lambda name: self._type(project, name, caller))
+
         def membership(given: Given) -> Node | None:
             found = self._artifacts.find(project, str(given.get("name") or ""))
             return None if found is None else self._membership(found, caller)
@@ -72,7 +78,7 @@ class ArtifactQueries:
             "artifact": lambda given: self._find_named(project, given, caller),
             "artifactCollectionMembership": membership,
             "artifactType": lambda given: self._type(project, str(given.get("name")), caller),
-            "artifactTypes": lambda given: connection(self._types(project, caller), given),
+            "artifactTypes": types,
             "artifactCollection": lambda given: self._collection(project, str(given.get("name")), caller),
             "artifactCollections": lambda given: connection(self._collections(project, None, caller), given),
         }
@@ -94,10 +100,6 @@ class ArtifactQueries:
         for each in self._artifacts.all(project):
             if each.run == run:
                 self._artifacts.change(each, _deleted)
-
-    def _types(self, project: str, caller: Caller) -> list[Node]:
-        names = dict.fromkeys(each.type for each in self._artifacts.committed(project))
-        return [self._type(project, name, caller) for name in names]
 
     def _find_named(self, project: str, given: Given, caller: Caller) -> Node | None:
         found = self._artifacts.find(project, str(given.get("name") or ""))
@@ -165,8 +167,14 @@ class ArtifactQueries:
 
     def node(self, artifact: Artifact, caller: Caller) -> Node:
         """Return the GraphQL object of an artifact."""
+
+        def by_entries(given: Given) -> Node:
+            names = [each.get("name") for each in items(given, "entries") if isinstance(each, Mapping)]
+            return self._chosen_files(artifact, names, {}, caller)
+
         run = {"__typename": "Run", "id": write_id("Run", artifact.project, artifact.run), "name": artifact.run}
         run["project"] = project_node(artifact.project, caller.entity)  # type: ignore[assignment]
+        place = ("manifest", artifact.project, artifact.id, artifact.manifest)
         return {
             "__typename": "Artifact",
             "id": write_id("Artifact", artifact.project, artifact.id),
@@ -195,23 +203,14 @@ class ArtifactQueries:
             "usedBy": {"edges": [{"node": {**run, "name": user}} for user in artifact.users]},
             "currentManifest": {
                 "id": write_id("Manifest", artifact.project, artifact.id),
-                "file": {"directUrl": self._manifest_url(artifact, caller)},
+                "file": {"directUrl": self._links.make(caller.base, "wandb_manifest.json", *place)},
             },
             "files": lambda given: self._files(artifact, given, caller),
-            "filesByManifestEntries": lambda given: self._by_entries(artifact, given, caller),
+            "filesByManifestEntries": by_entries,
         }
-
-    def _manifest_url(self, artifact: Artifact, caller: Caller) -> str:
-        return self._links.make(
-            caller.base, "wandb_manifest.json", "manifest", artifact.project, artifact.id, artifact.manifest
-        )
 
     def _files(self, artifact: Artifact, given: Given, caller: Caller) -> Node:
         return self._chosen_files(artifact, items(given, "names"), given, caller)
-
-    def _by_entries(self, artifact: Artifact, given: Given, caller: Caller) -> Node:
-        asked = [each.get("name") for each in items(given, "entries") if isinstance(each, Mapping)]
-        return self._chosen_files(artifact, asked, {}, caller)
 
     def _chosen_files(self, artifact: Artifact, names: Sequence[Any], given: Given, caller: Caller) -> Node:
         """Return a page of the files of some names; without names, of all of them."""
@@ -277,19 +276,12 @@ class ArtifactQueries:
         sequence = {**_sequence(made, caller), "latestArtifact": None if seen is None else self.node(seen, caller)}
         return {"artifact": {**self.node(made, caller), "artifactSequence": sequence}}
 
-    def _create_manifest(self, given: Given, caller: Caller) -> Node:
-        artifact = self._named(given, caller)
-        return {"artifactManifest": self._writable_manifest(artifact, caller)}
-
-    def _update_manifest(self, given: Given, caller: Caller) -> Node:
-        artifact = self._named(given, caller, "artifactManifestID", "Manifest")
-        return {"artifactManifest": self._writable_manifest(artifact, caller)}
-
-    def _writable_manifest(self, artifact: Artifact, caller: Caller) -> Node:
+    def _manifest(self, artifact: Artifact, caller: Caller) -> Node:
+        """Return the manifest of an artifact, with the address at which it can be written."""
         where = f"{caller.base}/wandb/manifests/{quote(artifact.project, safe='')}/{artifact.id}"
         file = {"id": artifact.id, "name": "wandb_manifest.json", "displayName": "wandb_manifest.json"}
         file |= {"uploadUrl": where, "uploadHeaders": caller.upload_headers}  # type: ignore[dict-item]
-        return {"id": write_id("Manifest", artifact.project, artifact.id), "file": file}
+        return {"artifactManifest": {"id": write_id("Manifest", artifact.project, artifact.id), "file": file}}
 
     def _create_files(self, given: Given, caller: Caller) -> Node:
         nodes = [self._upload(each, caller) for each in items(given, "artifactFiles") if isinstance(each, Mapping)]
@@ -375,16 +367,6 @@ class ArtifactQueries:
 
 def _deleted(artifact: Artifact) -> Artifact:
     return replace(artifact, state=DELETED)
-
-
-def _call(call: Callable[[Given, Caller], Any], caller: Caller) -> Callable[[Given], Any]:
-    def resolve(given: Given) -> Any:
-        inner = given.get("input")
-        if not isinstance(inner, Mapping):
-            raise GraphQLError("the mutation has no input")
-        return call(inner, caller)
-
-    return resolve
 
 
 def _object(text: str) -> dict[str, Any]:

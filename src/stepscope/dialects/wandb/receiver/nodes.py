@@ -23,17 +23,16 @@ def write_id(kind: str, *names: str) -> str:
     return base64.urlsafe_b64encode(json.dumps([kind, *names]).encode()).decode()
 
 
-def read_id(kind: str, id: str, count: int = 2) -> list[str]:
-    """Return the names in an id of a kind; GraphQLError for any other id."""
+def read_id(kind: str, id: str) -> list[str]:
+    """Return the two names in an id of a kind; GraphQLError for any other id."""
     try:
         found = json.loads(base64.urlsafe_b64decode(id.encode()))
     except (ValueError, binascii.Error, RecursionError):
         found = None
-    if not isinstance(found, list) or len(found) != count + 1 or found[0] != kind:
+    listed = found if isinstance(found, list) and all(isinstance(each, str) for each in found) else []
+    if len(listed) != 3 or listed[0] != kind:
         raise GraphQLError(f"{id[:80]!r} is not the id of a {kind}")
-    if not all(isinstance(each, str) for each in found):
-        raise GraphQLError(f"{id[:80]!r} is not the id of a {kind}")
-    return found[1:]
+    return listed[1:]
 
 
 def connection(

@@ -69,15 +69,15 @@ class RunOperations:
 
     def mutations(self, caller: Caller) -> Node:
         """Return the mutations on runs."""
-        return {
-            "upsertBucket": lambda given: self._upsert(_input(given), caller),
-            "rewindRun": lambda given: self._rewind(_input(given), caller),
-            "upsertSweep": unsupported("sweeps (search with Optuna, one run for each trial in one group)"),
-            "createAgent": unsupported("sweeps (search with Optuna, one run for each trial in one group)"),
-            "notifyScriptableRunAlert": lambda given: self._alert(_input(given), caller),
-            "createRunFiles": lambda given: self._create_files(_input(given), caller),
-            "markRunFilesUploaded": {"success": True},
+        calls: dict[str, Mutation] = {
+            "upsertBucket": self._upsert,
+            "rewindRun": self._rewind,
+            "notifyScriptableRunAlert": self._alert,
+            "createRunFiles": self._create_files,
         }
+        no_sweeps = unsupported("sweeps (search with Optuna, one run for each trial in one group)")
+        others = {"upsertSweep": no_sweeps, "createAgent": no_sweeps, "markRunFilesUploaded": {"success": True}}
+        return {**with_inputs(calls, caller), **others}
 
     def queries(self, caller: Caller) -> Node:
         """Return the root query fields that a logging client needs."""
@@ -191,11 +191,21 @@ class RunOperations:
         return find
 
 
-def _input(given: Mapping[str, Any]) -> Mapping[str, Any]:
-    found = given.get("input")
-    if not isinstance(found, Mapping):
-        raise GraphQLError("the mutation has no input")
-    return found
+Mutation = Callable[[Mapping[str, Any], Caller], Any]
+
+
+def with_inputs(calls: Mapping[str, Mutation], caller: Caller) -> Node:
+    """Return mutations that get the object in their argument `input`."""
+
+    def resolving(call: Mutation) -> Callable[[Mapping[str, Any]], Any]:
+        def resolve(given: Mapping[str, Any]) -> Any:
+            if not isinstance(given.get("input"), Mapping):
+                raise GraphQLError("the mutation has no input")
+            return call(given["input"], caller)
+
+        return resolve
+
+    return {name: resolving(call) for name, call in calls.items()}
 
 
 def _named(given: Any, default: str = "") -> str:

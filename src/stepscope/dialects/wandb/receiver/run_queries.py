@@ -2,7 +2,6 @@
 
 import fnmatch
 import json
-import math
 import mimetypes
 import time
 from collections.abc import Callable, Mapping
@@ -18,13 +17,14 @@ from stepscope.dialects.wandb.receiver.links import Links
 from stepscope.dialects.wandb.receiver.nodes import connection, items, read_id, write_id
 from stepscope.dialects.wandb.receiver.run_filters import matches, read_filters, sort_key
 from stepscope.dialects.wandb.receiver.run_history import RunHistory, read_spec
-from stepscope.dialects.wandb.receiver.run_operations import Caller, bucket, project_node, project_number
+from stepscope.dialects.wandb.receiver.run_operations import Caller, bucket, project_node, project_number, with_inputs
 from stepscope.dialects.wandb.receiver.tracked_runs import TrackedRun, TrackedRuns
 from stepscope.dialects.wandb.receiver.uploads import list_files
 from stepscope.extend.receiver import Engine, EngineError, ReadBack, RunDeletion, RunRow, RunStates, list_runs, pauses
 from stepscope.model.errors import Retry
 from stepscope.model.run_description import tag_text
 from stepscope.model.states import UNFINISHED, State
+from stepscope.wire.plain import plain
 
 RECEIVER = "wandb"
 WAIT_SECONDS = 10.0
@@ -62,12 +62,11 @@ class RunQueries:
 
     def mutations(self, caller: Caller) -> Node:
         """Return the mutations on runs that clients no longer log to."""
-        return {"deleteRun": lambda given: self._delete(given.get("input"), caller)}
+        return with_inputs({"deleteRun": self._delete}, caller)
 
-    def _delete(self, given: Any, caller: Caller) -> Node:
+    def _delete(self, given: Given, caller: Caller) -> Node:
         """Delete a run as `stepscope delete` does: it must have ended, and the token needs the scope `admin`."""
-        asked = given if isinstance(given, Mapping) else {}
-        project, id = read_id("Run", str(asked.get("id")))
+        project, id = read_id("Run", str(given.get("id")))
         caller.admit(project)
         row, tracked = self._row(project, id)
         if row is None:
@@ -79,7 +78,7 @@ class RunQueries:
             self._deletion.delete(row, caller.access.user())
         except OSError as error:
             raise Retry(f"the run cannot be deleted: {error.strerror or error}", after=5.0) from error
-        if asked.get("deleteArtifacts"):
+        if given.get("deleteArtifacts"):
             self._artifacts.delete_of_run(project, id if tracked is None else tracked.id)
         return {"clientMutationId": None}
 
@@ -180,7 +179,7 @@ class RunQueries:
             "notes": row.notes,
             "tags": tags,
             "config": known.config if about is not None else _config(row),
-            "summaryMetrics": lambda given: about.summary if about is not None else _summary(history()),
+            "summaryMetrics": lambda given: json.dumps(history().last_values()) if about is None else about.summary,
             "systemMetrics": "{}",
             "state": self._state(row),
             "group": row.group or None,
@@ -277,10 +276,6 @@ def _config(row: RunRow) -> str:
     return json.dumps({key: {"value": value, "desc": None} for key, value in items}, default=str)
 
 
-def _summary(history: RunHistory) -> str:
-    return json.dumps(history.last_values())
-
-
 def _history_keys(history: RunHistory) -> JsonValue:
     keys = {key: {"typeCounts": [{"type": "number"}]} for key in (*history.keys, "_step", "_timestamp", "_runtime")}
     return JsonValue(keys=keys, lastStep=history.last_step(), sets=[])
@@ -311,7 +306,7 @@ def _sampled(history: RunHistory, spec: Given) -> list[dict[str, Any]]:
         high += 1  # newer clients send the last step of a page, older ones the step after it
     rows = history.rows(wanted, low, high, samples)
     found = [{key: row[stored[key]] for key in keys if stored[key] in row} for row in rows] if keys else rows
-    return [_strict(row) for row in found]
+    return [plain(row) for row in found]  # NaN as a word: newer clients parse these rows as strict JSON
 
 
 def _stored_key(history: RunHistory, key: str) -> str:
@@ -325,14 +320,3 @@ def _live(history: RunHistory, given: Given) -> list[JsonValue]:
     if set(keys) == {"_step"}:  # sent before a scan: values need not be read
         return [JsonValue(_step=step) for step in history.steps()]
     return [JsonValue(row) for row in _sampled(history, {"keys": keys, "samples": 10**6})]
-
-
-def _strict(value: Any) -> Any:
-    """Convert NaN and infinities to strings, as W&B does: newer clients parse these rows as strict JSON."""
-    if isinstance(value, Mapping):
-        return {key: _strict(inner) for key, inner in value.items()}
-    if isinstance(value, list):
-        return [_strict(inner) for inner in value]
-    if isinstance(value, float) and not math.isfinite(value):
-        return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
-    return value

@@ -46,6 +46,7 @@ from stepscope.extend.receiver import (
     json_response,
     too_large,
     with_body,
+    written,
 )
 
 _STREAM = "/files/{entity}/{project}/{run}/file_stream"
@@ -150,7 +151,7 @@ class Wandb:
             self._workers,
             lambda data: self._stream.take(data, path["project"], path["run"], access.project, process),
         )
-        await asyncio.shield(asyncio.wrap_future(safe))
+        await written(safe)
         return json_response({"limits": {}})
 
     async def _upload(self, request: Request) -> Response:
@@ -164,12 +165,12 @@ class Wandb:
             bound = access_of(request.scope).project
             safe = await self._workers.run(self._tables.take, run, bound, name, path_in(folder, name))
             if safe is not None:
-                await asyncio.shield(asyncio.wrap_future(safe))
+                await written(safe)
         return json_response({})
 
-    def _caller(self, request: Request, entity: str = ENTITY) -> Caller:
+    def _caller(self, request: Request) -> Caller:
         base = f"{request.url.scheme}://{request.headers.get('host', '')}"
-        return Caller(access_of(request.scope), base, request.headers.get("authorization", ""), entity=entity)
+        return Caller(access_of(request.scope), base, request.headers.get("authorization", ""))
 
     async def _download(self, request: Request) -> Response:
         path = request.path_params
@@ -219,7 +220,7 @@ class Wandb:
         if not isinstance(answer, str):
             answer = await self._answer_query(request, caller, answer)
         for each in caller.waits:
-            await asyncio.shield(asyncio.wrap_future(each))
+            await written(each)
         return Response(answer, media_type="application/json")
 
     async def _answer_query(self, request: Request, caller: Caller, execute: Callable[[], str]) -> str:

@@ -1,7 +1,6 @@
 """OTLP's JSON from its protobuf, in the specification's spelling: hex ids, 64-bit numbers as strings."""
 
 import base64
-import math
 from typing import Any
 
 import msgspec
@@ -10,6 +9,7 @@ from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsSer
 from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceRequest
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
+from stepscope.model.records import word
 from stepscope.wire.otlp.names import Signal
 
 _MESSAGES: dict[Signal, Any] = {
@@ -36,15 +36,9 @@ def _field(field: Any, value: Any) -> Any:
     if isinstance(value, int):
         return str(value) if field.cpp_type in _LONG else value
     if isinstance(value, float):
-        return value if math.isfinite(value) else _word(value)
+        return word(value)
     if isinstance(value, bytes):
         return value.hex() if field.name in _IDS else base64.b64encode(value).decode()
     if hasattr(value, "ListFields"):
         return _message(value)
     return [_field(field, inner) for inner in value]
-
-
-def _word(value: float) -> str:
-    if math.isnan(value):
-        return "NaN"
-    return "Infinity" if value > 0 else "-Infinity"
