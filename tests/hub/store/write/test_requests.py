@@ -1,4 +1,4 @@
-"""Requests of clients that number no batches are stored once for a day, and are in memory for an hour."""
+"""Requests of clients that number no batches are stored once for a day, and are in memory for minutes."""
 
 from collections.abc import Iterator
 from itertools import count
@@ -41,7 +41,7 @@ def store(tmp_path: Path, clock: Clock) -> Iterator[Store]:
 
 
 def test_a_request_is_known_for_a_day_by_its_records_of_then(store: Store, clock: Clock) -> None:
-    """It comes again with another number after hours without a network, and once more when that has been forgotten."""
+    """It comes again with another number after an outage, and once more when that has been forgotten."""
     numbers = count()
 
     def repeat(after: int) -> int:
@@ -49,12 +49,12 @@ def test_a_request_is_known_for_a_day_by_its_records_of_then(store: Store, clock
         store.write(Batch(CLIENT, next(numbers), [Metric(BEGIN, 1, None, None, {"loss": 1.0})], request=77))
         return int(store.engine.query("SELECT count() AS found FROM metrics").one("found"))
 
-    assert [repeat(hours * CACHED_NS) for hours in (0, 0, 2, 23)] == [1, 1, 1, 1]
+    assert [repeat(times * CACHED_NS) for times in (0, 0, 2, 23)] == [1, 1, 1, 1]
     assert repeat(KEPT_NS + 2 * CACHED_NS) == 1, "it was not yet deleted when its records came again"
     assert repeat(KEPT_NS + 4 * CACHED_NS) == 2
 
 
-def test_memory_has_the_requests_of_an_hour(store: Store, clock: Clock) -> None:
+def test_memory_has_the_last_requests(store: Store, clock: Clock) -> None:
     """A client that numbers nothing leaves one range in the ledger, and old requests go."""
     requests = store._committers[0]._requests
 

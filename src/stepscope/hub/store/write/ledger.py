@@ -181,9 +181,9 @@ def block(entries: dict[int, Entry], commit: int, received: int) -> Block:
 
 
 REQUESTS = "requests"
-CACHED_NS = 3600 * 1_000_000_000
+CACHED_NS = 900 * 1_000_000_000
 """Requests of so long are in memory, twice as many at most: nearly every client gives up after minutes."""
-KEPT_NS = 24 * CACHED_NS
+KEPT_NS = 24 * 3600 * 1_000_000_000
 """How long a request is remembered, for clients that repeat one until the network is back."""
 _REQUEST_COLUMNS = """(run UInt32, writer UInt64, request UInt64, commit UInt32, received Int64)
     ENGINE = MergeTree ORDER BY (writer, received)"""
@@ -196,7 +196,7 @@ Stored = tuple[int, int, int]
 class Requests:
     """The requests of a shard that were stored lately, each with the writer of its records.
 
-    Those of the last hour are in memory. A batch of older records may be repeated after a long outage: it is looked up.
+    The last ones are in memory. A batch of older records may be repeated after a long outage: it is looked up.
     Their rows are written before the ledger entry of their commit, and do not count when that commit was aborted.
     """
 
