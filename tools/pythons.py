@@ -15,7 +15,14 @@ CORE = ("tests/model", "tests/journal", "tests/sdk", "tests/test_pump.py")
 NEWEST = ("tests/diagnosis",)
 """Tests that the newest interpreter runs besides: they take longest and depend least on the interpreter."""
 PACKAGES = (
-    *("msgspec", "opentelemetry-api", "opentelemetry-proto", "opentelemetry-sdk", "opentelemetry-test-utils"),
+    *(
+        "setuptools",
+        "msgspec",
+        "opentelemetry-api",
+        "opentelemetry-proto",
+        "opentelemetry-sdk",
+        "opentelemetry-test-utils",
+    ),
     *("psutil", "PyYAML", "numpy", "pillow"),
     *("opentelemetry-instrumentation-fastapi", "opentelemetry-instrumentation-httpx", "fastapi", "httpx"),
     *("opentelemetry-instrumentation-redis", "redis", "uvicorn"),
@@ -39,6 +46,7 @@ def main(arguments: list[str]) -> int:
     found = dict(interpreters())
     for version, python in found.items():
         set_up(version, python)
+        build_core(version)
     if arguments == ["--setup"]:
         return 0
     for version in VERSIONS:
@@ -62,6 +70,13 @@ def set_up(version: str, python: str) -> None:
     line = ["sh", str(ROOT / "tools" / "install.sh"), str(venv)]
     subprocess.run([*line, "-c", str(ROOT / "requirements" / "dev.lock"), *PACKAGES], check=True)
     (venv / ".ready").touch()
+
+
+def build_core(version: str) -> None:
+    """Build the compiled core for an interpreter, beside the sources, unless it is as new as they are."""
+    print(f"setup: the compiled core for Python {version}", flush=True)
+    python = str(ENVIRONMENTS / version / "bin" / "python")
+    subprocess.run([python, "setup.py", "-q", "build_ext", "--inplace"], cwd=ROOT, check=True)
 
 
 def passes(version: str, tests: tuple[str, ...], arguments: list[str]) -> bool:
