@@ -56,7 +56,8 @@ def fetch(names: list[str]) -> None:
             package = f"opentelemetry-instrumentation-{name}=={RELEASE}"
             subprocess.run([sys.executable, *PIP, "download", *options, package], check=True, stdout=subprocess.DEVNULL)
             with tarfile.open(f"{source_of(name)}.tar.gz") as archive:
-                archive.extractall(PLACE / "sources", filter="data")
+                archive.extraction_filter = getattr(tarfile, "data_filter", None)  # Python 3.11.2 has none
+                archive.extractall(PLACE / "sources")
 
 
 def source_of(name: str) -> Path:

@@ -22,7 +22,8 @@ DATA = Path(__file__).parent / "data" / "aim.tar.xz"
 def repository(tmp_path: Path) -> Path:
     """The folder that holds the repository."""
     with tarfile.open(DATA) as archive:
-        archive.extractall(tmp_path / "project", filter="data")
+        archive.extraction_filter = getattr(tarfile, "data_filter", None)  # Python 3.11.2 has none
+        archive.extractall(tmp_path / "project")
     return tmp_path / "project"
 
 
