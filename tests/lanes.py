@@ -44,7 +44,6 @@ CHAOS = (
     "tests/dialects/tinker/receiver/test_proxy.py",
     "tests/dialects/tinker/receiver/test_tinker_client.py",
     "tests/sdk/test_console_capture.py",
-    "tests/sdk/test_python_core.py",
     "tests/sinks/test_faults.py",
     "tests/test_guides.py",
     "tests/test_walks.py",

@@ -30,7 +30,7 @@ from tests.waiting import wait_until
 
 IS_COMPILED = hasattr(stepscope.Run.log, "__wrapped__")
 IS_BUILT = find_spec("stepscope.sdk.loop_calls") is not None
-needs_c = pytest.mark.skipif(not IS_COMPILED, reason="the compiled core is not built")
+needs_c = pytest.mark.skipif(not IS_COMPILED, reason="the calls are in Python here")
 
 
 class Key(str):
