@@ -12,7 +12,7 @@ unexport PYTHONDONTWRITEBYTECODE
 in_ci := $(filter-out 0 false,$(CI))
 frameworks := $(or $(in_ci),$(filter-out 0 false,$(FRAMEWORKS)))
 clients := $(foreach name,clients clients-wandb-0.18 clients-wandb-0.15,$(VENV)/$(name)/.ready)
-ready := $(VENV)/.ready $(if $(frameworks),$(VENV)/.ready-frameworks) $(if $(in_ci),$(VENV)/.ready-debian $(VENV)/.ready-peers $(clients) $(VENV)/.ready-pythons $(VENV)/.ready-compiled)
+ready := $(VENV)/.ready $(VENV)/.ready-core $(if $(frameworks),$(VENV)/.ready-frameworks) $(if $(in_ci),$(VENV)/.ready-debian $(VENV)/.ready-peers $(clients) $(VENV)/.ready-pythons $(VENV)/.ready-compiled)
 
 .DEFAULT_GOAL := help
 .PHONY: help setup fmt check check-python check-page test test-page test-chaos test-all test-pythons bench run cluster lock clean
@@ -64,7 +64,7 @@ test-pythons: setup ## run the tests of the core on every newer Python found her
 bench: $(BENCH)/.ready-package ## measure Stepscope and its peers in one run, in an environment of their own
 	@$(BENCH)/bin/python benchmarks/run.py $(ARGS)
 
-run: $(VENV)/.ready-run $(if $(findstring --cluster,$(ARGS)),$(VENV)/.ready-cluster) ## train the demo model and show the run
+run: $(VENV)/.ready-run $(VENV)/.ready-core $(if $(findstring --cluster,$(ARGS)),$(VENV)/.ready-cluster) ## train the demo model and show the run
 	@$(VENV)/bin/stepscope demo $(ARGS)
 
 cluster: setup $(VENV)/.ready-cluster ## run a ClickHouse cluster of 2 shards x 2 replicas on loopback until Ctrl-C
@@ -74,7 +74,7 @@ lock: setup ## resolve requirements/*.lock anew; ARGS=bench for one of them
 	@$(VENV)/bin/python tools/lock.py $(ARGS)
 
 clean: ## remove the environments, caches and build outputs
-	rm -rf $(VENV) $(BENCH) .venv-pythons build dist .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis tools/page/node_modules
+	rm -rf $(VENV) $(BENCH) .venv-pythons build dist src/*.egg-info src/stepscope/sdk/*.so .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis tools/page/node_modules
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # The interpreter: PYTHON if given, else the first that is new enough.
@@ -91,6 +91,12 @@ $(VENV)/.ready-run: requirements/run.lock pyproject.toml $(VENV)/bin/python
 	@echo "setup: requirements/run.lock"
 	@$(call install,$(VENV)) -r requirements/run.lock
 	@$(call install,$(VENV)) --no-deps --no-build-isolation --editable .
+	@touch $@ $(VENV)/.ready-core
+
+# The compiled core is built where the sources are; where that fails, the Python core is used.
+$(VENV)/.ready-core: setup.py $(wildcard src/stepscope/sdk/compiled/*) | $(VENV)/.ready-run
+	@echo "setup: the compiled core"
+	@$(VENV)/bin/python setup.py -q build_ext --inplace
 	@touch $@
 
 $(VENV)/.ready: requirements/dev.lock $(VENV)/.ready-run
@@ -148,8 +154,8 @@ $(BENCH)/.ready: requirements/bench.lock $(BENCH)/bin/python
 	@touch $@
 
 # What is measured is the wheel that users install, built anew when the sources change.
-$(BENCH)/.ready-package: $(BENCH)/.ready $(VENV)/.ready $(shell find src -type f -not -name '*.pyc')
-	@rm -rf build/bench
+$(BENCH)/.ready-package: $(BENCH)/.ready $(VENV)/.ready setup.py $(shell find src -type f -not -name '*.pyc' -not -name '*.so' -not -path '*.egg-info/*')
+	@rm -rf build/bench build/lib*
 	@$(VENV)/bin/python -m pip --disable-pip-version-check -qq wheel --no-deps --no-build-isolation -w build/bench .
 	@$(call install,$(BENCH)) --force-reinstall --no-deps build/bench/*.whl
 	@touch $@

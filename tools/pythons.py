@@ -1,4 +1,7 @@
-"""Run the tests of the core on every newer Python that this machine has: `make test-pythons`."""
+"""Run the tests of the core on every newer Python that this machine has: `make test-pythons`.
+
+Where there are several, the oldest has the calls in Python, the others the compiled ones.
+"""
 
 import os
 import shutil
@@ -16,7 +19,7 @@ NEWEST = ("tests/diagnosis",)
 """Tests that the newest interpreter runs besides: they take longest and depend least on the interpreter."""
 PACKAGES = (
     *("msgspec", "opentelemetry-api", "opentelemetry-proto", "opentelemetry-sdk", "opentelemetry-test-utils"),
-    *("psutil", "PyYAML", "numpy", "pillow"),
+    *("psutil", "PyYAML", "numpy", "pillow", "setuptools"),
     *("opentelemetry-instrumentation-fastapi", "opentelemetry-instrumentation-httpx", "fastapi", "httpx"),
     *("opentelemetry-instrumentation-redis", "redis", "uvicorn"),
     *("opentelemetry-instrumentation-logging", "hypothesis", "pytest", "pytest-timeout"),
@@ -39,14 +42,18 @@ def main(arguments: list[str]) -> int:
     found = dict(interpreters())
     for version, python in found.items():
         set_up(version, python)
+        build_core(version)
     if arguments == ["--setup"]:
         return 0
     for version in VERSIONS:
         if version not in found:
             print(f"pythons: no Python {version} on this machine, not tested")
-    newest = max(found, key=VERSIONS.index, default=None)
-    chosen = {version: CORE + NEWEST if version == newest else CORE for version in found}
-    failed = [version for version, tests in chosen.items() if not passes(version, tests, arguments)]
+    failed = []
+    for version in found:  # in the order of VERSIONS
+        is_oldest, is_newest = version == min(found, key=VERSIONS.index), version == max(found, key=VERSIONS.index)
+        tests = CORE + NEWEST if is_newest else CORE
+        if not passes(version, tests, arguments, in_python=is_oldest and not is_newest):
+            failed.append(version)
     if failed:
         print(f"pythons: failed on {', '.join(failed)}", file=sys.stderr)
     return 1 if failed else 0
@@ -54,24 +61,32 @@ def main(arguments: list[str]) -> int:
 
 def set_up(version: str, python: str) -> None:
     """Make the environment of an interpreter, with the versions of requirements/dev.lock."""
-    venv = ENVIRONMENTS / version
-    if (venv / ".ready").exists():
+    venv, lock = ENVIRONMENTS / version, ROOT / "requirements" / "dev.lock"
+    ready = venv / ".ready"
+    if ready.exists() and ready.stat().st_mtime >= max(lock.stat().st_mtime, Path(__file__).stat().st_mtime):
         return
     print(f"setup: Python {version}", flush=True)
     subprocess.run([python, "-m", "venv", "--clear", "--without-pip", venv], check=True)
     line = ["sh", str(ROOT / "tools" / "install.sh"), str(venv)]
-    subprocess.run([*line, "-c", str(ROOT / "requirements" / "dev.lock"), *PACKAGES], check=True)
-    (venv / ".ready").touch()
+    subprocess.run([*line, "-c", str(lock), *PACKAGES], check=True)
+    ready.touch()
 
 
-def passes(version: str, tests: tuple[str, ...], arguments: list[str]) -> bool:
-    """Run tests with an interpreter."""
-    print(f"pythons: testing with {version}", flush=True)
+def build_core(version: str) -> None:
+    """Build the compiled core for an interpreter, beside the sources, unless it is as new as they are."""
+    print(f"setup: the compiled core for Python {version}", flush=True)
+    python = str(ENVIRONMENTS / version / "bin" / "python")
+    subprocess.run([python, "setup.py", "-q", "build_ext", "--inplace"], cwd=ROOT, check=True)
+
+
+def passes(version: str, tests: tuple[str, ...], arguments: list[str], *, in_python: bool) -> bool:
+    """Run tests with an interpreter, and with the calls in Python if so."""
+    print(f"pythons: testing with {version}{', the calls in Python' if in_python else ''}", flush=True)
     in_ci = os.environ.get("CI", "") not in ("", "0", "false")
     options = ("-q", "-n", "8" if in_ci else "4", "-p", "no:cacheprovider")  # as the Makefile has it
     program = ["tools/retest.py"] if in_ci else ["-m", "pytest"]
     line = [str(ENVIRONMENTS / version / "bin" / "python"), *program, *options, *tests, *arguments]
-    env = {**os.environ, "PYTHONPATH": str(ROOT / "src")}
+    env = {**os.environ, "PYTHONPATH": str(ROOT / "src"), "STEPSCOPE_PURE_PYTHON": "1" if in_python else "0"}
     return subprocess.run(line, cwd=ROOT, env=env).returncode == 0
 
 

@@ -61,7 +61,7 @@ def _class(name: str, made: type) -> Iterator[str]:
 
 def _is_described(found: Any) -> bool:
     called = found.fget if isinstance(found, property) else found
-    return inspect.isfunction(called) and bool(called.__doc__)
+    return callable(called) and inspect.isfunction(inspect.unwrap(called)) and bool(called.__doc__)
 
 
 def _entry(name: str, found: Any, level: str, *, drop: bool = False) -> str:

@@ -10,6 +10,7 @@ import pytest
 from stepscope.cli import doctor
 from stepscope.cli.main import main
 from stepscope.journal import layout
+from stepscope.sdk.core import chosen
 from stepscope.sdk.shipping.delivery_state import Pending
 from stepscope.sdk.shipping.sink_worker import Report
 from tests.cli.journals import metric, write
@@ -35,9 +36,10 @@ def test_a_sound_machine(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> 
     """Versions, settings, home, space, journals, probes and launcher are looked at."""
     write(tmp_path, "R", [metric(1, loss=1.0)])
     found = examine(tmp_path, capsys)
-    topics = {"python", "stepscope", "msgspec", "opentelemetry-api", "settings", "home", "space", "journals"}
+    topics = {"python", "stepscope", "core", "msgspec", "opentelemetry-api", "settings", "home", "space", "journals"}
     assert topics | {"cpu", "memory", "disk", "network", "process", "launcher"} <= set(found)
     assert found["journals"]["data"]["runs"] == 1
+    assert found["core"]["data"] == chosen()
     assert all(finding["mark"] in ("ok", "warn") for finding in found.values())
 
 

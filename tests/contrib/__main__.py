@@ -24,12 +24,12 @@ SUITES = (
     "urllib3", "wsgi",
 )  # fmt: skip
 NEEDED = (
-    "aiobotocore", "aiohttp", "aiosqlite", "asgiref", "boto3", "celery", "click", "django", "editables", "fakeredis",
-    "falcon", "fastapi", "flask", "greenlet", "grpcio", "hatchling", "http_server_mock", "httpretty", "httpx", "jinja2",
+    "aiobotocore", "aiohttp", "aiosqlite", "asgiref", "boto3", "celery", "click", "django", "fakeredis",
+    "falcon", "fastapi", "flask", "greenlet", "grpcio", "http_server_mock", "httpretty", "httpx", "jinja2",
     "mocket", "moto[all]", "opentelemetry-propagator-aws-xray", "pika", "protobuf", "psutil", "psycopg2-binary",
     "pymemcache", "pyramid", "pytest", "pytest-aiohttp", "pytest-asyncio", "pytest-timeout", "pytest-vcr", "pyyaml",
-    "redis", "requests", "responses", "respx", "sqlalchemy<2.1", "starlette", "tornado", "urllib3", "webtest",
-    "werkzeug",
+    "redis", "requests", "responses", "respx", "setuptools>=77", "sqlalchemy<2.1", "starlette", "tornado", "urllib3",
+    "webtest", "werkzeug",
 )  # fmt: skip
 """What those tests import; the packages do not say so themselves."""
 SECONDS = 400

@@ -52,6 +52,8 @@ provider.shutdown()
 """
 
 
+IN_PYTHON = {"STEPSCOPE_PURE_PYTHON": "1"}
+"""What is executed in C is not traced, so the walks are those of the Python core."""
 MOVING = ("stepscope-pump", "stepscope-intake")
 """Threads that move records from journals to the store."""
 
@@ -66,7 +68,8 @@ class TracedHub:
 
     def __init__(self, folder: Path) -> None:
         self._out = folder / "hub-files"
-        self._env = {**os.environ, **NORMAL, "STEPSCOPE_HOME": str(folder / "home"), "PYTHONPATH": str(ROOT)}
+        place = {"STEPSCOPE_HOME": str(folder / "home"), "PYTHONPATH": str(ROOT)}
+        self._env = {**os.environ, **NORMAL, **IN_PYTHON, **place}
         line = [sys.executable, str(TRACED), str(self._out), "hub", "--port", "0", "--grpc-port", "0"]
         self._process = subprocess.Popen(line, env=self._env, stdout=subprocess.PIPE, text=True)
         assert self._process.stdout is not None
@@ -146,7 +149,7 @@ def record_to_mlflow(server: str) -> list[str]:
     """Files executed by `stepscope ship`, from journaled records to an MLflow server; those of the command are not."""
     with tempfile.TemporaryDirectory() as place:
         folder = Path(place)
-        env = {**os.environ, "STEPSCOPE_HOME": str(folder / "home"), "PYTHONPATH": str(ROOT)}
+        env = {**os.environ, **IN_PYTHON, "STEPSCOPE_HOME": str(folder / "home"), "PYTHONPATH": str(ROOT)}
         out = folder / "files"
         subprocess.run([sys.executable, "-c", TRAINER, str(out)], env=env, check=True, cwd=ROOT)
         sink = json.dumps({"mlflow": {"uri": server}})

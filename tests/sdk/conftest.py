@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -10,6 +11,11 @@ from stepscope.journal import layout, segments
 from stepscope.model.records import Record
 
 Records = Callable[..., list[Record]]
+
+
+def python_core(call: Any) -> Any:
+    """The function of the Python core behind a call that may have a compiled form."""
+    return getattr(call, "__wrapped__", call)
 
 
 @pytest.fixture

@@ -9,6 +9,7 @@ import stepscope
 from stepscope.sdk.off import OFF_SPAN, OffRun
 from stepscope.sdk.outcomes import NOTHING_LEFT
 from stepscope.sdk.run import Run
+from tests.sdk.conftest import python_core
 
 
 def test_disabled_records_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -69,7 +70,8 @@ def test_without_a_run_async_spans_are_harmless() -> None:
     asyncio.run(_use())
 
 
-PUBLIC = sorted(name for name, call in vars(Run).items() if not name.startswith("_") and inspect.isfunction(call))
+_CALLS = {name: python_core(call) for name, call in vars(Run).items() if not name.startswith("_")}
+PUBLIC = sorted(name for name, call in _CALLS.items() if inspect.isfunction(call))
 
 
 @pytest.mark.parametrize("name", PUBLIC)

@@ -24,7 +24,7 @@ from stepscope.journal.quarantine import Quarantine, quarantined
 from stepscope.model import formatting
 from stepscope.model.errors import ConfigError
 from stepscope.model.redaction import redact
-from stepscope.sdk import launch, settings
+from stepscope.sdk import core, launch, settings
 from stepscope.sdk.probes import watch
 from stepscope.sdk.settings import MIB
 from stepscope.sdk.shipping.delivery_state import latest_reports, pending
@@ -95,6 +95,7 @@ def check_versions(home: Path) -> Iterator[Finding]:
     python = platform.python_version()
     yield Finding(OK, "python", f"{python} on {platform.system()} {platform.machine()}", python)
     yield Finding(OK, "stepscope", __version__, __version__)
+    yield _core()
     for name in _PACKAGES:
         try:
             found = version(name)
@@ -103,6 +104,17 @@ def check_versions(home: Path) -> Iterator[Finding]:
                 yield Finding(FAIL, name, f"is not installed: pip install {name}")
             continue
         yield Finding(OK, name, found, found)
+
+
+def _core() -> Finding:
+    """Which of the two cores the calls of `log`, `step` and `span` have here."""
+    from stepscope.sdk import run  # noqa: F401  # it is chosen when runs are imported
+
+    word = core.chosen()
+    if word == "compiled":
+        return Finding(OK, "core", word, word)
+    why = f"{core.FORCE_PYTHON} is set" if core.is_forced() else "the compiled one was not built for this interpreter"
+    return Finding(OK, "core", f"{word}: {why}; calls take three to four times as long", word)
 
 
 def check_settings(home: Path) -> Iterator[Finding]:

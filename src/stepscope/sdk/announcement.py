@@ -1,26 +1,8 @@
 """The line that a run prints when it begins: its id, and how to open it."""
 
-import sys
-from typing import TextIO
-
 from stepscope.journal.layout import address_of
 from stepscope.sdk.run_protocols import Part
 from stepscope.sdk.settings import default_home
-
-
-def announce(run: Part, stream: TextIO | None = None) -> None:
-    """Print the line on standard error, from rank 0 of a run that is not quiet. Never raises.
-
-    By default it is printed only where standard error is a terminal.
-    """
-    try:
-        out = sys.stderr if stream is None else stream
-        quiet = run.settings.quiet
-        if run.rank or quiet or (quiet is None and not out.isatty()):
-            return
-        print(line(run), file=out, flush=True)
-    except Exception:  # standard error may be closed or None
-        return
 
 
 def url_of(run: Part) -> str | None:

@@ -12,6 +12,7 @@ from opentelemetry import context as _otel
 from opentelemetry import trace
 from opentelemetry.context import Context
 
+from stepscope.sdk import core
 from stepscope.sdk.interrupts import pass_on
 
 
@@ -99,6 +100,7 @@ _random = random.Random()
 draw_bits = _random.getrandbits
 span_ids = itertools.count(_random.getrandbits(62) + 1)
 """Starts at a random number; counting is twice as fast as drawing random ids."""
+core.seed(_random.randbytes(32), _random.getrandbits(62) + 1)
 
 
 def new_span_id() -> bytes:
@@ -127,6 +129,7 @@ def after_fork() -> None:
     _pid = os.getpid()
     _random.seed()
     span_ids = itertools.count(_random.getrandbits(62) + 1)
+    core.seed(_random.randbytes(32), _random.getrandbits(62) + 1)
 
 
 def text_of(value: object) -> str:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 
 from stepscope.journal import quota
 from stepscope.model.records import KINDS
+from stepscope.sdk.core import RecorderState
 from stepscope.sdk.masking import MASKED_LATER
 from stepscope.sdk.outcomes import Outcomes
 
@@ -47,7 +48,7 @@ def _masked_together(batch: list[bytes]) -> int:
     return len(batch)
 
 
-class Recorder:
+class Recorder(RecorderState):
     """Takes packed records from any thread; `append` is the append method of a list and costs no more.
 
     A caller appends, then calls `enforce_quota` when `len(buffer) >= limit`, which counts the bytes of the new records.
@@ -57,7 +58,7 @@ class Recorder:
     """
 
     def __init__(self, memory_quota: int, outcomes: Outcomes, wake: Callable[[], None]) -> None:
-        self.buffer: list[bytes] = []
+        self.buffer = []
         self.append = self.buffer.append
         self.quota = memory_quota
         self.outcomes = outcomes

@@ -8,28 +8,31 @@ from pathlib import Path
 from types import ModuleType, TracebackType
 from typing import TYPE_CHECKING, Any
 
-from opentelemetry import trace
+from opentelemetry.context import Context
 
 from stepscope.model import names
 from stepscope.model.records import ALERT, EVENT, FIRST_STEP, LAST_STEP, METRIC, Instrument
 from stepscope.model.run_description import LONGEST_NAME, LONGEST_NOTES, MAX_TAGS, read_tags
 from stepscope.sdk import periodic, positions, values
-from stepscope.sdk.attributes import clean, is_known, safe_text, shorten
+from stepscope.sdk.attributes import clean, harmless, is_known, plain_texts, safe_text, shorten
 from stepscope.sdk.context import (
     CARRIED_KEY,
     NO_MARK,
+    SPAN_KEY,
     Mark,
     current,
     current_ids,
     current_mark,
     new_span_id,
     new_trace_id,
+    otel_variable,
     own_ids,
     pack,
     pack_any,
     pack_numbers,
     text_of,
 )
+from stepscope.sdk.core import RunState, compiled, use
 from stepscope.sdk.exception_records import exception_attrs, is_first_sight
 from stepscope.sdk.flusher import Flusher
 from stepscope.sdk.interrupts import pass_on
@@ -43,7 +46,7 @@ from stepscope.sdk.run_protocols import OpenSpan, PackedLink
 from stepscope.sdk.self_diagnosis import SelfDiagnosis
 from stepscope.sdk.settings import MAX_SECONDS, Settings
 from stepscope.sdk.span_opening import open_span, open_step
-from stepscope.sdk.spans import Span
+from stepscope.sdk.spans import Span, StepSpan, drop_left
 from stepscope.sdk.tensors import Refused, Row, step_number
 from stepscope.sdk.writer_identity import open_journal
 
@@ -73,9 +76,16 @@ def _sample_records() -> ModuleType:
     return sample_records
 
 
-class Run:
+class Run(RunState):
     """A run. Every method may be called from any thread, before and after a fork."""
 
+    recorder: Recorder
+    active_mark: Mark | None
+    open_steps: list[Mark]
+    left_steps: dict[int, tuple[Mark, Any]]
+    open_spans: dict[bytes, OpenSpan]
+    link: PackedLink
+    """The ids of the span of the whole run, to which every step links."""
     asks_to_stop = False
     stop_asked: "Asked | None" = None
     _remote_control: "RemoteControl | None" = None
@@ -94,10 +104,9 @@ class Run:
         self.status = "running"
         self.main = True
         self.pid = os.getpid()
-        self.active_mark: Mark | None = None
-        self.open_steps: list[Mark] = []
-        self.left_steps: dict[int, tuple[Mark, Any]] = {}
-        self.open_spans: dict[bytes, OpenSpan] = {}
+        self.open_steps = []
+        self.left_steps = {}
+        self.open_spans = {}
         self.outcomes = Outcomes()
         self.flusher: Flusher
         self.recorder = Recorder(settings.memory_quota, self.outcomes, lambda: self.flusher.start())
@@ -134,13 +143,9 @@ class Run:
         self._plain: bool | None = None
         """Whether `sum` is used to detect plain numbers: None before the first call, False after other types."""
         self._finished = self._recorded = False
-        self._counter = 0
         self._folding: Folding | None = None
         own_ids()
-        self.link: PackedLink = (new_trace_id(), new_span_id(), {})
-        """The ids of the span of the whole run, to which every step links."""
-        self.above: trace.Span | None = None
-        """The span of the parent process, if the environment has one."""
+        self.link = (new_trace_id(), new_span_id(), {})
         self.started, self.started_monotonic = _time_ns(), time.monotonic_ns()
 
     @property
@@ -174,6 +179,7 @@ class Run:
     def _record_config(self, changes: Mapping[str, Any]) -> None:
         self.event(names.EVENT_CONFIG, changes)
 
+    @compiled
     def log(
         self, metrics: Mapping[str, Any] | None = None, step: int | None = None, category: str | None = None,
         axis: str | None = None, **unknown: Any,
@@ -278,6 +284,7 @@ class Run:
             self.outcomes.reject("step", str(reason), lost)
             return None
 
+    @compiled
     def step(self, n: int | None = None, name: str = "step", **unknown: Any) -> Span:
         """Open the root span of step `n`; inside it every record carries the step. `name` names the axis."""
         if unknown:
@@ -742,3 +749,23 @@ class Run:
             return card(self)
         except Exception:
             return None
+
+
+use(
+    otel_variable=otel_variable,
+    current_mark=current_mark,
+    span_key=SPAN_KEY,
+    carried_key=CARRIED_KEY,
+    no_mark=NO_MARK,
+    harmless=harmless,
+    plain_texts=plain_texts,
+    categories=names.CATEGORIES,
+    step_name=names.SPAN_STEP,
+    drop_left=drop_left,
+    context_type=Context,
+    mark_type=Mark,
+    span_type=Span,
+    step_type=StepSpan,
+    run_type=Run,
+    recorder_type=Recorder,
+)

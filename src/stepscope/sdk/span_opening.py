@@ -18,15 +18,17 @@ from stepscope.sdk.context import (
     settled,
     text_of,
 )
+from stepscope.sdk.core import compiled
 from stepscope.sdk.run_protocols import Part
 from stepscope.sdk.span_fields import link
 from stepscope.sdk.spans import Span, StepSpan
 
-_new = object.__new__
+_new_span = Span.__new__
 _time_ns = time.time_ns
 _monotonic_ns = time.monotonic_ns
 
 
+@compiled
 def open_span(self: Part, name: str | None = None, /, **attrs: Any) -> Span:
     """Open a child of the current span; use it with `with` or `async with`, or `end()` it anywhere."""
     # This is `Span(self, name, clean(attrs), above)` inlined: calls, mostly that of the class, take 5 % of the time.
@@ -39,7 +41,7 @@ def open_span(self: Part, name: str | None = None, /, **attrs: Any) -> Span:
             break
     if CARRIED_KEY in here:
         attrs = {**here[CARRIED_KEY], **attrs}
-    span = _new(Span)
+    span = _new_span(Span)
     span._run = self
     if type(name) is str and name in plain_texts:
         span.name = name
@@ -64,7 +66,7 @@ def open_span(self: Part, name: str | None = None, /, **attrs: Any) -> Span:
 def open_step(run: Part, mark: Mark) -> StepSpan:
     """Open the root span of a step, linked to the run and to the span that is current."""
     here = current()
-    step = _new(StepSpan)
+    step = _new_span(StepSpan)
     step._run = run
     step.name = names.SPAN_STEP
     step._attrs = dict(here[CARRIED_KEY]) if CARRIED_KEY in here else {}

@@ -16,6 +16,7 @@ from stepscope.sdk.attributes import LONGEST, NUMBERS, clean, clean_value, harml
 from stepscope.sdk.context import (
     NO_MARK,
     SPAN_KEY,
+    Mark,
     attach,
     current,
     current_mark,
@@ -27,6 +28,7 @@ from stepscope.sdk.context import (
     settled,
     text_of,
 )
+from stepscope.sdk.core import SpanState, compiled
 from stepscope.sdk.exception_records import exception_attrs, message_of
 from stepscope.sdk.interrupts import pass_on
 from stepscope.sdk.masking import Unmasked
@@ -45,41 +47,35 @@ MAX_LEFT = 1000
 """Limit on remembered steps that were exited in another context than they were entered."""
 
 
-class Span(trace.Span):
+_COPIED = (
+    *("_run", "name", "_attrs", "id", "trace", "parent", "mark", "start", "_began", "duration"),
+    *("announced", "joins", "usual", "unmasked", "special", "_links", "_origin"),
+)
+"""The fields of a span that a copy has too."""
+_OF_THE_CONTEXT = frozenset(("_token", "_step_token", "left"))
+"""Those it does not have."""
+
+
+class Span(SpanState, trace.Span):
     """One operation. A context manager, sync or async; or `end()` it from any thread.
 
     Methods never raise. After the end they do nothing. What most spans never change is a default of the class.
     """
 
-    parent: bytes | None = None
+    _run: Part
+    mark: Mark
+    _links: Sequence[PackedLink]
     kind = trace.SpanKind.INTERNAL
     kind_number = 1
     """The kind as recorded: the protocol's number, which is that of OpenTelemetry's API plus one."""
     status = 0
     message = ""
     scope = ""
-    duration: int | None = None
-    announced = False
-    """Whether a record of the open span was written."""
-    joins = True
-    """Whether entering makes this the current span."""
-    _links: Sequence[PackedLink] = ()
     _events: Sequence[tuple[int, str, dict[str, Any]]] = ()
-    usual = True
-    """Whether kind, status, message, events and scope have their defaults, and nothing is unmasked."""
-    unmasked = False
-    """Whether a text of the span may hold a secret, so that the flusher must look."""
-    _token: Any = None
-    left: Any = None
-    """The token that removes this exited span from the context in which it is still current."""
-    _origin: trace.SpanContext | None = None
-    """The remote parent whose trace flags and state are propagated; None for the defaults."""
     _remote = False
     """Whether the parent is a span of another process."""
     limits: Limits | None = None
     """Limits from OpenTelemetry's variables; None if none is set."""
-    special = False
-    """Whether any of these three is not the default."""
 
     def __init__(self, run: Part, name: str, attrs: dict[str, Any], above: trace.Span | None) -> None:
         self._run = run
@@ -104,7 +100,7 @@ class Span(trace.Span):
         """Become the child of a span of any library."""
         kind = type(above)
         if (kind is Span or kind is StepSpan) and above.left is not None:
-            _drop_left(self._run)
+            drop_left(self._run)
             above = settled(above)
             kind = type(above)
         if kind is Span or kind is StepSpan:
@@ -122,12 +118,14 @@ class Span(trace.Span):
             if context.trace_flags != _SAMPLED or context.trace_state:
                 self._origin, self.special = context, True
 
+    @compiled
     def __enter__(self) -> "Span":
         if self.joins and self._token is None:
             here = current()
             self._token = attach(Context({**here, SPAN_KEY: self} if here else {SPAN_KEY: self}))
         return self
 
+    @compiled
     def __exit__(
         self,
         kind: type[BaseException] | None,
@@ -150,12 +148,19 @@ class Span(trace.Span):
                 self.left = token
         self.end()
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        """A copy, also one in another process, has not been entered."""
+        fields = {name: getattr(self, name, None) for name in _COPIED}
+        rest = {name: value for name, value in vars(self).items() if name not in _OF_THE_CONTEXT}
+        return _copied, (type(self), fields | rest)
+
     async def __aenter__(self) -> "Span":
         return self.__enter__()
 
     async def __aexit__(self, *raised: Any) -> None:
         self.__exit__(*raised)
 
+    @compiled
     def end(self, end_time: int | None = None) -> None:
         """End the span and record it; a second end does nothing."""
         if self.duration is not None:
@@ -360,15 +365,22 @@ class Span(trace.Span):
         self.set_status(trace.StatusCode.ERROR, f"{type(error).__name__}: {message_of(error)}")
 
 
+def _copied(kind: type[Span], fields: Mapping[str, Any]) -> Span:
+    span = kind.__new__(kind)
+    for name, value in fields.items():
+        if value is not None:  # the default of all that may be None
+            setattr(span, name, value)
+    return span
+
+
 class StepSpan(Span):
     """The root span of one step, linked to the run; inside it every record carries the step."""
 
-    _step_token: Any = None
-
+    @compiled
     def __enter__(self) -> "StepSpan":
         run, mark = self._run, self.mark
         if run.left_steps:
-            _drop_left(run)
+            drop_left(run)
         self._step_token = current_mark.set(mark)
         run.open_steps.append(mark)
         run.active_mark = mark
@@ -376,6 +388,7 @@ class StepSpan(Span):
         self._token = attach(Context({**here, SPAN_KEY: self} if here else {SPAN_KEY: self}))
         return self
 
+    @compiled
     def __exit__(
         self,
         kind: type[BaseException] | None,
@@ -400,10 +413,10 @@ class StepSpan(Span):
         else:
             run.left_steps[id(mark)] = (mark, self._step_token)
         if run.left_steps:
-            _drop_left(run)
+            drop_left(run)
 
 
-def _drop_left(run: Part) -> None:
+def drop_left(run: Part) -> None:
     """Reset the step of this context past steps that were exited in another context or out of order."""
     while (found := run.left_steps.pop(id(current_mark.get()), None)) is not None:
         try:

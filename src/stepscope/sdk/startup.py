@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from stepscope.model import names
 from stepscope.model.errors import ConfigError
-from stepscope.sdk import announcement, launch, log_capture, process_hooks, settings
+from stepscope.sdk import launch, log_capture, process_hooks, settings
 from stepscope.sdk.run import Run
 from stepscope.sdk.self_diagnosis import Callback, OnAlert
 
@@ -98,7 +98,20 @@ def connect(run: Run) -> None:
     description = _described(run.settings)
     started = {"config": run.config, **description, "launcher": run.launch.launcher, **launch.describe()}
     run.event(names.EVENT_STARTED, started)
-    announcement.announce(run)
+    _announce(run)
+
+
+def _announce(run: Run) -> None:
+    """Print on standard error how to open the run, from rank 0 and, unless it is asked for, at a terminal only."""
+    try:
+        quiet = run.settings.quiet
+        if run.rank == 0 and (sys.stderr.isatty() if quiet is None else not quiet):
+            from stepscope.sdk.announcement import line  # imported on use
+
+            sys.stderr.write(f"{line(run)}\n")
+            sys.stderr.flush()
+    except Exception:  # standard error may be closed or None
+        return
 
 
 def _join_opentelemetry(run: Run) -> Callable[[], None]:
