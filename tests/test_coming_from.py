@@ -61,3 +61,11 @@ def test_the_program_records_what_it_says(heading: str, tmp_path: Path) -> None:
     assert (done.returncode, done.stderr) == (0, "")
     (run,) = layout.list_runs(tmp_path)
     assert set(LEFT_BEHIND[heading]) <= named(read_run(tmp_path, run))
+
+
+def test_a_page_that_sends_a_script_of_wandb_names_the_key() -> None:
+    """The client ends without a key for an address, also where the hub takes any."""
+    pages = [ROOT / "README.md", *(ROOT / "docs").rglob("*.md"), ROOT / "src/stepscope/dialects/wandb/README.md"]
+    sending = [page for page in pages if "WANDB_BASE_URL=http" in page.read_text()]
+    assert len(sending) >= 4
+    assert [page.name for page in sending if "WANDB_API_KEY" not in page.read_text()] == []

@@ -62,16 +62,42 @@ def test_one_row_tells_it_all(tmp_path: Path, capsys: pytest.CaptureFixture[str]
 
 def test_the_table_fits_in_100_columns_and_marks_nan(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Long names are cut, a NaN stands out, alerts come first."""
-    run = "20251231-235959-" + "x" * 60
+    run = "20251231-235959-0123abcd"
     write(tmp_path, run, [metric(10**9, loss=math.nan), alert("nan"), finished("failed")], name="n" * 80)
     assert main(["runs", "--home", str(tmp_path)]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert all(len(line) <= 100 for line in lines)
     assert lines[0].split() == [
-        "RUN", "PROJECT/NAME", "STATUS", "STEP", "ATT", "RANKS", "STARTED", "LASTED", "SIZE"
+        "RUN", "PROJECT/NAME", "STATUS", "STEP", "ATT", "RANKS", "STARTED", "LASTED"
     ]  # fmt: skip
     assert "failed" in lines[1]
     assert lines[2] == "  1 alert   trainer/loss !NaN"
+
+
+@pytest.mark.parametrize(("width", "step"), [(60, 19), (80, 19 * 10**12), (100, 19 * 10**12)])
+def test_an_id_is_never_cut(
+    width: int, step: int, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Ids of runs that started in one second differ at their end; a narrow terminal leaves out other columns."""
+    runs = [f"20261119-015357-{number:08x}" for number in (0xEEE33C19, 0x97B0FC64)]
+    for id in runs:
+        late = Metric(START, step, None, "trainer", {"loss": 0.5})
+        write(tmp_path, id, [late], project="a project", name="n" * 200)
+    monkeypatch.setattr("stepscope.cli.text.width", lambda: width)
+    assert main(["runs", "--home", str(tmp_path)]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert {line.split()[0] for line in lines if line.startswith("2026")} == set(runs)
+    assert all(len(line) <= width for line in lines), lines
+    assert "a project/nnnnn" in "\n".join(lines)
+    assert ("SIZE" in lines[0], "STATUS" in lines[0]) == (False, True)
+
+
+def test_an_id_longer_than_any_tool_makes_is_cut(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A line fits whatever somebody gave as an id."""
+    write(tmp_path, "x" * 90, [metric(0, loss=0.5)])
+    assert main(["runs", "--home", str(tmp_path)]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert all(len(line) <= 100 for line in lines), lines
 
 
 def test_json_spells_non_finite_values(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

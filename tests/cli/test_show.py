@@ -55,6 +55,18 @@ def test_text(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert "dropped/metric/disk" in out
 
 
+def test_events_are_counted_where_they_are_listed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """What has a section of its own, as rejected keys and settings have, is no missing line of the events."""
+    others = [event(names.EVENT_REJECTED, keys={"model": "string"}), event(names.EVENT_CONFIG, lr=0.1)]
+    write(tmp_path, "R", [metric(1, loss=0.5), *others, finished()])
+    assert main(["show", "R", "--home", str(tmp_path)]) == 0
+    out = capsys.readouterr().out
+    assert ("EVENTS" in out, "REJECTED" in out) == (False, True)
+    write(tmp_path, "S", [*others, *(event("milestone", at=n) for n in range(12)), finished()])
+    assert main(["show", "S", "--home", str(tmp_path)]) == 0
+    assert "the last 10 of 12:" in capsys.readouterr().out
+
+
 def test_json(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """The same for programs, exactly."""
     found = shown(home, capsys)

@@ -55,6 +55,13 @@ def test_nothing_near_lists_the_latest(home: Path, given: str) -> None:
         find_run(home, given)
 
 
+@pytest.mark.parametrize("given", ["lates", "latets", "Latest"])
+def test_a_misspelled_latest_is_answered_with_it(home: Path, given: str) -> None:
+    """The word is nearer than any name."""
+    with pytest.raises(UnknownRun, match=r"; did you mean latest\?$"):
+        find_run(home, given)
+
+
 def test_an_exact_id_wins_over_longer_ones(home: Path) -> None:
     """An id that begins another is not ambiguous."""
     write(home, "20250101-aaaa-2", [metric(1, loss=1.0)])

@@ -30,7 +30,15 @@ def _write(made: list[Batch], run: str, values: list[tuple[int, dict[str, Any]]]
     records += who.get("more", [])
     end = begin + len(values) * SECOND
     records.append(Event(end, None, None, None, None, 9, EVENT_FINISHED, {"status": "finished"}))
-    writer = Writer(id=f"{run}{rank}-{attempt}", run=run, project="web", rank=rank, attempt=attempt, wall_ns=begin)
+    writer = Writer(
+        id=f"{run}{rank}-{attempt}",
+        run=run,
+        project="web",
+        rank=rank,
+        attempt=attempt,
+        wall_ns=begin,
+        name=who.get("name"),
+    )
     made.append(Batch(writer, 1, records))
 
 
@@ -43,6 +51,7 @@ def _pairs(made: list[Batch]) -> None:
     many: list[tuple[int, dict[str, Any]]] = [(n, {("b" if n % 2 else "a"): n / 2}) for n in range(LONG)]
     many += [(n, {"tokens": n * 8.0}) for n in range(LONG)]
     _write(made, "long", many)
+    _write(made, "once", [(7, {"acc": 0.5})], name="name " * 600)
 
 
 def _again(made: list[Batch]) -> None:
@@ -146,6 +155,16 @@ def test_only_steps_with_both_metrics_are_drawn(told: RunningHub, show: Opened) 
     assert _words(page, "a", "shown") == "2 points, 2 shown, 48 without x"
     turn_to(page, "run/pairs?x=a")
     assert _words(page, "val", "shown") == "2 points, 2 shown"
+
+
+def test_one_point_under_a_name_of_any_length_is_in_sight(told: RunningHub, show: Opened) -> None:
+    """Three lines of the name are shown, also on a phone, and all of it to the pointer."""
+    page = show(told, "run/once?tab=charts", width=390, height=844)
+    assert _words(page, "acc", "shown") == "1 point, 1 shown"
+    heading = page.locator("h1")
+    assert heading.get_attribute("title") == "name " * 600
+    assert heading.bounding_box()["height"] < 100
+    assert page.locator("nav.tabs").bounding_box()["y"] < 500
 
 
 def test_more_steps_than_marks_are_paired_where_it_is_sure(told: RunningHub, show: Opened) -> None:

@@ -172,7 +172,11 @@ def test_first_page_shows_what_to_paste(tmp_path: Path, show: Opened) -> None:
         assert "stepscope.init(" in page.locator(".code").first.inner_text()
         page.get_by_text(str(tmp_path / "home")).first.wait_for()
         ways = page.locator(".code pre").all_inner_texts()
-        for way in (f"WANDB_BASE_URL={hub.url}", f"MLFLOW_TRACKING_URI={hub.url}", "stepscope import"):
+        for way in (
+            f"WANDB_BASE_URL={hub.url} WANDB_API_KEY={'0' * 40} ",
+            f"MLFLOW_TRACKING_URI={hub.url}",
+            "stepscope import",
+        ):
             assert any(text.startswith(way) for text in ways), way
         assert page.locator(".code-copy").count() == len(ways)
         page.get_by_text("Waiting for the first record").wait_for()

@@ -42,6 +42,21 @@ def _sign_in(page: Any, hub: RunningHub, token: str) -> None:
     page.locator(".vt-row").first.wait_for()
 
 
+def test_the_dialog_of_a_hub_without_tokens_shows_all_of_its_text(tmp_path: Path, show: Opened) -> None:
+    """A long address is scrolled within its box, under no button, at the widths of a desk and of a phone."""
+    with hub_with(tmp_path / "home", [_run("a-run-with-an-id-of-some-length-" + "0" * 40)]) as hub:
+        page = show(hub, "run/a-run-with-an-id-of-some-length-" + "0" * 40)
+        for width in (1280, 390):
+            page.set_viewport_size({"width": width, "height": 800})
+            page.get_by_role("button", name="Share…").click()
+            dialog = page.get_by_role("dialog", name=re.compile("^Share "))
+            assert "made by stepscope hub token create" in " ".join(dialog.inner_text().split())
+            assert dialog.evaluate("(each) => each.scrollWidth <= each.clientWidth"), width
+            dialog.get_by_role("button", name="Close").click()
+            dialog.wait_for(state="detached")
+        show.close()
+
+
 def test_a_link_is_made_opened_and_revoked_on_the_page(tmp_path: Path, show: Opened) -> None:
     """The head of a run and of a project make links, list them and revoke them; each opens what it is of."""
     home = tmp_path / "home"

@@ -56,7 +56,7 @@ def _stop_here(home: Path, run: str) -> dict[str, Any]:
     """Ask a run of a home that no hub has open; the answer has the fields of a hub's, and none of what was heard."""
     state, edits = listed_run(home, run).status, Edits(home)
     if state not in UNFINISHED:
-        raise ConfigError(f"the run {run} is {state}: there is nothing to ask of it")
+        raise ConfigError(f"the run {run} is {state}: only a run that has not ended can be asked to stop or to change")
     attempt, asked = edits.newest_attempt(run), edits.requests(run).stop
     if asked is None or asked.attempt < attempt:
         edits.append(run, user(), request=Request(attempt=attempt, stop=True))

@@ -13,7 +13,7 @@ from stepscope.journal.run_summary import RECENT
 from stepscope.model import names
 from stepscope.model.goodput_sums import in_words
 
-_LIFECYCLE = (
+LISTED_ELSEWHERE = (
     names.EVENT_STARTED,
     names.EVENT_CONFIG,
     names.EVENT_EDITED,
@@ -22,6 +22,7 @@ _LIFECYCLE = (
     names.EVENT_CLOCK,
     names.EVENT_REJECTED,
 )
+"""Events that are other parts of a document: its state, settings, exceptions and rejected keys."""
 """Events that other fields show."""
 _MAX_READ = 1000
 _OF_WRITER = ("id", "attempt", "rank", "main", "host", "pid", "resource")
@@ -193,7 +194,7 @@ def _document(stored: StoredRun, home: Path, row: Answer, keys: Sequence[Answer]
         exceptions=_newest(map(_record, found)),
         events=Counted(
             counts=summary["events"],
-            recent=_newest(_record(each) for each in events if each["name"] not in _LIFECYCLE),
+            recent=_newest(_record(each) for each in events if each["name"] not in LISTED_ELSEWHERE),
         ),
         logs=summary["logs"],
         counters=summary["counters"],

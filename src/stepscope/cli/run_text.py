@@ -8,7 +8,16 @@ from stepscope.cli import text
 from stepscope.cli.findings import explanation, wrapped
 from stepscope.cli.findings import line as finding_line
 from stepscope.cli.record_lines import clock, pairs
-from stepscope.cli.run_document import Counted, KeyPart, OpenSpan, RunDocument, RunLook, SpanPart, WriterPart
+from stepscope.cli.run_document import (
+    LISTED_ELSEWHERE,
+    Counted,
+    KeyPart,
+    OpenSpan,
+    RunDocument,
+    RunLook,
+    SpanPart,
+    WriterPart,
+)
 from stepscope.journal import layout
 from stepscope.journal.key_summary import importance
 from stepscope.model import formatting, names
@@ -220,9 +229,8 @@ def _exceptions(run: RunDocument) -> list[str]:
 
 
 def _events(events: Counted) -> list[str]:
-    shown_elsewhere = (names.EVENT_STARTED, names.EVENT_FINISHED, names.EVENT_EXCEPTION)
     lines = [f"{clock(_ns(each.time))} {each.name} {_at(each.step)} {pairs(each.attrs)}" for each in events.recent]
-    return _listed(lines, sum(count for name, count in events.counts.items() if name not in shown_elsewhere))
+    return _listed(lines, sum(count for name, count in events.counts.items() if name not in LISTED_ELSEWHERE))
 
 
 def _rejected(rejected: Mapping[str, str]) -> Iterator[str]:

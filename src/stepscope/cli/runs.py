@@ -23,6 +23,11 @@ _WIDEST = 24
 _WIDEST_GROUP = 40
 _VALUES = 4
 """Metrics of groups, where no columns are asked for."""
+_WIDEST_ID = 36
+"""An id of 32 digits, with four dashes."""
+_NARROWEST_NAME = 16
+_LEAVES_FIRST = (">SIZE", ">ATT", ">RANKS", ">LASTED", "STARTED")
+"""Columns that a narrow terminal does without, the least important first."""
 _HEAD = ("RUN", "PROJECT/NAME", "STATUS", ">STEP", ">ATT", ">RANKS", "STARTED", ">LASTED", ">SIZE")
 
 
@@ -203,8 +208,8 @@ def as_json(seen: ListedRun) -> dict[str, Any]:
 
 
 def _lines(shown: list[ListedRun], width: int) -> list[str]:
-    rows = [_row(each) for each in shown]
-    lines = text.table(_HEAD, rows, limits=_limits(_HEAD, rows, width))
+    head, rows = _that_fit(_HEAD, [_row(each) for each in shown], width)
+    lines = text.table(head, rows, limits=_limits(head, rows, width))
     out = lines[:1]
     for each, line in zip(shown, lines[1:], strict=True):
         details = _details(each)
@@ -212,13 +217,31 @@ def _lines(shown: list[ListedRun], width: int) -> list[str]:
     return out
 
 
+def _that_fit(head: Sequence[str], rows: list[list[str]], width: int) -> tuple[Sequence[str], list[list[str]]]:
+    """Leave out columns until the others fit; the id stays whole, since it is what one types next."""
+    for name in _LEAVES_FIRST:
+        if _name_room(head, rows, width) >= _name_wish(rows):
+            break
+        left = head.index(name)
+        head = [each for column, each in enumerate(head) if column != left]
+        rows = [[cell for column, cell in enumerate(row) if column != left] for row in rows]
+    return head, rows
+
+
 def _limits(head: Sequence[str], rows: list[list[str]], width: int) -> dict[str, int]:
-    """Divide the remaining width between the id, which has priority, and the name."""
+    """The name gets what the other columns leave."""
+    return {"RUN": _WIDEST_ID, "PROJECT/NAME": max(_name_room(head, rows, width), _name_wish(rows))}
+
+
+def _name_wish(rows: list[list[str]]) -> int:
+    """The least room for names, and for their heading."""
+    return min(max(map(len, (_HEAD[1], *(row[1] for row in rows)))), _NARROWEST_NAME)
+
+
+def _name_room(head: Sequence[str], rows: list[list[str]], width: int) -> int:
     cells = [[name.lstrip(">") for name in head], *rows]
-    run, name, *others = (max(len(row[column]) for row in cells) for column in range(len(head)))
-    room = width - sum(others) - 2 * (len(head) - 1)
-    run = max(min(run, room - min(name, 16)), 8)
-    return {"RUN": run, "PROJECT/NAME": max(room - run, 8)}
+    run, _, *others = (max(len(row[column]) for row in cells) for column in range(len(head)))
+    return width - min(run, _WIDEST_ID) - sum(others) - 2 * (len(head) - 1)
 
 
 def _row(seen: ListedRun) -> list[str]:

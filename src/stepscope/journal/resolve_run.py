@@ -63,6 +63,8 @@ def choose(text: str, runs: list[str], naming: Callable[[str], str | None], wher
         return matches[0]
     if matches:
         raise UnknownRun(f"{text!r} matches {len(matches)} runs:\n{_listed(matches, names)}")
+    if difflib.get_close_matches(text.lower(), [LATEST], cutoff=0.8):
+        raise UnknownRun(f"no run {text!r} in {where}; did you mean {LATEST}?")
     near = _nearest(text, runs, names)
     said = f"closest matches:\n{_listed(near, names)}" if near else f"the latest are:\n{_listed(runs[:NEAREST], names)}"
     raise UnknownRun(f"no run {text!r} in {where}; {said}")

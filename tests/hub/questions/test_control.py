@@ -57,7 +57,7 @@ def test_what_became_of_requests(hub: Hub, get: Get) -> None:
     store(hub, "asked", 1, event(names.EVENT_LIVE_CHANGED, 3, **{**changed, "step": 9}))
     store(hub, "asked", 1, event(names.EVENT_STOP, 4, request=stop.id, who="eve", asks=True, step=11))
     found = get("/api/runs/asked/control")
-    assert (found["allowed"], "nothing to ask" in found["reason"]) == (False, True)
+    assert (found["allowed"], "has not ended" in found["reason"]) == (False, True)
     assert (found["stop"]["state"], found["stop"]["ranks"], found["stop"]["heard_step"]) == ("ended", 1, 11)
     by_name = {each["name"]: each for each in found["settings"]}
     assert (by_name["lr"]["value"], by_name["lr"]["kind"], by_name["name"]["value"]) == (0.5, "number", "a")
@@ -84,5 +84,5 @@ def test_runs_that_take_no_requests(ask: object, get: Get) -> None:
     assert (found["allowed"], found["stop"], found["settings"], found["changes"]) == (False, None, [], [])
     for path, body in (("stop", None), ("live", {"lr": 1})):
         refused = ask("POST", f"/api/runs/big/{path}", json=body)  # type: ignore[operator]
-        assert (refused.status_code, "there is nothing to ask" in refused.text) == (409, True)
+        assert (refused.status_code, "only a run that has not ended" in refused.text) == (409, True)
         assert ask("POST", f"/api/runs/none/{path}", json=body).status_code == 404  # type: ignore[operator]

@@ -163,7 +163,7 @@ def _why_not(reader: Reader, row: RunRow) -> str:
     """Why nothing can be asked of a run; empty when it can."""
     state = reader.states.state(row)
     if state not in UNFINISHED:
-        return f"the run {row.id} is {state}: there is nothing to ask of it"
+        return f"the run {row.id} is {state}: only a run that has not ended can be asked to stop or to change"
     if not layout.is_safe(row.id) or not _is_ours(reader.engine, row.number):
         return f"the run {row.id} was not recorded by Stepscope's own client, which alone can be asked to stop"
     return ""

@@ -2,7 +2,7 @@
 import { html, useEffect, useLayoutEffect, useMemo, useRef, useState } from "../h.js";
 import { useShownTheme } from "../theme.js";
 import { IconButton, Swatch } from "../parts/controls.js";
-import { count, quantity } from "../parts/format.js";
+import { count, counted, quantity } from "../parts/format.js";
 import { lastText } from "../parts/last.js";
 import { inSight } from "./painter.js";
 import { covers, Plot, sizeOf } from "./plot.js";
@@ -259,7 +259,13 @@ function countWords(state, lines, { log, y, window }) {
   if (!lines.length) return "";
   const sum = (of) => lines.reduce((all, { marks }) => all + (of(marks) || 0), 0);
   const { gone, cut } = log ? belowLog(lines) : { gone: 0, cut: 0 };
-  const parts = [`${count(sum((marks) => marks.total))} points`, `${count(sum((marks) => marks.length) - gone)} shown`];
+  const parts = [
+    counted(
+      sum((marks) => marks.total),
+      "point",
+    ),
+    `${count(sum((marks) => marks.length) - gone)} shown`,
+  ];
   const withoutX = sum((marks) => marks.withoutX),
     unmatched = sum((marks) => marks.unmatched);
   if (gone) parts.push(`${count(gone)} ≤ 0 hidden`);

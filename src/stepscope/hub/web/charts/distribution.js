@@ -4,7 +4,7 @@ import { get, runPath } from "../api.js";
 import { useShownTheme } from "../theme.js";
 import { useFetch, useSize } from "../use.js";
 import { IconButton } from "../parts/controls.js";
-import { count, number, real } from "../parts/format.js";
+import { count, counted, number, real } from "../parts/format.js";
 import { formatX } from "./scales.js";
 
 const POINTS = 100; // columns
@@ -107,7 +107,7 @@ export function DistributionCard({
       ${fetched.value && !columns.length && html`<p class="chart-note">No distributions in this range</p>`}
     </div>
     <footer class="chart-foot"><span class="chart-count">
-      ${series ? `${count(series.total)} distributions, ${count(columns.length)} shown` : ""}
+      ${series ? `${counted(series.total, "distribution")}, ${count(columns.length)} shown` : ""}
       ${others > 0 ? `, rank ${series.rank} of ${others + 1} series` : ""}</span></footer>
   </section>`;
 }

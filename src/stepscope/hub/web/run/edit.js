@@ -33,7 +33,7 @@ export function Name({ run, onEdit }) {
       <button class="button primary">Save</button>
         <button type="button" class="button" onClick=${() => setOpen(false)}>Cancel</button></form>`;
   }
-  return html`<h1>${run.name || run.id}</h1>
+  return html`<h1 title=${run.name || run.id}>${run.name || run.id}</h1>
     <${May}><${IconButton} icon="pencil" label="Rename" class="icon-button small" onClick=${() => setOpen(true)} /><//>`;
 }
 

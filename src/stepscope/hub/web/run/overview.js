@@ -51,7 +51,7 @@ function Reproduce({ environment }) {
   if (!environment["git.commit"] || !commands.length) return null;
   return html`<section class="panel box" aria-label="Reproduce"><header class="box-head"><h2>Reproduce</h2></header>
     <div class="box-body"><${Code} text=${commands.join("\n")} />
-      <p class="muted">With <code>init(capture_code=True)</code> the uncommitted changes are the file <code>code/diff</code>
+      <p class="muted">With <code>init(capture_code=True)</code> the uncommitted changes are the file <code>code/diff</code>${" "}
         under Files; <code>git apply</code> brings them back.</p></div></section>`;
 }
 
@@ -188,7 +188,7 @@ function OwnOverhead({ keys }) {
     </tbody></table>
     ${
       copies &&
-      html`<p class="muted">Copying logged arrays took up to ${percent(copies.max)} of the time. <code>Image(array, copy=False)</code>
+      html`<p class="muted">Copying logged arrays took up to ${percent(copies.max)} of the time. <code>Image(array, copy=False)</code>${" "}
       copies nothing, if the array is not changed afterwards.</p>`
     }</div></section>`;
 }

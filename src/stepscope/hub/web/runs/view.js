@@ -218,6 +218,8 @@ run = stepscope.init(project="gpt", config={"lr": 3e-4})
 run.log({"loss": loss}, step=i, category="trainer")   # in your loop
 run.finish()`;
 
+const ANY_KEY = "0".repeat(40);
+
 function FirstRun({ home }) {
   return html`<div class="first">
     <h1>No runs yet</h1>
@@ -232,7 +234,8 @@ function FirstRun({ home }) {
         : "The hub reads the home folder that your program writes to."
     }</p>
     <h2>From a W&B script, unchanged</h2>
-    <${Code} text=${`WANDB_BASE_URL=${location.origin} python train.py`} />
+    <${Code} text=${`WANDB_BASE_URL=${location.origin} WANDB_API_KEY=${ANY_KEY} python train.py`} />
+    <p>Its client wants a key for each address. Where the hub has no tokens, any 40 characters are one.</p>
     <h2>From an MLflow script, unchanged</h2>
     <${Code} text=${`MLFLOW_TRACKING_URI=${location.origin} python train.py`} />
     <h2>From runs that you have</h2>

@@ -39,7 +39,7 @@ function Address({ open }) {
     <${Code} text=${location.href} /><${Loopback} />
     <p class="muted">${
       open
-        ? html`On a hub with tokens a link can show one run or project only. The first one is made by
+        ? html`On a hub with tokens a link can show one run or project only. The first one is made by${" "}
           <code>stepscope hub token create --scope admin</code>; from then on everybody needs a token or a link.`
         : "Links that need no token are made with a token of the scope admin."
     }</p>`;
