@@ -38,6 +38,8 @@ ROW = 8
 LEAST = 30
 AT_ONCE, SOME = 8.0, 0.1
 """An entropy whose first value was so many times what its first blocks are, and not small, fell at once."""
+GAINED, BEST = 0.25, 0.8
+"""A reward that rose by the first share of its range since then, above the second, was learnt meanwhile."""
 TIMES = 2.0
 """An entropy has exploded above this many times its level..."""
 RISE = 0.25
@@ -102,8 +104,10 @@ class Entropy:
             return None  # a task that is learnt in a few steps
         if not high or (not self._at_once and len(values) - ROW - high[-1] > max(slowest * series.count, 12)):
             return None
-        self._reported.add("low")
         begun, early = steps[high[-1]], self._early
+        if self._has_learnt_since(begun):
+            return None
+        self._reported.add("low")
         text = (
             f"{series.key} collapsed from {number(self._sign * early)} to {number(series.value)} since step {begun}: "
             f"the policy no longer explores"
@@ -117,6 +121,16 @@ class Entropy:
             middles = each.middles
             if len(middles) > WIDTH and max(middles) - median(middles[-WIDTH:]) > 0.25 * (max(middles) - min(middles)):
                 return True
+        return False
+
+    def _has_learnt_since(self, begun: int) -> bool:
+        """Return whether a reward rose by much of its range while the entropy fell, to its best: the task is learnt."""
+        for each in self._run.of_role("reward", self._series.rank, held_out=False):
+            before = [middle for middle, last in zip(each.middles, each.lasts, strict=True) if last <= begun]
+            if len(before) < len(each.middles) and before:
+                wide, now = each.highest - each.lowest, median(each.middles[-2:])
+                if now - median(before[-2:]) > GAINED * wide and now > each.lowest + BEST * wide:
+                    return True
         return False
 
     def _reward_is_no_better(self) -> bool:
