@@ -63,7 +63,7 @@ KNOWN = {
     "explained_variance": Role("explained_variance"),
     "ep_rew_mean": Role("reward"),
     "mean_return": Role("reward"),
-    "reward_std": Role(""),
+    "reward_std": Role("reward_spread"),
     "response_length": Role("length"),
     "eval/acc": Role("accuracy", held_out=True),
     "tokens_per_second": Role("throughput"),

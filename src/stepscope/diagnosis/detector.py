@@ -184,7 +184,7 @@ SPARSE, MOST_APART = 4.0, 500.0
 _OF_MODELS = frozenset(
     (
         *("loss", "side_loss", "grad_norm", "accuracy", "kl", "reference_kl", "entropy", "value_estimate"),
-        *("explained_variance", "embedding_spread", "chosen_logps", "router_entropy", "moe_load", "moe_balance"),
+        *("explained_variance", "embedding_spread", "sample_spread", "chosen_logps", "router_entropy", "moe_load", "moe_balance"),
     )
 )
 MAX_SETTINGS = 10_000

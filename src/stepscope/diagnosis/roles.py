@@ -43,10 +43,11 @@ _ACCURACIES = frozenset(
             "mcc",
             "r2",
         ),
+        *("hits", "ap", "pearson", "spearman"),
     )
 )
 _QUALITIES = re.compile(
-    r"(^|_)(exact_match|(success|win|hit|solve|pass)_rate|m_(io_u|ap)|[fr]_[12]|top_\d+|em)(_score)?$"
+    r"(^|_)(exact_match|(success|win|hit|solve|pass)_rate|m_(io_u|ap)|[fr]_[12]|top_\d+|em|success|pass_at_\d+)(_(score|macro|micro|weighted))?$"
 )
 """Accuracies whose names have two words, or are taken for two: `mIoU`, `f1`, `r2`."""
 _STAGES = frozenset(
@@ -68,6 +69,14 @@ _ROUTERS = frozenset(("expert", "experts", "router", "routing", "gate", "gating"
 _EMBEDDINGS = frozenset(
     ("embedding", "embeddings", "embed", "emb", "feature", "features", "representation", "representations", "repr")
 )
+_SAMPLES = frozenset(("sample", "samples", "fake", "fakes", "generated"))
+"""What a generator makes: where they hardly differ it has collapsed."""
+_GROUPS = frozenset(("reward", "rewards", "advantage", "advantages", "adv", "group", "groups"))
+_SPELLED = (
+    *("info_nce", "neg_log_lik", "negative_log_likelihood", "neg_ll", "bits_per_char", "error_rate", "recon"),
+    *("reconstruction", "objective", "noise_mse", "eps_mse"),
+)
+"""Losses that are named by no word of their own."""
 _SIZES = frozenset(("b", "bytes", "kb", "kib", "mb", "mib", "gb", "gib"))
 _LOSSES = frozenset(
     (
@@ -87,9 +96,10 @@ _LOSSES = frozenset(
             "mape",
             "smape",
         ),
-        *("logloss", "wer", "cer"),
+        *("logloss", "wer", "cer", "infonce", "bpc", "huber", "hinge"),
     )
 )
+_ESTIMATES = frozenset(("q", "qs", "qf", "value", "values", "mean", "avg", "average", "max", "estimate", "1", "2"))
 _ERRORS = frozenset(("error", "err", "train", "training", "td", "bellman", "recon", "reconstruction", "mean", "avg"))
 """The words of an error that is a loss; others are counted."""
 
@@ -243,6 +253,10 @@ def _meaning(words: set[str], last: set[str], spaced: str, joined: str, key: str
     """Return the role from the words of the whole key and of the part that says what is measured."""
     if joined in ("exploration_rate", "exploration", "epsilon", "eps_greedy", "exploration_epsilon"):
         return "exploration"
+    if last & {"param", "params", "parameter", "weight", "weights", "w"} and "norm" in last:
+        return "param_norm"
+    if joined.removeprefix("train_").removesuffix("_mean") in _SPELLED:
+        return "loss"
     if last & _SETTINGS:
         return ""
     if ("loss" in last and last & {"scale", "scaler", "scaling"}) or joined in (
@@ -256,10 +270,8 @@ def _meaning(words: set[str], last: set[str], spaced: str, joined: str, key: str
         return "lr"
     if joined in ("total_norm", "global_norm"):  # what clipping returns
         return "grad_norm"
-    if any(word.startswith("grad") or word == "gnorm" for word in words) and ({"norm", "gnorm"} & words):
+    if any(word.startswith("grad") or word == "gnorm" for word in words) and ({"norm", "gnorm", "gradnorm", "l2"} & words):
         return "grad_norm"
-    if last & {"param", "params", "parameter", "weight", "weights"} and "norm" in last:
-        return "param_norm"
     if "update" in last and last & {"ratio", "weight"}:
         return "update_ratio"
     if _RATES.search(joined) or "mfu" in words:
@@ -270,6 +282,10 @@ def _meaning(words: set[str], last: set[str], spaced: str, joined: str, key: str
         return "moe_load"
     if words & _EMBEDDINGS and last & {"std", "spread", "variance", "rank"} and not last & _LOSSES:
         return "embedding_spread"
+    if words & _SAMPLES and last & {"std", "spread", "variance", "diversity"} and not last & _LOSSES:
+        return "sample_spread"
+    if words & _GROUPS and last & {"std", "spread"} and not last & {"zero"}:
+        return "reward_spread"
     if _SPREADS & last and "explained" not in last and not last & {"zero"}:
         return ""
     return _policies(words, last, joined) or _training(words, last, joined)
@@ -277,7 +293,7 @@ def _meaning(words: set[str], last: set[str], spaced: str, joined: str, key: str
 
 def _policies(words: set[str], last: set[str], joined: str) -> str:
     """Roles of reinforcement learning and preference optimisation."""
-    if ("truncat" in joined or joined in ("clip_ratio", "clipped_ratio")) and (words & _ANSWERS or "truncat" in joined):
+    if ("trunc" in joined or joined in ("clip_ratio", "clipped_ratio")) and (words & _ANSWERS or "trunc" in joined):
         return "truncation" if not last & {"length", "len"} else "length"
     if "clip" in joined and ("frac" in joined or "ratio" in joined) and "grad" not in joined:
         return "rare_clip_fraction" if last & {"vf", "value", "lower"} else "clip_fraction"
@@ -291,7 +307,7 @@ def _policies(words: set[str], last: set[str], joined: str) -> str:
         return "staleness"
     if last & {"margin", "margins"}:
         return "margin"
-    if last & {"q", "qs"} and last <= {"q", "qs", "value", "values", "mean", "avg", "average", "max", "estimate"}:
+    if last & {"q", "qs", "qf"} and last <= _ESTIMATES:
         return "value_estimate"
     return ""
 
@@ -315,7 +331,7 @@ def _training(words: set[str], last: set[str], joined: str) -> str:
         return "stage"
     if last & {"length", "len", "lengths"}:
         return "length"
-    if last & {"reward", "rewards", "rew", "return", "returns", "score"}:
+    if last & {"reward", "rewards", "rew", "return", "returns", "score"} or {"ep", "ret"} <= last:
         return "reward"
     if last & {"retries", "retry", "timeouts", "errors", "failures"}:
         return "failures"

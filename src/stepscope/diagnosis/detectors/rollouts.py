@@ -55,6 +55,8 @@ MOE = Kind(
 )
 ROW = 20
 EQUAL, TRUNCATED, CUT = 0.95, 0.5, 0.3
+NO_SPREAD = 1e-3
+"""A spread below this share of its highest value is none."""
 BEST = 0.9
 """A reward above this share of its range is high: that all answers are alike is no fault then."""
 MAX_KL, GROWN, MIN_DIFFERENCE = 0.1, 10.0, 1e-3
@@ -107,6 +109,17 @@ def _judge_mixed(series: Series, run: RunState) -> Finding | None:
     begun = _begun(series, 1 - EQUAL, above=False)
     text = f"{series.key} has been {number(median(recent))} since step {begun}: no group has a spread of rewards"
     return ZERO_ADVANTAGE.about(series, begun, text, (1 - EQUAL, 1.0))
+
+
+def _judge_spread(series: Series, run: RunState) -> Finding | None:
+    """Judge the spread of rewards, or of advantages, in a batch."""
+    recent = _last(series)
+    least = NO_SPREAD * max(series.highest, 0.0)
+    if len(recent) < ROW or series.count < 2 * ROW or max(recent) > least or _rewards_are_high(series, run):
+        return None
+    begun = _begun(series, least, above=False)
+    text = f"{series.key} has been {number(median(recent))} since step {begun}: all answers get the same reward"
+    return ZERO_ADVANTAGE.about(series, begun, text, (least, series.highest))
 
 
 def _judge_truncation(series: Series, run: RunState) -> Finding | None:
@@ -221,6 +234,7 @@ ZeroAdvantage = judged_once(
     "ZeroAdvantage", ZERO_ADVANTAGE, ("zero_advantage", "equal_groups"), _judge_groups, each="value"
 )
 MixedGroups = judged_once("MixedGroups", ZERO_ADVANTAGE, ("mixed_groups",), _judge_mixed, each="value")
+NoSpread = judged_once("NoSpread", ZERO_ADVANTAGE, ("reward_spread",), _judge_spread, each="value")
 Truncation = judged_once("Truncation", TRUNCATION, ("truncation",), _judge_truncation, each="value")
 Mismatch = judged_once("Mismatch", MISMATCH, ("mismatch", "mismatch_kl"), _judge_mismatch, each="value")
 MatchRatio = judged_once("MatchRatio", MISMATCH, ("match_ratio", "ess"), _judge_ratio, each="value")

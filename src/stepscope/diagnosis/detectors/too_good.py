@@ -53,7 +53,8 @@ def judge(series: Series, run: RunState) -> Finding | None:
     """Compare the last values, and the last blocks, with those before."""
     if not series.positive or series.count < (FEW_AFTER + FEW_BEFORE if series.block_size == 1 else LEAST // SPARSE):
         return None
-    if series.block_size == 1 and (found := _stuck(series, run, FEW_AFTER, FEW_BEFORE)) is not None:
+    each_counts = series.block_size == 1 and series.spacing >= APART
+    if each_counts and (found := _stuck(series, run, FEW_AFTER, FEW_BEFORE)) is not None:
         return found
     if series.count < LEAST or len(series.values) < AFTER + BEFORE:
         few = series.spacing >= APART and not run.reinforcement and series.role.name == "loss"
