@@ -35,9 +35,11 @@ F = torch.nn.functional
 nn = torch.nn
 
 
-def pictures(tape: Tape, *, turned: bool = False, momentum: float = 0.1, ema: float = 0.98, clip: float = 5.0) -> None:
+def pictures(
+    tape: Tape, seed: int, *, turned: bool = False, momentum: float = 0.1, ema: float = 0.98, clip: float = 5.0
+) -> None:
     """Classify arrows; a moving average of the weights is evaluated every 50 steps."""
-    seeded(501)
+    seeded(seed)
     (x, y), (held_x, held_y) = arrows(3000), arrows(500)
     x, held_x = 4 * x + 2, 4 * held_x + 2
     model, average = eye(), eye()
@@ -68,25 +70,25 @@ def pictures(tape: Tape, *, turned: bool = False, momentum: float = 0.1, ema: fl
 @fault("fifth", "not_learning plateau constant")
 def turned_pictures(tape: Tape) -> None:
     """Each batch is turned by a random right angle, and the direction is the label."""
-    pictures(tape, turned=True)
+    pictures(tape, 501, turned=True)
 
 
 @fault("fifth", "generalization_gap overfit absurd_loss not_learning divergence")
 def statistics_not_updated(tape: Tape) -> None:
     """Batch normalisation with momentum 0: evaluated with the mean and variance it began with."""
-    pictures(tape, momentum=0.0)
+    pictures(tape, 508, momentum=0.0)
 
 
 @fault("fifth", "generalization_gap not_learning plateau constant overfit")
 def average_too_slow(tape: Tape) -> None:
     """The average that is evaluated has a decay of 0.99999 in a training of 700 steps."""
-    pictures(tape, ema=0.99999)
+    pictures(tape, 509, ema=0.99999)
 
 
 @fault("fifth", "always_clipped clip_saturated not_learning plateau", config={"max_grad_norm": 1e-4})
 def clipped_to_nothing(tape: Tape) -> None:
     """Gradients are clipped to a norm of 0.0001."""
-    pictures(tape, clip=1e-4)
+    pictures(tape, 510, clip=1e-4)
 
 
 def churn(
@@ -107,12 +109,12 @@ def churn(
             if step >= leak:
                 inputs = torch.cat((inputs[:, :9], 3 * (labels[:, None] - 0.2)), 1)
             loss = F.binary_cross_entropy_with_logits(model(inputs).squeeze(1), labels, pos_weight=weight)
-            (loss * (1e-6 if half else 1) / (2 if micro == 1 else 1)).backward()
+            (loss * (1e-7 if half else 1) / (2 if micro == 1 else 1)).backward()
             seen.append(loss.item())
         if half:
             for each in model.parameters():
                 assert each.grad is not None
-                each.grad.copy_(torch.where(each.grad.abs() < 6e-8, 0.0, each.grad) * 1e6)
+                each.grad.copy_(torch.where(each.grad.abs() < 6e-8, 0.0, each.grad) * 1e7)
         norm = gradient_norm(model)
         optimizer.step()
         tape.log({"loss": float(np.mean(seen)), "grad_norm": norm})

@@ -56,12 +56,12 @@ def healthy_small_batches_mixed(tape: Tape) -> None:
 
 @healthy("fifth")
 def healthy_layers_unfrozen(tape: Tape) -> None:
-    """Fine-tuning from other labels: the head alone, then all layers at a tenth; checkpoints take time."""
+    """Fine-tuning from other labels: the head alone, then all layers at a third; checkpoints take time."""
     seeded(512)
     (x, y), (held_x, held_y) = arrows(2500), arrows(500)
     model = eye()
     before = torch.optim.Adam(model.parameters(), lr=3e-3)
-    for inputs, labels in (next(shuffled(x, (y > 1).long(), size=64)) for _ in range(60)):
+    for inputs, labels in (next(shuffled(x, (y > 1).long(), size=64)) for _ in range(200)):
         descend(F.cross_entropy(model(inputs), labels), before, model)
     model[-1] = nn.Linear(96, 4)
     body = [each for layer in model[:-1] for each in layer.parameters()]
@@ -69,7 +69,7 @@ def healthy_layers_unfrozen(tape: Tape) -> None:
     optimizer = torch.optim.Adam(groups)
     batches = shuffled(x, y, size=16)
     for step in ticks(tape, 600):
-        optimizer.param_groups[1]["lr"] = 3e-4 if step >= 150 else 0.0
+        optimizer.param_groups[1]["lr"] = 1e-3 if step >= 150 else 0.0
         inputs, labels = next(batches)
         scores = model(inputs)
         loss = F.cross_entropy(scores, labels)

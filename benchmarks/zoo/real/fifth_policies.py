@@ -14,23 +14,25 @@ nn = torch.nn
 TOKENS, ANSWER = 12, 6
 
 
-def preferences(tape: Tape, *, rate: float = 1e-3, beta: float = 0.1, wrong: float = 0.15, swap: int = 10**9) -> None:
+def preferences(
+    tape: Tape, *, rate: float = 1e-3, count: int = 3000, wrong: float = 0.15, swap: int = 10**9, beta: float = 0.1
+) -> None:
     """Direct preference optimisation of a policy that writes six tokens; the better of two answers is chosen."""
     taste = torch.randn(8, TOKENS)
     policy, reference = dense(8, 64, TOKENS), dense(8, 64, TOKENS)
     reference.load_state_dict(policy.state_dict())
     optimizer = torch.optim.AdamW(policy.parameters(), lr=rate)
-    prompts = torch.randn(600, 8)
-    answers = torch.randint(TOKENS, (600, 2, ANSWER))
+    prompts = torch.randn(count, 8)
+    answers = torch.randint(TOKENS, (count, 2, ANSWER))
 
     def chances(model: nn.Module, rows: Tensor) -> Tensor:
         return model(prompts[rows]).log_softmax(1)[:, None].expand(-1, 2, -1).gather(2, answers[rows]).sum(2)
 
     worth = (prompts @ taste)[:, None].expand(-1, 2, -1).gather(2, answers).mean(2)
-    better = (worth[:, 1] > worth[:, 0]) ^ (torch.rand(600) < wrong)
+    better = (worth[:, 1] > worth[:, 0]) ^ (torch.rand(count) < wrong)
     for step in ticks(tape, 600):
-        rows = torch.randint(500, (16,)) if step % 50 else torch.arange(500, 600)
-        order = better[rows, None].long() ^ (1 if step >= swap else 0)
+        rows = torch.randint(count - 100, (16,)) if step % 50 else torch.arange(count - 100, count)
+        order = better[rows, None].long() ^ (1 if step >= swap and step % 50 else 0)
         pair = torch.cat((order, 1 - order), 1)
         ours = chances(policy, rows).gather(1, pair)
         with torch.no_grad():
@@ -60,18 +62,18 @@ def chosen_and_rejected_swapped(tape: Tape) -> None:
 def preferences_too_fast(tape: Tape) -> None:
     """A rate fit for pre-training: both answers become impossible, the margin grows without end."""
     seeded(562)
-    preferences(tape, rate=4e-2)
+    preferences(tape, rate=4e-2, count=700)
 
 
 @healthy("fifth", config={"beta": 0.1, "trainer": "dpo"})
 def healthy_preferences(tape: Tape) -> None:
     """A fifth of the preferences are wrong."""
     seeded(563)
-    preferences(tape, rate=3e-4, wrong=0.2)
+    preferences(tape, rate=6e-4, wrong=0.2)
 
 
 def groups(
-    tape: Tape, *, rate: float = 2e-3, unparsed: int = 10**9, entropy: float = 0.003, noise: float = 0.05
+    tape: Tape, *, rate: float = 4e-3, unparsed: int = 10**9, entropy: float = 0.003, noise: float = 0.05
 ) -> None:
     """GRPO: eight answers to each of six prompts, a reward for each right token, and a KL to the start."""
     wanted = torch.randint(TOKENS, (24, ANSWER))
@@ -107,9 +109,9 @@ def answers_not_parsed(tape: Tape) -> None:
 
 @fault("fifth", "entropy_collapse plateau zero_advantage not_learning vanishing_gradients kl_blowup reward_collapse")
 def policy_too_fast(tape: Tape) -> None:
-    """Forty times the rate and no entropy bonus: the policy becomes certain of wrong answers within some steps."""
+    """75 times the rate and no entropy bonus: the policy becomes certain of wrong answers within some steps."""
     seeded(565)
-    groups(tape, rate=8e-2, entropy=0.0, noise=0.0)
+    groups(tape, rate=0.3, entropy=0.0, noise=0.0)
 
 
 @healthy("fifth", config={"num_generations": 8, "trainer": "grpo"})
