@@ -144,7 +144,7 @@ def written(
                 tape.log({"eval/loss": F.cross_entropy(model(x).flatten(0, 1), y.flatten()).item()})
 
 
-@fault("fifth", "too_good level_shift generalization_gap overfit", step=400, window=60)
+@fault("fifth", "too_good level_shift generalization_gap overfit divergence", step=400, window=120)
 def mask_lost_with_the_backend(tape: Tape) -> None:
     """At step 400 the attention backend changes, and `is_causal` is not passed to it: characters see their answers."""
     seeded(521)
