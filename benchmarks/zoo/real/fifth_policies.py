@@ -124,12 +124,12 @@ def healthy_groups_noisy(tape: Tape) -> None:
 class Masses:
     """Sixteen masses that are pushed towards the middle; an episode has forty steps."""
 
-    def __init__(self, random: np.random.Generator, count: int = 16) -> None:
+    def __init__(self, random: np.random.Generator, count: int = 16, recent: int = 60) -> None:
         self.random, self.count = random, count
         self.state = random.normal(size=(count, 2))
         self.age = random.integers(40, size=count)
         self.sum = np.zeros(count)
-        self.returns: deque[float] = deque(maxlen=60)
+        self.returns: deque[float] = deque(maxlen=recent)
 
     def act(self, push: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Push; return rewards and which episodes ended, from whose new start the state is."""
@@ -225,7 +225,7 @@ def healthy_proximal(tape: Tape) -> None:
 def q_learning(tape: Tape, seed: int, *, gamma: float = 0.95, own_target: bool = False, restart: int = 10**9) -> None:
     """Deep Q-learning with three pushes; logs every 10 steps, and returns when episodes end."""
     random = seeded(seed)
-    world = Masses(random, 4)
+    world = Masses(random, 4, 12)
     online, target = dense(2, 48, 3), dense(2, 48, 3)
     target.load_state_dict(online.state_dict())
     optimizer = torch.optim.Adam(online.parameters(), lr=2e-3)
