@@ -173,7 +173,7 @@ def forecast(tape: Tape, *, hot: float = 1.0, zeros: int = 10**9) -> None:
             tape.log({"val_loss": F.smooth_l1_loss(forecasts, held[:, 53:]).item()})
 
 
-@fault("fifth", "lr_schedule divergence level_shift spike oscillation gradient_shift", step=320, window=40)
+@fault("fifth", "lr_schedule divergence level_shift spike oscillation gradient_shift", step=400, window=120)
 def restarts_grow(tape: Tape) -> None:
     """A restart multiplies the peak rate by six, where its length was meant: 0.03 in the second, 0.18 in the third."""
     forecast(tape, hot=6.0)

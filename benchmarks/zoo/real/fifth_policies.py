@@ -128,7 +128,7 @@ class Masses:
         self.random, self.count = random, count
         self.state = random.normal(size=(count, 2))
         self.age = random.integers(40, size=count)
-        self.sum = np.zeros(count)
+        self.sum = np.full(count, np.nan)  # what began before is no whole episode
         self.returns: deque[float] = deque(maxlen=recent)
 
     def act(self, push: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -139,7 +139,7 @@ class Masses:
         reward = -0.2 * np.abs(place) - 0.01 * np.clip(push, -2, 2) ** 2
         self.sum, self.age = self.sum + reward, self.age + 1
         ended = self.age >= 40
-        self.returns.extend(self.sum[ended])
+        self.returns.extend(self.sum[ended & ~np.isnan(self.sum)])
         self.state = np.where(ended[:, None], self.random.normal(size=(self.count, 2)), np.stack((place, speed), 1))
         self.sum, self.age = np.where(ended, 0.0, self.sum), np.where(ended, 0, self.age)
         return reward, ended
@@ -195,7 +195,7 @@ def proximal(
         logged["train/approx_kl"] = (ratio - 1 - ratio.log()).mean().item()
         logged["train/clip_fraction"] = float(((ratio - 1).abs() > 0.2).float().mean())
         logged["train/explained_variance"] = (1 - (targets - values).var() / targets.var()).item()
-        tape.log({**logged, "rollout/ep_rew_mean": float(np.mean(world.returns or [0.0]))})
+        tape.log(logged | ({"rollout/ep_rew_mean": float(np.mean(world.returns))} if world.returns else {}))
 
 
 @fault("fifth", "entropy_explosion reward_collapse divergence plateau not_learning level_shift")
@@ -242,7 +242,7 @@ def q_learning(tape: Tape, seed: int, *, gamma: float = 0.95, own_target: bool =
         pushes = np.where(random.random(4) < chance, random.integers(3, size=4), pushes)
         rewards, ended = world.act((pushes - 1) * 1.5)
         memory.extend(zip(state, pushes, rewards, world.state.astype(np.float32), ended, strict=True))
-        if ended.any():
+        if ended.any() and world.returns:
             tape.log({"rollout/ep_rew_mean": float(np.mean(world.returns)), "rollout/exploration_rate": chance})
         if len(memory) < 200:
             continue
