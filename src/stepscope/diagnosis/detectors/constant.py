@@ -35,15 +35,17 @@ NEVER = 240
 
 
 def _judge_loss(series: Series, run: RunState) -> Finding | None:
-    if series.value in SATURATED or series.same < LOSSES and not _stopped_varying(series, FEW_LOSSES):
+    if series.value in SATURATED or (series.same < LOSSES and not _stopped_varying(series, FEW_LOSSES)):
         return None
     return _repeated(CONSTANT, series)
 
 
 def _stopped_varying(series: Series, least: int) -> bool:
     """Return whether values that had always differed, and by more than the end of a convergence, are equal now."""
+    if series.same < least or series.count < VARIED + least:
+        return False
     values = list(series.values)[: -series.same + 1]  # with the first of the equal ones
-    if series.same < least or len(values) < VARIED:
+    if len(values) < VARIED:
         return False
     apart = [abs(b - a) for a, b in itertools.pairwise(values[-VARIED:])]
     return sorted(apart)[2] > APART * abs(values[-1]) and apart.count(0.0) == 0

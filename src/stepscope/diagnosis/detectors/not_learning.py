@@ -55,12 +55,14 @@ BEGUN = 20
 """A loss whose first value comes later than after so many others is that of a training that was resumed."""
 FALL = 0.02
 """... by this much, in logarithms."""
+LEARNT = 0.04
+"""A loss whose lowest level is this far below its first values, in logarithms, had learnt something."""
 HIGHER = 0.15
 """A loss this far above its first values, in logarithms, does not settle."""
 SWINGS = 0.3
+"""The spread of an oscillating loss, as a share of its level."""
 FALLEN = 0.2
 """A loss this far below its first value, in logarithms, has learnt something."""
-"""The spread of an oscillating loss, as a share of its level."""
 
 
 class NotLearning:
@@ -80,12 +82,21 @@ class NotLearning:
         """Compare the last blocks with the first."""
         series, run = self._series, self._run
         middles = series.block_medians()
-        if not self._reported and EPOCHS <= series.count < STUCK_STEPS // self._each() and (found := self._few()) is not None:
+        if (
+            not self._reported
+            and EPOCHS <= series.count < STUCK_STEPS // self._each()
+            and (found := self._few()) is not None
+        ):
             self._reported = True
             return found
-        if self._reported or series.count < STUCK_STEPS // self._each() or not series.positive or len(middles) < MIN_BLOCKS:
+        if (
+            self._reported
+            or series.count < STUCK_STEPS // self._each()
+            or not series.positive
+            or len(middles) < MIN_BLOCKS
+        ):
             return None
-        if run.reinforcement or run.resumed is not None or self._has_fallen(middles) or self._knows(middles):
+        if run.reinforcement or run.resumed is not None or self._has_fallen(middles) or self._falls(middles):
             return None
         found = self._guessing(middles) or self._flat(middles)
         self._reported = found is not None
@@ -97,12 +108,14 @@ class NotLearning:
         few = self._run.is_sparse(series) and series.spacing >= APART and series.step - series.first_step >= LONG
         return FEWER if few else 1
 
-    def _knows(self, middles: list[float]) -> bool:
-        """Return whether few values fall after all, or an accuracy is high: it was learnt elsewhere."""
-        if self._series.block_size > 1:
-            return False
+    def _falls(self, middles: list[float]) -> bool:
+        """Return whether few values fall after all, which their noise hides."""
+        return self._series.block_size == 1 and trend(middles) < FALLS
+
+    def _knows(self) -> bool:
+        """Return whether an accuracy is high: what there is to learn was learnt elsewhere, or the loss is wrong."""
         known = self._run.of_role("accuracy", self._series.rank, held_out=False)
-        return trend(middles) < FALLS or any(each.middles and each.highest <= 1 and median(each.middles) > KNOWS for each in known)
+        return any(each.middles and each.highest <= 1 and median(each.middles[-8:]) > KNOWS for each in known)
 
     def _few(self) -> Finding | None:
         """Detect a loss at the logarithm of a number of classes that is logged once an epoch, with an evaluation."""
@@ -176,9 +189,11 @@ class NotLearning:
     def _flat(self, middles: list[float]) -> Finding | None:
         """Detect a loss that is no lower than at the start, wherever that is."""
         series = self._series
-        if series.count < LONG // self._each() or (self._run.roles.isdisjoint(("lr", "grad_norm", "accuracy")) and not self._alone()):
+        if series.count < LONG // self._each() or (
+            self._run.roles.isdisjoint(("lr", "grad_norm", "accuracy")) and not self._alone()
+        ):
             return None  # without these it may be no training by gradients
-        if series.first_step > BEGUN * max(series.spacing, 1.0):
+        if series.first_step > BEGUN * max(series.spacing, 1.0) or self._knows():
             return None  # it goes on with what was learnt elsewhere
         start = series.first_value
         begun, now = median(middles[:4]), median(middles[-len(middles) // 3 :])
@@ -190,7 +205,7 @@ class NotLearning:
         if min(begun, math.log(start)) - now > 0.5 * FALL:
             return None
         smooth = [median(middles[at : at + 8]) for at in range(0, len(middles) - 7, 4)]
-        if min(smooth) < min(begun, math.log(start)) - max(FLAT, series.noise()):
+        if min(smooth) < min(begun, math.log(start)) - max(LEARNT, series.noise()):
             return None  # it had learnt something
         higher = now - begun > max(HIGHER, 3 * error)
         if higher or (spread(values) > SWINGS * level and series.block_size > 1):

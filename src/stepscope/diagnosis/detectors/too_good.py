@@ -120,7 +120,11 @@ def _fell_at_once(series: Series, run: RunState) -> Finding | None:
     drop, steepest = was - median(after), max((a - b for a, b in itertools.pairwise(values[:at])), default=0.0)
     if drop < max(FAR, 8 * usual, 2 * steepest) or max(after) > min(values[:at]) - 0.5 * drop:
         return None
-    if before[-1] - after[0] < 0.7 * drop or _changed(series, run, FEW_LASTS + 5) or _shared(series, run, steps[at], drop):
+    if (
+        before[-1] - after[0] < 0.7 * drop
+        or _changed(series, run, FEW_LASTS + 5)
+        or _shared(series, run, steps[at], drop)
+    ):
         return None
     text = (
         f"{series.key} fell from {number(series.plain(was))} to {number(series.plain(after[0]))} at step {steps[at]}, "
