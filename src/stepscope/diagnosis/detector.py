@@ -184,7 +184,15 @@ SPARSE, MOST_APART = 4.0, 500.0
 _OF_MODELS = frozenset(
     (
         *("loss", "side_loss", "grad_norm", "accuracy", "kl", "reference_kl", "entropy", "value_estimate"),
-        *("explained_variance", "embedding_spread", "sample_spread", "chosen_logps", "router_entropy", "moe_load", "moe_balance"),
+        *(
+            "explained_variance",
+            "embedding_spread",
+            "sample_spread",
+            "chosen_logps",
+            "router_entropy",
+            "moe_load",
+            "moe_balance",
+        ),
     )
 )
 MAX_SETTINGS = 10_000
@@ -253,6 +261,15 @@ class RunState:
             for change in self.changed(first, last, epochs=epochs)
             if change.after > 1.3 * change.before or change.is_stage
         )
+
+    def reweighted(self, rank: int, first: int, rise: float) -> bool:
+        """Return whether the weight of a part of the loss rose since a step, by as much as the loss, in logarithms."""
+        for each in self.of_role("loss_weight", rank):
+            before = [value for step, value in zip(each.steps, each.values, strict=True) if step <= first]
+            was, now = before[-1] if before else each.values[0], max(each.values)
+            if now > 0 and rise < (math.log(now / was) if was > 0 else STAGE_EXPLAINS):
+                return True
+        return False
 
     def busy(self, rank: int) -> str:
         """Return how busy the machine of a rank is, in words; empty when it is not, or not known."""

@@ -12,6 +12,9 @@ _WORDS = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+")
 _SETTINGS = frozenset(
     ("coef", "coeff", "coefficient", "weight", "target", "beta", "threshold", "limit", "eps", "epsilon")
 )
+_WEIGHTS = frozenset(("coef", "coeff", "coefficient", "weight", "beta"))
+_FOR_UPDATES = frozenset(("adam", "momentum", "decay", "optimizer", "opt"))
+"""Settings that weigh a part of a loss, and what they are not then."""
 _MEANS = frozenset(("mean", "avg", "average", "total", "pooled", "all", "step"))
 """Statistics at the end of a key that say nothing about what is measured."""
 _SPREADS = frozenset(("std", "min", "max", "var", "p10", "p90", "p95", "p99", "p50", "stderr", "count", "num"))
@@ -258,7 +261,7 @@ def _meaning(words: set[str], last: set[str], spaced: str, joined: str, key: str
     if joined.removeprefix("train_").removesuffix("_mean") in _SPELLED:
         return "loss"
     if last & _SETTINGS:
-        return ""
+        return "loss_weight" if last & _WEIGHTS and not words & _FOR_UPDATES else ""
     if ("loss" in last and last & {"scale", "scaler", "scaling"}) or joined in (
         "grad_scale",
         "scaler_scale",
@@ -270,7 +273,9 @@ def _meaning(words: set[str], last: set[str], spaced: str, joined: str, key: str
         return "lr"
     if joined in ("total_norm", "global_norm"):  # what clipping returns
         return "grad_norm"
-    if any(word.startswith("grad") or word == "gnorm" for word in words) and ({"norm", "gnorm", "gradnorm", "l2"} & words):
+    if any(word.startswith("grad") or word == "gnorm" for word in words) and (
+        {"norm", "gnorm", "gradnorm"} & words or joined.endswith("_l_2")
+    ):
         return "grad_norm"
     if "update" in last and last & {"ratio", "weight"}:
         return "update_ratio"
@@ -327,7 +332,7 @@ def _training(words: set[str], last: set[str], joined: str) -> str:
         return "reference_kl" if last & {"ref", "reference", "base"} else "kl"
     if "entropy" in last:
         return "router_entropy" if words & _ROUTERS else "" if words & {"attn", "attention"} else "entropy"
-    if last & {"stage", "phase", "curriculum", "epoch"} or joined in _STAGES:
+    if last & {"stage", "phase", "epoch"} or "curriculum" in words or joined in _STAGES:
         return "stage"
     if last & {"length", "len", "lengths"}:
         return "length"
@@ -341,6 +346,8 @@ def _training(words: set[str], last: set[str], joined: str) -> str:
         return "dead_units"
     if "padding" in last and last & {"frac", "fraction", "share", "ratio"}:
         return "padding"
+    if joined in ("tokens", "num_tokens", "tokens_seen", "total_tokens"):
+        return "tokens"
     if "nan" in last and last & {"count", "frac", "fraction"}:
         return "nan_count"
     return _memory(words, last)

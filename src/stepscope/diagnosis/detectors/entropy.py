@@ -5,7 +5,7 @@ from typing import ClassVar, Literal
 
 from stepscope.diagnosis.detector import RunState
 from stepscope.diagnosis.finding import Finding, Kind, number
-from stepscope.diagnosis.series_history import Series, jitter
+from stepscope.diagnosis.series_history import Series, jitter, trend
 
 COLLAPSE = Kind(
     "entropy_collapse",
@@ -44,6 +44,8 @@ TIMES = 2.0
 """An entropy has exploded above this many times its level..."""
 RISE = 0.25
 """... and by this much, in nats..."""
+ON, NATS, STEADY = 24, 0.5, 0.95
+"""In the second half of so many blocks it rose by so much, so steadily (Kendall's tau)."""
 WIDTH = 4
 """... for this many blocks."""
 
@@ -80,7 +82,7 @@ class Entropy:
             return None
         if len(series.middles) != self._blocks:
             self._blocks = len(series.middles)
-            found = self._exploded()
+            found = self._exploded() or self._rises_on()
             if found is not None:
                 return found
         if self._sign * series.value > LEFT * self._early:
@@ -137,6 +139,30 @@ class Entropy:
         """Return whether a reward is known and is no higher than at first."""
         known = [each for each in self._run.of_role("reward", self._series.rank, held_out=False) if each.middles]
         return bool(known) and all(median(each.middles[-WIDTH:]) <= each.first_value for each in known)
+
+    def _rises_on(self) -> Finding | None:
+        """Detect an entropy that has risen steadily for half of the run, while the reward got no better."""
+        series, count = self._series, len(self._series.middles)
+        if count < ON or count % WIDTH or "high" in self._reported:
+            return None
+        half = [self._sign * middle for middle in series.middles[count // 2 :]]
+        if half[-1] - half[0] < NATS or trend(half) < STEADY or not self._rewards_stay(series.firsts[count // 2]):
+            return None
+        self._reported.add("high")
+        was, became = number(self._sign * half[0]), number(series.value)
+        text = (
+            f"{series.key} has risen steadily from {was} to {became} since step {series.firsts[count // 2]}, and the "
+        )
+        text += "reward has not: the policy becomes random"
+        return EXPLOSION.about(series, series.firsts[count // 2], text, (min(half), half[0]))
+
+    def _rewards_stay(self, since: int) -> bool:
+        """Return whether a reward is known and none has risen since a step."""
+        known = [
+            [middle for first, middle in zip(each.firsts, each.middles, strict=True) if first >= since]
+            for each in self._run.of_role("reward", self._series.rank, held_out=False)
+        ]
+        return bool(known) and all(len(each) > WIDTH and trend(each) < 0.2 for each in known)
 
     def _exploded(self) -> Finding | None:
         series = self._series

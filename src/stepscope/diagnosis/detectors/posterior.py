@@ -75,9 +75,15 @@ def judge_samples(series: Series, run: RunState) -> Finding | None:
     top, recent = max(middles), middles[-SPREAD:]
     if max(recent) > LOST * top or recent[-1] > 1.5 * min(middles):
         return None
-    begun = next(first for first, middle in zip(series.firsts, middles, strict=True) if first > _peak(series, top) and middle <= 0.5 * top)
+    begun = next(
+        first
+        for first, middle in zip(series.firsts, middles, strict=True)
+        if first > _peak(series, top) and middle <= 0.5 * top
+    )
     text = f"{series.key} fell from {number(top)} to {number(recent[-1])} since step {begun}: samples hardly differ"
-    advice = "Look at ten samples; give the discriminator the batch's spread, lower the generator's rate or its updates."
+    advice = (
+        "Look at ten samples; give the discriminator the batch's spread, lower the generator's rate or its updates."
+    )
     return COLLAPSE.about(series, begun, text, (LOST * top, top), cause=_ONE_MODE, advice=advice)
 
 

@@ -200,11 +200,31 @@ def _judge_balance(series: Series, run: RunState) -> Finding | None:
         if not BALANCING.search(series.key):
             return None
         least = 0.0
+    if (found := _one_expert(series)) is not None:
+        return found
     usual, now = median(series.middles[: len(series.middles) // 2]), median(series.middles[-3:])
     if now < max(least, BALANCED * usual) or min(series.middles[-3:]) < max(series.middles[2:-4], default=0.0):
         return None
     text = f"{series.key} rose to {number(now)}, usually {number(usual)}, at step {series.firsts[-3]}"
     return MOE.about(series, series.firsts[-3], text, (0.0, BALANCED * usual))
+
+
+def _one_expert(series: Series) -> Finding | None:
+    """Find a share of the most used expert that has been near 1 for long, from the start or not."""
+    recent = series.middles[-ONE_BLOCKS:]
+    if series.role.name != "moe_load" or "max" not in series.key or series.highest > 1.001 or min(recent) < ONE:
+        return None
+    if len(recent) < ONE_BLOCKS:
+        return None
+    begun = next(first for at, first in enumerate(series.firsts) if min(series.middles[at:]) >= ONE)
+    text = (
+        f"{series.key} has been above {number(ONE)} since step {begun}, {number(series.value)} now: one expert gets all"
+    )
+    return MOE.about(series, begun, text, (0.0, ONE))
+
+
+ONE, ONE_BLOCKS = 0.8, 12
+"""The share of one expert that gets nearly all tokens, for so many blocks."""
 
 
 def _judge_router(series: Series, run: RunState) -> Finding | None:
