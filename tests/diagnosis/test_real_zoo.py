@@ -20,6 +20,12 @@ MISSED = {
     "third.language_no_mask",  # its loss is not lower than it should be
     "fourth.padding_in_the_loss",  # its loss is that of an easier task
     "fourth.policy_rate_too_high",  # it learns all the same
+    "fifth.answers_not_parsed",  # found at its step, as `dead_environment`
+    "fifth.shard_of_another_tokenizer",  # found at its step, as `oscillation`
+    "fifth.restarts_grow",  # found at the restart before
+    "fifth.generated_shifted",  # no farther than the two networks swing before
+    "fifth.peak_of_another_optimizer",  # it learns all the same
+    "fifth.volume_with_the_wrong_sign",  # a density has no level that is too good
 }
 """Faults that are not named as they should be."""
 ALARMED = {
@@ -53,7 +59,8 @@ def test_recorded_trainings_are_diagnosed(family: str) -> None:
 
 
 def test_the_recordings_are_small_and_cover_both_halves() -> None:
-    """They take less than 3.5 MB, and the families that nothing was tuned on are there."""
-    assert sum(path.stat().st_size for path in RECORDINGS.glob("*.xz")) < 3_500_000
-    halves = {"tuned", "held out", "blind", "unseen", "novel", "fresh", "second", "third", "fourth", "callbacks", "gpu"}
+    """They take less than 4.2 MB, and the families that nothing was tuned on are there."""
+    assert sum(path.stat().st_size for path in RECORDINGS.glob("*.xz")) < 4_200_000
+    halves = {"tuned", "held out", "blind", "unseen", "novel", "fresh", "second", "third", "fourth", "fifth"}
+    halves |= {"callbacks", "gpu"}
     assert {half_of(each) for each in FAMILIES} == halves

@@ -16,7 +16,7 @@ from stepscope.diagnosis.run_diagnosis import Diagnosis
 
 TUNED = frozenset(("mlp", "chars", "gan", "grpo"))
 """Families that the detectors may be tuned on; the others are held out."""
-BLIND = frozenset(("blind", "unseen", "novel", "fresh", "second", "third", "fourth"))
+BLIND = frozenset(("blind", "unseen", "novel", "fresh", "second", "third", "fourth", "fifth"))
 """Families that were written without regard to the detectors; nothing is tuned on them before their first figures."""
 APART = {"transformers": "callbacks", "lightning": "callbacks", "gpu": "gpu"}
 """Families with figures of their own: recorded by a framework's callback, or by `benchmarks.zoo.gpu_curves`."""
@@ -29,6 +29,11 @@ def families() -> list[str]:
     """Load every case and return their families."""
     import benchmarks.zoo.real.answers
     import benchmarks.zoo.real.blind
+    import benchmarks.zoo.real.fifth
+    import benchmarks.zoo.real.fifth_generative
+    import benchmarks.zoo.real.fifth_healthy
+    import benchmarks.zoo.real.fifth_language
+    import benchmarks.zoo.real.fifth_policies
     import benchmarks.zoo.real.fourth
     import benchmarks.zoo.real.fourth_healthy
     import benchmarks.zoo.real.fourth_models
@@ -185,7 +190,7 @@ def main() -> None:
         "--halves",
         nargs="*",
         default=["tuned"],
-        help="tuned, 'held out', blind, unseen, novel, fresh, second, third, fourth, ...",
+        help="tuned, 'held out', blind, unseen, novel, fresh, second, third, fourth, fifth, ...",
     )
     parser.add_argument("--quiet", action="store_true", help="print counts only")
     args = parser.parse_args()

@@ -179,6 +179,22 @@ BUSY_PRESSURE, BUSY_MEMORY, BUSY_THROTTLED, BUSY_LOAD = 0.3, 0.1, 0.1, 1.5
 process for such a share, or from this load per CPU on."""
 BUSY_READINGS = 3
 """The highest of the last readings counts: what is judged began some steps ago."""
+SPARSE, MOST_APART = 4.0, 500.0
+"""Values that are so many steps apart are few, and each of them counts; beyond that, steps are of something else."""
+_OF_MODELS = frozenset(
+    (
+        *("loss", "side_loss", "grad_norm", "accuracy", "kl", "reference_kl", "entropy", "value_estimate"),
+        *(
+            "explained_variance",
+            "embedding_spread",
+            "sample_spread",
+            "chosen_logps",
+            "router_entropy",
+            "moe_load",
+            "moe_balance",
+        ),
+    )
+)
 MAX_SETTINGS = 10_000
 """The most settings; further ones are ignored."""
 
@@ -246,6 +262,15 @@ class RunState:
             if change.after > 1.3 * change.before or change.is_stage
         )
 
+    def reweighted(self, rank: int, first: int, rise: float) -> bool:
+        """Return whether the weight of a part of the loss rose since a step, by as much as the loss, in logarithms."""
+        for each in self.of_role("loss_weight", rank):
+            before = [value for step, value in zip(each.steps, each.values, strict=True) if step <= first]
+            was, now = before[-1] if before else each.values[0], max(each.values)
+            if now > 0 and rise < (math.log(now / was) if was > 0 else STAGE_EXPLAINS):
+                return True
+        return False
+
     def busy(self, rank: int) -> str:
         """Return how busy the machine of a rank is, in words; empty when it is not, or not known."""
         if (pressure := self.reading("host_pressure", rank)) >= BUSY_PRESSURE:
@@ -275,6 +300,14 @@ class RunState:
     def evaluations_before(self, step: int) -> int:
         """Return at how many of the last steps before this one held-out data was evaluated."""
         return max((sum(at < step for at in each.steps) for each in self.held_out), default=0)
+
+    def is_sparse(self, series: Series) -> bool:
+        """Return whether a series of a model's values is logged at every so many steps, or once an epoch."""
+        if series.role.held_out or series.role.name not in _OF_MODELS:
+            return False
+        if series.spacing > MOST_APART or series.spacing == self.setting("batch_size"):
+            return False
+        return series.spacing >= SPARSE or 2 * self.evaluations_before(series.step + 1) >= len(series.steps) - 1
 
     def add(self, series: Series) -> None:
         """Add a series with a role."""

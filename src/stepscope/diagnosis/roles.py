@@ -12,6 +12,9 @@ _WORDS = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+")
 _SETTINGS = frozenset(
     ("coef", "coeff", "coefficient", "weight", "target", "beta", "threshold", "limit", "eps", "epsilon")
 )
+_WEIGHTS = frozenset(("coef", "coeff", "coefficient", "weight", "beta"))
+_FOR_UPDATES = frozenset(("adam", "momentum", "decay", "optimizer", "opt"))
+"""Settings that weigh a part of a loss, and what they are not then."""
 _MEANS = frozenset(("mean", "avg", "average", "total", "pooled", "all", "step"))
 """Statistics at the end of a key that say nothing about what is measured."""
 _SPREADS = frozenset(("std", "min", "max", "var", "p10", "p90", "p95", "p99", "p50", "stderr", "count", "num"))
@@ -43,10 +46,11 @@ _ACCURACIES = frozenset(
             "mcc",
             "r2",
         ),
+        *("hits", "ap", "pearson", "spearman"),
     )
 )
 _QUALITIES = re.compile(
-    r"(^|_)(exact_match|(success|win|hit|solve|pass)_rate|m_(io_u|ap)|[fr]_[12]|top_\d+|em)(_score)?$"
+    r"(^|_)(exact_match|(success|win|hit|solve|pass)_rate|m_(io_u|ap)|[fr]_[12]|top_\d+|em|success|pass_at_\d+)(_(score|macro|micro|weighted))?$"
 )
 """Accuracies whose names have two words, or are taken for two: `mIoU`, `f1`, `r2`."""
 _STAGES = frozenset(
@@ -68,6 +72,14 @@ _ROUTERS = frozenset(("expert", "experts", "router", "routing", "gate", "gating"
 _EMBEDDINGS = frozenset(
     ("embedding", "embeddings", "embed", "emb", "feature", "features", "representation", "representations", "repr")
 )
+_SAMPLES = frozenset(("sample", "samples", "fake", "fakes", "generated"))
+"""What a generator makes: where they hardly differ it has collapsed."""
+_GROUPS = frozenset(("reward", "rewards", "advantage", "advantages", "adv", "group", "groups"))
+_SPELLED = (
+    *("info_nce", "neg_log_lik", "negative_log_likelihood", "neg_ll", "bits_per_char", "error_rate", "recon"),
+    *("reconstruction", "objective", "noise_mse", "eps_mse"),
+)
+"""Losses that are named by no word of their own."""
 _SIZES = frozenset(("b", "bytes", "kb", "kib", "mb", "mib", "gb", "gib"))
 _LOSSES = frozenset(
     (
@@ -87,9 +99,10 @@ _LOSSES = frozenset(
             "mape",
             "smape",
         ),
-        *("logloss", "wer", "cer"),
+        *("logloss", "wer", "cer", "infonce", "bpc", "huber", "hinge"),
     )
 )
+_ESTIMATES = frozenset(("q", "qs", "qf", "value", "values", "mean", "avg", "average", "max", "estimate", "1", "2"))
 _ERRORS = frozenset(("error", "err", "train", "training", "td", "bellman", "recon", "reconstruction", "mean", "avg"))
 """The words of an error that is a loss; others are counted."""
 
@@ -243,8 +256,12 @@ def _meaning(words: set[str], last: set[str], spaced: str, joined: str, key: str
     """Return the role from the words of the whole key and of the part that says what is measured."""
     if joined in ("exploration_rate", "exploration", "epsilon", "eps_greedy", "exploration_epsilon"):
         return "exploration"
+    if last & {"param", "params", "parameter", "weight", "weights", "w"} and "norm" in last:
+        return "param_norm"
+    if joined.removeprefix("train_").removesuffix("_mean") in _SPELLED:
+        return "loss"
     if last & _SETTINGS:
-        return ""
+        return "loss_weight" if last & _WEIGHTS and not words & _FOR_UPDATES else ""
     if ("loss" in last and last & {"scale", "scaler", "scaling"}) or joined in (
         "grad_scale",
         "scaler_scale",
@@ -256,10 +273,10 @@ def _meaning(words: set[str], last: set[str], spaced: str, joined: str, key: str
         return "lr"
     if joined in ("total_norm", "global_norm"):  # what clipping returns
         return "grad_norm"
-    if any(word.startswith("grad") or word == "gnorm" for word in words) and ({"norm", "gnorm"} & words):
+    if any(word.startswith("grad") or word == "gnorm" for word in words) and (
+        {"norm", "gnorm", "gradnorm"} & words or joined.endswith("_l_2")
+    ):
         return "grad_norm"
-    if last & {"param", "params", "parameter", "weight", "weights"} and "norm" in last:
-        return "param_norm"
     if "update" in last and last & {"ratio", "weight"}:
         return "update_ratio"
     if _RATES.search(joined) or "mfu" in words:
@@ -270,6 +287,10 @@ def _meaning(words: set[str], last: set[str], spaced: str, joined: str, key: str
         return "moe_load"
     if words & _EMBEDDINGS and last & {"std", "spread", "variance", "rank"} and not last & _LOSSES:
         return "embedding_spread"
+    if words & _SAMPLES and last & {"std", "spread", "variance", "diversity"} and not last & _LOSSES:
+        return "sample_spread"
+    if words & _GROUPS and last & {"std", "spread"} and not last & {"zero"}:
+        return "reward_spread"
     if _SPREADS & last and "explained" not in last and not last & {"zero"}:
         return ""
     return _policies(words, last, joined) or _training(words, last, joined)
@@ -277,7 +298,7 @@ def _meaning(words: set[str], last: set[str], spaced: str, joined: str, key: str
 
 def _policies(words: set[str], last: set[str], joined: str) -> str:
     """Roles of reinforcement learning and preference optimisation."""
-    if ("truncat" in joined or joined in ("clip_ratio", "clipped_ratio")) and (words & _ANSWERS or "truncat" in joined):
+    if ("trunc" in joined or joined in ("clip_ratio", "clipped_ratio")) and (words & _ANSWERS or "trunc" in joined):
         return "truncation" if not last & {"length", "len"} else "length"
     if "clip" in joined and ("frac" in joined or "ratio" in joined) and "grad" not in joined:
         return "rare_clip_fraction" if last & {"vf", "value", "lower"} else "clip_fraction"
@@ -291,7 +312,7 @@ def _policies(words: set[str], last: set[str], joined: str) -> str:
         return "staleness"
     if last & {"margin", "margins"}:
         return "margin"
-    if last & {"q", "qs"} and last <= {"q", "qs", "value", "values", "mean", "avg", "average", "max", "estimate"}:
+    if last & {"q", "qs", "qf"} and last <= _ESTIMATES:
         return "value_estimate"
     return ""
 
@@ -311,11 +332,11 @@ def _training(words: set[str], last: set[str], joined: str) -> str:
         return "reference_kl" if last & {"ref", "reference", "base"} else "kl"
     if "entropy" in last:
         return "router_entropy" if words & _ROUTERS else "" if words & {"attn", "attention"} else "entropy"
-    if last & {"stage", "phase", "curriculum", "epoch"} or joined in _STAGES:
+    if last & {"stage", "phase", "epoch"} or "curriculum" in words or joined in _STAGES:
         return "stage"
     if last & {"length", "len", "lengths"}:
         return "length"
-    if last & {"reward", "rewards", "rew", "return", "returns", "score"}:
+    if last & {"reward", "rewards", "rew", "return", "returns", "score"} or {"ep", "ret"} <= last:
         return "reward"
     if last & {"retries", "retry", "timeouts", "errors", "failures"}:
         return "failures"
@@ -325,6 +346,8 @@ def _training(words: set[str], last: set[str], joined: str) -> str:
         return "dead_units"
     if "padding" in last and last & {"frac", "fraction", "share", "ratio"}:
         return "padding"
+    if joined in ("tokens", "num_tokens", "tokens_seen", "total_tokens"):
+        return "tokens"
     if "nan" in last and last & {"count", "frac", "fraction"}:
         return "nan_count"
     return _memory(words, last)

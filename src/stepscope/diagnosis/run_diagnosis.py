@@ -32,7 +32,7 @@ from stepscope.diagnosis.isolation import Guarded, guarded_take
 from stepscope.diagnosis.kept_findings import KeptFindings
 from stepscope.diagnosis.raised_alerts import RaisedAlerts
 from stepscope.diagnosis.roles import Role, recognised, role_of
-from stepscope.diagnosis.series_history import Series
+from stepscope.diagnosis.series_history import BLOCK, Series
 from stepscope.diagnosis.stretches import MIN_STEPS, Stretch, stretch_at
 from stepscope.diagnosis.timing import Timing
 from stepscope.model import names
@@ -40,7 +40,7 @@ from stepscope.model.records import Alert, Event, Log, Metric, Record, Span, Val
 from stepscope.model.run_description import config_of
 
 Takes = tuple[Callable[[], Finding | None], ...]
-VERSION = 13
+VERSION = 14
 """Incremented when findings change: runs diagnosed by an older version are diagnosed again."""
 MAX_SERIES = 20_000
 """The most series that are watched. Beyond that..."""
@@ -331,6 +331,8 @@ class Diagnosis:
                 if found is not None:
                     self._keep(found)
             if block:
+                if series.count == BLOCK and run.is_sparse(series):
+                    series.split()
                 for take in each_block:
                     found = take()
                     if found is not None:

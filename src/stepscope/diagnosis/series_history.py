@@ -126,6 +126,13 @@ class Series:
             at = upto
         self._open += values[at:]
 
+    def split(self) -> None:
+        """Turn the first block, which must be the only one, into blocks of one value: few values are to come."""
+        self.block_size = 1
+        self.firsts, self.lasts, self.middles = list(self.steps), list(self.steps), list(self.values)
+        self.scaled = self.on_scale(self.middles) if self.positive else self.middles
+        self._block_medians = self._noise = None
+
     def restart(self) -> None:
         """Start a new attempt, whose trend is evaluated separately."""
         self._since = self.count
@@ -164,7 +171,9 @@ class Series:
         if self._open_count < self.block_size:
             return False
         middle = self._medians / self._open_count if self.block_size > MAX_OPEN else median(opened)
-        if self._open_count > 1:
+        if self.block_size == 1:
+            self.spacing = self._spacing()
+        elif self._open_count > 1:
             self.spacing = max((step - self._open_first) / (self._open_count - 1), 0.0)
         self._medians, self._open_count = 0.0, 0
         self.firsts.append(self._open_first)
@@ -176,6 +185,11 @@ class Series:
         if len(self.middles) >= MAX_BLOCKS:
             self._merge()
         return True
+
+    def _spacing(self) -> float:
+        """Return the steps between the last values, which a lone gap does not widen."""
+        last = list(self.steps)[-BLOCK:]
+        return max((last[-1] - last[0]) / max(len(last) - 1, 1), 0.0)
 
     def _merge(self) -> None:
         """Merge pairs of blocks."""

@@ -1,5 +1,7 @@
 """Constant values: a loss or a reward that is bitwise the same again and again."""
 
+import itertools
+
 from stepscope.diagnosis.detector import RunState, judged_once
 from stepscope.diagnosis.finding import Finding, Kind, number
 from stepscope.diagnosis.series_history import Series
@@ -26,19 +28,36 @@ SATURATED = (0.0, 1.0)
 """Values at which a healthy loss may stay."""
 REWARDS = 40
 MIN_REWARDS = 60
+FEW_LOSSES, FEW_REWARDS, VARIED, APART = 10, 16, 20, 1e-3
+"""So many equal values are enough after so many that were all apart, nearly all of them by this share."""
 NEVER = 240
 """A reward that has never been anything but 0, in so many values, is not given."""
 
 
 def _judge_loss(series: Series, run: RunState) -> Finding | None:
-    return None if series.same < LOSSES or series.value in SATURATED else _repeated(CONSTANT, series)
+    if series.value in SATURATED or (series.same < LOSSES and not _stopped_varying(series, FEW_LOSSES)):
+        return None
+    return _repeated(CONSTANT, series)
+
+
+def _stopped_varying(series: Series, least: int) -> bool:
+    """Return whether values that had always differed, and by more than the end of a convergence, are equal now."""
+    if series.same < least or series.count < VARIED + least:
+        return False
+    values = list(series.values)[: -series.same + 1]  # with the first of the equal ones
+    if len(values) < VARIED:
+        return False
+    apart = [abs(b - a) for a, b in itertools.pairwise(values[-VARIED:])]
+    return sorted(apart)[2] > APART * abs(values[-1]) and apart.count(0.0) == 0
 
 
 def _judge_reward(series: Series, run: RunState) -> Finding | None:
     if series.count >= NEVER and not series.distinct and series.value == 0:
         return _never_given(series, run)
-    if series.same < REWARDS or series.count <= MIN_REWARDS or series.value >= series.highest > 0:
+    if series.value >= series.highest > 0:
         return None  # at its best a reward may stay
+    if not _stopped_varying(series, FEW_REWARDS) and (series.same < REWARDS or series.count <= MIN_REWARDS):
+        return None
     return _repeated(DEAD_ENVIRONMENT, series)
 
 

@@ -61,6 +61,46 @@ def judge_softmax(series: Series, run: RunState) -> Finding | None:
     return None
 
 
+def judge_scale(series: Series, run: RunState) -> Finding | None:
+    """Find a loss that stays at that of guessing although the right class is the most probable one."""
+    middles = series.middles
+    if len(middles) < VALUES or series.lowest < ANY or abs(middles[-1] - middles[0]) > STAYS * middles[0]:
+        return None
+    if not series.positive or run.reinforcement:
+        return None
+    level = median(middles[-LAST:])
+    if max(middles) - min(middles) > STAYS * level:
+        return None
+    for each in run.of_role("accuracy", series.rank, held_out=False):
+        right = median(each.middles[-LAST:]) if len(each.middles) >= VALUES // 2 and each.highest <= 1.0 else 0.0
+        if right > 0.5 and level > TWICE * _implied(right, round(math.exp(min(level, 12.0)))):
+            text = f"{series.key} has stayed at {number(level)}, as if all classes were equally probable, though "
+            text += f"{each.key} is {number(right)}"
+            return NOT_LEARNING.about(series, series.first_step, text, (0.0, level), severity="WARN", cause=_FLATTENED)
+    return None
+
+
+ANY, STAYS = 0.5, 0.02
+"""A loss above the first that changes by less than this share of it."""
+_FLATTENED = "the logits are far too small: divided by a temperature where they should be multiplied, or scaled down"
+
+
+def judge_tokens(series: Series, run: RunState) -> Finding | None:
+    """Find a loss of tokens that began far above that of guessing among the words of any language model."""
+    if "tokens" not in run.roles or len(series.middles) < 3 or run.reinforcement:
+        return None
+    if min(series.first_value, series.middles[0]) < WORST or series.middles[-1] > GUESSES:
+        return None
+    text = (
+        f"{series.key} began at {number(series.first_value)}: guessing among {WORDS_AT_MOST:,} words has {GUESSES:.0f}"
+    )
+    return IMPOSSIBLE.about(series, series.first_step, text, (0.0, GUESSES), cause=_WIDE)
+
+
+WORDS_AT_MOST, GUESSES, WORST = 256_000, 12.5, 20.0
+_WIDE = "the weights of the last layer, or of an embedding that is tied to it, begin far too large"
+
+
 def _implied(right: float, classes: int) -> float:
     """Return the loss of a model that is as sure as it is right."""
     wrong = max(1 - right, 1e-3)
@@ -200,5 +240,7 @@ SoftmaxTwice = judged_once("SoftmaxTwice", IMPOSSIBLE, ("loss",), judge_softmax)
 HeldOutGuessing = judged_once("HeldOutGuessing", NOT_LEARNING, ("loss",), judge_guessing, held_out=True, each="value")
 ApartFromTheStart = judged_once("ApartFromTheStart", GAP, ("loss",), judge_apart, held_out=True, each="value")
 NothingFound = judged_once("NothingFound", NOT_LEARNING, ("accuracy",), judge_nothing_found, held_out=None)
+Flattened = judged_once("Flattened", NOT_LEARNING, ("loss",), judge_scale)
+WideStart = judged_once("WideStart", IMPOSSIBLE, ("loss",), judge_tokens)
 Copied = judged_once("Copied", TOO_GOOD, ("loss",), judge_copied)
 """Watch one loss, with what is logged beside it."""

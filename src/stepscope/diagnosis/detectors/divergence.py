@@ -53,6 +53,7 @@ def judge(series: Series, run: RunState) -> Finding | None:
         jump > 0.6 * rise
         or run.raised(series.firsts[at], series.step, rise, epochs=False)
         or rise < 2 * _drawup(middles[:best])
+        or run.reweighted(series.rank, series.firsts[at], rise)
     ):
         return None
     low = max(place for place, middle in enumerate(since) if middle <= lowest + max(2.5 * noise, 0.05 * rise))

@@ -5,7 +5,7 @@ from typing import ClassVar, Literal
 
 from stepscope.diagnosis.detector import RunState
 from stepscope.diagnosis.finding import Finding, Kind, number
-from stepscope.diagnosis.series_history import Series, jitter
+from stepscope.diagnosis.series_history import Series, jitter, trend
 
 COLLAPSE = Kind(
     "entropy_collapse",
@@ -38,10 +38,14 @@ ROW = 8
 LEAST = 30
 AT_ONCE, SOME = 8.0, 0.1
 """An entropy whose first value was so many times what its first blocks are, and not small, fell at once."""
+GAINED, BEST = 0.25, 0.8
+"""A reward that rose by the first share of its range since then, above the second, was learnt meanwhile."""
 TIMES = 2.0
 """An entropy has exploded above this many times its level..."""
 RISE = 0.25
 """... and by this much, in nats..."""
+ON, NATS, STEADY = 24, 0.5, 0.95
+"""In the second half of so many blocks it rose by so much, so steadily (Kendall's tau)."""
 WIDTH = 4
 """... for this many blocks."""
 
@@ -78,7 +82,7 @@ class Entropy:
             return None
         if len(series.middles) != self._blocks:
             self._blocks = len(series.middles)
-            found = self._exploded()
+            found = self._exploded() or self._rises_on()
             if found is not None:
                 return found
         if self._sign * series.value > LEFT * self._early:
@@ -102,8 +106,10 @@ class Entropy:
             return None  # a task that is learnt in a few steps
         if not high or (not self._at_once and len(values) - ROW - high[-1] > max(slowest * series.count, 12)):
             return None
-        self._reported.add("low")
         begun, early = steps[high[-1]], self._early
+        if self._has_learnt_since(begun):
+            return None
+        self._reported.add("low")
         text = (
             f"{series.key} collapsed from {number(self._sign * early)} to {number(series.value)} since step {begun}: "
             f"the policy no longer explores"
@@ -119,10 +125,44 @@ class Entropy:
                 return True
         return False
 
+    def _has_learnt_since(self, begun: int) -> bool:
+        """Return whether a reward rose by much of its range while the entropy fell, to its best: the task is learnt."""
+        for each in self._run.of_role("reward", self._series.rank, held_out=False):
+            before = [middle for middle, last in zip(each.middles, each.lasts, strict=True) if last <= begun]
+            if len(before) < len(each.middles) and before:
+                wide, now = each.highest - each.lowest, median(each.middles[-2:])
+                if now - median(before[-2:]) > GAINED * wide and now > each.lowest + BEST * wide:
+                    return True
+        return False
+
     def _reward_is_no_better(self) -> bool:
         """Return whether a reward is known and is no higher than at first."""
         known = [each for each in self._run.of_role("reward", self._series.rank, held_out=False) if each.middles]
         return bool(known) and all(median(each.middles[-WIDTH:]) <= each.first_value for each in known)
+
+    def _rises_on(self) -> Finding | None:
+        """Detect an entropy that has risen steadily for half of the run, while the reward got no better."""
+        series, count = self._series, len(self._series.middles)
+        if count < ON or count % WIDTH or "high" in self._reported:
+            return None
+        half = [self._sign * middle for middle in series.middles[count // 2 :]]
+        if half[-1] - half[0] < NATS or trend(half) < STEADY or not self._rewards_stay(series.firsts[count // 2]):
+            return None
+        self._reported.add("high")
+        was, became = number(self._sign * half[0]), number(series.value)
+        text = (
+            f"{series.key} has risen steadily from {was} to {became} since step {series.firsts[count // 2]}, and the "
+        )
+        text += "reward has not: the policy becomes random"
+        return EXPLOSION.about(series, series.firsts[count // 2], text, (min(half), half[0]))
+
+    def _rewards_stay(self, since: int) -> bool:
+        """Return whether a reward is known and none has risen since a step."""
+        known = [
+            [middle for first, middle in zip(each.firsts, each.middles, strict=True) if first >= since]
+            for each in self._run.of_role("reward", self._series.rank, held_out=False)
+        ]
+        return bool(known) and all(len(each) > WIDTH and trend(each) < 0.2 for each in known)
 
     def _exploded(self) -> Finding | None:
         series = self._series

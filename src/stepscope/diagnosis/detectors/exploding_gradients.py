@@ -4,6 +4,7 @@ import math
 from typing import ClassVar, Literal
 
 from stepscope.diagnosis.detector import RunState, Values, leading
+from stepscope.diagnosis.detectors.gan import is_of_game
 from stepscope.diagnosis.detectors.vanishing_gradients import usual_norm
 from stepscope.diagnosis.finding import Finding, Kind, number
 from stepscope.diagnosis.series_history import Series
@@ -22,6 +23,8 @@ ROW = 6
 HIGHER = 2.0
 """They are this many times higher than ever before: gradients as large as at the start do not explode."""
 LEAST = 20
+OF_GAME = 100.0
+"""The gradients of two networks that play against each other swing by tens: theirs explode from so many times on."""
 
 
 class ExplodingGradients:
@@ -32,10 +35,10 @@ class ExplodingGradients:
     HELD_OUT: ClassVar[bool | None] = None
     EACH: ClassVar[Literal["value", "block"]] = "value"
 
-    __slots__ = ("_blocks", "_limit", "_reported", "_row", "_series")
+    __slots__ = ("_blocks", "_limit", "_reported", "_row", "_run", "_series")
 
     def __init__(self, series: Series, run: RunState) -> None:
-        self._series, self._reported = series, False
+        self._series, self._run, self._reported = series, run, False
         self._row = self._blocks = 0
         self._limit = math.inf
 
@@ -68,6 +71,8 @@ class ExplodingGradients:
         begun, usual = _first_above(series, limit / 3), limit / EXPLODED
         earlier = [middle for middle, last in zip(series.middles, series.lasts, strict=True) if last < begun]
         if earlier and series.value < HIGHER * max(earlier):
+            return None
+        if is_of_game(series, self._run) and series.value < OF_GAME * usual:
             return None
         self._reported = True
         rose = f"{series.key} rose to {number(series.value)}, usually {number(usual)}, since step {begun}"

@@ -27,6 +27,12 @@ APART = math.log(3.5)
 """Their ratio has risen this far above its level, in logarithms."""
 
 
+def is_of_game(series: Series, run: RunState) -> bool:
+    """Return whether a series is of a discriminator or a generator, or of a run that has both."""
+    parts = [each.key for each in run.of_role("side_loss", series.rank, held_out=False)]
+    return any(map(_DISCRIMINATOR.search, parts)) and any(map(_GENERATOR.search, parts))
+
+
 def judge(series: Series, run: RunState) -> Finding | None:
     """Compare the loss of a discriminator with that of its generator."""
     if not _DISCRIMINATOR.search(series.key) or not series.positive or len(series.scaled) < SURE_BLOCKS:

@@ -5,6 +5,7 @@ import math
 from statistics import median
 
 from stepscope.diagnosis.detector import RunState, judged_once
+from stepscope.diagnosis.detectors.gan import is_of_game
 from stepscope.diagnosis.finding import Finding, Kind, number
 from stepscope.diagnosis.series_history import Series, roughness
 
@@ -47,7 +48,7 @@ def judge(series: Series, run: RunState) -> Finding | None:
     sure = now < SURE * usual
     if (max(after) - was > math.log(AFTER - at + 3) and not sure) or was > median(series.scaled[: -AFTER // 5]) + RISE:
         return None  # a sum of so many gradients is not that long: they explode, or did before
-    if _is_ascent(run, series.rank):
+    if _is_ascent(run, series.rank) or (is_of_game(series, run) and not sure):
         return None
     text = (
         f"{series.key} rose from {number(series.plain(was))} to {number(series.value)} since step {begun} and varies "

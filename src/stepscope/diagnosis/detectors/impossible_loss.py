@@ -59,6 +59,8 @@ def _of_classes(series: Series, run: RunState) -> bool:
     """
     if "accuracy" in run.roles or (series.highest <= 0 and series.lowest >= -1):
         return True
+    if series.block_size == 1:
+        return False  # of few values any may be far below the one before
     fell = max(a - b for a, b in itertools.pairwise(series.values))
     return series.count > SETTLED and fell > 0.4 * (series.highest - series.lowest)
 

@@ -30,6 +30,8 @@ LARGE = math.log(4.0)
 """A rise this far, in logarithms, is no harder data, though the loss falls back."""
 LONE = math.log(5.0)
 """A value this far above the two that follow it, in logarithms, is a spike."""
+LASTING, NOISY, CLEAR = 8, math.log(1.2), 4.0
+"""A rise in noise is told by more blocks than others, and is this large, in logarithms and in units of the noise."""
 STEEP = 2
 """The rise is complete after this many blocks; a slower one is a divergence."""
 
@@ -61,9 +63,11 @@ class LevelShift:
         if count < max(MIN_BLOCKS, width + BEFORE):
             return None
         least = SHIFT[_role(series, run)] if series.positive else 0.15 * abs(middles[-width - 1])
-        if middles[-1] - middles[-width - 1] < 0.3 * least:
-            return None
-        for first in (-width, -width - 1):
+        rise, lasting = middles[-1] - middles[-width - 1], max(width, LASTING)
+        firsts = (-width, -width - 1) if rise >= 0.3 * least else ()
+        if count >= lasting + BEFORE and middles[-1] - middles[-lasting - 1] >= 0.5 * NOISY:
+            firsts = (*firsts, -lasting)
+        for first in firsts:
             found = _judge_at(series, run, middles, first)
             if found is not None:
                 self._found, self._was = found, median(middles[first - BEFORE : first])
@@ -107,13 +111,16 @@ def _judge_at(series: Series, run: RunState, middles: list[float], first: int) -
     least = SHIFT[role] if series.positive else 0.15 * abs(was)
     noise = max(series.noise(), spread(before))
     rise = peak - was
-    if rise < max(least, SIGMAS * noise) or lowest - max(before) < max(2 * noise, 0.3 * least):
+    clear = rise >= max(least, SIGMAS * noise) and lowest - max(before) >= max(2 * noise, 0.3 * least)
+    if not clear and not (role == "loss" and _is_lasting(series, middles, first, noise)):
         return None
     if role == "side_loss" and lowest < max(middles[len(middles) // 4 : first]) + 0.3 * least:
         return None
     climbs = trend(after) > 0.75 and after[-1] - peak > 0.5 * rise
     begun = _begun(series, first, was + 0.5 * (lowest - was))
     if climbs or run.raised(series.firsts[first - 2], series.lasts[first], rise):
+        return None
+    if run.reweighted(series.rank, series.firsts[first - 2], rise):
         return None
     level = median(after[-3:])
     fell = (
@@ -126,6 +133,19 @@ def _judge_at(series: Series, run: RunState, middles: list[float], first: int) -
         f"at step {begun}{fell}"
     )
     return LEVEL_SHIFT.about(series, begun, text, series.band(was, SIGMAS * noise), weight=rise / noise)
+
+
+def _is_lasting(series: Series, middles: list[float], first: int, noise: float) -> bool:
+    """Return whether every one of many blocks is above those of half the run before: a rise in noise of its size."""
+    before, after = middles[first - BEFORE : first], middles[first:]
+    if len(after) < LASTING or not series.positive or min(after) <= max(middles[(len(middles) + first) // 2 : first]):
+        return False
+    rise = median(after) - median(before)
+    return (
+        rise >= max(NOISY, CLEAR * noise)
+        and min(after) > max(before)
+        and median(after[-3:]) > median(before) + 0.4 * rise
+    )
 
 
 def _begun(series: Series, first: int, limit: float) -> int:

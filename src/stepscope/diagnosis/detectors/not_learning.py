@@ -6,7 +6,7 @@ from typing import ClassVar, Literal
 
 from stepscope.diagnosis.detector import RunState
 from stepscope.diagnosis.finding import Finding, Kind, number
-from stepscope.diagnosis.series_history import Series, spread
+from stepscope.diagnosis.series_history import Series, spread, trend
 
 NOT_LEARNING = Kind(
     "not_learning",
@@ -47,14 +47,22 @@ EPOCHS = 15
 """A loss that is logged once an epoch is judged from this many on."""
 LONG = 240
 """A loss at any other level is reported when it has not fallen in this many values..."""
+FEWER, APART = 6, 4.0
+"""Of a loss that is logged at every so many steps, or more, so many times fewer values are enough."""
+FALLS, KNOWS = -0.25, 0.8
+"""Few values whose trend (Kendall's tau) is below the first fall, and a model with such an accuracy knows its task."""
+BEGUN = 20
+"""A loss whose first value comes later than after so many others is that of a training that was resumed."""
 FALL = 0.02
 """... by this much, in logarithms."""
+LEARNT = 0.04
+"""A loss whose lowest level is this far below its first values, in logarithms, had learnt something."""
 HIGHER = 0.15
 """A loss this far above its first values, in logarithms, does not settle."""
 SWINGS = 0.3
+"""The spread of an oscillating loss, as a share of its level."""
 FALLEN = 0.2
 """A loss this far below its first value, in logarithms, has learnt something."""
-"""The spread of an oscillating loss, as a share of its level."""
 
 
 class NotLearning:
@@ -74,16 +82,40 @@ class NotLearning:
         """Compare the last blocks with the first."""
         series, run = self._series, self._run
         middles = series.block_medians()
-        if not self._reported and EPOCHS <= series.count < STUCK_STEPS and (found := self._few()) is not None:
+        if (
+            not self._reported
+            and EPOCHS <= series.count < STUCK_STEPS // self._each()
+            and (found := self._few()) is not None
+        ):
             self._reported = True
             return found
-        if self._reported or series.count < STUCK_STEPS or not series.positive or len(middles) < MIN_BLOCKS:
+        if (
+            self._reported
+            or series.count < STUCK_STEPS // self._each()
+            or not series.positive
+            or len(middles) < MIN_BLOCKS
+        ):
             return None
-        if run.reinforcement or run.resumed is not None or self._has_fallen(middles):
+        if run.reinforcement or run.resumed is not None or self._has_fallen(middles) or self._falls(middles):
             return None
         found = self._guessing(middles) or self._flat(middles)
         self._reported = found is not None
         return found
+
+    def _each(self) -> int:
+        """Return for how many values one counts: more than one, where few are logged in many steps."""
+        series = self._series
+        few = self._run.is_sparse(series) and series.spacing >= APART and series.step - series.first_step >= LONG
+        return FEWER if few else 1
+
+    def _falls(self, middles: list[float]) -> bool:
+        """Return whether few values fall after all, which their noise hides."""
+        return self._series.block_size == 1 and trend(middles) < FALLS
+
+    def _knows(self) -> bool:
+        """Return whether an accuracy is high: what there is to learn was learnt elsewhere, or the loss is wrong."""
+        known = self._run.of_role("accuracy", self._series.rank, held_out=False)
+        return any(each.middles and each.highest <= 1 and median(each.middles[-8:]) > KNOWS for each in known)
 
     def _few(self) -> Finding | None:
         """Detect a loss at the logarithm of a number of classes that is logged once an epoch, with an evaluation."""
@@ -138,7 +170,7 @@ class NotLearning:
     def _guessed(self, level: float) -> float | None:
         """Return the accuracy when it is that of guessing among as many classes as the loss speaks of, or fewer."""
         for each in self._run.of_role("accuracy", self._series.rank, held_out=False):
-            if each.count < STUCK_STEPS // 2 or len(each.middles) < MIN_BLOCKS or each.highest > 1.0:
+            if each.count < STUCK_STEPS // 2 // self._each() or len(each.middles) < MIN_BLOCKS or each.highest > 1.0:
                 continue
             recent = median(each.middles[-8:])
             if recent > 3 * math.exp(-level):
@@ -157,8 +189,12 @@ class NotLearning:
     def _flat(self, middles: list[float]) -> Finding | None:
         """Detect a loss that is no lower than at the start, wherever that is."""
         series = self._series
-        if series.count < LONG or (self._run.roles.isdisjoint(("lr", "grad_norm", "accuracy")) and not self._alone()):
+        if series.count < LONG // self._each() or (
+            self._run.roles.isdisjoint(("lr", "grad_norm", "accuracy")) and not self._alone()
+        ):
             return None  # without these it may be no training by gradients
+        if series.first_step > BEGUN * max(series.spacing, 1.0) or self._knows():
+            return None  # it goes on with what was learnt elsewhere
         start = series.first_value
         begun, now = median(middles[:4]), median(middles[-len(middles) // 3 :])
         error = series.noise() / math.sqrt(len(middles) / 3)
@@ -169,10 +205,10 @@ class NotLearning:
         if min(begun, math.log(start)) - now > 0.5 * FALL:
             return None
         smooth = [median(middles[at : at + 8]) for at in range(0, len(middles) - 7, 4)]
-        if min(smooth) < min(begun, math.log(start)) - max(FLAT, series.noise()):
+        if min(smooth) < min(begun, math.log(start)) - max(LEARNT, series.noise()):
             return None  # it had learnt something
         higher = now - begun > max(HIGHER, 3 * error)
-        if higher or spread(values) > SWINGS * level:
+        if higher or (spread(values) > SWINGS * level and series.block_size > 1):
             text = (
                 f"{series.key} swings between {number(min(values))} and {number(max(values))} and is "
                 f"{'higher' if higher else 'no lower'} than at the start after {series.count} steps"

@@ -66,6 +66,31 @@ def judge(series: Series, run: RunState) -> Finding | None:
     return OVERFIT.about(series, steps[best], text, (lowest * (1 - 5 * noise), lowest * (1 + 5 * noise)), weight=rise)
 
 
+def judge_soon(series: Series, run: RunState) -> Finding | None:
+    """Compare a few evaluations: since the best one each is above the one before, and the training got far better."""
+    if not series.count >= FEW or not series.positive or run.reinforcement or run.resumed is not None:
+        return None
+    values, steps = list(series.values), list(series.steps)
+    best = values.index(min(values))
+    since = values[best:]
+    if len(since) < 3 or since != sorted(since) or since[-1] < FAR * since[0]:
+        return None
+    for other in run.of_role("loss", series.rank, held_out=False):
+        before = [middle for middle, last in zip(other.middles, other.lasts, strict=True) if last <= steps[best]][-4:]
+        if other.positive and len(before) > 2 and median(other.middles[-3:]) < BETTER * median(before):
+            text = f"{series.key} rose from {number(since[0])} at step {steps[best]} to {number(since[-1])} while "
+            text += f"{other.key} fell from {number(median(before))} to {number(median(other.middles[-3:]))}"
+            return OVERFIT.about(
+                series, steps[best], text, (since[0], since[0] * FAR), cause=_LEAKS, weight=since[-1] / since[0]
+            )
+    return None
+
+
+FEW, FAR, BETTER = 4, 1.4, 0.7
+"""So many evaluations tell a rise by the first factor, while the training loss fell below the second share."""
+_LEAKS = "the model memorizes the training data, or sees its targets there (a mask or a shift that is missing)"
+
+
 def judge_patience(series: Series, run: RunState) -> Finding | None:
     """Tell when the best evaluation is many evaluations ago, and how far above the training loss it is."""
     if series.count < 2 * PATIENCE or run.reinforcement:
@@ -116,5 +141,6 @@ def _training_falls(series: Series, run: RunState, since: int) -> bool:
 
 Overtraining = judged_once("Overtraining", OVERTRAINING, ("loss",), judge_patience, held_out=True, each="value")
 GeneralizationGap = judged_once("GeneralizationGap", GAP, ("loss", "accuracy"), judge_gap, held_out=True, each="value")
+OverfitSoon = judged_once("OverfitSoon", OVERFIT, ("loss",), judge_soon, held_out=True, each="value")
 Overfit = judged_once("Overfit", OVERFIT, ("loss",), judge, held_out=True, each="value")
 """Watches one held-out loss together with the training loss."""

@@ -67,6 +67,32 @@ def judge_spread(series: Series, run: RunState) -> Finding | None:
     return COLLAPSE.about(series, begun, text, (LOST * top, top), cause=_EQUAL, advice=advice)
 
 
+def judge_samples(series: Series, run: RunState) -> Finding | None:
+    """Compare the last blocks of a spread of generated samples with its highest level."""
+    middles = series.middles
+    if len(middles) < FIRST + 2 * SPREAD or not series.positive:
+        return None
+    top, recent = max(middles), middles[-SPREAD:]
+    if max(recent) > LOST * top or recent[-1] > 1.5 * min(middles):
+        return None
+    begun = next(
+        first
+        for first, middle in zip(series.firsts, middles, strict=True)
+        if first > _peak(series, top) and middle <= 0.5 * top
+    )
+    text = f"{series.key} fell from {number(top)} to {number(recent[-1])} since step {begun}: samples hardly differ"
+    advice = (
+        "Look at ten samples; give the discriminator the batch's spread, lower the generator's rate or its updates."
+    )
+    return COLLAPSE.about(series, begun, text, (LOST * top, top), cause=_ONE_MODE, advice=advice)
+
+
+def _peak(series: Series, top: float) -> int:
+    return series.firsts[series.middles.index(top)]
+
+
+_ONE_MODE = "the generator makes nearly the same for every input (mode collapse)"
+SampleCollapse = judged_once("SampleCollapse", COLLAPSE, ("sample_spread",), judge_samples)
 EmbeddingCollapse = judged_once("EmbeddingCollapse", COLLAPSE, ("embedding_spread",), judge_spread)
 PosteriorCollapse = judged_once("PosteriorCollapse", COLLAPSE, ("kl", "side_loss"), judge)
 """Watch one spread of embeddings, and one KL term."""

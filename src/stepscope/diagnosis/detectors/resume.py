@@ -1,10 +1,11 @@
 """Bad resume: a loss that does not continue from the level of the checkpoint."""
 
+import itertools
 import math
 from statistics import median
 from typing import ClassVar, Literal
 
-from stepscope.diagnosis.detector import RunState, Values
+from stepscope.diagnosis.detector import RunState, Values, judged_once
 from stepscope.diagnosis.finding import Finding, Kind, number
 from stepscope.diagnosis.series_history import Series, exp, spread
 
@@ -83,3 +84,23 @@ class Resume:
             attempt=self._run.attempt,
             weight=worse / noise,
         )
+
+
+def judge_exploration(series: Series, run: RunState) -> Finding | None:
+    """Find a share of actions by chance that had decayed and begins again."""
+    values = list(series.values)
+    if len(values) < DECAYED or series.value < AGAIN * series.highest or min(values[-3:-1]) > LEFT * series.highest:
+        return None
+    if any(b > a for a, b in itertools.pairwise(values[-DECAYED:-1])):
+        return None
+    text = f"{series.key} begins again at step {series.step}: {number(series.value)}, {number(series.before)} before"
+    limits = (0.0, values[-2])
+    return BAD_RESUME.about(series, series.step, text, limits, severity="WARN", cause=_SCHEDULE, advice=_RESTORE)
+
+
+DECAYED, AGAIN, LEFT = 10, 0.7, 0.3
+"""In so many values it fell below the last share of its highest one, and is above the other one value later."""
+_SCHEDULE = "a restart did not restore the count of steps, by which the exploration decays, and perhaps the memory"
+_RESTORE = "Save and load the number of steps and the replay memory with the weights."
+ExplorationAgain = judged_once("ExplorationAgain", BAD_RESUME, ("exploration",), judge_exploration, each="value")
+"""Watches one share of actions by chance."""

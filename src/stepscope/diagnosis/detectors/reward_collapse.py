@@ -1,5 +1,6 @@
 """Reward collapse: a reward that loses most of what it had gained, and does not recover."""
 
+import itertools
 from statistics import median
 
 from stepscope.diagnosis.detector import RunState, judged_once
@@ -49,7 +50,7 @@ def judge(series: Series, run: RunState) -> Finding | None:
         return None
     top, now = median(middles[best - WIDTH + 1 : best + 1]), median(after)
     lowest = min(middles[: best - WIDTH + 1])
-    gained, lost, noise = top - lowest, top - now, max(jitter(middles), 1e-9)
+    gained, lost, noise = top - lowest, top - now, _noise(middles)
     if lost < max(LOST * gained, SIGMAS * noise, 0.1 * abs(top)) or max(after) > top - max(0.6 * lost, 3 * noise):
         return None
     if gained < max(0.3 * lost, SIGMAS / 2 * noise):
@@ -62,6 +63,12 @@ def judge(series: Series, run: RunState) -> Finding | None:
     return COLLAPSE.about(
         series, begun, text, (top - SIGMAS * noise, top + SIGMAS * noise), value=now, weight=lost / noise
     )
+
+
+def _noise(middles: list[float]) -> float:
+    """Return the noise of the blocks; of rewards with few levels most neighbours are equal, and some far apart."""
+    apart = [abs(b - a) for a, b in itertools.pairwise(middles)]
+    return max(jitter(middles), 0.5 * sum(apart) / len(apart), 1e-9)
 
 
 LATELY, LESS = 0.25, 0.03

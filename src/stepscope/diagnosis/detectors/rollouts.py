@@ -55,6 +55,8 @@ MOE = Kind(
 )
 ROW = 20
 EQUAL, TRUNCATED, CUT = 0.95, 0.5, 0.3
+NO_SPREAD = 1e-3
+"""A spread below this share of its highest value is none."""
 BEST = 0.9
 """A reward above this share of its range is high: that all answers are alike is no fault then."""
 MAX_KL, GROWN, MIN_DIFFERENCE = 0.1, 10.0, 1e-3
@@ -107,6 +109,17 @@ def _judge_mixed(series: Series, run: RunState) -> Finding | None:
     begun = _begun(series, 1 - EQUAL, above=False)
     text = f"{series.key} has been {number(median(recent))} since step {begun}: no group has a spread of rewards"
     return ZERO_ADVANTAGE.about(series, begun, text, (1 - EQUAL, 1.0))
+
+
+def _judge_spread(series: Series, run: RunState) -> Finding | None:
+    """Judge the spread of rewards, or of advantages, in a batch."""
+    recent = _last(series)
+    least = NO_SPREAD * max(series.highest, 0.0)
+    if len(recent) < ROW or series.count < 2 * ROW or max(recent) > least or _rewards_are_high(series, run):
+        return None
+    begun = _begun(series, least, above=False)
+    text = f"{series.key} has been {number(median(recent))} since step {begun}: all answers get the same reward"
+    return ZERO_ADVANTAGE.about(series, begun, text, (least, series.highest))
 
 
 def _judge_truncation(series: Series, run: RunState) -> Finding | None:
@@ -187,11 +200,31 @@ def _judge_balance(series: Series, run: RunState) -> Finding | None:
         if not BALANCING.search(series.key):
             return None
         least = 0.0
+    if (found := _one_expert(series)) is not None:
+        return found
     usual, now = median(series.middles[: len(series.middles) // 2]), median(series.middles[-3:])
     if now < max(least, BALANCED * usual) or min(series.middles[-3:]) < max(series.middles[2:-4], default=0.0):
         return None
     text = f"{series.key} rose to {number(now)}, usually {number(usual)}, at step {series.firsts[-3]}"
     return MOE.about(series, series.firsts[-3], text, (0.0, BALANCED * usual))
+
+
+def _one_expert(series: Series) -> Finding | None:
+    """Find a share of the most used expert that has been near 1 for long, from the start or not."""
+    recent = series.middles[-ONE_BLOCKS:]
+    if series.role.name != "moe_load" or "max" not in series.key or series.highest > 1.001 or min(recent) < ONE:
+        return None
+    if len(recent) < ONE_BLOCKS:
+        return None
+    begun = next(first for at, first in enumerate(series.firsts) if min(series.middles[at:]) >= ONE)
+    text = (
+        f"{series.key} has been above {number(ONE)} since step {begun}, {number(series.value)} now: one expert gets all"
+    )
+    return MOE.about(series, begun, text, (0.0, ONE))
+
+
+ONE, ONE_BLOCKS = 0.8, 12
+"""The share of one expert that gets nearly all tokens, for so many blocks."""
 
 
 def _judge_router(series: Series, run: RunState) -> Finding | None:
@@ -221,6 +254,7 @@ ZeroAdvantage = judged_once(
     "ZeroAdvantage", ZERO_ADVANTAGE, ("zero_advantage", "equal_groups"), _judge_groups, each="value"
 )
 MixedGroups = judged_once("MixedGroups", ZERO_ADVANTAGE, ("mixed_groups",), _judge_mixed, each="value")
+NoSpread = judged_once("NoSpread", ZERO_ADVANTAGE, ("reward_spread",), _judge_spread, each="value")
 Truncation = judged_once("Truncation", TRUNCATION, ("truncation",), _judge_truncation, each="value")
 Mismatch = judged_once("Mismatch", MISMATCH, ("mismatch", "mismatch_kl"), _judge_mismatch, each="value")
 MatchRatio = judged_once("MatchRatio", MISMATCH, ("match_ratio", "ess"), _judge_ratio, each="value")

@@ -115,7 +115,7 @@ class Spikes:
         value = series.value
         x = math.log(value) if self._logs else value
         count = len(recent)
-        if count < LEAST:
+        if count < (LEAST if self._role == "loss" else NEIGHBOURS):
             recent.append(x)
             self._usual.append(x)
             return None

@@ -24,6 +24,8 @@ AFTER = 40
 BEFORE = 60
 APART, SPARSE = 4.0, 2
 """Of a loss that is logged at every so many steps, so many times fewer values tell that the target leaks."""
+FEW_AFTER, FEW_BEFORE, FEW_LASTS = 12, 14, 5
+"""Where each value counts, as many before and after."""
 REPEATED, SAME = 0.3, 0.15
 """Of one repeated batch the loss varies by less than this share of its usual variation..."""
 FALL, SMALL_FALL = math.log(1.25), math.log(1.12)
@@ -49,11 +51,14 @@ EASIER = (
 
 def judge(series: Series, run: RunState) -> Finding | None:
     """Compare the last values, and the last blocks, with those before."""
-    if not series.positive or series.count < LEAST // SPARSE:
+    if not series.positive or series.count < (FEW_AFTER + FEW_BEFORE if series.block_size == 1 else LEAST // SPARSE):
         return None
+    each_counts = series.block_size == 1 and series.spacing >= APART
+    if each_counts and (found := _stuck(series, run, FEW_AFTER, FEW_BEFORE)) is not None:
+        return found
     if series.count < LEAST or len(series.values) < AFTER + BEFORE:
         few = series.spacing >= APART and not run.reinforcement and series.role.name == "loss"
-        return _by_values(series, run, AFTER // SPARSE, BEFORE // SPARSE) if few else None
+        return _by_few(series, run) if few else None
     if run.reinforcement or series.role.name != "loss":
         return _stuck(series, run)
     return _by_values(series, run) or _stuck(series, run) or _dropped(series, run) or _by_blocks(series, run)
@@ -81,7 +86,7 @@ def _by_values(series: Series, run: RunState, since: int = AFTER, width: int = B
         return None
     repeated = since == AFTER and now < REPEATED * usual and usual > 0.005
     leaked = below > LEAKED and fall > 3 * (earlier - was) and _sudden(after, fall) and fall > 8 * usual
-    if not (repeated or leaked):
+    if not repeated and (not leaked or (since < AFTER and _rate_falls(series, run, steps[-since]))):
         return None
     begun = steps[-since + _turn(after, was, usual)]
     if run.restaged(begun - 10, begun + 3):
@@ -99,12 +104,50 @@ def _by_values(series: Series, run: RunState, since: int = AFTER, width: int = B
     )
 
 
-def _stuck(series: Series, run: RunState) -> Finding | None:
+def _by_few(series: Series, run: RunState) -> Finding | None:
+    """Judge a loss that is logged at every so many steps."""
+    found = _fell_at_once(series, run)
+    enough = series.count >= LEAST // SPARSE
+    return found or (_by_values(series, run, AFTER // SPARSE, BEFORE // SPARSE) if enough else None)
+
+
+def _fell_at_once(series: Series, run: RunState) -> Finding | None:
+    """Find a fall from one of a few values to the next that lasts and that the held-out loss does not share."""
+    values, steps = series.on_scale(list(series.values)), list(series.steps)
+    at = len(values) - FEW_LASTS
+    before, after = values[at - FEW_BEFORE : at], values[at:]
+    was, usual = median(before[-5:]), roughness(before)
+    drop, steepest = was - median(after), max((a - b for a, b in itertools.pairwise(values[:at])), default=0.0)
+    if drop < max(FAR, 8 * usual, 2 * steepest) or max(after) > min(values[:at]) - 0.5 * drop:
+        return None
+    if (
+        before[-1] - after[0] < 0.7 * drop
+        or _changed(series, run, FEW_LASTS + 5)
+        or _shared(series, run, steps[at], drop)
+    ):
+        return None
+    text = (
+        f"{series.key} fell from {number(series.plain(was))} to {number(series.plain(after[0]))} at step {steps[at]}, "
+        "from one value to the next, and stayed there"
+    )
+    return TOO_GOOD.about(series, steps[at], text, series.band(was, 6 * usual), cause=EASIER, weight=drop)
+
+
+def _shared(series: Series, run: RunState, since: int, drop: float) -> bool:
+    """Return whether a held-out loss fell as well, by a third of it: what is learnt is worth something."""
+    for each in run.of_role("loss", series.rank, held_out=True):
+        before = [value for step, value in zip(each.steps, each.values, strict=True) if step < since and value > 0]
+        if before and 0 < each.value < before[-1] * math.exp(-drop / 3):
+            return True
+    return False
+
+
+def _stuck(series: Series, run: RunState, since: int = AFTER, width: int = BEFORE) -> Finding | None:
     """Find a loss that no longer varies from step to step, wherever its level is: different batches differ."""
     values, steps = series.on_scale(list(series.values)), list(series.steps)
-    before, after = values[-AFTER - BEFORE : -AFTER], values[-AFTER + 10 :]
+    before, after = values[-since - width : -since], values[-since + since // 4 :]
     usual, now = roughness(before), roughness(after)
-    if usual < VARIES or now > STILL * usual or _changed(series, run, AFTER + BEFORE):
+    if usual < VARIES or now > STILL * usual or _changed(series, run, since + width):
         return None
     was, level = median(before), median(after[-10:])
     if level < FLOOR_OF_PERPLEXITY and is_perplexity(series.key):
@@ -113,7 +156,7 @@ def _stuck(series: Series, run: RunState) -> Finding | None:
         return None  # a network that is dead varies little, too
     if max(abs(b - a) for a, b in itertools.pairwise(after)) > 0.3 * usual:
         return None
-    begun = steps[-AFTER + _settled(values[-AFTER:], usual)]
+    begun = steps[-since + _settled(values[-since:], usual)]
     text = (
         f"{series.key} varies {number(usual / max(now, 1e-9), 2)} times less from step to step since step {begun}, at "
         f"{number(series.value)}: one batch is repeated"
