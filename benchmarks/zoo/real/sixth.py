@@ -11,8 +11,19 @@ import torch
 
 from benchmarks.zoo.real.case import fault, healthy
 from benchmarks.zoo.real.sixth_tasks import (
-    Batch, F, Values, blobs, convolutions, descend, fit, layers, nn, normalised, stripes, utterances,
-)  # fmt: skip
+    Batch,
+    F,
+    Values,
+    blobs,
+    convolutions,
+    descend,
+    fit,
+    layers,
+    nn,
+    normalised,
+    stripes,
+    utterances,
+)
 from benchmarks.zoo.real.tape import Tape
 
 JUMP = "level_shift spike divergence accuracy_drop"
@@ -61,7 +72,7 @@ def classify(
 @healthy("sixth")
 def healthy_images(tape: Tape) -> None:
     """Small batches, so that the loss is noisy."""
-    classify(tape, batch=12, rate=1e-3, steps=1200)
+    classify(tape, batch=12, rate=1e-3, steps=900)
 
 
 @healthy("sixth")
@@ -74,7 +85,7 @@ def healthy_images_augmented(tape: Tape) -> None:
         images[:, :, at : at + 6, 3:10] = 0.0
         return images + 0.3 * torch.randn_like(images), labels
 
-    classify(tape, change, norm=True, steps=1100)
+    classify(tape, change, norm=True, steps=800)
 
 
 @fault("sixth", "generalization_gap overfit overtraining")
@@ -98,7 +109,7 @@ def images_one_batch_again(tape: Tape) -> None:
         kept.append((images, labels))
         return kept[min(step, 500)]
 
-    classify(tape, change, steps=1100, batch=16)
+    classify(tape, change, steps=800, batch=16)
 
 
 @fault("sixth", "not_learning plateau constant vanishing_gradients")
@@ -110,7 +121,7 @@ def images_decay_in_adam(tape: Tape) -> None:
 @fault("sixth", "overfit overtraining generalization_gap")
 def images_duplicates(tape: Tape) -> None:
     """A set of 100 pictures was copied to look larger: all are known by heart, and the others are not."""
-    classify(tape, few=100, steps=1400, norm=True)
+    classify(tape, few=100, steps=900, norm=True)
 
 
 def epochs(tape: Tape, shuffled: int = 99, count: int = 36) -> None:
@@ -211,7 +222,7 @@ def detect(tape: Tape, corners: int = 9999) -> None:
         values = {"train/box_loss": 7.5 * box, "train/cls_loss": 0.5 * kind, "train/grad_norm": norm}
         return values if step % 4 == 0 else None
 
-    fit(tape, 1400, update)
+    fit(tape, 1000, update)
 
 
 @healthy("sixth")
@@ -220,10 +231,10 @@ def healthy_detection(tape: Tape) -> None:
     detect(tape)
 
 
-@fault("sixth", JUMP + " gradient_shift", step=900, window=40)
+@fault("sixth", JUMP + " gradient_shift", step=640, window=40)
 def detection_corners(tape: Tape) -> None:
     """The loss of boxes jumps when mosaics end: the plain path gives corners where centres and sizes are wanted."""
-    detect(tape, corners=900)
+    detect(tape, corners=640)
 
 
 def transcribe(tape: Tape, long: int = 9999) -> None:
@@ -244,7 +255,7 @@ def transcribe(tape: Tape, long: int = 9999) -> None:
             values["blank_share"] = (scores.argmax(-1) == 0).float().mean()
         return values
 
-    fit(tape, 520, update)
+    fit(tape, 400, update)
 
 
 @healthy("sixth")
@@ -253,7 +264,7 @@ def healthy_speech(tape: Tape) -> None:
     transcribe(tape)
 
 
-@fault("sixth", "not_finite counted_not_finite divergence", step=300, window=20)
+@fault("sixth", "not_finite counted_not_finite divergence", step=240, window=20)
 def speech_too_short(tape: Tape) -> None:
     """Infinite once a set with more striding begins: frames are fewer than labels and `zero_infinity` is off."""
-    transcribe(tape, long=300)
+    transcribe(tape, long=240)

@@ -1,5 +1,6 @@
 """Tasks and networks of the sixth set: its loop, striped images, utterances, and a language with a clock."""
 
+import itertools
 import math
 from collections.abc import Callable
 from typing import Any
@@ -36,7 +37,7 @@ def descend(optimizer: torch.optim.Optimizer, loss: torch.Tensor, clip: float = 
 def layers(*sizes: int, between: Callable[[], Any] = nn.ReLU) -> Any:
     """Linear layers with an activation between each two."""
     parts: list[Any] = []
-    for given, wanted in zip(sizes, sizes[1:], strict=False):
+    for given, wanted in itertools.pairwise(sizes):
         parts += [nn.Linear(given, wanted), between()]
     return nn.Sequential(*parts[:-1])
 
