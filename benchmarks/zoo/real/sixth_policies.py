@@ -1,5 +1,6 @@
 """Policies of the sixth set: PPO and SAC steer a mass to the origin, DQN walks a grid, GRPO answers in tokens."""
 
+from copy import deepcopy
 from typing import Any
 
 import torch
@@ -215,60 +216,70 @@ def walk_without_ends(tape: Tape) -> None:
     dqn(tape, discount=1.0, masked=False)
 
 
-def grpo(tape: Tape, shorter: int = 9999) -> None:
-    """Answer a digit with another after some filling, in groups of eight; fewer tokens are allowed from a step on."""
-    torch.manual_seed(44)
-    policy: Any = nn.ModuleList([nn.Embedding(10, 12), nn.Embedding(13, 12), nn.Embedding(14, 6), layers(30, 64, 13)])
+class Answerer(nn.Module):
+    """Answers a digit token by token: ten digits, two for filling, and the end."""
 
-    def scores(given: torch.Tensor, before: torch.Tensor, at: torch.Tensor) -> torch.Tensor:
-        return policy[3](torch.cat([policy[0](given), policy[1](before), policy[2](at)], -1))  # type: ignore[no-any-return]
+    def __init__(self) -> None:
+        super().__init__()
+        self.digits, self.tokens = nn.Embedding(10, 12), nn.Embedding(13, 12)
+        self.places, self.head = nn.Embedding(14, 6), layers(30, 64, 13)
 
-    def sampled(given: torch.Tensor, limit: int) -> torch.Tensor:
+    def forward(self, given: torch.Tensor, before: torch.Tensor, at: torch.Tensor) -> Any:
+        """Scores of the next token."""
+        return self.head(torch.cat([self.digits(given), self.tokens(before), self.places(at)], -1))
+
+    def sampled(self, given: torch.Tensor, limit: int) -> torch.Tensor:
+        """Answers of at most so many tokens, after the one that begins them."""
         rows, ended = [torch.full_like(given, 10)], torch.zeros(len(given), dtype=torch.bool)
         for at in range(limit):
-            shares = scores(given, rows[-1], torch.full_like(given, at)).softmax(1)
+            shares = self(given, rows[-1], torch.full_like(given, at)).softmax(1)
             rows.append(torch.where(ended, 12, torch.multinomial(shares, 1)[:, 0]))
             ended |= rows[-1] == 12
         return torch.stack(rows, 1)
 
-    def chances(given: torch.Tensor, rows: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    def chances(self, given: torch.Tensor, rows: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        """Logarithms of the chances of all tokens, which of them count, and the entropy."""
         length = rows.shape[1] - 1
-        shares = scores(given[:, None].expand(-1, length), rows[:, :-1], torch.arange(length).expand(len(rows), -1))
+        shares = self(given[:, None].expand(-1, length), rows[:, :-1], torch.arange(length).expand(len(rows), -1))
         shares, mask = shares.log_softmax(-1), (rows[:, :-1] != 12).float()
         entropy = -(shares.exp() * shares).sum(-1)
         return shares.gather(2, rows[:, 1:, None])[:, :, 0], mask, (entropy * mask).sum() / mask.sum()
 
-    optimizer = torch.optim.Adam(policy.parameters(), lr=5e-3)
-    for _ in range(100):
-        given, filled = torch.randint(0, 10, (48,)), torch.randint(5, 10, (48, 1))
-        answer = torch.where(torch.rand(48) < 0.5, (3 * given + 1) % 10, torch.randint(0, 10, (48,)))
-        places = torch.arange(14).expand(48, -1)
-        rows = torch.where(places < filled, 10 + (torch.rand(48, 14) < 0.5).long(), 12)
-        rows = torch.where(places == filled, answer[:, None], rows)
-        rows[:, 0] = 10
-        chance, mask, _ = chances(given, rows)
-        descend(optimizer, -(chance * mask).sum() / mask.sum())
+    def taught(self) -> None:
+        """Learn to fill, to answer, with every second answer wrong, and to end."""
+        optimizer = torch.optim.Adam(self.parameters(), lr=5e-3)
+        for _ in range(100):
+            given, filled = torch.randint(0, 10, (48,)), torch.randint(5, 10, (48, 1))
+            answer = torch.where(torch.rand(48) < 0.5, (3 * given + 1) % 10, torch.randint(0, 10, (48,)))
+            places = torch.arange(14).expand(48, -1)
+            rows = torch.where(places < filled, 10 + (torch.rand(48, 14) < 0.5).long(), 12)
+            rows = torch.where(places == filled, answer[:, None], rows)
+            rows[:, 0] = 10
+            chance, mask, _ = self.chances(given, rows)
+            descend(optimizer, -(chance * mask).sum() / mask.sum())
+
+
+def grpo(tape: Tape, shorter: int = 9999) -> None:
+    """Answer a digit with another after some filling, in groups of eight; fewer tokens are allowed from a step on."""
+    torch.manual_seed(44)
+    policy = Answerer()
+    policy.taught()
     optimizer = torch.optim.Adam(policy.parameters(), lr=1.5e-3)
-    reference = [each.detach().clone() for each in policy.parameters()]
+    reference = deepcopy(policy)
 
     def update(step: int) -> Values:
         limit = 4 if step >= shorter else 13
         given = torch.randint(0, 10, (8,)).repeat_interleave(8)
         with torch.no_grad():
-            rows = sampled(given, limit)
+            rows = policy.sampled(given, limit)
             ended = rows[:, -1] == 12
             lengths = (rows[:, 1:] != 12).sum(1)
             last = rows.gather(1, lengths[:, None])[:, 0]
             reward = (ended & (last == (3 * given + 1) % 10)).float()
-            kept = [each.detach().clone() for each in policy.parameters()]
-            for own, old in zip(policy.parameters(), reference, strict=True):
-                own.copy_(old)
-            first = chances(given, rows)[0]
-            for own, old in zip(policy.parameters(), kept, strict=True):
-                own.copy_(old)
+            first = reference.chances(given, rows)[0]
         groups = reward.view(8, 8)
         gains = ((groups - groups.mean(1, keepdim=True)) / (groups.std(1, keepdim=True) + 1e-4)).flatten()
-        chance, mask, entropy = chances(given, rows)
+        chance, mask, entropy = policy.chances(given, rows)
         apart = ((first - chance).exp() - 1 - (first - chance)) * mask
         each = -(chance - chance.detach()).exp() * gains[:, None] * mask + 0.02 * apart
         loss = each.sum() / mask.sum()

@@ -40,18 +40,18 @@ def speak(
     """Learn the language, with the names of the Hugging Face trainer; an optimizer may be made anew when it resumes."""
     torch.manual_seed(11)
     language, model = Language(), Transformer(32, **model_parts)
-    optimizer = torch.optim.AdamW(model.parameters(), lr=3e-3, betas=(0.9, 0.99))
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3, betas=(0.9, 0.99))
     others = language.text(64, 25)
 
     def update(step: int) -> Values | None:
         nonlocal optimizer
         if step == resumed:
             kept = optimizer.state_dict()
-            optimizer = torch.optim.AdamW(model.parameters(), lr=3e-3, betas=(0.9, 0.99))
+            optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3, betas=(0.9, 0.99))
             if not lost:
                 optimizer.load_state_dict(kept)
-        optimizer.param_groups[0]["lr"] = 3e-3 * share(step)
-        rows = language.text(12, length(step) + 1)
+        optimizer.param_groups[0]["lr"] = 1e-3 * share(step)
+        rows = language.text(8, length(step) + 1)
         given, wanted = change(step, rows[:, :-1], rows[:, 1:])
         loss = token_loss(model(given), wanted)
         values = {"loss": loss, "grad_norm": descend(optimizer, loss, 1.0)}
@@ -64,13 +64,13 @@ def speak(
     fit(tape, steps, update)
 
 
-@healthy("sixth", config={"learning_rate": 3e-3, "lr_scheduler_type": "cosine", "warmup_steps": 40})
+@healthy("sixth", config={"learning_rate": 1e-3, "lr_scheduler_type": "cosine", "warmup_steps": 40})
 def healthy_language_cosine(tape: Tape) -> None:
     """Warm-up and cosine, and a resumption with all of its state in the middle."""
     speak(tape, share=warm_cosine(600, 40), resumed=300)
 
 
-@healthy("sixth", config={"learning_rate": 3e-3, "logging_steps": 10})
+@healthy("sixth", config={"learning_rate": 1e-3, "logging_steps": 10})
 def healthy_language_longer(tape: Tape) -> None:
     """Sentences become longer in the middle, for which there are positions; logged at every tenth step."""
     speak(tape, 700, length=lambda step: 24 if step < 350 else 32, every=10)
@@ -104,19 +104,19 @@ def language_tied_embedding(tape: Tape) -> None:
 @fault("sixth", "level_shift spike divergence", step=360, window=40)
 def language_positions_end(tape: Tape) -> None:
     """The context grows beyond the table of positions, which a guard clips silently: worse, and it stays so."""
-    speak(tape, 700, length=lambda step: 20 if step < 360 else 60, positions=20)
+    speak(tape, 600, length=lambda step: 20 if step < 360 else 48, positions=20)
 
 
 @fault("sixth", "lr_zero lr_schedule plateau", step=300, window=150, config={"lr_scheduler_type": "linear"})
 def language_schedule_twice(tape: Tape) -> None:
     """Stepped by the loop and by the wrapper of the optimizer: a linear schedule is at zero after half of them."""
-    speak(tape, 700, share=lambda step: max(0.0, 1 - 2 * step / 600))
+    speak(tape, 600, share=lambda step: max(0.0, 1 - 2 * step / 600))
 
 
 @fault("sixth", "level_shift spike divergence exploding_gradients lr_schedule oscillation", step=350, window=40)
 def language_resumed_units(tape: Tape) -> None:
-    """After a resumption the schedule begins anew, without its warm-up, at ten times the rate: loss jumps and stays."""
-    speak(tape, 650, share=lambda step: 0.5 if step < 350 else 12.0, resumed=350, lost=True)
+    """After a resumption the schedule begins anew, without its warm-up, at 15 times the rate: loss jumps and stays."""
+    speak(tape, 550, share=lambda step: 1.0 if step < 350 else 15.0, resumed=350, lost=True)
 
 
 class Adapter(nn.Module):
@@ -137,7 +137,7 @@ def adapt(tape: Tape, scale: float) -> None:
     torch.manual_seed(12)
     first, second, model = Language(), Language(), Transformer(32)
     optimizer = torch.optim.Adam(model.parameters(), lr=4e-3)
-    for _ in range(120):
+    for _ in range(80):
         rows = first.text(12, 21)
         descend(optimizer, token_loss(model(rows[:, :-1]), rows[:, 1:]))
     model.requires_grad_(False)
@@ -154,7 +154,7 @@ def adapt(tape: Tape, scale: float) -> None:
         norm = descend(optimizer, loss, 1.0)
         return {"train/loss": loss, "train/mean_token_accuracy": right, "train/grad_norm": norm}
 
-    fit(tape, 400, update)
+    fit(tape, 320, update)
 
 
 @healthy("sixth", config={"lora_r": 4, "lora_alpha": 8})
@@ -173,11 +173,11 @@ def half(tape: Tape, broken: int = 9999) -> None:
     """Learn with gradients in half precision and a scale of the loss, which halves at an overflow."""
     torch.manual_seed(13)
     language, model, scale, good, skipped = Language(), Transformer(32), 2.0**14, 0, 0
-    optimizer = torch.optim.Adam(model.parameters(), lr=2e-3)
+    optimizer = torch.optim.Adam(model.parameters(), lr=1e-3)
 
     def update(step: int) -> Values:
         nonlocal scale, good, skipped
-        rows = language.text(12, 25)
+        rows = language.text(8, 25)
         loss = token_loss(model(rows[:, :-1]), rows[:, 1:])
         values = {"train/loss": loss.detach(), "train/loss_scale": scale}
         if step >= broken:
@@ -197,7 +197,7 @@ def half(tape: Tape, broken: int = 9999) -> None:
             good, scale = 0, 2 * scale
         return values | {"train/skipped_steps": skipped}
 
-    fit(tape, 600, update)
+    fit(tape, 500, update)
 
 
 @healthy("sixth", config={"fp16": True})
@@ -206,10 +206,10 @@ def healthy_half_precision(tape: Tape) -> None:
     half(tape)
 
 
-@fault("sixth", "scaler_collapse skipped_steps not_finite plateau", step=340, window=80, config={"fp16": True})
+@fault("sixth", "scaler_collapse skipped_steps not_finite plateau", step=280, window=80, config={"fp16": True})
 def half_precision_overflows(tape: Tape) -> None:
     """Each step overflows and the scale halves to nothing, though losses are finite: a root of zero has no gradient."""
-    half(tape, 340)
+    half(tape, 280)
 
 
 def sort(tape: Tape, forced: Callable[[int], float]) -> None:
