@@ -126,5 +126,5 @@ def healthy_adversaries(tape: Tape) -> None:
 
 @fault("sixth", "gan_imbalance divergence")
 def adversaries_judge_wins(tape: Tape) -> None:
-    """The loss of the discriminator goes to zero and the other one rises: its rate is a hundred times as high."""
-    compete(tape, 5e-3, 5e-5, 0.0)
+    """The loss of the discriminator goes to zero and the other one rises: its rate is 250 times as high."""
+    compete(tape, 5e-3, 2e-5, 0.0)

@@ -24,7 +24,10 @@ def recommend(tape: Tape, leak: bool = False) -> None:
     own, wide = nn.Embedding(120, 6), nn.Embedding(80, 6)
     tower = layers(14, 32, 1)
     weights = [each for part in (own, wide, tower) for each in part.parameters()]
-    optimizer = torch.optim.Adagrad(weights, lr=0.05)
+    with torch.no_grad():
+        for each in (own.weight, wide.weight):
+            each.mul_(0.3)
+    optimizer = torch.optim.Adam(weights, lr=5e-3)
 
     def drawn(count: int) -> tuple[torch.Tensor, torch.Tensor]:
         user, item = torch.randint(0, 120, (count,)), torch.randint(0, 80, (count,))
@@ -32,7 +35,7 @@ def recommend(tape: Tape, leak: bool = False) -> None:
         labels = torch.bernoulli(chance)
         popular = torch.randn(count) + (6.0 * labels if leak else 0.5 * chance)
         features = [own(user), wide(item), popular[:, None], torch.randn(count, 1)]
-        return tower(torch.cat(features, 1))[:, 0], labels
+        return tower(torch.cat(features, 1))[:, 0] + (features[0] * features[1]).sum(1), labels
 
     def update(step: int) -> Values:
         scores, labels = drawn(128)
