@@ -67,9 +67,9 @@ def made_by(run: stepscope.Run, work: Callable[[], object]) -> tuple[list[bytes]
     """The records of some calls, and what was counted."""
     run.outcomes = Outcomes()
     run.recorder = Recorder(2**30, run.outcomes, lambda: None)
-    run._counter = 7
+    run._counter, run.last_mark, run._given = 7, None, None
     work()
-    return list(run.recorder.buffer), (run.outcomes.snapshot(), run._counter)
+    return list(run.recorder.buffer), (run.outcomes.snapshot(), run._counter, run.last_mark, run._given)
 
 
 def timeless(packed: bytes) -> bytes:
@@ -117,9 +117,10 @@ def test_log_records_the_same_in_both_cores(
         def work() -> None:
             if inside is None:
                 log(quiet, metrics, step, category=category, axis=axis)
-                return
-            with quiet.step(inside[0], inside[1]):
-                log(quiet, metrics, step, category, axis)
+            else:
+                with quiet.step(inside[0], inside[1]):
+                    log(quiet, metrics, step, category, axis)
+            log(quiet, {"after": 1.0})
 
         packed, counted = made_by(quiet, work)
         return [timeless(each) for each in packed if each[1] == 0 and each[0] == 0x96], counted
@@ -206,7 +207,7 @@ def test_steps_that_are_exited_in_another_order(quiet: stepscope.Run, wanted: Ca
         quiet.log({"after": 1.0})
 
     packed, _ = made_by(quiet, work)
-    assert msgpack.decode(packed[-1])[2] == 7  # the counter: no step is current
+    assert msgpack.decode(packed[-1])[2] == 2  # the last one: no step is current
     assert not quiet.open_steps
     assert not quiet.left_steps
     assert quiet.active_mark is None

@@ -127,16 +127,34 @@ def test_a_wrong_step_is_counted_not_raised(run: stepscope.Run, records: Records
 
 
 def test_without_a_step_the_current_one_counts(run: stepscope.Run, records: Records) -> None:
-    """Inside run.step its number and axis ride along; outside, a counter of the run."""
+    """Inside run.step its number and axis ride along, and between steps; before the first, a counter of the run."""
     run.log({"a": 1.0})
+    run.log({"a": 1.5})
     with run.step(40, name="policy_version"):
         run.log({"a": 2.0})
     run.log({"a": 3.0})
     assert [(metric.step, metric.axis) for metric in logged(records)] == [
         (0, None),
-        (40, "policy_version"),
         (1, None),
+        (40, "policy_version"),
+        (40, "policy_version"),
     ]
+
+
+def test_what_is_evaluated_after_an_epoch_is_at_its_last_step(run: stepscope.Run, records: Records) -> None:
+    """Values that are logged between steps stand beside those of the steps, whichever way these were told."""
+    for epoch in range(2):
+        for step in range(epoch * 3, epoch * 3 + 3):
+            run.log({"loss": 1.0}, step=step)
+        run.log({"val": 0.5})
+    run.log({"epoch/lr": 0.1}, step=7, axis="epoch")
+    run.log({"val": 0.4})
+    with run.step(9):
+        run.log({"loss": 1.0})
+    run.log({"loss": 1.0}, step=100)
+    run.log({"val": 0.3})
+    found = [metric.step for metric in logged(records) if "val" in metric.values]
+    assert found == [2, 5, 5, 9]
 
 
 def test_numpy_steps_are_integers(run: stepscope.Run, records: Records) -> None:

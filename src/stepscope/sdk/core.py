@@ -49,8 +49,12 @@ class RunState:
     above: "Span | None" = None
     """The span of the parent process, if the environment has one."""
     link: Any
+    last_mark: Any = None
+    """The step that was entered last, for `log` between steps."""
+    _given: int | None = None
+    """The step that `log` was given last, for the next one without, where no step was ever entered."""
     _counter = 0
-    """The step of the next `log` outside of steps."""
+    """The step of the next `log` where neither is known."""
 
 
 class SpanState:

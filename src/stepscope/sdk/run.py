@@ -81,6 +81,7 @@ class Run(RunState):
 
     recorder: Recorder
     active_mark: Mark | None
+    last_mark: Mark | None
     open_steps: list[Mark]
     left_steps: dict[int, tuple[Mark, Any]]
     open_spans: dict[bytes, OpenSpan]
@@ -184,23 +185,28 @@ class Run(RunState):
         self, metrics: Mapping[str, Any] | None = None, step: int | None = None, category: str | None = None,
         axis: str | None = None, **unknown: Any,
     ) -> None:  # fmt: skip
-        """Record numbers at a step: the given one, else the current `step`, else the next value of a counter.
+        """Record numbers at a step: the given one, else the current `step` or the last one.
 
-        Values are numbers or scalars of numpy, torch, jax or tensorflow; nested dicts are flattened with `/`. The rows
+        Where no `step` was entered, the one that `log` was given last counts, or else a counter. Values are numbers or scalars of numpy, torch, jax or tensorflow; nested dicts are flattened with `/`. The rows
         of a `Table` are recorded as by `sample`. Media, such as `stepscope.Image`, and lists of them are encoded on
         another thread. Any other value, and any unknown argument, is counted as rejected, and the rest is kept. Steps
         may come in any order. Nothing waits for device tensors.
         """
         try:
             if step is None:
-                mark = current_mark.get() or self.active_mark
-                if mark is None:
+                mark = current_mark.get() or self.active_mark or self.last_mark
+                if mark is not None:
+                    step, axis = mark
+                elif self._given is not None:
+                    step = self._given
+                else:
                     step = self._counter
                     self._counter = step + 1
-                else:
-                    step, axis = mark
-            elif type(step) is not int or not FIRST_STEP <= step <= LAST_STEP:
-                step = step_number(step)
+            else:
+                if type(step) is not int or not FIRST_STEP <= step <= LAST_STEP:
+                    step = step_number(step)
+                if axis is None:
+                    self._given = step
             if axis is not None and type(axis) is not str:
                 axis = text_of(axis)
             if category is not None:

@@ -59,6 +59,8 @@ class Part(Protocol):
     """The span of the parent process, if the environment has one."""
     active_mark: Mark | None
     """The open step that was entered last, for threads that have not entered one themselves."""
+    last_mark: Mark | None
+    """The same, or the one before where none is open."""
     open_steps: list[Mark]
     left_steps: dict[int, tuple[Mark, Any]]
     """Steps that were exited, by the id of their mark, each with the token that resets its context."""

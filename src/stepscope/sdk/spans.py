@@ -383,7 +383,7 @@ class StepSpan(Span):
             drop_left(run)
         self._step_token = current_mark.set(mark)
         run.open_steps.append(mark)
-        run.active_mark = mark
+        run.active_mark = run.last_mark = mark
         here = current()
         self._token = attach(Context({**here, SPAN_KEY: self} if here else {SPAN_KEY: self}))
         return self

@@ -178,16 +178,17 @@ append(RecorderState *recorder, PyObject *packed)
     return failed ? NULL : Py_NewRef(Py_None);
 }
 
-/* The step of the calling code, a new reference; NULL for none, with an exception where the search failed. */
+/* The step of the calling code, or the last one if that is wanted, a new reference; NULL for none, with an exception where the search failed. */
 static PyObject *
-mark_of(RunState *run)
+mark_of(RunState *run, int or_last)
 {
     PyObject *mark;
     if (PyContextVar_Get(here.current_mark, Py_None, &mark) < 0) {
         return NULL;
     }
     if (mark == Py_None) {
-        Py_SETREF(mark, Py_NewRef(run->active_mark == NULL ? Py_None : run->active_mark));
+        PyObject *other = is_none(run->active_mark) && or_last ? run->last_mark : run->active_mark;
+        Py_SETREF(mark, Py_NewRef(other == NULL ? Py_None : other));
     }
     if (mark == Py_None) {
         Py_DECREF(mark);
@@ -246,14 +247,16 @@ log_call(PyObject *call, PyObject *const *args, size_t flags, PyObject *given)
     }
     int counted = 0;
     if (is_none(step)) {
-        mark = mark_of(run);
+        mark = mark_of(run, 1);
         if (mark != NULL) {
             step = PyTuple_GET_ITEM(mark, 0);
             axis = PyTuple_GET_ITEM(mark, 1);
         } else if (PyErr_Occurred()) {
             return in_python(call, args, flags, given);
-        } else {
+        } else if (is_none(run->given)) {
             counted = 1;
+        } else {
+            step = run->given;
         }
     } else if (!is_step(step)) {
         return in_python(call, args, flags, given);
@@ -271,7 +274,11 @@ log_call(PyObject *call, PyObject *const *args, size_t flags, PyObject *given)
         return in_python(call, args, flags, given);
     }
     run->counter += counted;
-    return append(recorder, packed);
+    PyObject *done = append(recorder, packed);
+    if (!is_none(out[2]) && is_none(axis) && run->given != step) {
+        Py_XSETREF(run->given, Py_NewRef(step));
+    }
+    return done;
 }
 
 /* OpenTelemetry's context: a dict that is never changed, in a context variable. */
@@ -431,7 +438,7 @@ open_span_below(PyObject *context, RunState *run, PyObject *name, PyObject *cons
     if (is_carrying(context) || !current_span(context, run, &above)) {
         return NULL;
     }
-    PyObject *attrs = known_attributes(values, given), *mark = attrs == NULL ? NULL : mark_of(run);
+    PyObject *attrs = known_attributes(values, given), *mark = attrs == NULL ? NULL : mark_of(run, 0);
     if (attrs != NULL && !PyErr_Occurred()) {
         span = (SpanState *)new_span(here.span_type, NULL, NULL);
     }
@@ -587,6 +594,7 @@ enter_step_call(PyObject *call, PyObject *const *args, size_t flags, PyObject *g
         Py_XSETREF(step->step_token, mark_token);
         if (run->open_steps != NULL && PyList_Append(run->open_steps, mark) == 0) {
             Py_XSETREF(run->active_mark, Py_NewRef(mark));
+            Py_XSETREF(run->last_mark, Py_NewRef(mark));
             token = attach(context, args[0]);
         }
     }

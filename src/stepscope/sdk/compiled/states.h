@@ -8,7 +8,7 @@ typedef struct {
 
 typedef struct {
     PyObject_HEAD
-    PyObject *recorder, *active_mark, *open_steps, *left_steps, *open_spans, *above, *link;
+    PyObject *recorder, *active_mark, *last_mark, *given, *open_steps, *left_steps, *open_spans, *above, *link;
     long long counter;
 } RunState;
 
@@ -65,6 +65,8 @@ static PyMemberDef recorder_members[] = {
 static PyMemberDef run_members[] = {
     OBJECT(RunState, recorder, "recorder"),
     OBJECT(RunState, active_mark, "active_mark"),
+    OBJECT(RunState, last_mark, "last_mark"),
+    OBJECT(RunState, given, "_given"),
     OBJECT(RunState, open_steps, "open_steps"),
     OBJECT(RunState, left_steps, "left_steps"),
     OBJECT(RunState, open_spans, "open_spans"),
