@@ -26,6 +26,11 @@ MISSED = {
     "fifth.generated_shifted",  # no farther than the two networks swing before
     "fifth.peak_of_another_optimizer",  # it learns all the same
     "fifth.volume_with_the_wrong_sign",  # a density has no level that is too good
+    # nothing was changed for these since they were first diagnosed
+    *("sixth.autoencoder_sum_and_mean", "sixth.diffusion_average_stays", "sixth.imitation_of_shares"),
+    *("sixth.language_schedule_twice", "sixth.language_sees_the_next", "sixth.language_tied_embedding"),
+    *("sixth.recommendations_leak", "sixth.sorting_reads_the_answer", "sixth.timed_looks_too_often"),
+    "sixth.walk_without_ends",
 }
 """Faults that are not named as they should be."""
 ALARMED = {
@@ -38,9 +43,11 @@ ALARMED = {
     "third.healthy_experts",
     "fourth.healthy_groups",
     "third.healthy_student",
+    "sixth.healthy_recommendations",
+    "sixth.healthy_segmentation",
 }
-"""Healthy trainings with a finding; all but the first and the last do diverge, overfit, collapse or lose their experts.
-The last was recorded when a teacher was still taken for the model that is trained."""
+"""Healthy trainings with a finding; all but the first and the last three do diverge, overfit, collapse or lose their
+experts. The student was recorded when a teacher was still taken for the model that is trained."""
 FAMILIES = sorted(path.stem for path in RECORDINGS.glob("*.xz"))
 
 
@@ -59,8 +66,8 @@ def test_recorded_trainings_are_diagnosed(family: str) -> None:
 
 
 def test_the_recordings_are_small_and_cover_both_halves() -> None:
-    """They take less than 4.2 MB, and the families that nothing was tuned on are there."""
-    assert sum(path.stat().st_size for path in RECORDINGS.glob("*.xz")) < 4_200_000
-    halves = {"tuned", "held out", "blind", "unseen", "novel", "fresh", "second", "third", "fourth", "fifth"}
+    """They take less than 4.6 MB, and the families that nothing was tuned on are there."""
+    assert sum(path.stat().st_size for path in RECORDINGS.glob("*.xz")) < 4_600_000
+    halves = {"tuned", "held out", "blind", "unseen", "novel", "fresh", "second", "third", "fourth", "fifth", "sixth"}
     halves |= {"callbacks", "gpu"}
     assert {half_of(each) for each in FAMILIES} == halves

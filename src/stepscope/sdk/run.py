@@ -187,10 +187,11 @@ class Run(RunState):
     ) -> None:  # fmt: skip
         """Record numbers at a step: the given one, else the current `step` or the last one.
 
-        Where no `step` was entered, the one that `log` was given last counts, or else a counter. Values are numbers or scalars of numpy, torch, jax or tensorflow; nested dicts are flattened with `/`. The rows
-        of a `Table` are recorded as by `sample`. Media, such as `stepscope.Image`, and lists of them are encoded on
-        another thread. Any other value, and any unknown argument, is counted as rejected, and the rest is kept. Steps
-        may come in any order. Nothing waits for device tensors.
+        Where no `step` was entered, the one that `log` was given last counts, or else a counter. Values are numbers or
+        scalars of numpy, torch, jax or tensorflow; nested dicts are flattened with `/`. The rows of a `Table` are
+        recorded as by `sample`. Media, such as `stepscope.Image`, and lists of them are encoded on another thread. Any
+        other value, and any unknown argument, is counted as rejected, and the rest is kept. Steps may come in any
+        order. Nothing waits for device tensors.
         """
         try:
             if step is None:
