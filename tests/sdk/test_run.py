@@ -157,6 +157,13 @@ def test_what_is_evaluated_after_an_epoch_is_at_its_last_step(run: stepscope.Run
     assert found == [2, 5, 5, 9]
 
 
+def test_a_value_without_a_name_is_counted(run: stepscope.Run, records: Records) -> None:
+    """The others of the call are kept."""
+    run.log({"": 1.0, "a": 2.0})
+    assert [metric.values for metric in logged(records)] == [{"a": 2.0}]
+    assert sum(rejections(run).values()) == 1
+
+
 def test_numpy_steps_are_integers(run: stepscope.Run, records: Records) -> None:
     """An integer of numpy is a step."""
     run.log({"a": 1.0}, step=np.int64(4))

@@ -87,6 +87,11 @@ def test_what_is_no_number_is_refused_alone(value: Any, reason: str) -> None:
     assert refused == {"bad": reason}
 
 
+def test_an_empty_key_is_refused_alone() -> None:
+    """A value without a name has no chart; one below it has."""
+    assert flatten({"": 1.0, "good": 2.0, "sub": {"": 3.0}}) == ({"good": 2.0, "sub/": 3.0}, {"": "empty key"})
+
+
 def test_nested_dicts_flatten() -> None:
     """Keys of nested dicts are joined with a slash; keys need not be texts."""
     assert flatten({"a": {"b": {"c": 1}}, 7: 2, ("x",): 3})[0] == {"a/b/c": 1, "7": 2, "('x',)": 3}

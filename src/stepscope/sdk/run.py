@@ -216,8 +216,10 @@ class Run(RunState):
                 self.outcomes.reject_arguments("log", unknown)
             # One `sum` in C detects whether all values are plain numbers. With arrays and tensors it would compute,
             # so once such values were seen the types are checked instead, which takes longer.
-            if type(metrics) is dict and (
-                type(sum(metrics.values(), 0.0)) is float if self._plain else self._are_plain(metrics)
+            if (
+                type(metrics) is dict
+                and "" not in metrics
+                and (type(sum(metrics.values(), 0.0)) is float if self._plain else self._are_plain(metrics))
             ):
                 packed = pack_numbers((METRIC, _time_ns(), step, axis, category, metrics))
             else:

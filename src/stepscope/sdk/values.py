@@ -75,6 +75,8 @@ def _flatten(
             if read is _table and take_table is not None:
                 take_table(key, value)
             elif read is not _nested:
+                if not key:
+                    raise Refused("empty key")
                 if key in flat:
                     refuse(key, "given twice")
                 flat[key] = read(key, value)

@@ -197,7 +197,7 @@ pack_plain(PyObject *value)
 
 static int pack_value(PyObject *value, int depth);
 
-/* An exact dict with texts as keys, and as values plain numbers, or anything that can be packed where `depth` is not 0. */
+/* An exact dict with texts as keys, none of them empty in one of numbers, and as values plain numbers, or anything that can be packed where `depth` is not 0. */
 static int
 pack_map(PyObject *map, int depth)
 {
@@ -207,7 +207,7 @@ pack_map(PyObject *map, int depth)
         return 0;
     }
     while (PyDict_Next(map, &at, &key, &value)) {
-        if (!PyUnicode_CheckExact(key) || !pack_text(key) || !(depth ? pack_value(value, depth - 1) : pack_plain(value))) {
+        if (!PyUnicode_CheckExact(key) || (!depth && PyUnicode_GET_LENGTH(key) == 0) || !pack_text(key) || !(depth ? pack_value(value, depth - 1) : pack_plain(value))) {
             return 0;
         }
     }
