@@ -50,7 +50,7 @@ CHAOS = (
     "tests/dialects/mlflow/sink/test_faults.py",
 )
 """Killed processes, full disks, cut networks, foreign test suites and large frameworks."""
-CORE_ANYWAY = ("tests/web/test_every_view.py", "tests/web/test_node.py")
+CORE_ANYWAY = ("tests/web/test_every_view.py", "tests/web/test_node.py", "tests/web/test_texts.py")
 """One browser pass over every view, and what needs no browser, are part of `make test`."""
 LANES = ("chaos", "page", "core")
 """In the order in which they are run: what takes longest begins first, so that no worker is left with it at the end."""

@@ -4,6 +4,7 @@ import os
 import pty
 import subprocess
 import sys
+import termios
 from pathlib import Path
 
 import pytest
@@ -16,6 +17,7 @@ from tests.cli.journals import finished, metric, write
 def on_a_terminal(*arguments: str, **env: str) -> str:
     """The output of a command whose standard output is a terminal."""
     ours, theirs = pty.openpty()
+    termios.tcsetwinsize(theirs, (40, 100))  # as wide as what has no terminal
     full = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "TERM": "xterm", **env}
     process = subprocess.Popen([sys.executable, "-m", "stepscope", *arguments], stdout=theirs, env=full)
     os.close(theirs)

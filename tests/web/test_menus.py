@@ -11,8 +11,8 @@ from tests.web.test_every_view import RUN, SPIKE, VIEWS
 UNVISITED = {"share"}
 """Views that only a link with a token opens; `test_share` looks at it."""
 DIALOGS = {
-    "alerts/list.js", "log/view.js", "run/control.js", "run/edit.js", "run/samples.js", "runs/view.js",
-    "step/drawer.js", "workspace/views.js",
+    "alerts/list.js", "dashboards/view.js", "log/view.js", "parts/overlays.js", "run/control.js", "run/edit.js",
+    "run/samples.js", "runs/view.js", "step/drawer.js", "workspace/views.js",
 }  # fmt: skip
 """Parts of the page that open a drawer or a question; a test of each looks at it in both themes."""
 WEB = PACKAGE / "stepscope" / "hub" / "web"

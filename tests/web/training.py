@@ -19,6 +19,7 @@ def _now() -> int:
 
 if began:
     time.time_ns = time.monotonic_ns = _now
+    os.environ["STEPSCOPE_PURE_PYTHON"] = "1"  # the compiled calls read the clock themselves
 
 import stepscope  # noqa: E402 - it keeps the clock that it finds
 

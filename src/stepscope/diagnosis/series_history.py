@@ -235,10 +235,20 @@ def roughness(values: Sequence[float]) -> float:
 def trend(values: Sequence[float]) -> float:
     """Return Kendall's tau: how steadily values rise (1) or fall (-1)."""
     total = rising = 0
-    stride = max(len(values) // 24, 1)
-    sampled = values[::stride]
+    sampled = values[:: _stride(len(values))]
     for i, a in enumerate(sampled):
         for b in sampled[i + 1 :]:
             total += 1
             rising += (b > a) - (b < a)
     return rising / total if total else 0.0
+
+
+def sure_trend(values: Sequence[float]) -> float:
+    """Return the same in standard errors of what values without a trend have."""
+    count = len(range(0, len(values), _stride(len(values))))
+    return trend(values) / math.sqrt(2 * (2 * count + 5) / (9 * count * (count - 1))) if count > 1 else 0.0
+
+
+def _stride(count: int) -> int:
+    """Every how many of so many values are compared with each other."""
+    return max(count // 24, 1)

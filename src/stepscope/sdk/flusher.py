@@ -14,7 +14,7 @@ from stepscope.model.formatting import amount
 from stepscope.model.records import KINDS
 from stepscope.sdk.masking import MASKED_LATER, mask_record
 from stepscope.sdk.outcomes import Outcomes
-from stepscope.sdk.recorder import Recorder
+from stepscope.sdk.recorder import PARTS, Recorder
 from stepscope.wire import frames
 
 log = logging.getLogger("stepscope")
@@ -178,7 +178,7 @@ class Flusher:
         now = time.monotonic()
         self._safe = False
         self._quietly(lambda: self._periodic(now))
-        self._quietly(self._recorder.thin)
+        self._quietly(lambda: self._recorder.thin(most=PARTS))
         if last or count or now >= self._retry_at:
             self._quietly(self._drain)
         if last or count:

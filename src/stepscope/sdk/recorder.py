@@ -1,5 +1,6 @@
 """The memory between the training loop and the flusher: a list of packed records with a byte quota."""
 
+import math
 import threading
 import time
 from collections import Counter
@@ -17,6 +18,8 @@ LOOK = 1024
 """Records that may accumulate between two checks while there is room."""
 CHUNK = 2048
 """Records that are thinned at a time."""
+PARTS = 64
+"""Parts that are thinned before what is left is written, in a round of the flusher."""
 PART_BYTES = 256 * 1024
 """Bytes of records the flusher reads at a time, so that it releases the GIL soon."""
 OVERHEAD = 56
@@ -168,9 +171,14 @@ class Recorder(RecorderState):
         for packed in late:
             self.outcomes.add("dropped", KINDS[quota.kind_of(packed)], "finished")
 
-    def thin(self, pause: Callable[[float], None] = time.sleep) -> None:
-        """Thin the buffer until it fits the quota; runs on the flusher's thread because it takes long."""
-        while self._thin_once():
+    def thin(self, pause: Callable[[float], None] = time.sleep, most: float = math.inf) -> None:
+        """Thin the buffer until it fits the quota; runs on the flusher's thread because it takes long.
+
+        Against threads that record faster than this thins it would take for ever: `most` is for how many parts.
+        """
+        parts = 0
+        while parts < most and self._thin_once():
+            parts += 1
             pause(0)
 
     def _thin_once(self) -> bool:

@@ -145,6 +145,7 @@ QUESTIONS: dict[str, tuple[str, ...]] = {
     "/api/alerts/rules": ("",),
     "/api/dashboards": ("",),
     "/api/dashboards/{name}": ("none",),
+    "/api/shares": ("", "?run=big"),
     "/api/views": ("?project=gpt",),
     "/api/sql/tables": ("",),
     "/api/pipeline": ("",),

@@ -6,7 +6,7 @@ from typing import ClassVar, Literal
 
 from stepscope.diagnosis.detector import RunState
 from stepscope.diagnosis.finding import Finding, Kind, number
-from stepscope.diagnosis.series_history import Series, spread, trend
+from stepscope.diagnosis.series_history import Series, spread, sure_trend, trend
 
 NOT_LEARNING = Kind(
     "not_learning",
@@ -51,6 +51,8 @@ FEWER, APART = 6, 4.0
 """Of a loss that is logged at every so many steps, or more, so many times fewer values are enough."""
 FALLS, KNOWS = -0.25, 0.8
 """Few values whose trend (Kendall's tau) is below the first fall, and a model with such an accuracy knows its task."""
+RISES = 3.5
+"""An accuracy whose trend (Kendall's tau) is this many standard errors above none shows that something is learnt."""
 BEGUN = 20
 """A loss whose first value comes later than after so many others is that of a training that was resumed."""
 FALL = 0.02
@@ -99,7 +101,9 @@ class NotLearning:
         if run.reinforcement or run.resumed is not None or self._has_fallen(middles) or self._falls(middles):
             return None
         found = self._guessing(middles) or self._flat(middles)
-        self._reported = found is not None
+        if found is None or self._gets_better():
+            return None
+        self._reported = True
         return found
 
     def _each(self) -> int:
@@ -116,6 +120,11 @@ class NotLearning:
         """Return whether an accuracy is high: what there is to learn was learnt elsewhere, or the loss is wrong."""
         known = self._run.of_role("accuracy", self._series.rank, held_out=False)
         return any(each.middles and each.highest <= 1 and median(each.middles[-8:]) > KNOWS for each in known)
+
+    def _gets_better(self) -> bool:
+        """Return whether an accuracy has been rising all the time: the fall of the loss is hidden by its noise."""
+        known = self._run.of_role("accuracy", self._series.rank, held_out=False)
+        return any(len(each.middles) >= MIN_BLOCKS and sure_trend(list(each.middles)) > RISES for each in known)
 
     def _few(self) -> Finding | None:
         """Detect a loss at the logarithm of a number of classes that is logged once an epoch, with an evaluation."""
