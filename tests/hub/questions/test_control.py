@@ -21,7 +21,7 @@ def test_every_change_has_its_scope(endpoint: Endpoint) -> None:
 
     So does the list of links that open a run to others.
     """
-    read = endpoint.name != "listShareLinks" and endpoint.method == "GET" or endpoint.path == "/api/sql"
+    read = (endpoint.name != "listShareLinks" and endpoint.method == "GET") or endpoint.path == "/api/sql"
     wanted = "control" if endpoint.name in CONTROLS else "read" if read else "admin"
     for run in ("x", "a/stop", "live", "a/live/stop"):
         path = endpoint.path.replace("{run}", run).replace("{", "").replace("}", "")
