@@ -43,10 +43,9 @@ ALARMED = {
     "third.healthy_experts",
     "fourth.healthy_groups",
     "third.healthy_student",
-    "sixth.healthy_recommendations",
     "sixth.healthy_segmentation",
 }
-"""Healthy trainings with a finding; all but the first and the last three do diverge, overfit, collapse or lose their
+"""Healthy trainings with a finding; all but the first and the last two do diverge, overfit, collapse or lose their
 experts. The student was recorded when a teacher was still taken for the model that is trained."""
 FAMILIES = sorted(path.stem for path in RECORDINGS.glob("*.xz"))
 

@@ -232,10 +232,10 @@ def roughness(values: Sequence[float]) -> float:
     return spread([b - a for a, b in itertools.pairwise(values)]) / math.sqrt(2)
 
 
-def trend(values: Sequence[float]) -> float:
+def trend(values: Sequence[float], most: int = 24) -> float:
     """Return Kendall's tau: how steadily values rise (1) or fall (-1)."""
     total = rising = 0
-    sampled = values[:: _stride(len(values))]
+    sampled = values[:: max(len(values) // most, 1)]
     for i, a in enumerate(sampled):
         for b in sampled[i + 1 :]:
             total += 1
@@ -244,11 +244,6 @@ def trend(values: Sequence[float]) -> float:
 
 
 def sure_trend(values: Sequence[float]) -> float:
-    """Return the same in standard errors of what values without a trend have."""
-    count = len(range(0, len(values), _stride(len(values))))
-    return trend(values) / math.sqrt(2 * (2 * count + 5) / (9 * count * (count - 1))) if count > 1 else 0.0
-
-
-def _stride(count: int) -> int:
-    """Every how many of so many values are compared with each other."""
-    return max(count // 24, 1)
+    """Return the same, of more of them, in standard errors of what values without a trend have."""
+    count = len(range(0, len(values), max(len(values) // 100, 1)))
+    return trend(values, 100) / math.sqrt(2 * (2 * count + 5) / (9 * count * (count - 1))) if count > 1 else 0.0
