@@ -244,7 +244,7 @@ def healthy_ultralytics_mosaic_closed(tape: Tape) -> None:
 def regress(tape: Tape, damaged: int, steps: int = 450) -> None:
     """Find spots as detectron2 logs it; from a step on the box head is a new one, as its weights were not found."""
     torch.manual_seed(35)
-    trunk = looker(32, side=12)
+    trunk = looker(32, side=12, width=16)
     kinds, places = nn.Linear(32, 3), nn.Linear(32, 4)
     optimizer = torch.optim.AdamW([*trunk.parameters(), *kinds.parameters(), *places.parameters()])
     others = spots(300, 0.15)

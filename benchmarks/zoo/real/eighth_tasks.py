@@ -58,7 +58,7 @@ SIGNS = 13
 
 
 def sums(count: int, limit: int = 100) -> torch.Tensor:
-    """Sums of two numbers below the limit, as eleven characters each: `34+58=092.`, all in one row."""
+    """Sums of two numbers below the limit, as ten characters each: `34+58=092.`, all in one row."""
     first, second = torch.randint(0, limit, (count,)), torch.randint(0, limit, (count,))
     total = first + second
     parts = [first // 10, first % 10, first * 0 + 10, second // 10, second % 10, first * 0 + 11]
@@ -73,7 +73,7 @@ def windows(text: torch.Tensor, starts: torch.Tensor, length: int = 30) -> Pair:
 
 
 class Writer(torch.nn.Module):  # type: ignore[misc]
-    """Blocks of attention over characters; each may look back, or, by mistake, ahead."""
+    """Blocks of attention over characters, each with a gate."""
 
     def __init__(self, width: int = 32, blocks: int = 1, signs: int = SIGNS, length: int = 30) -> None:
         super().__init__()
@@ -86,12 +86,12 @@ class Writer(torch.nn.Module):  # type: ignore[misc]
         self.norms = nn.ModuleList(nn.LayerNorm(width) for _ in range(blocks + 1))
         self.head = nn.Linear(width, signs)
 
-    def forward(self, rows: torch.Tensor, causal: bool = True) -> torch.Tensor:
+    def forward(self, rows: torch.Tensor) -> torch.Tensor:
         """Scores of the characters that follow."""
         hidden = self.signs(rows) + self.places(torch.arange(rows.shape[1]))
         for norm, mixed, inner in zip(self.norms, self.mixed, self.inner, strict=False):
             query, key, value, gate = mixed(norm(hidden)).chunk(4, -1)
-            hidden = hidden + gate.sigmoid() * F.scaled_dot_product_attention(query, key, value, is_causal=causal)
+            hidden = hidden + gate.sigmoid() * F.scaled_dot_product_attention(query, key, value, is_causal=True)
             hidden = hidden + inner(hidden)
         scores: torch.Tensor = self.head(self.norms[-1](hidden))
         return scores
