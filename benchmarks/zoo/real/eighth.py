@@ -1,7 +1,7 @@
 """An eleventh set of trainings: each logs in the manner and the names of another framework.
 
-Pictures stand here; `eighth_text`, `eighth_policies`, `eighth_generative` and `eighth_tables` have the others. What
-must be found was written down before any of them was diagnosed.
+Pictures stand here; `eighth_text`, `eighth_policies` and `eighth_generative` have the others. What must be found
+was written down before any of them was diagnosed.
 """
 
 import math

@@ -133,9 +133,7 @@ def play(tape: Tape, world: World, updates: int, rate: Any, called: dict[str, st
             learn(optimizer, 0.5 * missed - gain - 0.003 * entropy, 0.5)
         explained = 1 - (left - guess).var() / left.var()
         kl, clipped = (ratio - 1 - change).mean(), ((ratio - 1).abs() > 0.2).float().mean()
-        found = Played(
-            float(paid.sum(0).mean()), -gain, missed, entropy, kl, clipped, explained, spread.exp(), now
-        )
+        found = Played(float(paid.sum(0).mean()), -gain, missed, entropy, kl, clipped, explained, spread.exp(), now)
         return {name: getattr(found, part) for part, name in called.items()}
 
     drive(tape, updates, act)
@@ -182,7 +180,7 @@ def stable_baselines_schedule_reversed(tape: Tape) -> None:
 
 
 class Phrases(torch.nn.Module):  # type: ignore[misc]
-    """A recurrent writer of up to 14 words, of which zero ends the phrase; it is given a topic."""
+    """A recurrent writer of up to 10 words, of which zero ends the phrase; it is given a topic."""
 
     def __init__(self, width: int = 32) -> None:
         super().__init__()
@@ -193,7 +191,7 @@ class Phrases(torch.nn.Module):  # type: ignore[misc]
         """Phrases, and which of their words count."""
         hidden, last = self.topics(topics), torch.full_like(topics, 12)
         words, open_ = [], [torch.ones(len(topics))]
-        for _ in range(14):
+        for _ in range(10):
             hidden = self.inner(self.words(last), hidden)
             last = D.Categorical(logits=self.head(hidden)).sample()
             words.append(last)
@@ -222,7 +220,7 @@ def taught(seed: int) -> tuple[Phrases, Any]:
     optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
     for _ in range(60):
         topics = torch.randint(0, 8, (64,))
-        words = torch.randint(1, 12, (64, 14)) * (torch.arange(14) < torch.randint(4, 9, (64, 1)))
+        words = torch.randint(1, 12, (64, 10)) * (torch.arange(10) < torch.randint(4, 9, (64, 1)))
         words[:, 0] = torch.where(torch.rand(64) < 0.5, topics + 1, words[:, 0])
         learn(optimizer, -chosen(model(topics, words), words)[:, :9].mean())
     return model, copy.deepcopy(model).requires_grad_(False)
@@ -242,12 +240,12 @@ class Written:
 
 
 def improve(model: Phrases, fixed: Any, optimizer: Any, worth: Any, weight: float) -> Written:
-    """One update by the relative worth within groups of eight, held to the fixed writer by a weight."""
-    topics = torch.randint(0, 8, (8,)).repeat_interleave(8)
+    """One update by the relative worth within groups of six, held to the fixed writer by a weight."""
+    topics = torch.randint(0, 8, (8,)).repeat_interleave(6)
     with torch.no_grad():
         words, counts = model.write(topics)
         reward = worth(topics, words, counts)
-    groups = reward.view(8, 8)
+    groups = reward.view(8, 6)
     better = ((groups - groups.mean(1, keepdim=True)) / (groups.std(1, keepdim=True) + 0.1)).flatten()
     scores = model(topics, words)
     with torch.no_grad():
@@ -298,13 +296,13 @@ def group(tape: Tape, updates: int, per_line_from: int | None = None) -> None:
 @healthy("eighth")
 def healthy_trl_groups(tape: Tape) -> None:
     """The topic is named more often, phrases become a little shorter, and the distance to the first writer grows."""
-    group(tape, 300)
+    group(tape, 200)
 
 
-@fault("eighth", "reward_hacking length_shift truncation level_shift kl_blowup kl_drift", step=150, window=40)
+@fault("eighth", "reward_hacking length_shift truncation level_shift kl_blowup kl_drift", step=100, window=40)
 def trl_form_paid_by_the_line(tape: Tape) -> None:
     """The reward for form is given once for each line since a change of the parser: it writes up to the limit."""
-    group(tape, 300, per_line_from=150)
+    group(tape, 200, per_line_from=100)
 
 
 def feedback(tape: Tape, updates: int, weight: Any) -> None:
@@ -335,18 +333,18 @@ def feedback(tape: Tape, updates: int, weight: Any) -> None:
 @healthy("eighth")
 def healthy_rlhf_held_back(tape: Tape) -> None:
     """Scores rise and then stay, as does the distance to the first writer."""
-    feedback(tape, 300, lambda update: 0.4)
+    feedback(tape, 200, lambda update: 0.4)
 
 
 @fault(
     "eighth",
     "reward_hacking kl_blowup kl_drift entropy_collapse level_shift",
-    step=150,
+    step=100,
     window=50,
 )
 def rlhf_weight_lost(tape: Tape) -> None:
     """The adaptive weight of the distance ran to zero after a restart: only the judge's favourite word is written."""
-    feedback(tape, 300, lambda update: 0.4 if update < 150 else 0.0)
+    feedback(tape, 200, lambda update: 0.4 if update < 100 else 0.0)
 
 
 def prefer(tape: Tape, rate: float, steps: int = 400) -> None:

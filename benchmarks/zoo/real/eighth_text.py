@@ -29,9 +29,10 @@ def babble(tape: Tape, steps: int = 400, few_from: int | None = None) -> None:
 
     def mean_loss(rows: torch.Tensor, count: int) -> float:
         with tape.span("evaluate"), torch.no_grad():
-            return sum(
-                float(scored(model, *windows(rows, torch.randint(0, len(rows) - 31, (16,))))) for _ in range(count)
-            ) / count
+            return (
+                sum(float(scored(model, *windows(rows, torch.randint(0, len(rows) - 31, (16,))))) for _ in range(count))
+                / count
+            )
 
     def act(step: int) -> Values:
         nonlocal begun

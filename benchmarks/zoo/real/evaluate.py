@@ -16,7 +16,9 @@ from stepscope.diagnosis.run_diagnosis import Diagnosis
 
 TUNED = frozenset(("mlp", "chars", "gan", "grpo"))
 """Families that the detectors may be tuned on; the others are held out."""
-BLIND = frozenset(("blind", "unseen", "novel", "fresh", "second", "third", "fourth", "fifth", "sixth", "seventh"))
+BLIND = frozenset(
+    ("blind", "unseen", "novel", "fresh", "second", "third", "fourth", "fifth", "sixth", "seventh", "eighth")
+)
 """Families that were written without regard to the detectors; nothing is tuned on them before their first figures."""
 APART = {"transformers": "callbacks", "lightning": "callbacks", "gpu": "gpu"}
 """Families with figures of their own: recorded by a framework's callback, or by `benchmarks.zoo.gpu_curves`."""
@@ -29,6 +31,10 @@ def families() -> list[str]:
     """Load every case and return their families."""
     import benchmarks.zoo.real.answers
     import benchmarks.zoo.real.blind
+    import benchmarks.zoo.real.eighth
+    import benchmarks.zoo.real.eighth_generative
+    import benchmarks.zoo.real.eighth_policies
+    import benchmarks.zoo.real.eighth_text
     import benchmarks.zoo.real.fifth
     import benchmarks.zoo.real.fifth_generative
     import benchmarks.zoo.real.fifth_healthy
@@ -201,7 +207,7 @@ def main() -> None:
         "--halves",
         nargs="*",
         default=["tuned"],
-        help="tuned, 'held out', blind, unseen, novel, fresh, second, third, fourth, fifth, sixth, seventh, ...",
+        help="tuned, 'held out', blind, unseen, novel, fresh, second, third, fourth, fifth, sixth, seventh, eighth, ...",
     )
     parser.add_argument("--quiet", action="store_true", help="print counts only")
     args = parser.parse_args()
