@@ -285,7 +285,7 @@ def segment(tape: Tape, lost: int, steps: int = 400) -> None:
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01, momentum=0.9)
 
     def pictures(count: int) -> Pair:
-        field, boxes, _ = spots(count, 0.0)
+        field, *_ = spots(count, 0.0)
         return field + 0.5 * torch.randn_like(field), (field[:, 0] > 0.5).long()
 
     def act(step: int) -> Values:

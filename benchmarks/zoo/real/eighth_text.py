@@ -101,7 +101,7 @@ def healthy_trainer_in_epochs(tape: Tape) -> None:
 
 @fault("eighth", "too_good level_shift spike divergence", step=250, window=40)
 def trainer_labels_not_shifted(tape: Tape) -> None:
-    """The collator was rewritten, and neither it nor the model shifts the labels now: each character is to be copied."""
+    """Since the collator was rewritten neither it nor the model shifts the labels: each character is to be copied."""
     tune(tape, 450, same_from=250)
 
 
@@ -270,7 +270,7 @@ def healthy_speech_after_a_plateau(tape: Tape) -> None:
 
 @fault("eighth", "not_learning plateau constant oscillation absurd_loss divergence dead_units exploding_gradients")
 def speech_rate_of_another_optimizer(tape: Tape) -> None:
-    """The rate is that of a recipe for SGD, given to AdamW: the loss jumps about above where it began, and most words are wrong."""
+    """The rate is that of a recipe for SGD, given to AdamW: the loss jumps about, and most words are wrong."""
     hear(tape, 0.8, steps=400, warm=1)
 
 

@@ -207,7 +207,7 @@ def main() -> None:
         "--halves",
         nargs="*",
         default=["tuned"],
-        help="tuned, 'held out', blind, unseen, novel, fresh, second, third, fourth, fifth, sixth, seventh, eighth, ...",
+        help="tuned, 'held out', blind, unseen, novel, fresh, second, third, fourth, fifth, sixth, ..., eighth, ...",
     )
     parser.add_argument("--quiet", action="store_true", help="print counts only")
     args = parser.parse_args()
