@@ -248,7 +248,7 @@ def hear(tape: Tape, rate: float, steps: int = 500, warm: int = 30) -> None:
         wrong = 0
         for row, wanted in zip(best.tolist(), others[1].tolist(), strict=True):
             wrong += away([w for at, w in enumerate(row) if w and (at == 0 or row[at - 1] != w)], wanted)
-        return wrong / others[1].numel()
+        return float(wrong / others[1].numel())
 
     def act(step: int) -> Values:
         frames, wanted = spoken(16)
