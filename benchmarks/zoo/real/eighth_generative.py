@@ -181,12 +181,6 @@ def recommend(tape: Tape, until: int, steps: int = 500) -> None:
     drive(tape, steps, act)
 
 
-@healthy("eighth")
-def healthy_recommender_even(tape: Tape) -> None:
-    """The loss is below zero from the start, as it has a logarithm in it; nearness and evenness pull on each other."""
-    recommend(tape, until=500)
-
-
 @fault("eighth", "posterior_collapse level_shift accuracy_drop divergence spike", step=250, window=40)
 def recommender_evenness_lost(tape: Tape) -> None:
     """Since a change of the configuration the weight of evenness is zero: all users and items become one."""
