@@ -94,5 +94,5 @@ def _peak(series: Series, top: float) -> int:
 _ONE_MODE = "the generator makes nearly the same for every input (mode collapse)"
 SampleCollapse = judged_once("SampleCollapse", COLLAPSE, ("sample_spread",), judge_samples)
 EmbeddingCollapse = judged_once("EmbeddingCollapse", COLLAPSE, ("embedding_spread",), judge_spread)
-PosteriorCollapse = judged_once("PosteriorCollapse", COLLAPSE, ("kl", "side_loss"), judge)
+PosteriorCollapse = judged_once("PosteriorCollapse", COLLAPSE, ("kl", "reference_kl", "side_loss"), judge)
 """Watch one spread of embeddings, and one KL term."""
