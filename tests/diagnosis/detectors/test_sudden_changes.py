@@ -259,3 +259,26 @@ def test_a_kl_that_is_nothing_from_the_start_has_not_fallen() -> None:
     """An autoencoder may log a term that is switched off."""
     found = found_in(lambda step, rng: {"recon_loss": slowly(step, rng), "kl_loss": 0.0})
     assert "posterior_collapse" not in {each.kind for each in found}
+
+
+def test_an_autoencoder_may_name_its_kl_as_a_reference_has_it() -> None:
+    """Its code holds nothing from the first steps on: the divergence is summed and the errors are averaged."""
+
+    def values(step: int, rng: random.Random) -> Values:
+        kl = 0.12 * math.exp(-step / 25) * rng.lognormvariate(0, 0.1)
+        return {"train/reconstruction_loss": slowly(step, rng), "train/kl_loss": kl}
+
+    assert "posterior_collapse" in {each.kind for each in found_in(values)}
+
+
+@pytest.mark.parametrize(("later", "kinds"), [(1.0, ["plateau"]), (0.75, [])], ids=["stays", "falls on"])
+@pytest.mark.parametrize("seed", range(3))
+def test_a_plateau_is_withdrawn_when_the_loss_falls_on(later: float, kinds: list[str], seed: int) -> None:
+    """It stood for two hundred steps, and then had only been slow; one that stays is kept."""
+
+    def values(step: int, rng: random.Random) -> Values:
+        fallen = 3.0 - 0.01 * min(step, AT) if step < 420 else 1.0 - (1 - later) * min((step - 420) / 60, 1.0)
+        return {"loss": fallen * rng.lognormvariate(0, 0.02)}
+
+    assert [each.kind for each in found_in(values, 420, seed)] == ["plateau"]
+    assert [each.kind for each in found_in(values, 700, seed) if each.kind == "plateau"] == kinds
