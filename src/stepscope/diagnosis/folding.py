@@ -89,7 +89,7 @@ def _explains(cause: Finding, other: Finding, kinds: Kinds) -> bool:
         return False
     if cause.kind == "data_stall" and other.kind == "throughput_loss":
         return (cause.last or 0) - cause.step >= LASTING and abs(cause.step - other.step) <= 40
-    if not _explains_lost_time(cause, other):
+    if not _explains_lost_time(cause, other) or _is_worse_slowdown(cause, other):
         return False
     if cause.kind == other.kind == "not_finite":
         return abs(cause.step - other.step) <= BEFORE and _source(cause) < _source(other)
@@ -140,6 +140,13 @@ def _explains_lost_time(cause: Finding, other: Finding) -> bool:
     if not set(cause.ranks).isdisjoint(other.ranks):
         return True
     return other.kind in _STALLS and other.step == cause.step and _lost(other) <= _lost(cause)
+
+
+def _is_worse_slowdown(first: Finding, other: Finding) -> bool:
+    """Return whether a slowdown came after a mild one, which is no reason for it."""
+    if not first.kind == other.kind == "throughput_loss" or (other.step or 0) <= (first.step or 0):
+        return False
+    return SEVERITIES.index(other.severity) < SEVERITIES.index(first.severity) or other.weight > MILDER * first.weight
 
 
 def _lost(finding: Finding) -> float:
@@ -228,6 +235,8 @@ def _alike(a: Finding, b: Finding, kinds: Kinds) -> bool:
         return a.ranks == b.ranks
     if a.step is None or b.step is None:
         return True
+    if _is_worse_slowdown(a, b):
+        return False
     return b.step <= (a.last or a.step) + NEAR or _lasts(a, kinds) or a.kind == "memory_creep"
 
 
