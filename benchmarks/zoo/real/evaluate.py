@@ -16,7 +16,7 @@ from stepscope.diagnosis.run_diagnosis import Diagnosis
 
 TUNED = frozenset(("mlp", "chars", "gan", "grpo"))
 """Families that the detectors may be tuned on; the others are held out."""
-BLIND = frozenset(("blind", "unseen", "novel", "fresh", "second", "third", "fourth", "fifth", "sixth"))
+BLIND = frozenset(("blind", "unseen", "novel", "fresh", "second", "third", "fourth", "fifth", "sixth", "seventh"))
 """Families that were written without regard to the detectors; nothing is tuned on them before their first figures."""
 APART = {"transformers": "callbacks", "lightning": "callbacks", "gpu": "gpu"}
 """Families with figures of their own: recorded by a framework's callback, or by `benchmarks.zoo.gpu_curves`."""
@@ -49,6 +49,11 @@ def families() -> list[str]:
     import benchmarks.zoo.real.policies
     import benchmarks.zoo.real.second
     import benchmarks.zoo.real.sequences
+    import benchmarks.zoo.real.seventh
+    import benchmarks.zoo.real.seventh_generative
+    import benchmarks.zoo.real.seventh_policies
+    import benchmarks.zoo.real.seventh_series
+    import benchmarks.zoo.real.seventh_text
     import benchmarks.zoo.real.sixth
     import benchmarks.zoo.real.sixth_generative
     import benchmarks.zoo.real.sixth_policies
@@ -196,7 +201,7 @@ def main() -> None:
         "--halves",
         nargs="*",
         default=["tuned"],
-        help="tuned, 'held out', blind, unseen, novel, fresh, second, third, fourth, fifth, sixth, ...",
+        help="tuned, 'held out', blind, unseen, novel, fresh, second, third, fourth, fifth, sixth, seventh, ...",
     )
     parser.add_argument("--quiet", action="store_true", help="print counts only")
     args = parser.parse_args()

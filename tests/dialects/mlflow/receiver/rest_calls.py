@@ -2,6 +2,7 @@
 
 import http.client
 import json
+import select
 from typing import Any, NamedTuple
 from urllib.parse import urlencode
 
@@ -26,13 +27,23 @@ class RestCalls:
         """Send a request; a path without a leading slash is below the API."""
         place = path if path.startswith("/") else API + path
         named = {"content-type": "application/json"} | {key.replace("_", "-"): text for key, text in headers.items()}
-        self._connection.request(method, place, body, named)
-        answer = self._connection.getresponse()
-        data = answer.read()
+        self._leave_what_was_closed()
+        try:
+            self._connection.request(method, place, body, named)
+            answer = self._connection.getresponse()
+            data = answer.read()
+        except (OSError, http.client.HTTPException):
+            self._connection.close()  # else all that is sent later fails too
+            raise
         try:
             return Answer(answer.status, json.loads(data))
         except ValueError:
             return Answer(answer.status, data)
+
+    def _leave_what_was_closed(self) -> None:
+        """Connect anew after a server has closed the connection because nothing was asked for some seconds."""
+        if self._connection.sock and select.select([self._connection.sock], [], [], 0)[0]:
+            self._connection.close()
 
     def post(self, path: str, body: Any, **headers: str) -> Answer:
         """Send JSON."""
