@@ -28,6 +28,11 @@ MISSED = {
     "sixth.language_sees_the_next",  # nothing tells that the task is a language, which is not learnt so well
     "sixth.language_tied_embedding",  # nothing tells that its loss is one of tokens
     "sixth.walk_without_ends",  # nothing tells what a return can be
+    "seventh.views_gradient_not_stopped",  # found at its step, as `posterior_collapse`
+    "seventh.demand_never_detached",  # on a machine that slows other steps as much
+    "seventh.digits_frozen_after_evaluation",  # it had nearly learnt what there was
+    "seventh.prices_never_cleared",  # a cyclic rate explains as much
+    "seventh.prices_rate_too_high",  # one value an epoch, of which the first had learnt the most
 }
 """Faults that are not named as they should be."""
 ALARMED = {
@@ -61,8 +66,21 @@ def test_recorded_trainings_are_diagnosed(family: str) -> None:
 
 
 def test_the_recordings_are_small_and_cover_both_halves() -> None:
-    """They take less than 4.6 MB, and the families that nothing was tuned on are there."""
-    assert sum(path.stat().st_size for path in RECORDINGS.glob("*.xz")) < 4_600_000
-    halves = {"tuned", "held out", "blind", "unseen", "novel", "fresh", "second", "third", "fourth", "fifth", "sixth"}
+    """They take less than 4.9 MB, and the families that nothing was tuned on are there."""
+    assert sum(path.stat().st_size for path in RECORDINGS.glob("*.xz")) < 4_900_000
+    halves = {
+        "tuned",
+        "held out",
+        "blind",
+        "unseen",
+        "novel",
+        "fresh",
+        "second",
+        "third",
+        "fourth",
+        "fifth",
+        "sixth",
+        "seventh",
+    }
     halves |= {"callbacks", "gpu"}
     assert {half_of(each) for each in FAMILIES} == halves

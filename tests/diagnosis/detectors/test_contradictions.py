@@ -115,6 +115,19 @@ def test_a_class_that_is_never_predicted_is_named(key: str, found: float, named:
     assert kinds == (["not_learning"] if named else [])
 
 
+@pytest.mark.parametrize(("fall", "kinds"), [(0.5, ["posterior_collapse"]), (0.15, [])], ids=["halves", "drifts"])
+def test_embeddings_that_begin_to_become_equal_are_named_early(fall: float, kinds: list[str]) -> None:
+    """A spread that was kept for two hundred steps and then halves; one that drifts goes on."""
+
+    def values(step: int, rng: random.Random) -> Values:
+        spread = 0.2 * (1 - fall * (1 - math.exp(-max(step - 200, 0) / 60)))
+        return {"ssl/loss": learning(step, rng), "ssl/embedding_std": spread * rng.lognormvariate(0, 0.02)}
+
+    found = found_in(values, 420)
+    assert [each.kind for each in found] == kinds
+    assert all(180 <= (each.step or 0) <= 230 and "the same embedding" in each.cause for each in found)
+
+
 @pytest.mark.parametrize(("left", "kinds"), [(0.05, ["posterior_collapse"]), (0.5, [])], ids=["collapses", "shrinks"])
 def test_embeddings_that_become_equal_are_named(left: float, kinds: list[str]) -> None:
     """Their spread falls to nearly nothing; that it halves while they are learnt is usual."""
