@@ -44,6 +44,8 @@ NAMED = 0.6
 """A span explains a slowdown when it has this share of it..."""
 TIMES_ALONE, ALONE = 3.0, 1.5
 """... and on a busy machine when it takes so many times as long, and the others less than so many times."""
+FAR_MORE = 5.0
+"""... or that many times as many times: a busy machine slows everything alike."""
 REGRESSION = Kind(
     "slower_than_before",
     "WARN",
@@ -227,7 +229,8 @@ class Pace:
             top = max(names, key=lambda name: grown[name][1] - grown[name][0])
             was, became = grown[top]
             others = (now - became) / max(usual - was, 1e-9)
-            alone = others < ALONE and became > TIMES_ALONE * was and not traits(top).step
+            alone = (others < ALONE or became > FAR_MORE * others * was) and became > TIMES_ALONE * was
+            alone = alone and not traits(top).step
             if became - was > NAMED * (now - usual) and (alone or not busy):
                 return _in_span(found, top, was, became, usual, now)
         if not busy:
