@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any, BinaryIO, TypeAlias
 
 from stepscope.hub.home import HubHome, address_of
-from stepscope.journal.resolve_run import PROBES, choose
 from stepscope.model.errors import ConfigError, StepscopeError
 from stepscope.model.names import PARTIAL_HEADER
 
@@ -253,21 +252,3 @@ def _opened(home: Path, only: str | None) -> Iterator[LocalClient]:
 RUNS = "/api/runs"
 MOST = 10_000
 """As many runs as one answer has."""
-
-
-def resolve_run(client: HubClient, home: Path, text: str) -> str:
-    """Resolve a run: an id, a prefix of one, a name, or `latest`."""
-    rows = client.get(RUNS, limit=MOST, sort="-started", archived="show")["runs"]
-    names = {row["id"]: row["name"] for row in sorted(rows, key=lambda row: row["id"] == PROBES)}
-    if len(rows) == MOST and text not in names and _knows(client, text):
-        return text
-    return choose(text, list(names), names.get, str(home))
-
-
-def _knows(client: HubClient, id: str) -> bool:
-    """Look up a run that may be older than all listed ones."""
-    try:
-        client.get(f"{RUNS}/{{run}}", run=id)
-    except HubError:
-        return False
-    return True
