@@ -12,6 +12,7 @@ from stepscope.cli.hub_runs import known, leading_keys, stored_row
 from stepscope.cli.listed_run import ListedRun, listed_run
 from stepscope.cli.options import Commands, add_command, home_of, integer
 from stepscope.cli.run_columns import short_moment
+from stepscope.cli.text_columns import columns_of
 from stepscope.hub.client import MOST, RUNS, HubClient, open_client
 from stepscope.hub.resolve_run import PATIENCE_SECONDS, PAUSE_SECONDS, still_reading
 from stepscope.journal.resolve_run import runs_by_age
@@ -257,12 +258,12 @@ def _limits(head: Sequence[str], rows: list[list[str]], width: int) -> dict[str,
 
 def _name_wish(rows: list[list[str]]) -> int:
     """The least room for names, and for their heading."""
-    return min(max(map(len, (_HEAD[1], *(row[1] for row in rows)))), _NARROWEST_NAME)
+    return min(max(map(columns_of, (_HEAD[1], *(row[1] for row in rows)))), _NARROWEST_NAME)
 
 
 def _name_room(head: Sequence[str], rows: list[list[str]], width: int) -> int:
     cells = [[name.lstrip(">") for name in head], *rows]
-    run, _, *others = (max(len(row[column]) for row in cells) for column in range(len(head)))
+    run, _, *others = (max(columns_of(row[column]) for row in cells) for column in range(len(head)))
     return width - min(run, _WIDEST_ID) - sum(others) - 2 * (len(head) - 1)
 
 

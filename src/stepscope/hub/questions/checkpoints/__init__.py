@@ -122,7 +122,14 @@ class CheckpointList(TypedDict):
         RUN,
         Param("key", "text", "a metric to show; without one, the most important ones", many=MAX_KEYS),
         Param("best", "text", "the metric that decides which checkpoint is the best; without it, the first shown"),
-        Param("limit", "integer", "at most this many, the newest; those that are not replaced first", 100, low=1, high=MAX_CHECKPOINTS),
+        Param(
+            "limit",
+            "integer",
+            "at most this many, the newest; those that are not replaced first",
+            100,
+            low=1,
+            high=MAX_CHECKPOINTS,
+        ),
     ),
 )
 def checkpoints(reader: Reader, given: dict[str, Any]) -> CheckpointList:

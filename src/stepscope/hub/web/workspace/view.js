@@ -18,6 +18,7 @@ import { Relations } from "./scatter.js";
 import { Share } from "../share/dialog.js";
 import { useList } from "./state.js";
 import { Opening, Views } from "./views.js";
+import { escapeInvisible } from "../parts/invisible.js";
 
 const MOST = 50; // runs that are visible until someone says otherwise
 const MAX_DIFF = 40; // runs whose settings are compared side by side
@@ -88,7 +89,7 @@ function Workspace({ project, chosen }) {
   const [listed, setListed] = useState(false);
   useEffect(() => {
     const named = project ?? (shown.length <= 3 ? shown.map((run) => run.name || run.id).join(", ") : "Compare");
-    document.title = `${named || "Compare"} · Stepscope`;
+    document.title = `${escapeInvisible(named || "Compare")} · Stepscope`;
   }, [project, shown.length, shown[0]?.id]);
   const going = runs.rows.some((run) => run.status === "running");
   useEffect(() => {
