@@ -36,6 +36,6 @@ def test_names_keys_and_tags_show_what_cannot_be_seen(hub: RunningHub, show: Ope
         turn_to(page, f"run/turned?tab={tab}")
         page.get_by_text(seen).locator("visible=true").first.wait_for()
         page.get_by_text(f"t{SEEN}=lo\\u200bss").wait_for()
-        page.get_by_role("heading", name=SEEN).wait_for()
+        page.get_by_role("heading", name=SEEN, exact=True).wait_for()
         assert "\u202e" not in page.locator("body").inner_text()
         assert SEEN in page.title()
