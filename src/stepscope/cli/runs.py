@@ -277,7 +277,7 @@ def _row(seen: ListedRun) -> list[str]:
         str(seen.ranks),
         short_moment(seen.started),
         formatting.duration(seen.duration),
-        formatting.size(seen.size),
+        formatting.size(seen.size or None),
     ]
 
 
