@@ -25,8 +25,7 @@ def read(
     and reads the journals first. Needs `pip install 'stepscope[hub]'`.
     StepscopeError when no run matches, or more than one does.
     """
-    from stepscope.hub.client import open_client
-    from stepscope.hub.resolve_run import resolve_run
+    from stepscope.hub.client import open_client, resolve_run
     from stepscope.hub.store.read import arrow
     from stepscope.sdk import settings
 

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from stepscope.cli import text
 from stepscope.cli.options import Commands, add_command, add_to_verbs, home_of
-from stepscope.hub.client import open_client
-from stepscope.hub.resolve_run import resolve_run
+from stepscope.hub.client import open_client, resolve_run
 from stepscope.model.errors import ConfigError
 from stepscope.model.formatting import amount, duration
 from stepscope.wire.plain import dumps

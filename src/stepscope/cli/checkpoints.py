@@ -5,8 +5,7 @@ from typing import Any
 
 from stepscope.cli import text
 from stepscope.cli.options import LATEST_HELP, Commands, add_command, home_of, integer
-from stepscope.hub.client import RUNS, open_client
-from stepscope.hub.resolve_run import resolve_run
+from stepscope.hub.client import RUNS, open_client, resolve_run
 from stepscope.model import formatting
 from stepscope.wire.plain import dumps
 

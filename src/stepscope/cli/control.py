@@ -9,8 +9,7 @@ from stepscope.cli import text
 from stepscope.cli.journal_answers import seconds
 from stepscope.cli.listed_run import listed_run
 from stepscope.cli.options import RUN_HELP, Commands, add_command, home_of
-from stepscope.hub.client import RUNS, open_client, open_http_client, user
-from stepscope.hub.resolve_run import resolve_run
+from stepscope.hub.client import RUNS, open_client, open_http_client, resolve_run, user
 from stepscope.journal.resolve_run import find_run
 from stepscope.journal.run_edits import Edits
 from stepscope.model.errors import ConfigError

@@ -10,9 +10,8 @@ from stepscope.cli import text
 from stepscope.cli.listed_run import VALUES, ListedRun
 from stepscope.cli.run_document import imported_share
 from stepscope.cli.stored_run import bytes_here
-from stepscope.hub.client import MOST, RUNS, HubClient, HubError, open_client, open_http_client
+from stepscope.hub.client import MOST, RUNS, HubClient, HubError, open_client, open_http_client, resolve_run
 from stepscope.hub.home import address_of
-from stepscope.hub.resolve_run import resolve_run
 from stepscope.journal.key_summary import leading
 from stepscope.journal.resolve_run import UnknownRun, find_run
 

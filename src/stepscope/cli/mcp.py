@@ -11,8 +11,7 @@ from typing import Any, Literal
 from stepscope import __version__
 from stepscope.cli.options import Commands, home_of
 from stepscope.cli.run_text import flatten
-from stepscope.hub.client import HubClient, open_client
-from stepscope.hub.resolve_run import resolve_run
+from stepscope.hub.client import HubClient, open_client, resolve_run
 from stepscope.model.errors import ConfigError, StepscopeError
 from stepscope.wire.plain import dumps
 

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from stepscope.cli import text
-from stepscope.hub.resolve_run import find_anywhere
+from stepscope.hub.client import find_anywhere
 from stepscope.journal.layout import address_of, list_runs
 from stepscope.journal.resolve_run import LATEST, UnknownRun, name_of
 from stepscope.model.formatting import amount

@@ -7,8 +7,8 @@ import webbrowser
 from urllib.parse import quote
 
 from stepscope.cli.options import LATEST_HELP, Commands, add_command, home_of
+from stepscope.hub.client import find_anywhere
 from stepscope.hub.home import address_of
-from stepscope.hub.resolve_run import find_anywhere
 from stepscope.model.errors import ConfigError
 from stepscope.wire.plain import dumps
 

@@ -13,8 +13,7 @@ from stepscope.cli.html.pictures import pictures
 from stepscope.cli.html.report_page import page
 from stepscope.cli.hub_runs import open_run
 from stepscope.cli.options import LATEST_HELP, Commands, add_command, home_of, integer
-from stepscope.hub.client import HubClient, open_client
-from stepscope.hub.resolve_run import resolve_run
+from stepscope.hub.client import HubClient, open_client, resolve_run
 from stepscope.journal.key_summary import importance
 from stepscope.model import formatting
 from stepscope.model.errors import ConfigError

@@ -8,8 +8,7 @@ from typing import Any
 import msgspec
 
 from stepscope.cli.listed_run import listed_run
-from stepscope.hub.client import RUNS, HubClient, open_client, open_http_client, user
-from stepscope.hub.resolve_run import resolve_run
+from stepscope.hub.client import RUNS, HubClient, open_client, open_http_client, resolve_run, user
 from stepscope.journal.resolve_run import UnknownRun, find_run
 from stepscope.journal.run_edits import Edits, delete_files
 from stepscope.model.errors import StepscopeError

@@ -13,8 +13,7 @@ from stepscope.cli.listed_run import ListedRun, listed_run
 from stepscope.cli.options import Commands, add_command, home_of, integer
 from stepscope.cli.run_columns import short_moment
 from stepscope.cli.text_columns import columns_of
-from stepscope.hub.client import MOST, RUNS, HubClient, open_client
-from stepscope.hub.resolve_run import PATIENCE_SECONDS, PAUSE_SECONDS, still_reading
+from stepscope.hub.client import MOST, PATIENCE_SECONDS, PAUSE_SECONDS, RUNS, HubClient, open_client, still_reading
 from stepscope.journal.resolve_run import runs_by_age
 from stepscope.journal.run_edits import Edits
 from stepscope.model import formatting

@@ -7,9 +7,8 @@ from typing import Any
 from stepscope.cli import text
 from stepscope.cli.hub import duration
 from stepscope.cli.options import LATEST_HELP, Commands, add_command, home_of
-from stepscope.hub.client import open_http_client
+from stepscope.hub.client import open_http_client, resolve_run
 from stepscope.hub.home import address_of
-from stepscope.hub.resolve_run import resolve_run
 from stepscope.model.errors import ConfigError
 from stepscope.wire.plain import dumps
 

@@ -9,8 +9,7 @@ from typing import Any, Protocol
 
 from stepscope.cli import text
 from stepscope.cli.journal_answers import JournalAnswers
-from stepscope.hub.client import HubClient, HubError, open_client, open_http_client
-from stepscope.hub.resolve_run import expand_latest, resolve_run
+from stepscope.hub.client import HubClient, HubError, expand_latest, open_client, open_http_client, resolve_run
 from stepscope.journal import layout
 from stepscope.journal.layout import files_of
 from stepscope.journal.resolve_run import UnknownRun, find_run

@@ -11,8 +11,7 @@ from typing import Any
 from stepscope.cli import text
 from stepscope.cli.options import LATEST_HELP, Commands, add_command, home_of, integer
 from stepscope.cli.record_lines import json_line, line
-from stepscope.hub.client import RUNS, HttpClient, open_http_client
-from stepscope.hub.resolve_run import expand_latest, resolve_run
+from stepscope.hub.client import RUNS, HttpClient, expand_latest, open_http_client, resolve_run
 from stepscope.journal import layout
 from stepscope.journal.resolve_run import UnknownRun, find_run
 from stepscope.journal.segments import Position, RunReader, Tail

@@ -18,7 +18,7 @@ from stepscope.cli.stored_run import open_stored
 from stepscope.cli.text import WIDTH, width
 from stepscope.cli.watching.hub_view import HubView
 from stepscope.cli.watching.screen import Found, RunView, Styled, View, frame
-from stepscope.hub.resolve_run import expand_latest
+from stepscope.hub.client import expand_latest
 from stepscope.journal.resolve_run import find_run
 from stepscope.journal.watched import Watched
 from stepscope.model.errors import ConfigError

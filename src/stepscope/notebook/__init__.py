@@ -95,7 +95,7 @@ def show(
 
 def _find(run: "str | Run | None", home: "Path | str | None") -> tuple[Path, str]:
     """Return the home and the id of a run."""
-    from stepscope.hub.resolve_run import find_anywhere
+    from stepscope.hub.client import find_anywhere
     from stepscope.sdk import api, settings
 
     found = api.current_run() if run is None and home is None else run

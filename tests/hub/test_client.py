@@ -6,9 +6,17 @@ from pathlib import Path
 
 import pytest
 
-from stepscope.hub import resolve_run as resolving
-from stepscope.hub.client import RUNS, HttpClient, HubClient, open_client, open_http_client
-from stepscope.hub.resolve_run import expand_latest, find_anywhere, resolve_run
+from stepscope.hub import client as clients
+from stepscope.hub.client import (
+    RUNS,
+    HttpClient,
+    HubClient,
+    expand_latest,
+    find_anywhere,
+    open_client,
+    open_http_client,
+    resolve_run,
+)
 from stepscope.journal.resolve_run import PROBES, UnknownRun
 from tests.cli.journals import SECOND, START, metric, write
 from tests.hub.conftest import RunningHub
@@ -35,7 +43,7 @@ def test_a_run_is_found_by_id_beginning_name_or_as_the_latest(client: HubClient)
 
 def test_a_run_too_old_to_be_listed_is_found_by_its_id(client: HubClient, monkeypatch: pytest.MonkeyPatch) -> None:
     """A run is found by its id among any number of runs."""
-    monkeypatch.setattr(resolving, "MOST", 3)  # so that four runs are too many to be listed
+    monkeypatch.setattr(clients, "MOST", 3)  # so that four runs are too many to be listed
     assert resolve_run(client, Path("home"), "old") == "old"
     assert resolve_run(client, Path("home"), "latest") == "new"
     with pytest.raises(UnknownRun, match="no run 'OLD'"):
