@@ -55,3 +55,39 @@ def test_the_same_fault_of_many_layers_is_one_finding_that_names_them() -> None:
     assert len(fold(layers[:2], KINDS, {})) == 2
     assert len(fold([*layers[:3], layer("update_ratio/head", step=90)], KINDS, {})) == 2
     assert len(fold([layer("a/x"), layer("b/y"), layer("c/z")], KINDS, {})) == 3
+
+
+@pytest.mark.parametrize("name", ["loss_{}", "task{}_loss", "{}-loss", "loss.{}"])
+def test_metrics_that_change_together_are_one_finding(name: str) -> None:
+    """Twenty metrics with similar names, without folders: the first few are named, and how many more there are."""
+    names = [name.format(at) for at in range(20)]
+    shifts = [shift(each, 150 + at % 5) for at, each in enumerate(names)]
+    (found,) = fold(shifts, KINDS, {})
+    assert (found.kind, found.step, len(found.also)) == ("level_shift", 150, 16)
+    assert found.text.startswith(f"{names[0]} went up; the same in {names[5]}, ")
+    assert found.text.endswith(" and 14 more")
+
+
+def shift(name: str, step: int, ranks: tuple[int, ...] = (0,)) -> Finding:
+    """A metric that went up and stayed there."""
+    return Finding("level_shift", "WARN", f"{name} went up", step=step, last=step + 30, ranks=ranks, key=name)
+
+
+def test_many_metrics_with_any_names_that_change_together_are_one_finding() -> None:
+    """Six of one kind are one; fewer, and those of another time or rank, stay apart."""
+    names = ["loss", "kl", "seg/box", "aux_3", "depth of flow", "iou"]
+    together = [shift(each, 150) for each in names]
+    (found,) = fold(together, KINDS, {})
+    assert found.text == "loss went up; the same in kl, seg/box, aux_3, depth of flow, iou"
+    assert len(fold(together[:5], KINDS, {})) == 5
+    assert len(fold([*together[:5], shift("iou", 190)], KINDS, {})) == 6
+    assert len(fold([*together[:5], shift("iou", 150, (1,))], KINDS, {})) == 6
+
+
+def test_values_that_are_not_finite_keep_their_origin() -> None:
+    """A kind with an origin stays with it: the first metric that was NaN, not the worst of all."""
+    bad = [
+        Finding("not_finite", "FATAL", f"{name} is NaN", step=10 + at, ranks=(0,), key=name, weight=1.0 + at)
+        for at, name in enumerate(["grad_norm", "loss_a", "loss_b", "loss_c"])
+    ]
+    assert [each.key for each in fold(bad, KINDS, {})] == ["grad_norm"]

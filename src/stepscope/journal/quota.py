@@ -63,6 +63,18 @@ def _stays(packed: bytes | msgspec.Raw, turns: Turns, hard: bool) -> bool:
     return turns[series]
 
 
+def last_that_fit(records: Sequence[bytes], room: int) -> tuple[list[bytes], Counter[str]]:
+    """Return what fits in so many bytes, events and alerts first and of each the newest; count the rest by kind."""
+    chosen: set[int] = set()
+    for first in (True, False):
+        for at in range(len(records) - 1, -1, -1):
+            if (kind_of(records[at]) in KEPT) == first and len(records[at]) <= room:
+                chosen.add(at)
+                room -= len(records[at])
+    gone = Counter(KINDS[kind_of(packed)] for at, packed in enumerate(records) if at not in chosen)
+    return [records[at] for at in sorted(chosen)], gone
+
+
 def enforce(
     folder: Path,
     quota: int,
