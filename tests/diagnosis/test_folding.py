@@ -40,6 +40,26 @@ def test_a_rank_that_is_late_now_and_then_is_not_folded_into_another_that_always
     assert [each.ranks for each in found] == [(1,), (2,)]
 
 
+@pytest.mark.parametrize(
+    ("cause", "other", "shows", "folded"),
+    [
+        ("stuck_batch", "too_good", 300, True),
+        ("stuck_batch", "too_good", 200, False),
+        ("gradients_not_cleared", "gradient_shift", 370, True),
+        ("lr_zero", "plateau", 300, False),
+    ],
+)
+def test_what_is_seen_in_samples_is_dated_by_what_it_does(cause: str, other: str, shows: int, folded: bool) -> None:
+    """Equal inputs are seen at step 350 and the loss falls since 300: one finding, at the first of them."""
+    sampled = Finding(cause, "ERROR", "it is so since step 350", step=350, last=360, ranks=(0,), key="input")
+    curve = Finding(other, "WARN", f"the loss tells since {shows}", step=shows, last=400, ranks=(0,), key="loss")
+    found = fold([sampled, curve], KINDS, {})
+    assert len(found) == (1 if folded else 2)
+    if folded:
+        assert (found[0].kind, found[0].step, found[0].symptoms) == (cause, min(shows, 350), (curve.text,))
+        assert ("shows since step 300" in found[0].text) is (shows < 350)
+
+
 def layer(name: str, step: int = 10, severity: str = "WARN") -> Finding:
     """A fault of a layer."""
     return Finding("update_ratio", severity, f"{name} is small", step=step, last=step + 4, ranks=(0,), key=name)  # type: ignore[arg-type]

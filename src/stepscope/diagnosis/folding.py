@@ -28,6 +28,9 @@ _DATED_EARLY = {
     "overfit": 60,
 }
 """Kinds that are dated by blocks of values: they may begin this many steps before their cause."""
+_SAMPLED = frozenset(("stuck_batch", "gradients_not_cleared"))
+SAMPLES_APART = 64
+"""What is seen in samples alone may have begun so many steps before, as its symptoms tell."""
 _STALLS = frozenset(("data_stall", "slow_span", "periodic_stall"))
 _LATE = frozenset(("straggler", "intermittent_straggler"))
 PARTS, NAMED = 3, 5
@@ -56,8 +59,16 @@ def fold(findings: Iterable[Finding], kinds: Kinds, hosts: Mapping[int, str]) ->
             words = (*cause.symptoms, *(each.text for each in symptoms))
             keys = dict.fromkeys((*cause.also, *(each.key for each in symptoms if each.key and each.key != cause.key)))
             kept = [each for each in kept if each not in symptoms]
-            kept[kept.index(cause)] = replace(cause, symptoms=words[:16], also=tuple(keys)[:16])
+            kept[kept.index(cause)] = replace(_dated_by(cause, symptoms), symptoms=words[:16], also=tuple(keys)[:16])
     return sorted(_begun_together(kept, kinds), key=_began)
+
+
+def _dated_by(cause: Finding, symptoms: Iterable[Finding]) -> Finding:
+    """Return a finding of samples with the step at which its first symptom tells that it began."""
+    first = min((each.step for each in symptoms if each.step is not None), default=cause.step)
+    if cause.kind not in _SAMPLED or cause.step is None or first is None or first >= cause.step:
+        return cause
+    return replace(cause, step=first, text=f"{cause.text}, and it shows since step {first}")
 
 
 def _of_clocks(findings: Iterable[Finding], hosts: Mapping[int, str]) -> list[Finding]:
@@ -102,7 +113,7 @@ def _explains(cause: Finding, other: Finding, kinds: Kinds) -> bool:
         return False
     if not _comes_first(cause, other):
         return False
-    window = _DATED_EARLY.get(other.kind, BEFORE)
+    window = max(_DATED_EARLY.get(other.kind, BEFORE), SAMPLES_APART if cause.kind in _SAMPLED else 0)
     if other.step < cause.step - window:
         return False
     return _lasts(cause, kinds) or other.step <= (cause.last or cause.step) + NEAR
