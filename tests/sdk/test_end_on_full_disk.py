@@ -7,7 +7,7 @@ import pytest
 import stepscope
 from stepscope.cli.journal_diagnosis import diagnose
 from stepscope.journal import layout, segments
-from stepscope.journal.end_reserve import NAME
+from stepscope.journal.quota import RESERVE_NAME
 from stepscope.model.names import EVENT_FINISHED
 from stepscope.model.records import Event, Metric
 from tests.disks import small_disk
@@ -80,7 +80,7 @@ def test_the_diagnosis_says_that_the_disk_was_full(small_disk: Path) -> None:
 def test_an_end_with_room_on_the_disk_leaves_no_reserve(small_disk: Path) -> None:
     """The space is reserved while the run lasts, and only by the process that writes the end."""
     run = start(small_disk)
-    assert (folder_of(run) / NAME).stat().st_size
+    assert (folder_of(run) / RESERVE_NAME).stat().st_size
     run.finish(timeout=300)
-    assert not (folder_of(run) / NAME).exists()
+    assert not (folder_of(run) / RESERVE_NAME).exists()
     assert layout.list_segments(folder_of(run))

@@ -11,7 +11,7 @@ from msgspec import Meta, Struct
 
 from stepscope.journal import layout
 from stepscope.journal.atomic_files import sync_folder
-from stepscope.journal.end_reserve import EndReserve
+from stepscope.journal.quota import EndReserve
 from stepscope.model.ports import Batch, Writer
 from stepscope.wire import frames
 

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Protocol
 
 from stepscope.journal import quota
-from stepscope.journal.end_reserve import EndReserve
 from stepscope.journal.segments import Journal
 from stepscope.model.formatting import amount
 from stepscope.model.records import KINDS, METRIC
@@ -91,7 +90,7 @@ class Flusher:
         self._held: dict[Path, Counter[str]] = {}
         """The records in each segment of the journal, by kind."""
         self._damages = 0
-        self._reserve: EndReserve | None = None
+        self._reserve: quota.EndReserve | None = None
         self.blob_bytes = 0
         """Bytes that media take beside the journal, within the same quota."""
         self.cpu_seconds = 0.0
@@ -282,7 +281,7 @@ class Flusher:
             self.journal = self._open_journal()
         self.journal.append(batch)
         if self._reserve is None and self.journal.writer.main:
-            self._reserve = EndReserve(self.journal.folder)
+            self._reserve = quota.EndReserve(self.journal.folder)
             self._reserve.take()
         written = Counter([packed[3] if packed[0] == 0xDC else packed[1] for packed in batch])
         counts = Counter({KINDS[kind]: count for kind, count in written.items()})
