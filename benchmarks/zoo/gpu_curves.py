@@ -99,6 +99,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--device", default="cuda")
     parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--first", type=int, default=0, help="the first seed")
     parser.add_argument(
         "--keep", type=Path, help="keep what was recorded in this file, for benchmarks.zoo.real.evaluate"
     )
@@ -107,7 +108,7 @@ def main() -> int:
     tapes: dict[str, Tape] = {}
     named = false = faults = healthy = 0
     for case in args.cases:
-        for seed in range(args.seeds):
+        for seed in range(args.first, args.first + args.seeds):
             with tempfile.TemporaryDirectory() as home:
                 train(case, seed, args.device, Path(home))
                 found = diagnose(Path(home), f"{case}-{seed}")

@@ -37,6 +37,17 @@ def test_the_table_and_the_best(tmp_path: Path) -> None:
     assert (wrong.returncode, "did you mean trainer/loss" in wrong.stderr) == (2, True)
 
 
+def test_a_path_that_is_written_again_has_one_line(tmp_path: Path) -> None:
+    """The newest version is listed, and how many were replaced."""
+    saved = [event("train.checkpoint", id=f"c{step}", path="/ckpt/last", step=step) for step in range(1, 6)]
+    other = event("train.checkpoint", id="other", path="/ckpt/2", step=2)
+    write(tmp_path, "one", [event("train.run.started", config={}), *saved, other, finished()])
+    _, *rows, more = stepscope("checkpoints", "one", "--home", tmp_path).stdout.splitlines()
+    assert [row.split()[-3:] for row in rows if "last" in row] == [["/ckpt/last", "(version", "5)"]]
+    assert len(rows) == 2
+    assert more.startswith("and 4 that later ones at the same path replaced")
+
+
 def test_a_run_without_any(tmp_path: Path) -> None:
     """The command says how to record them."""
     write(tmp_path, "one", [event("train.run.started", config={}), finished()])

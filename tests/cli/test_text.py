@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from stepscope.cli import text
+from stepscope.cli.text_columns import columns_of
 
 
 @pytest.mark.parametrize(
@@ -49,6 +50,39 @@ def test_tables_align_and_cut() -> None:
     """Columns line up, long cells end in an ellipsis."""
     lines = text.table(("NAME", ">N"), [["a", "1"], ["much too long", "100"]], limits={"NAME": 6})
     assert lines == ["NAME      N", "a         1", "much …  100"]
+
+
+@pytest.mark.parametrize(
+    ("given", "columns"),
+    [
+        ("loss", 4), ("損失", 4), ("ü", 1), ("u\u0308", 1), ("🚀", 2), ("👩\u200d🔬", 2), ("👍🏽", 2), ("❤\ufe0f", 2),
+        ("❤", 1), ("🇯🇵", 2), ("1\ufe0f\u20e3", 2), ("한글", 4), ("ﾊﾝｶｸ", 4), ("–…×▁⣿", 5), ("می\u200cخواهم", 7),
+    ],
+)  # fmt: skip
+def test_wide_characters_take_two_columns(given: str, columns: int) -> None:
+    """As a terminal draws them: Chinese, Japanese and Korean, emojis of several characters, marks on others."""
+    assert columns_of(given) == columns
+
+
+def test_tables_of_wide_characters_align() -> None:
+    """The next column begins at the same place in each line; what is cut fits, and no emoji is cut in two."""
+    rows = [["損失の実験", "1"], ["🚀👩\u200d🔬🚀🚀", "2"], ["plain", "3"]]
+    lines = text.table(("NAME", "N"), rows, limits={"NAME": 6})
+    assert lines == ["NAME   N", "損失…  1", "🚀👩\u200d🔬…  2", "plain  3"]
+    assert {columns_of(line) for line in lines} == {8}
+    assert text.fill("損失", 6) == "損失  "
+
+
+@given(st.text(), st.integers(0, 30))
+def test_what_is_cut_fits(given: str, columns: int) -> None:
+    """No text is wider than it may be."""
+    assert columns_of(text.cut(text.clean(given), columns)) <= max(columns, 1)
+
+
+def test_what_cannot_be_seen_is_escaped() -> None:
+    """A name that is written backwards, or has spaces of no width, does not look like another."""
+    assert text.clean("loss\u202egnp.exe") == "loss\\u202egnp.exe"
+    assert text.table(("NAME",), [["lo\u200bss"]])[1] == "lo\\u200bss"
 
 
 def test_sparklines_mark_what_is_not_finite() -> None:

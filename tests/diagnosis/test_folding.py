@@ -40,6 +40,26 @@ def test_a_rank_that_is_late_now_and_then_is_not_folded_into_another_that_always
     assert [each.ranks for each in found] == [(1,), (2,)]
 
 
+@pytest.mark.parametrize(
+    ("cause", "other", "shows", "folded"),
+    [
+        ("stuck_batch", "too_good", 300, True),
+        ("stuck_batch", "too_good", 200, False),
+        ("gradients_not_cleared", "gradient_shift", 370, True),
+        ("lr_zero", "plateau", 300, False),
+    ],
+)
+def test_what_is_seen_in_samples_is_dated_by_what_it_does(cause: str, other: str, shows: int, folded: bool) -> None:
+    """Equal inputs are seen at step 350 and the loss falls since 300: one finding, at the first of them."""
+    sampled = Finding(cause, "ERROR", "it is so since step 350", step=350, last=360, ranks=(0,), key="input")
+    curve = Finding(other, "WARN", f"the loss tells since {shows}", step=shows, last=400, ranks=(0,), key="loss")
+    found = fold([sampled, curve], KINDS, {})
+    assert len(found) == (1 if folded else 2)
+    if folded:
+        assert (found[0].kind, found[0].step, found[0].symptoms) == (cause, min(shows, 350), (curve.text,))
+        assert ("shows since step 300" in found[0].text) is (shows < 350)
+
+
 def layer(name: str, step: int = 10, severity: str = "WARN") -> Finding:
     """A fault of a layer."""
     return Finding("update_ratio", severity, f"{name} is small", step=step, last=step + 4, ranks=(0,), key=name)  # type: ignore[arg-type]
@@ -55,3 +75,39 @@ def test_the_same_fault_of_many_layers_is_one_finding_that_names_them() -> None:
     assert len(fold(layers[:2], KINDS, {})) == 2
     assert len(fold([*layers[:3], layer("update_ratio/head", step=90)], KINDS, {})) == 2
     assert len(fold([layer("a/x"), layer("b/y"), layer("c/z")], KINDS, {})) == 3
+
+
+@pytest.mark.parametrize("name", ["loss_{}", "task{}_loss", "{}-loss", "loss.{}"])
+def test_metrics_that_change_together_are_one_finding(name: str) -> None:
+    """Twenty metrics with similar names, without folders: the first few are named, and how many more there are."""
+    names = [name.format(at) for at in range(20)]
+    shifts = [shift(each, 150 + at % 5) for at, each in enumerate(names)]
+    (found,) = fold(shifts, KINDS, {})
+    assert (found.kind, found.step, len(found.also)) == ("level_shift", 150, 16)
+    assert found.text.startswith(f"{names[0]} went up; the same in {names[5]}, ")
+    assert found.text.endswith(" and 14 more")
+
+
+def shift(name: str, step: int, ranks: tuple[int, ...] = (0,)) -> Finding:
+    """A metric that went up and stayed there."""
+    return Finding("level_shift", "WARN", f"{name} went up", step=step, last=step + 30, ranks=ranks, key=name)
+
+
+def test_many_metrics_with_any_names_that_change_together_are_one_finding() -> None:
+    """Six of one kind are one; fewer, and those of another time or rank, stay apart."""
+    names = ["loss", "kl", "seg/box", "aux_3", "depth of flow", "iou"]
+    together = [shift(each, 150) for each in names]
+    (found,) = fold(together, KINDS, {})
+    assert found.text == "loss went up; the same in kl, seg/box, aux_3, depth of flow, iou"
+    assert len(fold(together[:5], KINDS, {})) == 5
+    assert len(fold([*together[:5], shift("iou", 190)], KINDS, {})) == 6
+    assert len(fold([*together[:5], shift("iou", 150, (1,))], KINDS, {})) == 6
+
+
+def test_values_that_are_not_finite_keep_their_origin() -> None:
+    """A kind with an origin stays with it: the first metric that was NaN, not the worst of all."""
+    bad = [
+        Finding("not_finite", "FATAL", f"{name} is NaN", step=10 + at, ranks=(0,), key=name, weight=1.0 + at)
+        for at, name in enumerate(["grad_norm", "loss_a", "loss_b", "loss_c"])
+    ]
+    assert [each.key for each in fold(bad, KINDS, {})] == ["grad_norm"]

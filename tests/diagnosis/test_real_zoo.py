@@ -15,7 +15,6 @@ MISSED = {
     ),  # nothing but the spread of embeddings shows it
     "fresh.diffusion_other_target",  # found 24 steps later, at the next evaluation
     "fresh.tags_loading_hiccups",  # on a machine that delays other steps as much
-    "third.checkpoints_grow",  # on a machine that delays them by as much as they grow
     "third.groups_rate_too_high",  # the task is solved at once, so nothing goes wrong
     "third.language_no_mask",  # its loss is not lower than it should be
     "fourth.padding_in_the_loss",  # its loss is that of an easier task
@@ -26,11 +25,14 @@ MISSED = {
     "fifth.generated_shifted",  # no farther than the two networks swing before
     "fifth.peak_of_another_optimizer",  # it learns all the same
     "fifth.volume_with_the_wrong_sign",  # a density has no level that is too good
-    # nothing was changed for these since they were first diagnosed
-    *("sixth.autoencoder_sum_and_mean", "sixth.diffusion_average_stays", "sixth.imitation_of_shares"),
-    *("sixth.language_schedule_twice", "sixth.language_sees_the_next", "sixth.language_tied_embedding"),
-    *("sixth.recommendations_leak", "sixth.sorting_reads_the_answer", "sixth.timed_looks_too_often"),
-    "sixth.walk_without_ends",
+    "sixth.language_sees_the_next",  # nothing tells that the task is a language, which is not learnt so well
+    "sixth.language_tied_embedding",  # nothing tells that its loss is one of tokens
+    "sixth.walk_without_ends",  # nothing tells what a return can be
+    "seventh.views_gradient_not_stopped",  # found at its step, as `posterior_collapse`
+    "seventh.demand_never_detached",  # on a machine that slows other steps as much
+    "seventh.digits_frozen_after_evaluation",  # it had nearly learnt what there was
+    "seventh.prices_never_cleared",  # a cyclic rate explains as much
+    "seventh.prices_rate_too_high",  # one value an epoch, of which the first had learnt the most
 }
 """Faults that are not named as they should be."""
 ALARMED = {
@@ -43,7 +45,6 @@ ALARMED = {
     "third.healthy_experts",
     "fourth.healthy_groups",
     "third.healthy_student",
-    "sixth.healthy_segmentation",
 }
 """Healthy trainings with a finding; all but the first and the last two do diverge, overfit, collapse or lose their
 experts. The student was recorded when a teacher was still taken for the model that is trained."""
@@ -65,8 +66,21 @@ def test_recorded_trainings_are_diagnosed(family: str) -> None:
 
 
 def test_the_recordings_are_small_and_cover_both_halves() -> None:
-    """They take less than 4.6 MB, and the families that nothing was tuned on are there."""
-    assert sum(path.stat().st_size for path in RECORDINGS.glob("*.xz")) < 4_600_000
-    halves = {"tuned", "held out", "blind", "unseen", "novel", "fresh", "second", "third", "fourth", "fifth", "sixth"}
+    """They take less than 4.9 MB, and the families that nothing was tuned on are there."""
+    assert sum(path.stat().st_size for path in RECORDINGS.glob("*.xz")) < 4_900_000
+    halves = {
+        "tuned",
+        "held out",
+        "blind",
+        "unseen",
+        "novel",
+        "fresh",
+        "second",
+        "third",
+        "fourth",
+        "fifth",
+        "sixth",
+        "seventh",
+    }
     halves |= {"callbacks", "gpu"}
     assert {half_of(each) for each in FAMILIES} == halves

@@ -89,6 +89,17 @@ KNOWN = {
     "system/gpu/0/memory_used_bytes": Role("gpu_memory"),
     "system/gpu/0/utilization": Role("gpu_use"),
     "system/disk/free_bytes": Role("disk_free"),
+    "Loss/train": Role("loss"),
+    "Loss/test": Role("loss", held_out=True),
+    "loss/val": Role("loss", held_out=True),
+    "Accuracy/train": Role("accuracy"),
+    "Accuracy/validation": Role("accuracy", held_out=True),
+    "loss/epoch": Role("loss"),
+    "train/epoch": Role("stage"),
+    "lr/group0": Role("lr"),
+    "lr-AdamW/pg1": Role("lr"),
+    "optimizer/param_group_0": Role(""),
+    "time/train": Role(""),
     "queue_depth": Role(""),
 }
 

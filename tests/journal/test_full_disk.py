@@ -1,8 +1,6 @@
 """On a full or read-only disk an append fails as a whole, earlier records stay readable, and writing resumes later."""
 
 import errno
-import subprocess
-from collections.abc import Iterator
 from pathlib import Path
 
 import msgspec
@@ -13,26 +11,9 @@ from stepscope.journal.following import Cursors
 from stepscope.journal.segments import Journal, Position, Tail, read_writer
 from stepscope.model.ports import Writer
 from stepscope.model.records import Log
+from tests.disks import mount, small_disk
 
-
-def mount(*arguments: str) -> None:
-    """Call mount; the test is skipped where that is not allowed."""
-    try:
-        done = subprocess.run(["mount", *arguments], capture_output=True, text=True, check=False)
-    except OSError as error:
-        pytest.skip(f"a small disk needs mount: {error}")
-    if done.returncode:
-        pytest.skip(f"a small disk needs the right to mount one: {done.stderr.strip()}")
-
-
-@pytest.fixture
-def disk(tmp_path: Path) -> Iterator[Path]:
-    """A real file system of 256 KiB."""
-    mount("-t", "tmpfs", "-o", "size=256k", "tmpfs", str(tmp_path))
-    try:
-        yield tmp_path
-    finally:
-        subprocess.run(["umount", "--lazy", str(tmp_path)], check=True)
+__all__ = ["small_disk"]
 
 
 def pack(number: int) -> bytes:
@@ -56,10 +37,10 @@ def fill(journal: Journal, start: int) -> int:
 
 
 @pytest.mark.parametrize("segment_bytes", [1, 10_000, 10_000_000])
-def test_a_full_disk_costs_nothing_that_was_written(disk: Path, writer: Writer, segment_bytes: int) -> None:
+def test_a_full_disk_costs_nothing_that_was_written(small_disk: Path, writer: Writer, segment_bytes: int) -> None:
     """Appends fail while it is full, however often; with room again they go on, nothing lost and nothing twice."""
-    folder = layout.writer_folder(disk, writer.run, writer.id)
-    ballast = disk / "ballast"
+    folder = layout.writer_folder(small_disk, writer.run, writer.id)
+    ballast = small_disk / "ballast"
     ballast.write_bytes(bytes(64 * 1024))
     journal, tail = Journal(folder, writer, segment_bytes=segment_bytes), Tail(folder)
     failed = fill(journal, 0)
@@ -81,9 +62,9 @@ def test_a_full_disk_costs_nothing_that_was_written(disk: Path, writer: Writer, 
     assert tail.damaged == 0
 
 
-def test_a_full_disk_can_be_thinned(disk: Path, writer: Writer) -> None:
+def test_a_full_disk_can_be_thinned(small_disk: Path, writer: Writer) -> None:
     """Where there is room for one thinned segment the quota makes more; a temporary file never stays."""
-    folder = layout.writer_folder(disk, writer.run, writer.id)
+    folder = layout.writer_folder(small_disk, writer.run, writer.id)
     journal = Journal(folder, writer, segment_bytes=20_000)
     fill(journal, 0)
     before = len(numbers(folder))
@@ -94,13 +75,13 @@ def test_a_full_disk_can_be_thinned(disk: Path, writer: Writer) -> None:
     journal.close()
 
 
-def test_a_read_only_disk_raises_until_it_can_be_written(disk: Path, writer: Writer) -> None:
+def test_a_read_only_disk_raises_until_it_can_be_written(small_disk: Path, writer: Writer) -> None:
     """Appends fail, reading works, and when the disk is writable again the next append succeeds."""
-    folder = layout.writer_folder(disk, writer.run, writer.id)
+    folder = layout.writer_folder(small_disk, writer.run, writer.id)
     journal = Journal(folder, writer)
     journal.append([pack(0)])
     journal.close()
-    mount("-o", "remount,ro", str(disk))
+    mount("-o", "remount,ro", str(small_disk))
     for _ in range(3):
         with pytest.raises(OSError, match="Read-only") as raised:
             journal.append([pack(1)])
@@ -110,22 +91,22 @@ def test_a_read_only_disk_raises_until_it_can_be_written(disk: Path, writer: Wri
         other.append([pack(1)])
     assert numbers(folder) == [0]
     assert quota.enforce(folder, 0, None) == {}
-    mount("-o", "remount,rw", str(disk))
+    mount("-o", "remount,rw", str(small_disk))
     journal.append([pack(1)])
     journal.close()
     assert numbers(folder) == [0, 1]
 
 
-def test_cursors_on_a_full_disk_stay_as_they_were(disk: Path) -> None:
+def test_cursors_on_a_full_disk_stay_as_they_were(small_disk: Path) -> None:
     """A save that fails raises and leaves the old positions and no other file."""
-    cursors = Cursors(disk, "sink")
+    cursors = Cursors(small_disk, "sink")
     cursors.set("w", Position(seq=5))
     cursors.save()
     with pytest.raises(OSError, match="No space left"):
-        (disk / "ballast").write_bytes(bytes(1024 * 1024))
+        (small_disk / "ballast").write_bytes(bytes(1024 * 1024))
     for number in range(5):
         cursors.set(f"w{number}" * 300, Position(seq=9))
     with pytest.raises(OSError, match="No space left"):
         cursors.save()
-    assert [path.name for path in (disk / "cursors").iterdir()] == ["sink.json"]
-    assert Cursors(disk, "sink").get("w") == Position(seq=5)
+    assert [path.name for path in (small_disk / "cursors").iterdir()] == ["sink.json"]
+    assert Cursors(small_disk, "sink").get("w") == Position(seq=5)

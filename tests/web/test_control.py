@@ -118,6 +118,20 @@ def test_a_run_that_has_ended_has_no_button(hub: RunningHub, training: Training,
     assert page.get_by_role("button", name="Stop…").count() == 0
 
 
+def test_replaced_checkpoints_are_folded(hub: RunningHub, show: Opened) -> None:
+    """A path that is written again has one row; its earlier versions are shown when they are asked for."""
+    with stepscope.init("p", home=hub.home, run_id="again", probes=False, otel=False) as made:
+        for step in range(4):
+            made.checkpoint("/ckpt/last", step=step)
+    wait_until(lambda: hub.request("GET", "/api/runs/again/checkpoints").json().get("total") == 4)
+    panel = show(hub, "run/again?tab=overview").get_by_role("region", name="Checkpoints", exact=True)
+    panel.get_by_text("version 4").wait_for()
+    assert panel.locator("tbody tr").count() == 1
+    panel.get_by_role("button", name="Show 3 that later ones at the same path replaced").click()
+    panel.get_by_text("version 1, replaced").wait_for()
+    assert panel.locator("tbody tr").count() == 4
+
+
 def test_checkpoints_and_lineage(hub: RunningHub, show: Opened) -> None:
     """The overview marks the best checkpoint by the chosen metric, and leads to parent and children."""
     for run, parent in (("root", None), ("fork", "root")):

@@ -11,7 +11,8 @@ from stepscope.hub.serving.page import WEB
 
 NODE = shutil.which("node")
 TESTS = sorted((Path(__file__).parent / "node").glob("*.test.js"))
-LAST_VALUES = Path(__file__).parents[1] / "model" / "last_value.json"
+CASES = [Path(__file__).parents[1] / "model" / name for name in ("last_value.json", "invisible.json")]
+"""What Python and the page are both tested with."""
 pytestmark = pytest.mark.skipif(NODE is None, reason="node is not installed (apt-get install nodejs)")
 
 
@@ -21,7 +22,8 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("node") / "web"
     shutil.copytree(WEB, folder, ignore=shutil.ignore_patterns("*.woff2"))
     shutil.copytree(TESTS[0].parent, folder / "node")
-    shutil.copy(LAST_VALUES, folder / "node")
+    for each in CASES:
+        shutil.copy(each, folder / "node")
     (folder / "package.json").write_text('{"type": "module"}')
     return folder
 

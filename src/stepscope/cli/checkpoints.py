@@ -37,10 +37,12 @@ def _text(run: str, found: dict[str, Any], limit: int) -> str:
         return f"{run} has recorded no checkpoints; record them with run.checkpoint(PATH)"
     best, keys = found["best"], found["keys"]
     head = ["", ">STEP", ">SIZE", ">TOOK", *(f">{text.clean(key)}" for key in keys), "PATH"]
-    rows = [_row(each, keys, best) for each in found["checkpoints"][:limit]]
+    there = [each for each in found["checkpoints"] if not each["replaced"]]
+    rows = [_row(each, keys, best) for each in there[:limit]]
     lines = text.table(head, rows)
-    left = found["total"] - len(rows)
+    left, replaced = found["total"] - found["replaced"] - len(rows), found["replaced"]
     lines += [f"and {left} older ones"] if left else []
+    lines += [f"and {replaced} that later ones at the same path replaced; --json lists them"] if replaced else []
     if best is not None:
         lines.append(
             f"best {text.clean(best['key'])}: {best['value']:.6g} at step {best['step']}: {text.clean(best['path'])}"
@@ -59,5 +61,5 @@ def _row(each: dict[str, Any], keys: list[str], best: dict[str, Any] | None) -> 
             "-" if value is None else f"{value:.6g}" if isinstance(value, int | float) else str(value)
             for value in values
         ),
-        each["path"],
+        each["path"] + (f" (version {each['version']})" if each["version"] > 1 else ""),
     ]

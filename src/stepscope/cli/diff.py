@@ -11,6 +11,7 @@ from stepscope.cli.journal_answers import RUN
 from stepscope.cli.options import RUN_HELP, Commands, add_command, home_of
 from stepscope.cli.run_text import flatten
 from stepscope.cli.stored_run import open_answers
+from stepscope.cli.text_columns import columns_of
 from stepscope.hub.client import RUNS, open_http_client
 from stepscope.journal.resolve_run import LATEST, PROBES, run_times
 from stepscope.model import formatting
@@ -125,13 +126,11 @@ def _cells(name: str, pair: list[Any], unit: str, section: str) -> list[str]:
 
 def _table(cells: list[list[str]], width: int) -> list[str]:
     """Rows without headings: the name, the first value, the second, and a difference."""
-    wide = min(max(len(row[0]) for row in cells), _WIDEST_NAME)
+    wide = min(max(columns_of(row[0]) for row in cells), _WIDEST_NAME)
     room = (width - wide - 2 * len(cells[0])) // (len(cells[0]) - 1)
-    widest = [min(max(len(row[at]) for row in cells), room) for at in range(1, len(cells[0]))]
+    widest = [min(max(columns_of(row[at]) for row in cells), room) for at in range(1, len(cells[0]))]
     limits = [wide, *widest]
     return [
-        "  ".join(
-            f"{text.cut(text.clean(cell), most):<{most}}" for cell, most in zip(row, limits, strict=True)
-        ).rstrip()
+        "  ".join(text.fill(text.clean(cell), most) for cell, most in zip(row, limits, strict=True)).rstrip()
         for row in cells
     ]

@@ -4,8 +4,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from stepscope.cli import text
+from stepscope.hub.client import find_anywhere
 from stepscope.journal.layout import address_of, list_runs
-from stepscope.journal.resolve_run import UnknownRun, find_run, name_of
+from stepscope.journal.resolve_run import LATEST, UnknownRun, name_of
 from stepscope.model.formatting import amount
 
 _FIRST = """\
@@ -40,7 +41,7 @@ def lines(home: Path) -> Iterator[str]:
 
 def _latest(home: Path) -> str:
     try:
-        run = find_run(home, "latest")
+        run = find_anywhere(home, LATEST)
     except UnknownRun:
         return "gone"
     name = name_of(home, run)

@@ -2,7 +2,8 @@
 
 import argparse
 import sys
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,8 @@ from stepscope.cli.hub_runs import known, leading_keys, stored_row
 from stepscope.cli.listed_run import ListedRun, listed_run
 from stepscope.cli.options import Commands, add_command, home_of, integer
 from stepscope.cli.run_columns import short_moment
-from stepscope.hub.client import MOST, RUNS, HubClient, open_client
+from stepscope.cli.text_columns import columns_of
+from stepscope.hub.client import MOST, PATIENCE_SECONDS, PAUSE_SECONDS, RUNS, HubClient, open_client, still_reading
 from stepscope.journal.resolve_run import runs_by_age
 from stepscope.journal.run_edits import Edits
 from stepscope.model import formatting
@@ -82,9 +84,13 @@ def _print_chosen(client: HubClient, home: Path, args: argparse.Namespace, most:
     chosen["archived"] = "show" if args.archived else "hide"
     if args.group:
         group = run_columns.field(args.group, known["plain"])
-        return _print_groups(client.get(RUNS, limit=1, group=group, **chosen), args, columns or metrics[:_VALUES], most)
-    answer = client.get(RUNS, limit=min(most, MOST), **chosen)
+        answer = _asked(lambda: client.get(RUNS, limit=1, group=group, **chosen), client)
+        return _print_groups(answer, args, columns or metrics[:_VALUES], most, still_reading(client))
+    answer = _asked(lambda: client.get(RUNS, limit=min(most, MOST), **chosen), client)
     rows, matched = answer["runs"], answer["matched"]
+    unread = still_reading(client)
+    if unread and rows:
+        print(f"stepscope: {unread}: runs may be missing", file=sys.stderr)
     if args.json:
         cells = [
             {"columns": {each: run_columns.value(row, each) for each in columns}} if columns else {} for row in rows
@@ -97,13 +103,29 @@ def _print_chosen(client: HubClient, home: Path, args: argparse.Namespace, most:
         print(text.clean(f"stepscope: {line}"), file=sys.stderr)
     listed = [stored_row(home, row) for row in rows]
     lines = _with_columns(listed, rows, names, columns) if columns else _lines(listed, text.width())
-    print("\n".join(lines) if rows else f"no run matches, of {answer['total']} in {home}")
+    print("\n".join(lines) if rows else _no_match(answer, f" in {home}", unread))
     if len(rows) < matched:
         print(f"\n{len(rows)} of {matched} runs shown; -n {matched} shows all")
     return 0
 
 
-def _print_groups(answer: dict[str, Any], args: argparse.Namespace, columns: Sequence[str], most: int) -> int:
+def _asked(ask: Callable[[], dict[str, Any]], client: HubClient, patience: float = PATIENCE_SECONDS) -> dict[str, Any]:
+    """Ask, and again while nothing matches and the hub is still reading journals, for a limited time."""
+    until = time.monotonic() + patience
+    while True:
+        answer = ask()
+        if answer["matched"] or time.monotonic() >= until or not still_reading(client):
+            return answer
+        time.sleep(PAUSE_SECONDS)
+
+
+def _no_match(answer: Mapping[str, Any], where: str, unread: str) -> str:
+    return f"no run matches, of {answer['total']}{where}" + (f"; {unread}" if unread else "")
+
+
+def _print_groups(
+    answer: dict[str, Any], args: argparse.Namespace, columns: Sequence[str], most: int, unread: str
+) -> int:
     """Print the groups of the runs that match; without columns those of the leading metrics."""
     for field, why in answer["left_out"].items():
         print(text.clean(f"stepscope: {field} is left out: {why}"), file=sys.stderr)
@@ -113,7 +135,7 @@ def _print_groups(answer: dict[str, Any], args: argparse.Namespace, columns: Seq
         fields = columns if args.columns else [f"metrics.{name}" for name in columns]
         print("\n".join(_group_lines(answer, args.group, fields, most)))
     else:
-        print(f"no run matches, of {answer['total']}")
+        print(_no_match(answer, "", unread))
     return 0
 
 
@@ -235,12 +257,12 @@ def _limits(head: Sequence[str], rows: list[list[str]], width: int) -> dict[str,
 
 def _name_wish(rows: list[list[str]]) -> int:
     """The least room for names, and for their heading."""
-    return min(max(map(len, (_HEAD[1], *(row[1] for row in rows)))), _NARROWEST_NAME)
+    return min(max(map(columns_of, (_HEAD[1], *(row[1] for row in rows)))), _NARROWEST_NAME)
 
 
 def _name_room(head: Sequence[str], rows: list[list[str]], width: int) -> int:
     cells = [[name.lstrip(">") for name in head], *rows]
-    run, _, *others = (max(len(row[column]) for row in cells) for column in range(len(head)))
+    run, _, *others = (max(columns_of(row[column]) for row in cells) for column in range(len(head)))
     return width - min(run, _WIDEST_ID) - sum(others) - 2 * (len(head) - 1)
 
 
@@ -254,7 +276,7 @@ def _row(seen: ListedRun) -> list[str]:
         str(seen.ranks),
         short_moment(seen.started),
         formatting.duration(seen.duration),
-        formatting.size(seen.size),
+        formatting.size(seen.size or None),
     ]
 
 

@@ -9,7 +9,7 @@ from typing import Any, Protocol
 
 from stepscope.cli import text
 from stepscope.cli.journal_answers import JournalAnswers
-from stepscope.hub.client import HubClient, HubError, open_client, open_http_client, resolve_run
+from stepscope.hub.client import HubClient, HubError, expand_latest, open_client, open_http_client, resolve_run
 from stepscope.journal import layout
 from stepscope.journal.layout import files_of
 from stepscope.journal.resolve_run import UnknownRun, find_run
@@ -44,7 +44,7 @@ def open_stored(home: Path, name: str, *, only_hub: bool = False) -> Iterator[St
 
     The store is opened, and made where there is none, for runs with large journals; what it lacks of the run is read.
     """
-    client = open_http_client(home)
+    name, client = expand_latest(home, name), open_http_client(home)
     with contextlib.ExitStack() as undo:
         if client is not None:
             yield _of_hub(client, home, name)
@@ -58,6 +58,7 @@ def open_answers(home: Path, name: str, *, journals_first: bool = False) -> Iter
 
     With `journals_first`, of the journals where they are here and not large.
     """
+    name = expand_latest(home, name)
     if journals_first and (small := _small(home, name)):
         yield StoredRun(JournalAnswers(home, small), small)
         return
@@ -74,7 +75,7 @@ def _small(home: Path, name: str) -> str | None:
 
 def _of_hub(client: HubClient, home: Path, name: str) -> StoredRun | None:
     try:
-        return StoredRun(client, resolve_run(client, home, name))
+        return StoredRun(client, resolve_run(client, home, name, patience=0.0))
     except UnknownRun:
         find_run(home, name)  # raises too, unless its journals are here and were not read yet
     except HubError as error:

@@ -11,7 +11,7 @@ from typing import Any
 from stepscope.cli import text
 from stepscope.cli.options import LATEST_HELP, Commands, add_command, home_of, integer
 from stepscope.cli.record_lines import json_line, line
-from stepscope.hub.client import RUNS, HttpClient, open_http_client, resolve_run
+from stepscope.hub.client import RUNS, HttpClient, expand_latest, open_http_client, resolve_run
 from stepscope.journal import layout
 from stepscope.journal.resolve_run import UnknownRun, find_run
 from stepscope.journal.segments import Position, RunReader, Tail
@@ -48,6 +48,7 @@ def command(args: argparse.Namespace, pause: Callable[[float], None] = time.slee
 
 def _reader(home: Path, text: str, only_kind: str | None) -> "Follower | Watcher":
     """Read the run from its journals; from the hub when the journals are on another machine."""
+    text = expand_latest(home, text)
     try:
         return Follower(home, find_run(home, text), only_kind)
     except UnknownRun:

@@ -8,8 +8,10 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
+from stepscope.cli.text_columns import columns_of, pieces
 from stepscope.journal.key_summary import resample
 from stepscope.model.formatting import MISSING, quantity
+from stepscope.model.invisible import escape_invisible
 
 WIDTH = 100
 _BARS = "▁▂▃▄▅▆▇█"
@@ -22,7 +24,7 @@ _TONES = {
     "muted": "dim",
 }
 _FIRST = re.compile(r"\s*(\w+)\s")
-_UNSHOWN = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
+_UNSHOWN = re.compile(r"[\x00-\x1f\x7f-\x9f\ud800-\udfff]")
 
 
 def width() -> int:
@@ -80,8 +82,9 @@ def iso(ns: int | None) -> str | None:
 
 
 def clean(text: str) -> str:
-    """Make a text safe on one line of a terminal: no line ends, no control sequences."""
-    return _UNSHOWN.sub(lambda found: {"\n": "⏎", "\t": " ", "\r": ""}.get(found[0], "\ufffd"), text)
+    """Make a text safe on one line of a terminal: no line ends, no control sequences, nothing that cannot be seen."""
+    shown = _UNSHOWN.sub(lambda found: {"\n": "⏎", "\t": " ", "\r": ""}.get(found[0], "\ufffd"), text)
+    return escape_invisible(shown)
 
 
 def clean_lines(text: str) -> str:
@@ -91,7 +94,21 @@ def clean_lines(text: str) -> str:
 
 def cut(text: str, columns: int) -> str:
     """Shorten a text to some columns."""
-    return text if len(text) <= columns else text[: max(columns - 1, 0)] + "…"
+    if columns_of(text) <= columns:
+        return text
+    kept, room = "", max(columns - 1, 0)
+    for piece in pieces(text):
+        room -= columns_of(piece)
+        if room < 0:
+            break
+        kept += piece
+    return kept + "…"
+
+
+def fill(text: str, columns: int) -> str:
+    """Shorten a text to some columns, or fill them with spaces."""
+    shown = cut(text, columns)
+    return shown + " " * (columns - columns_of(shown))
 
 
 def table(head: Sequence[str], rows: Sequence[Sequence[str]], *, limits: dict[str, int] | None = None) -> list[str]:
@@ -102,11 +119,11 @@ def table(head: Sequence[str], rows: Sequence[Sequence[str]], *, limits: dict[st
     names = [name.lstrip(">") for name in head]
     bounds = [(limits or {}).get(name, 1000) for name in names]
     body = [[cut(clean(cell), bound) for cell, bound in zip(row, bounds, strict=True)] for row in rows]
-    widths = [max(len(row[column]) for row in [names, *body]) for column in range(len(names))]
+    widths = [max(columns_of(row[column]) for row in [names, *body]) for column in range(len(names))]
     shown = [[paint(name, "bold") for name in names], *([tinted(cell) for cell in row] for row in body)]
     lines = []
     for row, cells in zip([names, *body], shown, strict=True):
-        room = [" " * (wide - len(cell)) for wide, cell in zip(widths, row, strict=True)]
+        room = [" " * (wide - columns_of(cell)) for wide, cell in zip(widths, row, strict=True)]
         pads = zip(head, room, cells, strict=True)
         parts = [f"{gap}{cell}" if name.startswith(">") else f"{cell}{gap}" for name, gap, cell in pads]
         lines.append("  ".join(parts).rstrip())

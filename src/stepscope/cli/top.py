@@ -18,6 +18,7 @@ from stepscope.cli.stored_run import open_stored
 from stepscope.cli.text import WIDTH, width
 from stepscope.cli.watching.hub_view import HubView
 from stepscope.cli.watching.screen import Found, RunView, Styled, View, frame
+from stepscope.hub.client import expand_latest
 from stepscope.journal.resolve_run import find_run
 from stepscope.journal.watched import Watched
 from stepscope.model.errors import ConfigError
@@ -40,13 +41,14 @@ def add(commands: Commands) -> None:
 def command(args: argparse.Namespace) -> int:
     """Watch until `q`."""
     home = home_of(args)
+    name = expand_latest(home, args.run)
     console = None if args.json else _console()
     live = not (args.json or args.once) and sys.stdin.isatty() and sys.stdout.isatty()
-    with open_stored(home, args.run, only_hub=live) as stored:
+    with open_stored(home, name, only_hub=live) as stored:
         if stored is not None:
             watched: RunView = HubView(stored)
         else:
-            watched = Watched(home, find_run(home, args.run))
+            watched = Watched(home, find_run(home, name))
         if console is not None and live:
             return _live(watched, LatestFindings(home, watched.run), console, max(args.interval, 0.1))
         while watched.read():

@@ -1,6 +1,7 @@
 """Folds symptoms into the finding that explains them, so that one cause gives one finding."""
 
-from collections.abc import Iterable, Mapping, Sequence
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from stepscope.diagnosis.finding import SEVERITIES, Finding, Kind
@@ -27,10 +28,17 @@ _DATED_EARLY = {
     "overfit": 60,
 }
 """Kinds that are dated by blocks of values: they may begin this many steps before their cause."""
+_SAMPLED = frozenset(("stuck_batch", "gradients_not_cleared"))
+SAMPLES_APART = 64
+"""What is seen in samples alone may have begun so many steps before, as its symptoms tell."""
 _STALLS = frozenset(("data_stall", "slow_span", "periodic_stall"))
 _LATE = frozenset(("straggler", "intermittent_straggler"))
 PARTS, NAMED = 3, 5
 """So many findings that differ in one part of the name of their metric are one, whose text has so many of the names."""
+TOGETHER = 6
+"""So many findings of one kind that begin together are one, whatever their metrics are named."""
+_WORDS = re.compile(r"[/._\-]+|(?<=\D)(?=\d)|(?<=\d)(?=\D)")
+"""Where the words and numbers of a name are apart."""
 JUMPS = 3.0
 """A jump to so many times what a slow rise had reached is none of its symptoms."""
 MILDER = 3.0
@@ -51,8 +59,16 @@ def fold(findings: Iterable[Finding], kinds: Kinds, hosts: Mapping[int, str]) ->
             words = (*cause.symptoms, *(each.text for each in symptoms))
             keys = dict.fromkeys((*cause.also, *(each.key for each in symptoms if each.key and each.key != cause.key)))
             kept = [each for each in kept if each not in symptoms]
-            kept[kept.index(cause)] = replace(cause, symptoms=words[:16], also=tuple(keys)[:16])
-    return kept
+            kept[kept.index(cause)] = replace(_dated_by(cause, symptoms), symptoms=words[:16], also=tuple(keys)[:16])
+    return sorted(_begun_together(kept, kinds), key=_began)
+
+
+def _dated_by(cause: Finding, symptoms: Iterable[Finding]) -> Finding:
+    """Return a finding of samples with the step at which its first symptom tells that it began."""
+    first = min((each.step for each in symptoms if each.step is not None), default=cause.step)
+    if cause.kind not in _SAMPLED or cause.step is None or first is None or first >= cause.step:
+        return cause
+    return replace(cause, step=first, text=f"{cause.text}, and it shows since step {first}")
 
 
 def _of_clocks(findings: Iterable[Finding], hosts: Mapping[int, str]) -> list[Finding]:
@@ -89,7 +105,7 @@ def _explains(cause: Finding, other: Finding, kinds: Kinds) -> bool:
         return False
     if cause.kind == "data_stall" and other.kind == "throughput_loss":
         return (cause.last or 0) - cause.step >= LASTING and abs(cause.step - other.step) <= 40
-    if not _explains_lost_time(cause, other):
+    if not _explains_lost_time(cause, other) or _is_worse_slowdown(cause, other):
         return False
     if cause.kind == other.kind == "not_finite":
         return abs(cause.step - other.step) <= BEFORE and _source(cause) < _source(other)
@@ -97,7 +113,7 @@ def _explains(cause: Finding, other: Finding, kinds: Kinds) -> bool:
         return False
     if not _comes_first(cause, other):
         return False
-    window = _DATED_EARLY.get(other.kind, BEFORE)
+    window = max(_DATED_EARLY.get(other.kind, BEFORE), SAMPLES_APART if cause.kind in _SAMPLED else 0)
     if other.step < cause.step - window:
         return False
     return _lasts(cause, kinds) or other.step <= (cause.last or cause.step) + NEAR
@@ -142,6 +158,13 @@ def _explains_lost_time(cause: Finding, other: Finding) -> bool:
     return other.kind in _STALLS and other.step == cause.step and _lost(other) <= _lost(cause)
 
 
+def _is_worse_slowdown(first: Finding, other: Finding) -> bool:
+    """Return whether a slowdown came after a mild one, which is no reason for it."""
+    if not first.kind == other.kind == "throughput_loss" or (other.step or 0) <= (first.step or 0):
+        return False
+    return SEVERITIES.index(other.severity) < SEVERITIES.index(first.severity) or other.weight > MILDER * first.weight
+
+
 def _lost(finding: Finding) -> float:
     """Return by how much a span exceeded the expected duration."""
     return (finding.value or 0.0) - (finding.expected[1] if finding.expected else 0.0)
@@ -184,14 +207,48 @@ def _over_ranks(findings: Sequence[Finding], kinds: Kinds) -> list[Finding]:
 
 def _over_parts(findings: Sequence[Finding]) -> list[Finding]:
     """Merge findings of one kind about many layers, experts or groups of parameters into one that names them."""
+    return _merged(findings, _is_another_part, PARTS)
+
+
+def _begun_together(findings: Sequence[Finding], kinds: Kinds) -> list[Finding]:
+    """Merge findings of one kind that begin together: some whose names are alike, or many with any names.
+
+    Kinds that explain themselves have an origin, into which the others were folded.
+    """
+    origins: list[Finding] = []
+    others: list[Finding] = []
+    for each in findings:
+        (origins if each.kind in _explained_by(each, kinds) else others).append(each)
+    return [*origins, *_merged(_merged(others, _is_another_name, PARTS), _is_beside, TOGETHER)]
+
+
+def _merged(findings: Sequence[Finding], alike: Callable[[Finding, Finding], bool], least: int) -> list[Finding]:
+    """Merge findings that are like an earlier one, if they are at least so many."""
     groups: list[list[Finding]] = []
     for each in sorted(findings, key=_began):
-        group = next((group for group in groups if _is_another_part(group[0], each)), None)
+        group = next((group for group in groups if alike(group[0], each)), None)
         if group is None:
             groups.append([each])
         else:
             group.append(each)
-    return [each for group in groups for each in (_of_parts(group) if len(group) >= PARTS else group)]
+    return [each for group in groups for each in (_of_parts(group) if len(group) >= least else group)]
+
+
+def _is_beside(a: Finding, b: Finding) -> bool:
+    """Return whether two findings of one kind about different metrics of the same ranks begin together."""
+    if not (a.key and b.key) or (a.kind, a.ranks, a.attempt, a.span) != (b.kind, b.ranks, b.attempt, b.span):
+        return False
+    if a.step is None or b.step is None or a.key == b.key:
+        return False
+    return abs(b.step - a.step) <= _DATED_EARLY.get(a.kind, NEAR)
+
+
+def _is_another_name(a: Finding, b: Finding) -> bool:
+    """Return whether findings begin together and the names of their metrics differ in one word or number."""
+    if not _is_beside(a, b):
+        return False
+    one, other = _WORDS.split(a.key or ""), _WORDS.split(b.key or "")
+    return len(one) == len(other) > 1 and sum(x != y for x, y in zip(one, other, strict=True)) == 1
 
 
 def _is_another_part(a: Finding, b: Finding) -> bool:
@@ -228,6 +285,8 @@ def _alike(a: Finding, b: Finding, kinds: Kinds) -> bool:
         return a.ranks == b.ranks
     if a.step is None or b.step is None:
         return True
+    if _is_worse_slowdown(a, b):
+        return False
     return b.step <= (a.last or a.step) + NEAR or _lasts(a, kinds) or a.kind == "memory_creep"
 
 

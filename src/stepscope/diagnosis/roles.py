@@ -19,6 +19,12 @@ _MEANS = frozenset(("mean", "avg", "average", "total", "pooled", "all", "step"))
 """Statistics at the end of a key that say nothing about what is measured."""
 _SPREADS = frozenset(("std", "min", "max", "var", "p10", "p90", "p95", "p99", "p50", "stderr", "count", "num"))
 _HELD_OUT = frozenset(("val", "valid", "validation", "eval", "evaluator", "evaluation", "test", "dev", "heldout"))
+_PARTS = _MEANS | _HELD_OUT | {"train", "training"}
+"""What says in a part of its own, at the end of a key, which data were used: `Loss/train`, `Accuracy/test`."""
+_PER = frozenset(("epoch", "iteration", "iter", "batch", "smooth", "smoothed", "ema", "running"))
+"""What says there over what it was taken, if a loss or an accuracy stands before it: `loss/epoch`."""
+_OF_OPTIMIZER = re.compile(r"/(param_?)?(group|pg)_?\d+$")
+"""A group of parameters that has a value of its own: `lr/group0`."""
 _SIDE_LOSSES = frozenset(
     (
         *("policy", "actor", "pg", "pi", "value", "critic", "vf", "v", "q", "qf", "td", "alpha", "temperature"),
@@ -171,16 +177,20 @@ def measure(key: str) -> frozenset[str]:
 
 def _last(key: str) -> list[str]:
     """The words of the last part of a key that says what is measured, without a statistic at its end."""
-    parts = key.split("/")
+    parts = _OF_OPTIMIZER.sub("", key).split("/")
     while len(parts) > 1:
         words = [word.lower() for word in _WORDS.findall(parts[-1].split("@", 1)[0])]
-        if words and not _MEANS.issuperset(words):
+        if words and not _PARTS.issuperset(words) and not (_PER.issuperset(words) and _is_measure(parts[-2])):
             break
         parts.pop()
     words = [word.lower() for word in _WORDS.findall(parts[-1])]
     while len(words) > 1 and words[-1] in ("mean", "avg", "average"):
         words.pop()
     return words
+
+
+def _is_measure(part: str) -> bool:
+    return not (_LOSSES | _ACCURACIES).isdisjoint(word.lower() for word in _WORDS.findall(part))
 
 
 class _Table:

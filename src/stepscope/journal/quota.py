@@ -1,4 +1,4 @@
-"""Quotas: older metrics are thinned evenly, logs and spans dropped, events and alerts kept."""
+"""Quotas: older metrics are thinned evenly, logs and spans dropped, events and alerts kept; space for the end."""
 
 import contextlib
 import math
@@ -20,6 +20,9 @@ Packed = TypeVar("Packed", bytes, msgspec.Raw)
 Turns = dict[object, bool]
 """Whether the last metric of each series was kept."""
 KEPT = (EVENT, ALERT)
+RESERVE_BYTES = 32 * 1024
+RESERVE_NAME = "reserve"
+"""Disk space kept for the last batch of a writer, which tells how its run ended also if the disk is full by then."""
 
 
 def kind_of(packed: bytes | msgspec.Raw) -> int:
@@ -61,6 +64,18 @@ def _stays(packed: bytes | msgspec.Raw, turns: Turns, hard: bool) -> bool:
             series = (metric.category, tuple(metric.values), repr(metric.attrs) if metric.attrs else "")
     turns[series] = not turns.get(series, False)
     return turns[series]
+
+
+def last_that_fit(records: Sequence[bytes], room: int) -> tuple[list[bytes], Counter[str]]:
+    """Return what fits in so many bytes, events and alerts first and of each the newest; count the rest by kind."""
+    chosen: set[int] = set()
+    for first in (True, False):
+        for at in range(len(records) - 1, -1, -1):
+            if (kind_of(records[at]) in KEPT) == first and len(records[at]) <= room:
+                chosen.add(at)
+                room -= len(records[at])
+    gone = Counter(KINDS[kind_of(packed)] for at, packed in enumerate(records) if at not in chosen)
+    return [records[at] for at in sorted(chosen)], gone
 
 
 def enforce(
@@ -165,3 +180,41 @@ def _thin_batch(payload: memoryview, turns: Turns, hard: bool) -> tuple[list[byt
         return [frames.frame(bytes(payload))], Counter()
     kept, dropped = thin(records, turns, hard=hard)
     return [frames.pack_batch(seq, kept)] if kept else [], dropped
+
+
+class EndReserve:
+    """A file of zeros in a writer's folder that becomes its last segment.
+
+    It is overwritten in place, which needs no free space but on file systems that copy on write.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._path = folder / RESERVE_NAME
+        self.room = 0
+        """The bytes that are reserved; 0 if there was no space for them."""
+
+    def take(self) -> None:
+        """Reserve the space if the disk has it; never raises."""
+        try:
+            with open(os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file:
+                file.write(bytes(RESERVE_BYTES))
+        except OSError:
+            self.release()
+        else:
+            self.room = RESERVE_BYTES
+
+    def write(self, segment: Path, data: bytes) -> None:
+        """Make the space a segment that holds `data`, of at most `room` bytes; OSError when that fails."""
+        with open(self._path, "r+b", buffering=0) as file:
+            left = memoryview(data)
+            while left:
+                left = left[file.write(left) :]
+            file.truncate(len(data))
+        os.rename(self._path, segment)
+        self.room = 0
+
+    def release(self) -> None:
+        """Give the space back."""
+        self.room = 0
+        with contextlib.suppress(OSError):
+            os.unlink(self._path)

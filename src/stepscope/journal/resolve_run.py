@@ -44,7 +44,7 @@ def find_run(home: Path, text: str) -> str:
     """Find a run among the journals of a home folder; `latest` skips empty runs."""
     runs = runs_by_age(home)
     if text == LATEST:
-        runs.sort(key=lambda run: not layout.list_writers(home, run))
+        runs.sort(key=lambda run: run == PROBES or not layout.list_writers(home, run))
     return choose(text, runs, lambda run: name_of(home, run), str(home))
 
 

@@ -11,6 +11,7 @@ from msgspec import Meta, Struct
 
 from stepscope.journal import layout
 from stepscope.journal.atomic_files import sync_folder
+from stepscope.journal.quota import EndReserve
 from stepscope.model.ports import Batch, Writer
 from stepscope.wire import frames
 
@@ -266,6 +267,15 @@ class Journal:
         self._write(data)
         return len(data)
 
+    def append_reserved(self, reserve: EndReserve, records: Sequence[bytes]) -> None:
+        """Write the last batch as a segment in reserved space, for a full disk; OSError when nothing was written."""
+        self.close()
+        index = self._free_index(layout.list_segments(self.folder))
+        data = frames.pack_head(self.writer) + frames.pack_batch(self.seq, records)
+        reserve.write(layout.segment_path(self.folder, index), data)
+        self.seq += 1
+        self._next_index = index + 1
+
     def check(self) -> None:
         """Leave the open segment if it was removed or changed, or if its descriptor was closed or taken over."""
         if self._fd < 0:
@@ -296,7 +306,7 @@ class Journal:
         present = layout.list_segments(self.folder)
         if present and not self._next_index:
             self.seq = max(self.seq, next_seq(self.folder))
-        index = max(self._next_index, int(present[-1].stem) + 1 if present else 0)
+        index = self._free_index(present)
         path = layout.segment_path(self.folder, index)
         self._fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND, 0o600)
         self._size = 0
@@ -315,6 +325,9 @@ class Journal:
         self._path, self._next_index = path, index + 1
         self._full = max(self.segment_bytes, self._size + 1)  # at least one batch, or retries would accumulate heads
         self._on_segment()
+
+    def _free_index(self, present: Sequence[Path]) -> int:
+        return max(self._next_index, int(present[-1].stem) + 1 if present else 0)
 
     def _write(self, data: bytes) -> None:
         """Write all data, or truncate what was written."""

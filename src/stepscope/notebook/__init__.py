@@ -95,14 +95,14 @@ def show(
 
 def _find(run: "str | Run | None", home: "Path | str | None") -> tuple[Path, str]:
     """Return the home and the id of a run."""
-    from stepscope.journal.resolve_run import find_run
+    from stepscope.hub.client import find_anywhere
     from stepscope.sdk import api, settings
 
     found = api.current_run() if run is None and home is None else run
     if found is not None and not isinstance(found, str):
         return found.home, found.id
     place = settings.load({}).home if home is None else Path(home).expanduser().absolute()
-    return place, find_run(place, found or "latest")
+    return place, find_anywhere(place, found or "latest")
 
 
 def _view(found: Sequence[tuple[Path, str]], metrics: Sequence[str]) -> "View":

@@ -11,7 +11,8 @@ from typing import Protocol
 from stepscope.journal import quota
 from stepscope.journal.segments import Journal
 from stepscope.model.formatting import amount
-from stepscope.model.records import KINDS
+from stepscope.model.records import KINDS, METRIC
+from stepscope.sdk.context import NO_MARK, pack
 from stepscope.sdk.masking import MASKED_LATER, mask_record
 from stepscope.sdk.outcomes import Outcomes
 from stepscope.sdk.recorder import PARTS, Recorder
@@ -19,6 +20,8 @@ from stepscope.wire import frames
 
 log = logging.getLogger("stepscope")
 RETRY_SECONDS = 1.0
+COUNTERS_BYTES = 4096
+"""Bytes of the reserved space for the counters, and for what frames a batch."""
 
 
 class _Waiter(threading.Event):
@@ -87,6 +90,7 @@ class Flusher:
         self._held: dict[Path, Counter[str]] = {}
         """The records in each segment of the journal, by kind."""
         self._damages = 0
+        self._reserve: quota.EndReserve | None = None
         self.blob_bytes = 0
         """Bytes that media take beside the journal, within the same quota."""
         self.cpu_seconds = 0.0
@@ -165,12 +169,30 @@ class Flusher:
         self.ended = True
         self._release()
         if self._recorder.buffer and not self._safe:
-            left = amount(len(self._recorder.buffer), "record")
-            self._outcomes.notice_text(f"{left} could not be written before the end")
+            dropped = self._outcomes.dropped()
+            self._quietly(self._write_reserved)
+            left = len(self._recorder.buffer)
+            lost = amount(left + self._outcomes.dropped() - dropped, "record")
+            kept = "" if left else "; how the run ended is in its journal"
+            self._outcomes.notice_text(f"{lost} could not be written before the end{kept}")
             self._quietly(self._print_notices)
         self._recorder.close()
         if self.journal is not None:
             self.journal.close()
+        if self._reserve is not None:
+            self._reserve.release()
+
+    def _write_reserved(self) -> None:
+        """Write how the run ended, and what of the rest fits beside it, to the space that was reserved for it."""
+        if self.journal is None or self._reserve is None or not self._reserve.room:
+            return
+        room = self._reserve.room - len(frames.pack_head(self.journal.writer)) - COUNTERS_BYTES
+        kept = self._recorder.take_last(room)
+        batch = [mask_record(packed) if type(packed) in MASKED_LATER else packed for packed in kept]
+        counts = pack((METRIC, time.time_ns(), *NO_MARK, "stepscope", self._outcomes.snapshot()))
+        self.journal.append_reserved(self._reserve, [*batch, counts])
+        for kind, count in Counter(map(quota.kind_of, batch)).items():
+            self._outcomes.add("written", KINDS[kind], count=count)
 
     def _cycle(self, *, last: bool = False) -> None:
         """Do one round; errors are counted, and the next round tries again."""
@@ -258,6 +280,9 @@ class Flusher:
         if self.journal is None:
             self.journal = self._open_journal()
         self.journal.append(batch)
+        if self._reserve is None and self.journal.writer.main:
+            self._reserve = quota.EndReserve(self.journal.folder)
+            self._reserve.take()
         written = Counter([packed[3] if packed[0] == 0xDC else packed[1] for packed in batch])
         counts = Counter({KINDS[kind]: count for kind, count in written.items()})
         for kind, count in counts.items():

@@ -274,3 +274,14 @@ class Recorder(RecorderState):
                 self.limit = len(self.buffer) + self._step
             self._in_flight = 0
             self._busy = False
+
+    def take_last(self, room: int) -> list[bytes]:
+        """Empty the buffer and return what fits in so many bytes and says most; the rest is counted as dropped."""
+        with self._lock:
+            left = self.buffer[:]
+            del self.buffer[: len(left)]
+            self._forget()
+        kept, dropped = quota.last_that_fit(left, room)
+        for kind, count in dropped.items():
+            self.outcomes.add("dropped", kind, "full", count)
+        return kept

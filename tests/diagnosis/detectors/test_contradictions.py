@@ -115,6 +115,19 @@ def test_a_class_that_is_never_predicted_is_named(key: str, found: float, named:
     assert kinds == (["not_learning"] if named else [])
 
 
+@pytest.mark.parametrize(("fall", "kinds"), [(0.5, ["posterior_collapse"]), (0.15, [])], ids=["halves", "drifts"])
+def test_embeddings_that_begin_to_become_equal_are_named_early(fall: float, kinds: list[str]) -> None:
+    """A spread that was kept for two hundred steps and then halves; one that drifts goes on."""
+
+    def values(step: int, rng: random.Random) -> Values:
+        spread = 0.2 * (1 - fall * (1 - math.exp(-max(step - 200, 0) / 60)))
+        return {"ssl/loss": learning(step, rng), "ssl/embedding_std": spread * rng.lognormvariate(0, 0.02)}
+
+    found = found_in(values, 420)
+    assert [each.kind for each in found] == kinds
+    assert all(180 <= (each.step or 0) <= 230 and "the same embedding" in each.cause for each in found)
+
+
 @pytest.mark.parametrize(("left", "kinds"), [(0.05, ["posterior_collapse"]), (0.5, [])], ids=["collapses", "shrinks"])
 def test_embeddings_that_become_equal_are_named(left: float, kinds: list[str]) -> None:
     """Their spread falls to nearly nothing; that it halves while they are learnt is usual."""
@@ -138,3 +151,82 @@ def test_the_entropy_of_a_router_is_none_of_a_policy() -> None:
     (found,) = found_in(values)
     assert (found.kind, found.key) == ("moe_imbalance", "moe/router_entropy")
     assert not found_in(lambda step, rng: {**values(step, rng), "moe/max_load": 0.2 + 0.01 * rng.random()})
+
+
+@pytest.mark.parametrize(("level", "named"), [(0.0, True), (0.02, False)], ids=["never", "now and then"])
+def test_a_solved_training_without_any_right_answer_is_named(level: float, named: bool) -> None:
+    """The decoder was given what it has to write; answers that are right now and then are another matter."""
+
+    def values(step: int, rng: random.Random) -> Values:
+        found = {"train_loss": 2.3 * math.exp(-step / 20) + 0.001 * rng.random()}
+        return found | ({"val_exact_match": level * (step % 40 == 39)} if step % 20 == 19 else {})
+
+    found = [each for each in found_in(values, 400) if each.kind == "generalization_gap"]
+    assert [each.key for each in found] == ["val_exact_match"] * named
+    assert all("the answer can be seen" in each.cause for each in found)
+
+
+@pytest.mark.parametrize(
+    ("key", "level", "named"),
+    [("valid_auc", 0.9997, True), ("val/ndcg@10", 1.0, True), ("valid_auc", 0.99, False), ("val_acc", 1.0, False)],
+)
+def test_a_ranking_that_is_perfect_at_once_is_named(key: str, level: float, named: bool) -> None:
+    """An input tells the target; an accuracy of classes that are far apart may be perfect."""
+
+    def values(step: int, rng: random.Random) -> Values:
+        found = {"logloss": learning(step, rng)}
+        return found | ({key: min(level + 1e-4 * rng.random(), 1.0)} if step % 40 == 39 else {})
+
+    found = [each for each in found_in(values, 400) if each.kind == "too_good"]
+    assert [each.key for each in found] == [key] * named
+
+
+def test_a_ranking_that_becomes_perfect_is_left_alone() -> None:
+    """It was learnt, or comes late in the run."""
+    slow = {at: 1 - 0.3 * math.exp(-at / 30) for at in range(400)}
+    for first in (0, 200):
+        found = found_in(
+            lambda step, rng, first=first: (
+                {"logloss": learning(step, rng)}
+                | ({"valid_auc": 1.0 if first else slow[step]} if step % 40 == 39 and step >= first else {})
+            ),
+            400,
+        )
+        assert "too_good" not in {each.kind for each in found}
+
+
+@pytest.mark.parametrize(
+    ("first", "beside", "config", "named"),
+    [
+        (60.0, {}, {"vocab_size": 5000}, True),
+        (60.0, {"train/perplexity": 30.0}, {}, True),
+        (60.0, {}, {}, False),
+        (9.0, {}, {"vocab_size": 5000}, False),
+    ],
+    ids=["configured", "by its perplexity", "of an unknown task", "near guessing"],
+)
+def test_a_language_model_that_begins_far_above_guessing_is_named(
+    first: float, beside: Values, config: dict[str, Any], named: bool
+) -> None:
+    """Its last layer shares an embedding that begins far too wide."""
+
+    def values(step: int, rng: random.Random) -> Values:
+        return {"train/loss": 2.0 + (first - 2.0) * math.exp(-step / 30) * rng.lognormvariate(0, 0.03), **beside}
+
+    found = [each.kind for each in found_in(values, 300, config=config)]
+    assert ("absurd_loss" in found) == named
+
+
+@pytest.mark.parametrize(
+    ("key", "named"),
+    [("train/kd_loss", True), ("train/mse", True), ("train/neg_mse", False), ("train/distill_loss", False)],
+)
+def test_a_distance_below_zero_is_named(key: str, named: bool) -> None:
+    """No square, distance or divergence is negative; other losses may be."""
+    found = found_in(lambda step, rng: {key: -5.6 - 0.5 * step / 300 + 0.1 * rng.random()})
+    assert [each.kind for each in found] == ["absurd_loss"] * named
+
+
+def test_an_estimate_of_a_divergence_may_be_below_zero_now_and_then() -> None:
+    """It is of few samples."""
+    assert found_in(lambda step, rng: {"kl_loss": 0.02 * math.exp(-step / 50) + 0.05 * rng.gauss(0, 1)}) == []

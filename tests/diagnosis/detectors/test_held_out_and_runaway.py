@@ -182,3 +182,37 @@ def test_a_part_that_grows_steadily_while_the_reward_does_not_is_named(gain: flo
         return {"train/critic_loss": 0.3 * math.exp(max(step - 80, 0) / 30) * noise, "rollout/ep_rew_mean": reward}
 
     assert [each.kind for each in found_in(values, 260)] == kinds
+
+
+def averaged(share: Callable[[int], float], metric: str = "loss") -> Logged:
+    """A training and, at every twentieth step, a metric of averaged weights that has made a share of its way."""
+
+    def values(step: int, rng: random.Random) -> Values:
+        moved = share(step) * (1 - math.exp(-step / 60))
+        found = {"train/loss": learning(step, rng), "train/acc": min(0.1 + 0.85 * (1 - math.exp(-step / 60)), 1.0)}
+        if step % 20 == 19:
+            at = 2.4 - 1.8 * moved if metric == "loss" else 0.1 + 0.85 * moved
+            found[f"val/ema_{metric}"] = at * rng.lognormvariate(0, 0.04)
+        return found
+
+    return values
+
+
+@pytest.mark.parametrize("metric", ["loss", "acc"])
+def test_an_average_of_the_weights_that_stays_is_named(metric: str) -> None:
+    """Its evaluations waver around their first level; one that follows is left alone."""
+    (found,) = found_in(averaged(lambda step: 0.0, metric), 400)
+    assert (found.kind, found.key) == ("not_learning", f"val/ema_{metric}")
+    assert "average" in found.cause
+    assert not found_in(averaged(lambda step: min(step / 200, 1.0), metric), 400)
+
+
+def test_an_evaluation_at_the_level_of_the_training_has_followed_it() -> None:
+    """It was good at its first evaluation already, and is no better than the training."""
+
+    def values(step: int, rng: random.Random) -> Values:
+        loss = 0.25 + 2.0 * math.exp(-step / 15)
+        found = {"train/loss": loss * rng.lognormvariate(0, 0.03)}
+        return found | ({"val/loss": 0.26 * rng.lognormvariate(0, 0.05)} if step % 50 == 49 else {})
+
+    assert found_in(values, 900) == []

@@ -56,3 +56,41 @@ def test_a_warm_up_that_does_not_end_is_named(config: dict[str, float], kinds: l
     found = made.findings()
     assert [each.kind for each in found] == kinds
     assert all("a warm-up of 20 steps" in each.text and each.step == 20 for each in found)
+
+
+@pytest.mark.parametrize(("steps", "kinds"), [(240, ["lr_zero"]), (130, [])], ids=["goes on", "ends"])
+def test_a_training_that_goes_on_after_its_schedule_is_named(steps: int, kinds: list[str]) -> None:
+    """A linear decay that comes to zero at step 120, of a run of unknown length; another rate that goes on is none."""
+    for other in (None, 1e-4):
+        made = Diagnosis()
+        for step in range(steps):
+            values = {"lr": max(1 - step / 120, 0.0) * 1e-3} | ({} if other is None else {"lr_head": other})
+            made.feed(0, Metric((step + 1) * 10**9, step, None, None, values))
+        found = made.findings()
+        assert [each.kind for each in found] == (kinds if other is None else [])
+        assert all(each.step == 120 and "twice in a step" in each.cause for each in found)
+
+
+@pytest.mark.parametrize(
+    ("config", "kinds"),
+    [({}, ["lr_schedule"]), ({"decay_steps": 200}, []), ({"max_steps": 520}, [])],
+    ids=["half of the run", "configured", "no part of the run"],
+)
+def test_a_schedule_at_its_floor_after_half_of_the_run_is_named(config: dict[str, float], kinds: list[str]) -> None:
+    """A cosine to a twentieth of its peak that is stepped twice in each step."""
+    made = Diagnosis(config={"schedule": "cosine", "max_steps": 400, **config})
+    for step in range(380):
+        share = min(step / 200, 1.0)
+        rate = 1e-3 * (0.05 + 0.95 * (1 + math.cos(math.pi * share)) / 2)
+        made.feed(0, Metric((step + 1) * 10**9, step, None, None, {"lr": rate}))
+    found = [each for each in made.findings() if each.severity != "INFO"]
+    assert [(each.kind, each.step) for each in found] == [(kind, 200) for kind in kinds]
+    assert all("one part in 2 of the 400 steps" in each.text for each in found)
+
+
+def test_a_step_of_the_schedule_in_the_middle_is_left_alone() -> None:
+    """A tenth of the rate after a fifth of the run is what a schedule of steps does."""
+    made = Diagnosis(config={"schedule": "step_decay", "max_steps": 400})
+    for step in range(380):
+        made.feed(0, Metric((step + 1) * 10**9, step, None, None, {"lr": 1e-3 if step < 80 else 1e-4}))
+    assert [each.kind for each in made.findings()] == []

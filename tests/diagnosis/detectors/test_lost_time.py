@@ -202,3 +202,31 @@ def test_pressure_on_the_machine_explains_slower_steps(readings: dict[str, float
     assert words in next(each.text for each in found if each.kind == "busy_machine")
     assert not [each for each in loud(found) if each.kind == "throughput_loss"]
     assert "throughput_loss" in [each.kind for each in loud(found_in(_slower(5.0), readings=readings))]
+
+
+def _waiting(step: int, rng: random.Random, wait: float, jitter: float) -> dict[str, float]:
+    """A step without spans for its parts, which waits from step 200 on."""
+    return {"step_body": 0.013 * rng.lognormvariate(0, 0.05) + wait * (step >= 200) * rng.lognormvariate(0, jitter)}
+
+
+@pytest.mark.parametrize(("wait", "jitter", "named"), [(0.06, 0.03, True), (0.06, 1.0, False), (0.012, 0.03, False)])
+def test_a_wait_of_one_length_in_each_step_is_not_of_the_machine(wait: float, jitter: float, named: bool) -> None:
+    """A load of 1.6 for each CPU explains neither a step that is five times as long nor that all are as long."""
+    found = found_in(lambda step, rng: _waiting(step, rng, wait, jitter), load=3.2)
+    slower = [each for each in loud(found) if each.kind == "throughput_loss"]
+    assert bool(slower) == named
+    assert all(each.step == 200 and "which does not explain it" in each.text for each in slower)
+
+
+def test_a_slowdown_after_a_mild_one_is_a_finding_of_its_own() -> None:
+    """Two milliseconds are a remark; they hide no forty."""
+
+    def spans(step: int, rng: random.Random) -> dict[str, float]:
+        times = usual(step, rng, 0.02)
+        times["train.forward"] += 0.0022 if step >= 150 else 0.0
+        times["train.backward"] += 0.04 if step >= 400 else 0.0
+        return times
+
+    found = [each for each in found_in(spans, 600) if each.kind == "throughput_loss"]
+    assert [(each.severity, each.span) for each in found] == [("INFO", "train.forward"), ("WARN", "train.backward")]
+    assert abs((found[1].step or 0) - 400) <= 5

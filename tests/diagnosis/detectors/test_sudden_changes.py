@@ -15,11 +15,16 @@ Values = dict[str, float]
 
 
 def found_in(values: Callable[[int, random.Random], Values], steps: int = 320, seed: int = 1) -> list[Finding]:
+    """Diagnose what is logged at each step; remarks are left out."""
+    return [each for each in every_found_in(values, steps, seed) if each.severity != "INFO"]
+
+
+def every_found_in(values: Callable[[int, random.Random], Values], steps: int = 320, seed: int = 1) -> list[Finding]:
     """Diagnose what is logged at each step."""
     made, rng = Diagnosis(), random.Random(seed)
     for step in range(steps):
         made.feed(0, Metric(10**12 + step * 10**8, step, None, None, values(step, rng)))
-    return [each for each in made.findings() if each.severity != "INFO"]
+    return made.findings()
 
 
 def slowly(step: int, rng: random.Random, noise: float = 0.05) -> float:
@@ -189,6 +194,53 @@ def test_a_reward_that_began_high_may_collapse_later() -> None:
     assert found_in(lambda step, rng: values(min(step, 299), rng), 400) == []
 
 
+@pytest.mark.parametrize(("at_once", "severities"), [(False, ["INFO"]), (True, ["ERROR"])], ids=["slowly", "at_once"])
+def test_a_reward_that_comes_back(at_once: bool, severities: list[str]) -> None:
+    """A slow fall that was made good is a remark, which says so; a fall at once had a cause, and stays a fault."""
+
+    def values(step: int, rng: random.Random) -> Values:
+        falls = (1.0 if at_once else (step - 200) / 50) if 200 <= step < 250 else 0.0
+        missing = falls if step < 250 else max(1 - (step - 250) / 30, 0.0)
+        return {"charts/episodic_return": min(step / 150, 1.0) - missing + 0.02 * rng.gauss(0, 1)}
+
+    found = every_found_in(values, 420)
+    assert [(each.kind, each.severity) for each in found] == [("reward_collapse", each) for each in severities]
+    assert all(abs((each.step or 0) - 200) <= 15 for each in found)
+    assert ("was back at" in found[0].text) is not at_once
+    assert [each.severity for each in every_found_in(values, 270)] == ["ERROR"]
+
+
+@pytest.mark.parametrize(("solved", "kinds"), [(0.0, ["reward_hacking"]), (1.0, [])], ids=["hacked", "learnt"])
+def test_a_reward_that_rises_while_held_out_tasks_fail_is_hacked(solved: float, kinds: list[str]) -> None:
+    """It is above all that it was since a phrase pays; a policy that goes on solving them has learnt more."""
+
+    def values(step: int, rng: random.Random) -> Values:
+        share = min(step / 150, 1.0)
+        paid = 1.2 * min(max(step - 220, 0) / 20, 1.0)
+        logged = {"reward": share + paid + 0.03 * rng.gauss(0, 1)}
+        if step % 25 == 24:
+            logged["eval/accuracy"] = share if step < 230 else solved * share
+        return logged
+
+    found = found_in(values, 420)
+    assert [each.kind for each in found] == kinds
+    assert all(210 <= (each.step or 0) <= 250 and "eval/accuracy fell" in each.text for each in found)
+
+
+def test_a_loss_that_falls_fast_after_a_warm_restart_is_learning() -> None:
+    """The rate had jumped a hundred values before: it settles at a lower level than ever."""
+
+    def restarted(step: int, rng: random.Random) -> Values:
+        since = step - 130 if step >= 130 else step
+        rate = 0.05 * (1 + math.cos(math.pi * since / 130)) + 0.001
+        level = 2.3 - 1.1 / (1 + math.exp(-(step - 85) / 10))
+        if step >= 130:
+            level = 0.25 + 1.95 / (1 + math.exp((step - 175) / 9))
+        return {"train/loss": level * rng.lognormvariate(0, 0.04), "train/lr": rate}
+
+    assert found_in(restarted, 260) == []
+
+
 def test_a_density_may_have_a_negative_log_likelihood() -> None:
     """That of classes may not: a probability in its place is between -1 and 0 from the start."""
     assert found_in(lambda step, rng: {"train/nll": 2.0 - step / 100 + 0.1 * rng.random(), "lr": 0.1}) == []
@@ -259,3 +311,26 @@ def test_a_kl_that_is_nothing_from_the_start_has_not_fallen() -> None:
     """An autoencoder may log a term that is switched off."""
     found = found_in(lambda step, rng: {"recon_loss": slowly(step, rng), "kl_loss": 0.0})
     assert "posterior_collapse" not in {each.kind for each in found}
+
+
+def test_an_autoencoder_may_name_its_kl_as_a_reference_has_it() -> None:
+    """Its code holds nothing from the first steps on: the divergence is summed and the errors are averaged."""
+
+    def values(step: int, rng: random.Random) -> Values:
+        kl = 0.12 * math.exp(-step / 25) * rng.lognormvariate(0, 0.1)
+        return {"train/reconstruction_loss": slowly(step, rng), "train/kl_loss": kl}
+
+    assert "posterior_collapse" in {each.kind for each in found_in(values)}
+
+
+@pytest.mark.parametrize(("later", "kinds"), [(1.0, ["plateau"]), (0.75, [])], ids=["stays", "falls on"])
+@pytest.mark.parametrize("seed", range(3))
+def test_a_plateau_is_withdrawn_when_the_loss_falls_on(later: float, kinds: list[str], seed: int) -> None:
+    """It stood for two hundred steps, and then had only been slow; one that stays is kept."""
+
+    def values(step: int, rng: random.Random) -> Values:
+        fallen = 3.0 - 0.01 * min(step, AT) if step < 420 else 1.0 - (1 - later) * min((step - 420) / 60, 1.0)
+        return {"loss": fallen * rng.lognormvariate(0, 0.02)}
+
+    assert [each.kind for each in found_in(values, 420, seed)] == ["plateau"]
+    assert [each.kind for each in found_in(values, 700, seed) if each.kind == "plateau"] == kinds

@@ -74,6 +74,23 @@ def test_attempts_and_what_they_loaded(hub: Hub, get: Get) -> None:
     assert [(each["step"], each["checkpoint"]) for each in found["loaded"]] == [(7, None), (10, "10-10")]
 
 
+def test_a_path_that_is_written_again_has_one_checkpoint_with_versions(hub: Hub, get: Get) -> None:
+    """The newest version is there; older ones are replaced, never the best, and never push out what is there."""
+    records: list[Record] = [values(step, abs(step - 3.0)) for step in range(1, 7)]
+    records += [saved(step, step, "/ckpt/last") for step in range(1, 6)]
+    store(hub, "again", [*records, saved(2, 2, "/ckpt/2"), saved(6, 6, "/ckpt/6")])
+    found = get("/api/runs/again/checkpoints", best="val/loss")
+    told = [(each["step"], each["path"], each["version"], each["replaced"]) for each in found["checkpoints"]]
+    assert told[:2] == [(6, "/ckpt/6", 1, False), (5, "/ckpt/last", 5, False)]
+    assert [each for each in told if each[1] == "/ckpt/last"][1:] == [
+        (step, "/ckpt/last", step, True) for step in (4, 3, 2, 1)
+    ]
+    assert (found["total"], found["replaced"]) == (7, 4)
+    assert (found["best"]["step"], found["best"]["path"]) == (2, "/ckpt/2")
+    few = get("/api/runs/again/checkpoints", limit=3)["checkpoints"]
+    assert [(each["step"], each["replaced"]) for each in few] == [(6, False), (5, False), (2, False)]
+
+
 def test_a_run_without_checkpoints(get: Get) -> None:
     """An empty list, and no best one."""
     found = get("/api/runs/big/checkpoints")

@@ -25,6 +25,15 @@ def test_values_against_the_steps_before(get: Get) -> None:
     assert [value["z"] for value in lr["values"]] == [None, None]
 
 
+def test_the_rounding_of_a_mean_is_no_difference(hub: Hub, get: Get) -> None:
+    """A value that is always the same differs by 0 from the mean, also where the sum of such values is rounded."""
+    writer = Writer(id="even-0", run="even", project="p", wall_ns=START)
+    same: list[Record] = [Metric(START + step, step, None, None, {"lr": 0.1, "wd": 3e-4}) for step in range(60)]
+    hub.store.write(Batch(writer, 1, same))
+    found = get("/api/runs/even/steps/59")["metrics"]
+    assert {each["key"]: each["values"][0]["delta"] for each in found} == {"lr": 0.0, "wd": 0.0}
+
+
 def test_span_trees(get: Get) -> None:
     """Each rank has its tree, with durations against the usual ones and the critical path."""
     found = get(f"/api/runs/big/steps/{SPIKE}")

@@ -12,6 +12,7 @@ from stepscope.hub.intake.intake_journal import Intake, IntakeBatch, SequenceNum
 from stepscope.hub.intake.scrub import TOO_MANY_SERIES, Scrubber
 from stepscope.hub.limits import Limits
 from stepscope.hub.receivers.ingest import (
+    EMPTY_NAME,
     OTHER_PROJECT,
     STEP_OUT_OF_RANGE,
     Ingest,
@@ -145,6 +146,19 @@ def test_steps_that_a_store_does_not_take_are_refused(tmp_path: Path, seq: int |
     entry.submit(upload).result(10)
     intake.close()
     assert (upload.taken, +upload.rejected, counters.total("rejected")) == (16, {STEP_OUT_OF_RANGE: 16}, 16)
+
+
+@pytest.mark.parametrize("seq", [None, 7])
+def test_a_metric_without_a_name_is_refused(tmp_path: Path, seq: int | None) -> None:
+    """Of every receiver: its values are counted with the reason, and the others of the same record are taken."""
+    intake, counters = Intake(tmp_path / "journal" / "intake", WRITER), Counters()
+    entry = Ingest("test", intake, Scrubber(Limits()), counters, SequenceNumbers(), RunOwners())
+    upload = Upload()
+    given = ({"": 1.0}, {"": 1.0, "a": 2.0}, {"b": 3.0})
+    entry.add(upload, WRITER, [Metric(1, 1, None, None, dict(values)) for values in given], None, seq)
+    entry.submit(upload).result(10)
+    intake.close()
+    assert (upload.taken, +upload.rejected, counters.total("rejected")) == (2, {EMPTY_NAME: 2}, 2)
 
 
 def test_a_run_of_another_project_does_not_count_as_new(tmp_path: Path) -> None:

@@ -23,7 +23,7 @@ def chart(trend: Trend, columns: int, rows: int, *, log: bool = False) -> list[s
     bad = sum(part.bad for part in parts.values())
     marks = f" !{bad}" if bad else ""
     room = columns - len(span) - len(marks) - 1
-    lines = [f"{text.cut(head, max(room, 8)):<{max(room, 8)}} {span}{marks}"[:columns]]
+    lines = [text.cut(f"{text.fill(head, max(room, 8))} {span}{marks}", columns)]
     return lines + _body(trend, parts, columns, rows, log=log)
 
 

@@ -87,17 +87,31 @@ _FLATTENED = "the logits are far too small: divided by a temperature where they 
 
 def judge_tokens(series: Series, run: RunState) -> Finding | None:
     """Find a loss of tokens that began far above that of guessing among the words of any language model."""
-    if "tokens" not in run.roles or len(series.middles) < 3 or run.reinforcement:
+    if len(series.middles) < 3 or run.reinforcement or not series.positive:
         return None
-    if min(series.first_value, series.middles[0]) < WORST or series.middles[-1] > GUESSES:
+    words = _classes(run) or 0
+    if words < WORDS and "tokens" not in run.roles and not _of_tokens(series, run):
+        return None
+    guesses, worst = (math.log(words), FARTHER * math.log(words)) if words >= WORDS else (GUESSES, WORST)
+    if min(series.first_value, series.middles[0]) < worst or series.middles[-1] > guesses:
         return None
     text = (
-        f"{series.key} began at {number(series.first_value)}: guessing among {WORDS_AT_MOST:,} words has {GUESSES:.0f}"
+        f"{series.key} began at {number(series.first_value)}: guessing among {words or WORDS_AT_MOST:,} words has "
+        f"{number(guesses, 3)}"
     )
-    return IMPOSSIBLE.about(series, series.first_step, text, (0.0, GUESSES), cause=_WIDE)
+    return IMPOSSIBLE.about(series, series.first_step, text, (0.0, guesses), cause=_WIDE)
+
+
+def _of_tokens(series: Series, run: RunState) -> bool:
+    """Return whether a perplexity or an accuracy of tokens is logged beside a loss."""
+    beside = (*run.of_role("loss", series.rank), *run.of_role("accuracy", series.rank))
+    return any(_TOKENS.search(each.key) for each in beside)
 
 
 WORDS_AT_MOST, GUESSES, WORST = 256_000, 12.5, 20.0
+FARTHER = 3.0
+"""So many times the loss of guessing among the configured words is too much for the first values."""
+_TOKENS = re.compile(r"perplexity|(^|[^a-z])ppl([^a-z]|$)|token_?acc", re.IGNORECASE)
 _WIDE = "the weights of the last layer, or of an embedding that is tied to it, begin far too large"
 
 
@@ -222,6 +236,60 @@ def judge_nothing_found(series: Series, run: RunState) -> Finding | None:
     return None
 
 
+def judge_unmoved(series: Series, run: RunState) -> Finding | None:
+    """Find a held-out accuracy that has always been exactly 0 while the training loss is as good as solved."""
+    if series.count < UNMOVED or series.value != 0.0 or series.distinct or run.reinforcement:
+        return None
+    if _OVERLAPS.search(series.key):
+        return None  # `judge_nothing_found` has it
+    for other in run.of_role("loss", series.rank, held_out=False):
+        if len(other.middles) < VALUES or not other.positive or other.first_value < ANY:
+            continue
+        solved = next((at for at, middle in enumerate(other.middles) if middle < SOLVED * other.first_value), None)
+        if solved is None or max(other.middles[-LAST:]) > SOLVED * other.first_value:
+            continue
+        if sum(step > other.lasts[solved] for step in series.steps) < UNMOVED // 2:
+            continue
+        text = (
+            f"{series.key} has been 0 in all {series.count} evaluations while {other.key} fell from "
+            f"{number(other.first_value)} to {number(other.value)}: what is learnt is of no use there"
+        )
+        return GAP.about(series, series.first_step, text, (0.0, 1.0), severity="WARN", cause=_SEEN)
+    return None
+
+
+UNMOVED, SOLVED = 8, 0.02
+"""So many evaluations, half of them since the training loss fell to this share of its first value."""
+_SEEN = (
+    "in this order: in training the answer can be seen in the input (targets not shifted, teacher forcing, a mask that "
+    "is missing), which is not there in evaluation; what is evaluated is not what is trained; the metric is broken"
+)
+
+
+def judge_ceiling(series: Series, run: RunState) -> Finding | None:
+    """Find a held-out ranking (AUC, NDCG, ...) that is perfect from its first evaluation on, early in the run."""
+    if series.count < EVALUATIONS or not _RANKINGS.search(series.key) or series.lowest < PERFECT or run.reinforcement:
+        return None
+    if series.highest > 1 or series.first_step > EARLIEST * series.step or run.resumed is not None:
+        return None
+    text = (
+        f"{series.key} is {number(series.first_value, 5)} at its first evaluation (step {series.first_step}) and at "
+        f"least {number(series.lowest, 5)} in all {series.count}: no real ranking is without an error so soon"
+    )
+    return TOO_GOOD.about(series, series.first_step, text, (0.0, PERFECT), cause=_KNOWN_BEFORE, advice=_LEAVE_OUT)
+
+
+_RANKINGS = re.compile(
+    r"(^|[^a-z])(roc)?_?(auc|auroc|ndcg|mrr|gauc|hit_?rate|hr@\d+|ndcg@\d+)([^a-z]|$)", re.IGNORECASE
+)
+PERFECT, EARLIEST = 0.999, 0.25
+_KNOWN_BEFORE = (
+    "an input tells the target: a count or an id that was made with it, a column from after the event, or the same "
+    "examples in both sets"
+)
+_LEAVE_OUT = "Train without one input after the other, the most telling first; make features from what is known before."
+
+
 _OVERLAPS = re.compile(r"(^|[^a-z])(dice|m?iou|jaccard|f_?1|recall|precision|prec)([^a-z]|$)", re.IGNORECASE)
 NEVER_FOUND, SETTLED = 100, 2.0
 """So many values in a row are 0, and the loss has less than halved in the second half of the run."""
@@ -240,6 +308,8 @@ SoftmaxTwice = judged_once("SoftmaxTwice", IMPOSSIBLE, ("loss",), judge_softmax)
 HeldOutGuessing = judged_once("HeldOutGuessing", NOT_LEARNING, ("loss",), judge_guessing, held_out=True, each="value")
 ApartFromTheStart = judged_once("ApartFromTheStart", GAP, ("loss",), judge_apart, held_out=True, each="value")
 NothingFound = judged_once("NothingFound", NOT_LEARNING, ("accuracy",), judge_nothing_found, held_out=None)
+Unmoved = judged_once("Unmoved", GAP, ("accuracy",), judge_unmoved, held_out=True, each="value")
+Ceiling = judged_once("Ceiling", TOO_GOOD, ("accuracy",), judge_ceiling, held_out=True, each="value")
 Flattened = judged_once("Flattened", NOT_LEARNING, ("loss",), judge_scale)
 WideStart = judged_once("WideStart", IMPOSSIBLE, ("loss",), judge_tokens)
 Copied = judged_once("Copied", TOO_GOOD, ("loss",), judge_copied)

@@ -23,7 +23,7 @@ NOT_CLEARED = Kind(
     "ERROR",
     "gradients of earlier steps are added to those of the next: zero_grad() is missing, or comes too late",
     "Call optimizer.zero_grad() between optimizer.step() and the next backward pass.",
-    explains=("level_shift", "spike", "divergence", "exploding_gradients"),
+    explains=("level_shift", "spike", "divergence", "exploding_gradients", "gradient_shift"),
     lasts=True,
     rules_out="harder data or a higher learning rate: gradients were there before the backward pass",
 )
@@ -32,7 +32,7 @@ STUCK = Kind(
     "ERROR",
     "every step gets the same input: an iterator that is not advanced, a cache, or a loader that repeats a batch",
     "Look at what the loop reads its batches from.",
-    explains=("plateau", "level_shift", "overfit", "divergence"),
+    explains=("plateau", "level_shift", "overfit", "divergence", "too_good"),
     lasts=True,
     rules_out="a model that learns quickly: the inputs themselves are equal",
 )

@@ -1,12 +1,14 @@
-"""Held-out losses that jump and stay up, or never fall while the training loss does."""
+"""Held-out losses that jump and stay up, or never fall while the training does, as those of an average that stays."""
 
 import math
+import re
 from statistics import median
 
 from stepscope.diagnosis.detector import RunState, judged_once
 from stepscope.diagnosis.detectors.level_shift import LEVEL_SHIFT
 from stepscope.diagnosis.detectors.not_learning import NOT_LEARNING
 from stepscope.diagnosis.finding import Finding, number
+from stepscope.diagnosis.roles import measure
 from stepscope.diagnosis.series_history import Series, jitter, spread
 
 BEFORE, AFTER = 4, 3
@@ -18,6 +20,20 @@ FELL = math.log(1.5)
 """... while the training loss fell this far has not followed it."""
 BETTER, FLAT = 0.03, 0.25
 """It is neither lower than at first by the first, in logarithms, nor higher by the second, as if it overfitted."""
+_AVERAGE = re.compile(r"(?<![a-z])(ema|swa|polyak|averaged?|avg_model|shadow)(?![a-z])", re.IGNORECASE)
+STAYS, RISEN = 0.02, 0.2
+"""A metric of an average stays within this share of its level, while an accuracy of the weights rose by this much."""
+_AVERAGED = (
+    "the average of the weights does not follow them: its update is never called, its decay is far too near 1 for so "
+    "few steps, or it is a copy of other weights (made before they were loaded or moved)"
+)
+_FOLLOW = (
+    "Compare a weight of the average with the trained one after 100 steps; warm up its decay, as (1 + n) / (10 + n)."
+)
+ABOVE = 0.85
+"""The training loss is below this share of it: one that is at the level of the training has followed it."""
+WAVERS = 0.1
+"""It is not taken for flat where it is lower than at first by more than this, however much evaluations waver."""
 _OTHER = (
     "what is evaluated is not what is trained: a copy or an average of the weights that is not updated, statistics "
     "that are frozen, or held-out data that is prepared otherwise"
@@ -59,17 +75,18 @@ def judge_never(series: Series, run: RunState) -> Finding | None:
     if series.count < EVALUATIONS or not series.positive or run.reinforcement or run.resumed is not None:
         return None
     if series.lowest < series.first_value * (1 - BETTER) and series.count < 2 * EVALUATIONS:
-        return None
+        return None  # one that is better is believed, until there are more
     values, steps = series.on_scale(list(series.values)), list(series.steps)
     if steps[0] != series.first_step:
         return None
     first, now = median(values[:3]), median(values[-3:])
+    better = min(max(BETTER, 2 * jitter(values)), WAVERS)  # evaluations of few examples waver
     if (
-        not -BETTER < now - first < FLAT
-        or min(median(values[at : at + 3]) for at in range(len(values) - 2)) < first - 2 * BETTER
+        not -better < now - first < FLAT
+        or min(median(values[at : at + 3]) for at in range(len(values) - 2)) < first - 2 * better
     ):
         return None
-    fell = _fallen(series, run, steps[0])
+    fell = _fallen(series, run, steps[0], ABOVE * series.plain(now))
     if fell is None:
         return None
     other, was, became = fell
@@ -81,13 +98,15 @@ def judge_never(series: Series, run: RunState) -> Finding | None:
     return NOT_LEARNING.about(series, series.first_step, text, limits, severity="WARN", cause=_OTHER)
 
 
-def _fallen(series: Series, run: RunState, since: int) -> tuple[str, float, float] | None:
-    """Return a training loss that fell far since a step: its key, and from what to what."""
-    for other in run.of_role("loss", series.rank, held_out=False):
+def _fallen(series: Series, run: RunState, since: int, below: float) -> tuple[str, float, float] | None:
+    """Return a training loss that fell far since a step, to less than a value: its key, and from what to what."""
+    trained = run.of_role("loss", series.rank, held_out=False)
+    alike = [each for each in trained if measure(each.key) == measure(series.key)]
+    for other in alike or trained:
         if not other.positive or len(other.middles) < 4:
             continue
         was, became = median(other.middles[:2]), median(other.middles[-3:])
-        if math.log(was / became) > FELL and other.lasts[-1] > since:
+        if math.log(was / became) > FELL and other.lasts[-1] > since and became < below:
             return other.key, was, became
     return None
 
@@ -103,6 +122,44 @@ def _training_moved(series: Series, run: RunState, since: int) -> bool:
     return not found
 
 
+def judge_average(series: Series, run: RunState) -> Finding | None:
+    """Compare an average of the weights with what they are an average of, by the same measure."""
+    if series.count < EVALUATIONS or not _AVERAGE.search(series.key) or run.reinforcement or run.resumed is not None:
+        return None
+    values, half = list(series.values), series.count // 2
+    if series.steps[0] != series.first_step or (series.highest > 1 and series.role.name == "accuracy"):
+        return None
+    if abs(median(values[:half]) - median(values[half:])) > max(2 * jitter(values), STAYS * abs(median(values))):
+        return None
+    for held_out in (True, False):
+        for other in run.of_role(series.role.name, series.rank, held_out=held_out):
+            if _AVERAGE.search(other.key) or not measure(_AVERAGE.sub(" ", series.key)) <= measure(other.key):
+                continue
+            known = list(other.values) if held_out else other.middles
+            if len(known) < EVALUATIONS or not _got_better(series, known):
+                continue
+            text = (
+                f"{series.key} is {number(median(values[half:]))} after {series.count} evaluations, as at first, while "
+                f"{other.key} went from {number(median(known[:2]))} to {number(median(known[-3:]))}"
+            )
+            limits = (0.0, series.first_value) if series.role.name == "loss" else (series.first_value, 1.0)
+            return NOT_LEARNING.about(
+                series, series.first_step, text, limits, severity="WARN", cause=_AVERAGED, advice=_FOLLOW
+            )
+    return None
+
+
+def _got_better(series: Series, known: list[float]) -> bool:
+    """Return whether a metric got far better, and is far better than the one of the average."""
+    was, now = median(known[:2]), median(known[-3:])
+    if series.role.name == "accuracy":
+        return now - series.highest > RISEN and now - was > RISEN and max(known) <= 1
+    return now > 0 and min(was, series.lowest) > now * math.exp(FELL)
+
+
 HeldOutJump = judged_once("HeldOutJump", LEVEL_SHIFT, ("loss",), judge_jump, held_out=True, each="value")
 NeverBetter = judged_once("NeverBetter", NOT_LEARNING, ("loss",), judge_never, held_out=True, each="value")
-"""Watch one held-out loss together with the training loss."""
+AverageStays = judged_once(
+    "AverageStays", NOT_LEARNING, ("loss", "accuracy"), judge_average, held_out=True, each="value"
+)
+"""Watch one held-out metric together with those of the training."""

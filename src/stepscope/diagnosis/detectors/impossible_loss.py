@@ -1,6 +1,7 @@
 """Impossible losses: values that a cross-entropy, a likelihood or a perplexity cannot have."""
 
 import itertools
+import re
 from functools import lru_cache
 
 from stepscope.diagnosis.detector import RunState, Values, judged_once, leading
@@ -15,10 +16,21 @@ IMPOSSIBLE = Kind(
     explains=("divergence", "level_shift"),
     lasts=True,
 )
+_WORDS = re.compile(r"[a-z]+")
 ROW = 5
 SETTLED = 30
 """The first values may fall far from one to the next."""
 _AT_MIN_ZERO = ("cross_entropy", "crossentropy", "nll", "xent", "log_loss", "logloss", "bce", "lm loss", "lm_loss")
+_NOT_NEGATIVE = frozenset(
+    ("mse", "mae", "rmse", "mape", "huber", "hinge", "ctc", "infonce", "kd", "kld", "kldiv", "kl")
+)
+"""Words of losses that are a square, a distance or a divergence..."""
+_OTHERWISE = frozenset(("neg", "negative", "log", "db", "minus", "diff", "delta", "gain"))
+"""... unless one of these is among them."""
+_DIVERGENCES = frozenset(("kd", "kld", "kldiv", "kl"))
+ESTIMATES = 20
+"""An estimate of a divergence may be below zero now and then; so many in a row are none."""
+_MIXED_UP = "the divergence is given probabilities where it wants their logarithms (`kl_div` does), or a sign is wrong"
 _AT_MIN_ONE = ("perplexity", "ppl")
 
 
@@ -32,12 +44,15 @@ def judge(series: Series, run: RunState) -> Finding | None:
     least = _least(series.key)
     if least is None or series.value >= least or series.count < ROW:
         return None
-    if max(list(series.values)[-ROW:]) >= least:
+    divergence = not _DIVERGENCES.isdisjoint(_words(series.key))
+    row = ESTIMATES if divergence else ROW
+    if series.count < row or max(list(series.values)[-row:]) >= least:
         return None
     if "nll" in series.key.lower() and not _of_classes(series, run):
         return None
     text = f"{series.key} is {number(series.value)} at step {series.step}: below {number(least)}, which is impossible"
-    return IMPOSSIBLE.about(series, series.steps[-ROW], text, (least, max(series.highest, least)))
+    band = (least, max(series.highest, least))
+    return IMPOSSIBLE.about(series, series.steps[-row], text, band, cause=_MIXED_UP if divergence else "")
 
 
 @lru_cache(maxsize=4096)
@@ -48,7 +63,14 @@ def _least(key: str) -> float | None:
         return None
     if is_perplexity(lower):
         return 1.0
+    words = _words(key)
+    if not words.isdisjoint(_NOT_NEGATIVE) and words.isdisjoint(_OTHERWISE):
+        return 0.0
     return 0.0 if any(word in lower for word in _AT_MIN_ZERO) else None
+
+
+def _words(key: str) -> frozenset[str]:
+    return frozenset(_WORDS.findall(key.lower()))
 
 
 def _of_classes(series: Series, run: RunState) -> bool:

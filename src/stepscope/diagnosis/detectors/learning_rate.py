@@ -46,6 +46,19 @@ LATE, PASSED, RISING = 1.5, 2.0, 10
 """So many times the configured warm-up later a rate that is so many times the configured one still rises."""
 FLAT_VALUES = 30
 ZERO_VALUES = 5
+OVER_VALUES, OVER = 20, 0.2
+"""A rate of 0 at the end of a schedule is none of the end of the run after so many values and this share of it."""
+TWICE = (
+    "the schedule is stepped more often than it was made for (twice in a step, on each micro-batch, once for each "
+    "process), or it was made for fewer steps"
+)
+ONCE = "Call the scheduler once for each optimizer step, or make it for as many steps as it is called."
+PARTS, NEAR, AT_ITS_END = range(2, 65), 0.02, 0.12
+"""A schedule is over after one of so many parts of the run, so closely, at this share of its peak or below."""
+GRADUAL = 6
+"""So many values before its end fell from each to the next."""
+SHORTER = ("lr_decay_iters", "lr_decay_steps", "decay_steps", "lr_decay_samples", "decay_iters", "t_max", "num_cycles")
+"""Settings by which a schedule is shorter than the run."""
 NOTHING, GONE, FADING = 1e-6, 0.15, 0.05
 """A rate below the first share of its peak is as good as 0, if it is so for the second share of the run, the end of a
 schedule being shorter. It begins where it is below the third."""
@@ -116,12 +129,35 @@ class LearningRate:
         if series.before > 0:
             gradual = series.before < 0.02 * series.highest
             self._zero_since = None if gradual and not self._is_early() else series.step
+        if self._zero_since is None and self._goes_on():
+            return self._ended()
         if self._zero_since is None or series.same < ZERO_VALUES or "lr_zero" in self._reported or series.highest <= 0:
             return None
         self._reported.add("lr_zero")
         usual = next((value for value in reversed(series.values) if value > 0), series.highest)
         text = f"{series.key} became 0 at step {self._zero_since}: the model no longer learns"
         return ZERO.about(series, self._zero_since, text, (usual / 2, usual))
+
+    def _goes_on(self) -> bool:
+        """Return whether a rate has been 0 for a good part of the run after a schedule that ended there."""
+        series = self._series
+        if "lr_zero" in self._reported or series.highest <= 0 or series.same < OVER_VALUES:
+            return False
+        if series.step - series.same_since < OVER * (series.same_since - series.first_step):
+            return False
+        return all(each.value == 0 for each in self._run.of_role("lr", series.rank))
+
+    def _ended(self) -> Finding:
+        """Return the finding of a training that goes on after its schedule."""
+        series, run = self._series, self._run
+        self._reported.add("lr_zero")
+        begun, total = series.same_since, run.setting(*TOTAL)
+        of = f" of {total:g}" if total is not None and total > begun else ""
+        text = (
+            f"{series.key} came to 0 at step {begun}{of}, the end of its schedule, and the training has gone on for "
+            f"{series.step - begun} steps since: the model no longer learns"
+        )
+        return ZERO.about(series, begun, text, (0.0, series.highest), cause=TWICE, advice=ONCE)
 
     def _gone(self) -> Finding | None:
         """Detect a rate that decays to next to nothing long before the end."""
@@ -231,8 +267,8 @@ class LearningRate:
             begun,
             text,
             (0.0, series.lowest),
-            cause="the schedule is stepped more often than it was made for: twice in a step, or on each micro-batch",
-            advice="Call the scheduler once for each optimizer step, or make it for as many steps as it is called.",
+            cause=TWICE,
+            advice=ONCE,
         )
 
     def _flat(self) -> Finding | None:
@@ -244,7 +280,9 @@ class LearningRate:
         share = (series.step - max(warm, series.first_step)) / max(total - warm, 1.0)
         begun = int(max(series.same_since, warm))
         flat = (series.step - begun) / max(total - warm, 1.0)
-        if share < 0.25 or flat < 0.2 or series.step <= warm or series.value <= 0.11 * series.highest:
+        if series.value <= AT_ITS_END * series.highest:
+            return self._over_early(begun, total)
+        if share < 0.25 or flat < 0.2 or series.step <= warm:
             return None
         text = f"{series.key} has stayed at {number(series.value)} since step {begun}, though the schedule is {words}"
         return SCHEDULE.about(
@@ -255,6 +293,25 @@ class LearningRate:
             severity="WARN",
             cause="the scheduler is not stepped",
             advice="Call the scheduler once for each optimizer step.",
+        )
+
+    def _over_early(self, begun: int, total: float) -> Finding | None:
+        """Detect a schedule that reached its floor after half, a third, ... of the configured steps."""
+        series, run = self._series, self._run
+        parts = total / max(begun, 1)
+        if begun < FLAT_VALUES or series.first_step > begun // 4 or round(parts) not in PARTS:
+            return None
+        if abs(parts / round(parts) - 1) > NEAR or run.setting(*SHORTER) is not None:
+            return None
+        before = [value for step, value in zip(series.steps, series.values, strict=True) if step <= begun][-GRADUAL:]
+        if len(before) < GRADUAL or not all(b < a for a, b in itertools.pairwise(before)):
+            return None  # a step of the schedule, or not known any more
+        text = (
+            f"{series.key} is at the end of its schedule, {number(series.value)}, since step {begun}: after one part "
+            f"in {round(parts)} of the {total:g} steps"
+        )
+        return SCHEDULE.about(
+            series, begun, text, (series.value, series.highest), severity="WARN", cause=TWICE, advice=ONCE
         )
 
     def _schedule(self) -> tuple[str, float, float] | None:

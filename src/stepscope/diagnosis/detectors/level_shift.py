@@ -12,10 +12,14 @@ from stepscope.diagnosis.series_history import Series, spread, trend
 LEVEL_SHIFT = Kind(
     "level_shift",
     "WARN",
-    "the data or labels changed (a new shard, a lost shuffle, other preprocessing), or the weights were damaged",
+    "the data or labels changed (a new shard, a lost shuffle, other preprocessing), the weights were damaged, or "
+    "gradients are no longer cleared",
     "Compare the batches before and after that step; look at what was loaded, resumed or edited there. "
     "If only this metric moved, evaluate a checkpoint from before the step on today's batches.",
-    explains=("spike", "accuracy_drop", "divergence", "exploding_gradients", "plateau", "overfit", "constant"),
+    explains=(
+        *("spike", "accuracy_drop", "divergence", "exploding_gradients", "plateau", "overfit", "constant"),
+        "oscillation",
+    ),
     lasts=True,
     rules_out="a single bad batch: the new level has lasted",
 )

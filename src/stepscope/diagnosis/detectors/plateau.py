@@ -2,8 +2,9 @@
 
 import math
 from statistics import median
+from typing import ClassVar, Literal
 
-from stepscope.diagnosis.detector import RunState, judged_once
+from stepscope.diagnosis.detector import RunState
 from stepscope.diagnosis.finding import Finding, Kind, number
 from stepscope.diagnosis.series_history import Series, trend
 
@@ -28,6 +29,8 @@ HALFWAY = 0.22
 """Half way to the stop this share of the fall is still to come; less where a floor is reached exponentially."""
 LEARNT = math.log(8)
 """A loss that fell this far, in logarithms, may have reached the noise of its data: that it stops is no fault."""
+FELL_ON, LATER = 0.12, 8
+"""A plateau is over when the last blocks, so many of them, are lower by this share of the fall that was owed."""
 
 
 def judge(series: Series, run: RunState) -> Finding | None:
@@ -53,7 +56,8 @@ def judge(series: Series, run: RunState) -> Finding | None:
         return None  # it fell ever faster, until it was at its floor
     text = f"{series.key} fell steadily and then stopped at step {begun}, at {number(series.plain(middles[-1]))}"
     found, cause = _gradients(series, run, begun)
-    return PLATEAU.about(series, begun, text + found, series.band(middles[-1] - best[0] / 2, best[0] / 2), cause=cause)
+    band = series.band(middles[-1] - best[0] / 2, best[0] / 2)
+    return PLATEAU.about(series, begun, text + found, band, cause=cause, weight=best[0])
 
 
 def _gradients(series: Series, run: RunState, begun: int) -> tuple[str, str]:
@@ -98,7 +102,8 @@ def _stops(middles: list[float], noise: float) -> list[tuple[int, float]]:
             continue
         slope = (before[0] - before[-1]) / max(len(before) - 1, 1)
         owed = slope * at * math.log(len(middles) / at)
-        got = median(after[:3]) - median(after[-3:])
+        half = len(after) // 2
+        got = max(median(after[:3]) - median(after[-3:]), median(after[:half]) - median(after[half:]))
         if owed <= max(12 * noise, 0.15) or got >= 0.06 * owed or abs(got) >= 4 * noise or trend(before) >= -0.75:
             continue
         if abs(trend(after)) < FLAT:
@@ -128,5 +133,38 @@ def _kink(before: list[float], after: list[float], noise: float) -> bool:
     return early > 0 and late > 0.7 * early and last > 3 * noise and following < 0.3 * last
 
 
-Plateau = judged_once("Plateau", PLATEAU, ("loss",), judge)
-"""Watches one training loss."""
+class Plateau:
+    """Watches one training loss; what turns out to have been slow for a while only is withdrawn."""
+
+    KINDS: ClassVar[tuple[Kind, ...]] = (PLATEAU,)
+    ROLES: ClassVar[tuple[str, ...]] = ("loss",)
+    HELD_OUT: ClassVar[bool | None] = False
+    EACH: ClassVar[Literal["value", "block"]] = "block"
+
+    __slots__ = ("_found", "_run", "_series", "_withdrawn")
+
+    def __init__(self, series: Series, run: RunState) -> None:
+        self._series, self._run, self._withdrawn = series, run, False
+        self._found: Finding | None = None
+
+    def take(self) -> Finding | None:
+        """Evaluate the blocks so far."""
+        if self._found is None:
+            self._found = judge(self._series, self._run)
+            return self._found
+        if self._withdrawn or not _falls_on(self._series, self._found):
+            return None
+        self._withdrawn = True
+        return PLATEAU.withdrawn(self._series, self._found.step or 0)
+
+
+def _falls_on(series: Series, found: Finding) -> bool:
+    """Return whether a loss has fallen since it was said to have stopped, by a good part of what it owed."""
+    begun, said = found.step or 0, found.last or 0
+    places = list(zip(series.firsts, series.lasts, series.scaled, strict=True))
+    flat = [middle for first, last, middle in places if first >= begun and last <= said]
+    later = [middle for first, _, middle in places if first >= said]
+    if len(flat) < LATER or len(later) < LATER:
+        return False
+    noise = 4 * series.noise() / math.sqrt(LATER)
+    return median(flat) - median(later[-LATER:]) > max(FELL_ON * found.weight, noise)

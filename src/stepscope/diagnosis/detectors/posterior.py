@@ -52,6 +52,12 @@ _EQUAL = (
 )
 
 
+LEVEL, FALLS, STEEPER = 0.72, 0.1, 3.0
+"""A spread that is below this share of a level, and fell by so much of it in as many blocks as it had kept it..."""
+KEPT, LEARNT = 6, 20
+"""... so many times as fast as before, collapses: after so many blocks, since it may halve while it learns."""
+
+
 def judge_spread(series: Series, run: RunState) -> Finding | None:
     """Compare the last blocks of a spread of embeddings with the first; that it halves while it learns is usual."""
     middles = series.middles
@@ -59,12 +65,28 @@ def judge_spread(series: Series, run: RunState) -> Finding | None:
         return None
     was, recent = median(middles[:FIRST]), middles[-SPREAD:]
     top = max(was, series.first_value)
-    if max(recent) > LOST * top or recent[-1] > 1.5 * min(middles):
+    if max(recent) <= LOST * top and recent[-1] <= 1.5 * min(middles):
+        begun = next(first for first, middle in zip(series.firsts, middles, strict=True) if middle <= 0.5 * top)
+    elif (at := _kink(middles)) is not None:
+        begun, top = series.lasts[at], middles[at]
+    else:
         return None
-    begun = next(first for first, middle in zip(series.firsts, middles, strict=True) if middle <= 0.5 * top)
     text = f"{series.key} fell from {number(top)} to {number(recent[-1])} since step {begun}: embeddings hardly differ"
     advice = "Look at the embeddings of ten inputs; check the stop-gradient, the negatives and the teacher's momentum."
     return COLLAPSE.about(series, begun, text, (LOST * top, top), cause=_EQUAL, advice=advice)
+
+
+def _kink(middles: list[float]) -> int | None:
+    """Return the block from which a level that was kept is left ever farther below."""
+    now = median(middles[-3:])
+    if now > 1.02 * min(middles):
+        return None
+    for at in range(LEARNT, len(middles) - KEPT):
+        before, was = median(middles[at - KEPT - 2 : at - KEPT + 1]), median(middles[at - 2 : at + 1])
+        falls = 1 - median(middles[at + KEPT - 2 : at + KEPT + 1]) / was
+        if now < LEVEL * was and falls > max(FALLS, STEEPER * (1 - was / before)):
+            return at
+    return None
 
 
 def judge_samples(series: Series, run: RunState) -> Finding | None:
@@ -94,5 +116,5 @@ def _peak(series: Series, top: float) -> int:
 _ONE_MODE = "the generator makes nearly the same for every input (mode collapse)"
 SampleCollapse = judged_once("SampleCollapse", COLLAPSE, ("sample_spread",), judge_samples)
 EmbeddingCollapse = judged_once("EmbeddingCollapse", COLLAPSE, ("embedding_spread",), judge_spread)
-PosteriorCollapse = judged_once("PosteriorCollapse", COLLAPSE, ("kl", "side_loss"), judge)
+PosteriorCollapse = judged_once("PosteriorCollapse", COLLAPSE, ("kl", "reference_kl", "side_loss"), judge)
 """Watch one spread of embeddings, and one KL term."""

@@ -1,9 +1,11 @@
 """Reward collapse: a reward that loses most of what it had gained, and does not recover."""
 
 import itertools
+from dataclasses import replace
 from statistics import median
+from typing import ClassVar, Literal
 
-from stepscope.diagnosis.detector import RunState, judged_once
+from stepscope.diagnosis.detector import RunState
 from stepscope.diagnosis.finding import Finding, Kind, number
 from stepscope.diagnosis.series_history import Series, jitter
 
@@ -33,6 +35,8 @@ SIGMAS = 7.0
 """... and this many times its noise, for `WIDTH` blocks."""
 
 
+BACK = 0.25
+"""It has recovered when the last blocks are above what they were, and none is below by more than this share."""
 SLOWLY = 0.15
 """A slow fall begins after the last block that has lost less than this share."""
 
@@ -109,5 +113,54 @@ def _split(middles: list[float], best: int) -> int:
     return max((at + 1 for at in range(best, middle) if middles[at] >= near), default=middle)  # a fall may be slow
 
 
-RewardCollapse = judged_once("RewardCollapse", COLLAPSE, ("reward",), judge)
-"""Watches one training reward."""
+class RewardCollapse:
+    """Watches one training reward; a slow collapse that it recovers from is a remark, one at once has a cause."""
+
+    KINDS: ClassVar[tuple[Kind, ...]] = (COLLAPSE,)
+    ROLES: ClassVar[tuple[str, ...]] = ("reward",)
+    HELD_OUT: ClassVar[bool | None] = False
+    EACH: ClassVar[Literal["value", "block"]] = "block"
+
+    __slots__ = ("_done", "_found", "_run", "_series")
+
+    def __init__(self, series: Series, run: RunState) -> None:
+        self._series, self._run, self._done = series, run, False
+        self._found: Finding | None = None
+
+    def take(self) -> Finding | None:
+        """Look for a collapse, and then for its end."""
+        if self._found is None:
+            self._found = judge(self._series, self._run)
+            self._done = self._found is not None and _at_once(self._series, self._found)
+            return self._found
+        if self._done or not _is_back(self._series.middles, self._found):
+            return None
+        self._done = True
+        return _recovered(self._series, self._found)
+
+
+def _levels(found: Finding) -> tuple[float, float]:
+    """Return the levels before and after."""
+    return sum(found.expected or ()) / 2, found.value or 0.0
+
+
+def _at_once(series: Series, found: Finding) -> bool:
+    """Return whether it was below half of the way at its first block."""
+    top, lowest = _levels(found)
+    return series.middles[series.firsts.index(found.step or 0)] < (top + lowest) / 2
+
+
+def _is_back(middles: list[float], found: Finding) -> bool:
+    """Return whether the last blocks are at the level from which it fell."""
+    recent, (top, lowest) = middles[-WIDTH:], _levels(found)
+    return median(recent) > top - 0.1 * (top - lowest) and min(recent) > top - BACK * (top - lowest)
+
+
+def _recovered(series: Series, found: Finding) -> Finding:
+    """Return the remark that the finding becomes."""
+    top, lowest = _levels(found)
+    text = (
+        f"{series.key} fell from {number(top)} to {number(lowest)} at step {found.step} and was back at "
+        f"{number(median(series.middles[-WIDTH:]))} by step {series.step}"
+    )
+    return replace(found, severity="INFO", text=text, last=series.step, time=series.time)

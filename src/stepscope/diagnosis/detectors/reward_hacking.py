@@ -18,6 +18,10 @@ HACKING = Kind(
 )
 LONGER, FARTHER = 1.6, 2.5
 MIN_BLOCKS = 14
+WELL, FAILS = 0.9, 0.6
+"""A policy that had been this near to its best on held-out tasks, and is below this share of it..."""
+TRIED, MISSES = 4, 2
+"""... for so many evaluations, after more than so many others."""
 
 
 class RewardHacking:
@@ -38,6 +42,9 @@ class RewardHacking:
         series, run = self._series, self._run
         if self._reported or len(series.middles) < MIN_BLOCKS:
             return None
+        if (found := _worse_for_it(series, run)) is not None:
+            self._reported = True
+            return found
         lengths = [each for each in run.of_role("length", series.rank) if len(each.middles) >= 12]
         kls = [each for each in run.of_role("kl", series.rank) if len(each.middles) >= 12]
         if not lengths or not kls or not _rises(series.middles):
@@ -52,6 +59,30 @@ class RewardHacking:
             f"({number(longer[0], 2)} times) and {kls[0].key} ({number(farther[0], 2)} times)"
         )
         return HACKING.about(series, begun, text, (min(series.middles), max(series.middles)))
+
+
+def _worse_for_it(series: Series, run: RunState) -> Finding | None:
+    """Find a reward that rose above all it had been while the accuracy on held-out tasks lost most of its best."""
+    for each in run.of_role("accuracy", series.rank, held_out=True):
+        values, steps = list(each.values), list(each.steps)
+        best = max(values)
+        at = max((place for place, value in enumerate(values) if value >= WELL * best), default=-1)
+        if at < TRIED or len(values) < at + 1 + MISSES or best <= 0 or max(values[at + 1 :]) > FAILS * best:
+            continue
+        known = [middle for middle, last in zip(series.middles, series.lasts, strict=True) if last <= steps[at - 1]]
+        limit = max(known, default=math.inf) + 4 * max(jitter(series.middles), 1e-9)
+        if median(series.middles[-3:]) <= limit:
+            continue
+        above = len(series.middles) - 1
+        while above > 0 and series.middles[above - 1] > limit:
+            above -= 1
+        begun = series.firsts[above]
+        text = (
+            f"{series.key} has been above all that it was since step {begun}, at {number(series.middles[-1])}, while "
+            f"{each.key} fell from {number(best)} to {number(each.value)}"
+        )
+        return HACKING.about(series, begun, text, (min(series.middles), limit))
+    return None
 
 
 def _rises(values: list[float]) -> bool:

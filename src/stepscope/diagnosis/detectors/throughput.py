@@ -44,12 +44,23 @@ NAMED = 0.6
 """A span explains a slowdown when it has this share of it..."""
 TIMES_ALONE, ALONE = 3.0, 1.5
 """... and on a busy machine when it takes so many times as long, and the others less than so many times."""
+FAR_MORE = 5.0
+"""... or that many times as many times: a busy machine slows everything alike."""
 REGRESSION = Kind(
     "slower_than_before",
     "WARN",
     "a change of code, configuration or machine since the earlier runs",
     "Compare configuration, code version and spans with an earlier run.",
 )
+EVEN_STEPS, EVEN_TIMES, UNEVEN = 20, 1.5, 0.3
+"""Nine of ten of so many steps take so many times as long as nine of ten did before, and half of them hardly longer."""
+UNFAIR, NOT_KNOWN = 1.5, 4.0
+"""The first times the load of each CPU explains longer steps, and this much where the load is not known."""
+UNCOVERED = (
+    "it is in a part of the step that no span covers; in this order: the loop waits for its next batch; a lock, "
+    "logging or writing; more computing in each step"
+)
+COVER = "Put a span around the loading (train.data_load) and around what else is in a step, or call instrument()."
 SLOWER = 0.09
 """Less than this, in logarithms, is not reported."""
 SIGMAS = 6.0
@@ -59,6 +70,8 @@ SMALL = 0.2
 """A smaller slowdown, in logarithms, is judged over the wider window only."""
 COST = 0.01
 """A slowdown has cost this share of the run so far; one that is over and cost less is withdrawn."""
+FURTHER = math.log(1.5)
+"""After a slowdown, a further one is a finding of its own from this on, in logarithms."""
 MIN_BLOCKS = 24
 REGRESSED = math.log(1.15)
 REGRESSION_STEPS = 50
@@ -88,10 +101,13 @@ class Throughput:
         series = self._series
         if len(series.middles) < MIN_BLOCKS or not series.positive:
             return None
-        if self._reported is not None:
-            return self._recovered(self._reported)
+        before = self._reported
+        if before is not None and (recovered := self._recovered(before)) is not None:
+            return recovered
         for width in WIDTHS:
-            found = self._judge(width)
+            if before is not None and series.firsts[-2 * width] < (before.last or 0):
+                continue
+            found = self._judge(width, least=0.0 if before is None else FURTHER)
             if found is not None:
                 self._reported = found
                 return found
@@ -107,7 +123,7 @@ class Throughput:
         self._reported = None
         return LOSS.withdrawn(series, found.step or 0)
 
-    def _judge(self, width: int) -> Finding | None:
+    def _judge(self, width: int, least: float) -> Finding | None:
         series, sign, scaled = self._series, self._sign, self._series.scaled
         if len(scaled) < 2 * width + 2:
             return None
@@ -118,7 +134,10 @@ class Throughput:
         before, after = middles[-2 * width : -width], middles[-width:]
         was, became, lowest = median(before), median(after), min(before)
         fell = was - became
-        if fell < (SLOWER if width == WIDTHS[-1] else SMALL) or sum(value < lowest for value in after) < width - 1:
+        if (
+            fell < max(SLOWER if width == WIDTHS[-1] else SMALL, least)
+            or sum(value < lowest for value in after) < width - 1
+        ):
             return None
         wide = max(spread(before), spread(after), jitter(middles) / 2, 0.002)
         steady = abs(median(after[: width // 2]) - median(after[width // 2 :])) < 0.5 * fell
@@ -201,6 +220,8 @@ class Pace:
         """Name the span behind a slowdown; on a busy machine a slowdown of all spans is the machine's."""
         before, after = _around(found, kept)
         busy = self._run.busy(found.ranks[0])
+        if busy and (waits := _even_wait(found, before, after, self._most(found.ranks[0]))) is not None:
+            return replace(waits, text=f"{waits.text}; {busy}, which does not explain it")
         if before and after:
             usual, now = (median([each.took for each in some]) for some in (before, after))
             names = {name for each in after for name in each.own}
@@ -208,7 +229,8 @@ class Pace:
             top = max(names, key=lambda name: grown[name][1] - grown[name][0])
             was, became = grown[top]
             others = (now - became) / max(usual - was, 1e-9)
-            alone = others < ALONE and became > TIMES_ALONE * was and not traits(top).step
+            alone = (others < ALONE or became > FAR_MORE * others * was) and became > TIMES_ALONE * was
+            alone = alone and not traits(top).step
             if became - was > NAMED * (now - usual) and (alone or not busy):
                 return _in_span(found, top, was, became, usual, now)
         if not busy:
@@ -221,6 +243,11 @@ class Pace:
             cause=BUSY.cause,
             advice=BUSY.advice,
         )
+
+    def _most(self, rank: int) -> float:
+        """Return how many times as long steps take at most on a machine as busy as this one."""
+        load, cpus = self._run.reading("host_load", rank), self._run.reading("host_cpus", rank)
+        return max(UNFAIR * load / cpus, EVEN_TIMES) if load and cpus else NOT_KNOWN
 
     def _weighed(self, found: Finding, kept: deque[Kept]) -> Finding:
         """Make a slowdown a remark that costs little: in each step, or so far."""
@@ -285,9 +312,33 @@ def _usual(steps: list[Kept], name: str) -> float:
     return median([each.own.get(name, 0.0) for each in steps])
 
 
+def _even_wait(found: Finding, before: list[Kept], after: list[Kept], most: float) -> Finding | None:
+    """Return a slowdown by about the same time in every step; a busy machine delays steps unevenly."""
+    if len(before) < EVEN_STEPS or len(after) < EVEN_STEPS:
+        return None
+    usual = sorted([each.took for each in before])
+    limit = math.sqrt(usual[len(usual) // 2] * median([each.took for each in after]))
+    since = next((at for at, each in enumerate(after) if each.took > limit), 0)
+    took = sorted([each.took for each in after[since:]])
+    fastest, now, was = took[len(took) // 10], took[len(took) // 2], usual[len(usual) // 2]
+    slowest_before = usual[9 * len(usual) // 10]
+    if len(took) < EVEN_STEPS or fastest < most * slowest_before or now - fastest > UNEVEN * now:
+        return None
+    if fastest - slowest_before < MIN_LOST_SECONDS:
+        return None
+    begun = after[since].step
+    names = {name for each in after for name in each.own}
+    grown = {name: (_usual(before, name), _usual(after[since:], name)) for name in names}
+    top = max(names, key=lambda name: grown[name][1] - grown[name][0])
+    if len(names) > 1 and now - grown[top][1] > ALONE * (was - grown[top][0]):
+        return None  # all of the step is slower
+    moved = _in_span(replace(found, step=begun), top, *grown[top], was, now)
+    return replace(moved, text=f"{moved.text}, at least {seconds(fastest)} in nine of ten steps")
+
+
 def _in_span(found: Finding, span: str, was: float, became: float, usual: float, now: float) -> Finding:
     """Return a slowdown that one span explains."""
-    loading = traits(span).loading
+    loading, uncovered = traits(span).loading, traits(span).step
     text = (
         f"a step takes {seconds(now)} since step {found.step}, {seconds(usual)} before: {span} went from "
         f"{seconds(was)} to {seconds(became)}"
@@ -296,10 +347,18 @@ def _in_span(found: Finding, span: str, was: float, became: float, usual: float,
         found,
         text=text,
         span=span,
-        cause="the loop waits for data" if loading else f"{span} takes longer; the rest of the step does not",
+        cause=(
+            "the loop waits for data"
+            if loading
+            else UNCOVERED
+            if uncovered
+            else f"{span} takes longer; the rest of the step does not"
+        ),
         advice=(
             "Add loader workers or prefetching; check the storage and what is done to each sample since that step."
             if loading
+            else COVER
+            if uncovered
             else f"Profile {span} before and after that step."
         ),
     )

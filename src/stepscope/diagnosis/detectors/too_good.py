@@ -210,6 +210,7 @@ def _by_blocks(series: Series, run: RunState) -> Finding | None:
             was - half < 2 * steepest
             or median(middles[:4]) - median(before[:4]) < LEARNT
             or _changed(series, run, 5 * count + BEFORE)
+            or run.changed(series.firsts[-count - BLOCKS], series.step)
             or _rate_falls(series, run, series.firsts[-count])
         ):
             continue

@@ -20,7 +20,7 @@ from stepscope.hub.limits import Limits
 from stepscope.hub.refusals import Refusal, Refused
 from stepscope.hub.threads import Periodic
 from stepscope.model.ports import Writer, run_id_problem
-from stepscope.model.records import Record, Span, has_steps_in_range
+from stepscope.model.records import Metric, Record, Span, has_steps_in_range
 
 TOO_MANY_RUNS = "too many runs: the limit on new runs per day and receiver, or on runs in the store, is reached"
 DAY_SECONDS = 24 * 3600.0
@@ -28,6 +28,7 @@ _COUNT_SECONDS = 60.0
 _MAX_SEEN = 200_000
 UNPACKABLE = "the record cannot be stored"
 STEP_OUT_OF_RANGE = "the step is out of range"
+EMPTY_NAME = "the metric has no name"
 OTHER_PROJECT = "the run belongs to another project than the token"
 _MAX_RUNS = 50_000
 
@@ -112,6 +113,9 @@ class Ingest:
         if not has_steps_in_range(records):
             given, records = len(records), [record for record in records if has_steps_in_range([record])]
             upload.rejected[STEP_OUT_OF_RANGE] += given - len(records)
+        if nameless := sum(isinstance(each, Metric) and "" in each.values for each in records):
+            upload.rejected[EMPTY_NAME] += nameless
+            records = _named(records)
         writer = self._scrubber.safe_writer(writer, lost)
         kept = self._scrubber.scrub(None if self._ours else writer.run, records, lost)
         upload.rejected[TOO_MANY_SERIES] += lost.pop(TOO_MANY_SERIES, 0)
@@ -154,6 +158,18 @@ class Ingest:
             self._counters.add("written", self.receiver, taken)
         else:
             self._counters.add("retried", self.receiver, reason="full")
+
+
+def _named(records: list[Record]) -> list[Record]:
+    """Leave out the values of metrics that have no name, and records that have no other."""
+    named: list[Record] = []
+    for each in records:
+        if isinstance(each, Metric) and "" in each.values:
+            values = {name: value for name, value in each.values.items() if name}
+            named += [structs.replace(each, values=values)] if values else []
+        else:
+            named.append(each)
+    return named
 
 
 class RunLimits:

@@ -9,6 +9,7 @@ import { IconButton } from "./parts/controls.js";
 import { Toasts } from "./parts/overlays.js";
 import { useRunName } from "./parts/run_names.js";
 import { Empty, Failure, Loading, PartialAnswers, Reach } from "./parts/states.js";
+import { escapeInvisible } from "./parts/invisible.js";
 
 // The views. `name` is the first part of the address, `title` is shown in the navigation (none: not there),
 // `all` says that it is over all projects, so that a token of one project cannot use it,
@@ -98,7 +99,7 @@ function Outlet({ view, parts, query }) {
   const about = useRunName(titled ? "" : query.get("run"));
   useEffect(() => {
     if (titled) return;
-    document.title = [view.title || "Run", about, "Stepscope"].filter(Boolean).join(" · ");
+    document.title = escapeInvisible([view.title || "Run", about, "Stepscope"].filter(Boolean).join(" · "));
   }, [view.name, about]);
   useEffect(() => {
     if (module) return;

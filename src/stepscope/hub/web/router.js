@@ -108,6 +108,16 @@ export function useParam(key, fallback = "") {
 }
 
 /**
+ * The tab of the address: one of some names, else the first of them.
+ * @param {string[]} names
+ * @returns {[string, (next: Value) => void]}
+ */
+export function useTab(names) {
+  const [given, set] = useParam("tab", names[0]);
+  return [names.includes(given) ? given : names[0], set];
+}
+
+/**
  * A parameter that can be there several times.
  * @param {string} key
  * @returns {[string[], (next: string[], options?: { replace?: boolean }) => void]}

@@ -42,6 +42,8 @@ class _Saved(msgspec.Struct):
     attempt: int
     events: list[LifeEvent]
     measured: list[LifeEvent] = []
+    version: int = 1
+    replaced: bool = False
 
     @property
     def order(self) -> tuple[int, int, int]:
@@ -74,6 +76,8 @@ class CheckpointJson(TypedDict):
     manifest: str | None
     content: str | None
     complete: bool | None
+    version: Annotated[int, Meta(description="The how-manieth it is that was saved at its path.")]
+    replaced: Annotated[bool, Meta(description="Whether a later one was saved at its path, so that it is gone.")]
     attrs: Attrs
     values: dict[str, ValueAt]
 
@@ -106,6 +110,7 @@ class CheckpointList(TypedDict):
     keys: list[str]
     checkpoints: list[CheckpointJson]
     total: int
+    replaced: Annotated[int, Meta(description="How many of these are replaced.")]
     best: BestCheckpoint | None
     loaded: list[LoadedCheckpoint]
 
@@ -117,7 +122,14 @@ class CheckpointList(TypedDict):
         RUN,
         Param("key", "text", "a metric to show; without one, the most important ones", many=MAX_KEYS),
         Param("best", "text", "the metric that decides which checkpoint is the best; without it, the first shown"),
-        Param("limit", "integer", "at most this many, the newest", 100, low=1, high=MAX_CHECKPOINTS),
+        Param(
+            "limit",
+            "integer",
+            "at most this many, the newest; those that are not replaced first",
+            100,
+            low=1,
+            high=MAX_CHECKPOINTS,
+        ),
     ),
 )
 def checkpoints(reader: Reader, given: dict[str, Any]) -> CheckpointList:
@@ -125,7 +137,8 @@ def checkpoints(reader: Reader, given: dict[str, Any]) -> CheckpointList:
     run = reader.number(given["run"])
     events = read_life_events(reader.engine, run, _EVENTS, MAX_EVENTS)
     found = _saved(events)
-    shown = found[: given["limit"]]
+    shown = sorted(found, key=lambda each: each.replaced)[: given["limit"]]
+    shown.sort(key=lambda each: each.order, reverse=True)
     keys, catalog = _metrics(reader.engine, run, given["key"], given["best"])
     values = _read_values(reader.engine, catalog, [each.step for each in shown if each.step is not None])
     rows = [_checkpoint_json(each, keys, values) for each in shown]
@@ -134,6 +147,7 @@ def checkpoints(reader: Reader, given: dict[str, Any]) -> CheckpointList:
         "keys": keys,
         "checkpoints": rows,
         "total": len(found),
+        "replaced": sum(each.replaced for each in found),
         "best": None if wanted is None else _best(wanted, rows),
         "loaded": [_loaded_json(each, found) for each in events if each.name == names.EVENT_CHECKPOINT_LOADED],
     }
@@ -151,7 +165,13 @@ def _saved(events: Iterable[LifeEvent]) -> list[_Saved]:
             measured.setdefault(place, []).append(event)
     for place, each in found.items():
         each.measured = measured.get(place, [])
-    return sorted(found.values(), key=lambda each: each.order, reverse=True)
+    ordered = sorted(found.values(), key=lambda each: each.order)
+    newest: dict[str, _Saved] = {}
+    for each in ordered:
+        if (before := newest.get(each.path)) is not None:
+            before.replaced, each.version = True, before.version + 1
+        newest[each.path] = each
+    return ordered[::-1]
 
 
 def _metrics(
@@ -229,18 +249,21 @@ def _checkpoint_json(saved: _Saved, keys: Sequence[str], values: _Values) -> Che
         "manifest": None if newest is None else str(newest.attrs.get("manifest", "")),
         "content": None if newest is None else str(newest.attrs.get("content", "")) or None,
         "complete": None if newest is None else newest.attrs.get("complete") is True,
+        "version": saved.version,
+        "replaced": saved.replaced,
         "attrs": plain({name: value for name, value in first.attrs.items() if name not in _OWN}),
         "values": shown,
     }
 
 
 def _best(key: str, rows: Sequence[CheckpointJson]) -> BestCheckpoint | None:
-    """The checkpoint with the best value of a metric; of equal ones the newest. None when none has a finite one."""
+    """The checkpoint with the best value of a metric, of those that are there; of equal ones the newest."""
     higher = is_higher_better(key)
     finite = [
         (row, value)
         for row in rows
-        if key in row["values"]
+        if not row["replaced"]
+        and key in row["values"]
         and isinstance(value := row["values"][key]["value"], int | float)
         and math.isfinite(value)
     ]

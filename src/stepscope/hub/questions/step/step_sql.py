@@ -47,6 +47,8 @@ MIN_BEFORE = 5
 """The least number of earlier values that a z-score needs."""
 NOTABLE_SIGMAS, UNUSUAL_SIGMAS, EXTREME_SIGMAS = 3.0, 6.0, 10.0
 """Standard deviations from the mean of earlier steps for the levels 1, 2 and 3."""
+ROUNDING = 1e-12
+"""A difference of less than this share of the mean is the rounding of the mean."""
 STEADY_SHARE = 0.02
 """A value within this share of the mean never reaches level 2: schedules move that much."""
 
@@ -83,6 +85,8 @@ class StepValue(Struct, frozen=True):
         if not self.before or not math.isfinite(self.value):
             return None, None, value_level(self.value, self.mean, None, None)
         delta = self.value - self.mean
+        if abs(delta) <= ROUNDING * abs(self.mean):
+            delta = 0.0
         # Below a ten-millionth of the mean a deviation is rounding.
         usable = self.before >= MIN_BEFORE and self.std > abs(self.mean) * 1e-7 and math.isfinite(self.std)
         z = delta / self.std if usable else None

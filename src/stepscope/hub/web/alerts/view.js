@@ -2,7 +2,7 @@
 import { html, useEffect } from "../h.js";
 import { useAccess } from "../access.js";
 import { address, fetchJson, get } from "../api.js";
-import { useParam } from "../router.js";
+import { useParam, useTab } from "../router.js";
 import { useFetch, useNow } from "../use.js";
 import { ago, count, lasting } from "../parts/format.js";
 import { Choice } from "../parts/controls.js";
@@ -23,7 +23,7 @@ const WORST = ["FATAL", "ERROR", "WARN", "INFO"];
 const OPEN = ["firing", "recovering", "no-data", "error"];
 
 export default function Alerts() {
-  const [tab, setTab] = useParam("tab", "firing");
+  const [tab, setTab] = useTab(TABS.map(([name]) => name));
   const [run] = useParam("run", "");
   const [shown, setShown] = useParam("alert", "");
   const fetched = useFetch((signal) => get("alerts/states", { run, limit: MOST }, signal), [run]);

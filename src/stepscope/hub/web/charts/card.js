@@ -4,6 +4,7 @@ import { useShownTheme } from "../theme.js";
 import { IconButton, Swatch } from "../parts/controls.js";
 import { count, counted, quantity } from "../parts/format.js";
 import { lastText } from "../parts/last.js";
+import { useMedia } from "../use.js";
 import { inSight } from "./painter.js";
 import { covers, Plot, sizeOf } from "./plot.js";
 import { belowLog, formatX, outliers } from "./scales.js";
@@ -213,7 +214,8 @@ export function ChartCard({
 function Legend({ lines, plot, onPick, linked }) {
   const focus = (id) => (linked ? highlight(id) : plot.current?.show({ ...plot.current.what, focus: id }));
   const item = (line) => html`<${Swatch} at=${line.at} />${line.short || line.name}`;
-  return html`<span class="chart-legend">${lines.slice(0, IN_LEGEND).map((line) => {
+  const scrolls = useMedia("(max-width: 600px)") && !onPick ? 0 : undefined;
+  return html`<span class="chart-legend" tabindex=${scrolls}>${lines.slice(0, IN_LEGEND).map((line) => {
     const over = { onPointerEnter: () => focus(line.id), onPointerLeave: () => focus(null) };
     return onPick
       ? html`<button type="button" key=${line.id} title=${`Hide ${line.name}`} ...${over}

@@ -4,6 +4,7 @@ import { May, useAccess } from "../access.js";
 import { href } from "../router.js";
 import { colour } from "../theme.js";
 import { IconMenu } from "../parts/controls.js";
+import { escapeInvisible } from "../parts/invisible.js";
 
 export function ChartMenu({ title, name, metric, plot, look, settings, onSettings, source }) {
   const set = (wanted) => onSettings(cleaned({ ...settings, ...wanted }));
@@ -104,7 +105,7 @@ function savePicture(name, plot) {
   ctx.fillRect(0, 0, canvas.width, canvas.height);
   ctx.fillStyle = colour("--ink");
   ctx.font = `600 ${13 * ratio}px Inter, system-ui, sans-serif`;
-  ctx.fillText(name, 12 * ratio, 18 * ratio);
+  ctx.fillText(escapeInvisible(name), 12 * ratio, 18 * ratio);
   ctx.drawImage(from, 0, HEAD * ratio);
   canvas.toBlob((blob) => blob && save(`${fileName(name)}.png`, blob));
 }

@@ -1,6 +1,7 @@
 // What every line of a chart has under the pointer: a list beside it, the highest value first.
 import { quantity } from "../parts/format.js";
 import { formatX } from "./scales.js";
+import { escapeInvisible } from "../parts/invisible.js";
 
 const MAX_ROWS = 12;
 const AWAY = 14; // pixels beside the pointer
@@ -55,7 +56,7 @@ function row(kind, name, value, colour = "") {
     swatch.style.background = colour;
     made.append(swatch);
   }
-  title.textContent = name;
+  title.textContent = escapeInvisible(name);
   number.textContent = value;
   made.append(title, number);
   return made;

@@ -1,5 +1,6 @@
 // Controls: a bar of them, choices side by side, switches, search fields, menus, marks of a run's state.
 import { html, useEffect, useId, useLayoutEffect, useRef, useState } from "../h.js";
+import { count } from "./format.js";
 import { seriesColour, seriesDash } from "../theme.js";
 
 export function Toolbar({ label, children }) {
@@ -22,6 +23,17 @@ export function Switch({ label, on, onChange, title }) {
   return html`<button type="button" class=${"switch" + (on ? " on" : "")} aria-pressed=${on ? "true" : "false"}
       title=${title}
     onClick=${() => onChange(!on)}>${label}</button>`;
+}
+
+const LONG = 400; // characters
+
+// A text; of a long one the beginning, until all of it is asked for.
+export function Folded({ text }) {
+  const [open, setOpen] = useState(false);
+  if (text.length <= LONG) return html`<span>${text}</span>`;
+  return html`<span>${open ? text : text.slice(0, LONG / 2) + "… "}</span>
+    <button type="button" class="link" aria-expanded=${open ? "true" : "false"} onClick=${() => setOpen(!open)}>
+      ${open ? "Show less" : `Show all ${count(text.length)} characters`}</button>`;
 }
 
 // A short piece of a line in its style: the colour, and the dashes where it has some.

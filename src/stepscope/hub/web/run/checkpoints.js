@@ -1,5 +1,5 @@
 // The checkpoints of a run with the metrics at their steps, and the runs that it came from and that came from it.
-import { html, useEffect } from "../h.js";
+import { html, useEffect, useState } from "../h.js";
 import { get, quoted, runPath } from "../api.js";
 import { change, href, useParam } from "../router.js";
 import { useFetch } from "../use.js";
@@ -22,8 +22,9 @@ export function Checkpoints({ run, going }) {
   }, [going]);
   const found = fetched.value;
   if (!found || (!found.total && !found.loaded.length)) return null;
+  const shown = found.checkpoints.filter((each) => !each.replaced).length;
   return html`<section class="panel box checkpoints" aria-label="Checkpoints">
-    <header class="box-head"><h2>Checkpoints <span class="muted">${count(found.total)}</span></h2>
+    <header class="box-head"><h2>Checkpoints <span class="muted">${count(found.total - found.replaced)}</span></h2>
       ${
         found.keys.length > 0 &&
         html`<${Select} label="best by" hidden=${false} value=${best || found.best?.key || found.keys[0]}
@@ -33,8 +34,8 @@ export function Checkpoints({ run, going }) {
       ${found.loaded.map((each) => html`<p class="muted" key=${each.attempt + "-" + each.rank}>${loadedWords(each)}</p>`)}
       ${found.total > 0 && html`<${Table} found=${found} />`}
       ${
-        found.total > found.checkpoints.length &&
-        html`<p class="muted">The newest ${count(found.checkpoints.length)} are shown; the best is the best of these.</p>`
+        found.total - found.replaced > shown &&
+        html`<p class="muted">The newest ${count(shown)} are shown; the best is the best of these.</p>`
       }
     </div></section>`;
 }
@@ -44,13 +45,17 @@ function loadedWords({ attempt, rank, step, path }) {
   return `Attempt ${attempt}${rank ? ` on rank ${rank}` : ""} continued from the checkpoint${at}: ${path}`;
 }
 
+// The checkpoints that are there; those whose path was written again are folded.
 function Table({ found }) {
+  const [open, setOpen] = useState(false),
+    rows = found.checkpoints.filter((each) => open || !each.replaced),
+    replaced = found.checkpoints.filter((each) => each.replaced).length;
   return html`<table class="plain">
     <thead><tr><th><span class="sr">best</span></th><th class="num">step</th>
       ${found.keys.map((key) => html`<th class="num" key=${key}>${canonicalKey(key)}</th>`)}
       <th class="num">size</th><th class="num">took</th><th>saved</th><th>path</th></tr></thead>
-    <tbody>${found.checkpoints.map(
-      (each) => html`<tr key=${each.id}>
+    <tbody>${rows.map(
+      (each) => html`<tr key=${each.id} class=${each.replaced ? "muted" : ""}>
         <td>${
           found.best?.id === each.id &&
           html`<span class="good-text" role="img" aria-label="best" title=${`Best ${canonicalKey(found.best.key)}`}>★</span>`
@@ -63,8 +68,16 @@ function Table({ found }) {
         }</td>
         <td class="num">${each.seconds === null ? "–" : lasting(each.seconds)}</td>
         <td class="nowrap">${clock(each.time)}</td>
-        <td class="mono checkpoint-path" title=${each.manifest ? `manifest ${each.manifest}` : undefined}>${each.path}</td></tr>`,
-    )}</tbody></table>`;
+        <td class="mono checkpoint-path" title=${each.manifest ? `manifest ${each.manifest}` : undefined}>${each.path}${
+          (each.replaced || each.version > 1) &&
+          html`<span class="muted"> ${each.replaced ? `version ${each.version}, replaced` : `version ${each.version}`}</span>`
+        }</td></tr>`,
+    )}</tbody></table>
+    ${
+      replaced > 0 &&
+      html`<button type="button" class="link" aria-expanded=${open} onClick=${() => setOpen(!open)}>
+        ${open ? "Hide" : "Show"} ${count(replaced)} that later ones at the same path replaced</button>`
+    }`;
 }
 
 // The value of a metric at the step of a checkpoint; one of an earlier step says so.

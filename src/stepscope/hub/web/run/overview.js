@@ -1,6 +1,6 @@
 // What a run is: the use of its time, configuration, environment, commit, attempts and processes.
 import { html, useState } from "../h.js";
-import { Code, Search } from "../parts/controls.js";
+import { Code, Folded, Search } from "../parts/controls.js";
 import { clock, count, flat, lasting, number, ordinal, percent, plain } from "../parts/format.js";
 import { Fetched, Empty } from "../parts/states.js";
 import { Artifacts } from "./artifacts.js";
@@ -67,6 +67,9 @@ function Gpus({ columns }) {
     </tbody></table></div></section>`;
 }
 
+const wordsOf = (value) =>
+  Array.isArray(value) && value.every((each) => typeof each === "string") ? value.join(" ") : plain(value);
+
 function Settings({ title, settings, empty }) {
   const [search, setSearch] = useState("");
   const rows = flat(settings).filter(([key, value]) =>
@@ -90,9 +93,7 @@ function Settings({ title, settings, empty }) {
         ([key, value]) =>
           html`<tr key=${key}><th scope="row">${key}</th>
             <td class="mono">
-              ${
-                Array.isArray(value) && value.every((each) => typeof each === "string") ? value.join(" ") : plain(value)
-              }
+              <${Folded} text=${wordsOf(value)} />
             </td>
           </tr>`,
       )}

@@ -14,6 +14,7 @@ import { RunHead } from "./head.js";
 import { Overview } from "./overview.js";
 import { Samples } from "./samples.js";
 import { StepDrawer } from "../step/drawer.js";
+import { escapeInvisible } from "../parts/invisible.js";
 
 const FLAGS = 1000; // alerts and events that are flagged at most
 const NONE = [],
@@ -93,7 +94,7 @@ function OneRun({ id }) {
   usePolling(going, run.value?.status === "importing" ? 2000 : 10000, [run, goodput, findings]);
   const onEdited = useMemo(() => (now) => run.set((old) => old && { ...old, ...now, values: old.values }), []);
   useEffect(() => {
-    if (run.value) document.title = `${run.value.name || id} · Stepscope`;
+    if (run.value) document.title = `${escapeInvisible(run.value.name || id)} · Stepscope`;
   }, [run.value?.name]);
   if (run.error?.status === 404 && !run.value) return html`<div class="page run"><${ByName} name=${id} /></div>`;
   return html`<div class=${"page run" + (step !== null ? " with-drawer" : "")}>

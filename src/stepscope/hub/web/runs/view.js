@@ -121,9 +121,9 @@ export default function RunsView() {
       !runs.rows.length &&
       !runs.loading &&
       !wrong &&
-      html`<p class="runs-none muted">No run matches this filter. <a href=${href("runs")}>Show all ${count(runs.total)}
-      </a>
-      </p>`
+      html`<${NoneYet} reload=${runs.reload}>
+        <p class="runs-none muted">No run matches this filter. <a href=${href("runs")}>Show all ${count(runs.total)}</a></p>
+      <//>`
     }
   </div>`;
 }

@@ -6,6 +6,7 @@ import { useShownTheme } from "../theme.js";
 import { millis } from "../parts/format.js";
 import { fitted, palette, prepare } from "./colours.js";
 import { laneTitle, moved, ticks, zoomed } from "./model.js";
+import { escapeInvisible } from "../parts/invisible.js";
 
 const ROW = 19,
   HEAD = 21,
@@ -285,7 +286,10 @@ function bar(pen, scene, i, low, high, y, faded) {
 }
 
 function label(pen, { trace, of }, i, low, high, y, faded) {
-  const text = fitted((trace.status[i] === 2 ? "✕ " : "") + trace.names[trace.name[i]], high - low - 8);
+  const text = fitted(
+    (trace.status[i] === 2 ? "✕ " : "") + escapeInvisible(trace.names[trace.name[i]]),
+    high - low - 8,
+  );
   if (!text) return;
   pen.fillStyle = faded ? of["ink-2"] : of.panel;
   pen.fillText(text, low + 5, y + ROW / 2 + 0.5);

@@ -1,7 +1,7 @@
 // Configurations side by side; what differs comes first.
 import { html, useState } from "../h.js";
 import { href } from "../router.js";
-import { Switch } from "../parts/controls.js";
+import { Folded, Switch } from "../parts/controls.js";
 import { count, flat, lasting, plain } from "../parts/format.js";
 import { Empty } from "../parts/states.js";
 
@@ -32,7 +32,7 @@ export function Diff({ runs }) {
           (value, at) =>
             html`<td key=${at}
                 class=${"mono" + (row.texts[at] !== row.common ? " changed" : "")}>
-                  ${value === undefined ? html`<span class="muted">absent</span>` : plain(value)}</td>`,
+                  ${value === undefined ? html`<span class="muted">absent</span>` : html`<${Folded} text=${plain(value)} />`}</td>`,
         )}
         </tr>`,
       )}</tbody>

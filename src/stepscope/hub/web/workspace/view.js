@@ -1,7 +1,7 @@
 // A workspace: the runs of a project, or chosen ones, in a list beside charts in which all visible runs lie over each other.
 import { html, useEffect, useMemo, useState } from "../h.js";
 import { get, quoted } from "../api.js";
-import { change, go, href, useParam, useParams } from "../router.js";
+import { change, go, href, useParam, useParams, useTab } from "../router.js";
 import { useDebounced, useFetch, useMedia, useNow } from "../use.js";
 import { runStyles, useShownTheme } from "../theme.js";
 import { Menu, Status } from "../parts/controls.js";
@@ -18,6 +18,7 @@ import { Relations } from "./scatter.js";
 import { Share } from "../share/dialog.js";
 import { useList } from "./state.js";
 import { Opening, Views } from "./views.js";
+import { escapeInvisible } from "../parts/invisible.js";
 
 const MOST = 50; // runs that are visible until someone says otherwise
 const MAX_DIFF = 40; // runs whose settings are compared side by side
@@ -42,11 +43,18 @@ function Nothing() {
   </div>`;
 }
 
+const TABS = [
+  ["charts", "Charts"],
+  ["relations", "Relations"],
+  ["config", "Configuration"],
+];
+
 function Workspace({ project, chosen }) {
   const [filter] = useParam("filter");
   const [sort] = useParam("sort", "-started");
   const [by] = useParam("group");
-  const [tab, setTab] = useParam("tab", "charts");
+  const tabs = project === null ? TABS : [...TABS, ["notes", "Notes"]],
+    [tab, setTab] = useTab(tabs.map(([name]) => name));
   const [hidden] = useParams("hide");
   const [added] = useParams("show");
   const [columns, setColumns] = useList("column", project ?? "compare");
@@ -88,7 +96,7 @@ function Workspace({ project, chosen }) {
   const [listed, setListed] = useState(false);
   useEffect(() => {
     const named = project ?? (shown.length <= 3 ? shown.map((run) => run.name || run.id).join(", ") : "Compare");
-    document.title = `${named || "Compare"} · Stepscope`;
+    document.title = `${escapeInvisible(named || "Compare")} · Stepscope`;
   }, [project, shown.length, shown[0]?.id]);
   const going = runs.rows.some((run) => run.status === "running");
   useEffect(() => {
@@ -107,12 +115,7 @@ function Workspace({ project, chosen }) {
         ? "Compare"
         : html`<a class="muted" href=${href("projects")}>Projects</a> <span class="muted">/</span> ${project}`
     }</h1>
-    <nav class="tabs" aria-label="Parts of the workspace">${[
-      ["charts", "Charts"],
-      ["relations", "Relations"],
-      ["config", "Configuration"],
-      ...(project === null ? [] : [["notes", "Notes"]]),
-    ].map(
+    <nav class="tabs" aria-label="Parts of the workspace">${tabs.map(
       ([name, title]) => html`<button key=${name} type="button" aria-current=${tab === name ? "page" : undefined}
         onClick=${() => setTab(name)}>${title}</button>`,
     )}
@@ -140,7 +143,7 @@ function Workspace({ project, chosen }) {
         ${
           tab === "config"
             ? html`<${Settings} runs=${shown} />`
-            : tab === "notes" && project !== null
+            : tab === "notes"
               ? html`<${ProjectNotes} project=${project} runs=${shown} />`
               : tab === "relations"
                 ? html`<${Relations} filter=${asked(project, chosen, filter)} visible=${visible} fields=${fetched} styles=${styles} />`

@@ -1,0 +1,89 @@
+"""Sudden rise: a loss that leaves the range of its values from one step to the next, though it may fall back soon."""
+
+import math
+from statistics import median
+
+from stepscope.diagnosis.detector import RunState, judged_once
+from stepscope.diagnosis.detectors.level_shift import LEVEL_SHIFT
+from stepscope.diagnosis.finding import Finding, number
+from stepscope.diagnosis.series_history import Series, roughness
+
+BEFORE, ABOVE, NEARLY, AFTER = 40, 5, 8, 10
+"""So many values in a row, or all but one of some more, are above all of so many before them; it is judged when so many
+are known."""
+LEAST, SIGMAS = 0.08, 3.0
+"""They rise by this much, in logarithms, and by so many times what neighbours differ."""
+AT_ONCE, CREPT = 0.6, 0.3
+"""The first value has this share of the rise, and those before it no more than the other: a swing takes longer."""
+CLIMBS, LONE = 1.3, math.log(1.7)
+"""A loss that goes on climbing diverges; a first value this far above the next ones, in logarithms, is a spike."""
+MAX_BLOCK = 64
+"""Of longer blocks not enough values are kept."""
+FADED = 0.75
+"""What has fallen below this share of the rise at the end is on its way back."""
+_OF_VALUES = frozenset(("value_estimate", "exploration"))
+_DAMAGED = (
+    "in this order: weights were lost and are learnt again (a layer or head that was made anew, a wrong or old "
+    "checkpoint, an optimizer state that does not fit); one update was far too large; other data came for a while"
+)
+_LOOK = "Evaluate a checkpoint from before the step; look at what was loaded, reset or edited there, and at the batch."
+
+
+def judge(series: Series, run: RunState) -> Finding | None:
+    """Test each value of the newest block, and those that so many are known after."""
+    if run.reinforcement or not run.roles.isdisjoint(_OF_VALUES):
+        return None  # the targets of such a loss move
+    if not series.positive or series.count < BEFORE + AFTER or series.block_size > MAX_BLOCK:
+        return None
+    values, steps = series.on_scale(list(series.values)), list(series.steps)
+    newest = len(values) - AFTER
+    for at in range(max(newest - series.block_size + 1, BEFORE), newest + 1):
+        before, after = values[at - BEFORE : at], values[at : at + NEARLY]
+        above = min(after[:ABOVE]) > max(before) or sorted(after)[1] > max(before)
+        if not above:
+            continue
+        if values[at + 1] - values[at] > values[at] - values[at - 1]:
+            at += 1  # the one before was high by chance
+        if (found := _judge_at(series, run, values, steps, at)) is not None:
+            return found
+    return None
+
+
+def _judge_at(series: Series, run: RunState, values: list[float], steps: list[int], at: int) -> Finding | None:
+    before, after = values[at - BEFORE : at], values[at : at + AFTER]
+    was = median(before[-BEFORE // 2 :])
+    rise, noise = median(after[:ABOVE]) - was, max(roughness(before), 0.01)
+    if rise < max(LEAST, SIGMAS * noise) or after[0] - was < AT_ONCE * rise:
+        return None
+    if max(median(before[-ABOVE:]), before[-1]) - was > CREPT * rise or run.raised(steps[at - 2], steps[at + 1], rise):
+        return None
+    if run.reweighted(series.rank, steps[at - 2], rise) or _began_attempt(run, steps[at]):
+        return None
+    level, lone = median(after[-3:]), after[0] - median(after[1:ABOVE])
+    if level > was + CLIMBS * rise or lone > LONE:
+        return None
+    faded = level < was + FADED * rise
+    text = (
+        f"{series.key} rose from {number(series.plain(was))} to {number(series.plain(after[0]))} at step {steps[at]}, "
+        f"from one value to the next, and those after it were above all of the {BEFORE} before"
+    )
+    if faded:
+        text += f"; it is at {number(series.plain(level))} by step {steps[min(at + AFTER, len(steps)) - 1]}"
+    return LEVEL_SHIFT.about(
+        series,
+        steps[at],
+        text,
+        (series.plain(min(before)), series.plain(max(before))),
+        value=series.plain(after[0]),
+        cause=_DAMAGED if faded else "",
+        advice=_LOOK if faded else "",
+        weight=rise / noise,
+    )
+
+
+def _began_attempt(run: RunState, step: int) -> bool:
+    return run.resumed is not None and abs(step - run.resumed) <= ABOVE
+
+
+SuddenRise = judged_once("SuddenRise", LEVEL_SHIFT, ("loss",), judge)
+"""Watches one training loss."""

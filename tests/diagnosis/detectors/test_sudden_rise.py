@@ -1,0 +1,53 @@
+"""A loss that jumps and is learnt again is named although it does not stay; noise and schedules are left alone."""
+
+import math
+import random
+from collections.abc import Callable
+
+import pytest
+
+from stepscope.diagnosis.finding import Finding
+from tests.diagnosis.detectors.test_held_out_and_runaway import Values, found_in
+
+AT = 200
+
+
+def damaged(rise: float, lasts: float, noise: float = 0.04) -> Callable[[int, random.Random], Values]:
+    """A loss that rises by a share at a step, and comes back within some steps."""
+
+    def values(step: int, rng: random.Random) -> Values:
+        above = rise * math.exp(-(step - AT) / lasts) if step >= AT else 0.0
+        return {"loss": (2.4 + 1.5 / (1 + step / 20)) * (1 + above) * rng.lognormvariate(0, noise), "lr": 1e-3}
+
+    return values
+
+
+@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize(("rise", "lasts"), [(0.5, 15.0), (0.4, 60.0)])
+def test_a_loss_that_is_learnt_again_is_named(rise: float, lasts: float, seed: int) -> None:
+    """With its step, and the weights among the candidates."""
+    (found,) = found_in(damaged(rise, lasts), seed=seed)
+    assert found.kind == "level_shift"
+    assert abs((found.step or 0) - AT) <= 1
+    assert "weights were" in found.cause
+
+
+def kinds(values: Callable[[int, random.Random], Values], seed: int) -> list[Finding]:
+    """What is found in 600 steps."""
+    return found_in(values, steps=600, seed=seed)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_noise_of_small_batches_is_left_alone(seed: int) -> None:
+    """Values that differ by half of their size, and hard batches for two steps."""
+    assert kinds(damaged(0.0, 1.0, noise=0.5), seed) == []
+    assert kinds(damaged(0.4, 1.5), seed) == []
+
+
+def test_a_rate_that_is_raised_explains_it() -> None:
+    """As a warm restart of the schedule does."""
+
+    def values(step: int, rng: random.Random) -> Values:
+        return {**damaged(0.3, 15.0)(step, rng), "lr": 1e-3 if step >= AT else 5e-4}
+
+    assert [each.kind for each in found_in(values, config={"schedule": "cosine_with_restarts", "lr": 1e-3})] == []
