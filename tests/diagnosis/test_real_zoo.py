@@ -33,6 +33,9 @@ MISSED = {
     "seventh.digits_frozen_after_evaluation",  # it had nearly learnt what there was
     "seventh.prices_never_cleared",  # a cyclic rate explains as much
     "seventh.prices_rate_too_high",  # one value an epoch, of which the first had learnt the most
+    "eighth.dcgan_judge_too_fast",  # the generator draws level again
+    "eighth.speech_rate_of_another_optimizer",  # it swings, and ends lower than it began
+    "eighth.timm_other_mean_after_resume",  # found at the next evaluation, 29 steps later
 }
 """Faults that are not named as they should be."""
 ALARMED = {
@@ -45,6 +48,8 @@ ALARMED = {
     "third.healthy_experts",
     "fourth.healthy_groups",
     "third.healthy_student",
+    "eighth.healthy_curriculum_of_sums",  # no stage is logged, so that its jumps are those of other data
+    "eighth.healthy_dpo_with_noise",  # its steps did become slower by half, on a machine that told of no load
 }
 """Healthy trainings with a finding; all but the first and the last two do diverge, overfit, collapse or lose their
 experts. The student was recorded when a teacher was still taken for the model that is trained."""
@@ -66,8 +71,8 @@ def test_recorded_trainings_are_diagnosed(family: str) -> None:
 
 
 def test_the_recordings_are_small_and_cover_both_halves() -> None:
-    """They take less than 4.9 MB, and the families that nothing was tuned on are there."""
-    assert sum(path.stat().st_size for path in RECORDINGS.glob("*.xz")) < 4_900_000
+    """They take less than 5.1 MB, and the families that nothing was tuned on are there."""
+    assert sum(path.stat().st_size for path in RECORDINGS.glob("*.xz")) < 5_100_000
     halves = {
         "tuned",
         "held out",
@@ -82,5 +87,5 @@ def test_the_recordings_are_small_and_cover_both_halves() -> None:
         "sixth",
         "seventh",
     }
-    halves |= {"callbacks", "gpu"}
+    halves |= {"callbacks", "gpu", "eighth"}
     assert {half_of(each) for each in FAMILIES} == halves

@@ -371,10 +371,12 @@ def judged_once(
     held_out: bool | None = False,
     each: Literal["value", "block"] = "block",
     usual: Callable[[Series, RunState, Values], int] = lambda series, run, ahead: 0,
+    over: Callable[[Series, Finding], bool] | None = None,
 ) -> type[SeriesDetector]:
-    """Make a stateless detector of a series: `judge` is called until it returns a finding.
+    """Make a detector of a series: `judge` is called until it returns a finding.
 
-    `usual` counts how many of the next values, from the first on, it would find nothing in.
+    `usual` counts how many of the next values, from the first on, it would find nothing in. `over` tells whether what
+    came since shows that the finding was none: it is withdrawn then, and nothing is looked for any more.
     """
 
     class Once:
@@ -383,20 +385,26 @@ def judged_once(
         HELD_OUT: ClassVar[bool | None] = held_out
         EACH: ClassVar[Literal["value", "block"]] = each
 
-        __slots__ = ("_found", "_run", "_series")
+        __slots__ = ("_done", "_found", "_run", "_series")
 
         def __init__(self, series: Series, run: RunState) -> None:
-            self._series, self._run, self._found = series, run, False
+            self._series, self._run, self._done = series, run, False
+            self._found: Finding | None = None
 
         def take(self) -> Finding | None:
-            if self._found:
+            if self._done:
                 return None
-            found = judge(self._series, self._run)
-            self._found = found is not None
-            return found
+            if self._found is None:
+                self._found = judge(self._series, self._run)
+                self._done = self._found is not None and over is None
+                return self._found
+            if over is None or not over(self._series, self._found):
+                return None
+            self._done = True
+            return kind.withdrawn(self._series, self._found.step or 0)
 
         def usual(self, ahead: Values) -> int:
-            return len(ahead.steps) if self._found else usual(self._series, self._run, ahead)
+            return len(ahead.steps) if self._done else usual(self._series, self._run, ahead)
 
         def learn(self, taken: Values) -> None:
             pass

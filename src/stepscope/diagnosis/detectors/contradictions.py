@@ -5,7 +5,7 @@ import re
 from statistics import median
 
 from stepscope.diagnosis.detector import RunState, judged_once
-from stepscope.diagnosis.detectors.impossible_loss import IMPOSSIBLE
+from stepscope.diagnosis.detectors.impossible_loss import IMPOSSIBLE, is_perplexity
 from stepscope.diagnosis.detectors.not_learning import NOT_LEARNING
 from stepscope.diagnosis.detectors.overfit import GAP
 from stepscope.diagnosis.detectors.too_good import TOO_GOOD
@@ -87,7 +87,7 @@ _FLATTENED = "the logits are far too small: divided by a temperature where they 
 
 def judge_tokens(series: Series, run: RunState) -> Finding | None:
     """Find a loss of tokens that began far above that of guessing among the words of any language model."""
-    if len(series.middles) < 3 or run.reinforcement or not series.positive:
+    if len(series.middles) < 3 or run.reinforcement or not series.positive or is_perplexity(series.key):
         return None
     words = _classes(run) or 0
     if words < WORDS and "tokens" not in run.roles and not _of_tokens(series, run):

@@ -39,6 +39,8 @@ def judge(series: Series, run: RunState) -> Finding | None:
         return None
     if len(middles) < MIN_BLOCKS:
         return _from_the_start(series, middles)
+    if series.block_size == 1:  # each is one value, which may be low by chance
+        middles = [median(middles[max(at - 1, 0) : at + 2]) for at in range(len(middles))]
     lowest = min(middles)
     rise = median(middles[-3:]) - lowest
     if rise < (RISE if series.positive else 0.12 * abs(lowest)):

@@ -88,7 +88,14 @@ def judge_soon(series: Series, run: RunState) -> Finding | None:
 
 FEW, FAR, BETTER = 4, 1.4, 0.7
 """So many evaluations tell a rise by the first factor, while the training loss fell below the second share."""
+LOWER = 0.9
+"""Below this share of its best a held-out loss goes on improving."""
 _LEAKS = "the model memorizes the training data, or sees its targets there (a mask or a shift that is missing)"
+
+
+def _is_lower_yet(series: Series, found: Finding) -> bool:
+    """Return whether the held-out loss has fallen below what was its best: it rose by chance, in a few evaluations."""
+    return found.expected is not None and series.value < LOWER * found.expected[0]
 
 
 def judge_patience(series: Series, run: RunState) -> Finding | None:
@@ -141,6 +148,8 @@ def _training_falls(series: Series, run: RunState, since: int) -> bool:
 
 Overtraining = judged_once("Overtraining", OVERTRAINING, ("loss",), judge_patience, held_out=True, each="value")
 GeneralizationGap = judged_once("GeneralizationGap", GAP, ("loss", "accuracy"), judge_gap, held_out=True, each="value")
-OverfitSoon = judged_once("OverfitSoon", OVERFIT, ("loss",), judge_soon, held_out=True, each="value")
+OverfitSoon = judged_once(
+    "OverfitSoon", OVERFIT, ("loss",), judge_soon, held_out=True, each="value", over=_is_lower_yet
+)
 Overfit = judged_once("Overfit", OVERFIT, ("loss",), judge, held_out=True, each="value")
 """Watches one held-out loss together with the training loss."""

@@ -2,9 +2,8 @@
 
 import math
 from statistics import median
-from typing import ClassVar, Literal
 
-from stepscope.diagnosis.detector import RunState
+from stepscope.diagnosis.detector import RunState, judged_once
 from stepscope.diagnosis.finding import Finding, Kind, number
 from stepscope.diagnosis.series_history import Series, trend
 
@@ -133,31 +132,6 @@ def _kink(before: list[float], after: list[float], noise: float) -> bool:
     return early > 0 and late > 0.7 * early and last > 3 * noise and following < 0.3 * last
 
 
-class Plateau:
-    """Watches one training loss; what turns out to have been slow for a while only is withdrawn."""
-
-    KINDS: ClassVar[tuple[Kind, ...]] = (PLATEAU,)
-    ROLES: ClassVar[tuple[str, ...]] = ("loss",)
-    HELD_OUT: ClassVar[bool | None] = False
-    EACH: ClassVar[Literal["value", "block"]] = "block"
-
-    __slots__ = ("_found", "_run", "_series", "_withdrawn")
-
-    def __init__(self, series: Series, run: RunState) -> None:
-        self._series, self._run, self._withdrawn = series, run, False
-        self._found: Finding | None = None
-
-    def take(self) -> Finding | None:
-        """Evaluate the blocks so far."""
-        if self._found is None:
-            self._found = judge(self._series, self._run)
-            return self._found
-        if self._withdrawn or not _falls_on(self._series, self._found):
-            return None
-        self._withdrawn = True
-        return PLATEAU.withdrawn(self._series, self._found.step or 0)
-
-
 def _falls_on(series: Series, found: Finding) -> bool:
     """Return whether a loss has fallen since it was said to have stopped, by a good part of what it owed."""
     begun, said = found.step or 0, found.last or 0
@@ -168,3 +142,7 @@ def _falls_on(series: Series, found: Finding) -> bool:
         return False
     noise = 4 * series.noise() / math.sqrt(LATER)
     return median(flat) - median(later[-LATER:]) > max(FELL_ON * found.weight, noise)
+
+
+Plateau = judged_once("Plateau", PLATEAU, ("loss",), judge, over=_falls_on)
+"""Watches one training loss; what turns out to have been slow for a while only is withdrawn."""

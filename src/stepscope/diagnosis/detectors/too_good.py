@@ -7,7 +7,7 @@ from statistics import median
 from stepscope.diagnosis.detector import RunState, judged_once
 from stepscope.diagnosis.detectors.impossible_loss import is_perplexity
 from stepscope.diagnosis.finding import Finding, Kind, number
-from stepscope.diagnosis.series_history import Series, roughness
+from stepscope.diagnosis.series_history import Series, jitter, roughness
 
 TOO_GOOD = Kind(
     "too_good",
@@ -34,12 +34,16 @@ LEAKED = math.log(5.0)
 """A fall this far is too good without that."""
 VARIES, STILL = 0.02, 0.05
 """A loss that varied by more than the first, in logarithms, and by less than this share of that, is of one batch."""
+LEARNING = math.log(1.5)
+"""A loss that fell so far within the values before is no measure of how it varies."""
 FLOOR_OF_PERPLEXITY = 0.1
 """A perplexity has this logarithm where hardly anything is left to learn."""
 DROP = math.log(1.6)
 """A fall this far from one step to the next is too good."""
 FAR, FAR_AT_ONCE, KINK, BLOCKS = math.log(3.0), math.log(2.0), 6.0, 12
 """A fall this far below the trend of so many blocks, most of it at once or not, and so much steeper, is too good..."""
+NOISES = 6.0
+"""... by so many times the noise of a block..."""
 LEARNT = 0.1
 """... in a loss that had been falling before, by this much, in logarithms: one that begins late to learn is healthy."""
 SETTLES = 0.7
@@ -150,6 +154,8 @@ def _stuck(series: Series, run: RunState, since: int = AFTER, width: int = BEFOR
     if usual < VARIES or now > STILL * usual or _changed(series, run, since + width):
         return None
     was, level = median(before), median(after[-10:])
+    if median(before[: width // 3]) - median(before[-width // 3 :]) > LEARNING:
+        return None  # it varied because it fell, and has come to what is left to learn
     if level < FLOOR_OF_PERPLEXITY and is_perplexity(series.key):
         return None  # what is left of it above 1 varies as ever
     if level > was + usual or (level > min(series.block_medians()) + min(usual, 0.05) and not run.reinforcement):
@@ -200,7 +206,9 @@ def _by_blocks(series: Series, run: RunState) -> Finding | None:
         was, half = median(before[-4:]), median(after[count // 2 - 1 : count // 2 + 2])
         slope = max((median(before[:4]) - was) / (BLOCKS - 4), series.noise() / BLOCKS, 0.002)
         fall = was - median(after[-3:])
+        noise = max(series.noise(), jitter([*before, *after]))
         far = FAR_AT_ONCE if was - median(after[3:6]) > 0.7 * fall else FAR
+        far = max(far, NOISES * noise)
         if fall - slope * count < far or was - half < 0.4 * fall or (was - half) / (count / 2) < KINK * slope:
             continue
         steepest = max(middles[at] - middles[at + count // 2] for at in range(len(middles) - count - count // 2))
