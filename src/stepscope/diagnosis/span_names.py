@@ -7,7 +7,7 @@ from functools import lru_cache
 _WAITING = re.compile(r"wait|barrier|all_?reduce|all_?gather|reduce_?scatter|broadcast|collective|grad_?sync|sync")
 _SAVING = re.compile(r"checkpoint|save")
 _LOADING = re.compile(r"data|load(er|ing)?|fetch|input|batch_prep|tokeni[sz]e")
-_RARE = re.compile(r"eval|valid|checkpoint|save|compile|setup|init|test|warm")
+_RARE = re.compile(r"(?<!ri)eval|valid|checkpoint|save|compile|setup|init|(?<!la)test|warm")
 
 
 @dataclass(frozen=True, slots=True)
