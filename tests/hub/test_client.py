@@ -83,7 +83,7 @@ def test_latest_is_the_same_run_for_journals_and_for_the_hub(hub: RunningHub, be
 
 def test_a_run_that_the_hub_has_not_read_yet_is_the_latest_and_waited_for(hub: RunningHub, beside: HttpClient) -> None:
     """A run that begins while the hub runs is found by it, in a limited time; without patience the answer says why."""
-    write(hub.home, "fresh", [metric(1, loss=1.0)], name="new")
+    write(hub.home, "fresh", [metric(1, loss=1.0)], name="new", wall_ns=START + 120 * SECOND)
     with pytest.raises(UnknownRun, match=r"no run 'new' at .* yet: the hub (has not|is still) read"):
         resolve_run(beside, hub.home, "new", patience=0.0)
     assert expand_latest(hub.home, "latest") == "fresh"
