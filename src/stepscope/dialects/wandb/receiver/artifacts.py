@@ -83,6 +83,7 @@ class Artifacts:
                 with contextlib.suppress(OSError, msgspec.DecodeError):
                     artifact = msgspec.json.decode(path.read_bytes(), type=Artifact)
                     known[artifact.id] = artifact
+            _leave_one_holder(known.values())
         return known
 
     def projects(self) -> list[str]:
@@ -254,6 +255,17 @@ class Artifacts:
     ) -> Mapping[str, Listed]:
         """Return the files of some names."""
         return self._manifests.named(self.folder(artifact) / artifact.manifest, names, check)
+
+
+def _leave_one_holder(artifacts: Iterable[Artifact]) -> None:
+    """Take an alias from all versions but the one that got it last: a hub that was killed while it moved left two."""
+    holders: dict[tuple[str, str], Artifact] = {}
+    for each in sorted(artifacts, key=lambda each: (each.updated, each.version or 0)):
+        for alias in each.aliases if each.state == COMMITTED else ():
+            before = holders.get((each.collection, alias))
+            if before is not None:
+                before.aliases = [name for name in before.aliases if name != alias]
+            holders[each.collection, alias] = each
 
 
 def hex_digest(text: Any) -> str:
