@@ -22,26 +22,30 @@ from stepscope.testing import read_batches
 
 NAME = "beside"
 METHOD = (
-    "A loop of a few milliseconds a step: products of matrices with torch and with numpy on all cores, and a small "
-    "network of torch that gets its batches from two workers of a `DataLoader`. A step has `step`, two spans and a "
-    "`log` of two values. One process runs the loop in turns of 30 s: alone, with the SDK, beside a hub of low "
-    "priority that nobody reads, and alone again, in changing order; then with torch and a shipper process that "
-    "delivers to a server, and beside a hub whose live events are read. A turn with the SDK is a run of its own. The "
-    "hub stands still in the turns of others, so that all it does falls into its own: at the start of each it stores "
-    "and diagnoses the one before, which is as often as every 30 s and not every 60 s. The mean of both turns alone is "
-    "0 %, and what `nothing again` shows is noise. Medians of the rounds. `hub s` is the processor time of the hub for "
-    "1,000 steps, until all is stored and diagnosed."
+    "A loop of three milliseconds a step: as many products of matrices with torch or with numpy on all cores, or as "
+    "many batches from two workers of a `DataLoader` for a small network of torch, as take so long. A step has `step`, "
+    "two spans and a `log` of two values. One process runs the loop in turns: 4 s alone, 4 s with the SDK, 16 s beside "
+    "a hub of low priority that nobody reads, and 4 s alone again, in changing order; then with torch and a shipper "
+    "process that delivers to a server, and beside a hub whose live events are read. A turn with the SDK is a run of "
+    "its own; the turns beside the hub are one run. The hub stands still in the turns of others, so that all it does "
+    "falls into its own, and as its clock goes on it stores twice as often as it would. Means of the rounds; the mean "
+    "of both turns alone in the same round is 0 %. `noise %` is twice the standard error of the mean: what is less "
+    "cannot be told from nothing. `hub s` is the processor time of the hub for 1,000 steps, until all is stored and "
+    "diagnosed."
 )
 NOTHING, CONTROL, PAGE, SHIPPER = "nothing", "nothing again", "hub, page", "shipper"
 USUAL = (NOTHING, "SDK", "hub", CONTROL)
 LOOPS = {
-    "torch": (USUAL, 4),
-    "numpy": (USUAL, 1),
-    "loader": (USUAL, 1),
-    "torch and others": ((NOTHING, SHIPPER, PAGE, CONTROL), 1),
+    "torch": (USUAL, 16),
+    "numpy": (USUAL, 4),
+    "loader": (USUAL, 4),
+    "torch and others": ((NOTHING, SHIPPER, PAGE, CONTROL), 4),
 }
 """The cases of each loop, and how many rounds: a quarter of an hour in all."""
-SECONDS = 30.0
+SECONDS = 4.0
+HUB_SECONDS = 16.0
+"""So that some of its commits fall into its turns, as they do in a run."""
+STEP_SECONDS = 0.003
 SETTLE_SECONDS = 3.0
 """A new hub works for a while before anything is written."""
 LIMIT_SECONDS = 120.0
@@ -53,27 +57,44 @@ Step = Callable[[], float]
 
 def child(params: dict[str, Any]) -> Callable[[dict[str, Any]], dict[str, float]]:
     """Make the loop of this process; return what runs it for one turn and times each step."""
-    step = {"torch": _torch, "numpy": _numpy, "loader": _loader}[params["loop"].split()[0]]()
+    step = _long_enough({"torch": _torch, "numpy": _numpy, "loader": _loader}[params["loop"].split()[0]]())
+    kept: dict[str, Callable[[], None]] = {}
 
     def turn(question: dict[str, Any]) -> dict[str, float]:
-        if question["home"] is None:
-            return _summary(_timed(step))
+        home, seconds = question["home"], question["seconds"]
+        if home is None:
+            return _summary(_timed(step, seconds))
         import stepscope
 
-        with stepscope.init(project="bench", home=question["home"], sinks=question["sinks"] or None) as run:
-            steps = itertools.count()
-
-            def recorded() -> None:
-                with run.step(next(steps)):
-                    with run.span("forward"):
-                        value = step()
-                    with run.span("optimizer"):
-                        pass
-                run.log({"loss": value, "lr": 1e-3})
-
-            return _summary(_timed(recorded))
+        if question["kept"]:
+            if home not in kept:
+                kept[home] = _recorded_in(stepscope.init(project="bench", home=home), step)
+            return _summary(_timed(kept[home], seconds))
+        with stepscope.init(project="bench", home=home, sinks=question["sinks"] or None) as run:
+            return _summary(_timed(_recorded_in(run, step), seconds))
 
     return turn
+
+
+def _recorded_in(run: Any, step: Step) -> Callable[[], None]:
+    steps = itertools.count()
+
+    def recorded() -> None:
+        with run.step(next(steps)):
+            with run.span("forward"):
+                value = step()
+            with run.span("optimizer"):
+                pass
+        run.log({"loss": value, "lr": 1e-3})
+
+    return recorded
+
+
+def _long_enough(part: Step) -> Step:
+    """A step of as many parts as take `STEP_SECONDS` on this machine."""
+    times = sorted(_timed(part, 1.0))
+    count = max(1, round(STEP_SECONDS / times[len(times) // 2]))
+    return lambda: sum(part() for _ in range(count))
 
 
 def _torch() -> Step:
@@ -112,12 +133,12 @@ def _loader() -> Step:
     return step
 
 
-def _timed(step: Callable[[], object]) -> list[float]:
+def _timed(step: Callable[[], object], seconds: float) -> list[float]:
     for _ in range(WARM_UP_STEPS):
         step()
     times: list[float] = []
     began = time.perf_counter()
-    end = began + SECONDS
+    end = began + seconds
     while began < end:
         step()
         now = time.perf_counter()
@@ -154,19 +175,17 @@ def measure(options: Options, progress: Progress) -> list[Result]:
 
 
 def _stats(rounds: list[dict[str, dict[str, float]]], case: str) -> dict[str, float]:
-    def middle(name: str) -> float:
-        return statistics.median(each[case][name] for each in rounds)
-
     def ratio(each: dict[str, dict[str, float]], stat: str) -> float:
         """How many times as long as alone; the second loop alone is compared with the first."""
         alone = each[NOTHING][stat] if case == CONTROL else (each[NOTHING][stat] + each[CONTROL][stat]) / 2
         return each[case][stat] / alone
 
-    ratios = {stat: statistics.median(ratio(each, stat) for each in rounds) for stat in STATS}
-    shown = {f"{stat}_pct": (times - 1) * 100 for stat, times in ratios.items()} | {"step_ms": middle("mean")}
-    if case == CONTROL:
-        shown["noise_pct"] = statistics.median(abs(ratio(each, "mean") - 1) * 100 for each in rounds)
-    return shown | ({"hub_s": middle("hub_s")} if "hub_s" in rounds[0][case] else {})
+    ratios = {stat: [ratio(each, stat) for each in rounds] for stat in STATS}
+    shown = {f"{stat}_pct": (statistics.fmean(times) - 1) * 100 for stat, times in ratios.items()}
+    shown["step_ms"] = statistics.fmean(each[case]["mean"] for each in rounds)
+    if len(rounds) > 1:
+        shown["noise_pct"] = 200 * statistics.stdev(ratios["mean"]) / len(rounds) ** 0.5
+    return shown | ({"hub_s": rounds[0][case]["hub_s"]} if "hub_s" in rounds[0][case] else {})
 
 
 def _rounds(loop: str, cases: tuple[str, ...], count: int, progress: Progress) -> list[dict[str, dict[str, float]]]:
@@ -191,7 +210,9 @@ def _rounds(loop: str, cases: tuple[str, ...], count: int, progress: Progress) -
                 beside = homes.get(case) == hub.home
                 home = str(homes[case]) if case in homes else None
                 with _working(hub, case == PAGE) if beside else contextlib.nullcontext():
-                    found[case] = talk.ask({"home": home, "sinks": sinks.get(case)})
+                    seconds = HUB_SECONDS if beside else SECONDS
+                    question = {"home": home, "sinks": sinks.get(case), "seconds": seconds, "kept": beside}
+                    found[case] = talk.ask(question)
             rounds.append(found)
         with _working(hub, False):
             hub.wait_stored("folder", _recorded(hub.home), LIMIT_SECONDS, pause_s=1.0)
