@@ -230,3 +230,14 @@ def test_a_slowdown_after_a_mild_one_is_a_finding_of_its_own() -> None:
     found = [each for each in found_in(spans, 600) if each.kind == "throughput_loss"]
     assert [(each.severity, each.span) for each in found] == [("INFO", "train.forward"), ("WARN", "train.backward")]
     assert abs((found[1].step or 0) - 400) <= 5
+
+
+@pytest.mark.parametrize(("took", "severity"), [(0.3, "INFO"), (0.9, "WARN")])
+def test_one_short_moment_is_a_remark(took: float, severity: str) -> None:
+    """Any machine has one; a second is worth a look."""
+
+    def spans(step: int, rng: random.Random) -> dict[str, float]:
+        return usual(step, rng) | ({"train.forward": took} if step == 200 else {})
+
+    (found,) = found_in(spans)
+    assert (found.kind, found.step, found.severity) == ("slow_span", 200, severity)

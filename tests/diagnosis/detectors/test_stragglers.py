@@ -12,13 +12,15 @@ MS = 1_000_000
 SYNC = "train.collective.gradient_sync"
 
 
-def diagnosed(late: dict[int, float], steps: int = 120, since: int = 40, jitter: float = 1.0) -> list[Finding]:
+def diagnosed(
+    late: dict[int, float], steps: int = 120, since: int = 40, jitter: float = 1.0, computing: float = 10.0
+) -> list[Finding]:
     """Four ranks that compute for 10 ms and meet; some come late from what is outside of their steps."""
     made, random_ = Diagnosis(world=4), random.Random(3)
     now, ids = 0, 0
     for step in range(steps):
         begins = {rank: now + int(MS * (late.get(rank, 0.0) if step >= since else 0.0)) for rank in range(4)}
-        works = {rank: int(MS * (10 + jitter * random_.random())) for rank in range(4)}
+        works = {rank: int(MS * (computing + jitter * random_.random())) for rank in range(4)}
         now = max(begins[rank] + works[rank] for rank in range(4)) + MS
         for rank in range(4):
             ids += 2
@@ -36,6 +38,13 @@ def test_a_rank_that_loses_time_between_steps_is_named() -> None:
     assert abs((found.step or 0) - 40) <= 4
     assert "rank 1 has been slower" in found.text
     assert "time between steps" in found.text
+
+
+def test_a_millisecond_that_a_rank_loses_counts_once_it_has_added_up() -> None:
+    """For moments a core of one rank is slower, as others use it."""
+    assert diagnosed({1: 1.5}, computing=3.0, jitter=0.2) == []
+    (found,) = diagnosed({1: 1.5}, computing=3.0, jitter=0.2, steps=500)
+    assert (found.kind, found.ranks) == ("straggler", (1,))
 
 
 def test_ranks_that_are_late_by_turns_are_none() -> None:

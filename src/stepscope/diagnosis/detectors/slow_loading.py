@@ -19,6 +19,8 @@ SHARE = 0.1
 """What is lost is at least this share of a step."""
 BOUND, BOUND_SECONDS, BOUND_BLOCKS = 0.4, 0.01, 20
 """Loading that has always taken this share of a step, and so many seconds, is reported after so many blocks."""
+IN_EACH = 0.9
+"""What is in fewer of the steps than this share is judged by its share of all of them."""
 MAX_NAMES = 64
 """The most pairs of loading span and rank."""
 
@@ -33,6 +35,10 @@ class SlowLoading:
         self._names: dict[tuple[str, int], Series] = {}
         self._steps: dict[int, deque[float]] = {}
         self._reported: set[tuple[str, int]] = set()
+        self._seen: dict[int, int] = {}
+        """The steps of each rank, and..."""
+        self._before: dict[tuple[str, int], int] = {}
+        """... those before the first with such a span."""
 
     def usual(self, ahead: Steps) -> int:
         """Count the next steps, until there are enough to be judged."""
@@ -41,6 +47,7 @@ class SlowLoading:
 
     def learn(self, taken: Steps) -> None:
         """Take steps that complete no block."""
+        self._seen[taken.rank] = self._seen.get(taken.rank, 0) + len(taken.steps)
         steps = self._steps.get(taken.rank)
         for name, took in taken.own.items():
             if _loads(name) and steps is not None:
@@ -50,6 +57,8 @@ class SlowLoading:
     def step(self, times: StepTimes) -> Found:
         """Evaluate a step of a rank."""
         found = []
+        before = self._seen.get(times.rank, 0)
+        self._seen[times.rank] = before + 1
         for name, took in times.own.items():
             if not _loads(name):
                 continue
@@ -59,6 +68,7 @@ class SlowLoading:
                 if len(self._names) >= MAX_NAMES:
                     continue
                 series = self._names[place] = Series(name, times.rank, Role("phase_time"))
+                self._before[place] = before
             steps = self._steps.setdefault(times.rank, deque(maxlen=50))
             steps.append(times.took)
             if series.add(times.step, times.ended, max(took, 1e-7)) and place not in self._reported:
@@ -68,15 +78,23 @@ class SlowLoading:
                     found.append(slow)
         return found
 
+    def _often(self, series: Series) -> float:
+        """Return in which share of the steps since the first one this is."""
+        often = series.count / (self._seen[series.rank] - self._before[series.key, series.rank])
+        return 1.0 if often >= IN_EACH else often
+
     def _always(self, series: Series, step_time: float) -> Finding | None:
         """Judge loading that takes a good part of every step since the start."""
-        middles = series.middles
-        share = median(middles) / max(step_time, 1e-9)
+        middles, often = series.middles, self._often(series)
+        took = median(middles)
+        others = min(self._run.usual_step, step_time) * (1 - often)
+        share = took * often / max(step_time * often + others, 1e-9)
         if len(middles) < BOUND_BLOCKS or share < BOUND or sorted(middles)[len(middles) // 10] < BOUND_SECONDS:
             return None
         waits = self._run.reading("host_io_pressure", series.rank)
+        where = f"of each step of {seconds(step_time)}" if often == 1.0 else f"in one of {1 / often:.0f} steps"
         return INPUT_BOUND.finding(
-            f"{series.key} takes {seconds(median(middles))} of each step of {seconds(step_time)}, {share:.0%}",
+            f"{series.key} takes {seconds(took)} {where}, {share:.0%} of the time",
             series.time,
             step=series.first_step,
             last=series.step,
@@ -93,7 +111,8 @@ class SlowLoading:
         if len(middles) < BEFORE + AFTER + 2:
             return None
         before, after = middles[-BEFORE - AFTER : -AFTER], middles[-AFTER:]
-        was, became, lost = median(before), median(after), median(after) - median(before)
+        was, became = median(before), median(after)
+        lost = (became - was) * self._often(series)
         if min(after) < TIMES * max(before) or lost < SHARE * step_time or became < TIMES * max(middles[1:-AFTER]):
             return None
         begun = _begun(series, (was * became) ** 0.5)

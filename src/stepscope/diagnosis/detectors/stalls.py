@@ -40,6 +40,8 @@ LOST_SECONDS = 0.05
 """... and this many seconds..."""
 COST = 0.001
 """... and this share of the run so far."""
+ONCE_SECONDS = 0.5
+"""A span other than loading that costs less, once, is a remark: any machine has such moments."""
 BUSY_SECONDS, BUSY_COMPUTING_SECONDS = 1.0, 10.0
 """On a busy machine it costs so many seconds, in spans that load and in others..."""
 BUSY_TIMES = 4.0
@@ -268,6 +270,7 @@ class _Name:
 
     def _single(self, step: int, time: int, took: float, limit: float) -> Finding:
         kind = DATA_STALL if traits(self._name).loading else SLOW_SPAN
+        remark = kind is SLOW_SPAN and took - self.usual < ONCE_SECONDS
         return kind.finding(
             f"{self._name} took {seconds(took)} at step {step}, usually {seconds(self.usual)}",
             time,
@@ -276,6 +279,7 @@ class _Name:
             span=self._name,
             value=took,
             expected=(self.usual * exp(-limit), self.usual * exp(limit)),
+            severity="INFO" if remark else "",
             weight=took / self.usual,
         )
 

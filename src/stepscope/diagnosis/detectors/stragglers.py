@@ -40,7 +40,8 @@ SHARE = 0.03
 """It costs this share of a step."""
 SMALL_SLOWER, SMALL_SHARE = math.log(2.0), 0.25
 """Where fewer milliseconds than these are lost, it is so much slower and costs so much."""
-MIN_LOST_SECONDS = 0.003
+MIN_LOST_SECONDS, SMALL_LOST_SECONDS = 0.003, 0.5
+"""... and has cost this many in all."""
 FLOOR = 0.1
 """Waiting for a CPU only ever adds time: the fastest tenth of a rank's steps tells what its own work takes."""
 IN_A_ROW = 4
@@ -92,6 +93,8 @@ class Stragglers:
         """How many times in a row a span was slow on a rank of a busy machine."""
         self._arrivals: deque[tuple[int, int, float, float]] = deque(maxlen=ARRIVALS)
         """Steps with the rank that the others waited for, for how long, and the share of the step."""
+        self._cost: dict[tuple[str, int], float] = {}
+        """The seconds that were lost in each span of a rank, or before collectives, while it was clearly slower."""
 
     def row(self, row: dict[int, StepTimes]) -> Found:
         """Evaluate a step that all ranks have finished."""
@@ -148,12 +151,14 @@ class Stragglers:
             return None
         if any(kind == STRAGGLER.name and rank == last for kind, _, rank in self._reported):
             return None
+        usual = median(lost for _, _, lost, _ in mine)
         if self._run.busy(last) or self._is_small(SMALL_SLOWER, median(share for *_, share in mine)):
+            return None
+        if not self._adds_up(("", last), usual):
             return None
         times = max(row.values(), key=_waited)
         name = max((each for each in times.own if traits(each).waiting), key=lambda each: times.own[each])
         self._reported.add((STRAGGLER.name, name, last))
-        usual = median(lost for _, _, lost, _ in mine)
         begun = next(step for step, _, lost, _ in mine if lost > usual / 2)
         return STRAGGLER.finding(
             f"the other ranks have waited {seconds(usual)} a step for rank {last} since step {begun}, in {name}",
@@ -190,7 +195,7 @@ class Stragglers:
         return self._judge(name, slowest, step, time, took)
 
     def _forget(self, names: set[str]) -> None:
-        for state in (self._ratios, self._late, self._latest, self._slow):
+        for state in (self._ratios, self._late, self._latest, self._slow, self._cost):
             for place in [place for place in state if place[0] in names]:
                 del state[place]
 
@@ -201,6 +206,8 @@ class Stragglers:
         ratio, share = median([each[1] for each in recent]), median([each[2] for each in recent])
         if ratio > SLOWER and share > SHARE and sum(each[1] > SLOWER / 2 for each in recent) > 0.85 * STEPS:
             if not self._is_waited_for(rank, share) or self._is_small(ratio, share):
+                return None
+            if not self._adds_up((name, rank), share * self._run.usual_step):
                 return None
             begun = next(each[0] for each in recent if each[1] > SLOWER)
             return self._finding(STRAGGLER, name, rank, begun, step, time, ratio, took)
@@ -250,6 +257,11 @@ class Stragglers:
     def _is_small(self, ratio: float, share: float) -> bool:
         """Return whether what a rank loses is too little to tell."""
         return share * self._run.usual_step < MIN_LOST_SECONDS and (ratio < SMALL_SLOWER or share < SMALL_SHARE)
+
+    def _adds_up(self, place: tuple[str, int], lost: float) -> bool:
+        """Return whether what is lost in a step is no trifle, or was lost so often that it is none."""
+        self._cost[place] = self._cost.get(place, 0.0) + lost
+        return lost >= MIN_LOST_SECONDS or self._cost[place] >= SMALL_LOST_SECONDS
 
     def _finding(
         self, kind: Kind, name: str, rank: int, begun: int, step: int, time: int, ratio: float, took: dict[int, float]
