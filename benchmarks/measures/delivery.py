@@ -94,7 +94,7 @@ def child(params: dict[str, Any]) -> dict[str, float]:
     assert ship(shipping, wait=False, seconds=120), [report.problem for report in shipping.reports()]
     took, used = time.time() - began, time.process_time() - used
     (report,) = shipping.reports()
-    assert report.counts == {"written": params["rows"]}, report.counts
+    assert {name: count for name, count in report.counts.items() if count} == {"written": params["rows"]}, report.counts
     shipping.stop(5)
     return {
         "per_s": total / took,
