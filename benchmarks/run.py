@@ -72,7 +72,10 @@ def _arguments(argv: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--json", type=Path, metavar="FILE", help="write every number to FILE")
     parser.add_argument("--write", type=Path, metavar="PAGE", help="refresh the tables of a Markdown page")
     parser.add_argument("--budget", type=Path, default=Path(__file__).with_name("budget.toml"), metavar="FILE")
-    return parser.parse_args(argv)
+    args = parser.parse_args(argv)
+    if args.write and not args.write.is_file():  # said before the measurements, which take long
+        parser.error(f"--write {args.write}: there is no such page")
+    return args
 
 
 def _subjects(chosen: list[str] | None) -> tuple[str, ...]:
