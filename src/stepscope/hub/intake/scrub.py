@@ -10,7 +10,7 @@ from typing import Any, TypeVar, cast
 from msgspec import Struct, structs
 
 from stepscope.hub.limits import Limits
-from stepscope.hub.store.metric_rows import as_rows
+from stepscope.hub.store.write.metric_rows import as_rows
 from stepscope.model.attribute_limit import left_out
 from stepscope.model.names import SCOPE_SAMPLES
 from stepscope.model.otel_names import ATTR_EXEMPLARS
