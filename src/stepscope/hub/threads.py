@@ -1,4 +1,4 @@
-"""Threads of the hub: a bounded pool for requests, one that repeats some work, and topics by which one announces what it did."""
+"""Threads of the hub: a bounded pool for requests, one that repeats some work, and topics on which they announce it."""
 
 import asyncio
 import contextlib
