@@ -1,4 +1,4 @@
-"""OTLP/JSON requests, read into raw tuples."""
+"""OTLP/JSON requests, read into raw tuples; a large one as several small ones."""
 
 import json
 import re
@@ -283,3 +283,47 @@ def _log(record: Any) -> RawLog:
         as_int(get("severityNumber")), as_text(get("severityText")), as_text(get("eventName")),
         any_value(get("body")), attrs, as_id(get("traceId")), as_id(get("spanId")), as_flags(get("flags")),
     )  # fmt: skip
+
+
+_encode = msgspec.json.Encoder().encode
+
+
+def split_spans(data: bytes, most: int) -> Iterator[bytes]:
+    """Split a request of spans into requests of at most `most` spans each; one that cannot be split comes back whole.
+
+    Resource and scope are repeated in each part.
+    """
+    places = _places(data)
+    if places is None:
+        yield data
+        return
+    for resource, scope, spans in places:
+        for start in range(0, len(spans), most):
+            inner = _with(scope, b"spans", b",".join(spans[start : start + most]))
+            yield b'{"resourceSpans":[' + _with(resource, b"scopeSpans", inner) + b"]}"
+
+
+_Fields = dict[str, msgspec.Raw]
+_Place = tuple[_Fields, _Fields, list[msgspec.Raw]]
+
+
+def _places(data: bytes) -> list[_Place] | None:
+    """All scopes of a request with their spans; None when it is not as it should be, and nothing of it is kept."""
+    try:
+        parts = _elements(_fields(data)["resourceSpans"])
+        return [each for part in parts for each in _scopes(_fields(part))]
+    except (ValueError, KeyError, RecursionError):
+        return None
+
+
+def _scopes(resource: _Fields) -> Iterator[_Place]:
+    """Each scope of a resource with its spans, which are taken out of the fields."""
+    for part in _elements(resource.pop("scopeSpans")):
+        scope = _fields(part)
+        yield resource, scope, _elements(scope.pop("spans"))
+
+
+def _with(fields: _Fields, name: bytes, elements: bytes) -> bytes:
+    """Write an object with its fields and one array more."""
+    others = _encode(fields)[1:-1]
+    return b"{" + others + (b"," if others else b"") + b'"' + name + b'":[' + elements + b"]}"
