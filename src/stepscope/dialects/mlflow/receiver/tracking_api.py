@@ -21,10 +21,9 @@ from stepscope.dialects.mlflow.receiver import (
     trace_calls,
 )
 from stepscope.dialects.mlflow.receiver.artifact_calls import ArtifactCalls
-from stepscope.dialects.mlflow.receiver.artifact_files import ArtifactFiles, delete_run
+from stepscope.dialects.mlflow.receiver.artifact_files import ArtifactFiles, MlflowRunFiles, delete_run
 from stepscope.dialects.mlflow.receiver.experiments import create_default
 from stepscope.dialects.mlflow.receiver.request_fields import Fields, read_json, read_query
-from stepscope.dialects.mlflow.receiver.run_files import MlflowRunFiles
 from stepscope.dialects.mlflow.receiver.tracking import Body, Call, Reply, Tracking
 from stepscope.dialects.mlflow.receiver.tracking_database import TrackingDatabase
 from stepscope.extend.receiver import (
