@@ -1,4 +1,4 @@
-"""Readable lines, in the format `TRAINER - Loss: 0.500000 | Grad norm: 2.300000`; on a terminal, progress below them."""
+"""Readable lines, in the format `TRAINER - Loss: 0.500000 | Grad norm: 2.300000`; on a terminal, progress below."""
 
 import math
 import sys

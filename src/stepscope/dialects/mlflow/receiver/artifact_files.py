@@ -1,4 +1,4 @@
-"""The artifact files behind `mlflow-artifacts:` URIs, in one folder of the hub: stored, listed, and deleted with a run."""
+"""The artifact files behind `mlflow-artifacts:` URIs, in one folder of the hub: kept, listed, deleted with a run."""
 
 import errno
 import os
