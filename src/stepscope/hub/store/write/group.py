@@ -15,7 +15,7 @@ from stepscope.hub.store.write.ledger import COUNTS
 from stepscope.hub.store.write.metric_rows import MetricRows, Points, as_rows
 from stepscope.hub.store.write.span_log_rows import Lines, Spans, Traces
 from stepscope.model.errors import Reject
-from stepscope.model.otel_names import ATTR_EXEMPLARS
+from stepscope.model.names import ATTR_EXEMPLARS
 from stepscope.model.ports import Batch
 from stepscope.model.records import (
     MAX_EARLY,

@@ -7,7 +7,15 @@ from typing import Any
 
 import msgspec
 
-from stepscope.model import otel_names
+from stepscope.model.names import (
+    ATTR_DROPPED,
+    ATTR_DROPPED_EVENTS,
+    ATTR_DROPPED_LINKS,
+    ATTR_FLAGS,
+    ATTR_RESOURCE_DROPPED,
+    ATTR_RESOURCE_SCHEMA,
+    ATTR_TRACE_STATE,
+)
 from stepscope.model.records import Attrs, Link, SpanEvent
 from stepscope.wire.otlp import names as otlp_names
 from stepscope.wire.otlp.decode.json_values import (
@@ -214,8 +222,8 @@ def _resource(part: Any) -> Attrs:
     resource = as_object(part.get("resource"))
     attrs = attributes(resource.get("attributes"))
     if schema_url := as_text(part.get("schemaUrl")):
-        attrs[otel_names.ATTR_RESOURCE_SCHEMA] = schema_url
-    note_dropped(attrs, (otel_names.ATTR_RESOURCE_DROPPED, as_count(resource.get("droppedAttributesCount"))))
+        attrs[ATTR_RESOURCE_SCHEMA] = schema_url
+    note_dropped(attrs, (ATTR_RESOURCE_DROPPED, as_count(resource.get("droppedAttributesCount"))))
     return attrs
 
 
@@ -230,7 +238,7 @@ def _span(span: Any, refused: Rejections) -> RawSpan:
     get = span.get
     attrs = attributes(get("attributes"))
     if state := get("traceState"):
-        attrs[otel_names.ATTR_TRACE_STATE] = as_text(state)
+        attrs[ATTR_TRACE_STATE] = as_text(state)
     for field, name in _DROPPED:
         if field in span and (dropped := as_count(span[field])):
             attrs[name] = dropped
@@ -245,24 +253,24 @@ def _span(span: Any, refused: Rejections) -> RawSpan:
 
 
 _DROPPED = (
-    ("droppedAttributesCount", otel_names.ATTR_DROPPED),
-    ("droppedEventsCount", otel_names.ATTR_DROPPED_EVENTS),
-    ("droppedLinksCount", otel_names.ATTR_DROPPED_LINKS),
+    ("droppedAttributesCount", ATTR_DROPPED),
+    ("droppedEventsCount", ATTR_DROPPED_EVENTS),
+    ("droppedLinksCount", ATTR_DROPPED_LINKS),
 )
 
 
 def _event(event: Any) -> SpanEvent:
     attrs = attributes(event.get("attributes"))
-    note_dropped(attrs, (otel_names.ATTR_DROPPED, as_count(event.get("droppedAttributesCount"))))
+    note_dropped(attrs, (ATTR_DROPPED, as_count(event.get("droppedAttributesCount"))))
     return SpanEvent(min(as_count(event.get("timeUnixNano")), LATEST), as_text(event.get("name")), attrs)
 
 
 def _link(link: Any) -> Link:
     attrs = attributes(link.get("attributes"))
     if state := as_text(link.get("traceState")):
-        attrs[otel_names.ATTR_TRACE_STATE] = state
+        attrs[ATTR_TRACE_STATE] = state
     dropped, flags = as_count(link.get("droppedAttributesCount")), as_flags(link.get("flags"))
-    note_dropped(attrs, (otel_names.ATTR_DROPPED, dropped), (otel_names.ATTR_FLAGS, flags))
+    note_dropped(attrs, (ATTR_DROPPED, dropped), (ATTR_FLAGS, flags))
     return Link(as_id(link.get("traceId")), as_id(link.get("spanId")), attrs)
 
 
@@ -277,7 +285,7 @@ def _log(record: Any) -> RawLog:
     get = record.get
     attrs = attributes(get("attributes"))
     if dropped := as_count(get("droppedAttributesCount")):
-        attrs[otel_names.ATTR_DROPPED] = dropped
+        attrs[ATTR_DROPPED] = dropped
     return (
         as_int(get("timeUnixNano")), as_int(get("observedTimeUnixNano")),
         as_int(get("severityNumber")), as_text(get("severityText")), as_text(get("eventName")),
