@@ -62,7 +62,7 @@ def _open(folder: Path, *, listeners: bool) -> Any:
     from stepscope.hub.security.tokens import Tokens
     from stepscope.hub.service import Hub, HubOptions
     from stepscope.hub.serving.serve import SWITCH_SECONDS
-    from stepscope.hub.topics import Topic
+    from stepscope.hub.threads import Topic
 
     home = folder / "home"
     kept = HubHome(home)

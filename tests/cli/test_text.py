@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from stepscope.cli import text
-from stepscope.cli.text_columns import columns_of
+from stepscope.cli.text import columns_of
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ from opentelemetry.sdk.util.instrumentation import InstrumentationScope
 from opentelemetry.test.test_base import TestBase
 
 from stepscope.model import records
-from stepscope.model.otel_names import ATTR_EXEMPLARS, ATTR_FLAGS, ATTR_TRACE_STATE
+from stepscope.model.names import ATTR_EXEMPLARS, ATTR_FLAGS, ATTR_TRACE_STATE
 from stepscope.sdk import launch, settings
 from stepscope.sdk.otel.current_run import SCOPE, CurrentRun
 from stepscope.sdk.otel.meter import MeterProvider

@@ -2,7 +2,7 @@
 
 import math
 
-from stepscope.model import otel_names
+from stepscope.model.names import ATTR_EXEMPLARS
 from stepscope.model.ports import Writer
 from stepscope.model.records import (
     Alert,
@@ -43,7 +43,7 @@ def every_kind() -> list[list[Record]]:
         [Metric(TIME, None, None, None, {"odd": odd}) for odd in (math.nan, math.inf, -math.inf, -(2**63))],
         [Metric(TIME, 12, "epoch", None, {"n": 7}, ATTRS, Instrument("sum", "1", "how many", True, True, TIME - 5))],
         *([Metric(TIME, 3, None, None, {kind: value},
-                  {otel_names.ATTR_EXEMPLARS: [EXEMPLAR]} if kind != "summary" else {},
+                  {ATTR_EXEMPLARS: [EXEMPLAR]} if kind != "summary" else {},
                   Instrument(kind, "s", "", False))] for kind, value in DISTRIBUTIONS),
         [Span(TIME, 5, 12, None, TRACE, SPAN, None, "train.step"),
          Span(TIME, 5, 12, "epoch", TRACE, b"\2" * 8, SPAN, "forward", 1, 2, "failed", ATTRS,

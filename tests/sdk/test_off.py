@@ -80,6 +80,6 @@ def test_a_disabled_run_has_every_call_of_a_run(name: str) -> None:
     assert name in vars(OffRun)
     assert inspect.signature(getattr(OffRun, name)) == inspect.signature(getattr(Run, name))
     assert getattr(OffRun(), name)("any", "arguments", colour="red") in (None, OFF_SPAN, NOTHING_LEFT) or name in (
-        *("affords", "goodput", "on_finish"),
+        *("affords", "goodput", "on_finish", "undelivered"),
         *("checkpoint", "live", "on_stop"),
     )

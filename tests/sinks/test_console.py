@@ -14,8 +14,7 @@ from stepscope.model.metric_labels import number
 from stepscope.model.ports import Batch, Sink
 from stepscope.model.records import Alert, Event, Instrument, Log, Metric, Record, Span
 from stepscope.sdk.settings import load
-from stepscope.sinks.console import Console, ConsoleSink
-from stepscope.sinks.terminal import Pace
+from stepscope.sinks.console import Console, ConsoleSink, Pace
 from stepscope.testing.sinks import WRITERS, SinkContract
 from tests.conftest import PACKAGE
 

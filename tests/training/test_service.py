@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 import stepscope
-from stepscope.model.otel_names import ATTR_EXEMPLARS
+from stepscope.model.names import ATTR_EXEMPLARS
 from stepscope.model.records import Histogram, Log, Metric, Span
 from stepscope.testing import read_batches
 from stepscope.training.service import init_telemetry, shutdown_telemetry

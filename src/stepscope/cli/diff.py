@@ -11,7 +11,7 @@ from stepscope.cli.journal_answers import RUN
 from stepscope.cli.options import RUN_HELP, Commands, add_command, home_of
 from stepscope.cli.run_text import flatten
 from stepscope.cli.stored_run import open_answers
-from stepscope.cli.text_columns import columns_of
+from stepscope.cli.text import columns_of
 from stepscope.hub.client import RUNS, open_http_client
 from stepscope.journal.resolve_run import LATEST, PROBES, run_times
 from stepscope.model import formatting

@@ -23,7 +23,6 @@ LISTED_ELSEWHERE = (
     names.EVENT_REJECTED,
 )
 """Events that are other parts of a document: its state, settings, exceptions and rejected keys."""
-"""Events that other fields show."""
 _MAX_READ = 1000
 _OF_WRITER = ("id", "attempt", "rank", "main", "host", "pid", "resource")
 _SELF = "stepscope/"

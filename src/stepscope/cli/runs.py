@@ -12,7 +12,7 @@ from stepscope.cli.hub_runs import known, leading_keys, stored_row
 from stepscope.cli.listed_run import ListedRun, listed_run
 from stepscope.cli.options import Commands, add_command, home_of, integer
 from stepscope.cli.run_columns import short_moment
-from stepscope.cli.text_columns import columns_of
+from stepscope.cli.text import columns_of
 from stepscope.hub.client import MOST, PATIENCE_SECONDS, PAUSE_SECONDS, RUNS, HubClient, open_client, still_reading
 from stepscope.journal.resolve_run import runs_by_age
 from stepscope.journal.run_edits import Edits

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from stepscope.hub.diagnosing.thread import Changed
 from stepscope.hub.intake.sources import ReceivedBatch
-from stepscope.hub.topics import Topic
+from stepscope.hub.threads import Topic
 from stepscope.model.errors import StepscopeError
 from stepscope.model.ports import Batch
 

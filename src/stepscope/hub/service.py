@@ -49,8 +49,7 @@ from stepscope.hub.store.maintenance import info, lost, retain
 from stepscope.hub.store.read.run_catalog import count_runs, list_runs
 from stepscope.hub.store.store import Store
 from stepscope.hub.texts import TextFiles
-from stepscope.hub.threads import Periodic, Workers
-from stepscope.hub.topics import Topic
+from stepscope.hub.threads import Periodic, Topic, Workers
 from stepscope.journal.following import Cursors
 from stepscope.journal.kept_files import sweep
 from stepscope.journal.layout import runs_folder

@@ -1,4 +1,4 @@
-"""Threads of the hub: a bounded pool for requests, and one that repeats some work."""
+"""Threads of the hub: a bounded pool for requests, one that repeats some work, and topics on which they announce it."""
 
 import asyncio
 import contextlib
@@ -6,7 +6,7 @@ import threading
 from collections.abc import AsyncIterator, Callable, Generator, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from http import HTTPStatus
-from typing import ParamSpec, TypeVar
+from typing import Generic, ParamSpec, TypeVar
 
 from stepscope.hub.refusals import Refusal, Refused
 
@@ -131,3 +131,28 @@ class Periodic:
                 self.problem = ""
             except Exception as error:
                 self.problem = f"{self._what} failed: {error}"
+
+
+Thing = TypeVar("Thing")
+
+
+class Topic(Generic[Thing]):
+    """Calls its subscribers in the order in which they subscribed, on the thread that announces; they must be quick.
+
+    Parts subscribe when they are constructed, before anything is announced.
+    """
+
+    def __init__(self) -> None:
+        self._subscribers: list[Callable[[Thing], object]] = []
+
+    def subscribe(self, subscriber: Callable[[Thing], object]) -> None:
+        """Call a function with whatever is announced from now on."""
+        self._subscribers.append(subscriber)
+
+    def announce(self, thing: Thing, on_error: Callable[[Exception], object]) -> None:
+        """Call every subscriber; one that raises is reported to `on_error` and costs the others nothing."""
+        for subscriber in self._subscribers:
+            try:
+                subscriber(thing)
+            except Exception as error:
+                on_error(error)

@@ -134,6 +134,7 @@ class OffRun(Run):
     goodput = _off(Run.goodput, conclude(Sums()))
     flush = _off(Run.flush, NOTHING_LEFT)
     finish = _off(Run.finish, NOTHING_LEFT)
+    undelivered = _off(Run.undelivered, 0)
     after_fork = _off(Run.after_fork)
 
     def __reduce__(self) -> tuple[Any, ...]:

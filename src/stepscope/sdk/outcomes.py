@@ -1,8 +1,9 @@
 """What became of records: counters by outcome, kind and reason, and the status that `flush` and `finish` return."""
 
 import threading
+import time
 from collections import Counter, deque
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from itertools import islice
 
@@ -149,3 +150,30 @@ class DeliveryStatus:
 
 NOTHING_LEFT = DeliveryStatus(True)
 """The status where nothing is recorded."""
+
+
+class Delivery:
+    """What the sinks of a process lack and refused: as the part that ships says, by functions that replace these."""
+
+    def __init__(self, outcomes: Outcomes) -> None:
+        self._outcomes = outcomes
+        self.request: Callable[[], None] = lambda: None
+        """Notes in the home which sinks the run is to be delivered to; called by the flusher before the first record of
+        a segment is written, so that no record is safe without it. Must not raise."""
+        self.undelivered: Callable[[], int | None] = lambda: 0
+        """Returns the bytes of this process's journal that the slowest remote sink lacks; reads the disk."""
+        self.on_undelivered: Callable[[int | None], None] = lambda left: None
+        """Called at the end of the run with what `undelivered` returned, unless that is 0; must not raise."""
+        self.refusals: Callable[[], tuple[int, int] | None] = lambda: (0, 0)
+        """Returns how many records of this process sinks rejected, and how many are in quarantine; None if unknown."""
+
+    def status(self, recorded: bool, until: float | None = None, *, look: bool = True) -> DeliveryStatus:
+        """Return what became of the records; with `until`, wait for remote sinks, which then have to have all of it."""
+        left = self.undelivered() if look else None
+        while until is not None and left != 0 and time.monotonic() < until:
+            time.sleep(0.05)
+            left = self.undelivered()
+        rejected, quarantined = self.refusals() or (None, None)
+        done = recorded and (until is None or (left == 0 and not rejected))
+        dropped, keys = self._outcomes.dropped(), self._outcomes.rejected_keys()
+        return DeliveryStatus(done, left, rejected, quarantined, recorded, dropped, keys)

@@ -38,7 +38,7 @@ from stepscope.sdk.flusher import Flusher
 from stepscope.sdk.interrupts import pass_on
 from stepscope.sdk.launch import Launch, new_run_id
 from stepscope.sdk.masking import Unmasked
-from stepscope.sdk.outcomes import NOTHING_LEFT, DeliveryStatus, Outcomes
+from stepscope.sdk.outcomes import NOTHING_LEFT, Delivery, DeliveryStatus, Outcomes
 from stepscope.sdk.overhead import CallTimes, Overhead
 from stepscope.sdk.recorder import Recorder
 from stepscope.sdk.run_config import RunConfig
@@ -128,13 +128,7 @@ class Run(RunState):
         )
         self.finishing: list[Callable[[float, float], object]] = []
         """Called when all is in the journal, with the deadline and the time to wait for sinks; must not raise."""
-        self.request_delivery: Callable[[], None] = lambda: None
-        self.undelivered: Callable[[], int | None] = lambda: 0
-        """Returns the bytes of this process's journal that the slowest remote sink lacks; reads the disk."""
-        self.on_undelivered: Callable[[int | None], None] = lambda left: None
-        """Called at the end of the run with what `undelivered` returned, unless that is 0; must not raise."""
-        self.refusals: Callable[[], tuple[int, int] | None] = lambda: (0, 0)
-        """Returns how many records of this process sinks rejected, and how many are in quarantine; None if unknown."""
+        self.delivery = Delivery(self.outcomes)
         self.elsewhere: Callable[[], Run]
         """Returns the run that replaces this one after unpickling in another process."""
         self.exit_status: Any = None
@@ -629,7 +623,7 @@ class Run(RunState):
         deadline = time.monotonic() + self._bounded(timeout)
         encoded = self._media is None or self._media.drain(deadline - time.monotonic())
         safe = self.flusher.flush(max(deadline - time.monotonic(), 0)) and encoded and not self.recorder.late
-        return self._outcome(safe, look=safe)
+        return self.delivery.status(safe, look=safe)
 
     def finish(
         self, status: str = "finished", *, timeout: float | None = None, wait: float = 0.0, **unknown: Any
@@ -639,7 +633,7 @@ class Run(RunState):
         With `wait`, also wait at most that many seconds until every remote sink has it; false if one has not.
         """
         if self._finished:
-            return self._outcome(self._recorded, time.monotonic() + self._bounded(wait) if wait else None)
+            return self.delivery.status(self._recorded, time.monotonic() + self._bounded(wait) if wait else None)
         self.outcomes.reject_arguments("finish", unknown)
         self._finished = True
         self._config.record_changes()
@@ -664,9 +658,11 @@ class Run(RunState):
         for each in self.finishing:
             each(deadline, until)
         # Do not read the disk when time is up: it may be what was slow.
-        outcome = self._outcome(self._recorded, until if wait else None, look=bool(wait) or time.monotonic() < deadline)
+        outcome = self.delivery.status(
+            self._recorded, until if wait else None, look=bool(wait) or time.monotonic() < deadline
+        )
         if outcome.undelivered != 0:
-            self.on_undelivered(outcome.undelivered)
+            self.delivery.on_undelivered(outcome.undelivered)
             self.flusher.start()  # prints the warning
         return outcome
 
@@ -688,16 +684,9 @@ class Run(RunState):
             return self.settings.exit_timeout
         return self.settings.exit_timeout if number != number else min(max(number, 0.0), MAX_SECONDS)
 
-    def _outcome(self, recorded: bool, until: float | None = None, *, look: bool = True) -> DeliveryStatus:
-        """Return what became of the records; with `until`, wait for remote sinks, which then have to have all of it."""
-        left = self.undelivered() if look else None
-        while until is not None and left != 0 and time.monotonic() < until:
-            time.sleep(0.05)
-            left = self.undelivered()
-        rejected, quarantined = self.refusals() or (None, None)
-        done = recorded and (until is None or (left == 0 and not rejected))
-        dropped, keys = self.outcomes.dropped(), self.outcomes.rejected_keys()
-        return DeliveryStatus(done, left, rejected, quarantined, recorded, dropped, keys)
+    def undelivered(self) -> int | None:
+        """Return how many bytes of this process's journal the slowest sink lacks; None if unknown. Reads the disk."""
+        return self.delivery.undelivered()
 
     def after_fork(self) -> None:
         """Become a separate writer in a forked child."""

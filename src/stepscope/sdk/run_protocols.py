@@ -1,6 +1,6 @@
 """Protocols: what the other modules of the SDK use of a run."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
@@ -9,7 +9,7 @@ from opentelemetry import trace
 
 from stepscope.sdk.context import Mark
 from stepscope.sdk.launch import Launch
-from stepscope.sdk.outcomes import Outcomes
+from stepscope.sdk.outcomes import Delivery, Outcomes
 from stepscope.sdk.overhead import Overhead
 from stepscope.sdk.recorder import Recorder
 from stepscope.sdk.settings import Settings
@@ -65,9 +65,7 @@ class Part(Protocol):
     left_steps: dict[int, tuple[Mark, Any]]
     """Steps that were exited, by the id of their mark, each with the token that resets its context."""
     open_spans: dict[bytes, OpenSpan]
-    request_delivery: Callable[[], None]
-    """Notes in the home which sinks the run is to be delivered to; called by the flusher before the first record of a
-    segment is written, so that no record is safe without it. Must not raise."""
+    delivery: Delivery
     outcomes: Outcomes
     recorder: Recorder
     overhead: Overhead

@@ -8,7 +8,14 @@ from typing import Any
 
 from opentelemetry import trace
 
-from stepscope.model import otel_names
+from stepscope.model.names import (
+    ATTR_DROPPED,
+    ATTR_DROPPED_EVENTS,
+    ATTR_DROPPED_LINKS,
+    ATTR_FLAGS,
+    ATTR_SCOPE,
+    ATTR_TRACE_STATE,
+)
 from stepscope.sdk.attributes import clean
 from stepscope.sdk.run_protocols import PackedLink
 
@@ -50,9 +57,9 @@ def link(context: trace.SpanContext, attributes: Mapping[str, Any] | None = None
     """Pack a link to another span; its trace state and whether it is remote are kept among its attributes."""
     attrs = clean(attributes)
     if context.trace_state:
-        attrs[otel_names.ATTR_TRACE_STATE] = context.trace_state.to_header()
+        attrs[ATTR_TRACE_STATE] = context.trace_state.to_header()
     if context.is_remote:
-        attrs[otel_names.ATTR_FLAGS] = context.trace_flags | HAS_IS_REMOTE | IS_REMOTE
+        attrs[ATTR_FLAGS] = context.trace_flags | HAS_IS_REMOTE | IS_REMOTE
     return (context.trace_id.to_bytes(16, "big"), context.span_id.to_bytes(8, "big"), attrs)
 
 
@@ -74,8 +81,8 @@ class Limits:
         """Return the parts of a span that are kept; what is left out is counted in its attributes."""
         kept = self._attributes(attrs, self.attributes)
         for name, given, most in (
-            (otel_names.ATTR_DROPPED_EVENTS, events, self.events),
-            (otel_names.ATTR_DROPPED_LINKS, links, self.links),
+            (ATTR_DROPPED_EVENTS, events, self.events),
+            (ATTR_DROPPED_LINKS, links, self.links),
         ):
             if most is not None and len(given) > most:
                 kept[name] = attrs.get(name, 0) + len(given) - most
@@ -97,7 +104,7 @@ class Limits:
             key: value if self.length is None else self._cut(value) for key, value in attrs.items() if key not in aside
         }
         if most is not None and len(limited) > most:
-            aside[otel_names.ATTR_DROPPED] = aside.get(otel_names.ATTR_DROPPED, 0) + len(limited) - most
+            aside[ATTR_DROPPED] = aside.get(ATTR_DROPPED, 0) + len(limited) - most
             limited = dict(list(limited.items())[:most])
         return {**aside, **limited}
 
@@ -119,17 +126,14 @@ def unusual_fields(
     if limits is not None:
         attrs, events, links = limits.fit(attrs, events, links)
     if origin is not None and origin.trace_state:
-        attrs = {**attrs, otel_names.ATTR_TRACE_STATE: origin.trace_state.to_header()}
+        attrs = {**attrs, ATTR_TRACE_STATE: origin.trace_state.to_header()}
     flags = HAS_IS_REMOTE | (IS_REMOTE if remote else 0)
     return attrs, events, links, flags | (trace.TraceFlags.SAMPLED if origin is None else origin.trace_flags)
 
 
 def _is_protocol_field(key: str) -> bool:
     """Return whether a key holds a field of the protocol that is not an attribute there."""
-    return (
-        key.startswith((otel_names.ATTR_SCOPE, "otel.dropped_", otel_names.ATTR_FLAGS))
-        or key == otel_names.ATTR_TRACE_STATE
-    )
+    return key.startswith((ATTR_SCOPE, "otel.dropped_", ATTR_FLAGS)) or key == ATTR_TRACE_STATE
 
 
 def read_limits(env: Mapping[str, str]) -> Limits | None:

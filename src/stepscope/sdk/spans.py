@@ -9,7 +9,7 @@ from opentelemetry import trace
 from opentelemetry.context import Context
 
 from stepscope.model import names
-from stepscope.model.otel_names import ATTR_DROPPED_EVENTS, ATTR_DROPPED_LINKS
+from stepscope.model.names import ATTR_DROPPED_EVENTS, ATTR_DROPPED_LINKS
 from stepscope.model.records import SPAN
 from stepscope.sdk import context as ids
 from stepscope.sdk.attributes import LONGEST, NUMBERS, clean, clean_value, harmless, is_known, plain_texts, shorten

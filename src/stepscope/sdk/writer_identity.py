@@ -46,7 +46,7 @@ def open_journal(run: Part) -> Journal:
         folder,
         writer,
         segment_bytes=min(SEGMENT_BYTES, run.settings.disk_quota // 4),
-        on_segment=run.request_delivery,
+        on_segment=run.delivery.request,
     )
 
 

@@ -7,7 +7,7 @@ from functools import lru_cache
 from typing import Any, Literal, NamedTuple
 
 from stepscope.model import names
-from stepscope.model.otel_names import ATTR_EXEMPLARS
+from stepscope.model.names import ATTR_EXEMPLARS
 from stepscope.model.records import Attrs, ExponentialHistogram, Histogram, Summary
 from stepscope.wire.otlp.names import STEPS
 from stepscope.wire.plain import dumps

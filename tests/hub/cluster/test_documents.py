@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from stepscope.hub.fleet.shared_state import SharedState
-from stepscope.hub.fleet.shared_tokens import NAME, SharedTokens
+from stepscope.hub.fleet.sharing import SHARED_TOKENS, SharedTokens
 from stepscope.hub.refusals import Refused
 from stepscope.hub.security.tokens import Tokens
 from stepscope.hub.store.cluster.address import parse
@@ -188,4 +188,4 @@ def test_tokens_of_two_homes(join: Join, tmp_path: Path) -> None:
     (folders[0] / "tokens.json").unlink()
     files[0] = Tokens(folders[0] / "tokens.json")
     assert sync() == [{second.id}] * 2
-    assert second.id in (folders[0] / NAME).read_text()
+    assert second.id in (folders[0] / SHARED_TOKENS).read_text()

@@ -12,7 +12,7 @@ from stepscope.hub.limits import Limits
 from stepscope.hub.security.tokens import Tokens
 from stepscope.hub.service import Hub, HubOptions
 from stepscope.hub.serving.app import build_app
-from stepscope.model.otel_names import ATTR_EXEMPLARS
+from stepscope.model.names import ATTR_EXEMPLARS
 from stepscope.model.records import Instrument, Metric
 from tests.hub.in_process import request
 

@@ -13,7 +13,7 @@ from stepscope.hub.intake.counters import Counters
 from stepscope.hub.intake.sources import GroupReader, ReceivedBatch, Source
 from stepscope.hub.intake.store_pump import MAX_BLAMED, MAX_TRIES, QUIET_SECONDS, Outcome, Readers, StorePump, StoreSink
 from stepscope.hub.store.engine import Damaged, EngineError
-from stepscope.hub.topics import Topic
+from stepscope.hub.threads import Topic
 from stepscope.journal.following import Cursors
 from stepscope.journal.quarantine import Quarantine
 from stepscope.model.errors import Reject, Retry

@@ -7,7 +7,7 @@ import pytest
 
 from stepscope.hub.questions.distributions import buckets
 from stepscope.hub.service import Hub
-from stepscope.model.otel_names import ATTR_EXEMPLARS
+from stepscope.model.names import ATTR_EXEMPLARS
 from stepscope.model.ports import Batch, Writer
 from stepscope.model.records import ExponentialHistogram, Histogram, Instrument, Metric, Record, Summary
 from tests.hub.questions.conftest import Get

@@ -17,7 +17,7 @@ from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
-from stepscope.model.otel_names import ATTR_FLAGS, ATTR_TRACE_STATE
+from stepscope.model.names import ATTR_FLAGS, ATTR_TRACE_STATE
 from stepscope.model.records import Event, ExponentialHistogram, Histogram, Log, Metric, Span
 from stepscope.sdk.otel import meter as meters
 from stepscope.testing import recorded

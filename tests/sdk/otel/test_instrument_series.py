@@ -8,7 +8,7 @@ from collections.abc import Callable
 import numpy as np
 from opentelemetry import metrics
 
-from stepscope.model.otel_names import ATTR_EXEMPLARS
+from stepscope.model.names import ATTR_EXEMPLARS
 from stepscope.model.records import Histogram, Metric
 from stepscope.sdk.otel import instrument_series
 from stepscope.testing import Recording, recorded

@@ -5,7 +5,7 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from stepscope.model import otel_names
+from stepscope.model.names import ATTR_EVENT_NAME, ATTR_EXEMPLARS
 from stepscope.model.records import (
     FIRST_STEP,
     LAST_STEP,
@@ -24,7 +24,7 @@ from stepscope.model.records import (
 from stepscope.wire.otlp import names as otlp_names
 from stepscope.wire.otlp.decode.origin import MARKS
 
-_TAKEN = {*MARKS, "world_size", otlp_names.ATTR_STEP_NAME, otel_names.ATTR_EVENT_NAME, otlp_names.ATTR_ALERT}
+_TAKEN = {*MARKS, "world_size", otlp_names.ATTR_STEP_NAME, ATTR_EVENT_NAME, otlp_names.ATTR_ALERT}
 
 times = st.integers(1, 2**62)
 int64 = st.integers(-(2**63), 2**63 - 1)
@@ -103,7 +103,7 @@ def metrics(draw: st.DrawFn) -> Metric:
     step, axis = draw(steps)
     held = draw(attrs)
     if not isinstance(value, Summary) and draw(st.booleans()):
-        held = {**held, otel_names.ATTR_EXEMPLARS: draw(st.lists(exemplars, min_size=1, max_size=2))}
+        held = {**held, ATTR_EXEMPLARS: draw(st.lists(exemplars, min_size=1, max_size=2))}
     return Metric(draw(times), step, axis, None, {draw(keys): value}, held, instrument)
 
 

@@ -9,7 +9,6 @@ from msgspec import structs
 from starlette.requests import Request
 from starlette.responses import Response
 
-from stepscope.dialects.otlp.status import status_response
 from stepscope.extend.receiver import (
     SAFE,
     Access,
@@ -30,6 +29,7 @@ from stepscope.extend.receiver import (
     bearer,
     digest,
     error_response,
+    refusal_headers,
     with_body,
     written,
 )
@@ -46,7 +46,38 @@ from stepscope.wire.otlp.names import (
     Signal,
 )
 from stepscope.wire.otlp.protobuf_writing import scan
-from stepscope.wire.otlp.replies import BadRequest, Rejections, write_reply
+from stepscope.wire.otlp.replies import BadRequest, Rejections, Status, write_reply, write_status
+
+_CODES = {
+    HTTPStatus.BAD_REQUEST: 3,
+    HTTPStatus.REQUEST_TIMEOUT: 4,
+    HTTPStatus.NOT_FOUND: 5,
+    HTTPStatus.FORBIDDEN: 7,
+    HTTPStatus.MISDIRECTED_REQUEST: 7,
+    HTTPStatus(413): 8,
+    HTTPStatus.TOO_MANY_REQUESTS: 8,
+    HTTPStatus.METHOD_NOT_ALLOWED: 12,
+    HTTPStatus.SERVICE_UNAVAILABLE: 14,
+    HTTPStatus.UNAUTHORIZED: 16,
+}
+"""The codes of google.rpc."""
+
+
+def rpc_code(status: HTTPStatus) -> int:
+    """The google.rpc code of a rejection."""
+    return _CODES.get(status, 3)
+
+
+def status_response(encoding: Encoding, refusal: Refusal) -> Response:
+    """Respond with an error of OTLP, in the request's encoding."""
+    status = Status(rpc_code(refusal.status), refusal.message, refusal.retry_after)
+    return Response(
+        write_status(encoding, status),
+        refusal.status,
+        headers=refusal_headers(refusal),
+        media_type=CONTENT_TYPES[encoding],
+    )
+
 
 NO_RECORDED_VALUE = "a point without a recorded value"
 

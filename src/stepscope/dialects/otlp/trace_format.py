@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 
 from stepscope.wire.otlp.decode.decode_request import decode
-from stepscope.wire.otlp.decode.split_request import split_spans
+from stepscope.wire.otlp.decode.json_request import split_spans
 from stepscope.wire.otlp.encode.encode_request import encode
 from stepscope.wire.otlp.encode.to_json import to_json
 from stepscope.wire.trace_format import BadRequest, Group, SpanBatch, TraceFile

@@ -23,7 +23,7 @@ from stepscope.hub.diagnosing.thread import Changed
 from stepscope.hub.intake.sources import ReceivedBatch
 from stepscope.hub.store.engine import EngineError
 from stepscope.hub.texts import Texts
-from stepscope.hub.topics import Topic
+from stepscope.hub.threads import Topic
 from stepscope.model.errors import Retry
 from stepscope.model.ports import Batch, Writer
 

@@ -20,7 +20,7 @@ from stepscope.hub.store.read.run_catalog import list_runs
 from stepscope.hub.store.read.step_times import earlier_step_times
 from stepscope.hub.store.store import Store
 from stepscope.hub.store.write.finding_rows import Diagnosed, write_findings
-from stepscope.hub.topics import Topic
+from stepscope.hub.threads import Topic
 from stepscope.model.ports import Batch
 from stepscope.model.states import ENDED
 

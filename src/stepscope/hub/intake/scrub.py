@@ -10,10 +10,9 @@ from typing import Any, TypeVar, cast
 from msgspec import Struct, structs
 
 from stepscope.hub.limits import Limits
-from stepscope.hub.store.metric_rows import as_rows
+from stepscope.hub.store.write.metric_rows import as_rows
 from stepscope.model.attribute_limit import left_out
-from stepscope.model.names import SCOPE_SAMPLES
-from stepscope.model.otel_names import ATTR_EXEMPLARS
+from stepscope.model.names import ATTR_EXEMPLARS, SCOPE_SAMPLES
 from stepscope.model.ports import Batch, Writer
 from stepscope.model.records import Alert, Attrs, Event, Instrument, Log, Metric, Record, Span, SpanEvent
 from stepscope.model.redaction import hides, mask_bytes, mask_data, mask_list, masked, safe_key

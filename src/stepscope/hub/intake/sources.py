@@ -8,7 +8,7 @@ from typing import Any, NamedTuple, Protocol, cast
 
 from stepscope.hub.intake.counters import Counters
 from stepscope.hub.intake.intake_journal import unpack
-from stepscope.hub.store.metric_rows import metric_rows
+from stepscope.hub.store.write.metric_rows import metric_rows
 from stepscope.journal import layout
 from stepscope.journal.following import Cursors, Following, bytes_behind
 from stepscope.journal.segments import READ_BYTES, Position, Tail

@@ -11,7 +11,7 @@ from stepscope.hub.intake.counters import Counters
 from stepscope.hub.intake.pacing import LOOK_SECONDS
 from stepscope.hub.intake.sources import GroupReader, ReceivedBatch
 from stepscope.hub.store.engine import Damaged, EngineError
-from stepscope.hub.topics import Topic
+from stepscope.hub.threads import Topic
 from stepscope.journal.quarantine import Quarantine
 from stepscope.model.errors import Reject, Retry
 from stepscope.model.ports import Batch, Sink

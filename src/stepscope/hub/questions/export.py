@@ -16,7 +16,8 @@ from stepscope.hub.questions.toolbox.conditions import RecordQuery
 from stepscope.hub.questions.toolbox.endpoint import RUN, Endpoint, Reader, Stream, safe_name
 from stepscope.hub.questions.toolbox.params import Binary, Param, bad_request
 from stepscope.hub.questions.traces.stored_spans import SpanJson, SpanRow, find_spans, span_json
-from stepscope.hub.store import exact, literal
+from stepscope.hub.store import literal
+from stepscope.hub.store.columns import exact_number
 from stepscope.hub.store.engine import Engine
 from stepscope.hub.store.read import arrow
 from stepscope.hub.store.read.arrow import Points
@@ -94,7 +95,7 @@ def point_rows(points: Points) -> Iterator[tuple[Any, ...]]:
     columns = (points.which, points.attempt, points.step, points.time, points.value, points.rest)
     for which, attempt, step, time, value, rest in zip(*(column.tolist() for column in columns), strict=True):
         key, axis, rank, attrs, scope = labels[which]
-        number = word(exact.exact_number(value, rest))
+        number = word(exact_number(value, rest))
         yield key, axis, rank, attempt, step_of(step), exact_seconds(time), number, attrs, scope
 
 

@@ -18,8 +18,7 @@ from stepscope.hub.questions.toolbox.params import Attrs, Next, Param, seconds
 from stepscope.hub.store.engine import Engine
 from stepscope.hub.store.read.log_rows import LogRow, read_log_rows
 from stepscope.model import names
-from stepscope.model.names import SEVERITIES
-from stepscope.model.otel_names import ATTR_SCOPE_NAME
+from stepscope.model.names import ATTR_SCOPE_NAME, SEVERITIES
 from stepscope.model.records import Alert, Log, Seconds, kind
 from stepscope.wire.plain import plain
 

@@ -6,8 +6,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from stepscope.hub.intake.sources import ReceivedBatch
-from stepscope.hub.store.metric_rows import as_rows
-from stepscope.hub.topics import Topic
+from stepscope.hub.store.write.metric_rows import as_rows
+from stepscope.hub.threads import Topic
 from stepscope.model import names
 from stepscope.model.ports import Writer
 from stepscope.model.records import Event, Metric, Record

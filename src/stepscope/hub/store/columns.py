@@ -1,4 +1,4 @@
-"""Columns in memory, the same for every engine: rows to insert, query results, and a cache of recent results."""
+"""Columns in memory, the same for every engine: rows to insert, results, exact integers, and a cache of results."""
 
 import threading
 from array import array
@@ -145,6 +145,41 @@ class Answer:
         """The value of a column in the only row."""
         (value,) = self[name]
         return value
+
+
+EXACT_LIMIT = 2.0**53
+"""Doubles below this hold every integer."""
+_INT64 = 2**63
+
+Remainders = npt.NDArray[np.int16]
+
+
+def remainders(given: Sequence[int | float], stored: Floats) -> Remainders | None:
+    """The differences of the doubles from the given 64-bit integers; None when all are exact."""
+    found: Remainders | None = None
+    for at in np.flatnonzero(np.abs(stored) >= EXACT_LIMIT).tolist():
+        value = given[at]
+        if isinstance(value, int) and -_INT64 <= value < _INT64 and (rest := value - int(stored[at])):
+            if found is None:
+                found = np.zeros(len(stored), np.int16)
+            found[at] = rest
+    return found
+
+
+def is_large(*values: float) -> bool:
+    """Return whether a difference may belong to one of these numbers."""
+    return any(EXACT_LIMIT <= abs(value) <= _INT64 for value in values)
+
+
+def exact_number(value: float, rest: int = 0) -> int | float:
+    """Return the given number: an exact integer where doubles are not exact."""
+    return int(value) + rest if is_large(value) else value
+
+
+def patch_exact(shown: list[object], values: Floats, rest: npt.NDArray[np.int64]) -> None:
+    """Replace doubles by the exact integers they stand for."""
+    for at in np.flatnonzero((np.abs(values) >= EXACT_LIMIT) & (np.abs(values) <= _INT64)).tolist():
+        shown[at] = exact_number(float(values[at]), int(rest[at]))
 
 
 MAX_CACHED_BYTES = 16 * 1024 * 1024

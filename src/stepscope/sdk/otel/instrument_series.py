@@ -11,7 +11,7 @@ from opentelemetry import trace
 from opentelemetry.context import Context
 from opentelemetry.util.types import Attributes
 
-from stepscope.model.otel_names import ATTR_EXEMPLARS
+from stepscope.model.names import ATTR_EXEMPLARS
 from stepscope.model.records import METRIC, Instrument
 from stepscope.sdk.context import NO_MARK, SPAN_KEY, Mark, current, current_mark, pack
 from stepscope.sdk.interrupts import pass_on

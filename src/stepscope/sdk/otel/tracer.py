@@ -13,7 +13,7 @@ from opentelemetry import trace
 from opentelemetry.context import Context
 from opentelemetry.util.types import Attributes
 
-from stepscope.model.otel_names import ATTR_DROPPED_LINKS
+from stepscope.model.names import ATTR_DROPPED_LINKS
 from stepscope.sdk.attributes import clean, is_known, plain_texts, shorten
 from stepscope.sdk.context import CARRIED_KEY, SPAN_KEY, attach, current, detach
 from stepscope.sdk.interrupts import pass_on

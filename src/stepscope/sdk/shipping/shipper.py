@@ -35,12 +35,12 @@ LEAVE_SECONDS = 0.3
 def begin(run: Run) -> None:
     """Start delivery for a run. Does no I/O: the flusher's thread starts what is needed."""
     remote = tuple(each for each in run.settings.sinks if each.config.remote)
-    run.undelivered = lambda: undelivered(run, remote)
+    run.delivery.undelivered = lambda: undelivered(run, remote)
     if remote:
-        run.refusals = lambda: _refusals(run)
+        run.delivery.refusals = lambda: _refusals(run)
         if run.settings.shipper != "none":
-            run.request_delivery = lambda: _request(run, remote)
-            run.on_undelivered = lambda left: _announce(run, remote, left)
+            run.delivery.request = lambda: _request(run, remote)
+            run.delivery.on_undelivered = lambda left: _announce(run, remote, left)
     near = [each for each in run.settings.sinks if not each.config.remote]
     if run.settings.shipper == "thread":
         near += remote

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stepscope.model.otel_names import ATTR_EXEMPLARS
+from stepscope.model.names import ATTR_EXEMPLARS
 from stepscope.model.records import Event, Link, Log, Metric, Record, Span
 from stepscope.wire.otlp.decode.decode_request import BAD_CONTEXT, BAD_PARENT, Decoded, decode
 from stepscope.wire.otlp.decode.json_request import _BARE, PART_BYTES, _quoted, load_in_parts, parse

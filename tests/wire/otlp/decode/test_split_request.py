@@ -7,7 +7,7 @@ import pytest
 
 from stepscope.model.records import Record
 from stepscope.wire.otlp.decode.decode_request import decode
-from stepscope.wire.otlp.decode.split_request import split_spans
+from stepscope.wire.otlp.decode.json_request import split_spans
 
 
 def span(number: int) -> dict[str, Any]:

@@ -6,7 +6,7 @@ from functools import lru_cache
 from typing import Any, Literal, NamedTuple
 
 from stepscope.model import names
-from stepscope.model.otel_names import ATTR_EXEMPLARS
+from stepscope.model.names import ATTR_EXEMPLARS
 from stepscope.model.ports import Writer
 from stepscope.model.records import Alert, Attrs, Event, Log, Record
 from stepscope.model.redaction import redact

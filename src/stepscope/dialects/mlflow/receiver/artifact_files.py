@@ -1,9 +1,11 @@
-"""The artifact files behind `mlflow-artifacts:` URIs, in one folder of the hub; deletion of a run with its files."""
+"""The artifact files behind `mlflow-artifacts:` URIs, in one folder of the hub: kept, listed, deleted with a run."""
 
 import errno
 import os
+import re
 import shutil
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
@@ -17,7 +19,17 @@ from stepscope.dialects.mlflow.receiver.logged_models import find
 from stepscope.dialects.mlflow.receiver.run_table import find_run
 from stepscope.dialects.mlflow.receiver.trace_table import delete_traces
 from stepscope.dialects.mlflow.receiver.tracking_database import TrackingDatabase
-from stepscope.extend.receiver import PART, StoredFileResponse, disposition, keep_file, remove_folder
+from stepscope.extend.receiver import (
+    PART,
+    RunFile,
+    StoredFileResponse,
+    below,
+    disposition,
+    keep_file,
+    remove_folder,
+    walk,
+    with_steps,
+)
 from stepscope.model.errors import Retry
 
 _UNFIT = (errno.ENAMETOOLONG, errno.ENOTDIR, errno.EISDIR, errno.EEXIST, errno.EINVAL, errno.ELOOP)
@@ -174,3 +186,43 @@ def delete_run(database: TrackingDatabase, files: ArtifactFiles, run_id: str) ->
         delete_traces(db, ("run_id = ?", [run_id]))
         db.execute("DELETE FROM runs WHERE run_id = ?", (run_id,))
     return freed
+
+
+_STEP = re.compile(r"images/.+[%+]step[%+](\d{1,18})[%+]timestamp[%+]")
+"""The file names of `mlflow.log_image(key=, step=)`."""
+
+
+class MlflowRunFiles:
+    """The files of all MLflow runs."""
+
+    def __init__(self, files: ArtifactFiles, database: TrackingDatabase) -> None:
+        self._files, self._database = files, database
+
+    def list(self, project: str, run: str) -> list[RunFile]:
+        """List the artifacts of a run, and the files of its models."""
+        found: list[RunFile] = []
+        for artifact, folder in self._folders(run):
+            if artifact:
+                found += [replace(each, artifact=artifact) for each in walk(folder)]
+            else:
+                found += with_steps(walk(folder), _STEP)
+        return found
+
+    def find(self, project: str, run: str, name: str, artifact: str) -> Path | None:
+        """Return the path of an artifact, or of a file of a model."""
+        for each, folder in self._folders(run):
+            if each == artifact:
+                return below(folder, name)
+        return None
+
+    def _folders(self, run: str) -> Iterator[tuple[str, Path]]:
+        """Yield the folders of a run's artifacts and of its models, with their names."""
+        with self._database.read() as db:
+            rows = db.execute("SELECT '', '', artifact_uri FROM runs WHERE run_id = ?", (run,)).fetchall()
+            rows += db.execute(
+                "SELECT name, model_id, artifact_uri FROM models WHERE source_run = ?", (run,)
+            ).fetchall()
+        for name, model, uri in rows:
+            folder = self._files.folder_of(str(uri))
+            if folder is not None:
+                yield f"{name} ({model})" if model else "", folder

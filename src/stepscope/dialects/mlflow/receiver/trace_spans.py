@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from stepscope.extend.receiver import Engine, SpanRow, read_trace
-from stepscope.model.otel_names import ATTR_FLAGS
+from stepscope.model.names import ATTR_FLAGS
 from stepscope.model.records import word
 
 MAX_SPANS = 100_000

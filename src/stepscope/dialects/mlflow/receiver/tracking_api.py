@@ -17,14 +17,12 @@ from stepscope.dialects.mlflow.receiver import (
     metric_calls,
     registry_calls,
     run_calls,
-    run_inputs,
     trace_calls,
 )
 from stepscope.dialects.mlflow.receiver.artifact_calls import ArtifactCalls
-from stepscope.dialects.mlflow.receiver.artifact_files import ArtifactFiles, delete_run
+from stepscope.dialects.mlflow.receiver.artifact_files import ArtifactFiles, MlflowRunFiles, delete_run
 from stepscope.dialects.mlflow.receiver.experiments import create_default
 from stepscope.dialects.mlflow.receiver.request_fields import Fields, read_json, read_query
-from stepscope.dialects.mlflow.receiver.run_files import MlflowRunFiles
 from stepscope.dialects.mlflow.receiver.tracking import Body, Call, Reply, Tracking
 from stepscope.dialects.mlflow.receiver.tracking_database import TrackingDatabase
 from stepscope.extend.receiver import (
@@ -85,8 +83,8 @@ _DATABASE_ENDPOINTS: list[tuple[str, str, Scope, DatabaseAnswer]] = [
     ("POST", "/experiments/delete-experiment-tag", "ingest", experiment_calls.delete_tag),
     ("GET", "/runs/get", "read", run_calls.get),
     ("POST", "/runs/search", "read", run_calls.search),
-    ("POST", "/runs/log-inputs", "ingest", run_inputs.log_inputs),
-    ("POST", "/runs/outputs", "ingest", run_inputs.log_outputs),
+    ("POST", "/runs/log-inputs", "ingest", run_calls.log_inputs),
+    ("POST", "/runs/outputs", "ingest", run_calls.log_outputs),
     ("POST", "/runs/log-model", "ingest", run_calls.log_model),
     ("POST", "/logged-models/search", "read", logged_models.search),
     ("GET", "/logged-models/{model_id}", "read", logged_models.get),

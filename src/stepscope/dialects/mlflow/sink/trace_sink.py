@@ -5,7 +5,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from stepscope.dialects.mlflow.sink import Target
-from stepscope.dialects.mlflow.sink.run_mapping import Entry, Found, Runs, by_run
+from stepscope.dialects.mlflow.sink.run_sink import Entry, Found, Runs, by_run
 from stepscope.dialects.mlflow.sink.tracking_server import SERVICE, NoAnswer, NoRestApi, Refused, Server
 from stepscope.dialects.mlflow.wire import TRACES
 from stepscope.extend.sink import SERVER_ERROR, Delivery, compress, not_from

@@ -11,8 +11,7 @@ from typing import Any
 import grpc
 
 from stepscope.dialects.otlp.listener.eviction import Eviction
-from stepscope.dialects.otlp.receiver import OtlpReceiver, Taken
-from stepscope.dialects.otlp.status import rpc_code
+from stepscope.dialects.otlp.receiver import OtlpReceiver, Taken, rpc_code
 from stepscope.extend.receiver import Access, Guard, Limits, Refusal, Refused, Workers, bearer, parse, written
 from stepscope.model.errors import ConfigError, Retry
 from stepscope.wire.otlp.names import GRPC_METHODS, Signal

@@ -22,7 +22,8 @@ from stepscope.hub.questions.toolbox.endpoint import (
     to_int64,
 )
 from stepscope.hub.questions.toolbox.params import Param, seconds
-from stepscope.hub.store import attrs, exact, literal
+from stepscope.hub.store import attrs, literal
+from stepscope.hub.store.columns import exact_number
 from stepscope.hub.store.engine import Engine
 from stepscope.hub.store.read.run_catalog import step_of
 from stepscope.hub.store.read.series_catalog import SeriesRow, find_series
@@ -334,7 +335,7 @@ def _read_exemplars(engine: Engine, catalog: dict[int, SeriesRow], rest: str) ->
             attempt,
             step_of(step),
             time,
-            exact.exact_number(value, off),
+            exact_number(value, off),
             trace if any(trace) else None,
             span if any(span) else None,
             attrs.restore(names, values, types),

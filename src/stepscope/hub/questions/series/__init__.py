@@ -12,7 +12,7 @@ from stepscope.hub.questions.series.metric_keys import LastJson, exact_totals, f
 from stepscope.hub.questions.series.series_sql import Axis, Buckets, Plan, Raw, SeriesQuery
 from stepscope.hub.questions.toolbox.endpoint import RUN, Endpoint, Reader, to_int64
 from stepscope.hub.questions.toolbox.params import Param, bad_request
-from stepscope.hub.store import exact
+from stepscope.hub.store.columns import patch_exact
 from stepscope.hub.store.engine import Engine
 from stepscope.hub.store.read.run_catalog import step_of
 from stepscope.hub.store.read.series_catalog import SeriesRow, Total, find_series, read_totals
@@ -175,7 +175,7 @@ def _raw(raw: Raw | None, x: Axis) -> dict[str, list[Any]]:
         return {name: [] for name in ("x", "value", "step", "time", "rank", "attempt")}
     values = _json_values(raw.value)
     if raw.rest is not None:
-        exact.patch(values, raw.value, raw.rest)
+        patch_exact(values, raw.value, raw.rest)
     return {
         "x": _along(raw.x, x),
         "value": values,
@@ -191,7 +191,7 @@ def _buckets(buckets: Buckets, x: Axis) -> dict[str, list[Any]]:
     if buckets.remainders is not None:
         columns = zip((low, high, last), (buckets.low, buckets.high, buckets.last), buckets.remainders, strict=True)
         for shown, values, rest in columns:
-            exact.patch(shown, values, rest)
+            patch_exact(shown, values, rest)
     return {
         "x": _along(buckets.first, x),
         "x_last": _along(buckets.last_x, x),

@@ -12,7 +12,8 @@ from msgspec import Meta, structs
 
 from stepscope.hub.questions.toolbox.endpoint import RUN, Endpoint, Reader
 from stepscope.hub.questions.toolbox.params import Param, not_found, seconds
-from stepscope.hub.store import attrs, exact, literal
+from stepscope.hub.store import attrs, literal
+from stepscope.hub.store.columns import exact_number, is_large
 from stepscope.hub.store.engine import Engine
 from stepscope.hub.store.read.run_catalog import list_runs, run_ids, step_of
 from stepscope.hub.store.read.series_catalog import SeriesRow, Total, find_series, read_totals, span_of
@@ -222,7 +223,7 @@ def _histogram_totals(engine: Engine, run: int, catalog: dict[int, SeriesRow]) -
 
 def exact_totals(engine: Engine, totals: Sequence[Total]) -> list[Total]:
     """Restore the digits of integers beyond 2**53."""
-    series = {total.series.number for total in totals if exact.is_large(total.low, total.high, total.last)}
+    series = {total.series.number for total in totals if is_large(total.low, total.high, total.last)}
     if not series:
         return list(totals)
     found = engine.query(
@@ -234,8 +235,8 @@ def exact_totals(engine: Engine, totals: Sequence[Total]) -> list[Total]:
     made = []
     for total in totals:
         low, high, last = remainders.get((total.series.number, total.attempt), (0, 0, 0))
-        numbers = {"low": exact.exact_number(total.low, low), "high": exact.exact_number(total.high, high)}
-        made.append(structs.replace(total, **numbers, last=exact.exact_number(total.last, last)))
+        numbers = {"low": exact_number(total.low, low), "high": exact_number(total.high, high)}
+        made.append(structs.replace(total, **numbers, last=exact_number(total.last, last)))
     return made
 
 

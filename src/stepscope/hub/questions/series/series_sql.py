@@ -8,8 +8,8 @@ import numpy as np
 import numpy.typing as npt
 
 from stepscope.hub.questions.series.rollup_sql import CellQuery, Grid, Interval, grid
-from stepscope.hub.store import exact, literal, rollups
-from stepscope.hub.store.columns import Answer
+from stepscope.hub.store import literal, rollups
+from stepscope.hub.store.columns import Answer, is_large
 from stepscope.hub.store.engine import Engine
 from stepscope.hub.store.read.series_catalog import Total
 from stepscope.hub.store.schema import NO_STEP
@@ -79,7 +79,7 @@ class Plan:
         self._query = query
         self._totals = totals
         self._ranks = {total.series.number: total.series.rank for total in totals}
-        self._large = any(exact.is_large(total.low, total.high) for total in totals)
+        self._large = any(is_large(total.low, total.high) for total in totals)
         by_step = query.x == "step"
         self._x = "step" if by_step else "time"
         self.origin = _origin(engine, query.run, totals) if query.x == "relative" else 0

@@ -20,7 +20,8 @@ from stepscope.hub.questions.traces.stored_spans import (
     read_outline,
     usual_durations,
 )
-from stepscope.hub.store import exact, literal
+from stepscope.hub.store import literal
+from stepscope.hub.store.columns import exact_number, is_large
 from stepscope.hub.store.engine import Engine
 from stepscope.hub.store.read.log_rows import LogRow
 from stepscope.hub.store.read.series_catalog import SeriesRow, find_series, span_of
@@ -297,7 +298,7 @@ def _values(
 
 def _exact(engine: Engine, where: str, rows: list[StepValue]) -> list[StepValue]:
     """Restore the digits of integers beyond 2**53."""
-    large = [row.series.number for row in rows if exact.is_large(row.value)]
+    large = [row.series.number for row in rows if is_large(row.value)]
     if not large:
         return rows
     found = engine.query(
@@ -305,9 +306,7 @@ def _exact(engine: Engine, where: str, rows: list[StepValue]) -> list[StepValue]
         WHERE series IN {literal.integers(large)} AND {where} GROUP BY series"""
     )
     remainders = dict(found.rows("series", "rest"))
-    return [
-        structs.replace(row, value=exact.exact_number(row.value, remainders.get(row.series.number, 0))) for row in rows
-    ]
+    return [structs.replace(row, value=exact_number(row.value, remainders.get(row.series.number, 0))) for row in rows]
 
 
 def _neighbours(engine: Engine, run: int, step: int, attempt: int | None, near: Sides) -> Sides:

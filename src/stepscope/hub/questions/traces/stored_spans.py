@@ -24,7 +24,7 @@ from stepscope.hub.store import attrs, literal
 from stepscope.hub.store.engine import Engine
 from stepscope.hub.store.read.run_catalog import step_of
 from stepscope.hub.store.schema import NO_STEP
-from stepscope.model.otel_names import ATTR_FLAGS
+from stepscope.model.names import ATTR_FLAGS
 from stepscope.model.records import Link, Seconds, Span, SpanEvent
 from stepscope.wire.plain import plain
 

@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from stepscope.hub.store import attrs, exact
+from stepscope.hub.store import attrs
+from stepscope.hub.store.columns import EXACT_LIMIT, is_large
 from stepscope.hub.store.read.series_catalog import SeriesRow
 from stepscope.hub.store.schema import NO_STEP
 from stepscope.model.errors import ConfigError
@@ -103,7 +104,7 @@ def typed_table(rows: Sequence[dict[str, Any]], schema: Any) -> Any:
         made.append(dict(row))
         made[-1].update((name, attrs.as_json(row[name])) for name in ("attrs", "series_attrs") if name in row)
         if isinstance(value := row.get("value"), int):
-            made[-1].update(value=float(value), integer=value if exact.is_large(value) else None)
+            made[-1].update(value=float(value), integer=value if is_large(value) else None)
     return pyarrow().Table.from_pylist(made, schema=schema)
 
 
@@ -134,7 +135,7 @@ def points_table(points: Points) -> Any:
 
 def _integers(arrow: Any, points: Points) -> Any:
     """The exact integers beyond 2**53; null where `value` is exact."""
-    large = np.flatnonzero((np.abs(points.value) >= exact.LIMIT) & (np.abs(points.value) <= 2**63)).tolist()
+    large = np.flatnonzero((np.abs(points.value) >= EXACT_LIMIT) & (np.abs(points.value) <= 2**63)).tolist()
     if not large:
         return arrow.nulls(len(points.value), arrow.int64())
     found: list[int | None] = [None] * len(points.value)

@@ -9,8 +9,8 @@ from weakref import WeakKeyDictionary
 from msgspec import Struct
 from msgspec.structs import replace
 
-from stepscope.hub.store import attrs, exact, literal
-from stepscope.hub.store.columns import Answer
+from stepscope.hub.store import attrs, literal
+from stepscope.hub.store.columns import Answer, exact_number
 from stepscope.hub.store.engine import Engine
 from stepscope.hub.store.read.reductions import Reduced
 from stepscope.hub.store.read.series_catalog import last_remainders
@@ -396,7 +396,7 @@ def _latest(catalog: Answer, found: Answer, remainders: Mapping[tuple[int, int],
         place = number >> 32, key
         if place not in lasts:
             lasts[place], units[place] = LastValue(), unit
-        value = exact.exact_number(value, remainders.get((number, attempt), 0))
+        value = exact_number(value, remainders.get((number, attempt), 0))
         lasts[place].add(value, rank, attempt, step_of(step), time)
         low, high = extremes.get(place, (inf, -inf))
         extremes[place] = min(low, least), max(high, most)

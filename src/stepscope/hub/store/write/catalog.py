@@ -13,7 +13,7 @@ from stepscope.hub.store.columns import Block, Ints, Lists, ends_of, numbers, te
 from stepscope.hub.store.engine import Tables
 from stepscope.hub.store.schema import ERA, WHOLE, Shard
 from stepscope.hub.store.write.ledger import writer_key
-from stepscope.model.otel_names import ATTR_EXEMPLARS
+from stepscope.model.names import ATTR_EXEMPLARS
 from stepscope.model.ports import Writer, run_id_problem
 from stepscope.model.records import Attrs, Instrument
 

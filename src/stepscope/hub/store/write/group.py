@@ -8,15 +8,14 @@ from typing import cast
 from msgspec.structs import replace
 
 from stepscope.hub.store.columns import Block
-from stepscope.hub.store.metric_rows import MetricRows, as_rows
 from stepscope.hub.store.schema import NO_STEP
 from stepscope.hub.store.write.catalog import Catalog, Source
 from stepscope.hub.store.write.histogram_rows import Distributions, Exemplars
 from stepscope.hub.store.write.ledger import COUNTS
-from stepscope.hub.store.write.point_rows import Points
+from stepscope.hub.store.write.metric_rows import MetricRows, Points, as_rows
 from stepscope.hub.store.write.span_log_rows import Lines, Spans, Traces
 from stepscope.model.errors import Reject
-from stepscope.model.otel_names import ATTR_EXEMPLARS
+from stepscope.model.names import ATTR_EXEMPLARS
 from stepscope.model.ports import Batch
 from stepscope.model.records import (
     MAX_EARLY,

@@ -4,11 +4,10 @@ from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 from stepscope.hub.store import attrs
-from stepscope.hub.store.columns import Block, Lists, Numbers, ends_of, fixed, numbers
-from stepscope.hub.store.exact import remainders
+from stepscope.hub.store.columns import Block, Lists, Numbers, ends_of, fixed, numbers, remainders
 from stepscope.hub.store.schema import NO_STEP
 from stepscope.hub.store.write.catalog import Catalog, Source, label
-from stepscope.model.otel_names import ATTR_EXEMPLARS
+from stepscope.model.names import ATTR_EXEMPLARS
 from stepscope.model.records import Attrs, ExponentialHistogram, Histogram, Metric, Summary
 
 Distribution = Histogram | ExponentialHistogram | Summary

@@ -8,8 +8,7 @@ from typing import Any, NamedTuple
 
 from msgspec import structs
 
-from stepscope.model import otel_names
-from stepscope.model.names import ATTR_STEP, SEVERITIES
+from stepscope.model.names import ATTR_EVENT_NAME, ATTR_SCOPE_NAME, ATTR_SEVERITY_TEXT, ATTR_STEP, SEVERITIES
 from stepscope.model.records import (
     FIRST_STEP,
     Alert,
@@ -124,8 +123,8 @@ def take_logs(
             time = observed = observed or clock()
         elif observed == time:
             observed = 0
-        if not event_name and type(attrs.get(otel_names.ATTR_EVENT_NAME)) is str:
-            event_name = attrs.pop(otel_names.ATTR_EVENT_NAME)
+        if not event_name and type(attrs.get(ATTR_EVENT_NAME)) is str:
+            event_name = attrs.pop(ATTR_EVENT_NAME)
         linked = is_id(trace_id, 16)
         if _is_unfit(trace_id, NO_TRACE) or _is_unfit(span_id, NO_SPAN if linked else b""):
             refused.warn(BAD_CONTEXT, event_name)
@@ -149,14 +148,14 @@ def _severity(number: int, text: str, attrs: Attrs) -> int:
     """Read the severity; a word that OpenTelemetry does not know stays as an attribute."""
     known = SEVERITIES.get(text.upper()) if text else 0
     if known is None:
-        attrs[otel_names.ATTR_SEVERITY_TEXT] = text
+        attrs[ATTR_SEVERITY_TEXT] = text
     return number if 0 < number <= 24 else known or 0
 
 
 def _event(context: _Context, name: str, body: Any, attrs: Attrs, scope_name: str, seen: tuple[int, int]) -> Record:
     """Make an event; `alert.firing` with a rule's name is an alert."""
     if scope_name:
-        attrs[otel_names.ATTR_SCOPE_NAME] = scope_name
+        attrs[ATTR_SCOPE_NAME] = scope_name
     rule = attrs.get(otlp_names.ATTR_ALERT)
     if name == otlp_names.EVENT_ALERT and type(rule) is str:
         del attrs[otlp_names.ATTR_ALERT]

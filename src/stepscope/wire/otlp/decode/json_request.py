@@ -1,4 +1,4 @@
-"""OTLP/JSON requests, read into raw tuples."""
+"""OTLP/JSON requests, read into raw tuples; a large one as several small ones."""
 
 import json
 import re
@@ -7,7 +7,15 @@ from typing import Any
 
 import msgspec
 
-from stepscope.model import otel_names
+from stepscope.model.names import (
+    ATTR_DROPPED,
+    ATTR_DROPPED_EVENTS,
+    ATTR_DROPPED_LINKS,
+    ATTR_FLAGS,
+    ATTR_RESOURCE_DROPPED,
+    ATTR_RESOURCE_SCHEMA,
+    ATTR_TRACE_STATE,
+)
 from stepscope.model.records import Attrs, Link, SpanEvent
 from stepscope.wire.otlp import names as otlp_names
 from stepscope.wire.otlp.decode.json_values import (
@@ -214,8 +222,8 @@ def _resource(part: Any) -> Attrs:
     resource = as_object(part.get("resource"))
     attrs = attributes(resource.get("attributes"))
     if schema_url := as_text(part.get("schemaUrl")):
-        attrs[otel_names.ATTR_RESOURCE_SCHEMA] = schema_url
-    note_dropped(attrs, (otel_names.ATTR_RESOURCE_DROPPED, as_count(resource.get("droppedAttributesCount"))))
+        attrs[ATTR_RESOURCE_SCHEMA] = schema_url
+    note_dropped(attrs, (ATTR_RESOURCE_DROPPED, as_count(resource.get("droppedAttributesCount"))))
     return attrs
 
 
@@ -230,7 +238,7 @@ def _span(span: Any, refused: Rejections) -> RawSpan:
     get = span.get
     attrs = attributes(get("attributes"))
     if state := get("traceState"):
-        attrs[otel_names.ATTR_TRACE_STATE] = as_text(state)
+        attrs[ATTR_TRACE_STATE] = as_text(state)
     for field, name in _DROPPED:
         if field in span and (dropped := as_count(span[field])):
             attrs[name] = dropped
@@ -245,24 +253,24 @@ def _span(span: Any, refused: Rejections) -> RawSpan:
 
 
 _DROPPED = (
-    ("droppedAttributesCount", otel_names.ATTR_DROPPED),
-    ("droppedEventsCount", otel_names.ATTR_DROPPED_EVENTS),
-    ("droppedLinksCount", otel_names.ATTR_DROPPED_LINKS),
+    ("droppedAttributesCount", ATTR_DROPPED),
+    ("droppedEventsCount", ATTR_DROPPED_EVENTS),
+    ("droppedLinksCount", ATTR_DROPPED_LINKS),
 )
 
 
 def _event(event: Any) -> SpanEvent:
     attrs = attributes(event.get("attributes"))
-    note_dropped(attrs, (otel_names.ATTR_DROPPED, as_count(event.get("droppedAttributesCount"))))
+    note_dropped(attrs, (ATTR_DROPPED, as_count(event.get("droppedAttributesCount"))))
     return SpanEvent(min(as_count(event.get("timeUnixNano")), LATEST), as_text(event.get("name")), attrs)
 
 
 def _link(link: Any) -> Link:
     attrs = attributes(link.get("attributes"))
     if state := as_text(link.get("traceState")):
-        attrs[otel_names.ATTR_TRACE_STATE] = state
+        attrs[ATTR_TRACE_STATE] = state
     dropped, flags = as_count(link.get("droppedAttributesCount")), as_flags(link.get("flags"))
-    note_dropped(attrs, (otel_names.ATTR_DROPPED, dropped), (otel_names.ATTR_FLAGS, flags))
+    note_dropped(attrs, (ATTR_DROPPED, dropped), (ATTR_FLAGS, flags))
     return Link(as_id(link.get("traceId")), as_id(link.get("spanId")), attrs)
 
 
@@ -277,9 +285,53 @@ def _log(record: Any) -> RawLog:
     get = record.get
     attrs = attributes(get("attributes"))
     if dropped := as_count(get("droppedAttributesCount")):
-        attrs[otel_names.ATTR_DROPPED] = dropped
+        attrs[ATTR_DROPPED] = dropped
     return (
         as_int(get("timeUnixNano")), as_int(get("observedTimeUnixNano")),
         as_int(get("severityNumber")), as_text(get("severityText")), as_text(get("eventName")),
         any_value(get("body")), attrs, as_id(get("traceId")), as_id(get("spanId")), as_flags(get("flags")),
     )  # fmt: skip
+
+
+_encode = msgspec.json.Encoder().encode
+
+
+def split_spans(data: bytes, most: int) -> Iterator[bytes]:
+    """Split a request of spans into requests of at most `most` spans each; one that cannot be split comes back whole.
+
+    Resource and scope are repeated in each part.
+    """
+    places = _places(data)
+    if places is None:
+        yield data
+        return
+    for resource, scope, spans in places:
+        for start in range(0, len(spans), most):
+            inner = _with(scope, b"spans", b",".join(spans[start : start + most]))
+            yield b'{"resourceSpans":[' + _with(resource, b"scopeSpans", inner) + b"]}"
+
+
+_Fields = dict[str, msgspec.Raw]
+_Place = tuple[_Fields, _Fields, list[msgspec.Raw]]
+
+
+def _places(data: bytes) -> list[_Place] | None:
+    """All scopes of a request with their spans; None when it is not as it should be, and nothing of it is kept."""
+    try:
+        parts = _elements(_fields(data)["resourceSpans"])
+        return [each for part in parts for each in _scopes(_fields(part))]
+    except (ValueError, KeyError, RecursionError):
+        return None
+
+
+def _scopes(resource: _Fields) -> Iterator[_Place]:
+    """Each scope of a resource with its spans, which are taken out of the fields."""
+    for part in _elements(resource.pop("scopeSpans")):
+        scope = _fields(part)
+        yield resource, scope, _elements(scope.pop("spans"))
+
+
+def _with(fields: _Fields, name: bytes, elements: bytes) -> bytes:
+    """Write an object with its fields and one array more."""
+    others = _encode(fields)[1:-1]
+    return b"{" + others + (b"," if others else b"") + b'"' + name + b'":[' + elements + b"]}"

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
 
-from stepscope.model import otel_names
+from stepscope.model.names import ATTR_EXEMPLARS
 from stepscope.model.records import Attrs, ExponentialHistogram, Histogram, Summary, Value
 from stepscope.wire.otlp.decode.origin import MAX_PAIRS, NO_ID, Item, RawMetric, RawPoint
 from stepscope.wire.otlp.replies import Rejections
@@ -192,7 +192,7 @@ def _point(value: Callable[[Any], Value | None], point: Any) -> RawPoint:
     get = point.get
     attrs = attributes(get("attributes"))
     if exemplars := get("exemplars"):
-        attrs[otel_names.ATTR_EXEMPLARS] = [_exemplar(exemplar) for exemplar in as_list(exemplars)]
+        attrs[ATTR_EXEMPLARS] = [_exemplar(exemplar) for exemplar in as_list(exemplars)]
     times = as_int(get("timeUnixNano")), as_int(get("startTimeUnixNano"))
     return *times, value(point), attrs, as_int(get("flags"))
 

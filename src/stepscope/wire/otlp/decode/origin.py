@@ -7,8 +7,7 @@ from typing import Any, NamedTuple, TypeVar
 import msgspec
 from msgspec import Struct, structs
 
-from stepscope.model import otel_names
-from stepscope.model.names import ATTR_LOCAL_RANK, ATTR_RANK, ATTR_STEP, ATTR_WORLD_SIZE
+from stepscope.model.names import ATTR_LOCAL_RANK, ATTR_RANK, ATTR_SCOPE, ATTR_STEP, ATTR_WORLD_SIZE
 from stepscope.model.ports import Writer
 from stepscope.model.records import FIRST_STEP, LAST_STEP, Attrs, Link, Record, SpanEvent, Value
 from stepscope.wire.otlp import names as otlp_names
@@ -62,9 +61,9 @@ def scope_of(name: str, version: str, schema_url: str, attrs: Attrs, dropped: in
     if clashes := [field for field in SCOPE_FIELDS if field in attrs]:
         attrs = {key: value for key, value in attrs.items() if key not in clashes}
         refused.warn(SCOPE_CLASH, clashes[0], len(clashes))
-    scope_attrs = {otel_names.ATTR_SCOPE + key: value for key, value in attrs.items()}
+    scope_attrs = {ATTR_SCOPE + key: value for key, value in attrs.items()}
     fields = {"version": version, "schema_url": schema_url, "dropped_attributes_count": dropped}
-    scope_attrs.update((otel_names.ATTR_SCOPE + field, value) for field, value in fields.items() if value)
+    scope_attrs.update((ATTR_SCOPE + field, value) for field, value in fields.items() if value)
     return name, scope_attrs
 
 

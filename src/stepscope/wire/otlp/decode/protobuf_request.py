@@ -8,7 +8,16 @@ from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsSer
 from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceRequest
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
-from stepscope.model import otel_names
+from stepscope.model.names import (
+    ATTR_DROPPED,
+    ATTR_DROPPED_EVENTS,
+    ATTR_DROPPED_LINKS,
+    ATTR_EXEMPLARS,
+    ATTR_FLAGS,
+    ATTR_RESOURCE_DROPPED,
+    ATTR_RESOURCE_SCHEMA,
+    ATTR_TRACE_STATE,
+)
 from stepscope.model.records import Attrs, ExponentialHistogram, Histogram, Link, SpanEvent, Summary
 from stepscope.wire.otlp import names as otlp_names
 from stepscope.wire.otlp.decode.origin import (
@@ -71,7 +80,7 @@ def _numbers(points: Any) -> Iterator[RawPoint]:
     for point in points:
         attrs = attributes(point.attributes)
         if exemplars := point.exemplars:
-            attrs[otel_names.ATTR_EXEMPLARS] = _exemplars(exemplars)
+            attrs[ATTR_EXEMPLARS] = _exemplars(exemplars)
         value = point.as_double or point.as_int or _number(point)
         yield point.time_unix_nano, point.start_time_unix_nano, value, attrs, point.flags
 
@@ -97,7 +106,7 @@ def _exemplars(exemplars: Any) -> list[Attrs]:
 def _with_exemplars(point: Any) -> Attrs:
     attrs = attributes(point.attributes)
     if point.exemplars:
-        attrs[otel_names.ATTR_EXEMPLARS] = _exemplars(point.exemplars)
+        attrs[ATTR_EXEMPLARS] = _exemplars(point.exemplars)
     return attrs
 
 
@@ -173,8 +182,8 @@ def _parse(signal: otlp_names.Signal, message: Any, data: bytes) -> Any:
 def _resource(part: Any) -> Attrs:
     attrs = attributes(part.resource.attributes)
     if part.schema_url:
-        attrs[otel_names.ATTR_RESOURCE_SCHEMA] = part.schema_url
-    note_dropped(attrs, (otel_names.ATTR_RESOURCE_DROPPED, part.resource.dropped_attributes_count))
+        attrs[ATTR_RESOURCE_SCHEMA] = part.schema_url
+    note_dropped(attrs, (ATTR_RESOURCE_DROPPED, part.resource.dropped_attributes_count))
     return attrs
 
 
@@ -188,13 +197,13 @@ def _spans(spans: Any, refused: Rejections) -> Iterator[RawSpan]:
     for span in spans:
         attrs = attributes(span.attributes)
         if state := span.trace_state:
-            attrs[otel_names.ATTR_TRACE_STATE] = state
+            attrs[ATTR_TRACE_STATE] = state
         if dropped := span.dropped_attributes_count:
-            attrs[otel_names.ATTR_DROPPED] = dropped
+            attrs[ATTR_DROPPED] = dropped
         if dropped := span.dropped_events_count:
-            attrs[otel_names.ATTR_DROPPED_EVENTS] = dropped
+            attrs[ATTR_DROPPED_EVENTS] = dropped
         if dropped := span.dropped_links_count:
-            attrs[otel_names.ATTR_DROPPED_LINKS] = dropped
+            attrs[ATTR_DROPPED_LINKS] = dropped
         events, links, status = span.events, span.links, span.status
         yield (
             span.trace_id, span.span_id, span.parent_span_id, span.name, span.kind,
@@ -210,15 +219,15 @@ def _events(events: Any) -> tuple[SpanEvent, ...]:
 
 def _event(event: Any) -> SpanEvent:
     attrs = attributes(event.attributes)
-    note_dropped(attrs, (otel_names.ATTR_DROPPED, event.dropped_attributes_count))
+    note_dropped(attrs, (ATTR_DROPPED, event.dropped_attributes_count))
     return SpanEvent(min(event.time_unix_nano, LATEST), event.name, attrs)
 
 
 def _link(link: Any) -> Link:
     attrs = attributes(link.attributes)
     if link.trace_state:
-        attrs[otel_names.ATTR_TRACE_STATE] = link.trace_state
-    note_dropped(attrs, (otel_names.ATTR_DROPPED, link.dropped_attributes_count), (otel_names.ATTR_FLAGS, link.flags))
+        attrs[ATTR_TRACE_STATE] = link.trace_state
+    note_dropped(attrs, (ATTR_DROPPED, link.dropped_attributes_count), (ATTR_FLAGS, link.flags))
     return Link(link.trace_id, link.span_id, attrs)
 
 
@@ -233,7 +242,7 @@ def _logs(records: Any) -> Iterator[RawLog]:
     for record in records:
         attrs = attributes(record.attributes)
         if dropped := record.dropped_attributes_count:
-            attrs[otel_names.ATTR_DROPPED] = dropped
+            attrs[ATTR_DROPPED] = dropped
         yield (
             record.time_unix_nano, record.observed_time_unix_nano,
             record.severity_number, record.severity_text, record.event_name,

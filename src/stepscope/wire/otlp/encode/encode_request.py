@@ -6,8 +6,15 @@ from itertools import count
 from struct import Struct
 from typing import Any, NamedTuple
 
-from stepscope.model import otel_names
-from stepscope.model.names import severity_word
+from stepscope.model.names import (
+    ATTR_DROPPED,
+    ATTR_DROPPED_EVENTS,
+    ATTR_DROPPED_LINKS,
+    ATTR_FLAGS,
+    ATTR_SEVERITY_TEXT,
+    ATTR_TRACE_STATE,
+    severity_word,
+)
 from stepscope.model.ports import Writer
 from stepscope.model.records import Alert, Attrs, Event, Link, Log, Metric, Record, Span, SpanEvent
 from stepscope.wire.otlp import names as otlp_names
@@ -149,13 +156,13 @@ _UINT32 = 2**32 - 1
 _ATTRS, _EVENT_ATTRS, _LINK_ATTRS = Pairs(b"\x4a"), Pairs(b"\x1a"), Pairs(b"\x22")
 _FLAGS = Struct("<I").pack
 _DROPPED = (
-    (otel_names.ATTR_DROPPED, b"\x50"),
-    (otel_names.ATTR_DROPPED_EVENTS, b"\x60"),
-    (otel_names.ATTR_DROPPED_LINKS, b"\x70"),
+    (ATTR_DROPPED, b"\x50"),
+    (ATTR_DROPPED_EVENTS, b"\x60"),
+    (ATTR_DROPPED_LINKS, b"\x70"),
 )
-_ASIDE = frozenset((otel_names.ATTR_TRACE_STATE, *(name for name, _ in _DROPPED)))
-_EVENT_ASIDE = frozenset((otel_names.ATTR_DROPPED,))
-_LINK_ASIDE = frozenset((otel_names.ATTR_TRACE_STATE, otel_names.ATTR_DROPPED, otel_names.ATTR_FLAGS))
+_ASIDE = frozenset((ATTR_TRACE_STATE, *(name for name, _ in _DROPPED)))
+_EVENT_ASIDE = frozenset((ATTR_DROPPED,))
+_LINK_ASIDE = frozenset((ATTR_TRACE_STATE, ATTR_DROPPED, ATTR_FLAGS))
 
 
 def write_span(span: Span, duration: int, attrs: Attrs) -> bytes:
@@ -185,7 +192,7 @@ def write_span(span: Span, duration: int, attrs: Attrs) -> bytes:
 
 def _event(event: SpanEvent) -> bytes:
     attrs = _EVENT_ATTRS.write(event.attrs, _EVENT_ASIDE)
-    dropped = _count(b"\x20", event.attrs.get(otel_names.ATTR_DROPPED))
+    dropped = _count(b"\x20", event.attrs.get(ATTR_DROPPED))
     return _TIME(b"\x09", event.time & MASK) + text(b"\x12", event.name) + attrs + dropped
 
 
@@ -195,13 +202,13 @@ def _link(link: Link) -> bytes:
     written += _LINK_ATTRS.write(attrs, _LINK_ASIDE)
     if _LINK_ASIDE.isdisjoint(attrs):
         return written
-    written += _state(attrs) + _count(b"\x28", attrs.get(otel_names.ATTR_DROPPED))
-    flags = attrs.get(otel_names.ATTR_FLAGS)
+    written += _state(attrs) + _count(b"\x28", attrs.get(ATTR_DROPPED))
+    flags = attrs.get(ATTR_FLAGS)
     return written + b"\x35" + _FLAGS(flags & _UINT32) if type(flags) is int else written
 
 
 def _state(attrs: Attrs) -> bytes:
-    state = attrs.get(otel_names.ATTR_TRACE_STATE)
+    state = attrs.get(ATTR_TRACE_STATE)
     return text(b"\x1a", state) if type(state) is str else b""
 
 
@@ -211,7 +218,7 @@ def _count(tag: bytes, value: object) -> bytes:
 
 _LOG_ATTRS = Pairs(b"\x32")
 _LOG_FLAGS = Struct("<cI").pack
-_LOG_ASIDE = frozenset((otel_names.ATTR_SEVERITY_TEXT, otel_names.ATTR_DROPPED))
+_LOG_ASIDE = frozenset((ATTR_SEVERITY_TEXT, ATTR_DROPPED))
 
 
 def write_log(record: Log | Event | Alert, attrs: Attrs) -> bytes:
@@ -219,7 +226,7 @@ def write_log(record: Log | Event | Alert, attrs: Attrs) -> bytes:
 
     An event has a name, and an alert is the event `alert.firing`.
     """
-    word = attrs.get(otel_names.ATTR_SEVERITY_TEXT)
+    word = attrs.get(ATTR_SEVERITY_TEXT)
     if type(word) is not str:
         word = severity_word(record.severity) if record.severity else ""
     parts = [
@@ -231,7 +238,7 @@ def write_log(record: Log | Event | Alert, attrs: Attrs) -> bytes:
         delimited(b"\x4a", record.trace_id) if record.trace_id else b"",
         delimited(b"\x52", record.span_id) if record.span_id else b"",
     ]
-    if type(dropped := attrs.get(otel_names.ATTR_DROPPED)) is int:
+    if type(dropped := attrs.get(ATTR_DROPPED)) is int:
         parts.append(b"\x38" + varint(dropped & _UINT32))
     if record.flags:
         parts.append(_LOG_FLAGS(b"\x45", record.flags & _UINT32))

@@ -4,8 +4,7 @@ from collections import Counter
 from struct import Struct, pack
 from typing import Any
 
-from stepscope.model import otel_names
-from stepscope.model.otel_names import ATTR_EXEMPLARS
+from stepscope.model.names import ATTR_EXEMPLARS
 from stepscope.model.records import Attrs, ExponentialHistogram, Histogram, Metric, Summary, Value
 from stepscope.wire.otlp.encode.scope_messages import Pairs
 from stepscope.wire.otlp.protobuf_writing import MASK, delimited, varint, zigzag
@@ -143,7 +142,7 @@ def _from_hex(value: Any) -> bytes:
 
 _FIXED = Struct("<cQ").pack
 _DOUBLE = Struct("<cd").pack
-_ASIDE = (otel_names.ATTR_EXEMPLARS,)
+_ASIDE = (ATTR_EXEMPLARS,)
 _ATTRS = {"histogram": Pairs(b"\x4a"), "exponential_histogram": Pairs(b"\x0a"), "summary": Pairs(b"\x3a")}
 _EXEMPLAR_TAGS = {"histogram": b"\x42", "exponential_histogram": b"\x5a"}
 

@@ -7,8 +7,7 @@ from typing import Literal, NamedTuple
 import msgspec
 from msgspec import structs
 
-from stepscope.model import otel_names
-from stepscope.model.otel_names import ATTR_EXEMPLARS
+from stepscope.model.names import ATTR_EXEMPLARS
 from stepscope.model.ports import Writer
 from stepscope.model.records import Attrs, Instrument, Metric, Value
 from stepscope.wire.otlp.encode.histogram_points import add, subtract, write_distribution, write_exemplars
@@ -117,7 +116,7 @@ _DOUBLE = Struct("<cd").pack
 _INT = Struct("<cq").pack
 _INT64 = 2**63
 _ATTRS = Pairs(b"\x3a")
-_ASIDE = (otel_names.ATTR_EXEMPLARS,)
+_ASIDE = (ATTR_EXEMPLARS,)
 
 Family = tuple[str, bytes, str, str, bool, bool]
 """What a metric's points share beside its name: type, scope, unit, description, cumulative, monotonic."""

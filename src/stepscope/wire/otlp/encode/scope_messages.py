@@ -5,9 +5,17 @@ from functools import lru_cache
 from struct import Struct
 from typing import Any
 
-from stepscope.model import otel_names
-from stepscope.model.names import ATTR_LOCAL_RANK, ATTR_RANK, ATTR_RUN_ID, ATTR_STEP, ATTR_WORLD_SIZE
-from stepscope.model.otel_names import ATTR_SCOPE, ATTR_TRACE_STATE
+from stepscope.model.names import (
+    ATTR_LOCAL_RANK,
+    ATTR_RANK,
+    ATTR_RESOURCE_DROPPED,
+    ATTR_RESOURCE_SCHEMA,
+    ATTR_RUN_ID,
+    ATTR_SCOPE,
+    ATTR_STEP,
+    ATTR_TRACE_STATE,
+    ATTR_WORLD_SIZE,
+)
 from stepscope.model.ports import Writer
 from stepscope.model.records import Attrs
 from stepscope.wire.otlp import names as otlp_names
@@ -98,7 +106,7 @@ def write_value(value: Any) -> bytes:
 
 
 _ATTRS = Pairs(b"\x0a")
-_ASIDE = frozenset((otel_names.ATTR_RESOURCE_SCHEMA, otel_names.ATTR_RESOURCE_DROPPED))
+_ASIDE = frozenset((ATTR_RESOURCE_SCHEMA, ATTR_RESOURCE_DROPPED))
 
 
 def resource_of(writer: Writer) -> Attrs:
@@ -133,9 +141,9 @@ def resource_of(writer: Writer) -> Attrs:
 def write_resource(attrs: Attrs) -> bytes:
     """Write a resource with its schema URL, to be followed by its scopes."""
     inside = _ATTRS.write(attrs, _ASIDE)
-    if type(dropped := attrs.get(otel_names.ATTR_RESOURCE_DROPPED)) is int and dropped:
+    if type(dropped := attrs.get(ATTR_RESOURCE_DROPPED)) is int and dropped:
         inside += b"\x10" + varint(dropped & MASK)
-    schema_url = attrs.get(otel_names.ATTR_RESOURCE_SCHEMA)
+    schema_url = attrs.get(ATTR_RESOURCE_SCHEMA)
     return delimited(b"\x0a", inside) + (text(b"\x1a", schema_url) if type(schema_url) is str else b"")
 
 

@@ -12,11 +12,12 @@ from stepscope.hub.intake.intake_journal import IntakeBatch, pack
 from stepscope.hub.intake.scrub import Scrubber
 from stepscope.hub.intake.sources import unpack_columns
 from stepscope.hub.limits import Limits
-from stepscope.hub.store import metric_rows, native_format
+from stepscope.hub.store import native_format
 from stepscope.hub.store.columns import Answer
-from stepscope.hub.store.metric_rows import MetricRows
+from stepscope.hub.store.write import metric_rows
 from stepscope.hub.store.write.catalog import Catalog
 from stepscope.hub.store.write.group import build
+from stepscope.hub.store.write.metric_rows import MetricRows
 from stepscope.model.ports import Batch, Writer
 from stepscope.model.records import LAST_STEP, Metric, Record
 from stepscope.wire import frames

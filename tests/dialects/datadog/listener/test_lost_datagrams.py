@@ -2,8 +2,8 @@
 
 import pytest
 
-from stepscope.dialects.datadog.listener import client_loss
-from stepscope.dialects.datadog.listener.client_loss import SETTLING_SECONDS, ClientLoss, Loss
+from stepscope.dialects.datadog.listener import dogstatsd
+from stepscope.dialects.datadog.listener.dogstatsd import SETTLING_SECONDS, ClientLoss, Loss
 
 HERE, THERE = ("127.0.0.1", 4000), ("127.0.0.1", 4001)
 
@@ -61,7 +61,7 @@ def test_senders_without_an_address_lose_nothing_on_the_way() -> None:
 
 def test_clients_are_remembered_within_bounds(monkeypatch: pytest.MonkeyPatch) -> None:
     """The oldest are forgotten."""
-    monkeypatch.setattr(client_loss, "MAX_CLIENTS", 10)
+    monkeypatch.setattr(dogstatsd, "MAX_CLIENTS", 10)
     losses = settled()
     for port in range(100):
         losses.count(("127.0.0.1", port))

@@ -3,7 +3,7 @@
 import os
 from pathlib import Path
 
-from stepscope.dialects.tinker.receiver.event_gaps import KEPT_SECONDS, LARGEST_GAP, EventGaps, Gaps
+from stepscope.dialects.tinker.receiver.client_telemetry import KEPT_SECONDS, LARGEST_GAP, EventGaps, Gaps
 
 
 def test_gaps_are_found_and_closed(tmp_path: Path) -> None:
