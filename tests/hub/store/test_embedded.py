@@ -90,6 +90,33 @@ def test_threads_are_few_whatever_the_load(tmp_path: Path) -> None:
     assert asking < 60  # 180 if all ran at once
 
 
+TABLES = """
+import sys
+from pathlib import Path
+from stepscope.hub.store.engine import TABLE_SETTINGS
+from stepscope.hub.store.store import open_store
+
+def lacking(engine):
+    tables = "FROM system.tables WHERE database = 'stepscope' AND engine LIKE '%MergeTree'"
+    rows = list(engine.query(f"SELECT name, engine_full {tables}").rows("name", "engine_full"))
+    assert "requests" in dict(rows)
+    settings = [f"{name} = {value}" for name, value in TABLE_SETTINGS.items()]
+    return [table for table, full in rows if any(each not in full for each in settings)]
+
+for _ in ("new", "opened again"):
+    store = open_store(Path(sys.argv[1]) / "store")
+    print(lacking(store.engine))
+    store.engine.execute(f"ALTER TABLE requests RESET SETTING {', '.join(TABLE_SETTINGS)}")
+    store.close()
+"""
+
+
+def test_every_table_survives_a_power_failure_and_is_tidied_by_one_thread(tmp_path: Path) -> None:
+    """The table of requests had none of the settings: 128 threads removed its parts, and repeats were stored twice."""
+    line = [sys.executable, "-c", TABLES, str(tmp_path)]
+    assert subprocess.run(line, capture_output=True, text=True, check=True).stdout.splitlines() == ["[]", "[]"]
+
+
 WAKE_UPS = """
 import os, sys, time
 from pathlib import Path

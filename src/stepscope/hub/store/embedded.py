@@ -18,13 +18,14 @@ from stepscope.hub.store import native_format
 from stepscope.hub.store.columns import Answer, AnswerCache, Block, rows_of
 from stepscope.hub.store.engine import (
     GUARDS,
-    ONE_THREAD_REMOVES,
+    TABLE_SETTINGS,
     EngineError,
     Head,
     Limits,
     RowStream,
     Stop,
     holds_octets,
+    listed,
     refusal,
     row_stream,
     too_long,
@@ -125,13 +126,15 @@ class Chdb:
         self.version = _run(first, "SELECT version()", "TabSeparated").decode().strip()
         _run(first, f"CREATE DATABASE IF NOT EXISTS {DATABASE}")
         self._idle.append(self._enter(first))
-        self._remove_parts_alone()
+        self._bring_settings()
 
-    def _remove_parts_alone(self) -> None:
-        """Bring tables of earlier versions to the setting with which new ones are created."""
-        lacking = f"engine LIKE '%MergeTree' AND NOT position(create_table_query, '{ONE_THREAD_REMOVES.split()[0]}')"
-        for name in self.query(f"SELECT name FROM system.tables WHERE database = '{DATABASE}' AND {lacking}")["name"]:
-            self.execute(f"ALTER TABLE {name} MODIFY SETTING {ONE_THREAD_REMOVES}")
+    def _bring_settings(self) -> None:
+        """Give tables of earlier versions the settings with which new ones are created."""
+        tables = f"FROM system.tables WHERE database = '{DATABASE}' AND engine LIKE '%MergeTree'"
+        for name, full in self.query(f"SELECT name, engine_full {tables}").rows("name", "engine_full"):
+            lacking = {setting: value for setting, value in TABLE_SETTINGS.items() if f"{setting} = " not in full}
+            if lacking:
+                self.execute(f"ALTER TABLE {name} MODIFY SETTING {listed(lacking)}")
 
     def execute(self, sql: str) -> None:
         """Run a statement; mutations are waited for."""

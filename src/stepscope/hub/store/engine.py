@@ -117,10 +117,24 @@ GUARDS: Mapping[str, int | str] = {
     "max_bytes_before_external_sort": 0,
 }
 """Settings of user-supplied queries on every engine: exceeding one is an error, before the result is built."""
-ONE_THREAD_REMOVES = "concurrent_part_removal_threshold = 1000000"
-"""A setting of tables: else a hundred merged parts are removed by 128 threads, which the engine keeps for ever, each
-with up to some megabytes. The embedded engine has no other way to limit them: its size of that pool has no effect.
+TABLE_SETTINGS: Mapping[str, int] = {
+    "fsync_after_insert": 1,
+    "fsync_part_directory": 1,
+    "min_rows_to_fsync_after_merge": 1,
+    "old_parts_lifetime": 60,
+    "concurrent_part_removal_threshold": 1_000_000,
+}
+"""Settings of every table with rows. By the first four they survive a power failure, too: inserted and merged data is
+on disk before what it replaces is removed.
+
+Without the last, a hundred merged parts are removed by 128 threads, which the engine keeps for ever, each with up to
+some megabytes. The embedded engine has no other way to limit them: its size of that pool has no effect.
 """
+
+
+def listed(settings: Mapping[str, int]) -> str:
+    """Write settings as statements have them."""
+    return ", ".join(f"{name} = {value}" for name, value in settings.items())
 
 
 @dataclass(frozen=True, slots=True)

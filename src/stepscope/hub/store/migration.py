@@ -37,7 +37,7 @@ _PLACES = {
     **dict.fromkeys(("diagnoses", "runs"), "run"),
 }
 """By what a large run is divided: the order of its table, as far as possible."""
-_JOURNAL = "(time Int64, source String, finished UInt8) ENGINE = MergeTree ORDER BY time"
+_JOURNAL = "(time Int64, source String, finished UInt8) ENGINE = MergeTree ORDER BY time{settings}"
 _EMPTY_TABLES = ("runs", "ledger")
 
 Report = Callable[[str, int, int], None]

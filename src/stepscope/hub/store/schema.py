@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from stepscope.hub.store import columns
-from stepscope.hub.store.engine import ONE_THREAD_REMOVES, Engine, EngineError
+from stepscope.hub.store.engine import TABLE_SETTINGS, Engine, EngineError, listed
 from stepscope.model.errors import ConfigError, Retry
 from stepscope.model.records import FIRST_STEP
 
@@ -189,11 +189,7 @@ TABLES = {**FIRST, **SECOND, **FIFTH, **SEVENTH, **EIGHTH, **NINTH}
 """All tables of the newest version."""
 Upgrade = Callable[[Engine], None]
 
-_SAFE = (
-    "fsync_after_insert = 1, fsync_part_directory = 1, min_rows_to_fsync_after_merge = 1, old_parts_lifetime = 60, "
-    f"{ONE_THREAD_REMOVES}"
-)
-"""Survive a power failure, too: inserted and merged data is on disk before what it replaces is removed."""
+_SAFE = listed(TABLE_SETTINGS)
 _WORDS = {
     "delta": "CODEC(Delta, LZ4)",
     "fast": "CODEC(LZ4)",
@@ -279,7 +275,7 @@ UPGRADES: Mapping[int, Upgrade] = {
 
 def prepare(engine: Engine, upgrades: Mapping[int, Upgrade] = UPGRADES) -> int:
     """Upgrade the tables to the newest version and return it; ConfigError when they are newer than this program."""
-    create(engine, "versions", "(version UInt32, time Int64) ENGINE = MergeTree ORDER BY version")
+    create(engine, "versions", "(version UInt32, time Int64) ENGINE = MergeTree ORDER BY version{settings}")
     newest = max(upgrades)
     present = _present(engine)
     if present > newest:

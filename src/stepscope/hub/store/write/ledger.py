@@ -186,7 +186,7 @@ CACHED_NS = 900 * 1_000_000_000
 KEPT_NS = 24 * 3600 * 1_000_000_000
 """How long a request is remembered, for clients that repeat one until the network is back."""
 _REQUEST_COLUMNS = """(run UInt32, writer UInt64, request UInt64, commit UInt32, received Int64)
-    ENGINE = MergeTree ORDER BY (writer, received)"""
+    ENGINE = MergeTree ORDER BY (writer, received){settings}"""
 _MAX_REQUESTS = 500_000
 """When more than this are cached, the cache is cleared."""
 Stored = tuple[int, int, int]

@@ -20,7 +20,7 @@ _ADDED = {"epoch": "UInt32 DEFAULT 0", "hub": "String DEFAULT ''"}
 """Columns that a store of an older version gets: who aborted a commit, and in which epoch."""
 _TABLE = (
     f"(shard UInt32, commit UInt32, time Int64, {', '.join(f'{name} {type}' for name, type in _ADDED.items())}) "
-    "ENGINE = MergeTree ORDER BY (shard, commit)"
+    "ENGINE = MergeTree ORDER BY (shard, commit){settings}"
 )
 
 _EXISTS = "SELECT count() AS found FROM system.tables WHERE database = currentDatabase() AND name = 'aborted'"
