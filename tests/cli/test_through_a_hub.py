@@ -52,6 +52,20 @@ def listed(home: Path, capsys: pytest.CaptureFixture[str], *options: str) -> lis
     return rows
 
 
+def test_keys_of_any_length(start_hub: StartHub, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """One run with keys of thousands of characters costs neither the list of all runs nor its own report."""
+    hub = start_hub()
+    long = {"k" * 5000: 1.0, "k" * 5000 + "2": 2.0, **{f"{at}" + "ü" * 480: float(at) for at in range(60)}}
+    write(hub.home, "odd", [metric(1, loss=0.5, **long), finished()])
+    hub.wait_stored("folder", 2)
+    send(hub, 0, *RECORDS)
+    far, odd = listed(hub.home, capsys)
+    assert (far["run"], odd["values"]) == ("far", {"trainer/loss": 0.5})
+    out = tmp_path / "report.html"
+    assert main(["report", "odd", "--home", str(hub.home), "-o", str(out)]) == 0
+    assert "kkkk" in out.read_text()
+
+
 def test_runs(start_hub: StartHub, capsys: pytest.CaptureFixture[str]) -> None:
     """The hub's runs, with values and what is on this disk, and those it has not read yet; latest first."""
     hub = start_hub()

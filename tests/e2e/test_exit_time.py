@@ -127,6 +127,21 @@ def test_an_exception_after_which_the_program_goes_on(python: Python, records: R
     assert endings(records) == [status]
 
 
+@pytest.mark.parametrize("again", ["run.finish()", "pass"])
+def test_a_finish_that_ctrl_c_interrupts(python: Python, records: Read, again: str) -> None:
+    """Ctrl-C during `finish` reaches the program, and the run ends with the next call or with the program."""
+    interrupt = "run.on_finish(lambda: signal.raise_signal(signal.SIGINT))"
+    caught = "try: run.finish('preempted')\n    except KeyboardInterrupt: print('caught', flush=True)"
+    done = python(
+        PROGRAM.format(
+            way=f"signal.signal(signal.SIGINT, signal.default_int_handler); {interrupt}\n    {caught}\n    {again}"
+        )
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.endswith("caught\n")
+    assert endings(records) == ["preempted"]
+
+
 def test_sys_exit_with_a_text(python: Python, records: Read) -> None:
     """The text given to sys.exit is printed by Python, once, and is the reason of the failure."""
     done = python(PROGRAM.format(way="sys.exit('no data')"))

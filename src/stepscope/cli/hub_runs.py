@@ -2,6 +2,7 @@
 
 import contextlib
 import sys
+import urllib.parse
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -18,6 +19,8 @@ from stepscope.journal.resolve_run import UnknownRun, find_run
 PROJECTS = 8
 """How many projects are searched for their leading keys."""
 _MAX_KEYS = 50
+_MAX_KEY_BYTES = 500
+"""How long a key may be in the address of a question with others; no list has room for a longer one."""
 
 
 @contextlib.contextmanager
@@ -72,14 +75,15 @@ def leading_keys(client: HubClient, rows: list[dict[str, Any]]) -> list[str]:
     found: dict[str, None] = {}
     for id in list(latest.values())[:PROJECTS]:
         keys = [each["key"] for each in client.get(f"{RUNS}/{{run}}/keys", run=id)["keys"]]
-        found |= dict.fromkeys(leading([key for key in keys if not _is_of_the_machine(key)], VALUES))
+        found |= dict.fromkeys(leading([key for key in keys if _is_listed(key)], VALUES))
     every = [each["name"] for each in client.get("/api/fields")["metrics"]]
-    found |= dict.fromkeys(leading([key for key in every if not _is_of_the_machine(key)], _MAX_KEYS))
+    found |= dict.fromkeys(leading([key for key in every if _is_listed(key)], _MAX_KEYS))
     return list(found)[:_MAX_KEYS]
 
 
-def _is_of_the_machine(key: str) -> bool:
-    return key.startswith(("system/", "stepscope/"))
+def _is_listed(key: str) -> bool:
+    """Return whether a key is not of the machine, and short enough to be asked for."""
+    return not key.startswith(("system/", "stepscope/")) and len(urllib.parse.quote(key)) <= _MAX_KEY_BYTES
 
 
 def stored_row(home: Path, row: dict[str, Any]) -> ListedRun:

@@ -1,7 +1,8 @@
 """`stepscope report`: one HTML file of one or more runs, to mail: charts, what went wrong, settings, images, logs."""
 
 import argparse
-from collections.abc import Sequence
+import urllib.parse
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +26,8 @@ MAX_KEYS_COMPARED = 60
 """How many metrics of each run are drawn where runs are compared."""
 MAX_RUNS = 50
 MAX_STEPS = 10
-AT_ONCE = 16
+AT_ONCE, ADDRESS_BYTES = 16, 32_000
+"""Metrics in one question, and how long they may make its address."""
 LOGS = 200
 
 
@@ -88,10 +90,24 @@ def _lines(client: HubClient, run: str, points: int, most: int) -> list[dict[str
     stepped = [row["key"] for row in rows if row["first_step"] is not None and not row["key"].startswith("stepscope/")]
     chosen = sorted(stepped, key=_order)[:most]
     lines: list[dict[str, Any]] = []
-    for start in range(0, len(chosen), AT_ONCE):
-        keys = chosen[start : start + AT_ONCE]
+    for keys in _groups(chosen):
         lines += client.get("/api/runs/{run}/series", run=run, key=keys, points=points)["series"]
     return lines
+
+
+def _groups(keys: Sequence[str]) -> Iterator[list[str]]:
+    """Yield keys in groups that fit into an address."""
+    group: list[str] = []
+    room = ADDRESS_BYTES
+    for key in keys:
+        size = len(urllib.parse.quote(key))
+        if group and (len(group) == AT_ONCE or size > room):
+            yield group
+            group, room = [], ADDRESS_BYTES
+        group.append(key)
+        room -= size
+    if group:
+        yield group
 
 
 def _order(key: str) -> tuple[int, bool, str]:

@@ -37,6 +37,11 @@ class Limits:
     """Attributes of one record; further ones are dropped."""
     text: int = 64 * 1024
     """Characters of one attribute; the rest is cut."""
+    name: int = 500
+    """Characters of a metric's key, its category and its axis; a longer one is cut and ends with a hash of it all.
+
+    Keys are asked for by name, many in one address.
+    """
     depth: int = 64
     """Nesting of lists and dicts; deeper ones are dropped."""
     long_text: int = MEGA

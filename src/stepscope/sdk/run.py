@@ -1,5 +1,6 @@
 """A run as the training loop sees it: log, step, span, event, alert, finish. Nothing here raises or waits."""
 
+import atexit
 import os
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -635,7 +636,15 @@ class Run(RunState):
         if self._finished:
             return self.delivery.status(self._recorded, time.monotonic() + self._bounded(wait) if wait else None)
         self.outcomes.reject_arguments("finish", unknown)
-        self._finished = True
+        try:
+            self._finished = True
+            return self._finish(status, timeout, wait)
+        except BaseException:  # Ctrl-C; the next call ends the run, or the end of the program
+            self._finished = False
+            atexit.register(self.finish)
+            raise
+
+    def _finish(self, status: str, timeout: float | None, wait: float) -> DeliveryStatus:
         self._config.record_changes()
         if self.status == "running":
             self.status = self._ended_as(status)

@@ -13,7 +13,7 @@ from stepscope.model.records import Alert, Event, Instrument, Link, Log, Metric,
 from stepscope.model.secret_text import MASK
 from tests.model.secret_corpus import Planted, planted
 
-SMALL = Limits(attributes=3, text=10, long_text=20, keys=2)
+SMALL = Limits(attributes=3, text=10, name=27, long_text=20, keys=2)
 
 
 def test_secrets() -> None:
@@ -152,6 +152,22 @@ def test_names_are_cut_too() -> None:
     attrs = {long + "_password": "s3cret"}
     scrubber.scrub_attrs(attrs, lost)
     assert attrs == {short: MASK}
+
+
+def test_long_names_of_metrics_stay_apart_and_can_be_asked_for() -> None:
+    """Keys, category and axis are cut to what an address has room for; two that differ at their end stay two."""
+    one, two, secret = "k" * 5000, "k" * 4999 + "é", "k" * 490 + " " + ADDRESS
+    for mask in (True, False):
+        scrubber, lost = Scrubber(Limits()), Counter[str]()
+        for _ in range(2):
+            given: list[Record] = [Metric(1, 1, one, two, {one: 1.0, two: 2.0, "loss": 3.0, secret: 4.0})]
+            (kept,) = scrubber.mask(given) if mask else scrubber.scrub("r", given, lost)
+            assert isinstance(kept, Metric)
+            assert list(kept.values.values()) == [1.0, 2.0, 3.0, 4.0]
+            assert max(map(len, [*kept.values, kept.axis or "", kept.category or ""])) == 500
+            assert [kept.axis, kept.category] == list(kept.values)[:2]
+            assert "Zq7kV" not in repr(kept)
+        assert mask or lost == {NAME_CUT: 10}
 
 
 @pytest.mark.parametrize("each", list(planted()), ids=lambda each: f"{each.key}={each.text[:40]}")

@@ -1,5 +1,6 @@
 """Limits on incoming records: mask secrets, truncate long texts and names, reject unbounded keys."""
 
+import hashlib
 import threading
 import time
 from collections import Counter
@@ -176,7 +177,7 @@ class Scrubber:
     def _are_short(self, names: set[str | None]) -> bool:
         """Return whether names of metrics are not too long and hold no secret."""
         fresh = [name for name in names - self._short if name]
-        if any(len(name) > self._limits.text or self._safe(name) is not name for name in fresh):
+        if any(len(name) > self._limits.name or self._safe(name) is not name for name in fresh):
             return False
         self._note_short(fresh)
         return True
@@ -252,7 +253,7 @@ class Scrubber:
         size = max([_metadata_size(each) for each in made.values()], default=0)
         for names in ({metric.axis for metric in metrics}, {metric.category for metric in metrics}):
             size += max([len(name or "") for name in names], default=0)
-        if size > self._limits.text:
+        if size > min(self._limits.name, self._limits.text):
             return False
         attrs = {id(metric.attrs): metric.attrs for metric in metrics if metric.attrs}
         return all(self._is_harmless(each) for each in attrs.values())
@@ -264,7 +265,7 @@ class Scrubber:
         if known is not None and not known.has_all((metric,)):
             return False
         size = len(metric.axis or "") + len(metric.category or "") + _metadata_size(metric.instrument)
-        return size <= self._limits.text
+        return size <= min(self._limits.name, self._limits.text)
 
     def scrub_attrs(self, attrs: Attrs, lost: "Counter[str]") -> None:
         """Mask, truncate and limit attributes in place."""
@@ -340,22 +341,34 @@ class Scrubber:
         for field in _NAMES[type(record)]:
             text = getattr(record, field)
             if text:
-                safe = self._safe(text if len(text) <= most else self._cut(text, lost))
+                if type(record) is Metric:
+                    safe = self._short_name(self._safe(text), lost)
+                else:
+                    safe = self._safe(text if len(text) <= most else self._cut(text, lost))
                 if safe is not text:
                     changed[field] = safe
         return structs.replace(record, **changed) if changed else record
 
     def _with_short_keys(self, metric: Metric, lost: "Counter[str]") -> Metric:
         """Truncate the keys of a metric, its axis and category, and the texts of its instrument."""
-        most = self._limits.text
+        most = self._limits.name
         if [True for key in metric.values if len(key) > most or self._safe(key) is not key]:
-            short = {key if len(key) <= most else self._cut(key, lost): value for key, value in metric.values.items()}
-            metric = structs.replace(metric, values={self._safe(key): value for key, value in short.items()})
+            short = {self._short_name(self._safe(key), lost): value for key, value in metric.values.items()}
+            metric = structs.replace(metric, values=short)
         self._note_short(metric.values)
         if metric.instrument is not None:
             made = self._with_safe_names(metric.instrument, lost)
             metric = metric if made is metric.instrument else structs.replace(metric, instrument=made)
         return self._with_safe_names(metric, lost)
+
+    def _short_name(self, name: str, lost: "Counter[str]") -> str:
+        """Truncate the name of a metric, its secrets masked, so that two that begin alike stay two."""
+        most = self._limits.name
+        if len(name) <= most:
+            return name
+        lost[NAME_CUT] += 1
+        whole = hashlib.blake2b(name.encode("utf-8", "replace"), digest_size=8).hexdigest()
+        return f"{name[: max(most - len(whole) - 1, 0)]}~{whole}"
 
     def _cut(self, text: str, lost: "Counter[str]") -> str:
         lost[NAME_CUT] += 1
