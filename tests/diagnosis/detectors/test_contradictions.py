@@ -230,3 +230,19 @@ def test_a_distance_below_zero_is_named(key: str, named: bool) -> None:
 def test_an_estimate_of_a_divergence_may_be_below_zero_now_and_then() -> None:
     """It is of few samples."""
     assert found_in(lambda step, rng: {"kl_loss": 0.02 * math.exp(-step / 50) + 0.05 * rng.gauss(0, 1)}) == []
+
+
+def test_a_held_out_perplexity_is_compared_with_the_number_of_classes() -> None:
+    """Guessing among twelve words has a perplexity of 12, and a loss of 2.5."""
+
+    def values(level: float) -> Logged:
+        def logged(step: int, rng: random.Random) -> Values:
+            found = {"train/loss": 1.05 + 1.4 * math.exp(-step / 40) + 0.02 * rng.random()}
+            near = level + (12 - level) * math.exp(-step / 40) if level < 12 else level * (1 + step / 100)
+            return found | ({"val/perplexity": near * rng.lognormvariate(0, 0.01)} if step % 20 == 19 else {})
+
+        return logged
+
+    assert not found_in(values(2.9), config={"vocab_size": 12})
+    told = [each for each in found_in(values(12.4), config={"vocab_size": 12}) if each.kind == "not_learning"]
+    assert [each.expected for each in told] == [(0.0, 12)]

@@ -57,6 +57,17 @@ def test_a_held_out_loss_that_never_follows_the_training_is_named(seed: int) -> 
     assert not found_in(evaluated(lambda step: 2.4 if step < 60 else 0.6 + 100 / step), seed=seed)
 
 
+@pytest.mark.parametrize("seed", range(3))
+def test_a_held_out_loss_that_shared_what_was_learnt_before_it_is_left_alone(seed: int) -> None:
+    """All is learnt in the first steps, and both losses waver at what is left from the first evaluation on."""
+
+    def values(step: int, rng: random.Random) -> Values:
+        found = {"train/loss": (0.45 + 1.2 * math.exp(-step / 3)) * rng.lognormvariate(0, 0.25)}
+        return found | ({"eval/loss": 0.56 * rng.lognormvariate(0, 0.05)} if step % 20 == 19 else {})
+
+    assert not found_in(values, seed=seed)
+
+
 @pytest.mark.parametrize(("before", "kinds"), [(0.6, ["too_good"]), (0.95, [])], ids=["far", "near"])
 def test_an_accuracy_that_is_perfect_at_once_is_named(before: float, kinds: list[str]) -> None:
     """From one block of values to the next; one that was nearly perfect may become so."""

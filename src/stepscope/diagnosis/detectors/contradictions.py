@@ -130,15 +130,20 @@ def judge_guessing(series: Series, run: RunState) -> Finding | None:
     if classes is None or series.count < EVALUATIONS or run.reinforcement or not series.positive:
         return None
     guess, values = math.log(classes), list(series.values)
-    if min(values) < GUESSED * guess or median(values[-LAST:]) < guess:
+    least, level = GUESSED * guess, guess
+    if is_perplexity(series.key):
+        least, level = math.exp(least), classes
+    if min(values) < least or median(values[-LAST:]) < level:
         return None
     for other in run.of_role("loss", series.rank, held_out=False):
+        if is_perplexity(other.key) or not other.positive:
+            continue
         if len(other.middles) >= VALUES and median(other.middles[-LAST:]) < LEARNT * guess:
             text = (
                 f"{series.key} is {number(series.value)} after {series.count} evaluations, no better than guessing "
-                f"among {classes} classes ({number(guess)}), while {other.key} is {number(other.value)}"
+                f"among {classes} classes ({number(level)}), while {other.key} is {number(other.value)}"
             )
-            return NOT_LEARNING.about(series, series.first_step, text, (0.0, guess), severity="WARN", cause=_OTHER)
+            return NOT_LEARNING.about(series, series.first_step, text, (0.0, level), severity="WARN", cause=_OTHER)
     return None
 
 

@@ -32,6 +32,8 @@ _FOLLOW = (
 )
 ABOVE = 0.85
 """The training loss is below this share of it: one that is at the level of the training has followed it."""
+UNTRAINED = 0.9
+"""A level of at least this share of the first training loss is that of a model that has learnt nothing."""
 WAVERS = 0.1
 """It is not taken for flat where it is lower than at first by more than this, however much evaluations waver."""
 _OTHER = (
@@ -86,7 +88,7 @@ def judge_never(series: Series, run: RunState) -> Finding | None:
         or min(median(values[at : at + 3]) for at in range(len(values) - 2)) < first - 2 * better
     ):
         return None
-    fell = _fallen(series, run, steps[0], ABOVE * series.plain(now))
+    fell = _fallen(series, run, steps, series.plain(now))
     if fell is None:
         return None
     other, was, became = fell
@@ -98,15 +100,21 @@ def judge_never(series: Series, run: RunState) -> Finding | None:
     return NOT_LEARNING.about(series, series.first_step, text, limits, severity="WARN", cause=_OTHER)
 
 
-def _fallen(series: Series, run: RunState, since: int, below: float) -> tuple[str, float, float] | None:
-    """Return a training loss that fell far since a step, to less than a value: its key, and from what to what."""
+def _fallen(series: Series, run: RunState, steps: list[int], level: float) -> tuple[str, float, float] | None:
+    """Return a training loss that fell far below a level: its key, and from what to what.
+
+    What it fell before the first evaluations is not shared by them unless the level is that of an untrained model.
+    """
     trained = run.of_role("loss", series.rank, held_out=False)
     alike = [each for each in trained if measure(each.key) == measure(series.key)]
     for other in alike or trained:
         if not other.positive or len(other.middles) < 4:
             continue
         was, became = median(other.middles[:2]), median(other.middles[-3:])
-        if math.log(was / became) > FELL and other.lasts[-1] > since and became < below:
+        beside = [middle for middle, last in zip(other.middles, other.lasts, strict=True) if last <= steps[2]][-3:]
+        if beside and level < UNTRAINED * was:
+            was = median(beside)
+        if math.log(was / became) > FELL and other.lasts[-1] > steps[0] and became < ABOVE * level:
             return other.key, was, became
     return None
 
