@@ -17,7 +17,7 @@ from stepscope.diagnosis.run_diagnosis import Diagnosis
 TUNED = frozenset(("mlp", "chars", "gan", "grpo"))
 """Families that the detectors may be tuned on; the others are held out."""
 BLIND = frozenset(
-    ("blind", "unseen", "novel", "fresh", "second", "third", "fourth", "fifth", "sixth", "seventh", "eighth")
+    ("blind", "unseen", "novel", "fresh", "second", "third", "fourth", "fifth", "sixth", "seventh", "eighth", "ninth")
 )
 """Families that were written without regard to the detectors; nothing is tuned on them before their first figures."""
 APART = {"transformers": "callbacks", "lightning": "callbacks", "gpu": "gpu"}
@@ -50,6 +50,10 @@ def families() -> list[str]:
     import benchmarks.zoo.real.hugging_face
     import benchmarks.zoo.real.lightning_modules
     import benchmarks.zoo.real.networks
+    import benchmarks.zoo.real.ninth_pictures
+    import benchmarks.zoo.real.ninth_policies
+    import benchmarks.zoo.real.ninth_tables
+    import benchmarks.zoo.real.ninth_text
     import benchmarks.zoo.real.novel
     import benchmarks.zoo.real.plain
     import benchmarks.zoo.real.policies
@@ -207,7 +211,7 @@ def main() -> None:
         "--halves",
         nargs="*",
         default=["tuned"],
-        help="tuned, 'held out', blind, unseen, novel, fresh, second, third, fourth, fifth, sixth, ..., eighth, ...",
+        help="tuned, 'held out', blind, unseen, novel, fresh, second, third, fourth, fifth, sixth, ..., ninth, ...",
     )
     parser.add_argument("--quiet", action="store_true", help="print counts only")
     args = parser.parse_args()
