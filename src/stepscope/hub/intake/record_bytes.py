@@ -4,7 +4,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from stepscope.hub.intake.sources import ReceivedBatch
-from stepscope.hub.store.metric_rows import as_rows
+from stepscope.hub.store.write.metric_rows import as_rows
 from stepscope.model.records import Alert, Metric, Record, Span
 
 RECORD_BYTES = 300
