@@ -3,15 +3,15 @@
 import pytest
 
 from stepscope.hub.intake.sources import ReceivedBatch
-from stepscope.hub.live import Live, TooMany
+from stepscope.hub.live import KEPT_SECONDS, Live, TooMany
 from stepscope.model.ports import Batch, Writer
 from stepscope.model.records import Log
 
 
-def items(run: str = "r", count: int = 1, project: str = "p") -> list[ReceivedBatch]:
-    """A batch of logs that was just stored."""
+def items(run: str = "r", count: int = 1, project: str = "p", size: int = 0) -> list[ReceivedBatch]:
+    """A batch of logs that was just stored, of a size in bytes."""
     records = [Log(1, None, None, None, None, 9, "x")] * count
-    return [ReceivedBatch("folder", Batch(Writer(id="w", run=run, project=project), 1, list(records)))]
+    return [ReceivedBatch("folder", Batch(Writer(id="w", run=run, project=project), 1, list(records)), size)]
 
 
 def nothing() -> None:
@@ -58,6 +58,39 @@ def test_a_slow_watcher_loses_and_is_told() -> None:
     moments, missed, _ = live.drain(slow)
     assert moments == []
     assert missed == 20
+
+
+def test_few_records_with_long_texts_are_bounded_too() -> None:
+    """Twenty thousand generated texts would take gigabytes, for as long as the hub runs."""
+    live = Live(most_bytes=1000)
+    slow, _ = live.subscribe(nothing)
+    quick, _ = live.subscribe(nothing)
+    cursors = []
+    for _ in range(5):
+        live.take(items(size=400))
+        moments, _, cursor = live.drain(quick)
+        assert len(moments) == 1
+        cursors.append(cursor)
+    assert live.drain(slow)[:2] == ([], 5)
+    assert [live.subscribe(nothing, cursor=cursor)[1] for cursor in cursors] == [True, True, False, False, False]
+
+
+def test_what_nobody_watches_is_not_kept() -> None:
+    """A hub without a page holds no records; one whose page was closed for a moment does."""
+    now = 0.0
+    live = Live(clock=lambda: now)
+    live.take(items())
+    cursor = live.cursor(0)
+    first, forgot = live.subscribe(nothing, cursor=cursor)
+    assert forgot
+    cursor = live.drain(first)[2]
+    live.unsubscribe(first)
+    for gone, kept in ((KEPT_SECONDS - 1, True), (2.0, False)):
+        now += gone
+        live.take(items())
+        again, forgot = live.subscribe(nothing, cursor=cursor)
+        assert forgot is not kept
+        live._subscriptions.remove(again)  # as if it had never been
 
 
 def test_only_so_many_may_watch() -> None:

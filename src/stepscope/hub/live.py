@@ -2,6 +2,7 @@
 
 import secrets
 import threading
+import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -9,12 +10,15 @@ from typing import NamedTuple
 
 from stepscope.hub.diagnosing.thread import Changed
 from stepscope.hub.intake.sources import ReceivedBatch
+from stepscope.hub.limits import MEGA
 from stepscope.hub.topics import Topic
 from stepscope.model.errors import StepscopeError
 from stepscope.model.ports import Batch
 
-MAX_RECORDS = 20_000
-"""The most records queued for one subscription, and kept for clients that reconnect."""
+MAX_RECORDS, MAX_BYTES = 20_000, 32 * MEGA
+"""The most records queued for one subscription, and kept for clients that reconnect; and the memory that they take."""
+KEPT_SECONDS = 600.0
+"""Nothing is kept once there was no subscription for so long."""
 MAX_SUBSCRIPTIONS, MAX_OF_ONE = 200, 50
 """The most subscriptions, in all and of one client."""
 
@@ -39,14 +43,24 @@ class Moment(NamedTuple):
     """Batches that were stored together, numbered."""
 
     number: int
-    batches: tuple[Batch, ...]
+    items: tuple[ReceivedBatch, ...]
     findings: tuple[Changed, ...] = ()
     """Runs whose findings changed."""
 
     @property
+    def batches(self) -> list[Batch]:
+        """The batches themselves."""
+        return [item.batch for item in self.items]
+
+    @property
     def records(self) -> int:
         """How many records it holds; a list of findings counts as one."""
-        return sum(len(batch.records) for batch in self.batches) + len(self.findings)
+        return sum(len(item.batch.records) for item in self.items) + len(self.findings)
+
+    @property
+    def bytes(self) -> int:
+        """About how much memory its records take."""
+        return sum(item.bytes for item in self.items)
 
 
 @dataclass(slots=True, eq=False)
@@ -62,6 +76,8 @@ class Subscription:
     """The last update it was offered."""
     waiting: deque[Moment] = field(default_factory=deque)
     records: int = 0
+    bytes: int = 0
+    """The memory of these records."""
     missed: int = 0
     """Records that it was not sent; from then on it gets no more."""
     reason: str = "this client is too slow"
@@ -78,15 +94,20 @@ class Live:
         self,
         *,
         most_records: int = MAX_RECORDS,
+        most_bytes: int = MAX_BYTES,
         most_subscriptions: int = MAX_SUBSCRIPTIONS,
         most_of_one: int = MAX_OF_ONE,
         topics: Sequence[LiveTopics] = (),
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._lock = threading.Lock()
         self._most_records, self._most_subscriptions, self._most_of_one = most_records, most_subscriptions, most_of_one
+        self._most_bytes, self._clock = most_bytes, clock
         self._subscriptions: list[Subscription] = []
+        self._kept_until = float("-inf")
+        """When the memory is of no use any more, unless there is a subscription."""
         self._memory: deque[Moment] = deque()
-        self._remembered = 0
+        self._remembered = self._remembered_bytes = 0
         self._number = 0
         self._life = secrets.token_hex(4)
         self.closed = False
@@ -97,7 +118,7 @@ class Live:
 
     def take(self, items: Sequence[ReceivedBatch]) -> None:
         """Queue what was just stored for the subscriptions that match."""
-        self._publish(tuple(item.batch for item in items), ())
+        self._publish(tuple(items), ())
 
     def take_findings(self, changed: Sequence[Changed]) -> None:
         """Queue findings that were just stored for the subscriptions that match."""
@@ -106,40 +127,51 @@ class Live:
     def miss(self, count: int) -> None:
         """Notify every subscription that records of some runs were stored and not passed on: it must reload."""
         with self._lock:
-            self._memory.clear()
-            self._remembered = 0
+            self._forget()
             for subscription in self._subscriptions:
                 subscription.missed += count
                 subscription.reason = "another hub stored records and could not send them here"
                 subscription.wake()
 
-    def _publish(self, batches: tuple[Batch, ...], findings: tuple[Changed, ...]) -> None:
+    def _publish(self, items: tuple[ReceivedBatch, ...], findings: tuple[Changed, ...]) -> None:
         with self._lock:
             self._number += 1
-            moment = Moment(self._number, batches, findings)
+            moment = Moment(self._number, items, findings)
             self._remember(moment)
             for subscription in self._subscriptions:
                 self._offer(subscription, moment)
 
     def _remember(self, moment: Moment) -> None:
+        if not self._subscriptions and self._clock() > self._kept_until:
+            self._forget()
+            return
         self._memory.append(moment)
         self._remembered += moment.records
-        while self._remembered > self._most_records:
-            self._remembered -= self._memory.popleft().records
+        self._remembered_bytes += moment.bytes
+        while self._remembered > self._most_records or self._remembered_bytes > self._most_bytes:
+            oldest = self._memory.popleft()
+            self._remembered -= oldest.records
+            self._remembered_bytes -= oldest.bytes
+
+    def _forget(self) -> None:
+        self._memory.clear()
+        self._remembered = self._remembered_bytes = 0
 
     def _offer(self, subscription: Subscription, moment: Moment) -> None:
         subscription.number = moment.number
-        batches = tuple(
-            batch for batch in moment.batches if subscription.concerns(batch.writer.run, batch.writer.project)
+        items = tuple(
+            item for item in moment.items if subscription.concerns(item.batch.writer.run, item.batch.writer.project)
         )
         findings = tuple(each for each in moment.findings if subscription.concerns(each.run, each.project))
-        if not batches and not findings:
+        if not items and not findings:
             return
-        mine = Moment(moment.number, batches, findings)
+        mine = Moment(moment.number, items, findings)
         subscription.records += mine.records
-        if subscription.missed or subscription.records > self._most_records:
+        subscription.bytes += mine.bytes
+        too_many = subscription.records > self._most_records or subscription.bytes > self._most_bytes
+        if subscription.missed or too_many:
             subscription.missed += subscription.records
-            subscription.records = 0
+            subscription.records = subscription.bytes = 0
             subscription.waiting.clear()
         else:
             subscription.waiting.append(mine)
@@ -184,7 +216,7 @@ class Live:
         with self._lock:
             moments = list(subscription.waiting)
             subscription.waiting.clear()
-            subscription.records = 0
+            subscription.records = subscription.bytes = 0
             return moments, subscription.missed, self.cursor(subscription.number)
 
     def cursor(self, number: int) -> str:
@@ -196,6 +228,7 @@ class Live:
         with self._lock:
             if subscription in self._subscriptions:
                 self._subscriptions.remove(subscription)
+                self._kept_until = self._clock() + KEPT_SECONDS
 
     def close(self) -> None:
         """Close all subscriptions."""

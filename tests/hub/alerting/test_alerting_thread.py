@@ -208,14 +208,15 @@ def test_silences_and_marks(open_hub: Callable[..., Alerting], clock: Clock) -> 
     assert (kept["r2"].expected, kept["r2"].muted) == (True, "expected, marked by ann")
 
 
+@pytest.mark.parametrize(("limit", "most"), [("MAX_WAITING", 3), ("MAX_WAITING_BYTES", 1300)])
 def test_too_much_is_passed_over(
-    open_hub: Callable[..., Alerting], clock: Clock, monkeypatch: pytest.MonkeyPatch
+    open_hub: Callable[..., Alerting], clock: Clock, monkeypatch: pytest.MonkeyPatch, limit: str, most: int
 ) -> None:
     """If records arrive faster than they are evaluated, some are skipped and counted; ingest does not wait."""
     alerting = open_hub(RULES)
-    monkeypatch.setattr("stepscope.hub.alerting.alerting_thread.MAX_WAITING", 3)
+    monkeypatch.setattr(f"stepscope.hub.alerting.alerting_thread.{limit}", most)
     for step in range(5):
-        alerting.take(items(clock, 1.0, step))
+        alerting.take([item._replace(bytes=400) for item in items(clock, 1.0, step)])
     assert alerting.passed_over == 2
     alerting.step()
     alerting.take(items(clock, 6.0, 9))

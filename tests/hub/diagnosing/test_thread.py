@@ -10,6 +10,7 @@ pytest.importorskip("tests.chdb", reason="the hub's store needs chDB")
 from stepscope.diagnosis.run_diagnosis import Diagnosis
 from stepscope.hub.diagnosing import replays, thread
 from stepscope.hub.home import HubHome
+from stepscope.hub.intake.record_bytes import measured
 from stepscope.hub.intake.sources import ReceivedBatch
 from stepscope.hub.security.tokens import Tokens
 from stepscope.hub.service import Hub, HubOptions
@@ -37,7 +38,7 @@ class World:
         """Store batches, as the pump does; `unheard` are those that are not published to the thread."""
         self.hub.store.write_many(batches)
         if heard:
-            self.hub.here.stored.announce([ReceivedBatch("test", batch) for batch in batches], print)
+            self.hub.here.stored.announce(measured(ReceivedBatch("test", batch) for batch in batches), print)
 
     def settle(self) -> None:
         """Let the thread do all it has to."""
@@ -170,11 +171,14 @@ def test_findings_missed_by_the_thread_are_read_from_the_store(world: World) -> 
     assert world.kinds("r") == ["spike"]
 
 
-def test_a_queue_that_overflows_is_counted(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    """After an overflow, the affected runs are replayed from the store."""
+@pytest.mark.parametrize(("limit", "most"), [("MAX_WAITING", 10), ("MAX_WAITING_BYTES", 1000)])
+def test_a_queue_that_overflows_is_counted(
+    world: World, monkeypatch: pytest.MonkeyPatch, limit: str, most: int
+) -> None:
+    """After an overflow, of records or of their memory, the affected runs are replayed from the store."""
     world.store(batch(1, [began(), *losses(0, 60)]))
     world.settle()
-    monkeypatch.setattr(thread, "MAX_WAITING", 10)
+    monkeypatch.setattr(thread, limit, most)
     world.store(batch(2, losses(60, 120)))
     assert world.diagnosing.is_waiting("r")
     assert world.diagnosing.health()["queued_records"] <= 10

@@ -109,6 +109,16 @@ def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pumps, "LONGEST_WAIT", 0.002)
 
 
+def test_what_is_announced_is_measured(tmp_path: Path) -> None:
+    """Whoever queues what was stored knows how much memory it takes."""
+    sizes: list[int] = []
+    world = World(tmp_path, lambda seq: None)
+    world.pumping.stored.subscribe(lambda items: sizes.extend(item.bytes for item in items))
+    world.run()
+    assert len(sizes) == 5
+    assert all(600 <= size <= 2000 for size in sizes)
+
+
 def test_all_is_stored(tmp_path: Path) -> None:
     """What a source has goes to the store in one group, is counted, published and settled."""
     world = World(tmp_path, lambda seq: None).run()

@@ -21,6 +21,7 @@ from stepscope.hub.alerting.followed_runs import FollowedRuns
 from stepscope.hub.alerting.rule_files import FileMistake, RuleFiles
 from stepscope.hub.diagnosing.thread import Changed
 from stepscope.hub.intake.sources import ReceivedBatch
+from stepscope.hub.limits import MEGA
 from stepscope.hub.store.engine import EngineError
 from stepscope.hub.texts import Texts
 from stepscope.hub.topics import Topic
@@ -35,8 +36,8 @@ MAX_SNAPSHOTS = 5
 MAX_SILENCES = 1000
 
 
-MAX_WAITING = 400_000
-"""The most queued records; more are skipped and counted, so that the store never waits."""
+MAX_WAITING, MAX_WAITING_BYTES = 400_000, 256 * MEGA
+"""The most queued records, and their memory; more are skipped and counted, so that the store never waits."""
 
 
 class WaitingRecords:
@@ -45,7 +46,7 @@ class WaitingRecords:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._queue: deque[Batch | Changed] = deque()
-        self._records = 0
+        self._records = self._bytes = 0
         self.passed_over = 0
         """Records that are not evaluated because too many waited."""
 
@@ -54,10 +55,11 @@ class WaitingRecords:
         with self._lock:
             for item in items:
                 count = len(item.batch.records)
-                if self._records + count > MAX_WAITING:
+                if self._records + count > MAX_WAITING or self._bytes + item.bytes > MAX_WAITING_BYTES:
                     self.passed_over += count
                     continue
                 self._records += count
+                self._bytes += item.bytes
                 self._queue.append(item.batch)
 
     def add_findings(self, changed: Iterable[Changed]) -> None:
@@ -68,7 +70,7 @@ class WaitingRecords:
     def take(self) -> deque[Batch | Changed]:
         """Take everything."""
         with self._lock:
-            found, self._queue, self._records = self._queue, deque(), 0
+            found, self._queue, self._records, self._bytes = self._queue, deque(), 0, 0
             return found
 
 

@@ -12,6 +12,7 @@ from stepscope.diagnosis.run_diagnosis import VERSION
 from stepscope.hub.diagnosing.replays import Replays
 from stepscope.hub.diagnosing.tracked import TrackedRun
 from stepscope.hub.intake.sources import ReceivedBatch
+from stepscope.hub.limits import MEGA
 from stepscope.hub.runs.run_states import RunStates
 from stepscope.hub.store.engine import EngineError
 from stepscope.hub.store.read.finding_catalog import read_findings, undiagnosed
@@ -24,8 +25,8 @@ from stepscope.hub.topics import Topic
 from stepscope.model.ports import Batch
 from stepscope.model.states import ENDED
 
-MAX_WAITING = 200_000
-"""The most queued records; beyond that their runs are replayed from the store."""
+MAX_WAITING, MAX_WAITING_BYTES = 200_000, 128 * MEGA
+"""The most queued records, and their memory; beyond that their runs are replayed from the store."""
 MAX_SERIES = 100_000
 """The most series in memory; the least recently active runs are evicted."""
 MAX_RUNS = 256
@@ -80,7 +81,7 @@ class Diagnosing:
         """Whether someone reads, or is told: else what shows by its absence is looked for less often."""
         self._store, self._states, self._busy, self._clock = store, states, busy, clock
         self._queue: deque[Batch] = deque()
-        self._queued = 0
+        self._queued = self._queued_bytes = 0
         self._missed: set[str] = set()
         """Runs of which records came that the queue had no room for."""
         self._queue_lock = threading.Lock()
@@ -131,11 +132,12 @@ class Diagnosing:
             for item in items:
                 run, count = item.batch.writer.run, len(item.batch.records)
                 self._waiting.add(run)
-                if self._queued + count > MAX_WAITING:
+                if self._queued + count > MAX_WAITING or self._queued_bytes + item.bytes > MAX_WAITING_BYTES:
                     self._missed.add(run)
                     continue
                 self._queue.append(item.batch)
                 self._queued += count
+                self._queued_bytes += item.bytes
         self._wake.set()
 
     def is_waiting(self, run: str) -> bool:
@@ -274,7 +276,7 @@ class Diagnosing:
         with self._queue_lock:
             batches, missed = list(self._queue), self._missed
             self._queue.clear()
-            self._queued, self._missed = 0, set()
+            self._queued, self._queued_bytes, self._missed = 0, 0, set()
         by_run: dict[str, list[Batch]] = {run: [] for run in missed}
         for batch in batches:
             by_run.setdefault(batch.writer.run, []).append(batch)

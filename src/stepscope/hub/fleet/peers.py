@@ -9,7 +9,9 @@ import msgspec
 
 from stepscope.hub.diagnosing.thread import Changed
 from stepscope.hub.intake.intake_journal import IntakeBatch
+from stepscope.hub.intake.record_bytes import measured
 from stepscope.hub.intake.sources import ReceivedBatch
+from stepscope.hub.limits import MEGA
 from stepscope.hub.live import LiveTopics
 from stepscope.hub.refusals import Refusal, Refused
 from stepscope.hub.security.tokens import Passed, RateLimits
@@ -18,8 +20,8 @@ from stepscope.model.errors import Retry
 from stepscope.sinks.http import Connection
 
 PATH = "/hubs/stored"
-MAX_WAITING = 50_000
-"""Records that wait to be sent; beyond it they are dropped, for the store has them."""
+MAX_WAITING, MAX_WAITING_BYTES = 50_000, 64 * MEGA
+"""Records that wait to be sent, and their memory; beyond it they are dropped, for the store has them."""
 _REQUEST_RECORDS = 5_000
 _SECONDS = 3.0
 _PAUSE_SECONDS = 5.0
@@ -65,7 +67,7 @@ class Peers:
         self._lock = threading.Lock()
         self._items: list[ReceivedBatch] = []
         self._findings: list[Changed] = []
-        self._records = 0
+        self._records = self._bytes = 0
         self._missed: dict[str, int] = {}
         """Records that each hub was not sent."""
         self._wake, self._halt = threading.Event(), threading.Event()
@@ -89,13 +91,14 @@ class Peers:
         others = self._others()
         if not others:
             return
-        count = sum(len(item.batch.records) for item in items)
+        count, size = sum(len(item.batch.records) for item in items), sum(item.bytes for item in items)
         with self._lock:
-            if self._records + count > MAX_WAITING:
+            if self._records + count > MAX_WAITING or self._bytes + size > MAX_WAITING_BYTES:
                 self._miss(others, count)
                 return
             self._items += items
             self._records += count
+            self._bytes += size
         self._wake.set()
 
     def take_findings(self, changed: Sequence[Changed]) -> None:
@@ -113,7 +116,7 @@ class Peers:
             raise Refused(Refusal(HTTPStatus.BAD_REQUEST, "the body must be stored batches")) from None
         items = [ReceivedBatch(each.receiver, each.batch()) for each in found.batches]
         if items:
-            self._elsewhere.stored.announce(items, _raise)
+            self._elsewhere.stored.announce(measured(items), _raise)
         if found.findings:
             self._elsewhere.found.announce(found.findings, _raise)
         if found.missed:
@@ -130,7 +133,7 @@ class Peers:
             self._wake.clear()
             with self._lock:
                 items, findings = self._items, self._findings
-                self._items, self._findings, self._records = [], [], 0
+                self._items, self._findings, self._records, self._bytes = [], [], 0, 0
             passed = self._rates.passed()
             others = self._others()
             for part in (*_parts(items, findings), *([Stored(passed=passed)] if passed else ())):
@@ -170,9 +173,9 @@ def _parts(items: Sequence[ReceivedBatch], findings: Sequence[Changed]) -> Itera
     """Divide what is to be sent into requests of a moderate size."""
     part: list[IntakeBatch] = []
     records = 0
-    for receiver, batch in items:
-        part.append(IntakeBatch.of(receiver, batch))
-        records += len(batch.records)
+    for item in items:
+        part.append(IntakeBatch.of(item.receiver, item.batch))
+        records += len(item.batch.records)
         if records >= _REQUEST_RECORDS:
             yield Stored(part)
             part, records = [], 0

@@ -21,6 +21,8 @@ class ReceivedBatch(NamedTuple):
 
     receiver: str
     batch: Batch
+    bytes: int = 0
+    """About how much memory its records take; known once it is stored."""
 
 
 CURSOR = "intake"

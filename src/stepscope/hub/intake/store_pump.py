@@ -9,6 +9,7 @@ from typing import Protocol
 
 from stepscope.hub.intake.counters import Counters
 from stepscope.hub.intake.pacing import LOOK_SECONDS
+from stepscope.hub.intake.record_bytes import measured
 from stepscope.hub.intake.sources import GroupReader, ReceivedBatch
 from stepscope.hub.store.engine import Damaged, EngineError
 from stepscope.hub.topics import Topic
@@ -224,7 +225,7 @@ class StorePump:
                 items = self._stored_here(items, self._passed_on, reason)
             self._committed = bool(items)
             if items:  # before they are counted: whoever sees the count may ask whether they are diagnosed
-                self.stored.announce(items, lambda error: self._count_failed(items, error))
+                self.stored.announce(measured(items), lambda error: self._count_failed(items, error))
         stored = self._count(_STORED.get(outcome, outcome), items, reason)
         if outcome == "written":
             self._rates.append((time.monotonic(), stored))
