@@ -32,7 +32,7 @@ class ReadBack:
 
     def note(self, items: Iterable[ReceivedBatch]) -> None:
         """Note batches that were stored here, forwarded to another hub or deferred."""
-        for receiver, batch in items:
+        for receiver, batch, _ in items:
             if receiver not in self._receivers or self._is_deleted(batch):
                 continue
             key = writer_key(batch.writer)

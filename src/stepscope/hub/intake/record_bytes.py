@@ -27,16 +27,15 @@ def held_bytes(records: Sequence[Record]) -> int:
         return size
     metrics = 0
     for record in records:
-        kind = type(record)
-        if kind is Metric:
+        if isinstance(record, Metric):
             metrics += 1
             continue
         if record.attrs:
             size += _of_values(record.attrs.values())
-        if kind is Span:
+        if isinstance(record, Span):
             if record.message or record.events or record.links:
                 size += len(record.message) + _of_values(record.events) + _of_values(record.links)
-        elif kind is Alert:
+        elif isinstance(record, Alert):
             size += len(record.message)
         elif record.body is not None:
             size += _of_values((record.body,))
