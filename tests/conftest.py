@@ -21,7 +21,7 @@ from stepscope.model.records import Record
 from stepscope.sdk.context import current_mark
 from stepscope.testing import read_batches, read_run
 from tests.forked import Forked, ForkedProgram
-from tests.lanes import LANES, group_of, lane_of, world_of
+from tests.lanes import group_of, lane_of, place_of
 from tests.shared import close_shared
 from tests.waiting import wait_until
 
@@ -106,7 +106,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Mark every test with its lane, and put first what takes longer: worlds, then lanes."""
     paths = {item: item.nodeid.partition("::")[0] for item in items}
     lanes = {path: lane_of(path) for path in set(paths.values())}
-    order = {path: (world_of(path) or "~", LANES.index(lane)) for path, lane in lanes.items()}
+    order = {path: place_of(path) for path in lanes}
     for item, path in paths.items():
         item.add_marker(lanes[path])
     items.sort(key=lambda item: order[paths[item]])

@@ -67,39 +67,6 @@ WORLDS = (
         "tests/hub/cluster/test_unknown_outcome.py",
     ),
     ("tests/hub/cluster/",),
-    ("tests/web/views/",),
-    (
-        "tests/dialects/mlflow/receiver/test_same_answers.py",
-        "tests/dialects/mlflow/receiver/test_same_registry.py",
-        "tests/dialects/mlflow/receiver/test_same_traces.py",
-    ),
-    (
-        "tests/integrations/test_ray.py",
-        "tests/integrations/test_ray_train.py",
-        "tests/training/test_service.py",
-    ),
-    (
-        "tests/integrations/torch/",
-        "tests/integrations/test_accelerate.py",
-        "tests/integrations/test_keras.py",
-        "tests/integrations/test_lightning.py",
-        "tests/integrations/test_stable_baselines3.py",
-        "tests/integrations/test_transformers.py",
-        "tests/diagnosis/test_real_runs.py",
-    ),
-    (
-        "tests/sdk/test_attributes.py",
-        "tests/sdk/test_self_diagnosis.py",
-        "tests/sdk/test_tensors.py",
-        "tests/dialects/wandb/shim/test_tensorboard_sync.py",
-    ),
-    (
-        "tests/e2e/test_sinks_tunnel.py",
-        "tests/dialects/mlflow/sink/test_runs.py",
-        "tests/test_walks.py",
-        "tests/dialects/mlflow/sink/test_faults.py",
-        "tests/training/test_seed_000_mlflow.py",
-    ),
     (
         "tests/web/test_charts.py",
         "tests/web/test_charts_reading.py",
@@ -114,27 +81,68 @@ WORLDS = (
         "tests/web/test_step.py",
     ),
     (
-        "tests/web/test_control.py",
+        "tests/web/test_share.py",
+        "tests/web/test_views.py",
+        "tests/web/test_workspace.py",
+    ),
+    (
         "tests/web/test_editing.py",
         "tests/web/test_files.py",
+        "tests/web/test_return.py",
+        "tests/web/test_runs.py",
+        "tests/web/test_table.py",
+    ),
+    (
+        "tests/web/test_control.py",
         "tests/web/test_hostile_texts.py",
         "tests/web/test_invisible_characters.py",
         "tests/web/test_live.py",
         "tests/web/test_long_texts.py",
         "tests/web/test_many.py",
         "tests/web/test_rank_evidence.py",
-        "tests/web/test_return.py",
         "tests/web/test_run_follows.py",
         "tests/web/test_run_truth.py",
-        "tests/web/test_runs.py",
         "tests/web/test_samples.py",
-        "tests/web/test_share.py",
-        "tests/web/test_table.py",
-        "tests/web/test_views.py",
-        "tests/web/test_workspace.py",
+    ),
+    ("tests/web/views/",),
+    (
+        "tests/integrations/torch/",
+        "tests/integrations/test_accelerate.py",
+        "tests/integrations/test_keras.py",
+        "tests/integrations/test_lightning.py",
+        "tests/integrations/test_stable_baselines3.py",
+        "tests/integrations/test_transformers.py",
+        "tests/diagnosis/test_real_runs.py",
+    ),
+    (
+        "tests/dialects/mlflow/receiver/test_same_answers.py",
+        "tests/dialects/mlflow/receiver/test_same_registry.py",
+        "tests/dialects/mlflow/receiver/test_same_traces.py",
+    ),
+    (
+        "tests/integrations/test_ray.py",
+        "tests/integrations/test_ray_train.py",
+        "tests/training/test_service.py",
+    ),
+    (
+        "tests/e2e/test_sinks_tunnel.py",
+        "tests/dialects/mlflow/sink/test_runs.py",
+        "tests/test_walks.py",
+        "tests/dialects/mlflow/sink/test_faults.py",
+        "tests/training/test_seed_000_mlflow.py",
+    ),
+    (
+        "tests/sdk/test_attributes.py",
+        "tests/sdk/test_self_diagnosis.py",
+        "tests/sdk/test_tensors.py",
+        "tests/dialects/wandb/shim/test_tensorboard_sync.py",
     ),
 )
-"""Files that share a cluster, a server, a hub, a browser or a large import: one worker makes it, once."""
+"""Files that share a cluster, a server, a hub, a browser or a large import: one worker makes it, once.
+
+Worlds are begun in this order, before all other files: those that take longest stand first. What one worker cannot end
+before the others have done the rest keeps them waiting, so the browser's files are in several.
+"""
 
 
 def lane_of(path: str) -> str:
@@ -147,6 +155,12 @@ def lane_of(path: str) -> str:
 def world_of(path: str) -> str | None:
     """Return what the world of a test file is called, None for a file that shares nothing."""
     return next((each[0] for each in WORLDS if path.startswith(each)), None)
+
+
+def place_of(path: str) -> tuple[int, int]:
+    """Return what test files are sorted by: worlds as they are listed, then the files that share nothing, by lanes."""
+    world = next((number for number, each in enumerate(WORLDS) if path.startswith(each)), len(WORLDS))
+    return world, LANES.index(lane_of(path))
 
 
 def group_of(test: str) -> str:

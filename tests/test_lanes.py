@@ -3,7 +3,7 @@
 import re
 from pathlib import Path
 
-from tests.lanes import CHAOS, CORE_ANYWAY, LANES, PAGE, WORLDS, lane_of, world_of
+from tests.lanes import CHAOS, CORE_ANYWAY, LANES, PAGE, WORLDS, group_of, lane_of, place_of, world_of
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -19,6 +19,16 @@ def test_every_file_with_a_browser_is_in_a_world() -> None:
     files = [path.relative_to(ROOT).as_posix() for path in (ROOT / "tests" / "web").rglob("test_*.py")]
     without = {"tests/web/test_node.py", "tests/web/test_texts.py"}
     assert {path for path in files if world_of(path) is None} == without
+
+
+def test_worlds_begin_first_and_in_their_order() -> None:
+    """Each world is begun before those listed after it, and all before other files, so none is left at the end."""
+    paths = sorted(path.relative_to(ROOT).as_posix() for path in (ROOT / "tests").rglob("test_*.py"))
+    groups = list(dict.fromkeys(group_of(f"{path}::test") for path in sorted(paths, key=place_of)))
+    assert groups[: len(WORLDS)] == [each[0] for each in WORLDS]
+    lanes = [lane_of(path) for path in groups[len(WORLDS) :]]
+    assert lanes == sorted(lanes, key=LANES.index)
+    assert set(lanes) == {"chaos", "core"}
 
 
 def test_one_pass_over_the_page_is_in_the_quick_lane() -> None:
