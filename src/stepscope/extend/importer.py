@@ -2,7 +2,7 @@
 
 from stepscope.imports.folder_files import FolderFiles
 from stepscope.imports.source import LARGEST_RECORD, Chunk, FoundRun, NextChunk, Part, Skip, Source, SourceFile, pack
-from stepscope.imports.sqlite import connect, count_rows, databases, select, tables
+from stepscope.imports.sqlite import connect, count_rows, databases, find_runs, select, tables
 from stepscope.journal import layout
 
 __all__ = [
@@ -18,6 +18,7 @@ __all__ = [
     "connect",
     "count_rows",
     "databases",
+    "find_runs",
     "layout",
     "pack",
     "select",

@@ -7,7 +7,7 @@ import secrets
 from pathlib import Path
 
 from stepscope.hub.store.store_folder import full_disk, is_full
-from stepscope.journal.atomic_files import FileLock, Locked, lock_folder
+from stepscope.journal.atomic_files import FileLock, Locked, lock_folder, signed_lock
 from stepscope.journal.layout import address_of as address_of
 from stepscope.model.errors import ConfigError, Retry
 
@@ -36,7 +36,7 @@ class HubHome:
         try:
             _claim(home, self.folder)
             self._held = lock_folder(self.folder)
-            self._lock = _locked(self.folder)
+            self._lock = signed_lock(self.folder / "lock", f"{os.getpid()}\n")
         except ConfigError:
             self.close()
             raise
@@ -79,7 +79,7 @@ class HubHome:
         lock = self._lock
         if lock is None or lock.is_at(self.folder / "lock"):
             return
-        self._lock = _locked(self.folder)
+        self._lock = signed_lock(self.folder / "lock", f"{os.getpid()}\n")
         if self._address:
             self._lock.sign(f"{os.getpid()} {self._address}\n")
         lock.release()
@@ -167,13 +167,3 @@ def _taken(folder: Path) -> str:
         f"another hub (pid {pid or 'unknown'}{f', {address}' if address else ''}) has {folder} open. "
         "Use that one, stop it, or choose another --home"
     )
-
-
-def _locked(folder: Path) -> FileLock:
-    lock = FileLock(folder / "lock", mode=0o666)
-    try:
-        lock.sign(f"{os.getpid()}\n")
-    except OSError:
-        lock.release()
-        raise
-    return lock

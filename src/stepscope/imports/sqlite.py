@@ -1,11 +1,12 @@
 """SQLite databases of other tools, read while those write."""
 
 import sqlite3
+from collections.abc import Callable, Iterable
 from contextlib import closing
 from pathlib import Path
 from typing import Any
 
-from stepscope.imports.source import Skip
+from stepscope.imports.source import FoundRun, Skip
 
 LARGEST_CELL = 64 * 1024 * 1024
 """The size limit of a cell in bytes; a query that has a larger one is an error."""
@@ -53,6 +54,20 @@ def select(file: Path, query: str, values: tuple[Any, ...], skip: Skip) -> list[
     except sqlite3.Error as error:
         skip(f"{file.name}: {error}", 1)
         return []
+
+
+def find_runs(
+    path: Path, skip: Skip, read: Callable[[sqlite3.Connection, Path, set[str]], Iterable[FoundRun]]
+) -> list[FoundRun]:
+    """Return the runs that `read` yields of each database at a path, given its tables; broken ones are counted."""
+    found: list[FoundRun] = []
+    for file in databases(path):
+        try:
+            with closing(connect(file)) as database:
+                found += read(database, file, tables(database))
+        except sqlite3.Error as error:
+            skip(f"{file.name}: {error}", 1)
+    return found
 
 
 def count_rows(file: Path, query: str, key: str) -> int:

@@ -111,6 +111,17 @@ class FileLock:
         self.release()
 
 
+def signed_lock(path: Path, text: str) -> FileLock:
+    """Lock a file that others may read, and write into it who has it; Locked when another process has."""
+    lock = FileLock(path, mode=0o666)
+    try:
+        lock.sign(text)
+    except OSError:
+        lock.release()
+        raise
+    return lock
+
+
 def holder(path: Path) -> str | None:
     """Return what the holder of a lock wrote into it; None when the lock is free."""
     try:

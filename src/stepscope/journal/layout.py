@@ -130,6 +130,14 @@ def files_of(folder: Path) -> Files:
     return Files(size, changed)
 
 
+def size_of(path: Path) -> int:
+    """Return the size of a file; 0 when it cannot be seen."""
+    try:
+        return path.stat().st_size
+    except OSError:
+        return 0
+
+
 def process_alive(writer: Writer) -> bool | None:
     """Return whether the process of a writer exists; None when that is unknown.
 

@@ -92,7 +92,7 @@ def enforce(
     Each pass thins every closed segment once more. When that gains nothing more, non-finite values and the only metric
     of a series are dropped too: only events and alerts can keep a folder above its quota.
     """
-    sizes = {path: _size(path) for path in layout.list_segments(folder)}
+    sizes = {path: layout.size_of(path) for path in layout.list_segments(folder)}
     dropped: Counter[str] = Counter()
     for hard in (False, True):
         gone: Counter[str] | None = None
@@ -100,13 +100,6 @@ def enforce(
             gone = _thin_once(sizes, quota, current, hard, pause, on_thinned)
             dropped += gone
     return dropped
-
-
-def _size(path: Path) -> int:
-    try:
-        return path.stat().st_size
-    except OSError:
-        return 0
 
 
 def _thin_once(
@@ -128,7 +121,7 @@ def _thin_once(
                 gone = _thin_segment(path, turns, hard, pause)
                 on_thinned(path, gone)
                 dropped += gone
-            sizes[path] = _size(path)
+            sizes[path] = layout.size_of(path)
     return dropped
 
 

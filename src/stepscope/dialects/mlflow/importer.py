@@ -5,7 +5,7 @@ import math
 import re
 import sqlite3
 from collections.abc import Iterator
-from contextlib import closing
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -18,12 +18,10 @@ from stepscope.extend.importer import (
     NextChunk,
     Skip,
     Source,
-    connect,
     count_rows,
-    databases,
+    find_runs,
     layout,
     select,
-    tables,
 )
 from stepscope.model.records import Metric, Value
 
@@ -53,24 +51,17 @@ class MlflowDatabase:
 
     def find(self, path: Path, skip: Skip) -> list[FoundRun]:
         """Return the runs that are not deleted."""
-        found: list[FoundRun] = []
-        for file in databases(path):
-            try:
-                with closing(connect(file)) as database:
-                    if {"experiments", "runs", "metrics", "params", "tags"} <= tables(database):
-                        found += self._runs(database, file, skip)
-                        _count_left_out(database, skip)
-            except sqlite3.Error as error:
-                skip(f"{file.name}: {error}", 1)
-        return found
+        return find_runs(path, skip, partial(self._runs, skip))
 
-    def _runs(self, database: sqlite3.Connection, file: Path, skip: Skip) -> Iterator[FoundRun]:
+    def _runs(self, skip: Skip, database: sqlite3.Connection, file: Path, present: set[str]) -> Iterator[FoundRun]:
+        if not {"experiments", "runs", "metrics", "params", "tags"} <= present:
+            return
         query = (
             "SELECT run_uuid, r.name, status, start_time, e.name, r.artifact_uri"
             " FROM runs r JOIN experiments e USING (experiment_id)"
             " WHERE r.lifecycle_stage = 'active' ORDER BY start_time"
         )
-        has_models = "logged_models" in tables(database)
+        has_models = "logged_models" in present
         for id, name, status, start, project, uri in database.execute(query).fetchall():
             config = dict(database.execute("SELECT key, value FROM params WHERE run_uuid = ?", (id,)))
             tags = dict(database.execute("SELECT key, value FROM tags WHERE run_uuid = ?", (id,)))
@@ -83,13 +74,14 @@ class MlflowDatabase:
                 )
             parts = [_DatabaseRun(file, id, began), FolderFiles(folders, began)]
             yield _found(str(id), str(project), name, parts, config, tags, str(status))
+        _count_left_out(database, present, skip)
 
 
-def _count_left_out(database: sqlite3.Connection, skip: Skip) -> None:
+def _count_left_out(database: sqlite3.Connection, present: set[str], skip: Skip) -> None:
     """Count deleted runs, and the rows of other tables."""
     stages = database.execute("SELECT lifecycle_stage FROM runs").fetchall()
     _skip_some(skip, _DELETED, sum(stage != "active" for (stage,) in stages))
-    for table in _LEFT_OUT.keys() & tables(database):
+    for table in _LEFT_OUT.keys() & present:
         _skip_some(skip, _LEFT_OUT[table], database.execute(f"SELECT count(*) FROM {table}").fetchone()[0])
 
 

@@ -3,7 +3,6 @@
 import json
 import sqlite3
 from collections.abc import Iterator
-from contextlib import closing
 from datetime import UTC, datetime
 from itertools import islice
 from pathlib import Path
@@ -16,12 +15,10 @@ from stepscope.extend.importer import (
     Skip,
     Source,
     SourceFile,
-    connect,
     count_rows,
-    databases,
+    find_runs,
     layout,
     select,
-    tables,
 )
 from stepscope.model.names import SCOPE_SAMPLES, SEVERITIES
 from stepscope.model.records import Alert, Log
@@ -45,18 +42,11 @@ class Trackio:
 
     def find(self, path: Path, skip: Skip) -> list[FoundRun]:
         """Return the runs of each database."""
-        found: list[FoundRun] = []
-        for file in databases(path):
-            try:
-                with closing(connect(file)) as database:
-                    present = tables(database)
-                    if {"metrics", "configs"} <= present and "experiments" not in present:
-                        found += self._runs(database, file, present)
-            except sqlite3.Error as error:
-                skip(f"{file.name}: {error}", 1)
-        return found
+        return find_runs(path, skip, self._runs)
 
     def _runs(self, database: sqlite3.Connection, file: Path, present: set[str]) -> Iterator[FoundRun]:
+        if not {"metrics", "configs"} <= present or "experiments" in present:
+            return
         columns = {row[1] for row in database.execute("PRAGMA table_info(metrics)")}
         id = "run_id" if "run_id" in columns else "run_name"
         query = f"SELECT {id}, run_name, min(timestamp) FROM metrics GROUP BY {id}, run_name ORDER BY 3"

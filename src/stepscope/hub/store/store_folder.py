@@ -4,7 +4,7 @@ import errno
 import os
 from pathlib import Path
 
-from stepscope.journal.atomic_files import FileLock, Locked, lock_folder
+from stepscope.journal.atomic_files import FileLock, Locked, lock_folder, signed_lock
 from stepscope.model.errors import ConfigError
 
 MARKER = "STEPSCOPE_STORE"
@@ -23,7 +23,7 @@ class Folder:
         try:
             _claim(path)
             self._folder = lock_folder(path)
-            self._lock = _locked(path)
+            self._lock = signed_lock(path / "lock", str(os.getpid()))
         except ConfigError:
             self.close()
             raise
@@ -76,13 +76,3 @@ def _signed(path: Path) -> str:
         return path.read_text(encoding="utf-8").strip()
     except OSError:
         return ""
-
-
-def _locked(path: Path) -> FileLock:
-    lock = FileLock(path / "lock", mode=0o666)
-    try:
-        lock.sign(str(os.getpid()))
-    except OSError:
-        lock.release()
-        raise
-    return lock

@@ -282,31 +282,25 @@ class Collector:
     def __call__(self) -> None:
         if self._ended:
             return
-        self._journal()
+        self._journal(self._meters.series)
         if self._meters.sources:
             self._observer.ask()
 
     def end(self) -> None:
         """Record all instruments a last time; later measurements belong to another run."""
-        self._journal()
+        self._journal(self._meters.series)
         self._ended = True
         if self._meters.sources and not self._observer.stop(min(LAST_SECONDS, self._run.settings.exit_timeout)):
             self._run.outcomes.add("failed", "callback", "slow")
 
-    def _journal(self) -> None:
-        now = time.time_ns()
-        for series in list(self._meters.series):
-            try:
-                series.journal(self._run, now)
-            except BaseException as error:
-                pass_on(error)
-                self._run.outcomes.add("failed", "collect", type(error).__name__)
-
     def _observe(self) -> None:
+        self._journal(self._meters.sources)
+
+    def _journal(self, instruments: Sequence[Series | observables.Source]) -> None:
         now = time.time_ns()
-        for source in list(self._meters.sources):
+        for each in list(instruments):
             try:
-                source.journal(self._run, now)
+                each.journal(self._run, now)
             except BaseException as error:
                 pass_on(error)
                 self._run.outcomes.add("failed", "collect", type(error).__name__)

@@ -75,7 +75,7 @@ class Shipping:
     def _sizes(self, run: str) -> dict[Path, int]:
         folders = [layout.writer_folder(self.home, run, name) for name in layout.list_writers(self.home, run)]
         paths = [path for folder in folders for path in layout.list_segments(folder)]
-        return {path: _size(path) for path in paths}
+        return {path: layout.size_of(path) for path in paths}
 
     def gives_up_at(self, moment: float | None) -> None:
         """Set when delivery ends at the latest, for the reports; None while a trainer is waited for."""
@@ -180,13 +180,6 @@ def _newest(folder: Path) -> float:
         return max(path.stat().st_mtime for path in layout.list_segments(folder)[-1:])
     except (OSError, ValueError):
         return 0.0
-
-
-def _size(path: Path) -> int:
-    try:
-        return path.stat().st_size
-    except OSError:
-        return 0
 
 
 def ship(

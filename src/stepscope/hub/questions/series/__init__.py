@@ -9,7 +9,7 @@ import numpy.typing as npt
 from msgspec import Meta
 
 from stepscope.hub.questions.series.metric_keys import LastJson, exact_totals, find_metrics, last_json
-from stepscope.hub.questions.series.series_sql import Axis, Buckets, Plan, Raw, SeriesQuery
+from stepscope.hub.questions.series.series_sql import Axis, Buckets, Plan, Raw, SeriesQuery, along
 from stepscope.hub.questions.toolbox.endpoint import RUN, Endpoint, Reader, to_int64
 from stepscope.hub.questions.toolbox.params import Param, bad_request
 from stepscope.hub.store.columns import patch_exact
@@ -177,10 +177,10 @@ def _raw(raw: Raw | None, x: Axis) -> dict[str, list[Any]]:
     if raw.rest is not None:
         patch_exact(values, raw.value, raw.rest)
     return {
-        "x": _along(raw.x, x),
+        "x": along(raw.x, x),
         "value": values,
         "step": _steps(raw.step),
-        "time": _along(raw.time, "time"),
+        "time": along(raw.time, "time"),
         "rank": raw.rank.tolist(),
         "attempt": raw.attempt.tolist(),
     }
@@ -193,8 +193,8 @@ def _buckets(buckets: Buckets, x: Axis) -> dict[str, list[Any]]:
         for shown, values, rest in columns:
             patch_exact(shown, values, rest)
     return {
-        "x": _along(buckets.first, x),
-        "x_last": _along(buckets.last_x, x),
+        "x": along(buckets.first, x),
+        "x_last": along(buckets.last_x, x),
         "min": low,
         "max": high,
         "mean": _known(buckets.mean),
@@ -203,11 +203,6 @@ def _buckets(buckets: Buckets, x: Axis) -> dict[str, list[Any]]:
         "flags": buckets.flags.tolist(),
         **({} if buckets.non_finite is None else {"non_finite": buckets.non_finite.tolist()}),
     }
-
-
-def _along(values: npt.NDArray[Any], x: Axis) -> list[Any]:
-    """Steps as they are, times in seconds to the microsecond."""
-    return list(values.tolist()) if x == "step" else list(np.round(values / 1e9, 6).tolist())
 
 
 def _steps(values: npt.NDArray[Any]) -> list[int | None]:

@@ -10,7 +10,7 @@ import numpy.typing as npt
 from msgspec import Meta, Struct
 
 from stepscope.hub.dashboards.metric_expression import BadExpression, MetricExpression, parse_expression
-from stepscope.hub.questions.series.series_sql import ANY_VALUES, Axis
+from stepscope.hub.questions.series.series_sql import ANY_VALUES, Axis, along
 from stepscope.hub.questions.toolbox.endpoint import Endpoint, Reader, to_int64
 from stepscope.hub.questions.toolbox.params import Param, bad_request
 from stepscope.hub.store import literal
@@ -321,8 +321,8 @@ def _by_run(found: Answer, x: Axis) -> dict[int, Columns]:
         mean = found.array("sum") / good
     columns = {
         "bucket": found.array("bucket", "i8").tolist(),
-        "x": _along(found.array("first_x", "i8"), x),
-        "x_last": _along(found.array("last_x", "i8"), x),
+        "x": along(found.array("first_x", "i8"), x),
+        "x_last": along(found.array("last_x", "i8"), x),
         "min": _finite(found.array("low"), good),
         "max": _finite(found.array("high"), good),
         "mean": _finite(mean, good),
@@ -335,10 +335,6 @@ def _by_run(found: Answer, x: Axis) -> dict[int, Columns]:
         int(run): {name: values[start:end] for name, values in columns.items()}
         for run, start, end in zip(numbers.tolist(), starts.tolist(), ends, strict=True)
     }
-
-
-def _along(values: npt.NDArray[Any], x: Axis) -> list[Any]:
-    return list(values.tolist()) if x == "step" else list(np.round(values / 1e9, 6).tolist())
 
 
 def _finite(values: npt.NDArray[Any], good: npt.NDArray[Any]) -> list[Any]:

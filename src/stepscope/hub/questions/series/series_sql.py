@@ -287,3 +287,8 @@ def _origin(engine: Engine, run: int, totals: Sequence[Total]) -> int:
     """When the run started: by the clock of its first writer, or by its first point."""
     found = engine.query(f"SELECT min(wall_ns) AS at FROM writers WHERE run = {run} AND wall_ns > 0 GROUP BY run")["at"]
     return int(min([*found, *(total.first_time for total in totals)]))
+
+
+def along(values: npt.NDArray[Any], x: Axis) -> list[Any]:
+    """Steps as they are, times in seconds to the microsecond."""
+    return list(values.tolist()) if x == "step" else list(np.round(values / 1e9, 6).tolist())
