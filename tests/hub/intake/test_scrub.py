@@ -6,6 +6,7 @@ from collections import Counter
 import pytest
 from msgspec import structs
 
+from stepscope.hub.intake import scrub
 from stepscope.hub.intake.scrub import CUT, NAME_CUT, TOO_DEEP, TOO_MANY, TOO_MANY_SERIES, Scrubber
 from stepscope.hub.limits import Limits
 from stepscope.model.ports import Batch, Writer
@@ -47,6 +48,25 @@ def test_keys_and_names_of_runs() -> None:
         assert repr((kept, batch)).count(MASK) == 8
     plain = Writer(id="w", run="r", project="p", name="n")
     assert scrubber.safe_writer(plain, Counter()) is plain
+
+
+def test_texts_that_come_once_do_not_stay(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Few are remembered, and those that repeat among them: a text that is known is not searched for secrets again."""
+    searched: list[str] = []
+    monkeypatch.setattr(scrub, "_MAX_TEXTS", 10)
+    monkeypatch.setattr(scrub, "mask_text", lambda text: searched.append(text) or text)  # type: ignore[func-returns-value]
+    scrubber = Scrubber(Limits())
+
+    def take(text: str) -> None:
+        scrubber.scrub("r", [Log(1, None, None, None, None, 9, text)], Counter())
+
+    for number in range(35):
+        take(f"a line of the log, number {number}")
+        assert len(scrubber._plain_texts) <= 10
+    searched.clear()
+    for _ in range(5):
+        take("a line that comes again and again")
+    assert len(searched) == 1
 
 
 def test_headers() -> None:

@@ -119,6 +119,16 @@ def test_what_is_announced_is_measured(tmp_path: Path) -> None:
     assert all(600 <= size <= 2000 for size in sizes)
 
 
+def test_the_rate_needs_the_last_commits_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What was stored before the time that it is about is forgotten."""
+    monkeypatch.setattr(store_pump, "GROUP_BYTES", 1)
+    world = World(tmp_path, lambda seq: None)
+    world.pumping._rates.extend((time.monotonic() - 3600.0, 1000) for _ in range(5000))
+    world.run()
+    assert 1 <= len(world.pumping._rates) <= 5
+    assert 0 < world.pumping.rate() < 1
+
+
 def test_all_is_stored(tmp_path: Path) -> None:
     """What a source has goes to the store in one group, is counted, published and settled."""
     world = World(tmp_path, lambda seq: None).run()

@@ -1,11 +1,13 @@
 """Threads of a hub share few heaps, and what they freed goes back to the system."""
 
+import gc
 import subprocess
 import sys
+import weakref
 
 import pytest
 
-from stepscope.hub.serving.memory import MAX_ARENAS
+from stepscope.hub.serving.memory import MAX_ARENAS, give_back
 
 PROGRAM = """
 import ctypes, sys, threading
@@ -47,3 +49,23 @@ def test_threads_share_few_heaps_and_free_pages_go_back() -> None:
     shared, gave_back = _run("shared")
     assert shared <= MAX_ARENAS < alone
     assert gave_back == "True"
+
+
+class Ring:
+    """Refers to itself, as what is left of a gRPC call does."""
+
+    def __init__(self) -> None:
+        self.me = self
+
+
+def test_what_became_unreachable_is_freed() -> None:
+    """The interpreter would wait for 20,000 new objects, and a hub makes few that are not freed at once."""
+    before = gc.get_threshold()
+    gc.set_threshold(1_000_000)
+    try:
+        left = weakref.ref(Ring())
+        assert left() is not None
+        give_back()
+        assert left() is None
+    finally:
+        gc.set_threshold(*before)

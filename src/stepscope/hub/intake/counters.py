@@ -14,6 +14,11 @@ OUTCOMES = ("written", "stored", "forwarded", "deferred", "retried", "rejected",
 """
 
 
+MAX_LABELS = 1000
+"""A reason may quote what a client sent: new ones beyond these are counted together."""
+OTHER = "other reasons"
+
+
 class Label(NamedTuple):
     """The labels of a counter."""
 
@@ -32,8 +37,11 @@ class Counters:
     def add(self, outcome: str, receiver: str, count: int = 1, reason: str = "") -> None:
         """Count records (requests, where `retried`) with one outcome."""
         if count:
+            label = Label(outcome, receiver, reason)
             with self._lock:
-                self._counts[Label(outcome, receiver, reason)] += count
+                if reason and label not in self._counts and len(self._counts) >= MAX_LABELS:
+                    label = label._replace(reason=OTHER)
+                self._counts[label] += count
 
     def add_reasons(self, outcome: str, receiver: str, reasons: Mapping[str, int]) -> None:
         """Count an outcome by reason."""

@@ -39,7 +39,9 @@ _STEPPED: set[type] = {Metric, Span}
 Named = TypeVar("Named", bound=Struct)
 _MAX_NAMES = 10_000
 _MAX_KEYS = 50_000
-_MAX_TEXTS = 50_000
+_MAX_TEXTS = 20_000
+"""When more texts than this are cached, the cache is cleared: most come once, and leave no room for those that repeat.
+"""
 _LONGEST_PLAIN = 64
 MAX_RUNS = 5_000
 """Runs whose series are remembered; the oldest are forgotten."""
@@ -310,7 +312,9 @@ class Scrubber:
         if len(text) < SHORTEST or text in self._plain_texts:
             return text
         safe = mask_text(text)
-        if safe is text and len(text) <= _LONGEST_PLAIN and len(self._plain_texts) < _MAX_TEXTS:
+        if safe is text and len(text) <= _LONGEST_PLAIN:
+            if len(self._plain_texts) >= _MAX_TEXTS:
+                self._plain_texts = set()  # another thread may be reading this one
             self._plain_texts.add(text)
         return safe
 

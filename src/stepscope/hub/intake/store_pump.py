@@ -120,7 +120,8 @@ class StorePump:
         self._complete_until = float("-inf")
         """What was written before this time is stored."""
         self._has_caught_up = False
-        self._rates: deque[tuple[float, int]] = deque(maxlen=10_000)
+        self._rates: deque[tuple[float, int]] = deque()
+        """How many records were stored when, lately."""
         self._thread = threading.Thread(target=self._loop, name="stepscope-pump", daemon=True)
 
     def start(self) -> None:
@@ -228,7 +229,10 @@ class StorePump:
                 self.stored.announce(measured(items), lambda error: self._count_failed(items, error))
         stored = self._count(_STORED.get(outcome, outcome), items, reason)
         if outcome == "written":
-            self._rates.append((time.monotonic(), stored))
+            now = time.monotonic()
+            self._rates.append((now, stored))
+            while self._rates[0][0] < now - _RATE_SECONDS:
+                self._rates.popleft()
 
     def _stored_here(
         self, items: list[ReceivedBatch], passed_on: Callable[[Batch], str], reason: str

@@ -48,13 +48,14 @@ _SERVER = {
     "mark_cache_size": 32 * MEGA,
     "primary_index_cache_size": 16 * MEGA,
     "index_mark_cache_size": 4 * MEGA,
-    "query_condition_cache_size": 4 * MEGA,
+    "query_condition_cache_size": MEGA // 2,
     "compiled_expression_cache_size": 4 * MEGA,
     "parquet_metadata_cache_size": MEGA,
 }
 """Small pools and caches: the hub shares its machine with a training job.
 
-Caches keep entries of merged parts until they are full; marks of a billion points take 20 MB.
+Caches keep entries of merged parts until they are full; marks of a billion points take 20 MB. An entry of the cache of
+query conditions counts as 64 bytes and takes 210 to 240: in an hour of ingest it gets as many as 13,000.
 """
 _PAUSES = {
     "background_processing_pool_thread_sleep_seconds_if_nothing_to_do": 5,
@@ -69,12 +70,13 @@ _TURNS = 8
 """Queries that run at once; others wait, and writing and user-supplied queries do not. The engine starts threads for
 each query and keeps them for ever, with the memory that they had: sixty at once leave 180 threads and 280 MB.
 """
-_ALLOCATOR = "dirty_decay_ms:500,lg_tcache_max:12"
+_ALLOCATOR = "dirty_decay_ms:500,lg_tcache_max:11,tcache_nslots_small_min:4,tcache_nslots_small_max:32"
 """Settings of the engine's allocator, which reads them when it is loaded.
 
 Freed pages go back after half a second. By default they are kept for five, and a hub that is asked every few seconds
-keeps what its largest question needed. A thread keeps freed memory for itself only in pieces of up to 4 KiB, not 32:
-the engine never ends a thread, and on a busy machine it comes to have two hundred.
+keeps what its largest question needed. A thread keeps freed memory for itself only in pieces of up to 2 KiB, not 32,
+and at most 32 pieces of a size, not 200: the engine never ends a thread, and on a busy machine it comes to have two
+hundred, which by default would keep 20 MB even with pieces of up to 4 KiB.
 """
 _SESSION = {
     "mutations_sync": 1,
