@@ -6,7 +6,7 @@ import socket
 import subprocess
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 PROGRAM = "clickhouse-server"
@@ -157,35 +157,6 @@ class ServerProcess:
         """Its address as a store."""
         access = f"default:{self.password}@" if self.password else ""
         return f"clickhouse://{access}{self.host}:{self.port}/{database}"
-
-
-@dataclass(frozen=True, slots=True)
-class Tls:
-    """A certificate for loopback that signs itself, and its key."""
-
-    certificate: Path
-    key: Path
-
-
-def make_tls(folder: Path) -> Tls | None:
-    """Make a certificate in a folder; None when openssl is not installed."""
-    if shutil.which("openssl") is None:
-        return None
-    made = Tls(folder / "certificate.pem", folder / "key.pem")
-    kind = ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-days", "2"]
-    names = ["-subj", "/CN=localhost", "-addext", f"subjectAltName=DNS:localhost,IP:{LOOPBACK}"]
-    command = ["openssl", "req", "-x509", *kind, *names, "-keyout", str(made.key), "-out", str(made.certificate)]
-    subprocess.run(command, check=True, capture_output=True)
-    return made
-
-
-def with_tls(server: ServerProcess, tls: Tls) -> ServerProcess:
-    """The same server with one more port, for connections with TLS."""
-    port = free_port()
-    more = f"""{server.more}<tcp_port_secure>{port}</tcp_port_secure><openSSL><server>
-        <certificateFile>{tls.certificate}</certificateFile><privateKeyFile>{tls.key}</privateKeyFile>
-        <verificationMode>none</verificationMode></server></openSSL>"""
-    return replace(server, more=more, more_ports=(*server.more_ports, port))
 
 
 @contextlib.contextmanager

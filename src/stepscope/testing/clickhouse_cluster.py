@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from stepscope.testing.clickhouse import LOOPBACK, ServerProcess, Tls, free_port, program, with_tls
+from stepscope.testing.clickhouse import LOOPBACK, ServerProcess, free_port, program
 
 CLUSTER = "main"
 JARS = Path("/usr/share/java")
@@ -108,28 +108,17 @@ class ClusterProcesses:
     zookeeper: ZooKeeperProcess
     servers: Sequence[Sequence[ServerProcess]]
     password: str = ""
-    certificate: Path | None = None
-    """What clients must trust to connect with TLS; None when the servers have no port for it."""
 
     def start(self) -> "ClusterProcesses":
-        """Start everything, the servers all at once."""
-        self.zookeeper.start()
-        every = [server for shard in self.servers for server in shard]
-        for server in every:
-            server.launch()
-        for server in every:
-            server.wait()
-        return self
-
-    def mend(self) -> None:
-        """Start again what does not run."""
+        """Start everything that does not run, the servers all at once."""
         if self.zookeeper.process is None or self.zookeeper.process.poll() is not None:
             self.zookeeper.start()
-        ended = [server for shard in self.servers for server in shard if not server.runs]
-        for server in ended:
+        waiting = [server for shard in self.servers for server in shard if not server.runs]
+        for server in waiting:
             server.launch()
-        for server in ended:
+        for server in waiting:
             server.wait()
+        return self
 
     def kill(self) -> None:
         """End everything with SIGKILL."""
@@ -141,16 +130,8 @@ class ClusterProcesses:
     def url(self, database: str = "stepscope") -> str:
         """Its address as a store."""
         hosts = ",".join(f"{server.host}:{server.port}" for shard in self.servers for server in shard)
-        return f"clickhouse://{self._access}{hosts}/{database}?cluster={CLUSTER}"
-
-    def secure_url(self, database: str = "stepscope") -> str:
-        """Its address as a store whose servers are connected to with TLS."""
-        hosts = ",".join(f"{server.host}:{server.more_ports[0]}" for shard in self.servers for server in shard)
-        return f"clickhouses://{self._access}{hosts}/{database}?cluster={CLUSTER}&ca={self.certificate}"
-
-    @property
-    def _access(self) -> str:
-        return f"default:{self.password}@" if self.password else ""
+        access = f"default:{self.password}@" if self.password else ""
+        return f"clickhouse://{access}{hosts}/{database}?cluster={CLUSTER}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,9 +150,12 @@ def configured(
     replicas: int = 2,
     password: str = "",
     place: Callable[[int, int], Place] = lambda shard, replica: Place(),
-    tls: Tls | None = None,
+    dress: Callable[[ServerProcess], ServerProcess] = lambda server: server,
 ) -> ClusterProcesses:
-    """Lay out a cluster in a folder, without starting it; all on loopback unless `place` says otherwise."""
+    """Lay out a cluster in a folder, without starting it; all on loopback unless `place` says otherwise.
+
+    `dress` may change each server, for instance by more configuration.
+    """
     places = [[place(shard, replica) for replica in range(replicas)] for shard in range(shards)]
     ports = [[(free_port(), free_port()) for _ in each] for each in places]
     on_loopback = all(each.host == LOOPBACK for shard in places for each in shard)
@@ -196,19 +180,20 @@ def configured(
             <interserver_http_port>{between}</interserver_http_port>
             <macros><shard>{shard}</shard><replica>{replica}</replica></macros>"""
         folder_of = folder / f"server-{shard}-{replica}"
-        made = ServerProcess(
-            folder_of, port, password, more=more, ready=_CONNECTED, host=there.host, prefix=there.prefix
+        return dress(
+            ServerProcess(folder_of, port, password, more=more, ready=_CONNECTED, host=there.host, prefix=there.prefix)
         )
-        return made if tls is None else with_tls(made, tls)
 
     servers = [[server(shard, replica) for replica in range(replicas)] for shard in range(shards)]
-    return ClusterProcesses(zookeeper, servers, password, tls.certificate if tls else None)
+    return ClusterProcesses(zookeeper, servers, password)
 
 
 @contextlib.contextmanager
-def running_cluster(folder: Path, *, password: str = "", tls: Tls | None = None) -> Iterator[ClusterProcesses]:
+def running_cluster(
+    folder: Path, *, password: str = "", dress: Callable[[ServerProcess], ServerProcess] = lambda server: server
+) -> Iterator[ClusterProcesses]:
     """Run two shards of two replicas until the end of the context."""
-    made = configured(folder, password=password, tls=tls)
+    made = configured(folder, password=password, dress=dress)
     try:
         yield made.start()
     finally:

@@ -13,8 +13,9 @@ from stepscope.hub.store.cluster.address import parse
 from stepscope.hub.store.cluster.ownership import this_process
 from stepscope.hub.store.cluster.server import Server
 from stepscope.hub.store.store import Store, open_server
-from stepscope.testing.clickhouse import PROGRAM, ServerProcess, free_port, make_tls, program, running
+from stepscope.testing.clickhouse import PROGRAM, ServerProcess, free_port, program, running
 from stepscope.testing.clickhouse_cluster import ClusterProcesses, missing, running_cluster
+from tests.hub.cluster.tls import make_tls, with_tls
 from tests.shared import shared
 
 PASSWORD = "s3cret"
@@ -53,7 +54,9 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> ClusterProcesses:
 
     def make() -> AbstractContextManager[ClusterProcesses]:
         folder = tmp_path_factory.mktemp("cluster")
-        return running_cluster(folder, password=PASSWORD, tls=make_tls(folder))
+        tls = make_tls(folder)
+        dress = (lambda server: server) if tls is None else (lambda server: with_tls(server, tls))
+        return running_cluster(folder, password=PASSWORD, dress=dress)
 
     return shared("cluster", make)
 
@@ -64,7 +67,7 @@ def whole(request: pytest.FixtureRequest) -> Iterator[None]:
     found = request.getfixturevalue("cluster") if "cluster" in request.fixturenames else None
     yield
     if found is not None:
-        found.mend()
+        found.start()
 
 
 @pytest.fixture(scope="class")

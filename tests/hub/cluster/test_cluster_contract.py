@@ -16,6 +16,7 @@ from stepscope.model.errors import ConfigError
 from stepscope.model.ports import Batch
 from stepscope.testing.clickhouse_cluster import ClusterProcesses, missing
 from tests.hub.cluster.conftest import HUB, AddressOf
+from tests.hub.cluster.tls import secure_url, tls_of
 from tests.hub.store.contract import StoreContract, floats, line, losses, numbered, writer
 from tests.hub.store.cut_contract import CutContract
 from tests.repeats import LONG
@@ -63,9 +64,10 @@ class TestClusterStore(StoreContract):
 
     def test_over_tls(self, store: Store, run: str, cluster: ClusterProcesses, database: str) -> None:
         """Another hub connects to the same servers with TLS: it must know their certificate, writes and reads."""
-        if cluster.certificate is None:
+        tls = tls_of(cluster)
+        if tls is None:
             pytest.skip("openssl is not installed")
-        url = cluster.secure_url(parse(database).database)
+        url = secure_url(cluster, tls, parse(database).database)
         with pytest.raises(ConfigError, match="certificate verify failed"):
             open_server(url.partition("&ca=")[0])
         secure = open_server(url, member=this_process(HUB))

@@ -18,8 +18,9 @@ from stepscope.hub.store.cluster.server import Server
 from stepscope.hub.store.engine import CANCELLED, EngineError, Limits, Stop
 from stepscope.hub.store.store import open_server
 from stepscope.model.errors import ConfigError
-from stepscope.testing.clickhouse import PROGRAM, ServerProcess, free_port, make_tls, program, running, with_tls
+from stepscope.testing.clickhouse import PROGRAM, ServerProcess, free_port, program, running
 from tests.hub.cluster.conftest import PASSWORD
+from tests.hub.cluster.tls import make_tls, with_tls
 
 needs_program = pytest.mark.skipif(program() is None, reason=f"{PROGRAM} is not installed")
 
