@@ -12,7 +12,7 @@ import pytest
 from msgspec import structs
 
 from stepscope.alerts.alert import Expected
-from stepscope.cli.findings import LatestFindings
+from stepscope.cli.findings import LatestFindings, _report
 from stepscope.cli.main import main
 from stepscope.hub.alerting.alert_log import AlertLog
 from tests.cli.journals import SECOND, event, finished, metric, span, this_host, write
@@ -59,6 +59,13 @@ def test_a_run_without_faults_is_left_in_peace(tmp_path: Path, capsys: pytest.Ca
     write(tmp_path, "R", [*(metric(step, loss=1.0 + step % 3) for step in range(50)), finished()])
     assert main(["findings", "latest", "--home", str(tmp_path)]) == 0
     assert capsys.readouterr().out == "nothing went wrong in R\n"
+
+
+def test_a_run_that_is_being_diagnosed_is_not_said_to_be_well() -> None:
+    """Until all of a run was looked at, the answer is that nothing was found yet."""
+    answer = {"run": "R", "complete": False, "progress": 0.25, "findings": [], "time": ""}
+    assert list(_report(answer)) == ["R is being diagnosed, 25% so far, nothing found yet"]
+    assert list(_report({**answer, "complete": True})) == ["nothing went wrong in R"]
 
 
 def test_show_has_findings_and_the_ranks_of_open_spans(home: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -34,6 +34,18 @@ def test_what_is_assigned_is_recorded(run: stepscope.Run) -> None:
     assert recorded(run)["api_key"] == "[redacted]"
 
 
+def test_attributes_are_keys(run: stepscope.Run) -> None:
+    """`run.config.lr = 0.1`, as W&B's users write it, is recorded and read back; also in a disabled run."""
+    for each in (run, OffRun()):
+        each.config.lr = 0.1
+        each.config.gone = 1
+        del each.config.gone
+        assert each.config.lr == 0.1
+        assert each.config == {"lr": 0.1}
+        assert not hasattr(each.config, "other")
+    assert recorded(run) == {"lr": 0.1, "gone": None}
+
+
 def test_a_change_inside_a_value_is_recorded_at_the_end(run: stepscope.Run) -> None:
     """`run.config["optimizer"]["lr"] = 0.2` is part of the configuration when the run is finished."""
     run.config["optimizer"] = {"lr": 0.1}

@@ -75,9 +75,11 @@ class LatestFindings:
 
 
 def _report(answer: dict[str, Any]) -> Iterator[str]:
+    quiet = all(each["muted"] for each in answer["findings"])
     if not answer["complete"]:
-        yield f"{answer['run']} is being diagnosed, {answer['progress']:.0%} so far"
-    if all(each["muted"] for each in answer["findings"]):
+        found = ", nothing found yet" if quiet else ""
+        yield f"{answer['run']} is being diagnosed, {answer['progress']:.0%} so far{found}"
+    elif quiet:
         yield f"nothing {'unexpected ' if answer['findings'] else ''}went wrong in {answer['run']}"
     for each in answer["findings"]:
         yield line(each)

@@ -160,7 +160,7 @@ class Run(RunState):
             return None
 
     @property
-    def config(self) -> dict[str, Any]:
+    def config(self) -> RunConfig:
         """The settings of the run; what is assigned is recorded."""
         return self._config
 

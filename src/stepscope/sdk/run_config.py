@@ -9,13 +9,28 @@ from stepscope.sdk.attributes import clean
 class RunConfig(dict[str, Any]):
     """Settings of a run. Each change is recorded at once, one inside a nested dict or list when the run ends.
 
-    A key that is removed is recorded as None.
+    A key that is removed is recorded as None. `config.lr = 0.1` is the same as `config["lr"] = 0.1`, and `config.lr`
+    reads it, unless it is the name of a method of dict.
     """
+
+    _record: Callable[[Mapping[str, Any]], None]
+    _recorded: dict[str, Any]
 
     def __init__(self, values: Mapping[str, Any] | None, record: Callable[[Mapping[str, Any]], None]) -> None:
         super().__init__(clean(values))
-        self._record = record
-        self._recorded = clean(self)
+        self.__dict__.update(_record=record, _recorded=clean(self))
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        self[name] = value
+
+    def __getattr__(self, name: str) -> Any:
+        try:
+            return self[name]
+        except KeyError:
+            raise AttributeError(name) from None
+
+    def __delattr__(self, name: str) -> None:
+        self.pop(name, None)
 
     def __setitem__(self, key: str, value: Any) -> None:
         self.update({key: value})
