@@ -42,7 +42,7 @@ def judge(series: Series, run: RunState) -> Finding | None:
     losses = (*run.of_role("loss", series.rank, held_out=False), *run.of_role("side_loss", series.rank, held_out=False))
     if not any(_RECONSTRUCTION.search(each.key) for each in losses):
         return None
-    kept = max(at for at, middle in enumerate(middles) if middle > HALF * series.highest)
+    kept = max(at for at, middle in enumerate(middles) if middle >= HALF * max(middles))
     begun = series.firsts[min(kept + 1, len(middles) - 1)]
     now = number(median(recent))
     text = f"{series.key} fell from {number(series.highest)} to {now} since step {begun}: the code holds nothing"
