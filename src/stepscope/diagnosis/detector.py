@@ -173,6 +173,7 @@ def is_run_detector(detector: type) -> bool:
 
 RATE_EXPLAINS, STAGE_EXPLAINS = math.log(2.0), math.log(4.0)
 """The largest rise of a loss, in logarithms, that a raised learning rate or a new stage explains."""
+_TASK = re.compile(r"(task|experience)(_id)?$", re.IGNORECASE)
 MAX_HELD_OUT = 16
 BUSY_PRESSURE, BUSY_MEMORY, BUSY_THROTTLED, BUSY_LOAD = 0.3, 0.1, 0.1, 1.5
 """A machine is busy when tasks wait such shares of the time for a CPU or for memory, when its control group stops the
@@ -212,6 +213,11 @@ class Change:
     def is_stage(self) -> bool:
         """Whether a new stage began, or a new epoch."""
         return self.key.startswith(("stage:", "epoch:"))
+
+    @property
+    def is_task(self) -> bool:
+        """Whether another task began: what was learnt for the last one says nothing about it."""
+        return self.is_stage and _TASK.search(self.key) is not None
 
 
 @dataclass(slots=True)
@@ -257,7 +263,7 @@ class RunState:
         `rise` is its size, in logarithms: an ordinary change of the settings explains no larger one than these.
         """
         return any(
-            rise < (STAGE_EXPLAINS if change.is_stage else RATE_EXPLAINS)
+            rise < (math.inf if change.is_task else STAGE_EXPLAINS if change.is_stage else RATE_EXPLAINS)
             for change in self.changed(first, last, epochs=epochs)
             if change.after > 1.3 * change.before or change.is_stage
         )

@@ -23,6 +23,12 @@ _PARTS = _MEANS | _HELD_OUT | {"train", "training"}
 """What says in a part of its own, at the end of a key, which data were used: `Loss/train`, `Accuracy/test`."""
 _PER = frozenset(("epoch", "iteration", "iter", "batch", "smooth", "smoothed", "ema", "running"))
 """What says there over what it was taken, if a loss or an accuracy stands before it: `loss/epoch`."""
+_OF_MANY = re.compile(
+    r"^(task|dataloader|loader|fold|domain|client|head|split|dataset|experience|exp|lang|language)[_-]?\d+$",
+    re.IGNORECASE,
+)
+"""What tells, in a part of its own at the end of a key, on which of many it was measured: `acc/task_0`."""
+_TASKS = frozenset(("task", "task_id", "current_task", "experience", "experience_id"))
 _OF_OPTIMIZER = re.compile(r"/(param_?)?(group|pg)_?\d+$")
 """A group of parameters that has a value of its own: `lr/group0`."""
 _SIDE_LOSSES = frozenset(
@@ -169,6 +175,12 @@ def role_of(key: str, framework: str = "") -> Role:
 
 
 @lru_cache(maxsize=4096)
+def is_of_one_task(key: str) -> bool:
+    """Return whether a name says on which of several tasks or data sets it was measured."""
+    return bool(_OF_MANY.match(key.rsplit("/", 1)[-1]))
+
+
+@lru_cache(maxsize=4096)
 def measure(key: str) -> frozenset[str]:
     """Return the words that say what is measured, without those of the data it is measured on."""
     words = {word.lower() for word in _WORDS.findall(key)}
@@ -180,7 +192,8 @@ def _last(key: str) -> list[str]:
     parts = _OF_OPTIMIZER.sub("", key).split("/")
     while len(parts) > 1:
         words = [word.lower() for word in _WORDS.findall(parts[-1].split("@", 1)[0])]
-        if words and not _PARTS.issuperset(words) and not (_PER.issuperset(words) and _is_measure(parts[-2])):
+        beside = (_PER.issuperset(words) or _OF_MANY.match(parts[-1])) and _is_measure(parts[-2])
+        if words and not _PARTS.issuperset(words) and not beside:
             break
         parts.pop()
     words = [word.lower() for word in _WORDS.findall(parts[-1])]
@@ -190,7 +203,8 @@ def _last(key: str) -> list[str]:
 
 
 def _is_measure(part: str) -> bool:
-    return not (_LOSSES | _ACCURACIES).isdisjoint(word.lower() for word in _WORDS.findall(part))
+    words = [word.lower() for word in _WORDS.findall(part)]
+    return not (_LOSSES | _ACCURACIES).isdisjoint(words) or _QUALITIES.search("_".join(words)) is not None
 
 
 class _Table:
@@ -281,6 +295,8 @@ def _meaning(words: set[str], last: set[str], spaced: str, joined: str, key: str
         return "loss_scale"
     if "lr" in last or "learning_rate" in joined or spaced == "learning rate":
         return "lr"
+    if last & {"best", "lowest"}:  # a record that is kept, and not measured anew
+        return ""
     if joined in ("total_norm", "global_norm"):  # what clipping returns
         return "grad_norm"
     if any(word.startswith("grad") or word == "gnorm" for word in words) and (
@@ -342,10 +358,12 @@ def _training(words: set[str], last: set[str], joined: str) -> str:
         return "reference_kl" if last & {"ref", "reference", "base"} else "kl"
     if "entropy" in last:
         return "router_entropy" if words & _ROUTERS else "" if words & {"attn", "attention"} else "entropy"
-    if last & {"stage", "phase", "epoch"} or "curriculum" in words or joined in _STAGES:
+    if last & {"stage", "phase", "epoch"} or "curriculum" in words or joined in _STAGES or joined in _TASKS:
         return "stage"
     if last & {"length", "len", "lengths"}:
         return "length"
+    if last & {"reward", "rewards"} and last & {"chosen", "reject", "rejected"}:
+        return "dpo_reward"
     if last & {"reward", "rewards", "rew", "return", "returns", "score"} or {"ep", "ret"} <= last:
         return "reward"
     if last & {"retries", "retry", "timeouts", "errors", "failures"}:

@@ -246,3 +246,40 @@ def test_a_held_out_perplexity_is_compared_with_the_number_of_classes() -> None:
     assert not found_in(values(2.9), config={"vocab_size": 12})
     told = [each for each in found_in(values(12.4), config={"vocab_size": 12}) if each.kind == "not_learning"]
     assert [each.expected for each in told] == [(0.0, 12)]
+
+
+def areas(*first: float, then: float = 1.0) -> list[str]:
+    """An area under a curve at every 25th step, beside a loss that falls."""
+
+    def values(step: int, rng: random.Random) -> Values:
+        found = {"train/logloss": 0.4 * math.exp(-step / 60) + 0.01 + 0.01 * rng.random()}
+        at = step // 25
+        return found | ({"valid/auc": first[at] if at < len(first) else then} if step % 25 == 24 else {})
+
+    return [each.kind for each in found_in(values)]
+
+
+def test_an_area_under_a_curve_without_an_error_is_named() -> None:
+    """All but the first evaluations are perfect: a column tells the target; one that only comes near may be honest."""
+    assert areas(0.93, 0.9991) == ["too_good"]
+    assert areas(0.93, 0.98, then=0.997) == []
+    assert areas(0.7, 0.8, 0.85, 0.9, 0.95) == []
+    assert areas(0.5, 0.99) == []
+
+
+def scores(first: float, last: float, right: float) -> list[str]:
+    """A loss that falls from one value to another, and an accuracy that rises to one."""
+
+    def values(step: int, rng: random.Random) -> Values:
+        left = math.exp(-step / 25)
+        loss = (last + (first - last) * left) * rng.lognormvariate(0, 0.1)
+        return {"train_loss": loss, "train_accuracy": min(0.3 + (right - 0.3) * (1 - left) + 0.05 * rng.random(), 1.0)}
+
+    return [each.kind for each in found_in(values)]
+
+
+def test_scores_that_begin_far_too_large_are_named() -> None:
+    """A loss of thousands that falls to hundreds while hardly more is right; one that is summed falls as more is."""
+    assert scores(45000, 20, 0.4) == ["absurd_loss"]
+    assert scores(300, 5, 0.98) == []
+    assert scores(2.3, 0.2, 0.4) == []

@@ -95,6 +95,18 @@ def test_a_healthy_loss_of_few_values_is_left_alone(name: str) -> None:
         assert [each.text for each in found_in(values, first=first, seed=seed)] == []
 
 
+@pytest.mark.parametrize("noise", [0.3, 0.5])
+def test_one_batch_that_is_learnt_by_heart_is_named_by_few_values(noise: float) -> None:
+    """Batches differ by half from each other, and from a step on the loss falls smoothly, ever further."""
+
+    def values(step: int, rng: random.Random) -> Values:
+        loss = 0.9 * rng.lognormvariate(0, noise)
+        return {"mse": loss if step < AT else 0.7 * 0.98 ** (step - AT) * rng.lognormvariate(0, 0.003)}
+
+    assert [each.kind for each in found_in(values)] == ["too_good"]
+    assert not found_in(lambda step, rng: {"mse": 0.9 * 0.995**step * rng.lognormvariate(0, noise)})
+
+
 def test_steps_that_count_samples_are_not_few_values() -> None:
     """Forty updates of a batch of 2048 are no time to learn in."""
     assert found_in(never, apart=2048) == []

@@ -1,5 +1,6 @@
 """A loss that does not fall: nothing is learnt, or what is learnt does not show in its noise yet."""
 
+import math
 import random
 from collections.abc import Callable
 
@@ -7,6 +8,7 @@ import pytest
 
 from stepscope.diagnosis.run_diagnosis import Diagnosis
 from stepscope.model.records import Metric
+from tests.diagnosis.detectors.test_held_out_and_runaway import found_in
 
 STEPS = 300
 
@@ -34,3 +36,29 @@ def test_an_accuracy_that_rises_says_that_something_is_learnt(seed: int) -> None
 def test_one_that_does_not_rise_does_not(accuracy: Callable[[int], float], seed: int) -> None:
     """The same loss with an accuracy that stays where it was, or becomes worse."""
     assert kinds_of(accuracy, seed) == ["not_learning"]
+
+
+@pytest.mark.parametrize("pairs", [12, 24, 48, 256])
+def test_pairs_that_are_not_told_apart_within_their_batch_are_named(pairs: int) -> None:
+    """The loss soon hardly differs between batches: it is that of guessing among the pairs of one."""
+
+    def at(step: int, level: float, rng: random.Random) -> dict[str, float]:
+        return {"lr": 1e-3, "contrastive_loss": level * (1 + 0.2 * math.exp(-step / 10) + 1e-5 * rng.random())}
+
+    (found,) = found_in(lambda step, rng: at(step, math.log(pairs), rng))
+    assert found.kind == "not_learning"
+    assert f"guessing among {pairs} classes" in found.text
+    assert not found_in(lambda step, rng: at(step, 1.0025 * math.log(pairs), rng), steps=200)
+    assert not found_in(lambda step, rng: at(step, math.log(pairs) * 0.6 ** (step / 200), rng))
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_an_accuracy_of_guessing_tells_it_after_a_hundred_values(seed: int) -> None:
+    """Labels that were lost, where only a hundred values are logged; with an accuracy that rises nothing is said."""
+
+    def at(right: float, rng: random.Random) -> dict[str, float]:
+        return {"train/loss": 0.695 + 0.01 * rng.gauss(0, 1), "train/acc": right + 0.05 * rng.gauss(0, 1)}
+
+    found = found_in(lambda step, rng: at(0.5, rng), steps=120, seed=seed)
+    assert [each.kind for each in found] == ["not_learning"]
+    assert not found_in(lambda step, rng: at(0.5 + 0.35 * step / 120, rng), steps=120, seed=seed)

@@ -334,3 +334,43 @@ def test_a_plateau_is_withdrawn_when_the_loss_falls_on(later: float, kinds: list
 
     assert [each.kind for each in found_in(values, 420, seed)] == ["plateau"]
     assert [each.kind for each in found_in(values, 700, seed) if each.kind == "plateau"] == kinds
+
+
+def halved(at: int, falls: int) -> list[str]:
+    """A reward that rises in noise, and halves within so many steps from a step on."""
+
+    def values(step: int, rng: random.Random) -> Values:
+        level = 0.15 + 0.0015 * min(step, at) - 0.15 * min(max(step - at, 0) / falls, 1.0)
+        return {"env/all/reward/total": max(level + 0.04 * rng.gauss(0, 1), 0.0), "optim/entropy": 2.0 + rng.random()}
+
+    return [f"{each.kind} {each.step}" for each in found_in(values, steps=200)]
+
+
+def test_a_part_of_a_noisy_reward_that_fails_is_named() -> None:
+    """One of two judges is down: the reward halves within its noise, and stays there."""
+    (found,) = halved(100, 1)
+    assert found == "reward_collapse 100"
+    assert halved(1000, 1) == []
+
+
+@pytest.mark.parametrize("key", ["wm/image_loss", "pixel_nll", "obs_loss"])
+def test_a_world_model_whose_code_is_empty_is_named(key: str) -> None:
+    """What is rebuilt has many names; the fall began where the divergence left its level."""
+
+    def values(step: int, rng: random.Random) -> Values:
+        left = math.exp(-max(step - 160, 0) / 6)
+        return {key: 0.5 * rng.lognormvariate(0, 0.1), "wm/kl": 10 * left * rng.lognormvariate(0, 0.1)}
+
+    (found,) = [each for each in found_in(values) if each.kind == "posterior_collapse"]
+    assert abs((found.step or 0) - 160) <= 10
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_a_few_values_hardly_tell_what_is_usual(seed: int) -> None:
+    """The sixth of a squared error of small batches is twice as high; six times as high is a spike."""
+
+    def values(step: int, rng: random.Random, high: float) -> Values:
+        return {"mse": (1.1 + 0.1 * rng.random()) * (high if step == 5 else 1.0)}
+
+    assert not found_in(lambda step, rng: values(step, rng, 1.9), steps=20, seed=seed)
+    assert [each.kind for each in found_in(lambda step, rng: values(step, rng, 6), steps=20, seed=seed)] == ["spike"]

@@ -51,3 +51,24 @@ def test_a_rate_that_is_raised_explains_it() -> None:
         return {**damaged(0.3, 15.0)(step, rng), "lr": 1e-3 if step >= AT else 5e-4}
 
     assert [each.kind for each in found_in(values, config={"schedule": "cosine_with_restarts", "lr": 1e-3})] == []
+
+
+def disturbed(times: float, rise: float) -> Callable[[int, random.Random], Values]:
+    """A loss in noise and the norm of its gradients, which are longer for some steps from one on."""
+
+    def values(step: int, rng: random.Random) -> Values:
+        left = math.exp(-(step - AT) / 8) if step >= AT else 0.0
+        loss = (0.9 + 2 / (1 + step / 20)) * (1 + rise * left) * rng.lognormvariate(0, 0.14)
+        return {"loss": loss, "grad_norm": 0.6 * (1 + (times - 1) * left) * rng.lognormvariate(0, 0.08), "lr": 1e-3}
+
+    return values
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_gradients_tell_of_weights_that_were_disturbed(seed: int) -> None:
+    """A loss that rises within its noise, and gradients four times as long; half as long again, they do not."""
+    (found,) = found_in(disturbed(4.0, 0.4), seed=seed)
+    assert (found.kind, found.key) == ("level_shift", "grad_norm")
+    assert abs((found.step or 0) - AT) <= 1
+    assert "weights were" in found.cause
+    assert not found_in(disturbed(1.5, 0.1), seed=seed)

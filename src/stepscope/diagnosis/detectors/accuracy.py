@@ -6,6 +6,7 @@ from typing import ClassVar, Literal
 
 from stepscope.diagnosis.detector import RunState, Values, judged_once, leading
 from stepscope.diagnosis.finding import Finding, Kind, number
+from stepscope.diagnosis.roles import is_of_one_task
 from stepscope.diagnosis.series_history import Series, jitter
 
 DROP = Kind(
@@ -75,15 +76,26 @@ class Accuracy:
         level, noise = median(before[-8:]), max(jitter(before[-16:]), 0.004)
         least = min(level - noise * SIGMAS / 2, level - LOST, min(before[-8:]) - 2 * noise)
         lost = math.log(max(level, 1e-9) / max(median(after), 1e-9))
-        if max(after) > least or self._run.raised(steps[-row - 3], series.step, lost):
+        low, forgot = median(after), self._is_forgotten(steps[-row - 3], level, median(after))
+        if max(after) > least or (self._run.raised(steps[-row - 3], series.step, lost) and not forgot):
             return None
         self._reported = True
-        low = median(after)
         text = f"{series.key} dropped from {number(level)} to {number(low)} at step {steps[-row]}"
         band = (level - SIGMAS * noise, level + SIGMAS * noise)
-        return DROP.about(series, steps[-row], text, band, value=low, weight=(level - low) / noise)
+        cause, advice = (_FORGOTTEN, _REHEARSE) if forgot else ("", "")
+        weight = (level - low) / noise
+        return DROP.about(series, steps[-row], text, band, value=low, weight=weight, cause=cause, advice=advice)
+
+    def _is_forgotten(self, since: int, level: float, low: float) -> bool:
+        """Return whether this is of one task, and most of it was lost when the next one began."""
+        began = any(change.is_task for change in self._run.changed(since, self._series.step))
+        return began and is_of_one_task(self._series.key) and low < FORGOTTEN * level
 
 
+FORGOTTEN = 0.6
+"""Below this share of what it was the next task does not explain an accuracy on an earlier one: it was destroyed."""
+_FORGOTTEN = "what was learnt for an earlier task was overwritten by the next one"
+_REHEARSE = "Mix examples of the earlier tasks in, hold the weights near those that solved them, or lower the rate."
 BLOCKS, CLEAR, FIRST = 6, 4.0, 8
 """An accuracy of small batches has dropped when so many blocks are below so many before, by so many times its noise."""
 

@@ -1,6 +1,7 @@
 """Constant values: a loss or a reward that is bitwise the same again and again."""
 
 import itertools
+from statistics import median
 
 from stepscope.diagnosis.detector import RunState, judged_once
 from stepscope.diagnosis.finding import Finding, Kind, number
@@ -11,6 +12,7 @@ CONSTANT = Kind(
     "ERROR",
     "the computation is cut off from its inputs: a dead model, or a value that is no longer updated",
     "Check whether weights and inputs still change.",
+    explains=("not_learning", "plateau"),
 )
 DEAD_ENVIRONMENT = Kind(
     "dead_environment",
@@ -30,14 +32,62 @@ REWARDS = 40
 MIN_REWARDS = 60
 FEW_LOSSES, FEW_REWARDS, VARIED, APART = 10, 16, 20, 1e-3
 """So many equal values are enough after so many that were all apart, nearly all of them by this share."""
+ALWAYS = 40
+"""A loss that has had this many values, all of them equal, while other values of the training differ."""
+EMPTIED, KEPT, FAR, LEFT = 20, 12, 0.25, 0.1
+"""So many zeros of a loss, at once after so many values above this share of their median, one of the highest so far."""
 NEVER = 240
 """A reward that has never been anything but 0, in so many values, is not given."""
 
 
 def _judge_loss(series: Series, run: RunState) -> Finding | None:
+    if series.value == 0.0 and (found := _emptied(series)) is not None:
+        return found
+    if not series.distinct:
+        return _always(series, run)
     if series.value in SATURATED or (series.same < LOSSES and not _stopped_varying(series, FEW_LOSSES)):
         return None
     return _repeated(CONSTANT, series)
+
+
+def _always(series: Series, run: RunState) -> Finding | None:
+    """Find a loss that has never had another value, in a training that does change."""
+    if series.count < ALWAYS or series.value in SATURATED:
+        return None
+    for role in ("grad_norm", "loss", "accuracy"):
+        for other in run.of_role(role, series.rank, held_out=False):
+            if other is not series and other.distinct and other.count >= ALWAYS // 2:
+                text = (
+                    f"{series.key} has been exactly {number(series.value)} in all {series.count} values, though "
+                    f"{other.key} changes"
+                )
+                return CONSTANT.about(
+                    series, series.first_step, text, (0.0, 0.9 * series.value), cause=_ALWAYS, advice=_BOTH
+                )
+    return None
+
+
+_ALWAYS = (
+    "what is compared is one and the same (a reference that is the model itself, positives that are the negatives), or "
+    "the weights it is computed from are never updated"
+)
+_BOTH = "Print both sides of the comparison for one batch; check which weights are loaded there, and when."
+
+
+def _emptied(series: Series) -> Finding | None:
+    """Find a loss that became exactly zero from one value to the next: one that is learnt nears it."""
+    if series.same < EMPTIED or not series.distinct or series.same + KEPT > len(series.values):
+        return None
+    before = list(series.values)[-series.same - KEPT : -series.same]
+    if min(before) <= 0 or min(before) < FAR * median(before) or median(before) < LEFT * series.highest:
+        return None
+    text = f"{series.key} has been exactly 0 since step {series.same_since}, usually {number(median(before))} before"
+    band = (min(before), max(before))
+    return CONSTANT.about(series, series.same_since, text, band, severity="WARN", cause=_NO_DATA, advice=_COUNT)
+
+
+_NO_DATA = "nothing counts in it any more: its mask is empty, its data have ended, or its weight became zero"
+_COUNT = "Log how many examples or tokens count in it; look at its mask and its source at that step."
 
 
 def _stopped_varying(series: Series, least: int) -> bool:

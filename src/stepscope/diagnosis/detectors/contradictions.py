@@ -108,6 +108,33 @@ def _of_tokens(series: Series, run: RunState) -> bool:
     return any(_TOKENS.search(each.key) for each in beside)
 
 
+def judge_wide(series: Series, run: RunState) -> Finding | None:
+    """Find a loss beside an accuracy that began in the hundreds and fell to a tenth with hardly a better accuracy."""
+    middles = series.middles
+    if len(middles) < WIDE_BLOCKS or run.reinforcement or not series.positive or is_perplexity(series.key):
+        return None
+    if middles[0] < WIDE or run.resumed is not None:
+        return None
+    for each in run.of_role("accuracy", series.rank, held_out=series.role.held_out):
+        if not _SHARES.search(each.key) or each.highest > 1.0 or len(each.middles) < WIDE_BLOCKS:
+            continue
+        at = next((at for at, middle in enumerate(middles) if middle < 0.1 * middles[0]), None)
+        if at is None or at >= len(each.middles) or each.middles[at] > each.middles[0] + 0.2 or each.middles[at] > 0.6:
+            continue
+        text = (
+            f"{series.key} began at {number(middles[0])}, and was {number(middles[at])} by step {series.lasts[at]} "
+            f"while {each.key} was {number(each.middles[at])}: guessing has a loss of a few nats"
+        )
+        return IMPOSSIBLE.about(series, series.first_step, text, (0.0, GUESSES), cause=_GROWS)
+    return None
+
+
+WIDE, WIDE_BLOCKS = 100.0, 4
+_SHARES = re.compile(r"(^|[^a-z])(acc|accuracy|top_?1)([^a-z]|$)", re.IGNORECASE)
+_GROWS = (
+    "the scores are far too large: inputs or targets that are not scaled, states that grow along a sequence, or the "
+    "first weights"
+)
 WORDS_AT_MOST, GUESSES, WORST = 256_000, 12.5, 20.0
 FARTHER = 3.0
 """So many times the loss of guessing among the configured words is too much for the first values."""
@@ -273,8 +300,10 @@ _SEEN = (
 
 def judge_ceiling(series: Series, run: RunState) -> Finding | None:
     """Find a held-out ranking (AUC, NDCG, ...) that is perfect from its first evaluation on, early in the run."""
-    if series.count < EVALUATIONS or not _RANKINGS.search(series.key) or series.lowest < PERFECT or run.reinforcement:
+    if series.count < EVALUATIONS or not _RANKINGS.search(series.key) or run.reinforcement:
         return None
+    if series.lowest < PERFECT:
+        return _faultless(series, run)
     if series.highest > 1 or series.first_step > EARLIEST * series.step or run.resumed is not None:
         return None
     text = (
@@ -284,6 +313,23 @@ def judge_ceiling(series: Series, run: RunState) -> Finding | None:
     return TOO_GOOD.about(series, series.first_step, text, (0.0, PERFECT), cause=_KNOWN_BEFORE, advice=_LEAVE_OUT)
 
 
+def _faultless(series: Series, run: RunState) -> Finding | None:
+    """Find an area under a curve that is 1 after a few evaluations already, and in all that follow."""
+    if series.count < MANY or not _AREAS.search(series.key) or series.highest > 1 or run.resumed is not None:
+        return None
+    values, steps = list(series.values), list(series.steps)
+    at = next((at for at in range(len(values)) if min(values[at:]) >= FAULTLESS), len(values))
+    if series.count > len(values) or at > FIRST_ONES or values[0] < ABOVE:
+        return None
+    text = (
+        f"{series.key} has been {number(values[at], 5)} since evaluation {at + 1} (step {steps[at]}), without an error"
+    )
+    return TOO_GOOD.about(series, steps[at], text, (0.0, PERFECT), cause=_KNOWN_BEFORE, advice=_LEAVE_OUT)
+
+
+_AREAS = re.compile(r"(^|[^a-z])(roc_?auc|g?auc|auroc)([^a-z]|$)", re.IGNORECASE)
+MANY, FIRST_ONES, FAULTLESS, ABOVE = 10, 3, 0.9999, 0.7
+"""Of so many evaluations all but the first few are without an error, and the first one was far above chance."""
 _RANKINGS = re.compile(
     r"(^|[^a-z])(roc)?_?(auc|auroc|ndcg|mrr|gauc|hit_?rate|hr@\d+|ndcg@\d+)([^a-z]|$)", re.IGNORECASE
 )
@@ -317,5 +363,6 @@ Unmoved = judged_once("Unmoved", GAP, ("accuracy",), judge_unmoved, held_out=Tru
 Ceiling = judged_once("Ceiling", TOO_GOOD, ("accuracy",), judge_ceiling, held_out=True, each="value")
 Flattened = judged_once("Flattened", NOT_LEARNING, ("loss",), judge_scale)
 WideStart = judged_once("WideStart", IMPOSSIBLE, ("loss",), judge_tokens)
+WideScores = judged_once("WideScores", IMPOSSIBLE, ("loss",), judge_wide)
 Copied = judged_once("Copied", TOO_GOOD, ("loss",), judge_copied)
 """Watch one loss, with what is logged beside it."""

@@ -6,7 +6,7 @@ from typing import ClassVar, Literal
 
 from stepscope.diagnosis.detector import RunState
 from stepscope.diagnosis.finding import Finding, Kind, number
-from stepscope.diagnosis.series_history import Series, spread, sure_trend, trend
+from stepscope.diagnosis.series_history import Series, jitter, spread, sure_trend, trend
 
 NOT_LEARNING = Kind(
     "not_learning",
@@ -41,6 +41,10 @@ CLASSES = (
 """Common class counts and vocabulary sizes: random guessing has a loss of their logarithm."""
 CHANCE = 0.015
 STUCK_STEPS = 150
+SURE_STEPS = 100
+"""With an accuracy of guessing beside it a loss is judged from this many values on."""
+UNSURE, NEAR = 2.5, 0.04
+"""Its trend is in so many standard errors at most, and it is so close to that of guessing."""
 FLAT = 0.06
 MIN_BLOCKS = 12
 EPOCHS = 15
@@ -65,6 +69,23 @@ SWINGS = 0.3
 """The spread of an oscillating loss, as a share of its level."""
 FALLEN = 0.2
 """A loss this far below its first value, in logarithms, has learnt something."""
+PINNED, CLOSE, FEWEST = 0.002, 0.0005, 60
+"""A loss that varies by less than the first, in logarithms, is that of guessing among so few, or a power of 2."""
+
+
+def _pinned(series: Series, middles: list[float]) -> int | None:
+    """Return among how many it guesses, if a loss hardly differs from batch to batch, as if all inputs were alike.
+
+    Where pairs are told apart within a batch these are the size of the batch, which nothing else tells.
+    """
+    last = middles[-len(middles) // 2 :]
+    level = median(last)
+    if max(last) - min(last) > PINNED or min(middles) < level - PINNED or not series.positive or level > 3.0:
+        return None
+    count = round(math.exp(series.plain(level)))
+    if count < 2 or (count > FEWEST and count & (count - 1)):
+        return None
+    return count if abs(level - math.log(math.log(count))) < CLOSE else None
 
 
 class NotLearning:
@@ -93,14 +114,17 @@ class NotLearning:
             return found
         if (
             self._reported
-            or series.count < STUCK_STEPS // self._each()
+            or series.count < SURE_STEPS // self._each()
             or not series.positive
             or len(middles) < MIN_BLOCKS
         ):
             return None
         if run.reinforcement or run.resumed is not None or self._has_fallen(middles) or self._falls(middles):
             return None
-        found = self._guessing(middles) or self._flat(middles)
+        if series.count < STUCK_STEPS // self._each():
+            found = self._soon(middles)
+        else:
+            found = self._guessing(middles) or self._flat(middles)
         if found is None or self._gets_better():
             return None
         self._reported = True
@@ -156,7 +180,7 @@ class NotLearning:
         ):
             return None
         flat = max(middles) - min(middles) <= wide and median(middles[:4]) - median(middles[-8:]) < 0.5 * FLAT
-        count = self._classes(level) if flat else None
+        count = self._classes(level) if flat else _pinned(series, middles)
         guessed = self._guessed(level) if count is None else None
         if count is None and guessed is None:
             return None
@@ -168,8 +192,24 @@ class NotLearning:
         text = f"{series.key} has stayed at {number(level)} for {series.count} steps: {where}"
         return NOT_LEARNING.about(series, series.first_step, text, (0.0, level * 0.9))
 
+    def _soon(self, middles: list[float]) -> Finding | None:
+        """Detect a loss of guessing among as many classes as an accuracy beside it guesses among."""
+        series, level = self._series, self._series.plain(median(middles))
+        count = next((each for each in CLASSES if abs(level - math.log(each)) < CHANCE * math.log(each)), None)
+        if count is None or max(middles) - min(middles) > max(FLAT, 6 * series.noise()):
+            return None
+        for each in self._run.of_role("accuracy", series.rank, held_out=False):
+            known = each.middles
+            if len(known) < MIN_BLOCKS or each.highest > 1.0 or sure_trend(known) > UNSURE:
+                continue
+            if abs(median(known[-8:]) - 1 / count) < max(NEAR, jitter(known)) and abs(median(known) - 1 / count) < NEAR:
+                text = f"{series.key} has stayed at {number(level)} for {series.count} values, and {each.key} at "
+                text += f"{number(median(known))}: guessing among {count} classes"
+                return NOT_LEARNING.about(series, series.first_step, text, (0.0, level * 0.9))
+        return None
+
     def _classes(self, level: float) -> int | None:
-        """Return the number of classes whose logarithm equals the loss."""
+        """Return the common number of classes whose logarithm equals the loss."""
         run = self._run
         configured = run.setting("vocab_size", "num_classes", "num_labels", "n_classes", "classes", "vocab")
         known = (int(configured),) if configured and configured > 1 else CLASSES

@@ -16,12 +16,16 @@ COLLAPSE = Kind(
     lasts=True,
     rules_out="a code that is learnt late: the KL has fallen, and not begun to rise",
 )
-_RECONSTRUCTION = re.compile(r"recon|elbo|bits_per_dim", re.IGNORECASE)
+_RECONSTRUCTION = re.compile(
+    r"recon|elbo|bits_per_dim|distortion|(image|pixel|obs|observation|decoder|rec)_?(loss|nll|mse)", re.IGNORECASE
+)
 _KL = re.compile(r"(^|[^a-z])(kl|kld)([^a-z]|$)|kl_?div", re.IGNORECASE)
 MIN_BLOCKS, LAST = 24, 8
 LEFT = 0.01
 """So little is left of its first values..."""
 SMALL = 0.05
+HALF = 0.5
+"""It began to fall after it had last been above this share of its highest value."""
 """... and so few nats."""
 
 
@@ -38,7 +42,8 @@ def judge(series: Series, run: RunState) -> Finding | None:
     losses = (*run.of_role("loss", series.rank, held_out=False), *run.of_role("side_loss", series.rank, held_out=False))
     if not any(_RECONSTRUCTION.search(each.key) for each in losses):
         return None
-    begun = next(first for first, middle in zip(series.firsts, middles, strict=True) if middle <= LEFT * series.highest)
+    kept = max(at for at, middle in enumerate(middles) if middle >= HALF * max(middles))
+    begun = series.firsts[min(kept + 1, len(middles) - 1)]
     now = number(median(recent))
     text = f"{series.key} fell from {number(series.highest)} to {now} since step {begun}: the code holds nothing"
     return COLLAPSE.about(series, begun, text, (LEFT * series.highest, series.highest))

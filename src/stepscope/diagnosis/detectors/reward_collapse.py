@@ -69,6 +69,36 @@ def judge(series: Series, run: RunState) -> Finding | None:
     )
 
 
+LONG, PART, STEADY = 8, 0.25, 1.2
+"""A reward in noise has fallen when so many blocks are all below so many before, by this share and so many times it."""
+
+
+def judge_lasting(series: Series, run: RunState) -> Finding | None:
+    """Compare many blocks with as many before: single ones may be anywhere."""
+    middles = series.middles
+    if len(middles) < 2 * LONG + 2 or series.same > 20 or series.block_size == 1:
+        return None
+    before, after = middles[-2 * LONG : -LONG], middles[-LONG:]
+    was, now = median(before), median(after)
+    lost = was - now
+    if max(after) >= min(before) or lost < max(PART * abs(was), STEADY * jitter(before)):
+        return None
+    if (
+        median(before[-2:]) < was - 0.4 * lost
+        or max(after[:2]) > now + 0.5 * lost
+        or was - min(middles[:LONG]) < 0.5 * lost
+    ):
+        return None  # it fell slowly, or had learnt nothing
+    begun = series.firsts[-LONG]
+    if _explores_less(series, run) or run.restaged(series.firsts[-LONG - 2], series.lasts[-LONG]):
+        return None
+    text = f"{series.key} fell from {number(was)} to {number(now)} at step {begun}, at once, and has not recovered"
+    return COLLAPSE.about(series, begun, text, (min(before), max(before)), value=now, cause=_AT_ONCE)
+
+
+_AT_ONCE = "what gives the reward has changed, or a part of it fails: one of several environments, judges or data sets"
+
+
 def _noise(middles: list[float]) -> float:
     """Return the noise of the blocks; of rewards with few levels most neighbours are equal, and some far apart."""
     apart = [abs(b - a) for a, b in itertools.pairwise(middles)]
@@ -130,7 +160,7 @@ class RewardCollapse:
     def take(self) -> Finding | None:
         """Look for a collapse, and then for its end."""
         if self._found is None:
-            self._found = judge(self._series, self._run)
+            self._found = judge(self._series, self._run) or judge_lasting(self._series, self._run)
             self._done = self._found is not None and _at_once(self._series, self._found)
             return self._found
         if self._done or not _is_back(self._series.middles, self._found):

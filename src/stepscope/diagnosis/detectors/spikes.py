@@ -203,6 +203,7 @@ class Spikes:
         wide = max(residuals) - min(residuals) if trending else max(window) - min(window)
         noise = roughness(list(residuals)) if trending else spread(residuals or window)
         sigma = max(noise, wide / 6) if residuals else noise
+        ratio = ratio**2 if len(self._recent) < NEIGHBOURS else ratio  # so few values hardly tell what is usual
         least = math.log(ratio) if self._logs else max((ratio - 1) * abs(expected), 1e-9)
         return max(EARLY_SIGMAS * sigma, 2.0 * wide, least)
 

@@ -4,6 +4,7 @@ import math
 from statistics import median
 
 from stepscope.diagnosis.detector import RunState, judged_once
+from stepscope.diagnosis.detectors.gan import is_of_game
 from stepscope.diagnosis.detectors.level_shift import LEVEL_SHIFT
 from stepscope.diagnosis.finding import Finding, number
 from stepscope.diagnosis.series_history import Series, roughness
@@ -85,5 +86,55 @@ def _began_attempt(run: RunState, step: int) -> bool:
     return run.resumed is not None and abs(step - run.resumed) <= ABOVE
 
 
+def judge_gradients(series: Series, run: RunState) -> Finding | None:
+    """Find a gradient norm that is far longer from one step to the next, for a few steps in a row, and a loss with it.
+
+    A loss in noise hardly shows weights that were disturbed a little; the gradients that lead them back do.
+    """
+    if run.reinforcement or not run.roles.isdisjoint(_OF_VALUES) or is_of_game(series, run):
+        return None
+    if not series.positive or series.count < BEFORE + AFTER or series.block_size > MAX_BLOCK:
+        return None
+    values, steps = series.on_scale(list(series.values)), list(series.steps)
+    newest = len(values) - AFTER
+    for at in range(max(newest - series.block_size + 1, BEFORE), newest + 1):
+        before, after = values[at - BEFORE : at], values[at : at + IN_A_ROW]
+        was, noise = median(before[-BEFORE // 2 :]), max(roughness(before), 0.01)
+        least = max(was + max(LONGER, NOISES * noise), max(before) + 0.5 * LONGER)
+        if min(after) < least or values[at - 1] > was + CREPT * LONGER or run.changed(steps[at - 3], steps[at + 2]):
+            continue
+        if run.raised(steps[max(at - BEFORE, 0)], steps[at + 1], epochs=False) or _began_attempt(run, steps[at]):
+            continue
+        for loss in run.of_role("loss", series.rank, held_out=False):
+            if (found := _with_loss(series, loss, steps[at], was, values[at])) is not None:
+                return found
+    return None
+
+
+IN_A_ROW, LONGER, NOISES = 3, math.log(2.0), 5.0
+"""So many gradients in a row are so much longer, in logarithms and in units of what neighbours differ."""
+
+
+def _with_loss(series: Series, loss: Series, step: int, was: float, now: float) -> Finding | None:
+    """Return the finding if the loss at the steps from this one on is above what it was."""
+    known = list(zip(loss.steps, loss.values, strict=True))
+    before, after = [value for at, value in known if at < step][-BEFORE // 2 :], [v for at, v in known if at >= step]
+    if len(before) < BEFORE // 4 or len(after) < ABOVE or not loss.positive:
+        return None
+    scaled, level = [math.log(value) for value in before], math.log(median(after[:ABOVE]))
+    if level - median(scaled) < max(LEAST, 0.5 * roughness(scaled)):
+        return None
+    text = (
+        f"{series.key} rose from {number(series.plain(was))} to {number(series.plain(now))} at step {step}, from one "
+        f"value to the next, and {loss.key} from {number(median(before))} to {number(median(after[:ABOVE]))}"
+    )
+    band = (0.0, series.plain(was + LONGER))
+    return LEVEL_SHIFT.about(
+        series, step, text, band, value=series.plain(now), cause=_DAMAGED, advice=_LOOK, weight=now - was
+    )
+
+
+GradientsTell = judged_once("GradientsTell", LEVEL_SHIFT, ("grad_norm",), judge_gradients)
+"""Watches one gradient norm."""
 SuddenRise = judged_once("SuddenRise", LEVEL_SHIFT, ("loss",), judge)
 """Watches one training loss."""

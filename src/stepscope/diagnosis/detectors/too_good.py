@@ -154,15 +154,17 @@ def _stuck(series: Series, run: RunState, since: int = AFTER, width: int = BEFOR
     if usual < VARIES or now > STILL * usual or _changed(series, run, since + width):
         return None
     was, level = median(before), median(after[-10:])
-    if median(before[: width // 3]) - median(before[-width // 3 :]) > LEARNING:
+    if median(before[: width // 3]) - median(before[-width // 3 :]) > max(LEARNING, 1.5 * usual):
         return None  # it varied because it fell, and has come to what is left to learn
     if level < FLOOR_OF_PERPLEXITY and is_perplexity(series.key):
         return None  # what is left of it above 1 varies as ever
-    if level > was + usual or (level > min(series.block_medians()) + min(usual, 0.05) and not run.reinforcement):
+    lowest = min(series.block_medians()) + min(usual, 0.05)
+    if level > was + usual or (values[-1] > lowest and not run.reinforcement):
         return None  # a network that is dead varies little, too
-    if max(abs(b - a) for a, b in itertools.pairwise(after)) > 0.3 * usual:
+    falls = median(b - a for a, b in itertools.pairwise(after))  # one batch is learnt by heart: smoothly
+    if max(abs(b - a - falls) for a, b in itertools.pairwise(after)) > 0.3 * usual:
         return None
-    begun = steps[-since + _settled(values[-since:], usual)]
+    begun = steps[-since + _settled(values[-since:], usual, falls)]
     text = (
         f"{series.key} varies {number(usual / max(now, 1e-9), 2)} times less from step to step since step {begun}, at "
         f"{number(series.value)}: one batch is repeated"
@@ -170,10 +172,10 @@ def _stuck(series: Series, run: RunState, since: int = AFTER, width: int = BEFOR
     return TOO_GOOD.about(series, begun, text, series.band(was, 4 * usual), weight=usual / max(now, 1e-9))
 
 
-def _settled(after: list[float], usual: float) -> int:
-    """Return from which value on neighbours hardly differ."""
+def _settled(after: list[float], usual: float, falls: float) -> int:
+    """Return from which value on neighbours hardly differ, but for their fall."""
     at = len(after) - 1
-    while at > 0 and abs(after[at] - after[at - 1]) < 0.3 * usual:
+    while at > 0 and abs(after[at] - after[at - 1] - falls) < 0.3 * usual:
         at -= 1
     return at
 
