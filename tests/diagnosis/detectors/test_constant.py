@@ -16,7 +16,7 @@ def test_a_loss_that_has_always_been_the_same_is_named(every: int) -> None:
         return {"loss": math.log(2), "grad_norm": 0.5 + 0.1 * rng.random()} if step % every == 0 else {}
 
     (found,) = found_in(values, steps=300)
-    assert (found.kind, found.key, found.step) == ("constant", "loss", 0)
+    assert (found.kind, found.key, found.step) == ("not_learning", "loss", 0)
     assert "one and the same" in found.cause
 
 

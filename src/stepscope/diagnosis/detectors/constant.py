@@ -4,6 +4,7 @@ import itertools
 from statistics import median
 
 from stepscope.diagnosis.detector import RunState, judged_once
+from stepscope.diagnosis.detectors.not_learning import NOT_LEARNING
 from stepscope.diagnosis.finding import Finding, Kind, number
 from stepscope.diagnosis.series_history import Series
 
@@ -61,7 +62,7 @@ def _always(series: Series, run: RunState) -> Finding | None:
                     f"{series.key} has been exactly {number(series.value)} in all {series.count} values, though "
                     f"{other.key} changes"
                 )
-                return CONSTANT.about(
+                return NOT_LEARNING.about(
                     series, series.first_step, text, (0.0, 0.9 * series.value), cause=_ALWAYS, advice=_BOTH
                 )
     return None

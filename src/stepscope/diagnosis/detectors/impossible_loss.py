@@ -13,7 +13,7 @@ IMPOSSIBLE = Kind(
     "WARN",
     "it is computed from something else than probabilities: logits and probabilities are mixed up, or a sign is wrong",
     "Check the inputs of the loss function, and what is divided, masked or subtracted after it.",
-    explains=("divergence", "level_shift"),
+    explains=("divergence", "level_shift", "not_learning"),
     lasts=True,
 )
 _WORDS = re.compile(r"[a-z]+")

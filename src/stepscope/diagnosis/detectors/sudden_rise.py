@@ -1,6 +1,7 @@
 """Sudden rise: a loss that leaves the range of its values from one step to the next, though it may fall back soon."""
 
 import math
+from dataclasses import replace
 from statistics import median
 
 from stepscope.diagnosis.detector import RunState, judged_once
@@ -129,9 +130,10 @@ def _with_loss(series: Series, loss: Series, step: int, was: float, now: float) 
         f"value to the next, and {loss.key} from {number(median(before))} to {number(median(after[:ABOVE]))}"
     )
     band = (0.0, series.plain(was + LONGER))
-    return LEVEL_SHIFT.about(
+    found = LEVEL_SHIFT.about(
         series, step, text, band, value=series.plain(now), cause=_DAMAGED, advice=_LOOK, weight=now - was
     )
+    return replace(found, also=(loss.key,))  # which is its cause where it is shifted enough itself
 
 
 GradientsTell = judged_once("GradientsTell", LEVEL_SHIFT, ("grad_norm",), judge_gradients)
