@@ -1,5 +1,6 @@
 """Stretches: records that are processed many at a time leave the diagnosis as if each had been fed alone."""
 
+import functools
 import math
 import random
 from collections import deque
@@ -23,39 +24,61 @@ SCRATCH = {"_scaled", "_away", "settings"}
 PARTS = ("run", "_timing", "_hang", "_exits", "_found", "_kept", "_steps", "_moved", "_lost", "_desync", "_not_finite")
 
 
-def state(diagnosis: Diagnosis) -> dict[str, Any]:
-    """Return all that a diagnosis knows, by path."""
+def state(diagnosis: Diagnosis) -> list[Any]:
+    """Return all that a diagnosis knows, as plain values."""
     takes = [take for both in diagnosis._detectors.values() for each in both for take in each]
     watching = [*diagnosis._on_step, *diagnosis._on_span, *diagnosis._on_event, *takes]
     roots = [getattr(diagnosis, name) for name in PARTS]
     roots += [getattr(take, "__self__", None) for take in watching]
-    found: dict[str, Any] = {}
-    for at, root in enumerate(roots):
-        found |= dict(values(f"{type(root).__name__}{at}", root, set()))
-    return found
+    seen = dict[int, Any]()  # of all, since each detector holds the state of the run
+    return [{type(root).__name__: plain(root, seen)} for root in roots]
 
 
-def values(path: str, each: Any, seen: set[int]) -> Iterator[tuple[str, Any]]:
-    """Yield the plain values below an object, by path; NaN as a word, since it equals nothing."""
-    if isinstance(each, float) and math.isnan(each):
-        yield path, "NaN"
-    elif isinstance(each, (int, float, str, bytes, type(None))):
-        yield path, each
-    elif isinstance(each, Mapping):
-        yield path, list(map(repr, each))
-        for key, inner in each.items():
-            yield from values(f"{path}[{key!r}]", inner, seen)
-    elif isinstance(each, (set, frozenset)):
-        yield path, sorted(map(repr, each))
-    elif isinstance(each, (Sequence, deque)):
-        yield path, len(each)
-        for at, inner in enumerate(each):
-            yield from values(f"{path}[{at}]", inner, seen)
-    elif id(each) not in seen and not callable(each) and not isinstance(each, Plan):
-        seen.add(id(each))
-        slots = {name for kind in type(each).__mro__ for name in getattr(kind, "__slots__", ())}
-        for name in sorted((slots | set(getattr(each, "__dict__", ()))) - SCRATCH):
-            yield from values(f"{path}.{name}", getattr(each, name, None), seen)
+def plain(each: Any, seen: dict[int, Any]) -> Any:
+    """Return an object as plain values, and note those of each object in it; NaN is a word, since it equals nothing."""
+    kind = type(each)
+    if kind is float:
+        return each if each == each else "NaN"
+    if kind in (int, bool, str, bytes) or each is None:
+        return each
+    if isinstance(each, float):
+        return "NaN" if math.isnan(each) else each
+    if isinstance(each, (int, str, bytes)):
+        return each
+    if isinstance(each, Mapping):
+        return [[repr(key), plain(inner, seen)] for key, inner in each.items()]
+    if isinstance(each, (set, frozenset)):
+        return sorted(map(repr, each))
+    if isinstance(each, (Sequence, deque)):
+        return [plain(inner, seen) for inner in each]
+    if callable(each) or isinstance(each, Plan):
+        return None
+    if id(each) in seen:
+        return seen[id(each)]
+    seen[id(each)] = None  # for what refers back to it
+    names = slots_of(kind) | getattr(each, "__dict__", {}).keys()
+    seen[id(each)] = {name: plain(getattr(each, name, None), seen) for name in sorted(names - SCRATCH)}
+    return seen[id(each)]
+
+
+@functools.cache
+def slots_of(kind: type) -> frozenset[str]:
+    """The names of the slots of a class."""
+    return frozenset(name for each in kind.__mro__ for name in getattr(each, "__slots__", ()))
+
+
+def differences(before: Any, after: Any, path: str = "") -> Iterator[tuple[str, Any, Any]]:
+    """Yield where plain values differ, by path."""
+    if before == after:
+        return
+    if isinstance(before, dict) and isinstance(after, dict) and before.keys() == after.keys():
+        for name in before:
+            yield from differences(before[name], after[name], f"{path}.{name}")
+    elif isinstance(before, list) and isinstance(after, list) and len(before) == len(after):
+        for at, both in enumerate(zip(before, after, strict=True)):
+            yield from differences(*both, f"{path}[{at}]")
+    else:
+        yield path, before, after
 
 
 def alone(records: Iterable[Record], attempt: int = 1) -> Diagnosis:
@@ -86,11 +109,18 @@ def in_sizes(seed: int) -> Iterator[int]:
 def assert_same(records: Sequence[Record], seed: int) -> None:
     """Fail where records fed together leave another state, or other findings."""
     one, many = alone(records), together(records, in_sizes(seed))
-    before, after = state(one), state(many)
-    assert {path: (before.get(path), after.get(path)) for path in before if before[path] != after.get(path)} == {}
-    assert before.keys() == after.keys()
+    assert list(differences(state(one), state(many))) == []
     assert repr(one.findings()) == repr(many.findings())  # NaN is not equal to itself
     assert one.changes == many.changes
+
+
+def test_one_other_value_is_a_difference() -> None:
+    """A state has each value that was fed, to its last digit."""
+    fed = [Metric(step, step, None, None, {"loss": 1.0 + step / 7}) for step in range(40)]
+    other = [*fed[:20], Metric(20, 20, None, None, {"loss": math.nextafter(1.0 + 20 / 7, 9.0)}), *fed[21:]]
+    assert list(differences(state(alone(fed)), state(alone(fed)))) == []
+    found = list(differences(state(alone(fed)), state(alone(other))))
+    assert ("[0].RunState.by_role[0][1][0].values[20]", 1.0 + 20 / 7, math.nextafter(1.0 + 20 / 7, 9.0)) in found
 
 
 def story(name: str) -> Story:

@@ -58,41 +58,46 @@ AFTER = 200
 """Steps after the fault that several ranks tell of."""
 
 
-def told(story: Story, upto: int | None) -> list[Finding]:
-    """Diagnose a run up to a step, or whole with the time going on after its end."""
-    diagnosis, last = Diagnosis(world=story.world, earlier=story.earlier), 0
+def told(story: Story, twin_ends: int | None = None, upto: int | None = None) -> tuple[list[Finding], list[Finding]]:
+    """Diagnose a run up to a step, or whole with the time going on after its end; also what was found before a step."""
+    diagnosis, last, before = Diagnosis(world=story.world, earlier=story.earlier), 0, list[Finding]()
     for each in story.told():
+        if twin_ends is not None and each.record.step is not None and each.record.step >= twin_ends:
+            before, twin_ends = list(diagnosis.findings()), None
         if upto is not None and each.record.step is not None and each.record.step >= upto:
             break
         diagnosis.feed(each.rank, each.record, each.attempt, each.host)
         last = max(last, each.time)
+    assert twin_ends is None
     if story.dies is not None:
         diagnosis.died(story.dies[0], last + SECOND)
     for second in range(90 if story.hangs is not None else 0):
         diagnosis.tick(last + second * SECOND)
-    return diagnosis.findings()
-
-
-def healthy_twin(name: str) -> list[Finding]:
-    """What is found in the run of a fault before the fault, or without it where it has no step."""
-    story, truth = FAULTS[name](seeded(name, SEED))
-    story.hangs = story.dies = None
-    if truth.step:
-        return told(story, truth.step - (0 if truth.window < 3 else 2))
-    return plain()
+    return diagnosis.findings(), before
 
 
 @functools.cache
 def plain() -> list[Finding]:
     """What is found in a run without any fault, the twin of those that have no step."""
-    return told(HEALTHY["plain"](seeded("plain", SEED)), None)
+    return told(HEALTHY["plain"](seeded("plain", SEED)))[0]
 
 
-def fault(name: str) -> tuple[list[Finding], Truth]:
-    """What is found in the run of a fault."""
+def fault(name: str) -> tuple[list[Finding], list[Finding], Truth]:
+    """What is found in the run of a fault, and in its healthy twin.
+
+    The twin is the same run before the fault, or one without it where it has no step. Of a run that hangs or dies it is
+    made apart: its ranks may end at different steps.
+    """
     story, truth = FAULTS[name](seeded(name, SEED))
-    whole = truth.step is None or story.world == 1 or story.hangs is not None or story.dies is not None
-    return told(story, None if whole else truth.step + AFTER), truth  # type: ignore[operator]
+    twin_ends = truth.step and truth.step - (0 if truth.window < 3 else 2)
+    if story.hangs is not None or story.dies is not None:
+        whole, _ = told(story)
+        story, _ = FAULTS[name](seeded(name, SEED))
+        story.hangs = story.dies = None
+        return whole, told(story, upto=twin_ends)[0] if twin_ends else plain(), truth
+    upto = None if truth.step is None or story.world == 1 else truth.step + AFTER
+    found, before = told(story, twin_ends or None, upto)
+    return found, before if twin_ends else plain(), truth
 
 
 def test_every_kind_has_a_run() -> None:
@@ -105,11 +110,11 @@ def test_every_kind_has_a_run() -> None:
 @pytest.mark.parametrize("name", sorted(set(itertools.chain(*RUNS.values()))))
 def test_a_fault_is_named_and_its_healthy_twin_is_not(name: str) -> None:
     """Its kind, step, rank, metric or span are right, and it says what was expected; without it, nothing is found."""
-    found, truth = fault(name)
+    found, healthy, truth = fault(name)
     right = [each for each in found if names(each, truth)]
     assert right, (truth, found)
     assert all(band_words(each).startswith("Expected ") for each in found)
-    assert not [each for each in healthy_twin(name) if each.kind in truth.kinds]
+    assert not [each for each in healthy if each.kind in truth.kinds]
 
 
 class _Raises:
