@@ -15,7 +15,7 @@ from collections import Counter
 from collections.abc import Callable
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from multiprocessing import current_process
+from multiprocessing import current_process, get_context
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -28,6 +28,8 @@ from benchmarks.zoo.real.farm_tasks import TASKS
 from benchmarks.zoo.real.tape import Tape, compacted, load, save
 
 PROBES = 18
+PART = 5
+"""So many seeds are kept in a file."""
 
 
 @dataclass(slots=True)
@@ -86,7 +88,7 @@ def draw(seed: int) -> tuple[Plan, Any]:
     few = learner.problem.few if supervised else 0
     epoch = max(1, few // (batch * accumulate)) if few else 0
     mode = d.choice(["now", "now", "mean", "epoch"])
-    if not supervised or not 8 <= steps / max(epoch, 1) <= 200:
+    if not epoch or not 8 <= steps / epoch <= 200:
         mode = d.choice(["now", "now", "mean"])
     every = (
         epoch
@@ -99,6 +101,8 @@ def draw(seed: int) -> tuple[Plan, Any]:
         else max(every, steps // d.randint(5, 25))
     )
     style = names_of(d, learner.sort)
+    if style.name == "megatron" and made_of not in ("language", "masked", "reversal"):
+        style.exact, style.exact_held = {"lr": "learning-rate", "grad_norm": "grad-norm"}, {}  # no loss of words
     keys = tuple(key for key in style.keys if key in style.always or d.random() < 0.6)
     numbered = d.choice(["step", "epoch"]) if mode == "epoch" else d.choice(["step"] * 9 + ["samples"])
     plan = Plan(
@@ -131,10 +135,13 @@ class Training:
         self.plan, self.learner, self.net = plan, learner, learner.net
         torch.manual_seed(plan.seed * 1009 + twin)
         kind = {"adam": torch.optim.Adam, "adamw": torch.optim.AdamW, "rmsprop": torch.optim.RMSprop}
+        beta = {"betas": (0.5, 0.99)} if learner.sort == "gan" else {}
         make = lambda group: (  # noqa: E731
             torch.optim.SGD(group, plan.rate, momentum=0.9, weight_decay=plan.decay * 0.01)
             if plan.optimizer == "sgd"
-            else kind[plan.optimizer](group, plan.rate, weight_decay=plan.decay if plan.optimizer == "adamw" else 0)
+            else kind[plan.optimizer](
+                group, plan.rate, weight_decay=plan.decay if plan.optimizer == "adamw" else 0, **beta
+            )
         )
         self.knobs = Knobs([make(each) for each in learner.groups], plan.batch, plan.clip, plan.accumulate, plan.scale)
         self.make = make
@@ -323,32 +330,44 @@ def trained(seed: int) -> tuple[Tape, Training, str]:
     return tape, training, is_healthy(training)
 
 
-def sow(first: int, last: int, to: Path, healthy: Path | None) -> None:
+def sow(first: int, last: int, to: Path, healthy: Path | None, jobs: int) -> None:
     """Train the seeds and keep what is as it should be; those that are healthy in a folder are given a fault."""
-    from benchmarks.zoo.real.farm_faults import spoiled
-
-    torch.set_num_threads(1)
-    kept: dict[str, Tape] = {}
     known: dict[str, Tape] = {}
-    total, thrown = 0, Counter[str]()
     for path in sorted(healthy.glob("*.xz")) if healthy else ():
         known |= load(path)
-    beside = {int(name.split(".")[0]): tape for name, tape in known.items()}
+    beside = {int(name.split(".")[0]): tape for name, tape in known.items()} if healthy else None
+    thrown: Counter[str] = Counter()
+    torch.set_num_threads(1)
+    with get_context("fork").Pool(jobs) as pool:
+        cuts = [(at, min(at + PART, last)) for at in range(first, last, PART)]
+        parts = [(a, b, to, None if beside is None else _between(beside, a, b)) for a, b in cuts]
+        for some in pool.imap_unordered(_part, parts, chunksize=1):
+            thrown += some
+    print(dict(thrown))
+
+
+def _between(tapes: dict[int, Tape], first: int, last: int) -> dict[int, Tape]:
+    return {seed: tape for seed, tape in tapes.items() if first <= seed < last}
+
+
+def _part(task: tuple[int, int, Path, dict[int, Tape] | None]) -> Counter[str]:
+    """Train some seeds, a line for each, and count what became of them."""
+    from benchmarks.zoo.real.farm_faults import spoiled
+
+    first, last, to, beside = task
+    kept: dict[str, Tape] = {}
+    count: Counter[str] = Counter()
     for seed in range(first, last):
-        begun = time.perf_counter()
-        if healthy and seed not in beside:
+        if beside is not None and seed not in beside:
             continue
-        name, tape, why = spoiled(seed, beside[seed]) if healthy else _named(seed)
-        if why:
-            thrown[why] += 1
-        elif tape is not None:
+        begun = time.perf_counter()
+        name, tape, why = _named(seed) if beside is None else spoiled(seed, beside[seed])
+        count[why or "kept"] += 1
+        if tape is not None and not why:
             kept[name] = compacted(tape, timed=True)
-        total += not why
         print(f"{name}: {why or 'kept'} ({time.perf_counter() - begun:.1f} s)", flush=True)
-        if seed % 20 == 19 or seed == last - 1:
-            save(to / f"{'faults' if healthy else 'healthy'}_{seed:06d}.xz", kept)
-            kept.clear()
-    print(f"{total} kept, thrown away: {dict(thrown)}")
+    save(to / f"{'healthy' if beside is None else 'faults'}_{first:06d}.xz", kept)
+    return count
 
 
 def _named(seed: int) -> tuple[str, Tape | None, str]:
@@ -381,11 +400,12 @@ def main() -> None:
     parser.add_argument("last", type=int, nargs="?", default=10**9)
     parser.add_argument("--to", type=Path, default=Path("build/farm"))
     parser.add_argument("--healthy", type=Path, help="give those that are kept here a fault")
+    parser.add_argument("--jobs", type=int, default=1)
     parser.add_argument("--json", type=Path)
     given = parser.parse_args()
     if given.what == "train":
         given.to.mkdir(parents=True, exist_ok=True)
-        sow(given.first, given.last, given.to, given.healthy)
+        sow(given.first, given.last, given.to, given.healthy, given.jobs)
     else:
         judge(given.to, given.first, given.last, given.json)
 

@@ -2,6 +2,7 @@
 
 import itertools
 import math
+import statistics
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -301,6 +302,13 @@ def memory_grows(t: Training) -> None:
 TIMED = ("loading_slow", "forward_slow", "slower_and_slower")
 
 
+UNHARMED = (
+    *("held_out_inputs_shifted", "held_out_labels_shuffled", "evaluated_in_training_mode", "average_stays"),
+    *("sum_for_mean", "schedule_begins_again", "scale_collapses", "memory_grows", *TIMED),
+)
+"""Mistakes that may leave what is learnt as good as it was."""
+
+
 def chosen(seed: int, training: Training) -> tuple[Mistake, int]:
     """Draw a mistake that can be made in a training, and its step; -1 for the first one."""
     d, plan = Random(seed * 7 + 1), training.plan
@@ -316,7 +324,7 @@ def chosen(seed: int, training: Training) -> tuple[Mistake, int]:
 
 def spoiled(seed: int, healthy: Tape) -> tuple[str, Tape | None, str]:
     """Train what a seed draws with a mistake, and again without it in another order; say why it is not kept."""
-    tapes = [healthy]
+    tapes, ends, begun = [healthy], list[float](), math.nan
     name, at = str(seed), 0
     for twin, wrong in ((0, True), (1, False)):
         plan, learner = draw(seed)
@@ -327,6 +335,8 @@ def spoiled(seed: int, healthy: Tape) -> tuple[str, Tape | None, str]:
             return name, None, "may stop early"
         training.run(tape, at, found.act if wrong else None)
         tapes.append(tape)
+        ends.append(statistics.mean(training.truths[-3:]))
+        begun = training.truths[0]
         if wrong and _same(healthy, compacted(tape, timed=False)):
             return name, None, "changes nothing"
         by_values = found.name not in TIMED and found.name != "memory_grows"
@@ -334,6 +344,8 @@ def spoiled(seed: int, healthy: Tape) -> tuple[str, Tape | None, str]:
             return name, None, "does not show"
         if not by_values:
             break
+    if found.name not in UNHARMED and ends[0] - ends[-1] < 0.1 * (begun - ends[-1]):
+        return name, None, "learns as well with it"
     shown = 1 if plan.numbered == "step" else plan.batch if plan.numbered == "samples" else 1 / plan.look
     near = max(20.0, 3.0 * plan.every, 1.5 * plan.look if _shown_by_looks(found) else 0)
     tapes[1].truth = {

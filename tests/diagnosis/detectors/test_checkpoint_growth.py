@@ -7,7 +7,7 @@ import pytest
 from stepscope.diagnosis.finding import Finding
 from stepscope.diagnosis.run_diagnosis import Diagnosis
 from stepscope.model.names import ATTR_CHECKPOINT_BYTES, EVENT_CHECKPOINT, EVENT_CHECKPOINT_MEASURED
-from stepscope.model.records import Event, Span
+from stepscope.model.records import Event, Metric, Span
 
 SECOND = 10**9
 
@@ -65,3 +65,21 @@ def test_checkpoints_that_grow_are_named_by_their_size(recorded: bool) -> None:
     assert sizes_in(lambda at: 10**6 * 4, recorded=recorded) == []
     assert sizes_in(lambda at: 10**6 * (4 if at < 2 else 12), recorded=recorded) == []
     assert sizes_in(lambda at: 10**6 * (4 + 4 * (at % 2)), recorded=recorded) == []
+
+
+def saving(took: list[float], load: float) -> list[Finding]:
+    """Diagnose checkpoints that take these milliseconds, on two CPUs with a load."""
+    made = Diagnosis()
+    for at, each in enumerate(took):
+        now, step = (at + 1) * SECOND, 40 * at
+        made.feed(0, Metric(now, None, None, "system", {"cpu/load_1m": load, "cpu/count": 2}), 1, "host")
+        made.feed(0, Span(now, int(each * 10**6), step, None, b"t" * 16, b"save" * 2, None, "train.checkpoint"))
+    return [each for each in made.findings() if each.kind == "checkpoint_growth"]
+
+
+def test_times_of_six_checkpoints_tell_nothing_on_a_busy_machine() -> None:
+    """They vary by what else runs there; twelve that rise do tell, and six where nothing else runs."""
+    rising = [3.0, 36.0, 22.0, 56.0, 110.0, 113.0]
+    assert saving(rising, load=18.0) == []
+    assert [each.kind for each in saving(rising, load=0.5)] == ["checkpoint_growth"]
+    assert [each.kind for each in saving([10.0 + 5 * at for at in range(12)], load=18.0)] == ["checkpoint_growth"]

@@ -58,6 +58,17 @@ def test_a_held_out_loss_that_never_follows_the_training_is_named(seed: int) -> 
 
 
 @pytest.mark.parametrize("seed", range(3))
+def test_a_fall_within_the_noise_of_small_batches_is_not_missed_in_evaluation(seed: int) -> None:
+    """Blocks of a training loss of four examples differ by half; the evaluations waver at the same level."""
+
+    def values(step: int, rng: random.Random) -> Values:
+        found = {"train/loss": (0.45 + 0.7 * math.exp(-step / 6)) * rng.lognormvariate(0, 0.45)}
+        return found | ({"eval/loss": 0.52 * rng.lognormvariate(0, 0.05)} if step % 5 == 4 else {})
+
+    assert not [each for each in found_in(values, steps=130, seed=seed) if each.kind == "not_learning"]
+
+
+@pytest.mark.parametrize("seed", range(3))
 def test_a_held_out_loss_that_shared_what_was_learnt_before_it_is_left_alone(seed: int) -> None:
     """All is learnt in the first steps, and both losses waver at what is left from the first evaluation on."""
 

@@ -29,6 +29,8 @@ MAX_INTERVALS, MIN_OLD_SECONDS = 3.0, 60.0
 MIN_SAVES = 4
 LEAST = 6
 """The number of checkpoints needed."""
+LEAST_BUSY = 12
+"""As many on a busy machine, if only their times tell: six that vary as they like rise one time in twenty."""
 GROWN = 1.5
 """The last checkpoint is so many times as large as the first."""
 REMEMBERED = 64
@@ -142,6 +144,8 @@ class CheckpointGrowth:
         del saves[:-REMEMBERED]
         took = [each for _, each in saves]
         if len(took) < LEAST or place in self._reported:
+            return ()
+        if len(took) < LEAST_BUSY and self._run.busy(rank):
             return ()
         rising = sum(b > a for a, b in pairwise(took)) / (len(took) - 1)
         if took[-1] < 1.8 * took[0] or rising < 0.8 or median(took[-2:]) < 1.4 * median(took[:3]):

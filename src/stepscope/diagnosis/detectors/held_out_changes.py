@@ -32,6 +32,10 @@ _FOLLOW = (
 )
 ABOVE = 0.85
 """The training loss is below this share of it: one that is at the level of the training has followed it."""
+BELOW = 0.8
+"""A held-out loss below this share of the training loss at the first evaluations is none that stayed where that was."""
+NOISES = 3.0
+"""A fall is larger than so many times the noise of the blocks that tell it."""
 UNTRAINED = 0.9
 """A level of at least this share of the first training loss is that of a model that has learnt nothing."""
 WAVERS = 0.1
@@ -114,7 +118,9 @@ def _fallen(series: Series, run: RunState, steps: list[int], level: float) -> tu
         beside = [middle for middle, last in zip(other.middles, other.lasts, strict=True) if last <= steps[2]][-3:]
         if beside and level < UNTRAINED * was:
             was = median(beside)
-        if math.log(was / became) > FELL and other.lasts[-1] > steps[0] and became < ABOVE * level:
+        if level < BELOW * was:
+            continue  # it was the better one at first, so it had learnt already
+        if math.log(was / became) > max(FELL, NOISES * other.noise()) and other.lasts[-1] > steps[0] and became < ABOVE * level:
             return other.key, was, became
     return None
 
