@@ -116,14 +116,15 @@ IN_A_ROW, LONGER, NOISES = 3, math.log(2.0), 5.0
 
 
 def _with_loss(series: Series, loss: Series, step: int, was: float, now: float) -> Finding | None:
-    """Return the finding if the loss at the steps from this one on is above what it was."""
+    """Return the finding if the loss at the steps from this one on is above what it was, but not out of its range."""
     known = list(zip(loss.steps, loss.values, strict=True))
     before, after = [value for at, value in known if at < step][-BEFORE // 2 :], [v for at, v in known if at >= step]
     if len(before) < BEFORE // 4 or len(after) < ABOVE or not loss.positive:
         return None
     scaled, level = [math.log(value) for value in before], math.log(median(after[:ABOVE]))
-    if level - median(scaled) < max(LEAST, 0.5 * roughness(scaled)):
-        return None
+    noise = roughness(scaled)
+    if level - median(scaled) < max(LEAST, 0.5 * noise) or level > max(scaled) + noise:
+        return None  # it has not risen, or tells it alone
     text = (
         f"{series.key} rose from {number(series.plain(was))} to {number(series.plain(now))} at step {step}, from one "
         f"value to the next, and {loss.key} from {number(median(before))} to {number(median(after[:ABOVE]))}"
