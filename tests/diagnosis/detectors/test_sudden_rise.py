@@ -68,7 +68,7 @@ def test_gradients_tell_of_weights_that_were_disturbed() -> None:
     """A loss that rises within its noise, and gradients four times as long; half as long again, they do not."""
     runs = [found_in(disturbed(4.0, 0.3), steps=260, seed=seed) for seed in range(6)]
     assert sum(bool(found) for found in runs) >= 5
-    for found in (each for found in runs for each in found):
+    for found in (each for some in runs for each in some):
         assert (found.kind, found.key, found.step) == ("level_shift", "grad_norm", AT)
         assert "weights were" in found.cause
     assert [found_in(disturbed(1.5, 0.1), steps=260, seed=seed) for seed in range(6)] == [[]] * 6
