@@ -110,7 +110,7 @@ def test_many_metrics_with_any_names_that_change_together_are_one_finding() -> N
 def test_gradients_that_tell_of_a_loss_are_its_symptom(key: str, step: int, told: bool) -> None:
     """Where that loss is shifted at about the same step; else they are a finding of their own."""
     gradients = replace(shift("grad_norm", 100), also=("loss",))
-    kept = fold([gradients, shift(key, step)], registry.kinds(), {})
+    kept = fold([gradients, shift(key, step)], KINDS, {})
     assert [each.key for each in kept] == ([key] if told else ["grad_norm", key])
     assert (gradients.text in kept[0].symptoms, "grad_norm" in kept[0].also) == (told, told)
 

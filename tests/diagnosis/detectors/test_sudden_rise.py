@@ -64,11 +64,11 @@ def disturbed(times: float, rise: float) -> Callable[[int, random.Random], Value
     return values
 
 
-@pytest.mark.parametrize("seed", range(4))
-def test_gradients_tell_of_weights_that_were_disturbed(seed: int) -> None:
+def test_gradients_tell_of_weights_that_were_disturbed() -> None:
     """A loss that rises within its noise, and gradients four times as long; half as long again, they do not."""
-    (found,) = found_in(disturbed(4.0, 0.4), seed=seed)
-    assert (found.kind, found.key) == ("level_shift", "grad_norm")
-    assert abs((found.step or 0) - AT) <= 1
-    assert "weights were" in found.cause
-    assert not found_in(disturbed(1.5, 0.1), seed=seed)
+    runs = [found_in(disturbed(4.0, 0.3), steps=260, seed=seed) for seed in range(6)]
+    assert sum(bool(found) for found in runs) >= 5
+    for found in (each for some in runs for each in some):
+        assert (found.kind, found.key, found.step) == ("level_shift", "grad_norm", AT)
+        assert "weights were" in found.cause
+    assert [found_in(disturbed(1.5, 0.1), steps=260, seed=seed) for seed in range(6)] == [[]] * 6

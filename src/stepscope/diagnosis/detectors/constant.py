@@ -1,10 +1,11 @@
 """Constant values: a loss or a reward that is bitwise the same again and again."""
 
 import itertools
+import math
 from statistics import median
 
 from stepscope.diagnosis.detector import RunState, judged_once
-from stepscope.diagnosis.detectors.not_learning import NOT_LEARNING
+from stepscope.diagnosis.detectors.not_learning import CLASSES, NOT_LEARNING
 from stepscope.diagnosis.finding import Finding, Kind, number
 from stepscope.diagnosis.series_history import Series
 
@@ -35,6 +36,8 @@ FEW_LOSSES, FEW_REWARDS, VARIED, APART = 10, 16, 20, 1e-3
 """So many equal values are enough after so many that were all apart, nearly all of them by this share."""
 ALWAYS = 40
 """A loss that has had this many values, all of them equal, while other values of the training differ."""
+GUESS = 1e-3
+"""So close to the loss of guessing it says that nothing is learnt."""
 EMPTIED, KEPT, FAR, LEFT = 20, 12, 0.25, 0.1
 """So many zeros of a loss, at once after so many values above this share of their median, one of the highest so far."""
 NEVER = 240
@@ -62,9 +65,9 @@ def _always(series: Series, run: RunState) -> Finding | None:
                     f"{series.key} has been exactly {number(series.value)} in all {series.count} values, though "
                     f"{other.key} changes"
                 )
-                return NOT_LEARNING.about(
-                    series, series.first_step, text, (0.0, 0.9 * series.value), cause=_ALWAYS, advice=_BOTH
-                )
+                band = (0.0, 0.9 * series.value)
+                kind = NOT_LEARNING if any(abs(series.value - math.log(each)) < GUESS for each in CLASSES) else CONSTANT
+                return kind.about(series, series.first_step, text, band, cause=_ALWAYS, advice=_BOTH)
     return None
 
 

@@ -113,7 +113,7 @@ def judge_wide(series: Series, run: RunState) -> Finding | None:
     middles = series.middles
     if len(middles) < WIDE_BLOCKS or run.reinforcement or not series.positive or is_perplexity(series.key):
         return None
-    if middles[0] < WIDE or run.resumed is not None:
+    if middles[0] < WIDE or median(middles[-LAST:]) < GUESSES or run.resumed is not None:
         return None
     for each in run.of_role("accuracy", series.rank, held_out=series.role.held_out):
         if not _SHARES.search(each.key) or each.highest > 1.0 or len(each.middles) < WIDE_BLOCKS:
@@ -129,7 +129,7 @@ def judge_wide(series: Series, run: RunState) -> Finding | None:
     return None
 
 
-WIDE, WIDE_BLOCKS = 100.0, 4
+WIDE, WIDE_BLOCKS = 100.0, 8
 _SHARES = re.compile(r"(^|[^a-z])(acc|accuracy|top_?1)([^a-z]|$)", re.IGNORECASE)
 _GROWS = (
     "the scores are far too large: inputs or targets that are not scaled, states that grow along a sequence, or the "

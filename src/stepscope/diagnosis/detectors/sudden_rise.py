@@ -1,7 +1,6 @@
 """Sudden rise: a loss that leaves the range of its values from one step to the next, though it may fall back soon."""
 
 import math
-from dataclasses import replace
 from statistics import median
 
 from stepscope.diagnosis.detector import RunState, judged_once
@@ -117,23 +116,23 @@ IN_A_ROW, LONGER, NOISES = 3, math.log(2.0), 5.0
 
 
 def _with_loss(series: Series, loss: Series, step: int, was: float, now: float) -> Finding | None:
-    """Return the finding if the loss at the steps from this one on is above what it was."""
+    """Return the finding if the loss at the steps from this one on is above what it was, but not out of its range."""
     known = list(zip(loss.steps, loss.values, strict=True))
     before, after = [value for at, value in known if at < step][-BEFORE // 2 :], [v for at, v in known if at >= step]
     if len(before) < BEFORE // 4 or len(after) < ABOVE or not loss.positive:
         return None
     scaled, level = [math.log(value) for value in before], math.log(median(after[:ABOVE]))
-    if level - median(scaled) < max(LEAST, 0.5 * roughness(scaled)):
-        return None
+    noise = roughness(scaled)
+    if level - median(scaled) < max(LEAST, 0.5 * noise) or level > max(scaled) + noise:
+        return None  # it has not risen, or tells it alone
     text = (
         f"{series.key} rose from {number(series.plain(was))} to {number(series.plain(now))} at step {step}, from one "
         f"value to the next, and {loss.key} from {number(median(before))} to {number(median(after[:ABOVE]))}"
     )
     band = (0.0, series.plain(was + LONGER))
-    found = LEVEL_SHIFT.about(
+    return LEVEL_SHIFT.about(
         series, step, text, band, value=series.plain(now), cause=_DAMAGED, advice=_LOOK, weight=now - was
     )
-    return replace(found, also=(loss.key,))  # which is its cause where it is shifted enough itself
 
 
 GradientsTell = judged_once("GradientsTell", LEVEL_SHIFT, ("grad_norm",), judge_gradients)
