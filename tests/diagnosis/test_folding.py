@@ -1,7 +1,5 @@
 """Folding: a symptom goes into its cause, and never into a finding of another rank or one that costs less."""
 
-from dataclasses import replace
-
 import pytest
 
 from stepscope.diagnosis import registry
@@ -104,15 +102,6 @@ def test_many_metrics_with_any_names_that_change_together_are_one_finding() -> N
     assert len(fold(together[:5], KINDS, {})) == 5
     assert len(fold([*together[:5], shift("iou", 190)], KINDS, {})) == 6
     assert len(fold([*together[:5], shift("iou", 150, (1,))], KINDS, {})) == 6
-
-
-@pytest.mark.parametrize(("key", "step", "told"), [("loss", 102, True), ("loss", 160, False), ("kl", 102, False)])
-def test_gradients_that_tell_of_a_loss_are_its_symptom(key: str, step: int, told: bool) -> None:
-    """Where that loss is shifted at about the same step; else they are a finding of their own."""
-    gradients = replace(shift("grad_norm", 100), also=("loss",))
-    kept = fold([gradients, shift(key, step)], KINDS, {})
-    assert [each.key for each in kept] == ([key] if told else ["grad_norm", key])
-    assert (gradients.text in kept[0].symptoms, "grad_norm" in kept[0].also) == (told, told)
 
 
 def test_values_that_are_not_finite_keep_their_origin() -> None:

@@ -1,6 +1,8 @@
 """Which run is meant, of a hub and of the journals beside it."""
 
+import itertools
 import json
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -11,13 +13,17 @@ from stepscope.hub.client import (
     RUNS,
     HttpClient,
     HubClient,
+    await_hub,
     expand_latest,
     find_anywhere,
     open_client,
     open_http_client,
     resolve_run,
 )
+from stepscope.hub.home import HubHome
+from stepscope.journal.layout import address_of
 from stepscope.journal.resolve_run import PROBES, UnknownRun
+from stepscope.model.errors import ConfigError
 from tests.cli.journals import SECOND, START, metric, write
 from tests.hub.conftest import RunningHub
 from tests.waiting import wait_until
@@ -48,6 +54,27 @@ def test_a_run_too_old_to_be_listed_is_found_by_its_id(client: HubClient, monkey
     assert resolve_run(client, Path("home"), "latest") == "new"
     with pytest.raises(UnknownRun, match="no run 'OLD'"):
         resolve_run(client, Path("home"), "OLD")
+
+
+def test_a_hub_that_is_starting_is_waited_for(tmp_path: Path) -> None:
+    """Until it has an address, or a command is done; what has the folder open for longer is named by its pid."""
+    place, waits = HubHome(tmp_path), list[float]()
+
+    def pause(seconds: float) -> None:
+        waits.append(seconds)
+        if len(waits) == 3:
+            place.announce("http://127.0.0.1:1")
+        assert len(waits) <= 3
+
+    await_hub(tmp_path, pause=pause)
+    assert (len(waits), address_of(tmp_path)) == (3, "http://127.0.0.1:1")
+    place.close()
+    await_hub(tmp_path, pause=pause)
+    place, seconds = HubHome(tmp_path), itertools.count(0.0, 10.0)
+    await_hub(tmp_path, clock=lambda: next(seconds), pause=lambda seconds: None)
+    with pytest.raises(ConfigError, match=rf"another hub that is starting, or a command \(pid {os.getpid()}\), has"):
+        HubHome(tmp_path)
+    place.close()
 
 
 @pytest.fixture(scope="module")

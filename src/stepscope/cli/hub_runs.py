@@ -11,7 +11,7 @@ from stepscope.cli import text
 from stepscope.cli.listed_run import VALUES, ListedRun
 from stepscope.cli.run_document import imported_share
 from stepscope.cli.stored_run import bytes_here
-from stepscope.hub.client import MOST, RUNS, HubClient, HubError, open_client, open_http_client, resolve_run
+from stepscope.hub.client import MOST, RUNS, HubClient, HubError, await_hub, open_client, open_http_client, resolve_run
 from stepscope.hub.home import address_of
 from stepscope.journal.key_summary import leading
 from stepscope.journal.resolve_run import UnknownRun, find_run
@@ -26,6 +26,7 @@ _MAX_KEY_BYTES = 500
 @contextlib.contextmanager
 def open_run(home: Path, text: str) -> Iterator[tuple[HubClient, str]]:
     """Open the hub of a home folder, or its engine when no hub runs, and find a run by id, name or `latest`."""
+    await_hub(home)
     only = None if address_of(home) is not None else _among_journals(home, text)
     with open_client(home, only=only) as client:
         if client.problem:

@@ -48,7 +48,7 @@ MILDER = 3.0
 def fold(findings: Iterable[Finding], kinds: Kinds, hosts: Mapping[int, str]) -> list[Finding]:
     """Merge equal findings of several ranks, then fold symptoms into causes; sorted by start."""
     merged = _slow_hosts(_over_ranks(_of_clocks(findings, hosts), kinds), hosts)
-    merged = _over_parts(_told_twice(merged))
+    merged = _over_parts(merged)
     merged.sort(key=_began)
     kept = list(merged)
     for cause in sorted(merged, key=lambda each: (-len(_explained_by(each, kinds)), _began(each))):
@@ -61,26 +61,6 @@ def fold(findings: Iterable[Finding], kinds: Kinds, hosts: Mapping[int, str]) ->
             kept = [each for each in kept if each not in symptoms]
             kept[kept.index(cause)] = replace(_dated_by(cause, symptoms), symptoms=words[:16], also=tuple(keys)[:16])
     return sorted(_begun_together(kept, kinds), key=_began)
-
-
-def _told_twice(findings: Sequence[Finding]) -> list[Finding]:
-    """Fold a finding that names the metric of another of its kind (gradients that tell of a loss) into that one."""
-    kept = list(findings)
-    for each in findings:
-        of = [
-            other
-            for other in kept
-            if each.kind == other.kind == "level_shift" and other.key in each.also and _began_near(other, each)
-        ]
-        if of:
-            kept.remove(each)
-            words = (*of[0].symptoms, each.text)
-            kept[kept.index(of[0])] = replace(of[0], symptoms=words, also=(*of[0].also, each.key or ""))
-    return kept
-
-
-def _began_near(one: Finding, other: Finding) -> bool:
-    return one.step is not None and other.step is not None and abs(one.step - other.step) <= _DATED_EARLY["level_shift"]
 
 
 def _dated_by(cause: Finding, symptoms: Iterable[Finding]) -> Finding:

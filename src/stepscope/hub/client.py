@@ -16,6 +16,7 @@ from typing import Any, BinaryIO, TypeAlias
 
 from stepscope.hub.home import HubHome, address_of
 from stepscope.journal import layout
+from stepscope.journal.atomic_files import holder
 from stepscope.journal.resolve_run import LATEST, PROBES, UnknownRun, choose, find_run, run_times
 from stepscope.model.errors import ConfigError, StepscopeError
 from stepscope.model.formatting import size
@@ -44,6 +45,7 @@ class HubError(StepscopeError):
 @contextlib.contextmanager
 def open_client(home: Path, timeout: float = 60.0, only: str | None = None) -> Iterator["HubClient"]:
     """Open a client of the hub, or of its engine after it read the home's journals, or those of `only` one run."""
+    await_hub(home)
     remote = open_http_client(home, timeout)
     if remote is not None:
         yield remote
@@ -56,6 +58,18 @@ def open_http_client(home: Path, timeout: float = 60.0) -> "HttpClient | None":
     """A client of the hub that has a home folder open; None when none does."""
     address = address_of(home)
     return None if address is None else HttpClient(address, os.environ.get(TOKEN_VARIABLE, ""), timeout)
+
+
+STARTING_SECONDS = 30.0
+
+
+def await_hub(
+    home: Path, clock: Callable[[], float] = time.monotonic, pause: Callable[[float], None] = time.sleep
+) -> None:
+    """Wait while another process opens the hub's folder: until a hub answers, or a command is done; 30 s at most."""
+    until = clock() + STARTING_SECONDS
+    while (held := holder(home / "hub" / "lock")) is not None and " " not in held and clock() < until:
+        pause(PAUSE_SECONDS)
 
 
 class HttpClient:

@@ -163,7 +163,9 @@ def _taken(folder: Path) -> str:
         pid, _, address = (folder / "lock").read_text(encoding="utf-8").strip().partition(" ")
     except OSError:
         pid, address = "", ""
-    return (
-        f"another hub (pid {pid or 'unknown'}{f', {address}' if address else ''}) has {folder} open. "
-        "Use that one, stop it, or choose another --home"
-    )
+    if not address:
+        return (
+            f"another hub that is starting, or a command (pid {pid or 'unknown'}), has {folder} open. "
+            "Try again when it is done, stop it, or choose another --home"
+        )
+    return f"another hub (pid {pid}, {address}) has {folder} open. Use that one, stop it, or choose another --home"
