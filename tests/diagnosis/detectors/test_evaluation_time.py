@@ -43,7 +43,7 @@ def test_what_takes_most_of_the_time_from_the_start_is_named() -> None:
 
 
 def test_evaluations_that_are_rare_or_come_at_once_are_left_alone() -> None:
-    """A fifth of the time; a test of many parts at the end of a training; what loads data, whose name has `eval`."""
+    """A fifth of the time; a test of many parts at the end of a training; and what loads data, named like `eval`."""
     assert found_in("evaluate", 400, {0: 40}) == []
     assert found_in("test", 9000, {0: 399}, parts=100) == []
     assert [each.kind for each in found_in("data.retrieval", 300, {0: 4})] == ["input_bound"]

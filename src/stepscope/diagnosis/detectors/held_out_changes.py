@@ -120,11 +120,8 @@ def _fallen(series: Series, run: RunState, steps: list[int], level: float) -> tu
             was = median(beside)
         if level < BELOW * was:
             continue  # it was the better one at first, so it had learnt already
-        if (
-            math.log(was / became) > max(FELL, NOISES * other.noise())
-            and other.lasts[-1] > steps[0]
-            and became < ABOVE * level
-        ):
+        fell = math.log(was / became) > max(FELL, NOISES * other.noise())
+        if fell and other.lasts[-1] > steps[0] and became < ABOVE * level:
             return other.key, was, became
     return None
 
