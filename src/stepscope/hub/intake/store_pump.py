@@ -9,8 +9,7 @@ from typing import Protocol
 
 from stepscope.hub.intake.counters import Counters
 from stepscope.hub.intake.pacing import LOOK_SECONDS
-from stepscope.hub.intake.record_bytes import measured
-from stepscope.hub.intake.sources import GroupReader, ReceivedBatch
+from stepscope.hub.intake.sources import GroupReader, ReceivedBatch, measured
 from stepscope.hub.store.engine import Damaged, EngineError
 from stepscope.hub.threads import Topic
 from stepscope.journal.quarantine import Quarantine

@@ -111,7 +111,7 @@ def test_what_is_no_number_is_kept() -> None:
 
 def test_names_in_columns_are_masked_and_cut() -> None:
     """A secret in a key, and a key that is too long, are found without looking at each record."""
-    scrubber = Scrubber(Limits(text=100))
+    scrubber = Scrubber(Limits(name=100))
     secret = "postgres://bob:Zq7kV9xTr4@db/x"
     for key in (secret, "k" * 200):
         rows = unpack_columns(payload([Metric(T, at, None, None, {key: 1.0}) for at in range(80)]))[1]
