@@ -279,7 +279,7 @@ class _Name:
             span=self._name,
             value=took,
             expected=(self.usual * exp(-limit), self.usual * exp(limit)),
-            severity="INFO" if remark else "",
+            severity="INFO" if remark else None,
             weight=took / self.usual,
         )
 
