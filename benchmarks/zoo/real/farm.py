@@ -250,9 +250,9 @@ class Training:
                     }
                     logged |= held
                 if plan.saves and step % plan.saves == plan.saves - 1:
-                    with tape.span("train.checkpoint") if plan.spans else _nothing():
-                        with TemporaryFile() as file:
-                            torch.save(self.net.state_dict(), file)
+                    saving = tape.span("train.checkpoint") if plan.spans else _nothing()
+                    with saving, TemporaryFile() as file:
+                        torch.save(self.net.state_dict(), file)
                 if logged:
                     shown = {"epoch": looks, "samples": (step + 1) * plan.batch}.get(plan.numbered, step)
                     tape.log(logged, shown)
