@@ -15,9 +15,10 @@ from collections import Counter
 from collections.abc import Callable
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from multiprocessing import current_process, get_context
+from multiprocessing import get_context
 from pathlib import Path
 from random import Random
+from tempfile import TemporaryFile
 from typing import Any
 
 import torch
@@ -249,8 +250,9 @@ class Training:
                     }
                     logged |= held
                 if plan.saves and step % plan.saves == plan.saves - 1:
-                    with tape.span("train.checkpoint") if plan.spans else _nothing():
-                        torch.save(self.net.state_dict(), f"/tmp/.farm-{current_process().pid}.pt")
+                    saving = tape.span("train.checkpoint") if plan.spans else _nothing()
+                    with saving, TemporaryFile() as file:
+                        torch.save(self.net.state_dict(), file)
                 if logged:
                     shown = {"epoch": looks, "samples": (step + 1) * plan.batch}.get(plan.numbered, step)
                     tape.log(logged, shown)
