@@ -259,7 +259,7 @@ def _never_rewarded(step: int, rng: random.Random, wrong: bool) -> dict[str, flo
 
 
 LOGGED = {
-    "posterior_collapse": (Logged(_posterior, step=115, window=15, says="the code holds nothing"),),
+    "posterior_collapse": (Logged(_posterior, step=20, window=15, says="the code holds nothing"),),
     "dead_environment": (Logged(_never_rewarded, step=0, says="no reward has ever been given"),),
     "spike": (Logged(_gradient_spike, window=0),),
     "low_mfu": (Logged(_mfu, step=None, says="of what the GPUs can compute"),),

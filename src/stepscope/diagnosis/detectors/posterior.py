@@ -24,9 +24,9 @@ MIN_BLOCKS, LAST = 24, 8
 LEFT = 0.01
 """So little is left of its first values..."""
 SMALL = 0.05
+"""... and so few nats."""
 HALF = 0.5
 """It began to fall after it had last been above this share of its highest value."""
-"""... and so few nats."""
 
 
 def judge(series: Series, run: RunState) -> Finding | None:
