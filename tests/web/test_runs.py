@@ -81,6 +81,9 @@ def test_filter_completes_and_explains(crowd: RunningHub, show: Opened) -> None:
     page.keyboard.press("Tab")
     wait_until(lambda: field.input_value() == "metrics.trainer/loss ")
     page.get_by_role("option").filter(has_text="<=").wait_for()
+    until(page, "decodeURIComponent(location.hash).includes('filter=metrics.trainer/loss')")
+    page.evaluate("new Promise((drawn) => requestAnimationFrame(() => requestAnimationFrame(drawn)))")
+    assert field.input_value() == "metrics.trainer/loss ", "what comes back from the address replaces nothing"
     field.type("< 1.005 and project = p")
     page.get_by_role("option").filter(has_text="p3").wait_for()
     field.type("3")

@@ -42,8 +42,11 @@ class RestCalls:
 
     def _leave_what_was_closed(self) -> None:
         """Connect anew after a server has closed the connection because nothing was asked for some seconds."""
-        if self._connection.sock and select.select([self._connection.sock], [], [], 0)[0]:
-            self._connection.close()
+        if self._connection.sock:
+            closed = select.poll()  # `select` takes no descriptor beyond 1,023
+            closed.register(self._connection.sock, select.POLLIN)
+            if closed.poll(0):
+                self._connection.close()
 
     def post(self, path: str, body: Any, **headers: str) -> Answer:
         """Send JSON."""

@@ -9,13 +9,22 @@ export function Filter({ value, onChange, fields, valuesOf, problem }) {
   const [at, setAt] = useState(0);
   const input = useRef(/** @type {HTMLInputElement | null} */ (null)),
     timer = useRef(0);
-  useEffect(() => setText(value), [value]);
+  // What was passed on comes back as the value, without its outer spaces and perhaps late: it is not what one types by then.
+  const sent = useRef(/** @type {string[]} */ ([]));
+  useEffect(() => {
+    const back = sent.current.indexOf(value);
+    sent.current = back < 0 ? [] : sent.current.slice(back + 1);
+    if (back < 0) setText(value);
+  }, [value]);
   const offer = useMemo(() => (caret === null ? null : complete(text, caret, fields, valuesOf)), [text, caret, fields]);
   const open = offer !== null && offer.options.length > 0;
 
   const settle = (next, ms = 350) => {
     clearTimeout(timer.current);
-    timer.current = setTimeout(() => onChange(next), ms);
+    timer.current = setTimeout(() => {
+      if (next.trim() !== value) sent.current.push(next.trim());
+      onChange(next.trim());
+    }, ms);
   };
   const edit = (next, place) => {
     setText(next);

@@ -75,7 +75,7 @@ export default function RunsView() {
   const wrong = runs.error?.status === 400 ? runs.error.message : "";
   return html`<div class="page fill runs">
     <div class="runs-bar">
-      <${Filter} value=${filter} onChange=${(text) => change({ filter: text.trim() })} problem=${wrong}
+      <${Filter} value=${filter} onChange=${(text) => change({ filter: text })} problem=${wrong}
           fields=${fieldNames(fields)} valuesOf=${(field) => fieldValues(field, runs.rows, fields)} />
       <${Toolbar} label="Table">
         <${Select} label="group" hidden=${false} value=${group} onChange=${(by) => change({ group: by })}

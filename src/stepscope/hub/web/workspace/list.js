@@ -63,7 +63,7 @@ export function RunList(given) {
   const lineOf = (row) => (row.heading || groups ? "group " + (row.heading ?? groups.of.get(row.id)) : row.id);
   const ids = runs.rows.map((run) => run.id);
   return html`<section class="workspace-list" aria-label="Runs">
-    <${Filter} value=${filter} onChange=${(text) => change({ filter: text.trim() })} problem=${wrong}
+    <${Filter} value=${filter} onChange=${(text) => change({ filter: text })} problem=${wrong}
         fields=${fieldNames(fields)} valuesOf=${(field) => fieldValues(field, runs.rows, fields)} />
     <div class="workspace-list-bar">
       <${Select} label="Group runs" value=${by} onChange=${(next) => change({ group: next })}
