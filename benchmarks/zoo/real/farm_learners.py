@@ -293,11 +293,16 @@ class Actor:
         return {"reward": -self.truth()}
 
     def truth(self) -> float:
-        ring = Ring(64)
-        with torch.no_grad():
-            for _ in range(Ring.limit + 2):
-                ring.go(self.pi(ring.seen()).argmax(-1))
-        return -ring.told()["reward"]
+        return _lost_by(self.pi)
+
+
+def _lost_by(chooses: nn.Module) -> float:
+    """Return how little is rewarded when always the move is taken that is valued most."""
+    ring = Ring(64)
+    with torch.no_grad():
+        for _ in range(Ring.limit + 2):
+            ring.go(chooses(ring.seen()).argmax(-1))
+    return -ring.told()["reward"]
 
 
 class Q:
@@ -345,11 +350,7 @@ class Q:
         return {"reward": -self.truth()}
 
     def truth(self) -> float:
-        ring = Ring(64)
-        with torch.no_grad():
-            for _ in range(Ring.limit + 2):
-                ring.go(self.q(ring.seen()).argmax(-1))
-        return -ring.told()["reward"]
+        return _lost_by(self.q)
 
 
 class Bandit:
