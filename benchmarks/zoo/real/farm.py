@@ -148,6 +148,8 @@ class Training:
         self.make = make
         self.faster, self.offset, self.reached, self.frozen_average = 1.0, 0, 1.0, False
         """Factors on the rate and its schedule, the factor that a plateau has led to, and whether the average stays."""
+        self.acted = 0
+        """The step at which a fault began to act."""
         self.each: Callable[[Training, int], None] | None = None
         self.truths: list[float] = []
         self.hoard: list[Any] = []
@@ -217,6 +219,7 @@ class Training:
                 self.truths.append(self.learner.truth())
                 torch.set_rng_state(state)
             if step == at and act is not None:
+                self.acted = step
                 act(self)
             if self.each is not None and step >= at:
                 self.each(self, step)

@@ -173,7 +173,7 @@ def rate_zero(t: Training) -> None:
 @mistake("supervised", "lr_schedule " + JUMP, "later")
 def schedule_begins_again(t: Training) -> None:
     """The schedule was not kept with the checkpoint."""
-    t.offset, t.reached = int(t.plan.steps * 0.6), 1.0
+    t.offset, t.reached = t.acted, 1.0
 
 
 @mistake(EVERY, JUMP + " bad_resume not_learning plateau " + FALL, "later")
@@ -290,7 +290,7 @@ def _add_wait(called: str, where: str, kinds: str, milliseconds: Callable[[Train
 SLOW = "throughput_loss slow_span data_stall input_bound"
 _add_wait("loading_slow", "data", SLOW, lambda t, step: 8 + 2 * t.learner.cost)
 _add_wait("forward_slow", "forward", SLOW, lambda t, step: 8 + 2 * t.learner.cost)
-_add_wait("slower_and_slower", "optimizer", SLOW, lambda t, step: 0.08 * (step - t.plan.steps * 0.5))
+_add_wait("slower_and_slower", "optimizer", SLOW, lambda t, step: 0.08 * (step - t.acted))
 
 
 @mistake("supervised", "memory_creep", "later")
@@ -333,7 +333,10 @@ def spoiled(seed: int, healthy: Tape) -> tuple[str, Tape | None, str]:
         name = f"{seed}.{found.name}.{plan.made_of}.{plan.style.name}"
         if plan.early:
             return name, None, "may stop early"
-        training.run(tape, at, found.act if wrong else None)
+        try:
+            training.run(tape, at, found.act if wrong else None)
+        except (RuntimeError, ValueError) as error:  # as of a policy whose weights are not finite
+            return name, None, f"ended by {type(error).__name__}"
         tapes.append(tape)
         ends.append(statistics.mean(training.truths[-3:]))
         begun = training.truths[0]
