@@ -139,6 +139,10 @@ ASKED: list[Request] = [
     _post("model-versions/create", name="cats", source="$place", model_id="none"),
     _post("model-versions/create", name="cats", source="s3://b/m", tags=[{"key": "a?", "value": "1"}]),
     *(_get(f"model-versions/get{query}") for query in ("", "?name=cats", "?name=cats&version=x", "?name=no&version=1")),
+    *(
+        _get(f"model-versions/get?name=cats&version={text}")
+        for text in ("the-newest-one-of-them", "9" * 30, "9" * 5000)
+    ),
     _get("model-versions/get-download-uri?name=cats&version=99"),
     _patch("model-versions/update", name="cats", version="99", description="x"),
     _post("model-versions/transition-stage", name="cats", version="1"),
