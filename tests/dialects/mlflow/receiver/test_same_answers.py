@@ -125,6 +125,10 @@ def test_what_is_not_here(both: BothServers) -> None:
         "webhooks": "webhooks",
         "/api/3.0/mlflow/datasets/search": "no store of evaluation datasets",
         "/api/3.0/mlflow/scorers/register": "scorers",
+        "/api/3.0/mlflow/traces/metrics": "metrics, correlations or prompts of traces",
+        "/api/3.0/mlflow/traces/calculate-filter-correlation": "metrics, correlations or prompts of traces",
+        "/api/3.0/mlflow/gateway/secrets/create": "no AI gateway",
+        "/api/3.0/mlflow/workspaces": "no workspaces",
         "/ajax-api/2.0/mlflow/runs/create-promptlab-run": "no MLflow web page, which alone makes this call",
         "no-such-call": "no such call",
     }
@@ -132,6 +136,14 @@ def test_what_is_not_here(both: BothServers) -> None:
         answer = both.servers[1].post(path, {"name": "x"})
         assert (answer.status, answer.body["error_code"]) == (404, "ENDPOINT_NOT_FOUND")
         assert missing in answer.body["message"]
+
+
+def test_files_in_parts(both: BothServers) -> None:
+    """An upload in parts and a download from elsewhere are refused in the words that make clients use one request."""
+    parts = {"path": "big.bin", "num_parts": 2, "upload_id": "x", "parts": []}
+    for call in ("create", "complete", "abort"):
+        assert same(both, "POST", f"/api/2.0/mlflow-artifacts/mpu/{call}/$experiment/x", parts).status == 501
+    assert same(both, "GET", "/api/2.0/mlflow-artifacts/presigned/$experiment/x/big.bin").status == 501
 
 
 def test_several_orders(both: BothServers) -> None:

@@ -8,7 +8,7 @@ from starlette.responses import Response
 
 from stepscope.dialects.mlflow.receiver import logged_models
 from stepscope.dialects.mlflow.receiver.artifact_files import ArtifactFiles, safe_path
-from stepscope.dialects.mlflow.receiver.errors import BAD_REQUEST, MISSING, refused
+from stepscope.dialects.mlflow.receiver.errors import BAD_REQUEST, MISSING, UNSUPPORTED, refused
 from stepscope.dialects.mlflow.receiver.request_fields import Fields, read_query
 from stepscope.dialects.mlflow.receiver.run_table import find_run
 from stepscope.dialects.mlflow.receiver.tracking import Tracking
@@ -34,6 +34,8 @@ class ArtifactCalls:
                 _route(f"{place}/{{path:path}}", self._download),
                 ReceiverRoute(f"{place}/{{path:path}}", self._upload, ("PUT",), stream=True),
                 _route(f"{place}/{{path:path}}", self._delete, "DELETE", "admin"),
+                _route(f"{base}/mlflow-artifacts/mpu/{{call}}/{{path:path}}", _upload_at_once, "POST", "ingest"),
+                _route(f"{base}/mlflow-artifacts/presigned/{{path:path}}", _download_here),
                 _route(f"{base}/mlflow/artifacts/list", self._list_of_run),
                 _route(f"{models}/directories", self._list_of_model),
                 _route(f"{models}/files", self._get_of_model),
@@ -102,6 +104,16 @@ class ArtifactCalls:
         with self._tracking.database.read() as db:
             project = access_of(request.scope).project
             return logged_models.find(db, request.path_params["model_id"], project).artifact_uri
+
+
+def _upload_at_once(request: Request) -> Response:
+    """Refuse an upload in parts with the words that make clients send the file in one request."""
+    raise refused("Multipart upload is not supported for the current artifact repository", UNSUPPORTED)
+
+
+def _download_here(request: Request) -> Response:
+    """Refuse to name another place of a file, which makes clients get it from the hub."""
+    raise refused("Multipart download is not supported for the current artifact repository", UNSUPPORTED)
 
 
 def _route(
