@@ -6,12 +6,13 @@ from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 from starlette.responses import Response
 
-from stepscope.dialects.mlflow.receiver import logged_models
+from stepscope.dialects.mlflow.receiver import logged_models, model_registry
 from stepscope.dialects.mlflow.receiver.artifact_files import ArtifactFiles, safe_path
 from stepscope.dialects.mlflow.receiver.errors import BAD_REQUEST, MISSING, UNSUPPORTED, refused
 from stepscope.dialects.mlflow.receiver.request_fields import Fields, read_query
 from stepscope.dialects.mlflow.receiver.run_table import find_run
 from stepscope.dialects.mlflow.receiver.tracking import Tracking
+from stepscope.dialects.mlflow.receiver.version_sources import place_of
 from stepscope.extend.receiver import ReceiverRoute, Scope, access_of, json_response
 
 _BASES = ("/api/2.0", "/ajax-api/2.0")
@@ -25,7 +26,10 @@ class ArtifactCalls:
 
     def routes(self) -> list[ReceiverRoute]:
         """Return the routes."""
-        made = [_route("/get-artifact", self._get_of_run)]
+        made = [
+            _route("/get-artifact", self._get_of_run),
+            _route("/model-versions/get-artifact", self._get_of_version),
+        ]
         for base in _BASES:
             place = f"{base}/mlflow-artifacts/artifacts"
             models = f"{base}/mlflow/logged-models/{{model_id}}/artifacts"
@@ -83,6 +87,17 @@ class ArtifactCalls:
     def _get_of_run(self, request: Request) -> Response:
         path = safe_path(_fields(request).required("path"))
         return self._sent(path, self._run_uri(request))
+
+    def _get_of_version(self, request: Request) -> Response:
+        fields = _fields(request)
+        path, project = safe_path(fields.required("path")), access_of(request.scope).project
+        with self._tracking.database.read() as db:
+            _, version = model_registry.find_version(db, fields.required("name"), fields.required("version"), project)
+            uri = place_of(db, version.location, project)
+        if (folder := self._files.run_folder(uri)) is None:
+            raise refused(f"The files of this model version are not in the hub, but at {uri}")
+        self._files.admit(folder, project)
+        return self._files.send(f"{folder}/{path}")
 
     def _get_of_model(self, request: Request) -> Response:
         given = _fields(request).text("artifact_file_path")

@@ -137,7 +137,7 @@ class Mlflow:
     """Serves MLflow's clients; each MLflow run is a run of the hub."""
 
     name = "mlflow"
-    prefixes = ("/api/2.0/", "/api/3.0/", "/ajax-api/", "/get-artifact")
+    prefixes = ("/api/2.0/", "/api/3.0/", "/ajax-api/", "/get-artifact", "/model-versions/")
 
     def __init__(self, ports: ReceiverPorts) -> None:
         self._folder = ports.files / self.name

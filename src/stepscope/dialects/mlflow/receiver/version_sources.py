@@ -117,6 +117,14 @@ def newest(db: sqlite3.Connection, model: model_registry.RegisteredModel, stage:
     return max(found)
 
 
+def place_of(db: sqlite3.Connection, location: str, project: str | None) -> str:
+    """Return where the files of a version are: for `runs:/RUN/PATH` below the artifacts of that run."""
+    if urlsplit(location).scheme != "runs":
+        return location
+    run_id, _, path = urlsplit(location).path.lstrip("/").partition("/")
+    return f"{find_run(db, run_id, project).artifact_uri.rstrip('/')}/{path}"
+
+
 def _check_run(given: Given, host: str) -> None:
     """Refuse `runs:/RUN/PATH` of another run than the one that is given.
 
