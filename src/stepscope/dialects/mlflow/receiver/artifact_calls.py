@@ -1,6 +1,6 @@
 """The artifact endpoints: MLflow's artifact proxy, and the artifact lists of runs and models."""
 
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 
 from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
@@ -16,6 +16,8 @@ from stepscope.dialects.mlflow.receiver.version_sources import place_of
 from stepscope.extend.receiver import ReceiverRoute, Scope, access_of, json_response
 
 _BASES = ("/api/2.0", "/ajax-api/2.0")
+MAX_UPLOAD = 10 * 1024 * 1024
+"""The bytes of a file that is sent to a run by MLflow's page; the artifact proxy takes larger ones."""
 
 
 class ArtifactCalls:
@@ -41,17 +43,33 @@ class ArtifactCalls:
                 _route(f"{base}/mlflow-artifacts/mpu/{{call}}/{{path:path}}", _upload_at_once, "POST", "ingest"),
                 _route(f"{base}/mlflow-artifacts/presigned/{{path:path}}", _download_here),
                 _route(f"{base}/mlflow/artifacts/list", self._list_of_run),
+                ReceiverRoute(f"{base}/mlflow/upload-artifact", self._upload_to_run, stream=True),
                 _route(f"{models}/directories", self._list_of_model),
                 _route(f"{models}/files", self._get_of_model),
             ]
         return made
 
     async def _upload(self, request: Request) -> Response:
-        access = access_of(request.scope)
         path = await run_in_threadpool(self._admitted, request, request.path_params["path"])
+        return await self._keep(request, path, request.stream())
+
+    async def _upload_to_run(self, request: Request) -> Response:
+        """Keep a small file of a run, which is the body of the request as it is."""
+        fields = _fields(request)
+        for name in ("run_uuid", "path"):
+            if not fields.text(name):
+                raise refused(f"Request must specify {name}.")
+        path, data = safe_path(fields.text("path")), await _small_body(request)
+        folder = self._files.run_folder(await run_in_threadpool(self._run_uri, request))
+        if folder is None:
+            raise refused("The artifacts of this run are not in the hub: send them to where they are.")
+        return await self._keep(request, f"{folder}/{path}", _whole(data))
+
+    async def _keep(self, request: Request, path: str, parts: AsyncIterator[bytes]) -> Response:
+        access = access_of(request.scope)
         if not access.allows("admin"):
             await run_in_threadpool(self._files.check_unused, path, access.token.id if access.token else "")
-        await self._files.keep(path, request.stream())
+        await self._files.keep(path, parts)
         if access.token is not None:
             await run_in_threadpool(self._files.note_token, path, access.token.id)
         return json_response({})
@@ -119,6 +137,22 @@ class ArtifactCalls:
         with self._tracking.database.read() as db:
             project = access_of(request.scope).project
             return logged_models.find(db, request.path_params["model_id"], project).artifact_uri
+
+
+async def _small_body(request: Request) -> bytes:
+    """Return the body of a request; Refused when it is empty or large."""
+    found = bytearray()
+    async for part in request.stream():
+        found += part
+        if len(found) > MAX_UPLOAD:
+            raise refused("Artifact size is too large. Max size is 10MB.")
+    if not found:
+        raise refused("Request must specify data.")
+    return bytes(found)
+
+
+async def _whole(data: bytes) -> AsyncIterator[bytes]:
+    yield data
 
 
 def _upload_at_once(request: Request) -> Response:
