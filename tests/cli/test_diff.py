@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from stepscope.cli.journal_answers import RUN, JournalAnswers
 from stepscope.cli.main import main
 from stepscope.model.names import EVENT_STARTED
 from tests.cli.journals import SECOND, START, event, finished, later, metric, write
@@ -39,6 +40,7 @@ def compared(home: Path, capsys: pytest.CaptureFixture[str], *options: str) -> d
 
 EXPECTED = {
     "runs": ["R0", "R1"],
+    "importing": {},
     "run": {"name": ["try 0", "try 1"]},
     "settings": {"lr": [0.1, 0.2]},
     "git": {"git.commit": ["c0", "c1"]},
@@ -81,3 +83,21 @@ def test_the_text(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert lines[lines.index("SETTINGS") + 1].split() == ["lr", "0.1", "0.2"]
     assert lines[lines.index("LAST VALUES") + 1].split() == ["trainer/loss", "0.5", "0.25", "-0.25"]
     assert all(len(line) <= 100 for line in lines)
+
+
+def test_a_run_that_is_being_imported(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A run of whose journals a hub has read a part is compared, and the output says how much of it."""
+    two(tmp_path)
+    ask = JournalAnswers.get
+
+    def half_read(self: JournalAnswers, path: str, *, run: str, **params: Any) -> Any:
+        answer = ask(self, path, run=run, **params)
+        return {**answer, "importing": {"bytes": 40, "total": 100}} if (path, run) == (RUN, "R1") else answer
+
+    monkeypatch.setattr(JournalAnswers, "get", half_read)
+    assert compared(tmp_path, capsys, "R0", "R1")["importing"] == {"R1": 0.4}
+    assert main(["diff", "R0", "R1", "--home", str(tmp_path)]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[2] == "R1 is being imported, 40% so far: the rest is not compared yet"

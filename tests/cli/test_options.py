@@ -20,6 +20,15 @@ def test_home_is_the_option_then_the_variable_then_the_default(tmp_path: Path, m
     assert home_of(argparse.Namespace(home=Path("given"))) == tmp_path / "given"
 
 
+def test_a_home_that_is_a_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A home that is a file is an error that says so, and not a folder without runs."""
+    file = tmp_path / "home"
+    file.write_text("not a folder")
+    for command in ("runs", "show", "top"):
+        assert main([command, "--home", str(file)]) == 2
+        assert f"must be a folder, but {file} is a file" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(
     ("line", "message"),
     [

@@ -108,6 +108,19 @@ def test_a_hub_that_refuses_does_not_hide_the_journals(
     assert "STEPSCOPE_TOKEN" in said.err
 
 
+def test_an_unknown_run_is_told_the_runs_of_the_hub(start_hub: StartHub, capsys: pytest.CaptureFixture[str]) -> None:
+    """Who names a run that is not there is told the runs that are, also those that have no journals here."""
+    hub = start_hub()
+    write(hub.home, "here", [metric(4, loss=0.25), finished()], name="base")
+    hub.wait_stored("folder", 2)
+    send(hub, 0, *RECORDS)
+    for command in ("show", "findings"):
+        capsys.readouterr()
+        assert main([command, "nope", "--home", str(hub.home)]) == 2
+        said = capsys.readouterr().err
+        assert ("  far  remote" in said, "  here  base" in said) == (True, True)
+
+
 def test_tail(start_hub: StartHub, capsys: pytest.CaptureFixture[str]) -> None:
     """Each kind of a run that is elsewhere has its line, as if its journals were here."""
     hub = start_hub()

@@ -8,6 +8,7 @@ from tests.dialects.mlflow.receiver.rest_calls import RestCalls
 
 CALLS = (
     *("experiments/create", "experiments/search", "experiments/update", "experiments/set-experiment-tag"),
+    *("experiments/search-datasets", "upload-artifact"),
     *("runs/create", "runs/update", "runs/search", "runs/log-metric", "runs/log-batch", "runs/log-parameter"),
     *("runs/set-tag", "runs/delete-tag", "runs/log-inputs", "runs/outputs", "runs/log-model", "runs/delete"),
     *("logged-models", "logged-models/search", "logged-models/x/params"),

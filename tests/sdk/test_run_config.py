@@ -5,6 +5,8 @@ import json
 import pickle
 from typing import Any
 
+import pytest
+
 import stepscope
 from stepscope.journal.run_summary import read_run
 from stepscope.sdk.off import OffRun
@@ -63,11 +65,21 @@ def test_it_is_a_dict(run: stepscope.Run) -> None:
     assert recorded(run) == {"a": 1}
 
 
-def test_what_cannot_be_a_config_is_rejected(run: stepscope.Run) -> None:
-    """Assigning anything but a dict is counted; a disabled run takes everything."""
+def test_what_cannot_be_a_config_is_rejected(run: stepscope.Run, caplog: pytest.LogCaptureFixture) -> None:
+    """Assigning anything but a dict, or updating with it, is counted and warned of once; a disabled run takes all."""
     run.config = 5  # type: ignore[assignment]
     assert run.flush(300).rejected_keys == {"config": "must be a dict, got int"}
+    run.config.update(5, lr=0.1)
+    run.config.update([1, 2])
+    run.config |= "text"
+    run.config.update({"a": 1}, {"b": 2})
+    assert run.flush(300).rejected_keys["config.update"] == "must be a dict, got int"
+    assert run.config == {"lr": 0.1}
+    said = [each.message for each in caplog.records if "'config.update'" in each.message]
+    assert len(said) == 1
+    assert sum(number for name, number in run.outcomes.snapshot().items() if "must be a dict" in name) == 5
     off = OffRun()
+    off.config.update(5)
     off.config["x"] = 1
     assert off.config == {"x": 1}
     off.config = {"y": 2}

@@ -9,8 +9,9 @@ from typing import Any
 from stepscope.cli import text
 from stepscope.cli.journal_answers import RUN
 from stepscope.cli.options import RUN_HELP, Commands, add_command, home_of
+from stepscope.cli.run_document import imported_share
 from stepscope.cli.run_text import flatten
-from stepscope.cli.stored_run import open_answers
+from stepscope.cli.stored_run import StoredRun, open_answers
 from stepscope.cli.text import columns_of
 from stepscope.hub.client import RUNS, open_http_client
 from stepscope.journal.resolve_run import LATEST, PROBES, run_times
@@ -35,6 +36,8 @@ class Facts:
     name: str
     sections: Mapping[str, Table]
     units: Mapping[str, str]
+    imported: float | None
+    """The share of its journals that a hub has read, while it is importing them: the rest is not compared."""
 
 
 def add(commands: Commands) -> None:
@@ -53,7 +56,8 @@ def command(args: argparse.Namespace) -> int:
         raise ConfigError(f"both are the run {first.run}: name another one")
     found = {name: _compared(first, second, name, everything=args.all) for name in SECTIONS}
     if args.json:
-        print(dumps({"runs": [first.run, second.run], **found}))
+        importing = {each.run: each.imported for each in (first, second) if each.imported is not None}
+        print(dumps({"runs": [first.run, second.run], "importing": importing, **found}))
     else:
         print("\n".join(_lines(first, second, found, text.width())))
     return 0
@@ -76,7 +80,11 @@ def _pair(home: Path, names: Sequence[str]) -> Sequence[str]:
 def _facts(home: Path, name: str) -> Facts:
     """Ask about a run."""
     with open_answers(home, name) as stored:
-        row, keys = stored.get(RUN), stored.get(f"{RUN}/keys")["keys"]
+        return _told(stored)
+
+
+def _told(stored: StoredRun) -> Facts:
+    row, keys = stored.get(RUN), stored.get(f"{RUN}/keys")["keys"]
     tags = " ".join(tag_text(*tag) for tag in row["tags"].items())
     described = {**row, "tags": tags, "lasted": formatting.duration(row["duration"])}
     sections: dict[str, dict[str, Any]] = {name: {} for name in SECTIONS}
@@ -87,7 +95,7 @@ def _facts(home: Path, name: str) -> Facts:
         sections[kind if kind in ("git", "packages") and rest else "environment"][name] = value
     sections["values"] = {each["key"]: each["last"] for each in keys}
     units = {each["key"]: each["unit"] for each in keys if each["unit"]}
-    return Facts(row["id"], row["name"] or row["id"], sections, units)
+    return Facts(row["id"], row["name"] or row["id"], sections, units, imported_share(row))
 
 
 def _compared(first: Facts, second: Facts, section: str, *, everything: bool) -> dict[str, list[Any]]:
@@ -103,6 +111,9 @@ def _lines(first: Facts, second: Facts, found: Mapping[str, Mapping[str, list[An
     names = [each.name if each.name == each.run else f"{each.name} ({each.run})" for each in (first, second)]
     yield text.paint(text.clean(f"- {names[0]}"), "red")
     yield text.paint(text.clean(f"+ {names[1]}"), "green")
+    for each in (first, second):
+        if each.imported is not None:
+            yield text.clean(f"{each.run} is being imported, {each.imported:.0%} so far: the rest is not compared yet")
     for section, rows in found.items():
         if not rows:
             continue

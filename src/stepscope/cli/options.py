@@ -7,6 +7,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeAlias
 
+from stepscope.model.errors import ConfigError
 from stepscope.sdk import settings
 
 Commands: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
@@ -144,6 +145,9 @@ def add_to_verbs(verbs: Commands) -> None:
 
 
 def home_of(args: argparse.Namespace) -> Path:
-    """The home folder: the option, else the default of a run started here."""
+    """The home folder: the option, else the default of a run started here; ConfigError when it is a file."""
     given: Path | None = args.home
-    return settings.load({}).home if given is None else given.expanduser().absolute()
+    home = settings.load({}).home if given is None else given.expanduser().absolute()
+    if home.is_file():
+        raise ConfigError(f"the home must be a folder, but {home} is a file; choose one with --home or STEPSCOPE_HOME")
+    return home

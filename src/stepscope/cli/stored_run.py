@@ -76,8 +76,11 @@ def _small(home: Path, name: str) -> str | None:
 def _of_hub(client: HubClient, home: Path, name: str) -> StoredRun | None:
     try:
         return StoredRun(client, resolve_run(client, home, name, patience=0.0))
-    except UnknownRun:
-        find_run(home, name)  # raises too, unless its journals are here and were not read yet
+    except UnknownRun as unknown:
+        try:
+            find_run(home, name)  # its journals may be here, and not read yet
+        except UnknownRun:
+            raise unknown from None  # which names the runs of the hub, also those without journals here
     except HubError as error:
         print(text.clean_lines(f"stepscope: {error}"), file=sys.stderr)
     return None

@@ -76,7 +76,7 @@ class OffRun(Run):
         self.project = "disabled"
         self.name = None
         self.rank = 0
-        self._config = RunConfig(None, lambda changes: None)
+        self._config = RunConfig(None, lambda changes: None, lambda key, reason: None)
         self.status = "disabled"
 
     @property

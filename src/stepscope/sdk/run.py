@@ -102,7 +102,7 @@ class Run(RunState):
         self.project = safe_text(settings.project)
         self.name = None if settings.name is None else safe_text(settings.name)
         self.rank = launch.rank
-        self._config = RunConfig(config, self._record_config)
+        self._config = RunConfig(config, self._record_config, self.reject)
         self.status = "running"
         self.main = True
         self.pid = os.getpid()
@@ -169,7 +169,7 @@ class Run(RunState):
         if not isinstance(values, Mapping):
             self.reject("config", f"must be a dict, got {type(values).__name__}")
             return
-        self._config = RunConfig(values, self._record_config)
+        self._config = RunConfig(values, self._record_config, self.reject)
         self._record_config(self._config)
 
     def _record_config(self, changes: Mapping[str, Any]) -> None:

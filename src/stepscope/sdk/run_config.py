@@ -14,11 +14,17 @@ class RunConfig(dict[str, Any]):
     """
 
     _record: Callable[[Mapping[str, Any]], None]
+    _reject: Callable[[str, str], None]
     _recorded: dict[str, Any]
 
-    def __init__(self, values: Mapping[str, Any] | None, record: Callable[[Mapping[str, Any]], None]) -> None:
+    def __init__(
+        self,
+        values: Mapping[str, Any] | None,
+        record: Callable[[Mapping[str, Any]], None],
+        reject: Callable[[str, str], None],
+    ) -> None:
         super().__init__(clean(values))
-        self.__dict__.update(_record=record, _recorded=clean(self))
+        self.__dict__.update(_record=record, _reject=reject, _recorded=clean(self))
 
     def __setattr__(self, name: str, value: Any) -> None:
         self[name] = value
@@ -36,8 +42,15 @@ class RunConfig(dict[str, Any]):
         self.update({key: value})
 
     def update(self, *values: Any, **more: Any) -> None:
-        """Set several keys."""
-        changes = dict(*values, **more)
+        """Set several keys; what is no dict and no list of pairs is counted as rejected."""
+        try:
+            changes = dict(*values, **more)
+        except (TypeError, ValueError):
+            given = " and ".join(type(each).__name__ for each in values)
+            self._reject("config.update", f"must be a dict, got {given}")
+            changes = more
+        if not changes:
+            return
         super().update(changes)
         self._note(changes)
 

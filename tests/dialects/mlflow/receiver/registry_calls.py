@@ -38,6 +38,10 @@ LIFE: list[Request] = [
     _get("model-versions/get?name=cats&version=1"),
     _get("model-versions/get-download-uri?name=cats&version=4"),
     _get("model-versions/get-download-uri?name=cats&version=3"),
+    _get("model-versions/get-download-uri?name=dogs&version=1"),
+    _post("model-versions/create", name="dogs", source="runs:/of-another-server/model", run_id="of-another-server"),
+    _get("model-versions/get-download-uri?name=dogs&version=3"),
+    _post("model-versions/create", name="dogs", source="runs:/$registered", run_id="$registered"),
     _get("logged-models/$logged"),
     _post("registered-models/alias", name="cats", alias="champion", version="1"),
     _post("registered-models/alias", name="cats", alias="other-1", version="1"),
@@ -128,10 +132,17 @@ ASKED: list[Request] = [
     _post("model-versions/create", name="cats", source="mlflow-artifacts:/$registry/x/artifacts", run_id="$registered"),
     _post("model-versions/create", name="cats", source="runs:/none/model", run_id="$registered"),
     _post("model-versions/create", name="cats", source="runs:/$registered/model"),
+    _post("model-versions/create", name="cats", source="runs://host/$registered/model", run_id="$registered"),
+    _post("model-versions/create", name="cats", source="runs:/x/../y", run_id="x"),
+    _post("model-versions/create", name="cats", source="runs:/x/%2e%2e/y", run_id="x"),
     _post("model-versions/create", name="cats", source=INSIDE, model_id="$logged"),
     _post("model-versions/create", name="cats", source="$place", model_id="none"),
     _post("model-versions/create", name="cats", source="s3://b/m", tags=[{"key": "a?", "value": "1"}]),
     *(_get(f"model-versions/get{query}") for query in ("", "?name=cats", "?name=cats&version=x", "?name=no&version=1")),
+    *(
+        _get(f"model-versions/get?name=cats&version={text}")
+        for text in ("the-newest-one-of-them", "9" * 30, "9" * 5000)
+    ),
     _get("model-versions/get-download-uri?name=cats&version=99"),
     _patch("model-versions/update", name="cats", version="99", description="x"),
     _post("model-versions/transition-stage", name="cats", version="1"),

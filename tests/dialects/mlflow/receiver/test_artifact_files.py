@@ -89,6 +89,15 @@ def test_a_token_of_a_project_reaches_its_own_files(start_hub: StartHub, tmp_pat
     for path in (f"runs/get?run_id={run}", file, f"artifacts/list?run_id={run}", f"{FILES}?path=0/{run}"):
         assert [ask("GET", path, None, token) for token in (mine, other)] == [200, 404], path
     assert ask("GET", FILES, None, other) == 404
+    small = f"/ajax-api/2.0/mlflow/upload-artifact?run_uuid={run}&path=b.txt"
+    assert [ask("POST", small, b"x", token) for token in (mine, other)] == [200, 404]
+    used = [{"dataset": {"name": "n", "digest": "d", "source_type": "s", "source": "{}"}}]
+    server.post("runs/log-inputs", {"run_id": run, "datasets": used}, authorization=f"Bearer {mine}")
+    searched = [
+        server.post("experiments/search-datasets", {"experiment_ids": ["0"]}, authorization=f"Bearer {token}").body
+        for token in (mine, other)
+    ]
+    assert [len(each.get("dataset_summaries", ())) for each in searched] == [1, 0]
     server.post("experiments/create", {"name": "secret"}, authorization=f"Bearer {mine}")
     named = "experiments/get-by-name?experiment_name=secret"
     assert [ask("GET", named, None, token) for token in (mine, other)] == [200, 404]

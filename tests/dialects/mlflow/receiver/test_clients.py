@@ -17,6 +17,13 @@ SCRIPTS = Path(__file__).parent / "scripts"
 IMPORTED = "mlflow,torch,lightning.pytorch"
 """What most scripts import, which takes ten seconds: the process that they are forked from has done so once."""
 
+IN_PARTS = {
+    "MLFLOW_ENABLE_PROXY_MULTIPART_UPLOAD": "true",
+    "MLFLOW_ENABLE_PROXY_MULTIPART_DOWNLOAD": "true",
+    "MLFLOW_MULTIPART_UPLOAD_MINIMUM_FILE_SIZE": "1000",
+}
+"""Clients are told to send files in parts, which a hub does not take: they send them whole when it says so."""
+
 
 def play(hub: RunningHub, script: str, folder: Path, *needed: str) -> Any:
     """Run a script with the one variable set, and return what it prints last."""
@@ -24,7 +31,7 @@ def play(hub: RunningHub, script: str, folder: Path, *needed: str) -> Any:
     if missing:
         pytest.skip(f"{', '.join(missing)} is not installed")
     kept = {key: value for key, value in os.environ.items() if not key.startswith(("MLFLOW_", "STEPSCOPE_", "OTEL_"))}
-    env = {**kept, "MLFLOW_TRACKING_URI": hub.url, "MLFLOW_DISABLE_TELEMETRY": "true"}
+    env = {**kept, "MLFLOW_TRACKING_URI": hub.url, "MLFLOW_DISABLE_TELEMETRY": "true", **IN_PARTS}
     program = Path(shutil.copy(SCRIPTS / script, folder))
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("MLFLOW_DISABLE_TELEMETRY", "true")

@@ -65,6 +65,11 @@ def test_a_project_has_its_own(start_hub: StartHub, tmp_path: Path) -> None:
     assert server.post("model-versions/create", made, **b).status == 400, "a run of another project"
     assert server.post("model-versions/create", VERSION, **b).status == 404
     assert server.post("registered-models/create", {"name": "cats"}, **b).body["error_code"].endswith("EXISTS")
+    assert server.post("registered-models/create", {"name": "dogs"}, **b).status == 200
+    named = {"name": "dogs", "source": f"runs:/{run['run_id']}/m", "run_id": run["run_id"]}
+    assert server.post("model-versions/create", named, **b).status == 200, "kept as text, like that of another server"
+    place = server.send("GET", "model-versions/get-download-uri?name=dogs&version=1", **b).body["artifact_uri"]
+    assert place == named["source"], "not where the files of a run of another project are"
 
 
 @pytest.fixture(scope="module")

@@ -57,6 +57,7 @@ CALLS: list[tuple[str, str, dict[str, Any]]] = [
         "experiments/search",
         {"filter": "name = 'a'", "order_by": ["name"], "max_results": 2, "view_type": "ALL"},
     ),
+    ("POST", "experiments/search-datasets", {"experiment_ids": ["0"]}),
     ("POST", "experiments/update", {"experiment_id": "0", "new_name": "Default"}),
     ("POST", "experiments/set-experiment-tag", {"experiment_id": "0", "key": "k", "value": "v"}),
     ("POST", "experiments/delete-experiment-tag", {"experiment_id": "0", "key": "k"}),

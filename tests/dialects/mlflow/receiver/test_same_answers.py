@@ -125,6 +125,10 @@ def test_what_is_not_here(both: BothServers) -> None:
         "webhooks": "webhooks",
         "/api/3.0/mlflow/datasets/search": "no store of evaluation datasets",
         "/api/3.0/mlflow/scorers/register": "scorers",
+        "/api/3.0/mlflow/traces/metrics": "metrics, correlations or prompts of traces",
+        "/api/3.0/mlflow/traces/calculate-filter-correlation": "metrics, correlations or prompts of traces",
+        "/api/3.0/mlflow/gateway/secrets/create": "no AI gateway",
+        "/api/3.0/mlflow/workspaces": "no workspaces",
         "/ajax-api/2.0/mlflow/runs/create-promptlab-run": "no MLflow web page, which alone makes this call",
         "no-such-call": "no such call",
     }
@@ -132,6 +136,14 @@ def test_what_is_not_here(both: BothServers) -> None:
         answer = both.servers[1].post(path, {"name": "x"})
         assert (answer.status, answer.body["error_code"]) == (404, "ENDPOINT_NOT_FOUND")
         assert missing in answer.body["message"]
+
+
+def test_files_in_parts(both: BothServers) -> None:
+    """An upload in parts and a download from elsewhere are refused in the words that make clients use one request."""
+    parts = {"path": "big.bin", "num_parts": 2, "upload_id": "x", "parts": []}
+    for call in ("create", "complete", "abort"):
+        assert same(both, "POST", f"/api/2.0/mlflow-artifacts/mpu/{call}/$experiment/x", parts).status == 501
+    assert same(both, "GET", "/api/2.0/mlflow-artifacts/presigned/$experiment/x/big.bin").status == 501
 
 
 def test_several_orders(both: BothServers) -> None:
@@ -287,6 +299,45 @@ def test_a_run_with_everything(both: BothServers) -> None:
         ("GET", "logged-models/$model", None),
     ):
         same(both, method, path, body)
+
+
+def test_datasets_of_experiments(both: BothServers) -> None:
+    """Each dataset of the runs of the experiments is found once for each context; what is no question is refused."""
+    both.make("$used", "experiments/create", {"name": "datasets"}, "experiment_id")
+    for run in ("$first", "$second"):
+        both.make(run, "runs/create", {"experiment_id": "$used"}, "run", "info", "run_id")
+    source = {"source_type": "s", "source": "{}"}
+    context = [{"key": "mlflow.data.context", "value": "training"}, {"key": "other", "value": "x"}]
+    for run, name, tags in (("$first", "a", context), ("$first", "b", []), ("$second", "a", context)):
+        used = [{"dataset": {"name": name, "digest": "d", **source}, "tags": tags}]
+        same(both, "POST", "runs/log-inputs", {"run_id": run, "datasets": used})
+    path = "/ajax-api/2.0/mlflow/experiments/search-datasets"
+    found = same(both, "POST", path, {"experiment_ids": ["$used", "999999"]}).body["dataset_summaries"]
+    assert [(each["name"], each.get("context")) for each in found] == [("a", "training"), ("b", None)]
+    for asked in ({}, {"experiment_ids": []}, {"experiment_ids": ["1"] * 21}, {"experiment_ids": ["x"]}):
+        assert same(both, "POST", path, asked).status == 400
+    same(both, "POST", path, {"experiment_ids": ["999999"]})
+
+
+def test_a_small_file_of_a_run(both: BothServers) -> None:
+    """A file that MLflow's page sends to a run is among its artifacts; what is none is refused in the same words."""
+    both.make_run("filed", start_time=T + 300)
+    path = "/ajax-api/2.0/mlflow/upload-artifact"
+    for query in (
+        "",
+        "?run_uuid=$filed",
+        "?run_uuid=$filed&path=",
+        "?run_uuid=$filed&path=../x",
+        "?run_uuid=$filed&path=x",
+    ):
+        assert same(both, "POST", f"{path}{query}").status == 400
+    for server, ids in zip(both.servers, both.ids, strict=True):
+        sent = [server.send("POST", f"{path}?run_uuid={run}&path=a/b.txt", b"text") for run in (ids["$filed"], "none")]
+        assert [each.status for each in sent] == [200, 404]
+        large = server.send("POST", f"{path}?run_uuid={ids['$filed']}&path=large", bytes(10 * 1024 * 1024 + 1))
+        assert (large.status, large.body["message"]) == (400, "Artifact size is too large. Max size is 10MB.")
+    assert same(both, "GET", "/get-artifact?run_id=$filed&path=a/b.txt").body == b"text"
+    same(both, "GET", "artifacts/list?run_id=$filed")
 
 
 @pytest.fixture(scope="module")

@@ -67,6 +67,24 @@ def test_refusals(both: BothServers) -> None:
     assert wrong == []
 
 
+def test_a_file_of_a_version(both: BothServers) -> None:
+    """A file of a version is sent from the artifacts of its run, also where the source is `runs:/`."""
+    for server, ids in zip(both.servers, both.ids, strict=True):
+        place = f"/api/2.0/mlflow-artifacts/artifacts/{ids['$registry']}/{ids['$registered']}/artifacts/model/a.txt"
+        assert server.send("PUT", place, b"some text").status == 200
+    path = "/model-versions/get-artifact"
+    assert both.same("GET", f"{path}?name=cats&version=1&path=a.txt").body == b"some text"
+    theirs, ours = both.ask("GET", f"{path}?name=hounds&version=1&path=a.txt")
+    assert (theirs.status, ours.body) == (500, b"some text"), "MLflow's server fails with a source `runs:/`"
+    for query in ("name=cats&version=1&path=../a.txt", "name=cats&version=99&path=a.txt", "name=no&version=1&path=a"):
+        assert both.same("GET", f"{path}?{query}").status in (400, 404)
+    for query in ("name=cats&version=1&path=none", "name=cats&version=1", "name=cats&version=3&path=x"):
+        theirs, ours = both.ask("GET", f"{path}?{query}")
+        assert 400 <= ours.status < 500 <= theirs.status or ours.status == theirs.status
+    of_another = both.servers[1].send("GET", f"{path}?name=hounds&version=3&path=x")
+    assert (of_another.status, of_another.body["error_code"]) == (404, "RESOURCE_DOES_NOT_EXIST"), "no such run"
+
+
 def test_filters(both: BothServers) -> None:
     """A filter finds the same models and versions in the same order, or is refused with the same message."""
     assert differences(both, "registered-models/search", [{"filter": text} for text in MODEL_FILTERS]) == []

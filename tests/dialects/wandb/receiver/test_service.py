@@ -221,6 +221,14 @@ def test_what_the_hub_cannot_do_is_refused_in_words(hub: RunningHub, query: str,
     assert hub.request("GET", "/api/runs/fork").status == 404
 
 
+def test_a_query_of_another_api_is_refused_in_words(hub: RunningHub) -> None:
+    """MLflow's page asks at the same address: the answer names what was asked, and whose queries are answered."""
+    query = """query q { mlflowGetExperiment(input: {experimentId: "0"}) { experiment { name } } }"""
+    answer = hub.post("/graphql", json.dumps({"query": query, "operationName": "q"}).encode(), JSON).json()
+    said = answer["errors"][0]["message"]
+    assert said == "this Stepscope hub does not support 'mlflowGetExperiment': its GraphQL is W&B's"
+
+
 def test_uploads_come_back_with_their_bytes(hub: RunningHub) -> None:
     """A file is listed with its size and read back, by its address and by a signed link, which no other opens."""
     data = random.Random(2).randbytes(300_000)

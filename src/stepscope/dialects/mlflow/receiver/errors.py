@@ -11,8 +11,8 @@ from stepscope.extend.receiver import Refusal, Refused, error_response, json_res
 
 INVALID, MISSING, EXISTS = "INVALID_PARAMETER_VALUE", "RESOURCE_DOES_NOT_EXIST", "RESOURCE_ALREADY_EXISTS"
 BAD_REQUEST, INVALID_STATE, TOO_MANY = "BAD_REQUEST", "INVALID_STATE", "RESOURCE_LIMIT_EXCEEDED"
-DENIED = "PERMISSION_DENIED"
-_STATUSES = {MISSING: HTTPStatus.NOT_FOUND, DENIED: HTTPStatus.FORBIDDEN}
+DENIED, UNSUPPORTED = "PERMISSION_DENIED", "NOT_IMPLEMENTED"
+_STATUSES = {MISSING: HTTPStatus.NOT_FOUND, DENIED: HTTPStatus.FORBIDDEN, UNSUPPORTED: HTTPStatus.NOT_IMPLEMENTED}
 _BY_STATUS = {
     400: BAD_REQUEST,
     401: "UNAUTHENTICATED",
@@ -36,7 +36,7 @@ class MlflowRefusal(Refusal):
 
 
 def refused(message: str, code: str = INVALID) -> Refused:
-    """Return the exception for an invalid request; always a 4xx."""
+    """Return the exception for an invalid request: a 4xx, or 501 for what clients then do in another way."""
     return Refused(MlflowRefusal(_STATUSES.get(code, HTTPStatus.BAD_REQUEST), message, None, code))
 
 
@@ -61,12 +61,19 @@ def shown_value(value: Any) -> str:
 
 
 _ABSENT = {
-    "traces": "assessments or metrics of traces, and no traces of clients before MLflow 3",
+    "traces": "assessments, metrics, correlations or prompts of traces, and no traces of clients before MLflow 3",
     "datasets": "store of evaluation datasets",
     "scorers": "registry of scorers",
     "webhooks": "registry of webhooks",
+    "gateway": "AI gateway and no store of its secrets",
+    "workspaces": "workspaces: tokens are for projects",
+    "issues": "issues of traces",
+    "label-schemas": "label schemas of traces",
+    "prompt-optimization": "optimization of prompts",
 }
 """Features of MLflow's server that a hub lacks, by the first part of the path below the API."""
+_CALLS_OF_TRACES = ("traces/metrics", "traces/calculate-filter-correlation")
+"""Unsupported calls whose path reads like that of a trace, which is got with another method."""
 
 
 def refusal_response(refusal: Refusal, path: str = "") -> Response:
@@ -74,9 +81,11 @@ def refusal_response(refusal: Refusal, path: str = "") -> Response:
     called = path.partition("/mlflow/")[2]
     other = "MLflow web page, which alone makes this call" if path.startswith("/ajax-api/") else "such call"
     absent = _ABSENT.get(called.partition("/")[0], other) if called else ""
-    if refusal.status == HTTPStatus.NOT_FOUND and absent and not isinstance(refusal, MlflowRefusal):
+    wrong_method = refusal.status == HTTPStatus.METHOD_NOT_ALLOWED and called in _CALLS_OF_TRACES
+    unknown = wrong_method or refusal.status == HTTPStatus.NOT_FOUND
+    if unknown and absent and not isinstance(refusal, MlflowRefusal):
         message = f"{called[:100]} is not supported: a Stepscope hub has MLflow's tracking API, but no {absent}"
-        refusal = MlflowRefusal(refusal.status, message, None, _BY_STATUS[refusal.status])
+        refusal = MlflowRefusal(HTTPStatus.NOT_FOUND, message, None, _BY_STATUS[HTTPStatus.NOT_FOUND])
     code = refusal.error_code if isinstance(refusal, MlflowRefusal) else _BY_STATUS.get(refusal.status, BAD_REQUEST)
     body = {"error_code": code, "message": refusal.message}
     if refusal.status < HTTPStatus.INTERNAL_SERVER_ERROR:

@@ -14,6 +14,7 @@ from stepscope.dialects.mlflow.receiver.experiments import (
     describe_experiment,
     find_active,
     find_experiment,
+    numbers_of,
 )
 from stepscope.dialects.mlflow.receiver.names_and_limits import (
     check_experiment_name,
@@ -24,6 +25,9 @@ from stepscope.dialects.mlflow.receiver.names_and_limits import (
 from stepscope.dialects.mlflow.receiver.run_search import search_experiments
 from stepscope.dialects.mlflow.receiver.tracking import Body, Call
 from stepscope.dialects.mlflow.receiver.tracking_rows import EXPERIMENT_TAGS, add_row, find_row
+
+MAX_EXPERIMENTS, MAX_DATASETS = 20, 1000
+"""Of a search for datasets."""
 
 
 def create(db: sqlite3.Connection, call: Call) -> Body:
@@ -74,6 +78,30 @@ def get_by_name(db: sqlite3.Connection, call: Call) -> Body:
 def search(db: sqlite3.Connection, call: Call) -> Body:
     """Return a page of experiments."""
     return search_experiments(db, call.fields, call.project)
+
+
+def search_datasets(db: sqlite3.Connection, call: Call) -> Body:
+    """Return the datasets of the runs of some experiments: each name and digest once for each context."""
+    experiments = call.fields.ids("experiment_ids")
+    if not experiments:
+        raise refused("SearchDatasets request must specify at least one experiment_id.")
+    if len(experiments) > MAX_EXPERIMENTS:
+        raise refused(
+            f"SearchDatasets request cannot specify more than {MAX_EXPERIMENTS} experiment_ids. "
+            f"Received {len(experiments)} experiment_ids."
+        )
+    rows = db.execute(
+        "SELECT runs.experiment, datasets.name, datasets.digest, datasets.context FROM datasets "
+        f"JOIN runs ON runs.number = datasets.run WHERE runs.experiment IN {numbers_of(experiments)} "
+        "AND (?1 IS NULL OR runs.project = ?1) GROUP BY 1, 2, 3, 4 ORDER BY min(datasets.rowid) LIMIT ?2",
+        (call.project, MAX_DATASETS),
+    )
+    found = [
+        {"experiment_id": str(experiment), "name": name, "digest": digest}
+        | ({"context": context} if context is not None else {})
+        for experiment, name, digest, context in rows
+    ]
+    return {"dataset_summaries": found} if found else {}
 
 
 def update(db: sqlite3.Connection, call: Call) -> None:

@@ -90,11 +90,12 @@ def check_alias_is_free(alias: str) -> None:
 
 
 def version_number(text: str) -> int:
-    """Parse a version."""
+    """Parse a version; one beyond 64 bits is -1, which there is not."""
     try:
-        return int(text) if len(text) < 20 else -1
+        number = int(text)
     except ValueError:
         raise refused(f"Parameter 'version' must be an integer, got '{text}'.") from None
+    return number if len(text) < 20 else -1
 
 
 def stage_named(text: str) -> str:

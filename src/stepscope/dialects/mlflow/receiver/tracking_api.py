@@ -76,6 +76,7 @@ _DATABASE_ENDPOINTS: list[tuple[str, str, Scope, DatabaseAnswer]] = [
     ("GET", "/experiments/get", "read", experiment_calls.get),
     ("GET", "/experiments/get-by-name", "read", experiment_calls.get_by_name),
     ("GET POST", "/experiments/search", "read", experiment_calls.search),
+    ("POST", "/experiments/search-datasets", "read", experiment_calls.search_datasets),
     ("POST", "/experiments/update", "ingest", experiment_calls.update),
     ("POST", "/experiments/delete", "admin", experiment_calls.delete),
     ("POST", "/experiments/restore", "admin", experiment_calls.restore),
@@ -137,7 +138,7 @@ class Mlflow:
     """Serves MLflow's clients; each MLflow run is a run of the hub."""
 
     name = "mlflow"
-    prefixes = ("/api/2.0/", "/api/3.0/", "/ajax-api/", "/get-artifact")
+    prefixes = ("/api/2.0/", "/api/3.0/", "/ajax-api/", "/get-artifact", "/model-versions/")
 
     def __init__(self, ports: ReceiverPorts) -> None:
         self._folder = ports.files / self.name

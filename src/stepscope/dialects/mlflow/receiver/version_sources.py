@@ -38,7 +38,7 @@ class Given(NamedTuple):
 
 
 def check_source(db: sqlite3.Connection, given: Given, project: str | None) -> Source:
-    """Return a source; Refused unless the run or model that is given contains it."""
+    """Return a source; Refused unless the run or model that is given contains it, or it is a place outside this hub."""
     try:
         scheme, host = (parts := urlsplit(given.uri)).scheme, parts.netloc
     except ValueError:
@@ -47,16 +47,15 @@ def check_source(db: sqlite3.Connection, given: Given, project: str | None) -> S
         return _of_models(db, given, host, project)
     if given.model_id and scheme not in _LOCAL:
         return _of_model(db, given, project)
-    location = given.uri
     if scheme in _LOCAL:
         _check_local(db, given, project)
     elif scheme == "runs":
-        location = _of_run(db, given, host, project)
+        _check_run(given, host)
     else:
         _check_path(given.uri)
         if _is_artifact(given.uri):
             _check_inside(db, given, project)
-    return Source(given.uri, location, given.run_id)
+    return Source(given.uri, given.uri, given.run_id)
 
 
 def _of_models(db: sqlite3.Connection, given: Given, host: str, project: str | None) -> Source:
@@ -118,17 +117,23 @@ def newest(db: sqlite3.Connection, model: model_registry.RegisteredModel, stage:
     return max(found)
 
 
-def _of_run(db: sqlite3.Connection, given: Given, host: str, project: str | None) -> str:
-    """Return the place of the files of `runs:/RUN/PATH`."""
+def place_of(db: sqlite3.Connection, location: str, project: str | None) -> str:
+    """Return where the files of a version are: for `runs:/RUN/PATH` below the artifacts of that run."""
+    if urlsplit(location).scheme != "runs":
+        return location
+    run_id, _, path = urlsplit(location).path.lstrip("/").partition("/")
+    return f"{find_run(db, run_id, project).artifact_uri.rstrip('/')}/{path}"
+
+
+def _check_run(given: Given, host: str) -> None:
+    """Refuse `runs:/RUN/PATH` of another run than the one that is given.
+
+    Whether there is such a run is not looked up: it may be on another tracking server.
+    """
     _check_path(given.uri)
-    run_id, _, path = urlsplit(given.uri).path.lstrip("/").partition("/")
+    run_id = urlsplit(given.uri).path.lstrip("/").partition("/")[0]
     if host or not run_id or run_id != given.run_id:
         raise _not_inside(given.uri, "run_id")
-    try:
-        run = find_run(db, run_id, project)
-    except Refused:
-        raise _not_inside(given.uri, "run_id") from None
-    return f"{run.artifact_uri.rstrip('/')}/{path}" if path else run.artifact_uri
 
 
 def _of_model(db: sqlite3.Connection, given: Given, project: str | None) -> Source:

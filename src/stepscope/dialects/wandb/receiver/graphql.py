@@ -289,7 +289,7 @@ class _Execution:
         found: dict[str, Any] = {}
         for field in self._fields(selections, 0):
             if strict and field.name not in node and field.name != "__typename":
-                raise GraphQLError(f"this Stepscope hub does not support {field.name[:80]!r} of the W&B API")
+                raise GraphQLError(f"this Stepscope hub does not support {field.name[:80]!r}: its GraphQL is W&B's")
             value = node.get(field.name)
             if callable(value):
                 self._check()
