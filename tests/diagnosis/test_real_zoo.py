@@ -35,6 +35,24 @@ MISSED = {
     "eighth.timm_other_mean_after_resume",  # found at the next evaluation, 29 steps later
     *("ninth.waits_for_a_cold_cache", "ninth.waits_for_a_slow_kernel"),  # on a machine that delays other steps as much
     "ninth.waits_for_new_workers",  # every 25 steps, on the same machine
+    "tenth.answers_that_never_end",
+    "tenth.blobs_never_found",
+    "tenth.checkpoints_with_all_that_was_logged",
+    "tenth.hot_and_slow",
+    "tenth.letters_driven_from_home",
+    "tenth.letters_of_any_kind",
+    "tenth.looked_at_too_often",
+    "tenth.memory_of_losses_kept",
+    "tenth.network_with_hiccups",
+    "tenth.pauses_to_collect",
+    "tenth.pucks_rate_a_hundred_times",
+    "tenth.pucks_that_never_end",
+    "tenth.ranks_one_is_slow",
+    "tenth.ring_maker_not_called",
+    "tenth.slower_by_what_is_kept",
+    "tenth.stalls_each_hundred_and_twenty",
+    "tenth.stalls_each_twenty_five",
+    "tenth.waves_scores_taken_for_shares",
 }
 """Faults that are not named as they should be."""
 ALARMED = {
@@ -49,6 +67,11 @@ ALARMED = {
     "third.healthy_student",
     "eighth.healthy_curriculum_of_sums",  # no stage is logged, so that its jumps are those of other data
     "eighth.healthy_dpo_with_noise",  # its steps did become slower by half, on a machine that told of no load
+    "tenth.healthy_letters",
+    "tenth.healthy_letters_far_from_home",
+    "tenth.healthy_rounds_of_asking",
+    "tenth.healthy_waves",
+    "tenth.healthy_weights_that_come_in",
 }
 """Healthy trainings with a finding; all but the first and the last two do diverge, overfit, collapse or lose their
 experts. The student was recorded when a teacher was still taken for the model that is trained."""
@@ -70,7 +93,7 @@ def test_recorded_trainings_are_diagnosed(family: str) -> None:
 
 
 def test_the_recordings_are_small_and_cover_both_halves() -> None:
-    """They take less than 5.4 MB, and the families that nothing was tuned on are there."""
-    assert sum(path.stat().st_size for path in RECORDINGS.glob("*.xz")) < 5_400_000
+    """They take less than 5.9 MB, and the families that nothing was tuned on are there."""
+    assert sum(path.stat().st_size for path in RECORDINGS.glob("*.xz")) < 5_900_000
     halves = {"tuned", "held out", "callbacks", "gpu", *BLIND}
     assert {half_of(each) for each in FAMILIES} == halves
