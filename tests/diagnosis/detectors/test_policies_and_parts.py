@@ -291,3 +291,15 @@ def test_what_a_discriminator_wins_is_dated_by_its_beginning() -> None:
     (found,) = found_in(values, 600)
     assert found.kind == "gan_imbalance"
     assert AT < (found.step or 0) <= AT + 90
+
+
+@pytest.mark.parametrize(("share", "kinds"), [(0.8, ["truncation"]), (0.3, [])])
+def test_few_answers_that_are_cut_off_since_the_first_evaluations_are_named(share: float, kinds: list[str]) -> None:
+    """Four are written at each tenth step: a quarter is cut off in the first of them, and most in all others."""
+
+    def values(step: int, rng: random.Random) -> Values:
+        cut_off = sum(rng.random() < share for _ in range(4)) / 4 if step > 30 else 0.25
+        found = {"loss": 1.2 + 2 * math.exp(-step / 40) + rng.gauss(0, 0.02)}
+        return found | ({"completions/clipped_ratio": max(cut_off, 2 * share - 1)} if step % 10 == 9 else {})
+
+    assert kinds_in(values, 420) == kinds

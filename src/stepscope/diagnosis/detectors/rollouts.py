@@ -55,6 +55,7 @@ MOE = Kind(
 )
 ROW = 20
 EQUAL, TRUNCATED, CUT = 0.95, 0.5, 0.3
+FEW = 128
 NO_SPREAD = 1e-3
 """A spread below this share of its highest value is none."""
 BEST = 0.9
@@ -127,6 +128,8 @@ def _judge_truncation(series: Series, run: RunState) -> Finding | None:
     if len(recent) < ROW or min(recent) < 0.8 * TRUNCATED or median(recent) < TRUNCATED or not series.middles:
         return None
     least = min(series.middles)
+    if series.count <= FEW:  # the first values are still known, and may be all that was usual
+        least = min(least, median(list(series.values)[:3]))
     if median(recent) - least < CUT and not (min(recent) > 0.9 and series.count >= 3 * ROW):
         return None
     limit = min(0.5 * (least + median(recent)), TRUNCATED)
