@@ -135,7 +135,7 @@ def truth_of(case: Case) -> dict[str, Any]:
     return {"kinds": case.kinds, "step": case.step, "window": case.window, "says": case.says}
 
 
-TIMED = frozenset(("data_stall", "throughput_loss", "slow_span"))
+TIMED = frozenset(("data_stall", "throughput_loss", "slow_span", "checkpoint_growth"))
 
 
 def _is_timed(tape: Tape) -> bool:

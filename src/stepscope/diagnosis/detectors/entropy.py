@@ -48,6 +48,7 @@ ON, NATS, STEADY = 24, 0.5, 0.95
 """In the second half of so many blocks it rose by so much, so steadily (Kendall's tau)."""
 WIDTH = 4
 """... for this many blocks."""
+DEAD = 8
 FORGETS, FALLEN, AGAIN = 8, 0.5, 0.9
 """From so many blocks on: it was below the first share of its first level, and is above the second again."""
 
@@ -174,14 +175,26 @@ class Entropy:
         was, became = middles[lowest], min(middles[-2:])
         if was > FALLEN * self._early or became < AGAIN * self._early or became - was < NATS or not self._reward_fell():
             return None
+        if any(each.same > DEAD for each in self._run.of_role("reward", series.rank, held_out=False)):
+            return None  # nothing is rewarded any more, and what there is to gain is the entropy
         self._reported.add("high")
         at = next(at for at in range(lowest + 1, len(middles)) if middles[at] > was + 0.1 * (became - was))
+        begun = max(series.firsts[at], self._left(was + 0.1 * (became - was)))
         text = (
             f"{series.key} had fallen from {number(self._sign * self._early)} to {number(self._sign * was)} and has "
-            f"risen to {number(series.value)} since step {series.firsts[at]}: the policy is as random as at first"
+            f"risen to {number(series.value)} since step {begun}: the policy is as random as at first"
         )
         band = sorted((self._sign * 0.5 * was, self._sign * 2.0 * was))
-        return EXPLOSION.about(series, series.firsts[at], text, (band[0], band[1]), weight=became / max(was, 1e-9))
+        return EXPLOSION.about(series, begun, text, (band[0], band[1]), weight=became / max(was, 1e-9))
+
+    def _left(self, low: float) -> int:
+        """Return the step since which all values that are still known have been above a level."""
+        begun = self._series.step
+        for step, value in zip(reversed(self._series.steps), reversed(self._series.values), strict=True):
+            if self._sign * value < low:
+                break
+            begun = step
+        return begun
 
     def _rewards_stay(self, since: int) -> bool:
         """Return whether a reward is known and none has risen since a step."""
