@@ -41,6 +41,26 @@ def test_stalls_that_come_as_regularly_as_nothing_by_chance_does_are_named(every
     assert f"every {every} steps" in found.text
 
 
+@pytest.mark.parametrize(("jitter", "kinds"), [(0.0, ["periodic_stall"]), (9.0, [])], ids=["by the clock", "at random"])
+def test_stalls_each_so_many_seconds_are_named(jitter: float, kinds: list[str]) -> None:
+    """A backup each twenty seconds comes at any step: steps of 20 to 60 ms, of which some are delayed anyway."""
+    made, now, chance = Diagnosis(), 10**18, random.Random(9)
+    due = now + 20_000 * MS
+    for step in range(4000):
+        began = now
+        now += int(20 * MS * chance.uniform(1, 3)) + (chance.random() < 0.01) * chance.randint(60, 400) * MS
+        if now >= due:
+            now += chance.randint(1500, 2500) * MS
+            due += int((20_000 + 1000 * chance.uniform(-jitter, jitter)) * MS)
+        root = (10**6 + step).to_bytes(8, "big")
+        made.feed(0, Span(began, now - began, step, None, bytes(16), root, None, "train.step"))
+        if step % 50 == 0:
+            made.feed(0, Metric(now, None, None, "system", {"cpu/load_1m": 12.0, "cpu/count": 2, "psi/cpu": 0.9}))
+    found = [each for each in made.findings() if each.severity != "INFO"]
+    assert [each.kind for each in found] == kinds
+    assert all("by the clock" in each.cause and "every 2" in each.text for each in found)
+
+
 def test_stalls_at_random_are_no_row() -> None:
     """However many there are: some of them are as far apart as others by chance."""
     assert found_in(0, 0, 6000, at_random=0.1) == []

@@ -1,5 +1,6 @@
 """Stalls at every so many steps, however many, or of one span alone: told so from those of a busy machine."""
 
+from bisect import bisect_left
 from itertools import pairwise
 from statistics import median
 from typing import ClassVar, NamedTuple
@@ -23,6 +24,9 @@ LEAST = 5
 """A row has so many stalls..."""
 BY_CHANCE = 1e-3
 """... and comes by chance less often than this, as often as stalls as long come in this span anyway."""
+LOOSE, LOOSE_STEPS, APART_STEPS = 0.02, 2.0, 50
+"""Stalls are as many seconds apart if they differ by this share or by so many steps, and are so many steps apart."""
+LOOSEST, APART_SECONDS = 0.1, 1.0
 COST_SECONDS = 0.5
 WINDOW, OFTEN, MORE_OFTEN, ELSEWHERE, OFTEN_COST = 128, 8, 8.0, 4.0, 0.15
 """In so many steps there are so many stalls of a span, so many times as often as before and as in any other span, and
@@ -33,11 +37,14 @@ MAX_NAMES, MAX_OF_RANK = 256, 16
 """The most pairs of span name and rank: the first, or the second for each rank. The rarest are dropped."""
 
 
+_CLOCK = "something that goes by the clock: a backup, a scan, a log that is rotated, another job on the same storage"
+
+
 class _Stall(NamedTuple):
-    """What it took more than usual, in seconds, and when it ended, in ns."""
+    """What it took more than usual, in seconds, and when it began, in ns."""
 
     lost: float
-    ended: int
+    began: int
 
 
 class RegularStalls:
@@ -126,14 +133,14 @@ class _Name:
     def stalled(self, times: StepTimes, took: float, run: RunState) -> Finding | None:
         """Take a stall, and look for a row that it ends."""
         self.count += 1
-        self._stalls[times.step] = _Stall(took - self._usual, times.ended)
+        self._stalls[times.step] = _Stall(took - self._usual, times.ended - int(took * 1e9))
         if len(self._stalls) > KEPT:
-            least = median(each.lost for each in self._stalls.values())
-            self._stalls = {step: each for step, each in self._stalls.items() if each.lost > least}
-        row = self._row(times.step) if times.step in self._stalls else []
-        if row and self._is_unexplained(row, run):
-            return self._finding(row, times, run)
-        return None
+            longest = sorted(self._stalls, key=lambda step: self._stalls[step].lost)[KEPT // 2 :]
+            self._stalls = {step: self._stalls[step] for step in sorted(longest)}
+        if times.step not in self._stalls:
+            return None
+        row = self._row(times.step) or self._row_in_time(times, run)
+        return self._finding(row, times, run) if row and self._is_unexplained(row, run) else None
 
     def stalls(self, since: int, least: float) -> int:
         """Count the stalls since a step that cost so much."""
@@ -154,7 +161,7 @@ class _Name:
         if not others or any(each.stalls(begun, 0.5 * least) > count / ELSEWHERE for each in others):
             return None
         lost = sum(each.lost for step, each in window if step >= begun)
-        share = lost / max((times.ended - self._stalls[begun].ended) / 1e9, 1e-9)
+        share = lost / max((times.ended - self._stalls[begun].began) / 1e9, 1e-9)
         if share < OFTEN_COST or lost < 2 * COST_SECONDS or run.restaged(begun - 2, begun + 2):
             return None
         self.done = True
@@ -203,6 +210,35 @@ class _Name:
                 best = row
         return best if len(best) >= LEAST and self._chance(best) < BY_CHANCE else []
 
+    def _row_in_time(self, times: StepTimes, run: RunState) -> list[int]:
+        """Return the longest row of stalls that are as many seconds apart, if chance does not explain it.
+
+        What another program does each minute comes at any step.
+        """
+        stalls, newest, best, within = self._stalls, self._stalls[times.step], [times.step], 0.0
+        known = [(step, each) for step, each in stalls.items() if ALIKE > each.lost / newest.lost > 1 / ALIKE]
+        begins = [each.began for _, each in known]
+        for step, each in known:
+            apart, row, at = newest.began - each.began, [times.step], newest.began
+            loose = max(LOOSE * apart, LOOSE_STEPS * run.usual_step * 1e9)
+            if times.step - step < APART_STEPS or apart < APART_SECONDS * 1e9 or loose > LOOSEST * apart:
+                continue
+            if (len(best) - 1) * apart > newest.began - begins[0] + loose:
+                continue
+            while (place := bisect_left(begins, at - apart - loose)) < len(begins) and begins[
+                place
+            ] <= at - apart + loose:
+                row.append(known[place][0])
+                at = begins[place]
+            if len(row) > len(best):
+                best, within = row, 2 * loose
+        if len(best) < LEAST:
+            return []
+        least, first = min(stalls[step].lost for step in best), stalls[best[-1]].began
+        as_long = sum(each.began >= first and each.lost >= least for each in stalls.values())
+        share = min(as_long * within / max(newest.began - first, 1), 1.0)
+        return best if len(stalls) ** 2 * share ** (len(best) - 1) < BY_CHANCE else []
+
     def _chance(self, row: list[int]) -> float:
         """Return how many such rows would be expected if stalls as long came at random."""
         first, least = row[-1], min(self._stalls[step].lost for step in row)
@@ -216,14 +252,17 @@ class _Name:
 
     def _finding(self, row: list[int], times: StepTimes, run: RunState) -> Finding | None:
         stalls, first, apart = self._stalls, row[-1], row[0] - row[1]
-        lost = sum(stalls[step].lost for step in row[:-1])
-        share = lost / max((times.ended - stalls[first].ended) / 1e9, 1e-9)
+        lost = sum(stalls[step].lost for step in row[1:])
+        since = (stalls[row[0]].began - stalls[first].began) / 1e9
+        share = lost / max(since, 1e-9)
         if share < PERIODIC_COST or lost < COST_SECONDS:
             return None
         self.done = True
         name, each = self._name, median(stalls[step].lost for step in row)
+        even = all(b - a == apart for b, a in pairwise(row))
+        often = f"{apart} steps" if even else seconds(since / (len(row) - 1))
         text = (
-            f"{name} has stalled every {apart} steps since step {first}, {len(row)} times in a row by about "
+            f"{name} has stalled every {often} since step {first}, {len(row)} times in a row by about "
             f"{seconds(each)}: {share:.1%} of the time is lost"
         )
         return PERIODIC.finding(
@@ -235,6 +274,6 @@ class _Name:
             span=name,
             value=each,
             expected=(0.0, self.bound),
-            cause="a buffer or shard that is refilled" if traits(name).loading else "",
+            cause=_CLOCK if not even else "a buffer or shard that is refilled" if traits(name).loading else "",
             weight=float(len(row)),
         )
