@@ -326,10 +326,10 @@ class Diagnosis:
             self._hang.worked()
         reached = self._steps.get(rank) if step is None and record.category == "system" else None
         for key, series, add, each_value, each_block in plan.watched:
-            at = step if step is not None else series.count + series.bad
+            where = step if step is not None else series.count + series.bad
             if reached is not None:  # a reading of the machine is of the step that the training has reached
-                at = max(reached, series.step)
-            block = add(at, time, values[key])
+                where = max(reached, series.step)
+            block = add(where, time, values[key])
             for take in each_value:
                 found = take()
                 if found is not None:

@@ -37,6 +37,16 @@ def test_ranks_that_are_alike_are_left_alone() -> None:
     assert found_in("loss/rank_{}", 1.8, at=10_000) == []
 
 
+def test_a_rank_whose_cpu_is_busy_now_and_then_is_left_alone() -> None:
+    """Half of its times are far longer, and the others as short as those of its peers."""
+    made, rng = Diagnosis(), random.Random(3)
+    for step in range(300):
+        values = {f"step_time_ms/rank_{rank}": 2.2 * rng.lognormvariate(0, 0.05) for rank in range(4)}
+        values["step_time_ms/rank_0"] *= 1 if rng.random() < 0.4 else rng.uniform(2, 12)
+        made.feed(0, Metric(10**12 + step * 10**9, step, None, None, values))
+    assert [each.kind for each in made.findings() if each.kind == "straggler"] == []
+
+
 def test_a_value_of_a_rank_that_is_no_time_has_another_role() -> None:
     """Losses, rates and readings of a machine keep theirs."""
     assert role_of("perf/step_time_ms/rank_2").name == "rank_time"

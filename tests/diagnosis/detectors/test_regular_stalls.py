@@ -11,9 +11,10 @@ from stepscope.diagnosis.run_diagnosis import Diagnosis
 from stepscope.model.records import Metric, Span
 
 MS = 10**6
+EACH = "train/loss"
 
 
-def found_in(every: int, stall: int, steps: int, *, at_random: float = 0.03, evaluates: bool = False) -> list[Finding]:
+def found_in(every: int, stall: int, steps: int, *, at_random: float = 0.03, records: str = "") -> list[Finding]:
     """Diagnose steps of 8 ms on a busy machine, which delays one of some thirty by 20 to 300 ms."""
     made, now, chance = Diagnosis(), 10**18, random.Random(7)
     for step in range(steps):
@@ -25,8 +26,9 @@ def found_in(every: int, stall: int, steps: int, *, at_random: float = 0.03, eva
             now += chance.randint(20, 300) * MS
         if every and step % every == every - 1:
             now += stall * MS
-            if evaluates:
-                made.feed(0, Metric(now, step, None, None, {"val/loss": 1.0 + chance.random() / 10}))
+            if records and records != EACH:
+                made.feed(0, Metric(now, step, None, None, {records: 1.0 + chance.random() / 10}))
+        made.feed(0, Metric(now, step, None, None, {EACH: 1.0 + chance.random() / 10}))
         root = (10**6 + step).to_bytes(8, "big")
         made.feed(0, Span(began, now - began, step, None, bytes(16), root, None, "train.step"))
     return [each for each in made.findings() if each.severity != "INFO"]
@@ -66,9 +68,11 @@ def test_stalls_at_random_are_no_row() -> None:
     assert found_in(0, 0, 6000, at_random=0.1) == []
 
 
-def test_evaluations_are_no_stall() -> None:
-    """What is recorded there says what is done."""
-    assert found_in(40, 150, 800, evaluates=True) == []
+@pytest.mark.parametrize("key", ["val/loss", "completions/mean_length"])
+def test_what_is_recorded_only_there_says_what_is_done(key: str) -> None:
+    """An evaluation, or samples that are written now and then; values that come at each step say nothing of it."""
+    assert found_in(40, 150, 800, records=key) == []
+    assert [each.kind for each in found_in(40, 150, 800, records=EACH)] == ["periodic_stall"]
 
 
 def test_what_is_kept_of_a_run_is_bounded() -> None:

@@ -13,7 +13,7 @@ BLOCKS = 6
 """In so many blocks one after another..."""
 TIMES = 1.3
 """... it takes so many times as long as half of the others, in each of them."""
-OTHERS = 2
+OTHERS, LAST = 2, 30
 _NUMBER = re.compile(r"(rank|worker|node|host|device|gpu)([_-]?)\d+", re.IGNORECASE)
 
 
@@ -27,14 +27,14 @@ def judge(series: Series, run: RunState) -> Finding | None:
     if len(series.middles) < BLOCKS or not series.positive:
         return None
     stem, count = _stem(series.key), len(series.middles)
-    others = [
-        each.middles
+    peers = [
+        each
         for each in run.of_role("rank_time", series.rank)
         if each is not series and _stem(each.key) == stem and each.positive and abs(len(each.middles) - count) <= 1
     ]
-    if len(others) < OTHERS:
+    if len(peers) < OTHERS or not _is_always_longer(series, peers):
         return None
-    usual = [median(some) for some in zip(*others, strict=False)]
+    usual = [median(some) for some in zip(*(each.middles for each in peers), strict=False)]
     ratios = [own / each for own, each in zip(series.middles, usual, strict=False)]
     if len(ratios) < BLOCKS or min(ratios[-BLOCKS:]) < TIMES:
         return None
@@ -48,6 +48,13 @@ def judge(series: Series, run: RunState) -> Finding | None:
         f"half of the others ({number(level)})"
     )
     return STRAGGLER.about(series, begun, text, (level / TIMES, level * TIMES), weight=now)
+
+
+def _is_always_longer(series: Series, peers: list[Series]) -> bool:
+    """Return whether nine of ten times are longer than half of the others': a busy machine delays only some."""
+    own = sorted(list(series.values)[-LAST:])
+    usual = median(median(list(each.values)[-LAST:]) for each in peers)
+    return own[len(own) // 10] >= TIMES * usual
 
 
 RankTimes = judged_once("RankTimes", STRAGGLER, ("rank_time",), judge)

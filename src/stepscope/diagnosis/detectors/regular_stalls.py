@@ -22,7 +22,7 @@ ALIKE = 3.0
 """Stalls of one row differ by this factor at most."""
 LEAST = 5
 """A row has so many stalls..."""
-BY_CHANCE = 1e-3
+BY_CHANCE = 1e-4
 """... and comes by chance less often than this, as often as stalls as long come in this span anyway."""
 LOOSE, LOOSE_STEPS, APART_STEPS = 0.02, 2.0, 50
 """Stalls are as many seconds apart if they differ by this share or by so many steps, and are so many steps apart."""
@@ -99,13 +99,15 @@ class RegularStalls:
 class _Name:
     """One span name on one rank."""
 
-    __slots__ = ("_name", "_new", "_rank", "_stalls", "_usual", "bound", "count", "done", "first")
+    __slots__ = ("_all", "_floor", "_name", "_new", "_rank", "_stalls", "_usual", "bound", "count", "done", "first")
 
     def __init__(self, name: str, rank: int, first: int) -> None:
         self._name, self._rank = name, rank
         self._new: list[float] = []
         self._stalls: dict[int, _Stall] = {}
         """By step, in the order in which they came."""
+        self._all, self._floor = 0, 0.0
+        """How many stalls there were in all, and what the longest cost that is forgotten."""
         self._usual = self.bound = 0.0
         """What is usual, and from where on it is a stall, in seconds; 0 while they are not known."""
         self.count, self.first = 0, first
@@ -132,11 +134,13 @@ class _Name:
 
     def stalled(self, times: StepTimes, took: float, run: RunState) -> Finding | None:
         """Take a stall, and look for a row that it ends."""
-        self.count += 1
+        self.count, self._all = self.count + 1, self._all + 1
         self._stalls[times.step] = _Stall(took - self._usual, times.ended - int(took * 1e9))
         if len(self._stalls) > KEPT:
             longest = sorted(self._stalls, key=lambda step: self._stalls[step].lost)[KEPT // 2 :]
-            self._stalls = {step: self._stalls[step] for step in sorted(longest)}
+            kept = {step: self._stalls[step] for step in sorted(longest)}
+            self._floor = max(self._floor, *(each.lost for step, each in self._stalls.items() if step not in kept))
+            self._stalls = kept
         if times.step not in self._stalls:
             return None
         row = self._row(times.step) or self._row_in_time(times, run)
@@ -244,11 +248,26 @@ class _Name:
         first, least = row[-1], min(self._stalls[step].lost for step in row)
         as_long = sum(step >= first and each.lost >= least for step, each in self._stalls.items())
         share = min(as_long / (row[0] - first + 1), 1.0)
+        if least < self._floor:  # some as long are forgotten
+            share = max(share, min(self._all / (row[0] - self.first + 1), 1.0))
         return float(len(self._stalls) ** 2 * share ** (len(row) - 1))
 
     def _is_unexplained(self, row: list[int], run: RunState) -> bool:
-        """Return whether nothing that is recorded there says what is done: an evaluation."""
-        return sum(bool(run.evaluated(step)) for step in row) < len(row) / 2
+        """Return whether no evaluation, and no value that comes only there, says what is done at these steps."""
+        if sum(bool(run.evaluated(step)) for step in row) >= len(row) / 2:
+            return False
+        apart, steps = row[0] - row[1], set(row)
+        known = [
+            each
+            for each in run.series.values()
+            if each.rank == self._rank and each.count > 2 and not each.key.startswith(("system/", "stepscope/"))
+        ]
+        if not any(each.spacing < 0.5 * apart for each in known):
+            return True  # all values come at these steps, whatever is done there
+        return not any(
+            abs(each.spacing - apart) <= 0.05 * apart and 2 * len(steps.intersection(each.steps)) >= len(row)
+            for each in known
+        )
 
     def _finding(self, row: list[int], times: StepTimes, run: RunState) -> Finding | None:
         stalls, first, apart = self._stalls, row[-1], row[0] - row[1]
