@@ -34,7 +34,8 @@ MISSED = {
     "eighth.speech_rate_of_another_optimizer",  # it swings, and ends lower than it began
     "eighth.timm_other_mean_after_resume",  # found at the next evaluation, 29 steps later
     *("ninth.waits_for_a_cold_cache", "ninth.waits_for_a_slow_kernel"),  # on a machine that delays other steps as much
-    "ninth.waits_for_new_workers",  # every 25 steps, on the same machine
+    "tenth.checkpoints_with_all_that_was_logged",  # its spans were not kept in the recording
+    "tenth.letters_driven_from_home",  # the reward rises meanwhile, and its entropy and KL go where they were going
 }
 """Faults that are not named as they should be."""
 ALARMED = {
@@ -49,9 +50,10 @@ ALARMED = {
     "third.healthy_student",
     "eighth.healthy_curriculum_of_sums",  # no stage is logged, so that its jumps are those of other data
     "eighth.healthy_dpo_with_noise",  # its steps did become slower by half, on a machine that told of no load
+    "tenth.healthy_waves",
 }
-"""Healthy trainings with a finding; all but the first and the last two do diverge, overfit, collapse or lose their
-experts. The student was recorded when a teacher was still taken for the model that is trained."""
+"""Healthy trainings with a finding; all but the first and the two of *eighth* do diverge, overfit, collapse or lose
+their experts. The student was recorded when a teacher was still taken for the model that is trained."""
 FAMILIES = sorted(path.stem for path in RECORDINGS.glob("*.xz"))
 
 
@@ -70,7 +72,7 @@ def test_recorded_trainings_are_diagnosed(family: str) -> None:
 
 
 def test_the_recordings_are_small_and_cover_both_halves() -> None:
-    """They take less than 5.4 MB, and the families that nothing was tuned on are there."""
-    assert sum(path.stat().st_size for path in RECORDINGS.glob("*.xz")) < 5_400_000
+    """They take less than 5.9 MB, and the families that nothing was tuned on are there."""
+    assert sum(path.stat().st_size for path in RECORDINGS.glob("*.xz")) < 5_900_000
     halves = {"tuned", "held out", "callbacks", "gpu", *BLIND}
     assert {half_of(each) for each in FAMILIES} == halves

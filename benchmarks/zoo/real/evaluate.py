@@ -17,7 +17,10 @@ from stepscope.diagnosis.run_diagnosis import Diagnosis
 TUNED = frozenset(("mlp", "chars", "gan", "grpo"))
 """Families that the detectors may be tuned on; the others are held out."""
 BLIND = frozenset(
-    ("blind", "unseen", "novel", "fresh", "second", "third", "fourth", "fifth", "sixth", "seventh", "eighth", "ninth")
+    (
+        *("blind", "unseen", "novel", "fresh", "second", "third", "fourth", "fifth"),
+        *("sixth", "seventh", "eighth", "ninth", "tenth"),
+    )
 )
 """Families that were written without regard to the detectors; nothing is tuned on them before their first figures."""
 APART = {"transformers": "callbacks", "lightning": "callbacks", "gpu": "gpu"}
@@ -70,6 +73,10 @@ def families() -> list[str]:
     import benchmarks.zoo.real.sixth_tables
     import benchmarks.zoo.real.sixth_text
     import benchmarks.zoo.real.sixth_tuning
+    import benchmarks.zoo.real.tenth_pictures
+    import benchmarks.zoo.real.tenth_policies
+    import benchmarks.zoo.real.tenth_text
+    import benchmarks.zoo.real.tenth_times
     import benchmarks.zoo.real.third
     import benchmarks.zoo.real.third_models
     import benchmarks.zoo.real.third_policies
@@ -128,7 +135,7 @@ def truth_of(case: Case) -> dict[str, Any]:
     return {"kinds": case.kinds, "step": case.step, "window": case.window, "says": case.says}
 
 
-TIMED = frozenset(("data_stall", "throughput_loss", "slow_span"))
+TIMED = frozenset(("data_stall", "throughput_loss", "slow_span", "checkpoint_growth"))
 
 
 def _is_timed(tape: Tape) -> bool:
@@ -211,7 +218,7 @@ def main() -> None:
         "--halves",
         nargs="*",
         default=["tuned"],
-        help="tuned, 'held out', blind, unseen, novel, fresh, second, third, fourth, fifth, sixth, ..., ninth, ...",
+        help="tuned, 'held out', blind, unseen, novel, fresh, second, third, fourth, fifth, sixth, ..., tenth, ...",
     )
     parser.add_argument("--quiet", action="store_true", help="print counts only")
     args = parser.parse_args()

@@ -28,7 +28,12 @@ _OF_MANY = re.compile(
     re.IGNORECASE,
 )
 """What tells, in a part of its own at the end of a key, on which of many it was measured: `acc/task_0`."""
+_OF_RANK = re.compile(r"(^|[/_.-])(rank|worker|node|host|device|gpu)[_-]?\d+($|[/_.-])", re.IGNORECASE)
+_DURATIONS = re.compile(r"(^|[/_.-])(time|duration|latency|ms|seconds|secs)($|[/_.(-])", re.IGNORECASE)
+"""What tells how long something took on one of several ranks: `step_time_ms/rank_2`."""
 _TASKS = frozenset(("task", "task_id", "current_task", "experience", "experience_id"))
+_ROUNDS = frozenset(("round", "active_round", "al_round", "cycle", "generation"))
+"""What begins anew with other data, where it lasts."""
 _OF_OPTIMIZER = re.compile(r"/(param_?)?(group|pg)_?\d+$")
 """A group of parameters that has a value of its own: `lr/group0`."""
 _SIDE_LOSSES = frozenset(
@@ -171,6 +176,8 @@ def role_of(key: str, framework: str = "") -> Role:
         return Role(name, held_out or name != told) if name else UNKNOWN
     last = _last(key) or words
     name = _meaning(set(words), set(last), " ".join(last), "_".join(last), key)
+    if name in ("", "step_time") and not held_out and _OF_RANK.search(key) and _DURATIONS.search(key):
+        name = "rank_time"
     return Role(name, held_out) if name else UNKNOWN
 
 
@@ -358,7 +365,7 @@ def _training(words: set[str], last: set[str], joined: str) -> str:
         return "reference_kl" if last & {"ref", "reference", "base"} else "kl"
     if "entropy" in last:
         return "router_entropy" if words & _ROUTERS else "" if words & {"attn", "attention"} else "entropy"
-    if last & {"stage", "phase", "epoch"} or "curriculum" in words or joined in _STAGES or joined in _TASKS:
+    if last & {"stage", "phase", "epoch"} or "curriculum" in words or joined in _STAGES or joined in _TASKS | _ROUNDS:
         return "stage"
     if last & {"length", "len", "lengths"}:
         return "length"
@@ -382,12 +389,15 @@ def _training(words: set[str], last: set[str], joined: str) -> str:
 
 
 def _memory(words: set[str], last: set[str]) -> str:
-    """The memory that a program reads of itself: `rss_mb`, `ram_used_gb`, `gpu_memory_allocated`; no peak of it."""
-    if not last & {"rss", "memory", "mem", "ram", "vram"} or last & {"peak", "free", "available", "bandwidth", "limit"}:
+    """The memory that a program reads of itself: `rss_mb`, `ram_used_gb`; a peak only of the GPU's allocator."""
+    if not last & {"rss", "memory", "mem", "ram", "vram"} or last & {"free", "available", "bandwidth", "limit"}:
         return ""
-    if not ("rss" in last or last & _SIZES or last & {"used", "usage", "allocated"}):
+    of_allocator = bool(last & {"active", "alloc", "allocated", "reserved"})
+    if "peak" in last and not of_allocator:
         return ""
-    return "gpu_memory" if words & {"gpu", "cuda", "vram", "device", "hbm"} else "memory"
+    if not ("rss" in last or last & _SIZES or last & {"used", "usage"} or of_allocator):
+        return ""
+    return "gpu_memory" if words & {"gpu", "cuda", "vram", "device", "hbm", "peak"} else "memory"
 
 
 def _is_side(words: set[str], last: set[str]) -> bool:

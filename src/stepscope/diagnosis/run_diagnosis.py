@@ -40,7 +40,7 @@ from stepscope.model.records import Alert, Event, Log, Metric, Record, Span, Val
 from stepscope.model.run_description import config_of
 
 Takes = tuple[Callable[[], Finding | None], ...]
-VERSION = 17
+VERSION = 18
 """Incremented when findings change: runs diagnosed by an older version are diagnosed again."""
 MAX_SERIES = 20_000
 """The most series that are watched. Beyond that..."""
@@ -324,8 +324,12 @@ class Diagnosis:
             self._keep_all(self._hang.beat(rank, time))
         elif plan.moves:
             self._hang.worked()
+        reached = self._steps.get(rank) if step is None and record.category == "system" else None
         for key, series, add, each_value, each_block in plan.watched:
-            block = add(step if step is not None else series.count + series.bad, time, values[key])
+            where = step if step is not None else series.count + series.bad
+            if reached is not None:  # a reading of the machine is of the step that the training has reached
+                where = max(reached, series.step)
+            block = add(where, time, values[key])
             for take in each_value:
                 found = take()
                 if found is not None:

@@ -283,3 +283,14 @@ def test_scores_that_begin_far_too_large_are_named() -> None:
     assert scores(45000, 20, 0.4) == ["absurd_loss"]
     assert scores(300, 5, 0.98) == []
     assert scores(2.3, 0.2, 0.4) == []
+
+
+@pytest.mark.parametrize(("found", "named"), [(0.0, ["not_learning"]), (0.01, [])])
+def test_nothing_that_is_found_in_any_epoch_is_named_after_thirty(found: float, named: list[str]) -> None:
+    """One value an epoch, beside a held-out loss that falls as that of the training does."""
+
+    def values(step: int, rng: random.Random) -> Values:
+        loss = 0.1 + 0.6 * math.exp(-step / 8) + 0.01 * rng.random()
+        return {"train/box_loss": loss, "val/box_loss": loss + 0.01, "metrics/mAP50(B)": found, "lr/pg0": 0.01}
+
+    assert [each.kind for each in found_in(values, 50) if each.key == "metrics/mAP50(B)"] == named

@@ -10,7 +10,9 @@ from stepscope.model.records import Metric
 MB = 10**6
 
 
-@pytest.mark.parametrize("key", ["torch/memory_allocated_bytes", "system/gpu/0/memory_used_bytes"])
+@pytest.mark.parametrize(
+    "key", ["torch/memory_allocated_bytes", "system/gpu/0/memory_used_bytes", "peak_memory_active", "peak_memory_alloc"]
+)
 def test_a_leak_that_begins_late_is_dated(key: str) -> None:
     """Sixty steps of three hundred without it do not hide it; the step is where it begins."""
     made, rng = Diagnosis(), random.Random(1)

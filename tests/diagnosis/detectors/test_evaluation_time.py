@@ -47,3 +47,10 @@ def test_evaluations_that_are_rare_or_come_at_once_are_left_alone() -> None:
     assert found_in("evaluate", 400, {0: 40}) == []
     assert found_in("test", 9000, {0: 399}, parts=100) == []
     assert [each.kind for each in found_in("data.retrieval", 300, {0: 4})] == ["input_bound"]
+
+
+def test_short_steps_are_judged_by_all_that_was_lost() -> None:
+    """Eight evaluations of 60 ms are nothing, and fifty are."""
+    (found,) = found_in("train.evaluate", 320, {0: 5}, steps=100)
+    assert found.kind == "periodic_stall"
+    assert "every 5 steps" in found.text

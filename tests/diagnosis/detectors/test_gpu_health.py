@@ -63,3 +63,15 @@ def test_gpus_of_an_earlier_attempt_are_not_missed() -> None:
         gpus = {"gpu/0/utilization": 0.9} if at < 20 else {}
         made.feed(0, Metric(at * 5 * 10**9, 5 * at, None, "system", {"cpu/load_1m": 1.0, **gpus}), 1 + (at >= 20))
     assert made.findings() == []
+
+
+def test_readings_without_a_step_are_of_the_step_that_the_training_has_reached() -> None:
+    """Other programs read the machine without knowing of steps: the hundredth reading is not step 100."""
+    made = Diagnosis()
+    for step in range(600):
+        made.feed(0, Metric(step * 10**9, step, None, None, {"train/loss": 1.0 + step % 7 / 100}))
+        if step % 10 == 5:
+            hot = {"gpu/0/temperature_celsius": 70.0 if step < 300 else 93.0}
+            made.feed(0, Metric(step * 10**9, None, None, "system", hot))
+    (found,) = [each for each in made.findings() if each.kind == "gpu_hot"]
+    assert found.step == 305

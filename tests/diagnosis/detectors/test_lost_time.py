@@ -241,3 +241,32 @@ def test_one_short_moment_is_a_remark(took: float, severity: str) -> None:
 
     (found,) = found_in(spans)
     assert (found.kind, found.step, found.severity) == ("slow_span", 200, severity)
+
+
+BUSY = {"psi/cpu": 0.9}
+
+
+@pytest.mark.parametrize(("grows", "kind"), [(0.0002, "throughput_loss"), (0.0, "")], ids=["a leak", "none"])
+def test_steps_that_get_longer_one_by_one_are_not_put_down_to_a_load_that_stays(grows: float, kind: str) -> None:
+    """Something grows with each step; a machine that was as busy all the time is no reason."""
+
+    def spans(step: int, rng: random.Random) -> dict[str, float]:
+        return {"train.forward": (0.010 + grows * step) * rng.lognormvariate(0, 0.3)}
+
+    found = loud(found_in(spans, 400, load=12.0, readings=BUSY))
+    assert [each.kind for each in found][:1] == ([kind] if kind else [])
+    assert all("grows with each step" in each.cause for each in found[:1])
+
+
+def test_a_clock_that_is_cut_explains_longer_steps_on_a_busy_machine() -> None:
+    """The finding has its readings as the cause."""
+    clock = {"now": 1980.0}
+    readings = BUSY | {"gpu/0/clock_mhz": 1980.0}
+
+    def spans(step: int, rng: random.Random) -> dict[str, float]:
+        clock["now"] = readings["gpu/0/clock_mhz"] = 1980.0 if step < 200 else 1000.0
+        return {"train.forward": 0.012 * 1980 / clock["now"] * rng.lognormvariate(0, 0.35)}
+
+    (found, *_) = loud(found_in(spans, 420, load=12.0, readings=readings))
+    assert found.kind == "throughput_loss"
+    assert "clock of a GPU went from 1,980 to 1,000 MHz" in found.cause

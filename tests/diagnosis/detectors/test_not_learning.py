@@ -7,7 +7,8 @@ from collections.abc import Callable
 import pytest
 
 from stepscope.diagnosis.run_diagnosis import Diagnosis
-from stepscope.model.records import Metric
+from stepscope.model.names import EVENT_STARTED
+from stepscope.model.records import Event, Metric
 from tests.diagnosis.detectors.test_held_out_and_runaway import found_in
 
 STEPS = 300
@@ -62,3 +63,15 @@ def test_an_accuracy_of_guessing_tells_it_after_a_hundred_values(seed: int) -> N
     found = found_in(lambda step, rng: at(0.5, rng), steps=120, seed=seed)
     assert [each.kind for each in found] == ["not_learning"]
     assert not found_in(lambda step, rng: at(0.5 + 0.35 * step / 120, rng), steps=120, seed=seed)
+
+
+@pytest.mark.parametrize(("level", "kinds"), [(math.log(5), ["not_learning"]), (1.45, [])])
+def test_a_loss_that_comes_down_to_guessing_and_no_further_is_named(level: float, kinds: list[str]) -> None:
+    """One value an epoch beside its evaluation, and a number of classes; another level may be its best."""
+    made, rng = Diagnosis(), random.Random(4)
+    made.feed(0, Event(10**12, None, None, None, None, 9, EVENT_STARTED, {"config": {"num_classes": 5}}))
+    for epoch in range(40):
+        loss = level + 4 * math.exp(-epoch / 1.5) + rng.uniform(0, 0.004)
+        values = {"loss": loss, "accuracy": 0.4, "val_loss": loss + 0.002, "val_accuracy": 0.4}
+        made.feed(0, Metric(10**12 + epoch * 10**9, epoch, None, None, values))
+    assert [each.kind for each in made.findings() if each.severity != "INFO"] == kinds

@@ -200,3 +200,106 @@ def test_a_rise_in_noise_of_its_size_is_named_once_it_has_lasted() -> None:
     assert found.kind == "level_shift"
     for seed in range(5):
         assert found_in(loss(1.05), seed=seed) == []
+
+
+def forgets(step: int, rng: random.Random, ends: float) -> Values:
+    """A policy that learns for two hundred updates; from then on its entropy rises to this value."""
+    back = min(max(step - AT, 0) / 20, 1.0)
+    learnt = math.exp(-step / 40)
+    entropy = 2.3 * learnt + 0.3 * (1 - learnt)
+    reward = 0.3 + 0.6 * (1 - learnt) * (1 - back * (ends > 2))
+    return {"actor/entropy": entropy + back * (ends - entropy), "critic/score/mean": reward + rng.gauss(0, 0.02)}
+
+
+def test_an_entropy_that_comes_back_to_what_it_was_at_first_is_named_where_the_reward_falls() -> None:
+    """Its way down is no level to compare with; one that rises a little, with a reward that stays, explores."""
+    found = found_in(lambda step, rng: forgets(step, rng, 2.3))
+    assert "entropy_explosion" in [each.kind for each in found]
+    assert abs((next(each for each in found if each.kind == "entropy_explosion").step or 0) - AT) <= 10
+    assert kinds_in(lambda step, rng: forgets(step, rng, 0.8)) == []
+
+
+def late(step: int, rng: random.Random, gains: float) -> Values:
+    """An entropy that falls at once, and a reward that rises only afterwards."""
+    sure = 1 / (1 + math.exp(-(step - 100) / 4))
+    reward = 0.5 + gains * min(max(step - 130, 0) / 60, 1.0)
+    return {"entropy": 2.2 * (1 - sure) + 0.05, "reward": reward + rng.gauss(0, 0.02)}
+
+
+def test_a_collapse_of_the_entropy_is_withdrawn_when_the_reward_rises_to_its_best_after_it() -> None:
+    """Some tasks are understood first and done well later."""
+    assert kinds_in(lambda step, rng: late(step, rng, 0.8)) == []
+    assert kinds_in(lambda step, rng: late(step, rng, 0.0)) == ["entropy_collapse"]
+
+
+def cut(step: int, rng: random.Random, until: int) -> Values:
+    """Answers that get too long in the first tens of updates, and end by themselves from a step on."""
+    share = min(0.3 + step / 60, 0.85) if step < until else 0.85 * math.exp(-(step - until) / 10)
+    return {"response_length/clip_ratio": share + rng.uniform(0, 0.02), "reward": step / 300 + rng.gauss(0, 0.05)}
+
+
+def test_answers_that_end_by_themselves_after_all_are_no_truncation() -> None:
+    """Those that go on being cut off are."""
+    assert kinds_in(lambda step, rng: cut(step, rng, 120)) == []
+    assert kinds_in(lambda step, rng: cut(step, rng, 1000)) == ["truncation"]
+
+
+def updates(step: int, rng: random.Random, far: float) -> Values:
+    """Updates of PPO of which a part is clipped, with a KL."""
+    return {"train/clip_fraction": 0.35 + rng.gauss(0, 0.05), "train/approx_kl": far * rng.lognormvariate(0, 0.3)}
+
+
+def test_updates_that_have_always_left_the_policy_are_named_by_two_values() -> None:
+    """A third that is clipped is much; it is too much where the KL says so too."""
+    assert kinds_in(lambda step, rng: updates(step, rng, 0.1)) == ["clip_saturated"]
+    assert kinds_in(lambda step, rng: updates(step, rng, 0.01)) == []
+
+
+@pytest.mark.parametrize(("ends", "kinds"), [(1000, ["not_finite"]), (30, [])], ids=["never", "later"])
+def test_a_reward_that_never_comes_is_named(ends: int, kinds: list[str]) -> None:
+    """It is NaN until the first episode has ended; one that has not ended in eighty values has no end."""
+
+    def values(step: int, rng: random.Random) -> Values:
+        reward = math.nan if step < ends else 10 + rng.gauss(0, 1)
+        return {"env_runners/episode_return_mean": reward, "learner/total_loss": 1.0 / (1 + step / 50)}
+
+    assert kinds_in(values) == kinds
+
+
+@pytest.mark.parametrize(("name", "jumps"), [("recon", False), ("loss", True)])
+def test_what_a_code_costs_is_no_update_of_a_policy(name: str, jumps: bool) -> None:
+    """It rises by far when an autoencoder begins to use its code, beside the reconstruction that falls."""
+
+    def values(step: int, rng: random.Random) -> Values:
+        learnt = float(step >= 60)
+        kl = (0.4 + 6 * learnt) * rng.lognormvariate(0, 0.05)
+        return {name: (18 - 6 * learnt - step / 100) * rng.lognormvariate(0, 0.05), "kl": kl}
+
+    assert ("kl_blowup" in kinds_in(values)) == jumps
+
+
+def test_what_a_discriminator_wins_is_dated_by_its_beginning() -> None:
+    """A generator that no longer learns loses little by little: not from where the ratio is at its highest."""
+
+    def values(step: int, rng: random.Random) -> Values:
+        lost = max(step - AT, 0) / 150
+        return {
+            "Loss_D": 1.3 * math.exp(-lost) * rng.lognormvariate(0, 0.05),
+            "Loss_G": 0.8 * math.exp(0.8 * lost) * rng.lognormvariate(0, 0.05),
+        }
+
+    (found,) = found_in(values, 600)
+    assert found.kind == "gan_imbalance"
+    assert AT < (found.step or 0) <= AT + 90
+
+
+@pytest.mark.parametrize(("share", "kinds"), [(0.8, ["truncation"]), (0.3, [])])
+def test_few_answers_that_are_cut_off_since_the_first_evaluations_are_named(share: float, kinds: list[str]) -> None:
+    """Four are written at each tenth step: a quarter is cut off in the first of them, and most in all others."""
+
+    def values(step: int, rng: random.Random) -> Values:
+        cut_off = sum(rng.random() < share for _ in range(4)) / 4 if step > 30 else 0.25
+        found = {"loss": 1.2 + 2 * math.exp(-step / 40) + rng.gauss(0, 0.02)}
+        return found | ({"completions/clipped_ratio": max(cut_off, 2 * share - 1)} if step % 10 == 9 else {})
+
+    assert kinds_in(values, 420) == kinds

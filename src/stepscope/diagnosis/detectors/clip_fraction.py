@@ -23,6 +23,8 @@ HIGH, NONE = 0.5, 1e-3
 ROW = 20
 FROM_START = 60
 GOOD = (0.1, 0.3)
+OFTEN, FAR = 0.25, 0.05
+"""In the first `FROM_START` values so much was clipped, and the KL of an update was so large."""
 
 
 class ClipFraction:
@@ -43,6 +45,8 @@ class ClipFraction:
     def take(self) -> Finding | None:
         """Look for a run of very high or zero values."""
         value = self._series.value
+        if self._series.count == FROM_START and not self._reported and (found := self._from_start()) is not None:
+            return found
         if value > 0.8 * HIGH:
             self._low, self._high = 0, self._high + 1
             return self._saturated() if self._high >= ROW and "high" not in self._reported else None
@@ -61,6 +65,19 @@ class ClipFraction:
         begun = series.steps[-ROW]
         text = f"{series.key} has been around {number(level)} since step {begun}: most updates are clipped"
         return SATURATED.about(series, begun, text, GOOD)
+
+    def _from_start(self) -> Finding | None:
+        """Detect updates that have always left the policy that was sampled, by the share that is clipped and the KL."""
+        series = self._series
+        level, far = median(series.middles), [each for each in self._run.of_role("kl", series.rank) if each.middles]
+        if level < OFTEN or not far or min(median(each.middles) for each in far) < FAR:
+            return None
+        self._reported.add("high")
+        text = (
+            f"{series.key} has been around {number(level)} from the start, and {far[0].key} around "
+            f"{number(median(far[0].middles))}: each update leaves the policy that was sampled"
+        )
+        return SATURATED.about(series, series.first_step, text, GOOD)
 
     def _zero(self) -> Finding | None:
         series = self._series

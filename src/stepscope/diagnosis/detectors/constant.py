@@ -23,7 +23,7 @@ DEAD_ENVIRONMENT = Kind(
     "Look at one episode; check the environment's process and the reward's inputs.",
     explains=(
         *("entropy_collapse", "value_function", "constant", "clip_zero", "spike", "reward_collapse", "zero_advantage"),
-        *("vanishing_gradients", "level_shift"),
+        *("vanishing_gradients", "level_shift", "entropy_explosion"),
     ),
     lasts=True,
 )

@@ -250,7 +250,8 @@ def judge_nothing_found(series: Series, run: RunState) -> Finding | None:
 
     A class that is found late has a loss that still falls; a share of exact answers may be 0 for long.
     """
-    least = EVALUATIONS + LAST if series.role.held_out else NEVER_FOUND
+    each_epoch = series.role.held_out or (bool(run.held_out) and run.is_sparse(series))
+    least = EVALUATIONS + LAST if series.role.held_out else EPOCHS if each_epoch else NEVER_FOUND
     if series.value != 0.0 or series.same < least or not _OVERLAPS.search(series.key) or run.reinforcement:
         return None
     if series.role.held_out and any(_OVERLAPS.search(each.key) for each in run.of_role("accuracy", series.rank, False)):
@@ -341,9 +342,9 @@ _KNOWN_BEFORE = (
 _LEAVE_OUT = "Train without one input after the other, the most telling first; make features from what is known before."
 
 
-_OVERLAPS = re.compile(r"(^|[^a-z])(dice|m?iou|jaccard|f_?1|recall|precision|prec)([^a-z]|$)", re.IGNORECASE)
-NEVER_FOUND, SETTLED = 100, 2.0
-"""So many values in a row are 0, and the loss has less than halved in the second half of the run."""
+_OVERLAPS = re.compile(r"(^|[^a-z])(dice|m?iou|m_?ap|jaccard|f_?1|recall|precision|prec)([^a-z]|$)", re.IGNORECASE)
+NEVER_FOUND, EPOCHS, SETTLED = 100, 30, 2.0
+"""So many values in a row are 0, or so many of one an epoch, and the loss has less than halved in the second half."""
 _RARE = "the class is rare and the loss is not weighted: everything is taken for the background; or a threshold is off"
 _WEIGH = (
     "Weigh the rare class (pos_weight, focal or Dice loss) or sample it more often; look at the scores of its members."

@@ -130,6 +130,7 @@ class Creep:
         return 0.0
 
 
+NOT_BYTES = 1e5
 _UNITS = ((("gib",), 2.0**30), (("gb",), 1e9), (("mib",), 2.0**20), (("mb",), 1e6), (("kib",), 2.0**10), (("kb",), 1e3))
 
 
@@ -139,4 +140,6 @@ def _size(grown: float, key: str) -> str:
     if "%" in name or "percent" in name:
         return f"{number(grown)} %"
     unit = next((each for words, each in _UNITS if any(name.rstrip(")").endswith(word) for word in words)), 1.0)
+    if unit == 1.0 and grown < NOT_BYTES:
+        return number(grown)  # in a unit that the name does not tell
     return f"{number(grown * unit / 1e9)} GB"

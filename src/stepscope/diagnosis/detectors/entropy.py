@@ -48,6 +48,9 @@ ON, NATS, STEADY = 24, 0.5, 0.95
 """In the second half of so many blocks it rose by so much, so steadily (Kendall's tau)."""
 WIDTH = 4
 """... for this many blocks."""
+DEAD = 8
+FORGETS, FALLEN, AGAIN = 8, 0.5, 0.9
+"""From so many blocks on: it was below the first share of its first level, and is above the second again."""
 
 
 class Entropy:
@@ -58,7 +61,7 @@ class Entropy:
     HELD_OUT: ClassVar[bool | None] = False
     EACH: ClassVar[Literal["value", "block"]] = "value"
 
-    __slots__ = ("_at_once", "_blocks", "_early", "_low", "_reported", "_run", "_series", "_sign")
+    __slots__ = ("_at_once", "_begun", "_blocks", "_early", "_low", "_reported", "_run", "_series", "_sign")
 
     def __init__(self, series: Series, run: RunState) -> None:
         self._series, self._run = series, run
@@ -67,6 +70,8 @@ class Entropy:
         """The median of the first values; 0 while it is not known."""
         self._sign = 1.0
         self._at_once = False
+        self._begun: int | None = None
+        """Since when it has collapsed, while no reward shows that something was learnt by it."""
         self._low = self._blocks = 0
 
     def take(self) -> Finding | None:
@@ -82,9 +87,12 @@ class Entropy:
             return None
         if len(series.middles) != self._blocks:
             self._blocks = len(series.middles)
-            found = self._exploded() or self._rises_on()
+            found = self._exploded() or self._rises_on() or self._forgets()
             if found is not None:
                 return found
+            if self._begun is not None and self._has_learnt_since(self._begun):
+                begun, self._begun = self._begun, None
+                return COLLAPSE.withdrawn(series, begun)
         if self._sign * series.value > LEFT * self._early:
             self._low = 0
             return None
@@ -110,6 +118,7 @@ class Entropy:
         if self._has_learnt_since(begun):
             return None
         self._reported.add("low")
+        self._begun = begun
         text = (
             f"{series.key} collapsed from {number(self._sign * early)} to {number(series.value)} since step {begun}: "
             f"the policy no longer explores"
@@ -155,6 +164,37 @@ class Entropy:
         )
         text += "reward has not: the policy becomes random"
         return EXPLOSION.about(series, series.firsts[count // 2], text, (min(half), half[0]))
+
+    def _forgets(self) -> Finding | None:
+        """Detect an entropy that had fallen and is at its first level again, while a reward lost what it gained."""
+        series = self._series
+        if "high" in self._reported or len(series.middles) < FORGETS or self._negative():
+            return None
+        middles = [self._sign * middle for middle in series.middles]
+        lowest = min(range(len(middles)), key=middles.__getitem__)
+        was, became = middles[lowest], min(middles[-2:])
+        if was > FALLEN * self._early or became < AGAIN * self._early or became - was < NATS or not self._reward_fell():
+            return None
+        if any(each.same > DEAD for each in self._run.of_role("reward", series.rank, held_out=False)):
+            return None  # nothing is rewarded any more, and what there is to gain is the entropy
+        self._reported.add("high")
+        at = next(at for at in range(lowest + 1, len(middles)) if middles[at] > was + 0.1 * (became - was))
+        begun = max(series.firsts[at], self._left(was + 0.1 * (became - was)))
+        text = (
+            f"{series.key} had fallen from {number(self._sign * self._early)} to {number(self._sign * was)} and has "
+            f"risen to {number(series.value)} since step {begun}: the policy is as random as at first"
+        )
+        band = sorted((self._sign * 0.5 * was, self._sign * 2.0 * was))
+        return EXPLOSION.about(series, begun, text, (band[0], band[1]), weight=became / max(was, 1e-9))
+
+    def _left(self, low: float) -> int:
+        """Return the step since which all values that are still known have been above a level."""
+        begun = self._series.step
+        for step, value in zip(reversed(self._series.steps), reversed(self._series.values), strict=True):
+            if self._sign * value < low:
+                break
+            begun = step
+        return begun
 
     def _rewards_stay(self, since: int) -> bool:
         """Return whether a reward is known and none has risen since a step."""

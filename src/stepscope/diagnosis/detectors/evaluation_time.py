@@ -17,7 +17,7 @@ from stepscope.model.records import Span
 SHARE, IN_ALL = 0.4, 0.1
 """They take this share of the time lately, and this share of the run so far..."""
 SECONDS = 1.0
-"""... and so many seconds."""
+"""... and so many seconds in all."""
 OFTEN, KEPT = 8, 64
 """So many of the last ones are judged, and so many are kept to tell since when they come as often."""
 MORE_OFTEN = 0.7
@@ -79,7 +79,7 @@ class EvaluationTime:
         recent = list(islice(reversed(done), OFTEN + 1))
         took, since = sum(each.took for each in recent[:-1]), recent[0].ended - recent[-1].ended
         share, total = took / max(since, 1), self._total[place] / max(recent[0].ended - run.begun, 1)
-        if share < SHARE or total < IN_ALL or took < SECONDS * 1e9:
+        if share < SHARE or total < IN_ALL or self._total[place] < SECONDS * 1e9:
             return None
         self._reported.add((saves, rank))
         every = median(_gaps(done[-OFTEN - 1].step, done))

@@ -24,7 +24,9 @@ SURE_BLOCKS = 8
 """... for this many blocks."""
 BEFORE, AFTER = 20, 8
 APART = math.log(3.5)
-"""Their ratio has risen this far above its level, in logarithms."""
+"""Their ratio has risen this far above its level, in logarithms..."""
+BEGUN = 0.25
+"""... since it was above this share of that."""
 
 
 def is_of_game(series: Series, run: RunState) -> bool:
@@ -55,7 +57,8 @@ def _judge_both(series: Series, other: Series) -> Finding | None:
     if series.middles[-1] > median(series.middles[count // 8 : count // 2]):
         return None
     at = count - AFTER
-    while at > 1 and ratios[at - 1] > max(median(before) + 0.4 * APART, max(before)):
+    usual = median(before)
+    while at > 1 and ratios[at - 1] > usual + BEGUN * (median(after) - usual):
         at -= 1
     return _finding(series, other, series.firsts[at])
 

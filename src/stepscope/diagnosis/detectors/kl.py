@@ -1,5 +1,6 @@
 """KL blow-up: of one update, also for estimators that fluctuate around zero, and to a reference model."""
 
+import re
 from statistics import median
 from typing import ClassVar, Literal
 
@@ -25,6 +26,9 @@ RUN_AWAY, LEAP, FLOOR = 8.0, 2.0, 2.0
 while ago, each above all of those by the second factor, and above this floor."""
 LAST, PAUSE, BEFORE = 8, 16, 76
 """How many last values are compared with how many before, and how many lie between."""
+
+
+_CODED = re.compile(r"(^|[^a-z])(elbo|recon|reconstruction|recons|rec_loss|vae)([^a-z]|$)", re.IGNORECASE)
 
 
 class Kl:
@@ -80,12 +84,20 @@ class Kl:
         if len(self._row) > 12:
             self._usual.extend(each for _, each in self._row)
             self._row, self._learnt = [], RENEW
+        if self._is_of_a_code():
+            return None
         if not (extreme or len(self._row) == 3) or series.step - self._reported_at < 50 * series.spacing:
             return None
         self._reported_at = series.step
         text = f"{series.key} rose to {number(value)} at step {begun}, usually {number(self._middle)}"
         severity: Literal["WARN", "ERROR"] = "ERROR" if abs(value) > CRITICAL else "WARN"
         return BLOWUP.about(series, begun, text, (self._middle - SIGMAS * self._wide, limit), severity=severity)
+
+    def _is_of_a_code(self) -> bool:
+        """Return whether it is what a code costs, as in an autoencoder: it rises where something is learnt."""
+        run, rank = self._run, self._series.rank
+        losses = (*run.of_role("loss", rank), *run.of_role("side_loss", rank))
+        return not run.reinforcement and any(_CODED.search(each.key) for each in losses)
 
 
 def _judge_reference(series: Series, run: RunState) -> Finding | None:

@@ -32,6 +32,8 @@ SKIPS = 0.05
 FEW_SKIPS = 12
 MAX_KEYS = 256
 """The most metrics of one finding."""
+NEVER = 80
+"""A reward that is NaN in so many values from the first one on will not come."""
 WITHIN = 2
 """Metrics that follow within this many steps are part of the same finding."""
 
@@ -39,13 +41,14 @@ WITHIN = 2
 class _Rank:
     """The non-finite values of one rank."""
 
-    __slots__ = ("first", "keys", "layer", "overflows")
+    __slots__ = ("first", "keys", "layer", "never", "overflows")
 
     def __init__(self) -> None:
         self.first: tuple[int, str, float] | None = None
         self.keys: dict[str, int] = {}
         self.layer: str | None = None
         self.overflows = 0
+        self.never = False
 
 
 class NotFinite:
@@ -60,6 +63,8 @@ class NotFinite:
     def take(self, rank: int, key: str, step: int, time: int, value: float) -> Finding | None:
         """Evaluate a non-finite value."""
         state = self._ranks.setdefault(rank, _Rank())
+        if (found := self._never(state, rank, key, time)) is not None:
+            return found
         if self._healthy(state, rank, key):
             return None
         if state.first is None:
@@ -70,6 +75,23 @@ class NotFinite:
         if state.layer is None and _LAYER.search(key):
             state.layer = key
         return self._finding(rank, state, time, step)
+
+    def _never(self, state: _Rank, rank: int, key: str, time: int) -> Finding | None:
+        """Tell of a reward that has not come in so many values: there is never an end of an episode."""
+        series = self._run.series.get((key, rank))
+        if series is None or series.role.name != "reward" or series.count or series.bad < NEVER or state.never:
+            return None
+        state.never = True
+        return NOT_FINITE.finding(
+            f"{key} has been NaN in all of its {series.bad} values: no episode has ended yet",
+            time,
+            ranks=(rank,),
+            key=key,
+            severity="WARN",
+            cause="episodes have no end: no limit of steps, or a `done` that is never set",
+            advice="Set a limit of steps (a horizon); look at when an episode ends.",
+            weight=1.0,
+        )
 
     def _healthy(self, state: _Rank, rank: int, key: str) -> bool:
         series = self._run.series.get((key, rank))

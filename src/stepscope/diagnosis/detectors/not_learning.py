@@ -155,6 +155,8 @@ class NotLearning:
         series, run = self._series, self._run
         values = list(series.values)
         level = median(values)
+        if (found := self._came_to_guess(values)) is not None:
+            return found
         if not series.positive or max(values[1:]) - min(values[1:]) > 0.01 * level or run.reinforcement:
             return None
         evaluated = max((each.count for each in run.held_out), default=0)
@@ -164,6 +166,23 @@ class NotLearning:
         text = f"{series.key} has stayed at {number(level)} in {series.count} values, each with an evaluation: "
         text += f"ln {count}, the loss of guessing among {count} classes"
         return NOT_LEARNING.about(series, series.first_step, text, (0.0, level * 0.9))
+
+    def _came_to_guess(self, values: list[float]) -> Finding | None:
+        """Detect a loss that came down to that of guessing among the configured classes, and to nothing below it."""
+        series, run = self._series, self._run
+        classes = run.setting("num_classes", "num_labels", "n_classes", "classes")
+        if not classes or classes < 2 or len(values) <= EPOCHS or run.reinforcement or series.lowest <= 0:
+            return None
+        level, last = math.log(classes), values[-EPOCHS:]
+        if abs(median(last) - level) > CHANCE * level or max(last) - min(last) > CHANCE * level:
+            return None
+        if series.lowest < (1 - CHANCE) * level or series.first_value < (1 + CHANCE) * level:
+            return None
+        at = next(at for at in range(len(values)) if max(values[at:]) - level < CHANCE * level)
+        begun = series.steps[at]
+        text = f"{series.key} has stayed at {number(median(last))} since step {begun}, in {len(values) - at} values: "
+        text += f"ln {int(classes)}, the loss of guessing among {int(classes)} classes"
+        return NOT_LEARNING.about(series, begun, text, (0.0, level * 0.9))
 
     def _has_fallen(self, middles: list[float]) -> bool:
         """Return whether the loss is clearly below its first values: a quick answer for most runs."""

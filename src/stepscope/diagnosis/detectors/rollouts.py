@@ -55,6 +55,7 @@ MOE = Kind(
 )
 ROW = 20
 EQUAL, TRUNCATED, CUT = 0.95, 0.5, 0.3
+FEW = 128
 NO_SPREAD = 1e-3
 """A spread below this share of its highest value is none."""
 BEST = 0.9
@@ -127,13 +128,20 @@ def _judge_truncation(series: Series, run: RunState) -> Finding | None:
     if len(recent) < ROW or min(recent) < 0.8 * TRUNCATED or median(recent) < TRUNCATED or not series.middles:
         return None
     least = min(series.middles)
+    if series.count <= FEW:  # the first values are still known, and may be all that was usual
+        least = min(least, median(list(series.values)[:3]))
     if median(recent) - least < CUT and not (min(recent) > 0.9 and series.count >= 3 * ROW):
         return None
-    limit = 0.5 * (least + median(recent))
+    limit = min(0.5 * (least + median(recent)), TRUNCATED)
     begun = _begun(series, limit, above=True)
     now = number(median(recent))
     text = f"{series.key} has been {now} since step {begun}, {number(least)} before: answers are cut off"
     return TRUNCATION.about(series, begun, text, (0.0, TRUNCATED))
+
+
+def _ends_by_itself(series: Series, found: Finding) -> bool:
+    """Return whether answers have become short again: their length was learnt after all."""
+    return max(_last(series)) < CUT
 
 
 def _judge_mismatch(series: Series, run: RunState) -> Finding | None:
@@ -255,7 +263,9 @@ ZeroAdvantage = judged_once(
 )
 MixedGroups = judged_once("MixedGroups", ZERO_ADVANTAGE, ("mixed_groups",), _judge_mixed, each="value")
 NoSpread = judged_once("NoSpread", ZERO_ADVANTAGE, ("reward_spread",), _judge_spread, each="value")
-Truncation = judged_once("Truncation", TRUNCATION, ("truncation",), _judge_truncation, each="value")
+Truncation = judged_once(
+    "Truncation", TRUNCATION, ("truncation",), _judge_truncation, each="value", over=_ends_by_itself
+)
 Mismatch = judged_once("Mismatch", MISMATCH, ("mismatch", "mismatch_kl"), _judge_mismatch, each="value")
 MatchRatio = judged_once("MatchRatio", MISMATCH, ("match_ratio", "ess"), _judge_ratio, each="value")
 StaleRollouts = judged_once("StaleRollouts", STALE, ("staleness",), _judge_age, each="value")

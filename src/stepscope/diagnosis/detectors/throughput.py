@@ -3,14 +3,14 @@
 import math
 from collections import deque
 from dataclasses import replace
-from itertools import repeat
+from itertools import pairwise, repeat
 from statistics import median
 from typing import ClassVar, Literal, NamedTuple
 
 from stepscope.diagnosis.detector import Found, RunState, Steps, StepTimes
 from stepscope.diagnosis.finding import Finding, Kind, number, seconds
 from stepscope.diagnosis.roles import Role
-from stepscope.diagnosis.series_history import Series, exp, jitter, spread
+from stepscope.diagnosis.series_history import Series, exp, jitter, spread, trend
 from stepscope.diagnosis.span_names import traits
 
 LOSS = Kind(
@@ -77,6 +77,15 @@ REGRESSED = math.log(1.15)
 REGRESSION_STEPS = 50
 EARLIER = 2
 """The number of earlier runs needed for a comparison."""
+
+
+STEADY_BLOCKS, STEADILY, EVENLY, SAME_LOAD = 16, 0.75, 0.1, 1.15
+"""Steps that get longer in so many blocks so steadily (Kendall's tau), by this share of it in each quarter, while the
+load is at most so many times what it was, are not those of a busy machine."""
+LONGER = 0.5
+"""A length, or a number of tokens, whose trend (Kendall's tau) is above this is a reason for longer steps."""
+CLOCK_LOST = 0.85
+"""A clock of a GPU below this share of what it was is a reason for longer steps that the load is not."""
 
 
 class Throughput:
@@ -183,6 +192,8 @@ class Pace:
         self._remarks: dict[int, tuple[Finding, float, float]] = {}
         """Slowdowns that have cost little so far: the finding, the usual time of a step, and the time lost in each."""
         self._compared = False
+        self._crept: set[int] = set()
+        """Ranks of which it was told that each step takes longer than the one before."""
 
     def usual(self, ahead: Steps) -> int:
         """Count the next steps, until there are enough to be judged."""
@@ -213,7 +224,7 @@ class Pace:
             return (self._weighed(self._explained(found, kept), kept),)
         if found is not None:
             self._remarks.pop(times.rank, None)
-        found = found or self._grown(times) or self._regression(series)
+        found = found or self._grown(times) or self._regression(series) or self._creeps(times)
         return () if found is None else (found,)
 
     def _explained(self, found: Finding, kept: deque[Kept]) -> Finding:
@@ -235,6 +246,8 @@ class Pace:
                 return _in_span(found, top, was, became, usual, now)
         if not busy:
             return found
+        if why := self._unlike_load(found.ranks[0]):
+            return replace(found, text=f"{found.text}; {busy}, which does not explain it", cause=why)
         return replace(
             found,
             kind=BUSY.name,
@@ -243,6 +256,53 @@ class Pace:
             cause=BUSY.cause,
             advice=BUSY.advice,
         )
+
+    def _unlike_load(self, rank: int) -> str:
+        """Return what makes steps longer that the load of the machine is no reason for; empty where it may be one."""
+        run = self._run
+        for each in run.of_role("gpu_clock", rank):
+            if each.middles and (now := median(list(each.values)[-3:])) < CLOCK_LOST * max(each.middles):
+                clock = f"the clock of a GPU went from {number(max(each.middles))} to {number(now)} MHz"
+                return f"{clock} ({each.key}): heat, or a limit of its power"
+        grown = _evenly_grown(self._ranks[rank][0].scaled)
+        if not grown or not self._is_as_loaded(rank):
+            return ""
+        self._crept.add(rank)
+        return f"{_CREEPS.format(exp(grown))}, and the load of the machine has not risen: {_SOMETHING}"
+
+    def _is_as_loaded(self, rank: int) -> bool:
+        """Return whether the load of the machine is known and is no higher than it was at first."""
+        loads = self._run.of_role("host_load", rank)
+        loaded = list(loads[0].values) if loads else []
+        return bool(loaded) and median(loaded[-3:]) <= SAME_LOAD * median(loaded[: len(loaded) // 3 + 1])
+
+    def _creeps(self, times: StepTimes) -> Finding | None:
+        """Tell of steps that get longer one by one, where nothing is known that makes them larger."""
+        rank, run = times.rank, self._run
+        series = self._ranks[rank][0]
+        if rank in self._crept or len(series.middles) < 2 * STEADY_BLOCKS or len(series.middles) % 4:
+            return None
+        grown = _evenly_grown(series.scaled)
+        if (
+            not grown
+            or (run.busy(rank) and not self._is_as_loaded(rank))
+            or run.restaged(series.first_step, times.step)
+        ):
+            return None
+        longer = (each for role in ("length", "tokens", "stage") for each in run.of_role(role, rank))
+        if any(trend(each.middles) > LONGER for each in longer if len(each.middles) > 3):
+            return None
+        part = len(series.middles) // 4
+        was, now = median(series.middles[:part]), median(series.middles[-part:])
+        if now - was < MIN_LOST_SECONDS or (now - was) * series.count / 2 < MIN_LOST_IN_ALL:
+            return None
+        self._crept.add(rank)
+        text = (
+            f"{STEP} has risen steadily from {seconds(was)} to {seconds(now)} since step {series.firsts[part]}, and at "
+            f"no step by much"
+        )
+        cause = f"{_CREEPS.format(exp(grown))}: {_SOMETHING}"
+        return LOSS.about(series, series.firsts[part], text, (was / 2, 1.2 * was), value=now, cause=cause, weight=grown)
 
     def _most(self, rank: int) -> float:
         """Return how many times as long steps take at most on a machine as busy as this one."""
@@ -286,6 +346,20 @@ class Pace:
         return REGRESSION.about(
             series, series.first_step, text, (min(earlier), max(earlier)), value=now, weight=now / usual
         )
+
+
+_CREEPS = "each step takes a little longer than the one before, {:.1f} times as long by now"
+_SOMETHING = "something grows with each step (a list, a graph, a table)"
+
+
+def _evenly_grown(middles: list[float]) -> float:
+    """Return by how much steps have become longer, in logarithms, if evenly from the start on; 0 otherwise."""
+    if len(middles) < STEADY_BLOCKS or trend(middles) < STEADILY:
+        return 0.0
+    part = len(middles) // 4
+    levels = [median(middles[at * part : (at + 1) * part]) for at in range(3)] + [median(middles[-part:])]
+    grown = levels[-1] - levels[0]
+    return 0.0 if grown < FURTHER or any(b - a < EVENLY * grown for a, b in pairwise(levels)) else grown
 
 
 def slower_than_before(now: float, earlier: tuple[float, ...]) -> float | None:

@@ -11,6 +11,7 @@ VALUE_FUNCTION = Kind(
     "WARN",
     "the value function does not learn",
     "Raise its learning rate or its share of the loss; check returns and their scale.",
+    explains=("clip_zero",),
 )
 ROW = 30
 GOOD, LOW = 0.4, 0.3
