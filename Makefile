@@ -15,7 +15,7 @@ clients := $(foreach name,clients clients-wandb-0.18 clients-wandb-0.15,$(VENV)/
 ready := $(VENV)/.ready $(VENV)/.ready-core $(if $(frameworks),$(VENV)/.ready-frameworks) $(if $(in_ci),$(VENV)/.ready-debian $(VENV)/.ready-peers $(clients) $(VENV)/.ready-pythons $(VENV)/.ready-compiled)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup fmt check check-python check-page test test-page test-chaos test-all test-pythons bench run cluster lock clean
+.PHONY: help setup fmt check check-python check-types check-page test test-page test-chaos test-all test-pythons bench run cluster lock clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' $(MAKEFILE_LIST)
@@ -27,16 +27,19 @@ fmt: $(VENV)/.ready ## format the code, mend what can be mended
 	@$(VENV)/bin/ruff format --quiet
 	@sh tools/page/run.sh fmt
 
-check: check-python check-page ## lint, types, import contracts, sizes, links; stops at the first failure
+check: check-python check-types check-page ## lint, types, import contracts, sizes, links; stops at the first failure
 
 check-python: $(VENV)/.ready
 	@echo "check: ruff"        && $(VENV)/bin/ruff check --quiet
 	@echo "check: format"      && $(VENV)/bin/ruff format --check --quiet
-	@echo "check: mypy"        && $(VENV)/bin/mypy --strict --no-error-summary
 	@echo "check: imports"     && out=$$($(VENV)/bin/lint-imports 2>&1) || { echo "$$out"; exit 1; }
 	@echo "check: sizes"       && $(VENV)/bin/python tools/sizes.py
 	@echo "check: links"       && $(VENV)/bin/python tools/links.py
 	@echo "check: reference"   && $(VENV)/bin/python tools/reference.py --check
+
+# Apart, for it takes as long as the rest together: with --jobs the two run beside each other.
+check-types: $(VENV)/.ready
+	@echo "check: mypy"        && $(VENV)/bin/mypy --strict --no-error-summary
 
 check-page:
 	@sh tools/page/run.sh check

@@ -144,6 +144,9 @@ Worlds are begun in this order, before all other files: those that take longest 
 before the others have done the rest keeps them waiting, so the browser's files are in several.
 """
 
+DIVIDED = ("tests/diagnosis/test_real_zoo.py",)
+"""Files whose tests share nothing and take seconds each: every test is run by whichever worker is free."""
+
 
 def lane_of(path: str) -> str:
     """Return the lane of a test file, given its path from the root of the project."""
@@ -164,6 +167,6 @@ def place_of(path: str) -> tuple[int, int]:
 
 
 def group_of(test: str) -> str:
-    """Return the name of what one worker runs from its first test to its last: the world or the file of a test."""
+    """Return the name of what one worker runs from its first test to its last: a world, a file, or a lone test."""
     path = test.partition("::")[0]
-    return world_of(path) or path
+    return world_of(path) or (test if path in DIVIDED else path)

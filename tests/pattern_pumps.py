@@ -111,11 +111,12 @@ def is_linear(search: Callable[[str], object], prefix: str, piece: str, suffix: 
         return prefix + piece * (length // len(piece)) + suffix
 
     whole = int((2 * _STEPS * len(piece)) ** 0.5)
-    if seconds(search, text(whole), tries=1) < _QUICK_SECONDS:
-        return True
     size = whole // 4
-    short, long = seconds(search, text(size)), seconds(search, text(4 * size))
-    return long < max(_RATIO * short, _QUICK_SECONDS)
+    once = seconds(search, text(4 * size), tries=1)
+    if once < _QUICK_SECONDS:
+        return True
+    most = max(_RATIO * seconds(search, text(size)), _QUICK_SECONDS)
+    return once < most or seconds(search, text(4 * size)) < most  # most are linear at the first try
 
 
 def seconds(search: Callable[[str], object], text: str, tries: int = 3) -> float:

@@ -3,7 +3,7 @@
 import re
 from pathlib import Path
 
-from tests.lanes import CHAOS, CORE_ANYWAY, LANES, PAGE, WORLDS, group_of, lane_of, place_of, world_of
+from tests.lanes import CHAOS, CORE_ANYWAY, DIVIDED, LANES, PAGE, WORLDS, group_of, lane_of, place_of, world_of
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -11,7 +11,7 @@ ROOT = Path(__file__).resolve().parents[1]
 def test_every_path_of_a_lane_exists() -> None:
     """A file that was moved or renamed does not fall back into `make test` unnoticed."""
     shared = [path for world in WORLDS for path in world]
-    assert [path for path in (*PAGE, *CHAOS, *CORE_ANYWAY, *shared) if not (ROOT / path).exists()] == []
+    assert [path for path in (*PAGE, *CHAOS, *CORE_ANYWAY, *DIVIDED, *shared) if not (ROOT / path).exists()] == []
 
 
 def test_every_file_with_a_browser_is_in_a_world() -> None:
@@ -29,6 +29,15 @@ def test_worlds_begin_first_and_in_their_order() -> None:
     lanes = [lane_of(path) for path in groups[len(WORLDS) :]]
     assert lanes == sorted(lanes, key=LANES.index)
     assert set(lanes) == {"chaos", "core"}
+
+
+def test_tests_of_a_divided_file_are_run_by_any_worker() -> None:
+    """Each is a group of its own; those of other files stay together."""
+    assert DIVIDED
+    for path in DIVIDED:
+        assert world_of(path) is None
+        assert group_of(f"{path}::test[a]") != group_of(f"{path}::test[b]")
+    assert group_of("tests/model/test_records.py::one") == group_of("tests/model/test_records.py::other")
 
 
 def test_one_pass_over_the_page_is_in_the_quick_lane() -> None:

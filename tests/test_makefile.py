@@ -110,7 +110,7 @@ def test_large_downloads_are_asked_for(settings: tuple[str, ...], frameworks: bo
 def test_check_runs_every_stage() -> None:
     """The stages announce themselves, in order."""
     stages = re.findall(r'^echo "check: (\w+)"', plan("check"), re.MULTILINE)
-    assert stages == ["ruff", "format", "mypy", "imports", "sizes", "links", "reference"]
+    assert stages == ["ruff", "format", "imports", "sizes", "links", "reference", "mypy"]
 
 
 def test_a_cluster_says_what_to_install(tmp_path: Path) -> None:

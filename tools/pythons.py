@@ -1,6 +1,7 @@
 """Run the tests of the core on every newer Python that this machine has: `make test-pythons`.
 
-Where there are several, the oldest has the calls in Python, the others the compiled ones.
+Where there are several, the oldest has the calls in Python, the others the compiled ones. All are tested at once, and
+what pytest said is printed when it ends: one waits for its longest files while another keeps the processors busy.
 """
 
 import os
@@ -8,6 +9,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -16,7 +18,7 @@ VERSIONS = ("3.12", "3.13", "3.14")
 CORE = ("tests/model", "tests/journal", "tests/sdk", "tests/test_pump.py")
 """Tests of what runs inside a training process."""
 NEWEST = ("tests/diagnosis",)
-"""Tests that the newest interpreter runs besides: they take longest and depend least on the interpreter."""
+"""Tests that the newest interpreter runs besides: they take longest, so they begin first, and depend least on it."""
 PACKAGES = (
     *("msgspec", "opentelemetry-api", "opentelemetry-proto", "opentelemetry-sdk", "opentelemetry-test-utils"),
     *("psutil", "PyYAML", "numpy", "pillow", "setuptools"),
@@ -48,12 +50,19 @@ def main(arguments: list[str]) -> int:
     for version in VERSIONS:
         if version not in found:
             print(f"pythons: no Python {version} on this machine, not tested")
-    failed = []
-    for version in found:  # in the order of VERSIONS
-        is_oldest, is_newest = version == min(found, key=VERSIONS.index), version == max(found, key=VERSIONS.index)
-        tests = CORE + NEWEST if is_newest else CORE
-        if not passes(version, tests, arguments, in_python=is_oldest and not is_newest):
-            failed.append(version)
+    if not found:
+        return 0
+    versions = list(found)  # in the order of VERSIONS
+    in_ci = os.environ.get("CI", "") not in ("", "0", "false")
+    workers = -(-(8 if in_ci else 4) // len(versions))  # as many together as the Makefile has
+
+    def test(version: str) -> bool:
+        tests = NEWEST + CORE if version == versions[-1] else CORE
+        in_python = version == versions[0] != versions[-1]
+        return passes(version, tests, arguments, in_python=in_python, in_ci=in_ci, workers=workers)
+
+    with ThreadPoolExecutor(len(versions)) as beside:
+        failed = [version for version, passed in zip(versions, beside.map(test, versions), strict=True) if not passed]
     if failed:
         print(f"pythons: failed on {', '.join(failed)}", file=sys.stderr)
     return 1 if failed else 0
@@ -79,15 +88,19 @@ def build_core(version: str) -> None:
     subprocess.run([python, "setup.py", "-q", "build_ext", "--inplace"], cwd=ROOT, check=True)
 
 
-def passes(version: str, tests: tuple[str, ...], arguments: list[str], *, in_python: bool) -> bool:
-    """Run tests with an interpreter, and with the calls in Python if so."""
-    print(f"pythons: testing with {version}{', the calls in Python' if in_python else ''}", flush=True)
-    in_ci = os.environ.get("CI", "") not in ("", "0", "false")
-    options = ("-q", "-n", "8" if in_ci else "4", "-p", "no:cacheprovider")  # as the Makefile has it
+def passes(
+    version: str, tests: tuple[str, ...], arguments: list[str], *, in_python: bool, in_ci: bool, workers: int
+) -> bool:
+    """Run tests with an interpreter, and with the calls in Python if so; print what pytest said."""
+    named = f"pythons: {version}{', the calls in Python' if in_python else ''}"
+    print(f"{named}: testing", flush=True)
+    options = ("-q", "-n", str(workers), "-p", "no:cacheprovider")
     program = ["tools/retest.py"] if in_ci else ["-m", "pytest"]
     line = [str(ENVIRONMENTS / version / "bin" / "python"), *program, *options, *tests, *arguments]
     env = {**os.environ, "PYTHONPATH": str(ROOT / "src"), "STEPSCOPE_PURE_PYTHON": "1" if in_python else "0"}
-    return subprocess.run(line, cwd=ROOT, env=env).returncode == 0
+    done = subprocess.run(line, cwd=ROOT, env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, errors="replace")
+    print(f"{named}:\n{done.stdout}", end="", flush=True)
+    return done.returncode == 0
 
 
 if __name__ == "__main__":

@@ -78,6 +78,8 @@ def _make_known(document: dict[str, Any]) -> None:
                     param["schema"] = {"enum": known[param["name"]]}
 
 
+SECONDS = 300
+"""How long an answer may take: on a busy machine longer than the fuzzer's own 10 seconds."""
 OWN_WORDS = (
     *("/api/runs", "/api/series", "/api/runs/{run}/series", "/api/runs/{run}/quantiles", "/api/sql"),
     *("/api/spans/lanes", "/api/spans/export", "/api/spans/import", "/api/dashboards/{name}"),
@@ -101,7 +103,7 @@ def _fuzz(operation: Any) -> None:
         suppress_health_check=list(hypothesis.HealthCheck),
     )
     def ask(case: Any) -> None:
-        response = case.call(base_url="http://127.0.0.1:4318")
+        response = case.call(base_url="http://127.0.0.1:4318", timeout=SECONDS)
         assert response.status_code < 500, response.text
         case.validate_response(response, excluded_checks=left_out)
 

@@ -99,9 +99,12 @@ def judge_gradients(series: Series, run: RunState) -> Finding | None:
     newest = len(values) - AFTER
     for at in range(max(newest - series.block_size + 1, BEFORE), newest + 1):
         before, after = values[at - BEFORE : at], values[at : at + IN_A_ROW]
+        least, shortest = max(before) + 0.5 * LONGER, min(after)
+        if shortest < least:  # as nearly always, which needs no measure of the noise
+            continue
         was, noise = median(before[-BEFORE // 2 :]), max(roughness(before), 0.01)
-        least = max(was + max(LONGER, NOISES * noise), max(before) + 0.5 * LONGER)
-        if min(after) < least or values[at - 1] > was + CREPT * LONGER or run.changed(steps[at - 3], steps[at + 2]):
+        least = max(was + max(LONGER, NOISES * noise), least)
+        if shortest < least or values[at - 1] > was + CREPT * LONGER or run.changed(steps[at - 3], steps[at + 2]):
             continue
         if run.raised(steps[max(at - BEFORE, 0)], steps[at + 1], epochs=False) or _began_attempt(run, steps[at]):
             continue

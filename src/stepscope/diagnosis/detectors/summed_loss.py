@@ -73,15 +73,18 @@ class SummedLoss:
 
     def _dips(self) -> Finding | None:
         series = self._series
-        values, steps = series.on_scale(list(series.values)), list(series.steps)
-        first = series.count - len(values)
-        noise = roughness(values)
-        new = range(max(self._looked - first, SIDE + 1), len(values) - SIDE)
+        count = len(series.values)
+        first = series.count - count
+        new = range(max(self._looked - first, SIDE + 1), count - SIDE)
         self._looked = max(self._looked, series.count - SIDE)
+        begun = max(new.start - SIDE, 0)
+        values, steps = series.on_scale(list(series.values)[begun:]), list(series.steps)
         for at in new:
-            around = median([*values[at - SIDE : at], *values[at + 1 : at + 1 + SIDE]])
-            if around - values[at] > max(DEPTH, SIGMAS * noise):
-                self._low = [*self._low, (first + at, steps[at], around - values[at], around)][-MAX_LOW:]
+            here = at - begun
+            around = median([*values[here - SIDE : here], *values[here + 1 : here + 1 + SIDE]])
+            deep = around - values[here]
+            if deep > DEPTH and deep > SIGMAS * roughness(series.on_scale(list(series.values))):
+                self._low = [*self._low, (first + at, steps[at], deep, around)][-MAX_LOW:]
         return self._smaller() if new else None
 
     def _smaller(self) -> Finding | None:

@@ -36,6 +36,8 @@ VARIES, STILL = 0.02, 0.05
 """A loss that varied by more than the first, in logarithms, and by less than this share of that, is of one batch."""
 LEARNING = math.log(1.5)
 """A loss that fell so far within the values before is no measure of how it varies."""
+MARGIN = 0.05
+"""A loss of one batch is at most so far above its lowest, in logarithms."""
 FLOOR_OF_PERPLEXITY = 0.1
 """A perplexity has this logarithm where hardly anything is left to learn."""
 DROP = math.log(1.6)
@@ -148,6 +150,9 @@ def _shared(series: Series, run: RunState, since: int, drop: float) -> bool:
 
 def _stuck(series: Series, run: RunState, since: int = AFTER, width: int = BEFORE) -> Finding | None:
     """Find a loss that no longer varies from step to step, wherever its level is: different batches differ."""
+    lowest = min(series.block_medians(), default=math.inf)
+    if math.log(series.value) > lowest + MARGIN and not run.reinforcement:
+        return None  # a network that is dead varies little, too
     values, steps = series.on_scale(list(series.values)), list(series.steps)
     before, after = values[-since - width : -since], values[-since + since // 4 :]
     usual, now = roughness(before), roughness(after)
@@ -158,9 +163,8 @@ def _stuck(series: Series, run: RunState, since: int = AFTER, width: int = BEFOR
         return None  # it varied because it fell, and has come to what is left to learn
     if level < FLOOR_OF_PERPLEXITY and is_perplexity(series.key):
         return None  # what is left of it above 1 varies as ever
-    lowest = min(series.block_medians()) + min(usual, 0.05)
-    if level > was + usual or (values[-1] > lowest and not run.reinforcement):
-        return None  # a network that is dead varies little, too
+    if level > was + usual or (values[-1] > lowest + min(usual, MARGIN) and not run.reinforcement):
+        return None
     falls = median(b - a for a, b in itertools.pairwise(after))  # one batch is learnt by heart: smoothly
     if max(abs(b - a - falls) for a, b in itertools.pairwise(after)) > 0.3 * usual:
         return None
