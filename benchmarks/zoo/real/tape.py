@@ -2,6 +2,7 @@
 
 import json
 import lzma
+import os
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -63,7 +64,7 @@ class Tape:
         if now - self._read_at < READINGS_EVERY_NS or not _LOAD.exists():
             return
         self._read_at = now
-        values = {"cpu/load_1m": float(_LOAD.read_text().split()[0]), "cpu/count": 2}
+        values = {"cpu/load_1m": float(_LOAD.read_text().split()[0]), "cpu/count": os.cpu_count()}
         if _PRESSURE.exists():
             values["psi/cpu"] = float(_PRESSURE.read_text().split("avg10=")[1].split()[0]) / 100
         self.rows.append(["r", self._now(), values])

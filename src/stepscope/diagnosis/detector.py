@@ -178,6 +178,8 @@ MAX_HELD_OUT = 16
 BUSY_PRESSURE, BUSY_MEMORY, BUSY_THROTTLED, BUSY_LOAD = 0.3, 0.1, 0.1, 1.5
 """A machine is busy when tasks wait such shares of the time for a CPU or for memory, when its control group stops the
 process for such a share, or from this load per CPU on."""
+NO_PRESSURE = 0.05
+"""Where tasks wait less than this share of the time for a CPU, a load says nothing."""
 BUSY_READINGS = 3
 """The highest of the last readings counts: what is judged began some steps ago."""
 SPARSE, MOST_APART = 4.0, 500.0
@@ -285,6 +287,9 @@ class RunState:
             return f"tasks wait for memory {pressure:.0%} of the time"
         if (throttled := self.reading("host_throttled", rank)) >= BUSY_THROTTLED:
             return f"the CPU quota stops the process {throttled:.0%} of the time"
+        measured = any(self.by_role.get(("host_pressure", each)) for each in range(rank, -1, -1))
+        if measured and self.reading("host_pressure", rank) < NO_PRESSURE:
+            return ""  # the load is of other CPUs, or of what waits for a disk
         load, cpus = self.reading("host_load", rank), self.reading("host_cpus", rank)
         return f"a load of {load:.1f} on {cpus:g} CPUs" if cpus and load >= BUSY_LOAD * cpus else ""
 

@@ -322,11 +322,13 @@ def _meaning(words: set[str], last: set[str], spaced: str, joined: str, key: str
         return "embedding_spread"
     if words & _SAMPLES and last & {"std", "spread", "variance", "diversity"} and not last & _LOSSES:
         return "sample_spread"
+    if words & {"real", "fake"} and last & {"score", "scores"}:
+        return ""  # what a discriminator says of them
     if words & _GROUPS and last & {"std", "spread"} and not last & {"zero"}:
         return "reward_spread"
     if _SPREADS & last and "explained" not in last and not last & {"zero"}:
         return ""
-    return _policies(words, last, joined) or _training(words, last, joined)
+    return _policies(words, last, joined) or _training(words, last, joined, key)
 
 
 def _policies(words: set[str], last: set[str], joined: str) -> str:
@@ -350,11 +352,11 @@ def _policies(words: set[str], last: set[str], joined: str) -> str:
     return ""
 
 
-def _training(words: set[str], last: set[str], joined: str) -> str:
+def _training(words: set[str], last: set[str], joined: str, key: str) -> str:
     if "cross_entropy" in joined:
         return "loss"
     if last & _LOSSES or (last <= {"policy", "value", "discriminator", "generator"} and "loss" in words):
-        return "side_loss" if _is_side(words, last) else "loss"
+        return "side_loss" if _is_side(words, last, key) else "loss"
     if last & {"error", "err"} and words - _HELD_OUT <= _ERRORS:
         return "side_loss" if last & {"td", "bellman"} else "loss"
     if joined in ("err_d", "err_g", "bits_per_dim", "neg_elbo", "negative_elbo"):
@@ -400,7 +402,9 @@ def _memory(words: set[str], last: set[str]) -> str:
     return "gpu_memory" if words & {"gpu", "cuda", "vram", "device", "hbm", "peak"} else "memory"
 
 
-def _is_side(words: set[str], last: set[str]) -> bool:
+def _is_side(words: set[str], last: set[str], key: str) -> bool:
+    if any(part in ("d", "g") for part in key.lower().split("/")):  # `Loss/D/loss`
+        return True
     return bool((last | words) & _SIDE_LOSSES - {"value", "z", "d", "g", "v", "q"}) or bool(
         last & {"value", "z", "d", "g", "v", "q"}
     )

@@ -349,7 +349,7 @@ def halved(at: int, falls: int) -> list[str]:
 def test_a_part_of_a_noisy_reward_that_fails_is_named() -> None:
     """One of two judges is down: the reward halves within its noise, and stays there."""
     (found,) = halved(100, 1)
-    assert found == "reward_collapse 100"
+    assert found in ("reward_collapse 100", "reward_collapse 101")
     assert halved(1000, 1) == []
 
 

@@ -41,7 +41,7 @@ class BetweenSteps:
         self._run = run
         self._last: StepTimes | None = None
         self._series = Series(BETWEEN, 0, Role("step_time"))
-        self._watch = Throughput(self._series, run)
+        self._watch = Throughput.unweighed(self._series, run)
         self._kept: deque[Cycle] = deque(maxlen=KEPT_STEPS)
         self._reported = False
 

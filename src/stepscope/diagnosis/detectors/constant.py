@@ -40,8 +40,10 @@ GUESS = 1e-3
 """So close to the loss of guessing it says that nothing is learnt."""
 EMPTIED, KEPT, FAR, LEFT = 20, 12, 0.25, 0.1
 """So many zeros of a loss, at once after so many values above this share of their median, one of the highest so far."""
-NEVER = 240
-"""A reward that has never been anything but 0, in so many values, is not given."""
+NEVER, NEVER_BESIDE = 240, 60
+"""A reward that has never been anything but 0, in so many values, is not given; fewer where evaluations have one."""
+GONE, GIVEN = 10, 8
+"""A reward that was never 0 in so many values before, and is exactly 0 in so many since, is not given any more."""
 
 
 def _judge_loss(series: Series, run: RunState) -> Finding | None:
@@ -106,8 +108,10 @@ def _stopped_varying(series: Series, least: int) -> bool:
 
 
 def _judge_reward(series: Series, run: RunState) -> Finding | None:
-    if series.count >= NEVER and not series.distinct and series.value == 0:
+    if not series.distinct and series.value == 0:
         return _never_given(series, run)
+    if series.value == 0 and series.same >= GONE and _was_given(series):
+        return _repeated(DEAD_ENVIRONMENT, series)
     if series.value >= series.highest > 0:
         return None  # at its best a reward may stay
     if not _stopped_varying(series, FEW_REWARDS) and (series.same < REWARDS or series.count <= MIN_REWARDS):
@@ -115,9 +119,18 @@ def _judge_reward(series: Series, run: RunState) -> Finding | None:
     return _repeated(DEAD_ENVIRONMENT, series)
 
 
+def _was_given(series: Series) -> bool:
+    """Return whether all values just before those that are equal were above 0."""
+    before = list(series.values)[: -series.same + 1 or None][-GIVEN - 1 : -1]
+    return len(before) == GIVEN and min(before) > 0
+
+
 def _never_given(series: Series, run: RunState) -> Finding | None:
     """Return the finding of a run without any reward; one part of several may stay at 0."""
-    if any(each.distinct for each in run.of_role("reward", series.rank)):
+    if any(each.distinct for each in run.of_role("reward", series.rank, held_out=False)):
+        return None
+    beside = any(each.distinct for each in run.of_role("reward", series.rank, held_out=True))
+    if series.count < (NEVER_BESIDE if beside else NEVER):
         return None
     text = f"{series.key} has been 0 in all {series.count} values: no reward has ever been given"
     return DEAD_ENVIRONMENT.about(

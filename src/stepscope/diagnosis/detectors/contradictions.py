@@ -35,6 +35,9 @@ COPIED, QUICKLY, NEARLY, WORDS = 0.01, 300, 0.2, 32
 """So little of its loss is left after so few steps, and so little after three quarters of them, of so many words."""
 
 
+_OF_TEACHER = re.compile(r"(^|[^a-z])(kd|distil\w*|teacher)([^a-z]|$)", re.IGNORECASE)
+
+
 def judge_softmax(series: Series, run: RunState) -> Finding | None:
     """Find a loss at the floor of probabilities taken for logits: e / (e + K - 1) is the most that one of K can have.
 
@@ -45,6 +48,8 @@ def judge_softmax(series: Series, run: RunState) -> Finding | None:
     if len(middles) < VALUES or not series.positive or run.reinforcement or series.lowest < math.log(1 + 1 / math.e):
         return None
     classes = round(math.exp(min(series.first_value, 12.0)))
+    if any(_OF_TEACHER.search(each.key) for each in run.of_role("loss", series.rank)):
+        return None  # a loss against a teacher's answers has another floor
     if not 1 < classes <= MAX_CLASSES or abs(series.first_value / math.log(classes) - 1) > CLOSE:
         return None
     floor, level = math.log(1 + (classes - 1) / math.e), median(middles[-LAST:])

@@ -32,8 +32,9 @@ DISK = Kind(
     next="df -h",
 )
 _BY_ROLE = {"memory": MEMORY, "gpu_memory": GPU_MEMORY, "disk_free": DISK}
-CREEP = 0.15
-"""Memory creeps when it grew by this share..."""
+CREEP, LEAK, EXACT = 0.15, 0.05, 60.0
+"""Memory creeps when it grew by this share, or by the second one after it had been level, so many times as much as it
+usually moves..."""
 STEADY = 0.85
 """... this steadily (Kendall's tau)..."""
 MIN_BLOCKS = 10
@@ -77,10 +78,12 @@ class Creep:
         begun = count // 4
         grown = sign * (series.middles[-1] - series.middles[begun])
         size = abs(series.middles[-1]) if sign > 0 else abs(series.middles[0])
-        if grown < CREEP * max(size, 1.0):
+        if grown < LEAK * max(size, 1.0):
             return None
         part = [sign * middle for middle in series.middles[begun:]]
         flat = max(at for at, value in enumerate(part) if value - part[0] <= STILL * grown)
+        if grown < CREEP * max(size, 1.0) and (self._kind is DISK or not _leaks(part[flat:], flat, grown)):
+            return None
         if not self._creeps(part[flat:], grown):
             return None
         self._reported = True
@@ -131,6 +134,15 @@ class Creep:
 
 
 NOT_BYTES = 1e5
+
+
+def _leaks(part: list[float], level: int, grown: float) -> bool:
+    """Return whether memory that had been level grows like a line."""
+    return level >= len(part) // 3 and grown >= EXACT * roughness(part) and trend(part) >= LINE
+
+
+LINE = 0.98
+
 _UNITS = ((("gib",), 2.0**30), (("gb",), 1e9), (("mib",), 2.0**20), (("mb",), 1e6), (("kib",), 2.0**10), (("kb",), 1e3))
 
 

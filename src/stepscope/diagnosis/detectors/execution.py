@@ -1,6 +1,7 @@
 """Execution: weights that do not change, gradients that are not cleared, one batch for ever, unused parameters."""
 
 import itertools
+from statistics import median
 from typing import ClassVar, Literal
 
 from stepscope.diagnosis.detector import Found, RunState, judged_once
@@ -119,9 +120,12 @@ UNCHANGED = (
 EVALUATIONS, BEFORE = 3, 3
 """So many equal evaluations in a row tell that weights do not change, one more after fewer different ones..."""
 CLEAR = 1e-3
-"""... or one less where all changes before were larger than this share."""
-DIGITS = 5
-"""Losses that are logged with fewer digits are equal by chance."""
+"""... or one less where all changes before were larger than this share, and the loss of training stopped falling, too,
+unless the values have many digits."""
+LOWER = 0.98
+"""A loss of training that is lower by less has stopped falling."""
+DIGITS, MANY_DIGITS = 5, 7
+"""Losses that are logged with fewer digits are equal by chance; two of them are also with fewer than the second."""
 TRAINED = 5
 """So many different training losses must lie between the last two of them."""
 
@@ -139,9 +143,13 @@ def judge_evaluations(series: Series, run: RunState) -> Finding | None:
         return None
     if len(changes) < BEFORE and series.same <= EVALUATIONS:
         return None
-    if max(map(_digits, before)) < DIGITS:
+    digits = max(map(_digits, before))
+    if digits < DIGITS:
         return None
-    if series.same < EVALUATIONS and min(changes) < CLEAR * abs(series.value):
+    if series.same < EVALUATIONS and (
+        min(changes) < CLEAR * abs(series.value)
+        or (digits < MANY_DIGITS and _learns_on(series, run, steps[-series.same - 1], equal[0]))
+    ):
         return None
     if not _trained(series, run, equal[-2]):
         return None
@@ -180,6 +188,17 @@ def _trained(series: Series, run: RunState, since: int) -> bool:
     for each in run.of_role("loss", series.rank, held_out=False):
         values = {value for step, value in zip(each.steps, each.values, strict=True) if step > since}
         if len(values) >= TRAINED:
+            return True
+    return False
+
+
+def _learns_on(series: Series, run: RunState, before: int, since: int) -> bool:
+    """Return whether a loss of training is lower since an evaluation than between it and the one before."""
+    for each in run.of_role("loss", series.rank, held_out=False):
+        places = list(zip(each.steps, each.values, strict=True))
+        earlier = [value for step, value in places if before < step <= since]
+        later = [value for step, value in places if step > since]
+        if earlier and later and median(later) < LOWER * median(earlier):
             return True
     return False
 

@@ -2,18 +2,22 @@
 
 import math
 import re
+from itertools import pairwise
 from statistics import median
 
 from stepscope.diagnosis.detector import RunState, judged_once
+from stepscope.diagnosis.detectors.divergence import DIVERGENCE
 from stepscope.diagnosis.detectors.level_shift import LEVEL_SHIFT
 from stepscope.diagnosis.detectors.not_learning import NOT_LEARNING
 from stepscope.diagnosis.finding import Finding, number
 from stepscope.diagnosis.roles import measure
-from stepscope.diagnosis.series_history import Series, jitter, spread
+from stepscope.diagnosis.series_history import Series, exp, jitter, roughness, spread, trend
 
 BEFORE, AFTER = 4, 3
 """A jump is seen by so many evaluations before it and after it."""
 RISE, SIGMAS = math.log(1.3), 6.0
+SMALL_RISE, MOVES = math.log(1.08), 4.0
+"""A rise is one from less on if each evaluation before was lower than the one before it, and none by so much."""
 EVALUATIONS = 8
 """A held-out loss that is no lower after so many evaluations..."""
 FELL = math.log(1.5)
@@ -52,13 +56,20 @@ _CHANGED = (
 
 def judge_jump(series: Series, run: RunState) -> Finding | None:
     """Compare the last evaluations with those just before them."""
-    if series.count < BEFORE + AFTER + 1 or not series.positive or series.value < series.lowest * 1.3:
+    if series.count < BEFORE + AFTER + 1 or not series.positive or series.value < series.lowest * exp(SMALL_RISE):
         return None
     values, steps = series.on_scale(list(series.values)), list(series.steps)
     before, after = values[-AFTER - 2 * BEFORE : -AFTER], values[-AFTER:]
     was = median(before[-BEFORE:])
     noise = max(spread(before[-BEFORE:]), jitter(before) / 2, 0.01)
-    if min(after) - max(before[-BEFORE:]) < 0.5 * RISE or min(after) - was < max(RISE, SIGMAS * noise):
+    falls = [a - b for a, b in pairwise(before)]
+    if min(falls) > 0 and after[0] - before[-1] > MOVES * max(falls):
+        least, was, noise = SMALL_RISE, before[-1], 0.0
+    else:
+        least = RISE
+    if min(after) - max(was, before[-1]) < 0.5 * least or min(after) - was < max(least, SIGMAS * noise):
+        return None
+    if least == RISE and min(after) - max(before[-BEFORE:]) < 0.5 * RISE:
         return None
     rise = median(after) - was
     if after[0] - was < 0.5 * rise or run.raised(steps[-AFTER - 1], series.step, rise) or run.reinforcement:
@@ -66,14 +77,83 @@ def judge_jump(series: Series, run: RunState) -> Finding | None:
     if _training_moved(series, run, steps[-AFTER - 1]):
         return None  # that is a finding of its own
     at = len(values) - AFTER
-    while at > 1 and values[at - 1] - min(before) > 0.25 * rise:
+    while at > 1 and least == RISE and values[at - 1] - min(before) > 0.25 * rise:
         at -= 1
     text = (
         f"{series.key} went up from {number(series.plain(was))} to {number(series.plain(after[0]))} between steps "
         f"{steps[at - 1]} and {steps[-AFTER]}, and stayed there; the training loss did not rise"
     )
-    band = series.band(was, SIGMAS * noise)
-    return LEVEL_SHIFT.about(series, steps[at], text, band, cause=_CHANGED, weight=rise / noise)
+    band = series.band(was, max(SIGMAS * noise, least))
+    return LEVEL_SHIFT.about(series, steps[at], text, band, cause=_CHANGED, weight=rise / max(noise, 0.01))
+
+
+def judge_signed_jump(series: Series, run: RunState) -> Finding | None:
+    """Compare the last evaluations of a loss that may be negative with all before them."""
+    if series.count < BEFORE + AFTER + 1 or series.positive or run.reinforcement:
+        return None
+    values, steps = list(series.values), list(series.steps)
+    before, after = values[:-AFTER], values[-AFTER:]
+    was, span = median(before[-BEFORE:]), max(before) - min(before)
+    rise = min(after) - was
+    if min(after) - max(before) < BEYOND * span or rise < SIGMAS * max(spread(before[-BEFORE:]), jitter(before) / 2):
+        return None
+    if after[0] - was < 0.5 * rise or run.raised(steps[-AFTER - 1], series.step):
+        return None
+    text = (
+        f"{series.key} went up from {number(was)} to {number(after[0])} between steps {steps[-AFTER - 1]} and "
+        f"{steps[-AFTER]}, higher than ever before, and stayed there"
+    )
+    band = (min(before), max(before))
+    return LEVEL_SHIFT.about(series, steps[-AFTER - 1], text, band, cause=_CHANGED, weight=rise / max(span, 1e-9))
+
+
+BEYOND = 0.5
+"""Evaluations of a signed loss are higher than all before by this share of the range of those."""
+
+
+def judge_turn(series: Series, run: RunState) -> Finding | None:
+    """Find a held-out loss that fell and has been rising since, while that of the training does not fall either."""
+    if series.count < TURNED + 3 or not series.positive or run.reinforcement or _AVERAGE.search(series.key):
+        return None
+    values, steps = series.on_scale(list(series.values)), list(series.steps)
+    low = min(range(len(values)), key=values.__getitem__)
+    before, since = values[: low + 1], values[low:]
+    if len(since) < TURNED or low < 3 or trend(since) < STEADY or trend(before) > -STEADY:
+        return None
+    rise = median(since[-3:]) - since[0]
+    if max(b - a for a, b in pairwise(since)) > AT_ONCE * (max(since) - since[0]):
+        return None  # a jump
+    if rise < max(TURN, SIGMAS * min(roughness(values), jitter(values))) or since[-1] < max(since) - 0.2 * rise:
+        return None
+    if run.raised(steps[low - 1], steps[-1], rise, epochs=False) or not _train_rises(series, run, steps, low):
+        return None
+    text = (
+        f"{series.key} fell to {number(series.plain(since[0]))} until step {steps[low]} and has been rising since, to "
+        f"{number(series.value)}, and the training loss with it"
+    )
+    return DIVERGENCE.about(series, steps[low], text, series.band(since[0], TURN), cause=_AWAY, weight=rise)
+
+
+TURNED, TURN, STEADY, AT_ONCE = 5, math.log(1.12), 0.75, 0.6
+"""So many evaluations rise by so much, in logarithms, this steadily (Kendall's tau), as those before fell, and none of
+them by this share of it all."""
+_AWAY = (
+    "in this order: the targets no longer belong to the inputs, updates lead the wrong way (sign, a rate that is too "
+    "high), or something pulls the weights away (decay)"
+)
+
+
+def _train_rises(series: Series, run: RunState, steps: list[int], low: int) -> bool:
+    """Return whether a loss of the training is higher in the last evaluations than around the lowest one."""
+    trained = run.of_role("loss", series.rank, held_out=False)
+    alike = [each for each in trained if measure(each.key) == measure(series.key)]
+    for each in alike or trained:
+        places = list(zip(each.steps, each.values, strict=True)) if each.positive else []
+        before = [value for step, value in places if steps[max(low - 3, 0)] < step <= steps[low]]
+        after = [value for step, value in places if step > steps[-3]]
+        if len(before) > 1 and len(after) > 1 and median(after) > 1.04 * median(before):
+            return True
+    return False
 
 
 def judge_never(series: Series, run: RunState) -> Finding | None:
@@ -173,6 +253,8 @@ def _got_better(series: Series, known: list[float]) -> bool:
 
 
 HeldOutJump = judged_once("HeldOutJump", LEVEL_SHIFT, ("loss",), judge_jump, held_out=True, each="value")
+HeldOutTurn = judged_once("HeldOutTurn", DIVERGENCE, ("loss",), judge_turn, held_out=True, each="value")
+SignedJump = judged_once("SignedJump", LEVEL_SHIFT, ("loss",), judge_signed_jump, held_out=True, each="value")
 NeverBetter = judged_once("NeverBetter", NOT_LEARNING, ("loss",), judge_never, held_out=True, each="value")
 AverageStays = judged_once(
     "AverageStays", NOT_LEARNING, ("loss", "accuracy"), judge_average, held_out=True, each="value"

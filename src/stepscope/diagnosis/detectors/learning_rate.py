@@ -32,11 +32,13 @@ RESTARTS = ("restart", "cycl", "sgdr", "triang", "onecycle")
 """Names of schedules that raise the rate again."""
 WARM_UP = re.compile(r"(linear|constant)[ _-]*(with[ _-]*)?warm[ _-]*up|warm[ _-]*up[ _-]*(linear|steps)")
 """A warm-up in the name of a schedule says nothing about what follows it."""
-RISEN, DECAYED, ENDED = 1.3, 0.85, 0.12
-"""A restarted rate rises this many times after it had fallen to the second share of its peak, but not to the third."""
+RISEN, DECAYED, ENDED = 1.3, 0.85, 0.16
+"""A restarted rate rises this many times after it had fallen to the second share of its peak, but not to the third..."""
+SLIGHTLY, TO_PEAK = 1.15, 0.97
+"""... or this many times, to this share of its peak."""
 PAST = 0.02
 """A rate below this share of its peak was at the end of its schedule."""
-RISE_VALUES = 40
+RISE_VALUES, FALLS, CYCLED = 40, 9, 2.0
 MOVING = ("cosine", "linear", "polynomial", "decay", "onecycle")
 """Names of schedules that change the rate."""
 JUMP = 1.6
@@ -66,6 +68,11 @@ TOTAL = ("total_steps", "max_steps", "steps", "num_steps", "train_steps", "max_i
 """Settings that say how many steps there will be."""
 EARLY = 0.85
 """A schedule that has come to zero before this share of them has ended early."""
+LOST, STAYED = 150.0, 10
+"""No schedule divides a rate by so much from one value to the next, and then goes on for so many values."""
+PEAKED = 20
+"""After so many values a rate that no longer rises has been at its peak."""
+CONFIGURED = ("lr", "learning_rate", "max_lr", "peak_lr", "base_lr")
 
 
 class LearningRate:
@@ -76,7 +83,7 @@ class LearningRate:
     HELD_OUT: ClassVar[bool | None] = None
     EACH: ClassVar[Literal["value", "block"]] = "value"
 
-    __slots__ = ("_highest", "_reported", "_run", "_series", "_zero_since")
+    __slots__ = ("_before_drop", "_compared", "_dropped", "_highest", "_reported", "_run", "_series", "_zero_since")
 
     def __init__(self, series: Series, run: RunState) -> None:
         self._series, self._run = series, run
@@ -84,16 +91,20 @@ class LearningRate:
         self._highest = 0.0
         """The highest rate before the one that is judged."""
         self._zero_since: int | None = None
+        self._before_drop, self._dropped = 0.0, 0
+        """The rate before it was divided by more than a schedule does, and the step since then; 0 if it was not."""
+        self._compared = False
 
     def usual(self, ahead: Values) -> int:
         """Count the next rates that do not rise, are not nearly 0, and at which a flat schedule is not looked for."""
         series, values = self._series, ahead.values
-        if series.count < 2:
+        if series.count < 2 or self._before_drop or not self._compared:
             return 0
         steady = values.count(series.value)
         least = NOTHING * self._highest
         if steady < len(values):
-            return leading(0 < least <= b < a for a, b in itertools.pairwise((series.value, *values)))
+            pairs = itertools.pairwise((series.value, *values))
+            return leading(0 < least <= b < a <= LOST * b for a, b in pairs)
         if series.value == 0 or series.value < least:
             return 0
         return steady if self._schedule() is None else FLAT_VALUES - 1 - series.same % FLAT_VALUES
@@ -109,8 +120,10 @@ class LearningRate:
         if value == 0:
             return self._zero()
         self._zero_since = None
-        found = None
-        if value > series.before:
+        found = self._lost() or self._far_below()
+        if found is not None:
+            self._highest = max(self._highest, value)
+        elif value > series.before:
             found = self._too_high() or self._rises_on() or self._restarted() or self._past_its_end()
             self._highest = max(self._highest, value)
         elif series.count == 1:
@@ -176,6 +189,51 @@ class LearningRate:
             cause="the schedule decays too often (once a step instead of once an epoch) or by too large a factor",
         )
 
+    def _lost(self) -> Finding | None:
+        """Detect a rate that was divided by more than any schedule does, and has stayed there."""
+        series, value, before = self._series, self._series.value, self._series.before
+        if value * LOST < before:
+            self._before_drop, self._dropped = before, series.step
+        if not self._before_drop:
+            return None
+        if value * LOST > self._before_drop:
+            self._before_drop = 0.0
+            return None
+        if sum(step >= self._dropped for step in series.steps) < STAYED:
+            return None
+        was, self._before_drop = self._before_drop, 0.0
+        text = f"{series.key} fell from {number(was)} to {number(value)} at step {self._dropped}, at once"
+        return SCHEDULE.about(
+            series,
+            self._dropped,
+            f"{text}: hardly anything is learnt since",
+            (was / LOST, was),
+            severity="WARN",
+            weight=was / value,
+        )
+
+    def _far_below(self) -> Finding | None:
+        """Detect a rate that has never been near the configured one."""
+        series, run = self._series, self._run
+        if self._compared or series.count < PEAKED or series.value > series.before:
+            return None
+        self._compared = True
+        configured = run.setting(*CONFIGURED)
+        highest = max((each.highest for each in run.of_role("lr", series.rank)), default=0.0)
+        if configured is None or not 0 < highest * LOST < configured:
+            return None
+        text = f"{series.key} has been at most {number(highest)} in {series.count} values; configured is"
+        return SCHEDULE.about(
+            series,
+            series.first_step,
+            f"{text} {number(configured)}",
+            (configured / LOST, configured),
+            severity="WARN",
+            cause="the rate is scaled down twice, or the schedule multiplies it by a factor that was meant as a rate",
+            advice="Compare the rate of the optimizer before the first step with the settings.",
+            weight=configured / highest,
+        )
+
     def _is_early(self) -> bool:
         """Return whether a schedule that came to its end did so long before the configured last step."""
         total = self._run.setting(*TOTAL)
@@ -184,7 +242,7 @@ class LearningRate:
     def _too_high(self) -> Finding | None:
         """Detect a jump above the configured rate, or above the peak after the rate had stopped rising."""
         series, value, before = self._series, self._series.value, self._series.before
-        configured = self._run.setting("lr", "learning_rate", "max_lr", "peak_lr", "base_lr")
+        configured = self._run.setting(*CONFIGURED)
         over = configured is not None and value > 2.0 * configured >= before and "param" not in series.key
         over = over and value > JUMP * before  # a warm-up may pass it gradually
         past = list(series.values)[-11:-1] if value > 2.5 * self._highest else []
@@ -223,11 +281,15 @@ class LearningRate:
         values, steps = list(series.values), list(series.steps)
         low = min(range(max(len(values) - RISE_VALUES, 0), len(values)), key=values.__getitem__)
         before, value, peak = max(values[max(low - 2, 0) : low + 1]), series.value, self._highest
-        if low < 12 or value < RISEN * before or not ENDED * peak < before < DECAYED * peak or value > 1.1 * peak:
+        least = SLIGHTLY if value > TO_PEAK * peak else RISEN
+        if low < 12 or value < least * before or not ENDED * peak < before < DECAYED * peak or value > 1.1 * peak:
             return None
         words = run.words("schedule", "lr_schedule", "scheduler", "lr_scheduler", "lr_scheduler_type")
         falling = values[max(low - 60, 0) : max(low - 1, 1)]
+        falling = falling[falling.index(max(falling)) :]  # without a warm-up
         if any(word in words for word in RESTARTS) or any(b > a for a, b in itertools.pairwise(falling)):
+            return None
+        if len(falling) < FALLS or _is_cyclic(values[: low - 1]):
             return None
         fell = max(falling[-min(12, len(falling))] / falling[-1], 1.0) ** (1 / 11)
         rose = (value / values[low]) ** (1 / max(len(values) - 1 - low, 1))
@@ -323,3 +385,13 @@ class LearningRate:
         warm = run.setting(*WARM) or 0.0
         moves = any(word in words for word in MOVING) and "constant" not in words and "stable" not in words
         return (words, total, warm) if moves and total is not None and total > warm else None
+
+
+def _is_cyclic(values: list[float]) -> bool:
+    """Return whether a rate that was high has come back from a low one before."""
+    high, peak = False, max(values)
+    for a, b in itertools.pairwise(values):
+        high = high or a > 0.5 * peak
+        if high and b > CYCLED * a:
+            return True
+    return False

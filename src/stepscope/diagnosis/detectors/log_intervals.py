@@ -31,7 +31,7 @@ class LogIntervals:
     def __init__(self, series: Series, run: RunState) -> None:
         self._watched, self._run = series, run
         self._series = Series(INTERVAL, series.rank, Role("step_time"))
-        self._watch = Throughput(self._series, run)
+        self._watch = Throughput.unweighed(self._series, run)
         self._last: tuple[int, int] | None = None
         self._pending: Finding | None = None
         """A slowdown that has cost little so far."""

@@ -1,5 +1,6 @@
 """Plateau: a loss that stops falling abruptly, where a healthy one slows down."""
 
+import itertools
 import math
 from statistics import median
 
@@ -14,6 +15,8 @@ PLATEAU = Kind(
     "WARN",
     f"in this order: {_FROZEN}; {_FLOOR}",
     "Compare the norm of the parameters before and after a step; check the learning rate and gradient norm since then.",
+    explains=("plateau",),
+    lasts=True,
     rules_out="a floor that is approached gradually: the fall stopped at once",
 )
 MIN_VALUES = 150
@@ -143,6 +146,49 @@ def _falls_on(series: Series, found: Finding) -> bool:
     noise = 4 * series.noise() / math.sqrt(LATER)
     return median(flat) - median(later[-LATER:]) > max(FELL_ON * found.weight, noise)
 
+
+HELD, STILL = 4, 20.0
+"""So many evaluations in a row were each lower by so many times as much as any of the last ones moves."""
+OWED = 5.0
+"""In the last evaluation it would still have fallen by so many times as much, had its falls gone on to shrink."""
+RATE_FELL = 0.4
+"""A learning rate that fell to this share of itself meanwhile is the cause."""
+
+
+def judge_evaluations(series: Series, run: RunState) -> Finding | None:
+    """Detect a held-out loss that fell with each evaluation and, from one on, hardly moves at all."""
+    if series.count < 2 * HELD + 2 or run.reinforcement:
+        return None
+    values, steps = (list(each)[-2 * HELD - 2 :] for each in (series.values, series.steps))
+    falls = [a - b for a, b in itertools.pairwise(values)]
+    before, after = falls[:HELD], falls[-HELD:]
+    moves = max(max(map(abs, after)), ROUNDING * abs(values[-1]))
+    if min(before) <= 0 or values[-1] < min(before) or before[-1] * (before[-1] / before[0]) ** ((HELD + 1) / (HELD - 1)) < OWED * moves:
+        return None  # it has come to its floor, each time by a part of what was left
+    if min(before) < STILL * moves or any(_fell(each, steps[HELD], steps[-1]) for each in run.of_role("lr", series.rank)):
+        return None
+    begun = steps[HELD]
+    text = (
+        f"{series.key} fell by {number(min(before))} or more from each evaluation to the next and, since step {begun}, "
+        f"moves by {number(moves)} at most, at {number(values[-1])}"
+    )
+    band = (values[-1] - HELD * min(before), values[-1] - min(before))
+    return PLATEAU.about(series, begun, text, band, cause=f"in this order: {_FROZEN}; {_FLOOR}")
+
+
+ROUNDING = 1e-6
+"""Digits that a log may not have."""
+
+
+def _fell(rate: Series, first: int, last: int) -> bool:
+    known = [value for value, at in zip(rate.values, rate.steps, strict=True) if first <= at <= last]
+    return len(known) > 1 and known[-1] < RATE_FELL * known[0]
+
+
+StoppedEvaluations = judged_once(
+    "StoppedEvaluations", PLATEAU, ("loss",), judge_evaluations, held_out=True, each="value"
+)
+"""Watches one held-out loss."""
 
 Plateau = judged_once("Plateau", PLATEAU, ("loss",), judge, over=_falls_on)
 """Watches one training loss; what turns out to have been slow for a while only is withdrawn."""

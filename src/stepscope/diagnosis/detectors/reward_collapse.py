@@ -7,7 +7,7 @@ from typing import ClassVar, Literal
 
 from stepscope.diagnosis.detector import RunState
 from stepscope.diagnosis.finding import Finding, Kind, number
-from stepscope.diagnosis.series_history import Series, jitter
+from stepscope.diagnosis.series_history import Series, jitter, roughness
 
 COLLAPSE = Kind(
     "reward_collapse",
@@ -99,6 +99,41 @@ def judge_lasting(series: Series, run: RunState) -> Finding | None:
 _AT_ONCE = "what gives the reward has changed, or a part of it fails: one of several environments, judges or data sets"
 
 
+APART, SHARE, LEVEL, CLEAR = 12, 0.6, 0.4, 4.0
+"""So many values, all below as many before, have lost this share of what was gained, this share of the level, and so many
+times the noise of neighbours."""
+
+
+_OF_POLICIES = frozenset(("kl", "entropy", "clip_fraction"))
+
+
+def judge_apart(series: Series, run: RunState) -> Finding | None:
+    """Compare single values: few blocks do not tell a fall at once from noise."""
+    values, steps = list(series.values), list(series.steps)
+    if run.roles.isdisjoint(_OF_POLICIES):
+        return None  # what a value function leads to wanders
+    if len(values) < 3 * APART or series.same > 20 or series.block_size > APART:
+        return None
+    newest = len(values) - APART
+    for at in range(max(newest - series.block_size + 1, 2 * APART), newest + 1):
+        before, after = values[at - APART : at], values[at : at + APART]
+        was, now, lowest = median(before), median(after), min(values[:at])
+        lost = was - now
+        if max(after) >= min(before) or lost < max(SHARE * (was - lowest), LEVEL * abs(was)):
+            continue
+        if lost < CLEAR * roughness(before) or lost > was - lowest + 0.3 * lost:
+            continue  # it wanders, or had not learnt what it lost
+        if median(before[-3:]) < was - 0.25 * lost or median(after[:3]) > now + 0.25 * lost:
+            continue
+        if _explores_less(series, run) or run.restaged(steps[at - 3], steps[at + 2]):
+            continue
+        while values[at - 1] < was - 0.5 * lost:
+            at -= 1
+        text = f"{series.key} fell from {number(was)} to {number(now)} at step {steps[at]}, at once, and stays there"
+        return COLLAPSE.about(series, steps[at], text, (min(before), max(before)), value=now)
+    return None
+
+
 def _noise(middles: list[float]) -> float:
     """Return the noise of the blocks; of rewards with few levels most neighbours are equal, and some far apart."""
     apart = [abs(b - a) for a, b in itertools.pairwise(middles)]
@@ -162,6 +197,9 @@ class RewardCollapse:
         if self._found is None:
             self._found = judge(self._series, self._run) or judge_lasting(self._series, self._run)
             self._done = self._found is not None and _at_once(self._series, self._found)
+            if self._found is None:
+                self._found = judge_apart(self._series, self._run)
+                self._done = self._found is not None
             return self._found
         if self._done or not _is_back(self._series.middles, self._found):
             return None

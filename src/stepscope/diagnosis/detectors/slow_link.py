@@ -42,7 +42,7 @@ class SlowLink:
             if name not in self._links:
                 series = Series(name, -1, Role("step_time"))
                 drop_rarest(self._links, MAX_NAMES, lambda link: link[0].count)
-                self._links[name] = (series, Throughput(series, self._run))
+                self._links[name] = (series, Throughput.unweighed(series, self._run))
             series, watch = self._links[name]
             fastest = max(min(times.own[name] for times in row.values()), 1e-7)
             slower = watch.take() if series.add(newest.step, newest.ended, fastest) else None

@@ -1,13 +1,15 @@
 """A loss that is summed over its batch: lower at each smaller batch, and at first so many times that of guessing."""
 
 import math
+import re
 from itertools import pairwise
 from statistics import median
 from typing import ClassVar, Literal
 
-from stepscope.diagnosis.detector import RunState
+from stepscope.diagnosis.detector import RunState, judged_once
 from stepscope.diagnosis.detectors.impossible_loss import IMPOSSIBLE
 from stepscope.diagnosis.finding import Finding, Kind, number
+from stepscope.diagnosis.roles import measure
 from stepscope.diagnosis.series_history import Series, exp, roughness
 
 SIDE, DEPTH, SIGMAS = 3, math.log(1.6), 5.0
@@ -103,3 +105,38 @@ class SummedLoss:
         band = (series.plain(low[-1][3] - DEPTH), series.plain(low[-1][3] + DEPTH))
         value = series.plain(low[-1][3] - depth)
         return IMPOSSIBLE.about(series, low[0][1], text, band, value=value, cause=_SMALLER, advice=_DIVIDE)
+
+
+def judge_ratio(series: Series, run: RunState) -> Finding | None:
+    """Find a training loss that is always as many times the held-out one as a batch has examples."""
+    if series.count < COMPARED or not series.positive or run.reinforcement or _SCORED.search(series.key):
+        return None
+    values, steps = list(series.values), list(series.steps)
+    if math.log(max(values) / min(values)) < FELL:
+        return None  # a part that is added would look the same
+    for each in run.of_role("loss", series.rank, held_out=False):
+        if not each.positive or measure(each.key) != measure(series.key):
+            continue
+        places = list(zip(each.steps, each.values, strict=True))
+        near = [[v for at, v in places if a < at <= b] for a, b in pairwise(steps[-COMPARED:])]
+        if not all(len(some) > 1 for some in near):
+            continue
+        times = [median(some) / value for some, value in zip(near, values[-COMPARED + 1 :], strict=True)]
+        batch, level = run.setting(*_BATCH), median(times)
+        size = batch if batch is not None else 2 ** round(math.log2(max(level, 1)))
+        if size >= MIN_TIMES and max(max(times) / size, size / min(times)) < EVEN:
+            text = (
+                f"{each.key} is {number(level)} times {series.key} throughout, about the {size:g} examples of "
+                f"{'the batch' if batch is not None else 'a batch'}"
+            )
+            value, band = each.value, (0.0, 2 * series.value)
+            return IMPOSSIBLE.about(each, each.first_step, text, band, value=value, cause=_SUMMED, advice=_DIVIDE)
+    return None
+
+
+COMPARED, MIN_TIMES, EVEN, FELL = 6, 8, 1.25, math.log(1.25)
+"""In so many evaluations the ratio is at least so large and the same but for this factor, while both fell."""
+_SCORED = re.compile(r"(^|[^a-z])(ema|swa|best)([^a-z]|$)", re.IGNORECASE)
+
+SummedRatio = judged_once("SummedRatio", IMPOSSIBLE, ("loss",), judge_ratio, held_out=True, each="value")
+"""Watches one held-out loss."""

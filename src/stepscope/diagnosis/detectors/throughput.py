@@ -7,7 +7,7 @@ from itertools import pairwise, repeat
 from statistics import median
 from typing import ClassVar, Literal, NamedTuple
 
-from stepscope.diagnosis.detector import Found, RunState, Steps, StepTimes
+from stepscope.diagnosis.detector import NO_PRESSURE, Found, RunState, Steps, StepTimes
 from stepscope.diagnosis.finding import Finding, Kind, number, seconds
 from stepscope.diagnosis.roles import Role
 from stepscope.diagnosis.series_history import Series, exp, jitter, spread, trend
@@ -73,6 +73,8 @@ COST = 0.01
 FURTHER = math.log(1.5)
 """After a slowdown, a further one is a finding of its own from this on, in logarithms."""
 MIN_BLOCKS = 24
+FEW_BLOCKS, FEW, TWICE = 8, 3, math.log(2)
+"""With so few blocks only a slowdown by as much is seen, of so many of them."""
 REGRESSED = math.log(1.15)
 REGRESSION_STEPS = 50
 EARLIER = 2
@@ -96,31 +98,68 @@ class Throughput:
     HELD_OUT: ClassVar[bool | None] = False
     EACH: ClassVar[Literal["value", "block"]] = "block"
 
-    __slots__ = ("_reported", "_run", "_series", "_sign", "_was")
+    __slots__ = ("_is_weighed", "_remark", "_reported", "_run", "_series", "_sign", "_times", "_was")
 
     def __init__(self, series: Series, run: RunState) -> None:
-        self._series, self._run = series, run
+        self._series, self._run, self._is_weighed = series, run, True
         self._reported: Finding | None = None
         self._was = 0.0
         """The level before the reported slowdown."""
         self._sign = -1.0 if series.role.name == "step_time" else 1.0
+        self._times: list[tuple[int, int]] = []
+        """The last step of each of the newest blocks, and when it was."""
+        self._remark: Finding | None = None
+        """A slowdown that has cost too little so far to be more than a remark."""
+
+    @classmethod
+    def unweighed(cls, series: Series, run: RunState) -> "Throughput":
+        """Watch a series whose slowdowns are weighed elsewhere."""
+        watch = cls(series, run)
+        watch._is_weighed = False
+        return watch
 
     def take(self) -> Finding | None:
         """Compare the last blocks with those before."""
         series = self._series
-        if len(series.middles) < MIN_BLOCKS or not series.positive:
+        self._times.append((series.step, series.time))
+        del self._times[:-KEPT_STEPS]
+        least = FEW_BLOCKS if self._is_weighed else MIN_BLOCKS
+        if len(series.middles) < least or not series.positive:
             return None
-        before = self._reported
+        before, few = self._reported, len(series.middles) < MIN_BLOCKS
+        if few and self._run.reading("host_pressure", series.rank) >= NO_PRESSURE:
+            return None  # on a machine that others use too, it takes more to tell
         if before is not None and (recovered := self._recovered(before)) is not None:
+            self._remark = None
             return recovered
-        for width in WIDTHS:
+        for width in (FEW,) if few else WIDTHS:
             if before is not None and series.firsts[-2 * width] < (before.last or 0):
                 continue
-            found = self._judge(width, least=0.0 if before is None else FURTHER)
+            found = self._judge(width, least=TWICE if few else 0.0 if before is None else FURTHER)
             if found is not None:
                 self._reported = found
-                return found
+                return self._weighed(found)
+        if (kept := self._remark) is not None and self._has_cost(kept):
+            self._remark = None
+            return replace(kept, last=series.step)
         return None
+
+    def _weighed(self, found: Finding) -> Finding:
+        """Make a slowdown a remark that costs little: in each step, or so far."""
+        if found.kind != LOSS.name or not self._is_weighed or self._has_cost(found):
+            return found
+        self._remark = found
+        return replace(found, severity="INFO")
+
+    def _has_cost(self, found: Finding) -> bool:
+        """Return whether a slowdown has lost enough time since, by the clock of the records."""
+        begun = found.step or 0
+        since = next((time for step, time in self._times if step >= begun), self._series.time)
+        elapsed, steps = (self._series.time - since) / 1e9, max(self._series.step - begun, 1)
+        lost = found.weight * elapsed
+        if found.weight < 1 - 1 / MAX_TIMES and lost / steps < MIN_LOST_SECONDS:
+            return False
+        return lost >= MIN_LOST_IN_ALL
 
     def _recovered(self, found: Finding) -> Finding | None:
         """Withdraw a slowdown that is over and was short."""
@@ -213,7 +252,7 @@ class Pace:
         known = self._ranks.get(times.rank)
         if known is None:
             series = Series(STEP, times.rank, Role("step_time"))
-            known = self._ranks[times.rank] = (series, Throughput(series, self._run), deque(maxlen=KEPT_STEPS))
+            known = self._ranks[times.rank] = (series, Throughput.unweighed(series, self._run), deque(maxlen=KEPT_STEPS))
         series, watch, kept = known
         if not times.partial:
             kept.append(Kept(times.step, times.took, tuple(times.own), tuple(times.own.values())))
