@@ -35,6 +35,11 @@ COPIED, QUICKLY, NEARLY, WORDS = 0.01, 300, 0.2, 32
 """So little of its loss is left after so few steps, and so little after three quarters of them, of so many words."""
 
 
+def _has_teacher(run: RunState, rank: int) -> bool:
+    """Return whether a loss is against a teacher's answers: it has another floor, and a scale of its own."""
+    return any(_OF_TEACHER.search(each.key) for each in run.of_role("loss", rank))
+
+
 _OF_TEACHER = re.compile(r"(^|[^a-z])(kd|distil\w*|teacher)([^a-z]|$)", re.IGNORECASE)
 
 
@@ -48,8 +53,8 @@ def judge_softmax(series: Series, run: RunState) -> Finding | None:
     if len(middles) < VALUES or not series.positive or run.reinforcement or series.lowest < math.log(1 + 1 / math.e):
         return None
     classes = round(math.exp(min(series.first_value, 12.0)))
-    if any(_OF_TEACHER.search(each.key) for each in run.of_role("loss", series.rank)):
-        return None  # a loss against a teacher's answers has another floor
+    if _has_teacher(run, series.rank):
+        return None
     if not 1 < classes <= MAX_CLASSES or abs(series.first_value / math.log(classes) - 1) > CLOSE:
         return None
     floor, level = math.log(1 + (classes - 1) / math.e), median(middles[-LAST:])
@@ -160,6 +165,8 @@ def judge_guessing(series: Series, run: RunState) -> Finding | None:
     """
     classes = _classes(run)
     if classes is None or series.count < EVALUATIONS or run.reinforcement or not series.positive:
+        return None
+    if _has_teacher(run, series.rank):
         return None
     guess, values = math.log(classes), list(series.values)
     least, level = GUESSED * guess, guess

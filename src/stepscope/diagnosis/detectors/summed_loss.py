@@ -112,7 +112,8 @@ def judge_ratio(series: Series, run: RunState) -> Finding | None:
     if series.count < COMPARED or not series.positive or run.reinforcement or _SCORED.search(series.key):
         return None
     values, steps = list(series.values), list(series.steps)
-    if math.log(max(values) / min(values)) < FELL:
+    compared = values[-COMPARED + 1 :]
+    if math.log(max(compared) / min(compared)) < FELL:
         return None  # a part that is added would look the same
     for each in run.of_role("loss", series.rank, held_out=False):
         if not each.positive or measure(each.key) != measure(series.key):
@@ -121,10 +122,10 @@ def judge_ratio(series: Series, run: RunState) -> Finding | None:
         near = [[v for at, v in places if a < at <= b] for a, b in pairwise(steps[-COMPARED:])]
         if not all(len(some) > 1 for some in near):
             continue
-        times = [median(some) / value for some, value in zip(near, values[-COMPARED + 1 :], strict=True)]
+        times = [median(some) / value for some, value in zip(near, compared, strict=True)]
         batch, level = run.setting(*_BATCH), median(times)
         size = batch if batch is not None else 2 ** round(math.log2(max(level, 1)))
-        if size >= MIN_TIMES and max(max(times) / size, size / min(times)) < EVEN:
+        if size >= MIN_TIMES and 1 / EVEN < level / size < EVEN and max(times) < EVEN * min(times):
             text = (
                 f"{each.key} is {number(level)} times {series.key} throughout, about the {size:g} examples of "
                 f"{'the batch' if batch is not None else 'a batch'}"
@@ -134,7 +135,7 @@ def judge_ratio(series: Series, run: RunState) -> Finding | None:
     return None
 
 
-COMPARED, MIN_TIMES, EVEN, FELL = 6, 8, 1.25, math.log(1.25)
+COMPARED, MIN_TIMES, EVEN, FELL = 6, 8, 1.25, math.log(1.5)
 """In so many evaluations the ratio is at least so large and the same but for this factor, while both fell."""
 _SCORED = re.compile(r"(^|[^a-z])(ema|swa|best)([^a-z]|$)", re.IGNORECASE)
 
