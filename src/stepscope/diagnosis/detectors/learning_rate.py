@@ -33,7 +33,7 @@ RESTARTS = ("restart", "cycl", "sgdr", "triang", "onecycle")
 WARM_UP = re.compile(r"(linear|constant)[ _-]*(with[ _-]*)?warm[ _-]*up|warm[ _-]*up[ _-]*(linear|steps)")
 """A warm-up in the name of a schedule says nothing about what follows it."""
 RISEN, DECAYED, ENDED = 1.3, 0.85, 0.16
-"""A restarted rate rises this many times after it had fallen to the second share of its peak, but not to the third..."""
+"""A restarted rate rises so many times after it had fallen to the second share of its peak, but not to the third..."""
 SLIGHTLY, TO_PEAK = 1.15, 0.97
 """... or this many times, to this share of its peak."""
 PAST = 0.02

@@ -159,13 +159,19 @@ def judge_evaluations(series: Series, run: RunState) -> Finding | None:
     """Detect a held-out loss that fell with each evaluation and, from one on, hardly moves at all."""
     if series.count < 2 * HELD + 2 or run.reinforcement:
         return None
-    values, steps = (list(each)[-2 * HELD - 2 :] for each in (series.values, series.steps))
+    values, steps = list(series.values)[-2 * HELD - 2 :], list(series.steps)[-2 * HELD - 2 :]
     falls = [a - b for a, b in itertools.pairwise(values)]
     before, after = falls[:HELD], falls[-HELD:]
     moves = max(max(map(abs, after)), ROUNDING * abs(values[-1]))
-    if min(before) <= 0 or values[-1] < min(before) or before[-1] * (before[-1] / before[0]) ** ((HELD + 1) / (HELD - 1)) < OWED * moves:
+    if (
+        min(before) <= 0
+        or values[-1] < min(before)
+        or before[-1] * (before[-1] / before[0]) ** ((HELD + 1) / (HELD - 1)) < OWED * moves
+    ):
         return None  # it has come to its floor, each time by a part of what was left
-    if min(before) < STILL * moves or any(_fell(each, steps[HELD], steps[-1]) for each in run.of_role("lr", series.rank)):
+    if min(before) < STILL * moves or any(
+        _fell(each, steps[HELD], steps[-1]) for each in run.of_role("lr", series.rank)
+    ):
         return None
     begun = steps[HELD]
     text = (

@@ -100,8 +100,8 @@ _AT_ONCE = "what gives the reward has changed, or a part of it fails: one of sev
 
 
 APART, SHARE, LEVEL, CLEAR = 12, 0.6, 0.4, 4.0
-"""So many values, all below as many before, have lost this share of what was gained, this share of the level, and so many
-times the noise of neighbours."""
+"""So many values, all below as many before, have lost this share of what was gained, this share of the level, and so
+many times the noise of neighbours."""
 
 
 _OF_POLICIES = frozenset(("kl", "entropy", "clip_fraction"))

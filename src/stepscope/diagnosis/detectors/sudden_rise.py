@@ -84,8 +84,8 @@ def _judge_at(series: Series, run: RunState, values: list[float], steps: list[in
 
 FEW, STAYS = 8, 5
 LARGE, APART, SPAN = math.log(2.5), math.log(1.3), 0.5
-"""After so few values a loss has risen that is so many times its level, so far above all before it, in so many values in
-a row; one that may be negative is above them by this share of their range."""
+"""After so few values a loss has risen that is so many times its level, and so far above all before it, so often in a
+row; one that may be negative is above them by this share of their range."""
 
 
 def judge_large(series: Series, run: RunState) -> Finding | None:

@@ -252,7 +252,8 @@ class Pace:
         known = self._ranks.get(times.rank)
         if known is None:
             series = Series(STEP, times.rank, Role("step_time"))
-            known = self._ranks[times.rank] = (series, Throughput.unweighed(series, self._run), deque(maxlen=KEPT_STEPS))
+            watch = Throughput.unweighed(series, self._run)
+            known = self._ranks[times.rank] = (series, watch, deque(maxlen=KEPT_STEPS))
         series, watch, kept = known
         if not times.partial:
             kept.append(Kept(times.step, times.took, tuple(times.own), tuple(times.own.values())))
