@@ -149,7 +149,7 @@ class Answer:
 
 EXACT_LIMIT = 2.0**53
 """Doubles below this hold every integer."""
-_INT64 = 2**63
+INT64_LIMIT = 2**63
 
 Remainders = npt.NDArray[np.int16]
 
@@ -159,7 +159,7 @@ def remainders(given: Sequence[int | float], stored: Floats) -> Remainders | Non
     found: Remainders | None = None
     for at in np.flatnonzero(np.abs(stored) >= EXACT_LIMIT).tolist():
         value = given[at]
-        if isinstance(value, int) and -_INT64 <= value < _INT64 and (rest := value - int(stored[at])):
+        if isinstance(value, int) and -INT64_LIMIT <= value < INT64_LIMIT and (rest := value - int(stored[at])):
             if found is None:
                 found = np.zeros(len(stored), np.int16)
             found[at] = rest
@@ -168,7 +168,7 @@ def remainders(given: Sequence[int | float], stored: Floats) -> Remainders | Non
 
 def is_large(*values: float) -> bool:
     """Return whether a difference may belong to one of these numbers."""
-    return any(EXACT_LIMIT <= abs(value) <= _INT64 for value in values)
+    return any(EXACT_LIMIT <= abs(value) <= INT64_LIMIT for value in values)
 
 
 def exact_number(value: float, rest: int = 0) -> int | float:
@@ -178,7 +178,7 @@ def exact_number(value: float, rest: int = 0) -> int | float:
 
 def patch_exact(shown: list[object], values: Floats, rest: npt.NDArray[np.int64]) -> None:
     """Replace doubles by the exact integers they stand for."""
-    for at in np.flatnonzero((np.abs(values) >= EXACT_LIMIT) & (np.abs(values) <= _INT64)).tolist():
+    for at in np.flatnonzero((np.abs(values) >= EXACT_LIMIT) & (np.abs(values) <= INT64_LIMIT)).tolist():
         shown[at] = exact_number(float(values[at]), int(rest[at]))
 
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import msgspec
 
-from stepscope.hub.questions.runs.reducers import KeysByName, check_point_field, value_of
+from stepscope.hub.questions.runs.reducers import KeysByName, check_point_field
 from stepscope.hub.questions.runs.reducers import is_higher_better as is_higher_better
 from stepscope.hub.questions.runs.run_filter import (
     AllOf,
@@ -106,12 +106,19 @@ _REDUCE: Mapping[str, Callable[[str, Latest], float]] = {
 }
 
 
-def _reduced(row: RunRow, kind: str, keys: Sequence[str]) -> float | None:
-    """The last value or an extreme of the first of some metrics that a run has; None without one."""
-    for key, latest in value_of(row, keys):
-        found = _REDUCE[kind](key, latest)
-        return found if kind == "metrics" or math.isfinite(found) else None
-    return None
+def _reduced(kind: str, keys: Sequence[str]) -> Callable[[RunRow], float | None]:
+    """Return what reads the last value or an extreme of the first of some metrics that a run has; None without one."""
+    reduce = _REDUCE[kind]
+
+    def look(row: RunRow) -> float | None:
+        values = row.values
+        for key in keys:
+            if (latest := values.get(key)) is not None:
+                found = reduce(key, latest)
+                return found if kind == "metrics" or math.isfinite(found) else None
+        return None
+
+    return look
 
 
 def check_present(
@@ -199,7 +206,7 @@ def getter(field: str, state: StatusOf, keys_by_name: KeysByName) -> Callable[[R
     kind, _, rest = field.partition(".")
     if kind in _OF_METRIC:
         keys = keys_by_name.get(rest) or names.spellings(rest)
-        return lambda row: _reduced(row, kind, keys)
+        return _reduced(kind, keys)
     if kind == "config":
         return lambda row: _inside(row.beginning.get("config"), rest)
     return lambda row: _tag(row, rest)
@@ -287,25 +294,30 @@ def page(
     rows: Sequence[RunRow], sort: str, cursor: str | None, limit: int, state: StatusOf, keys_by_name: KeysByName
 ) -> Page:
     """Sort rows by a field (`-` in front: the highest first, runs without it last) and return a page."""
-    look = getter(sort.removeprefix("-"), state, keys_by_name)
-    present: list[tuple[int, Any, int, RunRow]] = []
+    ordered = _sorted(rows, getter(sort.removeprefix("-"), state, keys_by_name), descending=sort.startswith("-"))
+    start = 0 if cursor is None else _after(ordered, cursor)
+    shown = ordered[start : start + limit]
+    more = start + limit < len(ordered)
+    return Page(shown, len(ordered), _cursor(start + limit, shown[-1].number) if more and shown else None)
+
+
+def _sorted(rows: Sequence[RunRow], look: Callable[[RunRow], Any], *, descending: bool) -> list[RunRow]:
+    """Rows by a value, and by their number where it is the same: numbers, then texts; those without a value last."""
+    numbers: list[tuple[float, int, RunRow]] = []
+    texts: list[tuple[str, int, RunRow]] = []
     absent: list[RunRow] = []
     for row in rows:
         value = look(row)
         if value is None or value != value:  # NaN is not equal to itself
             absent.append(row)
         elif isinstance(value, (int, float)):
-            present.append((0, value, row.number, row))
+            numbers.append((value, row.number, row))
         else:
-            present.append((1, str(value), row.number, row))
-    present.sort(
-        reverse=sort.startswith("-")
-    )  # numbers, then texts; the numbers of runs differ, so rows are not compared
-    ordered = [*(row for *_, row in present), *absent]
-    start = 0 if cursor is None else _after(ordered, cursor)
-    shown = ordered[start : start + limit]
-    more = start + limit < len(ordered)
-    return Page(shown, len(ordered), _cursor(start + limit, shown[-1].number) if more and shown else None)
+            texts.append((str(value), row.number, row))
+    numbers.sort(reverse=descending)  # the numbers of runs differ, so rows are not compared
+    texts.sort(reverse=descending)
+    present = (texts, numbers) if descending else (numbers, texts)
+    return [*(row for _, _, row in present[0]), *(row for _, _, row in present[1]), *absent]
 
 
 def _cursor(position: int, number: int) -> str:

@@ -18,7 +18,7 @@ from stepscope.hub.store.schema import LAST, NO_STEP
 from stepscope.hub.store.write.ledger import COUNTS
 from stepscope.journal.run_edits import edit_of
 from stepscope.model import names
-from stepscope.model.last_value import LastValue
+from stepscope.model.last_value import LastValue, last_of
 from stepscope.model.ports import Writer
 from stepscope.model.records import Attrs, Event
 from stepscope.model.run_description import Description, Edit, apply, read_tags
@@ -387,24 +387,27 @@ def _read_values(engine: Engine, wanted: str) -> dict[int, dict[str, Latest]]:
 def _latest(catalog: Answer, found: Answer, remainders: Mapping[tuple[int, int], int]) -> dict[int, dict[str, Latest]]:
     """The last value of each key, by run."""
     known = {number: rest for number, *rest in catalog.rows("series", "key", "rank", "unit")}
-    lasts: dict[tuple[int, str], LastValue] = {}
-    units: dict[tuple[int, str], str] = {}
-    extremes: dict[tuple[int, str], tuple[float, float]] = {}
+    folded: dict[int, dict[str, Latest]] = {}
+    alone: dict[tuple[int, str], tuple[int, int]] = {}
+    """Rank and attempt of the first series of a key: most often it is the only one, and its value the last one."""
+    several: dict[tuple[int, str], LastValue] = {}
     columns = ("series", "attempt", "value", "at", "latest", "least", "most")
     for number, attempt, value, step, time, least, most in found.rows(*columns):
         key, rank, unit = known.get(number, ("", 0, ""))
-        place = number >> 32, key
-        if place not in lasts:
-            lasts[place], units[place] = LastValue(), unit
-        value = exact_number(value, remainders.get((number, attempt), 0))
-        lasts[place].add(value, rank, attempt, step_of(step), time)
-        low, high = extremes.get(place, (inf, -inf))
-        extremes[place] = min(low, least), max(high, most)
-    folded: dict[int, dict[str, Latest]] = {}
-    for (run, key), last in lasts.items():
+        value, run = exact_number(value, remainders.get((number, attempt), 0)), number >> 32
+        values = folded.setdefault(run, {})
+        if (first := values.get(key)) is None:
+            values[key] = Latest(value, step_of(step), time, 1, unit, least, most)
+            alone[run, key] = rank, attempt
+            continue
+        if (last := several.get((run, key))) is None:
+            last = several[run, key] = last_of([(first.value, *alone[run, key], first.step, first.time)])
+        last.add(value, rank, attempt, step_of(step), time)
+        values[key] = replace(first, low=min(first.low, least), high=max(first.high, most))
+    for (run, key), last in several.items():
         if (mean := last.value) is not None:
-            latest = Latest(mean, last.step, last.time, len(last.by_rank), units[run, key], *extremes[run, key])
-            folded.setdefault(run, {})[key] = latest
+            summed = folded[run][key]
+            folded[run][key] = replace(summed, value=mean, step=last.step, time=last.time, ranks=len(last.by_rank))
     return folded
 
 

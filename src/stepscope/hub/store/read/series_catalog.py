@@ -5,7 +5,7 @@ from collections.abc import Collection
 from msgspec import Struct
 
 from stepscope.hub.store import attrs, literal
-from stepscope.hub.store.columns import Answer, is_large
+from stepscope.hub.store.columns import EXACT_LIMIT, INT64_LIMIT, Answer
 from stepscope.hub.store.engine import Engine
 from stepscope.hub.store.schema import LAST
 from stepscope.model.records import Attrs
@@ -88,7 +88,8 @@ def read_totals(engine: Engine, run: int, catalog: dict[int, SeriesRow]) -> list
 
 def last_remainders(engine: Engine, lasts: Answer) -> dict[tuple[int, int], int]:
     """Return by how much last values beyond 2**53 are off the integers that were logged, by series and attempt."""
-    large = {number for number, value in lasts.rows("series", "value") if is_large(value)}
+    values = abs(lasts.array("value"))
+    large = set(lasts.array("series")[(values >= EXACT_LIMIT) & (values <= INT64_LIMIT)].tolist())
     if not large:
         return {}
     found = engine.query(
