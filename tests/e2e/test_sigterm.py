@@ -75,7 +75,8 @@ def test_chained(start: Any, until: Any, records: Read, before: str, code: int, 
     assert printed in done.stdout
     assert endings(records) == ["preempted"]
     last = int(done.stdout.split()[-1])
-    assert len([record for record in records(Metric) if "index" in record.values]) == last
+    recorded = len([record for record in records(Metric) if "index" in record.values])
+    assert recorded in (last, last + 1)  # the signal may come between a call of `log` and the next line
 
 
 def test_other_threads_log_on(start: Any, until: Any, records: Read) -> None:
