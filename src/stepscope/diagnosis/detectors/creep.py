@@ -142,6 +142,7 @@ def _leaks(part: list[float], level: int, grown: float) -> bool:
 
 
 LINE = 0.98
+"""What grows like a line rises this steadily (Kendall's tau)."""
 
 _UNITS = ((("gib",), 2.0**30), (("gb",), 1e9), (("mib",), 2.0**20), (("mb",), 1e6), (("kib",), 2.0**10), (("kb",), 1e3))
 
