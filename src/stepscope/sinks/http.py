@@ -21,6 +21,7 @@ import msgspec
 
 from stepscope.model.errors import ConfigError, Retry
 from stepscope.model.secret_text import is_secret
+from stepscope.sinks.tls_calls import in_openssl
 
 
 class Proxy(NamedTuple):
@@ -157,15 +158,20 @@ class Tls(msgspec.Struct, frozen=True, kw_only=True):
     def context(self) -> ssl.SSLContext:
         """Read the files; ConfigError names the one that cannot be used."""
         try:
-            context = ssl.create_default_context(cafile=self.certificate)
-            if self.client_certificate:
-                context.load_cert_chain(self.client_certificate, self.client_key)
+            with in_openssl(_nothing):
+                context = ssl.create_default_context(cafile=self.certificate)
+                if self.client_certificate:
+                    context.load_cert_chain(self.client_certificate, self.client_key)
         except (OSError, ssl.SSLError) as error:
             names = [name for name in (self.certificate, self.client_certificate, self.client_key) if name]
             raise ConfigError(f"TLS files {', '.join(names)} cannot be used: {error}") from None
         if not self.verify:
             context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
         return context
+
+
+def _nothing() -> None:
+    """Reading certificates cannot be cut short: it takes no longer than its work."""
 
 
 class Answer(NamedTuple):
@@ -276,10 +282,11 @@ class Connection:
                 self._connect(connection)
             connection.sock.settimeout(left)
             target, more = self._through_proxy(path)
-            connection.request(method, target, body or None, {**headers, **more})
-            response = connection.getresponse()
-            short = response.length is not None and response.length <= most
-            content = response.read() if short else response.read(most)
+            with in_openssl(lambda: _cut(connection)) if self._context else contextlib.nullcontext():
+                connection.request(method, target, body or None, {**headers, **more})
+                response = connection.getresponse()
+                short = response.length is not None and response.length <= most
+                content = response.read() if short else response.read(most)
         finally:
             watch.cancel()
         found = {name.lower(): value for name, value in response.getheaders()}
@@ -295,7 +302,7 @@ class Connection:
         host, port = (self._proxy.host, self._proxy.port) if self._proxy is not None else (self._host, self._port)
         if self._context is None:
             return http.client.HTTPConnection(host, port, timeout=timeout)
-        made = http.client.HTTPSConnection(host, port, timeout=timeout, context=self._context)
+        made = _Https(host, port, timeout=timeout, context=self._context)
         if self._proxy is not None:
             made.set_tunnel(self._host, self._port, dict(self._proxy.headers))
         return made
@@ -315,6 +322,17 @@ class Connection:
         return f"http://{host}{path}", {**self._proxy.headers, "Host": host}
 
 
+class _Https(http.client.HTTPSConnection):
+    """A connection whose handshake can be cut short from another thread."""
+
+    def connect(self) -> None:
+        """Connect, perhaps through a proxy, and agree on keys."""
+        http.client.HTTPConnection.connect(self)
+        with self.sock.dup() as same, in_openssl(lambda: _shut(same)):
+            name = self._tunnel_host or self.host  # type: ignore[attr-defined]
+            self.sock = self._context.wrap_socket(self.sock, server_hostname=name)  # type: ignore[attr-defined]
+
+
 def _file_of(sock: socket.socket) -> tuple[int, int] | None:
     """Return device and inode of an open socket."""
     try:
@@ -332,10 +350,13 @@ def _let_go(connection: http.client.HTTPConnection, file: tuple[int, int] | None
 
 
 def _cut(connection: http.client.HTTPConnection) -> None:
-    sock = connection.sock
+    if connection.sock is not None:
+        _shut(connection.sock)
+
+
+def _shut(sock: socket.socket) -> None:
     with contextlib.suppress(OSError):
-        if sock is not None:
-            socket.socket.shutdown(sock, socket.SHUT_RDWR)  # not that of TLS, which would wait for its lock
+        socket.socket.shutdown(sock, socket.SHUT_RDWR)  # not that of TLS, which would wait for its lock
 
 
 def explain(error: BaseException) -> str:

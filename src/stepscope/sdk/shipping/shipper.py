@@ -18,7 +18,7 @@ from stepscope.sdk.run import Run
 from stepscope.sdk.shipping import sink_requests
 from stepscope.sdk.shipping.sink_events import COUNT_SECONDS, counters
 from stepscope.sdk.shipping.sink_requests import GIVE_UP_SECONDS
-from stepscope.sdk.shipping.sink_worker import SinkWorker
+from stepscope.sdk.shipping.sink_worker import SinkWorker, stop_all
 from stepscope.sinks.registry import Chosen
 
 ENSURE_SECONDS = 5.0
@@ -233,11 +233,7 @@ class _Threads:
         ):
             time.sleep(0.005)
         drained = all(worker.drained for worker in self._workers if worker.chosen.config.remote)
-        for worker in self._workers:
-            worker.stop(0.0)
-        until = max(until, time.monotonic() + STOP_SECONDS)
-        for worker in self._workers:
-            worker.stop(max(until - time.monotonic(), 0.0))
+        stop_all(self._workers, max(until - time.monotonic(), STOP_SECONDS))
         if drained and self._workers:
             sink_requests.forget(self._run.home, self._run.id, host_name(), server=os.getpid())
         self._workers = []

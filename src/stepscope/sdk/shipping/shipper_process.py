@@ -11,7 +11,7 @@ from stepscope.journal.segments import find_writer
 from stepscope.sdk.shipping import sink_requests
 from stepscope.sdk.shipping.sink_events import COUNT_SECONDS, MAX_RUNS, ShipperJournal, counters
 from stepscope.sdk.shipping.sink_requests import GIVE_UP_SECONDS
-from stepscope.sdk.shipping.sink_worker import Report, SinkWorker
+from stepscope.sdk.shipping.sink_worker import Report, SinkWorker, stop_all
 from stepscope.sinks.registry import Chosen
 
 LOOK_SECONDS = 0.5
@@ -109,11 +109,7 @@ class Shipping:
 
     def stop(self, seconds: float) -> None:
         """Stop all workers after the writes in progress."""
-        deadline = time.monotonic() + seconds
-        for worker in self.workers.values():
-            worker.stop(0.0)
-        for worker in self.workers.values():
-            worker.stop(max(deadline - time.monotonic(), 0.0))
+        stop_all(list(self.workers.values()), seconds)
         if self._shipper_journal is not None:
             self._shipper_journal.close()
 

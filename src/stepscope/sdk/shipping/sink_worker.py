@@ -20,6 +20,7 @@ from stepscope.model.run_requests import Requests
 from stepscope.pump import GROUP_BYTES, Pump, Source
 from stepscope.sdk.shipping import sink_requests
 from stepscope.sdk.shipping.sink_events import Watch, WriteRecords
+from stepscope.sinks import tls_calls
 from stepscope.sinks.registry import Chosen, Config, RecordFilter, open_sink
 from stepscope.wire import frames
 
@@ -156,6 +157,8 @@ class Slices:
 
 
 REPORT_SECONDS = 2.0
+TLS_SECONDS = 2.0
+"""How long to wait for threads that were in OpenSSL: that takes milliseconds on a machine that is not overloaded."""
 
 
 class Report(msgspec.Struct, frozen=True):
@@ -279,6 +282,10 @@ class SinkWorker:
         self._thread.join(timeout)
         return not self._thread.is_alive()
 
+    def interrupt(self) -> bool:
+        """After `stop`: let it end rather than wait for a server with TLS; return whether it is about to."""
+        return self._thread.is_alive() and tls_calls.interrupt(self._thread)
+
     def report(self) -> Report:
         """Return the state of the sink."""
         counts = {key: number for key, number in self.pump.counts.items() if "/" not in key}
@@ -316,3 +323,16 @@ class SinkWorker:
             self._reported = now
             with contextlib.suppress(OSError):
                 sink_requests.replace(self._report_path, msgspec.json.encode(self.report()))
+
+
+def stop_all(workers: Sequence[SinkWorker], seconds: float) -> None:
+    """Stop workers after their writes in progress, or after so many seconds; none is left in OpenSSL."""
+    for worker in workers:
+        worker.stop(0.0)
+    until = time.monotonic() + seconds
+    for worker in workers:
+        worker.stop(max(until - time.monotonic(), 0.0))
+    ending = [worker for worker in workers if worker.interrupt()]
+    until = time.monotonic() + TLS_SECONDS
+    for worker in ending:
+        worker.stop(max(until - time.monotonic(), 0.0))
