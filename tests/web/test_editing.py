@@ -188,7 +188,9 @@ def test_tags_complete_in_the_filter(hub: RunningHub, project: str, show: Opened
     field.press_sequentially("tag.te")
     page.get_by_role("option", name="tag.team").wait_for()
     field.press_sequentially("am = b")
-    page.get_by_role("option", name="blue").click()
     page.locator(f".vt-row[data-id={project}-first]").wait_for(state="detached")
+    page.get_by_role("option", name="blue").click()
+    page.locator(f".vt-row[data-id={project}-second]").wait_for()
+    assert page.locator(f".vt-row[data-id={project}-first]").count() == 0
     assert "name of second" in page.locator(f".vt-row[data-id={project}-second]").inner_text()
     show.forgive("400")

@@ -346,12 +346,12 @@ def still_reading(client: HubClient) -> str:
 def _of_hub(client: HubClient, home: Path, text: str) -> str:
     if text == LATEST:
         found = _latest(client, home)
-        if isinstance(client, HttpClient) and not _knows(client, found):
+        if isinstance(client, HttpClient) and _began(client, found) is None:
             raise UnknownRun(f"{found} is the latest run in {home}")
         return found
     rows = client.get(RUNS, limit=MOST, sort="-started", archived="show")["runs"]
     names = {row["id"]: row["name"] for row in sorted(rows, key=lambda row: row["id"] == PROBES)}
-    if len(rows) == MOST and text not in names and _knows(client, text):
+    if len(rows) == MOST and text not in names and _began(client, text) is not None:
         return text
     return choose(text, list(names), names.get, str(home))
 
@@ -363,13 +363,13 @@ def _latest(client: HubClient, home: Path) -> str:
     if newest is not None and not isinstance(client, HttpClient):
         return newest
     rows = client.get(RUNS, limit=2, sort="-started", archived="show")["runs"]
-    stored = next((row for row in sorted(rows, key=lambda row: row["id"] == PROBES)), None)
-    if stored is None:
-        if newest is None:
-            raise UnknownRun(f"there are no runs in {home}")
-        return newest
-    id, started = str(stored["id"]), stored["started"] or 0.0
-    return newest if newest is not None and here[newest] / 1e9 > started and not _knows(client, newest) else id
+    began = {str(row["id"]): row["started"] or 0.0 for row in sorted(rows, key=lambda row: row["id"] == PROBES)[:1]}
+    if newest is not None and newest not in began:
+        at = _began(client, newest)  # older than the listed ones, or read since
+        began[newest] = here[newest] / 1e9 if at is None else at
+    if not began:
+        raise UnknownRun(f"there are no runs in {home}")
+    return max(began, key=lambda run: began[run])
 
 
 def _unread(client: HubClient, home: Path, text: str) -> str:
@@ -385,10 +385,9 @@ def _unread(client: HubClient, home: Path, text: str) -> str:
     return f"the hub has not read the journals of {run}" if run != PROBES else ""
 
 
-def _knows(client: HubClient, id: str) -> bool:
-    """Look up a run that may be older than all listed ones."""
+def _began(client: HubClient, id: str) -> float | None:
+    """Return when a run began that may be older than all listed ones; None while the hub does not know it."""
     try:
-        client.get(f"{RUNS}/{{run}}", run=id)
+        return float(client.get(f"{RUNS}/{{run}}", run=id)["started"] or 0.0)
     except HubError:
-        return False
-    return True
+        return None

@@ -250,7 +250,7 @@ def test_forks(hub: RunningHub, tmp_path: Path) -> None:
         assert described[0] == described[1]
         wanted = ["forks-client-first", "forks-shim-first"] if client.endswith("fork") else [None, None]
         assert [parent or None for parent in parents] == wanted
-        assert points(hub, client) == points(hub, shim) == points(hub, own)
+        wait_until(lambda: points(hub, client) == points(hub, shim) == points(hub, own), 60)  # noqa: B023
         mine = chosen(ask(hub, f"/api/runs/{own}"))
         assert {field: mine[field] for field in ("attempts", "from_step", "config")} == {
             field: described[0][field] for field in ("attempts", "from_step", "config")

@@ -16,7 +16,14 @@ export function Filter({ value, onChange, fields, valuesOf, problem }) {
     sent.current = back < 0 ? [] : sent.current.slice(back + 1);
     if (back < 0) setText(value);
   }, [value]);
-  const offer = useMemo(() => (caret === null ? null : complete(text, caret, fields, valuesOf)), [text, caret, fields]);
+  // Values are those of the runs that are shown: what was offered stays on offer while the text so far finds no run.
+  const offered = useRef(/** @type {Map<string, Set<string>>} */ (new Map()));
+  const known = (field) => {
+    const found = new Set([...valuesOf(field), ...(offered.current.get(field) ?? [])].slice(0, 200));
+    offered.current.set(field, found);
+    return [...found];
+  };
+  const offer = useMemo(() => (caret === null ? null : complete(text, caret, fields, known)), [text, caret, fields]);
   const open = offer !== null && offer.options.length > 0;
 
   const settle = (next, ms = 350) => {
