@@ -46,8 +46,7 @@ from stepscope.sdk.run_config import RunConfig
 from stepscope.sdk.run_protocols import OpenSpan, PackedLink
 from stepscope.sdk.self_diagnosis import SelfDiagnosis
 from stepscope.sdk.settings import MAX_SECONDS, Settings
-from stepscope.sdk.span_opening import open_span, open_step
-from stepscope.sdk.spans import Span, StepSpan, drop_left
+from stepscope.sdk.spans import Span, StepSpan, drop_left, open_span, open_step
 from stepscope.sdk.tensors import Refused, Row, step_number
 from stepscope.sdk.writer_identity import open_journal
 
