@@ -24,11 +24,13 @@ from stepscope.hub.intake.intake_journal import MEGA, Intake, SequenceNumbers, s
 from stepscope.hub.intake.pacing import Pacing
 from stepscope.hub.intake.read_back import ReadBack
 from stepscope.hub.intake.scrub import Scrubber
-from stepscope.hub.intake.sources import FolderReceiver, GroupReader, IntakeReader
 from stepscope.hub.intake.store_pump import (
     PACE_SECONDS,
     SINK,
     WATCHED_PACE_SECONDS,
+    FolderReceiver,
+    GroupReader,
+    IntakeReader,
     Readers,
     StorePump,
     StoreSink,

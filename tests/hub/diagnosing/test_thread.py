@@ -10,7 +10,7 @@ pytest.importorskip("tests.chdb", reason="the hub's store needs chDB")
 from stepscope.diagnosis.run_diagnosis import Diagnosis
 from stepscope.hub.diagnosing import replays, thread
 from stepscope.hub.home import HubHome
-from stepscope.hub.intake.sources import ReceivedBatch, measured
+from stepscope.hub.intake.store_pump import ReceivedBatch, measured
 from stepscope.hub.security.tokens import Tokens
 from stepscope.hub.service import Hub, HubOptions
 from stepscope.hub.store.read.finding_catalog import read_findings, undiagnosed

@@ -11,7 +11,7 @@ from stepscope.diagnosis.finding import Finding
 from stepscope.diagnosis.run_diagnosis import VERSION
 from stepscope.hub.diagnosing.replays import Replays
 from stepscope.hub.diagnosing.tracked import TrackedRun
-from stepscope.hub.intake.sources import ReceivedBatch
+from stepscope.hub.intake.store_pump import ReceivedBatch
 from stepscope.hub.limits import MEGA
 from stepscope.hub.runs.run_states import RunStates
 from stepscope.hub.store.engine import EngineError

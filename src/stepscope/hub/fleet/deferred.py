@@ -6,8 +6,7 @@ from pathlib import Path
 
 from stepscope.hub.intake.counters import Counters
 from stepscope.hub.intake.intake_journal import IntakeBatch, frames_of, pack_whole
-from stepscope.hub.intake.sources import IntakeReader, ReceivedBatch, Source
-from stepscope.hub.intake.store_pump import BatchStore
+from stepscope.hub.intake.store_pump import BatchStore, IntakeReader, ReceivedBatch, Source
 from stepscope.hub.store.schema import ShardUnavailable
 from stepscope.hub.store.store import Outcome
 from stepscope.journal.following import Cursors
