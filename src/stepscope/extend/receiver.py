@@ -22,8 +22,17 @@ from stepscope.hub.refusals import Refusal, Refused, error_response, json_respon
 from stepscope.hub.runs.deletion import RunDeletion
 from stepscope.hub.runs.run_files import PART, RunFile, StoredFileResponse, below, disposition, walk, with_steps
 from stepscope.hub.runs.run_states import RunStates
-from stepscope.hub.security.guard import Access, Guard, RequestHead, basic_password, bearer, is_loopback
-from stepscope.hub.security.middleware import HEAD, access_of, too_large
+from stepscope.hub.security.guard import (
+    HEAD,
+    Access,
+    Guard,
+    RequestHead,
+    access_of,
+    basic_password,
+    bearer,
+    is_loopback,
+    too_large,
+)
 from stepscope.hub.security.tokens import PREFIX, Scope
 from stepscope.hub.serving.addresses import bracketed, listen
 from stepscope.hub.store import literal
