@@ -12,12 +12,12 @@ from msgspec.structs import replace
 
 from stepscope.hub.store.columns import Block
 from stepscope.hub.store.engine import EngineError, Tables
-from stepscope.hub.store.schema import NO_STEP, WHOLE, Shard, ShardUnavailable
+from stepscope.hub.store.schema import NO_STEP, ShardUnavailable
 from stepscope.hub.store.write import ledger as loaded
 from stepscope.hub.store.write.catalog import Catalog, Source
 from stepscope.hub.store.write.fold import RollupWriter
 from stepscope.hub.store.write.histogram_rows import Distributions, Exemplars
-from stepscope.hub.store.write.ledger import COUNTS, Entry, Ledger, Requests, writer_key
+from stepscope.hub.store.write.ledger import COUNTS, WHOLE, Entry, Ledger, Requests, Shard, writer_key
 from stepscope.hub.store.write.metric_rows import MetricRows, Points, as_rows
 from stepscope.hub.store.write.recovery import Recovery
 from stepscope.hub.store.write.span_log_rows import Lines, Spans, Traces

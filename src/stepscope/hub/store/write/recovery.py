@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, NamedTuple
 from stepscope.hub.store import literal, schema
 from stepscope.hub.store.columns import numbers, texts
 from stepscope.hub.store.engine import Engine, EngineError, Tables
-from stepscope.hub.store.schema import FACTS, FOLD, Shard
-from stepscope.hub.store.write.ledger import Ledger
+from stepscope.hub.store.schema import FACTS, FOLD
+from stepscope.hub.store.write.ledger import Ledger, Shard
 
 if TYPE_CHECKING:  # a store in a folder has no leases
     from stepscope.hub.store.cluster.lease import Lease
