@@ -9,9 +9,8 @@ from stepscope.journal import layout
 from stepscope.journal.layout import host_name, is_alive
 from stepscope.journal.segments import find_writer
 from stepscope.sdk.shipping import sink_requests
-from stepscope.sdk.shipping.sink_events import COUNT_SECONDS, MAX_RUNS, ShipperJournal, counters
 from stepscope.sdk.shipping.sink_requests import GIVE_UP_SECONDS
-from stepscope.sdk.shipping.sink_worker import Report, SinkWorker
+from stepscope.sdk.shipping.sink_worker import COUNT_SECONDS, MAX_RUNS, Report, ShipperJournal, SinkWorker, counters
 from stepscope.sinks.registry import Chosen
 
 LOOK_SECONDS = 0.5
