@@ -37,8 +37,7 @@ from stepscope.hub.intake.store_pump import (
 )
 from stepscope.hub.limits import Limits
 from stepscope.hub.live import LiveTopics
-from stepscope.hub.receivers.ingest import Ingest, RunLimits, RunOwners
-from stepscope.hub.receivers.receiver import RunLinks
+from stepscope.hub.receivers.ingest import Ingest, RunLimits, RunLinks, RunOwners
 from stepscope.hub.runs.bucket import Bucket, RemoteBlobs
 from stepscope.hub.runs.deletion import RunDeletion
 from stepscope.hub.runs.presence import Presence

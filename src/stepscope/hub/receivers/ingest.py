@@ -1,15 +1,15 @@
-"""Ingestion shared by receivers: mask, pack, submit to the intake, count outcomes, recognise retried requests."""
+"""Ingestion shared by receivers: mask, pack, submit, count outcomes, find runs, recognise retried requests."""
 
 import asyncio
 import hashlib
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Future
 from http import HTTPStatus
 from itertools import count
-from typing import Generic, TypeVar
+from typing import Generic, NamedTuple, TypeVar
 
 from msgspec import structs
 
@@ -221,6 +221,37 @@ class RunLimits:
                 self._seen[run] = None
                 self._is_counted = False
         return is_admitted
+
+
+class RunLink(NamedTuple):
+    """A run and its project; the run is empty when only the project is known."""
+
+    run: str
+    project: str
+
+
+FindLink = Callable[[Mapping[str, str]], RunLink | None]
+
+
+class RunLinks:
+    """Finds the run that a request's headers refer to in another dialect, such as a trace that names a tracked run.
+
+    Receivers that can resolve such headers add a finder with their names; others call `find`.
+    """
+
+    def __init__(self) -> None:
+        self._finders: list[tuple[frozenset[str], FindLink]] = []
+
+    def add(self, headers: Iterable[str], finder: FindLink) -> None:
+        """Add a finder; it is called for requests that have one of these headers, in lower case."""
+        self._finders.append((frozenset(headers), finder))
+
+    def find(self, headers: Mapping[str, str]) -> RunLink | None:
+        """Return the run that the headers of a request refer to; None when no receiver knows it."""
+        for names, finder in self._finders:
+            if not names.isdisjoint(headers) and (link := finder(headers)) is not None:
+                return link
+        return None
 
 
 class RunOwners:

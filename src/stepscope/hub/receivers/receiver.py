@@ -3,7 +3,7 @@
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Protocol
 
 from starlette.requests import Request
 from starlette.responses import Response
@@ -11,7 +11,7 @@ from starlette.responses import Response
 from stepscope.hub.intake.intake_journal import StoreProgress
 from stepscope.hub.intake.read_back import ReadBack
 from stepscope.hub.limits import Limits
-from stepscope.hub.receivers.ingest import Ingest
+from stepscope.hub.receivers.ingest import Ingest, RunLinks
 from stepscope.hub.refusals import Refusal
 from stepscope.hub.runs.bucket import RemoteBlobs
 from stepscope.hub.runs.deletion import RunDeletion
@@ -26,37 +26,6 @@ from stepscope.model.dialects import Plugins
 
 RECEIVERS = Plugins("receiver", "stepscope.receivers", {"native": "stepscope.hub.receivers.native:Native"})
 """Our own receiver; those of foreign systems are parts of dialects."""
-
-
-class RunLink(NamedTuple):
-    """A run and its project; the run is empty when only the project is known."""
-
-    run: str
-    project: str
-
-
-FindLink = Callable[[Mapping[str, str]], RunLink | None]
-
-
-class RunLinks:
-    """Finds the run that a request's headers refer to in another dialect, such as a trace that names a tracked run.
-
-    Receivers that can resolve such headers add a finder with their names; others call `find`.
-    """
-
-    def __init__(self) -> None:
-        self._finders: list[tuple[frozenset[str], FindLink]] = []
-
-    def add(self, headers: Iterable[str], finder: FindLink) -> None:
-        """Add a finder; it is called for requests that have one of these headers, in lower case."""
-        self._finders.append((frozenset(headers), finder))
-
-    def find(self, headers: Mapping[str, str]) -> RunLink | None:
-        """Return the run that the headers of a request refer to; None when no receiver knows it."""
-        for names, finder in self._finders:
-            if not names.isdisjoint(headers) and (link := finder(headers)) is not None:
-                return link
-        return None
 
 
 @dataclass(frozen=True, slots=True)
