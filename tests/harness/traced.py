@@ -41,7 +41,7 @@ class Trace:
         own: FrameType | None = frame
         while own is not None and own.f_code.co_filename.startswith(self._package):
             if not own.f_code.co_flags & CO_OPTIMIZED:
-                return own.f_globals["__name__"] != "__main__"
+                return own is frame or own.f_globals["__name__"] != "__main__"
             own = own.f_back
         return False
 
