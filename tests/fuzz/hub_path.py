@@ -9,12 +9,12 @@ from stepscope.hub.intake.intake_journal import SequenceNumbers, unpack
 from stepscope.hub.intake.scrub import Scrubber
 from stepscope.hub.limits import Limits
 from stepscope.hub.receivers.ingest import Ingest, RunOwners
-from stepscope.hub.store import native_format
+from stepscope.hub.store import columns
 from stepscope.hub.store.columns import Answer, Block
 from stepscope.hub.store.engine import Engine, RowStream
 from stepscope.hub.store.engine import Limits as Bounds
 from stepscope.hub.store.write.catalog import Catalog
-from stepscope.hub.store.write.group import UNFIT, build
+from stepscope.hub.store.write.committer import UNFIT, build
 from stepscope.model.ports import Batch
 from stepscope.wire import frames
 
@@ -51,7 +51,7 @@ class Nothing:
 
     def insert(self, table: str, block: Block) -> None:
         """Write the rows in the engine's format, to see that they can be."""
-        native_format.encode(block)
+        columns.encode(block)
 
     def ask(self, sql: str, limits: Bounds) -> AbstractContextManager[RowStream]:
         """Answer no user-supplied query."""

@@ -29,20 +29,21 @@ class Trace:
 
     def note(self, frame: FrameType, event: str, argument: Any) -> None:
         """Note a call; the profile function of all threads."""
-        code = frame.f_code
-        if event != "call" or not code.co_filename.startswith(self._package) or self._is_import(frame):
+        path = frame.f_code.co_filename
+        if event != "call" or not path.startswith(self._package):
             return
-        thread = threading.current_thread().name
-        if not thread.startswith(BACKGROUND):
-            self.calls[thread, code.co_filename.removeprefix(self._package)] = None
+        known = threading.current_thread().name, path.removeprefix(self._package)
+        if known not in self.calls and not known[0].startswith(BACKGROUND) and not self._is_import(frame):
+            self.calls[known] = None
 
     def _is_import(self, frame: FrameType) -> bool:
         """Whether a module or a class of the package is being defined, or something that its definition calls."""
-        caller = frame.f_back
-        if not frame.f_code.co_flags & CO_OPTIMIZED:
-            return True
-        own = caller is not None and caller.f_code.co_filename.startswith(self._package)
-        return own and caller is not None and not caller.f_code.co_flags & CO_OPTIMIZED
+        own: FrameType | None = frame
+        while own is not None and own.f_code.co_filename.startswith(self._package):
+            if not own.f_code.co_flags & CO_OPTIMIZED:
+                return own is frame or own.f_globals["__name__"] != "__main__"
+            own = own.f_back
+        return False
 
     def start(self) -> None:
         """Trace every thread that is started from now on, and this one."""

@@ -165,8 +165,10 @@ SERIES = "From `log()` to the series of a chart"
 INSPECTOR = "From an OTLP span to the step inspector"
 MLFLOW = "From a record to MLflow"
 _PERIODIC = ("dialects/otlp/listener/eviction.py", "hub/service.py", "hub/serving/serve.py", "sdk/overhead.py")
-_RETRYING = ("model/errors.py", "model/goodput_sums.py", "model/secret_text.py", "sdk/masking.py", "sdk/outcomes.py")
-SOMETIMES = {SERIES: _PERIODIC, INSPECTOR: _PERIODIC, MLFLOW: (*_PERIODIC, *_RETRYING)}
+_RETRYING = ("model/errors.py", "model/goodput_sums.py", "sdk/masking.py", "sdk/outcomes.py")
+_REPORTING = ("model/formatting.py",)
+"""What the command shows of a sink that is behind."""
+SOMETIMES = {SERIES: _PERIODIC, INSPECTOR: _PERIODIC, MLFLOW: (*_PERIODIC, *_RETRYING, *_REPORTING)}
 """Executed in some traces and not in others: periodic work, and a part of a sink that waits for the other part."""
 PAGE = ROOT / "docs" / "architecture.md"
 _SECTION = r"(?ms)^### {title} \((\d+) files\)\n\n(.*?)(?=^##|\Z)"

@@ -2,7 +2,7 @@
 
 import pytest
 
-from stepscope.hub.intake.sources import ReceivedBatch
+from stepscope.hub.intake.store_pump import ReceivedBatch
 from stepscope.hub.live import KEPT_SECONDS, Live, TooMany
 from stepscope.model.ports import Batch, Writer
 from stepscope.model.records import Log

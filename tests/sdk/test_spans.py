@@ -157,7 +157,7 @@ def test_an_open_span_is_shown(run: stepscope.Run, records: Records) -> None:
 
 def test_spans_nobody_ends_are_bounded(run: stepscope.Run, records: Records, monkeypatch: pytest.MonkeyPatch) -> None:
     """The newest are known, and those before can still be ended."""
-    monkeypatch.setattr("stepscope.sdk.periodic.MAX_OPEN", 3)  # so that ten are too many
+    monkeypatch.setattr("stepscope.sdk.flusher.MAX_OPEN", 3)  # so that ten are too many
     begun = [run.span(f"s{number}") for number in range(10)]
     run.periodic(10**9)
     assert list(run.open_spans.values()) == begun[-3:]

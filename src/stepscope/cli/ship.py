@@ -133,10 +133,7 @@ def chosen_sinks(given: list[str] | None) -> tuple[registry.Chosen, ...]:
 
 def line_of(report: Report) -> str:
     """Format a report in one line."""
-    counts = (
-        ", ".join(f"{formatting.count(number)} {outcome}" for outcome, number in sorted(report.counts.items()))
-        or "nothing yet"
-    )
+    counts = ", ".join(f"{number:,} {outcome}" for outcome, number in sorted(report.counts.items())) or "nothing yet"
     left = f"; {formatting.size(report.unread)} left" if report.unread > 0 else ""
     return f"{report.sink} ({report.place}): {counts}{left}" + (f"; {report.problem}" if report.problem else "")
 

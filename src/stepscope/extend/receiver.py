@@ -15,15 +15,35 @@ from stepscope.hub.questions.files.media_reader import (
 from stepscope.hub.questions.traces.stored_spans import SpanRow, read_trace
 from stepscope.hub.receivers.bodies import inflate, parse, read_body, with_body
 from stepscope.hub.receivers.file_uploads import keep_file, remove_folder
-from stepscope.hub.receivers.ingest import SAFE, ArrivalClock, Ingest, Repeats, Upload, Writers, digest, written
+from stepscope.hub.receivers.ingest import (
+    SAFE,
+    ArrivalClock,
+    Ingest,
+    Repeats,
+    RunLink,
+    RunLinks,
+    Upload,
+    Writers,
+    digest,
+    written,
+)
 from stepscope.hub.receivers.listener import ListenerOptions, ListenerPorts
-from stepscope.hub.receivers.receiver import ReceiverPorts, ReceiverRoute, RunLink, RunLinks
+from stepscope.hub.receivers.receiver import ReceiverPorts, ReceiverRoute
 from stepscope.hub.refusals import Refusal, Refused, error_response, json_response, refusal_headers
 from stepscope.hub.runs.deletion import RunDeletion
 from stepscope.hub.runs.run_files import PART, RunFile, StoredFileResponse, below, disposition, walk, with_steps
 from stepscope.hub.runs.run_states import RunStates
-from stepscope.hub.security.guard import Access, Guard, RequestHead, basic_password, bearer, is_loopback
-from stepscope.hub.security.middleware import HEAD, access_of, too_large
+from stepscope.hub.security.guard import (
+    HEAD,
+    Access,
+    Guard,
+    RequestHead,
+    access_of,
+    basic_password,
+    bearer,
+    is_loopback,
+    too_large,
+)
 from stepscope.hub.security.tokens import PREFIX, Scope
 from stepscope.hub.serving.addresses import bracketed, listen
 from stepscope.hub.store import literal

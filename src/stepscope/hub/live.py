@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from stepscope.hub.diagnosing.thread import Changed
-from stepscope.hub.intake.sources import ReceivedBatch
+from stepscope.hub.intake.store_pump import ReceivedBatch
 from stepscope.hub.limits import MEGA
 from stepscope.hub.threads import Topic
 from stepscope.model.errors import StepscopeError

@@ -24,19 +24,20 @@ from stepscope.hub.intake.intake_journal import MEGA, Intake, SequenceNumbers, s
 from stepscope.hub.intake.pacing import Pacing
 from stepscope.hub.intake.read_back import ReadBack
 from stepscope.hub.intake.scrub import Scrubber
-from stepscope.hub.intake.sources import FolderReceiver, GroupReader, IntakeReader
 from stepscope.hub.intake.store_pump import (
     PACE_SECONDS,
     SINK,
     WATCHED_PACE_SECONDS,
+    FolderReceiver,
+    GroupReader,
+    IntakeReader,
     Readers,
     StorePump,
     StoreSink,
 )
 from stepscope.hub.limits import Limits
 from stepscope.hub.live import LiveTopics
-from stepscope.hub.receivers.ingest import Ingest, RunLimits, RunOwners
-from stepscope.hub.receivers.receiver import RunLinks
+from stepscope.hub.receivers.ingest import Ingest, RunLimits, RunLinks, RunOwners
 from stepscope.hub.runs.bucket import Bucket, RemoteBlobs
 from stepscope.hub.runs.deletion import RunDeletion
 from stepscope.hub.runs.presence import Presence

@@ -14,9 +14,9 @@ from stepscope.model import names
 from stepscope.model.records import EVENT
 from stepscope.sdk.attributes import clean, shorten
 from stepscope.sdk.context import Mark, current_ids, pack_any, text_of
+from stepscope.sdk.flusher import PeriodicWork
 from stepscope.sdk.interrupts import pass_on
 from stepscope.sdk.masking import Unmasked
-from stepscope.sdk.periodic import PeriodicWork
 from stepscope.sdk.run_protocols import Part
 from stepscope.sdk.spans import Span
 from stepscope.sdk.tensors import Row

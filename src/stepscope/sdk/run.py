@@ -14,7 +14,7 @@ from opentelemetry.context import Context
 from stepscope.model import names
 from stepscope.model.records import ALERT, EVENT, FIRST_STEP, LAST_STEP, METRIC, Instrument
 from stepscope.model.run_description import LONGEST_NAME, LONGEST_NOTES, MAX_TAGS, read_tags
-from stepscope.sdk import periodic, positions, values
+from stepscope.sdk import positions, values
 from stepscope.sdk.attributes import clean, harmless, is_known, plain_texts, safe_text, shorten
 from stepscope.sdk.context import (
     CARRIED_KEY,
@@ -35,7 +35,7 @@ from stepscope.sdk.context import (
 )
 from stepscope.sdk.core import RunState, compiled, use
 from stepscope.sdk.exception_records import exception_attrs, is_first_sight
-from stepscope.sdk.flusher import Flusher
+from stepscope.sdk.flusher import Flusher, PeriodicWork
 from stepscope.sdk.interrupts import pass_on
 from stepscope.sdk.launch import Launch, new_run_id
 from stepscope.sdk.masking import Unmasked
@@ -46,8 +46,7 @@ from stepscope.sdk.run_config import RunConfig
 from stepscope.sdk.run_protocols import OpenSpan, PackedLink
 from stepscope.sdk.self_diagnosis import SelfDiagnosis
 from stepscope.sdk.settings import MAX_SECONDS, Settings
-from stepscope.sdk.span_opening import open_span, open_step
-from stepscope.sdk.spans import Span, StepSpan, drop_left
+from stepscope.sdk.spans import Span, StepSpan, drop_left, open_span, open_step
 from stepscope.sdk.tensors import Refused, Row, step_number
 from stepscope.sdk.writer_identity import open_journal
 
@@ -114,7 +113,7 @@ class Run(RunState):
         self.recorder = Recorder(settings.memory_quota, self.outcomes, lambda: self.flusher.start())
         self.overhead = Overhead(settings.overhead_budget)
         self.call_times = CallTimes(self)
-        self.periodic = periodic.PeriodicWork(self)
+        self.periodic = PeriodicWork(self)
         self.positions = positions.Positions(self)
         self.periodic.collectors.append(self.positions)
         self.diagnosis = SelfDiagnosis(self)

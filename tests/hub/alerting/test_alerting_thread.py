@@ -14,7 +14,7 @@ from stepscope.diagnosis.finding import Finding
 from stepscope.hub.alerting.alerting_thread import Alerting
 from stepscope.hub.alerting.rule_files import PAGE
 from stepscope.hub.home import HubHome
-from stepscope.hub.intake.sources import ReceivedBatch
+from stepscope.hub.intake.store_pump import ReceivedBatch
 from stepscope.model.ports import Batch, Writer
 from stepscope.model.records import Metric
 from tests.sinks.servers import Server

@@ -8,9 +8,9 @@ import pytest
 pytest.importorskip("tests.chdb", reason="the hub's store needs chDB")
 
 from stepscope.diagnosis.run_diagnosis import Diagnosis
-from stepscope.hub.diagnosing import replays, thread
+from stepscope.hub.diagnosing import thread
 from stepscope.hub.home import HubHome
-from stepscope.hub.intake.sources import ReceivedBatch, measured
+from stepscope.hub.intake.store_pump import ReceivedBatch, measured
 from stepscope.hub.security.tokens import Tokens
 from stepscope.hub.service import Hub, HubOptions
 from stepscope.hub.store.read.finding_catalog import read_findings, undiagnosed
@@ -102,7 +102,7 @@ def test_a_run_is_followed_from_its_first_record_on(world: World, monkeypatch: p
     """What the pump just stored is not read again from the store."""
     with monkeypatch.context() as patch:
         patch.setattr(world.hub.states, "state", lambda row: "running")
-        patch.setattr(replays, "replay", lambda *_: pytest.fail("was read"))
+        patch.setattr(thread, "replay", lambda *_: pytest.fail("was read"))
         world.settle()  # it looks for older runs once
         world.store(batch(0, [began(), *losses(0, 60)]))
         world.settle()
@@ -257,7 +257,7 @@ def test_a_store_that_is_behind_is_not_read(world: World, monkeypatch: pytest.Mo
     world.store(batch(1, [began(), *losses(0, 120), ended(121)]))
     world.settle()
     assert (world.diagnosing.health()["live_runs"], world.diagnosing.is_waiting("r")) == (0, True)
-    monkeypatch.setattr(replays, "BEHIND_SECONDS", 0.0)
+    monkeypatch.setattr(thread, "BEHIND_SECONDS", 0.0)
     world.settle()
     assert world.kinds("r") == ["spike"]
     monkeypatch.undo()

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from stepscope.hub.fleet.deferred import DeferredShard, DeferringStore
 from stepscope.hub.intake.counters import Counters
-from stepscope.hub.intake.sources import ReceivedBatch
+from stepscope.hub.intake.store_pump import ReceivedBatch
 from stepscope.hub.store.schema import ShardUnavailable
 from stepscope.hub.store.store import Outcome
 from stepscope.journal.following import Cursors

@@ -9,7 +9,7 @@ import pytest
 
 from stepscope.hub.fleet import peers
 from stepscope.hub.fleet.peers import Peers, Stored
-from stepscope.hub.intake.sources import ReceivedBatch
+from stepscope.hub.intake.store_pump import ReceivedBatch
 from stepscope.hub.live import LiveTopics
 from stepscope.hub.security.tokens import RateLimits
 from stepscope.hub.store.cluster.ownership import Member

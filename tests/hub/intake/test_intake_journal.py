@@ -20,7 +20,7 @@ from stepscope.hub.intake.intake_journal import (
     pack_parts,
     pack_whole,
 )
-from stepscope.hub.intake.sources import IntakeReader
+from stepscope.hub.intake.store_pump import IntakeReader
 from stepscope.journal.following import Cursors
 from stepscope.model.errors import Retry
 from stepscope.model.ports import Writer

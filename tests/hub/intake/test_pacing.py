@@ -14,7 +14,7 @@ from stepscope.hub.intake.pacing import (
     Machine,
     Pacing,
 )
-from stepscope.hub.intake.sources import ReceivedBatch
+from stepscope.hub.intake.store_pump import ReceivedBatch
 from stepscope.model.ports import Batch, Writer
 
 

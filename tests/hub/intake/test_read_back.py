@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from stepscope.hub.intake import read_back
 from stepscope.hub.intake.read_back import ReadBack
-from stepscope.hub.intake.sources import ReceivedBatch
+from stepscope.hub.intake.store_pump import ReceivedBatch
 from stepscope.hub.store.columns import Answer
 from stepscope.hub.store.write.ledger import writer_key
 from stepscope.model.ports import Batch

@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from stepscope.hub.intake.counters import Counters
-from stepscope.hub.intake.sources import FolderReceiver
+from stepscope.hub.intake.store_pump import FolderReceiver
 from stepscope.journal import layout
 from stepscope.journal.following import Cursors
 from stepscope.journal.segments import Journal

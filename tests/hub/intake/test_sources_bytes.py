@@ -6,7 +6,7 @@ from collections.abc import Callable
 import msgspec
 import pytest
 
-from stepscope.hub.intake.sources import ReceivedBatch, held_bytes, measured
+from stepscope.hub.intake.store_pump import ReceivedBatch, held_bytes, measured
 from stepscope.hub.store.write.metric_rows import metric_rows
 from stepscope.model.ports import Batch, Writer
 from stepscope.model.records import Alert, Event, Histogram, Link, Log, Metric, Record, Span, SpanEvent

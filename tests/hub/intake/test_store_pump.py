@@ -10,8 +10,18 @@ import pytest
 from stepscope import pump as pumps
 from stepscope.hub.intake import store_pump
 from stepscope.hub.intake.counters import Counters
-from stepscope.hub.intake.sources import GroupReader, ReceivedBatch, Source
-from stepscope.hub.intake.store_pump import MAX_BLAMED, MAX_TRIES, QUIET_SECONDS, Outcome, Readers, StorePump, StoreSink
+from stepscope.hub.intake.store_pump import (
+    MAX_BLAMED,
+    MAX_TRIES,
+    QUIET_SECONDS,
+    GroupReader,
+    Outcome,
+    Readers,
+    ReceivedBatch,
+    Source,
+    StorePump,
+    StoreSink,
+)
 from stepscope.hub.store.engine import Damaged, EngineError
 from stepscope.hub.threads import Topic
 from stepscope.journal.following import Cursors

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from stepscope.hub.intake.sources import ReceivedBatch
+from stepscope.hub.intake.store_pump import ReceivedBatch
 from stepscope.hub.questions.openapi import ENDPOINTS
 from stepscope.hub.service import Hub
 from stepscope.model.names import EVENT_ARTIFACT, EVENT_ARTIFACT_USED, SCOPE_SAMPLES

@@ -11,11 +11,10 @@ from starlette.requests import Request
 from stepscope.diagnosis.finding import Finding
 from stepscope.diagnosis.findings_json import as_json
 from stepscope.hub.diagnosing.thread import Changed
-from stepscope.hub.intake.sources import ReceivedBatch
+from stepscope.hub.intake.store_pump import ReceivedBatch
 from stepscope.hub.live import Live
 from stepscope.hub.questions.live_events import LiveEvents
-from stepscope.hub.security.guard import Access
-from stepscope.hub.security.middleware import ACCESS
+from stepscope.hub.security.guard import ACCESS, Access
 from stepscope.model.ports import Batch, Writer
 from stepscope.model.records import Alert, Log, Metric, Span
 

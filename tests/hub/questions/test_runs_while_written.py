@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from stepscope.hub.intake.sources import ReceivedBatch
+from stepscope.hub.intake.store_pump import ReceivedBatch
 from stepscope.hub.questions.runs import listing, read_run
 from stepscope.hub.questions.toolbox.endpoint import Reader
 from stepscope.hub.runs.presence import Presence

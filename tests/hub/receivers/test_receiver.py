@@ -17,13 +17,12 @@ from stepscope.hub.home import HubHome
 from stepscope.hub.home_store import open_home_store
 from stepscope.hub.receivers import receiver as receivers
 from stepscope.hub.receivers.ingest import Upload
-from stepscope.hub.receivers.receiver import AccessRules, ReceiverPorts, ReceiverRoute, open_receivers, ordered_routes
+from stepscope.hub.receivers.receiver import ReceiverPorts, ReceiverRoute, open_receivers, ordered_routes
 from stepscope.hub.refusals import Refusal, json_response
-from stepscope.hub.security.guard import RequestHead, basic_password
-from stepscope.hub.security.middleware import AccessRule, access_of
+from stepscope.hub.security.guard import AccessRule, RequestHead, access_of, basic_password
 from stepscope.hub.security.tokens import Tokens
 from stepscope.hub.service import Hub, HubOptions
-from stepscope.hub.serving.app import build_app
+from stepscope.hub.serving.app import AccessRules, build_app
 from stepscope.model.errors import ConfigError
 from stepscope.model.ports import Writer
 from stepscope.model.records import Metric

@@ -12,10 +12,11 @@ from stepscope.dialects.wandb.receiver.run_operations import Caller
 from stepscope.dialects.wandb.receiver.service import FIELDS, Wandb
 from stepscope.hub.home import HubHome
 from stepscope.hub.home_store import open_home_store
-from stepscope.hub.receivers.receiver import AccessRules, open_receivers, ordered_routes
+from stepscope.hub.receivers.receiver import open_receivers, ordered_routes
 from stepscope.hub.security.guard import Access, RequestHead
 from stepscope.hub.security.tokens import Tokens
 from stepscope.hub.service import Hub, HubOptions
+from stepscope.hub.serving.app import AccessRules
 from tests.dialects.mlflow.receiver.rest_calls import RestCalls
 from tests.dialects.wandb.receiver.conftest import run_wandb
 from tests.hub.conftest import JSON, RunningHub, StartHub

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from stepscope.hub.intake.sources import ReceivedBatch
+from stepscope.hub.intake.store_pump import ReceivedBatch
 from stepscope.hub.runs.presence import Presence
 from stepscope.hub.runs.run_states import STORE_SECONDS, Journals, RunStates, StateCounts
 from stepscope.hub.store.read.run_catalog import Ending, RunRow

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stepscope.hub.store import columns, native_format
+from stepscope.hub.store import columns
 
 INT64 = st.integers(-(2**63), 2**63 - 1)
 ROWS = st.lists(
@@ -27,8 +27,8 @@ def test_blocks_come_back(rows: list[tuple[int, float, str, bytes]], words: list
         "x": columns.fixed(4, [row[3] for row in rows]),
         "a": columns.Lists(columns.ends_of(lengths), columns.texts(flat)),
     }
-    data = native_format.encode(block)
-    answer = native_format.decode(data + data)
+    data = columns.encode(block)
+    answer = columns.decode(data + data)
     assert answer["i"] == [row[0] for row in rows] * 2
     assert answer.array("f").tobytes() == np.array([row[1] for row in rows] * 2).tobytes()
     assert answer["s"] == [row[2] for row in rows] * 2
@@ -57,4 +57,4 @@ def test_what_does_not_fit_raises(make: object) -> None:
 def test_an_unknown_type_is_named() -> None:
     """An answer that can not be read says why."""
     with pytest.raises(ValueError, match="Nullable"):
-        native_format.decode(b"\x01\x01\x01x\x10Nullable(String)\x00\x00")
+        columns.decode(b"\x01\x01\x01x\x10Nullable(String)\x00\x00")

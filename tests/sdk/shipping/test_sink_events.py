@@ -9,7 +9,7 @@ from stepscope.journal import layout
 from stepscope.journal.segments import Journal
 from stepscope.model.ports import Writer
 from stepscope.model.records import Event, Metric
-from stepscope.sdk.shipping.sink_events import REFUSED_SECONDS, ShipperJournal, Watch, counters
+from stepscope.sdk.shipping.sink_worker import REFUSED_SECONDS, ShipperJournal, Watch, counters
 from stepscope.testing import read_batches
 from stepscope.wire import frames
 

@@ -20,7 +20,7 @@ from stepscope.hub.alerting.alert_log import AlertLog, AlertStore
 from stepscope.hub.alerting.followed_runs import FollowedRuns
 from stepscope.hub.alerting.rule_files import FileMistake, RuleFiles
 from stepscope.hub.diagnosing.thread import Changed
-from stepscope.hub.intake.sources import ReceivedBatch
+from stepscope.hub.intake.store_pump import ReceivedBatch
 from stepscope.hub.limits import MEGA
 from stepscope.hub.store.engine import EngineError
 from stepscope.hub.texts import Texts

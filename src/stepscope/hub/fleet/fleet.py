@@ -21,14 +21,12 @@ from stepscope.hub.fleet.sharing import Sharing
 from stepscope.hub.home import HubHome
 from stepscope.hub.intake.counters import Counters
 from stepscope.hub.intake.intake_journal import Intake
-from stepscope.hub.intake.sources import GroupReader
-from stepscope.hub.intake.store_pump import BatchStore
+from stepscope.hub.intake.store_pump import BatchStore, GroupReader
 from stepscope.hub.live import LiveTopics
 from stepscope.hub.receivers.bodies import with_body
 from stepscope.hub.refusals import json_response
 from stepscope.hub.runs.deletion import RunDeletion
-from stepscope.hub.security.guard import Guard, RequestHead
-from stepscope.hub.security.middleware import AccessRule
+from stepscope.hub.security.guard import AccessRule, Guard, RequestHead
 from stepscope.hub.security.tokens import RateLimits, Tokens
 from stepscope.hub.store.cluster.ownership import Ownership
 from stepscope.hub.store.engine import ClusterState

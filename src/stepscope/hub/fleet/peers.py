@@ -9,7 +9,7 @@ import msgspec
 
 from stepscope.hub.diagnosing.thread import Changed
 from stepscope.hub.intake.intake_journal import IntakeBatch
-from stepscope.hub.intake.sources import ReceivedBatch, measured
+from stepscope.hub.intake.store_pump import ReceivedBatch, measured
 from stepscope.hub.limits import MEGA
 from stepscope.hub.live import LiveTopics
 from stepscope.hub.refusals import Refusal, Refused

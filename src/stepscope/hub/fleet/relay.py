@@ -14,8 +14,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from stepscope.hub.fleet.client_homes import ClientHomes
 from stepscope.hub.refusals import Refusal, Refused
-from stepscope.hub.security.guard import Guard, RequestHead
-from stepscope.hub.security.middleware import AccessRule, secured, too_slow
+from stepscope.hub.security.guard import AccessRule, Guard, RequestHead, secured, too_slow
 from stepscope.hub.store.cluster.ownership import Member
 from stepscope.hub.upstream import Passing, Upstream, UpstreamFailed, pass_on
 from stepscope.model.dialects import with_part

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
-from stepscope.hub.intake.sources import ReceivedBatch
+from stepscope.hub.intake.store_pump import LOOK_SECONDS, ReceivedBatch
 from stepscope.journal.layout import process_alive
 from stepscope.model.ports import Writer
 
@@ -18,8 +18,6 @@ MAX_WAITING_BYTES = 8 * 1024 * 1024
 """Bytes of journals that may wait for a commit: about a second of work."""
 IDLE_SHARE, PRESSURE = 0.25, 0.2
 """A machine is busy while less than this share of its CPUs is idle, or tasks wait for one this share of the time."""
-LOOK_SECONDS = 4.0
-"""How often, at most, the machine is looked at."""
 MAX_FOLLOWED = 1000
 """The most processes whose end is waited for; others are stored at the usual pace."""
 _PRESSURES = (Path("/sys/fs/cgroup/cpu.pressure"), Path("/proc/pressure/cpu"))

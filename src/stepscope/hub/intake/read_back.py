@@ -3,7 +3,7 @@
 import threading
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 
-from stepscope.hub.intake.sources import ReceivedBatch
+from stepscope.hub.intake.store_pump import ReceivedBatch
 from stepscope.hub.store import literal
 from stepscope.hub.store.engine import Engine
 from stepscope.hub.store.write.ledger import Ranges, writer_key

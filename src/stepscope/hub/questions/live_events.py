@@ -20,8 +20,7 @@ from stepscope.hub.questions.toolbox import params
 from stepscope.hub.questions.toolbox.params import Param, seconds
 from stepscope.hub.questions.traces.stored_spans import SpanJson, SpanRow, span_json
 from stepscope.hub.refusals import Refusal, Refused, error_response
-from stepscope.hub.security.guard import Access
-from stepscope.hub.security.middleware import access_of
+from stepscope.hub.security.guard import Access, access_of
 from stepscope.hub.store.read.log_rows import LogRow
 from stepscope.hub.store.write.finding_rows import worst
 from stepscope.model.names import SCOPE_SAMPLES, canonical_key

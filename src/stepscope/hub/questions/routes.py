@@ -32,8 +32,7 @@ from stepscope.hub.receivers.bodies import Body, LimitedRoute, read_body
 from stepscope.hub.refusals import Refusal, Refused, json_response
 from stepscope.hub.runs.bucket import RemoteFile
 from stepscope.hub.runs.run_files import RemoteFileResponse, StoredFileResponse, disposition
-from stepscope.hub.security.guard import Access
-from stepscope.hub.security.middleware import access_of
+from stepscope.hub.security.guard import Access, access_of
 from stepscope.hub.service import Hub
 from stepscope.hub.store.engine import AWAY, BEHIND, Damaged, EngineError, MissingShards, Stop, partial_answers
 from stepscope.hub.threads import Workers

@@ -14,7 +14,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from stepscope.hub.refusals import Refusal, Refused
-from stepscope.hub.security.middleware import most_body, too_large
+from stepscope.hub.security.guard import most_body, too_large
 from stepscope.hub.threads import Workers
 
 ENCODINGS = ("identity", "gzip", "deflate", "zstd")

@@ -1,15 +1,15 @@
-"""Ingestion shared by receivers: mask, pack, submit to the intake, count outcomes, recognise retried requests."""
+"""Ingestion shared by receivers: mask, pack, submit, count outcomes, find runs, recognise retried requests."""
 
 import asyncio
 import hashlib
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Future
 from http import HTTPStatus
 from itertools import count
-from typing import Generic, TypeVar
+from typing import Generic, NamedTuple, TypeVar
 
 from msgspec import structs
 
@@ -223,6 +223,37 @@ class RunLimits:
         return is_admitted
 
 
+class RunLink(NamedTuple):
+    """A run and its project; the run is empty when only the project is known."""
+
+    run: str
+    project: str
+
+
+FindLink = Callable[[Mapping[str, str]], RunLink | None]
+
+
+class RunLinks:
+    """Finds the run that a request's headers refer to in another dialect, such as a trace that names a tracked run.
+
+    Receivers that can resolve such headers add a finder with their names; others call `find`.
+    """
+
+    def __init__(self) -> None:
+        self._finders: list[tuple[frozenset[str], FindLink]] = []
+
+    def add(self, headers: Iterable[str], finder: FindLink) -> None:
+        """Add a finder; it is called for requests that have one of these headers, in lower case."""
+        self._finders.append((frozenset(headers), finder))
+
+    def find(self, headers: Mapping[str, str]) -> RunLink | None:
+        """Return the run that the headers of a request refer to; None when no receiver knows it."""
+        for names, finder in self._finders:
+            if not names.isdisjoint(headers) and (link := finder(headers)) is not None:
+                return link
+        return None
+
+
 class RunOwners:
     """The project of each run, that of its first writer, for tokens bound to one project.
 
@@ -278,7 +309,8 @@ class Writers:
     ) -> str:
         """Add records to an upload as `Ingest.add` does, in the token's project when it has one."""
         known = self._known.get(writer.id)
-        found = known or structs.replace(writer, wall_ns=min([*map(_first_time, _dated(records)), self._clock()]))
+        times = [_first_time(record) for record in records if record.time > 0] if known is None else []
+        found = known or structs.replace(writer, wall_ns=min([*times, self._clock()]))
         bound = found if project is None else structs.replace(found, project=project)
         reason = self._ingest.add(upload, bound, records, project, seq, request)
         if known is None and not reason:
@@ -286,10 +318,6 @@ class Writers:
                 self._known.clear()
             self._known[writer.id] = found
         return reason
-
-
-def _dated(records: Iterable[Record]) -> list[Record]:
-    return [record for record in records if record.time > 0]
 
 
 LONGEST_SPAN = 30 * 24 * 3600 * 10**9
@@ -331,7 +359,7 @@ class Repeats(Generic[Answer]):
         with self._lock:
             self._known.pop(key, None)
             now = self._clock()
-            while self._known and (len(self._known) >= self._most or self._oldest() < now):
+            while self._known and (len(self._known) >= self._most or next(iter(self._known.values()))[0] < now):
                 self._known.pop(next(iter(self._known)))
             self._known[key] = (now + SECONDS, answer)
 
@@ -345,9 +373,6 @@ class Repeats(Generic[Answer]):
             self.forget(key)
         else:
             self.keep(key, settled)
-
-    def _oldest(self) -> float:
-        return next(iter(self._known.values()))[0]
 
     def forget(self, key: bytes) -> None:
         """Forget a request that failed."""

@@ -21,8 +21,7 @@ from stepscope.hub.receivers.file_uploads import keep_file, sync
 from stepscope.hub.receivers.ingest import Upload, written
 from stepscope.hub.receivers.receiver import ReceiverPorts, ReceiverRoute
 from stepscope.hub.refusals import Refusal, Refused, error_response, json_response
-from stepscope.hub.security.guard import Access, RequestHead, bearer
-from stepscope.hub.security.middleware import access_of
+from stepscope.hub.security.guard import Access, RequestHead, access_of, bearer
 from stepscope.journal.blobs import DIGEST, Blobs
 from stepscope.journal.layout import is_safe
 from stepscope.model.errors import Retry

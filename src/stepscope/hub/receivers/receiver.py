@@ -3,63 +3,29 @@
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Protocol
 
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.routing import compile_path
 
 from stepscope.hub.intake.intake_journal import StoreProgress
 from stepscope.hub.intake.read_back import ReadBack
 from stepscope.hub.limits import Limits
-from stepscope.hub.receivers.ingest import Ingest
+from stepscope.hub.receivers.ingest import Ingest, RunLinks
 from stepscope.hub.refusals import Refusal
 from stepscope.hub.runs.bucket import RemoteBlobs
 from stepscope.hub.runs.deletion import RunDeletion
 from stepscope.hub.runs.run_files import RunFiles
 from stepscope.hub.runs.run_states import RunStates
 from stepscope.hub.security.guard import RequestHead
-from stepscope.hub.security.middleware import AccessRule
 from stepscope.hub.security.tokens import Scope
 from stepscope.hub.store.engine import Engine
 from stepscope.hub.threads import Workers
 from stepscope.journal.run_edits import Edits
 from stepscope.model.dialects import Plugins
-from stepscope.model.errors import ConfigError
 
 RECEIVERS = Plugins("receiver", "stepscope.receivers", {"native": "stepscope.hub.receivers.native:Native"})
 """Our own receiver; those of foreign systems are parts of dialects."""
-
-
-class RunLink(NamedTuple):
-    """A run and its project; the run is empty when only the project is known."""
-
-    run: str
-    project: str
-
-
-FindLink = Callable[[Mapping[str, str]], RunLink | None]
-
-
-class RunLinks:
-    """Finds the run that a request's headers refer to in another dialect, such as a trace that names a tracked run.
-
-    Receivers that can resolve such headers add a finder with their names; others call `find`.
-    """
-
-    def __init__(self) -> None:
-        self._finders: list[tuple[frozenset[str], FindLink]] = []
-
-    def add(self, headers: Iterable[str], finder: FindLink) -> None:
-        """Add a finder; it is called for requests that have one of these headers, in lower case."""
-        self._finders.append((frozenset(headers), finder))
-
-    def find(self, headers: Mapping[str, str]) -> RunLink | None:
-        """Return the run that the headers of a request refer to; None when no receiver knows it."""
-        for names, finder in self._finders:
-            if not names.isdisjoint(headers) and (link := finder(headers)) is not None:
-                return link
-        return None
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,45 +131,3 @@ def ordered_routes(receivers: Iterable[Receiver]) -> list[tuple[Receiver, Receiv
     """The routes of receivers in the order in which they are matched."""
     found = [(receiver, route) for receiver in receivers for route in receiver.routes()]
     return sorted(found, key=lambda each: each[1].order)
-
-
-class AccessRules:
-    """Finds the access rule of a request: that of its route, else of the receiver's prefix, else the default."""
-
-    def __init__(
-        self, receivers: Iterable[Receiver], limits: Limits, default: Callable[[RequestHead], AccessRule]
-    ) -> None:
-        self._default = default
-        self._exact: dict[tuple[str, str], AccessRule] = {}
-        self._patterns: list[tuple[Any, str, AccessRule]] = []
-        self._prefixes: list[tuple[str, AccessRule]] = []
-        everyone = list(receivers)
-        for receiver, route in ordered_routes(everyone):
-            most = limits.body if route.body is None else route.body
-            self._add(route, AccessRule(receiver, route.scope, most, route.stream))
-        for receiver in everyone:
-            rule = AccessRule(receiver, "ingest", limits.small_body)
-            self._prefixes += [(prefix, rule) for prefix in receiver.prefixes]
-        self._prefixes.sort(key=lambda each: -len(each[0]))
-
-    def _add(self, route: ReceiverRoute, rule: AccessRule) -> None:
-        for method in dict.fromkeys((*route.methods, "HEAD") if "GET" in route.methods else route.methods):
-            if "{" in route.path:
-                self._patterns.append((compile_path(route.path)[0], method, rule))
-            elif (method, route.path) in self._exact:
-                raise ConfigError(f"two receivers have the route {method} {route.path}")
-            else:
-                self._exact[method, route.path] = rule
-
-    def find(self, head: RequestHead) -> AccessRule:
-        """The rule of a request."""
-        rule = self._exact.get((head.method, head.path))
-        if rule is not None:
-            return rule
-        for pattern, method, rule in self._patterns:
-            if method == head.method and pattern.match(head.path):
-                return rule
-        for prefix, rule in self._prefixes:
-            if head.path.startswith(prefix):
-                return rule
-        return self._default(head)

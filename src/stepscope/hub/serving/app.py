@@ -1,7 +1,7 @@
 """The hub's HTTP application: receivers, health, session, and the routes of the JSON API and the page."""
 
 import http.cookies
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from http import HTTPStatus
 from typing import Any
 
@@ -11,18 +11,28 @@ from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
-from starlette.routing import BaseRoute, Match, Route
+from starlette.routing import BaseRoute, Match, Route, compile_path
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from stepscope.hub.intake.store_pump import Readers
+from stepscope.hub.limits import Limits
 from stepscope.hub.receivers.bodies import LimitedRoute
-from stepscope.hub.receivers.receiver import AccessRules, open_receivers, ordered_routes
+from stepscope.hub.receivers.receiver import Receiver, ReceiverRoute, open_receivers, ordered_routes
 from stepscope.hub.refusals import OutcomeUnknown, Refusal, Refused, error_response, json_response
-from stepscope.hub.security.guard import COOKIE, RequestHead, api_scope, bearer, cookie
-from stepscope.hub.security.middleware import AccessMiddleware, AccessRule, BodyLimits, refusal_response
+from stepscope.hub.security.guard import (
+    COOKIE,
+    AccessMiddleware,
+    AccessRule,
+    BodyLimits,
+    RequestHead,
+    api_scope,
+    bearer,
+    cookie,
+    refusal_response,
+)
 from stepscope.hub.service import Hub
 from stepscope.hub.serving.page import page_routes
-from stepscope.model.errors import Retry
+from stepscope.model.errors import ConfigError, Retry
 from stepscope.wire.openmetrics import CONTENT_TYPES, choose, expose
 
 CATCH_UP_SECONDS = 2.0
@@ -102,6 +112,48 @@ class ExactRoutes(BaseRoute):
 
 def _with_method(routes: Sequence[Route], method: str) -> Route | None:
     return next((route for route in routes if method in (route.methods or ())), None)
+
+
+class AccessRules:
+    """Finds the access rule of a request: that of its route, else of the receiver's prefix, else the default."""
+
+    def __init__(
+        self, receivers: Iterable[Receiver], limits: Limits, default: Callable[[RequestHead], AccessRule]
+    ) -> None:
+        self._default = default
+        self._exact: dict[tuple[str, str], AccessRule] = {}
+        self._patterns: list[tuple[Any, str, AccessRule]] = []
+        self._prefixes: list[tuple[str, AccessRule]] = []
+        everyone = list(receivers)
+        for receiver, route in ordered_routes(everyone):
+            most = limits.body if route.body is None else route.body
+            self._add(route, AccessRule(receiver, route.scope, most, route.stream))
+        for receiver in everyone:
+            rule = AccessRule(receiver, "ingest", limits.small_body)
+            self._prefixes += [(prefix, rule) for prefix in receiver.prefixes]
+        self._prefixes.sort(key=lambda each: -len(each[0]))
+
+    def _add(self, route: ReceiverRoute, rule: AccessRule) -> None:
+        for method in dict.fromkeys((*route.methods, "HEAD") if "GET" in route.methods else route.methods):
+            if "{" in route.path:
+                self._patterns.append((compile_path(route.path)[0], method, rule))
+            elif (method, route.path) in self._exact:
+                raise ConfigError(f"two receivers have the route {method} {route.path}")
+            else:
+                self._exact[method, route.path] = rule
+
+    def find(self, head: RequestHead) -> AccessRule:
+        """The rule of a request."""
+        rule = self._exact.get((head.method, head.path))
+        if rule is not None:
+            return rule
+        for pattern, method, rule in self._patterns:
+            if method == head.method and pattern.match(head.path):
+                return rule
+        for prefix, rule in self._prefixes:
+            if head.path.startswith(prefix):
+                return rule
+        return self._default(head)
 
 
 class JsonApi:

@@ -14,7 +14,7 @@ import h11
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from stepscope.hub.limits import Limits
-from stepscope.hub.security.middleware import ACCESS, RULE
+from stepscope.hub.security.guard import ACCESS, RULE
 
 _SLICE = 16 * 1024
 """Bytes of a connection that are parsed per call: in chunks of one byte it takes 50 ms."""

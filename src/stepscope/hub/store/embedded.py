@@ -14,7 +14,7 @@ from typing import Any
 
 import msgspec
 
-from stepscope.hub.store import native_format
+from stepscope.hub.store import columns
 from stepscope.hub.store.columns import Answer, AnswerCache, Block, rows_of
 from stepscope.hub.store.engine import (
     GUARDS,
@@ -152,7 +152,7 @@ class Chdb:
             with self._turns, self._connection() as connection:
                 answer = _run(connection, sql, "Native")
             self._answers.put(sql, answer, version)
-        return native_format.decode(answer)
+        return columns.decode(answer)
 
     def query_all(self, sql: str) -> list[Answer]:
         """Return the one answer there is."""
@@ -169,9 +169,9 @@ class Chdb:
         Not with chDB's `send_insert`: when the disk is full it reports the rows as written and drops them (26.9).
         """
         names = ", ".join(block)
-        structure = ", ".join(f"{name} {native_format.type_of(column)}" for name, column in block.items())
+        structure = ", ".join(f"{name} {columns.type_of(column)}" for name, column in block.items())
         try:
-            with _memory_file(native_format.encode(block)) as path, self._connection() as connection:
+            with _memory_file(columns.encode(block)) as path, self._connection() as connection:
                 source = f"file('{path}', 'Native', '{structure}')"
                 insert = f"INSERT INTO {table} ({names}) SELECT {names} FROM {source} SETTINGS max_threads = 1"
                 found = _answer(connection, insert)  # more threads would only wait for the one that writes

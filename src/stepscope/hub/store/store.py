@@ -12,11 +12,12 @@ from typing import TYPE_CHECKING
 from stepscope.hub.store import schema
 from stepscope.hub.store.embedded import Chdb
 from stepscope.hub.store.engine import Engine, EngineError
-from stepscope.hub.store.schema import Shard, ShardUnavailable
+from stepscope.hub.store.schema import ShardUnavailable
 from stepscope.hub.store.store_folder import Folder, full_disk
 from stepscope.hub.store.write import ledger, recovery
 from stepscope.hub.store.write.committer import Committer
 from stepscope.hub.store.write.committer import Outcome as Outcome
+from stepscope.hub.store.write.ledger import Shard
 from stepscope.model.errors import ConfigError, Retry
 from stepscope.model.ports import Batch
 

@@ -16,9 +16,8 @@ from stepscope.journal.layout import host_name
 from stepscope.model import formatting
 from stepscope.sdk.run import Run
 from stepscope.sdk.shipping import sink_requests
-from stepscope.sdk.shipping.sink_events import COUNT_SECONDS, counters
 from stepscope.sdk.shipping.sink_requests import GIVE_UP_SECONDS
-from stepscope.sdk.shipping.sink_worker import SinkWorker, stop_all
+from stepscope.sdk.shipping.sink_worker import COUNT_SECONDS, SinkWorker, counters, stop_all
 from stepscope.sinks.registry import Chosen
 
 ENSURE_SECONDS = 5.0

@@ -9,9 +9,16 @@ from stepscope.journal import layout
 from stepscope.journal.layout import host_name, is_alive
 from stepscope.journal.segments import find_writer
 from stepscope.sdk.shipping import sink_requests
-from stepscope.sdk.shipping.sink_events import COUNT_SECONDS, MAX_RUNS, ShipperJournal, counters
 from stepscope.sdk.shipping.sink_requests import GIVE_UP_SECONDS
-from stepscope.sdk.shipping.sink_worker import Report, SinkWorker, stop_all
+from stepscope.sdk.shipping.sink_worker import (
+    COUNT_SECONDS,
+    MAX_RUNS,
+    Report,
+    ShipperJournal,
+    SinkWorker,
+    counters,
+    stop_all,
+)
 from stepscope.sinks.registry import Chosen
 
 LOOK_SECONDS = 0.5

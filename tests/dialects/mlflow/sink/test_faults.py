@@ -14,8 +14,8 @@ import pytest
 
 import stepscope
 from stepscope.dialects.mlflow.sink import Mlflow, Target
-from stepscope.dialects.mlflow.sink.run_sink import FOLLOW_SECONDS, SETTLE_SECONDS, MetricsSink
-from stepscope.dialects.mlflow.sink.trace_sink import LINK_SECONDS, LOOK_SECONDS, TracesSink
+from stepscope.dialects.mlflow.sink.parts import LINK_SECONDS, LOOK_SECONDS, MetricsSink, TracesSink
+from stepscope.dialects.mlflow.sink.tracking_server import FOLLOW_SECONDS, SETTLE_SECONDS
 from stepscope.journal.following import Following
 from stepscope.journal.quarantine import Quarantine
 from stepscope.model.errors import Reject, Retry, ServerError

@@ -10,13 +10,13 @@ from hypothesis import strategies as st
 
 from stepscope.hub.intake.intake_journal import IntakeBatch, pack
 from stepscope.hub.intake.scrub import Scrubber
-from stepscope.hub.intake.sources import unpack_columns
+from stepscope.hub.intake.store_pump import unpack_columns
 from stepscope.hub.limits import Limits
-from stepscope.hub.store import native_format
+from stepscope.hub.store import columns
 from stepscope.hub.store.columns import Answer
 from stepscope.hub.store.write import metric_rows
 from stepscope.hub.store.write.catalog import Catalog
-from stepscope.hub.store.write.group import build
+from stepscope.hub.store.write.committer import build
 from stepscope.hub.store.write.metric_rows import MetricRows
 from stepscope.model.ports import Batch, Writer
 from stepscope.model.records import LAST_STEP, Metric, Record
@@ -51,7 +51,7 @@ def rows_of(batches: list[Any]) -> tuple[dict[str, bytes], Any]:
     catalog.load(["r"])
     source = catalog.source(WRITER)
     built = build(catalog, [(source, records) for records in batches], 3)
-    return {name: native_format.encode(block) for name, block in built.facts.items()}, built.gains
+    return {name: columns.encode(block) for name, block in built.facts.items()}, built.gains
 
 
 def test_a_loop_of_metrics_is_read_as_columns() -> None:

@@ -29,8 +29,8 @@ from stepscope.model.records import (
 )
 from stepscope.wire.otlp.decode.decode_request import decode
 from stepscope.wire.otlp.encode.encode_request import BAD_IDS, LIMIT, OPEN_SPAN, encode
-from stepscope.wire.otlp.encode.scope_messages import resource_of
 from stepscope.wire.otlp.encode.to_json import to_json
+from stepscope.wire.otlp.protobuf_writing import resource_of
 from tests.wire.otlp.bodies import SPAN, TIME, TRACE
 
 WRITER = Writer(id="w0", run="R", project="P")

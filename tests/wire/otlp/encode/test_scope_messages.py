@@ -7,7 +7,7 @@ from hypothesis import given
 from opentelemetry.proto.common.v1.common_pb2 import AnyValue, KeyValueList
 
 from stepscope.wire.otlp.decode.protobuf_request import any_value, attributes
-from stepscope.wire.otlp.encode.scope_messages import Pairs, write_value
+from stepscope.wire.otlp.protobuf_writing import Pairs, write_value
 from tests.wire.otlp import strategies
 
 

@@ -156,10 +156,6 @@ class Mlflow(msgspec.Struct, frozen=True, kw_only=True):
 
     def open(self) -> Sink:
         """Make the sink of the part."""
-        if self.part == "traces":
-            from stepscope.dialects.mlflow.sink.trace_sink import TracesSink
+        from stepscope.dialects.mlflow.sink import parts
 
-            return TracesSink(self.target)
-        from stepscope.dialects.mlflow.sink.run_sink import MetricsSink
-
-        return MetricsSink(self.target)
+        return (parts.TracesSink if self.part == "traces" else parts.MetricsSink)(self.target)

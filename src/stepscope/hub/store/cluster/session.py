@@ -14,7 +14,7 @@ from clickhouse_driver.block import BlockInfo
 from clickhouse_driver.protocol import ServerPacketTypes
 from clickhouse_driver.varint import read_varint
 
-from stepscope.hub.store import native_format
+from stepscope.hub.store import columns
 from stepscope.hub.store.cluster.address import Address
 from stepscope.hub.store.columns import Answer, Block, Columns
 from stepscope.hub.store.engine import EngineError, refusal
@@ -64,7 +64,7 @@ class Session:
         """Return the columns of a SELECT, whose progress a working server reports several times a second."""
         with refused(self.host), self._patience(self._silence):
             self._send(sql, settings)
-            return Answer(native_format.joined(list(self._blocks())))
+            return Answer(columns.joined(list(self._blocks())))
 
     @contextlib.contextmanager
     def _patience(self, seconds: float) -> Iterator[None]:
@@ -81,7 +81,7 @@ class Session:
             self._send(f"INSERT INTO {table} ({', '.join(block)}) VALUES", settings)
             packets = self._packets()
             next(packets)  # the columns of the table
-            self._connection.send_data(native_format.encode(block))
+            self._connection.send_data(columns.encode(block))
             self._connection.send_data(_END)
             for _ in packets:
                 pass
@@ -136,7 +136,7 @@ class Session:
                 return
 
 
-_END = native_format.encode({})
+_END = columns.encode({})
 """A block without columns ends what is sent."""
 
 
@@ -160,7 +160,7 @@ class _BlockReader:
 
     def read(self, use_numpy: object = None) -> Columns:
         BlockInfo().read(self._source)
-        return native_format.read_block(self)
+        return columns.read_block(self)
 
     def varint(self) -> int:
         return int(read_varint(self._source))

@@ -11,8 +11,8 @@ import numpy as np
 from stepscope.hub.store import attrs, literal
 from stepscope.hub.store.columns import Block, Ints, Lists, ends_of, numbers, texts
 from stepscope.hub.store.engine import Tables
-from stepscope.hub.store.schema import ERA, WHOLE, Shard
-from stepscope.hub.store.write.ledger import writer_key
+from stepscope.hub.store.schema import ERA
+from stepscope.hub.store.write.ledger import WHOLE, Shard, writer_key
 from stepscope.model.names import ATTR_EXEMPLARS
 from stepscope.model.ports import Writer, run_id_problem
 from stepscope.model.records import Attrs, Instrument

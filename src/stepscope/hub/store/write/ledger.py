@@ -1,4 +1,4 @@
-"""The ledger: which batches of each writer are stored, with how many records, and requests that number no batches."""
+"""The ledger of a shard: which batches of each writer are stored, and which requests that number no batches."""
 
 import hashlib
 from bisect import bisect_right
@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from stepscope.hub.store import literal
 from stepscope.hub.store.columns import Block, numbers
 from stepscope.hub.store.engine import Engine, Tables
-from stepscope.hub.store.schema import NO_STEP, WHOLE, Shard, create
+from stepscope.hub.store.schema import BY_SERIES, NO_STEP, create
 from stepscope.model.ports import Batch, Writer
 
 MAX_KNOWN = 100_000
@@ -91,6 +91,29 @@ class Entry:
 
     progress: WriterProgress
     added: list[int] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True)
+class Shard:
+    """One of the shards of a store; the numbers of its runs modulo `count` are `index`."""
+
+    index: int = 0
+    count: int = 1
+
+    def condition(self, table: str) -> str:
+        """The SQL condition for the rows of this shard in a table."""
+        if self.count == 1:
+            return "1"
+        number = "bitShiftRight(series, 32)" if table in BY_SERIES else "run"
+        return f"{number} % {self.count} = {self.index}"
+
+    def number_from(self, least: int) -> int:
+        """The lowest number of a run on this shard that is not below another number."""
+        return least + (self.index - least) % self.count
+
+
+WHOLE = Shard()
+"""The one shard of a store that is not divided."""
 
 
 class Ledger:

@@ -19,9 +19,19 @@ from stepscope.model.ports import Writer
 from stepscope.model.records import Alert, Attrs, Event, Link, Log, Metric, Record, Span, SpanEvent
 from stepscope.wire.otlp import names as otlp_names
 from stepscope.wire.otlp.encode.metric_points import Temporality, write_metrics
-from stepscope.wire.otlp.encode.scope_messages import Pairs, resource_of, write_resource, write_scope, write_value
 from stepscope.wire.otlp.names import SIGNALS, Signal
-from stepscope.wire.otlp.protobuf_writing import MASK, delimited, name, text, varint
+from stepscope.wire.otlp.protobuf_writing import (
+    MASK,
+    Pairs,
+    delimited,
+    name,
+    resource_of,
+    text,
+    varint,
+    write_resource,
+    write_scope,
+    write_value,
+)
 
 LIMIT = 4 * 1024 * 1024
 """The largest request, unless a single record is larger: the default limit of gRPC servers."""

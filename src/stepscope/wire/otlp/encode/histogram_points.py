@@ -6,8 +6,7 @@ from typing import Any
 
 from stepscope.model.names import ATTR_EXEMPLARS
 from stepscope.model.records import Attrs, ExponentialHistogram, Histogram, Metric, Summary, Value
-from stepscope.wire.otlp.encode.scope_messages import Pairs
-from stepscope.wire.otlp.protobuf_writing import MASK, delimited, varint, zigzag
+from stepscope.wire.otlp.protobuf_writing import MASK, Pairs, delimited, varint, zigzag
 
 _WIDEST = 20_000
 """Histograms further apart than this are not merged: the buckets between them would use up the memory."""

@@ -11,8 +11,7 @@ from stepscope.model.names import ATTR_EXEMPLARS
 from stepscope.model.ports import Writer
 from stepscope.model.records import Attrs, Instrument, Metric, Value
 from stepscope.wire.otlp.encode.histogram_points import add, subtract, write_distribution, write_exemplars
-from stepscope.wire.otlp.encode.scope_messages import Pairs, write_scope
-from stepscope.wire.otlp.protobuf_writing import MASK, delimited, text, varint
+from stepscope.wire.otlp.protobuf_writing import MASK, Pairs, delimited, text, varint, write_scope
 
 _pack = msgspec.msgpack.Encoder(order="sorted").encode
 

@@ -1,23 +1,24 @@
-"""The runs of an MLflow server, by its REST API: found or created, their metrics, params and tags, and how they end."""
+"""The two sinks of MLflow: runs, with metrics, params, tags and their ends, and traces, linked to their runs."""
 
 import contextlib
 import os
-import socket
 import time
-from collections.abc import Callable, Hashable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, NamedTuple
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from typing import NamedTuple
 
 from stepscope.dialects.mlflow import wire as mlflow
 from stepscope.dialects.mlflow.sink import Target
-from stepscope.dialects.mlflow.sink.tracking_server import Experiments, NoAnswer, Refused, Server, retry_of
-from stepscope.dialects.mlflow.wire import metric_batches, pair_batches, points, start_tags
-from stepscope.extend.sink import SERVER_ERROR, Delivery, is_alive, slug
+from stepscope.dialects.mlflow.sink.tracking_server import SERVICE, Found, NoAnswer, NoRestApi, Refused, Runs, Server
+from stepscope.dialects.mlflow.wire import TRACES, metric_batches, pair_batches, points
+from stepscope.extend.sink import SERVER_ERROR, Delivery, compress, is_alive, not_from, slug
 from stepscope.model.errors import Retry
 from stepscope.model.names import EVENT_EDITED, EVENT_FINISHED, EVENT_STARTED
 from stepscope.model.ports import Batch, Writer
-from stepscope.model.records import Alert, Event, Log, Metric, Record
+from stepscope.model.records import Alert, Event, Log, Metric, Record, Span
 from stepscope.model.run_description import config_of
+from stepscope.wire.otlp.encode.encode_request import BAD_IDS, Request, encode
+from stepscope.wire.otlp.names import CONTENT_TYPES, HEADER_EXPERIMENT, HEADER_RUN
+from stepscope.wire.otlp.replies import NotOtlp, read_http_reply
 
 
 class Entry(NamedTuple):
@@ -39,148 +40,8 @@ def by_run(batches: Sequence[Batch]) -> dict[str, list[Entry]]:
     return found
 
 
-SETTLE_SECONDS = 3.0
-"""After a create without a response, how long searches must find nothing before it is repeated."""
-FOLLOW_SECONDS = 20.0
-"""How long other hosts wait for the host of rank 0 to create the run."""
-MAX_SIBLINGS = 100
-
-
-@dataclass(slots=True)
-class Found:
-    """A run as MLflow has it."""
-
-    id: str
-    experiment: str
-    status: str
-    attempt: int
-    """The newest attempt it was used for; 0 when it was created and never used."""
-    creator: str
-    start: int
-    params: dict[str, str]
-    presumed: bool = False
-    """Whether its end is only presumed; then `status` is RUNNING here."""
-
-
-class Runs:
-    """The runs of one server. `find` only searches; `open` creates, and deletes what an interrupted create left."""
-
-    def __init__(self, server: Server, target: Target, *, clock: Callable[[], float] = time.monotonic) -> None:
-        self._server, self._target, self._clock, self._host = server, target, clock, socket.gethostname()
-        self.experiments = Experiments(server, target)
-        self._known: dict[str, Found] = {}
-        self._asked_at: dict[str, float] = {}
-        """When the run of another rank was first searched without success."""
-        self._unanswered: dict[str, float] = {}
-        """When a create got no response."""
-
-    def find(self, writer: Writer) -> Found | None:
-        """Find the run of a writer; None when it does not exist yet, Retry when the server does not respond."""
-        known = self._known.get(writer.run)
-        if known is None:
-            found = self._search(writer)
-            if found:
-                known = self._known[writer.run] = found[0]
-        return known
-
-    def known(self, writer: Writer) -> Found | None:
-        """Return the run of a writer if it was found before; no request is made."""
-        return self._known.get(writer.run)
-
-    def open(self, writer: Writer, began: int) -> Found:
-        """Find the run of a writer, or create it with its start in milliseconds; Retry when neither succeeds."""
-        known = self._known.get(writer.run)
-        if known is not None:
-            return known
-        try:
-            known = self.settle(writer)
-            if known is None:
-                self._await_turn(writer)
-                self._create(writer, began)
-                known = self.settle(writer)  # two may have created it in one moment: both choose the same
-        except Refused as error:
-            if error.is_absent:
-                self.experiments.forget()
-            raise Retry(str(error)) from error
-        if known is None:
-            raise Retry("the run was created, but MLflow does not list it yet")
-        self._known[writer.run] = known
-        self._unanswered.pop(writer.run, None)
-        return known
-
-    def settle(self, writer: Writer) -> Found | None:
-        """Choose among all runs with our tag; delete those that were created here and never used."""
-        found = self._search(writer)
-        for other in found[1:]:
-            if not other.attempt and other.creator == self._host:
-                self._server.post("runs/delete", {"run_id": other.id})
-        return found[0] if found else None
-
-    def forget(self, writer: Writer) -> None:
-        """Forget a run that no longer exists."""
-        self._known.pop(writer.run, None)
-
-    def _search(self, writer: Writer) -> list[Found]:
-        """All runs with our tag, the one to use first: used ones before unused ones, then by age and id."""
-        try:
-            if self._target.run_id:
-                return [_read(self._server.get("runs/get", run_id=self._target.run_id)["run"])]
-            query = {
-                "experiment_ids": [self.experiments.find(writer.project)],
-                "filter": f"tags.\"{mlflow.TAG_RUN}\" = '{mlflow.run_mark(writer.run)}'",
-                "max_results": MAX_SIBLINGS,
-            }
-            found = [_read(each) for each in self._server.post("runs/search", query).get("runs", ())]
-        except Refused as error:
-            if error.is_absent:
-                self.experiments.forget()
-            raise retry_of(error) from error
-        except (KeyError, TypeError, ValueError, AttributeError) as error:
-            raise Retry(f"the response is not from an MLflow server: {error!r}") from error
-        return sorted(found, key=lambda each: (not each.attempt, each.start, each.id))
-
-    def _await_turn(self, writer: Writer) -> None:
-        """Leave the create to the shipper of rank 0, and wait for one without a response to become visible."""
-        now = self._clock()
-        if writer.rank and now - self._asked_at.setdefault(writer.run, now) < FOLLOW_SECONDS:
-            raise Retry(f"the run {writer.run} is not in MLflow yet: the shipper of rank 0 creates it", after=2.0)
-        if now - self._unanswered.get(writer.run, float("-inf")) < SETTLE_SECONDS:
-            raise Retry("a create request had no response: waiting to see whether the run exists", after=1.0)
-
-    def _create(self, writer: Writer, began: int) -> None:
-        tags = {**self._target.tags, **start_tags(writer, self._host)}
-        body = {
-            "experiment_id": self.experiments.find(writer.project),
-            "start_time": began,
-            "run_name": writer.name or writer.run,
-            "tags": [{"key": mlflow.legal_key(key), "value": str(value)} for key, value in tags.items()],
-        }
-        try:
-            self._server.post("runs/create", body, once=True)
-        except NoAnswer:
-            self._unanswered[writer.run] = self._clock()
-            raise
-
-
-def _read(run: dict[str, Any]) -> Found:
-    info, data = run["info"], run.get("data", {})
-    tags = {each["key"]: each.get("value", "") for each in data.get("tags", ())}
-    attempt = str(tags.get(mlflow.TAG_ATTEMPT, ""))
-    presumed = attempt != "" and tags.get(mlflow.TAG_PRESUMED) == attempt
-    return Found(
-        id=str(info["run_id"]),
-        experiment=str(info["experiment_id"]),
-        status="RUNNING" if presumed else str(info.get("status", "RUNNING")),
-        attempt=int(attempt) if attempt.isdigit() else 0,
-        creator=str(tags.get(mlflow.TAG_CREATOR, "")),
-        start=int(info.get("start_time", 0)),
-        params={each["key"]: each.get("value", "") for each in data.get("params", ())},
-        presumed=presumed,
-    )
-
-
 LEAVE_SECONDS = 5.0
-"""Time limit for ending the runs of dead trainers."""
+"""Time limit for ending the runs of dead trainers, and for the last links of traces."""
 _SEVERITY = ("RUNNING", *mlflow.STATUSES.values())
 """Statuses, mildest first: within an attempt the worst that any rank reported counts."""
 
@@ -370,3 +231,196 @@ def _began(entries: Sequence[Entry]) -> int:
     """When a run started, in milliseconds: from its first process, else from its first record."""
     started = [entry.writer.wall_ns for entry in entries if entry.writer.wall_ns > 0]
     return max(min(started or [entry.record.time for entry in entries]) // 1_000_000, 0)
+
+
+MAX_SPANS = 500
+"""Spans of whole traces in one request; MLflow stores all of a request or nothing."""
+SERVER_ERRORS = frozenset({422, SERVER_ERROR})
+"""MLflow answers 422 for a locked database as well as for a span it cannot read."""
+LINK_SECONDS, LOOK_SECONDS = 4.0, 10.0
+"""How long spans wait for their run to be created, and the interval of searches afterwards."""
+AFTERWARDS_SECONDS = 2.0
+"""How long the run of already sent spans is searched."""
+MAX_LINKS = 100
+MAX_UNLINKED = 10_000
+
+
+class TracesSink:
+    """Sends spans, by trace; other records are ignored. Not thread-safe.
+
+    It never creates a run: if there is none after a while, spans are sent without it and linked later. With
+    the id of an experiment nothing is looked up before the spans are sent. A server without MLflow's REST API, such as
+    a plain collector, gets them without an experiment.
+    """
+
+    divisible = True
+
+    def __init__(self, target: Target, *, clock: Callable[[], float] = time.monotonic) -> None:
+        self.timeout = target.timeout
+        self._clock = clock
+        self._server = Server(target, clock)
+        self._runs = Runs(self._server, target, clock=clock)
+        self._delivery: Delivery[list[Entry]] = Delivery(clock)
+        self._waiting: dict[str, float] = {}
+        """When the run of some spans was first searched without success."""
+        self._looked: dict[str, float] = {}
+        self._unlinked: dict[str, tuple[Writer, list[str]]] = {}
+        """Traces that MLflow has without their run, and their writers."""
+        self._no_rest_api = float("-inf")
+        """When the REST API was last found missing."""
+
+    def write(self, batches: Sequence[Batch]) -> Mapping[str, int]:
+        """Send the spans that have ended and are not sent yet. A span sent twice is stored once: it has an id."""
+        self._server.allow(self.timeout)
+        if self._delivery.begin(batches, self.timeout):
+            for entries in by_run(batches).values():
+                sound = []
+                for entry in entries:
+                    if isinstance(span := entry.record, Span) and span.duration is not None:
+                        if len(span.trace_id) == 16 and len(span.span_id) == 8:
+                            sound.append(entry)
+                        else:
+                            self._delivery.refuse(BAD_IDS)
+                if sound:
+                    self._delivery.parts.append(sound)
+        self._delivery.send(self._deliver)
+        return self._delivery.end()
+
+    def close(self) -> None:
+        """Link traces that are not linked yet, if their runs exist by now, and close the connection."""
+        self._server.allow(LEAVE_SECONDS)
+        for writer, _ in list(self._unlinked.values()):
+            with contextlib.suppress(Retry):
+                if (run := self._runs.find(writer)) is not None:
+                    self._link(writer, run)
+        self._unlinked.clear()
+        self._server.close()
+
+    def _deliver(self, entries: list[Entry], timeout: float) -> None:
+        """Deliver the spans of one run, within the time limit of the call."""
+        writer = entries[0].writer
+        run, experiment = self._target_of(writer)
+        headers = {
+            "content-type": CONTENT_TYPES["protobuf"],
+            "content-encoding": "gzip",
+            **({HEADER_EXPERIMENT: experiment} if experiment is not None else {}),
+            **({HEADER_RUN: run.id} if run is not None else {}),
+        }
+        for number, request in enumerate(_requests(entries)):
+            step = writer.run, number
+            if step not in self._delivery.done:
+                self._send(request, headers)
+                self._delivery.done.add(step)
+        spans = [entry.record for entry in entries if isinstance(entry.record, Span)]
+        self._link(writer, run, [f"tr-{span.trace_id.hex()}" for span in spans if not span.parent_id])
+        if run is None and self._runs.experiments.given is not None:
+            self._link_later(writer)
+
+    def _target_of(self, writer: Writer) -> tuple[Found | None, str | None]:
+        """The run and the experiment of spans; neither where the server has no REST API."""
+        given = self._runs.experiments.given
+        if given is not None:
+            return self._runs.known(writer), given
+        if self._clock() - self._no_rest_api < LOOK_SECONDS:
+            return None, None
+        try:
+            run = self._find(writer)
+            return run, run.experiment if run is not None else self._runs.experiments.find(writer.project)
+        except NoRestApi:
+            self._no_rest_api = self._clock()
+            return None, None
+
+    def _link_later(self, writer: Writer) -> None:
+        """Periodically search the run of spans that were sent without it, and link them."""
+        now = self._clock()
+        if now - self._looked.get(writer.run, float("-inf")) < LOOK_SECONDS:
+            return
+        self._looked[writer.run] = now
+        self._server.allow(AFTERWARDS_SECONDS)
+        with contextlib.suppress(Retry):
+            run = self._runs.find(writer)
+            if run is not None:
+                self._link(writer, run)
+        self._server.allow(self.timeout)
+
+    def _find(self, writer: Writer) -> Found | None:
+        """Find the run; it may be created soon, and spans wait for it only briefly."""
+        now = self._clock()
+        since = self._waiting.setdefault(writer.run, now)
+        if now - since >= LINK_SECONDS and now - self._looked.get(writer.run, float("-inf")) < LOOK_SECONDS:
+            return None
+        self._looked[writer.run] = now
+        try:
+            run = self._runs.find(writer)
+        except NoRestApi:
+            raise
+        except NoAnswer:  # time of an outage does not count
+            del self._waiting[writer.run]
+            raise
+        except Retry:
+            if now - since >= LINK_SECONDS:
+                return None
+            raise
+        if run is None and now - since < LINK_SECONDS:
+            raise Retry(f"the run {writer.run} is not in MLflow yet", after=1.0)
+        if run is not None:
+            del self._waiting[writer.run], self._looked[writer.run]
+        return run
+
+    def _send(self, request: Request, headers: Mapping[str, str]) -> None:
+        try:
+            answer = self._server.send("POST", TRACES, compress(request.body), headers)
+            content_type = answer.headers.get("content-type", "")
+            partial = read_http_reply(request.signal, "protobuf", content_type, answer.body)
+            self._delivery.refuse(partial.message or "partial success", partial.rejected)
+        except NotOtlp:
+            raise not_from(SERVICE, answer) from None
+        except Refused as error:
+            if error.status == 422 and HEADER_EXPERIMENT not in headers:
+                raise Retry(f"{error}: MLflow's REST API does not answer; give `experiment_id`") from error
+            if error.status in SERVER_ERRORS:
+                self._delivery.fail(Retry(str(error)), request.where)
+            elif error.is_absent:
+                self._runs.experiments.forget()
+                raise Retry(str(error)) from error
+            elif error.status in (400, 404, 405, 413, 415, 501):
+                self._delivery.reject(str(error), request.where, together=error.status in (400, 413))
+            else:
+                raise Retry(str(error)) from error
+
+    def _link(self, writer: Writer, run: Found | None, traces: Sequence[str] = ()) -> None:
+        """Remember traces without a run and link them once it exists; failures are ignored."""
+        if run is None:
+            waiting = self._unlinked.setdefault(writer.run, (writer, []))[1]
+            waiting += traces[: MAX_UNLINKED - len(waiting)]
+            return
+        waiting = self._unlinked.pop(writer.run, (writer, []))[1]
+        while waiting:
+            try:
+                self._server.post("traces/link-to-run", {"trace_ids": waiting[:MAX_LINKS], "run_id": run.id})
+            except (Refused, Retry):
+                self._unlinked[writer.run] = writer, waiting
+                return
+            del waiting[:MAX_LINKS]
+
+
+def _requests(entries: list[Entry]) -> Iterator[Request]:
+    """Encode spans, those of a trace together, and give each request the indices of its records."""
+    traces: dict[bytes, list[Entry]] = {}
+    for entry in entries:
+        if isinstance(entry.record, Span):
+            traces.setdefault(entry.record.trace_id, []).append(entry)
+    chunk: list[Entry] = []
+    for trace in traces.values():
+        if chunk and len(chunk) + len(trace) > MAX_SPANS:
+            yield from _encode(chunk)
+            chunk = []
+        chunk += trace
+    yield from _encode(chunk)
+
+
+def _encode(chunk: list[Entry]) -> Iterator[Request]:
+    pairs = [(writer, [record]) for _, writer, record in chunk]
+    for request in encode(pairs).requests:
+        where = [chunk[index].at for index in request.where]
+        yield Request(request.signal, request.body, request.count, where)
