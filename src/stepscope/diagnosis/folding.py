@@ -111,7 +111,7 @@ def _explains(cause: Finding, other: Finding, kinds: Kinds) -> bool:
         return abs(cause.step - other.step) <= BEFORE and _source(cause) < _source(other)
     if cause.kind == other.kind == "spike" and _leads(other) and not _leads(cause):
         return False
-    if not _comes_first(cause, other):
+    if not _comes_first(cause, other) or _is_worse_later(cause, other):
         return False
     window = max(_DATED_EARLY.get(other.kind, BEFORE), SAMPLES_APART if cause.kind in _SAMPLED else 0)
     if other.step < cause.step - window:
@@ -133,6 +133,11 @@ def _comes_first(cause: Finding, other: Finding) -> bool:
     if cause.kind == "divergence" and other.kind in ("spike", "level_shift") and (other.step or 0) > (cause.last or 0):
         return abs(other.value or 0.0) < JUMPS * abs(cause.value or 0.0)
     return True
+
+
+def _is_worse_later(cause: Finding, other: Finding) -> bool:
+    """Return whether a warning was found long before a loss diverged, which it would hide."""
+    return cause.severity == "WARN" and other.kind == "divergence" and (other.step or 0) > (cause.last or 0) + NEAR
 
 
 def _is_hang_and_end(a: Finding, b: Finding) -> bool:

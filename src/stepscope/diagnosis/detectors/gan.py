@@ -16,8 +16,8 @@ IMBALANCE = Kind(
     explains=("spike", "level_shift"),
     lasts=True,
 )
-_DISCRIMINATOR = re.compile(r"(^|[^a-z])(d|disc|discriminator)([^a-z]|$)", re.IGNORECASE)
-_GENERATOR = re.compile(r"(^|[^a-z])(g|gen|generator)([^a-z]|$)", re.IGNORECASE)
+_DISCRIMINATOR = re.compile(r"(?:(?<![A-Za-z])[Dd]|(?<=[a-z])D)(?:isc|iscriminator|ISC)?(?![a-z]|[A-Z]{2})")
+_GENERATOR = re.compile(r"(?:(?<![A-Za-z])[Gg]|(?<=[a-z])G)(?:en|enerator|EN)?(?![a-z]|[A-Z]{2})")
 SURE, LOST = 0.02, 5.0
 """Losses of a discriminator that is never wrong, and of a generator that never deceives it..."""
 SURE_BLOCKS = 8
@@ -33,6 +33,11 @@ def is_of_game(series: Series, run: RunState) -> bool:
     """Return whether a series is of a discriminator or a generator, or of a run that has both."""
     parts = [each.key for each in run.of_role("side_loss", series.rank, held_out=False)]
     return any(map(_DISCRIMINATOR.search, parts)) and any(map(_GENERATOR.search, parts))
+
+
+def is_of_generator(key: str) -> bool:
+    """Return whether a name is that of a generator's loss, which is as high as its opponent is good."""
+    return _GENERATOR.search(key) is not None
 
 
 def judge(series: Series, run: RunState) -> Finding | None:

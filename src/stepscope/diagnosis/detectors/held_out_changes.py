@@ -123,20 +123,29 @@ def judge_turn(series: Series, run: RunState) -> Finding | None:
     rise = median(since[-3:]) - since[0]
     if max(b - a for a, b in pairwise(since)) > AT_ONCE * (max(since) - since[0]):
         return None  # a jump
-    if rise < max(TURN, SIGMAS * min(roughness(values), jitter(values))) or since[-1] < max(since) - 0.2 * rise:
+    # What falls and then rises is no rougher than either half.
+    noise = min(roughness(values), jitter(values), max(roughness(before), roughness(since)))
+    sure = len(since) > TURNED and trend(since) > SMOOTH and rise > 2 * SIGMAS * noise
+    if rise < max(SMALL_TURN if sure else TURN, SIGMAS * noise) or since[-1] < max(since) - 0.2 * rise:
         return None
     if run.raised(steps[low - 1], steps[-1], rise, epochs=False) or not _train_rises(series, run, steps, low):
         return None
+    at = low
+    while values[at + 1] - values[low] < LEVEL * rise:
+        at += 1
     text = (
-        f"{series.key} fell to {number(series.plain(since[0]))} until step {steps[low]} and has been rising since, to "
+        f"{series.key} fell to {number(series.plain(since[0]))} until step {steps[at]} and has been rising since, to "
         f"{number(series.value)}, and the training loss with it"
     )
-    return DIVERGENCE.about(series, steps[low], text, series.band(since[0], TURN), cause=_AWAY, weight=rise)
+    return DIVERGENCE.about(series, steps[at], text, series.band(since[0], TURN), cause=_AWAY, weight=rise)
 
 
 TURNED, TURN, STEADY, AT_ONCE = 5, math.log(1.12), 0.75, 0.6
 """So many evaluations rise by so much, in logarithms, this steadily (Kendall's tau), as those before fell, and none of
 them by this share of it all."""
+SMALL_TURN, SMOOTH, LEVEL = math.log(1.05), 0.95, 0.1
+"""Less is enough where hardly one of more is lower than the one before it. It turned at the last one that is higher
+than the lowest by no more than this share of the rise."""
 _AWAY = (
     "in this order: the targets no longer belong to the inputs, updates lead the wrong way (sign, a rate that is too "
     "high), or something pulls the weights away (decay)"

@@ -6,6 +6,7 @@ from statistics import median
 from typing import ClassVar, Literal
 
 from stepscope.diagnosis.detector import RunState
+from stepscope.diagnosis.detectors.gan import is_of_generator
 from stepscope.diagnosis.finding import Finding, Kind, number
 from stepscope.diagnosis.series_history import Series, spread, trend
 
@@ -61,6 +62,8 @@ class LevelShift:
         series, run = self._series, self._run
         if self._found is not None:
             return self._recovered(self._found)
+        if not series.positive and series.role.name == "side_loss" and is_of_generator(series.key):
+            return None
         middles = series.block_medians()
         count = len(middles)
         width = max(AFTER, count // AFTER_PART)

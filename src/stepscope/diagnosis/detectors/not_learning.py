@@ -6,6 +6,7 @@ from typing import ClassVar, Literal
 
 from stepscope.diagnosis.detector import RunState
 from stepscope.diagnosis.finding import Finding, Kind, number
+from stepscope.diagnosis.roles import measure
 from stepscope.diagnosis.series_history import Series, jitter, spread, sure_trend, trend
 
 NOT_LEARNING = Kind(
@@ -39,6 +40,8 @@ CLASSES = (
     *(250112, 256000),
 )
 """Common class counts and vocabulary sizes: random guessing has a loss of their logarithm."""
+DISTANCES = frozenset(("mae", "mse", "rmse", "mape", "huber"))
+"""Words of losses of numbers, which are not guessed among classes."""
 CHANCE = 0.015
 STUCK_STEPS = 150
 SURE_STEPS = 100
@@ -231,6 +234,9 @@ class NotLearning:
         """Return the common number of classes whose logarithm equals the loss."""
         run = self._run
         configured = run.setting("vocab_size", "num_classes", "num_labels", "n_classes", "classes", "vocab")
+        losses = run.of_role("loss", self._series.rank, held_out=False)
+        if not configured and any(not DISTANCES.isdisjoint(measure(each.key)) for each in losses):
+            return None
         known = (int(configured),) if configured and configured > 1 else CLASSES
         close = CHANCE if configured else CHANCE / 4
         return next((each for each in known if abs(level - math.log(each)) < close * math.log(each)), None)
