@@ -107,6 +107,8 @@ def _explains(cause: Finding, other: Finding, kinds: Kinds) -> bool:
         return (cause.last or 0) - cause.step >= LASTING and abs(cause.step - other.step) <= 40
     if not _explains_lost_time(cause, other) or _is_worse_slowdown(cause, other):
         return False
+    if cause.kind == other.kind == "level_shift":
+        return cause.key != other.key and 0 <= other.step - cause.step <= BEFORE
     if cause.kind == other.kind == "not_finite":
         return abs(cause.step - other.step) <= BEFORE and _source(cause) < _source(other)
     if cause.kind == other.kind == "spike" and _leads(other) and not _leads(cause):

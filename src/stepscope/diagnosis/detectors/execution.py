@@ -119,6 +119,8 @@ UNCHANGED = (
 )
 EVALUATIONS, BEFORE = 3, 3
 """So many equal evaluations in a row tell that weights do not change, one more after fewer different ones..."""
+LARGE = 0.1
+"""... unless each of these changed by this share of the value,"""
 CLEAR = 1e-3
 """... or one less where all changes before were larger than this share, and the loss of training stopped falling, too,
 unless the values have many digits."""
@@ -141,7 +143,7 @@ def judge_evaluations(series: Series, run: RunState) -> Finding | None:
     changes = [abs(b - a) for a, b in itertools.pairwise(before)]
     if len(values) < series.same or not changes or 0.0 in changes:
         return None
-    if len(changes) < BEFORE and series.same <= EVALUATIONS:
+    if len(changes) < BEFORE and series.same <= EVALUATIONS and min(changes) < LARGE * abs(series.value):
         return None
     digits = max(map(_digits, before))
     if digits < DIGITS:
@@ -168,7 +170,11 @@ def judge_evaluations(series: Series, run: RunState) -> Finding | None:
 
 def _never_changed(series: Series, run: RunState) -> Finding | None:
     """Detect a loss of held-out data that has been the same since the first evaluation."""
-    if series.same <= EVALUATIONS or _digits(series.value) < DIGITS or not _trained(series, run, series.steps[-2]):
+    if (
+        series.same <= EVALUATIONS
+        or _digits(series.value) < DIGITS
+        or not _trained(series, run, series.steps[-EVALUATIONS])
+    ):
         return None
     text = (
         f"{series.key} has been exactly {number(series.value, 6)} in all {series.same} evaluations, up to step "
