@@ -19,7 +19,7 @@ TUNED = frozenset(("mlp", "chars", "gan", "grpo"))
 BLIND = frozenset(
     (
         *("blind", "unseen", "novel", "fresh", "second", "third", "fourth", "fifth"),
-        *("sixth", "seventh", "eighth", "ninth", "tenth"),
+        *("sixth", "seventh", "eighth", "ninth", "tenth", "eleventh"),
     )
 )
 """Families that were written without regard to the detectors; nothing is tuned on them before their first figures."""
@@ -38,6 +38,11 @@ def families() -> list[str]:
     import benchmarks.zoo.real.eighth_generative
     import benchmarks.zoo.real.eighth_policies
     import benchmarks.zoo.real.eighth_text
+    import benchmarks.zoo.real.eleventh_pictures
+    import benchmarks.zoo.real.eleventh_policies
+    import benchmarks.zoo.real.eleventh_steady
+    import benchmarks.zoo.real.eleventh_tables
+    import benchmarks.zoo.real.eleventh_text
     import benchmarks.zoo.real.fifth
     import benchmarks.zoo.real.fifth_generative
     import benchmarks.zoo.real.fifth_healthy
@@ -218,7 +223,7 @@ def main() -> None:
         "--halves",
         nargs="*",
         default=["tuned"],
-        help="tuned, 'held out', blind, unseen, novel, fresh, second, third, fourth, fifth, sixth, ..., tenth, ...",
+        help="tuned, 'held out', blind, unseen, novel, fresh, second, third, fourth, fifth, sixth, ..., eleventh, ...",
     )
     parser.add_argument("--quiet", action="store_true", help="print counts only")
     args = parser.parse_args()
