@@ -103,7 +103,7 @@ def _batch(kinds: Sequence[str]) -> Batch:
     """A batch with one record of each kind; one with metrics ends its run."""
     now = time.time_ns()
     host = layout.host_name()
-    made = _writer_id(host)
+    made = f"r0-a1-{host}-{os.getpid()}-{time.time_ns():x}"
     writer = Writer(id=made, run=PROBES, project="stepscope", host=host, pid=os.getpid(), wall_ns=now)
     no_context = (None, None, None, None, 9)
     records: dict[str, list[Record]] = {
@@ -115,7 +115,3 @@ def _batch(kinds: Sequence[str]) -> Batch:
         "span": [Span(now, 1_000_000, None, None, os.urandom(16), os.urandom(8), None, EVENT)],
     }
     return Batch(writer, 0, [record for kind in kinds for record in records[kind]])
-
-
-def _writer_id(host: str) -> str:
-    return f"r0-a1-{host}-{os.getpid()}-{time.time_ns():x}"

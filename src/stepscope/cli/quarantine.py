@@ -17,7 +17,7 @@ from stepscope.hub.home import address_of
 from stepscope.journal.quarantine import Entry, Full, Quarantine, Unreadable, quarantined
 from stepscope.model import formatting
 from stepscope.model.errors import ConfigError, Reject, Retry, ServerError
-from stepscope.model.ports import Batch, Sink
+from stepscope.model.ports import Sink
 from stepscope.sdk.shipping import sink_requests
 from stepscope.sinks.hub import Hub
 from stepscope.sinks.registry import Chosen, open_sink
@@ -220,7 +220,9 @@ def _retry(sink: Sink, name: str, quarantine: Quarantine, entry: Entry) -> str:
     """Deliver an entry and delete it when it was accepted; return why it was not, else nothing."""
     if not entry.batch.records:
         return "the sink did not report which records it refused, so none can be retried"
-    batch = _renumbered(entry) if name == STORE else entry.batch
+    batch = entry.batch
+    if name == STORE:  # it has seen the old number; an entry is stored once
+        batch = batch._replace(seq=int(entry.id) | 1 << 63)
     try:
         refused = sink.write([batch])
     except (Reject, ServerError) as error:
@@ -233,11 +235,6 @@ def _retry(sink: Sink, name: str, quarantine: Quarantine, entry: Entry) -> str:
         quarantine.note(batch, reason, count)
     quarantine.discard(entry)
     return "; ".join(f"{count} refused: {reason}" for reason, count in refused.items())
-
-
-def _renumbered(entry: Entry) -> Batch:
-    """Return the batch under a new sequence number, because the store has seen the old one; an entry is stored once."""
-    return entry.batch._replace(seq=int(entry.id) | 1 << 63)
 
 
 def _refused(name: str, quarantine: Quarantine, entry: Entry, error: Reject | ServerError) -> str:

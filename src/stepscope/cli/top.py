@@ -58,15 +58,12 @@ def command(args: argparse.Namespace) -> int:
 
 
 def _once(watched: RunView, found: Found, console: Any) -> int:
-    columns, rows = (width(), console.size.height) if console.is_terminal else _sheet()
+    # Without a terminal the size of a frame is that of COLUMNS and LINES.
+    shown = console.is_terminal
+    columns, rows = (width(), console.size.height) if shown else shutil.get_terminal_size((WIDTH, ROWS))
     for line in _drawn(watched, View(), columns, rows, found):
         console.print(line.text, style=line.style or None, markup=False, highlight=False, no_wrap=True, crop=False)
     return 0
-
-
-def _sheet() -> tuple[int, int]:
-    """The size of a frame without a terminal: COLUMNS and LINES."""
-    return shutil.get_terminal_size((WIDTH, ROWS))
 
 
 def _console() -> Any:

@@ -74,7 +74,8 @@ class Edits:
         written = {edit.id for edit in self._written}
         others = [edit for edit in self._others.values() if edit.id not in written]
         by_run = _by_run([*self._written, *others])
-        self._deleted = {run: moment for run, edits in by_run.items() if (moment := _deletion(edits))}
+        deletions = {run: [edit.time for edit in edits if edit.deleted] for run, edits in by_run.items()}
+        self._deleted = {run: max(times) for run, times in deletions.items() if times}
         self._by_run = by_run
 
     def written(self) -> list[Edit]:
@@ -199,10 +200,6 @@ def is_from_before(writer: Writer, newest: int, moment: int) -> bool:
     """
     began = writer.wall_ns if writer.wall_ns and layout.parse_writer(writer.id) is not None else newest
     return began <= moment
-
-
-def _deletion(edits: Sequence[Edit]) -> int:
-    return max((edit.time for edit in edits if edit.deleted), default=0)
 
 
 def _stat(path: Path) -> os.stat_result | None:

@@ -118,7 +118,7 @@ def load(
     for source, values in (
         ("OTEL_* variables", _from_otel(env)),
         (str(_file(env, folder or Path())), _from_file(env, folder or Path())),
-        ("STEPSCOPE_* variables", _from_env(env)),
+        ("STEPSCOPE_* variables", {key: env[name] for key in KNOWN if env.get(name := variable(key))}),
         ("init", {key: value for key, value in arguments.items() if value is not None}),
     ):
         for key, value in values.items():
@@ -147,10 +147,6 @@ def _sinks(given: Any, env: Mapping[str, str]) -> "tuple[Chosen, ...]":
     from stepscope.sinks import registry  # a tenth of init's time, for those who want it
 
     return registry.with_debug(registry.parse(given or [], env), env)
-
-
-def _from_env(env: Mapping[str, str]) -> dict[str, Any]:
-    return {key: env[name] for key in KNOWN if env.get(name := variable(key))}
 
 
 def variable(key: str) -> str:

@@ -158,8 +158,14 @@ def _step(view: dict[str, Any]) -> str:
     why = f"<p>{cleaned(view['slow']['text'])}</p>" if view["slow"] else ""
     return (
         f"<details><summary>step {view['step']}, {ms(view['duration_ms'])}</summary>{why}"
-        + rows(head, [_value(key, value) for key, value in values], [_unusual(value) for _key, value in values])
-        + rows((">rank", "span", ">took", ">usual", ">ratio"), [_span(*each) for each in spans], _slow(spans))
+        + rows(
+            head, [_value(key, value) for key, value in values], [value["level"] >= UNUSUAL for _key, value in values]
+        )
+        + rows(
+            (">rank", "span", ">took", ">usual", ">ratio"),
+            [_span(*each) for each in spans],
+            [span["slow"] > 0 for _, span in spans],
+        )
         + "</details>"
     )
 
@@ -172,14 +178,6 @@ def _value(key: str, value: Mapping[str, Any]) -> list[str]:
 def _span(rank: int, span: Mapping[str, Any]) -> list[str]:
     times = (ms(span[field]) for field in ("duration_ms", "usual_ms"))
     return [str(rank), "\u2003" * span["depth"] + span["name"], *times, formatting.ratio(span["ratio"])]
-
-
-def _slow(spans: Sequence[tuple[int, Mapping[str, Any]]]) -> list[bool]:
-    return [span["slow"] > 0 for _rank, span in spans]
-
-
-def _unusual(value: Mapping[str, Any]) -> bool:
-    return bool(value["level"] >= UNUSUAL)
 
 
 def rows(head: Sequence[str], cells: Sequence[Sequence[str]], odd: Sequence[bool] = ()) -> str:

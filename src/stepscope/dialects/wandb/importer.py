@@ -244,16 +244,13 @@ class _Reader:
             elif number == _METRIC:
                 self._define({str(part): text(value) for part, value in fields(field) if part in (1, 2, 4)})
             elif number == _CONFIG:
-                self.chunk.add(self._event(redact(_items(field))))
+                self.chunk.add(Event(self._time, None, None, None, None, 9, EVENT_CONFIG, redact(_items(field))))
             elif number == _ARTIFACT:
                 self._artifact(field)
             elif number == _EXIT:
                 self._summary()
             elif number in _LEFT_OUT:
                 self._skip(_LEFT_OUT[number], 1)
-
-    def _event(self, config: dict[str, Any]) -> Event:
-        return Event(self._time, None, None, None, None, 9, EVENT_CONFIG, config)
 
     def _define(self, metric: dict[str, str]) -> None:
         if len(self._metrics) >= _MAX_DEFINITIONS:

@@ -115,7 +115,7 @@ class DeferringStore:
         for index, outcome in enumerate(outcomes):
             if isinstance(outcome, ShardUnavailable):
                 waiting.setdefault(outcome.shard, []).append(index)
-        if waiting and self._has_room() and self._others_go_on(waiting.keys()):
+        if waiting and self.bytes_behind() < self._most_bytes and self._others_go_on(waiting.keys()):
             for shard, indices in waiting.items():
                 self._defer(shard, indices, batches, outcomes)
         return outcomes
@@ -123,9 +123,6 @@ class DeferringStore:
     def bytes_behind(self) -> int:
         """Count the bytes that wait for their shards."""
         return sum(each.bytes_behind() for each in self._shards)
-
-    def _has_room(self) -> bool:
-        return self.bytes_behind() < self._most_bytes
 
     def _others_go_on(self, away: Collection[int]) -> bool:
         return any(self._takes_writes(shard) for shard in range(len(self._shards)) if shard not in away)

@@ -13,7 +13,7 @@ from stepscope.hub.store.cluster.ownership import Member
 from stepscope.hub.store.store import Outcome, Store
 from stepscope.model.errors import Reject, Retry
 from stepscope.model.ports import Batch, Writer
-from stepscope.sinks.http import Answer, Connection
+from stepscope.sinks.http import Connection
 from stepscope.wire import frames
 
 PATH = "/hubs/batches"
@@ -102,7 +102,7 @@ class Router:
     ) -> None:
         part: list[tuple[int, bytes]] = []
         for index in indices:
-            packed, lost = self._pack(batches[index])
+            packed, lost = pack_whole(IntakeBatch.of(self._receiver(batches[index]), batches[index]))
             if packed is None or lost:  # it came from a journal, where all records could be packed
                 outcomes[index] = Reject("the records cannot be forwarded", range(len(batches[index].records)))
                 continue
@@ -112,9 +112,6 @@ class Router:
             part.append((index, packed))
         if part:
             self._send(owner, part, batches, outcomes)
-
-    def _pack(self, batch: Batch) -> tuple[bytes | None, int]:
-        return pack_whole(IntakeBatch.of(self._receiver(batch), batch))
 
     def _send(
         self,
@@ -142,16 +139,13 @@ class Router:
         except Retry as error:
             raise Retry(f"the hub at {owner.address} does not answer: {error}", after=1.0) from error
         if answer.status != HTTPStatus.OK:
-            raise Retry(f"the hub at {owner.address} answers {_reason(answer)}", after=0.5)
+            text = answer.body[:200].decode("utf-8", "replace")
+            raise Retry(f"the hub at {owner.address} answers {answer.status}: {text}", after=0.5)
 
     def close(self) -> None:
         """Close the connections."""
         for connection in self._connections.values():
             connection.close()
-
-
-def _reason(answer: Answer) -> str:
-    return f"{answer.status}: {answer.body[:200].decode('utf-8', 'replace')}"
 
 
 class Forwarded:

@@ -309,7 +309,8 @@ class Writers:
     ) -> str:
         """Add records to an upload as `Ingest.add` does, in the token's project when it has one."""
         known = self._known.get(writer.id)
-        found = known or structs.replace(writer, wall_ns=min([*map(_first_time, _dated(records)), self._clock()]))
+        times = [_first_time(record) for record in records if record.time > 0] if known is None else []
+        found = known or structs.replace(writer, wall_ns=min([*times, self._clock()]))
         bound = found if project is None else structs.replace(found, project=project)
         reason = self._ingest.add(upload, bound, records, project, seq, request)
         if known is None and not reason:
@@ -317,10 +318,6 @@ class Writers:
                 self._known.clear()
             self._known[writer.id] = found
         return reason
-
-
-def _dated(records: Iterable[Record]) -> list[Record]:
-    return [record for record in records if record.time > 0]
 
 
 LONGEST_SPAN = 30 * 24 * 3600 * 10**9
@@ -362,7 +359,7 @@ class Repeats(Generic[Answer]):
         with self._lock:
             self._known.pop(key, None)
             now = self._clock()
-            while self._known and (len(self._known) >= self._most or self._oldest() < now):
+            while self._known and (len(self._known) >= self._most or next(iter(self._known.values()))[0] < now):
                 self._known.pop(next(iter(self._known)))
             self._known[key] = (now + SECONDS, answer)
 
@@ -376,9 +373,6 @@ class Repeats(Generic[Answer]):
             self.forget(key)
         else:
             self.keep(key, settled)
-
-    def _oldest(self) -> float:
-        return next(iter(self._known.values()))[0]
 
     def forget(self, key: bytes) -> None:
         """Forget a request that failed."""

@@ -27,7 +27,7 @@ def encode_value(value: Any) -> EncodedValue:
     if kind is int:
         return "i", str(value)
     if kind is float:
-        return "f", _float(value)
+        return "f", repr(value) if math.isfinite(value) else str(value)
     if kind is bool:
         return "b", "true" if value else "false"
     if value is None:
@@ -35,10 +35,6 @@ def encode_value(value: Any) -> EncodedValue:
     if isinstance(value, (bytes, bytearray, memoryview)):
         return "x", base64.b64encode(value).decode()
     return "j", as_json(value)
-
-
-def _float(value: float) -> str:
-    return repr(value) if math.isfinite(value) else str(value)
 
 
 def decode_value(letter: str, text: str) -> Any:

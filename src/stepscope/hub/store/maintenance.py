@@ -8,7 +8,6 @@ from typing import Protocol
 from msgspec import Struct
 
 from stepscope.hub.store import literal, rollups, schema
-from stepscope.hub.store.columns import Answer
 from stepscope.hub.store.engine import Engine, EngineError, Tables
 from stepscope.hub.store.fingerprint import of_runs
 from stepscope.hub.store.schema import BY_RUN, BY_SERIES, ERA, PUBLIC, TABLES
@@ -173,9 +172,8 @@ def _unnamed(engine: Engine) -> list[str]:
         """SELECT count() AS unnamed FROM (SELECT DISTINCT series FROM metrics)
         WHERE series NOT IN (SELECT series FROM series)"""
     ).one("unnamed")
-    counted, summed = _sums(
-        engine.query_many(("SELECT count() AS points FROM metrics", "SELECT sumMerge(points) AS points FROM totals"))
-    )
+    queries = ("SELECT count() AS points FROM metrics", "SELECT sumMerge(points) AS points FROM totals")
+    counted, summed = (sum(answer["points"]) for answer in engine.query_many(queries))
     found = [f"metrics: {unnamed} series without a name"] if unnamed else []
     return found + ([f"totals: {summed} points instead of {counted}"] if counted != summed else [])
 
@@ -238,10 +236,6 @@ def _misfolded(engine: Engine) -> list[str]:
         wrong += len(differing)
         wanted, held = wanted + sum(each[0] for each in differing), held + sum(each[1] for each in differing)
     return [f"rollups: {held} points instead of {wanted} in {wrong} series"] if wrong else []
-
-
-def _sums(answers: Sequence[Answer]) -> list[int]:
-    return [sum(answer["points"]) for answer in answers]
 
 
 ALIVE_NS = 3600 * 10**9

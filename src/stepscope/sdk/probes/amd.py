@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+from stepscope.sdk.probes.cgroup import file_text
 from stepscope.sdk.probes.system import Reading
 
 _SYS = Path("/sys")
@@ -20,7 +21,7 @@ class Gpu:
         self._folder = folder
         self._sensors = next(iter(sorted((folder / "hwmon").glob("hwmon*"))), folder / "hwmon")
         self._heat = _heat(self._sensors)
-        model = _text(folder / "product_name") or f"AMD GPU {_text(folder / 'device')}"
+        model = file_text(folder / "product_name") or f"AMD GPU {file_text(folder / 'device')}"
         self.detail = f"{model.strip()} ({folder.resolve().name})"
 
     def read(self) -> Reading:
@@ -44,7 +45,7 @@ class Gpu:
 
 def open_gpus(sys: Path = _SYS) -> list[Gpu]:
     """Open a probe for each GPU, in the order of their places on the bus; OSError when there is none."""
-    cards = [path for path in (sys / "class" / "drm").glob("card*/device") if _text(path / "vendor") == _VENDOR]
+    cards = [path for path in (sys / "class" / "drm").glob("card*/device") if file_text(path / "vendor") == _VENDOR]
     folders = {path.resolve(): path for path in cards if (path / _MEMORY).exists()}
     if not folders:
         raise OSError("no AMD GPU: the driver amdgpu shows none in /sys/class/drm")
@@ -53,7 +54,7 @@ def open_gpus(sys: Path = _SYS) -> list[Gpu]:
 
 def _heat(sensors: Path) -> Path | None:
     """The file of the temperature that limits the GPU: at its hottest place, else at its edge."""
-    labels = {_text(path): path for path in sorted(sensors.glob("temp*_label"))}
+    labels = {file_text(path): path for path in sorted(sensors.glob("temp*_label"))}
     label = labels.get(_JUNCTION) or labels.get(_EDGE)
     if label is not None:
         return label.with_name(label.name.replace("_label", "_input"))
@@ -62,12 +63,5 @@ def _heat(sensors: Path) -> Path | None:
 
 def _scaled(name: str, path: Path | None, per_unit: int) -> Reading:
     """A value of a file in our unit; nothing where the GPU has none."""
-    found = _text(path) if path is not None else ""
+    found = file_text(path) if path is not None else ""
     return {name: int(found) / per_unit} if found.isdecimal() else {}
-
-
-def _text(path: Path) -> str:
-    try:
-        return path.read_text().strip()
-    except OSError:
-        return ""

@@ -76,23 +76,23 @@ def find_cpu(proc: Path = PROC) -> CpuGroup | None:
 
 
 def _memory_limit(folder: Path, version: int) -> int | None:
-    text = _text(folder / ("memory.max" if version == 2 else "memory.limit_in_bytes"))
+    text = file_text(folder / ("memory.max" if version == 2 else "memory.limit_in_bytes"))
     limit = int(text) if text.isdigit() else _NO_LIMIT
     return limit if limit < _NO_LIMIT else None
 
 
 def _cores(folder: Path, version: int) -> float | None:
     if version == 2:
-        quota, _, period = _text(folder / "cpu.max").partition(" ")
+        quota, _, period = file_text(folder / "cpu.max").partition(" ")
     else:
-        quota, period = _text(folder / "cpu.cfs_quota_us"), _text(folder / "cpu.cfs_period_us")
+        quota, period = file_text(folder / "cpu.cfs_quota_us"), file_text(folder / "cpu.cfs_period_us")
     return int(quota) / int(period) if quota.isdigit() and period.isdigit() and int(period) else None
 
 
 def _groups(controller: str, proc: Path) -> tuple[int, list[Path]]:
     """The cgroup version of a controller, and the folders of our group and its parents, innermost first."""
     version, group = 0, ""
-    for line in _text(proc / "self" / "cgroup").splitlines():
+    for line in file_text(proc / "self" / "cgroup").splitlines():
         _, controllers, path = line.split(":", 2)
         if controller in controllers.split(","):
             version, group = 1, path
@@ -121,7 +121,7 @@ def _below(group: str, root: str) -> str:
 
 def _mount(controller: str, version: int, proc: Path) -> tuple[Path, str] | None:
     """Where a controller is mounted, and which group the mount shows as its root."""
-    for line in _text(proc / "self" / "mountinfo").splitlines():
+    for line in file_text(proc / "self" / "mountinfo").splitlines():
         left, _, right = line.partition(" - ")
         kind, _, options = right.partition(" ")
         fields = left.split(" ")
@@ -132,7 +132,8 @@ def _mount(controller: str, version: int, proc: Path) -> tuple[Path, str] | None
     return None
 
 
-def _text(path: Path) -> str:
+def file_text(path: Path) -> str:
+    """Return the stripped text of a file; empty where it cannot be read."""
     try:
         return path.read_text().strip()
     except OSError:

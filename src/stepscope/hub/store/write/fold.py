@@ -205,7 +205,7 @@ class RollupWriter:
         conditions = []
         for level in range(base, LEVELS - 1):
             wide = rollups.width(level + 1)
-            parents = {series: _coarser(each, wide) for series, each in ranges.items()}
+            parents = {series: [(low & -wide, high & -wide) for low, high in each] for series, each in ranges.items()}
             if parents:
                 conditions.append(f"level = {level} AND ({_among(parents, 'at', wide)})")
         if not conditions:
@@ -269,10 +269,6 @@ def _ranges(starts: Sequence[int], width: int) -> Ranges:
     return list(
         zip(cells[np.append(0, ends + 1)].tolist(), cells[np.append(ends, len(cells) - 1)].tolist(), strict=True)
     )
-
-
-def _coarser(ranges: Ranges, width: int) -> Ranges:
-    return [(low & -width, high & -width) for low, high in ranges]
 
 
 def _among(ranges: Mapping[int, Ranges], column: str, width: int) -> str:

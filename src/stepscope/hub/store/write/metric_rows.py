@@ -151,10 +151,6 @@ class _Chunk(NamedTuple):
     rest: Remainders | None
 
 
-def _columns(chunk: _Chunk) -> tuple[Ints, Ints, Ints, Ints, Floats]:
-    return chunk[:5]
-
-
 class Points:
     """The points of a commit, collected by column and converted to arrays at the end."""
 
@@ -245,7 +241,7 @@ class Points:
         self._close_chunk()
         if not self._held:
             return {}
-        columns = [np.concatenate(column) for column in zip(*map(_columns, self._chunks), strict=True)]
+        columns = [np.concatenate(column) for column in zip(*(chunk[:5] for chunk in self._chunks), strict=True)]
         shapes, steps, times, starts, values = columns
         sizes, slots = self._catalog.slots_of(shapes)
         rows = [column.repeat(sizes) for column in (steps, times, starts)]

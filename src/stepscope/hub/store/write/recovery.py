@@ -170,14 +170,10 @@ def rebuild_totals(
     engine: Tables, series: Sequence[int], condition: str = "1", confirm: Callable[[], None] = lambda: None
 ) -> None:
     """Compute the totals of these series again from the points that meet a condition."""
-    for chunk in _chunks(series, _CHUNK):
-        among = f"series IN {literal.integers(chunk)}"
+    for start in range(0, len(series), _CHUNK):
+        among = f"series IN {literal.integers(series[start : start + _CHUNK])}"
         confirm()
         engine.execute(f"ALTER TABLE totals DELETE WHERE {among}")
         confirm()
         points = f"{_AS_TOTALS} WHERE {among} AND {condition}"
         engine.execute(f"INSERT INTO totals SELECT series, attempt, {FOLD} FROM ({points}) GROUP BY series, attempt")
-
-
-def _chunks(values: Sequence[int], size: int) -> Iterable[Sequence[int]]:
-    return (values[at : at + size] for at in range(0, len(values), size))

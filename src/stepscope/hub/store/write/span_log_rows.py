@@ -206,7 +206,7 @@ def _log_block(rows: Rows[Line], commit: int) -> Block:
         "time": numbers("Int64", [line.time for line in lines]),
         "kind": numbers("UInt8", [_kind(line) for line in lines]),
         "severity": numbers("UInt8", [line.severity for line in lines]),
-        "name": texts([_name(line) for line in lines]),
+        "name": texts(["" if isinstance(line, Log) else line.name for line in lines]),
         "body": texts([text for _, text in bodies]),
         "body_type": texts([letter for letter, _ in bodies]),
         "trace_id": fixed(16, [line.trace_id for line in lines]),
@@ -261,10 +261,6 @@ def _kind(line: Line) -> int:
     if isinstance(line, Log):
         return LOG
     return EVENT if isinstance(line, Event) else ALERT
-
-
-def _name(line: Line) -> str:
-    return "" if isinstance(line, Log) else line.name
 
 
 def _body(line: Line) -> attrs.EncodedValue:

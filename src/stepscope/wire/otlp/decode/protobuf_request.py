@@ -208,13 +208,9 @@ def _spans(spans: Any, refused: Rejections) -> Iterator[RawSpan]:
         yield (
             span.trace_id, span.span_id, span.parent_span_id, span.name, span.kind,
             span.start_time_unix_nano, span.end_time_unix_nano, attrs,
-            _events(events) if events else (), _links(links, refused) if links else (),
+            tuple(map(_event, events)) if events else (), _links(links, refused) if links else (),
             status.code, status.message, span.flags,
         )  # fmt: skip
-
-
-def _events(events: Any) -> tuple[SpanEvent, ...]:
-    return tuple(map(_event, events))
 
 
 def _event(event: Any) -> SpanEvent:
