@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from stepscope.diagnosis.finding import SEVERITIES, Finding, Kind
+from stepscope.diagnosis.roles import measure
 
 Kinds = Mapping[str, Kind]
 
@@ -107,8 +108,6 @@ def _explains(cause: Finding, other: Finding, kinds: Kinds) -> bool:
         return (cause.last or 0) - cause.step >= LASTING and abs(cause.step - other.step) <= 40
     if not _explains_lost_time(cause, other) or _is_worse_slowdown(cause, other):
         return False
-    if cause.kind == other.kind == "level_shift":
-        return cause.key != other.key and 0 <= other.step - cause.step <= BEFORE
     if cause.kind == other.kind == "not_finite":
         return abs(cause.step - other.step) <= BEFORE and _source(cause) < _source(other)
     if cause.kind == other.kind == "spike" and _leads(other) and not _leads(cause):
@@ -139,7 +138,7 @@ def _comes_first(cause: Finding, other: Finding) -> bool:
 
 def _is_worse_later(cause: Finding, other: Finding) -> bool:
     """Return whether a warning was found long before a loss diverged, which it would hide."""
-    return cause.severity == "WARN" and other.kind == "divergence" and (other.step or 0) > (cause.last or 0) + NEAR
+    return cause.severity == "WARN" and other.kind == "divergence" and (other.step or 0) > (cause.step or 0) + NEAR
 
 
 def _is_hang_and_end(a: Finding, b: Finding) -> bool:
@@ -226,7 +225,8 @@ def _begun_together(findings: Sequence[Finding], kinds: Kinds) -> list[Finding]:
     others: list[Finding] = []
     for each in findings:
         (origins if each.kind in _explained_by(each, kinds) else others).append(each)
-    return [*origins, *_merged(_merged(others, _is_another_name, PARTS), _is_beside, TOGETHER)]
+    others = _merged(_merged(others, _is_another_name, PARTS), _is_other_data, 2)
+    return [*origins, *_merged(others, _is_beside, TOGETHER)]
 
 
 def _merged(findings: Sequence[Finding], alike: Callable[[Finding, Finding], bool], least: int) -> list[Finding]:
@@ -248,6 +248,11 @@ def _is_beside(a: Finding, b: Finding) -> bool:
     if a.step is None or b.step is None or a.key == b.key:
         return False
     return abs(b.step - a.step) <= _DATED_EARLY.get(a.kind, NEAR)
+
+
+def _is_other_data(a: Finding, b: Finding) -> bool:
+    """Return whether one level shifts together in the training and in evaluations."""
+    return a.kind == "level_shift" and _is_beside(a, b) and measure(a.key or "") == measure(b.key or "")
 
 
 def _is_another_name(a: Finding, b: Finding) -> bool:

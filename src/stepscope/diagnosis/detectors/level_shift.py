@@ -19,7 +19,7 @@ LEVEL_SHIFT = Kind(
     "If only this metric moved, evaluate a checkpoint from before the step on today's batches.",
     explains=(
         *("spike", "accuracy_drop", "divergence", "exploding_gradients", "plateau", "overfit", "constant"),
-        *("oscillation", "level_shift"),
+        "oscillation",
     ),
     lasts=True,
     rules_out="a single bad batch: the new level has lasted",

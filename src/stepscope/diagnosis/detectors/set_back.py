@@ -83,6 +83,8 @@ def _beside(series: Series, run: RunState, since: int, jump: float) -> tuple[str
 
 REWARDS, FALLING, TURNED = 8, 0.75, 5
 """So many evaluations fall so steadily (Kendall's tau) from the first on, or so many after the best."""
+NEAR = 0.15
+"""It was near its best where it had lost no more than this share of it all."""
 SHARE = 0.4
 """A reward that turned has lost this share of what had been gained."""
 _WRONG_WAY = "the sign of the reward or of the policy's loss is wrong, or what is rewarded is not what is evaluated"
@@ -100,16 +102,14 @@ def judge_reward(series: Series, run: RunState) -> Finding | None:
     if len(since) < TURNED or lost < max(NOISES * noise, LEVEL * abs(values[best])) or trend(since) > -FALLING:
         return None
     if best < EVALUATIONS:
-        if len(since) < REWARDS or len(before) > 2 or lost < SHARE * abs(values[best]):
+        if len(since) < REWARDS or lost < SHARE * abs(values[best]):
             return None
         begun, how = series.first_step, "has fallen since the first evaluation"
-    else:
-        gained = values[best] - min(before)
-        if lost < SHARE * gained or trend(before) < FALLING:
-            return None
-        while best + 1 < len(values) and values[best] - values[best + 1] < 0.1 * lost:
-            best += 1
-        begun, how = steps[best], f"had risen until step {steps[best]} and has fallen since"
+    elif lost < SHARE * (values[best] - min(before)) or trend(before) < FALLING:
+        return None
+    top = max(place for place, value in enumerate(values) if values[best] - value < NEAR * lost)
+    if top >= EVALUATIONS:
+        begun, how = steps[top], f"was near its best until step {steps[top]} and has fallen since"
     text = f"{series.key} {how}, from {number(values[best])} to {number(series.value)} in {len(since)} evaluations"
     for other in run.of_role("reward", series.rank, held_out=False):
         if len(other.middles) >= EVALUATIONS and sure_trend(list(other.middles)) > 3:
@@ -157,7 +157,7 @@ def judge_still(series: Series, run: RunState) -> Finding | None:
     if series.count < STILL or not series.positive or run.reinforcement or run.resumed is not None:
         return None
     values = series.on_scale(list(series.values))
-    if max(values) - min(values) > FLAT or series.distinct < 2 or len(values) < series.count:
+    if max(values) - min(values) > FLAT or not series.distinct or len(values) < series.count:
         return None
     known = run.of_role("accuracy", series.rank)
     if any(each.middles and each.highest <= 1 and median(each.middles[-8:]) > KNOWS for each in known):
