@@ -190,3 +190,15 @@ def test_a_story_is_understood_in_the_words_of_a_framework(framework: str, name:
     truth.about = None
     found = evaluate.diagnose(story)
     assert any(evaluate.names(each, truth) for each in found), found
+
+
+def test_what_a_reward_model_says_has_no_level() -> None:
+    """Its mean over both answers goes where it likes; the reward of a policy does not."""
+    made = Diagnosis()
+    for step in range(200):
+        values = {"loss": 0.5, "accuracy": 0.8, "margin": 1.2, "mean_reward": 1.0 if step < 100 else -3.0}
+        values |= {"max_reward": values["mean_reward"] + 2, "min_reward": values["mean_reward"] - 2}
+        noise = random.Random(step).uniform(0.9, 1.1)
+        made.feed(0, Metric(10**12 + step * 10**9, step, None, None, {k: v * noise for k, v in values.items()}))
+    assert "reward_collapse" not in [each.kind for each in made.findings()]
+    assert role_of("mean_reward").name == "reward"

@@ -29,6 +29,9 @@ _OF_MANY = re.compile(
 )
 """What tells, in a part of its own at the end of a key, on which of many it was measured: `acc/task_0`."""
 _OF_RANK = re.compile(r"(^|[/_.-])(rank|worker|node|host|device|gpu)[_-]?\d+($|[/_.-])", re.IGNORECASE)
+_RANK_PART = re.compile(r"^(rank|worker|node|host|device|gpu)[_-]?\d+$", re.IGNORECASE)
+"""What tells, in a part of its own at the end of a key, on which rank a loss was measured: `loss/rank_1`."""
+_CHECKSUM = re.compile(r"(^|[/_.-])(param\w*|weights?|model)[/_.-](checksum|hash)($|[/_.-])", re.IGNORECASE)
 _DURATIONS = re.compile(r"(^|[/_.-])(time|duration|latency|ms|seconds|secs)($|[/_.(-])", re.IGNORECASE)
 """What tells how long something took on one of several ranks: `step_time_ms/rank_2`."""
 _TASKS = frozenset(("task", "task_id", "current_task", "experience", "experience_id"))
@@ -178,6 +181,8 @@ def role_of(key: str, framework: str = "") -> Role:
     name = _meaning(set(words), set(last), " ".join(last), "_".join(last), key)
     if name in ("", "step_time") and not held_out and _OF_RANK.search(key) and _DURATIONS.search(key):
         name = "rank_time"
+    if not name and _OF_RANK.search(key) and _CHECKSUM.search(key):
+        name = "rank_checksum"
     return Role(name, held_out) if name else UNKNOWN
 
 
@@ -199,7 +204,8 @@ def _last(key: str) -> list[str]:
     parts = _OF_OPTIMIZER.sub("", key).split("/")
     while len(parts) > 1:
         words = [word.lower() for word in _WORDS.findall(parts[-1].split("@", 1)[0])]
-        beside = (_PER.issuperset(words) or _OF_MANY.match(parts[-1])) and _is_measure(parts[-2])
+        counted = _PER.issuperset(words) or _OF_MANY.match(parts[-1]) or _RANK_PART.match(parts[-1])
+        beside = counted and _is_measure(parts[-2])
         if words and not _PARTS.issuperset(words) and not beside:
             break
         parts.pop()

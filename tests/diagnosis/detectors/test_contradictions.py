@@ -294,3 +294,64 @@ def test_nothing_that_is_found_in_any_epoch_is_named_after_thirty(found: float, 
         return {"train/box_loss": loss, "val/box_loss": loss + 0.01, "metrics/mAP50(B)": found, "lr/pg0": 0.01}
 
     assert [each.kind for each in found_in(values, 50) if each.key == "metrics/mAP50(B)"] == named
+
+
+def ranking(level: float, rise: float = 0.0) -> Logged:
+    """A loss that falls a little, and an area under a curve at each tenth step."""
+
+    def values(step: int, rng: random.Random) -> Values:
+        found = {"train/loss": 0.3 + 0.3 * math.exp(-step / 40) + 0.02 * rng.random()}
+        if step % 10 == 9:
+            found["val/auc"] = min(level + rise * step + 0.01 * rng.random(), 0.9)
+        return found
+
+    return values
+
+
+def test_a_ranking_that_is_never_better_than_chance_is_named() -> None:
+    """At chance or below it, in all of ten evaluations."""
+    for level in (0.33, 0.49):
+        found = [each for each in found_in(ranking(level)) if each.key == "val/auc"]
+        assert [each.kind for each in found] == ["not_learning"], found
+
+
+def test_a_ranking_that_comes_up_late_or_is_weak_is_left_alone() -> None:
+    """One that rises, and one that is a little better than chance."""
+    assert not [each for each in found_in(ranking(0.48, 0.0006)) if each.key == "val/auc"]
+    assert not [each for each in found_in(ranking(0.58)) if each.key == "val/auc"]
+
+
+def overlap(floor: float, found_from: int = 10_000) -> Logged:
+    """A loss that falls to a floor, and a Dice at each fortieth step that is 0 until a step."""
+
+    def values(step: int, rng: random.Random) -> Values:
+        values = {"train_loss": floor + (0.8 - floor) * math.exp(-step / 20) + 0.05 * floor * rng.random()}
+        if step % 40 == 0:
+            values["val_dice"] = 0.08 if step == 0 else 0.0 if step < found_from else 0.6
+        return values
+
+    return values
+
+
+def test_an_overlap_of_nothing_is_named_after_six_evaluations() -> None:
+    """Where hardly any loss is left; with a loss that is still high it may be found yet."""
+    (found,) = found_in(overlap(0.01), steps=320)
+    assert (found.kind, found.step) == ("not_learning", 40)
+    assert not found_in(overlap(0.2), steps=320)
+    assert not found_in(overlap(0.01, found_from=160), steps=320)
+
+
+def told_answers(tau: float) -> Logged:
+    """A loss of tokens in bits, with its perplexity, that falls to nothing."""
+
+    def values(step: int, rng: random.Random) -> Values:
+        bits = 3.5 * math.exp(-step / tau) + 0.001 * rng.uniform(0.9, 1.1)
+        return {"nll_loss": bits, "ppl": 2**bits}
+
+    return values
+
+
+def test_tokens_that_are_all_known_at_once_are_named_without_a_vocabulary() -> None:
+    """A perplexity tells that the loss is one of tokens; one that takes hundreds of steps may be learnt."""
+    assert "too_good" in [each.kind for each in found_in(told_answers(8))]
+    assert "too_good" not in [each.kind for each in found_in(told_answers(60))]

@@ -72,3 +72,34 @@ def test_gradients_tell_of_weights_that_were_disturbed() -> None:
         assert (found.kind, found.key, found.step) == ("level_shift", "grad_norm", AT)
         assert "weights were" in found.cause
     assert [found_in(disturbed(1.5, 0.1), steps=260, seed=seed) for seed in range(6)] == [[]] * 6
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_a_rise_of_little_more_than_the_noise_is_named_where_it_lasts_some_values(seed: int) -> None:
+    """A loss of small batches that doubles and is learnt again within thirty steps; as much noise alone is nothing."""
+    (found,) = found_in(damaged(1.3, 20.0, noise=0.2), seed=seed)
+    assert found.kind == "level_shift"
+    assert abs((found.step or 0) - AT) <= 1
+    assert not found_in(damaged(0.0, 20.0, noise=0.2), seed=seed)
+
+
+def means_of_ten(rise: float, noise: float, at: int = 21) -> Callable[[int, random.Random], Values]:
+    """Means of ten steps, of which one is higher by a share, and the next ones by ever less of it."""
+
+    def values(step: int, rng: random.Random) -> Values:
+        if step % 10 != 9:
+            return {}
+        since = step // 10 - at
+        above = rise * 0.55**since if since >= 0 else 0.0
+        return {"loss": (1.1 + 2 * math.exp(-step / 20)) * (1 + above) * rng.lognormvariate(0, noise)}
+
+    return values
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_means_of_some_steps_that_leave_their_range_and_come_back_are_named(seed: int) -> None:
+    """A layer that was lost and is learnt again shows in three or four of them."""
+    (found,) = found_in(means_of_ten(0.6, 0.015), steps=400, seed=seed)
+    assert (found.kind, found.step) == ("level_shift", 219)
+    assert not found_in(means_of_ten(0.0, 0.015), steps=400, seed=seed)
+    assert not found_in(means_of_ten(0.15, 0.05), steps=400, seed=seed)

@@ -145,6 +145,8 @@ _GROWS = (
     "the scores are far too large: inputs or targets that are not scaled, states that grow along a sequence, or the "
     "first weights"
 )
+MANY_SIGNS, AT_ONCE = 2.0, 80
+"""A first loss beside a perplexity or an accuracy of tokens, and within how many steps nothing may be left of it."""
 WORDS_AT_MOST, GUESSES, WORST = 256_000, 12.5, 20.0
 FARTHER = 3.0
 """So many times the loss of guessing among the configured words is too much for the first values."""
@@ -237,18 +239,21 @@ def _at(series: Series, step: int) -> float:
 
 def judge_copied(series: Series, run: RunState) -> Finding | None:
     """Find a language model that begins by guessing and has nothing left to learn after a few hundred steps."""
-    words = run.setting("vocab_size", "n_vocab", "vocab", "num_tokens")
-    if not words or words < WORDS or len(series.middles) < 4 or run.reinforcement or not series.positive:
+    words = run.setting("vocab_size", "n_vocab", "vocab", "num_tokens") or 0
+    known = words >= WORDS
+    if len(series.middles) < 4 or run.reinforcement or not series.positive or is_perplexity(series.key):
         return None
-    guess = math.log(words)
+    if not known and not (_of_tokens(series, run) and series.first_value > MANY_SIGNS):
+        return None
+    guess = math.log(words) if known else series.first_value
     if not 0.85 < series.first_value / guess < 1.3 or max(series.middles[-3:]) > COPIED * guess:
         return None
     at = next(at for at, middle in enumerate(series.middles) if middle <= COPIED * guess)
     begun = series.firsts[at]
-    if begun - series.first_step > QUICKLY or series.middles[3 * at // 4] > NEARLY * guess:
+    if begun - series.first_step > (QUICKLY if known else AT_ONCE) or series.middles[3 * at // 4] > NEARLY * guess:
         return None  # it had learnt as others do before: that is another fault
     text = (
-        f"{series.key} fell from {number(series.first_value)}, the loss of guessing among {words:g} words, to "
+        f"{series.key} fell from {number(series.first_value)}, the loss of guessing, to "
         f"{number(series.value)} within {begun - series.first_step} steps: no language is so easily predicted"
     )
     return TOO_GOOD.about(
@@ -265,18 +270,23 @@ def judge_nothing_found(series: Series, run: RunState) -> Finding | None:
 
     A class that is found late has a loss that still falls; a share of exact answers may be 0 for long.
     """
+    if series.value != 0.0:
+        return None
     each_epoch = series.role.held_out or (bool(run.held_out) and run.is_sparse(series))
-    least = EVALUATIONS + LAST if series.role.held_out else EPOCHS if each_epoch else NEVER_FOUND
-    if series.value != 0.0 or series.same < least or not _OVERLAPS.search(series.key) or run.reinforcement:
+    least = EVALUATIONS + 1 if series.role.held_out else EPOCHS if each_epoch else NEVER_FOUND
+    if series.same < least or not _OVERLAPS.search(series.key) or run.reinforcement:
         return None
     if series.role.held_out and any(_OVERLAPS.search(each.key) for each in run.of_role("accuracy", series.rank, False)):
         return None  # that of the training tells it earlier
     for other in run.of_role("loss", series.rank, held_out=False):
         half = other.middles[len(other.middles) // 2 :]
-        if len(other.middles) < VALUES or not other.positive or other.middles[-1] > 0.8 * other.middles[0]:
+        enough = VALUES if series.same >= EVALUATIONS + LAST else VALUES // 2
+        if len(other.middles) < enough or not other.positive or other.middles[-1] > 0.8 * other.middles[0]:
             continue
         if median(half[:LAST]) > SETTLED * median(half[-LAST:]):
             continue
+        if series.same < EVALUATIONS + LAST and other.middles[-1] > SOLVED_BY_ALL * other.first_value:
+            continue  # few evaluations tell it where hardly any loss is left
         since = series.same_since
         text = f"{series.key} has been exactly 0 since step {since}, in {series.same} values, while {other.key} fell "
         text += f"to {number(other.value)}: the class that counts is never predicted"
@@ -343,6 +353,20 @@ def _faultless(series: Series, run: RunState) -> Finding | None:
     return TOO_GOOD.about(series, steps[at], text, (0.0, PERFECT), cause=_KNOWN_BEFORE, advice=_LEAVE_OUT)
 
 
+def judge_chance(series: Series, run: RunState) -> Finding | None:
+    """Find an area under a curve that was never above chance, in ten evaluations, and does not come nearer."""
+    if series.count < MANY or not _AREAS.search(series.key) or series.highest > CHANCE or series.lowest <= 0:
+        return None
+    middle, values = median(list(series.values)[-LAST:]), list(series.values)
+    if run.resumed is not None or middle > 0.5 + 0.4 * (CHANCE - 0.5) or middle > values[-MANY] + RISEN:
+        return None
+    text = f"{series.key} is {number(series.value)} after {series.count} evaluations, and was never above "
+    text += f"{number(series.highest)}: chance has 0.5"
+    return NOT_LEARNING.about(series, series.first_step, text, (CHANCE, 1.0), severity="WARN", cause=_MIXED)
+
+
+CHANCE, RISEN = 0.55, 0.02
+_MIXED = "the labels belong to other rows, or the scores are of another class than the one that is counted"
 _AREAS = re.compile(r"(^|[^a-z])(roc_?auc|g?auc|auroc)([^a-z]|$)", re.IGNORECASE)
 MANY, FIRST_ONES, FAULTLESS, ABOVE = 10, 3, 0.9999, 0.7
 """Of so many evaluations all but the first few are without an error, and the first one was far above chance."""
@@ -360,6 +384,7 @@ _LEAVE_OUT = "Train without one input after the other, the most telling first; m
 _OVERLAPS = re.compile(r"(^|[^a-z])(dice|m?iou|m_?ap|jaccard|f_?1|recall|precision|prec)([^a-z]|$)", re.IGNORECASE)
 NEVER_FOUND, EPOCHS, SETTLED = 100, 30, 2.0
 """So many values in a row are 0, or so many of one an epoch, and the loss has less than halved in the second half."""
+SOLVED_BY_ALL = 0.05
 _RARE = "the class is rare and the loss is not weighted: everything is taken for the background; or a threshold is off"
 _WEIGH = (
     "Weigh the rare class (pos_weight, focal or Dice loss) or sample it more often; look at the scores of its members."
@@ -374,9 +399,13 @@ def _classes(run: RunState) -> int | None:
 SoftmaxTwice = judged_once("SoftmaxTwice", IMPOSSIBLE, ("loss",), judge_softmax)
 HeldOutGuessing = judged_once("HeldOutGuessing", NOT_LEARNING, ("loss",), judge_guessing, held_out=True, each="value")
 ApartFromTheStart = judged_once("ApartFromTheStart", GAP, ("loss",), judge_apart, held_out=True, each="value")
-NothingFound = judged_once("NothingFound", NOT_LEARNING, ("accuracy",), judge_nothing_found, held_out=None)
+NothingFound = judged_once("NothingFound", NOT_LEARNING, ("accuracy",), judge_nothing_found)
+NothingFoundHeldOut = judged_once(
+    "NothingFoundHeldOut", NOT_LEARNING, ("accuracy",), judge_nothing_found, held_out=True, each="value"
+)
 Unmoved = judged_once("Unmoved", GAP, ("accuracy",), judge_unmoved, held_out=True, each="value")
 Ceiling = judged_once("Ceiling", TOO_GOOD, ("accuracy",), judge_ceiling, held_out=True, each="value")
+Chance = judged_once("Chance", NOT_LEARNING, ("accuracy",), judge_chance, held_out=True, each="value")
 Flattened = judged_once("Flattened", NOT_LEARNING, ("loss",), judge_scale)
 WideStart = judged_once("WideStart", IMPOSSIBLE, ("loss",), judge_tokens)
 WideScores = judged_once("WideScores", IMPOSSIBLE, ("loss",), judge_wide)

@@ -1,10 +1,11 @@
-"""Times of ranks that one of them logs for all: one that takes longer than the others, since a step or always."""
+"""What one rank logs for all: one that takes longer than the others, one whose weights are not theirs."""
 
 import re
 from functools import lru_cache
 from statistics import median
 
 from stepscope.diagnosis.detector import RunState, judged_once
+from stepscope.diagnosis.detectors.desync import REPLICAS
 from stepscope.diagnosis.detectors.stragglers import STRAGGLER
 from stepscope.diagnosis.finding import Finding, number
 from stepscope.diagnosis.series_history import Series
@@ -58,3 +59,29 @@ def _is_always_longer(series: Series, peers: list[Series]) -> bool:
 
 
 RankTimes = judged_once("RankTimes", STRAGGLER, ("rank_time",), judge)
+
+
+AGREED, DIFFER = 10, 3
+"""Checksums that were equal at so many steps and differ at so many, up to the last."""
+
+
+def judge_checksum(series: Series, run: RunState) -> Finding | None:
+    """Find a rank whose checksum was that of another, and is now that of none."""
+    mine = dict(zip(series.steps, series.values, strict=True))
+    begun = expected = None
+    for other in run.of_role("rank_checksum", series.rank):
+        if other is series or _stem(other.key) != _stem(series.key):
+            continue
+        theirs = {step: value for step, value in zip(other.steps, other.values, strict=True) if step in mine}
+        odd = [step for step, value in theirs.items() if value != mine[step]]
+        if odd[-DIFFER:] != list(theirs)[-DIFFER:] or len(odd) < DIFFER:
+            return None  # it agrees with one of the others
+        if begun is None and list(theirs).index(odd[0]) >= AGREED:
+            begun, expected = odd[0], theirs[odd[0]]
+    if begun is None or expected is None:
+        return None
+    text = f"{series.key} is {number(mine[begun])} and that of the other ranks {number(expected)} since step {begun}"
+    return REPLICAS.about(series, begun, text, (expected, expected))
+
+
+RankChecksums = judged_once("RankChecksums", REPLICAS, ("rank_checksum",), judge_checksum)

@@ -12,8 +12,9 @@ from stepscope.diagnosis.series_history import Series, roughness
 BEFORE, ABOVE, NEARLY, AFTER = 40, 5, 8, 10
 """So many values in a row, or all but one of some more, are above all of so many before them; it is judged when so many
 are known."""
-LEAST, SIGMAS = 0.08, 3.0
-"""They rise by this much, in logarithms, and by so many times what neighbours differ."""
+LEAST, SIGMAS, FEWER = 0.08, 3.0, 2.0
+"""They rise by this much, in logarithms, and by so many times what neighbours differ; by fewer, if all but one of some
+more are above."""
 AT_ONCE, CREPT = 0.6, 0.3
 """The first value has this share of the rise, and those before it no more than the other: a swing takes longer."""
 CLIMBS, LONE = 1.3, math.log(1.7)
@@ -54,9 +55,13 @@ def _judge_at(series: Series, run: RunState, values: list[float], steps: list[in
     before, after = values[at - BEFORE : at], values[at : at + AFTER]
     was = median(before[-BEFORE // 2 :])
     rise, noise = median(after[:ABOVE]) - was, max(roughness(before), 0.01)
-    if rise < max(LEAST, SIGMAS * noise) or after[0] - was < AT_ONCE * rise:
+    sigmas = FEWER if sorted(after[:NEARLY])[1] > max(before) else SIGMAS
+    if rise < max(LEAST, sigmas * noise) or after[0] - was < AT_ONCE * rise:
         return None
-    if max(median(before[-ABOVE:]), before[-1]) - was > CREPT * rise or run.raised(steps[at - 2], steps[at + 1], rise):
+    # One value may be high by chance.
+    if max(median(before[-ABOVE:]), before[-1] - noise) - was > CREPT * rise or run.raised(
+        steps[at - 2], steps[at + 1], rise
+    ):
         return None
     if run.reweighted(series.rank, steps[at - 2], rise) or _began_attempt(run, steps[at]):
         return None
@@ -120,6 +125,39 @@ def judge_large(series: Series, run: RunState) -> Finding | None:
     return None
 
 
+SETTLED, LEFT, HEALS = 0.12, math.log(1.25), 3
+"""Means of some steps that vary by no more than this, in logarithms, and leave their range by so much; so many of them
+are above it before it may be said."""
+
+
+def judge_settled(series: Series, run: RunState) -> Finding | None:
+    """Find a settled loss, logged now and then, that leaves the range of its last values for a few, and may heal."""
+    if run.reinforcement or not run.roles.isdisjoint(_OF_VALUES) or is_of_game(series, run):
+        return None
+    if not series.positive or series.count < 2 * FEW + HEALS or not run.is_sparse(series):
+        return None
+    values, steps = series.on_scale(list(series.values)), list(series.steps)
+    newest = len(values) - HEALS
+    for at in range(max(newest - series.block_size + 1, 2 * FEW), newest + 1):
+        before, after = values[at - FEW : at], values[at : at + HEALS]
+        highest, span = max(before), max(before) - min(before)
+        if span > SETTLED or after[0] - highest < max(LEFT, 2 * span) or min(after[1:]) - highest < 0.5 * span:
+            continue
+        if max(after) > after[0] or run.raised(steps[at - 1], steps[at + 1], after[0] - highest):
+            continue  # it climbs, or is explained
+        if run.reweighted(series.rank, steps[at - 2], after[0] - highest) or _began_attempt(run, steps[at]):
+            continue
+        text = (
+            f"{series.key} rose from {number(series.plain(before[-1]))} to {number(series.plain(after[0]))} at step "
+            f"{steps[at]}, out of the range of the {FEW} values before, and comes back slowly"
+        )
+        band = (series.plain(min(before)), series.plain(highest))
+        return LEVEL_SHIFT.about(
+            series, steps[at], text, band, value=series.plain(after[0]), cause=_DAMAGED, advice=_LOOK, weight=LEFT
+        )
+    return None
+
+
 def _began_attempt(run: RunState, step: int) -> bool:
     return run.resumed is not None and abs(step - run.resumed) <= ABOVE
 
@@ -180,4 +218,5 @@ GradientsTell = judged_once("GradientsTell", LEVEL_SHIFT, ("grad_norm",), judge_
 """Watches one gradient norm."""
 SuddenRise = judged_once("SuddenRise", LEVEL_SHIFT, ("loss",), judge)
 """Watches one training loss."""
+SettledRise = judged_once("SettledRise", LEVEL_SHIFT, ("loss",), judge_settled)
 LargeRise = judged_once("LargeRise", LEVEL_SHIFT, ("loss",), judge_large)

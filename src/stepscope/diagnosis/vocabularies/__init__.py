@@ -9,10 +9,10 @@ from stepscope.diagnosis.vocabularies.prime_rl import PRIME_RL
 from stepscope.diagnosis.vocabularies.stable_baselines import STABLE_BASELINES
 from stepscope.diagnosis.vocabularies.tinker_cookbook import TINKER_COOKBOOK
 from stepscope.diagnosis.vocabularies.torchtitan import TORCHTITAN
-from stepscope.diagnosis.vocabularies.trl import TRL
+from stepscope.diagnosis.vocabularies.trl import TRL, TRL_REWARD
 from stepscope.diagnosis.vocabularies.verl import VERL
 
 ALL = (
     *(VERL, TRL, TINKER_COOKBOOK, PRIME_RL, TORCHTITAN, MEGATRON, NANOCHAT, STABLE_BASELINES, KERAS, OPENRLHF),
-    NEMO_RL,
+    *(NEMO_RL, TRL_REWARD),
 )

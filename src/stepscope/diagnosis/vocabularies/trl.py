@@ -1,4 +1,4 @@
-"""TRL: SFT, DPO, GRPO and PPO."""
+"""TRL: SFT, DPO, GRPO, PPO and reward models."""
 
 from stepscope.diagnosis.vocabulary import Vocabulary
 
@@ -33,3 +33,10 @@ TRL = Vocabulary(
         "tokens": ("num_tokens",),
     },
 )
+
+TRL_REWARD = Vocabulary(
+    "trl_reward",
+    signs=frozenset(("margin",)),
+    here={"": ("mean_reward", "max_reward", "min_reward")},
+)
+"""A reward model: what it says of both answers has no zero, so that its mean goes where it likes."""
