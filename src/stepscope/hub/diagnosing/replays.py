@@ -12,7 +12,8 @@ from stepscope.hub.runs.run_states import RunStates
 from stepscope.hub.store.engine import Engine
 from stepscope.hub.store.read.finding_catalog import undiagnosed
 from stepscope.hub.store.read.replay import SLICE, Extent, extent_of, replay
-from stepscope.hub.store.read.run_catalog import RunRow, list_runs, read_writers, run_ids
+from stepscope.hub.store.read.run_catalog import list_runs, read_writers, run_ids
+from stepscope.hub.store.read.run_row import RunRow
 from stepscope.hub.store.read.step_times import earlier_step_times
 from stepscope.model.ports import Batch
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from stepscope.hub.runs.presence import Presence
-from stepscope.hub.store.read.run_catalog import Ending, RunRow
+from stepscope.hub.store.read.run_row import Ending, RunRow
 from stepscope.journal import layout
 from stepscope.journal.following import Cursors
 from stepscope.journal.layout import process_alive
