@@ -1,9 +1,10 @@
 """A large store over HTTP: the start of the hub, charts of long series, the table of many runs, a step of many ranks.
 
 `python -m benchmarks.large_store` fills a store with three series of 1, 10 and 100 M points, 50,000 runs and a run of
-1,024 ranks. A hub is started on it twice: the second one has what the first one saved. It prints milliseconds, of the first answer and the median of later ones, on the clock and of the hub's
-processor time, and what the hub takes to start and of memory. Of each size up to 20 M there are two runs with the same
-points; one of them is folded.
+1,024 ranks. A hub is started on it twice: the second one has the table of runs that the first one saved. It prints
+milliseconds, of the first answer and the median of later ones, on the clock and of the hub's processor time, and what
+the hub takes to start and of memory. Of each size up to 20 M there are two runs with the same points; one of them is
+folded.
 """
 
 from __future__ import annotations
