@@ -84,7 +84,7 @@ def save(path: Path, created: int, commits: Mapping[int, int], rows: Mapping[int
 
 
 def _pack(row: RunRow, settings: dict[tuple[str, ...], int]) -> _Row | None:
-    if row.process_edits:
+    if not row.rest.packed and row.process_edits:  # what was packed has none
         return None
     try:
         rest = row.rest.pack()
