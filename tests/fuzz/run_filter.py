@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from stepscope.hub.questions.runs import run_fields
 from stepscope.hub.questions.runs.run_filter import ExpressionError, parse
 from stepscope.hub.runs.run_states import RunStatus
-from stepscope.hub.store.read.run_catalog import Ending, Latest, RunRow
+from stepscope.hub.store.read.run_row import Details, Ending, Latest, Rest, RunRow
 
 _COUNTS = dict.fromkeys(("points", "spans", "logs", "events", "alerts", "rejected"), 3)
 _CONFIG = {
@@ -14,9 +14,9 @@ _CONFIG = {
 }
 _VALUES = {"trainer/loss": Latest(float("nan"), 3, 4), "loss": Latest(0.5, 3, 4)}
 ROWS = (
-    RunRow(1, "a", "gpt", "base", 10**18, 10**18, 8, 8, ("h", "i"), 2, 12, _COUNTS, _CONFIG,
-           (Ending(0, 2, 10**18, "finished"),), 10**18, 10**18, _VALUES),
-    RunRow(2, "б", "", "", 0, 0, 1, 1, (), 1, None, _COUNTS),
+    RunRow(1, "a", "gpt", "base", 10**18, 10**18, 8, 8, 2, 12,
+           Rest(Details(("h", "i"), _COUNTS, _CONFIG, (Ending(0, 2, 10**18, "finished"),))), 10**18, 10**18, _VALUES),
+    RunRow(2, "б", "", "", 0, 0, 1, 1, 1, None, Rest(Details((), _COUNTS))),
 )  # fmt: skip
 
 

@@ -11,10 +11,14 @@ import pytest
 pytest.importorskip("tests.chdb")
 
 from stepscope import init
-from stepscope.hub.home import address_of
+from stepscope.hub.home import HubHome, address_of
+from stepscope.hub.home_store import open_home_store
 from stepscope.hub.serving.addresses import listen
+from stepscope.hub.store.read import saved_runs
+from stepscope.model.ports import Batch
 from tests.forked import stepscope
 from tests.hub.conftest import StartHub
+from tests.hub.store.contract import losses, writer
 
 
 def refused(home: Path, *arguments: str) -> str:
@@ -41,6 +45,33 @@ def _busy_machine() -> float:
     import os
 
     return max(os.getloadavg()[0] / (os.cpu_count() or 1), 1.0)
+
+
+def test_the_table_of_runs_is_saved_between_two_starts(start_hub: StartHub, tmp_path: Path) -> None:
+    """A hub that ends leaves the table of many runs to the next one, whose answers are the same, and one that is
+    killed leaves none.
+    """
+    home = tmp_path / "many"
+    place = HubHome(home)
+    store = open_home_store(place)
+    runs = [writer(f"r{number}") for number in range(saved_runs.MIN_RUNS)]
+    for at in range(0, len(runs), 500):
+        store.write_many([Batch(each, 0, losses([(1, 2.0)])) for each in runs[at : at + 500]])
+    store.close()
+    place.close()
+    file = home / "hub" / "runs.cache"
+    paths = ("/api/runs?limit=1000&metric=loss&sort=-metrics.loss", "/api/fields", "/api/projects")
+
+    hub = start_hub(home=home)
+    before = [hub.request("GET", path).json() for path in paths]
+    assert before[0]["matched"] == len(runs)
+    assert hub.stop() == 0
+    assert file.exists()
+    hub = start_hub(home=home)
+    assert not file.exists()
+    assert [hub.request("GET", path).json() for path in paths] == before
+    hub.kill()
+    assert not file.exists()
 
 
 @pytest.mark.parametrize("option", ["--port", "--grpc-port"])

@@ -50,7 +50,8 @@ from stepscope.hub.store import literal
 from stepscope.hub.store.columns import Answer
 from stepscope.hub.store.engine import Engine, EngineError
 from stepscope.hub.store.read.log_rows import LogRow, read_log_rows
-from stepscope.hub.store.read.run_catalog import RunRow, list_runs, run_number
+from stepscope.hub.store.read.run_catalog import list_runs, run_number
+from stepscope.hub.store.read.run_row import RunRow
 from stepscope.hub.store.schema import LAST, NO_STEP
 from stepscope.hub.store.write.ledger import Ranges
 from stepscope.hub.threads import Workers

@@ -28,6 +28,7 @@ class HubHome:
         self.folder = home / "hub"
         self.journal = self.folder / "journal" / "intake"
         self.store = self.folder / "store"
+        self.saved_runs = self.folder / "runs.cache"
         self.tokens = tokens_path(home)
         self._lock: FileLock | None = None
         self._held = -1

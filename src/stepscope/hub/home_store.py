@@ -7,6 +7,7 @@ from pathlib import Path
 
 from stepscope.hub.home import HubHome
 from stepscope.hub.store.migration import refuse_unfinished
+from stepscope.hub.store.read.run_catalog import take_saved_runs
 from stepscope.hub.store.store import Store, open_server, open_store
 from stepscope.model.errors import ConfigError
 
@@ -40,7 +41,9 @@ def _open_folder(place: HubHome) -> Store:
     if not place.store.exists() or place.read_from not in ("", _EMBEDDED):
         place.forget_cursors(_EMBEDDED)
     with _quiet():
-        return open_store(place.store)
+        store = open_store(place.store)
+        take_saved_runs(store.engine, place.saved_runs)
+        return store
 
 
 def _open_server(place: HubHome, where: str, advertised: str) -> Store:

@@ -47,7 +47,7 @@ from stepscope.hub.security.guard import Guard, is_loopback, known_hosts
 from stepscope.hub.security.tokens import RateLimits, Tokens
 from stepscope.hub.store.engine import Damaged, Engine, EngineError
 from stepscope.hub.store.maintenance import info, lost, retain
-from stepscope.hub.store.read.run_catalog import count_runs, list_runs
+from stepscope.hub.store.read.run_catalog import count_runs, list_runs, save_runs
 from stepscope.hub.store.store import Store
 from stepscope.hub.texts import TextFiles
 from stepscope.hub.threads import Periodic, Topic, Workers
@@ -342,9 +342,16 @@ class Hub:
             self.fleet.stop()
         self._owners.limits.counting.stop()
         self.state_counts.end(seconds)
+        self._save_runs()
         _call_once(self.ending)
         self.store.close()
         self.home.close()
+
+    def _save_runs(self) -> None:
+        """Keep the table of runs for the next start; without it, all runs are summarised again."""
+        if self.store.folder is not None:
+            with contextlib.suppress(EngineError, OSError):
+                save_runs(self.engine, self.home.saved_runs)
 
     def _forget_run(self, run: str) -> None:
         self.presence.forget(run)

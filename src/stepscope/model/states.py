@@ -1,6 +1,6 @@
 """Run states, computed from what each writer reported and how long it has been silent; CLI and hub both use this."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -104,6 +104,10 @@ def run_state(writers: Iterable[WriterFacts], now: float) -> State | None:
     newest = max((facts.attempt for facts in all_writers), default=0)
     present = [facts for facts in all_writers if facts.attempt == newest]
     deciding = [facts for facts in present if facts.main] or present
-    found = {writer_state(facts, now) for facts in deciding}
-    state = next((state for state in _ORDER if state in found), None)
+    return summed_up({writer_state(facts, now) for facts in deciding})
+
+
+def summed_up(states: Collection[WriterState]) -> State | None:
+    """The state of a run whose writers are in these; None for none."""
+    state = next((state for state in _ORDER if state in states), None)
     return "finished" if state == "ended" else state

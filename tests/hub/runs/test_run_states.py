@@ -16,7 +16,8 @@ from stepscope.hub.runs.run_states import RunStatus
 from stepscope.hub.security.tokens import Tokens
 from stepscope.hub.service import Hub, HubOptions
 from stepscope.hub.store.read.finding_catalog import read_findings
-from stepscope.hub.store.read.run_catalog import RunRow, list_runs
+from stepscope.hub.store.read.run_catalog import list_runs
+from stepscope.hub.store.read.run_row import RunRow
 from stepscope.hub.store.store import open_store
 from stepscope.model import names
 from stepscope.model.records import Event, Record

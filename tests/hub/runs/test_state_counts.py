@@ -9,7 +9,7 @@ import pytest
 from stepscope.hub.intake.store_pump import ReceivedBatch
 from stepscope.hub.runs.presence import Presence
 from stepscope.hub.runs.run_states import STORE_SECONDS, Journals, RunStates, StateCounts
-from stepscope.hub.store.read.run_catalog import Ending, RunRow
+from stepscope.hub.store.read.run_row import Details, Ending, Rest, RunRow
 from stepscope.journal.following import Cursors
 from stepscope.model.names import EVENT_CONFIG, EVENT_EDITED, EVENT_STARTED
 from stepscope.model.ports import Batch, Writer
@@ -22,7 +22,7 @@ def row(run: str, status: str) -> RunRow:
     """A run that ended an hour ago."""
     then = (NOW - 3600) * 10**9
     ending = Ending(0, 1, then, status)
-    return RunRow(1, run, "p", "", then, then, 1, 1, ("h",), 1, 5, {}, endings=(ending,), seen=then)
+    return RunRow(1, run, "p", "", then, then, 1, 1, 1, 5, Rest(Details(("h",), endings=(ending,))), seen=then)
 
 
 class World:
@@ -100,6 +100,7 @@ def test_a_failing_store_is_backed_off_from() -> None:
 def test_a_foreign_client_that_falls_silent_is_no_crash(beginning: dict[str, Any], state: str) -> None:
     """A start that was recorded for a foreign client promises no heartbeats, also after a restart of the hub."""
     then = (NOW - 600) * 10**9
-    silent = RunRow(1, "a", "p", "", then, then, 1, 1, ("h",), 1, 5, {}, beginning=beginning, seen=then)
+    rest = Rest(Details(("h",), beginning=beginning))
+    silent = RunRow(1, "a", "p", "", then, then, 1, 1, 1, 5, rest, seen=then)
     journals = Journals(Path("/nowhere"), Cursors(Path("/nowhere"), "store"), {})
     assert RunStates(Presence(), journals, clock=lambda: float(NOW)).state(silent) == state

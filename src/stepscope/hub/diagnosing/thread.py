@@ -18,7 +18,8 @@ from stepscope.hub.runs.run_states import RunStates
 from stepscope.hub.store.engine import Engine, EngineError
 from stepscope.hub.store.read.finding_catalog import read_findings, undiagnosed
 from stepscope.hub.store.read.replay import SLICE, Extent, extent_of, replay
-from stepscope.hub.store.read.run_catalog import RunRow, list_runs, read_writers, run_ids
+from stepscope.hub.store.read.run_catalog import list_runs, read_writers, run_ids
+from stepscope.hub.store.read.run_row import RunRow
 from stepscope.hub.store.read.step_times import earlier_step_times
 from stepscope.hub.store.store import Store
 from stepscope.hub.store.write.finding_rows import Diagnosed, write_findings

@@ -8,7 +8,7 @@ from operator import itemgetter
 from stepscope.diagnosis.finding import Finding
 from stepscope.diagnosis.record_order import Written, in_order, is_watched, written_at
 from stepscope.diagnosis.run_diagnosis import Diagnosis
-from stepscope.hub.store.read.run_catalog import RunRow
+from stepscope.hub.store.read.run_row import RunRow
 from stepscope.hub.store.write.ledger import Ranges, writer_key
 from stepscope.model.ports import Batch
 from stepscope.model.records import Span

@@ -9,7 +9,8 @@ from msgspec import Struct, structs
 
 from stepscope.hub.store.engine import EngineError
 from stepscope.hub.store.maintenance import drop_runs, info
-from stepscope.hub.store.read.run_catalog import RunRow, list_runs, read_writers
+from stepscope.hub.store.read.run_catalog import list_runs, read_writers
+from stepscope.hub.store.read.run_row import RunRow
 from stepscope.hub.store.store import Store
 from stepscope.hub.threads import Periodic
 from stepscope.journal.kept_files import kept_bytes, remove_kept

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from stepscope.hub.runs.presence import Presence
-from stepscope.hub.store.read.run_catalog import Ending, RunRow
+from stepscope.hub.store.read.run_row import Ending, RunRow
 from stepscope.journal import layout
 from stepscope.journal.following import Cursors
 from stepscope.journal.layout import process_alive
@@ -24,6 +24,7 @@ from stepscope.model.states import (
     beat_interval,
     ending_of,
     run_state,
+    summed_up,
     writer_state,
 )
 
@@ -182,13 +183,15 @@ class RunStates:
 
     def _ended(self, row: RunRow) -> RunStatus | None:
         """The state of a run of which nothing but the store knows, and whose processes have all ended; else None."""
-        endings, attempts, status = self._over.get(row.id, ((), 0, None))
-        if endings is not row.endings or attempts != row.attempts:
-            ranks = {end.rank for end in row.endings if end.attempt == row.attempts}
-            status = self._status(row, 0.0, behind=False) if ranks and len(ranks) >= row.ranks else None
+        known, attempts, status = self._over.get(row.id, ((), 0, None))
+        endings = row.endings
+        if known is not endings or attempts != row.attempts:
+            reported = [end for end in endings if end.attempt == row.attempts]
+            over = bool(reported) and len({end.rank for end in reported}) >= row.ranks
+            status = RunStatus(summed_up({ending_of(end.status) for end in reported}) or "finished") if over else None
             if len(self._over) > MAX_OVER:
                 self._over.clear()
-            self._over[row.id] = (row.endings, row.attempts, status)
+            self._over[row.id] = (endings, row.attempts, status)
         return status
 
     def _status(self, row: RunRow, now: float, behind: bool) -> RunStatus:

@@ -27,7 +27,7 @@ from stepscope.hub.questions.toolbox.params import (
     unavailable,
 )
 from stepscope.hub.store.engine import Engine
-from stepscope.hub.store.read.run_catalog import RunRow
+from stepscope.hub.store.read.run_row import RunRow
 from stepscope.hub.store.read.series_catalog import find_series
 from stepscope.hub.store.schema import NO_STEP
 from stepscope.model.ports import Writer

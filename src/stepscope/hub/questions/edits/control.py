@@ -17,7 +17,7 @@ from stepscope.hub.questions.toolbox.params import (
 )
 from stepscope.hub.store.engine import Engine
 from stepscope.hub.store.read.log_rows import LifeEvent, read_life_events
-from stepscope.hub.store.read.run_catalog import RunRow
+from stepscope.hub.store.read.run_row import RunRow
 from stepscope.journal import layout
 from stepscope.journal.run_edits import Edits
 from stepscope.model import names

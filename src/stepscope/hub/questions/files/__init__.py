@@ -20,7 +20,7 @@ from stepscope.hub.runs.bucket import RemoteFile
 from stepscope.hub.runs.run_files import RunFile, logged_digest, logged_name, shown_name
 from stepscope.hub.store import literal
 from stepscope.hub.store.read.log_rows import newest_log_rows
-from stepscope.hub.store.read.run_catalog import RunRow
+from stepscope.hub.store.read.run_row import RunRow
 from stepscope.model.names import EVENT_ARTIFACT, EVENT_MEDIA
 from stepscope.model.records import EVENT, Seconds
 from stepscope.wire.plain import plain

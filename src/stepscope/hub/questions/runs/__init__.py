@@ -3,6 +3,7 @@
 import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from operator import attrgetter
 from typing import Annotated, Any, TypedDict
 
 from msgspec import Meta
@@ -24,7 +25,8 @@ from stepscope.hub.questions.toolbox.endpoint import RUN, Endpoint, Reader
 from stepscope.hub.questions.toolbox.params import Attrs, Param, bad_request, seconds
 from stepscope.hub.runs.run_states import RunStatus
 from stepscope.hub.store.read.reductions import Budget, Reduced, TooManyPoints
-from stepscope.hub.store.read.run_catalog import Latest, RunRow, WriterRow, read_writers
+from stepscope.hub.store.read.run_catalog import WriterRow, read_writers
+from stepscope.hub.store.read.run_row import Latest, RunRow
 from stepscope.hub.store.schema import ERA
 from stepscope.model.last_value import MEANING
 from stepscope.model.point_fields import GPU_FIELDS
@@ -332,7 +334,7 @@ def listing(reader: Reader, given: dict[str, Any]) -> RunPage:
         "runs": [run_json(row, state, keys_by_name) for row, state in zip(shown, states, strict=True)],
         "matched": page.matched,
         "total": len(rows),
-        "archived": sum(row.archived for row in everything),
+        "archived": sum(map(attrgetter("archived"), everything)),
         "next": page.following,
         "left_out": left_out,
         **groups,
@@ -385,10 +387,10 @@ def fields(reader: Reader, given: dict[str, Any]) -> FieldList:
     numbers = [row.number for row in rows] if isolated else None
     metrics = metric_names(reader.engine, numbers)
     compared = compared_names(reader.engine, metrics, numbers)
-    config: dict[str, int] = {}
-    for row in rows:
-        for path in run_fields.paths(row.beginning.get("config")):
-            config[path] = config.get(path, 0) + 1
+    config: Counter[str] = Counter()
+    for settings, count in Counter(row.settings for row in rows).items():
+        for path in settings:
+            config[path] += count
     tags = Counter(name for row in rows for name in row.tags)
     return {
         "plain": list(run_fields.FIELDS),

@@ -12,7 +12,7 @@ from stepscope.hub.questions.runs.run_filter import AllOf, Expression, Expressio
 from stepscope.hub.store.engine import Engine
 from stepscope.hub.store.read.gpu_use import gpu_use
 from stepscope.hub.store.read.reductions import Budget, Reduced, TooManyPoints, means_of_last, values_at_best
-from stepscope.hub.store.read.run_catalog import Latest, RunRow
+from stepscope.hub.store.read.run_row import Latest, RunRow
 from stepscope.model.point_fields import PointField, point_field
 
 MAX_STEPS = 1000

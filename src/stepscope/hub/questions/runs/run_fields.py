@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import msgspec
+import numpy as np
 
 from stepscope.hub.questions.runs.reducers import KeysByName, check_point_field
 from stepscope.hub.questions.runs.reducers import is_higher_better as is_higher_better
@@ -30,7 +31,8 @@ from stepscope.hub.questions.runs.run_filter import (
 )
 from stepscope.hub.questions.series.metric_keys import WELL_KNOWN, nearest
 from stepscope.hub.runs.run_states import RunStatus
-from stepscope.hub.store.read.run_catalog import Latest, RunRow
+from stepscope.hub.store.columns import Floats
+from stepscope.hub.store.read.run_row import Latest, RunRow
 from stepscope.model import names
 from stepscope.model.errors import StepscopeError
 from stepscope.model.point_fields import GPU_FIELDS, point_field
@@ -99,23 +101,34 @@ def best_of(key: str, latest: Latest) -> float:
 
 
 _REDUCE: Mapping[str, Callable[[str, Latest], float]] = {
-    "metrics": lambda key, latest: latest.value,
     "min": lambda key, latest: latest.low,
     "max": lambda key, latest: latest.high,
     "best": best_of,
 }
 
 
-def _reduced(kind: str, keys: Sequence[str]) -> Callable[[RunRow], float | None]:
-    """Return what reads the last value or an extreme of the first of some metrics that a run has; None without one."""
+def _last(keys: Sequence[str]) -> Callable[[RunRow], float | None]:
+    """Return what reads the last value of the first of some metrics that a run has; None without one."""
+
+    def look(row: RunRow) -> float | None:
+        values = row.values
+        for key in keys:
+            if (latest := values.get(key)) is not None:
+                return latest.value
+        return None
+
+    return look
+
+
+def _extreme(kind: str, keys: Sequence[str]) -> Callable[[RunRow], float | None]:
+    """Return what reads an extreme of the first of some metrics that a run has; None without a finite one."""
     reduce = _REDUCE[kind]
 
     def look(row: RunRow) -> float | None:
         values = row.values
         for key in keys:
             if (latest := values.get(key)) is not None:
-                found = reduce(key, latest)
-                return found if kind == "metrics" or math.isfinite(found) else None
+                return found if math.isfinite(found := reduce(key, latest)) else None
         return None
 
     return look
@@ -139,18 +152,7 @@ def check_present(
 
 
 def _settings(rows: Sequence[RunRow]) -> list[str]:
-    return list(dict.fromkeys(path for row in rows for path in paths(row.beginning.get("config"))))
-
-
-def paths(settings: Any, prefix: str = "") -> list[str]:
-    """The dotted paths of nested settings."""
-    if not isinstance(settings, dict):
-        return []
-    found = []
-    for name, value in settings.items():
-        inside = paths(value, f"{prefix}{name}.")
-        found += inside or [f"{prefix}{name}"]
-    return found
+    return list(dict.fromkeys(path for row in rows for path in row.settings))
 
 
 def check_field(field: str, position: int) -> str:
@@ -190,7 +192,8 @@ def getter(field: str, state: StatusOf, keys_by_name: KeysByName) -> Callable[[R
     if field in PLAIN:
         return operator.attrgetter(field)
     if field in TIMES:
-        return lambda row: getattr(row, field) / 1e9 or None
+        look = operator.attrgetter(field)
+        return lambda row: look(row) / 1e9 or None
     if field == "status":
         return lambda row: state(row).state
     if field == "duration":
@@ -206,7 +209,7 @@ def getter(field: str, state: StatusOf, keys_by_name: KeysByName) -> Callable[[R
     kind, _, rest = field.partition(".")
     if kind in _OF_METRIC:
         keys = keys_by_name.get(rest) or names.spellings(rest)
-        return _reduced(kind, keys)
+        return _last(keys) if kind == "metrics" else _extreme(kind, keys)
     if kind == "config":
         return lambda row: _inside(row.beginning.get("config"), rest)
     return lambda row: _tag(row, rest)
@@ -303,11 +306,13 @@ def page(
 
 def _sorted(rows: Sequence[RunRow], look: Callable[[RunRow], Any], *, descending: bool) -> list[RunRow]:
     """Rows by a value, and by their number where it is the same: numbers, then texts; those without a value last."""
+    values = list(map(look, rows))
+    if {float, type(None)}.issuperset(map(type, values)):
+        return _by_floats(rows, np.array(values, np.float64), descending=descending)
     numbers: list[tuple[float, int, RunRow]] = []
     texts: list[tuple[str, int, RunRow]] = []
     absent: list[RunRow] = []
-    for row in rows:
-        value = look(row)
+    for row, value in zip(rows, values, strict=True):
         if value is None or value != value:  # NaN is not equal to itself
             absent.append(row)
         elif isinstance(value, (int, float)):
@@ -318,6 +323,16 @@ def _sorted(rows: Sequence[RunRow], look: Callable[[RunRow], Any], *, descending
     texts.sort(reverse=descending)
     present = (texts, numbers) if descending else (numbers, texts)
     return [*(row for _, _, row in present[0]), *(row for _, _, row in present[1]), *absent]
+
+
+def _by_floats(rows: Sequence[RunRow], values: Floats, *, descending: bool) -> list[RunRow]:
+    """Rows by a value and by their number; those whose value is NaN last."""
+    absent = np.isnan(values)
+    places = np.flatnonzero(~absent)
+    numbers = np.array([row.number for row in rows], np.int64)[places]
+    order = places[np.lexsort((numbers, values[places]))]
+    order = order[::-1] if descending else order
+    return [rows[at] for at in (*order.tolist(), *np.flatnonzero(absent).tolist())]
 
 
 def _cursor(position: int, number: int) -> str:

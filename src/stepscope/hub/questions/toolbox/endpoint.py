@@ -24,7 +24,8 @@ from stepscope.hub.runs.run_states import RunStates
 from stepscope.hub.security.tokens import Tokens
 from stepscope.hub.store.engine import Engine, EngineError, MissingShards, Stop, partial_answers
 from stepscope.hub.store.read.finding_catalog import FindingCount, counted, finding_counts, findings_of_runs
-from stepscope.hub.store.read.run_catalog import RunRow, edited, list_runs, run_ids, run_number
+from stepscope.hub.store.read.run_catalog import list_runs, run_ids, run_number
+from stepscope.hub.store.read.run_row import RunRow, edited
 from stepscope.hub.store.write.finding_rows import worst
 from stepscope.journal.run_edits import Edits
 from stepscope.model.names import PARTIAL_HEADER
@@ -99,6 +100,8 @@ class Reader:
     def _counts(self, rows: Sequence[RunRow], counts: dict[int, FindingCount]) -> dict[int, FindingCount]:
         """The finding counts of runs without what is expected."""
         marks = [mark for mark in self.marks if mark.finding]
+        if not marks:
+            return counts
         marked = {
             row.number: row
             for row in rows

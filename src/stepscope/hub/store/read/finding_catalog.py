@@ -10,7 +10,8 @@ from stepscope.diagnosis.finding import Finding
 from stepscope.diagnosis.findings_json import worst_first
 from stepscope.hub.store import literal
 from stepscope.hub.store.engine import Engine
-from stepscope.hub.store.read.run_catalog import RunRow, step_of
+from stepscope.hub.store.read.run_catalog import step_of
+from stepscope.hub.store.read.run_row import RunRow
 from stepscope.hub.store.write.finding_rows import HAS_BAND, HAS_VALUE
 
 _COLUMNS = (
@@ -77,11 +78,11 @@ def _finding(
 
 
 def finding_counts(engine: Engine, run: int | None = None) -> dict[int, FindingCount]:
-    """The counts of the runs that were diagnosed, or of one, by the number of the run."""
+    """The counts of the runs with findings, or of one, by the number of the run."""
     where = "" if run is None else f"WHERE run = {run}"
     found = engine.query(
         f"""SELECT run, argMax(found, version) AS n, argMax(worst, version) AS severity
-        FROM diagnoses {where} GROUP BY run"""
+        FROM diagnoses {where} GROUP BY run HAVING n > 0"""
     )
     return {run: FindingCount(count, worst) for run, count, worst in found.rows("run", "n", "severity")}
 

@@ -1,20 +1,22 @@
 """The runs in the store: a row for each with what its processes recorded, their writers, and ids and numbers."""
 
 import threading
-from collections.abc import Iterable, Mapping, Sequence
-from math import inf
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 from weakref import WeakKeyDictionary
 
-from msgspec import Struct
+from msgspec import Raw, Struct
 from msgspec.structs import replace
 
 from stepscope.hub.store import attrs, literal
 from stepscope.hub.store.columns import Answer, exact_number
 from stepscope.hub.store.engine import Engine
-from stepscope.hub.store.read.reductions import Reduced
+from stepscope.hub.store.read import saved_runs
+from stepscope.hub.store.read.run_row import Details, Ending, Latest, Rest, RunRow, word
+from stepscope.hub.store.read.saved_runs import MIN_RUNS, Saved, rows_of, values_of
 from stepscope.hub.store.read.series_catalog import last_remainders
-from stepscope.hub.store.schema import LAST, NO_STEP
+from stepscope.hub.store.schema import LAST, NO_STEP, created
 from stepscope.hub.store.write.ledger import COUNTS
 from stepscope.journal.run_edits import edit_of
 from stepscope.model import names
@@ -22,80 +24,6 @@ from stepscope.model.last_value import LastValue, last_of
 from stepscope.model.ports import Writer
 from stepscope.model.records import Attrs, Event
 from stepscope.model.run_description import Description, Edit, apply, read_tags
-
-
-class Ending(Struct, frozen=True, gc=False):
-    """How a process ended, as it reported."""
-
-    rank: int
-    attempt: int
-    time: int
-    status: str
-
-
-class Latest(Struct, frozen=True, gc=False):
-    """The last value of a metric, of so many ranks."""
-
-    value: float
-    step: int | None
-    time: int
-    ranks: int = 1
-    unit: str = ""
-    low: float = inf
-    high: float = -inf
-    """Minimum and maximum of the finite values of all ranks and attempts; +Inf and -Inf when there are none."""
-
-
-class RunRow(Struct, frozen=True, gc=False):
-    """A run, summarised from what its processes recorded."""
-
-    number: int
-    id: str
-    project: str
-    name: str
-    created: int
-    started: int
-    """When its first writer started, or the time of its first record if that is earlier."""
-    world_size: int
-    ranks: int
-    hosts: tuple[str, ...]
-    attempts: int
-    step: int | None
-    counts: Mapping[str, int]
-    beginning: Attrs = {}
-    """The attributes of its newest start, such as its configuration, which has later changes applied."""
-    endings: tuple[Ending, ...] = ()
-    seen: int = 0
-    """The time of its latest record, by the clock of its process."""
-    received: int = 0
-    """When the store last took a record of it, by the hub's clock."""
-    values: Mapping[str, Latest] = {}
-    reduced: Mapping[str, Reduced] = {}
-    """Values that were computed from points, by field; set by the caller."""
-    recorded: Description = Description()
-    """The description recorded at the start; name, notes, tags and `archived` of the row have the edits applied."""
-    process_edits: tuple[Edit, ...] = ()
-    """The edits that its processes recorded."""
-    notes: str = ""
-    tags: Mapping[str, Any] = {}
-    archived: bool = False
-    group: str = ""
-    job_type: str = ""
-    parent: str = ""
-    """The id of the run that it was forked from or continues."""
-    from_step: int | None = None
-    """The step of the parent at which it begins."""
-    findings: int = 0
-    """How many findings it has; set by the caller together with `worst_finding`."""
-    worst_finding: str = ""
-
-
-def edited(row: RunRow, edits: Sequence[Edit]) -> RunRow:
-    """Return a row with the edits of users applied, in order of time with those of its processes."""
-    if not edits:
-        return row
-    now = apply(row.recorded, [*row.process_edits, *edits])
-    return replace(row, name=now.name or "", notes=now.notes, tags=now.tags, archived=now.archived)
 
 
 class WriterRow(Struct, frozen=True):
@@ -136,7 +64,7 @@ def list_runs(
     """List runs, the newest first, with the latest values of the named metrics."""
     if ids is None:
         known = _cache_of(engine).rows(engine, keys)
-        return [row for row in known if project in (None, row.project)]
+        return known if project is None else [row for row in known if row.project == project]
     conditions = [f"id IN {literal.texts(ids)}" if ids else "0"]
     if project is not None:
         conditions.append(f"project = {literal.text(project)}")
@@ -151,49 +79,103 @@ class _RunCache:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._keys: dict[str, None] = {}
-        """The metrics whose latest values the rows have."""
+        """The metrics whose latest values the rows have, the one that was asked for last at the end."""
         self._commits: dict[int, int] = {}
         """The newest commit of each shard whose runs were looked for."""
         self._behind: dict[int, int] = {}
         """Runs that were read without their newest commit, from a replica that did not have it yet."""
         self._rows: dict[int, RunRow] = {}
+        self._saved: Saved | None = None
+        """What another hub knew at its end."""
+        self._values: dict[str, Raw] = {}
+        """Values of metrics that were saved, and not asked for since."""
+        self._read: set[int] = set()
+        """Runs that were read since: what was saved of them does not count."""
 
     def rows(self, engine: Engine, keys: Sequence[str]) -> list[RunRow]:
         """All runs, the newest first."""
         with self._lock:
+            if self._saved is not None:
+                self._bring_back(self._saved)
             if len(self._keys.keys() | set(keys)) > max(_MAX_KEYS, len(keys)):
                 self._forget()
             changed = self._changed(engine, _newest_commits(engine))
             present = engine.query(_NUMBERS)["run"]
-            wanted = {number for number in present if number not in self._rows or number in changed}
-            if wanted:
-                if len(wanted) == len(present):
-                    self._keys |= dict.fromkeys(keys)
-                where = f"run IN {literal.integers(wanted)}" if len(wanted) <= _FEW else ""
-                facts = _Facts(engine, where, list(self._keys))
-                self._rows.update((row.number, row) for row in facts.rows())
-                self._behind = {run: at for run, at in changed.items() if run in wanted and facts.commit(run) < at}
-            self._rows = {number: self._rows[number] for number in present if number in self._rows}
-            for run, at in changed.items():
-                self._commits[run % engine.shards] = max(at, self._commits.get(run % engine.shards, 0))
+            if changed or present != list(self._rows):
+                self._update(engine, present, changed, keys)
             self._add([key for key in keys if key not in self._keys], engine)
+            for key in keys:
+                self._keys[key] = self._keys.pop(key)
             return list(self._rows.values())
+
+    def _update(self, engine: Engine, present: Sequence[int], changed: dict[int, int], keys: Sequence[str]) -> None:
+        """Read the runs that are new or changed, and leave out those that are gone."""
+        wanted = {number for number in present if number not in self._rows or number in changed}
+        if wanted:
+            if len(wanted) == len(present):
+                self._keys |= dict.fromkeys(keys)
+            where = f"run IN {literal.integers(wanted)}" if len(wanted) <= _FEW else ""
+            facts = _Facts(engine, where, list(self._keys))
+            read = {row.number: row for row in facts.rows()}
+            self._rows.update(read)
+            self._note_read(read)
+            self._behind = {run: at for run, at in changed.items() if run in wanted and facts.commit(run) < at}
+        self._rows = {number: self._rows[number] for number in present if number in self._rows}
+        for run, at in changed.items():
+            self._commits[run % engine.shards] = max(at, self._commits.get(run % engine.shards, 0))
 
     def _add(self, keys: Sequence[str], engine: Engine) -> None:
         """Read the values of metrics that the rows do not have yet."""
+        for key in [key for key in keys if key in self._values]:
+            for run, latest in values_of(self._values.pop(key)):
+                if run in self._rows and run not in self._read:
+                    self._rows[run].values[key] = latest
+            keys = [each for each in keys if each != key]
+            if self._read:
+                self._read_values(engine, [key], self._read)
+            self._keys[key] = None
         if not keys:
             return
         newest = _newest_commits(engine)
-        for run, values in _read_values(engine, f"FROM series WHERE key IN {literal.texts(keys)}").items():
-            if run in self._rows:
-                row = self._rows[run]
-                self._rows[run] = replace(row, values={**row.values, **values})
+        self._read_values(engine, keys)
         self._keys |= dict.fromkeys(keys)
         for shard, known in self._commits.items():  # what a replica that is behind did not have is read next time
             self._commits[shard] = min(known, newest.get(shard, 0))
 
+    def _read_values(self, engine: Engine, keys: Sequence[str], runs: Collection[int] | None = None) -> None:
+        among = "" if runs is None else f" AND run IN {literal.integers(runs)}"
+        for run, values in _read_values(engine, f"FROM series WHERE key IN {literal.texts(keys)}{among}").items():
+            if run in self._rows:
+                self._rows[run].values.update(values)
+
+    def _note_read(self, runs: Iterable[int]) -> None:
+        if self._values:
+            self._read.update(runs)
+            if len(self._read) > _FEW:
+                self._values, self._read = {}, set()
+
     def _forget(self) -> None:
         self._keys, self._commits, self._behind, self._rows = {}, {}, {}, {}
+        self._values, self._read = {}, set()
+
+    def _bring_back(self, saved: Saved) -> None:
+        self._saved = None
+        self._forget()
+        self._rows, self._commits = rows_of(saved), dict(saved.commits)
+        self._values = {key: Raw.copy(packed) for key, packed in saved.values.items()}
+
+    def take(self, saved: Saved | None) -> None:
+        """Begin with the rows that were saved."""
+        with self._lock:
+            self._saved = saved
+
+    def save(self, engine: Engine, path: Path) -> None:
+        """Write what is known for the next hub on the same store, which must not change before it has been closed."""
+        if self._rows or self._saved is not None:
+            self.rows(engine, ())
+        with self._lock:
+            if len(self._rows) >= MIN_RUNS and not self._behind:
+                saved_runs.save(path, created(engine), self._commits, self._rows, list(self._keys))
 
     def _changed(self, engine: Engine, newest: dict[int, int]) -> dict[int, int]:
         """The newest commit of each run that has one since the last read; a replica that is behind names fewer."""
@@ -209,6 +191,17 @@ class _RunCache:
             asked = f"SELECT run, max(commit) AS newest FROM ledger WHERE {' OR '.join(later)} GROUP BY run"
             changed |= dict(engine.query(asked).rows("run", "newest"))
         return changed
+
+
+def take_saved_runs(engine: Engine, path: Path) -> None:
+    """Begin with the runs that a hub saved at its end, where nothing was stored since. The file is removed."""
+    if path.is_file():
+        _cache_of(engine).take(saved_runs.take(path, created(engine), _newest_commits(engine)))
+
+
+def save_runs(engine: Engine, path: Path) -> None:
+    """Write the runs for the next hub on the same store, which must not change before it has been closed."""
+    _cache_of(engine).save(engine, path)
 
 
 def _newest_commits(engine: Engine) -> dict[int, int]:
@@ -275,24 +268,24 @@ class _Facts:
             started=started,
             world_size=world_size,
             ranks=ranks,
-            hosts=tuple(sorted(hosts)),
             attempts=attempts,
             step=step_of(step),
-            counts=dict(zip(COUNTS, amounts, strict=True)),
-            beginning=beginning,
-            endings=tuple(self._endings.get(run, ())),
+            rest=Rest(
+                Details(
+                    hosts=tuple(sorted(hosts)),
+                    counts=dict(zip(COUNTS, amounts, strict=True)),
+                    beginning=beginning,
+                    endings=tuple(self._endings.get(run, ())),
+                    recorded=recorded,
+                    process_edits=process_edits,
+                )
+            ),
             seen=seen,
             received=received,
-            values=self._values.get(run, {}),
-            recorded=recorded,
-            process_edits=process_edits,
+            values=self._values.get(run) or {},
             notes=now.notes,
             tags=now.tags,
             archived=now.archived,
-            group=_word(beginning, "group"),
-            job_type=_word(beginning, "job_type"),
-            parent=_word(beginning, "parent"),
-            from_step=found if type(found := beginning.get("from_step")) is int else None,
         )
 
 
@@ -310,13 +303,8 @@ def _configured(encoded: tuple[Any, ...] | None, later: Sequence[tuple[int, Attr
 def _recorded(name: str, beginning: Attrs) -> Description:
     tags = beginning.get("tags")
     return Description(
-        name or None, _word(beginning, "notes"), read_tags(tags if isinstance(tags, (dict, list, tuple, str)) else None)
+        name or None, word(beginning, "notes"), read_tags(tags if isinstance(tags, (dict, list, tuple, str)) else None)
     )
-
-
-def _word(beginning: Attrs, key: str) -> str:
-    found = beginning.get(key)
-    return found if isinstance(found, str) else ""
 
 
 _LATEST = ", ".join(f"argMax({name}, commit) AS last_{name}" for name in COUNTS)

@@ -8,7 +8,8 @@ from typing import Any
 from stepscope.diagnosis.span_names import traits
 from stepscope.hub.store import literal
 from stepscope.hub.store.engine import Engine
-from stepscope.hub.store.read.run_catalog import RunRow, list_runs
+from stepscope.hub.store.read.run_catalog import list_runs
+from stepscope.hub.store.read.run_row import RunRow
 
 MAX_RUNS = 8
 LOOKED_AT = 50
