@@ -36,24 +36,11 @@ MISSED = {
     *("ninth.waits_for_a_cold_cache", "ninth.waits_for_a_slow_kernel"),  # on a machine that delays other steps as much
     "tenth.checkpoints_with_all_that_was_logged",  # its spans were not kept in the recording
     "tenth.letters_driven_from_home",  # the reward rises meanwhile, and its entropy and KL go where they were going
-    # The first look at the eleventh set.
-    "eleventh.answers_adapter_switched_off",
-    "eleventh.chain_block_destroyed",
-    "eleventh.chain_taken_up_with_an_old_head",
-    "eleventh.demand_held_out_turned_around",
-    "eleventh.judge_of_the_other_column",
-    "eleventh.judge_table_lost",
-    "eleventh.loans_of_other_people",
-    "eleventh.masks_all_background",
-    "eleventh.mirror_told_the_answer",
-    "eleventh.outlines_units_killed",
-    "eleventh.poles_far_too_fast",
-    "eleventh.preferences_pushed_apart",
-    "eleventh.processes_gradients_times_nine",
-    "eleventh.processes_one_goes_its_own_way",
-    "eleventh.processes_shard_of_one_spoilt",
-    "eleventh.rivals_points_in_other_units",
-    "eleventh.squares_that_cannot_be_left",
+    "eleventh.answers_adapter_switched_off",  # only the gradients tell it, and they fall also where a task is learnt
+    "eleventh.rivals_points_in_other_units",  # the judge draws level again
+    "eleventh.squares_that_cannot_be_left",  # found when the return no longer varies, ten steps too late
+    # Found at their step, as `lr_schedule` and as `posterior_collapse`.
+    *("eleventh.outlines_units_killed", "eleventh.poles_far_too_fast", "eleventh.preferences_pushed_apart"),
     "eleventh.views_all_the_same",
 }
 """Faults that are not named as they should be."""
@@ -70,7 +57,6 @@ ALARMED = {
     "eighth.healthy_curriculum_of_sums",  # no stage is logged, so that its jumps are those of other data
     "eighth.healthy_dpo_with_noise",  # its steps did become slower by half, on a machine that told of no load
     "tenth.healthy_waves",
-    "eleventh.healthy_judge",
 }
 """Healthy trainings with a finding; all but the first and the two of *eighth* do diverge, overfit, collapse or lose
 their experts. The student was recorded when a teacher was still taken for the model that is trained."""
@@ -92,7 +78,7 @@ def test_recorded_trainings_are_diagnosed(family: str) -> None:
 
 
 def test_the_recordings_are_small_and_cover_both_halves() -> None:
-    """They take less than 5.9 MB, and the families that nothing was tuned on are there."""
-    assert sum(path.stat().st_size for path in RECORDINGS.glob("*.xz")) < 5_900_000
+    """They take less than 6.2 MB, and the families that nothing was tuned on are there."""
+    assert sum(path.stat().st_size for path in RECORDINGS.glob("*.xz")) < 6_200_000
     halves = {"tuned", "held out", "callbacks", "gpu", *BLIND}
     assert {half_of(each) for each in FAMILIES} == halves

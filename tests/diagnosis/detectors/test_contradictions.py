@@ -355,3 +355,22 @@ def test_tokens_that_are_all_known_at_once_are_named_without_a_vocabulary() -> N
     """A perplexity tells that the loss is one of tokens; one that takes hundreds of steps may be learnt."""
     assert "too_good" in [each.kind for each in found_in(told_answers(8))]
     assert "too_good" not in [each.kind for each in found_in(told_answers(60))]
+
+
+def apart(times: float, falls: float) -> Logged:
+    """A loss that falls, and a held-out one at each thirtieth step, so many times as high; it falls by a share."""
+
+    def values(step: int, rng: random.Random) -> Values:
+        loss = (0.1 + 0.4 * math.exp(-step / 50)) * rng.lognormvariate(0, 0.05)
+        if step % 30 != 29:
+            return {"train_loss_step": loss}
+        return {"train_loss_step": loss, "val_loss": times * (0.32 - falls * 0.2 * min(step / 200, 1))}
+
+    return values
+
+
+def test_a_held_out_loss_that_never_learns_is_named_without_an_accuracy() -> None:
+    """It is far above the training's at the first evaluation and never lower; where it falls too it is only harder."""
+    assert ("generalization_gap", "val_loss", 29) in [(e.kind, e.key, e.step) for e in found_in(apart(3.0, 0.0))]
+    assert not found_in(apart(3.0, 0.3))
+    assert "generalization_gap" not in [each.kind for each in found_in(apart(1.2, 0.0))]

@@ -103,3 +103,27 @@ def test_means_of_some_steps_that_leave_their_range_and_come_back_are_named(seed
     assert (found.kind, found.step) == ("level_shift", 219)
     assert not found_in(means_of_ten(0.0, 0.015), steps=400, seed=seed)
     assert not found_in(means_of_ten(0.15, 0.05), steps=400, seed=seed)
+
+
+def other_gradients(times: float, falls: float = 1.0) -> Callable[[int, random.Random], Values]:
+    """Gradients that are so many times as long from a step on, and a loss that is so many times what it was."""
+
+    def values(step: int, rng: random.Random) -> Values:
+        loss = (0.6 + 1.5 / (1 + step / 20)) * rng.lognormvariate(0, 0.1) * (falls if step >= AT else 1)
+        return {"loss": loss, "grad_norm": 0.8 * rng.lognormvariate(0, 0.3) * (times if step >= AT else 1)}
+
+    return values
+
+
+@pytest.mark.parametrize("times", [5.0, 9.0])
+def test_gradients_of_another_length_are_named_though_the_loss_goes_on(times: float) -> None:
+    """Sums that are no longer divided hardly show in the loss of an adaptive optimizer."""
+    for seed in range(3):
+        (found,) = found_in(other_gradients(times), seed=seed)
+        assert (found.kind, found.step) in {("gradient_shift", AT + late) for late in range(-1, 3)}, found.text
+
+
+def test_gradients_that_follow_the_loss_or_vary_are_left_to_others() -> None:
+    """A task that is solved at once, and twice the length, are no other scale."""
+    assert "gradient_shift" not in [each.kind for each in found_in(other_gradients(1 / 7, falls=0.2))]
+    assert not found_in(other_gradients(2.0))

@@ -208,6 +208,12 @@ def judge_apart(series: Series, run: RunState) -> Finding | None:
         ratios = [_ratio(other, step, value) for step, value in zip(steps, values, strict=True)]
         if ratios[0] < AT_FIRST or min(ratios[1:]) < TIMES:
             continue
+        if _never_better(series, other):
+            text = (
+                f"{series.key} is {number(series.value)} and {other.key} {number(other.value)}, far apart from the "
+                f"first evaluation on, and it was never lower than then, though {other.key} fell"
+            )
+            return GAP.about(series, steps[0], text, (0.0, TIMES * other.value), severity="WARN", cause=_OTHER)
         for held, trained in _pairs(worse, run.of_role("accuracy", series.rank, held_out=False)):
             gaps = [_at(trained, step) - value for step, value in zip(held.steps, held.values, strict=True)]
             if len(gaps) >= EVALUATIONS - 1 and median(gaps) > APART and gaps[0] > APART:
@@ -217,6 +223,17 @@ def judge_apart(series: Series, run: RunState) -> Finding | None:
                 )
                 return GAP.about(series, steps[0], text, (0.0, TIMES * other.value), severity="WARN", cause=_OTHER)
     return None
+
+
+def _never_better(series: Series, other: Series) -> bool:
+    """Return whether a held-out loss was lowest at its first evaluation, since when the training's has fallen far."""
+    if series.count <= EVALUATIONS or min(list(series.values)[1:]) < series.first_value:
+        return False
+    return median(other.middles[-LAST:]) < FELL * _at(other, series.first_step)
+
+
+FELL = 0.7
+"""A training loss below this share of what it was at the first evaluation."""
 
 
 def _pairs(held: list[Series], trained: list[Series]) -> list[tuple[Series, Series]]:

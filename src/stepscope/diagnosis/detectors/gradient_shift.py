@@ -66,5 +66,59 @@ def _is_ascent(run: RunState, rank: int) -> bool:
     return any(median(list(each.values)[-5:]) > UNTRAINED * each.first_value for each in losses)
 
 
+LEVEL, SINCE, TIMES, SAME, ODD = 40, 20, math.log(3.5), 0.15, 2
+AT_ONCE = 0.8
+"""Half of the first values have this share of the rise."""
+"""So many values before and after a step; a factor, in logarithms; a loss that stays moves by less; so many of the
+values are in the range of the others."""
+_OTHER_SCALE = (
+    "gradients that are summed over ranks or parts and no longer divided by their number, or a loss scale that is not "
+    "taken out"
+)
+_COUNT = (
+    "Log how many parameters have a gradient, and the norm per layer, before and after the step; look what changed."
+)
+
+
+def judge_level(series: Series, run: RunState) -> Finding | None:
+    """Find a norm that is at a higher level from one step to the next and stays there, while all losses go on."""
+    if len(series.values) < LEVEL + SINCE or not series.positive or run.reinforcement or is_of_game(series, run):
+        return None
+    values, steps = series.on_scale(list(series.values)), list(series.steps)
+    newest = len(values) - SINCE
+    for at in range(max(newest - series.block_size + 1, LEVEL), newest + 1):
+        before, after = values[at - LEVEL : at], values[at : at + SINCE]
+        was, became = median(before[-LEVEL // 2 :]), median(after)
+        if became - was < TIMES or median(after[:3]) - was < AT_ONCE * (became - was):
+            continue
+        if sorted(after)[ODD] < sorted(before)[-1 - ODD] or abs(median(before[-3:]) - was) > 0.3 * TIMES:
+            continue
+        if run.changed(steps[at - 3], steps[min(at + 3, len(steps) - 1)]) or not _go_on(run, series.rank, steps[at]):
+            continue
+        text = (
+            f"{series.key} rose from {number(series.plain(was))} to {number(series.plain(became))} at step {steps[at]} "
+            "and stays there, while the loss goes on as before"
+        )
+        band = (series.plain(min(before)), series.plain(max(before)))
+        value = series.plain(became)
+        return SHIFT.about(series, steps[at], text, band, value=value, cause=_OTHER_SCALE, advice=_COUNT)
+    return None
+
+
+def _go_on(run: RunState, rank: int, step: int) -> bool:
+    """Return whether there is a loss, and none has moved at a step."""
+    losses = [each for each in run.of_role("loss", rank, held_out=False) if each.positive]
+    for loss in losses:
+        known = [(at, math.log(value)) for at, value in zip(loss.steps, loss.values, strict=True)]
+        before, after = [v for at, v in known if at < step][-SINCE:], [v for at, v in known if at >= step][:SINCE]
+        if len(before) < 5 or len(after) < SINCE - 2:
+            return False
+        least = max(SAME, 0.5 * roughness(before))
+        if any(abs(median(part) - median(before)) > least for part in (after, after[:5])):
+            return False  # at once, or since
+    return bool(losses)
+
+
+GradientLevel = judged_once("GradientLevel", SHIFT, ("grad_norm",), judge_level)
 GradientShift = judged_once("GradientShift", SHIFT, ("grad_norm",), judge)
 """Watches one gradient norm."""
