@@ -251,8 +251,9 @@ def _is_beside(a: Finding, b: Finding) -> bool:
 
 
 def _is_other_data(a: Finding, b: Finding) -> bool:
-    """Return whether one level shifts together in the training and in evaluations."""
-    return a.kind == "level_shift" and _is_beside(a, b) and measure(a.key or "") == measure(b.key or "")
+    """Return whether findings are about one measure, of the training and of evaluations."""
+    same = a.kind in ("level_shift", "not_learning") and measure(a.key or "") == measure(b.key or "")
+    return same and _is_beside(a, b)
 
 
 def _is_another_name(a: Finding, b: Finding) -> bool:
