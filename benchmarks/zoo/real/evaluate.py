@@ -1,14 +1,16 @@
 """Train and record the real zoo, diagnose the recordings, and count what was named and what was a false alarm."""
 
 import argparse
+import importlib
 import os
+import pkgutil
 import sys
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from benchmarks.zoo.real import case as cases
+from benchmarks.zoo.real import sets
 from benchmarks.zoo.real.case import CASES, Case
 from benchmarks.zoo.real.tape import Tape, compacted, load, save
 from stepscope.diagnosis.finding import Finding
@@ -32,63 +34,9 @@ RECORDINGS = Path(__file__).parent / "recordings"
 
 def families() -> list[str]:
     """Load every case and return their families."""
-    import benchmarks.zoo.real.answers
-    import benchmarks.zoo.real.blind
-    import benchmarks.zoo.real.eighth
-    import benchmarks.zoo.real.eighth_generative
-    import benchmarks.zoo.real.eighth_policies
-    import benchmarks.zoo.real.eighth_text
-    import benchmarks.zoo.real.eleventh_pictures
-    import benchmarks.zoo.real.eleventh_policies
-    import benchmarks.zoo.real.eleventh_steady
-    import benchmarks.zoo.real.eleventh_tables
-    import benchmarks.zoo.real.eleventh_text
-    import benchmarks.zoo.real.fifth
-    import benchmarks.zoo.real.fifth_generative
-    import benchmarks.zoo.real.fifth_healthy
-    import benchmarks.zoo.real.fifth_language
-    import benchmarks.zoo.real.fifth_policies
-    import benchmarks.zoo.real.fourth
-    import benchmarks.zoo.real.fourth_healthy
-    import benchmarks.zoo.real.fourth_models
-    import benchmarks.zoo.real.fourth_policies
-    import benchmarks.zoo.real.fourth_tuning
-    import benchmarks.zoo.real.fresh
-    import benchmarks.zoo.real.generators
-    import benchmarks.zoo.real.hugging_face
-    import benchmarks.zoo.real.lightning_modules
-    import benchmarks.zoo.real.networks
-    import benchmarks.zoo.real.ninth_pictures
-    import benchmarks.zoo.real.ninth_policies
-    import benchmarks.zoo.real.ninth_tables
-    import benchmarks.zoo.real.ninth_text
-    import benchmarks.zoo.real.novel
-    import benchmarks.zoo.real.plain
-    import benchmarks.zoo.real.policies
-    import benchmarks.zoo.real.second
-    import benchmarks.zoo.real.sequences
-    import benchmarks.zoo.real.seventh
-    import benchmarks.zoo.real.seventh_generative
-    import benchmarks.zoo.real.seventh_policies
-    import benchmarks.zoo.real.seventh_series
-    import benchmarks.zoo.real.seventh_text
-    import benchmarks.zoo.real.sixth
-    import benchmarks.zoo.real.sixth_generative
-    import benchmarks.zoo.real.sixth_policies
-    import benchmarks.zoo.real.sixth_tables
-    import benchmarks.zoo.real.sixth_text
-    import benchmarks.zoo.real.sixth_tuning
-    import benchmarks.zoo.real.tenth_pictures
-    import benchmarks.zoo.real.tenth_policies
-    import benchmarks.zoo.real.tenth_text
-    import benchmarks.zoo.real.tenth_times
-    import benchmarks.zoo.real.third
-    import benchmarks.zoo.real.third_models
-    import benchmarks.zoo.real.third_policies
-    import benchmarks.zoo.real.third_tasks
-    import benchmarks.zoo.real.unseen  # noqa: F401
-
-    return sorted({each.family for each in cases.CASES.values()})
+    for module in pkgutil.walk_packages(sets.__path__, f"{sets.__name__}."):
+        importlib.import_module(module.name)
+    return sorted({each.family for each in CASES.values()})
 
 
 def half_of(family: str) -> str:

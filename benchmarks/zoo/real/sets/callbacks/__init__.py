@@ -1,0 +1,1 @@
+"""Trainings by frameworks, recorded by our callbacks."""

@@ -1,0 +1,1 @@
+"""The fourth set: the mistakes that people ask about in forums."""

@@ -1,0 +1,1 @@
+"""The ninth set: what is trained in 2026."""

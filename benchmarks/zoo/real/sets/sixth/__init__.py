@@ -1,0 +1,1 @@
+"""The sixth set: troubles that people reported in public, each beside the same training without it."""

@@ -1,0 +1,1 @@
+"""The third set: trainings as users write them, from the documentation alone."""
