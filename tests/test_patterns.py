@@ -12,7 +12,7 @@ from stepscope.dialects.wandb.receiver.graphql import GraphQLError
 from stepscope.hub.questions.runs import run_filter
 from stepscope.hub.questions.runs.run_fields import _AMOUNT
 from stepscope.hub.questions.runs.run_filter import _NUMBER as FILTER_NUMBER
-from stepscope.hub.questions.toolbox.params import _NUMBER as PARAM_NUMBER
+from stepscope.hub.questions.toolbox.endpoint import _NUMBER as PARAM_NUMBER
 from stepscope.wire.otlp.decode import json_request
 from stepscope.wire.otlp.replies import BadRequest
 from tests.expressions import Used, expressions

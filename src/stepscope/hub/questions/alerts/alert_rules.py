@@ -15,17 +15,16 @@ from stepscope.hub.alerting.alerting_thread import Alerting, RuleStatus
 from stepscope.hub.alerting.rule_files import FILES, PAGE, FileMistake
 from stepscope.hub.questions.alerts.alert_states import alerting, for_all_projects
 from stepscope.hub.questions.export import read_points
-from stepscope.hub.questions.toolbox.endpoint import Endpoint, Reader
-from stepscope.hub.questions.toolbox.params import (
+from stepscope.hub.questions.toolbox.endpoint import (
+    Endpoint,
     MistakeJson,
     Param,
+    Reader,
     Replaced,
-    bad_request,
     decode_body,
-    not_found,
     seconds,
-    unavailable,
 )
+from stepscope.hub.refusals import bad_request, not_found, unavailable
 from stepscope.hub.store.engine import Engine
 from stepscope.hub.store.read.run_row import RunRow
 from stepscope.hub.store.read.series_catalog import find_series

@@ -17,11 +17,12 @@ from stepscope.hub.questions.toolbox.endpoint import (
     SINCE,
     UNTIL,
     Endpoint,
+    Param,
     Reader,
     nanoseconds,
+    seconds,
     to_int64,
 )
-from stepscope.hub.questions.toolbox.params import Param, seconds
 from stepscope.hub.store import attrs, literal
 from stepscope.hub.store.columns import exact_number
 from stepscope.hub.store.engine import Engine

@@ -10,8 +10,8 @@ from msgspec import Meta
 
 from stepscope.hub.questions.series.metric_keys import LastJson, exact_totals, find_metrics, last_json
 from stepscope.hub.questions.series.series_sql import Axis, Buckets, Plan, Raw, SeriesQuery, along
-from stepscope.hub.questions.toolbox.endpoint import RUN, Endpoint, Reader, to_int64
-from stepscope.hub.questions.toolbox.params import Param, bad_request
+from stepscope.hub.questions.toolbox.endpoint import RUN, Endpoint, Param, Reader, to_int64
+from stepscope.hub.refusals import bad_request
 from stepscope.hub.store.columns import patch_exact
 from stepscope.hub.store.engine import Engine
 from stepscope.hub.store.read.run_catalog import step_of

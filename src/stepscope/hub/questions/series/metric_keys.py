@@ -10,8 +10,8 @@ from typing import Annotated, Any, TypedDict
 
 from msgspec import Meta, structs
 
-from stepscope.hub.questions.toolbox.endpoint import RUN, Endpoint, Reader
-from stepscope.hub.questions.toolbox.params import Param, not_found, seconds
+from stepscope.hub.questions.toolbox.endpoint import RUN, Endpoint, Param, Reader, seconds
+from stepscope.hub.refusals import not_found
 from stepscope.hub.store import attrs, literal
 from stepscope.hub.store.columns import exact_number, is_large
 from stepscope.hub.store.engine import Engine

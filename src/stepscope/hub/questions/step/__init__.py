@@ -23,10 +23,20 @@ from stepscope.hub.questions.step.step_sql import (
     read_step,
     sample_counts,
 )
-from stepscope.hub.questions.toolbox.endpoint import RUN, Endpoint, Reader
-from stepscope.hub.questions.toolbox.params import Attrs, Ms, Next, Param, milliseconds, not_found, seconds
+from stepscope.hub.questions.toolbox.endpoint import (
+    RUN,
+    Attrs,
+    Endpoint,
+    Ms,
+    Next,
+    Param,
+    Reader,
+    milliseconds,
+    seconds,
+)
 from stepscope.hub.questions.traces import Node, NodeJson, build_trees, mark_critical, node_json, walk
 from stepscope.hub.questions.traces.stored_spans import PlacedSpan, RankSpans, SpanRow, placed_json
+from stepscope.hub.refusals import not_found
 from stepscope.hub.store.read.finding_catalog import read_findings
 from stepscope.model import names
 from stepscope.model.records import Number, Seconds, word
