@@ -22,9 +22,8 @@ from stepscope.hub.store.engine import Engine
 from stepscope.hub.store.read import arrow
 from stepscope.hub.store.read.arrow import Points
 from stepscope.hub.store.read.log_rows import LogRow
-from stepscope.hub.store.read.run_catalog import step_of
+from stepscope.hub.store.read.run_catalog import SeriesRow, find_series, read_totals, step_of
 from stepscope.hub.store.read.sample_rows import every_sample, sample_columns
-from stepscope.hub.store.read.series_catalog import SeriesRow, find_series, read_totals
 from stepscope.model.errors import ConfigError
 from stepscope.model.records import Histogram, Log, Summary, word
 from stepscope.wire.plain import plain

@@ -26,8 +26,8 @@ from stepscope.hub.questions.toolbox.endpoint import (
 )
 from stepscope.hub.refusals import bad_request, not_found, unavailable
 from stepscope.hub.store.engine import Engine
+from stepscope.hub.store.read.run_catalog import find_series
 from stepscope.hub.store.read.run_row import RunRow
-from stepscope.hub.store.read.series_catalog import find_series
 from stepscope.hub.store.schema import NO_STEP
 from stepscope.model.ports import Writer
 from stepscope.model.records import Metric, Number, Record, Seconds, word

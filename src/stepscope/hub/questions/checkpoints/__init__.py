@@ -14,7 +14,7 @@ from stepscope.hub.questions.toolbox.endpoint import RUN, Attrs, Endpoint, Param
 from stepscope.hub.store import literal
 from stepscope.hub.store.engine import Engine
 from stepscope.hub.store.read.log_rows import LifeEvent, read_life_events
-from stepscope.hub.store.read.series_catalog import SeriesRow
+from stepscope.hub.store.read.run_catalog import SeriesRow
 from stepscope.hub.store.schema import NO_STEP
 from stepscope.journal.key_summary import leading
 from stepscope.model import names

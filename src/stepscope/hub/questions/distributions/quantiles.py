@@ -13,7 +13,7 @@ from stepscope.hub.questions.toolbox.endpoint import RUN, Endpoint, Param, Reade
 from stepscope.hub.refusals import bad_request
 from stepscope.hub.store import literal
 from stepscope.hub.store.engine import Engine
-from stepscope.hub.store.read.series_catalog import SeriesRow
+from stepscope.hub.store.read.run_catalog import SeriesRow
 from stepscope.hub.store.schema import NO_STEP
 from stepscope.hub.store.write.histogram_rows import Distribution
 from stepscope.model.records import ExponentialHistogram, Histogram
