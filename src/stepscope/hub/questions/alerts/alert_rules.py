@@ -139,7 +139,7 @@ def listing(reader: Reader, given: dict[str, Any]) -> RuleList:
         "version": known.files.page_version,
         "files": list(FILES),
         "notifiers": known.notifiers(),
-        "passed_over": known.passed_over,
+        "passed_over": known.waiting.skipped,
         "trouble": known.problem or known.log_problem,
     }
 

@@ -1,4 +1,4 @@
-"""The runs in the store: a row for each with what its processes recorded, their writers, their series with totals, and ids."""
+"""The runs in the store: a row for each with what its processes recorded, its writers, its series and their totals."""
 
 import threading
 from collections.abc import Collection, Iterable, Mapping, Sequence
