@@ -329,8 +329,8 @@ def inspect(reader: Reader, given: dict[str, Any]) -> StepAnswer:
     run, step = reader.number(given["run"]), given["step"]
     share = reader.diagnosed(given["run"])
     before, after = nearest_anomalies(reader.engine, run, step)
-    found, marks = read_findings(reader.engine, run), reader.marks
-    if found and marks:
+    found = read_findings(reader.engine, run)
+    if found and (marks := reader.marks):
         found = unexpected(found, given["run"], reader.recorded(given["run"]).project, marks)
     page = _page(given, found)
     view = read_step(reader.engine, run, step, window=given["window"], attempt=given["attempt"], page=page)
