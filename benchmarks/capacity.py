@@ -14,8 +14,7 @@ from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
 
-from stepscope.hub.questions.series import read_series
-from stepscope.hub.questions.series.series_sql import SeriesQuery
+from stepscope.hub.questions.series import SeriesQuery, read_series
 from stepscope.hub.questions.step.step_sql import read_step
 from stepscope.hub.store import maintenance
 from stepscope.hub.store.read.run_catalog import list_runs, run_number

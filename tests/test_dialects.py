@@ -26,7 +26,7 @@ BESIDE = ("dialects", "wire", "compat", "training", "integrations", "demo", "tes
 EXCEPTIONS = {
     "diagnosis/vocabularies/__init__.py": "a framework whose name has that of a dialect in it",
     "diagnosis/vocabularies/tinker_cookbook.py": "the same",
-    "model/secret_text.py": "names of keys and prefixes of tokens that are masked",
+    "model/redaction.py": "names of keys and prefixes of tokens that are masked",
     "sdk/otel/meter.py": "a standard OTEL_ variable",
     "sdk/settings.py": "the settings of a training service",
 }

@@ -12,7 +12,7 @@ from stepscope.dialects.wandb.receiver.graphql import GraphQLError
 from stepscope.hub.questions.runs import run_filter
 from stepscope.hub.questions.runs.run_fields import _AMOUNT
 from stepscope.hub.questions.runs.run_filter import _NUMBER as FILTER_NUMBER
-from stepscope.hub.questions.toolbox.params import _NUMBER as PARAM_NUMBER
+from stepscope.hub.questions.toolbox.endpoint import _NUMBER as PARAM_NUMBER
 from stepscope.wire.otlp.decode import json_request
 from stepscope.wire.otlp.replies import BadRequest
 from tests.expressions import Used, expressions
@@ -28,7 +28,7 @@ MAX_TURNS = 2_000
 """CPU time for each character of such a text, in turns of an empty loop: a slow machine is slow at both."""
 TRIED = 20
 """Repetitions for each use of an expression."""
-USES = [each for each in expressions() if ".cli." not in each.place and "secret_text" not in each.place]
+USES = [each for each in expressions() if ".cli." not in each.place and "model.redaction" not in each.place]
 """Those of commands read what their user wrote; those of masking have a test of their own."""
 TURNS = 100_000
 DIGITS = [PARAM_NUMBER, FILTER_NUMBER, _AMOUNT, _TOKEN]

@@ -8,7 +8,7 @@ import pytest
 from tests.dialects.mlflow.server_peer import MlflowServer
 from tests.harness import walks
 
-MAX_FILES = {walks.SERIES: 52, walks.INSPECTOR: 60, walks.MLFLOW: 27}
+MAX_FILES = {walks.SERIES: 45, walks.INSPECTOR: 55, walks.MLFLOW: 24}
 """The numbers may only shrink."""
 
 

@@ -4,9 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stepscope.model import secret_text
-from stepscope.model.redaction import redact
-from stepscope.model.secret_text import MASK, is_secret
+from stepscope.model import redaction
+from stepscope.model.redaction import MASK, is_secret, redact
 
 SECRETS = """
 api_key apiKey API-KEY openai.api_key x-api-key private_key sessionKey Authorization auth bearer credentials
@@ -94,20 +93,20 @@ def test_the_answer_is_the_same_when_it_is_remembered(key: str) -> None:
 
 def test_what_is_remembered_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     """Keys without end do not fill the memory, and are still judged."""
-    monkeypatch.setattr(secret_text, "_memo", {})  # of the whole process, and filled by other tests
-    monkeypatch.setattr(secret_text, "_MEMO_LIMIT", 10)
+    monkeypatch.setattr(redaction, "_memo", {})  # of the whole process, and filled by other tests
+    monkeypatch.setattr(redaction, "_MEMO_LIMIT", 10)
     assert not any(is_secret(f"key_{number}") for number in range(100))
-    assert len(secret_text._memo) == 10
+    assert len(redaction._memo) == 10
     assert is_secret("password_99")
 
 
 def test_what_is_remembered_is_short(monkeypatch: pytest.MonkeyPatch) -> None:
     """Neither endless keys nor the texts in pairs are kept; an endless key is judged by its end all the same."""
-    monkeypatch.setattr(secret_text, "_memo", {})  # as above
+    monkeypatch.setattr(redaction, "_memo", {})  # as above
     assert is_secret("x" * 1000 + "_token")
     assert not is_secret("x" * 1000 + "_eos_token")
     assert redact([["token", "x"]]) == [["token", MASK]]
-    assert secret_text._memo == {}
+    assert redaction._memo == {}
 
 
 @pytest.mark.parametrize(

@@ -6,8 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stepscope.model.redaction import redact
-from stepscope.model.secret_text import mask_text
+from stepscope.model.redaction import mask_text, redact
 from tests.model.secret_corpus import INNOCENT, Planted, planted
 
 

@@ -5,14 +5,13 @@ import re
 
 import pytest
 
-from stepscope.model import redaction, secret_text
+from stepscope.model import redaction
 from tests.pattern_pumps import SUFFIXES, is_linear, pumps
 
 PATTERNS = {
     name: pattern
-    for module in (secret_text, redaction)
-    for name, pattern in vars(module).items()
-    if isinstance(pattern, (re.Pattern, secret_text._Expression))
+    for name, pattern in vars(redaction).items()
+    if isinstance(pattern, (re.Pattern, redaction._Expression))
 }
 KNOWN = [
     ("://", "a:", " @"),
@@ -49,10 +48,10 @@ def test_no_repetition_of_what_a_pattern_matches_is_slow(name: str) -> None:
     found = pumps(PATTERNS[name], rounds=3)
     for begin, piece in chance.sample(found, min(len(found), 16)):
         suffix = chance.choice(SUFFIXES)
-        assert is_linear(secret_text.mask_text, begin, piece, suffix), (begin, piece, suffix)
+        assert is_linear(redaction.mask_text, begin, piece, suffix), (begin, piece, suffix)
 
 
 @pytest.mark.parametrize(("begin", "piece", "suffix"), KNOWN)
 def test_a_text_that_was_slow_is_not(begin: str, piece: str, suffix: str) -> None:
     """Values that contain each other, open brackets, logins and encodings are each read once."""
-    assert is_linear(secret_text.mask_text, begin, piece, suffix)
+    assert is_linear(redaction.mask_text, begin, piece, suffix)

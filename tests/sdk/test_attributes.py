@@ -11,8 +11,7 @@ from stepscope.hub.limits import Limits
 from stepscope.journal import layout, segments
 from stepscope.model.names import EVENT_STARTED
 from stepscope.model.records import Event, Log
-from stepscope.model.redaction import redact
-from stepscope.model.secret_text import MASK
+from stepscope.model.redaction import MASK, redact
 from stepscope.sdk.attributes import LONGEST, MOST, clean
 from stepscope.testing import recorded
 

@@ -12,9 +12,9 @@ from opentelemetry import trace
 
 import stepscope
 from stepscope.journal import layout
-from stepscope.model import secret_text
+from stepscope.model import redaction
 from stepscope.model.records import ALERT, EVENT, LOG, METRIC, SPAN
-from stepscope.model.secret_text import MASK
+from stepscope.model.redaction import MASK
 from stepscope.sdk.masking import Unmasked, mask_record
 from stepscope.testing import read_run
 from stepscope.wire import frames
@@ -57,7 +57,7 @@ def test_no_call_looks_for_secrets(logged: stepscope.Run) -> None:
     seen: list[str] = []
 
     def look(frame: FrameType, event: str, given: Any) -> None:
-        if frame.f_code.co_filename == secret_text.__file__:
+        if frame.f_code.co_filename == redaction.__file__:
             seen.append(frame.f_code.co_name)
 
     sys.setprofile(look)

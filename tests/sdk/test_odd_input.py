@@ -13,8 +13,7 @@ import pytest
 import stepscope
 from stepscope.model.errors import ConfigError
 from stepscope.model.records import FIRST_STEP, LAST_STEP, Alert, Event, Log, Metric, Span
-from stepscope.model.redaction import redact
-from stepscope.model.secret_text import MASK
+from stepscope.model.redaction import MASK, redact
 from stepscope.sdk import launch, settings
 from stepscope.sdk.attributes import CUT, clean
 from stepscope.testing import Recording, recorded

@@ -16,7 +16,7 @@ from stepscope.journal.segments import Tail
 from stepscope.model import names
 from stepscope.model.records import Alert, Record
 from stepscope.sdk import self_diagnosis
-from stepscope.sdk.self_diagnosis import Callback, SelfDiagnosis
+from stepscope.sdk.self_diagnosis import SelfDiagnosis
 
 
 def _written(run: stepscope.Run) -> list[Record]:
@@ -39,7 +39,7 @@ def _nan(run: stepscope.Run) -> None:
         if step == 40:
             run.flush()
             deadline = time.monotonic() + 300
-            while run.diagnosis.wanted and not run.diagnosis.loaded and time.monotonic() < deadline:
+            while run.diagnosis is not None and not run.diagnosis.loaded and time.monotonic() < deadline:
                 time.sleep(0.01)
         run.log({"loss": math.nan if step == 50 else 2.0 + 0.01 * math.sin(step)}, step=step)
 
@@ -74,10 +74,10 @@ def test_what_on_alert_raises_is_counted(tmp_path: Path) -> None:
 def test_without_a_callback_nothing_is_diagnosed_here(tmp_path: Path) -> None:
     """The trainer diagnoses only with `on_alert` or the setting, since the hub diagnoses every run."""
     run = _begin(tmp_path)
-    assert not run.diagnosis.wanted
+    assert run.diagnosis is None
     run.finish()
     asked = _begin(tmp_path, diagnosis=True)
-    assert asked.diagnosis.wanted
+    assert asked.diagnosis is not None
     asked.finish()
 
 
@@ -117,7 +117,6 @@ def test_records_beyond_what_can_be_judged_are_counted(run: stepscope.Run, monke
     """When more is recorded than the diagnosis may take time for, it begins anew and says so."""
     monkeypatch.setattr(self_diagnosis, "MAX_WAITING", 3)
     diagnosis = SelfDiagnosis(run)
-    diagnosis.callback = Callback(run, lambda finding: None)
     diagnosis.take([b"x"] * 4, 1)
     assert run.outcomes.snapshot()["skipped/diagnosis/behind"] == 4
 
@@ -132,8 +131,7 @@ def test_it_works_in_slices(run: stepscope.Run, until: Callable[..., None]) -> N
         now[0] += 0.0001
         return now[0]
 
-    diagnosis = SelfDiagnosis(run, clock, pauses.append)
-    diagnosis.callback = Callback(run, lambda finding: None)
+    diagnosis = SelfDiagnosis(run, clock=clock, pause=pauses.append)
     packed = pack((0, 1, 1, None, None, {"loss": 1.0}))
     diagnosis.take([packed] * 10_000, 1)
     until(lambda: diagnosis.loaded)

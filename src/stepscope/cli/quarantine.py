@@ -19,6 +19,7 @@ from stepscope.model import formatting
 from stepscope.model.errors import ConfigError, Reject, Retry, ServerError
 from stepscope.model.ports import Sink
 from stepscope.sdk.shipping import sink_requests
+from stepscope.sdk.shipping.sink_worker import kept_sinks
 from stepscope.sinks.hub import Hub
 from stepscope.sinks.registry import Chosen, open_sink
 from stepscope.wire.plain import dumps
@@ -143,7 +144,7 @@ def _named(home: Path, ids: list[str]) -> list[tuple[str, Quarantine, Entry]]:
 def _known(home: Path, given: list[str]) -> dict[str, Chosen]:
     """The reachable sinks, by id: those used so far, and those of the settings where needed."""
     requests = sorted(sink_requests.list_requests(home), key=lambda request: request.since)
-    known = sink_requests.kept_sinks(home) | {each.id: each for request in requests for each in request.sinks}
+    known = kept_sinks(home) | {each.id: each for request in requests for each in request.sinks}
     if not given or set(given) & set(quarantined(home)):
         known |= {each.id: each for each in chosen_sinks(None)}
     return known

@@ -18,8 +18,8 @@ from stepscope.model import formatting
 from stepscope.model.errors import ConfigError
 from stepscope.sdk import settings
 from stepscope.sdk.shipping.delivery_state import Pending, pending, running_shippers
-from stepscope.sdk.shipping.shipper_process import Shipping, ship
-from stepscope.sdk.shipping.sink_requests import GIVE_UP_SECONDS, lock_home
+from stepscope.sdk.shipping.shipper_process import Shipping, lock_home, ship
+from stepscope.sdk.shipping.sink_requests import GIVE_UP_SECONDS
 from stepscope.sdk.shipping.sink_worker import Report
 from stepscope.sinks import registry
 from stepscope.wire.plain import dumps

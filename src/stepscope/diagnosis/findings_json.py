@@ -114,16 +114,3 @@ def _word(finding: Finding, bound: float) -> str:
 def worst_first(found: Iterable[Finding]) -> list[Finding]:
     """Sort findings by severity, then by start."""
     return sorted(found, key=lambda each: SEVERITIES.index(each.severity))
-
-
-def concerns(finding: Finding, step: int, attempt: int) -> bool:
-    """Return whether a finding concerns a step of an attempt."""
-    if finding.step is None or finding.attempt != attempt:
-        return False
-    return finding.step <= step <= max(finding.last if finding.last is not None else finding.step, finding.step)
-
-
-def slow_finding(found: list[Finding], step: int, attempt: int) -> Finding | None:
-    """Return the finding that explains a slow step; one about that step alone is preferred to a lasting one."""
-    mine = [each for each in found if each.kind in IN_STEPS and each.span and concerns(each, step, attempt)]
-    return min(mine, key=lambda each: (each.last or 0) - (each.step or 0), default=None)

@@ -1,7 +1,7 @@
 """What sinks of dialects use."""
 
 from stepscope.journal.layout import is_alive, slug
-from stepscope.sinks.delivery_progress import Delivery
+from stepscope.pump import Delivery
 from stepscope.sinks.http import (
     BLAMES_A_RECORD,
     DENIED,

@@ -213,8 +213,7 @@ class LocalClient:
         self, path: str, given: Mapping[str, Any], body: bytes | None = None, method: str = "GET"
     ) -> Iterator[bytes]:
         from stepscope.hub.questions.openapi import endpoint_of
-        from stepscope.hub.questions.toolbox.endpoint import StoredFile, Stream, encode_answer
-        from stepscope.hub.questions.toolbox.params import check
+        from stepscope.hub.questions.toolbox.endpoint import StoredFile, Stream, check, encode_answer
         from stepscope.hub.refusals import Refused
         from stepscope.hub.store.engine import MissingShards
 

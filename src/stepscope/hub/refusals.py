@@ -42,6 +42,31 @@ class OutcomeUnknown(Retry):
         super().__init__(told, after=2.0)
 
 
+def bad_request(message: str) -> Refused:
+    """The refusal of a request that cannot be understood."""
+    return Refused(Refusal(HTTPStatus.BAD_REQUEST, message))
+
+
+def not_found(message: str) -> Refused:
+    """The refusal of a request for something that does not exist, or may not be seen."""
+    return Refused(Refusal(HTTPStatus.NOT_FOUND, message))
+
+
+def forbidden(message: str) -> Refused:
+    """The refusal of a request that its token does not allow."""
+    return Refused(Refusal(HTTPStatus.FORBIDDEN, message))
+
+
+def conflict(message: str) -> Refused:
+    """The refusal of a request that the state of a run does not allow."""
+    return Refused(Refusal(HTTPStatus.CONFLICT, message))
+
+
+def unavailable(message: str, retry_after: float) -> Refused:
+    """The refusal of a request that may succeed after `retry_after` seconds."""
+    return Refused(Refusal(HTTPStatus.SERVICE_UNAVAILABLE, message, retry_after))
+
+
 def changed_meanwhile(name: str) -> Refused:
     """The refusal of a change of something that another one changed first."""
     text = f"{name} was changed by somebody else in the meantime: reload it and repeat the change"

@@ -1,14 +1,16 @@
-"""Threads of the hub: a bounded pool for requests, one that repeats some work, and topics on which they announce it."""
+"""Threads of the hub: a bounded pool, one that repeats some work, topics on which they announce it, queues between."""
 
 import asyncio
 import contextlib
 import threading
-from collections.abc import AsyncIterator, Callable, Generator, Iterator
+from collections import deque
+from collections.abc import AsyncIterator, Callable, Generator, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from http import HTTPStatus
-from typing import Generic, ParamSpec, TypeVar
+from typing import Generic, ParamSpec, Protocol, TypeVar
 
 from stepscope.hub.refusals import Refusal, Refused
+from stepscope.model.ports import Batch
 
 Params = ParamSpec("Params")
 Result = TypeVar("Result")
@@ -156,3 +158,60 @@ class Topic(Generic[Thing]):
                 subscriber(thing)
             except Exception as error:
                 on_error(error)
+
+
+class Stored(Protocol):
+    """A batch that was stored, and about how much memory its records take."""
+
+    @property
+    def batch(self) -> Batch: ...
+    @property
+    def bytes(self) -> int: ...
+
+
+class StoredRecords(Generic[Thing]):
+    """Records that were stored, waiting for a thread, in order with other things for it.
+
+    A bounded queue: adding never blocks, and what there is no room for is counted. Safe from several threads.
+    """
+
+    def __init__(self, most_records: int, most_bytes: int, wake: threading.Event) -> None:
+        self.most_records, self.most_bytes, self._wake = most_records, most_bytes, wake
+        self._lock = threading.Lock()
+        self._things: deque[Batch | Thing] = deque()
+        self.records = self._bytes = 0
+        self.runs: set[str] = set()
+        """Runs of which records came since the last `take`, for those without room, too."""
+        self._missed: set[str] = set()
+        self.skipped = 0
+        """Records for which there was no room."""
+
+    def add(self, items: Sequence[Stored]) -> None:
+        """Add records that were just stored."""
+        with self._lock:
+            for item in items:
+                run, count = item.batch.writer.run, len(item.batch.records)
+                self.runs.add(run)
+                if self.records + count > self.most_records or self._bytes + item.bytes > self.most_bytes:
+                    self._missed.add(run)
+                    self.skipped += count
+                    continue
+                self._things.append(item.batch)
+                self.records += count
+                self._bytes += item.bytes
+        self._wake.set()
+
+    def put(self, things: Iterable[Thing]) -> None:
+        """Add things that take no room."""
+        with self._lock:
+            self._things.extend(things)
+        self._wake.set()
+
+    def take(self, note: Callable[[set[str]], object] = lambda runs: None) -> tuple[deque[Batch | Thing], set[str]]:
+        """Take everything, and the runs of which records are missing; `note` gets `runs` while they still wait."""
+        with self._lock:
+            note(self.runs)
+            found, missed = self._things, self._missed
+            self._things, self._missed, self.runs = deque(), set(), set()
+            self.records = self._bytes = 0
+            return found, missed

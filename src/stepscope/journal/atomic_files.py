@@ -40,6 +40,15 @@ def replace_file(path: Path, data: bytes, *, fsync: bool = False, mode: int = 0o
         file.write(data)
 
 
+def put_file(path: Path, data: bytes) -> None:
+    """Write a file that only its owner can read, and make its folder; nothing is written where it has this content."""
+    with contextlib.suppress(OSError):
+        if path.read_bytes() == data:
+            return
+    path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    replace_file(path, data)
+
+
 def append_synced(fd: int, data: bytes, size: int) -> None:
     """Append to a file of this size and fsync; OSError leaves the file as it was, where it can be truncated."""
     try:

@@ -75,6 +75,11 @@ def requests_path(home: Path, run: str) -> Path:
     return home / "requests" / f"{run}.json"
 
 
+def shipping_folder(home: Path) -> Path:
+    """The folder with the requests, locks and reports of shippers, and the options of their sinks."""
+    return home / "shipping"
+
+
 def list_runs(home: Path) -> list[str]:
     """Return the run ids of a home folder, sorted; folders with other names are skipped."""
     return sorted(entry.name for entry in _folders(runs_folder(home)) if is_safe(entry.name))

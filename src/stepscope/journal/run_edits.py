@@ -17,9 +17,9 @@ from stepscope.journal.quarantine import Entry, Quarantine, Unreadable, quaranti
 from stepscope.journal.segments import find_writer
 from stepscope.model.ports import Batch, Writer
 from stepscope.model.records import Event
+from stepscope.model.redaction import mask_text
 from stepscope.model.run_description import Change, Edit, in_order, safe_change
 from stepscope.model.run_requests import Request, Requests, asked_of, merged_all
-from stepscope.model.secret_text import mask_text
 from stepscope.wire import frames
 
 _SUFFIX = ".edits"

@@ -77,11 +77,6 @@ class Batch(NamedTuple):
         return self._replace(seq=number, records=self.records[start:stop], request=0)
 
 
-def offer_key(batches: "Sequence[Batch]") -> tuple[object, ...]:
-    """Identifies a group of batches and their lengths, to recognise a repeated offer."""
-    return tuple((*batch.key, len(batch.records)) for batch in batches)
-
-
 Write = Callable[[Batch], None]
 """Take a batch. Returning means *safe*; the only refusals are `Retry` and `Reject`."""
 

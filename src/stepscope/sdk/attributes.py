@@ -7,8 +7,7 @@ from itertools import islice
 from typing import Any
 
 from stepscope.model.attribute_limit import left_out
-from stepscope.model.redaction import key_text
-from stepscope.model.secret_text import mask_text
+from stepscope.model.redaction import key_text, mask_text
 from stepscope.sdk.context import text_of
 from stepscope.sdk.interrupts import pass_on
 

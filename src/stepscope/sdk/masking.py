@@ -6,8 +6,7 @@ from msgspec import msgpack
 
 from stepscope.model.names import SCOPE_SAMPLES
 from stepscope.model.records import LOG, SPAN, Alert, Event, Log, Metric, Span
-from stepscope.model.redaction import mask_data, redact
-from stepscope.model.secret_text import is_secret
+from stepscope.model.redaction import is_secret, mask_data, redact
 from stepscope.sdk.attributes import LONGEST_PLAIN, MAX_HARMLESS, NUMBERS, harmless, plain_texts
 from stepscope.sdk.context import pack_any
 

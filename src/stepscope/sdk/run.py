@@ -44,7 +44,6 @@ from stepscope.sdk.overhead import CallTimes, Overhead
 from stepscope.sdk.recorder import Recorder
 from stepscope.sdk.run_config import RunConfig
 from stepscope.sdk.run_protocols import OpenSpan, PackedLink
-from stepscope.sdk.self_diagnosis import SelfDiagnosis
 from stepscope.sdk.settings import MAX_SECONDS, Settings
 from stepscope.sdk.spans import Span, StepSpan, drop_left, open_span, open_step
 from stepscope.sdk.tensors import Refused, Row, step_number
@@ -59,6 +58,7 @@ if TYPE_CHECKING:
     from stepscope.sdk.media_values.writer import MediaWriter
     from stepscope.sdk.remote_control import LiveSettings, RemoteControl
     from stepscope.sdk.sample_records import Table
+    from stepscope.sdk.self_diagnosis import SelfDiagnosis
 
 _time_ns = time.time_ns
 new_mark = tuple.__new__
@@ -94,7 +94,13 @@ class Run(RunState):
     _media: "MediaWriter | None" = None
     """Encodes what was logged beside numbers; None until there is something."""
 
-    def __init__(self, settings: Settings, launch: Launch, config: Mapping[str, Any] | None = None) -> None:
+    def __init__(
+        self,
+        settings: Settings,
+        launch: Launch,
+        config: Mapping[str, Any] | None = None,
+        diagnosing: "Callable[[Run], SelfDiagnosis] | None" = None,
+    ) -> None:
         self.settings = settings
         self.launch = launch
         self.id = settings.run_id or launch.run or new_run_id()
@@ -116,7 +122,7 @@ class Run(RunState):
         self.periodic = PeriodicWork(self)
         self.positions = positions.Positions(self)
         self.periodic.collectors.append(self.positions)
-        self.diagnosis = SelfDiagnosis(self)
+        self.diagnosis = None if diagnosing is None else diagnosing(self)
         self.flusher = Flusher(
             self.recorder,
             self.outcomes,
@@ -126,7 +132,9 @@ class Run(RunState):
             periodic=self.periodic,
             diagnosis=self.diagnosis,
         )
-        self.finishing: list[Callable[[float, float], object]] = []
+        self.finishing: list[Callable[[float, float], object]] = (
+            [] if self.diagnosis is None else [self.diagnosis.close]
+        )
         """Called when all is in the journal, with the deadline and the time to wait for sinks; must not raise."""
         self.delivery = Delivery(self.outcomes)
         self.elsewhere: Callable[[], Run]
@@ -657,7 +665,8 @@ class Run(RunState):
         if self._media is not None:
             self._media.close(deadline - time.monotonic())
         self.periodic.collect()
-        self.diagnosis.last = True
+        if self.diagnosis is not None:
+            self.diagnosis.last = True
         self.flusher.flush(max(deadline - time.monotonic(), 0))
         self.periodic.record_end(self.status)
         self.periodic.beat(last=True)
@@ -715,7 +724,8 @@ class Run(RunState):
         if self._checkpoints is not None:
             self._checkpoints.after_fork()
         vars(self).pop("_media", None)  # the parent records what waits there
-        self.diagnosis.reset()
+        if self.diagnosis is not None:
+            self.diagnosis.reset()
         self.flusher.reset()
 
     def __copy__(self) -> "Run":

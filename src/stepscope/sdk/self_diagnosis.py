@@ -45,13 +45,17 @@ class SelfDiagnosis:
     def __init__(
         self,
         run: AlertingPart,
+        rules: "TrainerRules | None" = None,
+        on_alert: OnAlert | None = None,
+        *,
+        wanted: bool = True,
         clock: Callable[[], float] = time.perf_counter,
         pause: Callable[[float], None] = time.sleep,
     ) -> None:
         self._run, self._clock, self._pause = run, clock, pause
-        self.callback: Callback | None = None
-        self.rules: TrainerRules | None = None
-        """The alert rules of `init`, evaluated on the same records."""
+        self._rules, self._wanted = rules, wanted
+        """The alert rules of `init`, and whether the detectors get the records, too."""
+        self._callback = None if on_alert is None else Callback(run, on_alert)
         self.reset()
 
     def reset(self) -> None:
@@ -65,19 +69,12 @@ class SelfDiagnosis:
         """Whether the run ends: waiting records are diagnosed within the time limit before the end is recorded."""
         self._recorded: dict[tuple[object, ...], None] = {}
         """The identities of findings that were recorded as alerts, the oldest first."""
-        if self.rules is not None:
-            self.rules.reset()
-
-    @property
-    def wanted(self) -> bool:
-        """Whether records are diagnosed here: the setting, else whether there is a callback."""
-        chosen = self._run.settings.diagnosis
-        return self.callback is not None if chosen is None else chosen
+        if self._rules is not None:
+            self._rules.reset()
 
     def take(self, batch: list[bytes], attempt: int) -> None:
         """Receive records that were written."""
-        wanted = self.wanted
-        if not self._run.main or not (wanted or self.rules):
+        if not self._run.main:
             return
         self._attempt = attempt
         if max(map(len, batch), default=0) > LONGEST_LINE:
@@ -88,7 +85,7 @@ class SelfDiagnosis:
             self._diagnosis, self._loading = None, False
             return
         self._waiting.extend(batch)
-        if wanted and not self._loading and (self.rules or len(self._waiting) >= MIN_RECORDS):
+        if self._wanted and not self._loading and (self._rules or len(self._waiting) >= MIN_RECORDS):
             self._loading = True
             threading.Thread(target=self._load, name="stepscope-diagnosis", daemon=True).start()
 
@@ -105,8 +102,8 @@ class SelfDiagnosis:
 
     def work(self) -> None:
         """Diagnose waiting records within the time limit of a round, and report new findings."""
-        diagnosis, rules = self._diagnosis, self.rules
-        waits = diagnosis is None and self.wanted and not self.last
+        diagnosis, rules = self._diagnosis, self._rules
+        waits = diagnosis is None and self._wanted and not self.last
         if waits or not self._waiting or (diagnosis is None and rules is None):
             return
         left = LAST_SECONDS if self.last else ROUND_SECONDS
@@ -128,8 +125,8 @@ class SelfDiagnosis:
             self._report_new(diagnosis)
         if rules is not None:
             for breach in rules.take_breaches():
-                if self.callback is not None:
-                    self.callback.put(breach)
+                if self._callback is not None:
+                    self._callback.put(breach)
 
     def _report_new(self, diagnosis: "Diagnosis") -> None:
         if diagnosis.changes == self._seen:
@@ -143,8 +140,13 @@ class SelfDiagnosis:
                 del self._recorded[next(iter(self._recorded))]
             text, attrs = finding.text, describe(finding)
             self._run.alert(names.ALERT_FINDING, finding.severity, text, step=finding.last, **attrs)
-            if self.callback is not None:
-                self.callback.put(finding)
+            if self._callback is not None:
+                self._callback.put(finding)
+
+    def close(self, deadline: float, _until: float) -> None:
+        """Wait until the callback got every finding, at most until the deadline."""
+        if self._callback is not None:
+            self._callback.close(deadline)
 
 
 class Callback:
@@ -180,8 +182,8 @@ class Callback:
                 self._run.outcomes.add("failed", "on_alert", type(error).__name__)
                 self._run.outcomes.notice("on_alert", type(error).__name__, f"on_alert raised {error!r}")
 
-    def close(self, deadline: float, _until: float) -> None:
-        """Wait until the callback got every finding, at most until the deadline."""
+    def close(self, deadline: float) -> None:
+        """Wait until it got every finding, at most until the deadline."""
         if self._thread is None or self._thread is threading.current_thread():
             return
         try:

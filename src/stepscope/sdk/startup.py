@@ -11,9 +11,9 @@ from stepscope.model import names
 from stepscope.model.errors import ConfigError
 from stepscope.sdk import launch, log_capture, process_hooks, settings
 from stepscope.sdk.run import Run
-from stepscope.sdk.self_diagnosis import Callback, OnAlert
 
 if TYPE_CHECKING:
+    from stepscope.sdk.self_diagnosis import OnAlert, SelfDiagnosis
     from stepscope.sdk.trainer_rules import Given, TrainerRules
 
 ALERTS_FILE = "stepscope-alerts.yaml"
@@ -21,7 +21,7 @@ ALERTS_FILE = "stepscope-alerts.yaml"
 
 
 def check(
-    arguments: Mapping[str, Any], config: Mapping[str, Any] | None, alerts: "Given | None", on_alert: OnAlert | None
+    arguments: Mapping[str, Any], config: Mapping[str, Any] | None, alerts: "Given | None", on_alert: "OnAlert | None"
 ) -> Callable[[], Run] | None:
     """Return what creates the run; None when Stepscope is disabled. Raises ConfigError as `init` describes."""
     if on_alert is not None and not callable(on_alert):
@@ -38,22 +38,24 @@ def _create(
     chosen: settings.Settings,
     config: Mapping[str, Any] | None,
     rules: "Callable[[Run], TrainerRules] | None",
-    on_alert: OnAlert | None,
+    on_alert: "OnAlert | None",
 ) -> Run:
-    run = Run(chosen, launch.detect(), config)
-    _watch(run, rules, on_alert)
+    run = Run(chosen, launch.detect(), config, _diagnosing(chosen, rules, on_alert))
     for notice in settings.misspelt(os.environ):
         run.outcomes.notice_text(notice)
     return run
 
 
-def _watch(run: Run, rules: "Callable[[Run], TrainerRules] | None", on_alert: OnAlert | None) -> None:
-    """Evaluate alert rules together with the diagnosis of a run, and pass on what fires."""
-    if rules is not None:
-        run.diagnosis.rules = rules(run)
-    if on_alert is not None:
-        run.diagnosis.callback = callback = Callback(run, on_alert)
-        run.finishing.append(callback.close)
+def _diagnosing(
+    chosen: settings.Settings, rules: "Callable[[Run], TrainerRules] | None", on_alert: "OnAlert | None"
+) -> "Callable[[Run], SelfDiagnosis] | None":
+    """What judges the records of a run in its own process; None where no setting, rule or callback asks for that."""
+    wanted = on_alert is not None if chosen.diagnosis is None else chosen.diagnosis
+    if not wanted and rules is None:
+        return None
+    from stepscope.sdk.self_diagnosis import SelfDiagnosis
+
+    return lambda run: SelfDiagnosis(run, None if rules is None else rules(run), on_alert, wanted=wanted)
 
 
 def _alert_rules(given: "Given | None") -> "Callable[[Run], TrainerRules] | None":

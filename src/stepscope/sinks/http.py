@@ -20,7 +20,7 @@ from urllib.parse import parse_qsl, unquote, urlencode, urlsplit, urlunsplit
 import msgspec
 
 from stepscope.model.errors import ConfigError, Retry
-from stepscope.model.secret_text import is_secret
+from stepscope.model.redaction import is_secret
 from stepscope.sinks.tls_calls import in_openssl
 
 

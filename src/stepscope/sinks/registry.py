@@ -170,6 +170,22 @@ class Chosen(msgspec.Struct, frozen=True):
     def __repr__(self) -> str:
         return f"{self.name} ({self.config.place})"
 
+    def stored(self) -> "StoredSink":
+        """What a file holds of it."""
+        return StoredSink(self.name, msgspec.Raw(msgspec.json.encode(self.config)), self.filter)
+
+
+class StoredSink(msgspec.Struct):
+    """A configured sink in a file, which only its owner may read."""
+
+    name: str
+    config: msgspec.Raw
+    filter: RecordFilter = RecordFilter()
+
+    def chosen(self) -> Chosen:
+        """The sink; ValueError when it is unknown or its options are."""
+        return Chosen(self.name, msgspec.json.decode(self.config, type=find(self.name)), self.filter)
+
 
 Options = TypeVar("Options")
 

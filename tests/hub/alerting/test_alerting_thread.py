@@ -66,7 +66,7 @@ def feed(alerting: Alerting, clock: Clock, *values: float, run: str = "r1") -> N
     """Store values one second apart, and evaluate each."""
     for step, value in enumerate(values):
         clock.pass_by(1)
-        alerting.take(items(clock, value, step, run))
+        alerting.waiting.add(items(clock, value, step, run))
         alerting.step()
 
 
@@ -95,12 +95,12 @@ def test_findings_are_alerts_once(open_hub: Callable[..., Alerting], clock: Cloc
     """A finding reported again, also after a restart and after it resolved, is the alert it was."""
     finding = Finding("not_finite", "FATAL", "loss is NaN", step=3, key="trainer/loss", time=clock.ns)
     for alerting in (open_hub(), open_hub()):
-        alerting.take_findings([Changed("r1", "gpt", [finding])])
+        alerting.waiting.put([Changed("r1", "gpt", [finding])])
         alerting.step()
         assert [(each.state, each.severity) for each in alerting.alerts()] == [("firing", "FATAL")]
     clock.pass_by(20 * 60)
     alerting.step()
-    alerting.take_findings([Changed("r1", "gpt", [finding])])
+    alerting.waiting.put([Changed("r1", "gpt", [finding])])
     alerting.step()
     assert [each.state for each in alerting.alerts()] == ["resolved"]
 
@@ -119,7 +119,7 @@ def test_only_built_in_rules_let_the_thread_rest(open_hub: Callable[..., Alertin
     alerting = open_hub()
     feed(alerting, clock, 6)
     assert alerting._is_resting()
-    alerting.take_findings([Changed("r1", "gpt", [Finding("spike", "ERROR", "loss jumped", step=3, time=clock.ns)])])
+    alerting.waiting.put([Changed("r1", "gpt", [Finding("spike", "ERROR", "loss jumped", step=3, time=clock.ns)])])
     alerting.step()
     assert not alerting._is_resting()
     assert not open_hub(RULES)._is_resting()
@@ -208,18 +208,18 @@ def test_silences_and_marks(open_hub: Callable[..., Alerting], clock: Clock) -> 
     assert (kept["r2"].expected, kept["r2"].muted) == (True, "expected, marked by ann")
 
 
-@pytest.mark.parametrize(("limit", "most"), [("MAX_WAITING", 3), ("MAX_WAITING_BYTES", 1300)])
+@pytest.mark.parametrize(("limit", "most"), [("most_records", 3), ("most_bytes", 1300)])
 def test_too_much_is_passed_over(
     open_hub: Callable[..., Alerting], clock: Clock, monkeypatch: pytest.MonkeyPatch, limit: str, most: int
 ) -> None:
     """If records arrive faster than they are evaluated, some are skipped and counted; ingest does not wait."""
     alerting = open_hub(RULES)
-    monkeypatch.setattr(f"stepscope.hub.alerting.alerting_thread.{limit}", most)
+    monkeypatch.setattr(alerting.waiting, limit, most)
     for step in range(5):
-        alerting.take([item._replace(bytes=400) for item in items(clock, 1.0, step)])
-    assert alerting.passed_over == 2
+        alerting.waiting.add([item._replace(bytes=400) for item in items(clock, 1.0, step)])
+    assert alerting.waiting.skipped == 2
     alerting.step()
-    alerting.take(items(clock, 6.0, 9))
+    alerting.waiting.add(items(clock, 6.0, 9))
     alerting.step()
     assert len(alerting.alerts()) == 1
 

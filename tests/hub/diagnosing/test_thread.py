@@ -170,14 +170,14 @@ def test_findings_missed_by_the_thread_are_read_from_the_store(world: World) -> 
     assert world.kinds("r") == ["spike"]
 
 
-@pytest.mark.parametrize(("limit", "most"), [("MAX_WAITING", 10), ("MAX_WAITING_BYTES", 1000)])
+@pytest.mark.parametrize(("limit", "most"), [("most_records", 10), ("most_bytes", 1000)])
 def test_a_queue_that_overflows_is_counted(
     world: World, monkeypatch: pytest.MonkeyPatch, limit: str, most: int
 ) -> None:
     """After an overflow, of records or of their memory, the affected runs are replayed from the store."""
     world.store(batch(1, [began(), *losses(0, 60)]))
     world.settle()
-    monkeypatch.setattr(thread, limit, most)
+    monkeypatch.setattr(world.diagnosing.waiting, limit, most)
     world.store(batch(2, losses(60, 120)))
     assert world.diagnosing.is_waiting("r")
     assert world.diagnosing.health()["queued_records"] <= 10
@@ -282,7 +282,7 @@ def test_a_batch_too_large_for_the_queue_is_not_forgotten(world: World, monkeypa
     """The run of such a batch is incomplete until it is replayed, even if nothing else is queued."""
     world.store(batch(1, [began(), *losses(0, 60)]))
     world.settle()
-    monkeypatch.setattr(thread, "MAX_WAITING", 10)
+    monkeypatch.setattr(world.diagnosing.waiting, "most_records", 10)
     world.store(batch(2, losses(60, 120)))
     world.diagnosing._store_changed(world.diagnosing._clock())
     assert world.diagnosing.is_waiting("r")

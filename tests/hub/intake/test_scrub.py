@@ -11,7 +11,7 @@ from stepscope.hub.intake.scrub import CUT, NAME_CUT, TOO_DEEP, TOO_MANY, TOO_MA
 from stepscope.hub.limits import Limits
 from stepscope.model.ports import Batch, Writer
 from stepscope.model.records import Alert, Event, Instrument, Link, Log, Metric, Record, Span, SpanEvent
-from stepscope.model.secret_text import MASK
+from stepscope.model.redaction import MASK
 from tests.model.secret_corpus import Planted, planted
 
 SMALL = Limits(attributes=3, text=10, name=27, long_text=20, keys=2)

@@ -68,7 +68,7 @@ def test_alerts_are_kept_to_a_project(hub: Hub, seen_by: Callable[..., Any]) -> 
     hub.alerting.save_rules("rules: [{name: any, key: trainer/loss, when: '> -1'}]")
     writer = Writer(id="w", run="big", project="gpt")
     batch = Batch(writer, 1, [Metric(time.time_ns(), 1, None, "trainer", {"loss": 1.0})])
-    hub.alerting.take([ReceivedBatch("test", batch)])
+    hub.alerting.waiting.add([ReceivedBatch("test", batch)])
     hub.alerting.step()
     (alert,) = seen_by("gpt", "/api/alerts/states?rule=any").json()["alerts"]
     assert seen_by("tiny", "/api/alerts/states").json()["alerts"] == []

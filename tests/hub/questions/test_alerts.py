@@ -28,7 +28,9 @@ def fired(hub: Hub, ask: Ask) -> str:
     assert answer.status_code == 200, answer.text
     writer = Writer(id="w0", run="big", project="gpt", name="baseline", wall_ns=START)
     now = time.time_ns()  # a value of the past would be history, of which nobody is notified
-    hub.alerting.take([ReceivedBatch("t", Batch(writer, 9, [Metric(now, SPIKE, None, "trainer", {"loss": 9.0})]))])
+    hub.alerting.waiting.add(
+        [ReceivedBatch("t", Batch(writer, 9, [Metric(now, SPIKE, None, "trainer", {"loss": 9.0})]))]
+    )
     hub.alerting.step()
     (alert,) = [each for each in hub.alerting.alerts() if each.subject.rule == "spike"]
     return alert.id

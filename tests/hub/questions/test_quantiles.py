@@ -6,7 +6,7 @@ import pytest
 
 from stepscope.hub.questions.distributions import DistributionRow
 from stepscope.hub.questions.distributions.quantiles import Extent, bucket_counts, histogram_quantiles, quantile
-from stepscope.hub.store.read.series_catalog import SeriesRow
+from stepscope.hub.store.read.run_catalog import SeriesRow
 from stepscope.model.records import ExponentialHistogram, Histogram, Summary
 from tests.hub.questions.conftest import Get
 from tests.hub.questions.world import SPIKE, STEPS

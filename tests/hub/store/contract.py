@@ -8,15 +8,14 @@ from msgspec import structs
 
 from stepscope.hub.questions.distributions import read_distributions
 from stepscope.hub.questions.logs import find_alerts, find_logs
-from stepscope.hub.questions.series import Series, read_series, series_json
+from stepscope.hub.questions.series import Series, SeriesQuery, read_series, series_json
 from stepscope.hub.questions.series.metric_keys import list_keys
-from stepscope.hub.questions.series.series_sql import SeriesQuery
 from stepscope.hub.questions.step.step_sql import read_step
 from stepscope.hub.questions.toolbox.conditions import RecordQuery
 from stepscope.hub.questions.traces.stored_spans import find_spans, open_spans, read_trace
 from stepscope.hub.store import rollups
 from stepscope.hub.store.maintenance import describe
-from stepscope.hub.store.read.run_catalog import list_runs, read_writers, run_number
+from stepscope.hub.store.read.run_catalog import find_series, list_runs, read_writers, run_number
 from stepscope.hub.store.read.sample_rows import (
     SampleRow,
     by_column,
@@ -29,7 +28,6 @@ from stepscope.hub.store.read.sample_rows import (
     sample_tables,
     with_prompts,
 )
-from stepscope.hub.store.read.series_catalog import find_series
 from stepscope.hub.store.rollups import MARK
 from stepscope.hub.store.schema import NO_STEP, PUBLIC
 from stepscope.hub.store.store import Store

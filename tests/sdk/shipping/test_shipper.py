@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from stepscope.sdk.shipping.shipper import leave_behind
-from stepscope.sdk.shipping.sink_requests import lock_home
+from stepscope.sdk.shipping.shipper_process import lock_home
 
 
 def test_a_forked_process_does_not_keep_the_lock(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from typing import Any
 from stepscope.extend.importer import Chunk, FoundRun, NextChunk, Skip, Source, layout, select
 from stepscope.model.errors import ConfigError
 from stepscope.model.records import Log, Metric
-from stepscope.model.secret_text import mask_text
+from stepscope.model.redaction import mask_text
 
 _END = 0xFE
 """Ends each name in a path; also starts a number."""

@@ -10,7 +10,7 @@ from typing import Any
 from stepscope.extend.importer import Chunk, FoundRun, NextChunk, Part, Skip, Source, layout
 from stepscope.model.errors import ConfigError
 from stepscope.model.records import Histogram, Log, Metric
-from stepscope.model.secret_text import mask_text
+from stepscope.model.redaction import mask_text
 
 _NEEDED = {"project_id", "run_id", "attribute_path", "attribute_type", "step", "timestamp", "float_value"}
 _CONFIG = {

@@ -14,8 +14,7 @@ from stepscope.extend.importer import LARGEST_RECORD, Chunk, FoundRun, Part, Ski
 from stepscope.model.names import EVENT_STARTED
 from stepscope.model.records import Event as OurEvent
 from stepscope.model.records import Log, Metric
-from stepscope.model.redaction import redact
-from stepscope.model.secret_text import mask_text
+from stepscope.model.redaction import mask_text, redact
 
 CHUNK_BYTES = 2 << 20
 LARGEST_EVENT = 64 << 20

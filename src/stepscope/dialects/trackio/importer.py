@@ -22,9 +22,8 @@ from stepscope.extend.importer import (
 )
 from stepscope.model.names import SCOPE_SAMPLES, SEVERITIES
 from stepscope.model.records import Alert, Log
-from stepscope.model.redaction import redact
+from stepscope.model.redaction import mask_text, redact
 from stepscope.model.sample_columns import MAX_COLUMNS, MAX_NAME
-from stepscope.model.secret_text import mask_text
 from stepscope.wire.nested_rows import as_step
 
 CHUNK_ROWS = 1_000

@@ -12,8 +12,7 @@ from stepscope.dialects.wandb.wire import EVENT_VALUES, read_table
 from stepscope.extend.importer import Chunk, FolderFiles, FoundRun, NextChunk, Part, Skip, Source, SourceFile, layout
 from stepscope.model.names import EVENT_CONFIG, SCOPE_SAMPLES, SEVERITIES
 from stepscope.model.records import Alert, Event, Log
-from stepscope.model.redaction import redact
-from stepscope.model.secret_text import mask_text
+from stepscope.model.redaction import mask_text, redact
 from stepscope.wire.nested_rows import as_step, machine_values, nanoseconds, read_definitions
 from stepscope.wire.protobuf_fields import fields, signed, text
 

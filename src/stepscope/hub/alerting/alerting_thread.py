@@ -24,7 +24,7 @@ from stepscope.hub.intake.store_pump import ReceivedBatch
 from stepscope.hub.limits import MEGA
 from stepscope.hub.store.engine import EngineError
 from stepscope.hub.texts import Texts
-from stepscope.hub.threads import Topic
+from stepscope.hub.threads import StoredRecords, Topic
 from stepscope.model.errors import Retry
 from stepscope.model.ports import Batch, Writer
 
@@ -40,40 +40,6 @@ MAX_WAITING, MAX_WAITING_BYTES = 400_000, 256 * MEGA
 """The most queued records, and their memory; more are skipped and counted, so that the store never waits."""
 
 
-class WaitingRecords:
-    """A bounded queue; adding never blocks. Safe from several threads."""
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._queue: deque[Batch | Changed] = deque()
-        self._records = self._bytes = 0
-        self.passed_over = 0
-        """Records that are not evaluated because too many waited."""
-
-    def add(self, items: Sequence[ReceivedBatch]) -> None:
-        """Add records that were just stored."""
-        with self._lock:
-            for item in items:
-                count = len(item.batch.records)
-                if self._records + count > MAX_WAITING or self._bytes + item.bytes > MAX_WAITING_BYTES:
-                    self.passed_over += count
-                    continue
-                self._records += count
-                self._bytes += item.bytes
-                self._queue.append(item.batch)
-
-    def add_findings(self, changed: Iterable[Changed]) -> None:
-        """Add findings that were just stored."""
-        with self._lock:
-            self._queue.extend(changed)
-
-    def take(self) -> deque[Batch | Changed]:
-        """Take everything."""
-        with self._lock:
-            found, self._queue, self._records, self._bytes = self._queue, deque(), 0, 0
-            return found
-
-
 class RuleStatus(NamedTuple):
     """An active rule and its state."""
 
@@ -84,7 +50,7 @@ class RuleStatus(NamedTuple):
 
 
 class Alerting:
-    """The alerts of a hub. `take` and `take_findings` are subscribers and never block; all methods are thread-safe."""
+    """The alerts of a hub: what is stored waits in a queue for its thread. All methods are thread-safe."""
 
     def __init__(
         self,
@@ -109,7 +75,6 @@ class Alerting:
         self._ended, self._now = ended, now
         self._log: AlertStore = shared or AlertLog(folder)
         self._lock = threading.RLock()
-        self._waiting = WaitingRecords()
         self.problem = ""
         self._mistakes: list[FileMistake] = []
         self._stamp: tuple[object, ...] = ()
@@ -124,14 +89,15 @@ class Alerting:
         self._load_rules()
         self._followed = FollowedRuns(self._log, lambda: self._evaluator, now)
         self._wake, self._halt = threading.Event(), threading.Event()
+        self.waiting: StoredRecords[Changed] = StoredRecords(MAX_WAITING, MAX_WAITING_BYTES, self._wake)
         self._thread = threading.Thread(target=self._loop, name="stepscope-alerts", daemon=True)
         self._log.subscribe(self._wake.set)
         if page is not None:
             page.subscribe(self.look_soon)
         if stored is not None:
-            stored.subscribe(self.take)
+            stored.subscribe(self.waiting.add)
         if found is not None:
-            found.subscribe(self.take_findings)
+            found.subscribe(self.waiting.put)
 
     def start(self) -> None:
         """Start the thread."""
@@ -164,21 +130,6 @@ class Alerting:
         """Whether there are rules or notifiers beside the built-in ones."""
         return any(stamp is not None for stamp in self._stamp)
 
-    @property
-    def passed_over(self) -> int:
-        """Records that were not evaluated because too many waited."""
-        return self._waiting.passed_over
-
-    def take(self, items: Sequence[ReceivedBatch]) -> None:
-        """Queue records that were just stored."""
-        self._waiting.add(items)
-        self._wake.set()
-
-    def take_findings(self, changed: Sequence[Changed]) -> None:
-        """Queue findings that were just stored."""
-        self._waiting.add_findings(changed)
-        self._wake.set()
-
     def look_soon(self) -> None:
         """Look at the rules at once."""
         self._looked = 0
@@ -202,7 +153,7 @@ class Alerting:
 
     def step(self) -> None:
         """Evaluate queued records, write changed alerts, and send due notifications."""
-        waiting = self._waiting.take()
+        waiting, _ = self.waiting.take()
         with self._lock:
             now = self._now()
             self._take_changes()

@@ -23,7 +23,7 @@ from stepscope.hub.store.read.run_row import RunRow
 from stepscope.hub.store.read.step_times import earlier_step_times
 from stepscope.hub.store.store import Store
 from stepscope.hub.store.write.finding_rows import Diagnosed, write_findings
-from stepscope.hub.threads import Topic
+from stepscope.hub.threads import StoredRecords, Topic
 from stepscope.model.ports import Batch
 from stepscope.model.states import ENDED
 
@@ -290,7 +290,7 @@ class Changed(NamedTuple):
 
 
 class Diagnosing:
-    """Diagnoses the runs of a hub. `take` is a subscriber and never blocks; all methods are thread-safe."""
+    """Diagnoses the runs of a hub: what is stored waits in a queue for its thread. All methods are thread-safe."""
 
     def __init__(
         self,
@@ -307,20 +307,16 @@ class Diagnosing:
         self._is_watched = is_watched
         """Whether someone reads, or is told: else what shows by its absence is looked for less often."""
         self._store, self._states, self._busy, self._clock = store, states, busy, clock
-        self._queue: deque[Batch] = deque()
-        self._queued = self._queued_bytes = 0
-        self._missed: set[str] = set()
-        """Runs of which records came that the queue had no room for."""
-        self._queue_lock = threading.Lock()
         self._work = threading.RLock()
         """Held while runs are diagnosed."""
         self._live: dict[str, TrackedRun] = {}
         self._replays = Replays(store.engine, states, busy, clock, store.is_written_here)
         self._announced: deque[tuple[str, str]] = deque()
         """Runs and projects whose findings are to be passed on again."""
-        self._waiting: set[str] = set()
-        """Runs with records that are not diagnosed, or findings that are not stored."""
+        self._unstored: set[str] = set()
+        """Runs with records that were taken and are not diagnosed, or findings that are not stored."""
         self._wake, self._halt = threading.Event(), threading.Event()
+        self.waiting: StoredRecords[Batch] = StoredRecords(MAX_WAITING, MAX_WAITING_BYTES, self._wake)
         self._looked = False
         """Whether it is known which runs were not diagnosed before this hub started."""
         self._ticked = 0.0
@@ -332,7 +328,7 @@ class Diagnosing:
         self.found: Topic[Sequence[Changed]] = found or Topic()
         """Runs whose findings were just stored, announced on this thread."""
         if stored is not None:
-            stored.subscribe(self.take)
+            stored.subscribe(self.waiting.add)
         if marked is not None:
             marked.subscribe(lambda mark: self.announce(mark.run, mark.project))
         self._thread = threading.Thread(target=self._loop, name="stepscope-diagnosing", daemon=True)
@@ -353,23 +349,9 @@ class Diagnosing:
             except EngineError as error:
                 self.problem = str(error)
 
-    def take(self, items: Sequence[ReceivedBatch]) -> None:
-        """Queue records that were just stored."""
-        with self._queue_lock:
-            for item in items:
-                run, count = item.batch.writer.run, len(item.batch.records)
-                self._waiting.add(run)
-                if self._queued + count > MAX_WAITING or self._queued_bytes + item.bytes > MAX_WAITING_BYTES:
-                    self._missed.add(run)
-                    continue
-                self._queue.append(item.batch)
-                self._queued += count
-                self._queued_bytes += item.bytes
-        self._wake.set()
-
     def is_waiting(self, run: str) -> bool:
         """Return whether stored records of a run are not diagnosed yet."""
-        return not self._looked or run in self._waiting or self._replays.is_queued(run)
+        return not self._looked or run in self.waiting.runs or run in self._unstored or self._replays.is_queued(run)
 
     def progress(self, run: str) -> float:
         """Return the diagnosed share of a run's records; where some are missing, the run is diagnosed next."""
@@ -397,7 +379,7 @@ class Diagnosing:
         with self._work:
             self._live.pop(run, None)
             self._replays.forget(run)
-            self._waiting.discard(run)
+            self._unstored.discard(run)
 
     def catch_up(self, run: str) -> float:
         """Diagnose what is not diagnosed of a run, on the calling thread; return the diagnosed share."""
@@ -412,7 +394,7 @@ class Diagnosing:
                     self._live[run] = done
                     self._wake.set()
             self._settle([self._live[run]] if run in self._live else [])
-            self._waiting.discard(run)
+            self._unstored.discard(run)
         return 1.0
 
     def _is_over(self, run: str) -> bool:
@@ -432,7 +414,7 @@ class Diagnosing:
             "live_runs": len(self._live),
             "waiting_runs": len(self._replays),
             "replaying": self._replays.current,
-            "queued_records": self._queued,
+            "queued_records": self.waiting.records,
             "overflows": self.overflows,
             "failed_runs": dict(list(self._failed.items())[:10]),
         }
@@ -500,10 +482,7 @@ class Diagnosing:
 
     def _drain(self) -> bool:
         """Diagnose queued records; a run that is not followed from its first record on is queued for replay."""
-        with self._queue_lock:
-            batches, missed = list(self._queue), self._missed
-            self._queue.clear()
-            self._queued, self._queued_bytes, self._missed = 0, 0, set()
+        batches, missed = self.waiting.take(self._unstored.update)
         by_run: dict[str, list[Batch]] = {run: [] for run in missed}
         for batch in batches:
             by_run.setdefault(batch.writer.run, []).append(batch)
@@ -572,10 +551,8 @@ class Diagnosing:
         ]  # fmt: skip
         if quiet:
             self._settle(quiet[:8])
-        with self._queue_lock:
-            if not self._queue and not self._missed:
-                unstored = {each.id for each in self._live.values() if each.changed}
-                self._waiting = {run for run in self._waiting if run in unstored or self._replays.is_queued(run)}
+        unstored = {each.id for each in self._live.values() if each.changed}
+        self._unstored = {run for run in self._unstored if run in unstored or self._replays.is_queued(run)}
 
     def _settle(self, runs: Sequence[TrackedRun]) -> None:
         """Store the findings of runs with the last diagnosed commit."""

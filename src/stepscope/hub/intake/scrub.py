@@ -16,8 +16,17 @@ from stepscope.model.attribute_limit import left_out
 from stepscope.model.names import ATTR_EXEMPLARS, SCOPE_SAMPLES
 from stepscope.model.ports import Batch, Writer
 from stepscope.model.records import Alert, Attrs, Event, Instrument, Log, Metric, Record, Span, SpanEvent
-from stepscope.model.redaction import hides, mask_bytes, mask_data, mask_list, masked, safe_key
-from stepscope.model.secret_text import SHORTEST, is_secret, mask_text
+from stepscope.model.redaction import (
+    SHORTEST,
+    hides,
+    is_secret,
+    mask_bytes,
+    mask_data,
+    mask_list,
+    mask_text,
+    masked,
+    safe_key,
+)
 
 CUT = "attribute cut"
 NAME_CUT = "name or message cut"

@@ -13,18 +13,17 @@ from stepscope.hub.questions.distributions import DistributionRow, ExemplarRow, 
 from stepscope.hub.questions.logs import RecordJson, find_alerts, find_logs, record_json
 from stepscope.hub.questions.series.metric_keys import find_metrics
 from stepscope.hub.questions.toolbox.conditions import RecordQuery
-from stepscope.hub.questions.toolbox.endpoint import RUN, Endpoint, Reader, Stream, safe_name
-from stepscope.hub.questions.toolbox.params import Binary, Param, bad_request
+from stepscope.hub.questions.toolbox.endpoint import RUN, Binary, Endpoint, Param, Reader, Stream, safe_name
 from stepscope.hub.questions.traces.stored_spans import SpanJson, SpanRow, find_spans, span_json
+from stepscope.hub.refusals import bad_request
 from stepscope.hub.store import literal
 from stepscope.hub.store.columns import exact_number
 from stepscope.hub.store.engine import Engine
 from stepscope.hub.store.read import arrow
 from stepscope.hub.store.read.arrow import Points
 from stepscope.hub.store.read.log_rows import LogRow
-from stepscope.hub.store.read.run_catalog import step_of
+from stepscope.hub.store.read.run_catalog import SeriesRow, find_series, read_totals, step_of
 from stepscope.hub.store.read.sample_rows import every_sample, sample_columns
-from stepscope.hub.store.read.series_catalog import SeriesRow, find_series, read_totals
 from stepscope.model.errors import ConfigError
 from stepscope.model.records import Histogram, Log, Summary, word
 from stepscope.wire.plain import plain

@@ -8,8 +8,8 @@ from msgspec import Meta
 from stepscope.alerts.alert import finding_subject, findings_json
 from stepscope.diagnosis.findings_json import FindingJson
 from stepscope.hub.questions.alerts.alert_states import MarkJson, alerting, mark_json
-from stepscope.hub.questions.toolbox.endpoint import RUN, Endpoint, Reader
-from stepscope.hub.questions.toolbox.params import decode_body, not_found
+from stepscope.hub.questions.toolbox.endpoint import RUN, Endpoint, Reader, decode_body
+from stepscope.hub.refusals import not_found
 from stepscope.hub.store.read.finding_catalog import read_findings
 
 

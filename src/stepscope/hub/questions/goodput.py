@@ -3,12 +3,10 @@
 from collections.abc import Mapping, Sequence
 from typing import Any, TypedDict
 
-from stepscope.hub.questions.toolbox.endpoint import RUN, Endpoint, Reader
-from stepscope.hub.questions.toolbox.params import Param
+from stepscope.hub.questions.toolbox.endpoint import RUN, Endpoint, Param, Reader
 from stepscope.hub.store import literal
 from stepscope.hub.store.engine import Engine
-from stepscope.hub.store.read.run_catalog import list_runs
-from stepscope.hub.store.read.series_catalog import SeriesRow, find_series, span_of
+from stepscope.hub.store.read.run_catalog import SeriesRow, find_series, list_runs, span_of
 from stepscope.hub.store.schema import NO_STEP
 from stepscope.model import names
 from stepscope.model.goodput_sums import (

@@ -16,8 +16,7 @@ from stepscope.hub.diagnosing.thread import Changed
 from stepscope.hub.live import Live, Moment, Subscription, TooMany
 from stepscope.hub.questions.logs import RecordJson, record_json
 from stepscope.hub.questions.openapi import errors, parameters
-from stepscope.hub.questions.toolbox import params
-from stepscope.hub.questions.toolbox.params import Param, seconds
+from stepscope.hub.questions.toolbox.endpoint import Param, check, check_shared, seconds
 from stepscope.hub.questions.traces.stored_spans import SpanJson, SpanRow, span_json
 from stepscope.hub.refusals import Refusal, Refused, error_response
 from stepscope.hub.security.guard import Access, access_of
@@ -124,8 +123,8 @@ class LiveEvents:
     async def answer(self, request: Request) -> Response:
         """Start a stream of events."""
         try:
-            given = params.check(PARAMS, {}, request.query_params.multi_items(), attrs=False)
-            params.check_shared(access_of(request.scope).run, given)
+            given = check(PARAMS, {}, request.query_params.multi_items(), attrs=False)
+            check_shared(access_of(request.scope).run, given)
         except Refused as refused:
             return error_response(refused.refusal)
         loop, arrived = asyncio.get_running_loop(), asyncio.Event()

@@ -9,12 +9,15 @@ from stepscope.hub.questions.toolbox.endpoint import (
     LIMIT,
     OF_RECORDS,
     OFFSET,
+    Attrs,
     Endpoint,
+    Next,
+    Param,
     Reader,
     page_of,
     record_conditions,
+    seconds,
 )
-from stepscope.hub.questions.toolbox.params import Attrs, Next, Param, seconds
 from stepscope.hub.store.engine import Engine
 from stepscope.hub.store.read.log_rows import LogRow, read_log_rows
 from stepscope.model import names

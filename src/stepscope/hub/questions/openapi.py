@@ -8,8 +8,7 @@ from typing import Any
 import msgspec
 
 from stepscope.hub import questions
-from stepscope.hub.questions.toolbox.endpoint import PARTIAL, Endpoint, Partial
-from stepscope.hub.questions.toolbox.params import Error, Param, Schema
+from stepscope.hub.questions.toolbox.endpoint import PARTIAL, Endpoint, Error, Param, Partial, Schema
 
 _BESIDE = ("openapi", "routes", "live_events")
 """The modules that use this one."""

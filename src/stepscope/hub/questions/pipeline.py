@@ -7,7 +7,7 @@ import msgspec
 from msgspec import Meta
 
 from stepscope.hub.questions.toolbox.endpoint import Endpoint, Reader
-from stepscope.hub.questions.toolbox.params import forbidden
+from stepscope.hub.refusals import forbidden
 from stepscope.journal.quarantine import Quarantine, quarantined
 from stepscope.model.records import Seconds
 

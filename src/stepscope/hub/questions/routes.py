@@ -16,20 +16,21 @@ from stepscope.hub.live import Live
 from stepscope.hub.questions.alerts.alert_snapshot import take as take_snapshot
 from stepscope.hub.questions.live_events import PATH, LiveEvents, describe
 from stepscope.hub.questions.openapi import ENDPOINTS, document
-from stepscope.hub.questions.toolbox import params
 from stepscope.hub.questions.toolbox.endpoint import (
     Endpoint,
     Lane,
     Reader,
     StoredFile,
     Stream,
+    check,
+    check_shared,
     encode_answer,
     partial_headers,
     partial_reads,
     partial_stream,
 )
 from stepscope.hub.receivers.bodies import Body, LimitedRoute, read_body
-from stepscope.hub.refusals import Refusal, Refused, json_response
+from stepscope.hub.refusals import Refusal, Refused, json_response, not_found
 from stepscope.hub.runs.bucket import RemoteFile
 from stepscope.hub.runs.run_files import RemoteFileResponse, StoredFileResponse, disposition
 from stepscope.hub.security.guard import Access, access_of
@@ -152,7 +153,7 @@ def _file(found: StoredFile, wanted: str) -> Response:
     try:
         return StoredFileResponse(found.path, found.media_type, headers)
     except OSError:
-        raise params.not_found(f"the file {found.name[:200]!r} was deleted") from None
+        raise not_found(f"the file {found.name[:200]!r} was deleted") from None
 
 
 def _with_headers(response: Response, missing: MissingShards) -> Response:
@@ -209,11 +210,11 @@ async def _disconnected(request: Request) -> None:
 
 
 def _answer(source: Source, endpoint: Endpoint, request: Request, body: Body | None, stop: Stop) -> Any:
-    given = params.check(endpoint.params, request.path_params, request.query_params.multi_items(), attrs=endpoint.attrs)
+    given = check(endpoint.params, request.path_params, request.query_params.multi_items(), attrs=endpoint.attrs)
     if body is not None:
         given["body"] = body.unpacked()
     access = access_of(request.scope)
-    params.check_shared(access.run, given)
+    check_shared(access.run, given)
     who = access.user(request.headers.get(USER, ""))
     reader = replace(source.reader, project=access.project, only=access.run, stop=stop, who=who)
     return endpoint.answer(reader, given)

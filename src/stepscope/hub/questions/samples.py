@@ -8,8 +8,8 @@ from typing import Annotated, Any, TypedDict
 
 from msgspec import Meta
 
-from stepscope.hub.questions.toolbox.endpoint import OFFSET, RUN, Endpoint, Reader
-from stepscope.hub.questions.toolbox.params import Next, Param, bad_request, not_found, seconds
+from stepscope.hub.questions.toolbox.endpoint import OFFSET, RUN, Endpoint, Next, Param, Reader, seconds
+from stepscope.hub.refusals import bad_request, not_found
 from stepscope.hub.store import literal
 from stepscope.hub.store.read.run_catalog import step_of
 from stepscope.hub.store.read.sample_rows import (

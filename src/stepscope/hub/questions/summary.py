@@ -5,7 +5,7 @@ from typing import Annotated, Any, TypedDict
 from msgspec import Meta
 
 from stepscope.hub.questions.toolbox.endpoint import RUN, Endpoint, Reader
-from stepscope.hub.store.read.series_catalog import find_series, read_totals
+from stepscope.hub.store.read.run_catalog import find_series, read_totals
 from stepscope.model.names import OVERHEAD, severity_word
 from stepscope.model.records import Number, word
 

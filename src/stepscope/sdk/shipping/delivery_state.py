@@ -7,7 +7,7 @@ import msgspec
 
 from stepscope.journal.atomic_files import holder
 from stepscope.journal.following import Following
-from stepscope.journal.layout import host_name, is_alive
+from stepscope.journal.layout import host_name, is_alive, shipping_folder
 from stepscope.sdk.shipping import sink_requests
 from stepscope.sdk.shipping.sink_worker import Report
 
@@ -32,7 +32,7 @@ class Pending(msgspec.Struct, frozen=True):
 def running_shippers(home: Path) -> dict[str, int]:
     """Return the pid of the running shipper of each host, as far as its lock can be seen from here."""
     found = {}
-    for path in sorted(sink_requests.folder(home).glob("*.lock")):
+    for path in sorted(shipping_folder(home).glob("*.lock")):
         with contextlib.suppress(ValueError):  # it is about to sign
             pid = holder(path)
             if pid is not None:
@@ -43,7 +43,7 @@ def running_shippers(home: Path) -> dict[str, int]:
 def latest_reports(home: Path) -> dict[str, Report]:
     """Return the last report about each sink, by its id."""
     reports = []
-    for path in sink_requests.folder(home).glob("*.report"):
+    for path in shipping_folder(home).glob("*.report"):
         with contextlib.suppress(OSError, ValueError):
             reports.append(msgspec.json.decode(path.read_bytes(), type=Report))
     return {report.sink: report for report in sorted(reports, key=lambda report: report.time)}

@@ -12,10 +12,11 @@ from pathlib import Path
 from stepscope.journal import quarantine
 from stepscope.journal.atomic_files import Locked, holder
 from stepscope.journal.following import Following
-from stepscope.journal.layout import host_name
+from stepscope.journal.layout import host_name, shipping_folder
 from stepscope.model import formatting
 from stepscope.sdk.run import Run
 from stepscope.sdk.shipping import sink_requests
+from stepscope.sdk.shipping.shipper_process import lock_home
 from stepscope.sdk.shipping.sink_requests import GIVE_UP_SECONDS
 from stepscope.sdk.shipping.sink_worker import COUNT_SECONDS, SinkWorker, counters, stop_all
 from stepscope.sinks.registry import Chosen
@@ -64,7 +65,7 @@ def _request(run: Run, sinks: Sequence[Chosen]) -> None:
         run.outcomes.notice(
             "shipper",
             "request",
-            f"the sinks of this run cannot be noted in {sink_requests.folder(run.home)} ({error}); "
+            f"the sinks of this run cannot be noted in {shipping_folder(run.home)} ({error}); "
             "if it is killed, name them: `stepscope ship --sink SINK`",
         )
 
@@ -77,7 +78,7 @@ def _announce(run: Run, sinks: Sequence[Chosen], left: int | None) -> None:
     names = ", ".join(map(repr, sinks))
     doing = "`stepscope ship` delivers it"
     if run.settings.shipper == "process":
-        pid = holder(sink_requests.folder(run.home) / f"{host_name()}.lock")
+        pid = holder(shipping_folder(run.home) / f"{host_name()}.lock")
         doing = (
             f"a background process{f' (pid {pid})' if pid else ''} goes on with it, for at most "
             f"{GIVE_UP_SECONDS / 3600:g} hours; `stepscope ship --status` shows it"
@@ -141,7 +142,7 @@ class Call:
         if self._child is not None and self._child.poll() is None:
             return
         try:
-            sink_requests.lock_home(home, host).release()
+            lock_home(home, host).release()
         except Locked:
             return
         self._child = start(home)
@@ -151,7 +152,7 @@ def start(home: Path) -> "subprocess.Popen[bytes]":
     """Start a shipper that outlives this process and shares no file or terminal with it; OSError when that fails."""
     path = [str(Path(__file__).parents[2]), *os.environ.get("PYTHONPATH", "").split(os.pathsep)]
     env = {**os.environ, "PYTHONPATH": os.pathsep.join(os.path.abspath(each) for each in path if each)}
-    log = os.open(sink_requests.folder(home) / f"{host_name()}.log", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+    log = os.open(shipping_folder(home) / f"{host_name()}.log", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
     try:
         return subprocess.Popen(
             [sys.executable, "-m", "stepscope", "ship", "--background", "--home", str(home)],

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
 from stepscope.journal import layout
+from stepscope.journal.atomic_files import FileLock
 from stepscope.journal.layout import host_name, is_alive
 from stepscope.journal.segments import find_writer
 from stepscope.sdk.shipping import sink_requests
@@ -183,6 +184,13 @@ def _newest(folder: Path) -> float:
         return max(path.stat().st_mtime for path in layout.list_segments(folder)[-1:])
     except (OSError, ValueError):
         return 0.0
+
+
+def lock_home(home: Path, host: str) -> FileLock:
+    """Take the lock that the one shipper of a home on a host holds; Locked, with its pid, when another has it."""
+    path = layout.shipping_folder(home) / f"{host}.lock"
+    path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    return FileLock(path)
 
 
 def ship(

@@ -12,6 +12,7 @@ from typing import Any, Protocol
 import msgspec
 
 from stepscope.journal import layout, request_files
+from stepscope.journal.atomic_files import put_file
 from stepscope.journal.following import Following, Wanted
 from stepscope.journal.quarantine import Quarantine
 from stepscope.journal.run_edits import has_journals
@@ -23,9 +24,8 @@ from stepscope.model.records import EVENT, METRIC
 from stepscope.model.run_requests import Requests
 from stepscope.pump import GROUP_BYTES, Pump, Source
 from stepscope.sdk.context import NO_MARK, pack
-from stepscope.sdk.shipping import sink_requests
 from stepscope.sinks import tls_calls
-from stepscope.sinks.registry import Chosen, Config, RecordFilter, open_sink
+from stepscope.sinks.registry import Chosen, Config, RecordFilter, StoredSink, open_sink
 from stepscope.wire import frames
 
 DEAD, BACK = "stepscope.sink.dead", "stepscope.sink.back"
@@ -386,6 +386,22 @@ def _post(home: Path, run: str, requests: Requests) -> None:
             request_files.post(home, run, requests)
 
 
+def keep_sink(home: Path, chosen: Chosen) -> None:
+    """Store the options of a sink for `stepscope quarantine retry`; the file is readable only by its owner."""
+    with contextlib.suppress(OSError):
+        put_file(layout.shipping_folder(home) / f"{chosen.id}.sink", msgspec.json.encode(chosen.stored()))
+
+
+def kept_sinks(home: Path) -> dict[str, Chosen]:
+    """Return the sinks that runs of this home were delivered to, by id; unreadable files are skipped."""
+    found = {}
+    for path in layout.shipping_folder(home).glob("*.sink"):
+        with contextlib.suppress(OSError, ValueError):
+            chosen = msgspec.json.decode(path.read_bytes(), type=StoredSink).chosen()
+            found[chosen.id] = chosen
+    return found
+
+
 class SinkWorker:
     """Delivers to one sink on its own thread. `drained` is true when the last look found nothing left.
 
@@ -420,7 +436,7 @@ class SinkWorker:
         self._watch = Watch(chosen.id, lambda: sink.place, write_records) if write_records is not None else None
         self.drained = False
         self.gives_up_at: float | None = None
-        self._report_path = sink_requests.folder(home) / f"{chosen.id}@{report}.report" if report else None
+        self._report_path = layout.shipping_folder(home) / f"{chosen.id}@{report}.report" if report else None
         self._reported = 0.0
         self._check_all = False
         self._stopping = False
@@ -458,7 +474,7 @@ class SinkWorker:
 
     def _loop(self) -> None:
         if self._kept_in is not None:
-            sink_requests.keep_sink(self._kept_in, self.chosen)
+            keep_sink(self._kept_in, self.chosen)
         while not self._stopping:
             if self._check_all:
                 self._check_all = False
@@ -481,7 +497,7 @@ class SinkWorker:
         if self._report_path is not None and (force or now - self._reported > REPORT_SECONDS):
             self._reported = now
             with contextlib.suppress(OSError):
-                sink_requests.replace(self._report_path, msgspec.json.encode(self.report()))
+                put_file(self._report_path, msgspec.json.encode(self.report()))
 
 
 def stop_all(workers: Sequence[SinkWorker], seconds: float) -> None:

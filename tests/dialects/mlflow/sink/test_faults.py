@@ -13,9 +13,8 @@ from typing import Any
 import pytest
 
 import stepscope
-from stepscope.dialects.mlflow.sink import Mlflow, Target
-from stepscope.dialects.mlflow.sink.parts import LINK_SECONDS, LOOK_SECONDS, MetricsSink, TracesSink
-from stepscope.dialects.mlflow.sink.tracking_server import FOLLOW_SECONDS, SETTLE_SECONDS
+from stepscope.dialects.mlflow.sink import LINK_SECONDS, LOOK_SECONDS, MetricsSink, Mlflow, TracesSink
+from stepscope.dialects.mlflow.sink.tracking_server import FOLLOW_SECONDS, SETTLE_SECONDS, Target
 from stepscope.journal.following import Following
 from stepscope.journal.quarantine import Quarantine
 from stepscope.model.errors import Reject, Retry, ServerError

@@ -7,8 +7,7 @@ from typing import Any
 
 import pytest
 
-from stepscope.dialects.mlflow.sink import Mlflow
-from stepscope.dialects.mlflow.sink.parts import NO_LOGS
+from stepscope.dialects.mlflow.sink import NO_LOGS, Mlflow
 from stepscope.model.errors import Retry
 from stepscope.model.ports import Batch, Sink, Writer
 from stepscope.model.records import Alert, Event, Histogram, Log, Metric, Record, Span

@@ -14,7 +14,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from stepscope.dialects.mlflow.sink import Mlflow, Options
+from stepscope.dialects.mlflow.sink import Mlflow
+from stepscope.dialects.mlflow.sink.tracking_server import Options
 from stepscope.model.errors import ConfigError
 from stepscope.sinks import registry
 from tests.conftest import PACKAGE

@@ -8,9 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from stepscope.hub.questions.series import read_series
+from stepscope.hub.questions.series import Buckets, SeriesQuery, read_series
 from stepscope.hub.questions.series.rollup_sql import CellQuery, grid
-from stepscope.hub.questions.series.series_sql import Buckets, SeriesQuery
 from stepscope.hub.store import maintenance, rollups
 from stepscope.hub.store.columns import Block
 from stepscope.hub.store.engine import EngineError

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from stepscope.wire.otlp.decode import request_limits
+from stepscope.wire.otlp.decode import protobuf_request, request_limits
 from stepscope.wire.otlp.decode.decode_request import decode
 from stepscope.wire.otlp.names import SIGNALS, Signal
 from stepscope.wire.otlp.protobuf_writing import delimited, varint
@@ -20,7 +20,7 @@ def _few(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(request_limits, "MOST", 8)
     monkeypatch.setattr(request_limits, "MAX_GROUPS", 4)
     monkeypatch.setattr(request_limits, "MAX_ATTRIBUTES", 20)
-    monkeypatch.setattr(request_limits, "_SMALLEST", 0)
+    monkeypatch.setattr(protobuf_request, "_SMALLEST", 0)
 
 
 @pytest.mark.parametrize("encoding", ENCODINGS)
@@ -77,7 +77,7 @@ NUMBERS: dict[str, bytes] = {
 @pytest.mark.parametrize("body", NUMBERS.values(), ids=list(NUMBERS))
 def test_numbers_without_end(body: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
     """Numbers in a message that no message needs count as items: millions of them would take seconds to walk."""
-    monkeypatch.setattr(request_limits, "_FEW_NUMBERS", 5)
+    monkeypatch.setattr(protobuf_request, "_FEW_NUMBERS", 5)
     with pytest.raises(BadRequest, match="smaller batches"):
         decode("traces", "protobuf", body)
 

@@ -14,8 +14,7 @@ from starlette.concurrency import run_in_threadpool
 from stepscope.dialects.wandb.receiver.tracked_runs import TrackedRuns, file_name
 from stepscope.extend.receiver import Refusal, Refused, RunFile, keep_file, walk
 from stepscope.model.errors import Retry
-from stepscope.model.redaction import redact
-from stepscope.model.secret_text import mask_text
+from stepscope.model.redaction import mask_text, redact
 
 _DEEPEST, _LONGEST = 32, 255
 _MAX_TEXT = 64 * 1024 * 1024

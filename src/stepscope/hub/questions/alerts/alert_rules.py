@@ -15,20 +15,19 @@ from stepscope.hub.alerting.alerting_thread import Alerting, RuleStatus
 from stepscope.hub.alerting.rule_files import FILES, PAGE, FileMistake
 from stepscope.hub.questions.alerts.alert_states import alerting, for_all_projects
 from stepscope.hub.questions.export import read_points
-from stepscope.hub.questions.toolbox.endpoint import Endpoint, Reader
-from stepscope.hub.questions.toolbox.params import (
+from stepscope.hub.questions.toolbox.endpoint import (
+    Endpoint,
     MistakeJson,
     Param,
+    Reader,
     Replaced,
-    bad_request,
     decode_body,
-    not_found,
     seconds,
-    unavailable,
 )
+from stepscope.hub.refusals import bad_request, not_found, unavailable
 from stepscope.hub.store.engine import Engine
+from stepscope.hub.store.read.run_catalog import find_series
 from stepscope.hub.store.read.run_row import RunRow
-from stepscope.hub.store.read.series_catalog import find_series
 from stepscope.hub.store.schema import NO_STEP
 from stepscope.model.ports import Writer
 from stepscope.model.records import Metric, Number, Record, Seconds, word
@@ -140,7 +139,7 @@ def listing(reader: Reader, given: dict[str, Any]) -> RuleList:
         "version": known.files.page_version,
         "files": list(FILES),
         "notifiers": known.notifiers(),
-        "passed_over": known.passed_over,
+        "passed_over": known.waiting.skipped,
         "trouble": known.problem or known.log_problem,
     }
 

@@ -5,8 +5,7 @@ from typing import Any
 
 from stepscope.alerts.alert import Alert
 from stepscope.hub.questions.logs import find_logs, record_json
-from stepscope.hub.questions.series import read_series
-from stepscope.hub.questions.series.series_sql import SeriesQuery
+from stepscope.hub.questions.series import SeriesQuery, read_series
 from stepscope.hub.questions.toolbox.conditions import RecordQuery
 from stepscope.hub.questions.traces.stored_spans import find_spans, span_json
 from stepscope.hub.store.engine import Engine

@@ -11,8 +11,18 @@ from stepscope.alerts.alert import Alert, Expected, Silence
 from stepscope.alerts.rule import RuleError, read_duration
 from stepscope.alerts.state_machine import OPEN, STATES, State
 from stepscope.hub.alerting.alerting_thread import Alerting
-from stepscope.hub.questions.toolbox.endpoint import EXACT_RUN, LIMIT, OFFSET, Endpoint, Reader
-from stepscope.hub.questions.toolbox.params import Next, Param, bad_request, decode_body, forbidden, not_found, seconds
+from stepscope.hub.questions.toolbox.endpoint import (
+    EXACT_RUN,
+    LIMIT,
+    OFFSET,
+    Endpoint,
+    Next,
+    Param,
+    Reader,
+    decode_body,
+    seconds,
+)
+from stepscope.hub.refusals import bad_request, forbidden, not_found
 from stepscope.model.records import Number, Seconds, word
 from stepscope.wire.plain import plain
 

@@ -10,12 +10,11 @@ from msgspec import Meta
 
 from stepscope.hub.questions.runs.run_fields import is_higher_better
 from stepscope.hub.questions.series.metric_keys import MAX_NAMES, find_metrics, metric_names
-from stepscope.hub.questions.toolbox.endpoint import RUN, Endpoint, Reader
-from stepscope.hub.questions.toolbox.params import Attrs, Param, seconds
+from stepscope.hub.questions.toolbox.endpoint import RUN, Attrs, Endpoint, Param, Reader, seconds
 from stepscope.hub.store import literal
 from stepscope.hub.store.engine import Engine
 from stepscope.hub.store.read.log_rows import LifeEvent, read_life_events
-from stepscope.hub.store.read.series_catalog import SeriesRow
+from stepscope.hub.store.read.run_catalog import SeriesRow
 from stepscope.hub.store.schema import NO_STEP
 from stepscope.journal.key_summary import leading
 from stepscope.model import names

@@ -7,8 +7,7 @@ from typing import Annotated, Any, NamedTuple, TypedDict
 import msgspec
 from msgspec import Meta
 
-from stepscope.hub.questions.toolbox.endpoint import RUN, Endpoint, Reader
-from stepscope.hub.questions.toolbox.params import Attrs, seconds
+from stepscope.hub.questions.toolbox.endpoint import RUN, Attrs, Endpoint, Reader, seconds
 from stepscope.hub.store.engine import Engine
 from stepscope.hub.store.read.log_rows import LifeEvent, read_life_events, read_life_events_of_project
 from stepscope.model import names

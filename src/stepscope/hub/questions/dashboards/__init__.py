@@ -6,16 +6,8 @@ import msgspec
 from msgspec import Meta
 
 from stepscope.hub.dashboards.dashboard import BUILTIN, LONGEST, Dashboard, Dashboards, Mistake, Source, parse
-from stepscope.hub.questions.toolbox.endpoint import Endpoint, Reader
-from stepscope.hub.questions.toolbox.params import (
-    MistakeJson,
-    Param,
-    Replaced,
-    bad_request,
-    decode_body,
-    forbidden,
-    not_found,
-)
+from stepscope.hub.questions.toolbox.endpoint import Endpoint, MistakeJson, Param, Reader, Replaced, decode_body
+from stepscope.hub.refusals import bad_request, forbidden, not_found
 from stepscope.hub.texts import version_of
 
 

@@ -9,8 +9,8 @@ import msgspec
 from msgspec import Meta
 
 from stepscope.hub.dashboards.saved_views import Full, Name, Query, SavedViews, View
-from stepscope.hub.questions.toolbox.endpoint import Endpoint, Reader
-from stepscope.hub.questions.toolbox.params import Param, conflict, decode_body, not_found, unavailable
+from stepscope.hub.questions.toolbox.endpoint import Endpoint, Param, Reader, decode_body
+from stepscope.hub.refusals import conflict, not_found, unavailable
 from stepscope.hub.texts import version_of
 from stepscope.model.run_description import LONGEST_NOTES
 

@@ -17,16 +17,16 @@ from stepscope.hub.questions.toolbox.endpoint import (
     SINCE,
     UNTIL,
     Endpoint,
+    Param,
     Reader,
     nanoseconds,
+    seconds,
     to_int64,
 )
-from stepscope.hub.questions.toolbox.params import Param, seconds
 from stepscope.hub.store import attrs, literal
 from stepscope.hub.store.columns import exact_number
 from stepscope.hub.store.engine import Engine
-from stepscope.hub.store.read.run_catalog import step_of
-from stepscope.hub.store.read.series_catalog import SeriesRow, find_series
+from stepscope.hub.store.read.run_catalog import SeriesRow, find_series, step_of
 from stepscope.hub.store.schema import NO_STEP
 from stepscope.hub.store.write.histogram_rows import FIELDS, Distribution, restore
 from stepscope.model.records import Attrs, Histogram, Number, Seconds, Summary

@@ -9,11 +9,11 @@ from msgspec import Meta
 
 from stepscope.hub.questions.distributions import DistributionRow, cumulative_series, read_distributions
 from stepscope.hub.questions.series.metric_keys import find_metrics
-from stepscope.hub.questions.toolbox.endpoint import RUN, Endpoint, Reader
-from stepscope.hub.questions.toolbox.params import Param, bad_request
+from stepscope.hub.questions.toolbox.endpoint import RUN, Endpoint, Param, Reader
+from stepscope.hub.refusals import bad_request
 from stepscope.hub.store import literal
 from stepscope.hub.store.engine import Engine
-from stepscope.hub.store.read.series_catalog import SeriesRow
+from stepscope.hub.store.read.run_catalog import SeriesRow
 from stepscope.hub.store.schema import NO_STEP
 from stepscope.hub.store.write.histogram_rows import Distribution
 from stepscope.model.records import ExponentialHistogram, Histogram

@@ -5,8 +5,8 @@ from typing import Annotated, Any, TypedDict
 from msgspec import Meta
 
 from stepscope.hub.questions.runs import RunJson, run_json
-from stepscope.hub.questions.toolbox.endpoint import RUN, Endpoint, Reader
-from stepscope.hub.questions.toolbox.params import bad_request, conflict, decode_body, not_found, seconds, unavailable
+from stepscope.hub.questions.toolbox.endpoint import RUN, Endpoint, Reader, decode_body, seconds
+from stepscope.hub.refusals import bad_request, conflict, not_found, unavailable
 from stepscope.hub.runs.deletion import Deleted
 from stepscope.journal.run_edits import Edits
 from stepscope.model.records import Seconds

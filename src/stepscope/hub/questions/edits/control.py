@@ -5,16 +5,8 @@ from typing import Annotated, Any, Literal, TypedDict
 
 from msgspec import Meta
 
-from stepscope.hub.questions.toolbox.endpoint import RUN, Endpoint, Reader
-from stepscope.hub.questions.toolbox.params import (
-    bad_request,
-    conflict,
-    decode_body,
-    not_found,
-    one_of,
-    seconds,
-    unavailable,
-)
+from stepscope.hub.questions.toolbox.endpoint import RUN, Endpoint, Reader, decode_body, one_of, seconds
+from stepscope.hub.refusals import bad_request, conflict, not_found, unavailable
 from stepscope.hub.store.engine import Engine
 from stepscope.hub.store.read.log_rows import LifeEvent, read_life_events
 from stepscope.hub.store.read.run_row import RunRow

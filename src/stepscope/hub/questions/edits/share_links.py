@@ -7,8 +7,8 @@ import msgspec
 from msgspec import Meta
 
 from stepscope.alerts.rule import RuleError, read_duration
-from stepscope.hub.questions.toolbox.endpoint import Endpoint, Reader
-from stepscope.hub.questions.toolbox.params import LONGEST_TEXT, Param, bad_request, conflict, decode_body, not_found
+from stepscope.hub.questions.toolbox.endpoint import LONGEST_TEXT, Endpoint, Param, Reader, decode_body
+from stepscope.hub.refusals import bad_request, conflict, not_found
 from stepscope.hub.security.tokens import Token, Tokens
 from stepscope.hub.store.read.run_catalog import list_runs
 from stepscope.model.records import Seconds

@@ -13,9 +13,8 @@ from msgspec import Meta
 from stepscope.hub.questions.checkpoints.artifacts import made_in, version_of
 from stepscope.hub.questions.files.file_types import HEAD_BYTES, SVG, TABLE, FileType, file_type
 from stepscope.hub.questions.files.file_types import TEXT as TEXT_FILE
-from stepscope.hub.questions.toolbox.endpoint import LIMIT, OFFSET, RUN, Endpoint, Reader, StoredFile
-from stepscope.hub.questions.toolbox.params import Next, Param, bad_request, not_found
-from stepscope.hub.refusals import Refusal, Refused
+from stepscope.hub.questions.toolbox.endpoint import LIMIT, OFFSET, RUN, Endpoint, Next, Param, Reader, StoredFile
+from stepscope.hub.refusals import Refusal, Refused, bad_request, not_found
 from stepscope.hub.runs.bucket import RemoteFile
 from stepscope.hub.runs.run_files import RunFile, logged_digest, logged_name, shown_name
 from stepscope.hub.store import literal

@@ -18,8 +18,7 @@ from stepscope.hub.questions.files.media_reader import (
     layer_entry,
     place_of,
 )
-from stepscope.hub.questions.toolbox.endpoint import RUN, Endpoint, Reader
-from stepscope.hub.questions.toolbox.params import Param, one_of
+from stepscope.hub.questions.toolbox.endpoint import RUN, Endpoint, Param, Reader, one_of
 from stepscope.hub.runs.run_files import RunFile
 from stepscope.hub.store import literal
 from stepscope.hub.store.read.log_rows import LogRow, newest_log_rows

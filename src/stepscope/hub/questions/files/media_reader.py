@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 from typing import Any, Protocol
 
-from stepscope.hub.questions.toolbox.params import seconds
+from stepscope.hub.questions.toolbox.endpoint import seconds
 from stepscope.hub.runs.run_files import RunFile
 from stepscope.hub.store.read.log_rows import LogRow
 

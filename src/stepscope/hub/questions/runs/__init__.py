@@ -21,8 +21,8 @@ from stepscope.hub.questions.runs.run_fields import CursorError, duration
 from stepscope.hub.questions.runs.run_filter import ExpressionError, fields_of, parse
 from stepscope.hub.questions.runs.run_groups import GroupList, groups_json
 from stepscope.hub.questions.series.metric_keys import compared_names, metric_names, resolve_names, visible_keys
-from stepscope.hub.questions.toolbox.endpoint import RUN, Endpoint, Reader
-from stepscope.hub.questions.toolbox.params import Attrs, Param, bad_request, seconds
+from stepscope.hub.questions.toolbox.endpoint import RUN, Attrs, Endpoint, Param, Reader, seconds
+from stepscope.hub.refusals import bad_request
 from stepscope.hub.runs.run_states import RunStatus
 from stepscope.hub.store.read.reductions import Budget, Reduced, TooManyPoints
 from stepscope.hub.store.read.run_catalog import WriterRow, read_writers

@@ -9,8 +9,7 @@ from msgspec import Meta
 from stepscope.diagnosis.finding import SEVERITIES
 from stepscope.hub.questions.runs.reducers import KeysByName, value_of
 from stepscope.hub.questions.runs.run_fields import COUNTS, NUMBERS, TIMES, StatusOf, getter, metrics_of
-from stepscope.hub.questions.toolbox.endpoint import Endpoint, Reader
-from stepscope.hub.questions.toolbox.params import seconds
+from stepscope.hub.questions.toolbox.endpoint import Endpoint, Reader, seconds
 from stepscope.hub.store.read.run_row import RunRow
 from stepscope.model.point_fields import point_field
 from stepscope.model.records import Seconds

@@ -10,13 +10,21 @@ from typing import Annotated, Any, TypedDict
 
 from msgspec import Meta, structs
 
-from stepscope.hub.questions.toolbox.endpoint import RUN, Endpoint, Reader
-from stepscope.hub.questions.toolbox.params import Param, not_found, seconds
+from stepscope.hub.questions.toolbox.endpoint import RUN, Endpoint, Param, Reader, seconds
+from stepscope.hub.refusals import not_found
 from stepscope.hub.store import attrs, literal
 from stepscope.hub.store.columns import exact_number, is_large
 from stepscope.hub.store.engine import Engine
-from stepscope.hub.store.read.run_catalog import list_runs, run_ids, step_of
-from stepscope.hub.store.read.series_catalog import SeriesRow, Total, find_series, read_totals, span_of
+from stepscope.hub.store.read.run_catalog import (
+    SeriesRow,
+    Total,
+    find_series,
+    list_runs,
+    read_totals,
+    run_ids,
+    span_of,
+    step_of,
+)
 from stepscope.hub.store.schema import NO_STEP
 from stepscope.model import names
 from stepscope.model.last_value import MEANING, LastValue, last_of

@@ -10,9 +10,9 @@ import numpy.typing as npt
 from msgspec import Meta, Struct
 
 from stepscope.hub.dashboards.metric_expression import BadExpression, MetricExpression, parse_expression
-from stepscope.hub.questions.series.series_sql import ANY_VALUES, Axis, along
-from stepscope.hub.questions.toolbox.endpoint import Endpoint, Reader, to_int64
-from stepscope.hub.questions.toolbox.params import Param, bad_request
+from stepscope.hub.questions.series import ANY_VALUES, Axis, along
+from stepscope.hub.questions.toolbox.endpoint import Endpoint, Param, Reader, to_int64
+from stepscope.hub.refusals import bad_request
 from stepscope.hub.store import literal
 from stepscope.hub.store.columns import Answer
 from stepscope.hub.store.engine import Engine

@@ -10,8 +10,8 @@ from msgspec import Meta
 
 from stepscope.hub.questions.series.metric_keys import MAX_NAMES, hint_of, metric_names, unrecorded_keys
 from stepscope.hub.questions.sql.sql_check import Forbidden, run_select
-from stepscope.hub.questions.toolbox.endpoint import Endpoint, Reader, Stream, partial_field
-from stepscope.hub.questions.toolbox.params import Problem, bad_request, decode_body, forbidden
+from stepscope.hub.questions.toolbox.endpoint import Endpoint, Problem, Reader, Stream, decode_body, partial_field
+from stepscope.hub.refusals import bad_request, forbidden
 from stepscope.hub.store.engine import Damaged, EngineError, Limits, missing_allowed
 from stepscope.hub.store.maintenance import describe
 from stepscope.model.names import recorded_key

@@ -9,7 +9,7 @@ from msgspec import Meta
 
 from stepscope.alerts.alert import unexpected
 from stepscope.diagnosis.finding import Finding, Severity
-from stepscope.diagnosis.findings_json import concerns, slow_finding
+from stepscope.diagnosis.findings_json import IN_STEPS, worst_first
 from stepscope.diagnosis.registry import KINDS
 from stepscope.hub.questions.logs import RecordJson, record_json
 from stepscope.hub.questions.step.rank_pages import RankPage
@@ -23,10 +23,20 @@ from stepscope.hub.questions.step.step_sql import (
     read_step,
     sample_counts,
 )
-from stepscope.hub.questions.toolbox.endpoint import RUN, Endpoint, Reader
-from stepscope.hub.questions.toolbox.params import Attrs, Ms, Next, Param, milliseconds, not_found, seconds
+from stepscope.hub.questions.toolbox.endpoint import (
+    RUN,
+    Attrs,
+    Endpoint,
+    Ms,
+    Next,
+    Param,
+    Reader,
+    milliseconds,
+    seconds,
+)
 from stepscope.hub.questions.traces import Node, NodeJson, build_trees, mark_critical, node_json, walk
 from stepscope.hub.questions.traces.stored_spans import PlacedSpan, RankSpans, SpanRow, placed_json
+from stepscope.hub.refusals import not_found
 from stepscope.hub.store.read.finding_catalog import read_findings
 from stepscope.model import names
 from stepscope.model.records import Number, Seconds, word
@@ -319,9 +329,10 @@ def inspect(reader: Reader, given: dict[str, Any]) -> StepAnswer:
     run, step = reader.number(given["run"]), given["step"]
     share = reader.diagnosed(given["run"])
     before, after = nearest_anomalies(reader.engine, run, step)
-    found, marks = read_findings(reader.engine, run), reader.marks
-    if found and marks:
-        found = unexpected(found, given["run"], reader.recorded(given["run"]).project, marks)
+    found = read_findings(reader.engine, run)
+    if found:
+        project = reader.recorded(given["run"]).project if (marks := reader.marks) else ""
+        found = worst_first(unexpected(found, given["run"], project, marks))
     page = _page(given, found)
     view = read_step(reader.engine, run, step, window=given["window"], attempt=given["attempt"], page=page)
     beyond = None if page is None else page.offset + page.limit
@@ -340,13 +351,26 @@ def inspect(reader: Reader, given: dict[str, Any]) -> StepAnswer:
     }
 
 
+def _concerns(finding: Finding, step: int, attempt: int) -> bool:
+    """Return whether a finding concerns a step of an attempt."""
+    if finding.step is None or finding.attempt != attempt:
+        return False
+    return finding.step <= step <= max(finding.last if finding.last is not None else finding.step, finding.step)
+
+
+def _slow_finding(found: Sequence[Finding], step: int, attempt: int) -> Finding | None:
+    """Return the finding that explains a slow step; one about that step alone is preferred to a lasting one."""
+    mine = [each for each in found if each.kind in IN_STEPS and each.span and _concerns(each, step, attempt)]
+    return min(mine, key=lambda each: (each.last or 0) - (each.step or 0), default=None)
+
+
 def _page(given: Mapping[str, Any], found: Sequence[Finding]) -> RankPage | None:
     """The page of ranks that is asked for: first the rank that is named, then some that findings name."""
     limit, step, attempt = given["limit"], given["step"], given["attempt"]
     if limit is None:
         return None
     named = () if given["rank"] is None else (given["rank"],)
-    at_fault = [rank for each in found if concerns(each, step, attempt or each.attempt) for rank in each.ranks]
+    at_fault = [rank for each in found if _concerns(each, step, attempt or each.attempt) for rank in each.ranks]
     return RankPage(limit, given["offset"], (*named, *at_fault[: limit // 2]))
 
 
@@ -362,14 +386,14 @@ def step_findings(
     named = [
         _finding(each.kind, each.severity, each.text, each.ranks)
         for each in found
-        if each.kind not in _RECORDED and concerns(each, view.step, view.attempt)
+        if each.kind not in _RECORDED and _concerns(each, view.step, view.attempt)
     ]
     return [*named, *_alerts(alerts), *_errors(lanes)]
 
 
 def slow_step(view: StepView, found: Sequence[Finding]) -> SlowStep | None:
     """Where the time of a step went, with the spans to blame: of the ranks at fault, those with most self time."""
-    finding = slow_finding(list(found), view.step, view.attempt)
+    finding = _slow_finding(found, view.step, view.attempt)
     if finding is None:
         return None
     worst: dict[int, Node] = {}

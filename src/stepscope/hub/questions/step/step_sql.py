@@ -24,7 +24,7 @@ from stepscope.hub.store import literal
 from stepscope.hub.store.columns import exact_number, is_large
 from stepscope.hub.store.engine import Engine
 from stepscope.hub.store.read.log_rows import LogRow
-from stepscope.hub.store.read.series_catalog import SeriesRow, find_series, span_of
+from stepscope.hub.store.read.run_catalog import SeriesRow, find_series, span_of
 from stepscope.hub.store.schema import NO_STEP
 from stepscope.model.names import SEVERITIES
 from stepscope.model.records import FIRST_STEP, LAST_STEP

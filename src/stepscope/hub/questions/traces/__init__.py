@@ -8,10 +8,9 @@ import numpy as np
 import numpy.typing as npt
 from msgspec import Meta
 
-from stepscope.hub.questions.toolbox.endpoint import Endpoint, Reader
-from stepscope.hub.questions.toolbox.params import Ms, Param, bad_request, milliseconds, not_found, seconds
+from stepscope.hub.questions.toolbox.endpoint import Endpoint, Ms, Param, Reader, milliseconds, seconds
 from stepscope.hub.questions.traces.stored_spans import PlacedSpan, SpanRange, SpanRow, read_trace, span_json
-from stepscope.hub.refusals import Refused
+from stepscope.hub.refusals import Refused, bad_request, not_found
 from stepscope.hub.store.engine import Engine
 from stepscope.hub.store.read.run_catalog import step_of
 from stepscope.model.records import Seconds

@@ -13,13 +13,18 @@ from stepscope.hub.questions.toolbox.endpoint import (
     LIMIT,
     OF_RECORDS,
     OFFSET,
+    Attrs,
     Endpoint,
+    Ms,
+    Next,
+    Param,
     Reader,
+    milliseconds,
     page_of,
     record_conditions,
+    seconds,
     to_int64,
 )
-from stepscope.hub.questions.toolbox.params import Attrs, Ms, Next, Param, milliseconds, seconds
 from stepscope.hub.store import attrs, literal
 from stepscope.hub.store.engine import Engine
 from stepscope.hub.store.read.run_catalog import step_of

@@ -10,12 +10,12 @@ from typing import Annotated, Any, TypedDict
 
 from msgspec import Meta, structs
 
-from stepscope.hub.questions.toolbox.endpoint import Endpoint, Reader, Stream, safe_name
-from stepscope.hub.questions.toolbox.params import Param, bad_request, not_found, unavailable
+from stepscope.hub.questions.toolbox.endpoint import Endpoint, Param, Reader, Stream, safe_name
 from stepscope.hub.questions.traces import MAX_SPANS, RANGE_PARAMS, asked_range, no_spans
 from stepscope.hub.questions.traces.stored_spans import SpanRow, read_range
 from stepscope.hub.receivers.bodies import Broken, TooLarge, inflate
 from stepscope.hub.receivers.ingest import Ingest, Upload
+from stepscope.hub.refusals import bad_request, not_found, unavailable
 from stepscope.hub.store import literal
 from stepscope.hub.store.engine import Engine
 from stepscope.hub.store.read.run_catalog import read_writers

@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from stepscope.hub.store import attrs
 from stepscope.hub.store.columns import EXACT_LIMIT, is_large
-from stepscope.hub.store.read.series_catalog import SeriesRow
+from stepscope.hub.store.read.run_catalog import SeriesRow
 from stepscope.hub.store.schema import NO_STEP
 from stepscope.model.errors import ConfigError
 

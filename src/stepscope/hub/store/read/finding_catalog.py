@@ -7,7 +7,6 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from stepscope.diagnosis.finding import Finding
-from stepscope.diagnosis.findings_json import worst_first
 from stepscope.hub.store import literal
 from stepscope.hub.store.engine import Engine
 from stepscope.hub.store.read.run_catalog import step_of
@@ -28,12 +27,12 @@ class FindingCount(Struct, frozen=True, gc=False):
 
 
 def read_findings(engine: Engine, run: int) -> list[Finding]:
-    """The findings of a run, the most severe first, then in order of time."""
+    """The findings of a run, in the order in which they began."""
     return findings_of_runs(engine, [run])[run]
 
 
 def findings_of_runs(engine: Engine, runs: Sequence[int]) -> dict[int, list[Finding]]:
-    """The findings of each of some runs, the most severe first, then in order of time."""
+    """The findings of each of some runs, in the order in which they began."""
     among = f"run IN {literal.integers(runs)}"
     stored, rows = engine.query_many(
         [
@@ -47,7 +46,7 @@ def findings_of_runs(engine: Engine, runs: Sequence[int]) -> dict[int, list[Find
     for run, place, *rest in rows.rows("run", "place", *_COLUMNS):
         if place < counts.get(run, 0):
             found[run].append(_finding(*rest))
-    return {run: worst_first(each) for run, each in found.items()}
+    return found
 
 
 def _finding(

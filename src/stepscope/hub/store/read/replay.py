@@ -13,9 +13,8 @@ from stepscope.hub.store import literal
 from stepscope.hub.store.columns import Ints
 from stepscope.hub.store.engine import Engine
 from stepscope.hub.store.read.log_rows import LogRow, read_log_rows
-from stepscope.hub.store.read.run_catalog import step_of
+from stepscope.hub.store.read.run_catalog import SeriesRow, find_series, span_of, step_of
 from stepscope.hub.store.read.sample_rows import every_sample
-from stepscope.hub.store.read.series_catalog import SeriesRow, find_series, span_of
 from stepscope.hub.store.write.ledger import COUNTS, Ranges
 from stepscope.model import names
 from stepscope.model.records import EVENT, LOG, Attrs, Metric, Span, Value

@@ -45,7 +45,7 @@ from stepscope.wire.otlp.decode.origin import (
     note_dropped,
     scope_of,
 )
-from stepscope.wire.otlp.decode.request_limits import bound_json
+from stepscope.wire.otlp.decode.request_limits import Counts
 from stepscope.wire.otlp.replies import BadRequest, Rejections
 
 _SNAKE = re.compile("_([a-z])")
@@ -207,7 +207,7 @@ def _resources(
 ) -> Iterator[RawResource[Item]]:
     """Iterate over resources and scopes; malformed ones make the whole request malformed."""
     document = parse(data)
-    bound_json(signal, document)
+    _bound(signal, document)
     try:
         for part in as_list(as_object(document).get(f"resource{noun}")):
             yield (
@@ -335,3 +335,46 @@ def _with(fields: _Fields, name: bytes, elements: bytes) -> bytes:
     """Write an object with its fields and one array more."""
     others = _encode(fields)[1:-1]
     return b"{" + others + (b"," if others else b"") + b'"' + name + b'":[' + elements + b"]}"
+
+
+_LISTS: dict[otlp_names.Signal, tuple[str, str, str]] = {
+    "traces": ("resourceSpans", "scopeSpans", "spans"),
+    "metrics": ("resourceMetrics", "scopeMetrics", "metrics"),
+    "logs": ("resourceLogs", "scopeLogs", "logRecords"),
+}
+_DATA_NAMES = ("gauge", "sum", "histogram", "exponentialHistogram", "summary")
+
+
+def _bound(signal: otlp_names.Signal, document: Any) -> None:
+    """Reject a document with too many messages; the reader reports a wrong shape."""
+    counts = Counts()
+    for kind, count in _in_json(signal, document):
+        counts.add(kind, count)
+
+
+def _in_json(signal: otlp_names.Signal, document: Any) -> Iterator[tuple[str, int]]:
+    resources, scopes, items = _LISTS[signal]
+    found = _list(document, resources)
+    yield "group", len(found)
+    for resource in found:
+        inner = _list(resource, scopes)
+        yield "group", len(inner)
+        for scope in inner:
+            yield from _items_in_json(signal, _list(scope, items))
+
+
+def _items_in_json(signal: otlp_names.Signal, items: list[Any]) -> Iterable[tuple[str, int]]:
+    yield "item", len(items)
+    if signal == "metrics":
+        for metric in items:
+            for kind in _DATA_NAMES:
+                yield "item", len(_list(_get(metric, kind), "dataPoints"))
+
+
+def _get(node: Any, field: str) -> Any:
+    return node.get(field) if type(node) is dict else None
+
+
+def _list(node: Any, field: str) -> list[Any]:
+    found = _get(node, field)
+    return found if type(found) is list else []

@@ -1,7 +1,7 @@
-"""OTLP/protobuf requests, read into raw tuples."""
+"""OTLP/protobuf requests: their messages counted before they are parsed, and read into raw tuples."""
 
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
 from google.protobuf.message import DecodeError
 from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceRequest
@@ -20,6 +20,7 @@ from stepscope.model.names import (
 )
 from stepscope.model.records import Attrs, ExponentialHistogram, Histogram, Link, SpanEvent, Summary
 from stepscope.wire.otlp import names as otlp_names
+from stepscope.wire.otlp.decode import request_limits
 from stepscope.wire.otlp.decode.origin import (
     BAD_LINK,
     LATEST,
@@ -34,7 +35,7 @@ from stepscope.wire.otlp.decode.origin import (
     note_dropped,
     scope_of,
 )
-from stepscope.wire.otlp.decode.request_limits import bound_protobuf
+from stepscope.wire.otlp.decode.request_limits import Counts
 from stepscope.wire.otlp.replies import BadRequest, Rejections
 
 
@@ -172,7 +173,7 @@ def logs(data: bytes, refused: Rejections) -> Iterator[RawResource[RawLog]]:
 
 
 def _parse(signal: otlp_names.Signal, message: Any, data: bytes) -> Any:
-    bound_protobuf(signal, data)
+    _bound(signal, data)
     try:
         return message.FromString(data)
     except DecodeError as error:
@@ -244,3 +245,144 @@ def _logs(records: Any) -> Iterator[RawLog]:
             record.severity_number, record.severity_text, record.event_name,
             any_value(record.body), attrs, record.trace_id, record.span_id, record.flags,
         )  # fmt: skip
+
+
+_SMALLEST = 2
+"""The fewest bytes of a message, so that a small body cannot hold too many."""
+_DEEPEST = 100
+"""The deepest nesting of messages; protobuf's parser refuses more."""
+
+_LAST_TAG = 32 << 3
+"""The highest field number of OTLP; fields beyond are skipped, as many as there may be items."""
+_FEW_NUMBERS = 1000
+"""Numbers in one message that are not counted: no message of ours has as many, unless bounds are not packed."""
+_NUMBER = 11
+"""The most bytes of a numeric value."""
+
+
+class _Shape(NamedTuple):
+    """A message: what it counts as, and those of its fields that are messages, by number."""
+
+    kind: str
+    fields: "dict[int, _Shape]"
+
+
+_VALUE = _Shape("", {})
+_PAIR = _Shape("attribute", {2: _VALUE})
+_VALUE.fields.update({5: _Shape("", {1: _Shape("attribute", _VALUE.fields)}), 6: _Shape("", {1: _PAIR})})
+_ITEM = _Shape("item", {})
+_EXEMPLAR = _Shape("item", {7: _PAIR})
+_METRIC_FIELDS = {
+    5: _Shape("", {1: _Shape("item", {7: _PAIR, 5: _EXEMPLAR})}),
+    7: _Shape("", {1: _Shape("item", {7: _PAIR, 5: _EXEMPLAR})}),
+    9: _Shape("", {1: _Shape("item", {9: _PAIR, 8: _EXEMPLAR})}),
+    10: _Shape("", {1: _Shape("item", {1: _PAIR, 11: _EXEMPLAR})}),
+    11: _Shape("", {1: _Shape("item", {7: _PAIR, 6: _ITEM})}),
+    12: _PAIR,
+}
+_ITEMS: dict[otlp_names.Signal, _Shape] = {
+    "traces": _Shape("item", {9: _PAIR, 11: _Shape("item", {3: _PAIR}), 13: _Shape("item", {4: _PAIR})}),
+    "metrics": _Shape("item", _METRIC_FIELDS),
+    "logs": _Shape("item", {5: _VALUE, 6: _PAIR}),
+}
+
+
+def _request(item: _Shape | None) -> _Shape:
+    """A request of items; without them, of resources and scopes alone."""
+    scope: dict[int, _Shape] = {1: _Shape("", {3: _PAIR}), 2: item} if item is not None else {}
+    resource = {1: _Shape("", {1: _PAIR, 3: _ITEM})} if item is not None else {}
+    return _Shape("", {1: _Shape("group", {**resource, 2: _Shape("group", scope)})})
+
+
+_GROUPS = _request(None)
+_BARE = {
+    signal: _request(_Shape("item", {number: _Shape("", {1: _ITEM}) for number in (5, 7, 9, 10, 11)}))
+    if signal == "metrics"
+    else _request(_ITEM)
+    for signal in _ITEMS
+}
+"""Items without their content, which is faster to scan."""
+_ALL = {signal: _request(item) for signal, item in _ITEMS.items()}
+
+
+def _bound(signal: otlp_names.Signal, data: bytes) -> None:
+    """Reject a body with too many messages; the parser reports one that cannot be scanned."""
+    if len(data) <= request_limits.MAX_GROUPS * _SMALLEST:
+        return
+    shape = _GROUPS
+    if len(data) > request_limits.MOST * _SMALLEST:
+        shape = _ALL[signal] if len(data) > 2 * request_limits.MAX_ATTRIBUTES * _SMALLEST else _BARE[signal]
+    try:
+        _count(data, 0, len(data), shape.fields, Counts(), _DEEPEST)
+    except BadRequest:
+        raise
+    except (ValueError, IndexError):
+        return
+
+
+def _count(
+    data: bytes, at: int, end: int, fields: dict[int, _Shape], counts: request_limits.Counts, depth: int
+) -> None:
+    """Count the messages between two offsets; ValueError or IndexError for invalid protobuf."""
+    if depth == 0:
+        return
+    numbers = 0
+    while at < end:
+        tag = data[at]
+        at += 1
+        if tag > 127:
+            tag, at = _varint(data, at - 1)
+        wire = tag & 7
+        if wire == 2:
+            size = data[at]
+            at += 1
+            if size > 127:
+                size, at = _varint(data, at - 1)
+            inner = fields.get(tag >> 3)
+            if inner is not None:
+                if inner.kind:
+                    counts.add(inner.kind)
+                if size and inner.fields and not (inner is _PAIR and _is_plain(data, at, at + size)):
+                    _count(data, at, min(at + size, end), inner.fields, counts, depth - 1)
+            elif tag > _LAST_TAG:
+                counts.add("item")
+            at += size
+        elif wire == 0:
+            while data[at] > 127:
+                at += 1
+            at += 1
+            numbers += 1
+        elif wire in (1, 5):
+            at += 8 if wire == 1 else 4
+            numbers += 1
+        else:
+            raise ValueError("unknown protobuf wire type")
+        if numbers > _FEW_NUMBERS:
+            counts.add("item", numbers)
+            numbers = 0
+
+
+def _is_plain(data: bytes, at: int, end: int) -> bool:
+    """Return whether a pair is one key with one text or number, as most are; a fast check."""
+    value = at + 2 + data[at + 1]
+    if data[at] != 0x0A or data[at + 1] > 127 or value + 2 > end or data[value] != 0x12:
+        return False
+    size = data[value + 1]
+    if size > 127 or value + 2 + size != end:
+        return False
+    return size <= _NUMBER or (data[value + 2] == 0x0A and data[value + 3] + 2 == size)
+
+
+def _varint(data: bytes, at: int) -> tuple[int, int]:
+    byte = data[at]
+    if byte < 128:
+        return byte, at + 1
+    number, shift = byte & 127, 7
+    while byte > 127:
+        at += 1
+        byte = data[at]
+        number |= (byte & 127) << shift
+        shift += 7
+        if shift > 70:
+            raise ValueError("a number is too long")
+    return number, at + 1
