@@ -3,6 +3,7 @@
 import contextlib
 import ctypes
 import gc
+import importlib.machinery
 import importlib.util
 import json
 import os
@@ -244,11 +245,41 @@ def _import_what_commands_need() -> None:
 
 
 def _load_engine() -> None:
-    """Load chDB's library as its package does; importing the package would start threads, which no fork has."""
+    """Import chDB, but for the engine that the package starts to ask for its version: no fork has its threads."""
     found = importlib.util.find_spec("chdb")
     for folder in (found and found.submodule_search_locations) or ():
         for library in Path(folder).glob("_chdb*.so"):
             ctypes.CDLL(str(library), mode=sys.getdlopenflags() | os.RTLD_DEEPBIND)
+            _import_without_engine(str(library))
+
+
+def _import_without_engine(library: str) -> None:
+    loader = importlib.machinery.ExtensionFileLoader("chdb._chdb", library)
+    found = importlib.util.spec_from_file_location(loader.name, library, loader=loader)
+    assert found is not None
+    engine: Any = importlib.util.module_from_spec(found)
+    loader.exec_module(engine)
+    connect, engine.connect = engine.connect, lambda: _NoEngine()
+    sys.modules[loader.name] = engine
+    try:
+        import chdb  # noqa: F401
+    finally:
+        engine.connect = connect
+
+
+class _NoEngine:
+    """What the package asks while it is imported; nothing of ours reads the answer."""
+
+    def query(self, statement: str, format: str) -> "_NoEngine":
+        """Take a question."""
+        return self
+
+    def bytes(self) -> bytes:
+        """The answer."""
+        return b""
+
+    def close(self) -> None:
+        """End it."""
 
 
 def run_program(script: str, arguments: list[str]) -> None:

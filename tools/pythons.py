@@ -1,5 +1,8 @@
 """Run the tests of the core on every newer Python that this machine has: `make test-pythons`.
 
+What depends on the interpreter is tested with each: the C core, hooks, frames and threads, fork, asyncio, signals and
+the end of a process. What only computes with numbers and texts, or reads files, `make test` proves for all of them.
+
 Where there are several, the oldest has the calls in Python, the others the compiled ones. All are tested at once, and
 what pytest said is printed when it ends: one waits for its longest files while another keeps the processors busy.
 """
@@ -15,10 +18,15 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 ENVIRONMENTS = ROOT / ".venv-pythons"
 VERSIONS = ("3.12", "3.13", "3.14")
-CORE = ("tests/model", "tests/journal", "tests/sdk", "tests/test_pump.py")
-"""Tests of what runs inside a training process."""
-NEWEST = ("tests/diagnosis",)
-"""Tests that the newest interpreter runs besides: they take longest, so they begin first, and depend least on it."""
+CORE = (
+    "tests/sdk",
+    *("tests/journal/test_atomic_files.py", "tests/journal/test_full_disk.py", "tests/journal/test_live.py"),
+    *("tests/journal/test_segments_read.py", "tests/journal/test_segments_write.py"),
+    *("tests/model/test_errors.py", "tests/model/test_ports.py", "tests/model/test_records.py", "tests/test_pump.py"),
+)
+"""Tests of what runs inside a training process and depends on its interpreter."""
+NEWEST = ("tests/diagnosis/detectors/test_every_kind.py",)
+"""What the newest runs besides, first since it takes longest: each kind of finding, as it sums floats differently."""
 PACKAGES = (
     *("msgspec", "opentelemetry-api", "opentelemetry-proto", "opentelemetry-sdk", "opentelemetry-test-utils"),
     *("psutil", "PyYAML", "numpy", "pillow", "setuptools"),

@@ -16,7 +16,7 @@ from tests.fuzz.target import NAMES, PLANTED, Target, load
 from tests.repeats import repeats
 
 PROGRAM = Path(__file__).with_name("__main__.py")
-SECONDS = repeats(3, 60)
+SECONDS = repeats(1, 60)
 """How long atheris tries each target."""
 
 needs_atheris = pytest.mark.skipif(

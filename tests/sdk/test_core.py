@@ -25,6 +25,7 @@ from stepscope.sdk.context import CARRIED_KEY, SPAN_KEY, attach, current_mark, d
 from stepscope.sdk.outcomes import Outcomes
 from stepscope.sdk.recorder import Recorder
 from stepscope.sdk.spans import StepSpan
+from tests.repeats import repeats
 from tests.sdk.conftest import python_core
 from tests.waiting import wait_until
 
@@ -107,7 +108,7 @@ WORDS = st.none() | TEXTS | st.sampled_from(["train", "eval", "system", " Actor/
 @given(
     metrics=METRICS, step=STEPS, category=WORDS, axis=WORDS, inside=st.none() | st.tuples(st.integers(0, 300), WORDS)
 )
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=repeats(150, 2000), deadline=None)
 def test_log_records_the_same_in_both_cores(
     quiet: stepscope.Run, metrics: Any, step: Any, category: Any, axis: Any, inside: Any
 ) -> None:
@@ -173,7 +174,7 @@ def without_chance(records: list[bytes]) -> list[bytes]:
 
 
 @given(tree=SPANS, carried=st.booleans())
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=repeats(100, 1500), deadline=None)
 def test_spans_are_recorded_the_same_in_both_cores(quiet: stepscope.Run, tree: Any, carried: bool) -> None:
     """Steps and spans of any nesting, names and attributes; what is current afterwards is what was before."""
     token = attach({CARRIED_KEY: {"carried": 1}}) if carried else None
@@ -400,7 +401,7 @@ def test_keys_of_the_context_that_run_code(quiet: stepscope.Run) -> None:
 
 
 def test_nothing_is_kept(quiet: stepscope.Run) -> None:
-    """100,000 calls of each leave no reference and no memory behind."""
+    """Tens of thousands of calls leave no reference and no memory behind, not the smallest object of each tenth."""
     value, name, key = 0.125, "forward", "known"
     metrics = {key: value}
     odd = {key: Float(1.0)}
@@ -438,7 +439,7 @@ def test_nothing_is_kept(quiet: stepscope.Run) -> None:
         calls(1000)
         gc.collect()
         first = tracemalloc.get_traced_memory()[0]
-        calls(100_000)
+        calls(repeats(40_000, 100_000))
         gc.collect()
         grown = tracemalloc.get_traced_memory()[0] - first
         tracemalloc.stop()

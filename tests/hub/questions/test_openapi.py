@@ -95,7 +95,7 @@ def _fuzz(operation: Any) -> None:
 
     @hypothesis.given(case=operation.as_strategy())
     @hypothesis.settings(
-        max_examples=repeats(10, 100),
+        max_examples=repeats(5, 100),
         phases=[hypothesis.Phase.generate],
         deadline=None,
         database=None,

@@ -14,9 +14,11 @@ from tests.hub.conftest import RunningHub
 
 T = 1_700_000_000_000
 ODD: list[Any] = [
-    *(None, [], [[]], ["x"], [None], {}, {"a": []}, [{}], True, False, 0, -1, 1.5, 1e300, 2**63, -(2**63) - 1),
+    *(None, [], {}, True, False, 0, -1, 1.5, 1e300, 2**63, -(2**63) - 1),
     *("", "x", "\ud800", "\0", "9" * 5000, "x" * 100_000),
 ]
+FILLED: list[Any] = [[[]], ["x"], [None], [{}], {"a": []}]
+"""In the place of a text or number they are refused as empty ones are; what reads a list or object looks into them."""
 PAIRS = [{"key": "k", "value": "v"}]
 POINT = {
     "key": "m",
@@ -146,6 +148,8 @@ QUERIES = [
 def changed(value: Any) -> Iterator[Any]:
     """Copies of a body with one of its values replaced or missing."""
     yield from ODD
+    if isinstance(value, dict | list):
+        yield from FILLED
     if isinstance(value, dict):
         for key in value:
             yield {other: copy.deepcopy(each) for other, each in value.items() if other != key}
