@@ -252,21 +252,7 @@ def _differences(one: Mapping[str, Any], other: Mapping[str, Any]) -> dict[str, 
     return {key: [one.get(key), other.get(key)] for key in keys if one.get(key) != other.get(key)}
 
 
-ALL = (
-    "runs",
-    "run",
-    "findings",
-    "series",
-    "step",
-    "spans",
-    "trace",
-    "logs",
-    "alerts",
-    "diff",
-    "sql",
-    "checkpoints",
-    "control",
-)
-"""The names of all questions."""
 CONTROLS = ("stop", "set_live")
 """The names of the tools that ask something of a program."""
+ALL = tuple(name for name in vars(Questions) if not name.startswith("_") and name not in CONTROLS)
+"""The names of all questions."""
