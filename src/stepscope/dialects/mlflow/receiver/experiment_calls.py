@@ -117,20 +117,12 @@ def update(db: sqlite3.Connection, call: Call) -> None:
         raise refused(f"Experiment(name={name}) already exists.", BAD_REQUEST) from None
 
 
-def delete(db: sqlite3.Connection, call: Call) -> None:
-    """Delete an experiment with its runs; it can be restored."""
-    _move(db, call, ACTIVE, DELETED)
-
-
-def restore(db: sqlite3.Connection, call: Call) -> None:
-    """Restore an experiment with its runs."""
-    _move(db, call, DELETED, ACTIVE)
-
-
-def _move(db: sqlite3.Connection, call: Call, before: str, after: str) -> None:
+def move(stage: str, db: sqlite3.Connection, call: Call) -> None:
+    """Delete an experiment with its runs, which can be restored, or restore it."""
+    before = ACTIVE if stage == DELETED else DELETED
     found = find_experiment(db, call.fields.required("experiment_id"), call.project, before)
-    db.execute("UPDATE experiments SET stage = ?, updated = ? WHERE id = ?", (after, call.now, found.id))
-    db.execute("UPDATE runs SET stage = ? WHERE experiment = ?", (after, found.id))
+    db.execute("UPDATE experiments SET stage = ?, updated = ? WHERE id = ?", (stage, call.now, found.id))
+    db.execute("UPDATE runs SET stage = ? WHERE experiment = ?", (stage, found.id))
 
 
 def set_tag(db: sqlite3.Connection, call: Call) -> None:

@@ -96,17 +96,8 @@ def _status(given: Any) -> str:
     return given if given in STATUSES else ""
 
 
-def delete(tracking: Tracking, call: Call) -> Reply:
-    """Delete a run: it is archived in the hub and can be restored."""
-    return _move(tracking, call, DELETED)
-
-
-def restore(tracking: Tracking, call: Call) -> Reply:
-    """Restore a run."""
-    return _move(tracking, call, ACTIVE)
-
-
-def _move(tracking: Tracking, call: Call, stage: str) -> Reply:
+def move(stage: str, tracking: Tracking, call: Call) -> Reply:
+    """Delete a run, which is archived in the hub and can be restored, or restore it."""
     run_id = call.fields.run()
     with tracking.database.write() as db:
         run = find_run(db, run_id, call.project)
