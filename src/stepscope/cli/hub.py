@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from stepscope import __version__
-from stepscope.cli.options import Commands, home_of, print_answer
+from stepscope.cli.options import Commands, add_command, home_of, print_answer
 from stepscope.model.dialects import hub_options
 from stepscope.model.errors import ConfigError
 from stepscope.model.formatting import size as shown
@@ -28,8 +28,7 @@ _SCOPES = ("ingest", "read", "control", "admin")
 def add(commands: Commands) -> None:
     """Register the command, its alias and its tokens."""
     text = "receive, store and show the records of all runs"
-    made = commands.add_parser("hub", aliases=["ui"], help=text, description=text)
-    _add_home(made)
+    made = add_command(commands, "hub", text, command, json=False, aliases=["ui"])
     made.add_argument(
         "--store", metavar="ADDRESS", help="a ClickHouse server instead of a folder: clickhouse://... (STEPSCOPE_STORE)"
     )
@@ -70,12 +69,7 @@ def add(commands: Commands) -> None:
         help="an origin that may call the JSON API from a browser (CORS)",
     )
     _add_dialects(made)
-    made.set_defaults(command=command)
     _add_tokens(made)
-
-
-def _add_home(made: argparse.ArgumentParser) -> None:
-    made.add_argument("--home", type=Path, help="the folder of all journals (STEPSCOPE_HOME, ~/.stepscope)")
 
 
 def _add_dialects(made: argparse.ArgumentParser) -> None:

@@ -113,11 +113,15 @@ def add_command(
     text: str,
     command: Callable[[argparse.Namespace], int],
     home: str = "STEPSCOPE_HOME, ~/.stepscope",
+    *,
+    json: bool = True,
+    aliases: Sequence[str] = (),
 ) -> argparse.ArgumentParser:
     """Register a command with the common options; `home` describes the default folder."""
-    made = commands.add_parser(name, help=text, description=text)
+    made = commands.add_parser(name, help=text, description=text, aliases=aliases)
     made.add_argument("--home", type=Path, help=f"the folder of all journals ({home})")
-    made.add_argument("--json", action="store_true", help="print JSON")
+    if json:
+        made.add_argument("--json", action="store_true", help="print JSON")
     made.set_defaults(command=command)
     return made
 
