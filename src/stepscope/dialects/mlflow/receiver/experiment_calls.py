@@ -22,7 +22,6 @@ from stepscope.dialects.mlflow.receiver.names_and_limits import (
     masked,
     read_pairs,
 )
-from stepscope.dialects.mlflow.receiver.run_search import search_experiments
 from stepscope.dialects.mlflow.receiver.tracking import Body, Call
 from stepscope.dialects.mlflow.receiver.tracking_rows import EXPERIMENT_TAGS, add_row, find_row
 
@@ -73,11 +72,6 @@ def get_by_name(db: sqlite3.Connection, call: Call) -> Body:
     if found is None or not found.is_visible(call.project):
         raise refused(f"Could not find experiment with name '{name}'", MISSING)
     return {"experiment": describe_experiment(db, found)}
-
-
-def search(db: sqlite3.Connection, call: Call) -> Body:
-    """Return a page of experiments."""
-    return search_experiments(db, call.fields, call.project)
 
 
 def search_datasets(db: sqlite3.Connection, call: Call) -> Body:

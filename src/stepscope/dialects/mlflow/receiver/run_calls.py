@@ -21,7 +21,6 @@ from stepscope.dialects.mlflow.receiver.names_and_limits import (
     read_point,
 )
 from stepscope.dialects.mlflow.receiver.request_fields import Fields, item_text, step_number
-from stepscope.dialects.mlflow.receiver.run_search import search_runs
 from stepscope.dialects.mlflow.receiver.run_table import ENDED, STATUSES, MlflowRun, find_run
 from stepscope.dialects.mlflow.receiver.tracking import Body, Call, Reply, Tracking
 from stepscope.dialects.mlflow.receiver.tracking_rows import TAGS
@@ -60,11 +59,6 @@ def get(db: sqlite3.Connection, call: Call) -> Body:
     """Return a run with its data."""
     run = find_run(db, call.fields.run(), call.project)
     return {"run": mlflow_runs.describe_runs(db, [run], with_models=True)[0]}
-
-
-def search(db: sqlite3.Connection, call: Call) -> Body:
-    """Return a page of runs."""
-    return search_runs(db, call.fields, call.project)
 
 
 def update(tracking: Tracking, call: Call) -> Reply:

@@ -17,6 +17,7 @@ from stepscope.dialects.mlflow.receiver import (
     metric_calls,
     registry_calls,
     run_calls,
+    run_search,
     trace_calls,
 )
 from stepscope.dialects.mlflow.receiver.artifact_calls import ArtifactCalls
@@ -76,7 +77,7 @@ _DATABASE_ENDPOINTS: list[tuple[str, str, Scope, DatabaseAnswer]] = [
     ("POST", "/experiments/create", "ingest", experiment_calls.create),
     ("GET", "/experiments/get", "read", experiment_calls.get),
     ("GET", "/experiments/get-by-name", "read", experiment_calls.get_by_name),
-    ("GET POST", "/experiments/search", "read", experiment_calls.search),
+    ("GET POST", "/experiments/search", "read", run_search.search_experiments),
     ("POST", "/experiments/search-datasets", "read", experiment_calls.search_datasets),
     ("POST", "/experiments/update", "ingest", experiment_calls.update),
     ("POST", "/experiments/delete", "admin", partial(experiment_calls.move, DELETED)),
@@ -84,7 +85,7 @@ _DATABASE_ENDPOINTS: list[tuple[str, str, Scope, DatabaseAnswer]] = [
     ("POST", "/experiments/set-experiment-tag", "ingest", experiment_calls.set_tag),
     ("POST", "/experiments/delete-experiment-tag", "ingest", experiment_calls.delete_tag),
     ("GET", "/runs/get", "read", run_calls.get),
-    ("POST", "/runs/search", "read", run_calls.search),
+    ("POST", "/runs/search", "read", run_search.search_runs),
     ("POST", "/runs/log-inputs", "ingest", run_calls.log_inputs),
     ("POST", "/runs/outputs", "ingest", run_calls.log_outputs),
     ("POST", "/runs/log-model", "ingest", run_calls.log_model),
