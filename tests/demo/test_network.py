@@ -9,7 +9,7 @@ import pytest
 np = pytest.importorskip("numpy", reason="the demo needs numpy")
 
 from stepscope.demo import demo_plan  # noqa: E402
-from stepscope.demo.exchange import Exchange, PeerLost, memory_bytes  # noqa: E402
+from stepscope.demo.exchange import Exchange, PeerLost  # noqa: E402
 from stepscope.demo.network import Adam, Network, load, loss_of, save, spirals  # noqa: E402
 from stepscope.demo.ppo import (  # noqa: E402
     LONGEST,
@@ -44,18 +44,16 @@ def test_a_checkpoint_brings_everything_back(tmp_path: Path) -> None:
     assert moments.taken == 1
 
 
-def exchanges(tmp_path: Path) -> tuple[list[Exchange], list[tuple[socket.socket, socket.socket]]]:
+def exchanges() -> tuple[list[Exchange], list[tuple[socket.socket, socket.socket]]]:
     """Three ranks in this process, and their sockets."""
-    memory = tmp_path / "memory"
-    memory.write_bytes(bytes(memory_bytes(5, 3)))
     pairs = [socket.socketpair() for _ in range(2)]
     peers = [[here for here, _ in pairs], *([there] for _, there in pairs)]
-    return [Exchange(memory, 5, rank, 3, peers[rank]) for rank in range(3)], pairs
+    return [Exchange(rank, peers[rank]) for rank in range(3)], pairs
 
 
-def test_all_ranks_get_the_mean_of_all_gradients(tmp_path: Path) -> None:
+def test_all_ranks_get_the_mean_of_all_gradients() -> None:
     """All ranks get the same mean in every round, in any schedule."""
-    ranks, _ = exchanges(tmp_path)
+    ranks, _ = exchanges()
     got: dict[int, list[float]] = {0: [], 1: [], 2: []}
 
     def work(rank: int) -> None:
@@ -70,11 +68,11 @@ def test_all_ranks_get_the_mean_of_all_gradients(tmp_path: Path) -> None:
     assert got[0] == got[1] == got[2] == [turn * 10.0 + 1 for turn in range(200)]
 
 
-def test_a_rank_that_is_gone_is_noticed(tmp_path: Path) -> None:
+def test_a_rank_that_is_gone_is_noticed() -> None:
     """The error names the missing rank."""
-    ranks, pairs = exchanges(tmp_path)
+    ranks, pairs = exchanges()
     pairs[1][1].close()
-    pairs[0][1].sendall(b"!")
+    pairs[0][1].sendall(np.zeros(5).tobytes())
     with pytest.raises(PeerLost, match="rank 2 has exited"):
         ranks[0].average(np.zeros(5))
 

@@ -156,12 +156,6 @@ def alert_id(fingerprint: str, began: int) -> str:
     return f"{fingerprint}-{began:x}"
 
 
-def worst(severities: Iterable[str]) -> str:
-    """Return the highest severity; INFO when there is none."""
-    order = ("INFO", "WARN", "ERROR", "FATAL")
-    return max(severities, key=lambda each: order.index(each) if each in order else 1, default="INFO")
-
-
 def expected_by(about: Subject, project: str, marks: Iterable[Expected]) -> str:
     """Return why an alert or finding is muted: the mark that covers its subject, or an empty text."""
     for mark in marks:

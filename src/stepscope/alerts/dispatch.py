@@ -6,8 +6,8 @@ from typing import Literal
 
 import msgspec
 
-from stepscope.alerts.alert import Alert, Expected, Silence, expected_by, worst
-from stepscope.alerts.rule import Compiled, key_patterns, patterns
+from stepscope.alerts.alert import Alert, Expected, Silence, expected_by
+from stepscope.alerts.rule import Compiled, key_patterns, patterns, severity_number
 from stepscope.model.names import canonical_key
 
 Status = Literal["firing", "resolved"]
@@ -155,7 +155,7 @@ def notification(
     notifier: str, status: Status, alerts: Sequence[Alert], now: int, address: str = "", *, test: bool = False
 ) -> Notification:
     """Compose the text of a notification for alerts of one run."""
-    ordered = sorted(alerts, key=lambda each: (-_rank(each.severity), each.began))
+    ordered = sorted(alerts, key=lambda each: (-severity_number(each.severity), each.began))
     shown, first = ordered[:MAX_IN_ONE], ordered[0]
     what = first.subject.finding or first.subject.rule
     run = first.run_name or first.subject.run
@@ -170,7 +170,7 @@ def notification(
         project=first.project,
         title=f"{'Resolved: ' if status == 'resolved' else ''}{what}{more} in {run}",
         text="\n".join(lines),
-        severity=worst(alert.severity for alert in ordered),
+        severity=first.severity,
         alerts=tuple(shown),
         left_out=len(ordered) - len(shown),
         time=now,
@@ -183,11 +183,6 @@ def _line(alert: Alert, status: Status) -> str:
     line = f"{alert.severity}: {alert.message}"
     advice = (alert.finding or {}).get("advice") if status == "firing" else ""
     return f"{line.removesuffix('.')}. {advice}" if advice else line
-
-
-def _rank(severity: str) -> int:
-    order = ("INFO", "WARN", "ERROR", "FATAL")
-    return order.index(severity) if severity in order else 1
 
 
 def matches(silence: Silence, alert: Alert) -> bool:

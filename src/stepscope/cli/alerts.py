@@ -7,11 +7,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from stepscope.cli import text
-from stepscope.cli.options import Commands, add_command, add_to_verbs, home_of
+from stepscope.cli.options import Commands, add_command, add_to_verbs, home_of, print_answer
 from stepscope.hub.client import open_client, resolve_run
 from stepscope.model.errors import ConfigError
 from stepscope.model.formatting import amount, duration
-from stepscope.wire.plain import dumps
 
 if TYPE_CHECKING:
     from stepscope.alerts.rule_file import Rules
@@ -50,19 +49,15 @@ def check_files(args: argparse.Namespace) -> int:
     """Check files; 0 when all are right."""
     paths: list[Path] = args.file or [path for name in FILES if (path := home_of(args) / name).exists()]
     found = [_checked(path) for path in paths]
-    if args.json:
-        print(dumps(found))
-    elif not found:
-        print(f"there is no {FILES[0]} in {home_of(args)}: the built-in packs are active")
-    for each in () if args.json else found:
-        if each["mistake"] is None:
-            print(
-                text.clean(f"{each['file']}: {amount(each['rules'], 'rule')}, {amount(each['notifiers'], 'notifier')}")
-            )
-        else:
-            mistake = each["mistake"]
-            print(text.clean(f"{each['file']}:{mistake['line']}:{mistake['column']}: {mistake['message']}"))
+    lines = [text.clean(_checked_line(each)) for each in found]
+    print_answer(args, found, lines or f"there is no {FILES[0]} in {home_of(args)}: the built-in packs are active")
     return 0 if all(each["mistake"] is None for each in found) else 1
+
+
+def _checked_line(each: dict[str, Any]) -> str:
+    if (mistake := each["mistake"]) is None:
+        return f"{each['file']}: {amount(each['rules'], 'rule')}, {amount(each['notifiers'], 'notifier')}"
+    return f"{each['file']}:{mistake['line']}:{mistake['column']}: {mistake['message']}"
 
 
 def _checked(path: Path) -> dict[str, Any]:
@@ -90,19 +85,11 @@ def show_list(args: argparse.Namespace) -> int:
     with open_client(home_of(args)) as client:
         if args.rules:
             rules = client.get(f"{_API}/rules")
-            _print(args, rules, _rule_lines(rules))
+            print_answer(args, rules, map(text.clean, _rule_lines(rules)))
             return 0
         alerts = client.get(f"{_API}/states", state=None if args.all else "open", limit=1000)["alerts"]
-    _print(args, alerts, _alert_lines(alerts))
+    print_answer(args, alerts, map(text.clean, _alert_lines(alerts)))
     return 0
-
-
-def _print(args: argparse.Namespace, found: Any, lines: Iterable[str]) -> None:
-    if args.json:
-        print(dumps(found))
-    else:
-        for line in lines:
-            print(text.clean(line))
 
 
 def _alert_lines(alerts: Sequence[dict[str, Any]]) -> Iterable[str]:
@@ -169,7 +156,7 @@ def _replay(args: argparse.Namespace) -> int:
         for each in found["alerts"]
     ]
     over = f"{amount(found['points'], 'point')} of {amount(len(found['keys']), 'metric')} of {run}"
-    _print(args, found, [*lines, f"{amount(len(found['alerts']), 'alert')} over {over}"])
+    print_answer(args, found, map(text.clean, [*lines, f"{amount(len(found['alerts']), 'alert')} over {over}"]))
     return 0
 
 
@@ -185,7 +172,7 @@ def _tests(args: argparse.Namespace) -> int:
         lines.append(f"{'FAILED' if each['failures'] else 'ok'}  {each['name']}")
         lines += [f"        {mistake}" for mistake in each["failures"]]
     failed = sum(bool(each["failures"]) for each in found)
-    _print(args, found, [*lines, f"{amount(len(found), 'test')}, {failed} failed"])
+    print_answer(args, found, map(text.clean, [*lines, f"{amount(len(found), 'test')}, {failed} failed"]))
     return 1 if failed else 0
 
 
@@ -210,14 +197,14 @@ def silence_alerts(args: argparse.Namespace) -> int:
     with open_client(home_of(args)) as client:
         if args.remove:
             found = client.change("DELETE", f"{_API}/silences/{{id}}", id=args.remove)
-            _print(args, found, [f"{args.remove} is removed"])
+            print_answer(args, found, text.clean(f"{args.remove} is removed"))
         elif args.rule or args.run or args.key:
             body = {name: getattr(args, name) or "*" for name in ("rule", "run", "key")}
             made = client.post(f"{_API}/silences", {**body, "for": args.duration, "why": args.why})
-            _print(args, made, _silence_lines([made]))
+            print_answer(args, made, map(text.clean, _silence_lines([made])))
         else:
             found = client.get(f"{_API}/silences")
-            _print(args, found, _silence_lines(found["silences"], found["expected"]))
+            print_answer(args, found, map(text.clean, _silence_lines(found["silences"], found["expected"])))
     return 0
 
 

@@ -1,13 +1,13 @@
 """`stepscope checkpoints`: list the checkpoints of a run with the metrics at their steps, and the best of them."""
 
 import argparse
+from collections.abc import Iterator
 from typing import Any
 
 from stepscope.cli import text
-from stepscope.cli.options import LATEST_HELP, Commands, add_command, home_of, integer
+from stepscope.cli.options import LATEST_HELP, Commands, add_command, home_of, integer, print_answer
 from stepscope.hub.client import RUNS, open_client, resolve_run
 from stepscope.model import formatting
-from stepscope.wire.plain import dumps
 
 _MOST = 200
 """As many checkpoints as one answer has, among which the best is found."""
@@ -28,26 +28,26 @@ def command(args: argparse.Namespace) -> int:
     with open_client(home) as client:
         run = resolve_run(client, home, args.run)
         found = client.get(f"{RUNS}/{{run}}/checkpoints", run=run, key=args.key, best=args.best, limit=_MOST)
-    print(dumps(found) if args.json else _text(run, found, args.limit))
+    print_answer(args, found, _lines(run, found, args.limit))
     return 0
 
 
-def _text(run: str, found: dict[str, Any], limit: int) -> str:
+def _lines(run: str, found: dict[str, Any], limit: int) -> Iterator[str]:
     if not found["checkpoints"]:
-        return f"{run} has recorded no checkpoints; record them with run.checkpoint(PATH)"
+        yield f"{run} has recorded no checkpoints; record them with run.checkpoint(PATH)"
+        return
     best, keys = found["best"], found["keys"]
     head = ["", ">STEP", ">SIZE", ">TOOK", *(f">{text.clean(key)}" for key in keys), "PATH"]
     there = [each for each in found["checkpoints"] if not each["replaced"]]
     rows = [_row(each, keys, best) for each in there[:limit]]
-    lines = text.table(head, rows)
+    yield from text.table(head, rows)
     left, replaced = found["total"] - found["replaced"] - len(rows), found["replaced"]
-    lines += [f"and {left} older ones"] if left else []
-    lines += [f"and {replaced} that later ones at the same path replaced; --json lists them"] if replaced else []
+    if left:
+        yield f"and {left} older ones"
+    if replaced:
+        yield f"and {replaced} that later ones at the same path replaced; --json lists them"
     if best is not None:
-        lines.append(
-            f"best {text.clean(best['key'])}: {best['value']:.6g} at step {best['step']}: {text.clean(best['path'])}"
-        )
-    return "\n".join(lines)
+        yield f"best {text.clean(best['key'])}: {best['value']:.6g} at step {best['step']}: {text.clean(best['path'])}"
 
 
 def _row(each: dict[str, Any], keys: list[str], best: dict[str, Any] | None) -> list[str]:

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice, pairwise
 from pathlib import Path
 
-from stepscope.cli.options import Commands, home_of
+from stepscope.cli.options import Commands, add_command, home_of
 
 SHELLS = {
     "bash": """\
@@ -68,11 +68,10 @@ _PLAIN = re.compile(r"[\w.+@%/-]+")
 def add(commands: Commands) -> None:
     """Register the command."""
     text = "print the script that completes commands, options and runs"
-    made = commands.add_parser("completion", help=text, description=f"{text}, such as: {'; '.join(INSTALL.values())}")
+    made = add_command(commands, "completion", text, command, json=False)
+    made.description = f"{text}, such as: {'; '.join(INSTALL.values())}"
     made.add_argument("shell", choices=(*SHELLS, "words"), help="the shell; `words` is for its script")
     made.add_argument("given", nargs=argparse.REMAINDER, help=argparse.SUPPRESS)
-    made.add_argument("--home", type=Path, help="the folder of all journals (STEPSCOPE_HOME, ~/.stepscope)")
-    made.set_defaults(command=command)
 
 
 def command(args: argparse.Namespace) -> int:

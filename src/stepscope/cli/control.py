@@ -8,7 +8,7 @@ from typing import Any
 from stepscope.cli import text
 from stepscope.cli.journal_answers import seconds
 from stepscope.cli.listed_run import listed_run
-from stepscope.cli.options import RUN_HELP, Commands, add_command, home_of
+from stepscope.cli.options import RUN_HELP, Commands, add_command, home_of, print_answer
 from stepscope.hub.client import RUNS, open_client, open_http_client, resolve_run, user
 from stepscope.journal.resolve_run import find_run
 from stepscope.journal.run_edits import Edits
@@ -82,7 +82,7 @@ def change(args: argparse.Namespace) -> int:
         found = client.get(f"{_RUN}/control", run=run)
         if given:
             found = client.change("POST", f"{_RUN}/live", _values(found, given), run=run)
-        print(dumps(found) if args.json else _settings_text(found))
+        print_answer(args, found, _settings_text(found))
     return 0
 
 

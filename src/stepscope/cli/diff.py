@@ -8,7 +8,7 @@ from typing import Any
 
 from stepscope.cli import text
 from stepscope.cli.journal_answers import RUN
-from stepscope.cli.options import RUN_HELP, Commands, add_command, home_of
+from stepscope.cli.options import RUN_HELP, Commands, add_command, home_of, print_answer
 from stepscope.cli.run_document import imported_share
 from stepscope.cli.run_text import flatten
 from stepscope.cli.stored_run import StoredRun, open_answers
@@ -18,7 +18,6 @@ from stepscope.journal.resolve_run import LATEST, PROBES, run_times
 from stepscope.model import formatting
 from stepscope.model.errors import ConfigError
 from stepscope.model.run_description import tag_text
-from stepscope.wire.plain import dumps
 
 SECTIONS = ("run", "settings", "git", "packages", "environment", "values")
 _MACHINE = ("system/", "stepscope/")
@@ -55,11 +54,9 @@ def command(args: argparse.Namespace) -> int:
     if first.run == second.run:
         raise ConfigError(f"both are the run {first.run}: name another one")
     found = {name: _compared(first, second, name, everything=args.all) for name in SECTIONS}
-    if args.json:
-        importing = {each.run: each.imported for each in (first, second) if each.imported is not None}
-        print(dumps({"runs": [first.run, second.run], "importing": importing, **found}))
-    else:
-        print("\n".join(_lines(first, second, found, text.width())))
+    importing = {each.run: each.imported for each in (first, second) if each.imported is not None}
+    answer = {"runs": [first.run, second.run], "importing": importing, **found}
+    print_answer(args, answer, _lines(first, second, found, text.width()))
     return 0
 
 

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 from stepscope import __version__
 from stepscope.cli import text
-from stepscope.cli.options import Commands, add_command, home_of
+from stepscope.cli.options import Commands, add_command, home_of, print_answer
 from stepscope.cli.probe import advise
 from stepscope.cli.probe import probe as probe_sink
 from stepscope.cli.ship import describe
@@ -29,7 +29,7 @@ from stepscope.sdk.probes import watch
 from stepscope.sdk.settings import MIB
 from stepscope.sdk.shipping.delivery_state import latest_reports, pending
 from stepscope.wire import frames
-from stepscope.wire.plain import dumps, plain
+from stepscope.wire.plain import plain
 
 OK, WARN, FAIL = "ok", "warn", "fail"
 _PACKAGES = ("msgspec", "opentelemetry-api", "PyYAML", "psutil", "torch")
@@ -78,10 +78,7 @@ def command(args: argparse.Namespace) -> int:
     else:
         findings = [finding for check in CHECKS for finding in check(home)]
     failed = any(finding.mark == FAIL for finding in findings)
-    if args.json:
-        print(dumps({"ok": not failed, "findings": [finding._asdict() for finding in findings]}))
-    else:
-        print("\n".join(_lines(findings)))
+    print_answer(args, {"ok": not failed, "findings": [finding._asdict() for finding in findings]}, _lines(findings))
     return 1 if failed else 0
 
 

@@ -5,7 +5,7 @@ import sys
 from typing import Any
 
 from stepscope.cli import text
-from stepscope.cli.options import RUN_HELP, Commands, add_command, home_of
+from stepscope.cli.options import RUN_HELP, Commands, add_command, home_of, print_answer
 from stepscope.cli.run_editor import open_editor
 from stepscope.journal.run_edits import run_bytes
 from stepscope.model import formatting
@@ -129,7 +129,5 @@ def _freed(run: str, freed: dict[str, int]) -> str:
 
 def _print(args: argparse.Namespace, run: str, now: Description, words: str) -> None:
     """Print a run's description as JSON, or the words for people."""
-    if args.json:
-        print(dumps({"run": run, "name": now.name, "notes": now.notes, "tags": now.tags, "archived": now.archived}))
-    else:
-        print(words)
+    about = {"run": run, "name": now.name, "notes": now.notes, "tags": now.tags, "archived": now.archived}
+    print_answer(args, about, words)

@@ -9,13 +9,12 @@ from typing import BinaryIO
 
 from stepscope.cli.export_folder import export_runs
 from stepscope.cli.hub_runs import open_run
-from stepscope.cli.options import RUN_HELP, Commands, add_command, home_of, integer
+from stepscope.cli.options import RUN_HELP, Commands, add_command, home_of, integer, print_answer
 from stepscope.cli.progress import progress
 from stepscope.hub.client import open_client
 from stepscope.journal import atomic_files
 from stepscope.model import formatting
 from stepscope.model.errors import ConfigError
-from stepscope.wire.plain import dumps
 
 FORMATS = ("parquet", "csv", "jsonl", "arrow")
 WHAT = ("metrics", "histograms", "exemplars", "spans", "logs", "alerts", "samples")
@@ -51,7 +50,7 @@ def command(args: argparse.Namespace) -> int:
         with replacing(path) as out:
             size = client.copy(out, "/api/runs/{run}/export", run=run, **given)
     done = {"run": run, "what": args.what, "format": format, "file": str(path), "bytes": size}
-    print(dumps(done) if args.json else f"{args.what} of {run}: {path} ({formatting.size(size)})")
+    print_answer(args, done, f"{args.what} of {run}: {path} ({formatting.size(size)})")
     return 0
 
 
@@ -63,11 +62,9 @@ def _export_all(args: argparse.Namespace) -> int:
             print(f"stepscope: the newest records are not in the files: {client.problem}", file=sys.stderr)
         done = export_runs(client, args.parquet, lambda count, total, run: show("runs", count, total, run))
     counts = {"runs": done.runs, "written": done.written, "files": done.files, "bytes": done.bytes}
-    if args.json:
-        print(dumps({"folder": str(args.parquet), **counts}))
-        return 0
     changed = f"{formatting.count(done.written)} of {formatting.count(done.runs)} runs are new or have changed"
-    print(f"{changed}: {formatting.amount(done.files, 'file')}, {formatting.size(done.bytes)} in {args.parquet}")
+    words = f"{changed}: {formatting.amount(done.files, 'file')}, {formatting.size(done.bytes)} in {args.parquet}"
+    print_answer(args, {"folder": str(args.parquet), **counts}, words)
     return 0
 
 

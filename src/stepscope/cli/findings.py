@@ -11,13 +11,12 @@ from typing import Any
 from stepscope.cli import text
 from stepscope.cli.journal_answers import RUN
 from stepscope.cli.journal_diagnosis import JournalDiagnosis
-from stepscope.cli.options import LATEST_HELP, Commands, add_command, home_of
+from stepscope.cli.options import LATEST_HELP, Commands, add_command, home_of, print_answer
 from stepscope.cli.stored_run import open_answers
 from stepscope.diagnosis.findings_json import FindingJson
 from stepscope.hub.client import HubError, open_http_client
 from stepscope.model.errors import StepscopeError
 from stepscope.model.goodput_sums import in_words
-from stepscope.wire.plain import dumps
 
 PATH = "/api/runs/{run}/findings"
 INDENT = 7
@@ -36,12 +35,8 @@ def command(args: argparse.Namespace) -> int:
     with open_answers(home_of(args), args.run) as stored:
         answer = {**stored.get(PATH), "time": in_words(stored.get(f"{RUN}/goodput")["shares"])}
     width = text.width()
-    print(dumps(answer) if args.json else "\n".join(_drawn(answer, width)))
+    print_answer(args, answer, (text.tinted_line(each) for line in _report(answer) for each in wrapped(line, width)))
     return 0
-
-
-def _drawn(answer: dict[str, Any], width: int) -> Iterator[str]:
-    return (text.tinted_line(each) for line in _report(answer) for each in wrapped(line, width))
 
 
 def _of_hub(home: Path, run: str) -> dict[str, Any] | None:

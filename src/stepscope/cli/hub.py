@@ -6,15 +6,17 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from stepscope import __version__
-from stepscope.cli.options import Commands, home_of
+from stepscope.cli.options import Commands, add_command, home_of, print_answer
 from stepscope.model.dialects import hub_options
 from stepscope.model.errors import ConfigError
 from stepscope.model.formatting import size as shown
-from stepscope.wire.plain import dumps
+
+if TYPE_CHECKING:
+    from stepscope.hub.security.tokens import Tokens
 
 _NEEDED = "the hub needs more packages: pip install 'stepscope[hub]'"
 _TIMES = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 7 * 86400}
@@ -26,8 +28,7 @@ _SCOPES = ("ingest", "read", "control", "admin")
 def add(commands: Commands) -> None:
     """Register the command, its alias and its tokens."""
     text = "receive, store and show the records of all runs"
-    made = commands.add_parser("hub", aliases=["ui"], help=text, description=text)
-    _add_home(made)
+    made = add_command(commands, "hub", text, command, json=False, aliases=["ui"])
     made.add_argument(
         "--store", metavar="ADDRESS", help="a ClickHouse server instead of a folder: clickhouse://... (STEPSCOPE_STORE)"
     )
@@ -68,12 +69,7 @@ def add(commands: Commands) -> None:
         help="an origin that may call the JSON API from a browser (CORS)",
     )
     _add_dialects(made)
-    made.set_defaults(command=command)
     _add_tokens(made)
-
-
-def _add_home(made: argparse.ArgumentParser) -> None:
-    made.add_argument("--home", type=Path, help="the folder of all journals (STEPSCOPE_HOME, ~/.stepscope)")
 
 
 def _add_dialects(made: argparse.ArgumentParser) -> None:
@@ -142,14 +138,17 @@ def command(args: argparse.Namespace) -> int:
     return serve(options, _print_line, lambda hub: mount(hub, __version__))
 
 
-def create_token(args: argparse.Namespace) -> int:
-    """Make a token."""
+def _tokens(args: argparse.Namespace) -> "Tokens":
     from stepscope.hub.home import tokens_path
     from stepscope.hub.security.tokens import Tokens
 
-    tokens = Tokens(tokens_path(home_of(args)))
+    return Tokens(tokens_path(home_of(args)))
+
+
+def create_token(args: argparse.Namespace) -> int:
+    """Make a token."""
     scopes = args.scope or ["ingest"]
-    token, text = tokens.create(scopes, project=args.project, name=args.name, requests=args.rate)
+    token, text = _tokens(args).create(scopes, project=args.project, name=args.name, requests=args.rate)
     print(text)
     print(f"token {token.id} ({', '.join(token.scopes)}): shown only once", file=sys.stderr)
     return 0
@@ -157,30 +156,22 @@ def create_token(args: argparse.Namespace) -> int:
 
 def list_tokens(args: argparse.Namespace) -> int:
     """List the tokens, never their secrets."""
-    from stepscope.hub.home import tokens_path
-    from stepscope.hub.security.tokens import Tokens
-
-    found = Tokens(tokens_path(home_of(args))).all()
-    if args.json:
-        print(dumps([{"id": each.id, "scopes": each.scopes, "project": each.project, "name": each.name,
-                      "created": each.created, "rate": each.requests, "run": each.run,
-                      "expires": each.expires} for each in found]))  # fmt: skip
-        return 0
+    found = _tokens(args).all()
+    lines = []
     for each in found:
         made = time.strftime("%Y-%m-%d", time.localtime(each.created))
         end = f"  until {time.strftime('%Y-%m-%d %H:%M', time.localtime(each.expires))}" if each.expires else ""
-        print(f"{each.id}  {','.join(each.scopes):<18} {each.project or '*':<16} {made}  {each.name}{end}")
-    if not found:
-        print("no tokens")
+        lines.append(f"{each.id}  {','.join(each.scopes):<18} {each.project or '*':<16} {made}  {each.name}{end}")
+    answer = [{"id": each.id, "scopes": each.scopes, "project": each.project, "name": each.name,
+               "created": each.created, "rate": each.requests, "run": each.run,
+               "expires": each.expires} for each in found]  # fmt: skip
+    print_answer(args, answer, lines or "no tokens")
     return 0
 
 
 def revoke_token(args: argparse.Namespace) -> int:
     """Revoke a token; a running hub refuses it within a second."""
-    from stepscope.hub.home import tokens_path
-    from stepscope.hub.security.tokens import Tokens
-
-    if not Tokens(tokens_path(home_of(args))).revoke(args.id):
+    if not _tokens(args).revoke(args.id):
         raise ConfigError(f"there is no token {args.id!r}; `stepscope hub token list` shows them")
     print(f"revoked {args.id}")
     return 0

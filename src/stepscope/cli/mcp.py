@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from stepscope import __version__
-from stepscope.cli.options import Commands, home_of
+from stepscope.cli.options import Commands, add_command, home_of
 from stepscope.cli.run_text import flatten
 from stepscope.hub.client import HubClient, open_client, resolve_run
 from stepscope.model.errors import ConfigError, StepscopeError
@@ -29,10 +29,8 @@ _CONTROLS = "All but `stop` and `set_live` is read-only: call these only when th
 def add(commands: Commands) -> None:
     """Register the command."""
     text = "serve the queries to coding agents over the Model Context Protocol (stdio)"
-    made = commands.add_parser("mcp", help=text, description=text)
-    made.add_argument("--home", type=Path, help="the folder of all journals (STEPSCOPE_HOME, ~/.stepscope)")
+    made = add_command(commands, "mcp", text, command, json=False)
     made.add_argument("--control", action="store_true", help="let agents stop runs and change their live settings")
-    made.set_defaults(command=command)
 
 
 def command(args: argparse.Namespace) -> int:
@@ -252,21 +250,7 @@ def _differences(one: Mapping[str, Any], other: Mapping[str, Any]) -> dict[str, 
     return {key: [one.get(key), other.get(key)] for key in keys if one.get(key) != other.get(key)}
 
 
-ALL = (
-    "runs",
-    "run",
-    "findings",
-    "series",
-    "step",
-    "spans",
-    "trace",
-    "logs",
-    "alerts",
-    "diff",
-    "sql",
-    "checkpoints",
-    "control",
-)
-"""The names of all questions."""
 CONTROLS = ("stop", "set_live")
 """The names of the tools that ask something of a program."""
+ALL = tuple(name for name in vars(Questions) if not name.startswith("_") and name not in CONTROLS)
+"""The names of all questions."""

@@ -1,14 +1,15 @@
-"""Arguments that several commands share: the home folder, `--json`, a run, and whole numbers; unknown options."""
+"""What commands share: the home folder, `--json` and the answer, a run, and whole numbers; unknown options."""
 
 import argparse
 import difflib
 import re
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeAlias
 
 from stepscope.model.errors import ConfigError
 from stepscope.sdk import settings
+from stepscope.wire.plain import dumps
 
 Commands: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
 RUN_HELP = "a run id, the beginning of one, a name, or `latest`"
@@ -112,11 +113,15 @@ def add_command(
     text: str,
     command: Callable[[argparse.Namespace], int],
     home: str = "STEPSCOPE_HOME, ~/.stepscope",
+    *,
+    json: bool = True,
+    aliases: Sequence[str] = (),
 ) -> argparse.ArgumentParser:
     """Register a command with the common options; `home` describes the default folder."""
-    made = commands.add_parser(name, help=text, description=text)
+    made = commands.add_parser(name, help=text, description=text, aliases=aliases)
     made.add_argument("--home", type=Path, help=f"the folder of all journals ({home})")
-    made.add_argument("--json", action="store_true", help="print JSON")
+    if json:
+        made.add_argument("--json", action="store_true", help="print JSON")
     made.set_defaults(command=command)
     return made
 
@@ -142,6 +147,11 @@ def add_to_verbs(verbs: Commands) -> None:
     for verb in verbs.choices.values():
         verb.add_argument("--home", type=Path, default=argparse.SUPPRESS, help="the folder of all journals")
         verb.add_argument("--json", action="store_true", default=argparse.SUPPRESS, help="print JSON")
+
+
+def print_answer(args: argparse.Namespace, answer: Any, words: str | Iterable[str]) -> None:
+    """Print what a command found: as JSON where `--json` asks for it, else the text or the lines for people."""
+    print(dumps(answer) if args.json else words if isinstance(words, str) else "\n".join(words))
 
 
 def home_of(args: argparse.Namespace) -> Path:

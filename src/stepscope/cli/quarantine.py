@@ -3,13 +3,12 @@
 import argparse
 import contextlib
 import os
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from stepscope.cli import text
-from stepscope.cli.options import Commands, add_command, add_to_verbs, home_of
+from stepscope.cli.options import Commands, add_command, add_to_verbs, home_of, print_answer
 from stepscope.cli.record_lines import json_line
 from stepscope.cli.ship import chosen_sinks
 from stepscope.hub.client import TOKEN_VARIABLE
@@ -59,7 +58,7 @@ def _damaged(home: Path) -> Iterator[tuple[str, Unreadable]]:
 
 def show_list(args: argparse.Namespace) -> int:
     """List all entries, oldest first; then those that are damaged."""
-    rows = [
+    rows: list[dict[str, Any]] = [
         {
             "id": entry.id,
             "sink": sink,
@@ -81,17 +80,13 @@ def show_list(args: argparse.Namespace) -> int:
         }
         for sink, bad in _damaged(home_of(args))
     ]
-    if args.json:
-        print(dumps(rows))
-        return 0
-    for row in rows:
-        when = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(int(str(row["time"])) / 1e9))
-        reason = text.clean(str(row["reason"]))
-        count = formatting.amount(int(str(row["records"])), "record")
-        print(f"{row['id']}  {when}  {row['sink']}  {row['run']}  {count}: {reason}")
-    if not rows:
-        print("nothing is in quarantine")
+    print_answer(args, rows, list(map(_row_line, rows)) or "nothing is in quarantine")
     return 0
+
+
+def _row_line(row: dict[str, Any]) -> str:
+    count = formatting.amount(row["records"], "record")
+    return f"{row['id']}  {text.moment(row['time'])}  {row['sink']}  {row['run']}  {count}: {text.clean(row['reason'])}"
 
 
 def show_entry(args: argparse.Namespace) -> int:

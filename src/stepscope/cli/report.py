@@ -13,12 +13,11 @@ from stepscope.cli.html.compared_page import page as compared_page
 from stepscope.cli.html.pictures import pictures
 from stepscope.cli.html.report_page import page
 from stepscope.cli.hub_runs import open_run
-from stepscope.cli.options import LATEST_HELP, Commands, add_command, home_of, integer
+from stepscope.cli.options import LATEST_HELP, Commands, add_command, home_of, integer, print_answer
 from stepscope.hub.client import HubClient, open_client, resolve_run
 from stepscope.journal.key_summary import importance
 from stepscope.model import formatting
 from stepscope.model.errors import ConfigError
-from stepscope.wire.plain import dumps
 
 MAX_KEYS = 120
 """How many metrics are drawn; the most important first."""
@@ -56,7 +55,7 @@ def command(args: argparse.Namespace) -> int:
         out.write(data)
     done = {"run": runs[0], "runs": runs, "file": str(path), "bytes": len(data)}
     what = runs[0] if len(runs) == 1 else formatting.amount(len(runs), "run")
-    print(dumps(done) if args.json else f"report of {what}: {path} ({formatting.size(len(data))})")
+    print_answer(args, done, f"report of {what}: {path} ({formatting.size(len(data))})")
     return 0
 
 

@@ -1,12 +1,12 @@
 """A run as `show` prints it: one document, made of the answers of a hub or of the run's journals."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
 
 from msgspec import Struct
 
+from stepscope.cli import text
 from stepscope.cli.journal_answers import RUN
 from stepscope.cli.stored_run import StoredRun, bytes_here
 from stepscope.journal.run_summary import RECENT
@@ -266,7 +266,4 @@ def _newest(records: Iterable[RecordPart]) -> list[RecordPart]:
 
 def _moment(seconds: float | None) -> str | None:
     """A time as ISO 8601 in UTC, to the microsecond, which is what a hub answers."""
-    if not seconds:
-        return None
-    at = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=round(seconds * 1e6))
-    return at.strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+    return text.iso(round(seconds * 1e6) * 1000) if seconds else None

@@ -6,7 +6,7 @@ from typing import Any
 
 from stepscope.cli import text
 from stepscope.cli.hub_runs import open_run
-from stepscope.cli.options import LATEST_HELP, Commands, add_command, home_of, integer
+from stepscope.cli.options import LATEST_HELP, Commands, add_command, home_of, integer, print_answer
 from stepscope.model import formatting
 from stepscope.wire.plain import dumps
 
@@ -34,7 +34,7 @@ def command(args: argparse.Namespace) -> int:
     with open_run(home_of(args), args.run) as (client, run):
         given = {name: value for name, value in wanted.items() if value is not None}
         answer = client.get(PATH, run=run, chars=CHARS, **given)
-    print(dumps(answer) if args.json else "\n".join(_lines(answer)))
+    print_answer(args, answer, _lines(answer))
     return 0
 
 

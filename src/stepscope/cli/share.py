@@ -6,11 +6,10 @@ from typing import Any
 
 from stepscope.cli import text
 from stepscope.cli.hub import duration
-from stepscope.cli.options import LATEST_HELP, Commands, add_command, home_of
+from stepscope.cli.options import LATEST_HELP, Commands, add_command, home_of, print_answer
 from stepscope.hub.client import open_http_client, resolve_run
 from stepscope.hub.home import address_of
 from stepscope.model.errors import ConfigError
-from stepscope.wire.plain import dumps
 
 DAYS, MAX_DAYS = 7, 365
 _DAY = 86400.0
@@ -38,10 +37,10 @@ def command(args: argparse.Namespace) -> int:
         raise ConfigError(f"no hub has {home} open: start one with stepscope hub --home {home}")
     if args.list:
         found = client.get(_API)["links"]
-        print(dumps(found) if args.json else "\n".join(map(_line, found)) or "no links")
+        print_answer(args, found, list(map(_line, found)) or "no links")
     elif args.revoke:
         revoked = client.change("DELETE", f"{_API}/{{id}}", id=args.revoke)
-        print(dumps(revoked) if args.json else f"{args.revoke} is revoked")
+        print_answer(args, revoked, f"{args.revoke} is revoked")
     else:
         if not 0 < args.seconds <= MAX_DAYS * _DAY:
             raise ConfigError(f"a link lasts at most {MAX_DAYS} days: --for {DAYS}d")
@@ -55,13 +54,10 @@ def command(args: argparse.Namespace) -> int:
 def _print(args: argparse.Namespace, made: dict[str, Any], address: str) -> None:
     """Print a link that was made."""
     url = address + made["path"]
-    if args.json:
-        print(dumps({**{key: each for key, each in made.items() if key != "path"}, "url": url}))
-        return
-    print(url)
     shown = made["run"] or f"the project {made['project']}"
-    print(text.clean(f"shows {shown} to whoever has it, until {_moment(made['expires'])}"))
-    print(f"stepscope share --revoke {made['id']} ends it")
+    until = text.clean(f"shows {shown} to whoever has it, until {_moment(made['expires'])}")
+    answer = {**{key: each for key, each in made.items() if key != "path"}, "url": url}
+    print_answer(args, answer, [url, until, f"stepscope share --revoke {made['id']} ends it"])
 
 
 def _line(each: dict[str, Any]) -> str:

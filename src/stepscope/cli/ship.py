@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from stepscope.cli import text
-from stepscope.cli.options import Commands, add_command, home_of
+from stepscope.cli.options import Commands, add_command, home_of, print_answer
 from stepscope.journal.atomic_files import Locked
 from stepscope.journal.layout import host_name
 from stepscope.model import formatting
@@ -22,7 +22,6 @@ from stepscope.sdk.shipping.shipper_process import Shipping, lock_home, ship
 from stepscope.sdk.shipping.sink_requests import GIVE_UP_SECONDS
 from stepscope.sdk.shipping.sink_worker import Report
 from stepscope.sinks import registry
-from stepscope.wire.plain import dumps
 
 PRIORITY = 10
 STOP_SECONDS = 15.0
@@ -42,7 +41,7 @@ def command(args: argparse.Namespace) -> int:
     """Deliver; 0 when nothing is left, 1 when something is."""
     home = home_of(args)
     if args.status:
-        return _status(home, as_json=args.json)
+        return _status(args, home)
     host = host_name()
     try:
         home.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -85,7 +84,7 @@ def _by_hand(args: argparse.Namespace) -> int:
     shipping.refresh()
     if not shipping.workers:
         nothing = "nothing to do: no run has requested a sink. Name one with --sink, or set STEPSCOPE_SINKS"
-        print(dumps({"delivered": True, "sinks": []}) if args.json else nothing)
+        print_answer(args, {"delivered": True, "sinks": []}, nothing)
         return 0
     try:
         seconds = GIVE_UP_SECONDS if args.timeout is None else args.timeout
@@ -93,22 +92,16 @@ def _by_hand(args: argparse.Namespace) -> int:
     finally:
         shipping.stop(STOP_SECONDS)
     reports = shipping.reports()
-    if args.json:
-        print(dumps({"delivered": done, "sinks": reports}))
-    else:
-        print("\n".join(map(line_of, reports)))
+    print_answer(args, {"delivered": done, "sinks": reports}, map(line_of, reports))
     return 0 if done else 1
 
 
-def _status(home: Path, *, as_json: bool) -> int:
+def _status(args: argparse.Namespace, home: Path) -> int:
     """Show what is not delivered yet and which shippers run; 0 when nothing is left, 1 when something is."""
     shippers, left = running_shippers(home), pending(home)
-    if as_json:
-        print(dumps({"delivered": not left, "shippers": shippers, "pending": left}))
-        return 1 if left else 0
     lines = [f"a shipper (pid {pid}) runs on {host}" for host, pid in shippers.items()]
     lines += [describe(each) for each in left] or ["nothing is undelivered"]
-    print("\n".join(map(text.clean, lines)))
+    print_answer(args, {"delivered": not left, "shippers": shippers, "pending": left}, map(text.clean, lines))
     return 1 if left else 0
 
 

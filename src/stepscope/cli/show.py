@@ -3,11 +3,10 @@
 import argparse
 
 from stepscope.cli import text
-from stepscope.cli.options import LATEST_HELP, Commands, add_command, home_of
+from stepscope.cli.options import LATEST_HELP, Commands, add_command, home_of, print_answer
 from stepscope.cli.run_document import look
 from stepscope.cli.run_text import report
 from stepscope.cli.stored_run import open_answers
-from stepscope.wire.plain import dumps
 
 
 def add(commands: Commands) -> None:
@@ -22,5 +21,5 @@ def command(args: argparse.Namespace) -> int:
     with open_answers(home, args.run, journals_first=True) as stored:
         run = look(stored, home)
     lines = [] if args.json else report(run, text.width()).splitlines()
-    print(dumps(run.document) if args.json else "\n".join(map(text.tinted_line, lines)))
+    print_answer(args, run.document, map(text.tinted_line, lines))
     return 0

@@ -6,12 +6,11 @@ from typing import Any
 
 from stepscope.cli import text
 from stepscope.cli.hub_runs import open_run
-from stepscope.cli.options import LATEST_HELP, Commands, add_command, home_of, integer
+from stepscope.cli.options import LATEST_HELP, Commands, add_command, home_of, integer, print_answer
 from stepscope.cli.record_lines import clock, pairs
 from stepscope.model import formatting
 from stepscope.model.errors import ConfigError
 from stepscope.model.records import FIRST_STEP
-from stepscope.wire.plain import dumps
 
 UNUSUAL = 2
 """Values of this level are marked."""
@@ -41,8 +40,7 @@ def command(args: argparse.Namespace) -> int:
     view = {**view, "name": name, **nearest(view, found)}
     if args.rank is not None:
         view = of_rank(view, args.rank)
-    shown = [] if args.json else lines(view, args.rank)
-    print(dumps(view) if args.json else "\n".join(text.cut(line, text.width()) for line in shown))
+    print_answer(args, view, (text.cut(line, text.width()) for line in lines(view, args.rank)))
     return 0
 
 

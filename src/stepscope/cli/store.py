@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from stepscope.cli import text
-from stepscope.cli.options import Commands, add_command, add_to_verbs, home_of
+from stepscope.cli.options import Commands, add_command, add_to_verbs, home_of, print_answer
 from stepscope.cli.progress import progress
 from stepscope.model import formatting
 from stepscope.model.errors import ConfigError
-from stepscope.wire.plain import dumps, plain
+from stepscope.wire.plain import plain
 
 if TYPE_CHECKING:
     from stepscope.hub.store.maintenance import Info
@@ -46,10 +46,8 @@ def show_info(args: argparse.Namespace) -> int:
         from stepscope.hub.store import maintenance
 
         found, (oldest, newest) = maintenance.info(store.engine), maintenance.reach(store.engine)
-    if args.json:
-        print(dumps({**plain(found), "oldest": text.iso(oldest), "newest": text.iso(newest)}))
-    else:
-        print("\n".join(_lines(found, f"records from {text.moment(oldest)} to {text.moment(newest)}")))
+    answer = {**plain(found), "oldest": text.iso(oldest), "newest": text.iso(newest)}
+    print_answer(args, answer, _lines(found, f"records from {text.moment(oldest)} to {text.moment(newest)}"))
     return SOUND
 
 
@@ -76,14 +74,12 @@ def check(args: argparse.Namespace) -> int:
     advice = f"move {folder} away and start the hub, which reads every journal that is still there again"
     if maintenance.mended_by_compact(problems):
         advice = "`stepscope store compact` mends this"
-    if args.json:
-        advised = {"advice": advice} if problems else {}
-        print(dumps({"sound": not problems, "schema": version, "problems": problems, **advised}))
-    elif problems:
+    words, advised = f"the store is sound (schema {version})", {}
+    if problems:
         more = f"; and {len(problems) - SHOWN} more" if len(problems) > SHOWN else ""
-        print(text.clean(f"the store is damaged ({'; '.join(problems[:SHOWN])}{more}): {advice}"))
-    else:
-        print(f"the store is sound (schema {version})")
+        words, advised = f"the store is damaged ({'; '.join(problems[:SHOWN])}{more}): {advice}", {"advice": advice}
+    answer = {"sound": not problems, "schema": version, "problems": problems, **advised}
+    print_answer(args, answer, text.clean(words))
     return DAMAGED if problems else SOUND
 
 
@@ -98,11 +94,11 @@ def compact(args: argparse.Namespace) -> int:
         maintenance.compact(store.engine)
         after = maintenance.info(store.engine)
     parts = [sum(each.parts for each in found.tables) for found in (before, after)]
-    if args.json:
-        print(dumps({"before": before, "after": after}))
-        return SOUND
-    print(f"{formatting.size(before.bytes)} in {parts[0]} parts became {formatting.size(after.bytes)} in {parts[1]}")
-    print(f"{formatting.count(after.points)} points, {formatting.number(after.bytes_per_point, 3)} bytes each")
+    words = [
+        f"{formatting.size(before.bytes)} in {parts[0]} parts became {formatting.size(after.bytes)} in {parts[1]}",
+        f"{formatting.count(after.points)} points, {formatting.number(after.bytes_per_point, 3)} bytes each",
+    ]
+    print_answer(args, {"before": before, "after": after}, words)
     return SOUND
 
 
@@ -130,14 +126,12 @@ def migrate(args: argparse.Namespace) -> int:
     ):
         migration.refuse_unfinished(source.engine)
         done = migration.migrate(source, target, ends[0], lambda table, rows, total: show(table, rows, total, "rows"))
-    if args.json:
-        tables = [{"name": each.name, "rows": each.rows, "copied": each.copied} for each in done.tables]
-        counts = {"runs": done.runs, "rows": done.rows, "copied": done.copied}
-        print(dumps({"source": ends[0], "target": ends[1], **counts, "tables": tables}))
-        return SOUND
+    tables = [{"name": each.name, "rows": each.rows, "copied": each.copied} for each in done.tables]
+    counts = {"runs": done.runs, "rows": done.rows, "copied": done.copied}
     rows = [[each.name, formatting.count(each.rows), formatting.count(each.copied)] for each in done.tables]
-    print("\n".join(text.table(("TABLE", ">ROWS", ">COPIED"), rows)))
-    print(f"{formatting.count(done.runs)} runs are in {ends[1]}; rows and checksums of each are those of {ends[0]}")
+    moved = f"{formatting.count(done.runs)} runs are in {ends[1]}; rows and checksums of each are those of {ends[0]}"
+    words = [*text.table(("TABLE", ">ROWS", ">COPIED"), rows), moved]
+    print_answer(args, {"source": ends[0], "target": ends[1], **counts, "tables": tables}, words)
     return SOUND
 
 

@@ -13,9 +13,7 @@ from typing import IO, Any
 import msgspec
 
 from stepscope.demo import demo_plan
-from stepscope.demo.exchange import memory_bytes
 from stepscope.demo.game import GameJob
-from stepscope.demo.network import Network
 from stepscope.demo.rank import Job
 from stepscope.model.errors import StepscopeError
 
@@ -55,25 +53,12 @@ def play(home: Path, run: str, game: demo_plan.GamePlan, progress: Progress) -> 
 
 def _attempt(home: Path, run: str, steps: int, progress: Progress, restarts: int, folder: Path) -> bool:
     """Start all ranks once; whether they reached the end."""
-    size = len(Network(demo_plan.Plan(steps).config["model"]["layers"], 0).vector)
-    memory = folder / f"exchange-{restarts}"
-    memory.write_bytes(bytes(memory_bytes(size, demo_plan.RANKS)))
     pairs = [socket.socketpair() for _ in range(demo_plan.RANKS - 1)]
     sockets = [[here.fileno() for here, _ in pairs], *([there.fileno()] for _, there in pairs)]
     processes = []
     try:
         for rank in range(demo_plan.RANKS):
-            job = Job(
-                str(home),
-                run,
-                rank,
-                demo_plan.RANKS,
-                steps,
-                str(memory),
-                sockets[rank],
-                str(folder / "model.npz"),
-                restarts,
-            )
+            job = Job(str(home), run, rank, steps, sockets[rank], str(folder / "model.npz"), restarts)
             processes.append(_start("rank", job, _identity(rank), folder / f"rank{rank}.err", sockets[rank]))
     finally:
         for pair in pairs:

@@ -31,9 +31,7 @@ class Job(msgspec.Struct, frozen=True):
     home: str
     run: str
     rank: int
-    world: int
     steps: int
-    memory: str
     sockets: list[int]
     checkpoint: str
     restarts: int
@@ -54,7 +52,7 @@ class Training:
         self._network = Network(self._config["model"]["layers"], self._config["seed"])
         self._adam = Adam(len(self._network.vector))
         peers = [socket.socket(fileno=number) for number in job.sockets]
-        self._exchange = Exchange(Path(job.memory), len(self._network.vector), job.rank, job.world, peers)
+        self._exchange = Exchange(job.rank, peers)
 
     def train(self) -> None:
         """Train from the last checkpoint, or from the beginning, to the end."""

@@ -126,7 +126,11 @@ class NextChunk:
             return
         if len(packed) > LARGEST_RECORD:
             self._skip("records that are too large", 1)
-            return
+        else:
+            self.add_packed(packed, points)
+
+    def add_packed(self, packed: bytes, points: int) -> None:
+        """Add a record that is packed already."""
         self._records.append(packed)
         self._size += len(packed)
         self._points += points

@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, BinaryIO, Protocol
+from typing import Any, BinaryIO
 
 from stepscope.imports.source import Chunk, FoundRun, NextChunk, Skip
 from stepscope.journal import layout
@@ -27,19 +27,6 @@ _INTEGER = re.compile(r"\s*[+-]?\d{1,30}\s*", re.ASCII)
 
 Row = Mapping[str, Any] | None
 """The cells of a line; None when it cannot be read."""
-
-
-class Format(Protocol):
-    """Converts lines to rows."""
-
-    def begin(self, file: BinaryIO) -> str:
-        """Read the lines before the first row, and return a digest of them."""
-
-    def row(self, line: bytes) -> Row:
-        """Read a line, without the newline."""
-
-    def is_whole(self, line: bytes) -> bool:
-        """Return whether a last line without a newline is complete."""
 
 
 class Csv:
@@ -95,7 +82,7 @@ class _Table:
 
     attempt = 1
 
-    def __init__(self, path: Path, format: Format) -> None:
+    def __init__(self, path: Path, format: "_CsvFormat | _JsonFormat") -> None:
         self._path, self._format = path, format
         self.name = path.name
         self.time = int(path.stat().st_mtime * 1e9)
@@ -191,7 +178,7 @@ class _JsonFormat:
     """A JSON object on each line."""
 
     def begin(self, file: BinaryIO) -> str:
-        """Skip the byte order mark, if any."""
+        """Skip the byte order mark, if any; there are no lines before the first row, of which to return a digest."""
         if file.read(3) != b"\xef\xbb\xbf":
             file.seek(0)
         return ""
@@ -217,14 +204,14 @@ class _CsvFormat:
         self._delimiter = ","
 
     def begin(self, file: BinaryIO) -> str:
-        """Read the column names."""
+        """Read the column names, and return a digest of them."""
         heading = file.readline(LONGEST_LINE).decode("utf-8-sig", "replace").rstrip("\r\n")
         self._delimiter = max(",;\t", key=heading.count)
         self._names = _distinct(self._cells(heading) or [])
         return hashlib.sha256(heading.encode()).hexdigest()[:16]
 
     def row(self, line: bytes) -> Row:
-        """Read as many cells as there are columns; empty cells are left out."""
+        """Read a line, without the newline, of as many cells as there are columns; empty cells are left out."""
         cells = self._cells(line.decode("utf-8", "replace"))
         if cells is None or len(cells) != len(self._names):
             return None
@@ -233,7 +220,7 @@ class _CsvFormat:
         return {name: _cell(cell) for name, cell in zip(self._names, cells, strict=True) if cell != ""}
 
     def is_whole(self, line: bytes) -> bool:
-        """Never: a number may be cut off anywhere."""
+        """Return whether a last line without a newline is complete: never, a number may be cut off anywhere."""
         return False
 
     def _cells(self, line: str) -> list[str] | None:

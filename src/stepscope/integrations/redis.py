@@ -1,7 +1,6 @@
 """Redis: a span `redis.COMMAND` and a duration for each command of a client; keys and values are not recorded."""
 
 import functools
-import inspect
 import time
 from collections.abc import Callable
 from typing import Any
@@ -27,13 +26,15 @@ def instrument(client: Any, duration: Histogram | None = None) -> Any:
                 extend.meters().get_meter("tuft").create_histogram(DURATION, "s", "Duration of a Redis operation")
             )
         tracer = extend.tracers().get_tracer("tuft.redis_store")
-        client.execute_command = _timed(client.execute_command, _command, tracer, duration)
+        client.execute_command = extend.wrap(
+            client.execute_command, lambda *args: _Operation(_command(*args), tracer, duration)
+        )
         client.pipeline = _recorded_pipeline(client.pipeline, tracer, duration)
         setattr(client, _MARK, True)
     return client
 
 
-def _command(*args: Any, **kwargs: Any) -> str:
+def _command(*args: Any) -> str:
     word = args[0] if args else "UNKNOWN"
     text = word.decode("ascii", "replace") if isinstance(word, bytes) else str(word)
     return text.split(" ")[0].upper()
@@ -45,28 +46,10 @@ def _recorded_pipeline(make: Callable[..., Any], tracer: trace.Tracer, duration:
     @functools.wraps(make)
     def pipeline(*args: Any, **kwargs: Any) -> Any:
         made = make(*args, **kwargs)
-        made.execute = _timed(made.execute, lambda *args, **kwargs: "PIPELINE", tracer, duration)
+        made.execute = extend.wrap(made.execute, lambda *args: _Operation("PIPELINE", tracer, duration))
         return made
 
     return pipeline
-
-
-def _timed(call: Any, name: Callable[..., str], tracer: trace.Tracer, duration: Histogram) -> Any:
-    if inspect.iscoroutinefunction(call):
-
-        @functools.wraps(call)
-        async def later(*args: Any, **kwargs: Any) -> Any:
-            with _Operation(name(*args), tracer, duration):
-                return await call(*args, **kwargs)
-
-        return later
-
-    @functools.wraps(call)
-    def now(*args: Any, **kwargs: Any) -> Any:
-        with _Operation(name(*args), tracer, duration):
-            return call(*args, **kwargs)
-
-    return now
 
 
 class _Operation:

@@ -19,7 +19,7 @@ _encode = msgspec.json.Encoder().encode
 
 
 class Command(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The program and its arguments; no shell reads them."""
+    """The program, which runs once for each notification, and its arguments; no shell reads them."""
 
     run: list[str]
     timeout: float = 30.0
@@ -37,16 +37,9 @@ class Command(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
         """The program; its arguments may hold secrets."""
         return self.run[0]
 
-    def open(self) -> "CommandNotifier":
-        """Make the notifier."""
-        return CommandNotifier(self)
-
-
-class CommandNotifier:
-    """Runs the program once for each notification."""
-
-    def __init__(self, config: Command) -> None:
-        self._config = config
+    def open(self) -> "Command":
+        """Return the notifier, which keeps nothing open."""
+        return self
 
     def send(self, notification: Notification) -> None:
         """Run the program; exit code 75 requests a retry."""
@@ -56,20 +49,20 @@ class CommandNotifier:
         try:
             code, error = self._run(_encode(body), env)
         except OSError as problem:
-            raise Reject(f"{self._config.run[0]}: {problem.strerror or problem}", ()) from None
+            raise Reject(f"{self.run[0]}: {problem.strerror or problem}", ()) from None
         except subprocess.TimeoutExpired:
-            raise Retry(f"{self._config.run[0]} did not exit within {self._config.timeout:g} s") from None
+            raise Retry(f"{self.run[0]} did not exit within {self.timeout:g} s") from None
         if code == TEMPORARY:
-            raise Retry(f"{self._config.run[0]} exited with 75, which asks for a retry: {error}")
+            raise Retry(f"{self.run[0]} exited with 75, which asks for a retry: {error}")
         if code:
-            raise Reject(f"{self._config.run[0]} exited with {code}: {error}", ())
+            raise Reject(f"{self.run[0]} exited with {code}: {error}", ())
 
     def close(self) -> None:
         """Nothing is open between two runs."""
 
     def _run(self, body: bytes, env: Mapping[str, str]) -> tuple[int, str]:
         process = subprocess.Popen(
-            self._config.run,
+            self.run,
             env=dict(env),
             stdin=subprocess.PIPE,
             stdout=subprocess.DEVNULL,
@@ -77,7 +70,7 @@ class CommandNotifier:
             start_new_session=True,  # kill its children with it
         )
         try:
-            _, error = process.communicate(body, timeout=self._config.timeout)
+            _, error = process.communicate(body, timeout=self.timeout)
         except subprocess.TimeoutExpired:
             os.killpg(process.pid, signal.SIGKILL)
             process.communicate()

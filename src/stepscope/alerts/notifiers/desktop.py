@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 
 from stepscope.alerts.dispatch import Notification
-from stepscope.alerts.notifiers.command import Command, CommandNotifier
+from stepscope.alerts.notifiers.command import Command
 from stepscope.alerts.notifiers.registry import convert
 from stepscope.model.errors import Reject
 
@@ -30,26 +30,19 @@ class Desktop(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
         """This screen."""
         return "this desktop"
 
-    def open(self) -> "DesktopNotifier":
-        """Make the notifier."""
-        return DesktopNotifier(self)
-
-
-class DesktopNotifier:
-    """Shows notifications where the program is installed."""
-
-    def __init__(self, config: Desktop) -> None:
-        self._config = config
+    def open(self) -> "Desktop":
+        """Return the notifier, which keeps nothing open."""
+        return self
 
     def send(self, notification: Notification) -> None:
-        """Show a notification."""
-        path = shutil.which(self._config.program)
+        """Show a notification where the program is installed."""
+        path = shutil.which(self.program)
         if path is None:
-            raise Reject(f"{self._config.program} is not installed", ())
+            raise Reject(f"{self.program} is not installed", ())
         urgency = "low" if notification.status == "resolved" else _URGENCY.get(notification.severity, "critical")
         words = [notification.title[:200].replace("\0", ""), notification.text[:1000].replace("\0", "")]
         line = [path, "--app-name", "Stepscope", "--urgency", urgency, "--", *words]
-        CommandNotifier(Command(run=line, timeout=self._config.timeout)).send(notification)
+        Command(run=line, timeout=self.timeout).send(notification)
 
     def close(self) -> None:
         """Nothing is open between two notifications."""

@@ -49,16 +49,9 @@ class Email(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
         """The server and the addresses."""
         return f"{', '.join(self.to)} by way of {self.host}"
 
-    def open(self) -> "EmailNotifier":
-        """Make the notifier."""
-        return EmailNotifier(self)
-
-
-class EmailNotifier:
-    """Sends one message over a connection of its own: mail servers close idle ones."""
-
-    def __init__(self, config: Email) -> None:
-        self._config = config
+    def open(self) -> "Email":
+        """Return the notifier; each message has a connection of its own: mail servers close idle ones."""
+        return self
 
     def send(self, notification: Notification) -> None:
         """Send a mail to everybody."""
@@ -78,7 +71,7 @@ class EmailNotifier:
         except smtplib.SMTPNotSupportedError as error:
             raise Reject(f"the server does not support this: {error}", ()) from None
         except (OSError, smtplib.SMTPException) as error:
-            raise Retry(f"{self._config.host}: {type(error).__name__}: {error}") from None
+            raise Retry(f"{self.host}: {type(error).__name__}: {error}") from None
         if refused:
             raise _refusal(refused)
 
@@ -87,25 +80,24 @@ class EmailNotifier:
 
     @contextlib.contextmanager
     def _connected(self) -> Any:
-        config = self._config
-        port = config.port or {"starttls": 587, "tls": 465, "none": 25}[config.tls]
-        context = ssl.create_default_context() if config.tls != "none" else None
+        port = self.port or {"starttls": 587, "tls": 465, "none": 25}[self.tls]
+        context = ssl.create_default_context() if self.tls != "none" else None
         made = (
-            smtplib.SMTP_SSL(config.host, port, timeout=config.timeout, context=context)
-            if config.tls == "tls"
-            else smtplib.SMTP(config.host, port, timeout=config.timeout)
+            smtplib.SMTP_SSL(self.host, port, timeout=self.timeout, context=context)
+            if self.tls == "tls"
+            else smtplib.SMTP(self.host, port, timeout=self.timeout)
         )
         with made as server:
-            if config.tls == "starttls":
+            if self.tls == "starttls":
                 server.starttls(context=context)
-            if config.user:
-                server.login(config.user, config.password)
+            if self.user:
+                server.login(self.user, self.password)
             yield server
 
     def _message(self, notification: Notification) -> EmailMessage:
         made = EmailMessage()
         made["Subject"] = f"[stepscope] {_line(notification.title)}"[:250]
-        made["From"], made["To"] = self._config.sender, ", ".join(self._config.to)
+        made["From"], made["To"] = self.sender, ", ".join(self.to)
         made["X-Stepscope-Status"] = notification.status
         made["X-Stepscope-Group"] = _line(notification.group)[:200].encode("ascii", "replace").decode()
         link = f"\n\n{notification.url}" if notification.url else ""

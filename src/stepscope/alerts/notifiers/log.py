@@ -13,7 +13,7 @@ _LEVELS = {"INFO": logging.INFO, "WARN": logging.WARNING, "ERROR": logging.ERROR
 
 
 class Log(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The options: the name of the logger."""
+    """The name of the logger."""
 
     logger: str = "stepscope.alerts"
 
@@ -27,22 +27,15 @@ class Log(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
         """The name of the logger."""
         return f"logging, {self.logger}"
 
-    def open(self) -> "LogNotifier":
-        """Make the notifier."""
-        return LogNotifier(self)
-
-
-class LogNotifier:
-    """Logs notifications."""
-
-    def __init__(self, config: Log) -> None:
-        self._logger = logging.getLogger(config.logger)
+    def open(self) -> "Log":
+        """Return the notifier, which keeps nothing open."""
+        return self
 
     def send(self, notification: Notification) -> None:
         """Log a notification; a resolved one as information."""
         firing = notification.status == "firing"
         level = _LEVELS.get(notification.severity, logging.WARNING) if firing else logging.INFO
-        self._logger.log(level, "%s\n%s", notification.title, notification.text)
+        logging.getLogger(self.logger).log(level, "%s\n%s", notification.title, notification.text)
 
     def close(self) -> None:
         """Nothing is open."""

@@ -1,12 +1,12 @@
 """Webhook bodies: our own, and those for Slack, Discord, Teams and PagerDuty."""
 
-import math
 import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
 from stepscope.alerts.alert import Alert
 from stepscope.alerts.dispatch import Notification
+from stepscope.model.records import word
 
 Shape = Callable[[Notification], list[Any]]
 """Makes the bodies of a notification, one request for each."""
@@ -50,7 +50,7 @@ def describe(alert: Alert) -> dict[str, Any]:
         "state": alert.state,
         "severity": alert.severity,
         "message": alert.message,
-        "value": number(alert.value),
+        "value": None if alert.value is None else word(alert.value),
         "step": alert.step,
         "began": moment(alert.began),
         "resolved": moment(alert.resolved),
@@ -143,17 +143,10 @@ def placeholders(notification: Notification) -> dict[str, Any]:
         "time": moment(notification.time),
         "rule": first.subject.rule,
         "key": first.subject.key,
-        "value": number(first.value),
+        "value": None if first.value is None else word(first.value),
         "step": first.step,
         "fingerprint": notification.group,
     }
-
-
-def number(value: float | None) -> float | str | None:
-    """Return a number as JSON allows it."""
-    if value is None or math.isfinite(value):
-        return value
-    return "NaN" if value != value else "Infinity" if value > 0 else "-Infinity"
 
 
 def moment(ns: int) -> str | None:

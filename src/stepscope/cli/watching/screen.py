@@ -12,6 +12,7 @@ from stepscope.cli.watching.hub_view import HubView
 from stepscope.journal.key_summary import importance
 from stepscope.journal.watched import KEPT, Watched
 from stepscope.model import formatting
+from stepscope.model.names import severity_word
 from stepscope.model.records import Alert, Event, Log
 
 MIN_COLUMNS, MIN_ROWS = 40, 10
@@ -141,11 +142,7 @@ def _open(watched: RunView) -> list[Styled]:
 
 def _logs(watched: RunView, count: int) -> list[Styled]:
     last = watched.logs.last(count)
-    return [Styled(line(who, record), _LOUD.get(_word(record.severity), "")) for who, record in last]
-
-
-def _word(severity: int) -> str:
-    return "FATAL" if severity >= 21 else "ERROR" if severity >= 17 else "WARN" if severity >= 13 else ""
+    return [Styled(line(who, record), _LOUD.get(severity_word(record.severity), "")) for who, record in last]
 
 
 def _keys(watched: RunView, view: View) -> str:

@@ -10,7 +10,7 @@ from typing import Any
 from stepscope.dialects.tensorboard.wire.crc32c import matches
 from stepscope.dialects.tensorboard.wire.events import Event, Media, Value, parse_event
 from stepscope.dialects.tensorboard.wire.scalars import Scalars
-from stepscope.extend.importer import LARGEST_RECORD, Chunk, FoundRun, Part, Skip, Source, SourceFile, layout, pack
+from stepscope.extend.importer import Chunk, FoundRun, NextChunk, Part, Skip, Source, SourceFile, layout
 from stepscope.model.names import EVENT_STARTED
 from stepscope.model.records import Event as OurEvent
 from stepscope.model.records import Log, Metric
@@ -108,9 +108,7 @@ class _Reader:
     def __init__(self, skip: Skip) -> None:
         self._skip = skip
         self._scalars = Scalars()
-        self._records: list[bytes] = []
-        self._files: list[SourceFile] = []
-        self._points = 0
+        self._next = NextChunk(skip)
         self.missing = 0
         """The size of the first record, if the buffer is shorter."""
         self.broken = False
@@ -118,9 +116,7 @@ class _Reader:
 
     def chunk(self, offset: int) -> Chunk:
         """Return the records up to an offset as a chunk, and start the next."""
-        made = Chunk(self._records, {"offset": offset}, self._points, offset, tuple(self._files))
-        self._records, self._files, self._points = [], [], 0
-        return made
+        return self._next.take({"offset": offset}, offset)
 
     def take(self, data: bytes) -> int:
         """Read the complete records of a buffer and return their size in bytes."""
@@ -130,8 +126,7 @@ class _Reader:
             self._skip("damaged events", len(bad))
         for index, record in enumerate(packed):
             if record is not None:
-                self._records.append(record)
-                self._points += 1
+                self._next.add_packed(record, 1)
             elif index not in bad:
                 self._other(data[starts[index] : starts[index] + sizes[index]])
         return end
@@ -175,13 +170,13 @@ class _Reader:
         time, step = int(event.time * 1e9) if 0 <= event.time < _LATEST else 0, event.step
         number = value.scalar if value.scalar is not None else value.histogram
         if number is not None:
-            self._points += self._add(Metric(time, step, None, None, {value.tag: number}))
+            self._next.add(Metric(time, step, None, None, {value.tag: number}), 1)
         elif value.text is not None:
             body = mask_text("\n".join(value.text))
-            self._add(Log(time, step, None, None, None, 9, body, {"tag": value.tag}, "tensorboard"))
+            self._next.add(Log(time, step, None, None, None, 9, body, {"tag": value.tag}, "tensorboard"))
         elif value.hyperparameters is not None:
             config = {"config": redact(value.hyperparameters)}
-            self._add(OurEvent(time, None, None, None, None, 9, EVENT_STARTED, config))
+            self._next.add(OurEvent(time, None, None, None, None, 9, EVENT_STARTED, config))
         elif value.media:
             for index, media in enumerate(value.media):
                 self._media(time, step, value.tag, index, media)
@@ -193,22 +188,9 @@ class _Reader:
         folder = f"{layout.slug(tag)}-{_digest(tag.encode(errors='replace'))}"
         suffix = next((end for start, end in _SUFFIXES.items() if media.data.startswith(start)), ".bin")
         name = f"{media.kind}/{folder}/{step}-{index}-{_digest(media.data)}{suffix}"
-        self._files.append(SourceFile(name, media.data))
+        self._next.add_file(SourceFile(name, media.data))
         attrs = {"tag": tag, "file": name, "bytes": len(media.data)}
-        self._add(OurEvent(time, step, None, None, None, 9, f"tensorboard.{media.kind}", attrs))
-
-    def _add(self, record: Metric | Log | OurEvent) -> bool:
-        """Add a record; one that cannot be stored is left out and counted."""
-        try:
-            packed = pack(record)
-        except (ValueError, OverflowError):
-            self._skip("records that cannot be stored", 1)
-            return False
-        if len(packed) > LARGEST_RECORD:
-            self._skip("records that are too large", 1)
-            return False
-        self._records.append(packed)
-        return True
+        self._next.add(OurEvent(time, step, None, None, None, 9, f"tensorboard.{media.kind}", attrs))
 
 
 def _digest(data: bytes) -> str:

@@ -4,13 +4,13 @@ import itertools
 import platform
 import time
 from collections.abc import Callable, Mapping, Sequence
-from importlib.metadata import PackageNotFoundError, version
 from typing import Any, ClassVar, Literal, NamedTuple
 from urllib.parse import urlsplit
 
 import msgspec
 from msgspec import structs
 
+import stepscope
 from stepscope.dialects.tinker import wire
 from stepscope.extend.sink import (
     BLAMES_A_RECORD,
@@ -104,7 +104,7 @@ class TinkerSink:
         self._headers = {"content-type": "application/json", "accept": "application/json", "user-agent": "Stepscope"}
         if config.api_key:
             self._headers["x-api-key"] = config.api_key
-        self._platform, self._version = platform.system(), f"stepscope-{_own_version()}"
+        self._platform, self._version = platform.system(), f"stepscope-{stepscope.__version__}"
         self._numbers: dict[str, int] = {}
         """Settled events of each process; another shipper starts at 0 again, and ids identify repeated ones."""
         self._fresh: dict[str, int] = {}
@@ -183,10 +183,3 @@ def _reason(answer: Answer) -> str:
     if answer.status in (401, 403):
         text = f"the API key is not accepted: check TINKER_API_KEY. {text}"
     return f"HTTP {answer.status}: {text[:200]}".rstrip(": .")
-
-
-def _own_version() -> str:
-    try:
-        return version("stepscope")
-    except PackageNotFoundError:
-        return "unknown"

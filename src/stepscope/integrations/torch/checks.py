@@ -3,7 +3,7 @@
 import gc
 import time
 import weakref
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import torch
@@ -186,20 +186,23 @@ def _spread(weights: list[torch.Tensor]) -> list[torch.Tensor]:
     return here[::stride][:MAX_TENSORS]
 
 
-def _tensors(given: Any, depth: int = 2) -> Iterator[torch.Tensor]:
+def tensors_in(given: Any, depth: int = 2) -> Iterator[torch.Tensor]:
+    """Yield the tensors in nested lists, mappings and dataclasses."""
     if isinstance(given, torch.Tensor):
         yield given
     elif depth and isinstance(given, (list, tuple)):
         for each in given:
-            yield from _tensors(each, depth - 1)
-    elif depth and isinstance(given, dict):
+            yield from tensors_in(each, depth - 1)
+    elif depth and isinstance(given, Mapping):
         for each in given.values():
-            yield from _tensors(each, depth - 1)
+            yield from tensors_in(each, depth - 1)
+    elif depth and hasattr(given, "__dataclass_fields__"):
+        yield from tensors_in(vars(given), depth - 1)
 
 
 def _checksum(args: Any) -> torch.Tensor | None:
     """Return a number that differs for different inputs, as a tensor on their device."""
-    first = next((each for each in _tensors(args) if each.numel() > 1), None)
+    first = next((each for each in tensors_in(args) if each.numel() > 1), None)
     if first is None:
         return None
     part = first.detach().reshape(-1)[:MAX_INPUT].float()

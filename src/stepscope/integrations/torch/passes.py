@@ -2,7 +2,6 @@
 
 import contextvars
 import sys
-from collections.abc import Iterator, Mapping
 from typing import Any
 
 import torch
@@ -10,7 +9,7 @@ from torch.nn.modules.module import register_module_forward_pre_hook
 from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 
 import stepscope
-from stepscope.integrations.torch.checks import Checks, quietly
+from stepscope.integrations.torch.checks import Checks, quietly, tensors_in
 from stepscope.integrations.torch.phases import CATEGORY, GpuClock, Optional, Phase, in_backward, never_raising
 from stepscope.integrations.torch.sampling import Sampling
 from stepscope.model.names import ATTR_BUCKET
@@ -161,21 +160,8 @@ def has_peers() -> bool:
 
 def differentiable(output: Any) -> list[Any]:
     """The first tensors of an output that require gradients."""
-    found = (each for each in _tensors(output, _DEPTH) if each.requires_grad and not each.is_leaf)
+    found = (each for each in tensors_in(output, _DEPTH) if each.requires_grad and not each.is_leaf)
     return [each for each, _ in zip(found, range(_MAX_OUTPUTS), strict=False)]
-
-
-def _tensors(output: Any, depth: int) -> Iterator[Any]:
-    if isinstance(output, torch.Tensor):
-        yield output
-    elif depth and isinstance(output, Mapping):
-        for each in output.values():
-            yield from _tensors(each, depth - 1)
-    elif depth and isinstance(output, (list, tuple)):
-        for each in output:
-            yield from _tensors(each, depth - 1)
-    elif depth and hasattr(output, "__dataclass_fields__"):
-        yield from _tensors(vars(output), depth - 1)
 
 
 OPTIMIZER_STEP = "train.optimizer_step"

@@ -4,7 +4,6 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Sequence
 from concurrent.futures import Future
 from pathlib import Path
 from typing import Any
@@ -17,14 +16,14 @@ BEFORE, AFTER = "before the journal is written", "after the journal is written"
 
 
 def _die_as_told(order: Path) -> None:
-    wait_for_journal, write = tracking_api._all, Intake._write
+    wait_for_journal, write = tracking_api.written, Intake._write
 
     def told() -> str:
         return order.read_text() if order.exists() else ""
 
-    async def answer(futures: Sequence["Future[None]"]) -> None:
+    async def answer(done: "Future[None]") -> None:
         if told() != BEFORE:
-            await wait_for_journal(futures)
+            await wait_for_journal(done)
         if told():
             order.unlink()
             os.kill(os.getpid(), signal.SIGKILL)
@@ -34,7 +33,7 @@ def _die_as_told(order: Path) -> None:
             threading.Event().wait()
         write(intake, group)
 
-    tracking_api._all, Intake._write = answer, journal  # type: ignore[method-assign]
+    tracking_api.written, Intake._write = answer, journal  # type: ignore[method-assign]
 
 
 if __name__ == "__main__":

@@ -10,6 +10,7 @@ import msgspec
 
 from stepscope.model.records import Attrs, Link, Span
 from stepscope.wire.otlp.decode.json_request import PART_BYTES, iter_elements, load_in_parts
+from stepscope.wire.otlp.decode.origin import read_id
 from stepscope.wire.otlp.replies import BadRequest
 from stepscope.wire.plain import plain
 
@@ -184,21 +185,10 @@ def read_links(given: Any) -> tuple[Link, ...]:
     made = []
     for each in found:
         fields = each if isinstance(each, dict) else {}
-        trace, span = id_of(fields.get("trace_id"), 16), id_of(fields.get("span_id"), 8)
+        trace, span = read_id(fields.get("trace_id"), 16), read_id(fields.get("span_id"), 8)
         if trace is not None and span is not None:
             made.append(Link(trace, span, read_attrs(fields.get("attrs"), fields.get("packed"))))
     return tuple(made)
-
-
-def id_of(given: Any, width: int) -> bytes | None:
-    """Read an id in hexadecimal; None if invalid."""
-    if not isinstance(given, str) or len(given) != 2 * width:
-        return None
-    try:
-        found = bytes.fromhex(given)
-    except ValueError:
-        return None
-    return found if len(found) == width and any(found) else None
 
 
 @dataclass(slots=True)

@@ -15,7 +15,6 @@ from stepscope.dialects.chrome.wire.events import (
     Document,
     Draft,
     attr_args,
-    id_of,
     key,
     nest,
     parse,
@@ -29,7 +28,7 @@ from stepscope.dialects.chrome.wire.events import (
     threads_of,
 )
 from stepscope.model.records import FIRST_STEP, LAST_STEP, Attrs, Metric, Record, Span, SpanEvent
-from stepscope.wire.otlp.decode.origin import Group, Origin, take_step
+from stepscope.wire.otlp.decode.origin import Group, Origin, read_id, take_step
 from stepscope.wire.otlp.replies import BadRequest, Rejections
 
 BAD_TIME = "the event has no usable time"
@@ -191,7 +190,7 @@ def _describe(draft: Draft, document: Document, trace_id: bytes) -> None:
 
 def _restore(draft: Draft, fields: Attrs) -> None:
     """Restore the span, or the event of a span, that a draft was written from."""
-    trace_id, span_id = id_of(fields.get("trace_id"), 16), id_of(fields.get("span_id"), 8)
+    trace_id, span_id = read_id(fields.get("trace_id"), 16), read_id(fields.get("span_id"), 8)
     if trace_id is None or span_id is None:
         return
     draft.trace_id, draft.known = trace_id, True
@@ -199,7 +198,7 @@ def _restore(draft: Draft, fields: Attrs) -> None:
     if draft.instant:
         draft.parent = span_id
         return
-    draft.id, draft.parent = span_id, id_of(fields.get("parent_id"), 8)
+    draft.id, draft.parent = span_id, read_id(fields.get("parent_id"), 8)
     step = fields.get("step")
     if type(step) is int and FIRST_STEP <= step <= LAST_STEP:
         draft.step, draft.axis = step, text_of(fields.get("axis")) or None

@@ -1,7 +1,5 @@
 """Datadog's events, service checks and logs as records."""
 
-from typing import Any
-
 from stepscope.dialects.datadog.wire.items import (
     ATTR_AGGREGATION,
     ATTR_ALERT_TYPE,
@@ -15,6 +13,7 @@ from stepscope.dialects.datadog.wire.items import (
 from stepscope.model import names
 from stepscope.model.records import Attrs, Event, Log
 from stepscope.wire import foreign_names
+from stepscope.wire.otlp.decode.origin import read_id
 
 _ALERT_SEVERITIES = {"error": 17, "warning": 13, "info": 9, "success": 9}
 _CHECK_SEVERITIES = (9, 13, 17, 13)
@@ -49,7 +48,7 @@ def check_record(check: Check, attrs: Attrs, step: Step) -> Event:
 def log_record(line: LogLine, attrs: Attrs, step: Step) -> Log:
     """Make the record of a log line; a trace and a span are taken where they are ids of OpenTelemetry."""
     record_attrs: Attrs = {**attrs, **line.attrs}
-    trace, span = _hex(record_attrs.get("trace_id"), 16), _hex(record_attrs.get("span_id"), 8)
+    trace, span = read_id(record_attrs.get("trace_id"), 16), read_id(record_attrs.get("span_id"), 8)
     if trace is not None and span is not None:
         del record_attrs["trace_id"], record_attrs["span_id"]
     else:
@@ -59,13 +58,3 @@ def log_record(line: LogLine, attrs: Attrs, step: Step) -> Log:
     return Log(
         line.time, *step, trace, span, severity, line.message, record_attrs, scope if isinstance(scope, str) else ""
     )
-
-
-def _hex(text: Any, size: int) -> bytes | None:
-    if not isinstance(text, str) or len(text) != 2 * size:
-        return None
-    try:
-        found = bytes.fromhex(text)
-    except ValueError:
-        return None
-    return found if len(found) == size and any(found) else None

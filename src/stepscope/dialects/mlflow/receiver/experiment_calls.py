@@ -22,7 +22,6 @@ from stepscope.dialects.mlflow.receiver.names_and_limits import (
     masked,
     read_pairs,
 )
-from stepscope.dialects.mlflow.receiver.run_search import search_experiments
 from stepscope.dialects.mlflow.receiver.tracking import Body, Call
 from stepscope.dialects.mlflow.receiver.tracking_rows import EXPERIMENT_TAGS, add_row, find_row
 
@@ -75,11 +74,6 @@ def get_by_name(db: sqlite3.Connection, call: Call) -> Body:
     return {"experiment": describe_experiment(db, found)}
 
 
-def search(db: sqlite3.Connection, call: Call) -> Body:
-    """Return a page of experiments."""
-    return search_experiments(db, call.fields, call.project)
-
-
 def search_datasets(db: sqlite3.Connection, call: Call) -> Body:
     """Return the datasets of the runs of some experiments: each name and digest once for each context."""
     experiments = call.fields.ids("experiment_ids")
@@ -117,20 +111,12 @@ def update(db: sqlite3.Connection, call: Call) -> None:
         raise refused(f"Experiment(name={name}) already exists.", BAD_REQUEST) from None
 
 
-def delete(db: sqlite3.Connection, call: Call) -> None:
-    """Delete an experiment with its runs; it can be restored."""
-    _move(db, call, ACTIVE, DELETED)
-
-
-def restore(db: sqlite3.Connection, call: Call) -> None:
-    """Restore an experiment with its runs."""
-    _move(db, call, DELETED, ACTIVE)
-
-
-def _move(db: sqlite3.Connection, call: Call, before: str, after: str) -> None:
+def move(stage: str, db: sqlite3.Connection, call: Call) -> None:
+    """Delete an experiment with its runs, which can be restored, or restore it."""
+    before = ACTIVE if stage == DELETED else DELETED
     found = find_experiment(db, call.fields.required("experiment_id"), call.project, before)
-    db.execute("UPDATE experiments SET stage = ?, updated = ? WHERE id = ?", (after, call.now, found.id))
-    db.execute("UPDATE runs SET stage = ? WHERE experiment = ?", (after, found.id))
+    db.execute("UPDATE experiments SET stage = ?, updated = ? WHERE id = ?", (stage, call.now, found.id))
+    db.execute("UPDATE runs SET stage = ? WHERE experiment = ?", (stage, found.id))
 
 
 def set_tag(db: sqlite3.Connection, call: Call) -> None:

@@ -126,17 +126,8 @@ def delete(db: sqlite3.Connection, call: Call) -> None:
     db.execute("UPDATE models SET stage = ?, updated = ? WHERE model_id = ?", (DELETED, call.now, id))
 
 
-def set_tags(db: sqlite3.Connection, call: Call) -> None:
-    """Set tags of a model."""
-    _set_pairs(db, call, MODEL_TAGS, "tags")
-
-
-def log_params(db: sqlite3.Connection, call: Call) -> None:
-    """Log params of a model."""
-    _set_pairs(db, call, MODEL_PARAMS, "params")
-
-
-def _set_pairs(db: sqlite3.Connection, call: Call, table: Pairs, name: str) -> None:
+def set_pairs(table: Pairs, name: str, db: sqlite3.Connection, call: Call) -> None:
+    """Set tags or params of a model."""
     pairs = read_pairs(call.fields, name)
     table.put(db, pairs, find(db, call.path["model_id"], call.project, deleted=True).model_id)
 

@@ -21,7 +21,6 @@ from stepscope.dialects.mlflow.receiver.names_and_limits import (
     read_point,
 )
 from stepscope.dialects.mlflow.receiver.request_fields import Fields, item_text, step_number
-from stepscope.dialects.mlflow.receiver.run_search import search_runs
 from stepscope.dialects.mlflow.receiver.run_table import ENDED, STATUSES, MlflowRun, find_run
 from stepscope.dialects.mlflow.receiver.tracking import Body, Call, Reply, Tracking
 from stepscope.dialects.mlflow.receiver.tracking_rows import TAGS
@@ -62,11 +61,6 @@ def get(db: sqlite3.Connection, call: Call) -> Body:
     return {"run": mlflow_runs.describe_runs(db, [run], with_models=True)[0]}
 
 
-def search(db: sqlite3.Connection, call: Call) -> Body:
-    """Return a page of runs."""
-    return search_runs(db, call.fields, call.project)
-
-
 def update(tracking: Tracking, call: Call) -> Reply:
     """Change the status, the end or the name of a run."""
     fields = call.fields
@@ -96,17 +90,8 @@ def _status(given: Any) -> str:
     return given if given in STATUSES else ""
 
 
-def delete(tracking: Tracking, call: Call) -> Reply:
-    """Delete a run: it is archived in the hub and can be restored."""
-    return _move(tracking, call, DELETED)
-
-
-def restore(tracking: Tracking, call: Call) -> Reply:
-    """Restore a run."""
-    return _move(tracking, call, ACTIVE)
-
-
-def _move(tracking: Tracking, call: Call, stage: str) -> Reply:
+def move(stage: str, tracking: Tracking, call: Call) -> Reply:
+    """Delete a run, which is archived in the hub and can be restored, or restore it."""
     run_id = call.fields.run()
     with tracking.database.write() as db:
         run = find_run(db, run_id, call.project)

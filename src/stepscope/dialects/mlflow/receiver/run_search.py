@@ -17,6 +17,7 @@ from stepscope.dialects.mlflow.receiver.experiments import (
 )
 from stepscope.dialects.mlflow.receiver.request_fields import Fields
 from stepscope.dialects.mlflow.receiver.run_table import MlflowRun, describe_runs
+from stepscope.dialects.mlflow.receiver.tracking import Body, Call
 from stepscope.dialects.mlflow.receiver.tracking_rows import columns_of
 
 DEFAULT_RUNS = 1000
@@ -87,8 +88,9 @@ def _run_order(orders: Iterable[grammar.Order]) -> tuple[sql.Part, str]:
     return (columns, values), ", ".join([*terms, "r.run_id"])
 
 
-def search_runs(db: sqlite3.Connection, fields: Fields, project: str | None) -> dict[str, Any]:
+def search_runs(db: sqlite3.Connection, call: Call) -> Body:
     """Return a page of runs."""
+    fields = call.fields
     wanted, experiments = fields.whole("max_results"), fields.ids("experiment_ids")
     asked, stages = sql.read_search(fields), _read_view(fields, "run_view_type")
     most = DEFAULT_RUNS if wanted is None else wanted
@@ -102,7 +104,7 @@ def search_runs(db: sqlite3.Connection, fields: Fields, project: str | None) -> 
     page = sql.Page(most, sql.read_offset(asked.token))
     (columns, named), order = _run_order(orders)
     tests: list[sql.Part] = [(f"r.experiment IN {numbers_of(experiments)} AND r.stage IN {stages}", [])]
-    tests += [*sql.of_project("r.project", project), *map(_run_condition, clauses)]
+    tests += [*sql.of_project("r.project", call.project), *map(_run_condition, clauses)]
     source = f"{columns_of(MlflowRun, 'r')}{columns} FROM runs AS r", named
     rows = page.select(db, source, tests, (order, []))
     size = len(MlflowRun.__struct_fields__)
@@ -129,8 +131,9 @@ def _experiment_condition(clause: grammar.Clause) -> sql.Part:
     return sql.compare(f"e.{_EXPERIMENT_COLUMNS[key]}", clause)
 
 
-def search_experiments(db: sqlite3.Connection, fields: Fields, project: str | None) -> dict[str, Any]:
+def search_experiments(db: sqlite3.Connection, call: Call) -> Body:
     """Return a page of experiments."""
+    fields, project = call.fields, call.project
     asked, stages = sql.read_search(fields), _read_view(fields, "view_type")
     most = fields.whole("max_results") or 0
     sql.check_count(most)

@@ -4,7 +4,7 @@ import asyncio
 import sqlite3
 import time
 from collections.abc import Awaitable, Callable, Sequence
-from concurrent.futures import Future
+from functools import partial
 
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
@@ -17,14 +17,16 @@ from stepscope.dialects.mlflow.receiver import (
     metric_calls,
     registry_calls,
     run_calls,
+    run_search,
     trace_calls,
 )
 from stepscope.dialects.mlflow.receiver.artifact_calls import ArtifactCalls
 from stepscope.dialects.mlflow.receiver.artifact_files import ArtifactFiles, MlflowRunFiles, delete_run
-from stepscope.dialects.mlflow.receiver.experiments import create_default
+from stepscope.dialects.mlflow.receiver.experiments import ACTIVE, DELETED, create_default
 from stepscope.dialects.mlflow.receiver.request_fields import Fields, read_json, read_query
 from stepscope.dialects.mlflow.receiver.tracking import Body, Call, Reply, Tracking
 from stepscope.dialects.mlflow.receiver.tracking_database import TrackingDatabase
+from stepscope.dialects.mlflow.receiver.tracking_rows import MODEL_PARAMS, MODEL_TAGS
 from stepscope.extend.receiver import (
     EngineError,
     ReceiverPorts,
@@ -58,8 +60,8 @@ _NEWER_BASES = ("/api/3.0/mlflow", "/ajax-api/3.0/mlflow")
 _ENDPOINTS: list[tuple[str, str, Scope, Answer]] = [
     ("POST", "/runs/create", "ingest", run_calls.create),
     ("POST", "/runs/update", "ingest", run_calls.update),
-    ("POST", "/runs/delete", "admin", run_calls.delete),
-    ("POST", "/runs/restore", "admin", run_calls.restore),
+    ("POST", "/runs/delete", "admin", partial(run_calls.move, DELETED)),
+    ("POST", "/runs/restore", "admin", partial(run_calls.move, ACTIVE)),
     ("POST", "/runs/log-metric", "ingest", run_calls.log_metric),
     ("POST", "/runs/log-batch", "ingest", run_calls.log_batch),
     ("POST", "/runs/log-parameter", "ingest", run_calls.log_parameter),
@@ -75,15 +77,15 @@ _DATABASE_ENDPOINTS: list[tuple[str, str, Scope, DatabaseAnswer]] = [
     ("POST", "/experiments/create", "ingest", experiment_calls.create),
     ("GET", "/experiments/get", "read", experiment_calls.get),
     ("GET", "/experiments/get-by-name", "read", experiment_calls.get_by_name),
-    ("GET POST", "/experiments/search", "read", experiment_calls.search),
+    ("GET POST", "/experiments/search", "read", run_search.search_experiments),
     ("POST", "/experiments/search-datasets", "read", experiment_calls.search_datasets),
     ("POST", "/experiments/update", "ingest", experiment_calls.update),
-    ("POST", "/experiments/delete", "admin", experiment_calls.delete),
-    ("POST", "/experiments/restore", "admin", experiment_calls.restore),
+    ("POST", "/experiments/delete", "admin", partial(experiment_calls.move, DELETED)),
+    ("POST", "/experiments/restore", "admin", partial(experiment_calls.move, ACTIVE)),
     ("POST", "/experiments/set-experiment-tag", "ingest", experiment_calls.set_tag),
     ("POST", "/experiments/delete-experiment-tag", "ingest", experiment_calls.delete_tag),
     ("GET", "/runs/get", "read", run_calls.get),
-    ("POST", "/runs/search", "read", run_calls.search),
+    ("POST", "/runs/search", "read", run_search.search_runs),
     ("POST", "/runs/log-inputs", "ingest", run_calls.log_inputs),
     ("POST", "/runs/outputs", "ingest", run_calls.log_outputs),
     ("POST", "/runs/log-model", "ingest", run_calls.log_model),
@@ -91,8 +93,8 @@ _DATABASE_ENDPOINTS: list[tuple[str, str, Scope, DatabaseAnswer]] = [
     ("GET", "/logged-models/{model_id}", "read", logged_models.get),
     ("PATCH", "/logged-models/{model_id}", "ingest", logged_models.finish),
     ("DELETE", "/logged-models/{model_id}", "admin", logged_models.delete),
-    ("POST", "/logged-models/{model_id}/params", "ingest", logged_models.log_params),
-    ("PATCH", "/logged-models/{model_id}/tags", "ingest", logged_models.set_tags),
+    ("POST", "/logged-models/{model_id}/params", "ingest", partial(logged_models.set_pairs, MODEL_PARAMS, "params")),
+    ("PATCH", "/logged-models/{model_id}/tags", "ingest", partial(logged_models.set_pairs, MODEL_TAGS, "tags")),
     ("DELETE", "/logged-models/{model_id}/tags/{key:path}", "ingest", logged_models.delete_tag),
     ("POST", "/registered-models/create", "ingest", registry_calls.create_model),
     ("GET", "/registered-models/get", "read", registry_calls.get_model),
@@ -192,31 +194,20 @@ class Mlflow:
         return mlflow_errors.refusal_response(refusal, head.path)
 
     def _route(self, base: str, methods: str, path: str, scope: Scope, answer: Answer) -> ReceiverRoute:
-        served = self._read(answer, stored=answer in _HISTORIES) if scope == "read" else self._write(answer)
-        return ReceiverRoute(base + path, served, tuple(methods.split()), scope)
+        """Return a route; those that only read have threads of their own, those that write wait for their records."""
+        workers = self._readers if scope == "read" else self._workers
 
-    def _write(self, answer: Answer) -> Callable[[Request], Awaitable[Response]]:
-        async def write(request: Request) -> Response:
-            reply = await with_body(
-                request, self._workers, lambda data: answer(self._tracking, self._call(request, data))
-            )
-            await _all(reply.safe)
+        async def served(request: Request) -> Response:
+            if answer in _HISTORIES:
+                await self._wait_stored(metric_calls.runs_of(Fields(read_query(request.url.query), query=True)))
+            reply = await with_body(request, workers, lambda data: answer(self._tracking, self._call(request, data)))
+            for future in reply.safe:
+                await written(future)
             if reply.run:
                 self._tracking.note_safe(reply.run)
             return json_response(reply.body)
 
-        return write
-
-    def _read(self, answer: Answer, *, stored: bool = False) -> Callable[[Request], Awaitable[Response]]:
-        async def read(request: Request) -> Response:
-            if stored:
-                await self._wait_stored(metric_calls.runs_of(Fields(read_query(request.url.query), query=True)))
-            reply = await with_body(
-                request, self._readers, lambda data: answer(self._tracking, self._call(request, data))
-            )
-            return json_response(reply.body)
-
-        return read
+        return ReceiverRoute(base + path, served, tuple(methods.split()), scope)
 
     def _call(self, request: Request, data: bytes) -> Call:
         query = request.method in ("GET", "DELETE") and bool(request.url.query)
@@ -253,11 +244,6 @@ class Mlflow:
             raise Retry("the store is behind: the values are safe and can be read later", after=5.0) from None
         except EngineError as error:
             raise Retry(f"the store is failing: {error}", after=5.0) from error
-
-
-async def _all(futures: Sequence["Future[None]"]) -> None:
-    for future in futures:
-        await written(future)
 
 
 def _in_transaction(answer: DatabaseAnswer, scope: Scope) -> Answer:

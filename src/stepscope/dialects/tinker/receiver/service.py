@@ -36,7 +36,8 @@ TELEMETRY = "/api/v1/telemetry"
 UPSTREAM = "tinker-upstream"
 """The option with the URL of the upstream service."""
 ALL_METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS")
-_ACCEPTED: dict[str, Any] = {"status": "accepted"}
+Answer = Mapping[str, Any]
+_ACCEPTED: Answer = {"status": "accepted"}
 _FOR_GOOD = frozenset((400, 413, 415))
 """Statuses of refusals that a retry cannot change."""
 
@@ -75,9 +76,9 @@ class Tinker:
             ReceiverRoute("/api/v1/client/dynamic_config", self._fixed({})),
             ReceiverRoute("/api/v1/get_server_capabilities", self._fixed({"supported_models": []}), ("GET",)),
             ReceiverRoute("/api/v1/healthz", self._fixed({"status": "ok"}), ("GET",)),
-            ReceiverRoute("/api/v1/create_session", self._create),
-            ReceiverRoute("/api/v1/session_heartbeat", self._beat),
-            ReceiverRoute("/api/v1/sessions/{session}/finish", self._finish),
+            ReceiverRoute("/api/v1/create_session", self._recorded(self._create)),
+            ReceiverRoute("/api/v1/session_heartbeat", self._recorded(self._beat)),
+            ReceiverRoute("/api/v1/sessions/{session}/finish", self._recorded(self._finish)),
             ReceiverRoute("/api/v1/{path:path}", self._nothing, ALL_METHODS),
         ]
 
@@ -105,35 +106,24 @@ class Tinker:
         return response
 
     async def _telemetry(self, request: Request) -> Response:
-        await self._take(request, self._events.take)
+        project = access_of(request.scope).project
+        await written(await with_body(request, self._workers, lambda data: self._events.take(data, project)))
         return json_response(_ACCEPTED)
 
-    async def _create(self, request: Request) -> Response:
+    def _create(self, upload: Upload, request: Request, given: dict[str, Any], project: str | None) -> Answer:
         session = new_session(request.headers.get("x-idempotency-key", ""))
+        self._records.start(upload, session, given, project)
+        return {"type": "create_session", "session_id": session}
 
-        def add(upload: Upload, data: bytes, project: str | None) -> None:
-            self._records.start(upload, session, read_object(data), project)
+    def _beat(self, upload: Upload, request: Request, given: dict[str, Any], project: str | None) -> Answer:
+        session = given.get("session_id")
+        if isinstance(session, str) and not run_id_problem(session):
+            self._records.beat(upload, session, project)
+        return {"type": "session_heartbeat"}
 
-        await self._record(request, add)
-        return json_response({"type": "create_session", "session_id": session})
-
-    async def _beat(self, request: Request) -> Response:
-        def add(upload: Upload, data: bytes, project: str | None) -> None:
-            session = read_object(data).get("session_id")
-            if isinstance(session, str) and not run_id_problem(session):
-                self._records.beat(upload, session, project)
-
-        await self._record(request, add)
-        return json_response({"type": "session_heartbeat"})
-
-    async def _finish(self, request: Request) -> Response:
-        session = request.path_params["session"]
-
-        def add(upload: Upload, data: bytes, project: str | None) -> None:
-            self._records.finish(upload, session, read_object(data), project)
-
-        await self._record(request, add)
-        return json_response({})
+    def _finish(self, upload: Upload, request: Request, given: dict[str, Any], project: str | None) -> Answer:
+        self._records.finish(upload, request.path_params["session"], given, project)
+        return {}
 
     async def _nothing(self, request: Request) -> Response:
         text = (
@@ -142,24 +132,25 @@ class Tinker:
         )
         raise Refused(Refusal(HTTPStatus.NOT_FOUND, text))
 
-    def _fixed(self, answer: Mapping[str, Any]) -> Callable[[Request], Awaitable[Response]]:
+    def _fixed(self, answer: Answer) -> Callable[[Request], Awaitable[Response]]:
         async def reply(request: Request) -> Response:
             return json_response(answer)
 
         return reply
 
-    async def _record(self, request: Request, add: Callable[[Upload, bytes, str | None], None]) -> None:
-        """Read a body, let `add` convert it to records, and return once they are on disk."""
+    def _recorded(
+        self, record: Callable[[Upload, Request, dict[str, Any], str | None], Answer]
+    ) -> Callable[[Request], Awaitable[Response]]:
+        """Let a function convert the objects in bodies to records, and answer once these are on disk."""
 
-        def take(data: bytes, project: str | None) -> "Future[None]":
-            upload = Upload()
-            add(upload, data, project)
-            return self._ingest.submit(upload)
+        async def reply(request: Request) -> Response:
+            upload, project = Upload(), access_of(request.scope).project
 
-        await self._take(request, take)
+            def take(data: bytes) -> "tuple[Answer, Future[None]]":
+                return record(upload, request, read_object(data), project), self._ingest.submit(upload)
 
-    async def _take(self, request: Request, take: Callable[[bytes, str | None], "Future[None]"]) -> None:
-        """Read a body, run `take` on it in a thread, and return once the result is on disk."""
-        project = access_of(request.scope).project
-        safe = await with_body(request, self._workers, lambda data: take(data, project))
-        await written(safe)
+            answer, safe = await with_body(request, self._workers, take)
+            await written(safe)
+            return json_response(answer)
+
+        return reply

@@ -15,6 +15,7 @@ from stepscope.model import names
 from stepscope.model.ports import run_id_problem
 from stepscope.model.records import Event
 from stepscope.wire import foreign_names as foreign
+from stepscope.wire.otlp.decode.origin import read_id
 from stepscope.wire.otlp.decode.request_limits import bound_values
 from stepscope.wire.otlp.replies import BadRequest
 
@@ -135,7 +136,7 @@ def _event(
         attrs[foreign.ATTR_EVENT_TYPE] = name
     if name == foreign.SESSION_END:
         name, attrs["status"] = names.EVENT_FINISHED, _ending(before)
-    trace = _hex(attrs.get("trace_id"), 16)
+    trace = read_id(attrs.get("trace_id"), 16)
     record = Event(moment or clock(), _step(attrs), None, trace, None, _severity(event), name, attrs)
     return ClientEvent(record, identity, index, _text(attrs.get("request_id")))
 
@@ -183,14 +184,6 @@ def _severity(event: Mapping[str, Any]) -> int:
 def _step(attrs: Mapping[str, Any]) -> int | None:
     found = (attrs.get(key) for key in _STEPS)
     return next((step for step in found if type(step) is int and abs(step) < _LARGEST_STEP), None)
-
-
-def _hex(value: Any, size: int) -> bytes | None:
-    try:
-        found = bytes.fromhex(value)
-    except (TypeError, ValueError):
-        return None
-    return found if len(found) == size and any(found) else None
 
 
 def _text(value: Any) -> str:

@@ -79,6 +79,15 @@ def is_id(data: bytes, size: int) -> bool:
     return len(data) == size and any(data)
 
 
+def read_id(text: Any, size: int) -> bytes | None:
+    """Read an id in hexadecimal; None for anything that is no valid one."""
+    try:
+        found = bytes.fromhex(text) if isinstance(text, str) and len(text) == 2 * size else b""
+    except ValueError:
+        return None
+    return found if is_id(found, size) else None
+
+
 _AXES = {alias: None if alias in PLAIN_STEPS else alias for alias in STEPS}
 _INT64 = 2**63
 
