@@ -19,8 +19,8 @@ from stepscope.hub.questions.traces.stored_spans import (
     find_spans,
     last_rank,
     outline_of,
-    read_outline,
-    usual_durations,
+    outline_sql,
+    usual_durations_sql,
 )
 from stepscope.hub.store import literal
 from stepscope.hub.store.columns import exact_number, is_large
@@ -155,7 +155,10 @@ def read_step(
     """
     catalog = find_series(engine, run)
     values, came, near = _values(engine, run, step, window, catalog, attempt)
-    held = _tables_with_rows(engine, run, step)
+    asked = [usual_durations_sql(run, step - window, step - 1), _held_sql(run, step)]
+    usual, tables, *outlined = engine.query_many([*asked, *([] if page is None else [outline_sql(run, step)])])
+    held = {name: (attempts, sorted(ranks)) for name, attempts, ranks in tables.rows("place", "attempts", "ranks")}
+    held = {name: found for name, found in held.items() if found[1]}
     every = RecordQuery(run=run, step=step, order="oldest", limit=MOST)
     alerts = find_alerts(engine, every) if "alerts" in held else []
     begun = find_spans(engine, replace(every, open=True, order="newest")) if "open_spans" in held else []
@@ -164,7 +167,7 @@ def read_step(
         ranks, spans = None, _spans(engine, every)
         outline = outline_of(spans)
     else:
-        outline = read_outline(engine, run, step)
+        outline = [RankSpans(*row) for row in outlined[0].rows()]
         attempts, logging = held.get("logs", ([], []))
         came |= set(attempts)
         odd = dict.fromkeys(logging, 0.0) | odd
@@ -197,7 +200,7 @@ def read_step(
         last_rank=last_rank(extents),
         open=[row for row in begun if ranks is None or row.rank in ranks],
         samples=_sample_counts(engine, run, step, attempt) if "samples" in held else {},
-        usual=usual_durations(engine, run, step - window, step - 1),
+        usual=dict(usual.rows("name", "median")),
         logs=logs,
         alerts=alerts,
         system=_system(engine, run, begin, end, _of_ranks(catalog, ranks)) if times else [],
@@ -234,15 +237,13 @@ def _of_ranks(catalog: dict[int, SeriesRow], ranks: Sequence[int] | None) -> dic
     return catalog if ranks is None else {each: info for each, info in catalog.items() if info.rank in ranks}
 
 
-def _tables_with_rows(engine: Engine, run: int, step: int) -> dict[str, tuple[list[int], list[int]]]:
-    """The attempts and ranks at a step in each of the tables that most often have no row there."""
-    parts = [
+def _held_sql(run: int, step: int) -> str:
+    """The query for the attempts and ranks at a step in each of the tables that most often have no row there."""
+    return " UNION ALL ".join(
         f"""SELECT {literal.text(table)} AS place, groupUniqArray(attempt) AS attempts, groupUniqArray(rank) AS ranks
         FROM {table} WHERE run = {run} AND step = {step}"""
         for table in ("logs", "alerts", "open_spans", "samples")
-    ]
-    found = engine.query(" UNION ALL ".join(parts)).rows("place", "attempts", "ranks")
-    return {table: (attempts, sorted(ranks)) for table, attempts, ranks in found if ranks}
+    )
 
 
 def _reached(attempt: int | None, rows: list[Row]) -> list[Row]:
