@@ -19,17 +19,17 @@ from benchmarks.timing import asked
 NAME = "hub_read"
 METHOD = (
     "Answers of a hub over HTTP on one connection, from request to the last byte, best of 11, in a store of 15 "
-    "M points, 2.4 M spans and 5,000 runs: `series` with 1,000 points wanted; the first 100 runs that `status = "
-    "finished` picks, with a metric; a step in the middle of a run of 8 ranks and 100 k steps; the first 16 ranks "
-    "of a step of 1,024, as the page asks for it, another step each time. Peers get the "
+    "M points, 2.4 M spans and 5,000 runs: `series` with 1,000 points wanted, from another step on each time; the "
+    "first 100 runs that `status = finished` picks, with a metric; a step in the middle of a run of 8 ranks and 100 "
+    "k steps; the first 16 ranks of a step of 1,024, as the page asks for it, another step each time. Peers get the "
     "same million points straight into their SQLite files and are asked as their own pages ask: MLflow's server "
     "for 320 points of `get-history-bulk-interval`, trackio's `get_logs` in process. One value is 1e6; where it "
     "is not in the answer, the spike is lost."
 )
 LONG = "1 M points"
 QUESTIONS = (
-    (LONG, "/api/runs/one/series?key=trainer/loss"),
-    ("10 M points", "/api/runs/ten/series?key=trainer/loss"),
+    (LONG, "/api/runs/one/series?key=trainer/loss&from={turn}"),
+    ("10 M points", "/api/runs/ten/series?key=trainer/loss&from={turn}"),
     ("5,000 runs", "/api/runs?limit=100&metric=loss&filter=status%3Dfinished"),
     ("a step of 8 ranks", "/api/runs/big/steps/{middle}"),
     ("a step of 1,024 ranks", "/api/runs/wide/steps/{turn}?limit=16"),

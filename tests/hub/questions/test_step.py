@@ -1,10 +1,12 @@
 """The step inspector, asked over HTTP."""
 
 import math
+import re
 
 import pytest
 
 from stepscope.hub.service import Hub
+from stepscope.hub.store import embedded
 from stepscope.model.ports import Batch, Writer
 from stepscope.model.records import Alert, Log, Metric, Record, Span
 from tests.hub.questions.conftest import Get
@@ -32,6 +34,34 @@ def test_the_rounding_of_a_mean_is_no_difference(hub: Hub, get: Get) -> None:
     hub.store.write(Batch(writer, 1, same))
     found = get("/api/runs/even/steps/59")["metrics"]
     assert {each["key"]: each["values"][0]["delta"] for each in found} == {"lr": 0.0, "wd": 0.0}
+
+
+def test_a_step_of_metrics_and_spans_takes_six_statements(hub: Hub, get: Get, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One finds that there are no logs, alerts, open spans and samples; the values and their neighbours take one."""
+    for rank in range(3):
+        records: list[Record] = []
+        for step in range(30):
+            ids = rank.to_bytes(16), (rank * 100 + step + 1).to_bytes(8)
+            records.append(Metric(START + step, step, None, None, {"lr": 0.1 * step}))
+            records.append(Span(START + step, 5, step, None, *ids, None, "step"))
+        writer = Writer(id=f"plain-{rank}", run="plain", project="p", rank=rank, world_size=3, wall_ns=START)
+        hub.store.write(Batch(writer, 1, records))
+    get("/api/runs/plain/steps/20", limit=2)
+    asked: list[str] = []
+    run = embedded._run
+
+    def watched(connection: object, sql: str, format: str) -> bytes:
+        asked.append(sql)
+        return run(connection, sql, format)
+
+    monkeypatch.setattr(embedded, "_run", watched)
+    found = get("/api/runs/plain/steps/21", limit=2)
+    assert (found["previous"], found["next"], found["all_ranks"]["count"]) == (20, 22, 3)
+    assert [value["before"] for value in found["metrics"][0]["values"]] == [21, 21]
+    around = ["alerts", "spans", "logs"]
+    here = ["logs", "alerts", "open_spans", "samples"]
+    tables = [re.findall(r"FROM ([a-z_]+)", sql) for sql in asked]
+    assert sorted(tables) == sorted([around, here, ["metrics"], ["spans"], ["spans"], ["spans"]])
 
 
 def test_span_trees(get: Get) -> None:

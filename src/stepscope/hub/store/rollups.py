@@ -8,6 +8,7 @@ import numpy.typing as npt
 
 from stepscope.hub.store import literal
 from stepscope.hub.store.columns import Answer
+from stepscope.hub.store.engine import Engine
 from stepscope.hub.store.schema import NO_STEP
 
 # A cell begins at a multiple of its width. All widths are powers of two, so that `bitAnd(step, -width)` is the start of
@@ -39,6 +40,16 @@ OF_POINTS = """count() AS points, countIf(isFinite(value)) AS good,
     min(step) AS first_step, max(step) AS last_step, min(if(isFinite(value), value, 1 / 0)) AS low,
     max(if(isFinite(value), value, -1 / 0)) AS high, sumIf(value, isFinite(value)) AS total"""
 """The cell of some points, but for the last one."""
+
+
+def place(engine: Engine, step: str, seat: str, time: str) -> str:
+    """What decides which point is the last one, to be compared as a whole; `seat` is below 2**48.
+
+    One wide number where the engine has such: to compare tuples takes an aggregation twice as long.
+    """
+    if not engine.modern:
+        return f"({step}, {seat}, {time})"
+    return f"(bitShiftLeft(toInt256({step}), 112) + bitShiftLeft(toInt256({seat}), 64) + {time})"
 
 
 def width(level: int) -> int:
@@ -79,6 +90,15 @@ def cells_of(found: Answer, *keys: str) -> dict[str, Array]:
 def joined(parts: Sequence[Rows]) -> dict[str, Array]:
     """The rows of several parts."""
     return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+
+
+def newest(rows: Rows, keys: Sequence[str], age: Array) -> dict[str, Array]:
+    """Of the rows that agree in `keys` the last by `age`, in the order of the keys."""
+    order = np.lexsort((age, *(rows[name] for name in reversed(keys))))
+    rows = {name: column[order] for name, column in rows.items()}
+    last = np.ones(len(order), bool)
+    last[:-1] = np.any([rows[name][1:] != rows[name][:-1] for name in keys], axis=0)
+    return {name: column[last] for name, column in rows.items()}
 
 
 def merged(rows: Rows, keys: Sequence[str], last_by: Sequence[str] = ("last_step", "last_time")) -> dict[str, Array]:

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from stepscope.hub.questions.series import Buckets, SeriesQuery, read_series
-from stepscope.hub.questions.series.rollup_sql import CellQuery, grid
-from stepscope.hub.store import maintenance, rollups
+from stepscope.hub.questions.series import Buckets, SeriesQuery, read_series, rollup_sql
+from stepscope.hub.questions.series.rollup_sql import MAX_CELLS, CellQuery, grid
+from stepscope.hub.store import embedded, maintenance, rollups
 from stepscope.hub.store.columns import Block
 from stepscope.hub.store.engine import EngineError
 from stepscope.hub.store.rollups import MARK, Rows
@@ -181,11 +181,16 @@ def answers(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
     return seen
 
 
-@pytest.mark.parametrize(("seed", "stride"), [(1, 1), (2, 7), (3, 60)])
+@pytest.mark.parametrize(("seed", "stride", "most"), [(1, 1, MAX_CELLS), (2, 7, 0), (3, 60, MAX_CELLS)])
 def test_cells_make_the_chart_that_points_make(
-    tmp_path: Path, answers: list[bool], monkeypatch: pytest.MonkeyPatch, seed: int, stride: int
+    tmp_path: Path, answers: list[bool], monkeypatch: pytest.MonkeyPatch, seed: int, stride: int, most: int
 ) -> None:
-    """At any zoom, whatever comes late, twice, in several attempts and ranks, not finite, or from a failed commit."""
+    """At any zoom, whatever comes late, twice, in several attempts and ranks, not finite, or from a failed commit.
+
+    More than `most` cells are merged by the engine: here by one without wide numbers, as old servers are.
+    """
+    monkeypatch.setattr(rollup_sql, "MAX_CELLS", most)
+    monkeypatch.setattr(embedded.Chdb, "modern", most > 0)
     chance = random.Random(seed)
     world = World(tmp_path / "store", chance, stride)
     try:
@@ -263,6 +268,38 @@ def test_a_deleted_run_leaves_no_cells(store: Store, answers: list[bool]) -> Non
     assert _rows(store, f"bitShiftRight(series, 32) = {stays} AND level = {MARK}") == 1
     assert line(store, "other", points=10).total == 5000
     assert answers[-1]
+
+
+@pytest.fixture
+def statements(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """What the engine is asked, of which its memory of answers is no part."""
+    asked: list[str] = []
+    run = embedded._run
+
+    def watched(connection: object, sql: str, format: str = "Null") -> bytes:
+        if sql.startswith("SELECT"):
+            asked.append(sql)
+        return run(connection, sql, format)
+
+    monkeypatch.setattr(embedded, "_run", watched)
+    return asked
+
+
+def test_the_next_chart_of_a_line_asks_for_the_points_at_its_ends_alone(
+    store: Store, answers: list[bool], statements: list[str]
+) -> None:
+    """Cells of a range nearby are remembered, and no point came after those that are in cells."""
+    store.write(Batch(writer(RUN), 0, losses((step, float(step)) for step in range(5000))))
+    assert line(store, RUN, points=4, start=10, end=4900).total == 4891
+    statements.clear()
+    assert line(store, RUN, points=4, start=40, end=4880).total == 4841
+    assert [sql.partition("FROM ")[2].split()[0] for sql in statements] == ["metrics"]
+    statements.clear()
+    assert line(store, RUN, points=4, start=None, end=None).total == 5000
+    assert statements == []
+    store.write(Batch(writer(RUN), 1, losses((step, 1.0) for step in (7, 5000))))  # too few to be folded
+    assert line(store, RUN, points=4, start=None, end=None).total == 5002
+    assert answers == [True] * 4
 
 
 def test_a_short_series_has_no_cells(store: Store) -> None:

@@ -181,6 +181,7 @@ class Plan:
             every=self._all,
             newest=self._newest,
             attempt=self._query.attempt if isinstance(self._query.attempt, int) else None,
+            held=self._held(),
             overlaps=self._overlaps,
             cut=[end for end, whole in ((self.low, first), (self.high, last)) if end != whole],
         ).read()
@@ -202,6 +203,13 @@ class Plan:
             non_finite=rows["points"].astype(np.int64) - good.astype(np.int64),
         )
         return buckets, superseded
+
+    def _held(self) -> dict[int, int]:
+        """How many points each series has, where the line has all of its attempts."""
+        held: dict[int, int] = {}
+        for total in self._totals if not isinstance(self._query.attempt, int) else ():
+            held[total.series.number] = held.get(total.series.number, 0) + total.points
+        return held
 
     def buckets(self, *, finite: bool) -> Buckets:
         """Cut the range into buckets of equal width; a line known to be finite needs less work."""

@@ -21,7 +21,6 @@ from stepscope.hub.questions.step.step_sql import (
     StepView,
     nearest_anomalies,
     read_step,
-    sample_counts,
 )
 from stepscope.hub.questions.toolbox.endpoint import (
     RUN,
@@ -343,7 +342,7 @@ def inspect(reader: Reader, given: dict[str, Any]) -> StepAnswer:
             "next": beyond if beyond is not None and beyond < view.ranks else None,
             "spans": summary(view.outline, view.usual),
         },
-        "samples": sample_counts(reader.engine, run, step, given["attempt"]),
+        "samples": view.samples,
         "complete": share >= 1.0,
         "window": given["window"],
         "previous_anomaly": before,

@@ -1,10 +1,12 @@
 """The SQL of the step inspector: values, neighbours, system metrics and the nearest anomalies of a step."""
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Literal, TypeVar, get_args
+from typing import Any, Literal, NamedTuple, TypeVar, get_args
 
+import numpy as np
+import numpy.typing as npt
 from msgspec import Struct, structs
 
 from stepscope.hub.questions.logs import find_alerts, find_logs
@@ -17,8 +19,8 @@ from stepscope.hub.questions.traces.stored_spans import (
     find_spans,
     last_rank,
     outline_of,
-    read_outline,
-    usual_durations,
+    outline_sql,
+    usual_durations_sql,
 )
 from stepscope.hub.store import literal
 from stepscope.hub.store.columns import exact_number, is_large
@@ -37,6 +39,9 @@ MOST = 10_000
 """Spans, logs and alerts of one step; more are left out."""
 NEAR_STEPS, FAR_STEPS = 250, 1_000_000
 """The distances in which the neighbours of a step are searched, one after the other."""
+MAX_POINTS = 500_000
+"""About the most points of a step and those before it that are in memory at a time."""
+Array = npt.NDArray[Any]
 Sides = tuple[int | None, int | None]
 """A step before and one after; None where there is none."""
 Row = TypeVar("Row", SpanRow, LogRow, RankSpans)
@@ -133,6 +138,8 @@ class StepView(Struct, frozen=True):
     usual: dict[str, float]
     logs: list[LogRow]
     alerts: list[LogRow]
+    samples: dict[str, int]
+    """How many rows each table of samples has."""
     system: list[Reading]
     previous: int | None
     following: int | None
@@ -147,23 +154,26 @@ def read_step(
     With `page`, what each rank recorded is of the ranks on that page; times, alerts and neighbours are of all.
     """
     catalog = find_series(engine, run)
-    values = _values(engine, run, step, window, catalog, attempt)
-    came, near = _around(engine, run, step, attempt)
+    values, came, near = _values(engine, run, step, window, catalog, attempt)
+    asked = [usual_durations_sql(run, step - window, step - 1), _held_sql(run, step)]
+    usual, tables, *outlined = engine.query_many([*asked, *([] if page is None else [outline_sql(run, step)])])
+    held = {name: (attempts, sorted(ranks)) for name, attempts, ranks in tables.rows("place", "attempts", "ranks")}
+    held = {name: found for name, found in held.items() if found[1]}
     every = RecordQuery(run=run, step=step, order="oldest", limit=MOST)
-    alerts = find_alerts(engine, every)
-    begun = find_spans(engine, replace(every, open=True, order="newest"))
+    alerts = find_alerts(engine, every) if "alerts" in held else []
+    begun = find_spans(engine, replace(every, open=True, order="newest")) if "open_spans" in held else []
     odd = _oddness(values, begun)
     if page is None:
         ranks, spans = None, _spans(engine, every)
         outline = outline_of(spans)
     else:
-        outline = read_outline(engine, run, step)
-        attempts, logging = _logged(engine, run, step)
-        came |= attempts
+        outline = [RankSpans(*row) for row in outlined[0].rows()]
+        attempts, logging = held.get("logs", ([], []))
+        came |= set(attempts)
         odd = dict.fromkeys(logging, 0.0) | odd
         ranks = page.choose(_reached(attempt, outline), odd)
         spans = _spans(engine, replace(every, ranks=ranks))
-    logs = find_logs(engine, replace(every, ranks=ranks))
+    logs = find_logs(engine, replace(every, ranks=ranks)) if "logs" in held else []
     came |= {row.attempt for row in begun} | {row.attempt for row in outline}
     came |= {row.attempt for row in (*logs, *alerts)}
     spans, outline = _reached(attempt, spans), _reached(attempt, outline)
@@ -189,7 +199,8 @@ def read_step(
         ranks=len(extents.keys() | odd.keys() | {row.rank for row in logs}),
         last_rank=last_rank(extents),
         open=[row for row in begun if ranks is None or row.rank in ranks],
-        usual=usual_durations(engine, run, step - window, step - 1),
+        samples=_sample_counts(engine, run, step, attempt) if "samples" in held else {},
+        usual=dict(usual.rows("name", "median")),
         logs=logs,
         alerts=alerts,
         system=_system(engine, run, begin, end, _of_ranks(catalog, ranks)) if times else [],
@@ -226,25 +237,13 @@ def _of_ranks(catalog: dict[int, SeriesRow], ranks: Sequence[int] | None) -> dic
     return catalog if ranks is None else {each: info for each, info in catalog.items() if info.rank in ranks}
 
 
-def _logged(engine: Engine, run: int, step: int) -> tuple[set[int], list[int]]:
-    """The attempts and the ranks that logged a line at a step."""
-    found = engine.query(
-        f"SELECT groupUniqArray(attempt), groupUniqArray(rank) FROM logs WHERE run = {run} AND step = {step}"
+def _held_sql(run: int, step: int) -> str:
+    """The query for the attempts and ranks at a step in each of the tables that most often have no row there."""
+    return " UNION ALL ".join(
+        f"""SELECT {literal.text(table)} AS place, groupUniqArray(attempt) AS attempts, groupUniqArray(rank) AS ranks
+        FROM {table} WHERE run = {run} AND step = {step}"""
+        for table in ("logs", "alerts", "open_spans", "samples")
     )
-    ((attempts, ranks),) = found.rows()
-    return set(attempts), sorted(ranks)
-
-
-def _around(engine: Engine, run: int, step: int, attempt: int | None) -> tuple[set[int], Sides]:
-    """The attempts that logged a value at a step, superseded ones too, and the steps with values close by."""
-    low, high = max(step - NEAR_STEPS, FIRST_STEP), min(step + NEAR_STEPS, LAST_STEP)
-    sides = _sides(step, "1" if attempt is None else f"attempt = {attempt}")
-    found = engine.query(
-        f"""SELECT groupUniqArrayIf(attempt, step = {step}), {sides}
-        FROM metrics WHERE {span_of(run)} AND step BETWEEN {low} AND {high}"""
-    )
-    ((came, *beside),) = found.rows()
-    return set(came), _sides_of(*beside)
 
 
 def _reached(attempt: int | None, rows: list[Row]) -> list[Row]:
@@ -263,37 +262,75 @@ def _of(attempt: int | None, rows: list[Row]) -> list[Row]:
 
 def _values(
     engine: Engine, run: int, step: int, window: int, catalog: dict[int, SeriesRow], attempt: int | None
-) -> list[StepValue]:
-    low = max(step - window, FIRST_STEP)
-    # The baseline of an attempt includes earlier attempts up to the step at which it resumed.
+) -> tuple[list[StepValue], set[int], Sides]:
+    """The values at a step, the attempts that logged any, superseded ones too, and the steps beside it with values.
+
+    Steps further away than `window`, or than one step after, are not looked for. The points are read as they are and
+    compared here: to sort and group them takes the engine three times as long as to find them.
+    """
+    rows: list[StepValue] = []
+    came: set[int] = set()
+    near: Sides = (None, None)
+    numbers = sorted(catalog)
+    each = max(MAX_POINTS // (window + 2), 1)
+    between = f"step BETWEEN {max(step - window, FIRST_STEP)} AND {min(step + 1, LAST_STEP)}"
+    for part in (numbers[at : at + each] for at in range(0, len(numbers), each)):
+        found = engine.query(
+            f"""SELECT series, step, time, attempt, value FROM metrics
+            WHERE series BETWEEN {part[0]} AND {part[-1]} AND {between}"""
+        )
+        points = _Points(*(found.array(name, kind) for name, kind in _POINT.items()))
+        came.update(points.attempt[points.step == step].tolist())
+        beside = points.step if attempt is None else points.step[points.attempt == attempt]
+        before = beside[beside < step]
+        sides = int(before.max()) if len(before) else None, step + 1 if (beside > step).any() else None
+        near = _nearest(near, sides)
+        rows += _against_earlier(points, step, attempt, catalog)
     known = "1" if attempt is None else f"(attempt = {attempt} OR attempt < {attempt} AND step < {step})"
-    # Sorting by the table's own order is four times cheaper than grouping by series and step.
-    one_each = f"""SELECT series, step, value AS v, time AS t, attempt AS a
-        FROM metrics WHERE {span_of(run)} AND step BETWEEN {low} AND {step} AND {known}
-        ORDER BY series, step, attempt DESC, time DESC LIMIT 1 BY series, step"""
-    before = f"step < {step} AND isFinite(v)"
-    values = f"""SELECT series, maxIf(a, step = {step}) AS attempt, maxIf(t, step = {step}) AS time,
-            argMaxIf(v, step, step = {step}) AS value, avgIf(v, {before}) AS mean, groupArrayIf(v, {before}) AS earlier
-        FROM ({one_each}) GROUP BY series HAVING countIf(step = {step}) > 0"""
-    # New engines lose the spread of large values unless these are near zero.
-    found, counts = engine.query_many(
-        [
-            f"""SELECT series, attempt, time, value, mean,
-                arrayReduce('stddevPop', arrayMap(each -> each - earlier[1], earlier)) AS std,
-                toUInt64(length(earlier)) AS before
-            FROM ({values}) ORDER BY series""",
-            f"""SELECT series, count() AS logged FROM metrics
-            WHERE {span_of(run)} AND step = {step} AND {known} GROUP BY series""",
-        ]
-    )
-    logged = dict(counts.rows("series", "logged"))
-    rows = [
-        StepValue(catalog[series], attempt, time, value, logged.get(series, 1), mean, std, count)
-        for series, attempt, time, value, mean, std, count in found.rows()
-        if series in catalog
-    ]
     rows = _exact(engine, f"step = {step} AND {known}", rows)
-    return sorted(rows, key=lambda value: (value.series.key, value.series.rank, value.series.scope))
+    return sorted(rows, key=lambda value: (value.series.key, value.series.rank, value.series.scope)), came, near
+
+
+_POINT = {"series": "u8", "step": "i8", "time": "i8", "attempt": "u2", "value": "f8"}
+
+
+class _Points(NamedTuple):
+    """Points as columns."""
+
+    series: Array
+    step: Array
+    time: Array
+    attempt: Array
+    value: Array
+
+    def among(self, chosen: Array) -> "_Points":
+        """Those that are chosen, by a mask or by their places."""
+        return _Points(*(column[chosen] for column in self))
+
+
+def _against_earlier(
+    points: _Points, step: int, attempt: int | None, catalog: Mapping[int, SeriesRow]
+) -> Iterator[StepValue]:
+    """The values at a step, with mean and deviation of those before it; a later attempt supersedes a step."""
+    points = points.among(points.step <= step)
+    if attempt is not None:  # the baseline of an attempt includes earlier attempts up to the step at which it resumed
+        points = points.among((points.attempt == attempt) | (points.attempt < attempt) & (points.step < step))
+    points = points.among(np.lexsort((points.time, points.attempt, points.step, points.series)))
+    newest = np.ones(len(points.series), bool)
+    newest[:-1] = (points.series[1:] != points.series[:-1]) | (points.step[1:] != points.step[:-1])
+    series, logged = np.unique(points.series[points.step == step], return_counts=True)
+    points = points.among(newest)
+    here = points.among(points.step == step)
+    earlier = points.among((points.step < step) & np.isfinite(points.value) & np.isin(points.series, series))
+    place = np.searchsorted(series, earlier.series)
+    before = np.bincount(place, minlength=len(series))
+    with np.errstate(all="ignore"):
+        mean = np.bincount(place, earlier.value, len(series)) / before
+        std = np.sqrt(np.bincount(place, (earlier.value - mean[place]) ** 2, len(series)) / before)
+    columns = (here.series, here.attempt, here.time, here.value, logged, mean, std, before)
+    for number, *rest in zip(*(column.tolist() for column in columns), strict=True):
+        if number in catalog:
+            yield StepValue(catalog[number], *rest)
 
 
 def _exact(engine: Engine, where: str, rows: list[StepValue]) -> list[StepValue]:
@@ -318,7 +355,7 @@ def _neighbours(engine: Engine, run: int, step: int, attempt: int | None, near: 
         return near
     mine = "" if attempt is None else f" AND attempt = {attempt}"
     series, of_run = span_of(run) + mine, f"run = {run}{mine}"
-    for reach in (FAR_STEPS, LAST_STEP - FIRST_STEP):
+    for reach in (NEAR_STEPS, FAR_STEPS, LAST_STEP - FIRST_STEP):
         if None in near:
             low, high = (
                 step if side is not None else far for side, far in zip(near, (step - reach, step + reach), strict=True)
@@ -368,7 +405,7 @@ def _system(engine: Engine, run: int, begin: int, end: int, catalog: dict[int, S
     return sorted(readings, key=lambda each: (each.series.key, each.series.rank, each.series.scope))
 
 
-def sample_counts(engine: Engine, run: int, step: int, attempt: int | None = None) -> dict[str, int]:
+def _sample_counts(engine: Engine, run: int, step: int, attempt: int | None) -> dict[str, int]:
     """How many rows each table of samples has at a step, in the attempt named, else in all."""
     mine = "" if attempt is None else f" AND attempt = {int(attempt)}"
     found = engine.query(

@@ -118,13 +118,10 @@ def open_spans(engine: Engine, run: int, *, step: int | None = None, limit: int 
     return find_spans(engine, RecordQuery(run=run, step=step, open=True, limit=limit))
 
 
-def usual_durations(engine: Engine, run: int, first: int, last: int) -> dict[str, float]:
-    """The median duration of each span name over a range of steps."""
-    found = engine.query(
-        f"""SELECT name, quantileExact(0.5)(duration) AS median FROM spans
+def usual_durations_sql(run: int, first: int, last: int) -> str:
+    """The query for the median duration of each span name over a range of steps."""
+    return f"""SELECT name, quantileExact(0.5)(duration) AS median FROM spans
         WHERE run = {run} AND step BETWEEN {first} AND {last} AND step > {NO_STEP} GROUP BY name"""
-    )
-    return dict(found.rows("name", "median"))
 
 
 class RankSpans(Struct, frozen=True, gc=False):
@@ -139,15 +136,12 @@ class RankSpans(Struct, frozen=True, gc=False):
     failed: int
 
 
-def read_outline(engine: Engine, run: int, step: int) -> list[RankSpans]:
-    """Read what the spans of each name took on each rank, without the spans themselves."""
-    found = engine.query(
-        f"""SELECT rank, attempt, name, min(time) AS began, max(time + duration) AS ended, sum(duration) AS spent,
+def outline_sql(run: int, step: int) -> str:
+    """The query for what the spans of each name took on each rank, the fields of `RankSpans`."""
+    return f"""SELECT rank, attempt, name, min(time) AS began, max(time + duration) AS ended, sum(duration) AS spent,
             countIf(status = 2) AS failed
         FROM spans WHERE run = {run} AND step = {step} GROUP BY rank, attempt, name
         ORDER BY rank, attempt, name LIMIT {MAX_GROUPS}"""
-    )
-    return [RankSpans(*row) for row in found.rows()]
 
 
 def outline_of(spans: Iterable[SpanRow]) -> list[RankSpans]:

@@ -285,12 +285,7 @@ def _newest(stored: Rows | None, cells: Rows) -> Rows:
     if stored is None or not len(stored["at"]):
         return cells
     both = rollups.joined([{name: stored[name] for name in cells}, cells])
-    age = np.repeat([0, 1], [len(stored["at"]), len(cells["at"])])
-    order = np.lexsort((age, both["at"], both["attempt"], both["series"]))
-    both = {name: column[order] for name, column in both.items()}
-    last = np.ones(len(order), bool)
-    last[:-1] = np.any([both[name][1:] != both[name][:-1] for name in _KEY], axis=0)
-    return {name: column[last] for name, column in both.items()}
+    return rollups.newest(both, _KEY, np.repeat([0, 1], [len(stored["at"]), len(cells["at"])]))
 
 
 def _at_level(cells: Rows, level: int) -> Rows:
