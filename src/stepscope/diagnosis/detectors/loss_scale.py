@@ -2,9 +2,8 @@
 
 import itertools
 import math
-from typing import ClassVar, Literal
 
-from stepscope.diagnosis.detector import RunState
+from stepscope.diagnosis.detector import RunState, judged_once
 from stepscope.diagnosis.finding import Finding, Kind, number
 from stepscope.diagnosis.series_history import Series
 
@@ -23,37 +22,22 @@ RECENT_HALVINGS = 6
 """... and this many of them were recent, with no rise between."""
 
 
-class LossScale:
-    """Watches one loss scale."""
-
-    KINDS: ClassVar[tuple[Kind, ...]] = (COLLAPSE,)
-    ROLES: ClassVar[tuple[str, ...]] = ("loss_scale",)
-    HELD_OUT: ClassVar[bool | None] = None
-    EACH: ClassVar[Literal["value", "block"]] = "value"
-
-    __slots__ = ("_reported", "_series")
-
-    def __init__(self, series: Series, run: RunState) -> None:
-        self._series, self._reported = series, False
-
-    def take(self) -> Finding | None:
-        """Compare a fallen scale with the highest so far."""
-        series = self._series
-        if series.value > LOW or not series.value < series.before or self._reported or series.count < 10:
-            return None
-        fell = math.log2(max(series.highest, 1e-30) / max(series.value, 1e-30))
-        recent = list(series.values)[-64:]
-        halvings = sum(b < a for a, b in itertools.pairwise(recent))
-        raises = sum(b > a for a, b in itertools.pairwise(recent))
-        if fell < HALVINGS or halvings < RECENT_HALVINGS or raises:
-            return None
-        self._reported = True
-        begun = _fall_began(series)
-        text = (
-            f"{series.key} fell from {number(max(recent))} to {number(series.value)} since step {begun}: "
-            f"every step overflows"
-        )
-        return COLLAPSE.about(series, begun, text, (series.highest / 64, series.highest), weight=fell)
+def judge(series: Series, run: RunState) -> Finding | None:
+    """Compare a fallen scale with the highest so far."""
+    if series.value > LOW or not series.value < series.before or series.count < 10:
+        return None
+    fell = math.log2(max(series.highest, 1e-30) / max(series.value, 1e-30))
+    recent = list(series.values)[-64:]
+    halvings = sum(b < a for a, b in itertools.pairwise(recent))
+    raises = sum(b > a for a, b in itertools.pairwise(recent))
+    if fell < HALVINGS or halvings < RECENT_HALVINGS or raises:
+        return None
+    begun = _fall_began(series)
+    text = (
+        f"{series.key} fell from {number(max(recent))} to {number(series.value)} since step {begun}: "
+        f"every step overflows"
+    )
+    return COLLAPSE.about(series, begun, text, (series.highest / 64, series.highest), weight=fell)
 
 
 def _fall_began(series: Series) -> int:
@@ -66,3 +50,7 @@ def _fall_began(series: Series) -> int:
     while at + 1 < len(values) and values[at + 1] == top:
         at += 1
     return steps[at]
+
+
+LossScale = judged_once("LossScale", COLLAPSE, ("loss_scale",), judge, held_out=None, each="value")
+"""Watches one loss scale."""

@@ -2,9 +2,8 @@
 
 import math
 from statistics import median
-from typing import ClassVar, Literal
 
-from stepscope.diagnosis.detector import RunState
+from stepscope.diagnosis.detector import RunState, judged_once
 from stepscope.diagnosis.finding import Finding, Kind, number
 from stepscope.diagnosis.series_history import Series, jitter
 
@@ -24,41 +23,25 @@ TRIED, MISSES = 4, 2
 """... for so many evaluations, after more than so many others."""
 
 
-class RewardHacking:
-    """Watches one reward together with lengths and KL."""
-
-    KINDS: ClassVar[tuple[Kind, ...]] = (HACKING,)
-    ROLES: ClassVar[tuple[str, ...]] = ("reward",)
-    HELD_OUT: ClassVar[bool | None] = False
-    EACH: ClassVar[Literal["value", "block"]] = "block"
-
-    __slots__ = ("_reported", "_run", "_series")
-
-    def __init__(self, series: Series, run: RunState) -> None:
-        self._series, self._run, self._reported = series, run, False
-
-    def take(self) -> Finding | None:
-        """Check whether all three rise."""
-        series, run = self._series, self._run
-        if self._reported or len(series.middles) < MIN_BLOCKS:
-            return None
-        if (found := _worse_for_it(series, run)) is not None:
-            self._reported = True
-            return found
-        lengths = [each for each in run.of_role("length", series.rank) if len(each.middles) >= 12]
-        kls = [each for each in run.of_role("kl", series.rank) if len(each.middles) >= 12]
-        if not lengths or not kls or not _rises(series.middles):
-            return None
-        longer, farther = _growth(lengths[0]), _growth(kls[0])
-        if longer is None or farther is None or longer[0] < LONGER or farther[0] < FARTHER:
-            return None
-        self._reported = True
-        begun = min(longer[1], farther[1])
-        text = (
-            f"{series.key} has been rising since step {begun} together with {lengths[0].key} "
-            f"({number(longer[0], 2)} times) and {kls[0].key} ({number(farther[0], 2)} times)"
-        )
-        return HACKING.about(series, begun, text, (min(series.middles), max(series.middles)))
+def judge(series: Series, run: RunState) -> Finding | None:
+    """Check whether all three rise."""
+    if len(series.middles) < MIN_BLOCKS:
+        return None
+    if (found := _worse_for_it(series, run)) is not None:
+        return found
+    lengths = [each for each in run.of_role("length", series.rank) if len(each.middles) >= 12]
+    kls = [each for each in run.of_role("kl", series.rank) if len(each.middles) >= 12]
+    if not lengths or not kls or not _rises(series.middles):
+        return None
+    longer, farther = _growth(lengths[0]), _growth(kls[0])
+    if longer is None or farther is None or longer[0] < LONGER or farther[0] < FARTHER:
+        return None
+    begun = min(longer[1], farther[1])
+    text = (
+        f"{series.key} has been rising since step {begun} together with {lengths[0].key} "
+        f"({number(longer[0], 2)} times) and {kls[0].key} ({number(farther[0], 2)} times)"
+    )
+    return HACKING.about(series, begun, text, (min(series.middles), max(series.middles)))
 
 
 def _worse_for_it(series: Series, run: RunState) -> Finding | None:
@@ -104,3 +87,7 @@ def _growth(series: Series) -> tuple[float, int] | None:
         return None
     before = median(middles[max(above - 8, 0) : above])
     return (median(middles[-2:]) / before if before > 0 else math.inf), series.firsts[above]
+
+
+RewardHacking = judged_once("RewardHacking", HACKING, ("reward",), judge)
+"""Watches one reward together with lengths and KL."""
