@@ -9,6 +9,7 @@ from itertools import takewhile
 from typing import Any, ClassVar, Literal, NamedTuple, Protocol, TypeVar, runtime_checkable
 
 from stepscope.diagnosis.finding import Finding, Kind
+from stepscope.diagnosis.roles import measure
 from stepscope.diagnosis.series_history import Series
 from stepscope.diagnosis.span_names import traits
 from stepscope.model.records import Event, Log, Span
@@ -339,6 +340,11 @@ class RunState:
         """Return the series of a rank with a role."""
         found = self.by_role.get((name, rank), [])
         return [each for each in found if held_out is None or each.role.held_out == held_out]
+
+    def beside(self, series: Series) -> list[Series]:
+        """Return what the training logs of the same measure as a held-out series, or of its role where it logs none."""
+        trained = self.of_role(series.role.name, series.rank, held_out=False)
+        return [each for each in trained if measure(each.key) == measure(series.key)] or trained
 
     @property
     def reinforcement(self) -> bool:

@@ -152,6 +152,11 @@ class Series:
             self._noise = max(jitter(self.block_medians()), 0.003 if self.positive else 1e-9)
         return self._noise
 
+    def newest(self, before: int, after: int) -> range:
+        """Return the places in the last values with so many before, and so many after that came with the last block."""
+        last = len(self.values) - after
+        return range(max(last - self.block_size + 1, before), last + 1)
+
     def on_scale(self, values: Sequence[float]) -> list[float]:
         """Convert values to the scale (logarithmic or linear) on which this series is evaluated."""
         return [math.log(value) for value in values] if self.positive else list(values)

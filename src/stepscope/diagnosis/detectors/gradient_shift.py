@@ -85,8 +85,7 @@ def judge_level(series: Series, run: RunState) -> Finding | None:
     if len(series.values) < LEVEL + SINCE or not series.positive or run.reinforcement or is_of_game(series, run):
         return None
     values, steps = series.on_scale(list(series.values)), list(series.steps)
-    newest = len(values) - SINCE
-    for at in range(max(newest - series.block_size + 1, LEVEL), newest + 1):
+    for at in series.newest(LEVEL, SINCE):
         before, after = values[at - LEVEL : at], values[at : at + SINCE]
         was, became = median(before[-LEVEL // 2 :]), median(after)
         if became - was < TIMES or median(after[:3]) - was < AT_ONCE * (became - was):

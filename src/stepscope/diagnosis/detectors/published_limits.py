@@ -7,7 +7,7 @@ from statistics import median
 from typing import ClassVar, Literal
 
 from stepscope.diagnosis.detector import RunState, Values, judged_once, leading
-from stepscope.diagnosis.detectors.vanishing_gradients import VANISHING, has_learnt
+from stepscope.diagnosis.detectors.gradient_norms import VANISHING, has_learnt
 from stepscope.diagnosis.finding import Finding, Kind, number
 from stepscope.diagnosis.series_history import Series, trend
 

@@ -114,8 +114,7 @@ def judge_apart(series: Series, run: RunState) -> Finding | None:
         return None  # what a value function leads to wanders
     if len(values) < 3 * APART or series.same > 20 or series.block_size > APART:
         return None
-    newest = len(values) - APART
-    for at in range(max(newest - series.block_size + 1, 2 * APART), newest + 1):
+    for at in series.newest(2 * APART, APART):
         before, after = values[at - APART : at], values[at : at + APART]
         was, now, lowest = median(before), median(after), min(values[:at])
         lost = was - now

@@ -63,9 +63,7 @@ def judge_set_back(series: Series, run: RunState) -> Finding | None:
 
 def _beside(series: Series, run: RunState, since: int, jump: float) -> tuple[str, int] | None:
     """Return a metric of the training that got as much worse after a step, and from which step on."""
-    trained = run.of_role(series.role.name, series.rank, held_out=False)
-    alike = [each for each in trained if measure(each.key) == measure(series.key)]
-    for each in alike or trained:
+    for each in run.beside(series):
         if each.positive != series.positive and series.role.name == "loss":
             continue
         steps, values = list(each.steps), _worse(each, list(each.values))

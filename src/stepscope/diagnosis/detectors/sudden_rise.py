@@ -38,8 +38,7 @@ def judge(series: Series, run: RunState) -> Finding | None:
     if not series.positive or series.count < BEFORE + AFTER or series.block_size > MAX_BLOCK:
         return None
     values, steps = series.on_scale(list(series.values)), list(series.steps)
-    newest = len(values) - AFTER
-    for at in range(max(newest - series.block_size + 1, BEFORE), newest + 1):
+    for at in series.newest(BEFORE, AFTER):
         before, after = values[at - BEFORE : at], values[at : at + NEARLY]
         above = min(after[:ABOVE]) > max(before) or sorted(after)[1] > max(before)
         if not above:
@@ -100,8 +99,7 @@ def judge_large(series: Series, run: RunState) -> Finding | None:
     if series.count < FEW + STAYS or series.block_size > MAX_BLOCK:
         return None
     values, steps = series.on_scale(list(series.values)), list(series.steps)
-    newest = len(values) - STAYS
-    for at in range(max(newest - series.block_size + 1, FEW), newest + 1):
+    for at in series.newest(FEW, STAYS):
         before, after = values[max(at - BEFORE, 0) : at], values[at : at + STAYS]
         highest, was, now = max(before), median(before[-FEW:]), median(after)
         span = highest - min(before)
@@ -137,8 +135,7 @@ def judge_settled(series: Series, run: RunState) -> Finding | None:
     if not series.positive or series.count < 2 * FEW + HEALS or not run.is_sparse(series):
         return None
     values, steps = series.on_scale(list(series.values)), list(series.steps)
-    newest = len(values) - HEALS
-    for at in range(max(newest - series.block_size + 1, 2 * FEW), newest + 1):
+    for at in series.newest(2 * FEW, HEALS):
         before, after = values[at - FEW : at], values[at : at + HEALS]
         highest, span = max(before), max(before) - min(before)
         if span > SETTLED or after[0] - highest < max(LEFT, 2 * span) or min(after[1:]) - highest < 0.5 * span:
@@ -172,8 +169,7 @@ def judge_gradients(series: Series, run: RunState) -> Finding | None:
     if not series.positive or series.count < BEFORE + AFTER or series.block_size > MAX_BLOCK:
         return None
     values, steps = series.on_scale(list(series.values)), list(series.steps)
-    newest = len(values) - AFTER
-    for at in range(max(newest - series.block_size + 1, BEFORE), newest + 1):
+    for at in series.newest(BEFORE, AFTER):
         before, after = values[at - BEFORE : at], values[at : at + IN_A_ROW]
         least, shortest = max(before) + 0.5 * LONGER, min(after)
         if shortest < least:  # as nearly always, which needs no measure of the noise
