@@ -6,7 +6,7 @@ from statistics import median
 
 from stepscope.diagnosis.detector import RunState, judged_once
 from stepscope.diagnosis.finding import Finding, Kind, number
-from stepscope.diagnosis.series_history import Series
+from stepscope.diagnosis.series_history import Series, begun_at
 
 IMBALANCE = Kind(
     "gan_imbalance",
@@ -61,11 +61,8 @@ def _judge_both(series: Series, other: Series) -> Finding | None:
         return None
     if series.middles[-1] > median(series.middles[count // 8 : count // 2]):
         return None
-    at = count - AFTER
-    usual = median(before)
-    while at > 1 and ratios[at - 1] > usual + BEGUN * (median(after) - usual):
-        at -= 1
-    return _finding(series, other, series.firsts[at])
+    limit = median(before) + BEGUN * (median(after) - median(before))
+    return _finding(series, other, series.firsts[begun_at(ratios, lambda ratio: ratio > limit)])
 
 
 def _finding(series: Series, other: Series, begun: int) -> Finding:

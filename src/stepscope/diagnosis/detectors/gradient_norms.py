@@ -101,7 +101,7 @@ class GradientNorms:
         before = list(series.values)[:-HIGH_ROW]
         if not before or sum(value > limit for value in before) > 0.1 * len(before) + HIGH_ROW:
             return None
-        begun = _first_above(series, limit / 3)
+        begun = series.begun(lambda value: value >= limit / 3)
         earlier = [middle for middle, last in zip(series.middles, series.lasts, strict=True) if last < begun]
         if earlier and series.value < HIGHER * max(earlier):
             return None
@@ -111,16 +111,6 @@ class GradientNorms:
         rose = f"{series.key} rose to {number(series.value)}, usually {number(usual)}, since step {begun}"
         weight = math.log(max(series.value / usual, 1.0))
         return EXPLODING.about(series, begun, f"{rose}: gradients explode", (usual / 10, usual * 10), weight=weight)
-
-
-def _first_above(series: Series, limit: float) -> int:
-    """Return the step at which the last unbroken run of values above a limit began."""
-    begun = series.step
-    for step, value in zip(reversed(series.steps), reversed(series.values), strict=True):
-        if value < limit:
-            break
-        begun = step
-    return begun
 
 
 def has_learnt(series: Series, run: RunState) -> bool:

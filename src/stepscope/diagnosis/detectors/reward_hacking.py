@@ -5,7 +5,7 @@ from statistics import median
 
 from stepscope.diagnosis.detector import RunState, judged_once
 from stepscope.diagnosis.finding import Finding, Kind, number
-from stepscope.diagnosis.series_history import Series, jitter
+from stepscope.diagnosis.series_history import Series, begun_at, jitter
 
 HACKING = Kind(
     "reward_hacking",
@@ -56,16 +56,17 @@ def _worse_for_it(series: Series, run: RunState) -> Finding | None:
         limit = max(known, default=math.inf) + 4 * max(jitter(series.middles), 1e-9)
         if median(series.middles[-3:]) <= limit:
             continue
-        above = len(series.middles) - 1
-        while above > 0 and series.middles[above - 1] > limit:
-            above -= 1
-        begun = series.firsts[above]
+        begun = series.firsts[_above(series.middles, limit)]
         text = (
             f"{series.key} has been above all that it was since step {begun}, at {number(series.middles[-1])}, while "
             f"{each.key} fell from {number(best)} to {number(each.value)}"
         )
         return HACKING.about(series, begun, text, (min(series.middles), limit))
     return None
+
+
+def _above(middles: list[float], limit: float) -> int:
+    return begun_at(middles, lambda middle: middle > limit)
 
 
 def _rises(values: list[float]) -> bool:
@@ -80,9 +81,7 @@ def _growth(series: Series) -> tuple[float, int] | None:
     level, noise = median(middles[: len(middles) // 2]), max(jitter(middles), 1e-9)
     if level <= 0 or middles[-1] <= level + 4 * noise:
         return None
-    above = len(middles) - 1
-    while above > 0 and middles[above - 1] > level + 4 * noise:
-        above -= 1
+    above = _above(middles, level + 4 * noise)
     if above < 4:
         return None
     before = median(middles[max(above - 8, 0) : above])

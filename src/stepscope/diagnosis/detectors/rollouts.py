@@ -75,16 +75,6 @@ def _last(series: Series, count: int = ROW) -> list[float]:
     return list(series.values)[-count:]
 
 
-def _begun(series: Series, wrong: float, *, above: bool) -> int:
-    """Return the step since which all values have been beyond a limit."""
-    begun = series.step
-    for step, value in zip(reversed(series.steps), reversed(series.values), strict=True):
-        if (value < wrong) if above else (value > wrong):
-            break
-        begun = step
-    return begun
-
-
 def _rewards_are_high(series: Series, run: RunState) -> bool:
     for each in run.of_role("reward", series.rank, held_out=False):
         if each.middles and each.highest > each.lowest:
@@ -98,7 +88,7 @@ def _judge_groups(series: Series, run: RunState) -> Finding | None:
     recent = _last(series)
     if len(recent) < ROW or min(recent) < EQUAL * 0.9 or median(recent) < EQUAL or _rewards_are_high(series, run):
         return None
-    begun = _begun(series, EQUAL * 0.9, above=True)
+    begun = series.begun(lambda value: value >= EQUAL * 0.9)
     text = f"{series.key} has been {number(median(recent))} since step {begun}: no group has a spread of rewards"
     return ZERO_ADVANTAGE.about(series, begun, text, (0.0, EQUAL))
 
@@ -107,7 +97,7 @@ def _judge_mixed(series: Series, run: RunState) -> Finding | None:
     recent = _last(series)
     if len(recent) < ROW or max(recent) > 1 - EQUAL or _rewards_are_high(series, run):
         return None
-    begun = _begun(series, 1 - EQUAL, above=False)
+    begun = series.begun(lambda value: value <= 1 - EQUAL)
     text = f"{series.key} has been {number(median(recent))} since step {begun}: no group has a spread of rewards"
     return ZERO_ADVANTAGE.about(series, begun, text, (1 - EQUAL, 1.0))
 
@@ -118,7 +108,7 @@ def _judge_spread(series: Series, run: RunState) -> Finding | None:
     least = NO_SPREAD * max(series.highest, 0.0)
     if len(recent) < ROW or series.count < 2 * ROW or max(recent) > least or _rewards_are_high(series, run):
         return None
-    begun = _begun(series, least, above=False)
+    begun = series.begun(lambda value: value <= least)
     text = f"{series.key} has been {number(median(recent))} since step {begun}: all answers get the same reward"
     return ZERO_ADVANTAGE.about(series, begun, text, (least, series.highest))
 
@@ -133,7 +123,7 @@ def _judge_truncation(series: Series, run: RunState) -> Finding | None:
     if median(recent) - least < CUT and not (min(recent) > 0.9 and series.count >= 3 * ROW):
         return None
     limit = min(0.5 * (least + median(recent)), TRUNCATED)
-    begun = _begun(series, limit, above=True)
+    begun = series.begun(lambda value: value >= limit)
     now = number(median(recent))
     text = f"{series.key} has been {now} since step {begun}, {number(least)} before: answers are cut off"
     return TRUNCATION.about(series, begun, text, (0.0, TRUNCATED))
@@ -155,7 +145,7 @@ def _judge_mismatch(series: Series, run: RunState) -> Finding | None:
         limit = min(max(GROWN * usual, 0.01), max(MAX_KL, 3 * usual))
     if min(recent) < limit:
         return None
-    begun = _begun(series, limit, above=True) if series.positive else series.steps[-8]
+    begun = series.begun(lambda value: value >= limit) if series.positive else series.steps[-8]
     text = f"{series.key} rose to {number(series.value)} at step {begun}, usually {number(usual)}"
     return MISMATCH.about(
         series, begun, text, (0.0, limit), weight=math.log(max(median(recent) / max(usual, 1e-12), 1.0))
@@ -168,7 +158,7 @@ def _judge_ratio(series: Series, run: RunState) -> Finding | None:
     low, high = (MIN_SAMPLE_SIZE, math.inf) if series.role.name == "ess" else RATIO
     if series.count < ROW or not (max(recent) < low or min(recent) > high):
         return None
-    begun = _begun(series, low, above=False) if max(recent) < low else _begun(series, high, above=True)
+    begun = series.begun(lambda value: value <= low) if max(recent) < low else series.begun(lambda value: value >= high)
     band = (low, min(high, 1.0) if series.role.name == "ess" else high)
     now = number(median(recent))
     text = f"{series.key} has been {now} since step {begun}, expected {number(low)} to {number(band[1])}"
@@ -179,7 +169,7 @@ def _judge_age(series: Series, run: RunState) -> Finding | None:
     recent = _last(series, 5)
     if len(recent) < 5 or min(recent) <= MAX_AGE:
         return None
-    begun = _begun(series, MAX_AGE, above=True)
+    begun = series.begun(lambda value: value >= MAX_AGE)
     text = f"{series.key} has been above {number(MAX_AGE)} since step {begun}: {number(median(recent))} updates old"
     return STALE.about(series, begun, text, (0.0, MAX_AGE))
 
