@@ -124,6 +124,32 @@ def test_exit_ends_it_after_the_summary(
     assert_nobody_listens(said.err.partition("open ")[2].split()[0])
 
 
+class SlowHub:
+    """Answers as a hub does that stores ten points in each of so many reads, and then nothing more."""
+
+    def __init__(self, reads: int, ends: bool) -> None:
+        self.left, self.points, self.ends = reads, 0, ends
+
+    def get(self, path: str, **_: str) -> dict[str, Any]:
+        """The run as far as it is stored, or its findings."""
+        if path.endswith("findings"):
+            return {"complete": True, "findings": []}
+        self.left -= 1
+        self.points += 10 if self.left >= 0 else 0
+        status = "finished" if self.ends and self.left < 0 else "running"
+        return {"runs": [{"status": status, "counts": {"points": self.points}}]}
+
+
+def test_a_slow_hub_is_waited_for_as_long_as_it_stores(capsys: pytest.CaptureFixture[str]) -> None:
+    """A hub that needs an hour is waited for, and says how far it is; one that stopped is an error."""
+    clock = iter(range(0, 10**6, 60))
+    found = demo.findings(SlowHub(60, ends=True), "r", lambda: next(clock), lambda _: None)
+    assert found["status"] == "finished"
+    assert "waiting for the hub: 600 points stored after" in capsys.readouterr().err
+    with pytest.raises(demo.NotStored, match="nothing more of run r for 300 s"):
+        demo.findings(SlowHub(3, ends=False), "r", lambda: next(clock), lambda _: None)
+
+
 def test_too_few_steps_are_refused(start: Start) -> None:
     """The error has the minimum number of steps."""
     process = start("--steps", "10")

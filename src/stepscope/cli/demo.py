@@ -23,15 +23,17 @@ from stepscope.model.errors import ConfigError, StepscopeError
 from stepscope.model.states import ENDED
 from stepscope.wire.plain import dumps
 
-STORED_SECONDS = 300.0
-"""Time limit for the hub to store what was recorded."""
+STALLED_SECONDS = 300.0
+"""Time limit for a hub that stores nothing more; one that is slow, on a busy machine, is waited for."""
+SHOWN_SECONDS = 10.0
+"""Time between two lines that say how far it has come."""
 MIN_STEPS = 120
 _NEEDS = ("numpy", "chdb", "uvicorn", "starlette", "grpc")
 _CLUSTER = (sys.executable, "-m", "stepscope.testing.clickhouse_cluster")
 
 
 class NotStored(StepscopeError):
-    """The hub did not store the whole run in time."""
+    """The hub stopped before it had stored and diagnosed the whole run."""
 
 
 def add(commands: Commands) -> None:
@@ -125,17 +127,29 @@ def _part(show: Show, what: str, word: str) -> Callable[[int, int, float], None]
     return lambda done, total, value: show(what, done, total, f"{word} {formatting.number(value)}")
 
 
-def findings(client: HttpClient, run: str, clock: Callable[[], float] = time.monotonic) -> dict[str, Any]:
-    """Wait until the hub has stored a run, and return its findings."""
-    deadline = clock() + STORED_SECONDS
+def findings(
+    client: HttpClient,
+    run: str,
+    clock: Callable[[], float] = time.monotonic,
+    sleep: Callable[[float], None] = time.sleep,
+) -> dict[str, Any]:
+    """Wait until the hub has stored and diagnosed a run, and return its findings."""
+    begun = moved = shown = clock()
+    before: object = None
     while True:
         rows = client.get("/api/runs", filter=f'id = "{run}"')["runs"]
         found = client.get("/api/runs/{run}/findings", run=run) if rows and rows[0]["status"] in ENDED else None
         if found is not None and found["complete"]:
             return {**rows[0], **found}
-        if clock() > deadline:
-            raise NotStored(f"the hub has not stored all of run {run} after {STORED_SECONDS:.0f} s")
-        time.sleep(0.2)
+        now, state = clock(), [(row["status"], row["counts"]) for row in rows]
+        if state != before:
+            before, moved = state, now
+        if now - moved > STALLED_SECONDS:
+            raise NotStored(f"the hub has stored nothing more of run {run} for {STALLED_SECONDS:.0f} s")
+        if now - shown > SHOWN_SECONDS:
+            shown, points = now, sum(row["counts"]["points"] for row in rows)
+            _print_line(f"waiting for the hub: {formatting.count(points)} points stored after {now - begun:.0f} s")
+        sleep(0.2)
 
 
 def summary(run: dict[str, Any]) -> list[str]:
