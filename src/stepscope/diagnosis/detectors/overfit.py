@@ -7,7 +7,7 @@ from statistics import median
 from stepscope.diagnosis.detector import RunState, judged_once
 from stepscope.diagnosis.finding import Finding, Kind, number
 from stepscope.diagnosis.roles import measure
-from stepscope.diagnosis.series_history import Series, jitter, trend
+from stepscope.diagnosis.series_history import Series, jitter, roughness, trend
 
 OVERFIT = Kind(
     "overfit",
@@ -39,6 +39,8 @@ EVALUATIONS = 5
 """A held-out loss must rise over this many evaluations..."""
 RISE = 0.06
 """... by this share of its minimum."""
+LARGE = 0.15
+"""A rise by this share is compared with the noise around it alone."""
 JUMP = 0.7
 """A rise of which this share comes from one evaluation to the next has another cause."""
 
@@ -55,6 +57,8 @@ def judge(series: Series, run: RunState) -> Finding | None:
         return None
     rise = median(since[-3:]) / lowest - 1
     noise = jitter(series.on_scale(values))
+    if rise > LARGE:
+        noise = min(noise, roughness(series.on_scale(since)))  # a steady rise is no noise
     if rise < max(RISE, 5 * noise) or trend(since) < 0.6 or not _training_falls(series, run, steps[best]):
         return None
     if max(b - a for a, b in itertools.pairwise(since)) > JUMP * (median(since[-3:]) - lowest):

@@ -5,7 +5,7 @@ from statistics import median
 
 from stepscope.diagnosis.detector import RunState, judged_once
 from stepscope.diagnosis.finding import Finding, Kind, number
-from stepscope.diagnosis.series_history import Series, begun_at, jitter
+from stepscope.diagnosis.series_history import Series, begun_at, jitter, sure_trend
 
 HACKING = Kind(
     "reward_hacking",
@@ -19,6 +19,9 @@ LONGER, FARTHER = 1.6, 2.5
 MIN_BLOCKS = 14
 WELL, FAILS = 0.9, 0.6
 """A policy that had been this near to its best on held-out tasks, and is below this share of it..."""
+PART, KEPT, SURE = 0.1, 0.5, 3.5
+"""An accuracy that is part of a reward began above the first and keeps less than the second share of it, while the
+reward rises: both by trends (Kendall's tau) of so many standard errors."""
 TRIED, MISSES = 4, 2
 """... for so many evaluations, after more than so many others."""
 
@@ -27,7 +30,7 @@ def judge(series: Series, run: RunState) -> Finding | None:
     """Check whether all three rise."""
     if len(series.middles) < MIN_BLOCKS:
         return None
-    if (found := _worse_for_it(series, run)) is not None:
+    if (found := _worse_for_it(series, run) or _costs_a_part(series, run)) is not None:
         return found
     lengths = [each for each in run.of_role("length", series.rank) if len(each.middles) >= 12]
     kls = [each for each in run.of_role("kl", series.rank) if len(each.middles) >= 12]
@@ -62,6 +65,26 @@ def _worse_for_it(series: Series, run: RunState) -> Finding | None:
             f"{each.key} fell from {number(best)} to {number(each.value)}"
         )
         return HACKING.about(series, begun, text, (min(series.middles), limit))
+    return None
+
+
+def _costs_a_part(series: Series, run: RunState) -> Finding | None:
+    """Find a reward that rises while an accuracy that is one of its parts loses most of what it was."""
+    quarter = len(series.middles) // 4
+    if sure_trend(series.middles) < SURE or median(series.middles[-quarter:]) <= max(series.middles[:quarter]):
+        return None
+    for each in (*run.of_role("accuracy", series.rank, held_out=False), *run.of_role("reward", series.rank)):
+        if each is series or each.lowest < 0 or each.highest > 1 or len(each.middles) != len(series.middles):
+            continue
+        was, now = median(each.middles[: max(quarter // 2, 2)]), median(each.middles[-quarter:])
+        if was < PART or now > KEPT * was or sure_trend(each.middles) > -SURE:
+            continue
+        begun = each.firsts[begun_at(each.middles, lambda middle, limit=(was + now) / 2: middle < limit)]  # type: ignore[misc]
+        text = (
+            f"{series.key} rose from {number(series.middles[0])} to {number(series.middles[-1])} while {each.key} fell "
+            f"from {number(was)} to {number(now)}, most of it before step {begun}: the one is bought with the other"
+        )
+        return HACKING.about(series, begun, text, (min(series.middles), max(series.middles[:quarter])))
     return None
 
 
