@@ -61,6 +61,8 @@ RISES = 3.5
 """An accuracy whose trend (Kendall's tau) is this many standard errors above none shows that something is learnt."""
 BEGUN = 20
 """A loss whose first value comes later than after so many others is that of a training that was resumed."""
+EVALUATIONS, VALUES = 5, 30
+"""So many evaluations, beside so many values of the training, tell that nothing was learnt."""
 FALL = 0.02
 """... by this much, in logarithms."""
 LEARNT = 0.04
@@ -241,12 +243,20 @@ def _alone(series: Series, run: RunState) -> bool:
     return False
 
 
+def _evaluations_stay(series: Series, run: RunState) -> bool:
+    """Return whether a held-out loss was never lower than at first, in enough evaluations to say it."""
+    known = [each for each in run.of_role("loss", series.rank, held_out=True) if each.positive]
+    stays = all(each.lowest > (1 - FALL) * each.first_value for each in known)
+    return stays and series.count >= VALUES and any(each.count >= EVALUATIONS for each in known)
+
+
 def _flat(series: Series, run: RunState, middles: list[float]) -> Finding | None:
     """Detect a loss that is no lower than at the start, wherever that is."""
-    if series.count < LONG // _each(series, run) or (
-        run.roles.isdisjoint(("lr", "grad_norm", "accuracy")) and not _alone(series, run)
-    ):
-        return None  # without these it may be no training by gradients
+    if not _evaluations_stay(series, run):
+        if series.count < LONG // _each(series, run):
+            return None
+        if run.roles.isdisjoint(("lr", "grad_norm", "accuracy")) and not _alone(series, run):
+            return None  # without these it may be no training by gradients
     if series.first_step > BEGUN * max(series.spacing, 1.0) or _knows(series, run):
         return None  # it goes on with what was learnt elsewhere
     start = series.first_value

@@ -77,7 +77,7 @@ def judge_soon(series: Series, run: RunState) -> Finding | None:
     values, steps = list(series.values), list(series.steps)
     best = values.index(min(values))
     since = values[best:]
-    if len(since) < 3 or since != sorted(since) or since[-1] < FAR * since[0]:
+    if len(since) < 3 or since != sorted(since) or since[-1] < (FAR if len(since) < MORE else LESS) * since[0]:
         return None
     for other in run.of_role("loss", series.rank, held_out=False):
         before = [middle for middle, last in zip(other.middles, other.lasts, strict=True) if last <= steps[best]][-4:]
@@ -91,7 +91,9 @@ def judge_soon(series: Series, run: RunState) -> Finding | None:
 
 
 FEW, FAR, BETTER = 4, 1.4, 0.7
-"""So many evaluations tell a rise by the first factor, while the training loss fell below the second share."""
+"""So many evaluations tell a rise by the first factor, while the training loss fell below the second share..."""
+MORE, LESS = 4, 1.2
+"""... and so many that each are above the one before a rise by this one."""
 LOWER = 0.9
 """Below this share of its best a held-out loss goes on improving."""
 _LEAKS = "the model memorizes the training data, or sees its targets there (a mask or a shift that is missing)"

@@ -104,7 +104,10 @@ def judge_large(series: Series, run: RunState) -> Finding | None:
         highest, was, now = max(before), median(before[-FEW:]), median(after)
         span = highest - min(before)
         apart, least = (APART, LARGE) if series.positive else (SPAN * span, max((1 + SPAN) * span, SPAN * abs(was)))
-        if span == 0 or min(after) - highest < apart or now - was < max(least, SIGMAS * roughness(before)):
+        if span == 0:
+            continue
+        far = min(after) - highest >= apart and now - was >= max(least, SIGMAS * roughness(before))
+        if not far and not (series.positive and _leaves(before[-FEW:], after)):
             continue
         if after[-1] - after[0] > SPAN * (now - was) or (series.positive and after[0] - median(after[1:]) > LONE):
             continue  # it goes on climbing, or is a spike
@@ -116,11 +119,23 @@ def judge_large(series: Series, run: RunState) -> Finding | None:
             continue
         text = (
             f"{series.key} rose from {number(series.plain(was))} to {number(series.plain(now))} at step {steps[at]}, "
-            f"far above all of the {len(before)} values before"
+            f"far above all of the {len(before) if far else FEW} values before"
         )
-        band = (series.plain(min(before)), series.plain(highest))
+        band = (series.plain(min(before)), series.plain(highest if far else max(before[-FEW:])))
         return LEVEL_SHIFT.about(series, steps[at], text, band, value=series.plain(now), weight=now - was)
     return None
+
+
+CLEARLY, RECENTLY = math.log(1.4), 8.0
+"""A loss that had come down leaves its last values by this much, in logarithms, and by so many times their noise."""
+
+
+def _leaves(before: list[float], after: list[float]) -> bool:
+    """Return whether all of some values are far above the few before them, which need not be all there were."""
+    was, highest = median(before[-STAYS:]), max(before[-STAYS:])  # it may still have been falling
+    rise = median(after) - was
+    clear = rise >= max(CLEARLY, RECENTLY * max(roughness(before), 0.01))
+    return clear and min(after) - highest >= 0.6 * rise and highest - was < CREPT * rise
 
 
 SETTLED, LEFT, HEALS = 0.12, math.log(1.25), 3
