@@ -1,10 +1,35 @@
-"""Evaluated rewards that fall, policies and losses that never moved, and evaluations that are equal."""
+"""Weights of the start, evaluated rewards that fall, policies and losses that never moved, and equal evaluations."""
 
 import random
 
 import pytest
 
 from tests.diagnosis.detectors.test_short_runs import Logged, Values, every_found_in, falls, kinds_in
+
+
+def restored(at: int, *, train: bool = True, early: float = 0.0) -> Logged:
+    """A training whose weights are those of the start again from a step on, evaluated at every tenth."""
+
+    def logged(step: int, rng: random.Random) -> Values:
+        since = step - at if step >= at else step
+        loss = falls(since if train else step) * rng.uniform(0.95, 1.05)
+        held_out = {"eval/loss": falls(since) + early} if step % 10 == 9 else {}
+        return {"train/loss": loss, **held_out}
+
+    return logged
+
+
+def test_weights_of_the_start_are_named_though_they_learn_again() -> None:
+    """Evaluation and training go back together, at a step that the training tells."""
+    found = kinds_in(restored(75), 110)
+    assert found["level_shift"] == 75
+    assert len(every_found_in(restored(75), 110)) == 1
+
+
+def test_evaluations_alone_that_go_back_are_not_taken_for_lost_weights() -> None:
+    """Without the training beside it, it is what is evaluated that has changed."""
+    texts = [each.text for each in every_found_in(restored(75, train=False), 110)]
+    assert not any("as if little had been learnt" in text for text in texts)
 
 
 def rewards(evaluated: list[float], *, trained: float = 0.0) -> Logged:

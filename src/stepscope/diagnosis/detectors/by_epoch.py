@@ -4,6 +4,7 @@ import math
 from statistics import median
 
 from stepscope.diagnosis.detector import RunState, Values, judged_once
+from stepscope.diagnosis.detectors.constant import CONSTANT, SATURATED
 from stepscope.diagnosis.detectors.not_learning import NOT_LEARNING
 from stepscope.diagnosis.detectors.plateau import LEARNT, PLATEAU
 from stepscope.diagnosis.detectors.too_good import TOO_GOOD
@@ -24,6 +25,10 @@ STEEP, FLAT = 6.0, 3.0
 """... if each of them brought so many times the noise, and those after it less than this in all."""
 SLOWED = 0.6
 """A fall that slows down below this share of its earlier speed approaches a floor."""
+SAME = 5
+"""So many evaluations are equal to the last digit..."""
+FELL = 0.03
+"""... while the training loss falls by this share."""
 LEAP, LEAPT = 5.0, 3
 """A held-out loss so many times below all before it and below the training loss, in so many evaluations."""
 
@@ -81,21 +86,43 @@ def _stopped(series: Series, run: RunState) -> Finding | None:
 def judge_evaluation(series: Series, run: RunState) -> Finding | None:
     """Judge a held-out loss against the training loss."""
     trained = [each for each in run.of_role("loss", series.rank, held_out=False) if each.positive and each.middles]
-    values = list(series.values)
-    if not trained or not series.positive or run.reinforcement or len(values) < 4 + LEAPT:
+    if not trained or not series.positive or run.reinforcement:
         return None
-    before, after, level = values[:-LEAPT], values[-LEAPT:], trained[0].value
-    if LEAP * max(after) > min(min(before), level):
+    return _same(series, trained[0]) or _leapt(series, trained[0])
+
+
+def _same(series: Series, trained: Series) -> Finding | None:
+    if series.same < SAME or not series.distinct or series.value in SATURATED:
+        return None
+    since = [value for step, value in zip(trained.steps, trained.values, strict=True) if step >= series.same_since]
+    if len(since) < SAME or median(since[-2:]) > (1 - FELL) * median(since[:2]):
+        return None
+    text = f"{series.key} has been exactly {number(series.value)} in {series.same} evaluations, since step "
+    text += f"{series.same_since}, while {trained.key} fell"
+    return CONSTANT.about(
+        series,
+        series.same_since,
+        text,
+        (series.lowest, series.highest),
+        cause="the evaluation does not see the weights that are trained: an old copy, an average that is not updated, "
+        "or a cached result",
+        advice="Evaluate the model object that the optimizer updates; check averaged weights and caches.",
+    )
+
+
+def _leapt(series: Series, trained: Series) -> Finding | None:
+    values = list(series.values)
+    if len(values) < 4 + LEAPT:
+        return None
+    before, after = values[:-LEAPT], values[-LEAPT:]
+    if LEAP * max(after) > min(before) or LEAP * max(after) > trained.value:
         return None
     begun = series.steps[-LEAPT]
-    text = (
-        f"{series.key} fell from {number(before[-1])} to {number(after[0])} at step {begun}, while {trained[0].key} is "
-        f"{number(level)}"
-    )
+    text = f"{series.key} fell from {number(before[-1])} to {number(after[0])} at step {begun}, while {trained.key} is "
     return TOO_GOOD.about(
         series,
         begun,
-        text,
+        f"{text}{number(trained.value)}",
         (min(before) / LEAP, max(before)),
         cause="held-out data is trained on, the target leaks into it, or what is evaluated changed",
         advice="Check what the evaluation reads since that step, and that its samples are not among those trained on.",
@@ -107,4 +134,4 @@ def _usual(series: Series, run: RunState, ahead: Values) -> int:
 
 
 ByEpoch = judged_once("ByEpoch", NOT_LEARNING, ("loss",), judge, each="value", usual=_usual)
-Evaluations = judged_once("Evaluations", TOO_GOOD, ("loss",), judge_evaluation, held_out=True, each="value")
+Evaluations = judged_once("Evaluations", CONSTANT, ("loss",), judge_evaluation, held_out=True, each="value")

@@ -10,6 +10,7 @@ from stepscope.diagnosis.detectors.divergence import DIVERGENCE
 from stepscope.diagnosis.detectors.level_shift import LEVEL_SHIFT
 from stepscope.diagnosis.detectors.not_learning import NOT_LEARNING
 from stepscope.diagnosis.finding import Finding, number
+from stepscope.diagnosis.roles import measure
 from stepscope.diagnosis.series_history import Series, exp, jitter, roughness, spread, trend
 
 BEFORE, AFTER = 4, 3
@@ -24,6 +25,15 @@ FELL = math.log(1.5)
 BETTER, FLAT = 0.03, 0.25
 """It is neither lower than at first by the first, in logarithms, nor higher by the second, as if it overfitted."""
 _AVERAGE = re.compile(r"(?<![a-z])(ema|swa|polyak|averaged?|avg_model|shadow)(?![a-z])", re.IGNORECASE)
+STAYS, RISEN = 0.02, 0.2
+"""A metric of an average stays within this share of its level, while an accuracy of the weights rose by this much."""
+_AVERAGED = (
+    "the average of the weights does not follow them: its update is never called, its decay is far too near 1 for so "
+    "few steps, or it is a copy of other weights (made before they were loaded or moved)"
+)
+_FOLLOW = (
+    "Compare a weight of the average with the trained one after 100 steps; warm up its decay, as (1 + n) / (10 + n)."
+)
 ABOVE = 0.85
 """The training loss is below this share of it: one that is at the level of the training has followed it."""
 BELOW = 0.8
@@ -212,8 +222,46 @@ def _training_moved(series: Series, run: RunState, since: int) -> bool:
     return not found
 
 
+def judge_average(series: Series, run: RunState) -> Finding | None:
+    """Compare an average of the weights with what they are an average of, by the same measure."""
+    if series.count < EVALUATIONS or not _AVERAGE.search(series.key) or run.reinforcement or run.resumed is not None:
+        return None
+    values, half = list(series.values), series.count // 2
+    if series.steps[0] != series.first_step or (series.highest > 1 and series.role.name == "accuracy"):
+        return None
+    if abs(median(values[:half]) - median(values[half:])) > max(2 * jitter(values), STAYS * abs(median(values))):
+        return None
+    for held_out in (True, False):
+        for other in run.of_role(series.role.name, series.rank, held_out=held_out):
+            if _AVERAGE.search(other.key) or not measure(_AVERAGE.sub(" ", series.key)) <= measure(other.key):
+                continue
+            known = list(other.values) if held_out else other.middles
+            if len(known) < EVALUATIONS or not _got_better(series, known):
+                continue
+            text = (
+                f"{series.key} is {number(median(values[half:]))} after {series.count} evaluations, as at first, while "
+                f"{other.key} went from {number(median(known[:2]))} to {number(median(known[-3:]))}"
+            )
+            limits = (0.0, series.first_value) if series.role.name == "loss" else (series.first_value, 1.0)
+            return NOT_LEARNING.about(
+                series, series.first_step, text, limits, severity="WARN", cause=_AVERAGED, advice=_FOLLOW
+            )
+    return None
+
+
+def _got_better(series: Series, known: list[float]) -> bool:
+    """Return whether a metric got far better, and is far better than the one of the average."""
+    was, now = median(known[:2]), median(known[-3:])
+    if series.role.name == "accuracy":
+        return now - series.highest > RISEN and now - was > RISEN and max(known) <= 1
+    return now > 0 and min(was, series.lowest) > now * math.exp(FELL)
+
+
 HeldOutJump = judged_once("HeldOutJump", LEVEL_SHIFT, ("loss",), judge_jump, held_out=True, each="value")
 HeldOutTurn = judged_once("HeldOutTurn", DIVERGENCE, ("loss",), judge_turn, held_out=True, each="value")
 SignedJump = judged_once("SignedJump", LEVEL_SHIFT, ("loss",), judge_signed_jump, held_out=True, each="value")
 NeverBetter = judged_once("NeverBetter", NOT_LEARNING, ("loss",), judge_never, held_out=True, each="value")
+AverageStays = judged_once(
+    "AverageStays", NOT_LEARNING, ("loss", "accuracy"), judge_average, held_out=True, each="value"
+)
 """Watch one held-out metric together with those of the training."""
