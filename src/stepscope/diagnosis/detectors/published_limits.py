@@ -8,6 +8,8 @@ from typing import ClassVar, Literal
 
 from stepscope.diagnosis.detector import RunState, Values, judged_once, leading
 from stepscope.diagnosis.detectors.gradient_norms import VANISHING, has_learnt
+from stepscope.diagnosis.detectors.preferences import MARGIN
+from stepscope.diagnosis.detectors.rollouts import STALE, ZERO_ADVANTAGE, rewards_are_high
 from stepscope.diagnosis.finding import Finding, Kind, number
 from stepscope.diagnosis.series_history import Series, trend
 
@@ -190,6 +192,9 @@ LIMITS = (
     Limit(THROTTLED, ("host_throttled",), 0.25, values=6, says="seconds of each second lost to the CPU quota"),
     Limit(HOT, ("gpu_temperature",), 85.0, values=12, says="degrees Celsius"),
     Limit(COUNTED, ("nan_count",), 0.0, values=1, says="values are not finite"),
+    Limit(MARGIN, ("margin",), 20.0, values=10),
+    Limit(STALE, ("staleness",), 8.0, values=5, says="updates old"),
+    Limit(ZERO_ADVANTAGE, ("mixed_groups",), 0.05, below=True, says="no group has a spread", unless=rewards_are_high),
     Limit(VANISHING, ("grad_norm",), 1e-7, below=True, says="gradients vanish", unless=_was_larger),
 )
 """Published limits by role; docs/diagnosis-coverage.md has their sources."""
