@@ -2,17 +2,18 @@
 
 import itertools
 import math
+from statistics import median
 
 from stepscope.diagnosis.detector import RunState, judged_once
 from stepscope.diagnosis.finding import Finding, Kind, number
-from stepscope.diagnosis.series_history import Series
+from stepscope.diagnosis.series_history import Series, begun_at
 
 COLLAPSE = Kind(
     "scaler_collapse",
     "ERROR",
     "gradients are not finite at any scale: the model itself overflows",
     "Look for the first layer whose activations or gradients are not finite; use bfloat16 or lower the learning rate.",
-    explains=("plateau", "constant", "not_finite", "oscillation"),
+    explains=("plateau", "constant", "not_finite", "oscillation", "skipped_steps", "weights_frozen", "not_learning"),
     lasts=True,
 )
 LOW = 128.0
@@ -20,6 +21,8 @@ HALVINGS = 8
 """A scale has collapsed when it is this many halvings below its maximum..."""
 RECENT_HALVINGS = 6
 """... and this many of them were recent, with no rise between."""
+LATELY = 8
+"""It began with the first of those that are no farther apart than so many times what the last ones are."""
 
 
 def judge(series: Series, run: RunState) -> Finding | None:
@@ -41,15 +44,12 @@ def judge(series: Series, run: RunState) -> Finding | None:
 
 
 def _fall_began(series: Series) -> int:
-    """Return the step at which the last uninterrupted fall began."""
-    steps, values = list(series.steps), list(series.values)
-    at = len(values) - 1
-    while at > 0 and values[at - 1] >= values[at]:
-        at -= 1
-    top = values[at]
-    while at + 1 < len(values) and values[at + 1] == top:
-        at += 1
-    return steps[at]
+    """Return the step before the first of the halvings that came so soon one after the other."""
+    places = list(zip(series.steps, series.values, strict=True))
+    falls = [(a[0], b[0]) for a, b in itertools.pairwise(places) if b[1] < a[1]]
+    apart = [b[1] - a[1] for a, b in itertools.pairwise(falls)]
+    usual = median(apart[-RECENT_HALVINGS:])
+    return falls[begun_at(apart, lambda gap: gap <= LATELY * usual)][0]
 
 
 LossScale = judged_once("LossScale", COLLAPSE, ("loss_scale",), judge, held_out=None, each="value")

@@ -288,7 +288,7 @@ def _judge_skipped(series: Series, run: RunState) -> Finding | None:
     recent = _recent(series, ROW + 1)
     if len(recent) <= ROW:
         return None
-    grows = all(b >= a for a, b in itertools.pairwise(recent))
+    grows = all(b >= a for a, b in itertools.pairwise(series.values))  # a sum never falls
     new = [b - a for a, b in itertools.pairwise(recent)] if grows else recent[1:]
     if sum(each > 0 for each in new) < SKIPPED_SHARE * ROW:
         return None
