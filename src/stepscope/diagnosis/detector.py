@@ -196,6 +196,8 @@ _OF_MODELS = frozenset(
             "router_entropy",
             "moe_load",
             "moe_balance",
+            "memory",
+            "gpu_memory",
         ),
     )
 )
@@ -314,8 +316,8 @@ class RunState:
         return max((sum(at < step for at in each.steps) for each in self.held_out), default=0)
 
     def is_sparse(self, series: Series) -> bool:
-        """Return whether a series of a model's values is logged at every so many steps, or once an epoch."""
-        if series.role.held_out or series.role.name not in _OF_MODELS:
+        """Return whether a series that the training itself logs is logged at every so many steps, or once an epoch."""
+        if series.role.held_out or series.role.name not in _OF_MODELS or series.key.startswith("system/"):
             return False
         if series.spacing > MOST_APART or series.spacing == self.setting("batch_size"):
             return False

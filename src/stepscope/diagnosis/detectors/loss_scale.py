@@ -12,7 +12,7 @@ COLLAPSE = Kind(
     "ERROR",
     "gradients are not finite at any scale: the model itself overflows",
     "Look for the first layer whose activations or gradients are not finite; use bfloat16 or lower the learning rate.",
-    explains=("plateau", "constant", "not_finite", "oscillation"),
+    explains=("plateau", "constant", "not_finite", "oscillation", "skipped_steps", "weights_frozen", "not_learning"),
     lasts=True,
 )
 LOW = 128.0

@@ -262,11 +262,12 @@ def _flat(series: Series, run: RunState, middles: list[float]) -> Finding | None
     start = series.first_value
     begun, now = median(middles[:4]), median(middles[-len(middles) // 3 :])
     error = series.noise() / math.sqrt(len(middles) / 3)
-    if begun - now > max(-FALL, min(FALL, 3 * error)) and begun - now > 0.5 * FALL:
+    if begun - now > max(0.5 * FALL, min(FALL, 3 * error)):
         return None
     values = list(series.values)
     level = median(values)
-    if min(begun, math.log(start)) - now > 0.5 * FALL:
+    fell = min(begun, math.log(start)) - now
+    if fell > FALL or (fell > 0.5 * FALL and sure_trend(middles) < -UNSURE):
         return None
     smooth = [median(middles[at : at + 8]) for at in range(0, len(middles) - 7, 4)]
     if min(smooth) < min(begun, math.log(start)) - max(LEARNT, series.noise()):

@@ -87,60 +87,41 @@ def _judge_at(series: Series, run: RunState, values: list[float], steps: list[in
 
 
 FEW, STAYS = 8, 5
-LARGE, APART, SPAN = math.log(2.5), math.log(1.3), 0.5
-"""After so few values a loss has risen that is so many times its level, and so far above all before it, so often in a
-row; one that may be negative is above them by this share of their range."""
+SETTLED, LEFT, HEALS = 0.12, math.log(1.25), 3
+"""Means of some steps that vary by no more than this, in logarithms, in so many values, and leave their range by so
+much; so many of them are above it before it may be said."""
+CLEARLY, RECENTLY, APART = math.log(1.4), 8.0, 0.6
+"""So many values of a loss that had come down are above so few before them by this much, in logarithms, by so many
+times their noise, and each by this share of the rise."""
 
 
-def judge_large(series: Series, run: RunState) -> Finding | None:
-    """Find a rise far beyond all values so far, however few there are."""
+def judge_few(series: Series, run: RunState) -> Finding | None:
+    """Find a rise that is far beyond the last values and stays, however few there are."""
     if run.reinforcement or not run.roles.isdisjoint(_OF_VALUES) or is_of_game(series, run):
         return None
-    if series.count < FEW + STAYS or series.block_size > MAX_BLOCK:
+    if not series.positive or series.count < FEW + STAYS or series.block_size > MAX_BLOCK:
         return None
     values, steps = series.on_scale(list(series.values)), list(series.steps)
     for at in series.newest(FEW, STAYS):
-        before, after = values[max(at - BEFORE, 0) : at], values[at : at + STAYS]
-        highest, was, now = max(before), median(before[-FEW:]), median(after)
-        span = highest - min(before)
-        apart, least = (APART, LARGE) if series.positive else (SPAN * span, max((1 + SPAN) * span, SPAN * abs(was)))
-        if span == 0:
+        before, after = values[at - FEW : at], values[at : at + STAYS]
+        was, highest = median(before[-STAYS:]), max(before[-STAYS:])  # it may still have been falling
+        rise = median(after) - was
+        if rise < max(CLEARLY, RECENTLY * max(roughness(before), 0.01)) or min(after) - highest < APART * rise:
             continue
-        far = min(after) - highest >= apart and now - was >= max(least, SIGMAS * roughness(before))
-        if not far and not (series.positive and _leaves(before[-FEW:], after)):
+        if highest - was > CREPT * rise or after[-1] - after[0] > 0.5 * rise or after[0] - median(after[1:]) > LONE:
+            continue  # it was climbing before, goes on climbing, or is a spike
+        if run.raised(steps[at - 2], steps[at + 1], rise) or run.reweighted(series.rank, steps[at - 2], rise):
             continue
-        if after[-1] - after[0] > SPAN * (now - was) or (series.positive and after[0] - median(after[1:]) > LONE):
-            continue  # it goes on climbing, or is a spike
-        if series.positive and max(before[-3:]) - median(before) > APART:
-            continue  # it was climbing before
-        if after[0] - was < CREPT * (now - was) or run.raised(steps[at - 2], steps[at + 1], now - was):
+        if _began_attempt(run, steps[at]):
             continue
-        if run.reweighted(series.rank, steps[at - 2], now - was) or _began_attempt(run, steps[at]):
-            continue
+        now = series.plain(median(after))
         text = (
-            f"{series.key} rose from {number(series.plain(was))} to {number(series.plain(now))} at step {steps[at]}, "
-            f"far above all of the {len(before) if far else FEW} values before"
+            f"{series.key} rose from {number(series.plain(was))} to {number(now)} at step {steps[at]}, far above all "
+            f"of the {STAYS} values before"
         )
-        band = (series.plain(min(before)), series.plain(highest if far else max(before[-FEW:])))
-        return LEVEL_SHIFT.about(series, steps[at], text, band, value=series.plain(now), weight=now - was)
+        band = (series.plain(min(before)), series.plain(highest))
+        return LEVEL_SHIFT.about(series, steps[at], text, band, value=now, weight=rise)
     return None
-
-
-CLEARLY, RECENTLY = math.log(1.4), 8.0
-"""A loss that had come down leaves its last values by this much, in logarithms, and by so many times their noise."""
-
-
-def _leaves(before: list[float], after: list[float]) -> bool:
-    """Return whether all of some values are far above the few before them, which need not be all there were."""
-    was, highest = median(before[-STAYS:]), max(before[-STAYS:])  # it may still have been falling
-    rise = median(after) - was
-    clear = rise >= max(CLEARLY, RECENTLY * max(roughness(before), 0.01))
-    return clear and min(after) - highest >= 0.6 * rise and highest - was < CREPT * rise
-
-
-SETTLED, LEFT, HEALS = 0.12, math.log(1.25), 3
-"""Means of some steps that vary by no more than this, in logarithms, and leave their range by so much; so many of them
-are above it before it may be said."""
 
 
 def judge_settled(series: Series, run: RunState) -> Finding | None:
@@ -230,4 +211,4 @@ GradientsTell = judged_once("GradientsTell", LEVEL_SHIFT, ("grad_norm",), judge_
 SuddenRise = judged_once("SuddenRise", LEVEL_SHIFT, ("loss",), judge)
 """Watches one training loss."""
 SettledRise = judged_once("SettledRise", LEVEL_SHIFT, ("loss",), judge_settled)
-LargeRise = judged_once("LargeRise", LEVEL_SHIFT, ("loss",), judge_large)
+FewRise = judged_once("FewRise", LEVEL_SHIFT, ("loss",), judge_few)
