@@ -7,7 +7,7 @@ from typing import ClassVar, Literal
 
 from stepscope.diagnosis.detector import RunState
 from stepscope.diagnosis.detectors.gan import is_of_generator
-from stepscope.diagnosis.detectors.impossible_loss import is_perplexity
+from stepscope.diagnosis.detectors.impossible_loss import repeats_loss
 from stepscope.diagnosis.finding import Finding, Kind, number
 from stepscope.diagnosis.series_history import Series, spread, trend
 
@@ -65,7 +65,7 @@ class LevelShift:
             return self._recovered(self._found)
         if not series.positive and series.role.name == "side_loss" and is_of_generator(series.key):
             return None
-        if is_perplexity(series.key) and _has_loss(series, run):
+        if repeats_loss(series, run):
             return None
         middles = series.block_medians()
         count = len(middles)
@@ -106,12 +106,6 @@ def _gradients_moved(run: RunState, rank: int, step: int) -> bool:
         if before and after and not 0.75 < median(after) / median(before) < 1.3:
             return True
     return not known
-
-
-def _has_loss(series: Series, run: RunState) -> bool:
-    """Return whether the loss itself is logged: its exponential goes as many times up as that goes up in nats."""
-    losses = run.of_role("loss", series.rank, held_out=False)
-    return any(not is_perplexity(each.key) and each.count >= series.count - 1 for each in losses)
 
 
 def _role(series: Series, run: RunState) -> str:

@@ -5,6 +5,7 @@ from statistics import median
 
 from stepscope.diagnosis.detector import RunState, judged_once
 from stepscope.diagnosis.detectors.gan import is_of_game
+from stepscope.diagnosis.detectors.impossible_loss import repeats_loss
 from stepscope.diagnosis.detectors.level_shift import LEVEL_SHIFT
 from stepscope.diagnosis.finding import Finding, number
 from stepscope.diagnosis.series_history import Series, roughness
@@ -33,7 +34,7 @@ _LOOK = "Evaluate a checkpoint from before the step; look at what was loaded, re
 
 def judge(series: Series, run: RunState) -> Finding | None:
     """Test each value of the newest block, and those that so many are known after."""
-    if run.reinforcement or not run.roles.isdisjoint(_OF_VALUES):
+    if run.reinforcement or not run.roles.isdisjoint(_OF_VALUES) or repeats_loss(series, run):
         return None  # the targets of such a loss move
     if not series.positive or series.count < BEFORE + AFTER or series.block_size > MAX_BLOCK:
         return None
@@ -99,7 +100,7 @@ def judge_few(series: Series, run: RunState) -> Finding | None:
     """Find a rise that is far beyond the last values and stays, however few there are."""
     if run.reinforcement or not run.roles.isdisjoint(_OF_VALUES) or is_of_game(series, run):
         return None
-    if not series.positive or series.count < FEW + STAYS or series.block_size > MAX_BLOCK:
+    if not series.positive or series.count < FEW + STAYS or series.block_size > MAX_BLOCK or repeats_loss(series, run):
         return None
     values, steps = series.on_scale(list(series.values)), list(series.steps)
     for at in series.newest(FEW, STAYS):
