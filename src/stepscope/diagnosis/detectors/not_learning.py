@@ -61,7 +61,7 @@ RISES = 3.5
 """An accuracy whose trend (Kendall's tau) is this many standard errors above none shows that something is learnt."""
 BEGUN = 20
 """A loss whose first value comes later than after so many others is that of a training that was resumed."""
-EVALUATIONS, VALUES = 5, 30
+EVALUATIONS, VALUES = 4, 30
 """So many evaluations, beside so many values of the training, tell that nothing was learnt."""
 FALL = 0.02
 """... by this much, in logarithms."""
@@ -111,7 +111,7 @@ def judge(series: Series, run: RunState) -> Finding | None:
 def _each(series: Series, run: RunState) -> int:
     """Return for how many values one counts: more than one, where few are logged in many steps."""
     few = run.is_sparse(series) and series.spacing >= APART and series.step - series.first_step >= LONG
-    return FEWER if few else 1
+    return FEWER if few or _evaluations_stay(series, run) else 1
 
 
 def _falls(series: Series, middles: list[float]) -> bool:
