@@ -23,7 +23,6 @@ COLLAPSE = Kind(
         "accuracy_drop",
         "kl_blowup",
         "entropy_explosion",
-        "vanishing_gradients",
     ),
     lasts=True,
     rules_out="the usual noise of rewards: it has lasted",
