@@ -61,8 +61,8 @@ RISES = 3.5
 """An accuracy whose trend (Kendall's tau) is this many standard errors above none shows that something is learnt."""
 BEGUN = 20
 """A loss whose first value comes later than after so many others is that of a training that was resumed."""
-EVALUATIONS, VALUES = 4, 30
-"""So many evaluations, beside so many values of the training, tell that nothing was learnt."""
+EVALUATIONS, VALUES, GAINED = 5, 30, 0.01
+"""So many evaluations, beside so many values of the training, tell that nothing was learnt: none gained this share."""
 FALL = 0.02
 """... by this much, in logarithms."""
 LEARNT = 0.04
@@ -111,7 +111,7 @@ def judge(series: Series, run: RunState) -> Finding | None:
 def _each(series: Series, run: RunState) -> int:
     """Return for how many values one counts: more than one, where few are logged in many steps."""
     few = run.is_sparse(series) and series.spacing >= APART and series.step - series.first_step >= LONG
-    return FEWER if few or _evaluations_stay(series, run) else 1
+    return FEWER if few else 1
 
 
 def _falls(series: Series, middles: list[float]) -> bool:
@@ -244,10 +244,13 @@ def _alone(series: Series, run: RunState) -> bool:
 
 
 def _evaluations_stay(series: Series, run: RunState) -> bool:
-    """Return whether a held-out loss was never lower than at first, in enough evaluations to say it."""
-    known = [each for each in run.of_role("loss", series.rank, held_out=True) if each.positive]
-    stays = all(each.lowest > (1 - FALL) * each.first_value for each in known)
-    return stays and series.count >= VALUES and any(each.count >= EVALUATIONS for each in known)
+    """Return whether no evaluation was better than the first, in enough of them to say it."""
+    losses = [each for each in run.of_role("loss", series.rank, held_out=True) if each.positive]
+    scores = run.of_role("accuracy", series.rank, held_out=True)
+    better = any(each.lowest < (1 - GAINED) * each.first_value for each in losses) or any(
+        each.highest > each.first_value + FALL for each in scores
+    )
+    return not better and series.count >= VALUES and any(each.count >= EVALUATIONS for each in losses)
 
 
 def _flat(series: Series, run: RunState, middles: list[float]) -> Finding | None:

@@ -87,7 +87,7 @@ def _judge_at(series: Series, run: RunState, values: list[float], steps: list[in
     )
 
 
-FEW, STAYS = 8, 5
+FEW, STAYS, MAX_FEW = 8, 5, 100
 SETTLED, LEFT, HEALS = 0.12, math.log(1.25), 3
 """Means of some steps that vary by no more than this, in logarithms, in so many values, and leave their range by so
 much; so many of them are above it before it may be said."""
@@ -100,7 +100,7 @@ def judge_few(series: Series, run: RunState) -> Finding | None:
     """Find a rise that is far beyond the last values and stays, however few there are."""
     if run.reinforcement or not run.roles.isdisjoint(_OF_VALUES) or is_of_game(series, run):
         return None
-    if not series.positive or series.count < FEW + STAYS or series.block_size > MAX_BLOCK or repeats_loss(series, run):
+    if not series.positive or not FEW + STAYS <= series.count <= MAX_FEW or repeats_loss(series, run):
         return None
     values, steps = series.on_scale(list(series.values)), list(series.steps)
     for at in series.newest(FEW, STAYS):
