@@ -9,6 +9,7 @@ from itertools import takewhile
 from typing import Any, ClassVar, Literal, NamedTuple, Protocol, TypeVar, runtime_checkable
 
 from stepscope.diagnosis.finding import Finding, Kind
+from stepscope.diagnosis.roles import measure
 from stepscope.diagnosis.series_history import Series
 from stepscope.diagnosis.span_names import traits
 from stepscope.model.records import Event, Log, Span
@@ -195,6 +196,8 @@ _OF_MODELS = frozenset(
             "router_entropy",
             "moe_load",
             "moe_balance",
+            "memory",
+            "gpu_memory",
         ),
     )
 )
@@ -313,8 +316,8 @@ class RunState:
         return max((sum(at < step for at in each.steps) for each in self.held_out), default=0)
 
     def is_sparse(self, series: Series) -> bool:
-        """Return whether a series of a model's values is logged at every so many steps, or once an epoch."""
-        if series.role.held_out or series.role.name not in _OF_MODELS:
+        """Return whether a series that the training itself logs is logged at every so many steps, or once an epoch."""
+        if series.role.held_out or series.role.name not in _OF_MODELS or series.key.startswith("system/"):
             return False
         if series.spacing > MOST_APART or series.spacing == self.setting("batch_size"):
             return False
@@ -339,6 +342,11 @@ class RunState:
         """Return the series of a rank with a role."""
         found = self.by_role.get((name, rank), [])
         return [each for each in found if held_out is None or each.role.held_out == held_out]
+
+    def beside(self, series: Series) -> list[Series]:
+        """Return what the training logs of the same measure as a held-out series, or of its role where it logs none."""
+        trained = self.of_role(series.role.name, series.rank, held_out=False)
+        return [each for each in trained if measure(each.key) == measure(series.key)] or trained
 
     @property
     def reinforcement(self) -> bool:

@@ -40,7 +40,7 @@ from stepscope.model.records import Alert, Event, Log, Metric, Record, Span, Val
 from stepscope.model.run_description import config_of
 
 Takes = tuple[Callable[[], Finding | None], ...]
-VERSION = 20
+VERSION = 21
 """Incremented when findings change: runs diagnosed by an older version are diagnosed again."""
 MAX_SERIES = 20_000
 """The most series that are watched. Beyond that..."""

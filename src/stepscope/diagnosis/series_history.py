@@ -3,7 +3,7 @@
 import itertools
 import math
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from statistics import median
 
 from stepscope.diagnosis.roles import Role
@@ -152,6 +152,15 @@ class Series:
             self._noise = max(jitter(self.block_medians()), 0.003 if self.positive else 1e-9)
         return self._noise
 
+    def newest(self, before: int, after: int) -> range:
+        """Return the places in the last values with so many before, and so many after that came with the last block."""
+        last = len(self.values) - after
+        return range(max(last - self.block_size + 1, before), last + 1)
+
+    def begun(self, beyond: Callable[[float], bool]) -> int:
+        """Return the step since which all of the last values have been beyond something."""
+        return self.steps[begun_at(self.values, beyond)]
+
     def on_scale(self, values: Sequence[float]) -> list[float]:
         """Convert values to the scale (logarithmic or linear) on which this series is evaluated."""
         return [math.log(value) for value in values] if self.positive else list(values)
@@ -215,6 +224,14 @@ def middle_of(ordered: Sequence[float]) -> float:
     """Return the median of sorted values."""
     half = len(ordered) // 2
     return ordered[half] if len(ordered) % 2 else (ordered[half - 1] + ordered[half]) / 2
+
+
+def begun_at(values: Sequence[float], beyond: Callable[[float], bool]) -> int:
+    """Return the place from which on all values are beyond something; that of the last one, where not even that is."""
+    at = len(values) - 1
+    while at > 0 and beyond(values[at - 1]):
+        at -= 1
+    return at
 
 
 def jitter(values: Sequence[float]) -> float:

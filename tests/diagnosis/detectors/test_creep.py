@@ -77,3 +77,15 @@ def test_memory_that_a_program_logs_itself_is_watched(key: str, unit: float, kin
     assert found.kind == kind
     grown = float(found.text.partition(": ")[2].split(" GB")[0])
     assert 0.1 < grown < 1.0
+
+
+@pytest.mark.parametrize("unit", [1.0, 1024.0, 2.0**30], ids=["GiB", "MiB", "bytes"])
+@pytest.mark.parametrize("fills", [False, True], ids=["a leak", "a cache"])
+def test_a_leak_is_named_in_few_values_of_any_unit(unit: float, fills: bool) -> None:
+    """Three dozen readings of the training itself; a cache that is full after the first epoch is none."""
+    key = {1.0: "sys/rss_gib", 1024.0: "sys/rss_mib"}.get(unit, "sys/rss_bytes")
+    made, rng = Diagnosis(), random.Random(1)
+    for step in range(0, 360, 10):
+        used = 0.38 + 0.0016 * (min(step, 90) if fills else step) + rng.uniform(0, 0.004)
+        made.feed(0, Metric(step * 10**8, step, None, None, {key: used * unit}))
+    assert [each.kind for each in made.findings()] == ([] if fills else ["memory_creep"])

@@ -75,3 +75,16 @@ def test_a_loss_that_comes_down_to_guessing_and_no_further_is_named(level: float
         values = {"loss": loss, "accuracy": 0.4, "val_loss": loss + 0.002, "val_accuracy": 0.4}
         made.feed(0, Metric(10**12 + epoch * 10**9, epoch, None, None, values))
     assert [each.kind for each in made.findings() if each.severity != "INFO"] == kinds
+
+
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("learns", [False, True])
+def test_a_loss_that_stays_in_noise_is_named_and_one_that_falls_in_it_is_not(seed: int, learns: bool) -> None:
+    """An optimizer that has the weights of a copy: the first values may be two percent high by chance."""
+    made, rng = Diagnosis(), random.Random(seed)
+    for step in range(350):
+        level = 2.56 * (1 + 0.015 * (step < 10)) * (1 - 0.12 * learns * step / 350)
+        values = {"train_loss": level * rng.lognormvariate(0, 0.06), "grad_norm": 5 * rng.lognormvariate(0, 0.2)}
+        made.feed(0, Metric(10**12 + step * 10**8, step, None, None, values))
+    loud = [each.kind for each in made.findings() if each.severity != "INFO"]
+    assert loud == ([] if learns else ["not_learning"])

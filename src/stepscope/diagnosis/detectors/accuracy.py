@@ -4,7 +4,7 @@ import math
 from statistics import median
 from typing import ClassVar, Literal
 
-from stepscope.diagnosis.detector import RunState, Values, judged_once, leading
+from stepscope.diagnosis.detector import RunState, Values, leading
 from stepscope.diagnosis.finding import Finding, Kind, number
 from stepscope.diagnosis.roles import is_of_one_task
 from stepscope.diagnosis.series_history import Series, jitter
@@ -96,25 +96,3 @@ FORGOTTEN = 0.6
 """Below this share of what it was the next task does not explain an accuracy on an earlier one: it was destroyed."""
 _FORGOTTEN = "what was learnt for an earlier task was overwritten by the next one"
 _REHEARSE = "Mix examples of the earlier tasks in, hold the weights near those that solved them, or lower the rate."
-BLOCKS, CLEAR, FIRST = 6, 4.0, 8
-"""An accuracy of small batches has dropped when so many blocks are below so many before, by so many times its noise."""
-
-
-def judge_noisy(series: Series, run: RunState) -> Finding | None:
-    """Compare the last blocks of an accuracy with those before: single values may be anywhere."""
-    middles = series.middles
-    if len(middles) < BLOCKS + FIRST or middles[-1] > middles[-BLOCKS - 1] - LOST or series.role.held_out:
-        return None
-    before, after = middles[-BLOCKS - FIRST : -BLOCKS], middles[-BLOCKS:]
-    lost = median(before) - median(after)
-    if lost < max(2 * LOST, CLEAR * jitter(before)) or max(after) >= min(before):
-        return None
-    begun = series.firsts[-BLOCKS]
-    share = math.log(max(median(before), 1e-9) / max(median(after), 1e-9))
-    if run.raised(series.firsts[-BLOCKS - 2], series.step, share, epochs=False):
-        return None
-    text = f"{series.key} dropped from {number(median(before))} to {number(median(after))} at step {begun}"
-    return DROP.about(series, begun, text, (min(before), max(before)), weight=lost / max(jitter(before), 1e-9))
-
-
-NoisyAccuracy = judged_once("NoisyAccuracy", DROP, ("accuracy", "preference_accuracy"), judge_noisy)

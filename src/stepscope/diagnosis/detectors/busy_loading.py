@@ -7,6 +7,7 @@ from typing import ClassVar
 from stepscope.diagnosis.detector import Found, RunState, Steps, StepTimes, drop_rarest
 from stepscope.diagnosis.detectors.throughput import LOSS, MIN_LOST_IN_ALL, MIN_LOST_SECONDS
 from stepscope.diagnosis.finding import Finding, Kind, seconds
+from stepscope.diagnosis.series_history import begun_at
 from stepscope.diagnosis.span_names import traits
 
 AFTER, BEFORE = 30, 60
@@ -125,10 +126,7 @@ class BusyLoading:
         was, fastest, now = median(before), _fastest(after), median(after)
         if was > SMALL * median(list(known.whole)[:BEFORE]) or (now - was) * AFTER < MIN_LOST_IN_ALL:
             return None
-        at = len(took) - AFTER
-        while at > 0 and took[at - 1] > (was + fastest) / 2:
-            at -= 1
-        begun = steps[at]
+        begun = steps[begun_at(took[: 1 - AFTER], lambda each: each > (was + fastest) / 2)]
         if self._run.changed(begun - 2, begun + 2, epochs=False):
             return None
         self._found.add(name)

@@ -176,10 +176,7 @@ def judge_guessing(series: Series, run: RunState) -> Finding | None:
         least, level = math.exp(least), classes
     if min(values) < least or median(values[-LAST:]) < level:
         return None
-    losses = run.of_role("loss", series.rank, held_out=False)
-    # A sum that is held out is not compared with one of its parts.
-    same = [each for each in losses if measure(each.key) == measure(series.key)]
-    for other in same or losses:
+    for other in run.beside(series):
         if is_perplexity(other.key) or not other.positive:
             continue
         if len(other.middles) >= VALUES and median(other.middles[-LAST:]) < LEARNT * guess:

@@ -37,8 +37,8 @@ CREEP, LEAK, EXACT = 0.15, 0.05, 60.0
 usually moves..."""
 STEADY = 0.85
 """... this steadily (Kendall's tau)..."""
-MIN_BLOCKS = 10
-"""... over this many blocks..."""
+MIN_BLOCKS, MIN_VALUES = 10, 24
+"""... over this many blocks, or single values where few are logged..."""
 MIN_RISING = 7
 """... or this many of the GPU's allocator, whose readings have no noise."""
 STILL = 0.03
@@ -73,16 +73,16 @@ class Creep:
         self._times.append((series.step, series.time))
         del self._times[1:-64]
         count = len(series.middles)
-        if self._reported or count < MIN_BLOCKS:
+        if self._reported or count < (MIN_BLOCKS if series.block_size > 1 else MIN_VALUES):
             return None
         begun = count // 4
         grown = sign * (series.middles[-1] - series.middles[begun])
         size = abs(series.middles[-1]) if sign > 0 else abs(series.middles[0])
-        if grown < LEAK * max(size, 1.0):
+        if grown < LEAK * size:
             return None
         part = [sign * middle for middle in series.middles[begun:]]
         flat = max(at for at, value in enumerate(part) if value - part[0] <= STILL * grown)
-        if grown < CREEP * max(size, 1.0) and (self._kind is DISK or not _leaks(part[flat:], flat, grown)):
+        if grown < CREEP * size and (self._kind is DISK or not _leaks(part[flat:], flat, grown)):
             return None
         if not self._creeps(part[flat:], grown):
             return None
@@ -91,7 +91,8 @@ class Creep:
 
     def _creeps(self, part: list[float], grown: float) -> bool:
         """Return whether it has grown since the first of these blocks, evenly and to the last."""
-        if len(part) < (MIN_RISING if self._kind is GPU_MEMORY else MIN_BLOCKS - 2):
+        least = MIN_RISING if self._kind is GPU_MEMORY else MIN_BLOCKS - 2
+        if len(part) < (least if self._series.block_size > 1 else MIN_VALUES):
             return False
         half = part[len(part) // 2]
         even = half - part[0] > 0.25 * grown and part[-1] - half > 0.25 * grown

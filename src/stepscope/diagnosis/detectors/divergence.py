@@ -30,6 +30,10 @@ EXPLODED_BLOCKS = 4
 """... for this many blocks has diverged from the start."""
 FROM_START = 40
 """Only the first blocks are judged so."""
+WORSE, FIRST, SINCE = math.log(1.2), 3, 24
+"""A loss that has been so far above its first values, in logarithms, in at least so many values since..."""
+LOST = 0.75
+"""... while an accuracy of the training has this share of its first values, or a held-out loss rises, got worse."""
 
 
 def judge(series: Series, run: RunState) -> Finding | None:
@@ -37,6 +41,8 @@ def judge(series: Series, run: RunState) -> Finding | None:
     middles = series.block_medians()
     if run.reinforcement:
         return None
+    if (found := _worse_than_at_first(series, run)) is not None:
+        return found
     if len(middles) < MIN_BLOCKS:
         return _from_the_start(series, middles)
     if series.block_size == 1:  # each is one value, which may be low by chance
@@ -78,6 +84,42 @@ def _from_the_start(series: Series, middles: list[float]) -> Finding | None:
         f"{series.step}, at most {number(worst)}: it diverges from the first steps on"
     )
     return DIVERGENCE.about(series, series.first_step, text, (0.0, series.plain(first)), weight=worst)
+
+
+def _worse_than_at_first(series: Series, run: RunState) -> Finding | None:
+    """Detect a loss that has been above its first values ever since, while what else is known got worse with it."""
+    values = list(series.values)
+    if not series.positive or len(values) != series.count or len(values) < FIRST + SINCE or run.resumed is not None:
+        return None
+    logs = series.on_scale(values)
+    first, since = max(logs[0], median(logs[:FIRST]) - WORSE), logs[FIRST:]
+    smooth = [median(since[at : at + 5]) for at in range(0, len(since) - 4, 5)]
+    if min(smooth) < first + WORSE / 2 or median(since[-SINCE // 2 :]) < first + WORSE:
+        return None
+    if any(change.is_stage and not change.key.startswith("epoch:") for change in run.changes):
+        return None
+    if (witness := _got_worse(series, run)) is None:
+        return None
+    text = (
+        f"{series.key} was {number(series.first_value)} at the start and has been above that ever since, at "
+        f"{number(series.plain(median(since[-SINCE // 2 :])))} now, and {witness} got worse with it"
+    )
+    return DIVERGENCE.about(series, series.first_step, text, (0.0, series.first_value), cause=_UNLEARNS)
+
+
+def _got_worse(series: Series, run: RunState) -> str | None:
+    """Return an accuracy of the training that fell, or a held-out loss that is higher than at its first evaluation."""
+    for each in run.of_role("accuracy", series.rank, held_out=False):
+        values = list(each.values)
+        if len(values) == each.count >= FIRST + SINCE and median(values[-SINCE // 2 :]) < LOST * max(values[0], 1e-9):
+            return each.key
+    for each in run.of_role("loss", series.rank, held_out=True):
+        if each.count >= 3 and each.positive and each.value > each.first_value * math.exp(WORSE / 2):
+            return each.key
+    return None
+
+
+_UNLEARNS = "a learning rate that is too high: what the model knew is lost, and nothing is learnt"
 
 
 def _drawup(values: list[float]) -> float:

@@ -179,22 +179,14 @@ class Entropy:
             return None  # nothing is rewarded any more, and what there is to gain is the entropy
         self._reported.add("high")
         at = next(at for at in range(lowest + 1, len(middles)) if middles[at] > was + 0.1 * (became - was))
-        begun = max(series.firsts[at], self._left(was + 0.1 * (became - was)))
+        low = was + 0.1 * (became - was)
+        begun = max(series.firsts[at], series.begun(lambda value: self._sign * value >= low))
         text = (
             f"{series.key} had fallen from {number(self._sign * self._early)} to {number(self._sign * was)} and has "
             f"risen to {number(series.value)} since step {begun}: the policy is as random as at first"
         )
         band = sorted((self._sign * 0.5 * was, self._sign * 2.0 * was))
         return EXPLOSION.about(series, begun, text, (band[0], band[1]), weight=became / max(was, 1e-9))
-
-    def _left(self, low: float) -> int:
-        """Return the step since which all values that are still known have been above a level."""
-        begun = self._series.step
-        for step, value in zip(reversed(self._series.steps), reversed(self._series.values), strict=True):
-            if self._sign * value < low:
-                break
-            begun = step
-        return begun
 
     def _rewards_stay(self, since: int) -> bool:
         """Return whether a reward is known and none has risen since a step."""

@@ -6,7 +6,7 @@ from statistics import median
 
 from stepscope.diagnosis.detector import RunState, judged_once
 from stepscope.diagnosis.finding import Finding, Kind, number
-from stepscope.diagnosis.series_history import Series
+from stepscope.diagnosis.series_history import Series, begun_at
 
 IMBALANCE = Kind(
     "gan_imbalance",
@@ -27,6 +27,13 @@ APART = math.log(3.5)
 """Their ratio has risen this far above its level, in logarithms..."""
 BEGUN = 0.25
 """... since it was above this share of that."""
+LOWER, AT_ONCE = 0.8, 4
+"""The loss of a discriminator is below this share of its lowest level so far, and within so many blocks the generator's
+fell from a quarter to a half of the way."""
+_ONE_WAY = (
+    "the generator is not told to deceive the discriminator any more: its target or the sign of its loss is wrong, or "
+    "its part of the loss is missing"
+)
 
 
 def is_of_game(series: Series, run: RunState) -> bool:
@@ -57,25 +64,42 @@ def _judge_both(series: Series, other: Series) -> Finding | None:
     ratios = [b - a for a, b in zip(series.scaled, other.scaled, strict=False)]
     count = len(ratios)
     before, after = ratios[count // 8 : count // 2], ratios[-AFTER:]
-    if count < BEFORE + AFTER or min(after) < max(max(before), median(before) + APART):
+    if count < BEFORE + AFTER:
+        return None
+    if (at := _both_fell(series, other, slice(count // 8, count // 2))) is not None:
+        return _finding(series, other, other.firsts[at], _ONE_WAY)
+    if min(after) < max(max(before), median(before) + APART):
         return None
     if series.middles[-1] > median(series.middles[count // 8 : count // 2]):
         return None
-    at = count - AFTER
-    usual = median(before)
-    while at > 1 and ratios[at - 1] > usual + BEGUN * (median(after) - usual):
-        at -= 1
-    return _finding(series, other, series.firsts[at])
+    limit = median(before) + BEGUN * (median(after) - median(before))
+    return _finding(series, other, series.firsts[begun_at(ratios, lambda ratio: ratio > limit)])
 
 
-def _finding(series: Series, other: Series, begun: int) -> Finding:
+def _both_fell(series: Series, other: Series, before: slice) -> int | None:
+    """Return the block from which both losses are far below their level, that of the generator at once.
+
+    One gains what the other loses: a generator that is found out, and has a low loss, is told the wrong thing. Where
+    another term is added to its loss both may fall, but slowly.
+    """
+    if max(series.middles[-AFTER:]) > LOWER * min(series.middles[before]):
+        return None
+    was, now = median(other.scaled[before]), max(other.scaled[-AFTER:])
+    if was - now < APART or now > min(other.scaled[before]) - 0.5 * APART:
+        return None
+    left = begun_at(other.scaled, lambda x: x < was - BEGUN * (was - now))
+    half_way = begun_at(other.scaled, lambda x: x < was - 0.5 * (was - now))
+    return left if half_way - left <= AT_ONCE else None
+
+
+def _finding(series: Series, other: Series, begun: int, cause: str = "") -> Finding:
+    how, means = ("fell", "both cannot win") if cause else ("rose", "the discriminator wins")
     text = (
-        f"{series.key} fell to {number(series.value)} and {other.key} rose to {number(other.value)} since step "
-        f"{begun}: the discriminator wins"
+        f"{series.key} fell to {number(series.value)} and {other.key} {how} to {number(other.value)} since step "
+        f"{begun}: {means}"
     )
-    return IMBALANCE.about(
-        series, begun, text, (series.plain(median(series.scaled[: len(series.scaled) // 2])) / 2, series.highest)
-    )
+    band = (series.plain(median(series.scaled[: len(series.scaled) // 2])) / 2, series.highest)
+    return IMBALANCE.about(series, begun, text, band, cause=cause)
 
 
 GanImbalance = judged_once("GanImbalance", IMBALANCE, ("side_loss",), judge)

@@ -1,9 +1,8 @@
 """GPU health: clocks that heat or power hold down, memory errors, rows of memory that cannot be replaced."""
 
-from collections import deque
 from typing import ClassVar, Literal
 
-from stepscope.diagnosis.detector import RunState
+from stepscope.diagnosis.detector import RunState, judged_once
 from stepscope.diagnosis.finding import Finding, Kind, number
 from stepscope.diagnosis.series_history import Series
 
@@ -41,53 +40,34 @@ READINGS, SLOW = 10, 6
 """A slowdown shows in so many of the last readings."""
 
 
-class GpuHealth:
-    """Watches readings of the driver about slowdowns and errors."""
+def judge_slowdown(series: Series, run: RunState) -> Finding | None:
+    """Count the readings in which the driver lowered the clock."""
+    recent = list(zip(series.steps, series.values, strict=True))[-READINGS:]
+    slow = [step for step, value in recent if value > 0]
+    if len(slow) < SLOW:
+        return None
+    why = "by heat" if "thermal" in series.key else "by its power supply"
+    gpu = _gpu(series.key)
+    return SLOWDOWN.about(series, slow[0], f"{gpu} has been slowed down {why} since step {slow[0]}", (0.0, 0.0))
 
-    KINDS: ClassVar[tuple[Kind, ...]] = (SLOWDOWN, ERRORS)
-    ROLES: ClassVar[tuple[str, ...]] = ("gpu_slowdown", "gpu_errors")
-    HELD_OUT: ClassVar[bool | None] = None
-    EACH: ClassVar[Literal["value", "block"]] = "value"
 
-    __slots__ = ("_first", "_recent", "_reported", "_series")
+def judge_errors(series: Series, run: RunState) -> Finding | None:
+    """Compare a count of errors with its first reading, for those of before this run, or with 0."""
+    first = series.first_value if "ecc" in series.key else 0.0
+    if series.value <= first:
+        return None
+    what = {
+        "ecc_uncorrected": "uncorrectable memory errors",
+        "rows_remap_pending": "rows of memory to be replaced at the next reset",
+        "rows_remap_failed": "rows of memory that could not be replaced",
+    }[series.key.rpartition("/")[2]]
+    count = number(series.value - first)
+    return ERRORS.about(series, series.step, f"{_gpu(series.key)} has {count} {what}", (0.0, 0.0), weight=5.0)
 
-    def __init__(self, series: Series, run: RunState) -> None:
-        self._series = series
-        self._recent: deque[tuple[int, float]] = deque(maxlen=READINGS)
-        self._first: float | None = None
-        self._reported = False
 
-    def take(self) -> Finding | None:
-        """Evaluate a reading."""
-        if self._reported:
-            return None
-        found = self._slowdown() if self._series.role.name == "gpu_slowdown" else self._errors()
-        self._reported = found is not None
-        return found
-
-    def _slowdown(self) -> Finding | None:
-        series = self._series
-        self._recent.append((series.step, series.value))
-        slow = [step for step, value in self._recent if value > 0]
-        if len(slow) < SLOW:
-            return None
-        why = "by heat" if "thermal" in series.key else "by its power supply"
-        gpu = _gpu(series.key)
-        return SLOWDOWN.about(series, slow[0], f"{gpu} has been slowed down {why} since step {slow[0]}", (0.0, 0.0))
-
-    def _errors(self) -> Finding | None:
-        series = self._series
-        if self._first is None:
-            self._first = series.value if "ecc" in series.key else 0.0
-        if series.value <= self._first:
-            return None
-        what = {
-            "ecc_uncorrected": "uncorrectable memory errors",
-            "rows_remap_pending": "rows of memory to be replaced at the next reset",
-            "rows_remap_failed": "rows of memory that could not be replaced",
-        }[series.key.rpartition("/")[2]]
-        count = number(series.value - self._first)
-        return ERRORS.about(series, series.step, f"{_gpu(series.key)} has {count} {what}", (0.0, 0.0), weight=5.0)
+GpuSlowdown = judged_once("GpuSlowdown", SLOWDOWN, ("gpu_slowdown",), judge_slowdown, held_out=None, each="value")
+GpuErrors = judged_once("GpuErrors", ERRORS, ("gpu_errors",), judge_errors, held_out=None, each="value")
+"""Watch readings of the driver about slowdowns and errors."""
 
 
 class LostGpus:

@@ -85,8 +85,7 @@ def judge_level(series: Series, run: RunState) -> Finding | None:
     if len(series.values) < LEVEL + SINCE or not series.positive or run.reinforcement or is_of_game(series, run):
         return None
     values, steps = series.on_scale(list(series.values)), list(series.steps)
-    newest = len(values) - SINCE
-    for at in range(max(newest - series.block_size + 1, LEVEL), newest + 1):
+    for at in series.newest(LEVEL, SINCE):
         before, after = values[at - LEVEL : at], values[at : at + SINCE]
         was, became = median(before[-LEVEL // 2 :]), median(after)
         if became - was < TIMES or median(after[:3]) - was < AT_ONCE * (became - was):
@@ -119,6 +118,36 @@ def _go_on(run: RunState, rank: int, step: int) -> bool:
     return bool(losses)
 
 
+FROM_START, LONGER, EVEN, UNEVEN = 60, 2.0, 0.003, 0.02
+"""Of so many values the last half is so many times the first one, and varies by less than such a share from step to
+step, where the loss varies by more than such a share."""
+
+
+def judge_sums(series: Series, run: RunState) -> Finding | None:
+    """Find norms that hardly vary from batch to batch from the start on, though the loss of the batches does."""
+    values = list(series.values)
+    if len(values) < FROM_START or series.count != len(values) or not series.positive or run.reinforcement:
+        return None
+    last = values[-len(values) // 2 :]
+    if median(last) < LONGER * values[0] or len(set(last)) < len(last) // 3 or is_of_game(series, run):
+        return None  # clipped to a limit, or of two networks
+    if not 0 < roughness(series.on_scale(last)) < EVEN:
+        return None
+    for loss in run.of_role("loss", series.rank, held_out=False):
+        if not loss.positive or abs(loss.count - series.count) > FROM_START // 4:
+            continue
+        varies = roughness(loss.on_scale(list(loss.values)[-len(last) :]))
+        if varies > UNEVEN:
+            text = (
+                f"{series.key} grew from {number(values[0])} to {number(median(last))} and varies by "
+                f"{roughness(series.on_scale(last)):.1%} from step to step, {loss.key} by {varies:.0%}: gradients of "
+                "all batches add up"
+            )
+            return SHIFT.about(series, series.first_step, text, (0.0, LONGER * values[0]))
+    return None
+
+
+GradientSums = judged_once("GradientSums", SHIFT, ("grad_norm",), judge_sums)
 GradientLevel = judged_once("GradientLevel", SHIFT, ("grad_norm",), judge_level)
 GradientShift = judged_once("GradientShift", SHIFT, ("grad_norm",), judge)
 """Watches one gradient norm."""

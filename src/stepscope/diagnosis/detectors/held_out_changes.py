@@ -154,9 +154,7 @@ _AWAY = (
 
 def _train_rises(series: Series, run: RunState, steps: list[int], low: int) -> bool:
     """Return whether a loss of the training is higher in the last evaluations than around the lowest one."""
-    trained = run.of_role("loss", series.rank, held_out=False)
-    alike = [each for each in trained if measure(each.key) == measure(series.key)]
-    for each in alike or trained:
+    for each in run.beside(series):
         places = list(zip(each.steps, each.values, strict=True)) if each.positive else []
         before = [value for step, value in places if steps[max(low - 3, 0)] < step <= steps[low]]
         after = [value for step, value in places if step > steps[-3]]
@@ -198,9 +196,7 @@ def _fallen(series: Series, run: RunState, steps: list[int], level: float) -> tu
 
     What it fell before the first evaluations is not shared by them unless the level is that of an untrained model.
     """
-    trained = run.of_role("loss", series.rank, held_out=False)
-    alike = [each for each in trained if measure(each.key) == measure(series.key)]
-    for other in alike or trained:
+    for other in run.beside(series):
         if not other.positive or len(other.middles) < 4:
             continue
         was, became = median(other.middles[:2]), median(other.middles[-3:])

@@ -39,6 +39,12 @@ def is_perplexity(key: str) -> bool:
     return any(word in key.lower() for word in _AT_MIN_ONE)
 
 
+def repeats_loss(series: Series, run: RunState) -> bool:
+    """Return whether this is a perplexity beside its loss: it rises by as many times as that does in nats."""
+    losses = run.of_role("loss", series.rank, series.role.held_out) if is_perplexity(series.key) else ()
+    return any(not is_perplexity(each.key) and each.count >= series.count - 1 for each in losses)
+
+
 def judge(series: Series, run: RunState) -> Finding | None:
     """Compare the last values with the least that is possible under this name."""
     least = _least(series.key)

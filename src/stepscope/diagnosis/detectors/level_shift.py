@@ -7,6 +7,7 @@ from typing import ClassVar, Literal
 
 from stepscope.diagnosis.detector import RunState
 from stepscope.diagnosis.detectors.gan import is_of_generator
+from stepscope.diagnosis.detectors.impossible_loss import repeats_loss
 from stepscope.diagnosis.finding import Finding, Kind, number
 from stepscope.diagnosis.series_history import Series, spread, trend
 
@@ -63,6 +64,8 @@ class LevelShift:
         if self._found is not None:
             return self._recovered(self._found)
         if not series.positive and series.role.name == "side_loss" and is_of_generator(series.key):
+            return None
+        if repeats_loss(series, run):
             return None
         middles = series.block_medians()
         count = len(middles)

@@ -2,9 +2,8 @@
 
 import itertools
 import math
-from typing import ClassVar, Literal
 
-from stepscope.diagnosis.detector import RunState
+from stepscope.diagnosis.detector import RunState, judged_once
 from stepscope.diagnosis.finding import Finding, Kind, number
 from stepscope.diagnosis.series_history import Series
 
@@ -13,56 +12,47 @@ COLLAPSE = Kind(
     "ERROR",
     "gradients are not finite at any scale: the model itself overflows",
     "Look for the first layer whose activations or gradients are not finite; use bfloat16 or lower the learning rate.",
-    explains=("plateau", "constant", "not_finite", "oscillation"),
+    explains=("plateau", "constant", "not_finite", "oscillation", "skipped_steps", "weights_frozen", "not_learning"),
     lasts=True,
 )
 LOW = 128.0
 HALVINGS = 8
 """A scale has collapsed when it is this many halvings below its maximum..."""
 RECENT_HALVINGS = 6
-"""... and this many of them were recent, with no rise between."""
+"""... and this many of them came with no rise between..."""
+APART = 4
+"""... nor more than so many values."""
 
 
-class LossScale:
-    """Watches one loss scale."""
-
-    KINDS: ClassVar[tuple[Kind, ...]] = (COLLAPSE,)
-    ROLES: ClassVar[tuple[str, ...]] = ("loss_scale",)
-    HELD_OUT: ClassVar[bool | None] = None
-    EACH: ClassVar[Literal["value", "block"]] = "value"
-
-    __slots__ = ("_reported", "_series")
-
-    def __init__(self, series: Series, run: RunState) -> None:
-        self._series, self._reported = series, False
-
-    def take(self) -> Finding | None:
-        """Compare a fallen scale with the highest so far."""
-        series = self._series
-        if series.value > LOW or not series.value < series.before or self._reported or series.count < 10:
-            return None
-        fell = math.log2(max(series.highest, 1e-30) / max(series.value, 1e-30))
-        recent = list(series.values)[-64:]
-        halvings = sum(b < a for a, b in itertools.pairwise(recent))
-        raises = sum(b > a for a, b in itertools.pairwise(recent))
-        if fell < HALVINGS or halvings < RECENT_HALVINGS or raises:
-            return None
-        self._reported = True
-        begun = _fall_began(series)
-        text = (
-            f"{series.key} fell from {number(max(recent))} to {number(series.value)} since step {begun}: "
-            f"every step overflows"
-        )
-        return COLLAPSE.about(series, begun, text, (series.highest / 64, series.highest), weight=fell)
+def judge(series: Series, run: RunState) -> Finding | None:
+    """Compare a fallen scale with the highest so far."""
+    if series.value > LOW or not series.value < series.before or series.count < 10:
+        return None
+    fell = math.log2(max(series.highest, 1e-30) / max(series.value, 1e-30))
+    values = list(series.values)
+    top = _top(values)
+    halvings = sum(b < a for a, b in itertools.pairwise(values[top:]))
+    if fell < HALVINGS or halvings < RECENT_HALVINGS:
+        return None
+    begun = list(series.steps)[top]
+    text = (
+        f"{series.key} fell from {number(values[top])} to {number(series.value)} since step {begun}: "
+        f"every step overflows"
+    )
+    return COLLAPSE.about(series, begun, text, (series.highest / 64, series.highest), weight=fell)
 
 
-def _fall_began(series: Series) -> int:
-    """Return the step at which the last uninterrupted fall began."""
-    steps, values = list(series.steps), list(series.values)
+def _top(values: list[float]) -> int:
+    """Return the place of the last value before the fall: it stayed no longer than so many values on its way."""
     at = len(values) - 1
-    while at > 0 and values[at - 1] >= values[at]:
-        at -= 1
-    top = values[at]
-    while at + 1 < len(values) and values[at + 1] == top:
-        at += 1
-    return steps[at]
+    while True:
+        held = at
+        while held > 0 and values[held - 1] == values[at]:
+            held -= 1
+        if held == 0 or values[held - 1] < values[at] or (at < len(values) - 1 and at - held >= APART):
+            return at
+        at = held - 1
+
+
+LossScale = judged_once("LossScale", COLLAPSE, ("loss_scale",), judge, held_out=None, each="value")
+"""Watches one loss scale."""

@@ -7,7 +7,7 @@ from statistics import median
 from stepscope.diagnosis.detector import RunState, judged_once
 from stepscope.diagnosis.finding import Finding, Kind, number
 from stepscope.diagnosis.roles import measure
-from stepscope.diagnosis.series_history import Series, jitter, trend
+from stepscope.diagnosis.series_history import Series, jitter, roughness, trend
 
 OVERFIT = Kind(
     "overfit",
@@ -39,6 +39,8 @@ EVALUATIONS = 5
 """A held-out loss must rise over this many evaluations..."""
 RISE = 0.06
 """... by this share of its minimum."""
+LARGE = 0.15
+"""A rise by this share is compared with the noise around it alone."""
 JUMP = 0.7
 """A rise of which this share comes from one evaluation to the next has another cause."""
 
@@ -55,6 +57,8 @@ def judge(series: Series, run: RunState) -> Finding | None:
         return None
     rise = median(since[-3:]) / lowest - 1
     noise = jitter(series.on_scale(values))
+    if rise > LARGE:
+        noise = min(noise, roughness(series.on_scale(since)))  # a steady rise is no noise
     if rise < max(RISE, 5 * noise) or trend(since) < 0.6 or not _training_falls(series, run, steps[best]):
         return None
     if max(b - a for a, b in itertools.pairwise(since)) > JUMP * (median(since[-3:]) - lowest):
@@ -73,7 +77,7 @@ def judge_soon(series: Series, run: RunState) -> Finding | None:
     values, steps = list(series.values), list(series.steps)
     best = values.index(min(values))
     since = values[best:]
-    if len(since) < 3 or since != sorted(since) or since[-1] < FAR * since[0]:
+    if len(since) < 3 or since != sorted(since) or since[-1] < (FAR if len(since) < MORE else LESS) * since[0]:
         return None
     for other in run.of_role("loss", series.rank, held_out=False):
         before = [middle for middle, last in zip(other.middles, other.lasts, strict=True) if last <= steps[best]][-4:]
@@ -87,7 +91,9 @@ def judge_soon(series: Series, run: RunState) -> Finding | None:
 
 
 FEW, FAR, BETTER = 4, 1.4, 0.7
-"""So many evaluations tell a rise by the first factor, while the training loss fell below the second share."""
+"""So many evaluations tell a rise by the first factor, while the training loss fell below the second share..."""
+MORE, LESS = 4, 1.2
+"""... and so many that each are above the one before a rise by this one."""
 LOWER = 0.9
 """Below this share of its best a held-out loss goes on improving."""
 _LEAKS = "the model memorizes the training data, or sees its targets there (a mask or a shift that is missing)"

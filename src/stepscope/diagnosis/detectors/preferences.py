@@ -28,19 +28,9 @@ EASY = Kind(
     "chosen and rejected answers differ in something trivial (length, format, source), or the test set leaked",
     "Look at what tells the pairs apart; compare their lengths.",
 )
-HIGH = 20.0
 ROW = 10
 FALLEN, NATS = 0.3, 8.0
 ALL, SOON = 0.995, 30
-
-
-def _judge_margin(series: Series, run: RunState) -> Finding | None:
-    recent = list(series.values)[-ROW:]
-    if len(recent) < ROW or min(recent) < HIGH:
-        return None
-    begun = next(step for step, value in zip(series.steps, series.values, strict=True) if value >= HIGH)
-    text = f"{series.key} has been above {number(HIGH)} since step {begun}: {number(median(recent))} now"
-    return MARGIN.about(series, begun, text, (0.0, HIGH), weight=median(recent))
 
 
 def _judge_chosen(series: Series, run: RunState) -> Finding | None:
@@ -64,6 +54,5 @@ def _judge_easy(series: Series, run: RunState) -> Finding | None:
     return EASY.about(series, series.steps[ROW], text, (0.5, ALL))
 
 
-Margin = judged_once("Margin", MARGIN, ("margin",), _judge_margin, each="value")
 ChosenFalls = judged_once("ChosenFalls", CHOSEN, ("chosen_logps",), _judge_chosen)
 EasyPairs = judged_once("EasyPairs", EASY, ("preference_accuracy",), _judge_easy, each="value")

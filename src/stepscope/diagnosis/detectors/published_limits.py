@@ -7,7 +7,9 @@ from statistics import median
 from typing import ClassVar, Literal
 
 from stepscope.diagnosis.detector import RunState, Values, judged_once, leading
-from stepscope.diagnosis.detectors.vanishing_gradients import VANISHING, has_learnt
+from stepscope.diagnosis.detectors.gradient_norms import VANISHING, has_learnt
+from stepscope.diagnosis.detectors.preferences import MARGIN
+from stepscope.diagnosis.detectors.rollouts import STALE, ZERO_ADVANTAGE, rewards_are_high
 from stepscope.diagnosis.finding import Finding, Kind, number
 from stepscope.diagnosis.series_history import Series, trend
 
@@ -190,6 +192,9 @@ LIMITS = (
     Limit(THROTTLED, ("host_throttled",), 0.25, values=6, says="seconds of each second lost to the CPU quota"),
     Limit(HOT, ("gpu_temperature",), 85.0, values=12, says="degrees Celsius"),
     Limit(COUNTED, ("nan_count",), 0.0, values=1, says="values are not finite"),
+    Limit(MARGIN, ("margin",), 20.0, values=10),
+    Limit(STALE, ("staleness",), 8.0, values=5, says="updates old"),
+    Limit(ZERO_ADVANTAGE, ("mixed_groups",), 0.05, below=True, says="no group has a spread", unless=rewards_are_high),
     Limit(VANISHING, ("grad_norm",), 1e-7, below=True, says="gradients vanish", unless=_was_larger),
 )
 """Published limits by role; docs/diagnosis-coverage.md has their sources."""
@@ -283,7 +288,7 @@ def _judge_skipped(series: Series, run: RunState) -> Finding | None:
     recent = _recent(series, ROW + 1)
     if len(recent) <= ROW:
         return None
-    grows = all(b >= a for a, b in itertools.pairwise(recent))
+    grows = all(b >= a for a, b in itertools.pairwise(series.values))  # a sum never falls
     new = [b - a for a, b in itertools.pairwise(recent)] if grows else recent[1:]
     if sum(each > 0 for each in new) < SKIPPED_SHARE * ROW:
         return None

@@ -8,7 +8,7 @@ from stepscope.diagnosis.detector import RunState, judged_once
 from stepscope.diagnosis.detectors.desync import REPLICAS
 from stepscope.diagnosis.detectors.stragglers import STRAGGLER
 from stepscope.diagnosis.finding import Finding, number
-from stepscope.diagnosis.series_history import Series
+from stepscope.diagnosis.series_history import Series, begun_at
 
 BLOCKS = 6
 """In so many blocks one after another..."""
@@ -40,10 +40,8 @@ def judge(series: Series, run: RunState) -> Finding | None:
     if len(ratios) < BLOCKS or min(ratios[-BLOCKS:]) < TIMES:
         return None
     now = median(ratios[-BLOCKS:])
-    at = len(ratios) - BLOCKS
-    while at > 0 and ratios[at - 1] > 1 + 0.5 * (now - 1):
-        at -= 1
-    begun, level = series.firsts[at], median(usual[-BLOCKS:])
+    begun = series.firsts[begun_at(ratios[: 1 - BLOCKS], lambda ratio: ratio > 1 + 0.5 * (now - 1))]
+    level = median(usual[-BLOCKS:])
     text = (
         f"{series.key} has been {number(median(series.middles[-BLOCKS:]))} since step {begun}, {now:.1f} times that of "
         f"half of the others ({number(level)})"

@@ -164,6 +164,8 @@ class _Name:
             return None
         if not others or any(each.stalls(begun, 0.5 * least) > count / ELSEWHERE for each in others):
             return None
+        if run.busy(times.rank) and self._usual > ELSEWHERE * sum(each._usual for each in others):
+            return None  # what takes most of the step is what a busy machine delays
         lost = sum(each.lost for step, each in window if step >= begun)
         share = lost / max((times.ended - self._stalls[begun].began) / 1e9, 1e-9)
         if share < OFTEN_COST or lost < 2 * COST_SECONDS or run.restaged(begun - 2, begun + 2):

@@ -5,9 +5,9 @@ from dataclasses import replace
 from statistics import median
 from typing import ClassVar, Literal
 
-from stepscope.diagnosis.detector import RunState
+from stepscope.diagnosis.detector import RunState, judged_once
 from stepscope.diagnosis.finding import Finding, Kind, number
-from stepscope.diagnosis.series_history import Series, jitter, roughness
+from stepscope.diagnosis.series_history import Series, jitter, roughness, sure_trend, trend
 
 COLLAPSE = Kind(
     "reward_collapse",
@@ -114,8 +114,7 @@ def judge_apart(series: Series, run: RunState) -> Finding | None:
         return None  # what a value function leads to wanders
     if len(values) < 3 * APART or series.same > 20 or series.block_size > APART:
         return None
-    newest = len(values) - APART
-    for at in range(max(newest - series.block_size + 1, 2 * APART), newest + 1):
+    for at in series.newest(2 * APART, APART):
         before, after = values[at - APART : at], values[at : at + APART]
         was, now, lowest = median(before), median(after), min(values[:at])
         lost = was - now
@@ -232,3 +231,44 @@ def _recovered(series: Series, found: Finding) -> Finding:
         f"{number(median(series.middles[-WIDTH:]))} by step {series.step}"
     )
     return replace(found, severity="INFO", text=text, last=series.step, time=series.time)
+
+
+EVALUATED, REWARDS, FALLING, TURNED, NOISES = 3, 8, 0.75, 5, 5.0
+"""So many evaluations fall so steadily (Kendall's tau) from the first on, or so many after the best; and noise."""
+NEAR, OF_LEVEL = 0.15, 0.2
+"""It was near its best where it had lost no more than this share of it all; and it lost this share of its level."""
+OF_GAIN = 0.4
+"""A reward that turned has lost this share of what had been gained."""
+_WRONG_WAY = "the sign of the reward or of the policy's loss is wrong, or what is rewarded is not what is evaluated"
+
+
+def judge_reward(series: Series, run: RunState) -> Finding | None:
+    """Find an evaluated reward that falls steadily, from the first evaluation on or after it had risen."""
+    values, steps = list(series.values), list(series.steps)
+    if len(values) < TURNED + EVALUATED or series.same > 3:
+        return None
+    best = max(range(len(values)), key=values.__getitem__)
+    before, since = values[: best + 1], values[best:]
+    lost = values[best] - median(since[-EVALUATED:])
+    noise = min(roughness(values), max(roughness(before), roughness(since)))
+    if len(since) < TURNED or lost < max(NOISES * noise, OF_LEVEL * abs(values[best])) or trend(since) > -FALLING:
+        return None
+    if best < EVALUATED:
+        if len(since) < REWARDS or lost < OF_GAIN * abs(values[best]):
+            return None
+        begun, how = series.first_step, "has fallen since the first evaluation"
+    elif lost < OF_GAIN * (values[best] - min(before)) or trend(before) < FALLING:
+        return None
+    top = max(place for place, value in enumerate(values) if values[best] - value < NEAR * lost)
+    if top >= EVALUATED:
+        begun, how = steps[top], f"was near its best until step {steps[top]} and has fallen since"
+    text = f"{series.key} {how}, from {number(values[best])} to {number(series.value)} in {len(since)} evaluations"
+    for other in run.of_role("reward", series.rank, held_out=False):
+        if len(other.middles) >= EVALUATED and sure_trend(list(other.middles)) > 3:
+            text += f", while {other.key} rises"
+            break
+    return COLLAPSE.about(series, begun, text, (min(before), values[best]), value=series.value, cause=_WRONG_WAY)
+
+
+EvaluatedReward = judged_once("EvaluatedReward", COLLAPSE, ("reward",), judge_reward, held_out=True, each="value")
+"""Watches one reward of evaluations."""

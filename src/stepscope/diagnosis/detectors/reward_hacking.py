@@ -2,11 +2,10 @@
 
 import math
 from statistics import median
-from typing import ClassVar, Literal
 
-from stepscope.diagnosis.detector import RunState
+from stepscope.diagnosis.detector import RunState, judged_once
 from stepscope.diagnosis.finding import Finding, Kind, number
-from stepscope.diagnosis.series_history import Series, jitter
+from stepscope.diagnosis.series_history import Series, begun_at, jitter, sure_trend
 
 HACKING = Kind(
     "reward_hacking",
@@ -20,45 +19,32 @@ LONGER, FARTHER = 1.6, 2.5
 MIN_BLOCKS = 14
 WELL, FAILS = 0.9, 0.6
 """A policy that had been this near to its best on held-out tasks, and is below this share of it..."""
+PART, KEPT, SURE = 0.1, 0.5, 3.5
+"""An accuracy that is part of a reward began above the first and keeps less than the second share of it, while the
+reward rises: both by trends (Kendall's tau) of so many standard errors."""
 TRIED, MISSES = 4, 2
 """... for so many evaluations, after more than so many others."""
 
 
-class RewardHacking:
-    """Watches one reward together with lengths and KL."""
-
-    KINDS: ClassVar[tuple[Kind, ...]] = (HACKING,)
-    ROLES: ClassVar[tuple[str, ...]] = ("reward",)
-    HELD_OUT: ClassVar[bool | None] = False
-    EACH: ClassVar[Literal["value", "block"]] = "block"
-
-    __slots__ = ("_reported", "_run", "_series")
-
-    def __init__(self, series: Series, run: RunState) -> None:
-        self._series, self._run, self._reported = series, run, False
-
-    def take(self) -> Finding | None:
-        """Check whether all three rise."""
-        series, run = self._series, self._run
-        if self._reported or len(series.middles) < MIN_BLOCKS:
-            return None
-        if (found := _worse_for_it(series, run)) is not None:
-            self._reported = True
-            return found
-        lengths = [each for each in run.of_role("length", series.rank) if len(each.middles) >= 12]
-        kls = [each for each in run.of_role("kl", series.rank) if len(each.middles) >= 12]
-        if not lengths or not kls or not _rises(series.middles):
-            return None
-        longer, farther = _growth(lengths[0]), _growth(kls[0])
-        if longer is None or farther is None or longer[0] < LONGER or farther[0] < FARTHER:
-            return None
-        self._reported = True
-        begun = min(longer[1], farther[1])
-        text = (
-            f"{series.key} has been rising since step {begun} together with {lengths[0].key} "
-            f"({number(longer[0], 2)} times) and {kls[0].key} ({number(farther[0], 2)} times)"
-        )
-        return HACKING.about(series, begun, text, (min(series.middles), max(series.middles)))
+def judge(series: Series, run: RunState) -> Finding | None:
+    """Check whether all three rise."""
+    if len(series.middles) < MIN_BLOCKS:
+        return None
+    if (found := _worse_for_it(series, run) or _costs_a_part(series, run)) is not None:
+        return found
+    lengths = [each for each in run.of_role("length", series.rank) if len(each.middles) >= 12]
+    kls = [each for each in run.of_role("kl", series.rank) if len(each.middles) >= 12]
+    if not lengths or not kls or not _rises(series.middles):
+        return None
+    longer, farther = _growth(lengths[0]), _growth(kls[0])
+    if longer is None or farther is None or longer[0] < LONGER or farther[0] < FARTHER:
+        return None
+    begun = min(longer[1], farther[1])
+    text = (
+        f"{series.key} has been rising since step {begun} together with {lengths[0].key} "
+        f"({number(longer[0], 2)} times) and {kls[0].key} ({number(farther[0], 2)} times)"
+    )
+    return HACKING.about(series, begun, text, (min(series.middles), max(series.middles)))
 
 
 def _worse_for_it(series: Series, run: RunState) -> Finding | None:
@@ -73,16 +59,37 @@ def _worse_for_it(series: Series, run: RunState) -> Finding | None:
         limit = max(known, default=math.inf) + 4 * max(jitter(series.middles), 1e-9)
         if median(series.middles[-3:]) <= limit:
             continue
-        above = len(series.middles) - 1
-        while above > 0 and series.middles[above - 1] > limit:
-            above -= 1
-        begun = series.firsts[above]
+        begun = series.firsts[_above(series.middles, limit)]
         text = (
             f"{series.key} has been above all that it was since step {begun}, at {number(series.middles[-1])}, while "
             f"{each.key} fell from {number(best)} to {number(each.value)}"
         )
         return HACKING.about(series, begun, text, (min(series.middles), limit))
     return None
+
+
+def _costs_a_part(series: Series, run: RunState) -> Finding | None:
+    """Find a reward that rises while an accuracy that is one of its parts loses most of what it was."""
+    quarter = len(series.middles) // 4
+    if sure_trend(series.middles) < SURE or median(series.middles[-quarter:]) <= max(series.middles[:quarter]):
+        return None
+    for each in (*run.of_role("accuracy", series.rank, held_out=False), *run.of_role("reward", series.rank)):
+        if each is series or each.lowest < 0 or each.highest > 1 or len(each.middles) != len(series.middles):
+            continue
+        was, now = median(each.middles[: max(quarter // 2, 2)]), median(each.middles[-quarter:])
+        if was < PART or now > KEPT * was or sure_trend(each.middles) > -SURE:
+            continue
+        begun = each.firsts[begun_at(each.middles, lambda middle, limit=(was + now) / 2: middle < limit)]  # type: ignore[misc]
+        text = (
+            f"{series.key} rose from {number(series.middles[0])} to {number(series.middles[-1])} while {each.key} fell "
+            f"from {number(was)} to {number(now)}, most of it before step {begun}: the one is bought with the other"
+        )
+        return HACKING.about(series, begun, text, (min(series.middles), max(series.middles[:quarter])))
+    return None
+
+
+def _above(middles: list[float], limit: float) -> int:
+    return begun_at(middles, lambda middle: middle > limit)
 
 
 def _rises(values: list[float]) -> bool:
@@ -97,10 +104,12 @@ def _growth(series: Series) -> tuple[float, int] | None:
     level, noise = median(middles[: len(middles) // 2]), max(jitter(middles), 1e-9)
     if level <= 0 or middles[-1] <= level + 4 * noise:
         return None
-    above = len(middles) - 1
-    while above > 0 and middles[above - 1] > level + 4 * noise:
-        above -= 1
+    above = _above(middles, level + 4 * noise)
     if above < 4:
         return None
     before = median(middles[max(above - 8, 0) : above])
     return (median(middles[-2:]) / before if before > 0 else math.inf), series.firsts[above]
+
+
+RewardHacking = judged_once("RewardHacking", HACKING, ("reward",), judge)
+"""Watches one reward together with lengths and KL."""

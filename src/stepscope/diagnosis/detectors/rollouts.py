@@ -63,7 +63,6 @@ BEST = 0.9
 MAX_KL, GROWN, MIN_DIFFERENCE = 0.1, 10.0, 1e-3
 RATIO = (0.5, 2.0)
 MIN_SAMPLE_SIZE = 0.3
-MAX_AGE = 8.0
 IDLE = 0.5
 BALANCED, UNBALANCED, LOADED = 2.0, 3.0, 0.4
 """How many times as uneven as usual, and at least so much: a ratio, or the share of one expert."""
@@ -75,17 +74,8 @@ def _last(series: Series, count: int = ROW) -> list[float]:
     return list(series.values)[-count:]
 
 
-def _begun(series: Series, wrong: float, *, above: bool) -> int:
-    """Return the step since which all values have been beyond a limit."""
-    begun = series.step
-    for step, value in zip(reversed(series.steps), reversed(series.values), strict=True):
-        if (value < wrong) if above else (value > wrong):
-            break
-        begun = step
-    return begun
-
-
-def _rewards_are_high(series: Series, run: RunState) -> bool:
+def rewards_are_high(series: Series, run: RunState) -> bool:
+    """Return whether a reward is near the best that it was: what is solved teaches nothing more."""
     for each in run.of_role("reward", series.rank, held_out=False):
         if each.middles and each.highest > each.lowest:
             return (each.middles[-1] - each.lowest) > BEST * (each.highest - each.lowest)
@@ -96,29 +86,20 @@ def _judge_groups(series: Series, run: RunState) -> Finding | None:
     if series.role.name == "equal_groups" and not any(word in series.key for word in ("bad", "none", "pct_0")):
         return None
     recent = _last(series)
-    if len(recent) < ROW or min(recent) < EQUAL * 0.9 or median(recent) < EQUAL or _rewards_are_high(series, run):
+    if len(recent) < ROW or min(recent) < EQUAL * 0.9 or median(recent) < EQUAL or rewards_are_high(series, run):
         return None
-    begun = _begun(series, EQUAL * 0.9, above=True)
+    begun = series.begun(lambda value: value >= EQUAL * 0.9)
     text = f"{series.key} has been {number(median(recent))} since step {begun}: no group has a spread of rewards"
     return ZERO_ADVANTAGE.about(series, begun, text, (0.0, EQUAL))
-
-
-def _judge_mixed(series: Series, run: RunState) -> Finding | None:
-    recent = _last(series)
-    if len(recent) < ROW or max(recent) > 1 - EQUAL or _rewards_are_high(series, run):
-        return None
-    begun = _begun(series, 1 - EQUAL, above=False)
-    text = f"{series.key} has been {number(median(recent))} since step {begun}: no group has a spread of rewards"
-    return ZERO_ADVANTAGE.about(series, begun, text, (1 - EQUAL, 1.0))
 
 
 def _judge_spread(series: Series, run: RunState) -> Finding | None:
     """Judge the spread of rewards, or of advantages, in a batch."""
     recent = _last(series)
     least = NO_SPREAD * max(series.highest, 0.0)
-    if len(recent) < ROW or series.count < 2 * ROW or max(recent) > least or _rewards_are_high(series, run):
+    if len(recent) < ROW or series.count < 2 * ROW or max(recent) > least or rewards_are_high(series, run):
         return None
-    begun = _begun(series, least, above=False)
+    begun = series.begun(lambda value: value <= least)
     text = f"{series.key} has been {number(median(recent))} since step {begun}: all answers get the same reward"
     return ZERO_ADVANTAGE.about(series, begun, text, (least, series.highest))
 
@@ -133,7 +114,7 @@ def _judge_truncation(series: Series, run: RunState) -> Finding | None:
     if median(recent) - least < CUT and not (min(recent) > 0.9 and series.count >= 3 * ROW):
         return None
     limit = min(0.5 * (least + median(recent)), TRUNCATED)
-    begun = _begun(series, limit, above=True)
+    begun = series.begun(lambda value: value >= limit)
     now = number(median(recent))
     text = f"{series.key} has been {now} since step {begun}, {number(least)} before: answers are cut off"
     return TRUNCATION.about(series, begun, text, (0.0, TRUNCATED))
@@ -155,7 +136,7 @@ def _judge_mismatch(series: Series, run: RunState) -> Finding | None:
         limit = min(max(GROWN * usual, 0.01), max(MAX_KL, 3 * usual))
     if min(recent) < limit:
         return None
-    begun = _begun(series, limit, above=True) if series.positive else series.steps[-8]
+    begun = series.begun(lambda value: value >= limit) if series.positive else series.steps[-8]
     text = f"{series.key} rose to {number(series.value)} at step {begun}, usually {number(usual)}"
     return MISMATCH.about(
         series, begun, text, (0.0, limit), weight=math.log(max(median(recent) / max(usual, 1e-12), 1.0))
@@ -168,20 +149,11 @@ def _judge_ratio(series: Series, run: RunState) -> Finding | None:
     low, high = (MIN_SAMPLE_SIZE, math.inf) if series.role.name == "ess" else RATIO
     if series.count < ROW or not (max(recent) < low or min(recent) > high):
         return None
-    begun = _begun(series, low, above=False) if max(recent) < low else _begun(series, high, above=True)
+    begun = series.begun(lambda value: value <= low) if max(recent) < low else series.begun(lambda value: value >= high)
     band = (low, min(high, 1.0) if series.role.name == "ess" else high)
     now = number(median(recent))
     text = f"{series.key} has been {now} since step {begun}, expected {number(low)} to {number(band[1])}"
     return MISMATCH.about(series, begun, text, band)
-
-
-def _judge_age(series: Series, run: RunState) -> Finding | None:
-    recent = _last(series, 5)
-    if len(recent) < 5 or min(recent) <= MAX_AGE:
-        return None
-    begun = _begun(series, MAX_AGE, above=True)
-    text = f"{series.key} has been above {number(MAX_AGE)} since step {begun}: {number(median(recent))} updates old"
-    return STALE.about(series, begun, text, (0.0, MAX_AGE))
 
 
 def _judge_waiting(series: Series, run: RunState) -> Finding | None:
@@ -261,14 +233,12 @@ def _has_load(series: Series, run: RunState) -> bool:
 ZeroAdvantage = judged_once(
     "ZeroAdvantage", ZERO_ADVANTAGE, ("zero_advantage", "equal_groups"), _judge_groups, each="value"
 )
-MixedGroups = judged_once("MixedGroups", ZERO_ADVANTAGE, ("mixed_groups",), _judge_mixed, each="value")
 NoSpread = judged_once("NoSpread", ZERO_ADVANTAGE, ("reward_spread",), _judge_spread, each="value")
 Truncation = judged_once(
     "Truncation", TRUNCATION, ("truncation",), _judge_truncation, each="value", over=_ends_by_itself
 )
 Mismatch = judged_once("Mismatch", MISMATCH, ("mismatch", "mismatch_kl"), _judge_mismatch, each="value")
 MatchRatio = judged_once("MatchRatio", MISMATCH, ("match_ratio", "ess"), _judge_ratio, each="value")
-StaleRollouts = judged_once("StaleRollouts", STALE, ("staleness",), _judge_age, each="value")
 Waiting = judged_once("Waiting", WAITING, ("idle_time", "idle_share"), _judge_waiting)
 MoeBalance = judged_once("MoeBalance", MOE, ("moe_balance", "moe_load", "side_loss"), _judge_balance)
 RouterEntropy = judged_once("RouterEntropy", MOE, ("router_entropy",), _judge_router)

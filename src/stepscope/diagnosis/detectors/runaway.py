@@ -8,7 +8,7 @@ from stepscope.diagnosis.detector import RunState, judged_once
 from stepscope.diagnosis.detectors.divergence import DIVERGENCE
 from stepscope.diagnosis.detectors.impossible_loss import IMPOSSIBLE
 from stepscope.diagnosis.finding import Finding, number
-from stepscope.diagnosis.series_history import Series, trend
+from stepscope.diagnosis.series_history import Series, begun_at, trend
 
 LAST, MIN_BLOCKS = 8, 16
 TIMES, STILL = 100.0, 3.0
@@ -87,10 +87,7 @@ def _exploded(series: Series, run: RunState) -> Finding | None:
     since = [math.log(max(size, 1e-300)) for size in sizes[-3 * LAST :]]
     if max(b - a for a, b in itertools.pairwise(since)) > JUMP * (since[-1] - math.log(earlier)):
         return None  # a jump to another level
-    at = len(sizes) - 1
-    while at > 1 and sizes[at - 1] > 1.5 * earlier:
-        at -= 1
-    begun = series.firsts[at]
+    begun = series.firsts[begun_at(sizes, lambda size: size > 1.5 * earlier)]
     if run.raised(begun, series.step):
         return None
     text = f"{series.key} grows without bound since step {begun}: {number(series.middles[-1])}, before at most "

@@ -39,6 +39,8 @@ PERSISTS = 8
 WINDOW = 100
 RENEW = 8
 """The noise is estimated again every this many values, and a quarter as often once the window is full."""
+OUTLIER, HEAVY = 4.0, 3
+"""A loss of which several values were above the others by so many times the noise has a heavy tail."""
 DECAY = 0.9995
 """The decay of the largest deviation with each value."""
 
@@ -52,8 +54,8 @@ class Spikes:
     EACH: ClassVar[Literal["value", "block"]] = "value"
 
     __slots__ = (
-        "_alone", "_away", "_farthest", "_learnt", "_limit", "_logs", "_recent", "_residuals", "_role", "_row", "_run",
-        "_scaled", "_series", "_usual",
+        "_alone", "_away", "_farthest", "_learnt", "_limit", "_logs", "_noise", "_outliers", "_recent", "_residuals",
+        "_role", "_row", "_run", "_scaled", "_series", "_usual",
     )  # fmt: skip
 
     def __init__(self, series: Series, run: RunState) -> None:
@@ -67,7 +69,8 @@ class Spikes:
         self._limit = 0.0
         """How far above the expected value is too far; 0 while that is judged anew for each value."""
         self._learnt = 0
-        self._alone = 0
+        self._alone = self._outliers = 0
+        self._noise = math.inf
         self._scaled: list[float] = []
         self._away: list[float] = []
         """The values that `usual` looked at, scaled, and how far each is above the expected one."""
@@ -99,7 +102,9 @@ class Spikes:
             self._usual.extend(self._scaled[at:upto])
             self._residuals.extend(away)
             self._learnt += upto - at
-            far = max(max(away), -min(away))
+            far, bound = max(max(away), -min(away)), OUTLIER * self._noise
+            if far > bound:
+                self._outliers += sum(each > bound for each in away)
             if far > self._farthest:
                 self._farthest = far
                 self._limit = max(self._limit, BEYOND[self._role] * far)
@@ -163,6 +168,7 @@ class Spikes:
         self._usual.clear()
         self._residuals.clear()
         self._farthest = self._limit = 0.0
+        self._noise, self._outliers = math.inf, 0
         for x in self._series.on_scale(list(self._series.values)[:-1]):
             if len(self._recent) < LEAST:
                 self._recent.append(x)
@@ -178,6 +184,7 @@ class Spikes:
         self._usual.append(x)
         self._residuals.append(away)
         far = away if away > 0 else -away
+        self._outliers += away > OUTLIER * self._noise
         self._learnt += 1
         if far > self._farthest:
             self._farthest = far
@@ -194,7 +201,8 @@ class Spikes:
         self._learnt = -3 * RENEW if len(residuals) == WINDOW else 0
         ratio = RATIO[self._role]
         least = math.log(ratio) if self._logs else max(ratio * median([abs(x) for x in self._usual]), 1e-9)
-        self._limit = max(SIGMAS * spread(residuals), BEYOND[self._role] * self._farthest, least)
+        self._noise = spread(residuals)
+        self._limit = max(SIGMAS * self._noise, BEYOND[self._role] * self._farthest, least)
 
     def _early_limit(self, expected: float) -> float:
         ratio, window = RATIO[self._role], self._usual
@@ -208,9 +216,9 @@ class Spikes:
         return max(EARLY_SIGMAS * sigma, 2.0 * wide, least)
 
     def _severity(self, away: float) -> Severity:
-        """Return how bad a spike is: of a gradient norm alone, once, it is a remark; the loss tells what came of it."""
+        """Return how bad a spike is: the first of a gradient norm alone, and one of many in a loss, are remarks."""
         if self._role == "loss":
-            return "ERROR"
+            return "INFO" if self._logs and self._outliers >= HEAVY and len(self._row) == 1 else "ERROR"
         self._alone = self._alone + 1 if len(self._row) == 1 else self._alone
         harmless = self._role == "grad_norm" and "loss" in self._run.roles and self._alone < OFTEN
         return "INFO" if harmless and self._logs and away < HUGE else "WARN"

@@ -5,6 +5,7 @@ from statistics import median
 
 from stepscope.diagnosis.detector import RunState, judged_once
 from stepscope.diagnosis.detectors.gan import is_of_game
+from stepscope.diagnosis.detectors.impossible_loss import repeats_loss
 from stepscope.diagnosis.detectors.level_shift import LEVEL_SHIFT
 from stepscope.diagnosis.finding import Finding, number
 from stepscope.diagnosis.series_history import Series, roughness
@@ -33,13 +34,12 @@ _LOOK = "Evaluate a checkpoint from before the step; look at what was loaded, re
 
 def judge(series: Series, run: RunState) -> Finding | None:
     """Test each value of the newest block, and those that so many are known after."""
-    if run.reinforcement or not run.roles.isdisjoint(_OF_VALUES):
+    if run.reinforcement or not run.roles.isdisjoint(_OF_VALUES) or repeats_loss(series, run):
         return None  # the targets of such a loss move
     if not series.positive or series.count < BEFORE + AFTER or series.block_size > MAX_BLOCK:
         return None
     values, steps = series.on_scale(list(series.values)), list(series.steps)
-    newest = len(values) - AFTER
-    for at in range(max(newest - series.block_size + 1, BEFORE), newest + 1):
+    for at in series.newest(BEFORE, AFTER):
         before, after = values[at - BEFORE : at], values[at : at + NEARLY]
         above = min(after[:ABOVE]) > max(before) or sorted(after)[1] > max(before)
         if not above:
@@ -87,47 +87,42 @@ def _judge_at(series: Series, run: RunState, values: list[float], steps: list[in
     )
 
 
-FEW, STAYS = 8, 5
-LARGE, APART, SPAN = math.log(2.5), math.log(1.3), 0.5
-"""After so few values a loss has risen that is so many times its level, and so far above all before it, so often in a
-row; one that may be negative is above them by this share of their range."""
+FEW, STAYS, MAX_FEW = 8, 5, 100
+SETTLED, LEFT, HEALS = 0.12, math.log(1.25), 3
+"""Means of some steps that vary by no more than this, in logarithms, in so many values, and leave their range by so
+much; so many of them are above it before it may be said."""
+CLEARLY, RECENTLY, APART = math.log(1.4), 8.0, 0.6
+"""So many values of a loss that had come down are above so few before them by this much, in logarithms, by so many
+times their noise, and each by this share of the rise."""
 
 
-def judge_large(series: Series, run: RunState) -> Finding | None:
-    """Find a rise far beyond all values so far, however few there are."""
+def judge_few(series: Series, run: RunState) -> Finding | None:
+    """Find a rise that is far beyond the last values and stays, however few there are."""
     if run.reinforcement or not run.roles.isdisjoint(_OF_VALUES) or is_of_game(series, run):
         return None
-    if series.count < FEW + STAYS or series.block_size > MAX_BLOCK:
+    if not series.positive or not FEW + STAYS <= series.count <= MAX_FEW or repeats_loss(series, run):
         return None
     values, steps = series.on_scale(list(series.values)), list(series.steps)
-    newest = len(values) - STAYS
-    for at in range(max(newest - series.block_size + 1, FEW), newest + 1):
-        before, after = values[max(at - BEFORE, 0) : at], values[at : at + STAYS]
-        highest, was, now = max(before), median(before[-FEW:]), median(after)
-        span = highest - min(before)
-        apart, least = (APART, LARGE) if series.positive else (SPAN * span, max((1 + SPAN) * span, SPAN * abs(was)))
-        if span == 0 or min(after) - highest < apart or now - was < max(least, SIGMAS * roughness(before)):
+    for at in series.newest(FEW, STAYS):
+        before, after = values[at - FEW : at], values[at : at + STAYS]
+        was, highest = median(before[-STAYS:]), max(before[-STAYS:])  # it may still have been falling
+        rise = median(after) - was
+        if rise < max(CLEARLY, RECENTLY * max(roughness(before), 0.01)) or min(after) - highest < APART * rise:
             continue
-        if after[-1] - after[0] > SPAN * (now - was) or (series.positive and after[0] - median(after[1:]) > LONE):
-            continue  # it goes on climbing, or is a spike
-        if series.positive and max(before[-3:]) - median(before) > APART:
-            continue  # it was climbing before
-        if after[0] - was < CREPT * (now - was) or run.raised(steps[at - 2], steps[at + 1], now - was):
+        if highest - was > CREPT * rise or after[-1] - after[0] > 0.5 * rise or after[0] - median(after[1:]) > LONE:
+            continue  # it was climbing before, goes on climbing, or is a spike
+        if run.raised(steps[at - 2], steps[at + 1], rise) or run.reweighted(series.rank, steps[at - 2], rise):
             continue
-        if run.reweighted(series.rank, steps[at - 2], now - was) or _began_attempt(run, steps[at]):
+        if _began_attempt(run, steps[at]):
             continue
+        now = series.plain(median(after))
         text = (
-            f"{series.key} rose from {number(series.plain(was))} to {number(series.plain(now))} at step {steps[at]}, "
-            f"far above all of the {len(before)} values before"
+            f"{series.key} rose from {number(series.plain(was))} to {number(now)} at step {steps[at]}, far above all "
+            f"of the {STAYS} values before"
         )
         band = (series.plain(min(before)), series.plain(highest))
-        return LEVEL_SHIFT.about(series, steps[at], text, band, value=series.plain(now), weight=now - was)
+        return LEVEL_SHIFT.about(series, steps[at], text, band, value=now, weight=rise)
     return None
-
-
-SETTLED, LEFT, HEALS = 0.12, math.log(1.25), 3
-"""Means of some steps that vary by no more than this, in logarithms, and leave their range by so much; so many of them
-are above it before it may be said."""
 
 
 def judge_settled(series: Series, run: RunState) -> Finding | None:
@@ -137,8 +132,7 @@ def judge_settled(series: Series, run: RunState) -> Finding | None:
     if not series.positive or series.count < 2 * FEW + HEALS or not run.is_sparse(series):
         return None
     values, steps = series.on_scale(list(series.values)), list(series.steps)
-    newest = len(values) - HEALS
-    for at in range(max(newest - series.block_size + 1, 2 * FEW), newest + 1):
+    for at in series.newest(2 * FEW, HEALS):
         before, after = values[at - FEW : at], values[at : at + HEALS]
         highest, span = max(before), max(before) - min(before)
         if span > SETTLED or after[0] - highest < max(LEFT, 2 * span) or min(after[1:]) - highest < 0.5 * span:
@@ -172,8 +166,7 @@ def judge_gradients(series: Series, run: RunState) -> Finding | None:
     if not series.positive or series.count < BEFORE + AFTER or series.block_size > MAX_BLOCK:
         return None
     values, steps = series.on_scale(list(series.values)), list(series.steps)
-    newest = len(values) - AFTER
-    for at in range(max(newest - series.block_size + 1, BEFORE), newest + 1):
+    for at in series.newest(BEFORE, AFTER):
         before, after = values[at - BEFORE : at], values[at : at + IN_A_ROW]
         least, shortest = max(before) + 0.5 * LONGER, min(after)
         if shortest < least:  # as nearly always, which needs no measure of the noise
@@ -219,4 +212,4 @@ GradientsTell = judged_once("GradientsTell", LEVEL_SHIFT, ("grad_norm",), judge_
 SuddenRise = judged_once("SuddenRise", LEVEL_SHIFT, ("loss",), judge)
 """Watches one training loss."""
 SettledRise = judged_once("SettledRise", LEVEL_SHIFT, ("loss",), judge_settled)
-LargeRise = judged_once("LargeRise", LEVEL_SHIFT, ("loss",), judge_large)
+FewRise = judged_once("FewRise", LEVEL_SHIFT, ("loss",), judge_few)

@@ -7,7 +7,7 @@ from statistics import median
 from stepscope.diagnosis.detector import RunState, judged_once
 from stepscope.diagnosis.detectors.impossible_loss import is_perplexity
 from stepscope.diagnosis.finding import Finding, Kind, number
-from stepscope.diagnosis.series_history import Series, jitter, roughness
+from stepscope.diagnosis.series_history import Series, begun_at, jitter, roughness
 
 TOO_GOOD = Kind(
     "too_good",
@@ -94,7 +94,7 @@ def _by_values(series: Series, run: RunState, since: int = AFTER, width: int = B
     leaked = below > LEAKED and fall > 3 * (earlier - was) and _sudden(after, fall) and fall > 8 * usual
     if not repeated and (not leaked or (since < AFTER and _rate_falls(series, run, steps[-since]))):
         return None
-    begun = steps[-since + _turn(after, was, usual)]
+    begun = steps[-since + begun_at(after, lambda value: value < was - usual)]
     if run.restaged(begun - 10, begun + 3):
         return None  # data that was seen before is better known
     text = f"{series.key} fell from {number(series.plain(was))} to {number(series.value)} since step {begun}"
@@ -266,14 +266,6 @@ def _sudden(after: list[float], fall: float) -> bool:
         median(after[:quarter]) - median(after[quarter : 2 * quarter]) > 0.5 * fall
         or after[0] - min(after[:5]) > 0.5 * fall
     )
-
-
-def _turn(after: list[float], was: float, usual: float) -> int:
-    """Return the first of the values from which all are below the old level."""
-    at = len(after) - 1
-    while at > 0 and after[at - 1] < was - usual:
-        at -= 1
-    return at
 
 
 TooGood = judged_once("TooGood", TOO_GOOD, ("loss", "side_loss"), judge)

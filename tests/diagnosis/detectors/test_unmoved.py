@@ -1,4 +1,4 @@
-"""Evaluations that are back where they began, evaluated rewards that fall, policies and losses that never moved."""
+"""Weights of the start, evaluated rewards that fall, policies and losses that never moved, and equal evaluations."""
 
 import random
 
