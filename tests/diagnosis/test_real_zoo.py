@@ -42,6 +42,9 @@ MISSED = {
     # Found at their step, as `lr_schedule` and as `posterior_collapse`.
     *("eleventh.outlines_units_killed", "eleventh.poles_far_too_fast", "eleventh.preferences_pushed_apart"),
     "eleventh.views_all_the_same",
+    "thirteenth.mixtures_by_a_copy",  # found at its step, as `gradient_shift`
+    "fourteenth.dpo_rate_of_pretraining",  # the chosen answers fall to a third, as they also do where pairs are learnt
+    "fourteenth.ppo_values_of_others",  # critics of healthy policies explain as little
 }
 """Faults that are not named as they should be."""
 ALARMED = {
@@ -78,7 +81,7 @@ def test_recorded_trainings_are_diagnosed(family: str) -> None:
 
 
 def test_the_recordings_are_small_and_cover_both_halves() -> None:
-    """They take less than 6.2 MB, and the families that nothing was tuned on are there."""
-    assert sum(path.stat().st_size for path in RECORDINGS.glob("*.xz")) < 6_200_000
+    """They take less than 7 MB, and the families that nothing was tuned on are there."""
+    assert sum(path.stat().st_size for path in RECORDINGS.glob("*.xz")) < 7_000_000
     halves = {"tuned", "held out", "callbacks", "gpu", *BLIND}
     assert {half_of(each) for each in FAMILIES} == halves

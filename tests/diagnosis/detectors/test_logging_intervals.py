@@ -26,7 +26,7 @@ def found_in(
     density: tuple[int, int, int], train: Curve, held_out: Curve, others: Callable[[float], Values] = lambda _: {}
 ) -> list[Finding]:
     """Diagnose a run of these curves."""
-    made, rng = Diagnosis(), random.Random(1)
+    made, rng = Diagnosis(), random.Random(3)
     count, apart, evaluations = density
     done = 0
     for at in range(count):
@@ -178,3 +178,15 @@ def test_a_perplexity_tells_no_rise_that_its_loss_does_not_tell() -> None:
     """It rises by as many times as the loss in nats."""
     assert lengths(perplexity=False) == []
     assert lengths(perplexity=True) == []
+
+
+def test_a_loss_of_values_that_grow_without_end_diverges_where_few_rewards_are_logged() -> None:
+    """Twenty-odd rewards say that the policy does not get better."""
+    made, rng = Diagnosis(), random.Random(6)
+    for update in range(180):
+        step, loss = 5 * update, 1.5 * math.exp(0.11 * update) * rng.lognormvariate(0, 0.2)
+        values = {"losses/td_loss": loss, "losses/q_values": -math.sqrt(loss)}
+        if update % 7 == 0:
+            values["charts/episodic_return"] = -50 + rng.gauss(0, 6)
+        made.feed(0, Metric(10**12 + step * 10**8, step, None, None, values))
+    assert "divergence" in kinds([each for each in made.findings() if each.severity != "INFO"])

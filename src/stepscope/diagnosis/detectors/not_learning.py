@@ -255,7 +255,8 @@ def _evaluations_stay(series: Series, run: RunState) -> bool:
 
 def _flat(series: Series, run: RunState, middles: list[float]) -> Finding | None:
     """Detect a loss that is no lower than at the start, wherever that is."""
-    if not _evaluations_stay(series, run):
+    stays = _evaluations_stay(series, run)
+    if not stays:
         if series.count < LONG // _each(series, run):
             return None
         if run.roles.isdisjoint(("lr", "grad_norm", "accuracy")) and not _alone(series, run):
@@ -265,7 +266,7 @@ def _flat(series: Series, run: RunState, middles: list[float]) -> Finding | None
     start = series.first_value
     begun, now = median(middles[:4]), median(middles[-len(middles) // 3 :])
     error = series.noise() / math.sqrt(len(middles) / 3)
-    if begun - now > max(0.5 * FALL, min(FALL, 3 * error)):
+    if begun - now > (2 * FALL if stays else max(0.5 * FALL, min(FALL, 3 * error))):
         return None
     values = list(series.values)
     level = median(values)

@@ -56,6 +56,8 @@ def judge(series: Series, run: RunState) -> Finding | None:
     begun = firsts[best[1]]
     if _rate_rose(series, run, firsts[best[1] // 4], begun):
         return None  # it fell ever faster, until it was at its floor
+    if _weighs_more(series, run, begun):
+        return None  # a part of it counts more and more, so that the sum stays
     text = f"{series.key} fell steadily and then stopped at step {begun}, at {number(series.plain(middles[-1]))}"
     found, cause = _gradients(series, run, begun)
     band = series.band(middles[-1] - best[0] / 2, best[0] / 2)
@@ -91,6 +93,15 @@ def _rate_rose(series: Series, run: RunState, first: int, last: int) -> bool:
     for each in run.of_role("lr", series.rank):
         known = [value for value, at in zip(each.middles, each.lasts, strict=True) if first <= at <= last]
         if len(known) > 2 and known[-1] == max(known) > 1.5 * known[0]:
+            return True
+    return False
+
+
+def _weighs_more(series: Series, run: RunState, begun: int) -> bool:
+    """Return whether the weight of a part of the loss rose after a step."""
+    for each in run.of_role("loss_weight", series.rank):
+        since = [middle for middle, last in zip(each.middles, each.lasts, strict=True) if last >= begun]
+        if since and max(since) > 1.1 * since[0]:
             return True
     return False
 

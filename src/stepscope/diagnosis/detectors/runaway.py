@@ -27,6 +27,8 @@ _SIGN = "a term of the loss has the wrong sign, or no lower bound: the model mak
 
 STEADY_BLOCKS, STEADY_TIMES, STEADY_PART = 32, 20.0, 0.3
 """So many blocks of steady growth to so many times its level, of which no pair of blocks has more than this part."""
+REWARDS = 16
+"""So many rewards tell whether a policy improves."""
 _COEFFICIENT = (
     "a coefficient that is tuned during the training (an entropy coefficient) has the wrong sign or no bound, or "
     f"{_OWN_TARGETS}"
@@ -64,11 +66,10 @@ def _steady(series: Series, run: RunState) -> Finding | None:
 
 def _improves(series: Series, run: RunState) -> bool:
     """Return whether a reward is higher than half way; True where none is known."""
-    known = [
-        each for each in run.of_role("reward", series.rank, held_out=False) if len(each.middles) >= STEADY_BLOCKS // 2
-    ]
+    known = [each for each in run.of_role("reward", series.rank, held_out=False) if len(each.values) >= REWARDS]
     for each in known:
-        middles, quarter = each.middles, len(each.middles) // 4
+        middles = each.middles if len(each.middles) >= STEADY_BLOCKS // 2 else list(each.values)
+        quarter = len(middles) // 4
         if median(middles[-quarter:]) > median(middles[quarter : 3 * quarter]) + 0.1 * (max(middles) - min(middles)):
             return True
     return not known
