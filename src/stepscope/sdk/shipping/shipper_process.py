@@ -199,13 +199,14 @@ def ship(
     wait: bool = True,
     seconds: float = GIVE_UP_SECONDS,
     on_reports: Callable[[list[Report]], None] = lambda reports: None,
+    clock: Callable[[], float] = time.monotonic,
     sleep: Callable[[float], None] = time.sleep,
 ) -> bool:
     """Deliver everything; return False if that takes longer than `seconds` after the last trainer ended.
 
     Without `wait`, trainers that are still writing are not waited for.
     """
-    last = time.monotonic()
+    last = clock()
     checked = False
     while True:
         shipping.refresh()
@@ -218,10 +219,11 @@ def ship(
         if done:
             shipping.check_all()
         checked = done
-        now = time.monotonic()
+        now = clock()
         last = now if awaited else last
         shipping.gives_up_at(None if awaited else time.time() + seconds - (now - last))
         if now - last > seconds:
             return False
         on_reports(shipping.reports())
-        sleep(0.02 if done else LOOK_SECONDS if awaited else 0.05)
+        # A destination that does not answer for minutes is asked about less and less often.
+        sleep(0.02 if done else LOOK_SECONDS if awaited else min(max((now - last) / 20, 0.05), LOOK_SECONDS))
