@@ -183,7 +183,7 @@ NO_PRESSURE = 0.05
 """Where tasks wait less than this share of the time for a CPU, a load says nothing."""
 BUSY_READINGS = 3
 """The highest of the last readings counts: what is judged began some steps ago."""
-SPARSE, MOST_APART = 4.0, 500.0
+SPARSE, MAX_APART = 4.0, 500.0
 """Values that are so many steps apart are few, and each of them counts; beyond that, steps are of something else."""
 _OF_MODELS = frozenset(
     (
@@ -319,7 +319,7 @@ class RunState:
         """Return whether a series that the training itself logs is logged at every so many steps, or once an epoch."""
         if series.role.held_out or series.role.name not in _OF_MODELS or series.key.startswith("system/"):
             return False
-        if series.spacing > MOST_APART or series.spacing == self.setting("batch_size"):
+        if series.spacing > MAX_APART or series.spacing == self.setting("batch_size"):
             return False
         return series.spacing >= SPARSE or 2 * self.evaluations_before(series.step + 1) >= len(series.steps) - 1
 

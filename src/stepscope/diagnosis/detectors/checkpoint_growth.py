@@ -29,7 +29,7 @@ MAX_INTERVALS, MIN_OLD_SECONDS = 3.0, 60.0
 MIN_SAVES = 4
 LEAST = 6
 """The number of checkpoints needed."""
-LEAST_BUSY = 12
+MIN_BUSY = 12
 """As many on a busy machine, if only their times tell: six that vary as they like rise one time in twenty."""
 GROWN = 1.5
 """The last checkpoint is so many times as large as the first."""
@@ -145,7 +145,7 @@ class CheckpointGrowth:
         took = [each for _, each in saves]
         if len(took) < LEAST or place in self._reported:
             return ()
-        if len(took) < LEAST_BUSY and self._run.busy(rank):
+        if len(took) < MIN_BUSY and self._run.busy(rank):
             return ()
         rising = sum(b > a for a, b in pairwise(took)) / (len(took) - 1)
         if took[-1] < 1.8 * took[0] or rising < 0.8 or median(took[-2:]) < 1.4 * median(took[:3]):

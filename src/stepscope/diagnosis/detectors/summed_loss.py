@@ -14,7 +14,7 @@ from stepscope.diagnosis.series_history import Series, exp, roughness
 
 SIDE, DEPTH, SIGMAS = 3, math.log(1.6), 5.0
 """A value this far below as many neighbours on both sides, in logarithms and in units of their noise, is low."""
-TIMES, LEAST_APART, ALIKE = 5, 5, 0.12
+TIMES, MIN_APART, ALIKE = 5, 5, 0.12
 """So many low values are as far apart, at least so far, and as low, but for this much in logarithms..."""
 MOVED = math.log(1.25)
 """... while the loss went down by this much: a share of it that stays is that of a smaller batch."""
@@ -96,7 +96,7 @@ class SummedLoss:
             return None
         apart = {b[0] - a[0] for a, b in pairwise(low)}
         depth = median([each[2] for each in low])
-        if len(apart) > 1 or min(apart) < LEAST_APART or any(abs(each[2] - depth) > ALIKE for each in low):
+        if len(apart) > 1 or min(apart) < MIN_APART or any(abs(each[2] - depth) > ALIKE for each in low):
             return None
         text = (
             f"{series.key} falls to {exp(-depth):.0%} of the values around it at every {min(apart)}th value since step "

@@ -82,14 +82,14 @@ Item = Point | Notice | Check | LogLine
 
 OLDEST: dict[type[Item], float] = {Point: HOUR, Notice: 18 * HOUR, Check: HOUR / 6, LogLine: 18 * HOUR}
 """Age in seconds beyond which Datadog drops an item."""
-FUTURE = HOUR / 6
+MAX_CLOCK_SKEW_SECONDS = HOUR / 6
 """How many seconds a time may be in the future."""
 
 
 def is_timely(item: Item, now: float) -> bool:
     """Return whether Datadog would accept an item now; it silently drops what is too old or too far in the future."""
     age = now - item.time / 1e9
-    return -FUTURE <= age <= OLDEST[type(item)]
+    return -MAX_CLOCK_SKEW_SECONDS <= age <= OLDEST[type(item)]
 
 
 LONGEST = 200
