@@ -81,7 +81,7 @@ def test_recorded_trainings_are_diagnosed(family: str) -> None:
 
 
 def test_the_recordings_are_small_and_cover_both_halves() -> None:
-    """They take less than 7 MB, and the families that nothing was tuned on are there."""
-    assert sum(path.stat().st_size for path in RECORDINGS.glob("*.xz")) < 7_000_000
+    """They take less than 7.5 MB, and the families that nothing was tuned on are there."""
+    assert sum(path.stat().st_size for path in RECORDINGS.glob("*.xz")) < 7_500_000
     halves = {"tuned", "held out", "callbacks", "gpu", *BLIND}
     assert {half_of(each) for each in FAMILIES} == halves

@@ -22,6 +22,7 @@ BLIND = frozenset(
     (
         *("blind", "unseen", "novel", "fresh", "second", "third", "fourth", "fifth"),
         *("sixth", "seventh", "eighth", "ninth", "tenth", "eleventh", "twelfth", "thirteenth", "fourteenth"),
+        "fifteenth",
     )
 )
 """Families that were written without regard to the detectors; nothing is tuned on them before their first figures."""

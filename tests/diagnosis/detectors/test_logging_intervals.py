@@ -190,3 +190,35 @@ def test_a_loss_of_values_that_grow_without_end_diverges_where_few_rewards_are_l
             values["charts/episodic_return"] = -50 + rng.gauss(0, 6)
         made.feed(0, Metric(10**12 + step * 10**8, step, None, None, values))
     assert "divergence" in kinds([each for each in made.findings() if each.severity != "INFO"])
+
+
+def test_a_part_of_a_loss_may_begin_near_zero_while_their_sum_falls() -> None:
+    """A residual that is small as long as the network is nothing; without a sum that falls it diverges."""
+
+    def found(summed: bool) -> set[str]:
+        made, rng = Diagnosis(), random.Random(7)
+        for step in range(50):
+            part = (0.06 + 0.9 * (1 - math.exp(-step / 6))) * rng.lognormvariate(0, 0.05)
+            values = {"loss_pde": part} | ({"loss": part + 7 * math.exp(-step / 15)} if summed else {})
+            made.feed(0, Metric(10**12 + step * 10**8, step, None, None, values))
+        return kinds([each for each in made.findings() if each.severity != "INFO"])
+
+    assert "divergence" in found(summed=False)
+    assert "divergence" not in found(summed=True)
+
+
+def test_a_held_out_density_that_is_negative_from_its_first_evaluation_is_possible() -> None:
+    """Where that of the training began above zero; one that never did is a probability in the place of a logarithm."""
+
+    def found(began: float) -> set[str]:
+        made, rng = Diagnosis(), random.Random(8)
+        for step in range(400):
+            nll = -0.9 + (began + 0.9) * math.exp(-step / 12) + rng.gauss(0, 0.02)
+            made.feed(0, Metric(10**12 + step * 10**8, step, None, None, {"train/nll": nll}))
+            if step % 50 == 49:
+                held_out = {"val/nll": -0.9 + 0.6 * math.exp(-step / 120)}
+                made.feed(0, Metric(10**12 + step * 10**8, step, None, None, held_out))
+        return kinds([each for each in made.findings() if each.severity != "INFO"])
+
+    assert "absurd_loss" not in found(6.0)
+    assert "absurd_loss" in found(-0.2)

@@ -44,7 +44,7 @@ def judge(series: Series, run: RunState) -> Finding | None:
     if (found := _worse_than_at_first(series, run)) is not None:
         return found
     if len(middles) < MIN_BLOCKS:
-        return _from_the_start(series, middles)
+        return _from_the_start(series, run, middles)
     if series.block_size == 1:  # each is one value, which may be low by chance
         middles = [median(middles[max(at - 1, 0) : at + 2]) for at in range(len(middles))]
     lowest = min(middles)
@@ -71,13 +71,18 @@ def judge(series: Series, run: RunState) -> Finding | None:
     return DIVERGENCE.about(series, begun, text, series.band(lowest, SIGMAS * noise))
 
 
-def _from_the_start(series: Series, middles: list[float]) -> Finding | None:
+def _from_the_start(series: Series, run: RunState, middles: list[float]) -> Finding | None:
     """Detect a loss that leaves its first values upwards before it has learnt anything."""
     if len(middles) < EXPLODED_BLOCKS + 1 or not series.positive or series.block_size > 5 or series.first_value <= 0:
         return None
     first = math.log(min(median(list(series.values)[:3]), series.first_value))  # the first update may throw it off
     if min(middles[-EXPLODED_BLOCKS:]) - first < EXPLODED or min(middles) < first - 0.1:
         return None
+    if any(
+        each is not series and each.positive and each.value < each.first_value
+        for each in run.of_role("loss", series.rank, held_out=False)
+    ):
+        return None  # a part, which the others outweigh at first
     worst = series.plain(max(middles))
     text = (
         f"{series.key} was {number(series.plain(first))} at the start and is {number(series.value)} at step "

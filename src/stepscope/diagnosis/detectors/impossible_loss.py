@@ -85,7 +85,8 @@ def _of_classes(series: Series, run: RunState) -> bool:
     A negative probability in the place of a log-probability is between -1 and 0 from the start, and a sign that is lost
     later shows as a jump.
     """
-    if "accuracy" in run.roles or (series.highest <= 0 and series.lowest >= -1):
+    begun = [series, *(run.beside(series) if series.role.held_out else ())]
+    if "accuracy" in run.roles or (series.lowest >= -1 and all(each.highest <= 0 for each in begun)):
         return True
     if series.block_size == 1:
         return False  # of few values any may be far below the one before

@@ -248,14 +248,15 @@ def fairseq_masked_words(tape: Tape) -> None:
 def longer_and_longer(tape: Tape) -> None:
     """Rows of 8, 16, 32 and 48 signs, one after the other: the batch has as many signs as before; each is told."""
     torch.manual_seed(1507)
-    text, other, model = Words(7).stream(9000), Words(7).stream(3000), Decoder()
+    text, other, model, length = Words(7).stream(9000), Words(7).stream(3000), Decoder(), 8
 
     def loss_of(step: int) -> Told:
+        nonlocal length
         length = (8, 16, 32, 48)[step // 90]
         return next_sign(model, pieces(text, 384 // length, length)), {"stage": step // 90, "seq_len": length}
 
     def check() -> Values:
-        return {"val_loss": held_out(lambda: next_sign(model, pieces(other, 8, 48)), model)}
+        return {"val_loss": held_out(lambda: next_sign(model, pieces(other, 1536 // length, length)), model)}
 
     optimizer = torch.optim.AdamW(model.parameters())
     fit(tape, optimizer, loss_of, 360, warm(2e-3, 30), "loss - grad_norm", 1.0, check=check, check_every=30)
