@@ -137,6 +137,7 @@ def test_with_a_hub(home: Path, python: Any, until: Callable[..., None]) -> None
     hub = RunningHub(home).start()
     try:
         until(lambda: '"step": 59' in stepscope("step", "two", "59", "--json", "--home", home).stdout)
+        until(lambda: '"complete": true' in stepscope("findings", "one", "--json", "--home", home).stdout)
         conversation(home, everything)
     finally:
         assert hub.stop() == 0
