@@ -31,9 +31,9 @@ EXPLODED_BLOCKS = 4
 FROM_START = 40
 """Only the first blocks are judged so."""
 WORSE, FIRST, SINCE = math.log(1.2), 3, 24
-"""A loss that has been so far above its first values, in logarithms, in at least so many values since..."""
+"""A loss that stays this far above its first values, in logarithms: how many values are first, and how many follow."""
 LOST = 0.75
-"""... while an accuracy of the training has this share of its first values, or a held-out loss rises, got worse."""
+"""An accuracy of the training below this share of its first value got worse."""
 
 
 def judge(series: Series, run: RunState) -> Finding | None:

@@ -62,7 +62,7 @@ RISES = 3.5
 BEGUN = 20
 """A loss whose first value comes later than after so many others is that of a training that was resumed."""
 EVALUATIONS, VALUES, GAINED = 5, 30, 0.01
-"""So many evaluations, beside so many values of the training, tell that nothing was learnt: none gained this share."""
+"""Nothing was learnt if none of so many evaluations, beside so many values of the training, is better by this share."""
 FALL = 0.02
 """... by this much, in logarithms."""
 LEARNT = 0.04

@@ -1,4 +1,4 @@
-"""Reward hacking: a reward that rises together with the response length and the KL."""
+"""Reward hacking: a reward that rises with the response length and the KL, or at the cost of what it should measure."""
 
 import math
 from statistics import median
@@ -19,11 +19,11 @@ LONGER, FARTHER = 1.6, 2.5
 MIN_BLOCKS = 14
 WELL, FAILS = 0.9, 0.6
 """A policy that had been this near to its best on held-out tasks, and is below this share of it..."""
-PART, KEPT, SURE = 0.1, 0.5, 3.5
-"""An accuracy that is part of a reward began above the first and keeps less than the second share of it, while the
-reward rises: both by trends (Kendall's tau) of so many standard errors."""
 TRIED, MISSES = 4, 2
 """... for so many evaluations, after more than so many others."""
+PART, KEPT, SURE = 0.1, 0.5, 3.5
+"""A part of a reward that began above the first value keeps less than the second share of it while the reward rises.
+Both trends (Kendall's tau) are at least the third number of standard errors."""
 
 
 def judge(series: Series, run: RunState) -> Finding | None:
@@ -79,13 +79,18 @@ def _costs_a_part(series: Series, run: RunState) -> Finding | None:
         was, now = median(each.middles[: max(quarter // 2, 2)]), median(each.middles[-quarter:])
         if was < PART or now > KEPT * was or sure_trend(each.middles) > -SURE:
             continue
-        begun = each.firsts[begun_at(each.middles, lambda middle, limit=(was + now) / 2: middle < limit)]  # type: ignore[misc]
+        begun = each.firsts[_below(each.middles, (was + now) / 2)]
         text = (
             f"{series.key} rose from {number(series.middles[0])} to {number(series.middles[-1])} while {each.key} fell "
-            f"from {number(was)} to {number(now)}, most of it before step {begun}: the one is bought with the other"
+            f"from {number(was)} to {number(now)}, most of it before step {begun}: the "
+            "reward rises at the cost of one of its parts"
         )
         return HACKING.about(series, begun, text, (min(series.middles), max(series.middles[:quarter])))
     return None
+
+
+def _below(middles: list[float], limit: float) -> int:
+    return begun_at(middles, lambda middle: middle < limit)
 
 
 def _above(middles: list[float], limit: float) -> int:

@@ -88,6 +88,7 @@ def _judge_at(series: Series, run: RunState, values: list[float], steps: list[in
 
 
 FEW, STAYS, MAX_FEW = 8, 5, 100
+"""Values before a rise, values after it, and the most values of a series that is judged so."""
 SETTLED, LEFT, HEALS = 0.12, math.log(1.25), 3
 """Means of some steps that vary by no more than this, in logarithms, in so many values, and leave their range by so
 much; so many of them are above it before it may be said."""
